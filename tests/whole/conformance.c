@@ -9,7 +9,7 @@
  * model fills are done at once, and tests/engine/ looks at times instead.
  *
  * conformance_driver.c and others ask the driver, since the model's rules are partly assumed.  A CUDA process must not
- * fork: there Check runs the tests in this process.
+ * fork, so on a GPU Check runs the tests in this process.
  */
 #include "conformance_allocator.h"
 
@@ -30,7 +30,7 @@ TEST_EACH(KIND_COUNT, create_needs_a_place_to_write) {
 /* weir_options ended here in version 1. */
 enum { VERSION_1_BYTES = offsetof(weir_options, cache) };
 
-/* One wrong field each; nothing is written and nothing is held. */
+/* Each entry has one wrong field.  A refused creation writes nothing and holds no memory. */
 TEST_EACH(KIND_COUNT, create_refuses_options_out_of_range) {
     weir_options bad[24];
     weir_allocator *a = (weir_allocator *)&bad;
@@ -101,8 +101,8 @@ static int is_end_of_options(size_t bytes) {
     return bytes >= sizeof(weir_options);
 }
 
-/* A program compiled with a later header has a larger struct: its unknown fields must be default.  One of an earlier
- * header's is shorter by whole fields. */
+/* A struct of a later header is longer, and its unknown fields must have their defaults.  A struct of an earlier header
+ * is shorter by whole fields. */
 TEST_EACH(KIND_COUNT, create_accepts_every_size_from_version_1) {
     struct {
         weir_options options;
@@ -175,8 +175,8 @@ TEST_EACH(KIND_COUNT, destroy_waits_for_no_live_block) {
     OK(weir_allocator_destroy(a));
 }
 
-/* Frees behind work that still runs when the allocator goes; on one stream, on several, and of
- * blocks with noted uses. */
+/* The work before the frees still runs when the allocator is destroyed.  The blocks are on one to three streams, and
+ * some have uses on a second stream. */
 TEST_EACH(KIND_COUNT, destroy_gives_all_back_behind_pending_frees) {
     CUstream on[3] = {make_stream(), make_stream(), make_stream()};
     size_t before = device_free();
@@ -266,7 +266,7 @@ TEST_EACH(KIND_COUNT, every_size_is_aligned_and_whole) {
     OK(weir_allocator_destroy(a));
 }
 
-/* The memory of a block is there again for its own stream at once, though the stream is busy. */
+/* A busy stream gets its freed memory at once, since stream order alone orders the reuse. */
 TEST_EACH(KIND_COUNT, own_stream_reuses_at_once) {
     weir_allocator *a = make(_i);
     void *block = take(a, 24 * MIB, s);
@@ -287,8 +287,8 @@ TEST_EACH(KIND_COUNT, own_stream_reuses_at_once) {
     OK(weir_allocator_destroy(a));
 }
 
-/* As far as a real driver has a part in it; test_misuse.c has the rest.  The pool engine alone frees
- * what the driver takes. */
+/* These are the wrong frees in which a real driver has a part; test_misuse.c has the rest.  Only the pool engine
+ * without caches frees every address that the driver accepts. */
 TEST_EACH(KIND_COUNT, only_live_blocks_are_freed) {
     weir_allocator *a = make(_i), *stranger = make(_i);
     char *block = take(a, 100000, s), *other = take(a, 5000, s);
@@ -303,7 +303,7 @@ TEST_EACH(KIND_COUNT, only_live_blocks_are_freed) {
     if (_i != KIND_POOL || cache == WEIR_SWITCH_ON) {
         EXPECT(WEIR_E_NOT_OWNED, weir_free(stranger, block, s));
         EXPECT(WEIR_E_NOT_OWNED, weir_use(a, block + 512, s));
-    } else { /* a noted use changes nothing about that */
+    } else { /* weir_use does not make the address a block */
         OK(weir_use(a, block + 512, s));
     }
     EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block + 512, s));
@@ -322,7 +322,7 @@ TEST_EACH(KIND_COUNT, only_live_blocks_are_freed) {
     OK(weir_allocator_destroy(stranger));
 }
 
-/* Freed once with a use noted and still pending: the second free is a double free too. */
+/* A second free is a double free even while the first one waits for a noted use. */
 TEST_EACH(KIND_COUNT, a_pending_free_is_a_free) {
     weir_allocator *a = make(_i);
     CUstream t = make_stream();
@@ -343,7 +343,7 @@ TEST_EACH(KIND_COUNT, a_pending_free_is_a_free) {
     drop_stream(t);
 }
 
-/* One block at a time fits, so that each is what the last one was, written to late. */
+/* The limit has room for one block, so each block reuses the memory of the last one, to which late work writes. */
 TEST_EACH(KIND_COUNT, blocks_for_any_stream) {
     const size_t bytes = 20 * MIB;
     weir_allocator *a = make_limited(_i, 32 * MIB);
@@ -376,7 +376,7 @@ TEST_EACH(KIND_COUNT, blocks_for_any_stream) {
     drop_stream(u);
 }
 
-/* NULL, 0x1 and 0x2, in the thread's context and without any. */
+/* The handles NULL, 0x1 and 0x2 are valid with the thread's context and without a context. */
 TEST_EACH(KIND_COUNT, default_streams) {
     weir_allocator *a = make(_i);
     CUcontext popped;
@@ -407,7 +407,7 @@ TEST_EACH(KIND_COUNT, default_streams) {
     OK(weir_allocator_destroy(a));
 }
 
-/* A use is noted on streams that a block never saw otherwise, many of them, and twice. */
+/* weir_use names many streams, each of them twice, which have not used the block before. */
 TEST_EACH(KIND_COUNT, many_uses_of_one_block) {
     enum { STREAMS = 20 };
     weir_allocator *a = make(_i);
@@ -503,8 +503,7 @@ static void one_of_each_call(int kind, CUstream t) {
     KEEPS_CONTEXT(weir_allocator_destroy(a));
 }
 
-/* None current, the device's own, and the device's own twice; on the model that of another device
- * too. */
+/* The current context is the device's, once or twice on the stack, or another device's (on the model), or none. */
 TEST_EACH(KIND_COUNT, the_current_context_is_left_alone) {
     CUstream t;
     CUcontext popped, other;
@@ -538,7 +537,7 @@ TEST_EACH(KIND_COUNT, the_current_context_is_left_alone) {
     drop_stream(t);
 }
 
-/* In a child nothing works and nothing hangs, whatever the parent was doing. */
+/* Returns 1 if every call in a child of fork returns WEIR_E_FORKED, else 0. */
 static int child_is_refused(weir_allocator *a, void *block) {
     weir_options options = options_for(KIND_POOL, 0);
     weir_statistics stats = {.size = sizeof stats};
@@ -584,7 +583,7 @@ TEST_EACH(KIND_COUNT, a_child_of_fork_is_refused) {
 
 CASE("default allocator", 120, open_device_with_caches, close_device);
 
-/* No driver: no device; never the model in its place. */
+/* weir never uses the model in place of a missing driver. */
 TEST(without_a_driver_there_is_no_device) {
     struct weir_driver_failure failure;
     weir_allocator *a = NULL;
@@ -595,7 +594,7 @@ TEST(without_a_driver_there_is_no_device) {
     ck_assert_ptr_null(a);
 }
 
-/* The environment is read by the first call that succeeds; a bad variable keeps nothing. */
+/* The first call that succeeds reads the environment.  A bad variable leaves no allocator behind. */
 TEST(the_default_allocator) {
     weir_allocator *a = NULL, *again = NULL;
     int null_log = dup(STDERR_FILENO);

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* conformance.h: the parts of the conformance suite, and what they share: the driver and a device, the driver's
- * answers, and a hog that takes all memory.
- *
- * For one file of the suite: the driver is that file's own.
- */
+/* conformance.h: helpers of all parts of the conformance suite: the driver and a device, the driver's answers, and a
+ * hog that takes all memory.  Each file that includes it has its own driver. */
 #ifndef WEIR_TEST_CONFORMANCE_H
 #define WEIR_TEST_CONFORMANCE_H
 
@@ -57,7 +54,7 @@ static inline void drop_stream(CUstream stream) {
     CU(driver->cuStreamDestroy(stream));
 }
 
-/* Prints the driver's answer to a question, which the model has to give as `wanted'. */
+/* Prints the driver's answer to a question.  On the model, checks that the answer is `wanted'. */
 static inline void print_answer(const char *what, uint64_t is, uint64_t wanted) {
     printf("# driver: %s: %llu%s\n", what, (unsigned long long)is,
            is == wanted ? "" : " (the model: otherwise)");
@@ -66,7 +63,7 @@ static inline void print_answer(const char *what, uint64_t is, uint64_t wanted) 
 }
 #define answer(what, is, wanted) print_answer(what, (uint64_t)(is), (uint64_t)(wanted))
 
-/* Blocks of cuMemAlloc. */
+/* Blocks of cuMemAlloc that fill the device. */
 struct hog {
     CUdeviceptr block[64];
     int count;
@@ -77,8 +74,7 @@ static inline void hog_ends(struct hog *hog) {
         (void)driver->cuMemFree(hog->block[--hog->count]);
 }
 
-/* Takes what the device has free, in multiples of 32 MiB, until `leaves` bytes are left, or up to 32 MiB
- * more. */
+/* Allocates the device's free memory in multiples of 32 MiB, until `leaves' bytes, or up to 32 MiB more, are left. */
 static inline void hog_takes(struct hog *hog, size_t leaves) {
     size_t unit = (size_t)32 << 20, most = SIZE_MAX, bytes, free_bytes = 0, total;
 
@@ -94,10 +90,9 @@ static inline void hog_takes(struct hog *hog, size_t leaves) {
     }
 }
 
-/* What another process does with memory that the suite shares with it (WEIR_TEST_TEXT is set).  Returns its exit status. */
+/* Checks shared memory of the suite in another process (WEIR_TEST_TEXT is set).  Returns the exit status. */
 int open_text(const char *told);
-/* What is asked in a process of its own, since a driver may crash there (WEIR_TEST_ASK is set): its exit
- * status. */
+/* Asks a question in a separate process (WEIR_TEST_ASK is set), since a driver may crash.  Returns the exit status. */
 int answer_alone(const char *question);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* conformance_allocator.h: what the parts of the conformance suite that ask weir share: a device, its streams, and
+/* conformance_allocator.h: helpers of the parts of the conformance suite that call weir: a device, its streams, and
  * allocators of each kind. */
 #ifndef WEIR_TEST_CONFORMANCE_ALLOCATOR_H
 #define WEIR_TEST_CONFORMANCE_ALLOCATOR_H
@@ -11,9 +11,9 @@
 
 static CUdevice device;
 static CUcontext primary;
-static CUstream s;                 /* of each test */
-static CUdeviceptr scratch;        /* for long work on a GPU */
-static int cache = WEIR_SWITCH_ON; /* of all allocators */
+static CUstream s;                 /* the stream of each test */
+static CUdeviceptr scratch;        /* the target of long work on a GPU */
+static int cache = WEIR_SWITCH_ON; /* the setting of all allocators */
 
 static inline void open_device(void) {
     open_driver((struct weir_model_setup){.capacity = MODEL_BYTES});
@@ -64,7 +64,7 @@ static inline void fill(void *block, size_t bytes, unsigned char pattern, CUstre
     CU(driver->cuMemsetD8Async((CUdeviceptr)(uintptr_t)block, pattern, bytes, stream));
 }
 
-/* Waits for the stream. */
+/* Waits for the stream, and checks that the whole block has the pattern. */
 static inline void expect_pattern(void *block, size_t bytes, unsigned char pattern,
                                   CUstream stream) {
     size_t most = bytes < MIB ? bytes : MIB, part;
@@ -93,7 +93,7 @@ static inline size_t device_free(void) {
     return free_bytes;
 }
 
-/* All that weir took has gone back; a real driver keeps a little for itself. */
+/* Checks that the device has its memory back.  A real driver keeps a little for itself. */
 static inline void expect_free_again(size_t before) {
     size_t now = device_free(), slack = on_cuda ? 64 * MIB : 0;
 
@@ -161,7 +161,7 @@ static inline void expect_capturing_at(int line, CUstream stream) {
 }
 #define expect_capturing(stream) expect_capturing_at(__LINE__, (stream))
 
-/* The memory grows by 32 MiB or more at a time: a pool's always, behind the caches the platform's too. */
+/* Returns 1 if the engine grows by 32 MiB or more at a time, else 0.  The pool does, and direct with caches. */
 static inline int grows_by_regions(int kind) {
     return kind == KIND_POOL || (kind == KIND_DIRECT && cache == WEIR_SWITCH_ON);
 }

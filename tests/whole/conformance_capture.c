@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* conformance_capture.c: stream capture: what weir does, and what a driver forbids. */
+/* conformance_capture.c: checks weir under stream capture, and the calls that a driver forbids there. */
 #include "conformance_allocator.h"
 
 /* ---- stream capture --------------------------------------------------------------------------- */
 
-/* A launch that frees first what the one before it left allocated. */
+/* Makes an executable graph whose launch first frees the blocks that the previous launch left. */
 static CUgraphExec instantiate(CUgraph graph) {
     CUgraphExec exec;
 
@@ -13,9 +13,9 @@ static CUgraphExec instantiate(CUgraph graph) {
     return exec;
 }
 
-/* What a free of a block from outside the capture answers on a captured stream, by weir/allocator.h:
- * the pool's driver knows no such free, the arena and the caches let it wait for the end of the
- * capture, and the direct engine's is no matter of streams.  1: the block is freed. */
+/* Frees a block from outside the capture on the captured stream (weir/allocator.h).  The driver's pool refuses the
+ * free, the arenas and the caches defer it to the end of the capture, and the direct engine ignores the stream.
+ * Returns 1 if the block is freed, else 0. */
 static int free_uncaptured(int kind, weir_allocator *a, void *block, CUstream captured) {
     int is_freed = kind != KIND_POOL || cache == WEIR_SWITCH_ON;
 
@@ -33,7 +33,7 @@ static uint64_t graph_memory(CUgraphMem_attribute attribute) {
 CASE("captures", 120, open_device_with_caches, close_device);
 CASE_TOO("captures alone", 120, open_device_without_caches, close_device);
 
-/* One block goes within the graph, one is left by each launch; the graph also writes to a block from
+/* The graph frees one of its blocks, and each launch leaves another one.  The graph also writes to a block from
  * outside. */
 TEST_EACH((KIND_DIRECT * CAPTURE_MODES), captured_blocks_are_the_graph_s) {
     size_t before = device_free();
@@ -75,7 +75,7 @@ TEST_EACH((KIND_DIRECT * CAPTURE_MODES), captured_blocks_are_the_graph_s) {
     CU(driver->cuGraphDestroy(graph));
     CU(driver->cuStreamSynchronize(s));
     ck_assert_uint_ge(graph_memory(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT), MIB);
-    CU(driver->cuDeviceGraphMemTrim(device)); /* the driver keeps what graphs had */
+    CU(driver->cuDeviceGraphMemTrim(device)); /* the driver keeps the memory of graphs */
     ck_assert_uint_eq(graph_memory(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT), 0);
     ck_assert_uint_eq(check_identities(a).blocks, 0);
 end:
@@ -110,13 +110,12 @@ end:
     OK(weir_allocator_destroy(a));
 }
 
-/* Beside the capture everything goes on. */
 TEST_EACH(KIND_COUNT, streams_beside_a_capture_are_served) {
     CUstream other = make_stream();
     weir_allocator *a = make(_i);
     void *block;
 
-    /* The pool alone does as the driver does: its calls break captures in the other modes. */
+    /* Driver calls of the pool without caches break captures in the other modes. */
     for (int mode = _i == KIND_POOL && cache == WEIR_SWITCH_OFF ? CU_STREAM_CAPTURE_MODE_RELAXED
                                                                 : 0;
          mode < CAPTURE_MODES && has_graphs(); mode++) {
@@ -136,7 +135,7 @@ TEST_EACH(KIND_COUNT, streams_beside_a_capture_are_served) {
     drop_stream(other);
 }
 
-/* The direct engine alone, without the caches, waits for the device, whatever uses there were. */
+/* The direct engine without caches frees no used block under capture here, since its free waits for the device. */
 TEST_EACH(KIND_COUNT, frees_of_blocks_from_outside_a_capture) {
     CUstream other = make_stream();
     size_t before = device_free();
@@ -172,7 +171,7 @@ TEST_EACH(KIND_COUNT, frees_of_blocks_from_outside_a_capture) {
     drop_stream(other);
 }
 
-/* By a query of the captured stream, which is not allowed. */
+/* A query of the captured stream, which CUDA forbids, breaks the capture. */
 TEST_EACH(KIND_COUNT, aborted_capture_leaks_nothing) {
     size_t before = device_free();
     weir_allocator *a = make(_i);
@@ -185,7 +184,7 @@ TEST_EACH(KIND_COUNT, aborted_capture_leaks_nothing) {
         begin_capture(s, mode);
         if (_i != KIND_DIRECT) {
             block = take(a, MIB, s);
-            fill(take(a, MIB, s), MIB, 1, s); /* whose free was still to come */
+            fill(take(a, MIB, s), MIB, 1, s); /* the capture never frees this block */
             OK(weir_free(a, block, s));
         }
         ck_assert_uint_eq(driver->cuStreamQuery(s), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
@@ -206,13 +205,13 @@ TEST_EACH(KIND_COUNT, aborted_capture_leaks_nothing) {
     expect_free_again(before);
 }
 
-/* ---- what a driver forbids under capture ------------------------------------------------------ */
+/* ---- calls that a driver forbids under capture ------------------------------------------------ */
 
-/* The model's rules of capture are partly assumed: the same calls on a GPU say which are wrong, all
- * at once.  Each is made beside a fresh capture of `s`, in each of its modes. */
+/* The model's rules of capture are partly assumed.  On a GPU the calls below show all wrong rules in one message.  Each
+ * call is made beside a fresh capture of `s', in each mode. */
 static struct {
     CUstream s, other;
-    CUevent recorded, never, inside; /* on `other` outside, nowhere, on `s` in the capture */
+    CUevent recorded, never, inside; /* on `other' outside, never, on `s' in the capture */
     CUdeviceptr direct, pooled, captured;
     CUmemoryPool pool;
 } under;
@@ -393,15 +392,15 @@ static CUresult call_use_legacy(void) {
 
 enum { STAYS = CU_STREAM_CAPTURE_STATUS_ACTIVE, BREAKS = CU_STREAM_CAPTURE_STATUS_INVALIDATED };
 
-/* UNSAFE: 900, and it breaks a capture in global or thread-local mode; beside a relaxed one it does
- * what `result` says and harms nothing. */
+/* An UNSAFE call returns 900, and breaks a capture in global or thread-local mode.  Beside a relaxed capture it returns
+ * `result' and breaks nothing. */
 enum { UNSAFE = 9 };
 
 static const struct rule {
     const char *what;
     CUresult (*call)(void);
     CUresult result;
-    unsigned does; /* to the capture */
+    unsigned does; /* the effect on the capture */
 } rules[] = {
     {"cuMemAlloc", call_alloc, CUDA_SUCCESS, UNSAFE},
     {"cuMemAlloc and cuMemFree, relaxed", call_alloc_relaxed, CUDA_SUCCESS, STAYS},
@@ -462,7 +461,7 @@ static void set_up_capture(int mode) {
     CU(driver->cuEventRecord(under.inside, under.s));
 }
 
-/* What is left of the capture goes; a rule that freed the block has failed already. */
+/* Ends the capture, if the call has left it.  The last free may fail, since a wrong rule has freed the block. */
 static void tear_down_capture(void) {
     CUgraph graph = NULL;
 

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* conformance_driver.c: what weir and the model rely on in a driver's memory pools, asked of the driver table alone,
- * on the device model and on a GPU.
+/* conformance_driver.c: checks the properties of a driver's memory pools on which weir and the model rely, by the
+ * driver table alone, on the device model and on a GPU.
  *
- * A point that was measured or is documented is asserted on both.  Else the point is a question: its answer is printed
- * ("# driver: ..."), and asserted of the model alone, which has to answer as an H200 did (driver 580) unless a comment
- * says otherwise.  A call in which a driver may crash is made by a process of its own.
+ * The tests assert a measured or documented point on both.  Any other point is a question: the tests print its answer
+ * ("# driver: ...") and assert it on the model alone, which must answer like an H200 (driver 580) unless a comment says
+ * that the answer is assumed.  A separate process makes each call in which a driver may crash.
  *
- * Must not know: weir.
- */
+ * Must not know: weir. */
 #include "conformance_driver.h"
 
-/* ---- what is asked and freed ----------------------------------------------------------------- */
+/* ---- requests and frees ---------------------------------------------------------------------- */
 
 CASE("the driver's pools", 120, open_device, close_device);
 
@@ -25,7 +24,7 @@ TEST(nothing_is_a_null_pointer) {
         MUST_EQ(reserved(), 0);
 }
 
-/* Nothing is lost, and the stream is unharmed. */
+/* A refused free loses no memory and does not harm the stream. */
 TEST(wrong_frees_are_invalid_values) {
     CUdeviceptr block = take(MIB, s), again;
     char host;
@@ -91,7 +90,7 @@ TEST(high_marks_take_zero_alone) {
          a <= CU_MEMPOOL_ATTR_USED_MEM_HIGH; a++)
         MUST(driver->cuMemPoolSetAttribute(pool, a, &one) == CUDA_ERROR_INVALID_VALUE);
     CU(driver->cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero));
-    MUST_EQ(get(CU_MEMPOOL_ATTR_USED_MEM_HIGH), 0); /* which is what is used */
+    MUST_EQ(get(CU_MEMPOOL_ATTR_USED_MEM_HIGH), 0); /* the mark falls to the used bytes */
     give(take(100 * MIB, s), s);
     CU(driver->cuStreamSynchronize(s));
     CU(driver->cuMemPoolTrimTo(pool, 0));
@@ -120,7 +119,7 @@ TEST(the_range_of_a_block) {
     give(block, s);
 }
 
-/* ---- streams that are no more ---------------------------------------------------------------- */
+/* ---- destroyed streams ----------------------------------------------------------------------- */
 
 TEST(a_handle_is_used_again) {
     unsigned long long before, after;
@@ -138,7 +137,7 @@ TEST(a_handle_is_used_again) {
     CU(driver->cuStreamDestroy(fourth));
 }
 
-/* Freed behind work on a stream that is destroyed before it is done. */
+/* The stream frees a block behind work, and is destroyed before the work has completed. */
 TEST(what_an_ended_stream_freed) {
     CUdeviceptr block, other;
     CUstream third;
@@ -163,9 +162,9 @@ TEST(what_an_ended_stream_freed) {
     }
 }
 
-/* ---- what is asked alone --------------------------------------------------------------------- */
+/* ---- questions in a separate process --------------------------------------------------------- */
 
-/* A stream that is destroyed; a live block of a pool that is; and what is asked then. */
+/* The destroyed stream and the block that the questions are about. */
 static CUstream dead;
 static CUdeviceptr asked_block;
 
@@ -208,7 +207,7 @@ static void end_pool_behind_a_free(void) {
     CU(driver->cuMemPoolDestroy(pool));
 }
 
-/* The call, if it did well: the work. */
+/* Waits for the stream if the call succeeded.  Returns the first failure. */
 static CUresult then_wait(CUresult result) {
     return result == CUDA_SUCCESS ? driver->cuStreamSynchronize(s) : result;
 }
@@ -238,7 +237,7 @@ static CUresult make_another(void) {
     return driver->cuMemAllocFromPoolAsync(&asked_block, MIB, pool, s);
 }
 
-/* Of the child: its answer, or a signal's number and 128. */
+/* Makes a request in a child of fork.  Returns the driver's result, or 128 plus the signal that ended the child. */
 static CUresult ask_in_a_child_for(size_t bytes) {
     pid_t child = fork();
     int code = 0;
@@ -257,7 +256,7 @@ static CUresult ask_for_more_in_a_child(void) {
     return ask_in_a_child_for(UNIT);
 }
 
-/* By the documentation a pool that is destroyed lets its blocks live until they are freed. */
+/* CUDA documents that the blocks of a destroyed pool live until they are freed. */
 static const struct {
     const char *what;
     void (*before)(void);
@@ -279,7 +278,7 @@ static const struct {
     {"another pool beside a destroyed one's block", end_pool, make_another, CUDA_SUCCESS},
     {"a wait for a free in a destroyed pool", end_pool_behind_a_free, wait_for_stream,
      CUDA_SUCCESS},
-    /* The bytes are those that the parent would have next. */
+    /* The child gets the bytes that the parent would get next. */
     {"a request in a child of fork", fill_block, ask_in_a_child, CUDA_SUCCESS},
     {"a request in a child of fork for which the pool would have to grow", fill_block,
      ask_for_more_in_a_child, CUDA_ERROR_OUT_OF_MEMORY}, /* assumed */
@@ -297,7 +296,7 @@ int answer_alone(const char *question) {
     alone[i].before();
     printf("%u\n", (unsigned)alone[i].ask());
     fflush(stdout);
-    _exit(0); /* with what it may have left */
+    _exit(0); /* ends without a clean-up */
 }
 
 TEST_EACH(ALONE, what_is_asked_alone) {
@@ -347,7 +346,7 @@ TEST(the_reserve_grows_by_units) {
            (block[0] | block[1] | block[2] | block[3]) % 512 == 0, 1);
 }
 
-/* Up to units for a trim, which needs the host to have seen the frees; down for a threshold. */
+/* A trim rounds up to units, and releases only frees that the host has observed.  A threshold is rounded down. */
 TEST(trims_round_up_and_thresholds_down) {
     CUdeviceptr keep, most;
     uint64_t threshold = 100 * MIB;
@@ -365,14 +364,14 @@ TEST(trims_round_up_and_thresholds_down) {
     CU(driver->cuStreamSynchronize(s));
     MUST_EQ(reserved(), 96 * MIB);
     CU(driver->cuMemPoolTrimTo(pool, 0));
-    MUST_EQ(reserved(), UNIT); /* a unit that is in part in use stays */
+    MUST_EQ(reserved(), UNIT); /* a unit with a live block stays */
     give(keep, s);
     CU(driver->cuStreamSynchronize(s));
     CU(driver->cuMemPoolTrimTo(pool, 0));
     MUST_EQ(reserved(), 0);
 }
 
-/* Which calls let the threshold act, beside a wait for a stream. */
+/* Returns 1 if the call makes the driver apply its release threshold, else 0. */
 static int falls_after(CUresult (*look)(void)) {
     uint64_t threshold = 0, all = UINT64_MAX;
     int fell;
@@ -381,7 +380,7 @@ static int falls_after(CUresult (*look)(void)) {
     CU(driver->cuEventRecord(event, s));
     driver->sleep_ns(LONG_WORK);
     CU(driver->cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
-    MUST_EQ(reserved(), UNIT); /* a threshold by itself lets nothing go */
+    MUST_EQ(reserved(), UNIT); /* setting a threshold releases nothing */
     CU(look());
     fell = reserved() == 0;
     CU(driver->cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all));
@@ -397,7 +396,7 @@ TEST(when_a_threshold_acts) {
     answer("a threshold acts at a query of an event", falls_after(query_event), 0);
 }
 
-/* What other programs see is the reserved memory. */
+/* Other programs see the reserved memory as used. */
 TEST(the_device_loses_the_reserve) {
     size_t before = 0, after = 0, total;
     CUdeviceptr block;
@@ -411,7 +410,7 @@ TEST(the_device_loses_the_reserve) {
     give(block, s);
 }
 
-/* What nobody has waited for. */
+/* No call waits for the free, before or after its work has completed. */
 TEST(a_trim_of_what_was_not_seen) {
     if (!has_figures())
         return;
@@ -427,7 +426,8 @@ TEST(a_trim_of_what_was_not_seen) {
     answer("a trim gives back what the wait of cuMemFree was for", reserved() == 0, 0);
 }
 
-/* How weir has a trim give back what is done: another stream has it, which is waited for. */
+/* weir makes a trim release completed frees in this way: another stream allocates and frees the memory, and weir waits
+ * for that stream. */
 TEST(a_trim_of_what_another_stream_had) {
     enum { UNITS = 8 };
     CUdeviceptr whole, part[UNITS], kept;
@@ -452,7 +452,7 @@ TEST(a_trim_of_what_another_stream_had) {
     give(kept, s);
 }
 
-/* Whole units move to where they are needed; what is smaller does not. */
+/* The driver moves free whole units to a larger request.  It moves no smaller pieces. */
 TEST(free_units_are_moved) {
     enum { COUNT = 48 };
     CUdeviceptr gap[COUNT], keep[COUNT], whole;
@@ -491,7 +491,8 @@ TEST(free_units_are_moved) {
         give(keep[i], s);
 }
 
-/* The smallest unmapped range that fits, cut from its front; of equal ones the first that was freed. */
+/* The pool cuts a block from the front of the smallest free range that fits.  Among equal ranges it takes the first
+ * that was freed. */
 TEST(the_best_fit_is_cut_from_its_caches) {
     static const size_t sizes[8] = {4 * MIB, 2 * MIB, 3 * MIB, 2 * MIB,
                                     8 * MIB, 2 * MIB, 5 * MIB, MIB};

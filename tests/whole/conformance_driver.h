@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* conformance_driver.h: what is asked of a driver's pools, on the device model or a GPU: what the parts share. */
+/* conformance_driver.h: helpers of the suites that ask a driver's pools, on the device model or a GPU. */
 #ifndef WEIR_TEST_CONFORMANCE_DRIVER_H
 #define WEIR_TEST_CONFORMANCE_DRIVER_H
 
@@ -10,7 +10,7 @@
 #define LONG_WORK (8 * MS)
 
 static CUdevice device;
-static CUdeviceptr scratch; /* for long work on a GPU */
+static CUdeviceptr scratch; /* the target of long work on a GPU */
 static CUmemoryPool pool;
 static CUstream s, t; /* non-blocking */
 static CUevent event;
@@ -50,13 +50,13 @@ static inline void close_device(void) {
     leave_device(device);
 }
 
-/* The later stream waits for the work that the earlier one has now. */
+/* Makes the later stream wait for all present work of the earlier one. */
 static inline void order_behind(CUstream later, CUstream earlier) {
     CU(driver->cuEventRecord(event, earlier));
     CU(driver->cuStreamWaitEvent(later, event, 0));
 }
 
-/* Gives the stream work that is not done for many a call. */
+/* Submits work to the stream that lasts longer than many calls. */
 static inline void busy(CUstream stream) {
     if (!on_cuda) {
         CU(weir__model_kernel(stream, LONG_WORK));
@@ -96,7 +96,7 @@ static inline int has_figures(void) {
     return (driver->capabilities & WEIR_CAP_POOL_FIGURES) != 0;
 }
 
-/* Ways in which the host may see that work is done. */
+/* The host may observe by these calls that work has completed. */
 static inline CUresult query_event(void) {
     return driver->cuEventQuery(event);
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* conformance_driver_reuse.c: what a driver's pool reuses, and when. */
+/* conformance_driver_reuse.c: asks which freed blocks a driver's pool reuses, and when. */
 #include "conformance_driver.h"
 
-/* What became of the block that t, or its own stream, would like to have. */
+/* The state of a block that stream s has freed.  Stream t requests it, or s itself (OWN). */
 enum situation {
-    OWN,            /* freed behind work on the stream that asks */
-    SEEN,           /* freed on another, and the host has waited for that */
-    PENDING,        /* freed on another behind work, */
-    PENDING_BEHIND, /* and the stream that asks waits for an event after the free */
-    DONE,           /* freed on another, whose work is done, but nobody has asked, */
-    DONE_BEHIND,    /* and the same with such an event */
+    OWN,            /* freed behind work, and requested on its own stream */
+    SEEN,           /* the host has waited for the free */
+    PENDING,        /* the work before the free is unfinished */
+    PENDING_BEHIND, /* like PENDING, but t waits for an event after the free */
+    DONE,           /* the work has completed, but no call has observed it */
+    DONE_BEHIND,    /* like DONE, but t waits for an event after the free */
     SITUATIONS
 };
 
@@ -20,8 +20,8 @@ enum { FOLLOW = 1, OPPORTUNISTIC = 2, INTERNAL = 4, POLICIES = 8 }; /* which are
 
 struct outcome {
     CUresult result;
-    int same;         /* it is the block that was freed */
-    int waited;       /* the call took as long as the work that it might wait for */
+    int same;         /* the request got the freed block */
+    int waited;       /* the call took as long as the pending work */
     uint64_t took_ns; /* by the call */
 };
 
@@ -63,8 +63,8 @@ static struct outcome try(enum situation what) {
     return out;
 }
 
-/* By the words of the programming guide ("Memory reuse policies"), and what was measured: what the driver
- * orders by itself it orders on the device, and the call does not wait. */
+/* Returns the outcome by the programming guide ("Memory reuse policies") and by measurements: the driver orders streams
+ * on the device, and its call does not wait. */
 static struct outcome expected(enum situation what, int on, int room) {
     int ordered = what == PENDING_BEHIND || what == DONE_BEHIND;
     int done = what == DONE || what == DONE_BEHIND;
@@ -78,14 +78,14 @@ static struct outcome expected(enum situation what, int on, int room) {
     return (struct outcome){.result = CUDA_ERROR_OUT_OF_MEMORY};
 }
 
-/* Whether there is room for another block. */
+/* The room for another block: there is some, the pool is at its maximum, or the device is full. */
 enum { ROOM, MAXIMUM, FULL_DEVICE, ROOMS };
 
 static const char *const room_names[ROOMS] = {"room", "at the maximum", "full device"};
 
-/* Known of drivers: what gives reuse; that memory that is at work goes to nobody who is not behind it as long
- * as there is other.  Not: what a policy that is off withholds, nor what becomes of it on a full device or at a
- * maximum. */
+/* Returns 1 if the outcome is known of all drivers: the reuse that an enabled policy gives, and that pending memory
+ * goes to no unordered stream while there is other memory.  Returns 0 for the effects of a disabled policy, a full
+ * device or a maximum. */
 static int is_known(enum situation what, int on, int room) {
     if (expected(what, on, 1).same)
         return 1;
@@ -94,7 +94,7 @@ static int is_known(enum situation what, int on, int room) {
 
 CASE("the driver's reuse", 120, open_device, close_device);
 
-/* The policies one by one and together; with room for another block, and with none. */
+/* The test tries the policies with room for another block and without. */
 TEST_EACH((ROOMS * POLICIES), each_policy_alone_and_together) {
     int on = _i % POLICIES, room = _i / POLICIES;
 
@@ -127,7 +127,7 @@ TEST_EACH((ROOMS * POLICIES), each_policy_alone_and_together) {
     }
 }
 
-/* Two blocks side by side for a request that neither holds alone, and no other room. */
+/* The request needs two adjacent pending blocks together, and there is no other room. */
 TEST(room_in_pieces_behind_work) {
     CUdeviceptr first, second, whole = 0;
     CUresult result;
@@ -178,7 +178,6 @@ TEST(policies_are_on_at_first) {
     CU(driver->cuMemPoolDestroy(other));
 }
 
-/* An event before the free orders nothing. */
 TEST(an_event_before_the_free_does_not_count) {
     CUdeviceptr block = take(UNIT, s), other;
 
@@ -191,7 +190,7 @@ TEST(an_event_before_the_free_does_not_count) {
     give(other, t);
 }
 
-/* A wait is for what the event stood for when it was called. */
+/* A wait counts for the work that the event marked at the time of the wait. */
 TEST(an_event_recorded_again) {
     CUdeviceptr block = take(UNIT, s), other;
 
@@ -208,7 +207,7 @@ TEST(an_event_recorded_again) {
     block = take(UNIT, s);
     busy(s);
     give(block, s);
-    CU(driver->cuEventQuery(event)); /* never recorded: done, and orders nothing */
+    CU(driver->cuEventQuery(event)); /* an event without a record is done and orders nothing */
     CU(driver->cuStreamWaitEvent(t, event, 0));
     other = take(UNIT, t);
     MUST(other != block);
@@ -230,7 +229,7 @@ TEST(order_through_a_third_stream) {
     CU(driver->cuStreamDestroy(third));
 }
 
-/* What the host sees otherwise than by waiting, with nothing but that to go by. */
+/* Returns 1 if the call, with all policies off, lets another stream reuse a completed block; else 0. */
 static int serves_after(CUresult (*look)(void)) {
     CUdeviceptr block, other;
 
@@ -256,13 +255,13 @@ TEST(what_counts_as_seen) {
     answer("the wait of cuMemFree counts as seen", serves_after(free_directly), 0);
 }
 
-/* Two blocks that t may have, of the same size: by an event, and since its work is done. */
+/* Stream t may have either of two equal blocks: by an event, or because the block's work has completed. */
 TEST(done_or_ordered_first) {
     CUdeviceptr ordered = take(UNIT, s), done, keep, other;
     CUstream third = make_stream();
 
     done = take(UNIT, third);
-    keep = take(UNIT, third); /* else it might be one with what lies behind */
+    keep = take(UNIT, third); /* keeps `done' from joining the memory behind it */
     give(done, third);
     driver->sleep_ns(LONG_WORK);
     busy(s);
@@ -277,7 +276,7 @@ TEST(done_or_ordered_first) {
     CU(driver->cuStreamDestroy(third));
 }
 
-/* Halves of a unit side by side, one the stream's own and one that it is ordered behind. */
+/* One half of a unit was freed by the requesting stream, the other half by a stream that it waits for. */
 TEST(adjacent_ranges_of_two_streams) {
     CUdeviceptr first, second, other;
 
@@ -296,7 +295,7 @@ TEST(adjacent_ranges_of_two_streams) {
     give(other, t);
 }
 
-/* The legacy stream runs behind all blocking ones, without any event. */
+/* The legacy stream waits for all blocking streams without an event. */
 TEST(the_legacy_stream_is_behind_blocking_ones) {
     CUdeviceptr block, other;
     CUstream blocking;
@@ -317,7 +316,7 @@ static void take_time(void *nothing) {
     nanosleep(&(struct timespec){0, 1000000}, NULL);
 }
 
-/* What programs look at, and weir run answers likewise. */
+/* Programs look at the address after a failed request, and weir run sets it to 0 as the driver does. */
 TEST(a_refused_block_is_none) {
     CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                  .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0},
@@ -338,7 +337,7 @@ TEST(a_refused_block_is_none) {
     CU(driver->cuMemPoolDestroy(small));
 }
 
-/* Which weir's wait for the device rests on, and proves so (device_wait.c). */
+/* weir's wait for the device relies on these waits of the driver (device_wait.c). */
 TEST(frees_wait_for_a_host_function) {
     CUdeviceptr block;
     void *host;
@@ -355,8 +354,8 @@ TEST(frees_wait_for_a_host_function) {
     CU(driver->cuStreamQuery(s));
 }
 
-/* A non-blocking stream that has nothing but a wait is at work until what it waits for is done, and so is one that
- * waits for that. */
+/* A non-blocking stream with nothing but a wait is busy until the awaited work has completed.  A stream that waits for
+ * that stream is busy, too. */
 TEST_EACH(2, who_waits_is_at_work) {
     CUevent first, second;
 
@@ -380,7 +379,7 @@ TEST_EACH(2, who_waits_is_at_work) {
     CU(driver->cuEventDestroy(second));
 }
 
-/* So is one that a pool has put behind another's work. */
+/* A stream is busy, too, if a pool has ordered it behind another stream's work. */
 TEST(who_was_given_what_is_pending_is_at_work) {
     CUdeviceptr block, other;
 
@@ -399,7 +398,7 @@ TEST(who_was_given_what_is_pending_is_at_work) {
     give(other, t);
 }
 
-/* What it is may not be asked of a stream while it is captured (lib/engine/stream_order.c). */
+/* A query of its flags breaks the capture of a stream (lib/engine/stream_order.c). */
 TEST(a_captured_stream_tells_nothing_of_itself) {
     CUgraph graph = NULL;
     unsigned int flags;
@@ -412,7 +411,7 @@ TEST(a_captured_stream_tells_nothing_of_itself) {
     MUST_EQ(result, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 }
 
-/* lib/engine/stream_order.h: whether a stream is idle, and what that proves. */
+/* lib/engine/stream_order.h relies on these properties of idle streams. */
 TEST(what_an_idle_stream_proves) {
     unsigned int flags = 4711;
     CUstream blocking;

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* conformance_handles.c: memory by handles, as a driver maps it. */
+/* conformance_handles.c: checks how a driver maps physical allocations (VMM handles). */
 #include "conformance_allocator.h"
 
-/* What an arena that maps memory behind its end wants of a driver.  The rules are those of the comments
- * in <cuda.h>, which name the results that a call may have but not for which fault; so any failure will
- * do, but for a lack of memory. */
+/* An arena of mapped memory relies on these rules of a driver.  The comments in <cuda.h> state them, and list the
+ * results of a call, but not the fault of each.  So any failure is right, but a lack of memory has its own result. */
 static struct {
     size_t unit;
     CUmemAllocationProp props;
     CUmemAccessDesc access;
     CUstream s;
-    size_t before; /* free on the device */
+    size_t before; /* free bytes of the device */
 } space;
 
 static void begin_virtual(void) {
@@ -92,7 +91,7 @@ TEST(handles_keep_their_bytes_wherever_they_are_mapped) {
     fill(at(range + 33 * unit), unit, 2, space.s);
     expect_pattern(at(range + 32 * unit), unit, 1, space.s);
     CU(driver->cuMemUnmap(range + 32 * unit, 2 * unit));
-    map(range + 32 * unit, 2 * unit, second); /* another's bytes, where the first were */
+    map(range + 32 * unit, 2 * unit, second); /* the second one takes the first one's addresses */
     map(other + unit, 2 * unit, first);
     fill(at(range + 32 * unit), 2 * unit, 3, space.s);
     expect_pattern(at(other + unit), unit, 1, space.s);
@@ -146,7 +145,7 @@ TEST(a_released_handle_lives_while_it_is_mapped) {
     other = reserve(bytes);
     handle = create(bytes);
     map(one, bytes, handle);
-    map(other, bytes, handle); /* the same memory */
+    map(other, bytes, handle); /* both ranges map one allocation */
     CU(driver->cuMemRelease(handle));
     fill(at(one), bytes, 5, space.s);
     CU(driver->cuStreamSynchronize(space.s));
@@ -191,7 +190,7 @@ TEST(what_cannot_be_mapped_is_refused) {
     REFUSED(driver->cuMemMap(range + unit, 2 * unit, 0, other, 0));
     REFUSED(driver->cuMemUnmap(range, unit));
     REFUSED(driver->cuMemUnmap(range + unit, unit));
-    expect_pattern(at(range), 2 * unit, 6, space.s); /* none of that did a thing */
+    expect_pattern(at(range), 2 * unit, 6, space.s); /* the refused calls have changed nothing */
     CU(driver->cuMemUnmap(range, 2 * unit));
     REFUSED(driver->cuMemAddressFree(range, 4 * unit));
     REFUSED(driver->cuMemAddressFree(range + unit, 7 * unit));
@@ -201,8 +200,8 @@ TEST(what_cannot_be_mapped_is_refused) {
     end_virtual();
 }
 
-/* What the documentation leaves open, and lib/driver/model/model_virtual.c assumes: where a device answers
- * otherwise, a line says so.  The model itself must be as it says. */
+/* Compares a result with the model's assumption about a point that CUDA's documentation leaves open
+ * (lib/driver/model/model_virtual.c).  A different result is printed on a GPU, and fails the test on the model. */
 static void compare_assumption(const char *what, CUresult assumed, CUresult is) {
     if (is == assumed)
         return;
@@ -283,7 +282,7 @@ TEST(the_model_assumes_what_the_documentation_leaves_open) {
     compare_assumption("unmapped without a current context", CUDA_SUCCESS,
                        driver->cuMemUnmap(range, 2 * unit));
     CU(driver->cuCtxPushCurrent(popped));
-    (void)driver->cuMemUnmap(range, 2 * unit); /* where it was refused */
+    (void)driver->cuMemUnmap(range, 2 * unit); /* the call above may have been refused */
     (void)driver->cuMemUnmap(range + 2 * unit, 2 * unit);
     other = reserve(2 * unit);
     CU(driver->cuMemMap(other, 2 * unit, 0, handle[0], 0));
@@ -298,8 +297,8 @@ TEST(the_model_assumes_what_the_documentation_leaves_open) {
     end_virtual();
 }
 
-/* Reserve, create, map, open, unmap, release, free: beside a capture in that mode.  Were that refused, a
- * relaxed thread may, which weir's own calls rely on. */
+/* Makes one of the calls that reserve, map and free memory, beside a capture.  If a capture mode forbids the call, it
+ * must succeed in a relaxed thread, since weir relies on that. */
 static CUresult call_virtual(int call) {
     static CUdeviceptr address;
     static CUmemGenericAllocationHandle handle;
@@ -348,7 +347,7 @@ TEST_EACH(CAPTURE_MODES, memory_is_mapped_beside_a_capture) {
         if (driver->cuStreamEndCapture(space.s, &graph) == CUDA_SUCCESS)
             CU(driver->cuGraphDestroy(graph));
         if (result == CUDA_SUCCESS)
-            continue; /* it was made */
+            continue; /* the call has succeeded */
         begin_capture(space.s, _i);
         mode = CU_STREAM_CAPTURE_MODE_RELAXED;
         CU(driver->cuThreadExchangeStreamCaptureMode(&mode));

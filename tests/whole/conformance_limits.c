@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* conformance_limits.c: limits, and requests that are refused. */
+/* conformance_limits.c: checks limits and failed requests. */
 #include "conformance_allocator.h"
 
 CASE("limits", 120, open_device_with_caches, close_device);
@@ -22,7 +22,7 @@ TEST_EACH(KIND_COUNT, the_limit_is_exact) {
         ck_assert_uint_eq(stats.failed_requests, 3 * (uint64_t)(round + 1));
         ck_assert_uint_eq(stats.reserved, COUNT * 32 * MIB);
         ck_assert_uint_eq(stats.reserved_peak, COUNT * 32 * MIB);
-        /* Everything else keeps working. */
+        /* Uses, frees and other requests still succeed. */
         fill(block[3], 32 * MIB, 1, s);
         OK(weir_free(a, block[3], s));
         block[3] = take(a, 32 * MIB, s);
@@ -34,7 +34,6 @@ TEST_EACH(KIND_COUNT, the_limit_is_exact) {
     OK(weir_allocator_destroy(a));
 }
 
-/* Limits that are no multiple of anything. */
 TEST_EACH(KIND_COUNT, the_limit_can_be_lowered) {
     weir_allocator *a = make_limited(_i, 512 * MIB);
     void *block = NULL;
@@ -48,7 +47,7 @@ TEST_EACH(KIND_COUNT, the_limit_can_be_lowered) {
         EXPECT(WEIR_E_LIMIT, weir_alloc(a, 90 * MIB, s, &(void *){NULL}));
         ck_assert_uint_le(check_identities(a).reserved, 128 * MIB);
         OK(weir_free(a, block, s));
-        OK(weir_set_limit(a, bytes_amount(GIB))); /* as before, and no more */
+        OK(weir_set_limit(a, bytes_amount(GIB))); /* restores at most the first limit */
         EXPECT(WEIR_E_LIMIT, weir_alloc(a, 600 * MIB, s, &block));
     }
     block = take(a, 400 * MIB, s);
@@ -56,7 +55,7 @@ TEST_EACH(KIND_COUNT, the_limit_can_be_lowered) {
     OK(weir_allocator_destroy(a));
 }
 
-/* What others take from weir's pool is of its reserved memory and under its limit, and nobody else's. */
+/* Other users of weir's pool share its reserved memory and its limit, and get no live block of weir. */
 TEST(the_pool_can_be_shared) {
     weir_allocator *a = make_limited(KIND_POOL, 128 * MIB);
     CUstream t = make_stream();
@@ -120,7 +119,7 @@ TEST_EACH(KIND_COUNT, the_limit_is_never_passed) {
     }
 }
 
-/* Why the last request was refused; the text of it is printed. */
+/* Returns the OOM report of the last failed request, and prints its text. */
 static weir_oom_report oom_report_of(weir_allocator *a) {
     weir_oom_report v = {.size = sizeof v};
     char text[4096];
@@ -190,7 +189,7 @@ TEST_EACH(KIND_COUNT, a_failure_tells_its_figures) {
     OK(weir_allocator_destroy(a));
 }
 
-/* Frees a block, given as `data`, that is in the way. */
+/* Frees the block in `data'.  Returns 1 on success, 0 if there is none. */
 static int free_the_other(const weir_oom *oom, void *data) {
     void **other = data;
 
@@ -223,14 +222,15 @@ TEST_EACH(KIND_COUNT, a_callback_makes_room) {
     OK(weir_allocator_destroy(a));
 }
 
-/* What a failure says could be had is available: of an empty reserve, of an idle one, of one in pieces. */
+/* A failure reports the largest request that would succeed.  That request succeeds from an empty reserve, an idle one,
+ * and one in pieces. */
 TEST_EACH(KIND_COUNT, the_largest_request_is_served) {
     static const size_t sizes[] = {257 * MIB, 200 * MIB, 128 * MIB, 100 * MIB};
     enum { COUNT = 24 };
     weir_failure r = {.size = sizeof r};
     void *block[COUNT], *any = NULL;
 
-    for (int round = 0; round < 4; round++) { /* of the blocks each round-th is free */
+    for (int round = 0; round < 4; round++) { /* every round-th block is free */
         weir_allocator *a = make_limited(_i, 256 * MIB);
 
         for (int i = 0; i < COUNT && round > 0; i++)
@@ -257,8 +257,7 @@ TEST_EACH(KIND_COUNT, the_largest_request_is_served) {
     }
 }
 
-/* The same where the device has no more.  What a driver then keeps for itself nobody knows, so that on a GPU
- * it is told and not asserted. */
+/* A driver of a GPU keeps an unknown part of the memory, so there the test prints the result and does not assert it. */
 TEST_EACH(KIND_COUNT, the_largest_request_on_a_full_device) {
     weir_options options = options_for(_i, 64 * MIB);
     weir_failure r = {.size = sizeof r};
@@ -271,7 +270,7 @@ TEST_EACH(KIND_COUNT, the_largest_request_on_a_full_device) {
     options.recovery_timeout_ms = 20;
     OK(weir_allocator_create(&options, &a));
     hog_takes(&hog, 300 * MIB);
-    if (weir_alloc(a, GIB, s, &block) == WEIR_OK) { /* somebody has given some back */
+    if (weir_alloc(a, GIB, s, &block) == WEIR_OK) { /* another process has freed memory */
         OK(weir_free(a, block, s));
     } else {
         OK(weir_last_failure(&r));
@@ -294,7 +293,7 @@ TEST_EACH(KIND_COUNT, the_largest_request_on_a_full_device) {
     OK(weir_allocator_destroy(a));
 }
 
-/* What a thread that allocates from `a` finds wrong, or NULL. */
+/* Makes a request fail in a fresh thread.  Returns the fault that the thread finds, or NULL. */
 static const char *wrong_at_first_failure(weir_allocator *a) {
     weir_failure r = {.size = sizeof r};
     void *none;
@@ -338,8 +337,8 @@ TEST_EACH(KIND_COUNT, failures_and_results_are_the_threads_own) {
 
 CASE("the driver's results", 120, open_device_without_caches, close_device);
 
-/* Every failing call sets the driver's part in it, to 0 if it had none; successes leave it alone. */
-/* The caches refuses by itself what it does not know: here the driver does. */
+/* Each failing call sets the driver result, to 0 if the driver had no part; a success leaves it alone.  Caches are off,
+ * since they refuse unknown addresses without the driver. */
 TEST(the_driver_result_is_of_the_last_failure) {
     weir_allocator *a = make(KIND_POOL);
     weir_options options;

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* conformance_peers.c: what weir and the model build on where several devices reach each other's memory, and what
- * weir gives them, on the device model and on two GPUs.
+/* conformance_peers.c: checks the access between devices on which weir and the model rely, and the access that weir
+ * gives, on the device model and on two GPUs.
  *
- * As in conformance_driver.c a point is asserted on both, or is a question whose answer is printed, and asserted of the
- * model alone.  Where there are no two devices that are peers, nothing is asked.  What a device without
- * access does is asked in a process of its own, by tests/whole/peers.
+ * As in conformance_driver.c the tests assert a point on both, or print an answer and assert it on the model alone.
+ * They check nothing without two devices that are peers.  tests/whole/peers checks a device without access, in a
+ * separate process.
  *
- * Must not know: how weir places blocks.
- */
+ * Must not know: how weir places blocks. */
 #include "conformance.h"
 
 #define UNIT (2 * MIB)
@@ -51,7 +50,7 @@ static CUmemAccessDesc to_device(int device, CUmemAccess_flags flags) {
                              .flags = flags};
 }
 
-/* The device fills these bytes, and the other one reads the last of them. */
+/* Fills the bytes on the device, and checks that the other device reads the last of them. */
 static void fill_and_see(int device, CUdeviceptr at, size_t bytes, unsigned char value) {
     unsigned char seen = 0;
 
@@ -102,10 +101,10 @@ TEST(access_to_a_pool) {
     CU(driver->cuMemPoolSetAccess(pool, &give, 1));
     CU(driver->cuMemPoolGetAccess(&flags, pool, &second));
     MUST_EQ(flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    fill_and_see(1, block, 5 * MIB, 3); /* a block from before, */
+    fill_and_see(1, block, 5 * MIB, 3); /* a block from before the access was given */
     CU(driver->cuMemAllocFromPoolAsync(&later, 200 * MIB, pool, stream[0]));
     CU(driver->cuStreamSynchronize(stream[0]));
-    fill_and_see(1, later, 200 * MIB, 4); /* and one from after, for which the pool grew */
+    fill_and_see(1, later, 200 * MIB, 4); /* a later block, for which the pool grew */
     wrong = to_device(0, CU_MEM_ACCESS_FLAGS_PROT_NONE);
     answer("a pool's own device cannot lose it: invalid device",
            driver->cuMemPoolSetAccess(pool, &wrong, 1) == CUDA_ERROR_INVALID_DEVICE, 1);
@@ -128,7 +127,7 @@ static CUmemGenericAllocationHandle map(CUdeviceptr at) {
     return memory;
 }
 
-/* Several devices in one call, or one after the other; and what it costs. */
+/* One call gives access to both devices, or two calls do.  The test prints the cost. */
 TEST(access_to_handles) {
     enum { HANDLES = 64 };
     CUmemAccessDesc both[2] = {to_device(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
@@ -141,7 +140,7 @@ TEST(access_to_handles) {
         return;
     CU(driver->cuMemAddressReserve(&at, HANDLES * UNIT, 0, 0, 0));
     for (int i = 0; i < HANDLES; i++) {
-        int way = i % 3; /* own, own and peer, own and then peer */
+        int way = i % 3; /* own device; own and peer at once; own, then peer */
 
         memory[i] = map(at + (size_t)i * UNIT);
         began = driver->ticks();
@@ -193,7 +192,7 @@ static weir_allocator *make(int world, const char *peers) {
     return allocator;
 }
 
-/* Blocks come and go, and memory grows and moves; each is filled by one device and read by the other. */
+/* One device fills each block and the other reads it, while memory grows and moves. */
 TEST_EACH(2 * WORLDS, a_peer_uses_blocks) {
     static const size_t sizes[] = {3000, 700000, 5 * MIB, 40 * MIB, 90 * MIB};
     weir_allocator *a;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* conformance_reserve.c: what is reserved ahead and given back. */
+/* conformance_reserve.c: checks preallocation, trims, decay, and memory given to other allocators. */
 #include "conformance_allocator.h"
 
 CASE("reserve", 120, open_device_with_caches, close_device);
@@ -39,7 +39,7 @@ done:
     OK(weir_allocator_destroy(a));
 }
 
-/* The option, at creation and at the first request. */
+/* The allocator preallocates at its creation or at its first request. */
 TEST_EACH(KIND_COUNT, preallocation_as_an_option) {
     for (int later = 0; later < 2; later++) {
         weir_options options = options_for(_i, 256 * MIB);
@@ -134,7 +134,7 @@ TEST_EACH(KIND_COUNT, trim_keeps_what_it_is_told_to) {
     OK(weir_allocator_destroy(a));
 }
 
-/* In requests, but for an arena of regions, and by weir_decay; what is in use keeps its bytes. */
+/* Reserve decays in requests, and in weir_decay for an arena of regions.  Live blocks keep their bytes. */
 TEST_EACH(3, idle_reserve_decays) {
     weir_options options = options_for(_i == 0 ? KIND_POOL : KIND_REGIONS, 0);
     void *block[8], *kept;
@@ -171,8 +171,8 @@ TEST_EACH(3, idle_reserve_decays) {
     OK(weir_allocator_destroy(a));
 }
 
-/* One allocator has 1.25 GiB idle, behind work that still uses it, of 1.5 that the device has left; another one
- * asks for 0.75.  Then the first is told that memory is low. */
+/* One allocator holds 1.25 of the device's last 1.5 GiB idle, behind unfinished work.  Another allocator requests 0.75
+ * GiB.  Then the test tells the first allocator that memory is low. */
 TEST_EACH(3, a_full_device_takes_what_another_allocator_has_idle) {
     static const int engines[] = {WEIR_ENGINE_POOL, WEIR_ENGINE_BFC, WEIR_ENGINE_MAPPED};
     weir_options options = options_for(KIND_POOL, 0);
@@ -185,7 +185,7 @@ TEST_EACH(3, a_full_device_takes_what_another_allocator_has_idle) {
 
     options.growth = WEIR_GROWTH_EXACT;
     options.engine = engines[_i];
-    options.decay_ms = 3600000; /* no base of a pool, which one block would hold */
+    options.decay_ms = 3600000; /* a pool has no base then, which one block would hold */
     OK(weir_allocator_create(&options, &rich));
     options = options_for(KIND_POOL, 0);
     OK(weir_allocator_create(&options, &poor));
@@ -199,7 +199,7 @@ TEST_EACH(3, a_full_device_takes_what_another_allocator_has_idle) {
     }
     if (_i == 0 && cache == WEIR_SWITCH_OFF)
         CU(driver->cuStreamSynchronize(
-            s)); /* else the driver's pool (580) takes frees for pending */
+            s)); /* the driver's pool (580) would count the frees as pending */
     before = stats_of(rich).reserved;
     asked = take(poor, 768 * MIB, t);
     fill(asked, 768 * MIB, 0x77, t);
@@ -227,7 +227,7 @@ TEST_EACH(3, a_full_device_takes_what_another_allocator_has_idle) {
     drop_stream(t);
 }
 
-/* The driver's threshold, which only the pool engine has: at once, and when caches have warmed up. */
+/* Only the pool engine has the driver's threshold.  The last three rounds warm the caches first. */
 TEST(the_release_threshold_holds_at_synchronisations) {
     static const size_t thresholds[] = {0, 100 * MIB, SIZE_MAX};
 
@@ -257,7 +257,7 @@ TEST(the_release_threshold_holds_at_synchronisations) {
         else
             ck_assert_uint_eq(stats_of(a).reserved, threshold == 0 ? 0 : 96 * MIB);
         before = stats_of(a).growth_allocs;
-        block = take(a, 512 * MIB, s); /* it grows again, and says so */
+        block = take(a, 512 * MIB, s); /* the pool grows again, and counts it */
         ck_assert_uint_eq(check_identities(a).growth_allocs,
                           before + (threshold == SIZE_MAX ? 0 : 1));
         OK(weir_free(a, block, s));

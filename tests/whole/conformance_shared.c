@@ -123,7 +123,7 @@ TEST(exported_memory_is_one) {
     answer("more mapped than was imported", result, CUDA_ERROR_INVALID_VALUE);
     CU(driver->cuMemMap(made.at + bytes, bytes, 0, again, 0));
     CU(driver->cuMemSetAccess(made.at + bytes, bytes, &made.access, 1));
-    CU(driver->cuMemRelease(again)); /* the mapping keeps it */
+    CU(driver->cuMemRelease(again)); /* the mapping keeps the memory */
     MUST(are_all(made.at + bytes, bytes, 7));
     CU(driver->cuMemUnmap(made.at + bytes, bytes));
     answer("an open file alone keeps the memory", before - free_bytes() >= bytes, 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* conformance_work.c: many calls at random with data, events and latencies. */
+/* conformance_work.c: makes random calls with data, and checks events and latencies. */
 #include "conformance_allocator.h"
 
 /* ---- random work with data ------------------------------------------------------------------- */
@@ -13,7 +13,7 @@ struct held {
     unsigned char pattern;
 };
 
-/* What one thread holds. */
+/* The state of one thread. */
 struct work {
     weir_allocator *a;
     struct held held[MOST_BLOCKS];
@@ -127,7 +127,7 @@ static void end_work(struct work *w) {
         drop_stream(w->stream[i]);
 }
 
-/* What the events say adds up to what the statistics say. */
+/* Checks that the sums of the events equal the statistics. */
 static void check_events(weir_allocator *a) {
     enum { ROOM = 4096 };
     weir_event *events = calloc(ROOM, sizeof *events);
@@ -209,7 +209,7 @@ static void *work_alone(void *arg) {
 
 static _Atomic int watching;
 
-/* Figures while others work: each is right in itself, and those from the books agree. */
+/* Reads the statistics while other threads work, and checks the sums that hold at every moment. */
 static void *watch(void *arg) {
     weir_event events[16];
     uint64_t after = 0;
@@ -222,7 +222,7 @@ static void *watch(void *arg) {
         MUST_EQ(now.allocs, now.hits + now.growth_allocs);
         MUST_EQ(now.allocs - now.frees, now.blocks);
         MUST_LE(now.blocks,
-                now.allocs); /* frees are read first: it may be more than there ever were */
+                now.allocs); /* frees are read before allocs, so that blocks may be too large */
         OK(weir_events(arg, after, events, sizeof events[0], 16, &count));
         for (size_t i = 0; i < count; i++) {
             ck_assert_uint_gt(events[i].sequence, after);
@@ -233,8 +233,8 @@ static void *watch(void *arg) {
     return NULL;
 }
 
-/* Check's assertions end the process from any thread where it forks; on a GPU a failure in a thread
- * is a crash, which is a failure too. */
+/* A failed assertion in a thread ends the test's process.  On a GPU, where Check does not fork, the suite crashes,
+ * which is a failure, too. */
 TEST_EACH(KIND_COUNT, random_work_in_four_threads) {
     enum { THREADS = 4 };
     size_t before = device_free();
@@ -304,7 +304,7 @@ TEST_WHERE(0, KIND_COUNT, is_pool_or_regions, the_ring_keeps_the_latest_events) 
     OK(weir_allocator_destroy(a));
 }
 
-/* Callers compiled with a shorter or a longer weir_event. */
+/* Callers may be compiled with a shorter or a longer weir_event. */
 TEST(events_of_other_sizes) {
     struct {
         uint64_t sequence, time_ns;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* lifetimes.c: on a GPU, every block holds a pattern of its own from its allocation to its free.
+/* lifetimes.c: on a GPU, every block holds its own pattern from its allocation to its free.
  *
  *     tests/whole/lifetimes [--threads N] [--lifetimes N] [--seed N]      settings: WEIR_... as for any program
  *
@@ -28,8 +28,7 @@ enum { THREADS = 64, STREAMS = 3, LIVE = 48, LETTERS = 64, WORDS = 4096, LAUNCHE
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 
-/* What both kernels begin with: each thread takes every n-th word; %x is where it lies, %y what it
- * holds. */
+/* Both kernels begin with these lines.  Each of n threads takes every n-th word: %x is its address, %y its value. */
 #define PARAMETERS                                                                                 \
     "    ld.param.u64 %at, [p_at];\n"                                                              \
     "    ld.param.u64 %words, [p_words];\n"                                                        \
@@ -50,7 +49,7 @@ enum { THREADS = 64, STREAMS = 3, LIVE = 48, LETTERS = 64, WORDS = 4096, LAUNCHE
     "    mad.lo.u64 %x, %i, %stride, %at;\n"                                                       \
     "    add.u64 %y, %value, %i;\n"
 
-/* Words of 8 bytes, `stride` apart; a word is the value plus its number. */
+/* A kernel's words have 8 bytes and are `stride' bytes apart.  Each word is the value plus its number. */
 static const char ptx[] =
     ".version 7.0\n"
     ".target sm_52\n"
@@ -92,14 +91,14 @@ static const char ptx[] =
     "}\n";
 
 struct block {
-    char *address; /* NULL: none */
+    char *address; /* NULL if there is none */
     size_t bytes;
     uint64_t value;
-    int stream; /* of its thread's: behind its pattern */
-    int noted;  /* it cannot leave its thread: a noted stream lives until the free */
+    int stream; /* the thread's stream that wrote the pattern */
+    int noted;  /* the block stays in its thread, since a noted stream must live until the free */
 };
 
-/* A block on its way to another thread, behind an event. */
+/* A block on its way to another thread, and the event that the thread's stream waits for. */
 struct letter {
     struct block block;
     CUevent event;
@@ -123,11 +122,11 @@ static const struct weir_driver *driver;
 static weir_allocator *allocator;
 static CUcontext context;
 static CUfunction fill, verify;
-static CUdeviceptr wrong; /* how many words, and where, what was wanted and what was there last */
+static CUdeviceptr wrong; /* wrong words: count; address, expected and found value of the last */
 static struct worker workers[THREADS];
 static unsigned threads = 8;
 static uint64_t wanted = 1000000, seed = 1;
-static int has_caches; /* without it the pool breaks captures as the driver does */
+static int has_caches; /* without caches the pool's driver calls break captures */
 static _Atomic uint64_t values;
 
 static __attribute__((format(printf, 1, 2), noreturn)) void die(const char *format, ...) {
@@ -164,7 +163,7 @@ static uint64_t draw(struct worker *w, uint64_t below) {
 
 /* ---- Patterns ---- */
 
-/* At most WORDS of them, the last of the block among them where it has fewer. */
+/* Launches the kernel on all words of a block, or on about WORDS words that are spread over a larger block. */
 static void launch(CUfunction kernel, const struct block *b, CUstream stream, uint64_t last) {
     uint64_t at = (uintptr_t)b->address, words = b->bytes / 8, apart = 1, stride;
     void *parameters[] = {&at, &words, &stride, (void *)(uintptr_t)&b->value, &last};
@@ -207,7 +206,7 @@ static void give(struct worker *w, unsigned at) {
     struct block *b = &w->live[at];
     CUstream stream = w->streams[b->stream];
 
-    if (draw(w, 8) == 0) { /* on another one, behind it */
+    if (draw(w, 8) == 0) { /* frees on another stream, ordered after this one */
         CUstream other = w->streams[draw(w, STREAMS)];
 
         if (other != stream)
@@ -246,7 +245,7 @@ static void take(struct worker *w) {
     w->live[w->count++] = b;
 }
 
-/* Another stream reads it, and the free waits for that by itself. */
+/* Reads a block on another stream, which weir_use names, so that the free waits for the read. */
 static void cross(struct worker *w) {
     struct block *b = &w->live[draw(w, w->count)];
     int other = (int)draw(w, STREAMS);
@@ -304,13 +303,14 @@ static void receive(struct worker *w) {
 
 /* ---- Streams and graphs ---- */
 
-/* This program's own calls that another thread's capture forbids. */
+/* Sets the thread's capture mode, since captures of other threads forbid some calls of this program.  Returns the old
+ * mode. */
 static CUstreamCaptureMode exchange_mode(CUstreamCaptureMode mode) {
     CU(driver->cuThreadExchangeStreamCaptureMode(&mode));
     return mode;
 }
 
-/* What was noted on it must be freed first. */
+/* Replaces a stream, after the free of all blocks for which the stream may be noted. */
 static void replace_stream(struct worker *w) {
     CUstream *stream = &w->streams[draw(w, STREAMS)];
     CUstreamCaptureMode mode;
@@ -426,7 +426,7 @@ static void open_all(void) {
     CU(driver->cuCtxSynchronize());
 }
 
-/* How many words were wrong. */
+/* Checks the end state, and destroys the allocator.  Returns the number of wrong words. */
 static uint64_t close_all(void) {
     weir_statistics s = {.size = sizeof s};
     uint64_t found[4] = {0};

@@ -110,7 +110,7 @@ static void give(weir_allocator *allocator, CUdeviceptr block) {
     must(weir_free(allocator, (void *)(uintptr_t)block, stream[0]) == WEIR_OK, "a block goes");
 }
 
-/* A kernel that writes one word, which no driver sends by another way. */
+/* A kernel that writes one word.  A driver cannot perform this write as a copy, as it may perform a fill. */
 static const char ptx[] = ".version 7.0\n"
                           ".target sm_52\n"
                           ".address_size 64\n"
@@ -276,7 +276,7 @@ static void check_access(int kind) {
 
 /* ---- speed ------------------------------------------------------------------------------------------- */
 
-/* GB/s from `from` on device `from_device` to the other one: the best of some rounds. */
+/* Returns the speed in GB/s of copies from device `from_device' to the other one, in the best of ROUNDS rounds. */
 static double speed(CUdeviceptr to, CUdeviceptr from, int from_device) {
     double best = 0;
 
@@ -305,7 +305,7 @@ static void check_speed(int kind) {
 
     use_device(1);
     must(driver->cuMemAlloc(&far, SPEED_BLOCK * MIB) == CUDA_SUCCESS, "plain memory there");
-    (void)enable_peer(context[0], 0); /* an error: it is already */
+    (void)enable_peer(context[0], 0); /* fails if access is on already */
     use_device(0);
     must(driver->cuMemAlloc(&near, SPEED_BLOCK * MIB) == CUDA_SUCCESS, "plain memory here");
     (void)enable_peer(context[1], 0);

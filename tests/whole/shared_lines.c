@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* shared_lines.c: the program that check-lines watches: two threads that hit, one after the other.
  *
- * Each thread has a bound stream of its own; with the argument "same" both have the first one's, so that lines are
- * shared.  Both make hits of small and of whole blocks until the caches are filled and the locks are biased.  Then each
- * makes some more, between two stores to its markers.  The program prints the markers' addresses for the reader of the
- * trace.
+ * Each thread binds a stream; with the argument "same" both use one stream, so that cache lines are shared.  Both make
+ * hits of small and of whole blocks until the caches are filled and the locks are biased.  Then each makes some more,
+ * between two stores to its markers.  The program prints the markers' addresses for the reader of the trace.
  *
- * Exits with 1 and a word if a call fails, or if a watched request was no hit.
- */
+ * Exits with 1 and a message if a call fails, or if a watched request was no hit. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -19,8 +17,7 @@
 
 #include "driver/driver.h"
 
-/* Whole blocks are kept once the engine has served 1,024 requests without growing, for which room is
- * preallocated. */
+/* The caches keep whole blocks after 1,024 requests without growth, so the program preallocates. */
 enum { WARM_UP = 1500, SETTLE = 50, WATCHED = 150, DEPTH = 3 };
 
 static const size_t sizes[] = {512, 65536, (size_t)1 << 20};
@@ -36,7 +33,7 @@ struct hitter {
     int number;
 };
 
-/* Who may run: each thread has the turns that are its number modulo 2. */
+/* Only the thread that waits for the present turn runs. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
 static int turn;
@@ -60,7 +57,7 @@ static void next_turn(void) {
     pthread_mutex_unlock(&lock);
 }
 
-/* So many pairs of each size, a few blocks live at a time. */
+/* Allocates and frees `pairs' blocks of each size, with DEPTH blocks live at a time. */
 static void hit(const struct hitter *h, int pairs) {
     void *block[DEPTH];
 
@@ -81,11 +78,10 @@ static void *run(void *argument) {
     wait_for(h->number);
     hit(h, WARM_UP);
     next_turn();
-    wait_for(2 +
-             h->number); /* the other's warm-up may have left this one something to catch up with */
+    wait_for(2 + h->number); /* the other warm-up may have left work for this thread */
     hit(h, SETTLE);
     next_turn();
-    wait_for(5 + h->number); /* turn 4 is main's */
+    wait_for(5 + h->number); /* turn 4 belongs to main */
     atomic_store_explicit(&marker[2 * h->number].at, 1, memory_order_relaxed);
     hit(h, WATCHED);
     atomic_store_explicit(&marker[2 * h->number + 1].at, 1, memory_order_relaxed);

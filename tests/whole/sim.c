@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* sim.c: deterministic simulation of an allocator, world after world, as long as asked.
+/* sim.c: deterministic simulation of an allocator, world after world, for a number of seconds.
  *
  *     tests/whole/sim [--seconds N] [--seed N] [--operations N] [--jobs N] [--brief]
- *     tests/whole/sim --seed N --story       plays one world and tells every operation
+ *     tests/whole/sim --seed N --story       plays one world and prints every operation
  *     tests/whole/sim --script FILE          plays a script, as a failure leaves one
  *     tests/whole/sim --digest N [--seed N] [--operations N] [--jobs N]
  *                                      plays N worlds and prints a digest of their driver calls
- *     tests/whole/sim --calls --seed N       plays one world and prints them
+ *     tests/whole/sim --calls --seed N       plays one world and prints its driver calls
  *
- * A seed decides everything: the world (sim_world.c) and its words.  What a failing seed did is done again
- * by the same command on the same build: addresses are not randomised, and time is the model's.  It is then
- * shortened (not with --brief): words are left out, as long as the rest fails too; what remains is written to
- * sim-SEED.script.
+ * A seed decides everything: the world (sim_world.c) and its words.  A seed that fails a build fails it again,
+ * since addresses are not randomised and time is the model's.  The program then shortens the script (not with --brief):
+ * it leaves out words as long as the rest still fails, and writes the rest to sim-SEED.script.
  *
- * Worlds are played in child processes, so that one that crashes or hangs is a failure like others.  This
- * process never opens the model: it would not outlive a fork.
+ * Child processes play the worlds, so that a crash or a hang counts as a failure.  The parent never opens the model,
+ * which would not outlive a fork.
  *
  * Must not know: what a word does.
  */
@@ -39,7 +38,7 @@ struct settings {
     const char *script;
 };
 
-/* For the library's own clocks, which decide who may keep a lock: the script must. */
+/* Replaces the clock by which the library decides which thread keeps a lock, since the script must decide this. */
 int clock_gettime(clockid_t clock, struct timespec *now) {
     static _Atomic uint64_t reads;
     uint64_t ns = weir__model_now_ns() + atomic_fetch_add(&reads, 1);
@@ -65,7 +64,8 @@ static struct sim_report *make_report(void) {
     return need(memory == MAP_FAILED ? NULL : memory);
 }
 
-/* Its words are the caller's.  One in eight is long: what was calm for a while is served otherwise. */
+/* Makes the script of a seed, whose words the caller frees.  One script in eight is long, since an allocator works
+ * otherwise after a steady while. */
 static struct sim_script make_script(const struct settings *s, uint64_t seed) {
     size_t count = s->operations * (sim_mix(seed) % 8 ? 1 : 8);
     uint64_t *words = need(calloc(count, sizeof *words));
@@ -84,10 +84,10 @@ static struct sim_script make_script(const struct settings *s, uint64_t seed) {
 struct child {
     pid_t pid;
     struct sim_report *report;
-    uint64_t seen, seen_s; /* its operation when it was looked at last, and when that was new */
+    uint64_t seen, seen_s; /* its operation at the last look, and when it last changed */
 };
 
-/* Ends with 0 if all went well. */
+/* Plays a child's worlds, and ends with 0 if all pass. */
 static void play_worlds(const struct settings *s, struct sim_report *report, uint64_t first,
                         uint64_t step) {
     for (uint64_t i = 0; i < WORLDS_A_CHILD; i++) {
@@ -100,7 +100,7 @@ static void play_worlds(const struct settings *s, struct sim_report *report, uin
     _exit(0);
 }
 
-/* Why a child ended, in its report; 1 if it failed. */
+/* Writes the reason for a child's end to its report.  Returns 1 if the child failed, else 0. */
 static int failed(struct sim_report *report, int status) {
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return 0;
@@ -114,7 +114,7 @@ static int failed(struct sim_report *report, int status) {
     return 1;
 }
 
-/* Plays one script in a child: 1 if it fails. */
+/* Plays one script in a child.  Returns 1 if it fails, else 0. */
 static int fails(const struct sim_script *script, struct sim_report *report, FILE *story) {
     time_t from = time(NULL);
     int status;
@@ -139,7 +139,7 @@ static int fails(const struct sim_script *script, struct sim_report *report, FIL
 
 /* ---- A failure ---- */
 
-/* Leaves out what it can; answers how many words are left. */
+/* Leaves out words as long as the script still fails.  Returns the number of words left. */
 static size_t shorten(uint64_t seed, uint64_t *words, size_t count, struct sim_report *report) {
     uint64_t *fewer = need(calloc(count, sizeof *fewer));
 
@@ -161,7 +161,7 @@ static size_t shorten(uint64_t seed, uint64_t *words, size_t count, struct sim_r
     return count;
 }
 
-/* Plays it again, shortens it, and tells what is left. */
+/* Plays a failing seed again, shortens its script, and writes the rest to a file. */
 static void explain(const struct settings *s, uint64_t seed, const char *why) {
     struct sim_report *report = make_report();
     struct sim_script script;
@@ -210,7 +210,7 @@ static void start(const struct settings *s, struct child *child, uint64_t first)
     }
 }
 
-/* Kills a child that gets nowhere. */
+/* Kills a child that makes no progress. */
 static void look_after(struct child *child) {
     uint64_t now = (uint64_t)time(NULL);
     uint64_t at = atomic_load(&child->report->at) + (atomic_load(&child->report->worlds) << 32);
@@ -298,7 +298,7 @@ static int tell_story(const struct settings *s) {
     return bad;
 }
 
-/* Each in a process of its own: what the worlds before it left in the process must not count. */
+/* Plays each world in a fresh process, so that traces of earlier worlds in a process do not count. */
 static void digest_worlds(const struct settings *s, struct sim_report *report, uint64_t job) {
     int bad = 0;
 
@@ -340,7 +340,7 @@ static int tell_digest(const struct settings *s) {
     return bad;
 }
 
-/* A line is a word in hexadecimal; what follows it, and other lines, are comments, but for "# seed N". */
+/* Plays a script.  A line is a word in hexadecimal and a comment; other lines are comments, except "# seed N". */
 static int play_file(const char *name) {
     struct sim_report *report = make_report();
     struct sim_script script = {0};
@@ -433,7 +433,7 @@ int main(int argc, char **argv) {
     int now = personality(0xffffffff);
 
     (void)argc;
-    /* A seed means the same addresses each time, where the system lets it. */
+    /* Turns address randomisation off where the system allows it, so that a seed repeats its addresses. */
     if (!(now & ADDR_NO_RANDOMIZE) && personality((unsigned long)now | ADDR_NO_RANDOMIZE) >= 0 &&
         personality(0xffffffff) & ADDR_NO_RANDOMIZE)
         execv("/proc/self/exe", argv);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* sim.h: what the two halves of the simulation share.
+/* sim.h: the interface between the two halves of the simulation.
  *
  *   world    an allocator with settings, streams, threads and a device, all drawn from one seed
- *   script   a world's seed and the words that it lives through; any words will do, in any number
- *   word     one operation: what a word does depends on the world as it finds it, and on nothing else
+ *   script   a world's seed and its words; any words in any number make a script
+ *   word     one operation, whose effect depends on the state of the world alone
  *
- * sim_world.c plays a script; sim.c makes scripts, looks after the processes they run in, and shortens
- * one that fails.
+ * sim_world.c plays a script; sim.c makes scripts, watches the processes that play them, and shortens
+ * a script that fails.
  */
 #ifndef WEIR_TEST_SIM_H
 #define WEIR_TEST_SIM_H
@@ -20,11 +20,11 @@ struct sim_script {
     uint64_t seed;
     uint64_t *words;
     size_t count;
-    int is_followed; /* its driver calls go into the report's digest, */
-    FILE *calls;     /* and a line for each goes here, if it is not NULL */
+    int is_followed; /* the report's digest counts the driver calls */
+    FILE *calls;     /* gets a line for each driver call, unless NULL */
 };
 
-/* What is worth counting: X(name, words in output). */
+/* The counters of a run: X(name, words in output). */
 #define SIM_COUNTS(X)                                                                              \
     X(ALLOCS, "allocations")                                                                       \
     X(FAILURES, "failed requests")                                                                 \
@@ -52,24 +52,24 @@ enum sim_count {
         SIM_COUNT_COUNT
 };
 
-/* Lies in memory that the process that looks on shares. */
+/* The report lies in memory that the child shares with its parent. */
 struct sim_report {
     _Atomic uint64_t seed; /* played now */
     _Atomic uint64_t at;   /* the word that is played now */
     _Atomic uint64_t operations;
     _Atomic uint64_t worlds;
     _Atomic uint64_t counts[SIM_COUNT_COUNT];
-    _Atomic uint64_t digest; /* of the driver calls of worlds that were followed: the sum */
+    _Atomic uint64_t digest; /* the sum over the driver calls of all followed worlds */
     char failure[4096];      /* "": none */
 };
 
-/* Plays it to the end, with a clean-up after it.  Does not return from a failure: its text goes to the
- * report, and the process ends with 1.  `story` (NULL: none): a line for each operation. */
+/* Plays the script to its end, and cleans up.  A failure writes its text to the report and ends the process with 1.
+ * `story' gets a line for each operation, unless it is NULL. */
 void sim_play(const struct sim_script *script, struct sim_report *report, FILE *story);
-/* One line about the world of a seed. */
+/* Writes a line about the world of a seed. */
 void sim_describe(uint64_t seed, FILE *out);
 
-/* Goes from seed to word: a finalizer of 64 bits. */
+/* Mixes 64 bits, to derive words from a seed. */
 static inline uint64_t sim_mix(uint64_t x) {
     x ^= x >> 30;
     x *= UINT64_C(0xbf58476d1ce4e5b9);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* sim_operations.c: what a word does: requests, frees and uses of blocks; streams that come and go; time; reserved memory;
- * captures; and faults.
- */
+/* sim_operations.c: the operations that words select: requests, frees and uses of blocks, life of streams, time,
+ * reserved memory, captures, and faults. */
 #include "sim_world.h"
 
 #include <string.h>
@@ -12,12 +11,12 @@ static int is_captured(unsigned stream) {
     return w.capture.runs && w.capture.stream == stream;
 }
 
-/* Lives, and is not being captured. */
+/* Returns 1 if the stream lives and is not being captured, else 0. */
 static int is_plain(unsigned stream) {
     return w.streams[stream].lives && !is_captured(stream);
 }
 
-/* A plain stream, or STREAMS. */
+/* Returns a plain stream, or STREAMS if there is none. */
 static unsigned plain_from(unsigned from) {
     for (unsigned i = 0; i < STREAMS; i++)
         if (is_plain((from + i) % STREAMS))
@@ -29,8 +28,8 @@ CUstream sim_handle(unsigned stream) {
     return w.streams[stream].handle;
 }
 
-/* What `stream` is given next comes after all that `other` was given; both are plain.  CUDA itself sees to that where
- * the one is blocking and the other the legacy default stream, which does not end. */
+/* Orders the next work of `stream' after all present work of `other'; both are plain.  CUDA itself orders a blocking
+ * stream after the legacy default stream, which is never destroyed. */
 static void follow(unsigned stream, unsigned other) {
     if (stream == other || (w.streams[stream].blocks && w.streams[other].is_default))
         return;
@@ -88,7 +87,7 @@ static size_t draw_size(uint64_t random) {
     size_t low = (size_t)1 << (from + (r >> 8) % octaves);
     size_t bytes = low + (size_t)(sim_mix(r) % low);
 
-    if ((r & 3) == 0) /* often the same */
+    if ((r & 3) == 0) /* many sizes repeat */
         bytes = low;
     return (r & 255) == 1 ? 1 : bytes;
 }
@@ -98,7 +97,7 @@ static void forget(struct block *b) {
     memset(b, 0, sizeof *b);
 }
 
-/* The program's last rung: it gives back what lies idle, and asks for one more try. */
+/* The program's OOM callback: trims idle memory, and asks for one more attempt. */
 int sim_give_idle_back(const weir_oom *oom, void *data) {
     weir_statistics s = {.size = sizeof s};
 
@@ -112,26 +111,26 @@ int sim_give_idle_back(const weir_oom *oom, void *data) {
     return oom->attempt == 1;
 }
 
-/* Growth in the background so far; UINT64_MAX: not told. */
+/* Returns the number of growth steps in the background, or UINT64_MAX if weir_stats fails. */
 static uint64_t steps_behind(void) {
     weir_statistics s = {.size = sizeof s};
 
     return weir_stats(w.allocator, &s) == WEIR_OK ? s.ahead_steps : UINT64_MAX;
 }
 
-/* After a failure: what it says could be had is available.  0 if nothing is said, or a fault or a step in the
- * background, which takes of the same, came between; else the block is as if it had been asked for in the first
- * place. */
+/* Requests the largest size that the last failure reported.  The request must succeed, unless a fault or a step in the
+ * background came between.  Returns 1 with the block and its size, or 0 if the failure reported no size or the request
+ * failed. */
 static int ask_for_largest(unsigned stream, size_t *bytes, void **address) {
     weir_failure failure = {.size = sizeof failure};
     weir_status status;
     uint64_t steps;
     int faulted;
 
-    /* What the program's callback trims above a lowered limit goes for good, after the failure was written. */
+    /* Above a lowered limit the callback's trim is final, and comes after the failure was recorded. */
     if (w.set.asks && w.limit != UINT64_MAX)
         return 0;
-    /* Beside a capture the driver's own call may break it: see weir_alloc. */
+    /* Without caches the pool's driver call may break a capture: see weir_alloc. */
     if (weir_last_failure(&failure) != WEIR_OK || failure.asked != *bytes || failure.largest == 0 ||
         (w.capture.runs && w.set.kind == POOL && !w.set.cache))
         return 0;
@@ -192,7 +191,7 @@ void do_alloc(uint64_t r) {
     sim_check_oracle();
 }
 
-/* A block that any stream may have at once, whoever used the memory before. */
+/* Allocates a block that any stream may use at once, whichever stream used the memory before. */
 void do_alloc_any(uint64_t r) {
     unsigned stream = plain_from((unsigned)r % STREAMS), at = 0;
     size_t bytes = draw_size(sim_mix(r + 1));
@@ -223,7 +222,7 @@ void do_alloc_any(uint64_t r) {
     sim_add(SIM_ANY, 1);
 }
 
-/* All uses but the declared ones are behind `stream`; 0: they cannot be. */
+/* Orders `stream' after all undeclared uses of the block.  Returns 1 on success, 0 if a capture forbids it. */
 static int order_behind(const struct block *b, unsigned stream) {
     unsigned users = (b->users | 1u << b->home) & ~b->noted & ~(1u << stream);
 
@@ -236,7 +235,7 @@ static int order_behind(const struct block *b, unsigned stream) {
     return 1;
 }
 
-/* Whether a noted stream is being captured. */
+/* Returns 1 if a stream that weir_use has named is being captured, else 0. */
 static int notes_capture(const struct block *b) {
     return w.capture.runs && b->noted >> w.capture.stream & 1;
 }
@@ -249,13 +248,13 @@ void sim_free_on(struct block *b, unsigned stream) {
         !order_behind(b, stream))
         return;
     if (captured && b->was_of_graph && !b->of_graph)
-        return; /* another graph's: should this capture be aborted, it would not be freed */
+        return; /* an aborted capture would not free another graph's block */
     tell("free block %u on stream %u%s: ", number(b), stream, captured ? " (captured)" : "");
     faulted = CALL(status, weir_free(w.allocator, b->address, sim_handle(stream)));
     tell("%s\n", weir_status_name(status));
     if (status == WEIR_E_CAPTURE && (captured || notes_capture(b)) && !b->of_graph &&
         (b->noted || (w.set.kind == POOL && !w.set.cache)))
-        return; /* as it says: nothing changed */
+        return; /* the refused free has changed nothing */
     if (status != WEIR_OK && status != WEIR_E_HOST_MEMORY) {
         if (!faulted)
             sim_fail("weir_free of block %u: %s (driver result %d)", number(b),
@@ -285,7 +284,7 @@ void do_free_many(uint64_t r) {
             sim_free_on(&w.blocks[i], w.blocks[i].home);
 }
 
-/* Whoever frees does not know who used it. */
+/* Frees a block without a list of the streams that used it. */
 void do_free_any(uint64_t r) {
     struct block *b = block_from((unsigned)(r % BLOCKS));
     weir_status status;
@@ -307,7 +306,7 @@ void do_free_any(uint64_t r) {
     sim_check_oracle();
 }
 
-/* What an address is. */
+/* Compares the range that weir reports for an address with the block. */
 void do_range(uint64_t r) {
     const struct block *b = block_from((unsigned)(r % BLOCKS));
     size_t bytes = 0, offset = b ? (size_t)((r >> 16) % b->bytes) : 0;
@@ -345,7 +344,7 @@ void do_work(uint64_t r) {
     sim_check_oracle();
 }
 
-/* Another stream uses it, behind its home. */
+/* Uses a block on another stream, ordered after its home. */
 static void cross(uint64_t r, int declares) {
     struct block *b = block_from((unsigned)(r % BLOCKS));
     unsigned stream = plain_from((unsigned)(r >> 16) % STREAMS);
@@ -377,7 +376,7 @@ void do_declare(uint64_t r) {
     cross(r, 1);
 }
 
-/* A pointer that is no live block's. */
+/* Frees a pointer that is no live block, which weir must refuse. */
 void do_wrong_free(uint64_t r) {
     const struct block *b = block_from((unsigned)(r % BLOCKS));
     unsigned stream = plain_from((unsigned)(r >> 16) % STREAMS);
@@ -388,14 +387,14 @@ void do_wrong_free(uint64_t r) {
         return;
     if (r >> 20 & 1) {
         if (w.set.faults && (w.set.kind == POOL || w.any_of_graph))
-            return; /* what the driver did not take back may lie there, and it is who is asked */
+            return; /* the driver may still have a block there whose free failed */
         address = w.gone;
         for (unsigned i = 0; i < BLOCKS; i++)
             if (w.blocks[i].address == address)
-                return; /* somebody has it again */
+                return; /* the address is live again */
         for (unsigned i = 0; i < HOGS; i++)
             if (w.hogs[i] == (uintptr_t)address)
-                return; /* the driver takes back any block of its own */
+                return; /* the driver would free its own block */
     } else if (b && b->bytes > 1 && !b->of_graph) {
         address = b->address + 1 + (r >> 24) % (b->bytes - 1);
     }
@@ -424,7 +423,7 @@ void do_create(uint64_t r) {
         stream++;
     if (stream == w.set.streams)
         return;
-    if (w.born >= MOST_BORN) { /* the oracle tells so many apart */
+    if (w.born >= MOST_BORN) { /* the oracle distinguishes no more streams */
         do_sync_device(0);
         if (w.born)
             return;
@@ -488,7 +487,7 @@ void do_unbind(uint64_t r) {
 
 /* ---- Time ---- */
 
-/* What the program itself must not ask beside a capture. */
+/* Returns 1 if the program may query or wait, which a capture may forbid; else 0. */
 static int may_ask(void) {
     return !w.capture.runs || w.capture.mode == CU_STREAM_CAPTURE_MODE_RELAXED;
 }
@@ -531,7 +530,7 @@ void do_kernel(uint64_t r) {
         CU(weir__model_kernel(sim_handle(stream), duration(r) * 4));
 }
 
-/* A request after a long pause decays otherwise than those of a program at work. */
+/* Advances by parts of a half-life, too, since a request after a long pause decays more than one without. */
 void do_advance(uint64_t r) {
     weir__model_advance(duration(r) * 4);
     if (w.set.half_life_ms)
@@ -575,7 +574,7 @@ void do_preallocate(uint64_t r) {
     tell("%s\n", weir_status_name(status));
 }
 
-/* Lower, and up again to what it was. */
+/* Lowers the limit, raises it again, or removes it. */
 void do_limit(uint64_t r) {
     uint64_t bytes = w.set.capacity / 4 * (1 + r % 5);
     weir_amount all = {0, WEIR_AMOUNT_MAX};
@@ -592,7 +591,7 @@ void do_limit(uint64_t r) {
     sim_add(SIM_LIMITS, 1);
 }
 
-/* Somebody says that so much is wanted, or all. */
+/* Reports low memory: `bytes' are wanted, or all if it is 0. */
 static void say_low_memory(size_t bytes) {
     int fixed = w.set.kind == DIRECT || w.set.kind == ARENA_FIXED;
     weir_status status = weir_low_memory(w.allocator, bytes);
@@ -601,7 +600,7 @@ static void say_low_memory(size_t bytes) {
     sim_expect(status, fixed ? WEIR_E_NOT_SUPPORTED : WEIR_OK, "weir_low_memory");
 }
 
-/* Others take memory of the device, or give it back. */
+/* Allocates device memory for another program, or frees it. */
 static void hog(uint64_t r, int takes) {
     CUdeviceptr *taken = &w.hogs[r % HOGS];
     size_t bytes = (size_t)(w.set.capacity / 2 >> (r >> 8) % 4);
@@ -612,7 +611,7 @@ static void hog(uint64_t r, int takes) {
         say_low_memory(r >> 17 & 1 ? bytes : 0);
     tell("somebody %s %zu bytes\n", takes ? "takes" : "gives back", bytes);
     if (takes)
-        (void)w.driver->cuMemAlloc(taken, bytes); /* if there is as much */
+        (void)w.driver->cuMemAlloc(taken, bytes); /* fails if the device has less */
     else
         CU(w.driver->cuMemFree(*taken));
     if (!takes)
@@ -631,7 +630,7 @@ void do_return(uint64_t r) {
 
 void do_begin(uint64_t r) {
     unsigned stream = plain_from((unsigned)r % STREAMS);
-    int quiet = w.set.kind == POOL && !w.set.cache; /* it does as the driver does */
+    int quiet = w.set.kind == POOL && !w.set.cache; /* its driver calls may break captures */
 
     if (stream == STREAMS || w.capture.runs || !w.set.checks || w.set.old ||
         w.streams[stream].bound || w.streams[stream].is_default || w.streams[stream].blocks)
@@ -645,14 +644,14 @@ void do_begin(uint64_t r) {
     CU(w.driver->cuStreamBeginCapture(sim_handle(stream), w.capture.mode));
 }
 
-/* Frees what the capture has allocated, or a random part of it. */
+/* Frees a random part of the capture's blocks. */
 static void free_captured(uint64_t r) {
     for (unsigned i = 0; i < BLOCKS; i++)
         if (w.blocks[i].address && w.blocks[i].of_graph && sim_mix(r + i) % 4)
             sim_free_on(&w.blocks[i], w.capture.stream);
 }
 
-/* How often the graph may be launched: once if it leaves something allocated. */
+/* Returns how often the graph may be launched: once if it leaves a block allocated. */
 static unsigned launches_left(uint64_t r) {
     for (unsigned i = 0; i < BLOCKS; i++)
         if (w.blocks[i].address && w.blocks[i].of_graph)
@@ -676,7 +675,7 @@ static void launch(CUgraph graph, uint64_t r) {
     tell("launch the graph on stream %u, %u times\n", stream, times);
     while (times-- > 0) {
         result = w.driver->cuGraphLaunch(exec, sim_handle(stream));
-        if (result == CUDA_ERROR_OUT_OF_MEMORY) { /* then it leaves nothing */
+        if (result == CUDA_ERROR_OUT_OF_MEMORY) { /* a failed launch leaves no block */
             tell("    no memory for it\n");
             break;
         }
@@ -705,7 +704,7 @@ void do_end(uint64_t r) {
     if (!w.capture.runs || w.capture.thread != w.thread)
         return;
     free_captured(r & 1 ? r : 0);
-    for (unsigned i = 0; i < BLOCKS; i++) /* a launch may find no memory for what it leaves */
+    for (unsigned i = 0; i < BLOCKS; i++) /* a launch may lack memory for blocks that it leaves */
         if (w.blocks[i].address && w.blocks[i].of_graph)
             sim_free_on(&w.blocks[i], w.capture.stream);
     tell("end the capture\n");
@@ -733,7 +732,7 @@ void do_abort(uint64_t r) {
     w.capture.runs = 0;
     for (unsigned i = 0; i < BLOCKS; i++) {
         w.blocks[i].in_graph = 0;
-        if (w.blocks[i].address && w.blocks[i].of_graph) { /* never was there */
+        if (w.blocks[i].address && w.blocks[i].of_graph) { /* the block never existed */
             forget(&w.blocks[i]);
             w.lost++;
         }
@@ -772,8 +771,8 @@ void do_fault(uint64_t r) {
     w.fault_entry = entries[r % (sizeof entries / sizeof entries[0])];
     w.fault_result = results[(r >> 8) % (sizeof results / sizeof results[0])];
     w.fault_k = 1 + (r >> 12) % 3;
-    /* What the driver will not take back at all is lost, and not the allocator's doing; so is a block for any
-     * stream that cannot be waited for, if a free has to wait likewise. */
+    /* These calls fail only once.  If every free failed, the driver would keep memory; if every wait failed, weir would
+     * keep blocks whose free must wait.  Neither is a fault of the allocator. */
     w.fault_for_good = r >> 16 & 1 && w.fault_entry != WEIR_ENTRY_cuMemFree &&
                        w.fault_entry != WEIR_ENTRY_cuMemFreeHost &&
                        w.fault_entry != WEIR_ENTRY_cuStreamSynchronize;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* sim_settings.c: what a world is like, drawn from its seed: the allocator's options, the device, threads, streams and
- * how often each operation comes.
- */
+/* sim_settings.c: draws the settings of a world from its seed: the allocator's options, the device, threads, streams,
+ * and the weight of each operation. */
 #include "sim_world.h"
 
 #include <string.h>
@@ -101,7 +100,7 @@ void sim_describe(uint64_t seed, FILE *out) {
             s.learns ? ", learns" : "", s.old ? ", old driver" : "");
 }
 
-/* A policy of the program's own. */
+/* The growth policy of the program. */
 static size_t grow_by_half(const weir_growth_state *state, void *context) {
     if (context != &w || state->size != sizeof *state || state->request == 0)
         sim_fail("the growth function is told something else");

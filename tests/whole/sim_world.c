@@ -22,7 +22,7 @@
 
 struct world w;
 
-/* A folder of this process, so that it meets no other's lock or profile. */
+/* Returns the folder of this process, which other processes' locks and profiles cannot disturb. */
 static const char *folder(void) {
     static char path[64];
 
@@ -31,7 +31,7 @@ static const char *folder(void) {
     return path;
 }
 
-/* What the world learns. */
+/* Returns the path of the world's profile. */
 const char *sim_profile_path(void) {
     static char path[80];
 
@@ -78,7 +78,7 @@ void sim_arm(void) {
         weir__model_fail(w.fault_entry, w.fault_k, w.fault_result, w.fault_for_good);
 }
 
-/* 1: a fault may have been met, so that any error will do. */
+/* Clears the planned fault.  Returns 1 if there was one, so that any error is right, else 0. */
 int sim_disarm(void) {
     int was = w.fault_k != 0;
 
@@ -88,7 +88,7 @@ int sim_disarm(void) {
     return was;
 }
 
-/* Calls, and answers whether a fault was planned. */
+/* Makes a call under the planned fault.  Returns 1 if a fault was planned, else 0. */
 #define CALL(status, call) (sim_arm(), (status) = (call), sim_disarm())
 
 void sim_expect(weir_status is, weir_status wanted, const char *what) {
@@ -170,7 +170,7 @@ static int has_own_blocks(void) {
     return 0;
 }
 
-/* Of those that the ring still has. */
+/* Returns the number of decays that the event ring still has. */
 static unsigned count_decays(void) {
     weir_event events[64];
     size_t count;
@@ -247,7 +247,7 @@ static void close_allocator(void) {
     check_model();
 }
 
-/* A model as the world wants it. */
+/* Resets the model to the device of the world. */
 static void reset_model(void) {
     struct weir_model_setup setup = {.capacity = w.set.capacity};
     char path[80];
@@ -267,7 +267,7 @@ static void reset_model(void) {
 static void open_world(void) {
     struct weir_driver_failure failure;
 
-    remove_folder(); /* of a process that had this number */
+    remove_folder(); /* an earlier process with this number may have left one */
     if (mkdir(folder(), 0700) != 0 || setenv("WEIR_RUN_FOLDER", folder(), 1) != 0)
         sim_fail("no folder %s", folder());
     w.driver = weir__driver_open("model", &failure);
@@ -286,7 +286,7 @@ static void open_world(void) {
         w.streams[STREAMS - 1] = (struct stream){.lives = 1, .is_default = 1, .blocks = 1};
 }
 
-/* Worlds end in any order. */
+/* Adds the world's digest to the sum, which does not depend on the order of worlds. */
 static void add_digest(void) {
     struct weir_model_sequence sequence;
 
@@ -338,7 +338,7 @@ static const struct {
 #undef OPERATION
 };
 
-/* Plays words until another thread's turn comes, and waits for its own; to the end. */
+/* Plays words to the end of the script, and waits while it is another thread's turn. */
 static void play(unsigned thread) {
     enum { LOOK_AT_MODEL = 512 };
 
@@ -356,7 +356,7 @@ static void play(unsigned thread) {
             next = (unsigned)(r % w.set.threads);
         else
             operations[operation].play(r);
-        if (w.story && !w.told) /* a line each: a script is read back so */
+        if (w.story && !w.told) /* each word needs a line of the script */
             fputs("\n", w.story);
         if (w.at % LOOK_AT_MODEL == 0)
             check_model();
@@ -371,7 +371,7 @@ static void play(unsigned thread) {
     }
 }
 
-/* When it is over: in its turn too, since one ends the capture that it began while the others ask for it. */
+/* Ends a thread in its turn, since it must abort the capture that it began while the other threads wait. */
 static void leave(unsigned thread) {
     CUcontext popped;
 

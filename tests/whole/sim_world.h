@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* sim_world.h: what the parts that play a world share: what there is, what happens, and how it is told.
+/* sim_world.h: the state and the operations of a world, for the parts that play it.
  *
- * sim_settings.c draws what a world is like, sim_operations.c does what a word says, and sim_world.c begins it, takes
- * turns and ends it.  Must not know: where scripts come from.
- */
+ * sim_settings.c draws the settings of a world, sim_operations.c has the operations, and sim_world.c begins a world,
+ * takes turns and ends it.  Must not know: where scripts come from. */
 #ifndef WEIR_TEST_SIM_WORLD_H
 #define WEIR_TEST_SIM_WORLD_H
 
@@ -21,7 +20,7 @@ enum { BLOCKS = 192, HOGS = 4, STREAMS = 8, THREADS = 4, LAUNCHES = 3, MOST_BORN
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 
-/* What happens: X(name, weight, function).  A word is one of them, and what the rest of its bits say. */
+/* The operations: X(name, weight, function).  A word selects one of them, and its other bits are the arguments. */
 #define OPERATIONS(X)                                                                              \
     X(ALLOC, 300, do_alloc)                                                                        \
     X(FREE, 210, do_free)                                                                          \
@@ -71,39 +70,39 @@ enum kind { POOL, ARENA_FIXED, ARENA_REGIONS, ARENA_MAPPED, DIRECT, KINDS };
 
 struct settings {
     int kind, cache, checks;
-    uint64_t capacity, limit; /* limit 0: none */
+    uint64_t capacity, limit; /* limit is 0 for none */
     int growth, threshold, cache_limit, patience, packing, dependencies;
     unsigned threads, streams;
-    int legacy; /* the legacy default stream is one of them, and some streams are blocking */
+    int legacy; /* one stream is the legacy default stream, and some are blocking */
     int faults;
-    int asks;                      /* the program has a callback for want of memory */
-    uint64_t harden;               /* where blocks are small: it writes to all of them */
-    unsigned sizes;                /* which of them, see draw_size, */
-    unsigned few;                  /* and how many different ones; 0: any */
-    uint64_t longest_ns;           /* work */
-    uint64_t grow_ahead;           /* bytes; 0: none */
-    uint64_t prealloc;             /* likewise, */
-    int at_first;                  /* set if the first request preallocates */
-    uint64_t half_life_ms;         /* 0: no decay */
-    int learns;                    /* it has a profile */
-    int old;                       /* the driver is one that tells no stream's id */
-    uint64_t growth_step;          /* bytes; 0: as it is by itself, */
-    int growth_size;               /* and so is the factor; else small or large */
-    int latency;                   /* it keeps a histogram of it */
+    int asks;              /* the program has an OOM callback */
+    uint64_t harden;       /* only for small blocks, since it writes to all of them */
+    unsigned sizes;        /* the range of sizes: see draw_size */
+    unsigned few;          /* the number of sizes; 0 for any */
+    uint64_t longest_ns;   /* the longest work */
+    uint64_t grow_ahead;   /* bytes; 0 for none */
+    uint64_t prealloc;     /* bytes; 0 for none */
+    int at_first;          /* set if the first request preallocates */
+    uint64_t half_life_ms; /* 0 for no decay */
+    int learns;            /* the allocator has a profile */
+    int old;               /* the driver has no stream ids */
+    uint64_t growth_step;  /* bytes; 0 for the default */
+    int growth_size;       /* 0 for the default; else small or large */
+    int latency;           /* the allocator keeps latencies */
     unsigned most_blocks;
     uint8_t chances[1024]; /* operations by weight */
 };
 
 struct block {
-    char *address; /* NULL: this place is free */
+    char *address; /* NULL in a free place */
     size_t bytes;
     uint64_t owner;
-    unsigned home;         /* the stream that is behind its allocation */
-    unsigned users, noted; /* streams, as bits: used it; of these, were declared */
-    int of_graph;          /* allocated in the capture that is under way, */
-    int was_of_graph;      /* or in one that is over: the graph's memory, not the allocator's */
-    int in_graph;          /* used by it */
-    int is_any;            /* every stream may have it, without an order */
+    unsigned home;         /* the stream that is ordered after the allocation */
+    unsigned users, noted; /* bits of streams that used it, and that weir_use named */
+    int of_graph;          /* allocated in the unfinished capture */
+    int was_of_graph;      /* allocated in a capture: the graph's memory, not the allocator's */
+    int in_graph;          /* used in the unfinished capture */
+    int is_any;            /* any stream may use it without an order */
 };
 
 struct stream {
@@ -123,30 +122,29 @@ struct world {
     const struct sim_script *script;
     struct sim_report *report;
     FILE *story;
-    int told; /* there: something of the word that is played */
+    int told; /* the story has a text for the present word */
     const struct weir_driver *driver;
     CUcontext context;
     weir_allocator *allocator;
     struct block blocks[BLOCKS];
     unsigned block_count;
-    unsigned lost; /* allocated in captures that were aborted, or in graphs that found no memory */
+    unsigned lost; /* blocks of aborted captures, and of graphs that found no memory */
     struct stream streams[STREAMS];
-    unsigned born; /* streams since the device was waited for */
+    unsigned born; /* streams made since the last wait for the device */
     struct capture capture;
     CUevent event;
-    unsigned asked_on; /* the stream of the request that is under way */
-    uint64_t limit,
-        most; /* set in the middle, UINT64_MAX: not; and what the reserved memory may be */
+    unsigned asked_on;    /* the stream of the present request */
+    uint64_t limit, most; /* the changed limit, or UINT64_MAX; the most that may be reserved */
     uint64_t owners;
-    char *gone;       /* freed last */
-    int any_of_graph; /* a graph had memory of a block's */
+    char *gone;       /* the block freed last */
+    int any_of_graph; /* a graph has had a block */
     CUdeviceptr hogs[HOGS];
-    /* Of the next call: */
+    /* The fault of the next call. */
     enum weir_driver_entry fault_entry;
     uint64_t fault_k; /* 0: none */
     CUresult fault_result;
     int fault_for_good;
-    /* Whose turn it is. */
+    /* The thread that plays, and its word. */
     unsigned thread;
     size_t at;
     int is_over;
@@ -181,7 +179,7 @@ int sim_give_idle_back(const weir_oom *oom, void *data);
 
 #define tell(...) (w.story ? (void)(fprintf(w.story, __VA_ARGS__), w.told = 1) : (void)0)
 
-/* The driver's own calls, which no fault meets, succeed. */
+/* Checks that a driver call, which no fault meets, succeeds. */
 #define CU(call)                                                                                   \
     do {                                                                                           \
         CUresult cu_is = (call);                                                                   \
@@ -189,7 +187,7 @@ int sim_give_idle_back(const weir_oom *oom, void *data);
             sim_fail("%s: %u", #call, cu_is);                                                      \
     } while (0)
 
-/* Calls, and answers whether a fault was planned. */
+/* Makes a call under the planned fault.  Returns 1 if a fault was planned, else 0. */
 #define CALL(status, call) (sim_arm(), (status) = (call), sim_disarm())
 
 #endif

@@ -7,8 +7,9 @@
  * divided among several.  Threads allocate, free each other's blocks, note uses, bind, unbind, destroy and create
  * streams, free under captures, trim, preallocate, read figures, and run out of memory.  They keep to the contract.
  *
- * Checked: no two live blocks overlap, each block has the pattern that was written on its stream, each status is one
- * that may come, and at the end the figures agree and the device has its memory back.  Writes TAP, with the seed in it.
+ * The program checks that no two live blocks overlap, that each block has the pattern that was written on its stream,
+ * that each status is allowed, and that at the end the figures agree and the device has its memory back.  Writes TAP,
+ * with the seed in it.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -34,7 +35,7 @@ static CUcontext primary;
 static weir_allocator *allocator;
 static int on_cuda, threads = 4;
 static uint64_t seed = 1;
-static const char *what; /* is being run */
+static const char *what; /* the name of the present run */
 static int point;
 static atomic_int stop;
 
@@ -66,10 +67,10 @@ static uint64_t next_random(uint64_t *state) {
     return *state;
 }
 
-/* ---- what is live ------------------------------------------------------------------------------ */
+/* ---- live blocks ------------------------------------------------------------------------------- */
 
-/* A bit for every 256 bytes, to which blocks are aligned; in pieces of 32 MiB that are found by their
- * address, some of them under one lock. */
+/* The map has a bit for every 256 bytes, the alignment of blocks.  Its pieces cover 32 MiB each and are found by their
+ * address.  Several pieces share a lock. */
 enum { UNIT = 256, PIECE_SHIFT = 25, SHARDS = 64 };
 #define WORDS ((size_t)1 << (PIECE_SHIFT - 8 - 6))
 
@@ -99,7 +100,7 @@ static struct piece *piece_of(uint64_t number) {
     return p;
 }
 
-/* Makes a block live (1) or not; it was not, or it was. */
+/* Marks a block as live (1) or free (0), and checks that it was not so before. */
 static void mark(uint64_t address, size_t bytes, int live) {
     uint64_t unit = address / UNIT, end = (address + bytes + UNIT - 1) / UNIT;
 
@@ -122,23 +123,24 @@ static void mark(uint64_t address, size_t bytes, int live) {
 
 /* ---- streams ----------------------------------------------------------------------------------- */
 
-/* Whoever calls on it holds it as a reader; who ends it, or captures, as a writer. */
+/* A thread that uses a stream holds its lock as a reader.  A thread that ends or captures it holds the lock as a
+ * writer. */
 static struct stream {
     pthread_rwlock_t lock;
     CUstream handle;
     uint32_t generation;
-    atomic_int noted;  /* by live blocks */
-    atomic_int bound;  /* so many times */
-    atomic_int blocks; /* live ones that may be in use on it */
+    atomic_int noted;  /* number of live blocks that note the stream */
+    atomic_int bound;  /* number of bindings */
+    atomic_int blocks; /* number of live blocks that may be in use on the stream */
 } streams[STREAMS];
 
 struct block {
     CUdeviceptr address;
     size_t bytes;
-    int home; /* the stream that it was filled on; OWN: its thread's, which was waited for */
-    uint32_t generation; /* of that stream */
+    int home; /* the stream that filled it; OWN is the thread's, which it has waited for */
+    uint32_t generation; /* the generation of that stream */
     int noted;           /* a stream, or -1 */
-    int filled;          /* with the pattern */
+    int filled;          /* the block has the pattern */
     unsigned char pattern;
 };
 
@@ -186,7 +188,7 @@ static void order(CUstream later, CUstream earlier) {
 
 /* ---- blocks ------------------------------------------------------------------------------------ */
 
-#define EDGE (32 * KIB) /* of a large block is filled at each end */
+#define EDGE (32 * KIB) /* bytes that are filled at each end of a large block */
 
 static void fill(const struct block *b, CUstream stream) {
     if (b->bytes <= 2 * EDGE) {
@@ -197,7 +199,7 @@ static void fill(const struct block *b, CUstream stream) {
     CU(driver->cuMemsetD8Async(b->address + b->bytes - EDGE, b->pattern, EDGE, stream));
 }
 
-/* Waits for the stream. */
+/* Waits for the stream, and checks the pattern. */
 static void verify(struct worker *w, const struct block *b, CUstream stream) {
     size_t first = b->bytes <= 2 * EDGE ? b->bytes : EDGE, rest = b->bytes <= 2 * EDGE ? 0 : EDGE;
 
@@ -264,8 +266,8 @@ static void take(struct worker *w) {
     let_go(stream);
 }
 
-/* Frees a block on a stream that is held, its home too: 1, or 0: the stream is captured, and this must
- * wait. */
+/* Frees a block.  The thread holds the locks of the stream and of the block's home.  Returns 1 on success, 0 if the
+ * stream is captured and the free must wait. */
 static int free_on(struct worker *w, const struct block *b, int stream, int captured) {
     int home = b->home;
     int same = home != OWN && b->generation == streams[home].generation;
@@ -290,7 +292,7 @@ static int free_on(struct worker *w, const struct block *b, int stream, int capt
     return 1;
 }
 
-/* On its own stream if it lives, else on any.  0: a stream was not available. */
+/* Frees a block on its home or on any stream.  Returns 1 on success, 0 if another thread holds a stream. */
 static int release(struct worker *w, const struct block *b) {
     int stream = chance(w, 75) && b->home != OWN ? b->home : any_stream(w), done = 0;
 
@@ -316,7 +318,7 @@ static void give_one(struct worker *w) {
         w->held[i] = w->held[--w->count];
 }
 
-/* Gives a block to whoever comes next, and takes what lies there. */
+/* Puts a block into a place of the exchange, and takes the block that lay there. */
 static void swap_one(struct worker *w) {
     struct block *mine, *theirs;
 
@@ -332,8 +334,8 @@ static void swap_one(struct worker *w) {
     }
 }
 
-/* Many small blocks, one after the other, on the stream that is mostly this thread's: hits.  Some go to
- * others, who free them beside this thread. */
+/* Makes many hits: allocates and frees small blocks on a stream that mostly this thread uses.  Some blocks go to other
+ * threads, which free them meanwhile. */
 static void hurry(struct worker *w) {
     static const size_t sizes[] = {512, 2048, 30000};
     int stream = w->number % STREAMS;
@@ -363,7 +365,7 @@ static void hurry(struct worker *w) {
     let_go(stream);
 }
 
-/* Takes what others left, and frees it beside them. */
+/* Takes all blocks from the exchange, and frees them while other threads work. */
 static void clear_up(struct worker *w) {
     for (int i = 0; i < EXCHANGE; i++) {
         struct block *b = atomic_exchange(&exchange[i], NULL);
@@ -385,7 +387,8 @@ static void renew_stream(struct worker *w) {
     if (pthread_rwlock_trywrlock(&s->lock) != 0)
         return;
     if (atomic_load(&s->bound) == 0 && atomic_load(&s->noted) == 0) {
-        /* Blocks that were filled on it live on: their next stream has nothing to wait for then. */
+        /* Blocks that the stream filled live on.  Their next stream cannot wait for an ended stream, so the thread
+         * waits here. */
         if (atomic_exchange(&s->blocks, 0) > 0)
             CU(driver->cuStreamSynchronize(s->handle));
         CU(driver->cuStreamDestroy(s->handle));
@@ -411,7 +414,7 @@ static void bind_or_unbind(struct worker *w) {
     pthread_rwlock_unlock(&s->lock);
 }
 
-/* Frees some of what was filled on the stream while it is being captured, of which nothing comes. */
+/* Captures a stream, frees some of its blocks meanwhile, and drops the graph. */
 static void capture(struct worker *w) {
     int stream = (int)(next_random(&w->random) % STREAMS);
     struct stream *s = &streams[stream];
@@ -500,7 +503,7 @@ static void *work(void *argument) {
     CU(driver->cuCtxPushCurrent(primary));
     while (!atomic_load_explicit(&stop, memory_order_relaxed)) {
         step(w);
-        if (w->refused != refused) { /* room for others */
+        if (w->refused != refused) { /* makes room for other threads */
             refused = w->refused;
             for (int i = w->count / 2; i > 0; i--)
                 give_one(w);
@@ -621,7 +624,7 @@ static void open_device(const char *device) {
     CU(driver->cuCtxPushCurrent(primary));
 }
 
-/* Where none is named: settings over the caller's own. */
+/* The runs without a named engine.  The settings override the caller's. */
 static const struct {
     const char *what;
     const char *setting[4][2];

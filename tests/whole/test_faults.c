@@ -17,13 +17,13 @@
 /* ---- faults ---------------------------------------------------------------------------------- */
 
 struct fault {
-    uint64_t driver_call, then; /* of the operation; 0: none */
+    uint64_t driver_call, then; /* numbers of driver calls; 0 for none */
     CUresult result;
-    uint64_t host_request; /* likewise */
+    uint64_t host_request; /* number of a request for host memory; 0 for none */
     int for_good;
 };
 
-/* What is under way, for the message of a test that fails. */
+/* The present case, for the message of a failure. */
 static struct {
     const struct world *world;
     const struct situation *situation;
@@ -44,18 +44,18 @@ static void wrong(int line, const char *condition, const char *detail) {
                  now.fault->for_good ? ", and all later" : "", condition, detail);
 }
 
-/* The statuses that a result excuses. */
+/* Returns the statuses that a driver result may cause. */
 static unsigned excused(CUresult result) {
     switch (result) {
-    case CUDA_SUCCESS: /* host memory: the model's own too, which says what the driver would */
+    case CUDA_SUCCESS: /* no host memory, perhaps for the model, whose call then fails */
         return MAY(E_HOST_MEMORY) | MAY(E_NO_MEMORY) | MAY(E_LIMIT);
     case CUDA_ERROR_OUT_OF_MEMORY:
         return MAY(E_NO_MEMORY) | MAY(E_LIMIT);
-    case CUDA_ERROR_INVALID_VALUE: /* of a free: the pool sees blocks as the driver does */
+    case CUDA_ERROR_INVALID_VALUE: /* a free in the pool fails like one of an unknown block */
         return MAY(E_DRIVER) | MAY(E_NOT_OWNED);
-    case CUDA_ERROR_INVALID_HANDLE: /* the caller's; or, if it is the answer to all, the device's own */
+    case CUDA_ERROR_INVALID_HANDLE: /* the caller's stream; the device's context, if all calls fail */
         return MAY(E_STREAM) | (now.fault->for_good ? MAY(E_DEVICE_LOST) : 0);
-    case CUDA_ERROR_CONTEXT_IS_DESTROYED: /* the caller's, or the device's own */
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED: /* the caller's stream, or the device's context */
         return MAY(E_STREAM) | MAY(E_DEVICE_LOST);
     case CUDA_ERROR_ILLEGAL_ADDRESS:
         return MAY(E_DEVICE_LOST);
@@ -68,14 +68,13 @@ static unsigned excused(CUresult result) {
     }
 }
 
-/* `clean`: what the operation answers without a fault. */
+/* Checks a status after `met' faults.  `clean' is the operation's status without a fault. */
 static void check_status(weir_status status, weir_status clean, uint64_t met) {
     unsigned may = now.situation->may & (excused(now.fault->result) | MAY(E_BUSY));
 
     if (clean == WEIR_OK)
         may |= MAY(OK);
-    if (now.situation->about &
-        GRAPHS) /* a block that the driver does not know is not the graph's */
+    if (now.situation->about & GRAPHS) /* an unknown block does not belong to the graph */
         may |= (may & MAY(E_NOT_OWNED)) || now.fault->host_request > 0 ? MAY(E_CAPTURE) : 0;
     if (now.situation->about & SHORT)
         may |= MAY(E_NO_MEMORY) | MAY(E_LIMIT);
@@ -87,7 +86,7 @@ static void check_status(weir_status status, weir_status clean, uint64_t met) {
         FAIL_UNLESS(weir_last_driver_result() != UNTOUCHED, weir_status_name(status));
 }
 
-/* The thread is as it was, but for what no call can put back. */
+/* Checks that context and capture mode are restored, unless a call that restores them failed. */
 static void check_thread(void) {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     CUcontext current;
@@ -102,7 +101,7 @@ static void check_thread(void) {
     CU(driver->cuThreadExchangeStreamCaptureMode(&mode));
 }
 
-/* What was grown less what went, where nothing goes unseen: an arena's reserve. */
+/* Checks that growth less shrinkage in the events is the reserve of an arena, where every change has an event. */
 static void check_events(const struct scene *s) {
     enum { MOST = 1024 };
     static weir_event events[MOST];
@@ -112,7 +111,7 @@ static void check_events(const struct scene *s) {
     if (s->world->kind == KIND_POOL || s->world->kind == KIND_DIRECT)
         return;
     OK(weir_events(s->a, 0, events, sizeof events[0], MOST, &count));
-    if (count == 0 || events[0].sequence > 1) /* the ring has not all of them */
+    if (count == 0 || events[0].sequence > 1) /* the ring has lost events */
         return;
     for (size_t i = 0; i < count; i++)
         bytes += events[i].shrink ? 0 - events[i].got : events[i].got;
@@ -133,7 +132,7 @@ static int is_lost(const struct scene *s) {
     return s->a && weir__slow_path_is(&s->a->device.slow_path, WEIR_SLOW_PATH_LOST);
 }
 
-/* Nothing works any more but the figures and the end. */
+/* Checks that a lost device fails all calls but those for statistics and destruction. */
 static void end_lost(struct scene *s) {
     void *none = s;
 
@@ -150,7 +149,7 @@ static void end_lost(struct scene *s) {
     OK(weir_allocator_destroy(s->a));
 }
 
-/* Everything goes back. */
+/* Frees all blocks, checks that nothing is left, and destroys the allocator. */
 static void end(struct scene *s) {
     weir_statistics figures;
 
@@ -163,8 +162,8 @@ static void end(struct scene *s) {
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(s->a, 0, NULL));
     figures = check_identities(s->a);
-    /* What a graph was given, and could not be made ready nor taken back, is the graph's; and of what is kept
-     * out some is rounding. */
+    /* A graph keeps a hardened block that could be neither prepared nor freed.  Bytes that are kept out include
+     * rounding. */
     FAIL_UNLESS((figures.blocks == 0 && figures.requested == 0) ||
                     (s->options.harden && (now.situation->about & GRAPHS) && now.fault->for_good),
                 "");
@@ -213,7 +212,7 @@ static void plan(const struct fault *fault) {
 #endif
 }
 
-/* How many faults there were. */
+/* Ends the plan.  Returns the number of faults that occurred. */
 static uint64_t end_of_plan(void) {
     uint64_t met = weir__model_faults_met(&now.last);
 
@@ -225,20 +224,19 @@ static uint64_t end_of_plan(void) {
     return met;
 }
 
-/* No memory of the host is held but what was held at the beginning: what went before has given all back.
- * Asked once the model has dropped what is its own. */
+/* Checks that the previous case has freed all host memory.  The model must have dropped its memory before. */
 static void check_host_memory(void) {
 #ifdef CAN_REFUSE_HOST_MEMORY
     static int64_t at_first;
     static int runs;
 
-    if (runs++ < 2) /* what is made once in a process */
+    if (runs++ < 2) /* a process makes some memory once */
         at_first = pieces_held;
     FAIL_UNLESS(pieces_held == at_first, "(before this one)");
 #endif
 }
 
-/* A thread has a mark from the first lock on that is biased to it, for as long as it lives. */
+/* Makes the thread's mark for biased locks, which lives as long as the thread, before host memory is counted. */
 static void take_mark(void) {
     static struct weir_bias bias;
 
@@ -246,8 +244,8 @@ static void take_mark(void) {
         weir__bias_give(&bias, weir__bias_take(&bias));
 }
 
-/* Runs the operation once with the fault, and looks at what it left.  Returns how many faults there
- * were.  *clean: its status without a fault, which a run without one sets. */
+/* Runs the operation once with the fault, and checks what follows.  Returns the number of faults that occurred.  A run
+ * without a fault sets *clean to the operation's status. */
 static uint64_t run_once(const struct world *world, const struct situation *it,
                          const struct fault *fault, weir_status *clean) {
     struct scene s;
@@ -283,10 +281,10 @@ static uint64_t run_once(const struct world *world, const struct situation *it,
         FAIL_UNLESS(again == *clean || (lacks && again == WEIR_E_LIMIT), weir_status_name(again));
     }
     if (!s.a && met > 0)
-        return met; /* what the driver does not take back at the end is the driver's */
+        return met; /* memory that the driver refused at the end is the driver's */
     if (s.a)
         end(&s);
-    if (!(it->about & NEW) || status == *clean || met == 1) /* an unwinding that failed too */
+    if (!(it->about & NEW) || status == *clean || met == 1) /* else unwinding failed, too */
         end_device(&s);
     return met;
 }
@@ -301,9 +299,9 @@ static const struct world *mapped_world(void) {
     return &worlds[i];
 }
 
-/* WEIR_TEST_FAULTS=all: nothing is left out.  Else each call fails with one result in turn, and of pairs
- * those of close neighbours are tried, for fewer first calls the later these come; WEIR_TEST_FAULTS=N: of all that
- * every N-th, for tools under which everything takes long. */
+/* Returns 1 for WEIR_TEST_FAULTS=all, which leaves nothing out.  Otherwise each call fails with one result in turn, and
+ * only pairs of close calls are tried, fewer of them for later calls.  WEIR_TEST_FAULTS=N tries every N-th of all that,
+ * for slow tools. */
 static int are_all_wanted(void) {
     const char *text = getenv("WEIR_TEST_FAULTS");
 
@@ -321,7 +319,7 @@ static uint64_t every(void) {
     return number_from("WEIR_TEST_FAULTS");
 }
 
-/* WEIR_TEST_PAIRS=N: of the pairs alone every N-th, likewise. */
+/* Returns the step between pairs: WEIR_TEST_PAIRS=N tries every N-th of them. */
 static uint64_t every_pair(void) {
     return every() * number_from("WEIR_TEST_PAIRS");
 }
@@ -331,8 +329,7 @@ static void say(const struct world *world, const char *what, uint64_t points) {
     fflush(stdout);
 }
 
-/* Goes through those situations that the world has, each after a run without a fault.  Returns the sum of what
- * `with_faults' returns. */
+/* Calls `with_faults' for each situation of the world, after a run without a fault.  Returns the sum of its results. */
 static uint64_t in_each_of(const struct situation *list, int count, const struct world *world,
                            uint64_t (*with_faults)(const struct world *world,
                                                    const struct situation *it,
@@ -350,8 +347,8 @@ static uint64_t in_each_of(const struct situation *list, int count, const struct
     return points;
 }
 
-/* Results, and the status that an operation must be able to answer for the result to make sense there:
- * those that speak of a stream do so where one was given. */
+/* Driver results, and the status that an operation must allow for the result to make sense: a result about a stream
+ * needs an operation with a stream. */
 static const struct {
     CUresult result;
     unsigned needs;
@@ -368,7 +365,7 @@ static const struct {
 };
 enum { RESULTS = sizeof results / sizeof results[0] };
 
-/* Those that make sense in the situation; how many there are. */
+/* Chooses the results that make sense in the situation.  Returns their number. */
 static uint64_t choose_results(const struct situation *it, CUresult *chosen) {
     uint64_t count = 0;
 
@@ -404,7 +401,6 @@ static void drop_profile(void) {
 
 CASE("driver calls", 300, NULL, drop_profile);
 
-/* The same in pieces. */
 TEST(each_driver_call_among_pieces_fails) {
     weir_status clean;
     uint64_t points = 0;
@@ -418,7 +414,7 @@ TEST(each_driver_call_among_pieces_fails) {
     ck_assert_uint_gt(points, 300 / every());
 }
 
-/* Shelves know nothing of what lies below: some worlds will do, and some without ids. */
+/* Selects some worlds with stream ids and some without, since shelves know nothing of the layer below. */
 static int has_shelves(int row) {
     const struct world *world = &worlds[row];
 
@@ -497,7 +493,7 @@ TEST_WHERE(0, WORLDS, has_shelves, each_request_behind_shelves_fails) {
     ck_assert_uint_gt(points, 20 / every());
 }
 
-/* Lists grow now here, now there, as there are more pieces to be listed. */
+/* The number of pieces decides which lists grow. */
 TEST(each_request_among_pieces_fails) {
     weir_status clean;
     uint64_t points = 0;

@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /* test_faults_scenes.h: worlds and situations in which every failure is tried.
  *
- * What went before an operation, and the operation itself, are steps: a text of them, separated by commas, of which each
- * has a verb and up to three arguments.
+ * Texts describe an operation and its past as steps, with commas between.  A step has a verb and up to three arguments.
  *
- *   take SLOTS BYTES STREAM    blocks; a slot that has one keeps it
- *   give SLOTS [STREAM]        on the stream that took them, unless it is told
+ *   take SLOTS BYTES STREAM    allocate blocks, except in slots that have one
+ *   give SLOTS [STREAM]        on the stream that took them, unless one is named
  *   touch BYTES STREAM         take and give
  *   use SLOT STREAM            weir_use
- *   work STREAM MS             a kernel that takes so long
- *   sync                       the device has done all work
- *   age STREAM                 until the stream has a cache
- *   calm STREAM                until whole blocks are kept, where there are caches
+ *   work STREAM MS             a kernel of MS milliseconds
+ *   sync                       wait for all work of the device
+ *   age STREAM                 use the stream until it has a cache
+ *   calm STREAM                use the stream until its cache, if any, keeps whole blocks
  *   capture STREAM             begin a capture
  *   preallocate BYTES
  *
  * SLOTS are a number, or the first and the last of several; streams A, B, C, NULL, PER_THREAD, or OWN of the situation.
- * Other verbs are functions of a table.  A step that fails ends them; played again, they go on where they were.
+ * Other verbs are functions of a table.  A failing step ends the text, which continues there when it is played again.
  *
- * For one file of a suite.  Must not know: which calls fail.
+ * Must not know: which calls fail.
  */
 #ifndef WEIR_TEST_FAULTS_SCENES_H
 #define WEIR_TEST_FAULTS_SCENES_H
@@ -30,7 +29,7 @@
 #include "tests/fixtures/refuse.h"
 
 #define CAPACITY GIB
-/* What no driver answers, to see whether the thread's last driver result is touched. */
+/* No driver returns this result, which shows whether a call sets the thread's last driver result. */
 enum { UNTOUCHED = 4711 };
 
 /* ---- worlds ---------------------------------------------------------------------------------- */
@@ -43,7 +42,7 @@ static const struct world {
     const char *name;
     int kind;
     int cache;
-    unsigned without; /* what the driver does not have yet */
+    unsigned without; /* capabilities that the driver lacks */
 } worlds[] = {
     {"pool", KIND_POOL, WEIR_SWITCH_OFF, 0},
     {"fixed arena", KIND_FIXED, WEIR_SWITCH_OFF, 0},
@@ -61,8 +60,8 @@ static const struct world {
 };
 enum { WORLDS = sizeof worlds / sizeof worlds[0] };
 
-/* The driver's table, watched for what the library cannot make good: a context that could not be popped,
- * a capture mode that could not be put back. */
+/* The driver's table, which counts failures that weir cannot repair: a context that was not popped, and a capture mode
+ * that was not restored. */
 static struct weir_driver watched;
 static int stuck_contexts, lost_mode;
 
@@ -73,7 +72,7 @@ static CUresult watched_pop(CUcontext *popped) {
     return result;
 }
 
-/* What puts something back asks for another mode than relaxed, in this suite. */
+/* Records a lost mode.  In this suite only a call that restores a mode asks for another mode than relaxed. */
 static CUresult watched_exchange(CUstreamCaptureMode *mode) {
     int puts_back = *mode != CU_STREAM_CAPTURE_MODE_RELAXED;
     CUresult result = driver->cuThreadExchangeStreamCaptureMode(mode);
@@ -100,7 +99,7 @@ struct scene {
     weir_options options;
     weir_allocator *a;
     void *block[SLOTS];
-    CUstream freed_on[SLOTS]; /* at the end */
+    CUstream freed_on[SLOTS]; /* the stream for the free at the end */
     CUstream own;             /* a stream of the situation */
     CUstream captured;
     CUdeviceptr ballast; /* takes memory from the device */
@@ -112,7 +111,7 @@ static int has_caches(const struct scene *s) {
     return s->world->cache == WEIR_SWITCH_ON;
 }
 
-/* Requests and frees that are done once, however often they are called. */
+/* Allocates a block, unless the slot has one, so that an operation can be repeated. */
 static weir_status want(struct scene *s, int slot, size_t bytes, CUstream stream) {
     void *block = s;
     weir_status status;
@@ -142,7 +141,7 @@ static void touch(struct scene *s, size_t bytes, CUstream stream) {
     OK(drop_on(s, SLOTS - 1, stream));
 }
 
-/* 1 if the capture is whole. */
+/* Returns 1 if the capture is unbroken, else 0. */
 static int is_captured(const struct scene *s) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
@@ -257,7 +256,7 @@ static weir_status capture_step(struct scene *s, char (*word)[16]) {
 
 /* ---- steps of one situation ------------------------------------------------------------------- */
 
-/* In the first slots. */
+/* Allocates blocks in the first slots. */
 static weir_status want_many(struct scene *s, int count, size_t bytes, CUstream stream) {
     weir_status status = WEIR_OK;
 
@@ -285,7 +284,7 @@ static weir_status the_device_is_full(struct scene *s) {
     return WEIR_OK;
 }
 
-/* What a graph allocates is freed in it. */
+/* Allocates a block under capture, and frees it there. */
 static weir_status take_in_a_graph(struct scene *s) {
     weir_status status = s->stage == 0 ? want(s, 0, 1000, A) : WEIR_OK;
 
@@ -296,7 +295,8 @@ static weir_status take_in_a_graph(struct scene *s) {
     return status;
 }
 
-/* A stream that has ended holds much of the reserved memory: while it was alone no event was recorded for what it freed. */
+/* Leaves much reserved memory with a destroyed stream, which recorded no event for its frees while it was the only
+ * stream. */
 static weir_status much_is_stranded(struct scene *s) {
     s->own = make_stream();
     OK(play(s, "take 0 120MiB OWN, give 0"));
@@ -306,7 +306,7 @@ static weir_status much_is_stranded(struct scene *s) {
     return WEIR_OK;
 }
 
-/* So far. */
+/* Returns 1 if a fault has occurred, else 0. */
 static int has_failed(void) {
 #ifdef CAN_REFUSE_HOST_MEMORY
     if (was_refused)
@@ -315,7 +315,7 @@ static int has_failed(void) {
     return weir__model_faults_met(NULL) > 0;
 }
 
-/* The limit leaves room for less, so that OOM recovery must find what is stranded. */
+/* Requests more than the limit leaves, so that OOM recovery must find the stranded memory. */
 static weir_status take_past_it(struct scene *s) {
     weir_status status = want(s, 0, 200 * MIB, A);
 
@@ -334,7 +334,7 @@ static weir_status give_many_on_two_streams(struct scene *s) {
     return status;
 }
 
-/* A destroyed stream has left a cache, and its handle to another. */
+/* Leaves the cache of a destroyed stream, whose handle a new stream has. */
 static weir_status a_handle_means_another(struct scene *s) {
     CUstream stream = s->own = make_stream();
 
@@ -349,7 +349,7 @@ static weir_status give_nobodys(struct scene *s) {
     return weir_free(s->a, (char *)s->block[1] + 256, A);
 }
 
-/* More than a list of streams has room for at first. */
+/* Notes more streams for a block than its list has room for at first. */
 static weir_status use_often(struct scene *s) {
     weir_status status = WEIR_OK;
 
@@ -391,7 +391,7 @@ static weir_status destroy(struct scene *s) {
     return status;
 }
 
-/* Much has been idle for long: the next request of the engine, or weir_decay, will give of it back. */
+/* Leaves much memory idle for long, of which the next request or weir_decay releases a part. */
 static weir_status idle_for_long(struct scene *s) {
     OK(play(s, "take 0-1 60MiB A, take 2 1000 A, give 0-1, sync"));
     for (int i = 0; i < 5; i++) {
@@ -409,16 +409,16 @@ static weir_status decay(struct scene *s) {
     return weir_decay(s->a, &released);
 }
 
-/* The next request of the engine has steps played that are due. */
+/* Leaves little memory idle, so that the next request grows ahead by the steps that are due. */
 static weir_status little_is_idle(struct scene *s) {
     OK(want(s, 1, 100 * MIB, A));
     weir__model_advance(5 * MS);
     return WEIR_OK;
 }
 
-static int pieces; /* blocks, of which every other eight are idle */
+static int pieces; /* number of blocks, of which every other eight are idle */
 
-/* What is idle was freed on two streams, which are at work with it. */
+/* Leaves memory idle that was freed on two streams behind unfinished work. */
 static weir_status idle_on_two_streams(struct scene *s) {
     touch(s, 1000, B);
     OK(want_many(s, pieces, MIB, A));
@@ -430,7 +430,7 @@ static weir_status idle_on_two_streams(struct scene *s) {
     return WEIR_OK;
 }
 
-/* Whole handles are idle, and done, between halves of such. */
+/* Leaves whole physical allocations idle and completed, between others that are half in use. */
 static weir_status halves_are_idle(struct scene *s) {
     OK(want_many(s, pieces, 4 * MIB, A));
     for (int i = 0; i < pieces; i++)
@@ -440,7 +440,7 @@ static weir_status halves_are_idle(struct scene *s) {
     return WEIR_OK;
 }
 
-/* Below many blocks an unmapped range, and a handle that is idle. */
+/* Leaves an unmapped range and an idle physical allocation below many blocks. */
 static weir_status unmapped_below(struct scene *s) {
     OK(play(s, "take 155 24MiB A, take 156 8MiB A"));
     OK(want_many(s, pieces, MIB, A));
@@ -511,7 +511,7 @@ static weir_status play(struct scene *s, const char *steps) {
 
 /* ---- situations ------------------------------------------------------------------------------ */
 
-/* What an operation may answer: bits of negated statuses. */
+/* The statuses that an operation may return: bits of negated statuses. */
 #define MAY(status) (1u << -(WEIR_##status))
 #define CREATE_MAY                                                                                 \
     (MAY(E_HOST_MEMORY) | MAY(E_NO_DEVICE) | MAY(E_NOT_SUPPORTED) | MAY(E_LIMIT) |                 \
@@ -533,16 +533,16 @@ static weir_status play(struct scene *s, const char *steps) {
 #define STATS_MAY 0u
 #define DESTROY_MAY MAY(E_BUSY)
 
-/* What there is to say about a situation. */
+/* The properties of a situation. */
 enum {
-    NEW = 1,     /* the operation makes the allocator */
-    SHORT = 2,   /* memory is short: what should have made room may fail, and the request with it */
-    SPANS = 4,   /* of blocks that are cut from regions alone */
-    CACHES = 8,  /* of the caches alone */
-    GRAPHS = 16, /* of captures: what cannot be put back may break one */
-    REGIONS = 32,  /* of arenas of regions alone */
-    PROFILE = 64,  /* it saves a profile, */
-    LEARNED = 128, /* and there is one of an earlier run */
+    NEW = 1,       /* the operation makes the allocator */
+    SHORT = 2,     /* memory is short: a failed attempt to make room may fail the request */
+    SPANS = 4,     /* needs a suballocator over regions */
+    CACHES = 8,    /* needs caches */
+    GRAPHS = 16,   /* needs a capture, which a failed restoration may break */
+    REGIONS = 32,  /* needs an arena of regions */
+    PROFILE = 64,  /* the allocator saves a profile */
+    LEARNED = 128, /* an earlier run has left a profile */
     LATER = 256    /* the first request preallocates */
 };
 
@@ -550,12 +550,12 @@ struct situation {
     const char *name;
     unsigned may;
     int about;
-    const char *settings, *before, *operation; /* "": none, nothing */
+    const char *settings, *before, *operation; /* "" for none */
 };
 
 static char profile[64]; /* path */
 
-/* Without a run in it. */
+/* Sets the path of a profile that does not exist yet. */
 static void with_new_profile(weir_options *o) {
     snprintf(profile, sizeof profile, "%s/weir-faults-%ld.profile",
              access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp", (long)getpid());
@@ -563,7 +563,7 @@ static void with_new_profile(weir_options *o) {
     o->profile = profile;
 }
 
-/* What an allocator of these options has learned. */
+/* Makes the profile that an allocator of these options leaves. */
 static void with_profile(weir_options *o) {
     weir_allocator *a;
     void *block;
@@ -579,12 +579,12 @@ static void with_profile(weir_options *o) {
 #define LIMIT "limit=256MiB"
 #define HARDENED "harden=guard,poison,zero-stream"
 #define MOVES "packing=compact internal-dependencies=on limit=512MiB"
-/* What A has freed is all there is, and not done yet. */
+/* Nearly all memory was freed on stream A behind unfinished work. */
 #define ALL_IS_PENDING "touch 1000 B, take 0 200MiB A, work A 5, give 0, take 1 1000 A"
 #define CAPTURED "age A, take 1 1000 A, take 2 1MiB A, take 3 1000 B, use 3 C, capture A"
 #define A_FEW "take 0 1000 A, take 1 1MiB A, take 2 100MiB A, take 3 1000 NULL, take 4 1MiB NULL"
 #define GIVE_A_FEW "give 0-2 A, give 3-4 NULL"
-/* Some of each size, of which B, C and a default stream use one. */
+/* Streams B, C and a default stream each use a block of each size. */
 #define USED                                                                                       \
     "take 0 1000 A, take 1 20MiB A, take 2 1000 A, use 0 B, use 0 C, use 1 B, use 1 C, use 2 "     \
     "NULL, work B 5, work C 7"
@@ -666,7 +666,7 @@ static const struct situation situations[] = {
 };
 enum { SITUATIONS = sizeof situations / sizeof situations[0] };
 
-/* Of mapped arenas alone, in which much moves and much is to be surveyed. */
+/* Situations of mapped arenas in which weir moves much memory and surveys many pieces. */
 static const struct situation of_pieces[] = {
     {"moves of what is not done", ALLOC_MAY, SHORT, MOVES, "idle-on-two", "take 158 40MiB A"},
     {"trim of pieces", TRIM_MAY, 0, MOVES, "idle-on-two", "trim"},
@@ -680,7 +680,7 @@ static const struct situation of_pieces[] = {
 };
 enum { OF_PIECES = sizeof of_pieces / sizeof of_pieces[0] };
 
-/* Behind shelves, which ask the driver for more, and keep blocks from the layer below. */
+/* Situations with shelves, which make more driver calls and keep blocks from the layer below. */
 static const struct situation hardened[] = {
     {"create, hardened", CREATE_MAY, NEW, HARDENED, "", "create"},
     {"first request, hardened", ALLOC_MAY, 0, HARDENED, "", "take 0 1000 A"},

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* test_service.c: what a user gets of each engine with its default settings, as bounds: how much of the device can be
- * used, what is reserved beside the request, and how long a request takes while nothing is queued.
+/* test_service.c: bounds the service of each engine with default settings: the usable part of the device, the memory
+ * reserved beyond the requests, and the time of a request while nothing is queued.
  *
- * Loads that the shipped traces do not have.  Times are the device model's.
- */
+ * The loads are not among the shipped traces.  Times are the device model's. */
 #include "tests/fixtures/model_device.h"
 
 enum { STREAMS = 1024 };
@@ -39,7 +38,7 @@ static void take(size_t bytes, CUstream stream) {
 static const int kinds[] = {KIND_POOL, KIND_REGIONS, KIND_MAPPED, KIND_DIRECT};
 enum { KINDS = sizeof kinds / sizeof kinds[0], OWN_KINDS = KINDS - 1 };
 
-/* ---- how much of the device can be used -------------------------------------------------------- */
+/* ---- usable part of the device ----------------------------------------------------------------- */
 
 static const size_t equal_kib[] = {1024,  1536,  3072,  5120,  7168,   9216,  11264, 13312,
                                    17408, 18432, 22528, 25600, 31744,  33792, 40960, 49664,
@@ -48,7 +47,7 @@ enum { SIZES = sizeof equal_kib / sizeof equal_kib[0] };
 
 CASE("user", 60, set_up, tear_down);
 
-/* Equal blocks, until there is no memory for another. */
+/* Equal blocks fill the device until a request fails. */
 TEST_EACH((OWN_KINDS * SIZES), most_of_the_device_can_be_used) {
     const int kind = kinds[_i / SIZES];
     const size_t bytes = equal_kib[_i % SIZES] * KIB;
@@ -65,9 +64,9 @@ TEST_EACH((OWN_KINDS * SIZES), most_of_the_device_can_be_used) {
                   (unsigned long long)(DEVICE / MIB));
 }
 
-/* ---- what is reserved -------------------------------------------------------------------------- */
+/* ---- reserved memory --------------------------------------------------------------------------- */
 
-/* One block of 4 KiB on each of so many streams. */
+/* Each stream allocates one block of 4 KiB. */
 TEST_EACH(KINDS * 3, streams_share_what_is_reserved) {
     static const struct {
         int streams;
@@ -86,8 +85,8 @@ TEST_EACH(KINDS * 3, streams_share_what_is_reserved) {
                   (unsigned long long)(stats_of(made).reserved / KIB));
 }
 
-/* The weights of models in half precision, as they are loaded: bytes of each layer's matrices, and of what there is
- * once. */
+/* The weights of models in half precision, in the order of loading: the bytes of the matrices that a model has once,
+ * and of those in each layer. */
 #define MATRIX(rows, columns) ((size_t)(rows) * (columns)*2)
 static const struct model {
     const char *name;
@@ -142,9 +141,9 @@ TEST_EACH(3 * MODELS, weights_take_little_more_than_they_are) {
                   part);
 }
 
-/* ---- what patterns take ------------------------------------------------------------------------ */
+/* ---- memory that patterns take ----------------------------------------------------------------- */
 
-/* What a pattern has, and the most that it had. */
+/* The live bytes of a pattern, and their peak. */
 static uint64_t live, live_peak;
 
 struct block {
@@ -168,7 +167,7 @@ static void put(struct block *b) {
     b->address = NULL;
 }
 
-/* The same numbers each time. */
+/* The random state, which each run begins with 0. */
 static uint64_t draws;
 
 static size_t draw(size_t below) {
@@ -206,7 +205,7 @@ static void doubling_sizes(void) {
     }
 }
 
-/* Arrays that grow by half. */
+/* Arrays grow by half, and move each time. */
 static void vector_growth(void) {
     enum { VECTORS = 16 };
     struct block vector[VECTORS];
@@ -344,9 +343,9 @@ TEST_EACH((OWN_KINDS * PATTERNS), patterns_reserve_no_more_than_their_bounds) {
                   kind_names[kinds[kind]], patterns[pattern].name, part);
 }
 
-/* ---- what caches keep -------------------------------------------------------------------------- */
+/* ---- memory that caches keep ------------------------------------------------------------------- */
 
-/* A stream earns its cache, and fills it; its last call gives back what that may not keep. */
+/* Makes the stream earn and fill its cache.  The last free releases all that the cache may not keep. */
 static void use(CUstream stream, size_t bytes) {
     enum { SOME = 32 };
     void *block[SOME];
@@ -368,10 +367,10 @@ static void make_with_cache(int kind, uint64_t most) {
     OK(weir_allocator_create(&options, &made));
 }
 
-/* All caches together keep no more than the limit, whichever stream is silent by then, and they serve all the same. */
+/* The limit holds for all caches together, silent streams' included, and half of all requests are still hits. */
 TEST_EACH(2 * OWN_KINDS, caches_keep_no_more_than_their_limit) {
     enum { SOME = 64 };
-    const int is_watched = _i / OWN_KINDS; /* else nobody asks for figures meanwhile */
+    const int is_watched = _i / OWN_KINDS; /* reads the statistics after each stream */
     const uint64_t most = 64 * MIB;
     weir_statistics now;
 
@@ -390,7 +389,7 @@ TEST_EACH(2 * OWN_KINDS, caches_keep_no_more_than_their_limit) {
     MUST_LE(now.allocs / 2, now.cache_hits);
 }
 
-/* A silent stream may keep less at once when another comes, which has its share then, though nobody asks for figures. */
+/* A second stream gets its share of the limit at once, even if no call reads the statistics. */
 TEST_EACH(OWN_KINDS, a_silent_stream_leaves_others_their_share) {
     CUstream other;
     weir_statistics now;
@@ -404,7 +403,7 @@ TEST_EACH(OWN_KINDS, a_silent_stream_leaves_others_their_share) {
     MUST_LE(now.allocs / 10 * 9, now.cache_hits);
 }
 
-/* What a stream has kept and a trim has taken does not count: the next stream has the whole limit. */
+/* Memory that a trim has taken from a cache no longer counts, so the next stream has the whole limit. */
 TEST_EACH(OWN_KINDS, a_trim_gives_caches_their_share_back) {
     CUstream other;
     weir_statistics before, after;
@@ -421,7 +420,7 @@ TEST_EACH(OWN_KINDS, a_trim_gives_caches_their_share_back) {
     MUST_LE((after.allocs - before.allocs) / 10 * 9, after.cache_hits - before.cache_hits);
 }
 
-/* What ended streams have left is within the limit: a stream that comes after them takes hardly more than it asks for. */
+/* The caches of ended streams stay within the limit, so a later stream reserves hardly more than it requests. */
 TEST_EACH(OWN_KINDS, ended_streams_keep_what_the_limit_lets_them) {
     enum { SOME = 1000 };
 
@@ -437,7 +436,7 @@ TEST_EACH(OWN_KINDS, ended_streams_keep_what_the_limit_lets_them) {
     MUST_LE(stats_of(made).reserved, GIB + 128 * MIB);
 }
 
-/* By default too, where weir is told that a stream ends: what it had serves the next, though nobody waits for it. */
+/* weir_unbind gives the memory of an ended stream to the next one under default settings, too, without a wait. */
 TEST_EACH(OWN_KINDS, ended_streams_leave_all_where_they_are_told) {
     enum { SOME = 1000 };
     uint64_t before;
@@ -460,9 +459,9 @@ TEST_EACH(OWN_KINDS, ended_streams_leave_all_where_they_are_told) {
     MUST_LE(stats_of(made).reserved, before);
 }
 
-/* ---- how long a request takes ------------------------------------------------------------------ */
+/* ---- time of a request ------------------------------------------------------------------------- */
 
-/* Streams come and go below a limit that has room for two units alone: nothing is ever queued, so nobody need wait. */
+/* Streams come and go below a limit with room for two units.  No request needs to wait, since no work is queued. */
 TEST_EACH(KINDS, no_request_waits_while_nothing_is_queued) {
     enum { TURNS = 300, SOME = 8 };
     const int kind = kinds[_i];

@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /* test_worlds.c: every sequence of a few operations in a small world, against a naive reference.
  *
- * The suite goes through all sequences, depth first.  Streams are interchangeable for a placement and an arena, so that
- * the first stream that a sequence names is always the same one, and so on.
+ * The suite goes through all sequences, depth first.  Streams are interchangeable for a placement and an arena, so the
+ * n-th stream that a sequence names is always stream n.
  *
- * Placements (test_worlds_placements.c) have a few granules, and a slow model beside them.  The host's memory is one
- * piece, which is copied and put back, so that the next sequence begins where the common part ended.
- * An arena is made anew for each sequence.  Each block is used at once by work without end on its stream, so that
- * another stream may have it only behind that work (oracle.h), or after a wait for the device.
- * Caches take long to warm, so that one allocator lives through all sequences of a world.  Each sequence begins with no
- * live block, completed work and warm caches, and after one that ends with a trim all memory must be back.
+ * A placement (test_worlds_placements.c) has a few granules, and a slow model beside it.  Its host memory is one piece,
+ * which is copied and put back, so that the next sequence begins where the common part ended.
+ * Each sequence makes a new arena.  Endless work uses each block at once on its stream, so that another stream may have
+ * the block only behind that work (oracle.h), or after a wait for the device.
+ * Caches take long to warm, so one allocator serves all sequences of a world.  Each sequence begins with no live block,
+ * completed work and warm caches, and after one that ends with a trim all memory must be back.
  *
  * Each run prints its bounds: 4 to 7 operations, two million sequences.  WEIR_TEST_DEPTH=N adds N operations to each,
- * which is about ten times the work for each one (-N: fewer).
- */
+ * which is about ten times the work for each one (-N: fewer). */
 #include "test_worlds.h"
 
 /* ---- allocators: one operation --------------------------------------------------------------- */
 
-/* Longer than anything waits but for the device: a stream that works does not end by itself. */
+/* Work of this length outlasts every wait except one for the device. */
 #define ENDLESS (UINT64_C(3600) * 1000 * MS)
 
 enum { ALLOC, FREE, USE, WAIT, SYNC, PASS, TRIM, BIND, BEGIN, END };
@@ -40,7 +39,7 @@ static void start_calls(void) {
     device_bytes = device_free();
 }
 
-/* `later` waits for all of `earlier` so far. */
+/* Makes `later' wait for all operations of `earlier' so far. */
 static void order(int later, int earlier) {
     order_streams(streams[later], streams[earlier]);
     oracle_follow(&oracle, later, earlier);
@@ -53,7 +52,7 @@ static void work_on(int s) {
     oracle_work(&oracle, s, ENDLESS, now);
 }
 
-/* The stream uses the block as soon as it has it, and is never done with it by itself. */
+/* Allocates a block.  Endless work on the stream uses it at once. */
 static weir_status alloc_on(size_t bytes, int s) {
     void *block = NULL;
     weir_status status = weir_alloc(allocator, bytes, streams[s], &block);
@@ -92,7 +91,7 @@ static void use_on(int i, int s) {
 static const struct small_arena {
     const char *name;
     int granules, sizes, streams; /* blocks of 1 to `sizes` granules */
-    int uses, passes;             /* are there weir_use, and time that nobody observes? */
+    int uses, passes;             /* operations: weir_use, and time that no call observes */
     uint32_t timeout_ms;
     int steps;
 } small_arenas[] = {
@@ -104,7 +103,7 @@ static const struct small_arena {
 enum { SMALL_ARENAS = sizeof small_arenas / sizeof small_arenas[0] };
 
 static const struct small_arena *arena;
-static uint64_t reserve, arena_base; /* what and where it is, as far as is known */
+static uint64_t reserve, arena_base; /* bytes and address, as far as they are known */
 
 static void begin_arena(void) {
     weir_options options = options_of(KIND_FIXED, "model", (uint64_t)arena->granules * G);
@@ -138,7 +137,7 @@ static weir_statistics expect_figures(void) {
     return s;
 }
 
-/* The longest piece of the arena in which no block lies. */
+/* Returns the longest part of the arena without a block. */
 static size_t longest_gap(void) {
     uint64_t end = arena_base + (uint64_t)arena->granules * G;
     size_t longest = 0;
@@ -164,8 +163,8 @@ static int all_is_over(void) {
     return 1;
 }
 
-/* A request was refused as the last thing.  If all work is over, there was no room, unless the arena may
- * not wait at all.  Where blocks got more than they need, only the arena knows. */
+/* Checks that a refused request had no room, if all work has completed and the arena may wait.  If blocks got more than
+ * they need, only the arena knows its room. */
 static void expect_no_room(size_t bytes) {
     weir_statistics s = stats_of(allocator);
     size_t least = 0;
@@ -176,7 +175,7 @@ static void expect_no_room(size_t bytes) {
         HOLDS(longest_gap() < rounded(bytes));
 }
 
-/* A block whose free waits for other streams holds the region; no trim waits for those. */
+/* Trims the arena.  A free that waits for other streams keeps the region, since a trim does not wait for streams. */
 static void do_trim(void) {
     size_t released = 0;
 
@@ -198,7 +197,7 @@ static void do_step(const struct step *step, int is_last) {
         if (status == WEIR_OK)
             reserve = (uint64_t)arena->granules * G;
         if (status == WEIR_OK && !arena_base)
-            arena_base = oracle.block[0].at; /* of an empty region the lowest */
+            arena_base = oracle.block[0].at; /* the first block is the lowest of an empty region */
         if (status != WEIR_OK && is_last)
             expect_no_room(bytes);
         break;
@@ -222,14 +221,14 @@ static void do_step(const struct step *step, int is_last) {
     }
 }
 
-/* What may follow a sequence depends on this. */
+/* The state after a sequence, which decides the next operations. */
 struct outlook {
     int named, blocks; /* the streams 0 to named - 1 were named */
     unsigned captured, bound;
     struct oracle_block block[MOST_STEPS];
 };
 
-/* The sequence so far, from the first to the last sign of life of an allocator. */
+/* Plays the sequence so far in a new allocator, and destroys it. */
 static void live_through(struct outlook *outlook) {
     begin_arena();
     for (int i = 0; i < search.depth; i++)
@@ -304,7 +303,7 @@ static const struct small_cache {
     const char *name;
     size_t sizes[3];
     int streams;
-    int bound; /* all of them, from the beginning */
+    int bound; /* all streams are bound from the beginning */
     int uses, trims, binds, captures;
     int steps;
 } small_caches[] = {
@@ -317,10 +316,10 @@ static const struct small_cache {
 enum { SMALL_CACHES = sizeof small_caches / sizeof small_caches[0] };
 
 static const struct small_cache *cache;
-static weir_statistics at_rest;  /* when the sequence began */
+static weir_statistics at_rest;  /* the statistics before the sequence */
 static unsigned captured, bound; /* one bit for each stream */
 
-/* Every stream has its cache, and the engine is calm, so that the caches keep whole blocks too. */
+/* Warms the cache of every stream, and makes the engine steady, so that the caches keep whole blocks, too. */
 static void warm_caches(void) {
     for (int s = 0; s < cache->streams; s++)
         for (int i = 0; i < 1200; i++) {
@@ -344,7 +343,7 @@ static void make_caches(void) {
     warm_caches();
 }
 
-/* The graph has freed what it allocated when its capture ends. */
+/* Frees the graph's blocks under capture, and ends the capture. */
 static void end_capture(int s) {
     CUgraph graph;
 
@@ -359,7 +358,7 @@ static void end_capture(int s) {
     oracle_captured(&oracle, s);
 }
 
-/* A block of the graph's, which no work uses before a launch. */
+/* Allocates a block of the graph, which no work uses before a launch. */
 static void alloc_captured(size_t bytes, int s) {
     void *block = NULL;
 
@@ -368,7 +367,7 @@ static void alloc_captured(size_t bytes, int s) {
                     oracle_taken(&oracle, (uintptr_t)block, bytes, s, weir__model_now_ns()));
 }
 
-/* Under capture a block with uses is not taken back. */
+/* Frees a block.  weir refuses a block with uses if the free or a use belongs to a capture. */
 static void free_in_caches(int i, int s) {
     struct oracle_block *b = &oracle.block[i];
 
@@ -439,7 +438,7 @@ static weir_statistics expect_caches_figures(void) {
     return s;
 }
 
-/* Everything is back on the device, and the caches are filled again. */
+/* Checks that a trim gives all memory back to the device, and warms the caches again. */
 static void expect_nothing_kept(void) {
     weir_statistics s;
 
@@ -449,7 +448,7 @@ static void expect_nothing_kept(void) {
     warm_caches();
 }
 
-/* The sequence so far, in an allocator at rest: nothing is live, all work is over, caches are warm. */
+/* Plays the sequence so far in an allocator without live blocks and unfinished work, and with warm caches. */
 static void live_in_caches(struct outlook *outlook) {
     weir_statistics s;
 
@@ -492,7 +491,7 @@ static void try_in_caches(int kind, int what, int stream) {
     search.depth--;
 }
 
-/* What may follow on one block.  Edges lead into no capture, and none leads out. */
+/* Tries each operation on one block.  No event orders a captured stream and one outside the capture. */
 static void explore_block(const struct outlook *o, int i) {
     const struct oracle_block *b = &o->block[i];
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_worlds.h: what the suites of all short sequences share: how they are gone through, and told. */
+/* test_worlds.h: helpers of the suites that try all short sequences: the search and its messages. */
 #ifndef WEIR_TEST_WORLDS_H
 #define WEIR_TEST_WORLDS_H
 
@@ -7,7 +7,7 @@
 
 #include "placement/placement.h"
 
-/* What is under way, for whoever has to read it. */
+/* Writes the present sequence for the reader of a failure. */
 static void (*tell)(void);
 
 #define FAULT(...) (tell(), ck_abort_msg(__VA_ARGS__))
@@ -20,10 +20,10 @@ struct step {
     int what, stream; /* a size or a block, by the kind */
 };
 
-/* The one that is tried. */
+/* The sequence that is tried. */
 static struct {
     struct step done[MOST_STEPS];
-    int depth, steps; /* so many so far, and at most */
+    int depth, steps; /* its length, and the greatest length */
     uint64_t sequences;
 } search;
 
@@ -53,7 +53,7 @@ static inline int depth_of(int standard) {
     return standard + (text ? (int)strtol(text, NULL, 0) : 0);
 }
 
-/* As MUST and MUST_EQ, but each side is evaluated once, and the sequence is told. */
+/* These macros are like MUST and MUST_EQ, but evaluate each side once, and write the sequence. */
 #define HOLDS(condition) same(!!(condition), 1, #condition, __LINE__)
 #define SAME(a, b) same((uint64_t)(a), (uint64_t)(b), #a " == " #b, __LINE__)
 

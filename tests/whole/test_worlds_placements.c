@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_worlds_placements.c: every short life of a placement, beside a slow model. */
+/* test_worlds_placements.c: compares every short life of a placement with a slow model. */
 #include "test_worlds.h"
 
 #include "tests/fixtures/placement_check.h"
@@ -11,7 +11,7 @@
 
 /* ---- placements: the host's memory ----------------------------------------------------------- */
 
-/* Memory that is never used again until it is put back as it was. */
+/* The placement's host memory.  No piece is used again until the search restores an earlier copy. */
 static struct {
     _Alignas(16) unsigned char byte[1 << 15];
     size_t used;
@@ -40,9 +40,9 @@ static void *heap_resize(void *context, void *memory, size_t bytes) {
 #define BASE UINT64_C(0x7f0000000000)
 enum { MOST_REGIONS = 2 };
 
-static struct weir_placement *placement; /* under test, beside the model */
+static struct weir_placement *placement; /* the placement under test */
 static struct {
-    uint64_t address[MOST_STEPS + 1]; /* by a block's number, from 1; 0: it was freed */
+    uint64_t address[MOST_STEPS + 1]; /* indexed by block numbers from 1 on; 0 for a freed block */
     int blocks, granules;
     uint32_t clock;
 } life;
@@ -94,7 +94,7 @@ static void same_figures(void) {
     HOLDS(memcmp(&f, &wanted, sizeof f) == 0);
 }
 
-/* Every granule but the starts of blocks is refused, and named for what it is. */
+/* Checks that each granule except the start of a block is refused, with the status that it calls for. */
 static void wrong_addresses(void) {
     struct weir_placement_block found;
     const struct piece *c = model.piece;
@@ -131,8 +131,8 @@ static void compare(void) {
 static const struct small_placement {
     const char *name;
     int regions[MOST_REGIONS]; /* granules of each */
-    int sizes;                 /* blocks of 1 to so many granules */
-    int streams, waste;        /* of the split rule, in granules */
+    int sizes;                 /* the largest block, in granules */
+    int streams, waste;        /* the split rule's waste, in granules */
     int steps;
     int own_first;
 } small_placements[] = {
@@ -158,7 +158,7 @@ static void tell_placement(void) {
     tell_steps(words);
 }
 
-/* Applies a step to both.  Returns 0 if there is no such step here. */
+/* Applies a step to the placement and the model.  Returns 1 on success, 0 if the step is impossible here. */
 static int apply(const struct step *s) {
     struct weir_placement_block got = {0}, wanted = {0};
     struct model_stream *stream = s->stream ? model_stream((uint64_t)s->stream) : NULL;
@@ -209,7 +209,7 @@ static int apply(const struct step *s) {
 
 static void explore(int named);
 
-/* One step more, compared, and everything that may follow. */
+/* Tries one more step, and all steps that may follow. */
 static void try_step(int named, struct step step) {
     unsigned char *memory = memory_before[search.depth];
     struct placement_model model_before = model;
@@ -237,7 +237,7 @@ static void try_step(int named, struct step step) {
     memcpy(heap.byte, memory, used);
 }
 
-/* All that may come next, where the streams 1 to `named` have been named. */
+/* Tries all next steps after a sequence that has named the streams 1 to `named'. */
 static void explore(int named) {
     const struct small_placement *w = world;
     int streams = named < w->streams ? named + 1 : named;
