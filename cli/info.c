@@ -220,7 +220,7 @@ static uint64_t share_in_bytes(const struct info *info, enum weir_setting settin
              : setting == WEIR_SETTING_RELEASE_THRESHOLD ? &completed.release_threshold
                                                          : NULL;
     if (!amount || info->device.ordinal >= info->count ||
-        (amount->kind != WEIR_AMOUNT_OF_TOTAL &&
+        ((amount->kind & WEIR_AMOUNT_KIND) != WEIR_AMOUNT_OF_TOTAL &&
          !(amount->kind == WEIR_AMOUNT_OF_FREE && facts->has_free)))
         return 0;
     return weir__budget_bytes(amount, &memory, 0);

@@ -147,7 +147,7 @@ static int is_held(const weir_options *options) {
     const weir_amount *limit = &options->limit, *all = &options->prealloc;
 
     return weir__option_is_set(options, WEIR_SETTING_LIMIT) && limit->kind != WEIR_AMOUNT_MAX &&
-           (limit->kind != all->kind || limit->value < all->value);
+           (limit->kind != (all->kind & WEIR_AMOUNT_KIND) || limit->value < all->value);
 }
 
 /* Writes a note about a preallocation that another program's variable asks for. */

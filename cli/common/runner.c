@@ -11,7 +11,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/text.h"
 #include "cli/common/progress.h"
 
 static const char magic[8] = "weirjob1";
@@ -35,8 +34,6 @@ void job_make(struct job *job, const char *configuration, double busy_factor,
         snprintf(job->name, sizeof job->name, "%s", options->name);
     TEXTS(KEEP)
 #undef KEEP
-    if (weir__foreign_prealloc(options))
-        snprintf(job->prealloc_of, sizeof job->prealloc_of, "%s", weir__foreign_prealloc(options));
     if (device_source)
         snprintf(job->device_source, sizeof job->device_source, "%s", device_source);
 }
@@ -172,9 +169,6 @@ int job_read(struct job *job) {
 #define GIVE(name) job->options.name = job->name[0] ? job->name : NULL;
     TEXTS(GIVE)
 #undef GIVE
-    if (job->prealloc_of[0])
-        weir__foreign_prealloc_note(&job->options.prealloc,
-                                    weir__text_keep(job->prealloc_of, NULL));
     return 1;
 }
 

@@ -32,7 +32,6 @@ struct job {
     char profile[WEIR_SHOW_BYTES];    /* "": options.profile is NULL */
     char oom_report[WEIR_SHOW_BYTES]; /* "": options.oom_report is NULL */
     char peers[WEIR_SHOW_BYTES];      /* "": options.peers is NULL */
-    char prealloc_of[64]; /* the variable of another program that sets the preallocation, or "" */
     /* Set in a trial, which ends at the first request that fails, and only reports whether one failed. */
     int trial;
     int forgets; /* set if the child reads a profile and does not save it */

@@ -34,12 +34,15 @@ enum {
     WEIR_AMOUNT_OF_FREE = 3,
     WEIR_AMOUNT_MAX = 4,
     WEIR_AMOUNT_OF_IN_USE = 5,
-    WEIR_AMOUNT_SHARE = 6
+    WEIR_AMOUNT_SHARE = 6,
+    WEIR_AMOUNT_KIND = 0xff /* the bits of `kind` that hold one of the numbers above */
 };
 
 typedef struct weir_amount {
     uint64_t value; /* bytes or millionths, by `kind` */
-    int kind;       /* WEIR_AMOUNT_ */
+    /* WEIR_AMOUNT_.  If prealloc comes from a variable of TensorFlow, XLA or JAX, weir_options_from_env also sets bits
+     * above WEIR_AMOUNT_KIND.  weir then caps the amount at the limit, with a warning in the log. */
+    int kind;
 } weir_amount;
 
 /* Engines: X(name, word, value).  DEFAULT is MAPPED if the device can map memory and no release threshold is set, else

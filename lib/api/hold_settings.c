@@ -79,9 +79,10 @@ static weir_status hold_least(const weir_allocator *a, const char *asked,
                               const struct weir_message *message) {
     const weir_options *o = &a->options;
     const char *of_another = weir__foreign_prealloc(o);
+    int kind = o->prealloc.kind & WEIR_AMOUNT_KIND;
     char min[WEIR_SPELL_BYTES], prealloc[WEIR_SPELL_BYTES];
 
-    if ((o->prealloc.kind != WEIR_AMOUNT_BYTES && o->prealloc.kind != WEIR_AMOUNT_OF_TOTAL) ||
+    if ((kind != WEIR_AMOUNT_BYTES && kind != WEIR_AMOUNT_OF_TOTAL) ||
         o->prealloc_min.kind == WEIR_AMOUNT_MAX || a->prealloc_min <= a->prealloc)
         return WEIR_OK;
     weir__amount_spell(&o->prealloc_min, min, sizeof min);

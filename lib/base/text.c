@@ -369,7 +369,7 @@ static void share_spell(uint64_t weight, char *text, size_t text_bytes) {
 }
 
 void weir__amount_spell(const weir_amount *amount, char *text, size_t text_bytes) {
-    switch (amount->kind) {
+    switch (amount->kind & WEIR_AMOUNT_KIND) {
     case WEIR_AMOUNT_BYTES:
         weir__bytes_spell(amount->value, text, text_bytes);
         break;

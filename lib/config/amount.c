@@ -39,7 +39,7 @@ static uint64_t within_address_space(uint64_t bytes) {
 
 uint64_t weir__budget_bytes(const weir_amount *amount, const struct weir_device_memory *memory,
                             uint64_t standard) {
-    switch (amount->kind) {
+    switch (amount->kind & WEIR_AMOUNT_KIND) {
     case WEIR_AMOUNT_BYTES:
         return within_address_space(amount->value);
     case WEIR_AMOUNT_OF_TOTAL:

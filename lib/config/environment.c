@@ -21,7 +21,6 @@
  */
 #include "config/settings.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,25 +48,20 @@ static const char *const compat_names[] = {TF_PREALLOC,     TF_ALLOCATOR, TF_GRO
                                            XLA_ALLOCATOR};
 #define COMPAT_NAMES (sizeof compat_names / sizeof compat_names[0])
 
-/* The preallocation that was last read from a variable of another program, and that variable.  Threads read one
- * environment, and so write equal values. */
-static struct {
-    _Atomic uint64_t value;
-    atomic_int kind;
-    const char *_Atomic variable;
-} foreign;
-
-void weir__foreign_prealloc_note(const weir_amount *amount, const char *variable) {
-    atomic_store(&foreign.value, amount->value);
-    atomic_store(&foreign.kind, amount->kind);
-    atomic_store(&foreign.variable, variable);
-}
+enum { ORIGIN = WEIR_AMOUNT_KIND + 1 }; /* the lowest bit of an amount's kind that tells of a variable */
 
 const char *weir__foreign_prealloc(const weir_options *options) {
-    const weir_amount *prealloc = &options->prealloc;
+    unsigned number = (unsigned)options->prealloc.kind / ORIGIN;
 
-    return prealloc->value == foreign.value && prealloc->kind == foreign.kind ? foreign.variable
-                                                                              : NULL;
+    return number > 0 && number <= COMPAT_NAMES ? compat_names[number - 1] : NULL;
+}
+
+/* Sets the bits that tell from which variable the preallocation comes.  Ignores a name that is no compatibility
+ * variable, or NULL. */
+static void note_origin(weir_options *options, const char *variable) {
+    for (size_t i = 0; variable && i < COMPAT_NAMES; i++)
+        if (strcmp(compat_names[i], variable) == 0)
+            options->prealloc.kind |= (int)(i + 1) * ORIGIN;
 }
 
 /* The variables that the device model and the libraries of `weir run' and `weir record' read.
@@ -132,7 +126,7 @@ static int warning_threshold(const struct reading *reading) {
 
 static weir_status read_variable(struct reading *reading, enum weir_setting setting) {
     const char *variable = weir__setting_row(setting)->variable;
-    const char *value = weir__variable(variable), *of = weir__variable("WEIR_RUN_PREALLOC_OF");
+    const char *value = weir__variable(variable);
     weir_options with_it = reading->options;
     weir_status status;
 
@@ -144,9 +138,8 @@ static weir_status read_variable(struct reading *reading, enum weir_setting sett
         return status;
     reading->options = with_it;
     reading->sources.of[setting] = variable;
-    if (setting == WEIR_SETTING_PREALLOC &&
-        of) /* `weir run' read the variable of another program */
-        weir__foreign_prealloc_note(&with_it.prealloc, weir__text_keep(of, NULL));
+    if (setting == WEIR_SETTING_PREALLOC) /* `weir run' may have read the variable of another program */
+        note_origin(&reading->options, weir__variable("WEIR_RUN_PREALLOC_OF"));
     return WEIR_OK;
 }
 
@@ -410,7 +403,7 @@ static void apply_compat(struct reading *reading, const struct compat *compat) {
         options->engine == WEIR_ENGINE_DIRECT || (amount.value == 0 && has_profile))
         return;
     options->prealloc = amount;
-    weir__foreign_prealloc_note(&amount, prealloc_name);
+    note_origin(options, prealloc_name);
     of[WEIR_SETTING_PREALLOC] = prealloc_name;
 }
 

@@ -460,8 +460,10 @@ static int share_valid(const weir_amount *amount, int percent, struct weir_probl
 }
 
 static int amount_valid(const struct weir_option_row *row, const weir_amount *amount,
-                        struct weir_problem *problem) {
-    switch (amount->kind) {
+                        const weir_options *options, struct weir_problem *problem) {
+    int has_origin = row->kind == &weir__option_part && weir__foreign_prealloc(options);
+
+    switch (has_origin ? amount->kind & WEIR_AMOUNT_KIND : amount->kind) {
     case WEIR_AMOUNT_DEFAULT:
         return amount->value == 0 || weir__problem(problem, "it has a value but no kind");
     case WEIR_AMOUNT_OF_TOTAL:
@@ -491,7 +493,7 @@ static int set_amount(const struct weir_option_row *row, const weir_amount *amou
                       weir_options *options, struct weir_problem *problem) {
     weir_amount *set = mutable_field(row, options);
 
-    if (!amount_valid(row, amount, problem))
+    if (!amount_valid(row, amount, options, problem))
         return 0;
     set->value = amount->value;
     set->kind = amount->kind; /* member by member, so that the padding stays 0 */
@@ -539,7 +541,7 @@ static void amount_spell(const struct weir_option_row *row, const weir_options *
 
 static int amount_check(const struct weir_option_row *row, const weir_options *options,
                         struct weir_problem *problem) {
-    return amount_valid(row, field(row, options), problem);
+    return amount_valid(row, field(row, options), options, problem);
 }
 
 const struct weir_option_kind weir__option_amount = {

@@ -286,7 +286,7 @@ static weir_status hold_min(const weir_options *filled, char *message, size_t me
     char prealloc[WEIR_SPELL_BYTES], min[WEIR_SPELL_BYTES];
 
     if (all->kind == WEIR_AMOUNT_MAX ||
-        (least->kind == all->kind ? least->value <= all->value
+        (least->kind == (all->kind & WEIR_AMOUNT_KIND) ? least->value <= all->value
                                   : least->value == 0 || all->value > 0))
         return WEIR_OK;
     weir__amount_spell(all, prealloc, sizeof prealloc);

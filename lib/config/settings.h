@@ -85,11 +85,8 @@ enum weir_place {
 weir_status weir__options_from_env(weir_options *options, struct weir_sources *sources,
                                    enum weir_place place, int warn, char *message,
                                    size_t message_bytes);
-/* Returns the variable of another program that the preallocation comes from, or NULL.  The process remembers the last
- * such amount that it read, so the caller of weir_options_from_env need not pass on where the amount came from. */
+/* Returns the variable of another program that the preallocation comes from, or NULL. */
 const char *weir__foreign_prealloc(const weir_options *options);
-/* Remembers that an amount comes from a variable, whose name lives as long as the process. */
-void weir__foreign_prealloc_note(const weir_amount *amount, const char *variable);
 
 /* JAX's variable of options for its client.  An allocator there overrides XLA_PYTHON_CLIENT_ALLOCATOR. */
 #define WEIR_JAX_OPTIONS "JAX_PJRT_CLIENT_CREATE_OPTIONS"

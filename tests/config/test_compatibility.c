@@ -65,6 +65,7 @@ TEST_EACH(ROWS(truth), test_preallocation_by_compatibility) {
     struct weir_sources sources = {.of = {NULL}};
     int some = strcmp(truth[_i].prealloc, "0") != 0;
     weir_options completed;
+    weir_amount plain;
 
     set_row(_i);
     EXPECT_READ_AT(&sources, WEIR_PLACE_OWN, 1, WEIR_OK);
@@ -78,17 +79,18 @@ TEST_EACH(ROWS(truth), test_preallocation_by_compatibility) {
     ck_assert(!weir__option_is_set(&options, WEIR_SETTING_ENGINE));
     ck_assert(!weir__option_is_set(&options, WEIR_SETTING_LIMIT));
     ck_assert_str_eq(weir__foreign_prealloc(&options), source_name(truth[_i].source));
-    options.prealloc_min = options.prealloc;
+    plain = (weir_amount){options.prealloc.value, options.prealloc.kind & WEIR_AMOUNT_KIND};
+    options.prealloc_min = plain;
     options.prealloc_min.value += 2;
     EXPECT_COMPLETE(WEIR_E_INVALID);
     assert_contains(message, source_name(truth[_i].source));
     options.prealloc_min = (weir_amount){0};
     if (!some)
         return;
-    options.limit = options.prealloc; /* which the variable knows nothing of */
+    options.limit = plain;
     options.limit.value /= 2;
     ck_assert_int_eq(weir__options_complete(&options, &options, message, sizeof message), WEIR_OK);
-    options.prealloc.value -= 1; /* an amount of the program */
+    options.prealloc = plain; /* an amount of the program */
     ck_assert_int_eq(weir__options_complete(&options, &options, message, sizeof message),
                      WEIR_E_LIMIT);
 }
@@ -209,7 +211,7 @@ TEST(test_fractions) {
             ck_assert_uint_eq(options.prealloc.value, cases[i].millionths);
             if (cases[i].millionths == 0)
                 continue;
-            ck_assert_int_eq(options.prealloc.kind, WEIR_AMOUNT_OF_TOTAL);
+            ck_assert_int_eq(options.prealloc.kind & WEIR_AMOUNT_KIND, WEIR_AMOUNT_OF_TOTAL);
             ck_assert_str_eq(sources.of[WEIR_SETTING_PREALLOC], names[n]);
         }
 }
@@ -296,7 +298,7 @@ TEST(test_largest_tf_value) {
     set_variable("TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC", "9223372036854775807");
     ck_assert_int_eq(weir_options_from_env(&options, NULL, 0), WEIR_OK);
     ck_assert_uint_eq(options.prealloc.value, INT64_MAX);
-    ck_assert_int_eq(options.prealloc.kind, WEIR_AMOUNT_BYTES);
+    ck_assert_int_eq(options.prealloc.kind & WEIR_AMOUNT_KIND, WEIR_AMOUNT_BYTES);
 }
 
 /* ---- compatibility: engine ------------------------------------------------------------------- */

@@ -336,4 +336,24 @@ TEST_EACH(MAPPED, tables_have_a_bound) {
         MUST_LE(16 * MIB, stats_of(a).host_bytes);
 }
 
+/* ---- amounts from variables of other programs ----------------------------------------------------- */
+
+/* Only the options that weir_options_from_env filled are treated as another program's. */
+TEST_EACH(WAYS, an_equal_amount_of_the_program_is_its_own) {
+    weir_options first = options_for(_i, 0), second = first, own = options_for(_i, GIB);
+
+    preallocate_at_first(&first, GIB);
+    preallocate_at_first(&second, 2 * GIB);
+    preallocate_at_first(&(weir_options){.size = sizeof own}, 0);
+    make_with(&own);
+    MUST_LE(GIB, stats_of(a).reserved);
+    first.limit = second.limit = own.limit = bytes_amount(512 * MIB);
+    EXPECT(WEIR_E_LIMIT, try_on(driver, &own));
+    make_with(&first);
+    expect_log("above the limit of 512MiB");
+    MUST_EQ(stats_of(a).reserved, 0);
+    make_with(&second);
+    MUST_EQ(stats_of(a).reserved, 0);
+}
+
 SUITE("preallocation", CK_FORK);
