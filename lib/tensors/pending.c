@@ -14,6 +14,7 @@
 #include <stdlib.h>
 
 #include "api/allocator_internal.h"
+#include "base/thread.h"
 #include "tensors/tensors_internal.h"
 
 static void note_state(weir_tensors *t) {
@@ -343,10 +344,13 @@ void weir__pending_settle(weir_tensors *t, int waits) {
     if (weir__driver_enter(device->driver, device->context, &scope) != CUDA_SUCCESS)
         return;
     t->batch++;
-    settle_held(t);
-    for (struct weir_tensor_queue *queue = t->queues; queue; queue = queue->next)
-        if (queue->open)
-            cover_open(t, queue);
+    /* weir's own threads record no event: the program may begin to capture the stream at any time. */
+    if (!weir__thread_is_own()) {
+        settle_held(t);
+        for (struct weir_tensor_queue *queue = t->queues; queue; queue = queue->next)
+            if (queue->open)
+                cover_open(t, queue);
+    }
     settle_waits(t, waits);
     note_state(t);
     weir__driver_leave(device->driver, &scope);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "api/allocator_internal.h"
+#include "base/thread.h"
 #include "api/drop_in.h"
 #include "base/result.h"
 #include "tensors/tensors_internal.h"
@@ -188,6 +189,15 @@ void weir__tensors_completed(weir_tensors *t, const struct weir_tensor *tensor) 
 
 /* ---- opening ------------------------------------------------------------------------------------ */
 
+/* Takes the lock, and returns 1.  Returns 0 in weir's own threads if another thread keeps the lock, since that thread may
+ * wait for the device. */
+static int lock_for_reclaim(weir_tensors *t) {
+    if (weir__thread_is_own())
+        return weir__tensors_lock_soon(t);
+    weir__tensors_lock(t);
+    return 1;
+}
+
 /* Completes frees when any request finds no memory, as weir__reclaim_fn describes. */
 static int reclaim(void *tensors, int may_wait, uint64_t *pending) {
     weir_tensors *t = tensors;
@@ -195,8 +205,7 @@ static int reclaim(void *tensors, int may_wait, uint64_t *pending) {
     int some = 0, lent;
 
     *pending = 0;
-    if (atomic_load_explicit(&t->unsettled, memory_order_relaxed)) {
-        weir__tensors_lock(t);
+    if (atomic_load_explicit(&t->unsettled, memory_order_relaxed) && lock_for_reclaim(t)) {
         before = t->pending[0].blocks;
         weir__pending_settle(t, 0);
         some = t->pending[0].blocks < before;

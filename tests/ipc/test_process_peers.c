@@ -138,6 +138,26 @@ static weir_status use_tensor(const char *engine, size_t bytes) {
     return status;
 }
 
+/* Frees a tensor that a captured stream uses, then ends the capture. */
+static weir_status use_in_capture(size_t bytes) {
+    weir_status status;
+    CUstream captured;
+    CUgraph graph;
+    void *block;
+
+    open_tensors("mapped");
+    must(driver->cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+    status = weir_tensors_alloc(tensors, bytes, bytes, A, 0, NULL, &block);
+    must(driver->cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
+    if (status == WEIR_OK)
+        status = weir_tensors_use(block, captured);
+    if (status == WEIR_OK)
+        status = weir_tensors_free(block);
+    must(driver->cuStreamEndCapture(captured, &graph) == CUDA_SUCCESS);
+    must(driver->cuGraphDestroy(graph) == CUDA_SUCCESS);
+    return status;
+}
+
 static uint64_t active_tensors(void) {
     weir_tensors_figures f = {.size = sizeof f};
 
@@ -223,6 +243,10 @@ static void obey(const char *line) {
         printf("%s\n", weir_status_name(fill_pool(engine, mib * MIB, kind)));
     } else if (sscanf(line, "use %15s %zu", engine, &mib) == 2) {
         printf("%s\n", weir_status_name(use_tensor(engine, mib * MIB)));
+    } else if (sscanf(line, "capture %zu", &mib) == 1) {
+        printf("%s\n", weir_status_name(use_in_capture(mib * MIB)));
+    } else if (strcmp(line, "records\n") == 0) {
+        printf("%llu\n", (unsigned long long)weir__model_calls(WEIR_ENTRY_cuEventRecord));
     } else if (strcmp(line, "active\n") == 0) {
         printf("%llu\n", (unsigned long long)(active_tensors() / MIB));
     } else if (strcmp(line, "hold\n") == 0) {

@@ -376,6 +376,29 @@ TEST(test_figures_complete_no_frees_of_tensors) {
     weir__registry_close(&registry);
 }
 
+/* A freed tensor waits for work that a capture has held back.  The thread that answers other processes records no event
+ * for the tensor, since the program may capture the stream again.  A trim by the program records the event. */
+TEST(test_who_gives_records_nothing_on_the_program_s_streams) {
+    unsigned long long before, after;
+    struct child idle;
+
+    start(&idle, "program");
+    expect(&idle, "capture 256", "WEIR_OK");
+    start_model(CAPACITY);
+    open_registry(&registry);
+    ask(&idle, "records");
+    ck_assert_int_eq(sscanf(idle.reply, "%llu", &before), 1);
+    (void)ask_for(GIB);
+    expect(&idle, "active", "256");
+    ask(&idle, "records");
+    ck_assert_int_eq(sscanf(idle.reply, "%llu", &after), 1);
+    ck_assert_uint_eq(after, before);
+    expect(&idle, "trim", "WEIR_OK");
+    expect(&idle, "active", "0");
+    weir__registry_leave(&registry);
+    weir__registry_close(&registry);
+}
+
 /* A thread of the program holds the tensors' lock.  In row 1 there is a pool without users. */
 TEST_EACH(2, test_figures_do_not_wait_for_the_lock_of_tensors) {
     struct child idle;
