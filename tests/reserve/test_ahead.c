@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* test_ahead.c: growth in the background, by a thread.
+/* test_ahead.c: background growth by a thread, on the device model.
  *
- * The thread is tested on the device model, through a table that cannot play anything aside, as a real device's cannot;
- * there a test waits for what must come, and looks a while longer for what must not.
+ * The driver table lacks `aside`, as that of a real device does, so a thread grows the reserved memory. A test waits
+ * for each step that must come, and waits 20 ms longer to see that no other step comes.
  */
 #include "tests/fixtures/ahead.h"
 
@@ -10,7 +10,7 @@
 
 #include "tests/fixtures/logged.h"
 
-/* The reserved memory is the same for as long as some steps would take. */
+/* Checks that background growth makes no step within 20 ms. */
 static void expect_rest(weir_allocator *a) {
     uint64_t steps = stats_of(a).ahead_steps;
 
@@ -27,8 +27,6 @@ static void await_rest(weir_allocator *a) {
     } while (stats_of(a).ahead_steps > steps);
 }
 
-/* ---- the thread ------------------------------------------------------------------------------ */
-
 CASE("thread", 120, open_device, NULL);
 
 TEST_EACH(WAYS, off_by_default) {
@@ -43,14 +41,14 @@ TEST_EACH(WAYS, off_by_default) {
 
 TEST_EACH(WAYS, little_is_idle_and_then_enough) {
     weir_allocator *a = make(&real, _i, 256 * MIB);
-    AWAIT(idle_of(a) >= 512 * MIB); /* from the beginning */
+    AWAIT(idle_of(a) >= 512 * MIB); /* growth begins with the allocator */
     await_rest(a);
     MUST_LE(idle_of(a), 512 * MIB + a->reserve.engine->step_bytes);
-    void *small = take(a, 100 * MIB, A); /* enough is left */
+    void *small = take(a, 100 * MIB, A); /* more than 256 MiB stays idle */
     expect_rest(a);
     MUST_LE(idle_of(a), 512 * MIB);
     weir_statistics s = stats_of(a);
-    ck_assert_uint_eq(s.growths, s.ahead_steps); /* the request met none */
+    ck_assert_uint_eq(s.growths, s.ahead_steps); /* no request has grown the reserved memory */
     ck_assert_uint_eq(s.growth_allocs, 0);
     void *large = take(a, 300 * MIB, A);
     AWAIT(idle_of(a) >= 512 * MIB);
@@ -79,7 +77,7 @@ TEST_EACH(WAYS, another_stream_is_served_from_it) {
     destroy(a);
 }
 
-/* It has what the limit leaves, and that it gets no more is nobody's error. */
+/* Background growth stops at the limit. No request counts as failed. */
 TEST_EACH(WAYS, the_limit_holds) {
     weir_options options = options_for(_i, 256 * MIB);
     options.limit = bytes_amount(320 * MIB);
@@ -93,7 +91,7 @@ TEST_EACH(WAYS, the_limit_holds) {
     destroy(a);
 }
 
-/* A 64th of the device is left alone, and a request may have it. */
+/* Background growth leaves a 64th of the device free. A request may use that part. */
 TEST_EACH(WAYS, the_last_part_is_for_requests) {
     weir_allocator *a = make(&real, _i, 7 * GIB);
     AWAIT(stats_of(a).ahead_failures >= 2);
@@ -107,7 +105,7 @@ TEST_EACH(WAYS, the_last_part_is_for_requests) {
 
 TEST_EACH(WAYS, a_failure_is_tried_again_ever_later) {
     uint64_t failed_requests;
-    /* after the n-th a pause of 10 ms, doubled n - 1 times */
+    /* The pause after the n-th failure is 10 ms, doubled n - 1 times. */
     weir__model_fail(grows_by(_i), 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     uint64_t from = real_ms();
     weir_allocator *a = make(&real, _i, 256 * MIB);
@@ -131,7 +129,7 @@ static void wait_for_child(pid_t child) {
     ck_assert_msg(WIFEXITED(state) && WEXITSTATUS(state) == 0, "the child's state is %d", state);
 }
 
-/* The child has an allocator whose thread there is not, in the middle of a step or not. */
+/* The child of fork has an allocator without a thread. The fork may come in the middle of a growth step. */
 TEST_EACH(WAYS, a_child_of_fork_neither_grows_nor_hangs) {
     weir_allocator *a = make(&real, _i, 2 * GIB);
     void *block = NULL;
@@ -159,16 +157,15 @@ TEST_EACH(WAYS, destroying_ends_it_promptly) {
         nap(i % 4);
         uint64_t from = real_ms();
         destroy(a);
-        MUST_LE(real_ms() - from, 1000); /* far less than its longest pause */
+        MUST_LE(real_ms() - from, 1000); /* the longest pause takes 2560 ms */
     }
     ck_assert_uint_eq(device_free(), 8 * GIB);
 }
 
-/* A pause of seconds does not keep anybody. */
 TEST_WHERE(POOL, POOL + 1, NULL, destroying_ends_a_long_pause) {
     weir__model_fail(grows_by(_i), 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     weir_allocator *a = make(&real, _i, 256 * MIB);
-    AWAIT(stats_of(a).ahead_failures >= 8); /* the next pause is of 1280 ms */
+    AWAIT(stats_of(a).ahead_failures >= 8); /* the next pause takes 1280 ms */
     weir__model_faults_clear();
     uint64_t from = real_ms();
     destroy(a);
@@ -180,7 +177,7 @@ TEST_EACH(WAYS, what_is_busy_goes_on) {
     void *block = take(a, MIB, A);
 
     EXPECT(WEIR_E_BUSY, weir_allocator_destroy(a));
-    AWAIT(idle_of(a) >= 511 * MIB); /* the block is of it, or was before it */
+    AWAIT(idle_of(a) >= 511 * MIB); /* the block may use 1 MiB of the idle memory */
     OK(weir_free(a, block, A));
     destroy(a);
 }
@@ -194,12 +191,12 @@ TEST_EACH(WAYS, two_allocators_have_one_each) {
     destroy(a);
     OK(weir_free(b, take(b, 600 * MIB, A), A));
     AWAIT(stats_of(b).reserved >= 768 * MIB);
-    await_rest(b); /* the ring is read after the books */
+    await_rest(b); /* check_steps reads the statistics first, and the events later */
     check_steps(b);
     destroy(b);
 }
 
-/* Growth in another thread harms no capture, whose mode is global here. */
+/* A capture in global mode stays valid while another thread grows the reserved memory. */
 TEST_EACH(WAYS, a_capture_goes_on_beside_it) {
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
     weir_allocator *a = make(&real, _i, 256 * MIB);
@@ -208,7 +205,6 @@ TEST_EACH(WAYS, a_capture_goes_on_beside_it) {
     destroy(a);
 }
 
-/* The thread's calls are made by somebody who has no context and no stream of the program's. */
 TEST_EACH(WAYS, no_stream_of_the_program_is_touched) {
     weir_allocator *a = make(&real, _i, 256 * MIB);
 
@@ -261,7 +257,7 @@ TEST_EACH(WAYS, beside_threads_at_work) {
     }
     for (int i = 0; i < 3; i++)
         ck_assert_int_eq(pthread_join(w[i].thread, NULL), 0);
-    OK(weir_trim(a, 0, NULL)); /* however the threads were scheduled */
+    OK(weir_trim(a, 0, NULL)); /* makes the reserved memory independent of the scheduling */
     void *block = take(a, 256 * MIB, A);
     AWAIT(idle_of(a) >= 256 * MIB);
     await_rest(a);
@@ -269,13 +265,13 @@ TEST_EACH(WAYS, beside_threads_at_work) {
     weir_statistics s = check_identities(a);
     ck_assert_uint_gt(s.ahead_steps, 0);
     MUST_EQ(s.blocks, 0);
-    MUST_LE(s.requested_peak, 3 * 8 * 64 * MIB + 256 * MIB); /* no probe block is in it */
+    MUST_LE(s.requested_peak, 3 * 8 * 64 * MIB + 256 * MIB); /* the peak contains no probe block */
     destroy(a);
 }
 
 CASE("exit", 120, NULL, NULL);
 
-/* Nobody destroys it, and the process ends all the same. */
+/* The process exits without destroying the allocator, while its thread grows. */
 TEST_EACH(WAYS, a_process_may_exit_meanwhile) {
     for (int i = 0; i < 10; i++) {
         pid_t child = fork();
@@ -290,8 +286,6 @@ TEST_EACH(WAYS, a_process_may_exit_meanwhile) {
         wait_for_child(child);
     }
 }
-
-/* ---- what has no use for it ------------------------------------------------------------------ */
 
 static void expect_log(const weir_options *options, const char *text) {
     weir_options loud = *options;
@@ -318,7 +312,7 @@ TEST(what_has_no_use_for_it_says_so) {
     expect_log(&options, "makes each synchronisation release what grow-ahead reserved");
 }
 
-/* Driver 11.2 does not tell what a pool has. */
+/* Driver 11.2 does not report the size of a pool, so weir cannot grow the pool in the background. */
 TEST_WHERE(POOL, REGIONS, NULL, what_cannot_be_told_is_left_alone) {
     weir_options options = options_for(_i, 64 * MIB);
     real.capabilities &= ~(unsigned)WEIR_CAP_POOL_FIGURES;
@@ -331,11 +325,11 @@ TEST_WHERE(POOL, REGIONS, NULL, what_cannot_be_told_is_left_alone) {
     destroy(a);
 }
 
-/* A step that the test holds in the driver's call which ends it, for ten seconds at most. */
+/* The test holds a growth step in cuMemSetAccess, the last driver call of the step, for ten seconds at most. */
 static sem_t inside, go_on;
-static int holds; /* at so many calls from now */
+static int holds; /* the number of calls until one is held, or 0 */
 static int held_call = 1, gave_up;
-static CUresult answer; /* of the call; CUDA_SUCCESS: what the driver says */
+static CUresult answer; /* the result of the held call, or CUDA_SUCCESS to call the driver */
 
 static CUresult held_access(CUdeviceptr base, size_t bytes, const CUmemAccessDesc *list,
                             size_t count) {
@@ -372,8 +366,8 @@ static void *ask_meanwhile(void *grower) {
     return NULL;
 }
 
-/* A mapped arena of 64 MiB that grows to so many bytes, held where the first new handle is about available, or
- * another. */
+/* Makes a mapped arena of 64 MiB, and grows the arena to `bytes` in another thread. Returns when the growth is held in
+ * its cuMemSetAccess number `held_call`. */
 static weir_allocator *make_held(struct grower *g, size_t bytes) {
     static struct weir_driver holding;
     weir_options options = options_for(MAPPED, 0);
@@ -398,7 +392,7 @@ static void let_go(struct grower *g) {
     ck_assert_msg(!gave_up, "what had room waited for a step of growth");
 }
 
-/* Who finds room meanwhile does not wait, and sees the step in the reserved memory. */
+/* A request that finds room does not wait for the held step. The reserved memory counts the step from its beginning. */
 TEST(what_has_room_does_not_wait_for_a_step) {
     struct grower g;
     weir_allocator *a = make_held(&g, 256 * MIB);
@@ -419,7 +413,7 @@ TEST(what_has_room_does_not_wait_for_a_step) {
     destroy(a);
 }
 
-/* Who has to grow has what comes, and brings no more if that is enough. */
+/* A request without room waits for the held step, and grows only if that step is not enough. */
 TEST_EACH(2, who_has_to_grow_waits_for_what_comes) {
     struct grower g;
     weir_allocator *a = make_held(&g, 256 * MIB);
@@ -433,14 +427,15 @@ TEST_EACH(2, who_has_to_grow_waits_for_what_comes) {
     OK(asks.status);
     MUST_LE(stats_of(a).reserved, (_i ? 400 + 2 * 256 : 256 + 2) * MIB);
     ck_assert_uint_eq(stats_of(a).growth_allocs, _i ? 1 : 0);
-    if (!_i) /* nothing was looked for beside it */
+    if (!_i) /* the request has queried no stream */
         MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamQuery), asked);
     OK(weir_free(a, asks.block, A));
     destroy(a);
 }
 
-/* What does not come is nowhere, and the next step has its place; what the driver does not take back stays mapped,
- * part of the reserved memory, and the next step comes behind it, also if it is for small requests. */
+/* A failed step leaves no memory, and the next step uses its addresses. If the driver refuses to unmap the memory of a
+ * failed step, that memory stays part of the reserved memory, and the next step is placed behind it. Steps for small
+ * requests follow these rules, too. */
 TEST_EACH(3, what_does_not_come_leaves_nothing) {
     uint64_t all = device_free();
     struct grower g;
@@ -467,7 +462,8 @@ TEST_EACH(3, what_does_not_come_leaves_nothing) {
     MUST_EQ(device_free(), all);
 }
 
-/* A limit that is lowered meanwhile is what it is answered with, and holds for all that has not begun to come. */
+/* A limit lowered during growth applies to all memory that the driver has not begun to map. The growth reports that
+ * limit as the cause of its failure. */
 TEST_EACH(2, a_limit_that_is_lowered_meanwhile_is_the_cause) {
     struct grower g;
     weir_allocator *a = make_held(&g, GIB);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* test_ahead_played.c: growth in the background, ahead of demand, in virtual time.
+/* test_ahead_played.c: background growth in virtual time.
  *
- * A modelled device has its turns played between the calls, so that the tests come out the same each time.
+ * The device model runs the turns of background growth between the calls of a test, so each run has equal results.
  */
 #include "tests/fixtures/ahead.h"
 
 #include "tests/fixtures/calls.h"
 #include "tests/fixtures/logged.h"
 
-/* What requests take is theirs alone, and the same each time. */
+/* Makes 40 requests, and writes the time that they took to `in_requests`. Returns the time at the end. */
 static uint64_t play_a_run(int way, uint64_t low, uint64_t *in_requests, weir_statistics *s) {
     void *block[40];
     open_device();
@@ -18,7 +18,7 @@ static uint64_t play_a_run(int way, uint64_t low, uint64_t *in_requests, weir_st
         uint64_t from = driver->ticks();
 
         block[i] = take(a, 20 * MIB, A);
-        if (i > 0) /* in the first the driver starts its pools */
+        if (i > 0) /* the first request makes the driver start its pools */
             *in_requests += driver->ticks() - from;
         weir__model_advance(2 * MS);
     }
@@ -40,7 +40,7 @@ TEST_EACH(WAYS, on_the_model_it_costs_requests_nothing) {
     uint64_t end = play_a_run(_i, 200 * MIB, &ahead_ns, &ahead);
     ck_assert_uint_gt(ahead.ahead_steps, 0);
     ck_assert_uint_gt(ahead.ahead_ns, 0);
-    MUST_LE(ahead.growth_allocs, 4); /* until its first turns */
+    MUST_LE(ahead.growth_allocs, 4); /* requests grow until the first turn */
     MUST_LE(10, plain.growth_allocs);
     MUST_LE(ahead_ns, plain_ns / 2);
     ck_assert_uint_eq(play_a_run(_i, 200 * MIB, &again_ns, &again), end);
@@ -50,7 +50,7 @@ TEST_EACH(WAYS, on_the_model_it_costs_requests_nothing) {
 
 /* Returns the number of steps that background growth makes in `ms` milliseconds. */
 static uint64_t steps_in(weir_allocator *a, uint64_t ms) {
-    OK(weir_free(a, take(a, 65 * MIB, A), A)); /* the driver's first growth takes it a while */
+    OK(weir_free(a, take(a, 65 * MIB, A), A)); /* the first growth of the driver is slow */
     uint64_t steps = stats_of(a).ahead_steps;
     weir__model_advance(ms * MS);
     ck_assert_uint_eq(stats_of(a).ahead_steps, steps);
@@ -62,7 +62,7 @@ static uint64_t steps_in(weir_allocator *a, uint64_t ms) {
 TEST_EACH(WAYS, turns_come_when_they_are_due) {
     weir_allocator *a = make(driver, _i, 2 * GIB);
     uint64_t steps = steps_in(a, 10);
-    uint64_t all = (2 * GIB + 65 * MIB) / a->reserve.engine->step_bytes + 1; /* beside a block */
+    uint64_t all = (2 * GIB + 65 * MIB) / a->reserve.engine->step_bytes + 1; /* with the block */
 
     if (all < 8) {
         ck_assert_uint_eq(steps, all);
@@ -84,7 +84,6 @@ static int is_not_pool_alone(int way) {
     return way != POOL_ALONE;
 }
 
-/* The next request would make the step itself. */
 TEST_WHERE(0, WAYS, is_not_regions, the_less_is_idle_the_sooner_they_come) {
     weir_allocator *a = make(driver, _i, 3 * GIB);
     void *block[30];
@@ -98,7 +97,7 @@ TEST_WHERE(0, WAYS, is_not_regions, the_less_is_idle_the_sooner_they_come) {
     destroy(a);
 }
 
-/* Not the first request, either: what it asks for is there as the allocator is, and so are its tables. */
+/* Grow-ahead reserves memory while weir creates the allocator, so the first request neither grows nor waits. */
 TEST_EACH(WAYS, it_begins_with_the_allocator) {
     weir_allocator *a = make(driver, _i, 300 * MIB);
     weir_statistics s = stats_of(a);
@@ -113,8 +112,8 @@ TEST_EACH(WAYS, it_begins_with_the_allocator) {
     destroy(a);
 }
 
-/* A request for more than is idle waits for one handle, though several are idle elsewhere; where the arena fits
- * tightly, they move. */
+/* A request larger than each idle piece waits for one new physical allocation. With packing compact, weir moves idle
+ * physical allocations instead. */
 TEST_WHERE(WEIR_PACKING_COMPACT, WEIR_PACKING_BALANCED + 1, NULL,
            what_is_larger_waits_for_one_handle) {
     weir_options options = options_for(MAPPED, 512 * MIB);
@@ -124,7 +123,7 @@ TEST_WHERE(WEIR_PACKING_COMPACT, WEIR_PACKING_BALANCED + 1, NULL,
     for (int i = 0; i < 4; i++)
         block[i] = take(a, 256 * MIB, A);
     weir__model_advance(50 * MS);
-    OK(weir_free(a, take(a, 64 * MIB, A), A)); /* the thread goes on */
+    OK(weir_free(a, take(a, 64 * MIB, A), A)); /* plays the turns that are due */
     for (int i = 0; i < 4; i += 2)
         OK(weir_free(a, block[i], A));
     uint64_t made = weir__model_calls(WEIR_ENTRY_cuMemCreate);
@@ -166,7 +165,7 @@ TEST(small_requests_have_some_of_it) {
     void *block[200];
     int count = 0;
 
-    while (count < 200) { /* 80 MiB of small ones */
+    while (count < 200) { /* 80 MiB of small blocks */
         block[count] = take(a, count % 5 == 0 ? 64 * MIB : MIB / 2, A);
         count++;
         weir__model_advance(2 * MS);
@@ -179,8 +178,8 @@ TEST(small_requests_have_some_of_it) {
     destroy(a);
 }
 
-/* Enough memory is idle, but no piece can hold the largest request so far.  If the last piece lacks at most a quarter of
- * that request, background growth enlarges the piece, unless more than the high mark would then be idle. */
+/* Enough memory is idle, but no piece can hold the largest request so far. If the last piece lacks at most a quarter
+ * of that request, background growth enlarges the piece, unless more than the high mark would then be idle. */
 TEST_EACH(4, what_lies_together_is_what_a_request_needs) {
     static const struct {
         size_t largest, piece, then; /* MiB; the last piece before and after growth */
@@ -193,7 +192,7 @@ TEST_EACH(4, what_lies_together_is_what_a_request_needs) {
 
     options.cache = WEIR_SWITCH_OFF; /* each request plays the turns that are due */
     a = make_on(driver, &options);
-    OK(weir_preallocate(a, 2 * GIB, NULL)); /* 16 MiB of it for small requests */
+    OK(weir_preallocate(a, 2 * GIB, NULL)); /* 16 MiB are for small requests */
     weir__model_advance(20 * MS);
     OK(weir_free(a, take(a, ways[_i].largest * MIB, A), A));
     for (int i = 0; i < 4; i++)
@@ -272,7 +271,7 @@ TEST_EACH(2, what_lies_together_may_be_had_no_more) {
     destroy(a);
 }
 
-/* Takes 12 MiB each until no more than that is idle; how many. */
+/* Allocates blocks of 12 MiB until at most `idle` bytes are idle. Returns the number of blocks. */
 static int take_pieces(weir_allocator *a, uint64_t idle, void **piece) {
     int count = 0;
 
@@ -281,8 +280,8 @@ static int take_pieces(weir_allocator *a, uint64_t idle, void **piece) {
     return count;
 }
 
-/* In regions of 32 MiB, 20 MiB leave 12 that are of no use to the next: that is found out now and then.  What others
- * had of them since is of use. */
+/* A block of 20 MiB leaves 12 MiB of its region of 32 MiB, which the next block cannot use. Background growth checks
+ * for such pieces from time to time. It counts a piece as idle memory again after another request has used it. */
 TEST(idle_pieces_do_not_deceive_it) {
     weir_allocator *a = make(driver, POOL, 200 * MIB);
     void *block[100], *piece[100];
@@ -325,7 +324,6 @@ TEST_EACH(WAYS, whoever_finds_a_turn_goes_on) {
     destroy(a);
 }
 
-/* Nothing is begun on a device that is lost, and the end is as prompt. */
 TEST_EACH(WAYS, a_lost_device_is_left_alone) {
     weir_options options = options_for(_i, 6 * GIB);
     weir_allocator *a = make_on(&real, &options);
@@ -339,7 +337,7 @@ TEST_EACH(WAYS, a_lost_device_is_left_alone) {
     OK(weir_allocator_destroy(a));
 }
 
-/* No thread is available from now on. */
+/* Makes each later creation of a thread fail. */
 static void refuse_threads(void) {
     pthread_attr_t huge;
 
@@ -348,7 +346,7 @@ static void refuse_threads(void) {
     pthread_attr_destroy(&huge);
 }
 
-/* Then requests grow by themselves. */
+/* Requests grow the reserved memory themselves if weir cannot start a thread. */
 TEST_EACH(WAYS, without_a_thread_there_is_an_allocator) {
     weir_options options = options_for(_i, 64 * MIB);
     catch_log();
@@ -364,7 +362,7 @@ TEST_EACH(WAYS, without_a_thread_there_is_an_allocator) {
     destroy(a);
 }
 
-/* And nobody pays for idle memory, so that it moves to them. */
+/* A request moves idle memory rather than grow, whether or not grow-ahead is set. */
 TEST_EACH(2, without_a_thread_memory_moves) {
     weir_options options = options_for(MAPPED, _i ? 512 * MIB : 0);
     void *block[4];
@@ -411,7 +409,7 @@ TEST_WHERE(0, WAYS, is_not_pool_alone, pauses_after_failures_double_to_a_bound) 
     weir__model_fail(grows_by(_i), 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     for (uint64_t waited = 0; before < 11; waited++) {
         weir__model_advance(MS);
-        OK(weir_free(a, take(a, 3 * MIB, A), A)); /* from the engine, which has it */
+        OK(weir_free(a, take(a, 3 * MIB, A), A)); /* the engine has room for this request */
         failed_requests = stats_of(a).ahead_failures;
         if (failed_requests == before)
             continue;
@@ -429,7 +427,7 @@ TEST_WHERE(0, WAYS, is_not_pool_alone, pauses_after_failures_double_to_a_bound) 
     destroy(a);
 }
 
-/* With it or without, a hit makes the same calls. */
+/* A cache hit makes equal driver calls with and without grow-ahead. */
 TEST_WHERE(0, WAYS, is_not_pool_alone, a_hit_costs_what_it_did) {
     uint64_t made[2][WEIR_ENTRY_COUNT];
 

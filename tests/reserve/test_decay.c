@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* test_decay.c: reserve that nothing needs any more goes by halves; what a load comes back to stays.
+/* test_decay.c: decay of reserved memory. Each half-life releases half of the unneeded memory; a returning load keeps
+ * its memory.
  *
- * Time is the model's, so that a half-life is over when a test says so.  The rule alone is tested by
- * numbers.
+ * Time is the model's, so a test decides when a half-life is over. The first tests check the rule alone, by numbers.
  */
 #include "tests/fixtures/model_device.h"
 
@@ -24,8 +24,6 @@ static void set_up(void) {
 static void tear_down(void) {
 }
 
-/* ---- the rule -------------------------------------------------------------------------------- */
-
 static struct weir_decay d;
 
 static void open_rule(uint64_t floor) {
@@ -33,7 +31,8 @@ static void open_rule(uint64_t floor) {
     weir__decay_open(&d, 1000, floor, 1, 0);
 }
 
-/* A request every 100 from `from` to its window's end, so much in use at most; what is kept then. */
+/* Notes a request every 100 time units from `from` to the end of the window, with at most `peak` bytes in use. Returns
+ * the amount of reserved memory to keep. */
 static uint64_t window(uint64_t from, uint64_t peak, uint64_t reserve) {
     uint64_t pause;
 
@@ -49,26 +48,26 @@ CASE("rule", 30, NULL, NULL);
 TEST(half_of_what_is_not_needed_goes) {
     open_rule(0);
     atomic_store(&d.grew, 1);
-    ANSWERS(6 * GIB, window(0, 4 * GIB, 6 * GIB));    /* it grew: all was needed */
-    ANSWERS(6 * GIB, window(1000, 4 * GIB, 6 * GIB)); /* as much as then */
+    ANSWERS(6 * GIB, window(0, 4 * GIB, 6 * GIB));    /* all of it was needed, since it grew */
+    ANSWERS(6 * GIB, window(1000, 4 * GIB, 6 * GIB)); /* the peak is unchanged */
     /* half as much in use needs 3 GiB */
     ANSWERS(6 * GIB - 3 * GIB / 2, window(2000, 2 * GIB, 6 * GIB));
     ANSWERS(4 * GIB - GIB / 2, window(3000, 2 * GIB, 4 * GIB));
-    ANSWERS(3 * GIB, window(4000, 2 * GIB, 3 * GIB + 64 * MIB)); /* the rest at once */
+    ANSWERS(3 * GIB, window(4000, 2 * GIB, 3 * GIB + 64 * MIB)); /* a small rest goes at once */
     ANSWERS(3 * GIB, window(5000, 2 * GIB, 3 * GIB));
-    ANSWERS(3 * GIB - 3 * GIB / 4, window(6000, 0, 3 * GIB)); /* 1 GiB was in use as it began */
+    ANSWERS(3 * GIB - 3 * GIB / 4, window(6000, 0, 3 * GIB)); /* 1 GiB was in use at first */
 }
 
-/* A reserve that was enough for more than it was when it grew was more than needed then. */
+/* The reserved memory is later enough for a larger load, which shows that growth reserved more than was needed. */
 TEST(what_was_enough_is_known_later_too) {
     open_rule(0);
     atomic_store(&d.grew, 1);
-    ANSWERS(8 * GIB, window(0, GIB, 8 * GIB)); /* a generous step */
+    ANSWERS(8 * GIB, window(0, GIB, 8 * GIB)); /* growth reserves far more than is used */
     ANSWERS(8 * GIB, window(1000, 4 * GIB, 8 * GIB));
-    ANSWERS(6 * GIB, window(2000, GIB, 8 * GIB)); /* two for one, and 2 GiB as it began */
+    ANSWERS(6 * GIB, window(2000, GIB, 8 * GIB)); /* 2 GiB in use at first need 4 GiB */
 }
 
-/* Nothing was in use yet, so that nothing is known of need; requests may come at one time. */
+/* Nothing has been in use yet, so decay knows of no need. Two requests may come at one time. */
 TEST(what_nobody_ever_used_goes) {
     uint64_t pause = 1;
 
@@ -83,26 +82,27 @@ TEST(what_nobody_ever_used_goes) {
 TEST(the_floor_stays) {
     open_rule(3 * GIB);
     ANSWERS(5 * GIB, window(0, GIB, 5 * GIB));
-    weir__raise_to(&d.floor, 2 * GIB); /* it is higher */
+    weir__raise_to(&d.floor, 2 * GIB); /* the floor is higher already */
     ANSWERS(4 * GIB, window(1000, MIB, 5 * GIB));
     weir__raise_to(&d.floor, 4 * GIB);
     ANSWERS(4 * GIB, window(2000, 0, 4 * GIB));
     ANSWERS(4 * GIB - 1, window(3000, 0, 4 * GIB - 1));
 }
 
-/* It is above what was in use, and no part of what was enough. */
+/* Decay keeps the memory of grow-ahead on top of the memory that the load needs. */
 TEST(what_grow_ahead_keeps_idle_stays) {
     memset(&d, 0, sizeof d);
     weir__decay_open(&d, 1000, 0, 1, GIB);
     atomic_store(&d.grew, 1);
-    ANSWERS(7 * GIB, window(0, 4 * GIB, 7 * GIB)); /* 3 for 2, and 1 GiB */
+    ANSWERS(7 * GIB, window(0, 4 * GIB, 7 * GIB)); /* 3 bytes for each 2 in use, and 1 GiB */
     ANSWERS(7 * GIB, window(1000, 4 * GIB, 7 * GIB));
     ANSWERS(7 * GIB - 3 * GIB / 2, window(2000, 2 * GIB, 7 * GIB)); /* 4 GiB are needed */
     ANSWERS(4 * GIB, window(3000, 2 * GIB, 4 * GIB + 64 * MIB));
     ANSWERS(4 * GIB, window(4000, 2 * GIB, 4 * GIB));
 }
 
-/* Who comes late begins again; who says that time has passed does not. */
+/* A request after a long pause begins a new window. weir_decay counts the pause, because its caller states that time
+ * has passed. */
 TEST(a_pause_is_not_counted) {
     uint64_t pause;
 
@@ -113,11 +113,9 @@ TEST(a_pause_is_not_counted) {
     ANSWERS(4 * GIB, weir__decay_end(&d, 9000, MIB, 4 * GIB, pause));
     ANSWERS(4 * GIB, weir__decay_end(&d, 9999, MIB, 4 * GIB, 0)); /* the window is not over */
     ANSWERS(4 * GIB - (4 * GIB - MIB) / 2, weir__decay_end(&d, 10000, 0, 4 * GIB, 0));
-    ANSWERS((2 * GIB + 512 * KIB) / 8, weir__decay_end(&d, 13999, 0, 4 * GIB, 0)); /* three */
+    ANSWERS((2 * GIB + 512 * KIB) / 8, weir__decay_end(&d, 13999, 0, 4 * GIB, 0)); /* 3 windows */
     ANSWERS(0, weir__decay_end(&d, UINT64_MAX, 0, 4 * GIB, 0));
 }
-
-/* ---- loads ----------------------------------------------------------------------------------- */
 
 enum {
     POOL,
@@ -167,8 +165,8 @@ static void close_it(void) {
     OK(weir_allocator_destroy(a));
 }
 
-/* `blocks` of 32 MiB and some small ones are live at once; their time is spread over `ns`.  Sizes vary a
- * little, so that the engine is asked. */
+/* Allocates and frees `blocks` blocks of about 31 MiB and as many small ones, spread over `ns`. Sizes vary, so that
+ * requests miss the caches and reach the engine. */
 static void iterate(int blocks, uint64_t ns) {
     static unsigned turn;
     void *block[100], *small;
@@ -202,7 +200,7 @@ static uint64_t decays(void) {
 
 CASE("loads", 60, set_up, tear_down);
 
-/* Its peak comes once a half-life; between it falls to a tenth. */
+/* The load has its peak once a half-life, and falls to a tenth in between. */
 TEST_EACH(WAYS, a_load_that_comes_back_keeps_its_reserve) {
     open_way(_i);
     for (int i = 0; i < 6; i++) {
@@ -220,8 +218,8 @@ TEST_EACH(WAYS, a_load_that_comes_back_keeps_its_reserve) {
     close_it();
 }
 
-/* The large load is over and a small one goes on: the reserved memory comes down to what that needs, which then
- * grows no more; and nothing is waited for. */
+/* A small load follows a large one. The reserved memory falls to the need of the small load, which then does not grow.
+ * Decay waits for no work. */
 TEST_EACH(IN_REQUESTS, what_a_smaller_load_does_not_need_goes) {
     weir_statistics s;
     uint64_t growths = 0;
@@ -238,12 +236,12 @@ TEST_EACH(IN_REQUESTS, what_a_smaller_load_does_not_need_goes) {
         if (s.growths == large.growths)
             MUST_LE(s.reserved, last);
         last = s.reserved;
-        if (i == 2) /* one window has seen no more than the small one */
+        if (i == 2) /* only one window had the small load alone */
             MUST_LE(large.reserved / 3, s.reserved);
         if (i == 20)
             growths = s.growths;
     }
-    /* regions and handles go whole */
+    /* decay releases whole regions and whole physical allocations */
     MUST_LE(s.reserved, large.reserved / 4 * (_i == POOL || _i == MAPPED_FAST ? 3 : 1));
     MUST_LE(2, decays());
     MUST_EQ(s.growths, growths);
@@ -254,7 +252,6 @@ TEST_EACH(IN_REQUESTS, what_a_smaller_load_does_not_need_goes) {
     close_it();
 }
 
-/* Decay and grow-ahead agree on what is to be idle. */
 TEST_EACH(IN_REQUESTS, what_has_gone_is_not_grown_again_by_grow_ahead) {
     weir_options options = options_for(_i);
     options.grow_ahead = (weir_amount){.value = 256 * MIB, .kind = WEIR_AMOUNT_BYTES};
@@ -265,7 +262,7 @@ TEST_EACH(IN_REQUESTS, what_has_gone_is_not_grown_again_by_grow_ahead) {
     for (int i = 0; i < 40; i++)
         iterate(6, HALF_LIFE / 2);
     weir_statistics small = stats_of(a);
-    MUST_LE(small.reserved, large.reserved * 2 / 3); /* packing fast has handles of a third */
+    MUST_LE(small.reserved, large.reserved * 2 / 3); /* packing fast has pieces of a third */
     MUST_LE(6 * 31 * MIB + 512 * MIB, small.reserved);
     for (int i = 0; i < 40; i++)
         iterate(6, HALF_LIFE / 2);
@@ -276,7 +273,7 @@ TEST_EACH(IN_REQUESTS, what_has_gone_is_not_grown_again_by_grow_ahead) {
     close_it();
 }
 
-/* Memory that goes back lies behind all work that used it. */
+/* Decay releases memory only after all work that used it has completed. */
 TEST_EACH(IN_REQUESTS, nothing_goes_that_work_still_uses) {
     void *block[40], *one;
 
@@ -309,14 +306,14 @@ TEST_EACH(IN_REQUESTS, what_was_preallocated_stays) {
     for (int i = 0; i < 40; i++)
         iterate(2, HALF_LIFE / 2);
     MUST_LE(512 * MIB, stats_of(a).reserved);
-    /* What caches hold keeps a handle whole, and packing fast has one of 1 GiB. */
+    /* Blocks in caches keep a whole physical allocation, and packing fast has one of 1 GiB. */
     MUST_LE(stats_of(a).reserved, _i == MAPPED_FAST ? 1600 * MIB : 700 * MIB);
     for (int i = 0; i < 20; i++) {
         weir__model_advance(HALF_LIFE);
         OK(weir_decay(a, NULL));
     }
     MUST_LE(512 * MIB, stats_of(a).reserved);
-    /* A handle of 512 MiB goes when all of it is too much. */
+    /* Decay releases a physical allocation of 512 MiB only if all of it is unneeded. */
     MUST_LE(stats_of(a).reserved, _i == MAPPED_FAST ? GIB : 560 * MIB);
     close_it();
 }
@@ -336,15 +333,13 @@ TEST_EACH(2, a_release_threshold_that_is_set_stays) {
     close_it();
 }
 
-/* ---- by weir_decay --------------------------------------------------------------------------- */
-
 TEST_EACH(WAYS, an_idle_program_says_that_time_passes) {
     size_t released, sum = 0;
     open_way(_i);
     for (int i = 0; i < 3; i++)
         iterate(60, HALF_LIFE / 2);
     uint64_t before = stats_of(a).reserved;
-    OK(weir_decay(a, &released)); /* a window that had the load, or is not over */
+    OK(weir_decay(a, &released)); /* the window had the load, or is not over */
     MUST_EQ(released, 0);
     for (int i = 0; i < 12; i++) {
         weir__model_advance(HALF_LIFE);
@@ -362,7 +357,7 @@ TEST_EACH(WAYS, an_idle_program_says_that_time_passes) {
     close_it();
 }
 
-/* One call for ten half-lives. */
+/* One call of weir_decay stands for twenty half-lives. */
 TEST_EACH(WAYS, windows_that_were_missed_count) {
     open_way(_i);
     for (int i = 0; i < 3; i++)
@@ -373,7 +368,7 @@ TEST_EACH(WAYS, windows_that_were_missed_count) {
     close_it();
 }
 
-/* It was idle for long, and comes back: the request that comes first gives nothing away. */
+/* The load pauses for a long time and comes back. Its first request releases no memory. */
 TEST_EACH(WAYS, nothing_goes_as_a_load_comes_back) {
     open_way(_i);
     for (int i = 0; i < 4; i++)
@@ -389,7 +384,7 @@ TEST_EACH(WAYS, nothing_goes_as_a_load_comes_back) {
     close_it();
 }
 
-/* Time is not even looked at. */
+/* A cache hit does not read the time. */
 TEST(a_hit_costs_what_it_did) {
     void *block;
 
@@ -421,7 +416,7 @@ TEST(an_arena_of_regions_decays_by_calls_alone) {
         iterate(6, HALF_LIFE / 2);
     MUST_EQ(stats_of(a).reserved, before);
     MUST_EQ(decays(), 0);
-    for (int i = 0; i < 20; i++) { /* also beside requests */
+    for (int i = 0; i < 20; i++) { /* weir_decay works between requests, too */
         iterate(6, HALF_LIFE / 2);
         OK(weir_decay(a, NULL));
     }
@@ -429,7 +424,7 @@ TEST(an_arena_of_regions_decays_by_calls_alone) {
     close_it();
 }
 
-/* A window may end with a request of a graph's: its stream is asked nothing, and its capture goes on. */
+/* A window may end with a request under capture. weir then makes no call on its stream, and the capture stays valid. */
 TEST_EACH(2 * WAYS, a_window_ends_in_a_capture) {
     int way = _i % WAYS;
     weir_options options = options_for(way);
@@ -449,13 +444,11 @@ TEST_EACH(2 * WAYS, a_window_ends_in_a_capture) {
         OK(weir_alloc(a, MIB, A, &block));
         OK(weir_free(a, block, A));
     }
-    if (_i >= WAYS && way >= MAPPED_FIT && way <= MAPPED_FAST) /* of whom nothing is to be known */
+    if (_i >= WAYS && way >= MAPPED_FIT && way <= MAPPED_FAST) /* weir has no id of the stream */
         MUST_LE(2, decays());
     drop_capture(A);
     close_it();
 }
-
-/* ---- off ------------------------------------------------------------------------------------- */
 
 TEST_EACH(WAYS, off_is_off) {
     weir_options options = options_for(_i);
@@ -468,8 +461,8 @@ TEST_EACH(WAYS, off_is_off) {
     MUST_EQ(stats_of(a).reserved, before);
     (void)lines();
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_decay(a, NULL));
-    EXPECT(WEIR_E_NOT_SUPPORTED, weir_decay(a, NULL)); /* a program may ask all the time, */
-    expect_lines(__LINE__, 1);                         /* and is told once */
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir_decay(a, NULL));
+    expect_lines(__LINE__, 1); /* weir logs the error only once */
     MUST(strstr(logged, "weir: error: weir_decay: decay is off, and no memory is wanted\n"));
     EXPECT(WEIR_E_INVALID, weir_decay(NULL, NULL));
     close_it();

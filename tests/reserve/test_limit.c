@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_limit.c: a limit that is set while an allocator is at work, by every engine, on the device model. */
+/* test_limit.c: a limit that the program sets while an allocator is in use, with each engine, on the device model. */
 #include "tests/fixtures/every_kind.h"
 #include "tests/fixtures/logged.h"
 #include "tests/fixtures/under_test.h"
@@ -10,7 +10,7 @@ static weir_amount of_total(uint64_t percent) {
 
 static const weir_amount none = {.value = 0, .kind = WEIR_AMOUNT_MAX};
 
-/* A fixed arena has `fixed` bytes. */
+/* Makes an allocator of a world. A fixed arena has `fixed` bytes. */
 static void make_on(const struct weir_driver *on, int world, uint64_t fixed, const char *settings) {
     weir_options options = options_of(worlds[world].kind, "model", fixed);
 
@@ -43,7 +43,7 @@ static void end_if_begun(void) {
         end();
 }
 
-/* Fixed arenas are left out of what follows. */
+/* Checks that a fixed arena refuses a new limit, and returns 1. Returns 0 for each other engine. */
 static int is_fixed(int world) {
     if (worlds[world].kind != KIND_FIXED)
         return 0;
@@ -71,8 +71,8 @@ TEST_EACH(WORLDS, no_growth_past_it) {
     MUST_LE(check_identities(a).reserved, 512 * MIB);
 }
 
-/* A request that cannot fit is not tried: what the driver grew for it could not go back before the stream's
- * work is done. */
+/* weir does not try a request that cannot fit, because the driver could release memory grown for that request only
+ * after the stream's work is done. */
 TEST_EACH(WORLDS, no_growth_past_it_behind_work) {
     if (is_fixed(_i))
         return;
@@ -84,11 +84,11 @@ TEST_EACH(WORLDS, no_growth_past_it_behind_work) {
     MUST_LE(check_identities(a).reserved, 256 * MIB);
 }
 
-/* The device has too little, too: what the limit forbids is the limit's. */
+/* The device lacks memory, too, but weir reports the limit as the cause. */
 TEST(both_stand_against_it) {
     size_t free_bytes, total;
     CUdeviceptr others;
-    begin(1, 64 * MIB); /* a pool's driver says no more than that memory is out */
+    begin(1, 64 * MIB); /* the driver reports only that the pool is out of memory */
     take(60 * MIB, A);
     CU(driver->cuMemGetInfo(&free_bytes, &total));
     CU(driver->cuMemAlloc(&others, free_bytes - 10 * MIB));
@@ -113,7 +113,8 @@ TEST_EACH(WORLDS, never_past_that_of_the_options) {
     refuse(WEIR_E_LIMIT, GIB + 64 * MIB, A);
 }
 
-/* What is there already serves on, goes back when it is trimmed, and does not come again. */
+/* Reserved memory above the limit still serves requests. A trim releases that memory, and weir does not reserve it
+ * again. */
 TEST_EACH(WORLDS, a_reserve_above_it_serves_and_does_not_rise) {
     void *others[4], *more[20];
     size_t count;
@@ -126,12 +127,12 @@ TEST_EACH(WORLDS, a_reserve_above_it_serves_and_does_not_rise) {
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
     uint64_t reserve = stats_of(a).reserved;
     MUST_LE(800 * MIB, reserve);
-    for (int i = 0; i < 3 && worlds[_i].kind != KIND_DIRECT; i++) { /* it has no reserved memory */
+    for (int i = 0; i < 3 && worlds[_i].kind != KIND_DIRECT; i++) { /* direct reserves nothing */
         give(block, A);
         block = take(30 * MIB, A);
         MUST_EQ(check_identities(a).reserved, reserve);
     }
-    /* Within the limit, but the reserved memory would rise unless it has room. */
+    /* Each request is within the limit, but would grow the reserved memory if there is no room. */
     for (count = 0; count < 20; count++)
         if (weir_alloc(a, 120 * MIB, A, &more[count]) != WEIR_OK)
             break;
@@ -150,8 +151,8 @@ TEST_EACH(WORLDS, a_reserve_above_it_serves_and_does_not_rise) {
     MUST_LE(check_identities(a).reserved, 128 * MIB);
 }
 
-/* One piece of it serves more than the limit, but where the driver alone knows its pieces, or nothing is kept; nothing
- * is given back beforehand. */
+/* One piece of the reserved memory serves a request above the limit, unless only the driver knows the pieces or weir
+ * keeps none. Setting the limit releases nothing. */
 TEST_EACH(WORLDS, a_piece_above_it_serves) {
     int is_bare = worlds[_i].cache == WEIR_SWITCH_OFF;
     if (is_fixed(_i))
@@ -168,7 +169,7 @@ TEST_EACH(WORLDS, a_piece_above_it_serves) {
         give(take(300 * MIB, A), A);
 }
 
-/* For more than it what goes back is of no use: a failure leaves what was preallocated where it is. */
+/* Releasing memory cannot help a request above the limit, so its failure leaves the preallocated memory reserved. */
 TEST_EACH(WORLDS, a_failure_of_more_gives_nothing_back) {
     void *block = NULL;
     if (is_fixed(_i) || worlds[_i].kind == KIND_DIRECT)
@@ -178,7 +179,7 @@ TEST_EACH(WORLDS, a_failure_of_more_gives_nothing_back) {
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
     weir_status status = weir_alloc(a, 300 * MIB, A, &block);
     MUST(status == WEIR_OK || status == WEIR_E_LIMIT);
-    MUST(status == WEIR_OK || worlds[_i].kind == KIND_POOL); /* the driver alone knows its pieces */
+    MUST(status == WEIR_OK || worlds[_i].kind == KIND_POOL); /* only the driver knows the pieces */
     MUST_EQ(stats_of(a).reserved, 512 * MIB);
     if (status == WEIR_OK)
         give(block, A);
@@ -226,7 +227,7 @@ TEST_EACH(WORLDS, mistakes_are_told) {
     give(take(900 * MIB, A), A); /* nothing changed */
 }
 
-/* As of options.limit. */
+/* weir_set_limit and options.limit report one reason for each mistake. */
 TEST(what_is_wrong_with_a_limit_is_told) {
     static const struct {
         weir_amount limit;
@@ -271,10 +272,10 @@ TEST(what_is_wrong_with_a_limit_is_told) {
     MUST(lines() == 1 && strstr(logged, "weir_set_limit: the limit of engine bfc-fixed is its size"));
 }
 
-/* Less than is in use, than an engine grows by, or nothing: none of it is a mistake, whatever the engine is. */
+/* A limit below the memory in use, below a growth step or of 0 bytes is no mistake for any engine. */
 TEST_EACH(WORLDS * 2, less_than_there_is) {
     static const size_t limits[] = {96 * MIB, 31 * MIB, 1, 0};
-    int world = _i / 2, leaves = _i % 2; /* or the limit follows what the device has free */
+    int world = _i / 2, leaves = _i % 2; /* 1 if keep-free is set */
     weir_options options = options_of(worlds[world].kind, "model", 2 * GIB);
     void *block;
 
@@ -302,7 +303,7 @@ TEST_EACH(WORLDS * 2, less_than_there_is) {
     }
 }
 
-/* A driver that does not say what is free leaves nothing to go by but the limit. */
+/* If the driver does not report the free memory, only the limit applies. */
 TEST_EACH(WORLDS, room_for_others_that_is_not_told) {
     start_model(8 * GIB);
     make(_i, 2 * GIB, "keep-free=5GiB");
@@ -311,8 +312,8 @@ TEST_EACH(WORLDS, room_for_others_that_is_not_told) {
     weir__model_faults_clear();
 }
 
-/* Growth leaves so much of the device to others, whatever limit the program sets; what others take meanwhile is
- * less for weir, from its next step on.  A fixed arena does not grow. */
+/* Growth leaves the keep-free amount to other processes, whatever limit the program sets. Memory that others allocate
+ * leaves less for the next growth. A fixed arena does not grow. */
 TEST_EACH(WORLDS, room_for_others) {
     CUdeviceptr others;
     start_model(8 * GIB);
@@ -338,8 +339,8 @@ TEST_EACH(WORLDS, room_for_others) {
     give(take(512 * MIB, A), A);
 }
 
-/* With no process beside it a share is the whole device, in units; a limit that the program sets takes its
- * place. */
+/* Without another process, a share is the whole device, in whole units. A limit that the program sets replaces the
+ * share. */
 TEST_EACH(WORLDS, a_share_with_nobody_beside_it) {
     weir_options options = options_of(worlds[_i].kind, "model", 0);
     void *block = NULL;
@@ -364,7 +365,7 @@ TEST_EACH(WORLDS, a_share_with_nobody_beside_it) {
     }
 }
 
-/* Nothing of the device is nothing to allocate from; a share may be preallocated, too. */
+/* A share of 0 leaves no memory to allocate from. A share may be preallocated, too. */
 TEST(a_share_of_nothing_and_one_beforehand) {
     weir_options options = options_of(KIND_POOL, "model", 0);
 
@@ -374,10 +375,10 @@ TEST(a_share_of_nothing_and_one_beforehand) {
     options.limit = (weir_amount){.kind = WEIR_AMOUNT_DEFAULT};
     options.prealloc = (weir_amount){.value = 500000, .kind = WEIR_AMOUNT_SHARE};
     OK(weir_allocator_create(&options, &a));
-    MUST_EQ(stats_of(a).reserved, 224 * MIB); /* of units; a 64th is left */
+    MUST_EQ(stats_of(a).reserved, 224 * MIB); /* a 64th stays free, and the rest is whole units */
 }
 
-/* Others may take from weir's pool, within its limit, and what weir preallocated is theirs too. */
+/* Other code may allocate from weir's pool within its limit, and may use memory that weir preallocated. */
 TEST_EACH(WORLDS, a_shared_pool_is_held_to_it) {
     CUmemoryPool pool = NULL;
     CUdeviceptr block = 0, none_such = 0;
@@ -395,7 +396,7 @@ TEST_EACH(WORLDS, a_shared_pool_is_held_to_it) {
     OK(weir_preallocate(a, 64 * MIB, NULL));
     CU(driver->cuMemAllocFromPoolAsync(&block, 60 * MIB, pool, A));
     MUST_EQ(stats_of(a).reserved, 64 * MIB);
-    give(take(40 * MIB, A), A); /* beside it */
+    give(take(40 * MIB, A), A); /* a second block in the pool */
     MUST_LE(stats_of(a).reserved, 128 * MIB);
     MUST_EQ(driver->cuMemAllocFromPoolAsync(&none_such, 128 * MIB, pool, A),
             CUDA_ERROR_OUT_OF_MEMORY);
@@ -417,7 +418,7 @@ static void start_older(int version) {
     CU(driver->cuStreamCreate(&B, CU_STREAM_NON_BLOCKING));
 }
 
-/* Drivers before 12.2 know no limit at all, the oldest no reserved memory either. */
+/* Drivers before 12.2 have no limit of a pool. The oldest one does not report a pool's reserved memory either. */
 TEST_EACH(2, with_older_drivers) {
     static const int versions[] = {11020, 12010};
     start_older(versions[_i]);
@@ -432,21 +433,23 @@ TEST_EACH(2, with_older_drivers) {
     give(take(800 * MIB, A), A);
 }
 
-/* What such a driver grew past it goes back at once: the stream that asked is idle, and so is waited for. */
+/* Memory that an older driver grew above the limit goes back at once, because weir waits for the requesting stream,
+ * which is idle. */
 TEST(what_is_undone_goes_at_once) {
     start_older(12010);
     make(1, 0, "limit=128MiB recovery-timeout=0");
     void *block = take(60 * MIB, A);
     CU(weir__model_kernel(A, (uint64_t)60 * 1000000000));
     give(block, A);
-    refuse(WEIR_E_LIMIT, 100 * MIB, B); /* beside what is pending */
+    refuse(WEIR_E_LIMIT, 100 * MIB, B); /* the free on A is still pending */
     MUST_LE(stats_of(a).reserved, 128 * MIB);
     CU(driver->cuStreamSynchronize(A));
     OK(weir_alloc(a, 100 * MIB, B, &block));
     OK(weir_free(a, block, B));
 }
 
-/* What such a driver does not take back at once waits for the device, and stays where that fails. */
+/* If an older driver does not take memory above the limit back at once, weir waits for the device. If the wait fails,
+ * too, the memory stays reserved. */
 TEST(what_is_undone_goes_in_the_end) {
     start_older(12010);
     make(1, 0, "limit=1GiB recovery-timeout=0");
@@ -456,10 +459,10 @@ TEST(what_is_undone_goes_in_the_end) {
     OK(weir_set_limit(a, bytes_amount(96 * MIB)));
     weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 1, CUDA_ERROR_UNKNOWN, 0);
     weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_UNKNOWN, 1);
-    refuse(WEIR_E_LIMIT, 60 * MIB, B); /* beside what is pending */
+    refuse(WEIR_E_LIMIT, 60 * MIB, B); /* the free on A is still pending */
     uint64_t reserve = stats_of(a).reserved;
     MUST_LE(96 * MIB, reserve);
-    OK(weir_trim(a, 0, NULL)); /* without what is undone */
+    OK(weir_trim(a, 0, NULL)); /* the trim leaves the memory of the undone request */
     weir__model_faults_clear();
     MUST_EQ(stats_of(a).requested, 0);
     MUST_EQ(stats_of(a).reserved, reserve);
@@ -470,13 +473,12 @@ TEST(what_is_undone_goes_in_the_end) {
     give(take(100 * MIB, A), A);
 }
 
-/* A request under capture that is undone leaves the capture whole. */
 TEST_EACH(2, what_is_undone_breaks_no_capture) {
     for (uint64_t k = 1; k < 5; k++) {
         CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
         void *block = NULL;
 
-        begin(_i, GIB); /* of a pool: with the caches, and without */
+        begin(_i, GIB); /* the pool engine, with caches and without */
         OK(weir_set_limit(a, bytes_amount(512 * MIB)));
         CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
         weir__model_fail(WEIR_ENTRY_cuMemPoolGetAttribute, k, CUDA_ERROR_OUT_OF_MEMORY, 1);
@@ -490,9 +492,9 @@ TEST_EACH(2, what_is_undone_breaks_no_capture) {
     }
 }
 
-/* ---- a limit by what the device has free ----------------------------------------------------------- */
+/* ---- keep-free ------------------------------------------------------------------------------- */
 
-static void (*between)(void); /* once, before the device says what it has free */
+static void (*between)(void); /* called once, just before cuMemGetInfo returns */
 
 static CUresult look_and_act(size_t *free_bytes, size_t *total) {
     void (*act)(void) = between;
@@ -503,7 +505,7 @@ static CUresult look_and_act(size_t *free_bytes, size_t *total) {
     return driver->cuMemGetInfo(free_bytes, total);
 }
 
-/* A GiB of 8 is left. */
+/* Makes an allocator that keeps 1 of 8 GiB free. */
 static void begin_leaving(int world, int kind) {
     static struct weir_driver watched;
     weir_options options = options_of(kind, "model", 0);
@@ -518,7 +520,7 @@ static void begin_leaving(int world, int kind) {
 
 static const int kinds_leaving[] = {KIND_POOL, KIND_REGIONS, KIND_MAPPED};
 
-/* Memory that has come free since is there at once. */
+/* Preallocation uses memory that others have freed meanwhile. */
 TEST_EACH(3, preallocation_beside_what_is_free_now) {
     CUdeviceptr others;
     size_t reserve;
@@ -546,7 +548,7 @@ static void lower_between(void) {
     OK(weir_set_limit(a, bytes_amount(512 * MIB)));
 }
 
-/* Who looks at the device meanwhile, for what was asked before, sets no other. */
+/* Preallocation reads the free memory while another call lowers the limit. It does not replace the new limit. */
 TEST_EACH(3, a_limit_that_is_set_meanwhile) {
     size_t reserve;
 
@@ -561,7 +563,7 @@ TEST_EACH(3, a_limit_that_is_set_meanwhile) {
 static void *steps[8];
 static int step_count;
 
-/* Each time that is looked. */
+/* Grows each time that weir reads the free memory, eight times at most. */
 static void step_between(void) {
     steps[step_count] = take(512 * MIB, A);
     if (++step_count < (int)(sizeof steps / sizeof steps[0]))
@@ -594,7 +596,7 @@ TEST_EACH(3, a_trim_between_the_figures) {
     MUST_LE(GIB, device_free());
 }
 
-/* It is not looked for ever. */
+/* Preallocation stops reading the free memory after four times, although other calls grow each time. */
 TEST_EACH(3, growth_whenever_it_looks) {
     size_t reserve;
 
@@ -608,7 +610,7 @@ TEST_EACH(3, growth_whenever_it_looks) {
         give(steps[--step_count], A);
 }
 
-/* What goes back as a request is undone does not come back above the limit. */
+/* Memory that the driver releases while weir undoes a request does not come back above the limit. */
 TEST(what_was_lost_stays_lost) {
     enum { FULL = 9, HALVES = 4 };
     void *full[FULL], *half[HALVES];
@@ -625,8 +627,7 @@ TEST(what_was_lost_stays_lost) {
     give(half[2], A);
     CU(driver->cuStreamSynchronize(A));
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
-    refuse(WEIR_E_LIMIT, 64 * MIB,
-           A); /* the driver grows for it, and what is idle goes back with that */
+    refuse(WEIR_E_LIMIT, 64 * MIB, A); /* undoing the driver's growth releases idle memory, too */
     least = stats_of(a).reserved;
     MUST_LE(least, 320 * MIB);
     refuse(WEIR_E_LIMIT, 32 * MIB, A);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* test_low_memory.c: what lies idle goes back when memory is low elsewhere, on the device model.
+/* test_low_memory.c: release of idle memory when memory is low elsewhere, on the device model.
  *
- * Another allocator of the process finds the device full, and is served from what this one holds idle; or
- * the program says so by weir_low_memory.  What was promised stays, nothing goes that work still uses, and
- * hits do not know of any of it.
+ * Another allocator of the process finds the device full and receives the idle memory of this one, or the program calls
+ * weir_low_memory. Preallocated memory stays, memory that work still uses stays, and cache hits cost nothing more.
  */
 #include "tests/fixtures/model_device.h"
 
@@ -52,8 +51,7 @@ static void end(weir_allocator *a) {
 
 enum { PIECES = 12 };
 
-/* So much reserved memory that nothing uses, in pieces of 256 MiB that work on the stream used until now and for so
- * long. */
+/* Leaves `pieces` idle blocks of 256 MiB reserved. Work of `ns` on the stream uses each block before the free. */
 static void fill_for(weir_allocator *a, int pieces, CUstream stream, uint64_t ns) {
     void *block[PIECES];
 
@@ -70,7 +68,7 @@ static void fill(weir_allocator *a, int pieces) {
     CU(driver->cuCtxSynchronize());
 }
 
-/* One that has all of that idle, and one that is to ask. */
+/* Makes a rich allocator, which holds all pieces idle, and a poor one, which requests memory. */
 static void make_both(const weir_options *options) {
     rich = make_of(0);
     poor = make(options);
@@ -82,7 +80,7 @@ static void end_both(void) {
     end(rich);
 }
 
-/* Events of that cause, and the bytes that they brought or took. */
+/* Returns the number of events of `cause`. Writes their total bytes to `bytes`. */
 static uint64_t events_of(weir_allocator *a, int cause, uint64_t *bytes) {
     weir_event events[256];
     uint64_t found = 0;
@@ -116,17 +114,15 @@ static int is_refused(weir_allocator *a, size_t bytes, CUstream stream) {
     return 1;
 }
 
-/* Of a direct engine nothing lies idle, and a fixed arena keeps what it has; with the caches on
- * regions of the direct engine do. */
+/* Returns 1 if the allocators of a world hold idle memory. Engine direct holds none, and a fixed arena releases
+ * none. */
 static int has_idle(int world) {
     return worlds[world].kind != KIND_DIRECT && worlds[world].kind != KIND_FIXED;
 }
 
-/* ---- another allocator asks ---------------------------------------------------------------------- */
-
 CASE("local peers", 60, set_up, tear_down);
 
-/* Each kind holds 3 GiB idle of 4, and each kind asks for 2. */
+/* An allocator of each kind holds 3 of 4 GiB idle, and an allocator of each kind requests 2 GiB. */
 TEST_EACH((WORLDS * WORLDS), a_local_peer_is_served) {
     int from = _i / WORLDS, to = _i % WORLDS;
     uint64_t bytes;
@@ -159,7 +155,7 @@ TEST_EACH((WORLDS * WORLDS), a_local_peer_is_served) {
     ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
 }
 
-/* What the other had is still in use by work when it is asked for. */
+/* Work still uses the rich allocator's memory when the poor one requests it, so weir waits for the work. */
 TEST_EACH(WORLDS, work_that_uses_it_is_waited_for) {
     if (!has_idle(_i))
         return;
@@ -176,21 +172,20 @@ TEST_EACH(WORLDS, work_that_uses_it_is_waited_for) {
     ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
 }
 
-/* As much goes as is asked for, where that is enough. */
+/* The rich allocator releases about as much as the request needs. */
 TEST_EACH(WORLDS, the_rest_stays) {
     if (!has_idle(_i))
         return;
     rich = make_of(_i);
     poor = make_of(1);
     fill(rich, PIECES);
-    void *block = take(poor, GIB + 256 * MIB, B); /* 1 GiB is free */
+    void *block = take(poor, GIB + 256 * MIB, B); /* the device has 1 GiB free */
     MUST_LE(given(rich), 2 * GIB);
     MUST_LE(GIB, stats_of(rich).reserved);
     OK(weir_free(poor, block, B));
     end_both();
 }
 
-/* Several give, each what it has. */
 TEST(more_than_one_gives) {
     rich = make_of(0);
     weir_allocator *second = make_of(6);
@@ -210,7 +205,7 @@ TEST(more_than_one_gives) {
     end(rich);
 }
 
-/* All that there is would not do: nobody gives anything. */
+/* All idle memory together would not be enough, so no allocator releases any. */
 TEST_EACH(WORLDS, has_worked) {
     if (!has_idle(_i))
         return;
@@ -228,7 +223,7 @@ TEST_EACH(WORLDS, has_worked) {
     end_both();
 }
 
-/* As much as was asked for, and then all, does not do where the driver refuses what is free. */
+/* The driver refuses memory that is free, so even a release of all idle memory does not help. */
 TEST_EACH(WORLDS, all_of_it_may_not_do) {
     if (!has_idle(_i))
         return;
@@ -243,7 +238,7 @@ TEST_EACH(WORLDS, all_of_it_may_not_do) {
     end_both();
 }
 
-/* Its own limit is in the way. */
+/* A request above its own allocator's limit makes no other allocator release memory. */
 TEST_EACH(WORLDS, not_for_a_limit) {
     weir_options options = options_for(_i);
 
@@ -254,12 +249,12 @@ TEST_EACH(WORLDS, not_for_a_limit) {
     end_both();
 }
 
-/* Nor where what it has idle within the limit is enough, and lies in pieces: what others would give is of no use. */
+/* The arena has enough idle memory within its limit, but in pieces, so memory of other allocators would not help. */
 TEST_EACH(WORLDS, not_for_a_limit_with_unmapped_ranges) {
     weir_options options = options_for(_i);
     void *block[8];
 
-    if (worlds[_i].kind != KIND_FIXED) /* others give pieces back, or move them */
+    if (worlds[_i].kind != KIND_FIXED) /* other engines release pieces, or move them */
         return;
     options.limit = bytes_amount(512 * MIB);
     options.recovery_timeout_ms = 1;
@@ -277,7 +272,7 @@ TEST_EACH(WORLDS, not_for_a_limit_with_unmapped_ranges) {
     end_both();
 }
 
-/* Nor beside room that is to be left on the device, of which there is enough. */
+/* The device has enough free memory for keep-free, so only the limit refuses the request. */
 TEST_EACH(WORLDS, not_for_a_limit_beside_room) {
     weir_options options = options_for(_i);
     if (!has_idle(_i))
@@ -294,11 +289,11 @@ TEST_EACH(WORLDS, not_for_a_limit_beside_room) {
     end_both();
 }
 
-/* All that the limit lets it have. */
+/* Other allocators release memory until the request reaches its own allocator's limit. */
 TEST_EACH(WORLDS, up_to_the_own_limit) {
     weir_options options = options_for(_i);
 
-    if (worlds[_i].kind == KIND_FIXED) /* takes it as it is made */
+    if (worlds[_i].kind == KIND_FIXED) /* a fixed arena reserves its memory at creation */
         return;
     options.limit = bytes_amount(2 * GIB);
     make_both(&options);
@@ -307,11 +302,11 @@ TEST_EACH(WORLDS, up_to_the_own_limit) {
     end_both();
 }
 
-/* What is free is to stay so: others give for that, too. */
+/* The free memory must stay free for keep-free, so the rich allocator releases all bytes of the request. */
 TEST_EACH(WORLDS, beside_room_for_others) {
     weir_options options = options_for(_i);
 
-    if (worlds[_i].kind == KIND_FIXED) /* likewise */
+    if (worlds[_i].kind == KIND_FIXED) /* a fixed arena reserves its memory at creation */
         return;
     options.keep_free = bytes_amount(GIB);
     make_both(&options);
@@ -331,13 +326,14 @@ TEST_EACH(WORLDS, what_was_preallocated_stays) {
     MUST(is_refused(poor, 3 * GIB, B));
     MUST_LE(2 * GIB, stats_of(rich).reserved);
     fill(rich, PIECES);
-    OK(weir_free(poor, take(poor, GIB + 512 * MIB, B), B)); /* what lies above it goes */
+    OK(weir_free(poor, take(poor, GIB + 512 * MIB, B), B)); /* the idle rest goes */
     MUST_LE(2 * GIB, stats_of(rich).reserved);
     MUST_LE(512 * MIB, given(rich));
     end_both();
 }
 
-/* Where no wait was asked for, what takes one is left alone: caches, shelves, regions. */
+/* If OOM recovery may not wait, memory stays reserved if its release needs a wait. Caches, the shelves of hardening,
+ * and regions hold such memory. */
 TEST_EACH(2 * WORLDS, not_by_a_wait) {
     weir_options options = options_for(1);
     int world = _i / 2, hardened = _i % 2;
@@ -360,7 +356,7 @@ TEST_EACH(2 * WORLDS, not_by_a_wait) {
     end_both();
 }
 
-/* Beside one that has something, before it and after it in turn. */
+/* One allocator without idle memory is older than the rich one, and one is younger. */
 TEST(who_has_nothing_gives_nothing) {
     weir_allocator *before = make_of(0);
     rich = make_of(1);
@@ -376,7 +372,7 @@ TEST(who_has_nothing_gives_nothing) {
     end(before);
 }
 
-/* A fault has left it unusable: nobody asks it. */
+/* A fault has made the rich allocator unusable, so no other allocator asks it for memory. */
 TEST_EACH(WORLDS, not_of_one_that_is_lost) {
     if (!has_idle(_i))
         return;
@@ -388,11 +384,11 @@ TEST_EACH(WORLDS, not_of_one_that_is_lost) {
     weir__model_faults_clear();
     MUST(is_refused(poor, 2 * GIB, B));
     MUST_EQ(given(rich), 0);
-    OK(weir_allocator_destroy(rich)); /* with what it has */
+    OK(weir_allocator_destroy(rich)); /* the allocator still has its memory */
     end(poor);
 }
 
-/* Every driver call that the request makes fails: it is served or refused, and nobody is harmed. */
+/* Each driver call of the request fails in turn. The request succeeds or fails, and both allocators stay usable. */
 TEST_EACH(WORLDS, whatever_fails_on_the_way) {
     uint64_t served = 0, met;
 
@@ -424,7 +420,7 @@ TEST_EACH(WORLDS, whatever_fails_on_the_way) {
     MUST_LE(1, served);
 }
 
-/* Two that ask one another, while others come and go. */
+/* Each thread requests memory in a loop, and replaces its allocator every ten rounds. */
 enum { ROUNDS = 150 };
 
 static void *ask(void *world) {
@@ -467,7 +463,7 @@ TEST(from_both_sides_at_once) {
     ANSWERS(CAPACITY, device_free());
 }
 
-/* Each holds one block while it asks for another, so all are in OOM recovery most of the time. */
+/* Each thread holds one block while it requests another, so most threads are in OOM recovery. */
 static void *struggle(void *mine) {
     unsigned seed = (unsigned)(uintptr_t)mine;
     CUstream stream;
@@ -490,7 +486,7 @@ static void *struggle(void *mine) {
     return NULL;
 }
 
-/* Two threads each, with growth in the background and preallocation at the first request. */
+/* Each allocator has two threads, background growth, and preallocation at the first request. */
 TEST_EACH(3 * WORLDS, all_in_recovery_at_once) {
     enum { ALLOCATORS = 3, THREADS = 2 * ALLOCATORS };
     weir_allocator *of[ALLOCATORS];
@@ -515,14 +511,14 @@ TEST_EACH(3 * WORLDS, all_in_recovery_at_once) {
     ANSWERS(CAPACITY, device_free());
 }
 
-/* ---- the program says so ------------------------------------------------------------------------- */
+/* ---- weir_low_memory ----------------------------------------------------------------------------- */
 
-/* Those that give back without a wait. */
+/* Returns 1 if the engine releases idle memory within requests, without a wait. */
 static int gives_in_requests(int world) {
     return worlds[world].kind == KIND_POOL || worlds[world].kind == KIND_MAPPED;
 }
 
-/* A few requests that go beyond the caches, in a few milliseconds. */
+/* Makes `requests` requests that miss the caches, one each millisecond. */
 static void work(weir_allocator *a, int requests) {
     for (int i = 0; i < requests; i++) {
         OK(weir_free(a, take(a, 3 * MIB + (size_t)(i % 20) * 64 * KIB, A), A));
@@ -538,28 +534,28 @@ TEST_EACH(WORLDS, requests_give_what_lies_idle) {
     if (!gives_in_requests(_i))
         return;
     options.decay_ms =
-        3600000; /* no base of a pool, which each of these requests would hold whole */
+        3600000; /* with decay, the pool engine makes no base, which each request would pin */
     rich = make(&options);
     fill(rich, PIECES);
     work(rich, 4);
     uint64_t before = stats_of(rich).reserved;
     ANSWERS(0, given(rich));
     OK(weir_low_memory(rich, GIB));
-    MUST_EQ(stats_of(rich).reserved, before); /* it is said, and no more */
+    MUST_EQ(stats_of(rich).reserved, before); /* the call itself releases nothing */
     count_from_here();
     work(rich, 40);
     MUST_BE_WITHIN(GIB, given(rich), GIB + 512 * MIB);
     MUST_EQ(calls(WEIR_ENTRY_cuCtxSynchronize), 0);
     MUST_EQ(calls(WEIR_ENTRY_cuMemFree), 0);
     MUST_EQ(calls(WEIR_ENTRY_cuMemFreeHost), 0);
-    OK(weir_low_memory(rich, 0)); /* all of it */
+    OK(weir_low_memory(rich, 0)); /* 0 means all idle memory */
     work(rich, 40);
     MUST_LE(stats_of(rich).reserved, 512 * MIB);
     work(rich, 40);
     end(rich);
 }
 
-/* What work still uses stays until that is done. */
+/* Memory that work still uses stays until the work has completed. */
 TEST_EACH(WORLDS, requests_give_nothing_that_is_in_use) {
     if (!gives_in_requests(_i))
         return;
@@ -567,7 +563,7 @@ TEST_EACH(WORLDS, requests_give_nothing_that_is_in_use) {
     fill_for(rich, PIECES, B, 20 * MS);
     OK(weir_low_memory(rich, 0));
     work(rich, 40);
-    (void)given(rich); /* nor say that they have */
+    (void)given(rich); /* checks that each event reports some bytes */
     ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
     CU(driver->cuCtxSynchronize());
     work(rich, 800);
@@ -575,7 +571,7 @@ TEST_EACH(WORLDS, requests_give_nothing_that_is_in_use) {
     end(rich);
 }
 
-/* The rest stays; so does everything, when the signal is over. */
+/* The signal of weir_low_memory ends after a second at the latest. Memory that becomes idle later stays. */
 TEST_EACH(WORLDS, a_signal_ends) {
     if (!gives_in_requests(_i))
         return;
@@ -607,7 +603,7 @@ TEST_EACH(WORLDS, promises_are_kept) {
     end(rich);
 }
 
-/* For programs that make no such requests: at once, and once. */
+/* A program whose requests all hit the caches calls weir_decay, which releases the memory at once, and only once. */
 TEST_EACH(WORLDS, weir_decay_answers) {
     size_t released;
 
@@ -625,7 +621,7 @@ TEST_EACH(WORLDS, weir_decay_answers) {
     end(rich);
 }
 
-/* What it was to give, and could not, is still wanted. */
+/* If the trim fails, the next weir_decay releases the memory that is still wanted. */
 TEST_EACH(WORLDS, a_signal_stays_where_a_trim_fails) {
     size_t released = 1;
 
@@ -648,7 +644,7 @@ TEST_EACH(WORLDS, a_signal_stays_where_a_trim_fails) {
     end(rich);
 }
 
-/* Hits do not look, and make no call; caches have been emptied once. */
+/* A cache hit makes no driver call, and does not check for the signal. */
 TEST(a_hit_costs_what_it_did) {
     void *block;
     rich = make_of(_i);

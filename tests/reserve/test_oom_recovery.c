@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* test_oom_recovery.c: the end of OOM recovery, on the device model: what a request that cannot be
- * served tells, and whom it asks.
+/* test_oom_recovery.c: the last part of OOM recovery, on the device model.
  *
- * The largest request that would have been served: the caller for just that gets it, whatever came
- * before, on every engine; and where the engine knows its memory to the byte, 256 bytes more fail.
- * The program's callback: when it is asked, what it is told, what it may do, and what is left of it.
- *
- * Must not know: how an engine finds that out.
+ * A failed request states the largest request that would have been served. A request for that size succeeds on each
+ * engine. If the engine knows its memory to the byte, 256 bytes more fail. The tests of the OOM callback check when
+ * weir calls it, its arguments, and its actions.
  */
 #include "tests/fixtures/under_test.h"
 
@@ -17,7 +14,7 @@ static void start_device(void) {
     start_model(4 * GIB);
 }
 
-/* One of the worlds, with a limit (0: none), and as long a wait (0: none at all). */
+/* Returns the options of a world. A `limit` of 0 means no limit, and a `wait_ms` of 0 means no wait. */
 static weir_options options_for(int world, size_t limit, uint32_t wait_ms) {
     weir_options options = options_of(worlds[world].kind, "model", limit ? limit : 3 * GIB);
 
@@ -35,13 +32,13 @@ static void make(int world, size_t limit, uint32_t wait_ms, const char *settings
     make_with(&options);
 }
 
-/* The arena alone knows all that there is. */
+/* Returns 1 if the arena alone knows all its memory, so that the largest request is exact. */
 static int is_exact(int world) {
     return worlds[world].cache == WEIR_SWITCH_OFF &&
            (worlds[world].kind == KIND_FIXED || worlds[world].kind == KIND_REGIONS);
 }
 
-/* The driver does not tell what lies free inside. */
+/* Returns 1 if only the driver knows the free memory inside its pool. */
 static int is_driver_pool(int world) {
     return worlds[world].cache == WEIR_SWITCH_OFF && worlds[world].kind == KIND_POOL;
 }
@@ -50,7 +47,7 @@ static int is_failure(weir_status status) {
     return status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT;
 }
 
-/* A request that must be refused: what would have been served. */
+/* Makes a request that must fail. Returns the largest request that would have been served. */
 static size_t refused(size_t bytes, CUstream stream) {
     void *none = NULL;
 
@@ -61,7 +58,7 @@ static size_t refused(size_t bytes, CUstream stream) {
     return (size_t)r.largest;
 }
 
-/* After a failure: it is true; `exact`: and no less than the truth. */
+/* Checks, after a failure, that a request of `largest` bytes succeeds. If `exact`, checks that 256 bytes more fail. */
 static void check_largest(size_t largest, CUstream stream, int exact) {
     if (exact)
         MUST_EQ(refused(largest + 256, stream), largest);
@@ -88,7 +85,7 @@ enum { BLOCKS = 64 };
 static void *block[BLOCKS];
 static int blocks;
 
-/* Takes blocks of about so many bytes until there is no room for another. */
+/* Allocates blocks of about `bytes` bytes until a request fails. */
 static void fill_up(size_t bytes, CUstream stream) {
     for (blocks = 0; blocks < BLOCKS; blocks++)
         if (weir_alloc(a, bytes + (size_t)blocks * 4 * KIB, stream, &block[blocks]) != WEIR_OK)
@@ -96,7 +93,7 @@ static void fill_up(size_t bytes, CUstream stream) {
     ck_abort_msg("there is room for more than %d", BLOCKS);
 }
 
-/* Gives every step-th back, from the first-th on. */
+/* Frees every `step`-th block, from block `first` on. */
 static void give_back(int first, int step, CUstream stream) {
     for (int i = first; i < blocks; i += step) {
         give(block[i], stream);
@@ -110,7 +107,7 @@ static void give_rest_back(CUstream stream) {
             give(block[i], stream);
 }
 
-/* Nothing is left; every other block free; all but two. */
+/* Checks the largest request with no free block, with every other block free, and with three of four free. */
 static void check_fragments(int world, size_t least) {
     fill_up(9 * MIB, A);
     check_largest(refused(16 * MIB, A), A, is_exact(world));
@@ -135,18 +132,18 @@ TEST_EACH(WORLDS, within_a_limit) {
     }
 }
 
-/* All that was freed is known to be done: a wait can bring nothing. */
+/* All frees are known to have completed, so a wait cannot help. */
 TEST_EACH(WORLDS, without_a_wait) {
     weir_failure r = {.size = sizeof r};
 
     if (is_driver_pool(_i) || (worlds[_i].kind != KIND_POOL && worlds[_i].kind != KIND_FIXED))
-        return; /* only a try tells there; or whole regions come free, and serve */
+        return; /* only a try shows the result, or whole regions become free and serve */
     make(_i, 256 * MIB, 1000, "");
     fill_up(9 * MIB, A);
     give_back(0, 4, A);
-    give_back(2, 4, B); /* several streams */
+    give_back(2, 4, B); /* several streams have freed blocks */
     CU(driver->cuCtxSynchronize());
-    for (int i = 0; i < 2; i++) { /* the first finds regions to give back, perhaps */
+    for (int i = 0; i < 2; i++) { /* the first failure may still release regions */
         (void)refused(16 * MIB, A);
         OK(weir_last_failure(&r));
         MUST_LE(r.waited_ns, UINT64_C(100000000));
@@ -154,8 +151,8 @@ TEST_EACH(WORLDS, without_a_wait) {
     give_rest_back(A);
 }
 
-/* The driver takes long to refuse much, or to give a part of it: one try in the end asks it, by two requests, or by
- * handles of its own, of 256 MiB and less for the GiB that there is, and some that it has not. */
+/* The driver takes long to refuse a large request or to serve a part of it. weir therefore asks the driver only at the
+ * end, by two requests to the pool or by physical allocations of at most 256 MiB. */
 TEST_EACH(WORLDS, without_asking_the_driver) {
     CUdeviceptr others;
     void *none;
@@ -191,10 +188,10 @@ TEST_EACH(WORLDS, on_a_full_device) {
     CU(driver->cuMemFree(others));
 }
 
-/* What B has freed is not A's while B is at work, nor is what several use. */
+/* A cannot use blocks that B freed while B is at work, nor blocks that several streams use. */
 TEST_EACH(WORLDS, beside_pending_frees) {
     if (worlds[_i].kind == KIND_DIRECT && worlds[_i].cache == WEIR_SWITCH_OFF)
-        return; /* its frees wait */
+        return; /* a free of engine direct waits */
     make(_i, 256 * MIB, 0, "");
     fill_up(9 * MIB, B);
     busy(B, 100 * MS);
@@ -205,7 +202,7 @@ TEST_EACH(WORLDS, beside_pending_frees) {
     give_back(1, 2, B);
     MUST_EQ(refused(200 * MIB, A), largest);
     CU(driver->cuCtxSynchronize());
-    take(1, B); /* lets weir see it */
+    take(1, B); /* makes weir observe the completion */
     largest = refused(256 * MIB, A);
     if (is_exact(_i))
         MUST_LE(128 * MIB, largest);
@@ -213,10 +210,10 @@ TEST_EACH(WORLDS, beside_pending_frees) {
     abandon();
 }
 
-/* Whatever comes free first pays for what is above a limit that was lowered. */
+/* Memory that becomes free first reduces the excess above a lowered limit. */
 TEST_EACH(WORLDS, above_a_lowered_limit) {
     if (worlds[_i].kind == KIND_FIXED)
-        return; /* its region is its limit */
+        return; /* the limit of a fixed arena is its region */
     make(_i, 256 * MIB, 1, "growth=exact");
     fill_up(9 * MIB, A);
     OK(weir_set_limit(a, bytes_amount(160 * MIB)));
@@ -227,10 +224,11 @@ TEST_EACH(WORLDS, above_a_lowered_limit) {
     give_rest_back(A);
 }
 
-/* An idle region of another kind is the answer: given back for one of its own, it would be lost. */
+/* The largest request fits into an idle region of another kind. Above the limit, weir could not replace a released
+ * region. */
 TEST_EACH(WORLDS, in_what_is_above_a_lowered_limit) {
     if (worlds[_i].kind == KIND_FIXED)
-        return; /* its region is its limit */
+        return; /* the limit of a fixed arena is its region */
     make(_i, 256 * MIB, 1, "growth=exact");
     void *small = take(256 * KIB, A);
     take(20 * MIB, B);
@@ -240,8 +238,8 @@ TEST_EACH(WORLDS, in_what_is_above_a_lowered_limit) {
     check_largest(refused(60 * MIB, A), A, 0);
 }
 
-/* Regions that lie idle here and there, all of it completed, are given back for a larger one on a stream at
- * work, where the driver moves nothing before that is done: the trim waits for it. */
+/* weir releases idle regions, whose work has completed, for a larger one. The requesting stream is busy, and the driver
+ * moves nothing before its work is done, so the trim waits for the work. */
 TEST(behind_work_of_its_own) {
     void *own[2], *others[2];
     MUST(worlds[0].kind == KIND_POOL && worlds[0].cache == WEIR_SWITCH_ON);
@@ -250,9 +248,9 @@ TEST(behind_work_of_its_own) {
         own[i] = take(60 * MIB, A);
         others[i] = take(30 * MIB, B);
     }
-    (void)refused(70 * MIB, A); /* has what is not recorded yet recorded, */
+    (void)refused(70 * MIB, A); /* makes weir record the missing events */
     for (int i = 0; i < 2; i++) {
-        OK(weir_use(a, own[i], B)); /* and so is this */
+        OK(weir_use(a, own[i], B)); /* records an event, too */
         give(own[i], A);
     }
     CU(driver->cuCtxSynchronize());
@@ -263,7 +261,7 @@ TEST(behind_work_of_its_own) {
     give(others[1], B);
 }
 
-/* Small ones, on a stream with a cache: a slab of one slot must do. */
+/* Small requests on a stream with a cache can use a slab of one slot. */
 TEST_EACH(WORLDS, less_than_a_slab) {
     void *most[40];
     int count = 0;
@@ -284,13 +282,13 @@ TEST_EACH(WORLDS, less_than_a_slab) {
     abandon();
 }
 
-/* Small requests have regions of their own as long as there may be another. */
+/* Small requests have separate regions while weir can grow. At the limit, any region serves them. */
 TEST_EACH(WORLDS, a_region_of_another_kind_will_do) {
     void *none = NULL;
     if (worlds[_i].kind == KIND_FIXED || worlds[_i].kind == KIND_REGIONS)
-        return; /* all share them */
+        return; /* all requests share the regions */
     make(_i, 64 * MIB, 1, "cache=on");
-    void *most = take(40 * MIB, A); /* of a region of 64 */
+    void *most = take(40 * MIB, A); /* uses a region of 64 MiB */
     void *small = take(4 * KIB, A);
     MUST(is_failure(weir_alloc(a, 30 * MIB, A, &none)));
     give(most, A);
@@ -299,17 +297,17 @@ TEST_EACH(WORLDS, a_region_of_another_kind_will_do) {
     OK(weir_trim(a, 0, NULL));
     small = take(4 * KIB, A);
     most = take(30 * MIB, A);
-    take(20 * MIB, A); /* beside the small one */
+    take(20 * MIB, A); /* uses the region of the small block */
     check_largest(refused(20 * MIB, A), A, 0);
 }
 
-/* Gaps, and what a block is rounded up to. */
+/* The largest request allows for guard gaps and for rounding. */
 TEST_EACH(WORLDS, with_gaps) {
     make(_i, 256 * MIB, 1, "harden=guard log=none");
     check_fragments(_i, 0);
 }
 
-/* Whatever came before: three streams at work, blocks of all sizes that come and go, trims. */
+/* The failures come amid work on three streams, allocations and frees of all sizes, and trims. */
 TEST_EACH(WORLDS, whatever_came_before) {
     static const uint32_t waits[] = {0, 1, 50};
     uint64_t seed = 88172645463325252u + (uint64_t)_i;
@@ -352,13 +350,13 @@ TEST_EACH(WORLDS, whatever_came_before) {
 
 /* ---- the callback ---------------------------------------------------------------------------- */
 
-/* What a callback does, and what it was told. */
+/* The actions of the callback, and the arguments of its last call. */
 static struct asked {
-    unsigned calls, again; /* tries again so many times */
-    weir_oom oom;          /* of the last call */
+    unsigned calls, again; /* the calls so far, and the retries to request */
+    weir_oom oom;          /* the argument of the last call */
     CUstream stream;
-    void *gives[4]; /* a block for each call, NULL: none */
-    int fails;      /* asks for what cannot be, inside */
+    void *gives[4]; /* the block that each call frees, or NULL */
+    int fails;      /* 1 if the callback makes a request that fails */
 } asked;
 
 static int answer(const weir_oom *oom, void *data) {
@@ -373,7 +371,7 @@ static int answer(const weir_oom *oom, void *data) {
     MUST_EQ(oom->attempt, to->calls);
     to->oom = *oom;
     OK(weir_stats(a, &s));
-    MUST_LE(1, s.failed_requests); /* this one, so far */
+    MUST_LE(1, s.failed_requests); /* includes this request */
     if (to->calls <= 4 && to->gives[to->calls - 1])
         give(to->gives[to->calls - 1], to->stream);
     if (to->fails) {
@@ -398,12 +396,12 @@ static void make_asking(int world) {
 
 CASE("callback", 60, start_device, end_if_made);
 
-/* Nobody is asked as long as OOM recovery itself finds something. */
+/* weir does not call the callback as long as OOM recovery finds memory. */
 TEST_EACH(WORLDS, it_is_asked_last) {
     make_asking(_i);
     void *most = take(200 * MIB, B);
     busy(B, MS / 2);
-    give(most, B); /* in time, or given back by the trim */
+    give(most, B); /* the free completes in time, or the trim releases the block */
     void *more = take(160 * MIB, A);
     MUST_EQ(asked.calls, 0);
     give(more, A);
@@ -427,7 +425,7 @@ TEST_EACH(WORLDS, it_is_told_the_request) {
     MUST_EQ(stats_of(a).attempts, 2);
 }
 
-/* What it frees serves the request, at the third try; nothing is left of the failures. */
+/* Memory that the callback frees serves the request at the third retry. The earlier failures leave no record. */
 TEST_EACH(WORLDS, what_it_frees_serves) {
     weir_failure before = {.size = sizeof before}, after = {.size = sizeof after};
     void *most[4];
@@ -450,7 +448,6 @@ TEST_EACH(WORLDS, what_it_frees_serves) {
     give(most[3], A);
 }
 
-/* Its answer alone ends it. */
 TEST_EACH(WORLDS, it_is_asked_as_often_as_it_wants) {
     void *none = NULL;
     make_asking(_i);
@@ -461,7 +458,7 @@ TEST_EACH(WORLDS, it_is_asked_as_often_as_it_wants) {
     MUST_EQ(check_identities(a).failed_requests, 1);
 }
 
-/* What was preallocated, and what may be added to it, though no block tells yet how it lies. */
+/* The largest request counts preallocated memory and possible growth, even before the first block. */
 TEST_EACH(WORLDS, what_is_preallocated_can_be_had) {
     weir_options options = options_for(_i, 256 * MIB, 100);
     if (worlds[_i].kind != KIND_DIRECT && worlds[_i].kind != KIND_FIXED)
@@ -471,13 +468,13 @@ TEST_EACH(WORLDS, what_is_preallocated_can_be_had) {
     MUST_BE_WITHIN(250 * MIB, largest, 256 * MIB);
     give(take(largest, A), A);
     CU(driver->cuStreamSynchronize(A));
-    OK(weir_trim(a, 0, NULL)); /* again, when some have been there */
+    OK(weir_trim(a, 0, NULL)); /* prepares a second check, after blocks have been live */
     if (options.prealloc.value > 0)
         OK(weir_preallocate(a, 192 * MIB, NULL));
     check_largest(refused(300 * MIB, A), A, 0);
 }
 
-/* Requests inside fail by themselves, and leave nothing behind. */
+/* A request that the callback makes may fail. Its failure does not change the record of the outer failure. */
 TEST_EACH(WORLDS, it_may_fail_itself) {
     void *none = NULL;
     make_asking(_i);
@@ -488,12 +485,12 @@ TEST_EACH(WORLDS, it_may_fail_itself) {
     weir_failure r = last_failure();
     MUST_EQ(r.asked, 100 * MIB);
     MUST_EQ(r.largest, asked.oom.largest);
-    MUST_EQ(weir_last_driver_result(), 0); /* the limit, not the driver */
+    MUST_EQ(weir_last_driver_result(), 0); /* the limit refused the request, not the driver */
     MUST_EQ(check_identities(a).failed_requests, 2);
-    asked.calls = 0; /* the next request asks again */
+    asked.calls = 0; /* the next request calls the callback again */
 }
 
-/* A request of a graph's is not for it: what it may do would break the capture. */
+/* weir does not call the callback for a captured request, because the callback could break the capture. */
 TEST_EACH(WORLDS, it_is_not_asked_under_capture) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
@@ -506,23 +503,23 @@ TEST_EACH(WORLDS, it_is_not_asked_under_capture) {
     MUST(status == CU_STREAM_CAPTURE_STATUS_ACTIVE);
     drop_capture(A);
     asked.again = 0;
-    refuse(WEIR_E_NO_MEMORY, 8 * GIB, A); /* but now */
+    refuse(WEIR_E_NO_MEMORY, 8 * GIB, A); /* now weir calls the callback */
     MUST_EQ(asked.calls, 1);
 }
 
-/* And nothing else is done. */
+/* A failed request under capture leaves an OOM report and counts as failed, but starts no OOM recovery. */
 TEST_EACH(WORLDS, a_graphs_request_that_is_refused_is_noted) {
     weir_oom_report v = {.size = sizeof v};
     void *node = NULL;
     CUgraph graph;
     CUgraphExec exec;
     if (worlds[_i].kind == KIND_DIRECT)
-        return; /* graphs have nothing of it */
+        return; /* engine direct serves no request of a graph */
     make(_i, 256 * MIB, 1, "");
     take(100 * MIB, B);
     void *most = take(60 * MIB, B);
     give(most, B);
-    for (int i = 0; i < 200; i++) /* what the stream's own cache has */
+    for (int i = 0; i < 200; i++) /* fills the stream's cache */
         give(take(i % 2 ? 1000 : 4 * MIB, A), A);
     CU(driver->cuCtxSynchronize());
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -533,9 +530,9 @@ TEST_EACH(WORLDS, a_graphs_request_that_is_refused_is_noted) {
     MUST_EQ(r.asked, 48 * MIB);
     MUST_EQ(r.largest, 0);
     MUST_EQ(check_identities(a).failed_requests, 1);
-    MUST_LE(160 * MIB, stats_of(a).reserved); /* what is idle is of no use to a graph */
+    MUST_LE(160 * MIB, stats_of(a).reserved); /* a graph cannot use the idle memory */
     OK(weir_last_oom_report(a, &v));
-    /* The driver says what it does; a limit that the reserved memory fills may be why. */
+    /* The cause is the reserved memory if it leaves too little of the limit. Otherwise, it is the driver. */
     MUST_EQ(v.cause, v.status == WEIR_E_LIMIT && v.limit - v.reserved < v.asked
                          ? WEIR_OOM_REPORT_RESERVE
                          : WEIR_OOM_REPORT_DRIVER);
@@ -552,21 +549,21 @@ TEST_EACH(WORLDS, a_graphs_request_that_is_refused_is_noted) {
     }
     CU(driver->cuStreamEndCapture(A, &graph));
     CU(driver->cuGraphInstantiateWithFlags(&exec, graph, 0));
-    for (int i = 0; i < 2; i++) /* and nothing of it goes back at each launch */
+    for (int i = 0; i < 2; i++) /* a launch releases no memory of the failed request */
         CU(driver->cuGraphLaunch(exec, A));
     CU(driver->cuStreamSynchronize(A));
     CU(driver->cuGraphExecDestroy(exec));
     CU(driver->cuGraphDestroy(graph));
 }
 
-/* Nor about a preallocation that the request was to make, with no request refused. */
+/* weir does not call the callback for a preallocation that fails at the first request. */
 TEST_EACH(WORLDS, it_is_not_asked_about_a_preallocation) {
     weir_options options = options_for(_i, 0, 1);
     size_t free_bytes, total;
     CUdeviceptr hoard;
     void *none = NULL;
 
-    if (worlds[_i].kind == KIND_DIRECT || worlds[_i].kind == KIND_FIXED) /* have none */
+    if (worlds[_i].kind == KIND_DIRECT || worlds[_i].kind == KIND_FIXED) /* no preallocation */
         return;
     options.prealloc_min = bytes_amount(GIB);
     preallocate_at_first(&options, GIB);
@@ -591,7 +588,7 @@ static int loses_the_device(const weir_oom *oom, void *data) {
     return 1;
 }
 
-/* The context goes while it is asked: nothing is tried again. */
+/* The callback destroys the context, so weir does not retry. */
 TEST_EACH(WORLDS, it_may_lose_the_device) {
     make_answered(options_for(_i, 256 * MIB, 1), loses_the_device);
     refuse(WEIR_E_DEVICE_LOST, 257 * MIB, A);
@@ -607,7 +604,7 @@ static int fork_away(const weir_oom *oom, void *data) {
     return child == 0;
 }
 
-/* Neither in a child, nor does one that came of it try again. */
+/* A child of fork neither calls the callback nor retries the request. */
 TEST_EACH(WORLDS, it_is_not_asked_after_a_fork) {
     void *none = NULL;
     int code;
@@ -621,7 +618,7 @@ TEST_EACH(WORLDS, it_is_not_asked_after_a_fork) {
     MUST(WIFEXITED(code) && WEXITSTATUS(code) == 0);
 }
 
-/* ---- threads: each waits in its callback until the other has used the allocator there. */
+/* Each thread waits in its callback until the other thread has used the allocator. */
 
 static pthread_barrier_t both;
 
@@ -656,13 +653,13 @@ TEST_EACH(WORLDS, it_holds_no_lock) {
     MUST_EQ(check_identities(a).failed_requests, 2);
 }
 
-/* Behind the shelves of hardening too, and about the program's bytes. */
+/* weir empties the shelves of hardening before it calls the callback. */
 TEST_EACH(WORLDS, it_is_asked_behind_shelves) {
     weir_options options = options_for(_i, 256 * MIB, 1);
     options.harden = WEIR_HARDEN_GUARD | WEIR_HARDEN_POISON;
     make_answered(options, answer);
     give(take(60 * MIB, A), A);
-    void *served = take(224 * MIB - 4 * KIB, A); /* needs what lies on the shelf */
+    void *served = take(224 * MIB - 4 * KIB, A); /* needs the memory on the shelf */
     MUST_EQ(asked.calls, 0);
     MUST_EQ(check_identities(a).failed_requests, 0);
     MUST_EQ(stats_of(a).attempts, 2);

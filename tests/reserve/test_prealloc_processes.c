@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* test_prealloc_processes.c: preallocation beside other processes, one after the other by a lock.
+/* test_prealloc_processes.c: preallocation by several processes, which a lock orders.
  *
- * Each process has a device model of its own, so that they do not take each other's memory; what they
- * share is the lock.  Processes tell each other by pipes how far they are.
+ * Each process has its own device model, so the processes share only the lock. Pipes report how far each process is.
  */
 #include "tests/fixtures/preallocated.h"
 
@@ -13,9 +12,7 @@
 #include "ipc/turn_lock.h"
 #include "tests/fixtures/own_file.h"
 
-/* ---- other processes ------------------------------------------------------------------------- */
-
-/* A process that holds the lock until it is told to end, or is killed. */
+/* A process that holds the lock until a byte arrives in its pipe, or until it is killed. */
 struct holder {
     pid_t pid;
     int tell;
@@ -33,17 +30,17 @@ static void let_go(const struct holder *holder) {
     MUST(waitpid(holder->pid, &state, 0) == holder->pid);
 }
 
-/* In a process of its own, which has a device of its own: what preallocation made of it. */
+/* The result of preallocation in a child process, which has its own device. */
 struct outcome {
     weir_status status;
     uint64_t kept, waited_ns, took_ms;
-    uint64_t named; /* times that the driver was asked which device it is */
+    uint64_t named; /* the number of calls of cuDeviceGetUuid */
     char log[512];
 };
 
 struct child {
     pid_t pid;
-    int result; /* one byte as it begins, and the outcome */
+    int result; /* delivers one byte at the start, and the outcome at the end */
 };
 
 static struct child start(const weir_options *options) {
@@ -101,7 +98,7 @@ static void set_up_apart(void) {
     MUST(setenv("WEIR_RUN_FOLDER", folder, 1) == 0);
 }
 
-/* The name needs a device to ask: in a process that goes. */
+/* Starts a process that holds the lock. Only the child opens the device that gives the lock its name. */
 static struct holder hold_apart(void) {
     struct holder holder;
     int told[2], ready[2];
@@ -143,7 +140,7 @@ TEST_EACH(WAYS, one_after_the_other) {
     ck_assert_uint_eq(o.kept, GIB);
     MUST_LE(200, o.took_ms + 1);
     MUST_LE(1, o.waited_ns);
-    ck_assert_uint_eq(o.named, 1); /* however often it looked */
+    ck_assert_uint_eq(o.named, 1); /* the process tried the lock many times */
     ck_assert_str_eq(o.log, "");
 }
 
@@ -173,8 +170,6 @@ TEST_EACH(WAYS, many_at_once) {
     }
 }
 
-/* ---- the lock alone -------------------------------------------------------------------------- */
-
 static void path_in(const char *where, char path[512]) {
     snprintf(path, 512, "%s/weir-%lu-test.lock", where, (unsigned long)geteuid());
 }
@@ -185,7 +180,7 @@ TEST(the_lock_excludes) {
     char path[512];
 
     ck_assert_int_eq(weir__process_lock_try(&one, "test"), 1);
-    ck_assert_int_eq(weir__process_lock_try(&one, "test"), 1); /* it has it */
+    ck_assert_int_eq(weir__process_lock_try(&one, "test"), 1); /* `one` holds the lock already */
     ck_assert_int_eq(weir__process_lock_try(&other, "test"), 0);
     path_in(folder, path);
     MUST(stat(path, &is) == 0);
@@ -200,11 +195,11 @@ TEST(the_lock_excludes) {
     weir__process_lock_give(&other);
 }
 
-/* Nor does a program that closes what is not its own lose what it has there since. */
+/* The program has closed weir's file descriptor and opened its own file there. weir does not close that file. */
 TEST_EACH(2, a_number_that_was_lost) {
     struct weir_process_lock one = WEIR_PROCESS_LOCK_NONE, other = WEIR_PROCESS_LOCK_NONE;
     ck_assert_int_eq(weir__process_lock_try(&one, "test"), 1);
-    if (_i == 1) /* as it waits */
+    if (_i == 1) /* `other` waits for the lock */
         ck_assert_int_eq(weir__process_lock_try(&other, "test"), 0);
     int number = _i == 0 ? one.file.number : other.file.number;
     MUST(own_file_put(number));
@@ -217,7 +212,6 @@ TEST_EACH(2, a_number_that_was_lost) {
     MUST(own_file_is_whole(number));
 }
 
-/* A child of fork that lives on does not keep it. */
 TEST(a_child_of_fork_does_not_keep_it) {
     struct weir_process_lock one = WEIR_PROCESS_LOCK_NONE, other = WEIR_PROCESS_LOCK_NONE;
     ck_assert_int_eq(weir__process_lock_try(&one, "test"), 1);
@@ -242,7 +236,7 @@ static void put_in_the_way(const char *path, const char *target, int what) {
         MUST(mkdir(path, 0700) == 0);
 }
 
-/* What lies in the way is left alone, and another folder does, unless there is to be no other. */
+/* weir leaves a foreign file at the path of its lock alone, and uses another folder unless WEIR_RUN_FOLDER is set. */
 TEST_EACH(3, a_link_is_not_followed_nor_a_pipe_waited_for) {
     struct weir_process_lock lock = WEIR_PROCESS_LOCK_NONE;
     char path[512], target[512], made[512], name[32];
@@ -255,7 +249,7 @@ TEST_EACH(3, a_link_is_not_followed_nor_a_pipe_waited_for) {
     ck_assert_int_eq(stat(target, &is), -1);
     MUST(lstat(path, &is) == 0);
     MUST(unsetenv("WEIR_RUN_FOLDER") == 0);
-    snprintf(name, sizeof name, "preallocation-%ld", (long)getpid()); /* this process's alone */
+    snprintf(name, sizeof name, "preallocation-%ld", (long)getpid()); /* unique to this process */
     snprintf(path, sizeof path, "/dev/shm/weir-%lu-%s.lock", (unsigned long)geteuid(), name);
     put_in_the_way(path, target, _i);
     ck_assert_int_eq(weir__process_lock_try(&lock, name), 1);

@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* test_preallocation.c: preallocation: a least amount, and what the first requests need on the host.
- */
+/* test_preallocation.c: the minimum of a preallocation, and the host memory that the first requests need. */
 #include "tests/fixtures/preallocated.h"
 
 #include "base/text.h"
 #include "config/settings.h"
 
-/* What is said where a device has no more but what is less than a region, which the driver refuses. */
+/* Returns the message for a device without more memory. With regions, the rest of the device is less than a region,
+ * which the driver refuses. */
 static const char *end_of_device(int way) {
     return way == REGIONS ? "iB; the driver refused more, with " : "iB; the device has no more";
 }
-
-/* ---- the least ------------------------------------------------------------------------------- */
 
 CASE("amounts", 60, set_up, tear_down);
 
@@ -28,7 +26,8 @@ TEST_EACH(WAYS, partial_success_is_reported) {
     ck_assert_uint_eq(s.prealloc_kept, s.reserved);
 }
 
-/* A driver's pool gives back whole units, down to no more than its threshold. */
+/* The driver's pool releases whole units until it has at most its release threshold, so a threshold of 16 MiB would
+ * not keep a unit. */
 TEST_EACH(WAYS, parts_of_units_are_kept) {
     for (uint64_t bytes = 16 * MIB; bytes <= 100 * MIB; bytes += 84 * MIB) {
         weir_options options = options_for(_i, bytes);
@@ -42,14 +41,15 @@ TEST_EACH(WAYS, parts_of_units_are_kept) {
     }
 }
 
-/* A pool's limit is whole units: what it leaves is had, and the rest is told. */
+/* The limit of a pool is a whole number of units. weir preallocates up to that limit, and reports the amount. */
 TEST_WHERE(POOL, REGIONS, NULL, a_limit_of_parts_of_units) {
     make(_i, 100 * MIB, "limit=100MiB");
     expect_log("requested 100MiB, got and kept 96MiB");
     MUST_EQ(stats_of(a).reserved, 96 * MIB);
 }
 
-/* A share of what is free is taken again when the turn has come; or stays as it was first seen. */
+/* weir computes a share of the free memory again when the process has its turn. If the driver does not answer, the
+ * first value counts. */
 TEST_EACH(WAYS, a_device_that_does_not_tell_again_what_is_free) {
     weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 2, CUDA_ERROR_UNKNOWN, 0);
     make(_i, 0, "prealloc=50%free");
@@ -57,7 +57,7 @@ TEST_EACH(WAYS, a_device_that_does_not_tell_again_what_is_free) {
     MUST_EQ(stats_of(a).prealloc_kept, 4 * GIB);
 }
 
-/* Not the device, if it has some. */
+/* If the device has memory left, the message names the setting that stops preallocation. */
 TEST_EACH(6 * WAYS, what_stands_against_more_is_named) {
     static const char *const causes[] = {"; keep-free keeps for others 3GiB",
                                          "; a share leaves 128MiB of the device",
@@ -65,7 +65,7 @@ TEST_EACH(6 * WAYS, what_stands_against_more_is_named) {
     weir_options options = options_for(_i % WAYS, 5 * GIB);
     int way = _i / WAYS % 3, is_little = _i / WAYS / 3;
     if (is_little && way != 1)
-        return; /* of which a share leaves more than there is */
+        return; /* only a share is tested on a device that is nearly full */
     (void)leave(is_little ? 100 * MIB : 6 * GIB);
     if (way == 0)
         options.keep_free = bytes_amount(3 * GIB);
@@ -82,7 +82,7 @@ TEST_EACH(6 * WAYS, what_stands_against_more_is_named) {
     give(take(1000, A), A);
     weir__model_advance(1000 * MS);
     give(take(3 * MIB, A), A);
-    if (way != 1) /* a share is what others leave */
+    if (way != 1) /* a share depends on what others leave */
         expect_log(causes[way]);
     destroy();
     options.prealloc_min = (weir_amount){.kind = WEIR_AMOUNT_MAX};
@@ -92,7 +92,7 @@ TEST_EACH(6 * WAYS, what_stands_against_more_is_named) {
     expect_message(causes[way]);
 }
 
-/* What a call of the program's gets is told likewise; nothing is held back for others, as of a preallocated share. */
+/* weir reports what weir_preallocate got. A preallocated share leaves memory to others, but this call does not. */
 TEST_EACH(3 * WAYS, what_a_call_gets_is_told) {
     int way = _i % WAYS, cause = _i / WAYS;
     const char *const causes[] = {"; keep-free keeps for others 3GiB", "; the limit is 1GiB",
@@ -115,7 +115,6 @@ TEST_EACH(3 * WAYS, what_a_call_gets_is_told) {
     ck_assert_msg(log_has(expected), "not %s: %s", expected, logged);
 }
 
-/* Where there is no reserved memory, or it cannot be told, or the host has no memory. */
 TEST(why_a_call_gets_nothing_is_told) {
     weir_options options = options_for(POOL_ALONE, 0);
     copy_driver();
@@ -139,10 +138,11 @@ TEST(why_a_call_gets_nothing_is_told) {
     weir__model_fail(WEIR_ENTRY_cuMemCreate, 1, CUDA_ERROR_UNKNOWN, 1);
     EXPECT(WEIR_E_DRIVER, weir_preallocate(a, 64 * MIB, NULL));
     weir__model_faults_clear();
-    MUST(lines() == 1); /* what it answered */
+    MUST(lines() == 1); /* the message contains the driver's answer */
 }
 
-/* Of settings that both stand against it, the one that it met; a share is one too. */
+/* If several settings limit the preallocation, the message names the one that applied. A share is such a setting,
+ * too. */
 TEST_EACH(WAYS, which_limit_it_was_is_named) {
     make_later(_i, 5 * GIB, "keep-free=1GiB");
     OK(weir_set_limit(a, bytes_amount(2 * GIB)));
@@ -159,7 +159,7 @@ TEST_EACH(WAYS, which_limit_it_was_is_named) {
     expect_log("; the limit is 2GiB");
 }
 
-/* There is room beside a share, and a driver that takes no more of it. */
+/* The share leaves room, but the driver refuses the memory. */
 TEST_EACH(WAYS, a_share_that_the_driver_refuses) {
     static const enum weir_driver_entry entries[] = {WEIR_ENTRY_cuMemAllocFromPoolAsync,
                                                      WEIR_ENTRY_cuMemAllocFromPoolAsync,
@@ -171,8 +171,8 @@ TEST_EACH(WAYS, a_share_that_the_driver_refuses) {
     expect_log("got and kept 0B; the driver refused more, with 8GiB free");
 }
 
-/* Another program's variable knows nothing of a limit: it asks for less then, in units if it can be.  What is asked by
- * weir's own is held to it. */
+/* The variable of another program ignores weir's limit, so weir lowers its amount to the limit, in whole units if
+ * possible. A preallocation that weir's own setting requests must not exceed the limit. */
 TEST_EACH(2, what_a_variable_asks_is_held_to_the_limit) {
     static const struct {
         uint64_t limit, asked;
@@ -201,10 +201,10 @@ TEST_EACH(WAYS, less_than_the_least_is_a_failure) {
     EXPECT(WEIR_E_NO_MEMORY, try_on(driver, &options));
     expect_message("requested 4GiB, at least 2GiB, got only ");
     expect_message(end_of_device(_i));
-    ck_assert_uint_eq(device_free(), GIB); /* nothing stays */
+    ck_assert_uint_eq(device_free(), GIB); /* weir keeps no memory */
     options.prealloc_min = bytes_amount(512 * MIB);
     make_with(&options);
-    options.prealloc_min = (weir_amount){.kind = WEIR_AMOUNT_MAX}; /* all of it */
+    options.prealloc_min = (weir_amount){.kind = WEIR_AMOUNT_MAX}; /* all of it is the minimum */
     EXPECT(WEIR_E_NO_MEMORY, try_on(driver, &options));
     expect_message("requested 4GiB, at least 4GiB, got only ");
     CU(driver->cuMemFree(hoard));
@@ -213,7 +213,7 @@ TEST_EACH(WAYS, less_than_the_least_is_a_failure) {
     make_with(&options);
 }
 
-/* Which the device alone tells of amounts of different kinds. */
+/* weir can compare amounts of different kinds only if it knows the device. */
 TEST_EACH(WAYS, the_least_is_no_more_than_the_whole) {
     weir_options options = options_for(_i, 0);
 
@@ -230,7 +230,7 @@ TEST_EACH(WAYS, the_least_is_no_more_than_the_whole) {
     EXPECT(WEIR_E_INVALID, try_on(driver, &options));
     ck_assert_msg(strstr(message, "prealloc-min '90%' is more than prealloc '1GiB', which is 1GiB"),
                   "%s", message);
-    options.prealloc = (weir_amount){.value = 100000, .kind = WEIR_AMOUNT_OF_FREE}; /* now */
+    options.prealloc = (weir_amount){.value = 100000, .kind = WEIR_AMOUNT_OF_FREE};
     EXPECT(WEIR_E_NO_MEMORY, try_on(driver, &options));
     expect_message("; no more was asked: set prealloc-min to that or less");
     setenv("XLA_CLIENT_MEM_FRACTION", "0.1", 1);
@@ -250,7 +250,7 @@ TEST_EACH(WAYS, requests_fail_until_the_least_is_there) {
         EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 1000, A, &block));
         expect_log("error: preallocation: requested 4GiB, at least 2GiB, got only ");
         ck_assert(strstr(logged, "set prealloc-min to that or less") != NULL);
-        ck_assert_uint_eq(device_free(), GIB); /* nothing stays */
+        ck_assert_uint_eq(device_free(), GIB); /* weir keeps no memory */
         ck_assert_uint_eq(stats_of(a).prealloc_kept, 0);
     }
     CU(driver->cuMemFree(hoard));
@@ -276,12 +276,12 @@ TEST_EACH(WAYS, the_least_alone_is_the_whole) {
     expect_message("prealloc-min '1GiB' is more than prealloc");
 }
 
-/* ---- what the first requests need on the host ------------------------------------------------ */
+/* ---- host memory ----------------------------------------------------------------------------- */
 
 enum { FIRST = 96 };
 
-/* Tables for so many blocks are there: nothing is taken for them but what is kept of a stream, and of the regions
- * that blocks of a pool are cut from. */
+/* Checks that tables for FIRST blocks exist. The requests allocate host memory only for the stream, and for the regions
+ * that the blocks of a pool are cut from. */
 static void expect_nothing_is_made(size_t bytes) {
     uint64_t before = stats_of(a).host_bytes, grown = stats_of(a).growth_bytes;
     void *block[FIRST];
@@ -294,10 +294,10 @@ static void expect_nothing_is_made(size_t bytes) {
         give(block[i], A);
 }
 
-/* By the preallocation, however it is done. */
+/* Preallocation makes the tables, both at creation and by weir_preallocate. */
 TEST_EACH(2 * WAYS, tables_are_made_beforehand) {
     weir_options options = options_for(_i / 2, 7 * GIB);
-    if (_i / 2 == POOL_ALONE) /* which has none */
+    if (_i / 2 == POOL_ALONE) /* POOL_ALONE has no tables */
         return;
     options.prealloc = _i % 2 ? bytes_amount(0) : options.prealloc;
     make_with(&options);
@@ -306,7 +306,7 @@ TEST_EACH(2 * WAYS, tables_are_made_beforehand) {
     expect_nothing_is_made(64 * MIB);
 }
 
-/* Where a mapped arena's memory will come to lie is known without any. */
+/* A mapped arena knows its addresses before any preallocation. */
 TEST(a_mapped_arena_has_tables_from_the_start) {
     make(MAPPED, 0, "");
     void *small[FIRST], *large[FIRST];
@@ -317,15 +317,15 @@ TEST(a_mapped_arena_has_tables_from_the_start) {
         small[i] = take(1000 + (size_t)i * KIB, A);
         large[i] = take(2 * MIB, A);
     }
-    MUST_LE(stats_of(a).host_bytes, before + 128 * KIB); /* records and chunks */
+    MUST_LE(stats_of(a).host_bytes, before + 128 * KIB); /* records and chunks take some */
     for (int i = 0; i < FIRST; i++) {
         give(small[i], A);
         give(large[i], A);
     }
 }
 
-/* A 2048th of what was preallocated, and no more for more than 32 GiB.  Not of a mapped arena, whose
- * addresses ThreadSanitizer has no room for on such a device. */
+/* The tables take a 2048th of the preallocated memory, and no more above 32 GiB. A mapped arena is not tested, because
+ * ThreadSanitizer has no room for its addresses on such a device. */
 TEST_EACH(MAPPED, tables_have_a_bound) {
     if (!is_roomy())
         return;

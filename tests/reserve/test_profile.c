@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_profile.c: what a run leaves for the next one, in every way of handing out blocks that has something to learn.
- */
+/* test_profile.c: the profile that a run leaves for the next run, with each engine that can learn. */
 #include "tests/fixtures/profiles.h"
-
-/* ---- runs ------------------------------------------------------------------------------------ */
 
 CASE("runs", 60, set_up, tear_down);
 
@@ -17,7 +14,7 @@ TEST_EACH(WAYS, the_second_run_does_not_grow) {
     MUST_EQ(first.prealloc_asked, 0);
     MUST(stat(file, &about) == 0 && S_ISREG(about.st_mode));
     MUST_EQ(about.st_mode & 07777, 0600);
-    for (unsigned again = 1; again < 12; again++) { /* more runs than are kept */
+    for (unsigned again = 1; again < 12; again++) { /* more runs than a profile keeps */
         second = run(_i, 40);
         MUST_EQ(second.profile_runs, again);
         MUST_EQ(second.prealloc_asked, second.profile_asked);
@@ -55,7 +52,7 @@ static void mixed_load(weir_allocator *a) {
         OK(weir_free(a, block[i], A));
 }
 
-/* Blocks lie differently in preallocated memory, so each run grows a little; the next one preallocates no more for it. */
+/* Blocks lie differently in preallocated memory, so each run grows a little. The next run preallocates no more. */
 TEST_EACH(WAYS, runs_of_one_program_leave_one_target) {
     weir_options options = options_for(_i);
     uint64_t target = 0;
@@ -72,7 +69,7 @@ TEST_EACH(WAYS, runs_of_one_program_leave_one_target) {
     }
 }
 
-/* The large run counts until four smaller ones have followed; the small ones never grow. */
+/* The large run counts until four smaller ones have followed. The small runs never grow. */
 TEST_EACH(WAYS, a_smaller_load_lowers_it_after_four_runs) {
     weir_statistics large = run(_i, 60), small;
 
@@ -150,7 +147,7 @@ TEST(at_the_first_request_where_that_is_asked) {
     OK(weir_allocator_destroy(a));
 }
 
-/* A run that asked for nothing needed nothing, and says nothing. */
+/* A run without requests writes no profile. */
 TEST(an_idle_run_is_not_noted) {
     weir_options options = options_for(POOL);
     weir_allocator *a;
@@ -161,9 +158,7 @@ TEST(an_idle_run_is_not_noted) {
     MUST(access(file, F_OK) != 0);
 }
 
-/* ---- what is learned is held against the device ---------------------------------------------- */
-
-/* A good file that says that so much is needed. */
+/* Writes a valid profile that states a need of `need` bytes. */
 static void plant(const weir_options *options, uint64_t need) {
     struct weir_profile profile = {0};
     struct weir_problem problem;
@@ -199,8 +194,6 @@ TEST_EACH(WAYS, no_more_than_the_limit) {
     MUST_EQ(s.reserved_peak, 256 * MIB);
 }
 
-/* ---- whose it is ----------------------------------------------------------------------------- */
-
 static void other_engine(weir_options *o) {
     o->engine = WEIR_ENGINE_POOL;
 }
@@ -231,10 +224,10 @@ TEST_EACH(6, other_settings_are_told_apart) {
     ANSWERS(0, run_with(&options, 40).profile_asked);
     EXPECT_WARNINGS(1, "learned on another device or with other settings",
                     ": weir ignores it, and replaces it when this run ends");
-    MUST(run_with(&options, 40).profile_asked > 0); /* the last one's */
+    MUST(run_with(&options, 40).profile_asked > 0); /* the profile is now that of the last run */
 }
 
-/* Two that differ in their ids alone, and one that has another size. */
+/* Case 0 has a device that differs only in its id. Case 1 has a device of another size. */
 TEST_EACH(2, another_device_is_told_apart) {
     weir_options options = options_for(POOL);
     CUcontext second;
@@ -300,7 +293,7 @@ TEST(a_name_is_from_where_the_process_was) {
     ANSWERS(0, chdir(folder));
     options.profile = name;
     OK(weir_allocator_create(&options, &a));
-    memset(name, 'x', sizeof name); /* the caller's again */
+    memset(name, 'x', sizeof name); /* the caller may reuse its text */
     ANSWERS(0, chdir("/"));
     load(a, 10);
     OK(weir_allocator_destroy(a));
@@ -324,8 +317,6 @@ TEST_EACH(2, engines_with_nothing_to_learn) {
     OK(weir_allocator_destroy(a));
     MUST(access(file, F_OK) != 0);
 }
-
-/* ---- saving ---------------------------------------------------------------------------------- */
 
 static uint64_t runs_in(const char *path, const char *key) {
     struct weir_profile profile = {0};
@@ -366,10 +357,10 @@ TEST_EACH(2, where_the_caller_says) {
     OK(weir_allocator_destroy(a));
     weir_statistics next = run(POOL, 40);
     MUST_EQ(next.profile_asked, s.reserved_peak);
-    MUST_EQ(next.profile_runs, 1); /* both calls are of one run */
+    MUST_EQ(next.profile_runs, 1); /* both calls record one run */
 }
 
-/* An allocator with a profile of its own writes equal records to both files. */
+/* weir writes equal records to the allocator's own profile and to the file that the caller names. */
 TEST(where_else_the_caller_says) {
     weir_options options = options_for(POOL);
     weir_allocator *a;

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_profile_files.c: the rule of profiles, on lib/reserve/profile.h alone, and what becomes of files that are no profile.
- */
+/* test_profile_files.c: the rule of lib/reserve/profile.h, and how weir treats files that are no profile. */
 #include "tests/fixtures/profiles.h"
-
-/* ---- the rule -------------------------------------------------------------------------------- */
 
 static struct weir_profile learned;
 static uint64_t next_id;
@@ -18,26 +15,26 @@ CASE("bare", 60, NULL, NULL);
 TEST(the_rule_by_numbers) {
     memset(&learned, 0, sizeof learned);
     MUST_EQ(weir__profile_target(&learned), 0);
-    /* nothing has grown: an eighth more than in use, if there was as much */
+    /* no run has grown: the need is an eighth more than the memory in use, at most the reserved memory */
     ANSWERS(900, learn_run(8000, 800, 0));
     ANSWERS(900, learn_run(850, 800, 0));
-    /* one that grew */
+    /* a run that grew needs all its reserved memory */
     ANSWERS(2000, learn_run(2000, 1000, 1));
     /* a need that is less by an eighth at most counts as 2000 */
     ANSWERS(2000, learn_run(2000, 875, 0));
     MUST_EQ(learned.last[3].reserved, 2000);
     ANSWERS(2000, learn_run(2000, 874, 0));
     MUST_EQ(learned.last[0].reserved, 1748);
-    /* the last four in full */
+    /* the last four runs count in full */
     ANSWERS(2000, learn_run(2000, 500, 0));
     ANSWERS(2000, learn_run(2000, 500, 0));
     ANSWERS(1748, learn_run(2000, 500, 0));
     ANSWERS(1000, learn_run(2000, 500, 0));
     ANSWERS(1000, learn_run(2000, 100, 0));
-    /* more than was given beforehand, but the reserved memory was there */
+    /* the load exceeds the target, although the run did not grow */
     ANSWERS(3000, learn_run(4000, 1500, 0));
     MUST_EQ(learned.runs, 11);
-    /* much for each byte, and many bytes: no more than there was */
+    /* a large ratio times a large load is at most the reserved memory */
     learn_run(UINT64_MAX, 1, 1);
     learn_run(5000, 4000, 0);
     MUST_EQ(learned.last[12 % WEIR_PROFILE_RUNS].reserved, 5000);
@@ -51,7 +48,7 @@ TEST(a_program_that_grows_a_little_leaves_one_target) {
         ANSWERS(1000, learn_run(1000 + 30 * (i % 3), 900, 1));
     /* a load that is larger by 3% raises the target by 3% */
     ANSWERS(1030, learn_run(1060, 927, 1));
-    /* a run that needs much more memory for the same load */
+    /* a run needs much more memory for an equal load */
     ANSWERS(1200, learn_run(1200, 900, 1));
     ANSWERS(1200, learn_run(1210, 900, 1));
 }
@@ -79,8 +76,6 @@ TEST(a_later_record_replaces_an_earlier_one) {
     MUST_EQ(learned.last[1].reserved, 800);
     MUST_EQ(learned.last[1].in_use, 700);
 }
-
-/* ---- files that are not what they should be -------------------------------------------------- */
 
 static char good[WEIR_PROFILE_MOST_BYTES];
 static size_t good_bytes;
@@ -137,7 +132,6 @@ TEST(a_good_one_reads_as_it_was_written) {
     MUST(memcmp(again, good, good_bytes) == 0);
 }
 
-/* The hash is the one that is known by this name. */
 TEST(the_hash_is_fnv_1a) {
     MUST_EQ(weir__profile_hash("", 0), UINT64_C(0xcbf29ce484222325));
     MUST_EQ(weir__profile_hash("a", 1), UINT64_C(0xaf63dc4c8601ec8c));
@@ -164,7 +158,7 @@ TEST(every_cut_and_every_changed_byte_is_refused) {
     }
 }
 
-/* Profiles with a correct checksum, in which the second text stands for the first. */
+/* Profiles with a correct checksum, in which `new` replaces `old`. */
 static const struct {
     const char *old, *new, *reason;
 } forged[] = {
@@ -208,7 +202,7 @@ TEST_EACH(ROWS(forged), a_forged_one_is_refused) {
     bytes = seal(text, bytes);
     MUST(!parses(text, bytes, &reason));
     ck_assert_msg(strstr(reason, forged[_i].reason) != NULL, "%s", reason);
-    /* a byte 0 in the text */
+    /* a zero byte in the text is refused, too */
     *strchr(text, ' ') = '\0';
     MUST(!parses(text, seal(text, bytes), &reason));
 }
@@ -235,7 +229,6 @@ TEST(a_file_that_cannot_be_read) {
 }
 #endif
 
-/* A damaged file costs the run nothing, and the next finds a good one. */
 TEST_EACH(5, a_damaged_file_is_ignored_and_replaced) {
     char text[2 * WEIR_PROFILE_MOST_BYTES];
     weir_statistics s = run(POOL, 40);
@@ -246,7 +239,7 @@ TEST_EACH(5, a_damaged_file_is_ignored_and_replaced) {
     if (_i == 0)
         bytes -= 1;
     if (_i == 1)
-        text[bytes - 30] ^= 1; /* in the last run */
+        text[bytes - 30] ^= 1; /* damages the last run */
     if (_i == 2)
         bytes = 0;
     if (_i == 3)
@@ -264,7 +257,6 @@ TEST_EACH(5, a_damaged_file_is_ignored_and_replaced) {
     EXPECT_WARNINGS(0, "", "");
 }
 
-/* weir neither uses nor replaces a file that is no profile. */
 TEST(a_file_of_somebody_else_is_left_alone) {
     static const char words[] = "my thesis\n";
     char text[64];
@@ -281,12 +273,12 @@ TEST(what_is_no_file_is_left_alone) {
     struct stat about;
 
     ANSWERS(0, mkfifo(file, 0600));
-    run(POOL, 40); /* nobody waits for a writer */
+    run(POOL, 40); /* the run does not wait for a writer of the pipe */
     EXPECT_WARNINGS(2, file, "no regular file");
     MUST(stat(file, &about) == 0 && S_ISFIFO(about.st_mode));
 }
 
-/* Also for root, whom no mode keeps out. */
+/* These places refuse even root, who may write in any folder. */
 TEST_EACH(3, a_place_that_cannot_be_written) {
     static const char *const places[] = {"/proc/weir-profile", "/nowhere/at/all", NULL};
     weir_options options = options_for(POOL);
@@ -294,7 +286,7 @@ TEST_EACH(3, a_place_that_cannot_be_written) {
     char within[280];
 
     write_whole(file, "", 0);
-    snprintf(within, sizeof within, "%s/below", file); /* of a file */
+    snprintf(within, sizeof within, "%s/below", file); /* a path below a regular file */
     options.profile = places[_i] ? places[_i] : within;
     OK(weir_allocator_create(&options, &a));
     load(a, 10);
@@ -323,11 +315,9 @@ TEST(a_folder_without_leave_to_write) {
         ANSWERS(1, run(POOL, 20).profile_runs); /* the earlier file is whole */
 }
 
-/* ---- what fails ------------------------------------------------------------------------------ */
-
 CASE("runs", 60, set_up, tear_down);
 
-/* A device that will not say who it is: the run goes on without a profile. */
+/* The driver does not describe the device, so the run goes on without a profile. */
 TEST_EACH(3, a_driver_that_does_not_answer) {
     static const enum weir_driver_entry entries[] = {
         WEIR_ENTRY_cuDeviceGetName, WEIR_ENTRY_cuDeviceGetUuid, WEIR_ENTRY_cuDeviceTotalMem};
@@ -350,8 +340,8 @@ TEST_EACH(3, a_driver_that_does_not_answer) {
 }
 
 #ifdef CAN_REFUSE_HOST_MEMORY
-/* Without the k-th piece of memory there is no allocator, or one without a profile, or with; and no piece
- * is lost. */
+/* The k-th allocation of host memory fails. weir makes no allocator, or one without a profile, or one with its profile,
+ * and leaks no memory. */
 TEST(host_memory_runs_out) {
     weir_options options = options_for(POOL);
     int without = 0, with = 0, none = 0;
@@ -396,8 +386,6 @@ TEST(host_memory_runs_out_at_the_end) {
 }
 #endif
 
-/* ---- processes ------------------------------------------------------------------------------- */
-
 static int wait_for(pid_t child) {
     int status;
 
@@ -435,7 +423,7 @@ static int use_default(int grandchild) {
         exit(0); /* runs the handlers of atexit */
     if (grandchild && (wait_for(child) != 0 || access(file, F_OK) == 0))
         return 101;
-    return (int)s.profile_runs; /* the block is live: the process just ends */
+    return (int)s.profile_runs; /* the process ends with a live block */
 }
 
 CASE("bare", 60, NULL, NULL);
