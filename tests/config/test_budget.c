@@ -27,7 +27,7 @@ static const struct {
     {{0, WEIR_AMOUNT_OF_TOTAL}, 0},
     {{1000000, WEIR_AMOUNT_OF_FREE}, 1000000000},
     {{900000, WEIR_AMOUNT_OF_FREE}, 900000000},      /* 900,000,090 */
-    {{2000000, WEIR_AMOUNT_OF_TOTAL}, 150109880320}, /* never more than there is */
+    {{2000000, WEIR_AMOUNT_OF_TOTAL}, 150109880320}, /* at most the device's memory */
     {{UINT64_MAX, WEIR_AMOUNT_OF_TOTAL}, 150109880320},
 };
 
@@ -37,7 +37,7 @@ TEST_EACH(ROWS(cases), test_amount) {
     ck_assert_uint_eq(weir__budget_bytes(&cases[_i].amount, &device, STANDARD), cases[_i].expected);
 }
 
-/* No device is large enough to overflow. */
+/* The arithmetic does not overflow on the largest device. */
 TEST(test_largest_device) {
     struct weir_device_memory large = {UINT64_MAX, UINT64_MAX};
     weir_amount amount = {1000000, WEIR_AMOUNT_OF_TOTAL};
@@ -65,7 +65,7 @@ TEST(test_share_of_what_is_in_use) {
         {{0, WEIR_AMOUNT_DEFAULT}, 0, 0, 33554432},
         {{0, WEIR_AMOUNT_DEFAULT}, 0, 268435456, 33554432},
         {{0, WEIR_AMOUNT_DEFAULT}, 0, 268435457, 0}, /* no longer a small program */
-        {{0, WEIR_AMOUNT_DEFAULT}, 5000005000, 5000005000, 100000000}, /* down to 256 */
+        {{0, WEIR_AMOUNT_DEFAULT}, 5000005000, 5000005000, 100000000}, /* rounded down to 256 */
         {{50000, WEIR_AMOUNT_OF_IN_USE}, 1024000, 0, 51200},
         {{50000, WEIR_AMOUNT_OF_IN_USE}, 0, 0, 0},
         {{0, WEIR_AMOUNT_OF_IN_USE}, 1024000, 0, 0},
@@ -81,7 +81,6 @@ TEST(test_share_of_what_is_in_use) {
             shares[i].expected);
 }
 
-/* A larger share is never fewer bytes. */
 TEST(test_shares_rise) {
     weir_amount amount = {0, WEIR_AMOUNT_OF_TOTAL};
     uint64_t before = 0;

@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* test_compatibility.c: what the variables of TensorFlow and XLA mean, as tables that a person can read beside
- * weir-settings(7).
- */
+/* test_compatibility.c: the variables of TensorFlow and XLA, as tables to compare with weir-settings(7). */
 #include "tests/fixtures/settings.h"
 
-/* ---- compatibility: preallocation ------------------------------------------------------------ */
+#define NONE "none" /* no variable requests a preallocation */
 
-#define NONE "none" /* nobody asks: prealloc stays default */
-
-/* n: TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC, p: XLA_PYTHON_CLIENT_PREALLOCATE,
- * f: XLA_PYTHON_CLIENT_MEM_FRACTION; the source: 'n', 'p', 'f'. */
+/* The columns are n: TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC, p: XLA_PYTHON_CLIENT_PREALLOCATE, and f:
+ * XLA_PYTHON_CLIENT_MEM_FRACTION. The source is 'n', 'p' or 'f'. */
 static const struct {
     const char *n, *p, *f;
     const char *prealloc;
@@ -39,7 +35,7 @@ static const struct {
     {"1048576", "false", ".5", "1MiB", 'n'},
     {"1048576", "true", NULL, "1MiB", 'n'},
     {"1048576", "true", ".5", "1MiB", 'n'},
-    {"10", NULL, NULL, "10B", 'n'}, /* bytes by its own definition, however few */
+    {"10", NULL, NULL, "10B", 'n'}, /* the variable counts bytes, however few */
 };
 
 static void set_row(int row) {
@@ -117,7 +113,7 @@ TEST_EACH(ROWS(truth), test_no_compatibility) {
     static const char *const words[] = {"0", "off", "false", "no", "OFF"};
 
     set_row(_i);
-    set_variable("TF_GPU_ALLOCATOR", "nonsense"); /* not even looked at */
+    set_variable("TF_GPU_ALLOCATOR", "nonsense"); /* weir does not read this variable */
     for (size_t i = 0; i < COUNT(words); i++) {
         set_variable("WEIR_COMPAT", words[i]);
         EXPECT_READ(WEIR_OK);
@@ -173,7 +169,7 @@ TEST_EACH(ROWS(truth), test_direct_is_not_preallocated) {
     ck_assert(!weir__option_is_set(&options, WEIR_SETTING_PREALLOC));
 }
 
-/* Only these three are false; "FALSE" is true, and an empty variable is not set, as in JAX. */
+/* Only false, False and 0 mean false. FALSE means true, and an empty variable is not set, as in JAX. */
 TEST(test_words_of_preallocate) {
     static const struct {
         const char *value, *prealloc;
@@ -228,7 +224,8 @@ TEST(test_both_fractions) {
     assert_shown(WEIR_SETTING_PREALLOC, "75%");
 }
 
-/* That a framework preallocates nothing itself is no word about what earlier runs needed; that it does is. */
+/* A framework's preallocation replaces that of a profile. A framework that preallocates nothing leaves the profile in
+ * effect. */
 TEST_EACH(4 * (WEIR_PLACE_TELLS + 1), test_profile_and_compatibility) {
     int place = _i / 4;
     int none = _i % 4 < 2;
@@ -301,9 +298,7 @@ TEST(test_largest_tf_value) {
     ck_assert_int_eq(options.prealloc.kind & WEIR_AMOUNT_KIND, WEIR_AMOUNT_BYTES);
 }
 
-/* ---- compatibility: engine ------------------------------------------------------------------- */
-
-/* x: XLA_PYTHON_CLIENT_ALLOCATOR, t: TF_GPU_ALLOCATOR, g: TF_FORCE_GPU_ALLOW_GROWTH. */
+/* The columns are x: XLA_PYTHON_CLIENT_ALLOCATOR, t: TF_GPU_ALLOCATOR, and g: TF_FORCE_GPU_ALLOW_GROWTH. */
 static const struct {
     const char *x, *t, *g;
     int engine;
@@ -356,12 +351,11 @@ TEST_EACH(ROWS(engine_truth), test_engine_by_compatibility) {
     ck_assert_int_eq(options.engine, WEIR_ENGINE_DIRECT);
 }
 
-/* ---- compatibility: a user's place ----------------------------------------------------------- */
-
 #define TELLS WEIR_PLACE_TELLS
 #define USER WEIR_PLACE_USER
 
-/* As above, and the place.  What is preallocated, and by which; no engine in any case. */
+/* The columns x to f are those of the tables above. Each row states the preallocation and its source. No row sets the
+ * engine. */
 static const struct {
     enum weir_place place;
     const char *x, *t, *g, *n, *p, *f;
@@ -378,8 +372,8 @@ static const struct {
     {TELLS, "bfc", NULL, NULL, NULL, "true", ".5", NONE, 0},
     {TELLS, "platform", NULL, NULL, NULL, "false", ".5", NONE, 0},
     {TELLS, "vmm", NULL, NULL, NULL, NULL, ".5", NONE, 0},
-    {TELLS, "bfc", NULL, NULL, "1048576", "true", ".5", "1MiB", 'n'}, /* TensorFlow is told */
-    {TELLS, "default", NULL, NULL, "-1", NULL, ".5", "75%", 'n'},     /* the fraction is JAX's */
+    {TELLS, "bfc", NULL, NULL, "1048576", "true", ".5", "1MiB", 'n'}, /* TensorFlow's applies */
+    {TELLS, "default", NULL, NULL, "-1", NULL, ".5", "75%", 'n'},     /* a fraction is JAX's */
     {TELLS, "bfc", "cuda_malloc", NULL, "1048576", NULL, NULL, NONE, 0},
     {TELLS, NULL, "cuda_malloc", NULL, "-1", NULL, ".5", "50%", 'n'},
     {USER, NULL, NULL, "true", NULL, "true", ".5", NONE, 0},
@@ -416,13 +410,13 @@ TEST(test_mistakes_in_a_users_place) {
         set_variable("TF_GPU_ALLOCATOR", "async");
         EXPECT_READ_AT(NULL, place, 0, WEIR_E_PARSE);
         assert_complains("TF_GPU_ALLOCATOR", "async", "cuda_malloc_async");
-        set_variable("TF_GPU_ALLOCATOR", "CUDA_MALLOC_ASYNC"); /* TensorFlow's is another word */
+        set_variable("TF_GPU_ALLOCATOR", "CUDA_MALLOC_ASYNC"); /* TensorFlow distinguishes case */
         EXPECT_READ_AT(NULL, place, 0, WEIR_E_PARSE);
         assert_complains("TF_GPU_ALLOCATOR", "CUDA_MALLOC_ASYNC", "cuda_malloc_async");
     }
 }
 
-/* Where weir does not preallocate by it, its own program judges it. */
+/* weir checks a variable only if weir preallocates by it. Otherwise, the framework checks the variable. */
 TEST(test_what_a_framework_alone_reads) {
     static const struct {
         enum weir_place place;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* test_growth.c: every growth policy, at its rule and at the ends of size_t.
+/* test_growth.c: the rule of each growth policy, and its results at the ends of size_t.
  *
- * The series of BFC are worked out by hand from TensorFlow's Extend (bfc_allocator.cc): regions start
- * at 2 MiB, double until they cover the request, double for the next time only if they did not have
- * to, and shrink by single-precision 0.9, rounded up to 256, when the device refuses.
+ * The series of BFC are computed by hand from TensorFlow's Extend (bfc_allocator.cc). Regions start at 2 MiB and double
+ * until they cover the request. The next region is twice as large only if this one did not double. If the device
+ * refuses a region, the size of the region shrinks by single-precision 0.9, rounded up to 256.
  */
 #include "config/growth_policy.h"
 
@@ -15,7 +15,7 @@
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 #define GIB ((size_t)1 << 30)
-#define UNIT (32 * MIB) /* what the pool engine grows by */
+#define UNIT (32 * MIB) /* the growth unit of the pool engine */
 
 static weir_options options;
 static struct weir_growth_cursor cursor;
@@ -25,7 +25,7 @@ static void setup(void) {
     ck_assert_int_eq(weir__options_complete(NULL, &options, NULL, 0), WEIR_OK);
 }
 
-/* `text` as --growth takes it, completed. */
+/* Sets the policy from `text`, as --growth does, and completes the options. */
 static void use_policy(const char *text) {
     weir_options raw;
     char message[256];
@@ -48,8 +48,6 @@ static size_t step_of(size_t request, size_t reserve, size_t limit, size_t devic
 
     return weir__growth_step(&options, &state, unit, &cursor);
 }
-
-/* ------------------------------------------------------------ plain policies ---- */
 
 static const struct {
     const char *policy;
@@ -79,19 +77,19 @@ static const struct {
     {"geometric:1.0000001", 1, GIB, SIZE_MAX, SIZE_MAX, UNIT, UNIT},
     {"geometric:1.0000001", 1, 100 * GIB, SIZE_MAX, SIZE_MAX, 256, 10496}, /* 10737.4 */
     {"geometric:1000000", 1, GIB, 10 * GIB, SIZE_MAX, UNIT, 9 * GIB},
-    /* remaining: of what the limit leaves, or of what the device has free */
+    /* remaining: a share of the room below the limit, or of the device's free memory */
     {"remaining:0.5", 1, 0, 8 * GIB, SIZE_MAX, UNIT, 4 * GIB},
     {"remaining:0.5", 1, 4 * GIB, 8 * GIB, SIZE_MAX, UNIT, 2 * GIB},
     {"remaining:0.5", 3 * GIB, 4 * GIB, 8 * GIB, SIZE_MAX, UNIT, 3 * GIB},
     {"remaining:1", 1, 0, 8 * GIB, SIZE_MAX, UNIT, 8 * GIB},
     {"remaining:0.5", 1, GIB, SIZE_MAX, 6 * GIB, UNIT, 3 * GIB},
-    {"remaining:0.5", 1, GIB, SIZE_MAX, SIZE_MAX, UNIT, UNIT}, /* nobody knows of what */
+    {"remaining:0.5", 1, GIB, SIZE_MAX, SIZE_MAX, UNIT, UNIT}, /* the bounds are unknown */
     {"remaining:0.5", 1, 0, 8 * GIB, 2 * GIB, UNIT, GIB},
     {"remaining:0.000001", 1, 0, 8 * GIB, SIZE_MAX, UNIT, UNIT},
     /* the device's free memory bounds what exceeds the request, in whole units */
     {"step:1GiB", 1, 0, SIZE_MAX, 200 * MIB, UNIT, 192 * MIB},
     {"geometric:2", 1, GIB, SIZE_MAX, 100 * MIB, UNIT, 96 * MIB},
-    {"step:1GiB", 300 * MIB, 0, SIZE_MAX, 200 * MIB, UNIT, 320 * MIB}, /* let the driver say no */
+    {"step:1GiB", 300 * MIB, 0, SIZE_MAX, 200 * MIB, UNIT, 320 * MIB}, /* the driver decides */
     {"exact", UNIT, 0, SIZE_MAX, 0, UNIT, UNIT},
     /* the limit bounds everything */
     {"step:1GiB", 1, 0, 200 * MIB, SIZE_MAX, UNIT, 192 * MIB},
@@ -138,7 +136,7 @@ TEST_EACH(ROWS(cases), test_step) {
     ck_assert_uint_eq(cursor.last_step, step);
 }
 
-/* Whatever the numbers are, the promise of the header holds. */
+/* The promise of growth_policy.h holds for each combination of these numbers. */
 TEST(test_promises) {
     static const char *const policies[] = {
         "exact",         "step:1B", "step:50MiB", "geometric:1.1", "geometric:3:1GiB",
@@ -181,8 +179,6 @@ TEST(test_promises) {
         }
 }
 
-/* ------------------------------------------------------------------- callback ---- */
-
 static weir_growth_state told;
 static void *told_context;
 static size_t answer;
@@ -212,13 +208,11 @@ TEST(test_callback) {
     ck_assert_uint_eq(step_of(5, 64 * MIB, GIB, SIZE_MAX, UNIT), UNIT);
     ck_assert_uint_eq(told.steps, 1);
     ck_assert_uint_eq(told.last_step, 96 * MIB);
-    answer = SIZE_MAX; /* more is cut */
+    answer = SIZE_MAX; /* weir cuts a larger answer */
     ck_assert_uint_eq(step_of(5, 64 * MIB, GIB, SIZE_MAX, UNIT), GIB - 64 * MIB);
     ck_assert_uint_eq(step_of(5, 64 * MIB, GIB, 300 * MIB, UNIT), 288 * MIB);
     ck_assert_uint_eq(cursor.steps, 4);
 }
-
-/* ------------------------------------------------------------------------ BFC ---- */
 
 TEST(test_bfc_series) {
     static const struct {
@@ -232,7 +226,7 @@ TEST(test_bfc_series) {
         {64 * MIB, 64 * MIB}, /* exactly fits; 128 next */
         {64 * MIB + 1, 128 * MIB},
         {300 * MIB, 512 * MIB},  /* 256 doubled once: stays 512 */
-        {600 * MIB, 1024 * MIB}, /* again */
+        {600 * MIB, 1024 * MIB}, /* 512 doubled once: stays 1024 */
         {1, 1024 * MIB},         /* 2048 next */
         {1, 2048 * MIB},
     };
@@ -249,7 +243,7 @@ TEST(test_bfc_series) {
     ck_assert_uint_eq(cursor.steps, COUNT(series));
 }
 
-/* min(what doubling gives, what the limit leaves rounded down to 256). */
+/* A step is the smaller of the doubled region and the room below the limit, rounded down to 256. */
 TEST(test_bfc_under_a_limit) {
     use_policy("bfc");
     ck_assert_uint_eq(step_of(MIB, 0, 100 * MIB + 1000, SIZE_MAX, 256), 2 * MIB);
@@ -265,7 +259,7 @@ TEST(test_bfc_under_a_limit) {
     ck_assert_uint_eq(step_of(769, 0, 1000, SIZE_MAX, 256), 0);
 }
 
-/* TensorFlow tries and learns; it does not ask what is free. */
+/* TensorFlow tries a region and learns from a failure. It does not query the free memory. */
 TEST(test_bfc_ignores_what_is_free) {
     use_policy("bfc");
     ck_assert_uint_eq(step_of(20 * MIB, 0, SIZE_MAX, 21 * MIB, 256), 32 * MIB);
@@ -280,7 +274,7 @@ TEST(test_bfc_on_larger_units) {
     ck_assert_uint_eq(step_of(MIB, 0, 5 * MIB, SIZE_MAX, UNIT), 5 * MIB);
 }
 
-/* Only a region that was really made doubles the next one. */
+/* Only a region that was made doubles the next one. */
 TEST(test_bfc_refused) {
     use_policy("bfc");
     ck_assert_uint_eq(step_of(MIB, 0, SIZE_MAX, SIZE_MAX, 256), 2 * MIB);
@@ -288,22 +282,22 @@ TEST(test_bfc_refused) {
     ck_assert_uint_eq(cursor.steps, 0);
     ck_assert_uint_eq(step_of(MIB, 0, SIZE_MAX, SIZE_MAX, 256), 2 * MIB);
     ck_assert_uint_eq(step_of(MIB, 0, SIZE_MAX, SIZE_MAX, 256), 4 * MIB);
-    /* ... but a doubling that the request forced stays, as in TensorFlow. */
+    /* If the request forced a doubling, the doubled size stays after a failure, as in TensorFlow. */
     ck_assert_uint_eq(step_of(100 * MIB, 0, SIZE_MAX, SIZE_MAX, 256), 128 * MIB);
     weir__growth_refused(&cursor);
     ck_assert_uint_eq(step_of(MIB, 0, SIZE_MAX, SIZE_MAX, 256), 128 * MIB);
     weir__growth_refused(&cursor);
-    weir__growth_refused(&cursor); /* twice is once */
+    weir__growth_refused(&cursor); /* a second refusal changes nothing */
     ck_assert_uint_eq(step_of(MIB, 0, SIZE_MAX, SIZE_MAX, 256), 128 * MIB);
     ck_assert_uint_eq(step_of(MIB, 0, SIZE_MAX, SIZE_MAX, 256), 256 * MIB);
 }
 
-/* As if it had grown to what is left. */
+/* A shrink sets the next region as if growth had ended at the remaining memory. */
 TEST(test_bfc_shrunk) {
     size_t reserve = 0;
 
     use_policy("bfc");
-    weir__growth_shrunk(&cursor, 0); /* before the first */
+    weir__growth_shrunk(&cursor, 0); /* a shrink before the first step */
     for (int i = 0; i < 10; i++)
         reserve += step_of(MIB, reserve, SIZE_MAX, SIZE_MAX, 256);
     ck_assert_uint_eq(reserve, 2046 * MIB);
@@ -322,8 +316,6 @@ TEST(test_bfc_shrunk) {
     ck_assert_uint_eq(cursor.next_region, 2048);
 }
 
-/* -------------------------------------------------------------------- smaller ---- */
-
 TEST(test_bfc_backs_off) {
     static const size_t small[] = {67108864, 60398080, 54358272, 48922624, 44030464};
     static const size_t large[] = {112742891520, 101468602368, 91321737216, 82189557760,
@@ -339,7 +331,7 @@ TEST(test_bfc_backs_off) {
     ck_assert_uint_eq(weir__growth_smaller(&options, 54358272, 48922625, 256), 0);
 }
 
-/* From 2304 on nine tenths round up to the same: TensorFlow would not end there. */
+/* TensorFlow's rule would not end, because nine tenths of 2304 round up to 2304. */
 TEST(test_bfc_back_off_ends) {
     size_t step = 4096, steps = 0;
 
@@ -379,7 +371,7 @@ TEST(test_others_halve_the_way) {
     }
 }
 
-/* A failure before any step, and one that cannot double any more. */
+/* Tests a refusal before the first step, and a region that cannot double. */
 TEST(test_ends_of_a_cursor) {
     use_policy("bfc");
     weir__growth_refused(&cursor);

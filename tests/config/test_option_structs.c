@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_option_structs.c: options as a struct: what completes it, what it refuses, and what draws a warning.
- */
+/* test_option_structs.c: options as a struct, with their defaults, errors and warnings. */
 #include "tests/fixtures/settings.h"
-
-/* ---- the struct ------------------------------------------------------------------------------ */
 
 CASE("struct", 60, setup, NULL);
 
@@ -42,7 +39,7 @@ TEST(test_init) {
     ck_assert_uint_eq(room.options.size, middle);
 }
 
-/* A caller from a later version: its unknown fields may be zero, and are never written. */
+/* A caller of a later version may have unknown fields. The fields must be zero, and weir never writes them. */
 TEST(test_newer_caller) {
     union {
         weir_options options;
@@ -70,7 +67,7 @@ TEST(test_newer_caller) {
     ck_assert_int_eq(weir__options_complete(&room.options, &completed, NULL, 0), WEIR_E_INVALID);
 }
 
-/* A caller from version 1, whose struct ends before these fields: what lies behind it is another's. */
+/* The struct of a caller of version 1 ends before these fields, so the memory after the struct is not weir's. */
 TEST(test_older_caller) {
     weir_options completed;
 
@@ -131,7 +128,7 @@ TEST(test_complete_fills_defaults) {
     ck_assert_int_eq(completed.cache, WEIR_SWITCH_ON);
 }
 
-/* Fields that cannot be as they are, and how the message begins. */
+/* Fields with invalid values, and the beginning of the message for each. */
 static const struct {
     const char *name;
     weir_options options;
@@ -230,11 +227,9 @@ TEST(test_fixed_arena_below_preallocation) {
     assert_contains(message, "limit '75%'");
 }
 
-/* ---- warnings -------------------------------------------------------------------------------- */
-
 static enum weir_place read_in = WEIR_PLACE_OWN;
 
-/* What one more reading of the environment writes to standard error. */
+/* Reads the environment once more. Returns the text that the reading writes to standard error. */
 static const char *warnings_of_a_reading(int warn) {
     static char text[4096];
     int ends[2], saved = dup(STDERR_FILENO);
@@ -283,7 +278,7 @@ CASE("environment", 60, setup, NULL);
 TEST_EACH(ROWS(look_alikes), test_look_alike) {
     const char *unknown = look_alikes[_i].unknown;
     set_variable(unknown, "1");
-    ck_assert_str_eq(warnings_of_a_reading(0), ""); /* not asked for, and not used up */
+    ck_assert_str_eq(warnings_of_a_reading(0), ""); /* no warning, and none used up */
     const char *text = warnings_of_a_reading(1);
     ck_assert_msg(strncmp(text, "weir: warning: ", 15) == 0, "\"%s\"", text);
     assert_contains(text, unknown);
@@ -292,7 +287,7 @@ TEST_EACH(ROWS(look_alikes), test_look_alike) {
     ck_assert_str_eq(warnings_of_a_reading(1), "");                /* once per process */
 }
 
-/* Nothing like them is known, or the two letters that are off are most of them, or what is known is little of them. */
+/* Some names differ from known names in most letters, and some contain a known name as a small part. */
 TEST_EACH(6, test_own_name_like_no_other) {
     static const char *const names[] = {"WEIR_RESERVE", "WEIR_BACKGROUND_THREADS",
                                         "WEIR_TOP",     "WEIR_X",
@@ -304,7 +299,7 @@ TEST_EACH(6, test_own_name_like_no_other) {
     ck_assert_ptr_eq(strstr(text + strlen("weir: warning: ") + strlen(names[_i]), "WEIR_"), NULL);
 }
 
-/* Some of weir's names begin with another one of them. */
+/* Some of weir's names are the beginning of other ones. */
 TEST(test_known_variables_draw_no_warning) {
     for (size_t i = 0; i < COUNT(own_variables); i++)
         set_variable(own_variables[i].variable, own_variables[i].value);
@@ -347,7 +342,7 @@ TEST(test_own_warnings_survive_without_compatibility) {
     assert_contains(warnings_of_a_reading(1), "WEIR_PREALOC");
 }
 
-/* What `weir run' has told is told once, whatever the program below it becomes. */
+/* `weir run' passes on the names that it has reported, so that no program below it reports them again. */
 TEST_EACH(5, test_told_above) {
     static const struct {
         const char *told, *name;
@@ -362,13 +357,13 @@ TEST_EACH(5, test_told_above) {
     set_variable("WEIR_RUN_TOLD", cases[_i].told);
     set_variable(cases[_i].name, "1");
     ck_assert_int_eq(warnings_of_a_reading(1)[0] != '\0', cases[_i].warns);
-    for (int i = 0; i < 2; i++) { /* a run within that one hands it on */
+    for (int i = 0; i < 2; i++) { /* a nested run passes the names on */
         EXPECT_READ_AT(&sources, read_in, 1, WEIR_OK);
         ck_assert_str_eq(sources.unknown, cases[_i].name);
     }
 }
 
-/* What the level keeps from being said has not been told, unless it was above. */
+/* A name that the log level hides counts as reported only if an outer run has reported it. */
 TEST(test_not_told) {
     struct weir_sources sources = {.of = {NULL}};
 
@@ -381,7 +376,7 @@ TEST(test_not_told) {
     ck_assert_str_eq(sources.unknown, "WEIR_LIMT");
 }
 
-/* Those that there is no room for are told again below, but none is cut. */
+/* Names without room in the list are reported again below, but no name is cut. */
 TEST(test_more_unknown_names_than_room) {
     struct weir_sources sources = {.of = {NULL}};
     char name[64], *rest = sources.unknown;
@@ -419,7 +414,7 @@ TEST(test_engines_that_weir_has_not) {
         setup();
         set_variable(cases[i].variable, cases[i].value);
         ck_assert_str_eq(warnings_of_a_reading(0), "");
-        read_in = WEIR_PLACE_USER; /* where they are none of weir's */
+        read_in = WEIR_PLACE_USER; /* weir does not own these variables here */
         ck_assert_str_eq(warnings_of_a_reading(1), "");
         read_in = WEIR_PLACE_OWN;
         text = warnings_of_a_reading(1);

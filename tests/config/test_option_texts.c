@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_option_texts.c: every option as text, there and back.
- */
+/* test_option_texts.c: every option, set from a text and shown as a text. */
 #include "tests/fixtures/settings.h"
 
 #include "base/result.h"
@@ -187,7 +186,7 @@ TEST(test_long_factor_is_refused) {
     ck_assert_int_eq(weir_options_set(&options, "growth", text, message, sizeof message),
                      WEIR_E_PARSE);
     assert_contains(message, "too large");
-    assert_contains(message, "999...'"); /* a long value is cut */
+    assert_contains(message, "999...'"); /* weir cuts a long value */
 }
 
 TEST(test_control_characters_are_not_repeated) {
@@ -240,7 +239,7 @@ TEST(test_set_refuses) {
     assert_contains(message, "weir_options_init");
 }
 
-/* The driver has no part in any failure here; success leaves its last result alone. */
+/* The driver causes no failure here, so a failure resets the last driver result. A success leaves it unchanged. */
 TEST(test_driver_result) {
     weir__set_driver_result(2);
     ck_assert_int_eq(weir_options_set(&options, "prealloc", "1GiB", NULL, 0), WEIR_OK);
@@ -256,7 +255,7 @@ TEST(test_driver_result) {
     ck_assert_int_eq(weir_last_driver_result(), 0);
 }
 
-/* A text may be gone after the call: what refers to it is a copy. */
+/* The caller may free a text after the call, because weir copies the text. */
 TEST(test_device_text_is_kept) {
     char text[] = "cuda:3";
 
@@ -288,7 +287,8 @@ TEST(test_device_parse) {
     ck_assert_str_eq(driver, "kept");
 }
 
-/* Set, show, set again: the same value and the same text.  `shown` NULL: as typed. */
+/* An option that is set, shown and set again has an equal value and an equal text. If `shown` is NULL, weir shows the
+ * text as it was typed. */
 static const struct {
     const char *name, *text, *shown;
 } round_trips[] = {
@@ -432,7 +432,7 @@ TEST_EACH(ROWS(round_trips), test_round_trip) {
     ck_assert_str_eq(shown, shown_again);
     ck_assert_int_eq(weir_options_set(&third, name, shown_again, NULL, 0), WEIR_OK);
     ck_assert(same_options(&again, &third));
-    for (int i = 0; i < WEIR_SETTING_COUNT; i++) /* nothing else was touched */
+    for (int i = 0; i < WEIR_SETTING_COUNT; i++) /* no other option has changed */
         ck_assert_int_eq(weir__option_is_set(&options, (enum weir_setting)i), i == (int)setting);
 }
 
@@ -446,8 +446,8 @@ TEST(test_round_trip_covers_every_row) {
     }
 }
 
-/* Every short text of these letters, behind every beginning: it is refused with a message, or what it
- * is shown as sets the same value again.  The text ends where its memory does. */
+/* Sets every short text of these letters, after each beginning. weir refuses the text with a message, or shows an
+ * option that sets an equal value. The text ends where its memory does. */
 TEST_EACH(WEIR_SETTING_COUNT, test_any_text) {
     static const char letters[] = "019.%Gsx:- ";
     static const char *const beginnings[] = {
@@ -484,7 +484,7 @@ TEST_EACH(WEIR_SETTING_COUNT, test_any_text) {
         }
 }
 
-/* "default" says nothing: a default is shown as what it means. */
+/* weir shows a default as its value, not as "default". */
 TEST(test_defaults_are_shown) {
     static const struct {
         enum weir_setting setting;
@@ -536,7 +536,7 @@ TEST(test_defaults_are_shown) {
     ck_assert_str_eq(text, "off");
 }
 
-/* The same text, a share of another whole. */
+/* A percentage stands for a share of the memory in use, or of the device, as the option requires. */
 TEST(test_percentage_of_what_is_in_use) {
     ck_assert_int_eq(weir_options_set(&options, "cache-limit", "5%", NULL, 0), WEIR_OK);
     ck_assert_int_eq(options.cache_limit.kind, WEIR_AMOUNT_OF_IN_USE);

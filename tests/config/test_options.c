@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* test_options.c: the table of options, amounts, and the variable of each.
+/* test_options.c: the table of options, amounts, and the variable of each option.
  *
- * What a variable means is written out as tables that a person can read beside weir-settings(7);
- * nothing here computes an expectation the way the library does.
+ * Tables state what each variable means, so that a person can compare them with weir-settings(7). No test computes an
+ * expected value as the library does.
  */
 #include "tests/fixtures/settings.h"
 
 #include "base/text.h"
-
-/* ---- the table ------------------------------------------------------------------------------- */
 
 CASE("text", 60, setup, NULL);
 
@@ -34,7 +32,7 @@ TEST(test_names_are_unique) {
                              weir__setting_row((enum weir_setting)j)->name);
 }
 
-/* The manual page is written by hand: nobody may be left out. */
+/* The manual page is written by hand, so it could lack a variable. */
 TEST(test_manual_names_every_variable) {
     const char *top = getenv("top_srcdir");
     char path[512];
@@ -61,8 +59,6 @@ TEST(test_manual_names_every_variable) {
     assert_contains(page, "WEIR_COMPAT");
     free(page);
 }
-
-/* ---- amounts --------------------------------------------------------------------------------- */
 
 static const struct {
     const char *text;
@@ -193,7 +189,7 @@ TEST(test_limit_of_nothing) {
     ck_assert_int_eq(weir_options_set(&options, "prealloc", "0", NULL, 0), WEIR_OK);
 }
 
-/* Whatever the locale of the program says about points. */
+/* The decimal point does not depend on the program's locale. */
 TEST(test_shown_bytes) {
     static const struct {
         uint64_t bytes;
@@ -219,8 +215,6 @@ TEST(test_shown_bytes) {
         ck_assert_str_eq(text, cases[i].text);
     }
 }
-
-/* ---- own variables --------------------------------------------------------------------------- */
 
 CASE("environment", 60, setup, NULL);
 
@@ -262,7 +256,7 @@ static int is_file(int setting) {
 TEST_EACH(WEIR_SETTING_COUNT, test_bad_own_variable) {
     struct weir_sources sources = {.of = {NULL}};
     const struct weir_setting_row *row = weir__setting_row((enum weir_setting)_i);
-    set_variable("WEIR_ENGINE", "bfc"); /* must not be applied either */
+    set_variable("WEIR_ENGINE", "bfc"); /* weir must not apply this variable either */
     /* any other text names a file */
     set_variable(row->variable, is_file(_i) ? "" : "4X");
     weir_options before = options;
@@ -277,7 +271,7 @@ TEST_EACH(WEIR_SETTING_COUNT, test_bad_own_variable) {
     ck_assert_int_eq(weir_options_from_env(&options, NULL, 0), WEIR_E_PARSE);
 }
 
-/* Even where a flag makes it count for nothing. */
+/* weir reports a bad variable even if a field that is set overrides the variable. */
 TEST(test_bad_variable_under_a_set_field) {
     options.prealloc = (weir_amount){GIB, WEIR_AMOUNT_BYTES};
     set_variable("WEIR_PREALLOC", "0.95");
