@@ -137,10 +137,12 @@ typedef struct weir_oom_report {
      * device could not hold as much. */
     uint64_t set_limit;
     char device[16]; /* "cuda:0", "model:0"; "": not known */
-    /* Cause DRIVER; both are 0 for other causes.  `largest` is then the largest piece of idle memory. */
+    /* The next two fields are set for cause DRIVER, and 0 for other causes.  For cause DRIVER `largest` is the largest
+     * piece of idle memory. */
     uint64_t driver_result;  /* the driver's CUresult; 0 if not known */
     uint64_t no_descriptors; /* set to 1 if the process has no file descriptor left, else 0 */
-    /* The process group on this device; "" if there is none.  device_free is then at most the room in the group. */
+    /* The process group on this device, or "" if there is none.  In a group, device_free is at most the room that the
+     * group has. */
     char process_group[WEIR_OOM_REPORT_NAME];
     uint64_t group_limit;  /* limit of all processes of the group together */
     uint64_t group_used;   /* memory that the processes of the group have */

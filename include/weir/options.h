@@ -293,7 +293,7 @@ typedef struct weir_options {
      * idle memory. */
     uint32_t priority;
     /* Device memory that growth leaves free for others, such as a display or programs without weir.  weir compares it
-     * with the free memory that the device reports; a step of another process at that moment may take some of it.
+     * with the free memory that the device reports.  If another process allocates at that moment, less may stay free.
      * Default: none. */
     weir_amount keep_free;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* weir/status.h: the statuses of calls, with the calls that still work afterwards. */
+/* weir/status.h: the statuses that calls return, and which calls still work after each failure. */
 #ifndef WEIR_STATUS_H
 #define WEIR_STATUS_H
 

@@ -90,7 +90,7 @@ typedef struct weir_tensors_source {
 
 /* Makes the weir_tensors of a device, once in the process: a later call returns the existing one.  It is never
  * destroyed.  The first call copies `hooks`, and may block as weir_device_allocator does.
- * E_HOST_MEMORY; else as weir_device_allocator. */
+ * E_HOST_MEMORY.  Other statuses are those of weir_device_allocator. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_open(int device, const weir_tensors_hooks *hooks,
                                                          weir_tensors **tensors);
 
@@ -132,7 +132,8 @@ typedef struct weir_tensors_block {
     size_t bytes, requested;
     weir_stream stream;
     weir_tensors_id pool;
-    /* The address of the pool's segment, and its bytes; without a pool, of the block. */
+    /* The address and the bytes of the segment in which the block lies.  For a block without a pool they are those of
+     * the block. */
     uint64_t segment;
     size_t segment_bytes;
     void *note;
@@ -144,9 +145,9 @@ typedef struct weir_tensors_block {
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_find(const void *block, weir_tensors **tensors,
                                                          weir_tensors_block *out);
 
-/* Writes a text for a block of any device as weir_ipc_make does.  The text names the physical allocations that the
- * block lies in, and weir_ipc_open opens it.
- * E_NOT_OWNED: no live block begins there; else as weir_ipc_make. */
+/* Writes a text for a block of any device, as weir_ipc_make does.  The text names the physical allocations that the
+ * block lies in.  Open it by weir_ipc_open.
+ * E_NOT_OWNED: no live block begins at `block`.  Other statuses are those of weir_ipc_make. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_ipc_make(const void *block, char *text,
                                                              size_t text_bytes, size_t *needed,
                                                              size_t *offset);
