@@ -40,7 +40,8 @@ static int is_open(const weir_options *options) {
            options->release_threshold.kind == WEIR_AMOUNT_DEFAULT;
 }
 
-/* A bit for each device that had no addresses left: memory that was lost with a context keeps its addresses. */
+/* A bit for each device on which the mapped engine found no addresses left.  Memory that was lost with a context keeps
+ * its addresses, so they may run out after many resets. */
 static _Atomic uint64_t full;
 
 static uint64_t bit_of(CUdevice device) {

@@ -19,7 +19,7 @@
 /* A 64th of the device stays free if shares are preallocated, for contexts and the code that programs load. */
 enum { APART_PART = 64 };
 
-/* Sets keep-free and shares in bytes. */
+/* Converts `keep_free`, and a limit or preallocation that is a share of the device, to bytes. */
 static weir_status set_shares(weir_allocator *a, const struct weir_device_memory *memory,
                               const struct weir_message *message) {
     struct weir_quota *q = &a->reserve.quota;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* lend.c: what other allocators of the process, and other processes, get of an allocator's idle memory, and
- * ask of it.
+/* lend.c: gives an allocator's idle memory back to the device when other allocators of the process, or other processes,
+ * need it, and asks them for theirs.
  *
- * Must not know: how an engine places blocks.
+ * This file must not know how an engine places blocks.
  */
 #include "config.h"
 

@@ -110,7 +110,7 @@ static void save_at_exit(void) {
                   atomic_load(&driver_answers) ? "a thread did not release an allocator's lock"
                                                : "no answer from the driver",
                   ANSWER_S);
-    /* unreached: only for a disk that hangs */
+    /* unreached: no test has a disk that hangs */
     else if (!weir__thread_in_time(save_all, NULL, SAVE_S))
         weir__log(settings.log, WEIR_LOG_WARNING,
                   "a profile was not written within %d s: the process ends without it", SAVE_S);

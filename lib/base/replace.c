@@ -55,7 +55,8 @@ static void name_folder(const char *path, char folder[PATH_MAX]) {
         snprintf(folder, PATH_MAX, ".");
 }
 
-/* Writes the folder's entry to the disk, too, if the file system can do that. */
+/* Writes the folder that contains the file to the disk, so that the file's new name survives a crash.  Ignores errors,
+ * since not all file systems can write a folder. */
 static void sync_folder(const char *path) {
     char name[PATH_MAX];
     int folder;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* result.h: the driver's result of a failed call.  Must not know: the meaning of the numbers. */
+/* result.h: the driver's result of a failed call.  This file must not know what the driver's numbers mean. */
 #ifndef WEIR_RESULT_H
 #define WEIR_RESULT_H
 

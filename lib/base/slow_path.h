@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* slow_path.h: one word with a bit for each reason why requests cannot go straight to the caches.  Each request reads
- * this word alone.
+/* slow_path.h: one word with a bit for each reason why requests cannot go straight to the caches.  A request reads only
+ * this word to know whether it takes the slow path.
  *
- * Must not know: the slow path.
+ * This file must not know the slow path.
  */
 #ifndef WEIR_SLOW_PATH_H
 #define WEIR_SLOW_PATH_H

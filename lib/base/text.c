@@ -38,7 +38,7 @@ static const struct {
     {"TB", UINT64_C(1000000000000)},
 };
 
-/* This exceeds the memory of any device in MiB. */
+/* Refuses smaller numbers without a unit, whose writer probably meant MiB: no device has so much. */
 #define LEAST_PLAIN (UINT64_C(1) << 20)
 #define MOST_FACTOR 1e15     /* above this, doubles have few digits after the point */
 enum { FACTOR_DIGITS = 17 }; /* more digits after the point change no double above 1 */

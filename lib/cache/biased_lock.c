@@ -124,7 +124,8 @@ static __attribute__((destructor)) void drop_key(void) {
     weir__lock_give(&marks.lock);
 }
 
-/* Gives this thread a mark if it has none.  Returns 1 on success, 0 if there is no host memory or no key. */
+/* Gives this thread its record of held locks (a mark) if it has none.  Returns 1 on success, 0 if there is no host
+ * memory or no key of pthread_key_create. */
 static int has_mark(void) {
     struct weir_bias_mark *mark;
 

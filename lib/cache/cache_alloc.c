@@ -246,7 +246,8 @@ static inline void tell_miss(struct weir_caches *f, struct weir_cache *c) {
         weir__caches_tell_own(f, c);
 }
 
-/* Serves a request from the engine.  r->id is the stream's id.  The cache was pinned, and is unpinned here. */
+/* Serves a request with memory from the engine.  r->id is the stream's id.  Unpins the cache, which the caller has
+ * pinned. */
 static inline __attribute__((always_inline)) weir_status
 alloc_fresh(struct weir_caches *f, struct weir_cache *c, struct weir_request *r) {
     int is_slot = c && r->asked <= WEIR_SLAB_SMALL, taken;

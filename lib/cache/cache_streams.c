@@ -243,8 +243,8 @@ static struct weir_cache *take_silent(struct weir_caches *f) {
     return silent;
 }
 
-/* Returns the cache of a stream whose id was just queried, and makes it if there is none.  Returns NULL without host
- * memory, or if there are too many caches of unbound default streams.  The caller holds `lock`. */
+/* Returns the cache of a stream whose id was just queried, and makes it if there is none.  Returns NULL if there is no
+ * host memory, or if too many default streams that weir_bind has not bound have caches.  The caller holds `lock`. */
 static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, uint64_t id,
                                    int to_bind) {
     uint64_t key = key_of(stream, id);

@@ -166,7 +166,7 @@ void weir__caches_tell_all(struct weir_caches *f, struct weir_cache *c, uint64_t
 /* Updates the peaks with one cache's counts.  Programs read and reset the peak of the driver's pools, so weir updates
  * the peaks more often where it stands in for such a pool. */
 void weir__caches_tell_own(struct weir_caches *f, struct weir_cache *c);
-/* Lowers the cap of each cache, since one more cache has a store.  The caller holds `lock`. */
+/* Lowers the cap of each cache to its share, since one more cache now keeps blocks.  The caller holds `lock`. */
 void weir__caches_lower_shares(struct weir_caches *f);
 /* Returns 1 if idle_ns has passed from `then`, which another thread may have set later than `now`, to `now`; else 0. */
 int weir__caches_is_over(const struct weir_caches *f, uint64_t then, uint64_t now);

@@ -60,7 +60,7 @@ struct weir_guarded {
     int is_refused; /* set if a block is kept out only because the layer below refused it */
 };
 
-/* The shelf of one stream. */
+/* A shelf: freed blocks of one stream that are poisoned and kept from reuse, oldest first. */
 struct weir_shelf {
     uint64_t id;
     struct weir_guarded *oldest, **end;

@@ -91,7 +91,8 @@ weir__records_find(const struct weir_pagemap *pages, uint64_t address) {
             return s;
     }
     page = weir__records_tag(address);
-    /* A slab of this word begins at this page or before; without a tag the difference wraps round. */
+    /* `ours`: the word's slab begins at this page or before it.  A word without a tag has 0 there, so the difference
+     * wraps round to the largest number. */
     ours = (word & WEIR__RECORDS_TAG) - 1 < page;
     lasts = (last & WEIR__RECORDS_TAG) > page; /* the slab of the word before reaches this page */
     /* Selects the word without a branch, which a processor would mispredict half of the time. */

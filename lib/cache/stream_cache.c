@@ -302,7 +302,8 @@ static void leave(struct weir_cache *c, struct weir_slab *s, int alone, struct w
     }
 }
 
-/* Takes a whole block back without room for it.  The oldest blocks are removed, or this one if it exceeds the cap. */
+/* Puts a freed whole block into a cache that has no room for it.  Removes the cache's oldest blocks to make room.  If
+ * the block alone exceeds the cap, the block itself leaves the cache. */
 static int put_whole(struct weir_cache *c, struct weir_slab *s, uint64_t address, int alone,
                      struct weir_slab **out) {
     uint64_t asked = atomic_load_explicit(&s->asked, memory_order_relaxed);

@@ -135,7 +135,8 @@ struct weir_remote_queue {
     int64_t seen;  /* `requested` of the cache at the last check */
 };
 
-/* The bit of `trusted` that is set while the adapter sees the captures, end and next use of a stream's handle. */
+/* The bit of `trusted` that is set while the preload library sees each capture of the stream, its end, and a new stream
+ * with its handle.  Requests then need not query the stream. */
 #define WEIR_CACHE_WATCHED (UINT32_C(1) << 31)
 
 struct weir_cache {

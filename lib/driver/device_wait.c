@@ -95,7 +95,8 @@ static CUresult waited(struct weir_device *device, enum way way, CUstream proof,
     return result;
 }
 
-/* Waits by the free of a block of device memory.  If the driver does not free the block, the next wait frees it. */
+/* Waits for the device by freeing a block: cuMemFree returns once the device has finished all work.  If the driver does
+ * not free the block, the next wait frees it. */
 static CUresult wait_by_block(struct weir_device *device) {
     CUdeviceptr block = atomic_exchange_explicit(&device->waited_by, 0, memory_order_relaxed);
     CUresult result = CUDA_SUCCESS;

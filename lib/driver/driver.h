@@ -60,7 +60,7 @@ enum weir_driver_entry {
         WEIR_ENTRY_COUNT
 };
 
-/* The time that a modelled device has charged since the process began. */
+/* The cost of all calls to the device model since the process began. */
 struct weir_driver_charge {
     uint64_t driver_ns; /* the virtual time of all calls, which is the virtual clock */
     /* Real time inside the model since the first charge() call, without waits for a processor. */

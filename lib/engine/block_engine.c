@@ -210,7 +210,8 @@ static weir_status blocks_free(struct weir_engine *e, CUdeviceptr block, weir_st
     return status;
 }
 
-/* Returns the bytes for which the engine makes host tables: its memory and the ranges that the backing foresees. */
+/* Returns the bytes of device memory for whose blocks the engine allocates host tables in advance: its reserved memory,
+ * and the ranges where the backing says that memory will lie first. */
 static size_t stock_of(const struct weir_block_engine *a) {
     struct weir_extent next[WEIR_BLOCKS_FORESEEN];
     size_t bytes = (size_t)seen_reserve(a), count = 0;

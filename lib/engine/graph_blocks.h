@@ -40,7 +40,7 @@ size_t weir__graphs_host_bytes(struct weir_graph_table *graphs);
 struct weir_nodes {
     struct weir_async async;
     pthread_mutex_t lock; /* guards the fields below */
-    /* the pool of the nodes; NULL before the first request and after a change of access */
+    /* the driver's pool for memory nodes; NULL before the first request and after a change of access */
     CUmemoryPool pool;
     int outdated;              /* `pool` has former access, and could not be destroyed yet */
     struct weir_access access; /* the devices that get access to the next pool */

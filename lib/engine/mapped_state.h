@@ -236,15 +236,15 @@ CUresult weir__mapped_make_handle(const struct weir_block_engine *a, struct weir
 weir_status weir__mapped_make_and_map(const struct weir_block_engine *a,
                                       struct weir_mapped_move *m);
 /* Adds a mapped physical allocation to the placement if `status` is WEIR_OK, in the unmapped range that starts at
- * `unmapped`.  `id` is the stream that may use it.  On an error, unmaps it.  The arrays have room for it and for an
- * aliased mapping. */
+ * `unmapped`.  `id` is the stream that may use it.  On an error, unmaps the allocation.  The caller has called
+ * weir__mapped_make_place. */
 weir_status weir__mapped_enter(struct weir_block_engine *a, weir_status status, uint64_t unmapped,
                                struct weir_mapped_move *m, uint64_t id);
-/* Unmaps an idle physical allocation in the free chunk at `chunk`.  The arrays have room for an aliased mapping. */
+/* Unmaps an idle physical allocation in the free chunk at `chunk`.  The caller has called weir__mapped_make_place. */
 weir_status weir__mapped_lift(struct weir_block_engine *a, uint64_t chunk, uint64_t base,
                               struct weir_mapped_handle *h);
 /* Lifts a physical allocation whose uses are not completed: makes the request's stream wait for the other streams'
- * uses, and leaves an aliased mapping.  The arrays have room for it. */
+ * uses, and leaves an aliased mapping.  The caller has called weir__mapped_make_place. */
 weir_status weir__mapped_lift_unseen(struct weir_block_engine *a, struct weir_request *r,
                                      size_t piece, uint64_t base, struct weir_mapped_handle *h);
 
@@ -252,10 +252,12 @@ weir_status weir__mapped_lift_unseen(struct weir_block_engine *a, struct weir_re
 
 /* Returns 1 if the uses of an aliased mapping are observed to be complete, else 0. */
 int weir__mapped_is_seen(const struct weir_block_engine *a, const struct weir_mapped_alias *s);
-/* Unmaps all aliased mappings whose uses are complete.  If `notes`, records memory that goes back as an event. */
+/* Unmaps all aliased mappings whose uses are complete.  If `notes` is set and memory goes back to the device, adds that
+ * to the allocator's events. */
 void weir__mapped_lift_shadows(struct weir_block_engine *a, int notes);
-/* Releases a physical allocation that is mapped nowhere, or in aliased mappings alone: then it goes with the last of
- * them.  If the driver fails, a later call tries again.  The arrays have room for an aliased mapping. */
+/* Releases a physical allocation that is mapped nowhere or only by aliased mappings.  In the second case the memory
+ * goes back with the last aliased mapping.  If the driver fails, a later call tries again.  The caller has called
+ * weir__mapped_make_place. */
 void weir__mapped_release_handle(struct weir_block_engine *a, struct weir_mapped_handle h);
 
 /* ---- file descriptors of physical allocations: mapped_files.c ---- */

@@ -37,7 +37,7 @@ static void add_border(struct survey *v, uint64_t at) {
     add_piece(v, &(struct weir_mapped_piece){at, 0, BORDER, at, {0}});
 }
 
-/* Adds an unmapped range as pieces, apart from the aliased mappings in it. */
+/* Adds an unmapped range to the survey's list of pieces.  Aliased mappings in the range become pieces of kind ALIAS. */
 static void visit_unmapped(struct survey *v, uint64_t base, size_t bytes) {
     const struct weir_mapped_range *g = v->range;
     uint64_t at = base, end = base + bytes;

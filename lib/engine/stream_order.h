@@ -188,8 +188,9 @@ int weir__order_is_observed(const struct weir_order *o, uint64_t id, uint64_t se
 void weir__order_mark(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
 /* Returns 1 if an event covers the stream's free with that sequence, else 0. */
 int weir__order_may_follow(const struct weir_order *o, uint64_t id, uint64_t sequence);
-/* Makes the work that is queued on `stream` from here on wait for a free of another stream that weir__order_may_follow
- * allows.  The call is on `stream`, which is not being captured.  Returns the driver's result. */
+/* Makes all work that is queued on `stream` from now on wait for the free `sequence` of stream `id`, for which
+ * weir__order_may_follow has returned 1.  `stream` is the request's own stream and is not being captured.  Returns the
+ * driver's result. */
 CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t id,
                             uint64_t sequence);
 /* Observes the frees of a stream if it is idle, in a call on it.  Its id is known.  Does nothing if it is being

@@ -192,7 +192,7 @@ void weir__suballoc_remove(struct weir_suballoc *s, size_t at, uint64_t id);
 /* Makes the host tables for blocks in `bytes` of memory, before the first requests need them.  `kinds` is the number of
  * kinds of regions, from the first on. */
 void weir__suballoc_stock(struct weir_suballoc *s, int kinds, size_t bytes);
-/* Implements an engine's `survey` without LARGEST. */
+/* Implements an engine's `survey` except for WEIR_SURVEY_LARGEST, which the engine answers itself. */
 void weir__suballoc_survey_for(struct weir_suballoc *s, struct weir_survey *out);
 /* Implements an engine's `visit` for BLOCKS, BLOCK_AT and PIECE_AT, and for WHOLES if there are regions. */
 int weir__suballoc_show(struct weir_suballoc *s, const struct weir_visit *visit);

@@ -200,8 +200,9 @@ static int is_member_alive(const struct weir_group *g, const struct weir_group_s
             weir__process_lives((pid_t)atomic_load(&slot->pid), atomic_load(&slot->start)));
 }
 
-/* Returns 1 if the member has lost its locks but the kernel has not freed its memory yet, else 0.  A process that runs
- * on without its locks has become another program (exec), which has none of that memory. */
+/* Returns 1 if the member's process is ending: it has lost its locks, but the kernel has not freed its memory yet.
+ * Returns 0 otherwise, also if the process runs on as another program (exec), which has no locks and none of that
+ * memory. */
 static int is_ending(const struct weir_group_slot *slot, uint64_t number) {
     return is_near(slot, number) &&
            weir__process_is_ending((pid_t)atomic_load(&slot->pid), atomic_load(&slot->start));
@@ -778,7 +779,8 @@ void weir__group_forget(struct weir_group *g) {
 
 /* ---- counting ------------------------------------------------------------------------------------ */
 
-/* Counts bytes of a kind more or less.  Returns 0 if the group would exceed the limit.  The caller holds the lock. */
+/* Adds `more` bytes to this member's count of the kind, and subtracts `less`.  Returns 0 if the group would then exceed
+ * `limit`, else 1.  The caller holds the lock. */
 static int count(struct weir_group *g, enum weir_group_kind kind, uint64_t more, uint64_t less,
                  uint64_t limit) {
     _Atomic uint64_t *own = &g->file->slot[g->slot].kind[kind];

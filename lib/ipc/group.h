@@ -95,7 +95,7 @@ void weir__group_each(const char *name, void (*visit)(const char *device, void *
 void weir__group_each_on(const char *device, void (*visit)(const char *name, void *context),
                          void *context);
 /* Leaves the file and subtracts the bytes that this member had counted.  The last member removes the file.  A process
- * that only looks removes a file without members. */
+ * that opened the group for reading only (weir__group_look) removes a file without members. */
 void weir__group_leave(struct weir_group *g);
 /* Records that the process is about to end.  The last member removes the file; a process that joins before the driver
  * has freed the ended process's memory does not know of that memory.  If there are other members, or if this member is

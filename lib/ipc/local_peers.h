@@ -11,7 +11,8 @@
 
 #include <stdint.h>
 
-/* An entry of the list; zeroed outside it.  The owner sets `driver`, `device` and `owner`; other fields are private. */
+/* An allocator's entry in the list of the process's allocators.  It is all zero while it is not in the list.  The owner
+ * sets `driver`, `device` and `owner` before it joins; other fields are private. */
 struct weir_local_peer {
     const void *driver;
     int device;

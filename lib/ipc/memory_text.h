@@ -47,9 +47,9 @@ void weir__memory_text_clear(struct weir_memory_text *t);
 /* Lets processes of this user take descriptors of this one where Yama restricts ptrace to parents. */
 void weir__memory_sender_allow(void);
 
-/* Opens the sender.  Sets *sender to a descriptor, which the caller closes, or to -1 if the sender is this process.
- * Returns OK, or sets `message` and returns E_NOT_OWNED if the sender has ended, E_NOT_SUPPORTED if the kernel or the
- * sender's namespace forbids it, or E_HOST_MEMORY. */
+/* Opens the process that made the text.  Sets *sender to its pidfd, which the caller closes, or to -1 if it is this
+ * process. Returns OK, or sets `message` and returns E_NOT_OWNED if the sender has ended, E_NOT_SUPPORTED if the kernel
+ * or the sender's namespace forbids it, or E_HOST_MEMORY. */
 weir_status weir__memory_sender_open(const struct weir_memory_text *t, int *sender, char *message,
                                      size_t message_bytes);
 /* Copies the sender's descriptor `theirs` into this process; the caller closes the copy.  Returns a status and sets

@@ -129,7 +129,8 @@ uint64_t weir__process_peers_look(const struct weir_driver *driver, CUdevice dev
  * idle memory is not known here, since processes publish it only when they are asked. */
 uint64_t weir__process_peers_reserve(const struct weir_driver *driver, CUdevice device);
 
-/* Writes a device's name in registries.  Returns 0 if it has none or no other process can have its memory, else 1. */
+/* Writes the name by which shared registries know the device: its UUID.  Returns 0 if the device has no UUID or no
+ * other process can have its memory, else 1. */
 int weir__process_peers_device(const struct weir_driver *driver, CUdevice device,
                                char name[WEIR_UUID_BYTES]);
 

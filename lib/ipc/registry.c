@@ -47,7 +47,8 @@
 #define LOOK_NS UINT64_C(1000000)
 
 enum { PAGE = 4096, BELL_AT = 64, TRIES = 64 };
-/* The time between two checks of the name by a process that sleeps on the bell. */
+/* A process that waits for a change of the registry (by a futex, the bell) checks this often whether the file still has
+ * its name. */
 enum { NAME_MS = 1000 };
 /* How often a process that joins tries while another removes the file, with this pause.  A removal takes three calls
  * and a check for ending processes, unless the remover is stopped between them. */
@@ -99,7 +100,7 @@ static int name_file(char path[WEIR_REGISTRY_PATH], const char *device) {
                               device);
 }
 
-/* Returns 1 if the file is a complete one of this user and has its name, else 0. */
+/* Returns 1 if the file belongs to this user, is complete, and still has its name in the folder; else 0. */
 static int is_sound(int file) {
     return weir__runfile_is_sound(file, FILE_BYTES, &the_head, sizeof the_head);
 }
@@ -457,7 +458,8 @@ void weir__registry_leave(struct weir_registry *l) {
         /* If two processes leave at once, one of them finds itself alone. */
         unlock_slots(l->file.number);
         if (lock_slots(l->file.number, 0, WEIR_REGISTRY_SLOTS) == 0) {
-            /* Otherwise a process that comes needs the entry. */
+            /* While a process is ending, the file stays: a process that joins reads there that memory is about to be
+             * freed. */
             if (visit_ending(l, NULL, NULL) == 0)
                 (void)weir__runfile_unname(l->file.number, l->path);
             unlock_slots(l->file.number);

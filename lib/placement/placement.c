@@ -356,7 +356,8 @@ static void chunk_unlist(struct weir_placement *p, uint64_t stream, uint32_t id)
     }
 }
 
-/* Frees a block on `stream`.  Parks it if `park` is set, because it was the last block taken. */
+/* Frees a block on `stream`.  If `park` is set, the block is the one that was allocated last; it may then stay outside
+ * the sets ("parked"), since the next request often has its size. */
 static void give_tagged(struct weir_placement *p, uint32_t id, uint64_t stream, uint64_t sequence,
                         int park) {
     struct weir_placement_stream *s = stream_make(p, stream);

@@ -113,7 +113,8 @@ void weir__placement_destroy(
     /* Frees a placement, or does nothing for NULL.  Live blocks are forgotten. */
     struct weir_placement *p);
 
-/* Adds the region [base, base + bytes) as one clean free chunk.  Returns OK, INVALID or NO_MEMORY. */
+/* Adds the region [base, base + bytes) as one free chunk that every stream may use.  Returns OK, INVALID or
+ * NO_MEMORY. */
 int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes);
 /* Adds a region that only `stream` may use at once, as one chunk that it has freed with `sequence`. */
 int weir__placement_add_freed(struct weir_placement *p, uint64_t base, size_t bytes,
@@ -152,7 +153,8 @@ int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream
 /* Places a block, but cuts no free chunk that is a whole region larger than `most` bytes.  Linear in such chunks. */
 int weir__placement_take_within(struct weir_placement *p, size_t bytes, uint64_t stream,
                                 size_t most, struct weir_placement_block *out);
-/* Places a block at that address, if a clean free chunk starts there and holds the block.  Returns NO_FIT otherwise. */
+/* Places a block at `address`.  Returns NO_FIT if no free chunk that every stream may use starts there, or if it is too
+ * small. */
 int weir__placement_take_at(struct weir_placement *p, uint64_t address, size_t bytes,
                             uint64_t stream, struct weir_placement_block *out);
 /* Places a block for a stream behind waits for other streams, after a request that did not fit.  Searches runs of

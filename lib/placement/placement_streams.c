@@ -229,7 +229,8 @@ static uint32_t chunk_clean(struct weir_placement *p, struct weir_placement_stre
     return weir__placement_settle_clean(p, id);
 }
 
-/* Observes the unlisted chunks of a stream, which may have no record. */
+/* Makes unlisted chunks that the stream freed up to `sequence` usable by all streams.  A chunk is unlisted if it is in
+ * no set because host memory was lacking; even the stream may lack a record then. */
 static void observe_unlisted(struct weir_placement *p, uint64_t stream, uint64_t sequence) {
     for (size_t i = 0; i < p->regions; i++) {
         uint32_t border = p->region[p->by_base[i]].border;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* cupy.c: CuPy's CFunctionAllocator, whose `param` is the stream, or NULL for any stream.
  *
- * Must not know: more of CuPy than the types of these functions.
+ * This file must not know more of CuPy than the types of these functions.
  */
 #include "adapters/plugins/plugins.h"
 

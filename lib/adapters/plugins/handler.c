@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* handler.c: the allocator structure of cuTensorNet, cuDSS and cuStateVec, and the allocator functions of nvJPEG.
  *
- * Must not know: more of these libraries than the structure.
+ * This file must not know more of these libraries than the structure.
  */
 #include "adapters/plugins/plugins.h"
 

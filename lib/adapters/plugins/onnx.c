@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* onnx.c: the external allocator of ONNX Runtime's CUDA execution provider.
  *
- * Must not know: more of ONNX Runtime than the types of these functions.
+ * This file must not know more of ONNX Runtime than the types of these functions.
  */
 #include "adapters/plugins/plugins.h"
 

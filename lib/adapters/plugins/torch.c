@@ -5,7 +5,7 @@
  * The C++ library of the process throws it, since weir has none, and this file is compiled with -fexceptions, so that
  * the exception passes through it.  No lock is held then.
  *
- * Must not know: more of PyTorch than the types of these functions.
+ * This file must not know more of PyTorch than the types of these functions.
  */
 #include "adapters/plugins/plugins.h"
 

@@ -147,7 +147,7 @@ struct weir_served *weir__pool_begin(struct weir_pool *p);
 struct weir_served *weir__served_plain(int device, int *state);
 /* Returns 1 if a pool or plain memory is refused, else 0. */
 int weir__any_refused(void);
-/* Returns 1 once the program has made any request, whether it is served, left or refused; else 0. */
+/* Returns 1 once the program has made a request of a pool or of plain memory, whoever served it; else 0. */
 int weir__any_asked(void);
 /* Writes the profile if the allocator learns one.  Logs an error. */
 void weir__served_save(struct weir_served *s);
@@ -248,8 +248,8 @@ int weir__run_switch(const char *variable, int standard);
 void weir__run_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Reports why a request of this thread has finally failed. */
 void weir__report_oom(const struct weir_served *s);
-/* Writes what functions of exit would write, before the process ends without them.  With `is_sure` the process does
- * end, so nothing of it is left for other processes. */
+/* Writes the reports before the process ends without its exit functions, which would write them.  If `is_sure` is set,
+ * the process ends in any case: then also removes its file for `weir top` and leaves its groups. */
 void weir__report_before_end(int is_sure);
 /* Writes the final reports at the first request of weir or the driver that fails, since the process may end soon. */
 void weir__report_failure(void);

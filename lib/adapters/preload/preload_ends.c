@@ -63,7 +63,8 @@ void weir__exit_too(int status) {
     end_at_once(next_exit_too, status);
 }
 
-/* Writes the final reports if the signal ends the process.  `is_to_thread`: this thread alone gets the signal. */
+/* Writes the final reports if signal `number`, which the process is about to send itself, will end the process.
+ * `is_to_thread` is 1 if only this thread gets the signal. */
 static void send_itself(int number, int is_to_thread) {
     static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
     int before = errno, does_end = 0;

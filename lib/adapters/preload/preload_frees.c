@@ -40,7 +40,8 @@ weir_status weir__free_block(const struct weir_found *found, CUstream stream) {
 /* A free passes on to the driver, is done here, or only gets a result. */
 enum to_free { FREE_PASSES, FREE_IT, FREE_IS_ANSWERED };
 
-/* Returns 1 if the allocator was lost with its context, else 0.  A free of such memory succeeds and does nothing. */
+/* Returns 1 if the allocator was lost with its context, else 0.  A free of a lost allocator's block succeeds and does
+ * nothing. */
 static int is_lost(const struct weir_served *s) {
     return atomic_load_explicit(&s->state, memory_order_relaxed) == WEIR_SERVED_LOST;
 }
@@ -93,8 +94,8 @@ static inline int keeps_nothing(void) {
            !atomic_load_explicit(&weir__blocks_numbered, memory_order_acquire);
 }
 
-/* Frees the block if the allocator of this thread's last block has this one, too, and nothing else is to be done, which
- * is the common case.  Returns 1 if the block was freed, 0 if nothing was done. */
+/* Frees the block in the common case: the allocator that served this thread's last block also has this block, and
+ * neither a capture nor a record here must be observed.  Returns 1 if the block was freed, 0 if nothing was done. */
 static inline int free_at_once(CUdeviceptr block, CUstream stream) {
     struct weir_served *s = weir__served_at(weir__block_last);
 
@@ -129,7 +130,8 @@ static inline int serve_free(CUdeviceptr block, CUstream stream, CUresult *resul
     return what != FREE_PASSES;
 }
 
-/* Frees a block of the driver by `call`, and ends the record of the program's own memory. */
+/* Frees a block that the driver allocated, by `call`.  If the driver frees it, ends the block's record in
+ * preload_plain.c, if there is one. */
 #define FREE_BY_DRIVER(block, call)                                                                \
     __extension__({                                                                                \
         struct weir_plain_record *its_record =                                                     \

@@ -59,7 +59,7 @@ enum {
     WEIR_RECORD_HOST = UINT8_MAX /* in place of a device: memory of the host */
 };
 
-/* Bytes of the board that are locked. */
+/* Offsets of locked bytes in the file `board`: the recorder's, and the first one of the recorded processes. */
 enum { WEIR_RECORD_LOCK_RECORDER, WEIR_RECORD_LOCK_FIRST };
 
 enum weir_record_operation {

@@ -56,7 +56,7 @@ enum {
             (item)->next->prev = (item)->prev;                                                     \
     } while (0)
 
-/* ---- The sequence of calls (model_sequence.c) ---- */
+/* ---- Kinds of values in the log of calls (model_sequence.c) ---- */
 
 enum model_kind {
     MODEL_NUMBER,
@@ -388,7 +388,8 @@ void weir__model_step_run(const struct model_step *step, const struct model_stre
 /* The protection of a device's memory for the host, which plays the device.  Memory that can be written can also be
  * read (Linux).  Without a flag for reads, Valgrind does not search gigabytes for leaks. */
 enum { MODEL_ACCESSIBLE = PROT_WRITE };
-/* Maps whole pages of the device's size, aligned to it.  Returns NULL on failure. */
+/* Maps `bytes` of host memory, a multiple of the device's page size, at an address that is a multiple of that size.
+ * Returns NULL on failure. */
 char *weir__model_map_pages(size_t bytes, int protection);
 
 /* Frees the cuMemAlloc blocks that were freed in stream order and whose work is done. */
@@ -405,7 +406,8 @@ void weir__model_pools_observe(uint64_t id, uint64_t seq, const struct model_ord
 void weir__model_pools_observe_device(int device);
 /* Applies release thresholds after a synchronisation of the host. */
 void weir__model_pools_synchronised(int device);
-/* Records that operation `seq` of stream `id` is work that begins at that time. */
+/* Records in all pools that operation `seq` of stream `id` begins at `begin_ns`.  Frees before it on the stream end at
+ * that time at the earliest. */
 void weir__model_pools_begin(uint64_t id, uint64_t seq, uint64_t begin_ns);
 /* Forgets stream `id`, which has ended. */
 void weir__model_pools_forget(uint64_t id);

@@ -431,7 +431,7 @@ CUresult weir__model_cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
     return weir__model_unlocked(why);
 }
 
-/* Reads where the block around an address begins, and the bytes that were requested (measured). */
+/* Reads where the block around an address begins, and its requested bytes, as a driver does (measured). */
 CUresult weir__model_cuMemGetAddressRange(CUdeviceptr *base, size_t *bytes, CUdeviceptr address) {
     CUresult result = CUDA_SUCCESS;
     const struct model_block *block;

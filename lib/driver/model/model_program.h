@@ -43,7 +43,8 @@ enum {
 };
 #endif
 
-/* X(base name, entry as which it counts, exported symbol, first version, (parameters), (arguments)) */
+/* X(base name, entry of the driver table whose cost and count the call has, exported symbol, first version,
+ * (parameters), (arguments)) */
 /* clang-format off */
 #define WEIR_PROGRAM_ENTRIES(X)                                                                    \
     X(cuCtxSetCurrent, cuCtxPushCurrent, "cuCtxSetCurrent", 4000, (CUcontext context), (context))  \
