@@ -150,7 +150,7 @@ static void replace_lost_page(int number, siginfo_t *info, void *context) {
         signal(number, SIG_DFL);
 }
 
-/* Removes an outer folder with the inner one.  Does nothing if the path is "". */
+/* Removes the folder `outer` and the folder in it.  Does nothing if the path is "". */
 static void remove_folders(const char *outer) {
     DIR *folder = opendir(outer);
     char inner[2 * PATH_MAX];

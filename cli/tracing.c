@@ -141,7 +141,7 @@ static const char *find_module(struct modules *modules, uint64_t address) {
     return name;
 }
 
-/* ---- calls that are no events ------------------------------------------------------------------------ */
+/* ---- counts of calls that are no events of a trace ------------------------------------------------- */
 
 static void add_to(struct counts *counts, uint64_t bytes) {
     counts->count++;

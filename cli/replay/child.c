@@ -315,7 +315,7 @@ static uint64_t since_begin(const struct replay *replay) {
     return driver->ticks_to_ns(driver->ticks() - replay->began_ticks);
 }
 
-/* Adds the current memory and the allocator's steps to the timeline. */
+/* Adds the current figures of memory, and the allocator's growths and releases, to the timeline. */
 static void child_show_now(struct replay *replay) {
     struct figures figures;
     uint64_t values[WEIR_TIMELINE_COUNTERS];

@@ -112,7 +112,7 @@ static weir_status raw_alloc(void *allocator, uint32_t block, size_t bytes, CUst
     return result == CUDA_ERROR_OUT_OF_MEMORY ? WEIR_E_NO_MEMORY : WEIR_E_DRIVER;
 }
 
-/* Makes `stream' wait for every other stream that uses the block, and frees the notes. */
+/* Makes `stream` wait for every other stream that was noted to use the block, and frees these notes. */
 static CUresult follow_notes(struct raw *raw, uint32_t block, CUstream stream) {
     const struct weir_driver *driver = raw->session->counted;
     CUresult result = CUDA_SUCCESS;

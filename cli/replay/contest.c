@@ -391,8 +391,8 @@ static uint64_t integer_at(const json_t *object, const char *key) {
  * some. */
 enum { OTHERS_PART = 16 };
 
-/* Returns the memory that other processes have of the device: before the replay, or by the OOM report if that says
- * more. */
+/* Returns the bytes of the device that other processes have: the larger of the figure from before the replay and that
+ * of the OOM report. */
 static uint64_t others_in(const json_t *result, const json_t *oom_report) {
     uint64_t before = integer_at(result, "device_taken_bytes");
     uint64_t since = integer_at(oom_report, "others");
@@ -424,7 +424,7 @@ static int is_group(const json_t *oom_report, uint64_t live) {
            group_left(oom_report) < live;
 }
 
-/* Writes why requests failed in a trace with that peak requested memory. */
+/* Writes why requests failed in a trace whose peak requested memory is `live` bytes. */
 static void put_shortage(const json_t *result, uint64_t live, char *text, size_t bytes) {
     const json_t *oom_report = json_object_get(result, "oom_report");
     const json_t *has_limit = json_object_get(oom_report, "limit");

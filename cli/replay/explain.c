@@ -76,7 +76,7 @@ struct explain {
     /* The group that looks like a program's own preallocation, or NULL. */
     const struct explain_group *preallocation;
 
-    /* While the trace is read. */
+    /* The fields below serve only while the trace is read. */
     struct weir_map blocks; /* id + 1 -> struct block */
     /* The equal properties of a group's requests, as text -> index in groups. */
     json_t *group_numbers;
