@@ -47,7 +47,8 @@ static uint64_t timer_cost_ns(void) {
     return (uint64_t)bench_median(pairs, TIMER_PAIRS);
 }
 
-/* Reads the whole trace, and replaces streams by indices.  Sets *blocks and *streams to their numbers. */
+/* Reads the whole trace, and replaces each stream's id by an index from 0.  Sets *count, *blocks and *streams to the
+ * numbers of operations, blocks and streams. */
 static struct operation *read_trace(FILE *file, size_t *count, uint64_t *blocks,
                                     unsigned *streams) {
     static uint64_t names[STREAMS];

@@ -114,7 +114,8 @@ static void placement_give(uint64_t address) {
     give_on(address, STREAM);
 }
 
-/* Uses four streams in turn.  At each 64th free, the frees of one stream up to an earlier one count as completed. */
+/* Allocates and frees on four streams in turn.  At each 64th free, one of the streams completes all its frees but those
+ * among the last 256. */
 static uint64_t streams_take(size_t bytes) {
     return take_on(bytes, STREAM + sequence % 4);
 }

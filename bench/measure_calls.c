@@ -202,7 +202,8 @@ static void measure_steps(const uint64_t *steps, size_t count, uint64_t rounds) 
     }
 }
 
-/* Measures a request that the driver serves by moving memory, after every other block of a unit was freed. */
+/* Measures a request that the driver serves by moving idle memory together.  Before it the pool is full of blocks of
+ * one unit, of which every second one was freed. */
 static void measure_move(uint64_t units) {
     struct series moved = {0}, unused = {0};
 
@@ -222,7 +223,8 @@ static void measure_move(uint64_t units) {
     send_point("pool_move_ns", units, &moved);
 }
 
-/* Measures pairs beside live blocks of 4 to 36 KiB, or of one block of 64 KiB alone. */
+/* Measures pairs of a free and an allocation in the pool while `live` blocks of 4 to 36 KiB are live.  If `live` is 1,
+ * the only live block has 64 KiB. */
 static void measure_pool_pairs(size_t live) {
     struct series pair = {0}, alloc = {0};
     uint64_t seed = live;
