@@ -6,7 +6,7 @@
  *
  * Locks: `first' guards the preallocation at the first request, and nothing else is called under it.
  *
- * Must not know: how an engine places blocks, the names of settings.
+ * This file must not know how an engine places blocks or the names of settings.
  */
 #include "config.h"
 

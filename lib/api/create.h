@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* create.h: the creation of an allocator, and the begin and end of each public call; for the files of lib/api.
  *
- * Must not know: how an engine places blocks.
+ * This file must not know how an engine places blocks.
  */
 #ifndef WEIR_CREATE_H
 #define WEIR_CREATE_H

@@ -5,7 +5,7 @@
  * more.  The choice is the pool engine if the device cannot map memory, cannot map memory for hardware decompression
  * although that is wanted, or has no addresses left, and if an option is set that only a pool has.
  *
- * Must not know: the caller.
+ * This file must not know the caller.
  */
 #ifndef WEIR_DEFAULT_ENGINE_H
 #define WEIR_DEFAULT_ENGINE_H

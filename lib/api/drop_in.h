@@ -5,7 +5,7 @@
  * the calls by which streams end and captures begin.  Such a program also uses features of pools that no user of weir
  * needs.
  *
- * Must not know: which call leads here.
+ * This file must not know which call leads here.
  */
 #ifndef WEIR_DROP_IN_H
 #define WEIR_DROP_IN_H

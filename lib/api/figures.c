@@ -3,7 +3,7 @@
  *
  * Combines the counters with the figures of the engine, the caches and the guard.
  *
- * Must not know: how these parts keep their figures.
+ * This file must not know how these parts keep their figures.
  */
 
 #include <weir/stats.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* handle.c: the functions about a block or a stream that neither allocate nor free.
  *
- * Must not know: how an engine places blocks.
+ * This file must not know how an engine places blocks.
  */
 #include "config.h"
 

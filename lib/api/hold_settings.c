@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* hold_settings.c: checks the settings of a new allocator against its device, and converts amounts to bytes.
  *
- * Must not know: how an engine places blocks.
+ * This file must not know how an engine places blocks.
  */
 #include "config.h"
 

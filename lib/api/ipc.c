@@ -7,7 +7,7 @@
  *
  * Locks: `lock` guards the table of mappings.  No driver call is made under it.
  *
- * Must not know: how an engine places blocks.
+ * This file must not know how an engine places blocks.
  */
 #include "config.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* multi_device.c: creates an allocator for each of several devices.
  *
- * Must not know: the structure of an allocator.
+ * This file must not know the structure of an allocator.
  */
 #include <stdio.h>
 #include <string.h>

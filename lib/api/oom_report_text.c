@@ -3,7 +3,7 @@
  *
  * The report is written into the caller's memory.  Nothing is allocated, since the host may have no memory left.
  *
- * Must not know: how an OOM report is made.
+ * This file must not know how an OOM report is made.
  */
 #include <errno.h>
 #include <fcntl.h>

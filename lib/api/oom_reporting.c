@@ -8,7 +8,7 @@
  * Groups are counted in a table of fixed size, which is allocated before any lock is taken; if the host has no memory,
  * a small table on the stack is used.  Blocks for which there is no room in the table are summed up.
  *
- * Must not know: how an engine keeps its memory, how an OOM report is written.
+ * This file must not know how an engine keeps its memory or how an OOM report is written.
  */
 #include "config.h"
 

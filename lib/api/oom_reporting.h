@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* oom_reporting.h: OOM reports that weir writes by itself when a request fails.
  *
- * Must not know: how a report is made.
+ * This file must not know how a report is made.
  */
 #ifndef WEIR_OOM_REPORTING_H
 #define WEIR_OOM_REPORTING_H

@@ -16,7 +16,8 @@
  *
  * Locks: `lock` is held while an allocator is created, for as long as the driver needs to start.
  *
- * Must not know: engines, the caches; the structure of an allocator, but for its context, device and profile.
+ * This file must not know engines, the caches, or the structure of an allocator, but for its context, device and
+ * profile.
  */
 #include <stdatomic.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
  *
  * Files are replaced as a whole, so no lock is needed.
  *
- * Must not know: how a profile is written (profile.h), how engines grow.
+ * This file must not know how a profile is written (profile.h) or how engines grow.
  */
 #include "config.h"
 

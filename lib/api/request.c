@@ -5,7 +5,7 @@
  * function.  Everything else depends on one word that is 0 in steady state (slow_path.h), or comes after a miss.  A
  * miss goes through weir__allocator_serve, which reports failures.
  *
- * Must not know: how an engine places blocks, the names of settings.
+ * This file must not know how an engine places blocks or the names of settings.
  */
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* resize.c: the functions by which a program changes reserved memory: preallocate, limit, trim, decay.
  *
- * Must not know: how an engine places blocks.
+ * This file must not know how an engine places blocks.
  */
 #include "config.h"
 

@@ -4,7 +4,7 @@
  * Figures come from weir_stats, which asks the driver for two or three numbers, takes locks that are held briefly, and
  * never waits for the device.
  *
- * Must not know: the process that publishes figures, and the process that reads them.
+ * This file must not know the process that publishes figures, and the process that reads them.
  */
 #include "api/show.h"
 

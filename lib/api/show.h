@@ -6,7 +6,7 @@
  * A reader calls weir__show_check before it uses figures that another process wrote: then all texts end, and all counts
  * are in range.
  *
- * Must not know: the place of a segment.
+ * This file must not know the place of a segment.
  */
 #ifndef WEIR_SHOW_H
 #define WEIR_SHOW_H

@@ -6,7 +6,7 @@
  * block is freed, weir waits for the device, so that all uses of the block are over.  All else is as for any stream:
  * caches, noted uses, hardening.
  *
- * Must not know: engines, the caches.
+ * This file must not know engines or the caches.
  */
 #include "api/create.h"
 #include "base/result.h"

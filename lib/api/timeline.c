@@ -6,7 +6,7 @@
  * one contains the other.  Steps of several threads do overlap.  So each step goes into the first free lane; a lane is
  * a thread of the picture.
  *
- * Must not know: allocators, the place of a file.
+ * This file must not know allocators or the place of a file.
  */
 #include "api/timeline.h"
 

@@ -8,7 +8,7 @@
  *
  * Times are nanoseconds of the caller's clock.  Not thread-safe.
  *
- * Must not know: allocators, the place of a file.
+ * This file must not know allocators or the place of a file.
  */
 #ifndef WEIR_TIMELINE_H
 #define WEIR_TIMELINE_H

@@ -8,7 +8,7 @@
  *
  * An error is final: each later call returns that error.
  *
- * Must not know: the origin of the text, compression, the use of an event.
+ * This file must not know the origin of the text, compression or the use of an event.
  */
 #include <weir/trace.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* bounds.h: binary search, and the maximum or minimum of values that several threads see.
  *
- * Must not know: the meaning of the values.
+ * This file must not know the meaning of the values.
  */
 #ifndef WEIR_BOUNDS_H
 #define WEIR_BOUNDS_H

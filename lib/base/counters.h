@@ -4,7 +4,7 @@
  * The engine keeps the figures of memory as it is now (in use, reserved), from the driver or its own tables.  Counters
  * are relaxed atomics, each independent of all others; the ring has a lock, since growth is rare.
  *
- * Must not know: engines, drivers (times are passed as numbers).
+ * This file must not know engines or drivers (times are passed as numbers).
  */
 #ifndef WEIR_COUNTERS_H
 #define WEIR_COUNTERS_H

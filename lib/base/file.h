@@ -7,7 +7,7 @@
  * A write beyond RLIMIT_FSIZE sends SIGXFSZ, which ends the program by default.  weir's own writes fail with EFBIG
  * instead, whatever the program does with that signal.
  *
- * Must not know: the contents of a file.
+ * This file must not know the contents of a file.
  */
 #ifndef WEIR_FILE_H
 #define WEIR_FILE_H

@@ -4,7 +4,7 @@
  * It has 32 linear buckets in each power of two, so a quantile differs from the true value by at most 1/32.  Maximum,
  * sum and count are exact.  It has a fixed size and allocates nothing.  Any thread may add values, by relaxed atomics.
  *
- * Must not know: the meaning of the values.
+ * This file must not know the meaning of the values.
  */
 #ifndef WEIR_HISTOGRAM_H
 #define WEIR_HISTOGRAM_H

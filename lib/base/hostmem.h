@@ -5,7 +5,7 @@
  * weir__hostmem`.  A test then makes its k-th request fail, for every k, and the structure knows its own cost.  Short
  * arrays that need neither grow by weir__hostmem_room.
  *
- * Must not know: the use of the memory.
+ * This file must not know the use of the memory.
  */
 #ifndef WEIR_HOSTMEM_H
 #define WEIR_HOSTMEM_H

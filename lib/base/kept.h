@@ -8,7 +8,7 @@
  * A mapping of the file keeps its inode from being used again.  It also keeps the locks of the open file description
  * that was mapped, even if the program closes the number.
  *
- * Must not know: the use of the file.
+ * This file must not know the use of the file.
  */
 #ifndef WEIR_KEPT_H
 #define WEIR_KEPT_H

@@ -6,7 +6,7 @@
  * growing pauses, since a holder may be in a driver call that grows the reserved memory.  No thread is woken, so a
  * waiter sleeps too long by one pause at most.  The lock is neither fair nor recursive.
  *
- * Must not know: which data it guards.
+ * This file must not know which data it guards.
  */
 #ifndef WEIR_LOCK_H
 #define WEIR_LOCK_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* log.h: writes log lines to standard error.  Must not know: who logs. */
+/* log.h: writes log lines to standard error.  This file must not know who logs. */
 #ifndef WEIR_LOG_H
 #define WEIR_LOG_H
 

@@ -5,7 +5,7 @@
  * streams, pending frees.  The map uses open addressing with linear probing and backward-shift deletion; it is a
  * quarter to a half full.  It is not thread-safe: its owner has a lock.
  *
- * Must not know: the meaning of the values, which it never frees.
+ * This file must not know the meaning of the values, which it never frees.
  */
 #ifndef WEIR_MAP_H
 #define WEIR_MAP_H

@@ -4,7 +4,7 @@
  * The functions allocate no memory and take no lock of weir's, so that a report can be written while a process ends or
  * has no host memory.
  *
- * Must not know: the meaning of a text.
+ * This file must not know the meaning of a text.
  */
 #ifndef WEIR_OUTPUT_H
 #define WEIR_OUTPUT_H

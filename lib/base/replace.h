@@ -6,7 +6,7 @@
  * followed.  A pipe or a terminal, and a file that is open as standard output or standard error, is written to in
  * place.
  *
- * Must not know: the contents of the file.
+ * This file must not know the contents of the file.
  */
 #ifndef WEIR_REPLACE_H
 #define WEIR_REPLACE_H

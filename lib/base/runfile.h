@@ -8,7 +8,7 @@
  * A name begins with "weir-UID-", and callers choose the rest.  Every user may make files in these folders.  So weir
  * follows no link, waits for no pipe, and callers check the owner of each file that they open.
  *
- * Must not know: the contents of a file, and which process looks for it.
+ * This file must not know the contents of a file, and which process looks for it.
  */
 #ifndef WEIR_RUNFILE_H
 #define WEIR_RUNFILE_H

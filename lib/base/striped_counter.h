@@ -6,7 +6,7 @@
  * addition.  (A locked addition costs 5 to 12 ns; a request that the driver serves from its pool costs about 60.)
  * Stripes are not used again, so the counts of a thread stay when it ends.
  *
- * Must not know: the meaning of the counters.
+ * This file must not know the meaning of the counters.
  */
 #ifndef WEIR_STRIPED_COUNTER_H
 #define WEIR_STRIPED_COUNTER_H

@@ -5,7 +5,7 @@
  * point is a point in any locale.  A reader returns 1 with the value, or 0 with the reason in *problem; it writes
  * nothing else then.  A text that a writer makes reads back to an equal value.
  *
- * Must not know: options, the origin of a text.
+ * This file must not know options or the origin of a text.
  */
 #ifndef WEIR_TEXT_H
 #define WEIR_TEXT_H

@@ -4,7 +4,7 @@
  * A thread that waits for work exists until its starter ends it.  It does not check whether it is the last thread of
  * the process: the driver's own threads, which wait, too, keep a process alive in any case.
  *
- * Must not know: the work of a thread.
+ * This file must not know the work of a thread.
  */
 #ifndef WEIR_THREAD_H
 #define WEIR_THREAD_H

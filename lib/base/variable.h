@@ -4,7 +4,7 @@
  * A program may overwrite or clear its environment before weir reads it; some do to set their title.  So a library that
  * is preloaded into a program stores, when it is loaded, the variables that the program was started with.
  *
- * Must not know: the meaning of a variable.
+ * This file must not know the meaning of a variable.
  */
 #ifndef WEIR_VARIABLE_H
 #define WEIR_VARIABLE_H

@@ -19,7 +19,7 @@
  * ThreadSanitizer, which does not see a membarrier.  The lock is neither fair nor recursive.  A thread that holds a
  * lock of the outer level may take one lock of the inner level, and no other.
  *
- * Must not know: which data it guards.
+ * This file must not know which data it guards.
  */
 #ifndef WEIR_BIASED_LOCK_H
 #define WEIR_BIASED_LOCK_H

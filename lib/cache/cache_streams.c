@@ -11,7 +11,7 @@
  *
  * Locks: the caches' lock; under it one cache's.
  *
- * Must not know: how requests and frees are served.
+ * This file must not know how requests and frees are served.
  */
 #include "cache/caches_state.h"
 

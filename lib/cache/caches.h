@@ -5,7 +5,7 @@
  * it was freed on: without the engine, without driver calls except queries of the stream, and without touching a cache
  * line that another stream's thread writes.  cache_stats.c says how much idle memory each cache may keep.
  *
- * Must not know: the public API, settings' names, how an engine places blocks.
+ * This file must not know the public API, settings' names or how an engine places blocks.
  */
 #ifndef WEIR_CACHES_H
 #define WEIR_CACHES_H

@@ -10,7 +10,7 @@
  * taken, or the records', or a cache's, one at a time; under a cache's lock that of its remote-free queue.  Hits take
  * the cache's lock only.
  *
- * Must not know: the public API, settings' names, how an engine places blocks.
+ * This file must not know the public API, settings' names or how an engine places blocks.
  */
 #ifndef WEIR_CACHES_STATE_H
 #define WEIR_CACHES_STATE_H

@@ -4,7 +4,7 @@
  * It lies between the public entry points and the layer that serves requests without hardening.  It exists only if
  * options.harden asks for it; otherwise no request passes here (slow_path.h).  It keeps its own record of every block.
  *
- * Must not know: the public API, settings' names, how the layer below places blocks.
+ * This file must not know the public API, settings' names or how the layer below places blocks.
  */
 #ifndef WEIR_GUARD_H
 #define WEIR_GUARD_H

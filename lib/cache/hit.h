@@ -4,7 +4,7 @@
  * So most hits call no function of cache_alloc.c.  After a miss the including file calls weir__caches_miss or
  * weir__caches_alloc, and passes on the status.
  *
- * Must not know: engines, the handling of misses.
+ * This file must not know engines or the handling of misses.
  */
 #ifndef WEIR_HIT_H
 #define WEIR_HIT_H

@@ -14,7 +14,7 @@
  * Writers hold a lock of their owner.  A reader that asks for the address of a live block sees the value that was set
  * for it.  For any other address it sees an old value, a new one or NULL.
  *
- * Must not know: the meaning of the values.
+ * This file must not know the meaning of the values.
  */
 #ifndef WEIR_PAGE_MAP_H
 #define WEIR_PAGE_MAP_H

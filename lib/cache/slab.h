@@ -14,7 +14,7 @@
  * found.  In the slab's free list it is the number of the next free slot.  Records stay allocated as long as the caches
  * exist, so that a caller with any address may read one.
  *
- * Must not know: streams, locks, engines, the driver.
+ * This file must not know streams, locks, engines or the driver.
  */
 #ifndef WEIR_SLAB_H
 #define WEIR_SLAB_H

@@ -18,7 +18,7 @@
  * slab that the word before names reaches the block.  Other parts of these words may change between two reads.  Records
  * stay allocated until the end, so a reader of any other address may read the record that it finds.
  *
- * Must not know: caches, streams, engines, the driver.
+ * This file must not know caches, streams, engines or the driver.
  */
 #ifndef WEIR_SLAB_TABLE_H
 #define WEIR_SLAB_TABLE_H

@@ -19,7 +19,7 @@
  *              that they need not revoke the bias; a producer and a consumer on one stream touch each other's cache
  *              lines only once for many slots
  *
- * Must not know: engines, the driver, how a stream is identified.
+ * This file must not know engines, the driver or how a stream is identified.
  */
 #ifndef WEIR_STREAM_CACHE_H
 #define WEIR_STREAM_CACHE_H

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* amount.h: amounts of memory as numbers of bytes.  Must not know: drivers, engines, where figures come from. */
+/* amount.h: amounts of memory as numbers of bytes.  This file must not know drivers, engines or where figures come
+ * from. */
 #ifndef WEIR_AMOUNT_H
 #define WEIR_AMOUNT_H
 

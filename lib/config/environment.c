@@ -17,7 +17,7 @@
  *
  * weir reads into a copy, and changes the caller's options only if everything parses.
  *
- * Must not know: devices, engines, what an option does, how a row reads its text.
+ * This file must not know devices, engines, what an option does or how a row reads its text.
  */
 #include "config/settings.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* growth_policy.h: how much memory to add, as pure functions of numbers.  Must not know: drivers, engines, locks. */
+/* growth_policy.h: how much memory to add, as pure functions of numbers.  This file must not know drivers, engines or
+ * locks. */
 #ifndef WEIR_GROWTH_POLICY_H
 #define WEIR_GROWTH_POLICY_H
 

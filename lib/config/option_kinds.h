@@ -5,7 +5,7 @@
  * read a text, write a text, check a value, and find out whether it is set.  One range check serves both texts and
  * fields that a program has set.  settings.c uses the rows.
  *
- * Must not know: the environment, which devices there are, what an option does.
+ * This file must not know the environment, which devices there are or what an option does.
  */
 #ifndef WEIR_OPTION_KINDS_H
 #define WEIR_OPTION_KINDS_H

@@ -4,7 +4,7 @@
  * The code that reads, shows, checks or documents options goes through these rows.  A new option is a field in
  * weir/options.h, a line in WEIR_SETTING_LIST and a row here.
  *
- * Must not know: what an option does.
+ * This file must not know what an option does.
  */
 #include "config/option_kinds.h"
 

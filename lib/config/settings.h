@@ -7,7 +7,7 @@
  * A message about a value reads "LABEL 'VALUE': PROBLEM; expected FORM".  LABEL is the name that the user typed:
  * "--prealloc", "WEIR_PREALLOC" or "prealloc".
  *
- * Must not know: devices, engines, what an option does.
+ * This file must not know devices, engines or what an option does.
  */
 #ifndef WEIR_SETTINGS_H
 #define WEIR_SETTINGS_H

@@ -6,7 +6,7 @@
  * entry has its base symbol, which cuGetProcAddress takes; the suffixed symbol that the library exports; and the first
  * driver version that has it.
  *
- * Must not know: that a library is loaded, or that a device model exists.
+ * This file must not know that a library is loaded, or that a device model exists.
  */
 #ifndef WEIR_CUDA_ABI_H
 #define WEIR_CUDA_ABI_H

@@ -4,7 +4,7 @@
  * The layers above call these functions.  They call the driver's table directly only for what one layer alone needs.
  * Any thread may call the functions.
  *
- * Must not know: memory, settings, the caller.
+ * This file must not know memory, settings or the caller.
  */
 #ifndef WEIR_DEVICE_H
 #define WEIR_DEVICE_H

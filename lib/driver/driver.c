@@ -10,7 +10,7 @@
  * before any lock is taken under which a driver may be opened, here or by the caller, so that a fork during an open is
  * covered, too.
  *
- * Must not know: the implementation of a table; the caller.
+ * This file must not know the implementation of a table or the caller.
  */
 #include "driver/driver.h"
 

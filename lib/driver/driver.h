@@ -5,7 +5,7 @@
  * The names and types are CUDA's.  The table also has a clock, since time on the device model is virtual.  A table is
  * made once, is never freed, and never changes afterwards, so threads read it without a lock.
  *
- * Must not know: who calls it; engines, settings, the public API.
+ * This file must not know engines, settings, the public API or who calls it.
  */
 #ifndef WEIR_DRIVER_H
 #define WEIR_DRIVER_H

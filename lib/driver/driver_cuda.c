@@ -12,8 +12,8 @@
  *
  * The clock is the time stamp counter if the processor and the kernel vouch for it, else CLOCK_MONOTONIC.
  *
- * Locks: weir__driver_open holds its lock.  Must not know: who opens the driver; that there is a device model.  No
- * other file may know that libcuda exists.
+ * Locks: weir__driver_open holds its lock.  This file must not know who opens the driver or that there is a device
+ * model.  No other file may know that libcuda exists.
  */
 #include "driver/driver.h"
 

@@ -42,7 +42,7 @@
  * Locks: the inner engine is called under the block engine's lock, and may take milliseconds when it grows or waits for
  * the device.  Growth beside requests releases the lock meanwhile.
  *
- * Must not know: what the inner engine does, settings' names, the layers above.
+ * This file must not know settings' names, the layers above or what the inner engine does.
  */
 #include "base/log.h"
 #include "base/result.h"

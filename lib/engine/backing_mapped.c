@@ -13,7 +13,7 @@
  * `bringing` for all of it.  A thread that has to grow waits for `bringing` first, since the new memory may be enough
  * for it, and then keeps the arena's lock, so that nothing is placed in the unmapped range where the new memory comes.
  *
- * Must not know: how blocks are placed and ordered, other backings, settings' names.
+ * This file must not know other backings, settings' names, or how blocks are placed and ordered.
  */
 #include <pthread.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  *
  * A region goes back with cuMemFree, which waits for all work of the device, so all earlier frees are observed then.
  *
- * Must not know: how blocks are placed and ordered, other backings.
+ * This file must not know other backings, or how blocks are placed and ordered.
  */
 #include "base/size.h"
 #include "engine/block_engine.h"

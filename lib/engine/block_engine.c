@@ -15,7 +15,7 @@
  * growth and moves run under it.  The counters' lock and the lock of the nodes are taken under it; under the latter a
  * pool ends when access changes, which is rare.  A backing that grows beside requests releases the lock meanwhile.
  *
- * Must not know: which backing it has, settings' names, how placement orders its chunks.
+ * This file must not know settings' names, which backing it has or how placement orders its chunks.
  */
 #include <stdlib.h>
 

@@ -4,7 +4,7 @@
  * The block engine cuts blocks from memory and keeps stream order (stream_suballoc.h).  A backing takes the memory from
  * the device, or from another engine, and gives it back.
  *
- * Must not know: settings' names, the layers above.
+ * This file must not know settings' names or the layers above.
  */
 #ifndef WEIR_BLOCK_ENGINE_H
 #define WEIR_BLOCK_ENGINE_H

@@ -5,7 +5,7 @@
  * at fault.  cuMemFree waits for all work of the device, so stream order always holds.  A table of live blocks detects
  * foreign pointers and counts bytes; its lock is never held across a driver call.
  *
- * Must not know: growth, release thresholds, other engines.
+ * This file must not know growth, release thresholds or other engines.
  */
 #include <stdlib.h>
 

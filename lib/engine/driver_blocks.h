@@ -3,7 +3,7 @@
  *
  * Locks: `joining`, under which events are recorded on other streams.
  *
- * Must not know: whose memory it is, and what an engine notes about its blocks.
+ * This file must not know whose memory it is, and what an engine notes about its blocks.
  */
 #ifndef WEIR_DRIVER_BLOCKS_H
 #define WEIR_DRIVER_BLOCKS_H

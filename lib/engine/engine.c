@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* engine.c: the functions that all engines share: lists of extents, surveys, and events about growth.
  *
- * Must not know: any single engine.
+ * This file must not know any single engine.
  */
 #include "engine/engine.h"
 

@@ -12,7 +12,7 @@
  * Locks: weir_nodes.lock, under which the pool is made, and nodes; weir_graph_table.lock, under which nothing is
  * called.
  *
- * Must not know: what the engine's own memory is.
+ * This file must not know what the engine's own memory is.
  */
 #ifndef WEIR_GRAPH_BLOCKS_H
 #define WEIR_GRAPH_BLOCKS_H

@@ -5,7 +5,7 @@
  * (kept.h).  Then weir exports the physical allocation again, under another name, so that no receiver opens another
  * file instead.
  *
- * Must not know: where physical allocations are mapped; the caller.
+ * This file must not know the caller, or where physical allocations are mapped.
  */
 #include "engine/mapped_state.h"
 

@@ -9,7 +9,7 @@
  *
  * Locks: the arena's lock guards all of it.  `bringing` is taken before the arena's lock.
  *
- * Must not know: how blocks are placed and ordered, other backings, settings' names.
+ * This file must not know other backings, settings' names, or how blocks are placed and ordered.
  */
 #ifndef WEIR_MAPPED_STATE_H
 #define WEIR_MAPPED_STATE_H

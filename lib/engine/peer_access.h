@@ -4,7 +4,7 @@
  * This does not apply to memory of cuMemAlloc: the program itself opens all such memory of a device by
  * cuCtxEnablePeerAccess.
  *
- * Must not know: how an engine gives access.
+ * This file must not know how an engine gives access.
  */
 #ifndef WEIR_PEER_ACCESS_H
 #define WEIR_PEER_ACCESS_H

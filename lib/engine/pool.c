@@ -28,7 +28,7 @@
  * taken under it, and a growth callback runs under it.  A request that hits takes no lock, but tries `growing` if the
  * release threshold is finite.
  *
- * Must not know: other engines, settings' names, how a trace or a cache uses it.
+ * This file must not know other engines, settings' names or how a trace or a cache uses it.
  */
 #include "engine/engine.h"
 

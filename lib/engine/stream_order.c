@@ -4,7 +4,7 @@
  * The marks of a stream complete in order, so only the oldest is queried.  Completed events are kept and used again,
  * since creating one costs more than recording it.
  *
- * Must not know: placement, blocks, growth; how the owner uses the reports.
+ * This file must not know placement, blocks, growth or how the owner uses the reports.
  */
 #include "engine/stream_order.h"
 

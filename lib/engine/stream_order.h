@@ -50,7 +50,7 @@
  *
  * Locks: the caller holds the lock that guards a struct weir_order; driver calls for events are made under it.
  *
- * Must not know: placement, blocks, growth; how the owner uses the reports.
+ * This file must not know placement, blocks, growth or how the owner uses the reports.
  */
 #ifndef WEIR_STREAM_ORDER_H
 #define WEIR_STREAM_ORDER_H

@@ -6,7 +6,7 @@
  *
  * Locks: the caller's, as stream_suballoc.h says.
  *
- * Must not know: where regions come from, which of them to give back, growth, engines.
+ * This file must not know growth, engines, where regions come from or which of them go back.
  */
 #include "engine/stream_suballoc.h"
 

@@ -18,7 +18,7 @@
  * The caller holds the lock that guards a suballoc.  Driver calls for events run under the lock; the wait for the
  * device does not.
  *
- * Must not know: where regions come from, which of them to give back, growth, engines.
+ * This file must not know growth, engines, where regions come from or which of them go back.
  */
 #ifndef WEIR_STREAM_SUBALLOC_H
 #define WEIR_STREAM_SUBALLOC_H

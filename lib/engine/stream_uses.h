@@ -4,7 +4,7 @@
  * A map leads from a block's address to a short list of streams, under one lock.  While the map is empty, requests do
  * not take the lock (slow_path.h).
  *
- * Must not know: engines, drivers.
+ * This file must not know engines or drivers.
  */
 #ifndef WEIR_STREAM_USES_H
 #define WEIR_STREAM_USES_H

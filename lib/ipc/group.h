@@ -9,7 +9,7 @@
  *   take     to count bytes before the driver is called for them; all takes together never exceed the limit
  *   recover  to subtract the bytes that an ended member had counted
  *
- * Must not know: the use of the bytes, drivers, the choice of processes that are asked for memory.
+ * This file must not know the use of the bytes, drivers or the choice of processes that are asked for memory.
  */
 #ifndef WEIR_GROUP_H
 #define WEIR_GROUP_H

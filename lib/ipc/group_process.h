@@ -4,7 +4,7 @@
  * A process has one group at most.  It joins that group on a device before it creates a context there, and is a member
  * until it ends.
  *
- * Must not know: what an allocator is, which code allocates memory.
+ * This file must not know what an allocator is or which code allocates memory.
  */
 #ifndef WEIR_GROUP_PROCESS_H
 #define WEIR_GROUP_PROCESS_H

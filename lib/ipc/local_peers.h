@@ -4,7 +4,7 @@
  * The list has its own lock, under which nothing is called.  A caller that uses an entry holds it by a count and holds
  * no lock meanwhile.  An allocator that leaves the list waits for the counts.
  *
- * Must not know: what an allocator is.
+ * This file must not know what an allocator is.
  */
 #ifndef WEIR_LOCAL_PEERS_H
 #define WEIR_LOCAL_PEERS_H

@@ -4,7 +4,7 @@
  * The text identifies the sender (pid, start time, namespace of pids), the device, and the sender's descriptor of each
  * piece of memory.  The receiver copies these descriptors by pidfd_getfd.
  *
- * Must not know: the way in which a descriptor is made or used, allocators.
+ * This file must not know allocators, or how a descriptor is made or used.
  */
 #ifndef WEIR_MEMORY_TEXT_H
 #define WEIR_MEMORY_TEXT_H

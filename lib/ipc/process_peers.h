@@ -5,7 +5,7 @@
  * process rings.  Then the thread publishes the memory of the process's allocators, and frees the memory that it was
  * asked for.
  *
- * Must not know: what an allocator is, settings' names.
+ * This file must not know settings' names or what an allocator is.
  */
 #ifndef WEIR_PROCESS_PEERS_H
 #define WEIR_PROCESS_PEERS_H

@@ -13,7 +13,7 @@
  * Any process of the user may write anything into the file.  So a file that is not valid is replaced and never read,
  * and weir makes no load or store in memory that another process could take away.
  *
- * Must not know: what an allocator is, the reason of a request.
+ * This file must not know what an allocator is or the reason of a request.
  */
 #ifndef WEIR_REGISTRY_H
 #define WEIR_REGISTRY_H

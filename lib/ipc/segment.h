@@ -15,7 +15,7 @@
  * Any process of the user may write anything into the file.  So a reader checks size, magic and version before anything
  * else, and the caller must not trust the body.
  *
- * Must not know: the meaning of a body.
+ * This file must not know the meaning of a body.
  */
 #ifndef WEIR_SEGMENT_H
 #define WEIR_SEGMENT_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* turn_lock.h: a lock that the processes of one user take in turn.
  *
- * Must not know: the use of the lock.
+ * This file must not know the use of the lock.
  */
 #ifndef WEIR_TURN_LOCK_H
 #define WEIR_TURN_LOCK_H

@@ -4,7 +4,7 @@
  * One block of memory holds all arrays, records first and aligned to a cache line.  The table is at most 13/16 full, so
  * that few records are outside their own bucket.  Record 0 is marked as used and has no kind.
  *
- * Must not know: what a kind means; regions, sets, streams.
+ * This file must not know regions, sets, streams or what a kind means.
  */
 #include "placement/chunk_table.h"
 

@@ -9,7 +9,7 @@
  * A record's number stays until the table grows; number 0 is no record.  Growth makes a second table and leaves the new
  * number of each record in the first, so that the owner can follow.
  *
- * Must not know: what a kind means; regions, sets, streams.
+ * This file must not know regions, sets, streams or what a kind means.
  */
 #ifndef WEIR_CHUNK_TABLE_H
 #define WEIR_CHUNK_TABLE_H

@@ -10,7 +10,7 @@
  * A change in one leaf does not read the nodes above it.  Only a change in the shape of a tree descends a second time,
  * recursively.
  *
- * Must not know: what a chunk is besides size, address and a number; streams, regions.
+ * This file must not know streams, regions, or what a chunk is besides size, address and a number.
  */
 #include "placement/free_tree.h"
 

@@ -17,7 +17,7 @@
  *
  * Sets that change together share one pool of nodes.  Only an insert needs memory; if it fails, nothing has changed.
  *
- * Must not know: what a chunk is besides size, address and a number; streams, regions.
+ * This file must not know streams, regions, or what a chunk is besides size, address and a number.
  */
 #ifndef WEIR_FREE_TREE_H
 #define WEIR_FREE_TREE_H

@@ -17,7 +17,7 @@
  * stream seen first.  If there is none, the chunk becomes unlisted: it is in no set and no list.  The next take adds it
  * to them, or fails for lack of memory.
  *
- * Must not know: drivers, locks, the memory behind an address.
+ * This file must not know drivers, locks or the memory behind an address.
  */
 #ifndef WEIR_PLACEMENT_STATE_H
 #define WEIR_PLACEMENT_STATE_H

@@ -22,7 +22,7 @@
  *
  * Locks, outermost first: `turning', `stepping', those of a growth, `lock'.
  *
- * Must not know: any single engine, settings' names, the caller for memory.
+ * This file must not know any single engine, settings' names or the caller for memory.
  */
 #include "reserve/background_growth.h"
 

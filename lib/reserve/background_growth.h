@@ -4,7 +4,7 @@
  * One thread of an allocator raises the reserved memory in small steps when little of it is idle, so that a request
  * seldom finds no idle memory.
  *
- * Must not know: any single engine, settings' names, the caller for memory.
+ * This file must not know any single engine, settings' names or the caller for memory.
  */
 #ifndef WEIR_BACKGROUND_GROWTH_H
 #define WEIR_BACKGROUND_GROWTH_H

@@ -14,7 +14,7 @@
  * A window ends in a request that the engine serves, or in weir_decay.  A request after a pause of more than a
  * half-life begins a new window and releases nothing, since the load is about to come back.
  *
- * Must not know: any single engine, settings' names.
+ * This file must not know any single engine or settings' names.
  */
 #ifndef WEIR_DECAY_H
 #define WEIR_DECAY_H

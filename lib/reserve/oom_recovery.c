@@ -15,7 +15,7 @@
  * free skips 2 and 3.  Steps 4 and 5 are for a device without memory, and come after memory of failed tries has gone
  * back to the driver.  A limit that depends on other processes is first computed again.
  *
- * This file has no lock; the engine guards itself.  Must not know: any single engine.
+ * This file has no lock; the engine guards itself.  This file must not know any single engine.
  */
 #include "reserve/oom_recovery.h"
 

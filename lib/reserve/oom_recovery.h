@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* oom_recovery.h: OOM recovery, for a request for which the engine has no memory.
  *
- * Must not know: any single engine, settings' names.
+ * This file must not know any single engine or settings' names.
  */
 #ifndef WEIR_OOM_RECOVERY_H
 #define WEIR_OOM_RECOVERY_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* prealloc.h: preallocates memory, one process after the other.
  *
- * Must not know: any single engine, the caller for memory.
+ * This file must not know any single engine or the caller for memory.
  */
 #ifndef WEIR_PREALLOC_H
 #define WEIR_PREALLOC_H

@@ -6,7 +6,7 @@
  * memory below the floor (decay.h) and the idle memory of grow-ahead.  If that is not enough, requests look again after
  * pauses that double; after a second the signal ends.  weir_decay may wait, and answers the signal at once by a trim.
  *
- * Must not know: any single engine, settings' names, who wants memory.
+ * This file must not know any single engine, settings' names or who wants memory.
  */
 #ifndef WEIR_PRESSURE_H
 #define WEIR_PRESSURE_H

@@ -19,7 +19,7 @@
  * above the target.  For the target not to rise each time, a run whose peaks are within a 16th of those of the run with
  * the largest need counts as a run that did not grow.
  *
- * Must not know: drivers, engines, settings, allocators.
+ * This file must not know drivers, engines, settings or allocators.
  */
 #ifndef WEIR_PROFILE_H
 #define WEIR_PROFILE_H

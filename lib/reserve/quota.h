@@ -7,7 +7,7 @@
  *
  * Locks: `limiting' is held by the thread that writes the limit; nothing is called under it.
  *
- * Must not know: any single engine, settings' names, the caller for memory.
+ * This file must not know any single engine, settings' names or the caller for memory.
  */
 #ifndef WEIR_QUOTA_H
 #define WEIR_QUOTA_H

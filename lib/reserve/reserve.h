@@ -4,7 +4,7 @@
  * A request that the caches cannot serve goes through weir__reserve_alloc or weir__reserve_alloc_alone, unless it is
  * for more memory than the device has; then it goes straight to OOM recovery.
  *
- * Must not know: any single engine, caches, the public API, settings' names.
+ * This file must not know any single engine, caches, the public API or settings' names.
  */
 #ifndef WEIR_RESERVE_H
 #define WEIR_RESERVE_H

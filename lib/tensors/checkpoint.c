@@ -6,7 +6,7 @@
  * new placement in the order of addresses, segment by segment (joined segments are one), and then frees the free
  * chunks.
  *
- * Must not know: graphs, captures.
+ * This file must not know graphs or captures.
  */
 #include <stdlib.h>
 

@@ -4,7 +4,7 @@
  * Figures of blocks are kept at each call; those of reserved memory are the allocator's.  What the allocator has
  * reserved in one piece of addresses is a segment, cut where a pool's segment lies in it.
  *
- * Must not know: frameworks.
+ * This file must not know frameworks.
  */
 #include <stdlib.h>
 

@@ -9,7 +9,7 @@
  * here run in the device's context: a default stream belongs to the current context, and the thread may have another
  * device's context.
  *
- * Must not know: routes, placement.
+ * This file must not know routes or placement.
  */
 #include <stdlib.h>
 

@@ -13,7 +13,7 @@
  * Streams are known by name (tensors_internal.h).  Memory that an ended or unknown stream has freed serves other
  * streams only after a wait for the device, which a request makes before the pool grows.
  *
- * Must not know: what a capture is, frameworks.
+ * This file must not know frameworks, or what a capture is.
  */
 #include <stdlib.h>
 

@@ -5,7 +5,7 @@
  * one region for all of these addresses, with unmapped ranges where the part has no segment.  Elsewhere each segment is
  * a region.
  *
- * Must not know: where segments come from, pools, routes.
+ * This file must not know pools, routes or where segments come from.
  */
 #include <string.h>
 

@@ -4,7 +4,7 @@
  * A request goes to a private pool if a route accepts it, else to weir_alloc.  The record of a block contains the
  * stream for which the block was allocated, because a framework's free names no stream.
  *
- * Must not know: frameworks, how a pool places blocks.
+ * This file must not know frameworks or how a pool places blocks.
  */
 #include <stdlib.h>
 

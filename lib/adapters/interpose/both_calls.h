@@ -2,7 +2,7 @@
 /* both_calls.h: the driver's calls that both libweir-preload.so and libweir-record.so replace; interpose.h describes
  * the lists.
  *
- * Must not know: how a call is served.
+ * This file must not know how a call is served.
  */
 #ifndef WEIR_BOTH_CALLS_H
 #define WEIR_BOTH_CALLS_H

@@ -12,7 +12,7 @@
  * long as its library stays loaded, because a loader's resolver may return another address than its symbol has.  Rows
  * that the program never looked up are looked up when they are needed.
  *
- * Must not know: how calls are served; weir.
+ * This file must not know weir, or how calls are served.
  */
 #include "adapters/interpose/interpose.h"
 

@@ -14,7 +14,7 @@
  * A lookup only gets a served address if the driver has an address for that request: for equal name, version of the
  * interface, and meaning of stream 0.  All other lookups pass through.
  *
- * Must not know: how calls are served; weir.
+ * This file must not know weir, or how calls are served.
  */
 #ifndef WEIR_INTERPOSE_H
 #define WEIR_INTERPOSE_H

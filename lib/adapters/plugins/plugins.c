@@ -6,7 +6,7 @@
  *
  * Locks: `lock` guards the list; no function is called under it.
  *
- * Must not know: a framework; any header of weir except include/weir.
+ * This file must not know a framework, or any header of weir except include/weir.
  */
 #include "adapters/plugins/plugins.h"
 

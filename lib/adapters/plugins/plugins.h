@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* plugins.h: the functions that the plug-in points share: error messages, and frees that cannot fail.
  *
- * Must not know: a framework; any header of weir except include/weir.
+ * This file must not know a framework, or any header of weir except include/weir.
  */
 #ifndef WEIR_PLUGINS_H
 #define WEIR_PLUGINS_H

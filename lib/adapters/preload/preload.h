@@ -17,7 +17,7 @@
  * loss.  So threads read both without a lock, and neither is ever freed.  Functions are called inside unless their
  * comments say otherwise.
  *
- * Must not know: how an allocator works; how a call gets here.
+ * This file must not know how an allocator works or how a call gets here.
  */
 #ifndef WEIR_PRELOAD_H
 #define WEIR_PRELOAD_H

@@ -7,7 +7,7 @@
  *
  * Locks: `lock` guards the maps; no function is called under it.
  *
- * Must not know: the calls of the program.
+ * This file must not know the calls of the program.
  */
 #include "adapters/preload/preload.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* preload_calls.h: the driver's calls that libweir-preload.so replaces; interpose.h describes the lists.
  *
- * Must not know: how a call is served.
+ * This file must not know how a call is served.
  */
 #ifndef WEIR_PRELOAD_CALLS_H
 #define WEIR_PRELOAD_CALLS_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* preload_check.c: the device model for the self-check of a shim (adapters/torch/check_model.h).
  *
- * Must not know: which checks the self-check makes.
+ * This file must not know which checks the self-check makes.
  */
 #include "adapters/torch/check_model.h"
 

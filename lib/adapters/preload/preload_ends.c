@@ -12,7 +12,7 @@
  * blocked signal that raise(3) sends to the thread itself is an end: the program raises it in the handler of that
  * signal, and ends when the handler returns.  The kernel ignores such signals for process 1 of a pid namespace.
  *
- * Must not know: the reports that are written at the end.
+ * This file must not know the reports that are written at the end.
  */
 #include <dlfcn.h>
 #include <errno.h>

@@ -8,7 +8,7 @@
  * Locks: `lock` guards additions to the table and the creation of allocators; under it functions of the driver and of
  * weir are called.
  *
- * Must not know: the calls of the program.
+ * This file must not know the calls of the program.
  */
 #include "adapters/preload/preload.h"
 

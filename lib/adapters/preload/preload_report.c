@@ -19,7 +19,7 @@
  * An allocator's lock may be held by a thread whose driver call never returns.  So a thread reads the figures, and the
  * process waits for it: two seconds, and ten for profiles (--profile).  Missing figures are reported as missing.
  *
- * Must not know: how calls are served.
+ * This file must not know how calls are served.
  */
 #include "adapters/preload/preload.h"
 

@@ -10,7 +10,7 @@
  * Locks: a thread that queries the driver for figures holds `asking`.  So a thread that ends the driver or a context
  * waits for it, for a second at most.
  *
- * Must not know: the use of the figures.
+ * This file must not know the use of the figures.
  */
 
 #include "adapters/preload/preload.h"

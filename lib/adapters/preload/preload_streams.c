@@ -7,7 +7,7 @@
  * A trim may query streams that its call does not name.  Meanwhile no stream may end, and no capture may begin, since
  * the query would break it.  So a call that ends a stream or begins a capture waits for `asking`.
  *
- * Must not know: which queries are made on a stream.
+ * This file must not know which queries are made on a stream.
  */
 #include "adapters/preload/preload.h"
 

@@ -9,7 +9,7 @@
  *
  * The shim uses weir's public functions in this library (libweir-preload.map), so that the process has only one weir.
  *
- * Must not know: the work of the shim; how it was made.
+ * This file must not know the work of the shim or how it was made.
  */
 #include "adapters/preload/preload.h"
 

@@ -13,7 +13,7 @@
  * Locks: `lock` guards the rows and is innermost; only malloc is called under it, since reading figures may take long.
  * A thread that reads figures holds weir__show_hold all the time, so that only one thread does.
  *
- * Must not know: the format.
+ * This file must not know the format.
  */
 #include "adapters/preload/preload.h"
 

@@ -14,7 +14,7 @@
  * recognises itself by a page that the kernel fills with zeros in a child, since _Fork(3) and clone(2) call no handler
  * of pthread_atfork(3).
  *
- * Must not know: how a call reaches this file, the format of a trace.
+ * This file must not know how a call reaches this file or the format of a trace.
  */
 #include "adapters/interpose/interpose.h"
 

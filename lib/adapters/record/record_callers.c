@@ -12,7 +12,7 @@
  * Locks: `lock` guards the two maps.  Under it only malloc is called: dladdr takes the dynamic linker's lock, under
  * which programs request memory.
  *
- * Must not know: how a call gets here, how an event is recorded.
+ * This file must not know how a call gets here or how an event is recorded.
  */
 #include "adapters/record/record.h"
 

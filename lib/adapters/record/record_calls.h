@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* record_calls.h: the driver's calls that libweir-record.so replaces; interpose.h describes the lists.
  *
- * Must not know: how a call is recorded.
+ * This file must not know how a call is recorded.
  */
 #ifndef WEIR_RECORD_CALLS_H
 #define WEIR_RECORD_CALLS_H

@@ -6,7 +6,7 @@
  * number, until the child's first event: then the child gets its own number.  The child is recognised by its process
  * id, since _Fork(3) and clone(2) call no handler of pthread_atfork(3).
  *
- * Must not know: how a call gets here, what an event is.
+ * This file must not know how a call gets here or what an event is.
  */
 #include "adapters/record/record.h"
 

@@ -8,7 +8,7 @@
  *
  * The interface is in nvtx_abi.h.
  *
- * Must not know: how an event is recorded.
+ * This file must not know how an event is recorded.
  */
 #include <fnmatch.h>
 #include <stddef.h>

@@ -21,7 +21,7 @@
  * its event, and clears it when the event is in the ring.  So the recorder knows up to which time no further event can
  * come.
  *
- * Must not know: the use of an event.
+ * This file must not know the use of an event.
  */
 #ifndef WEIR_RECORD_RING_H
 #define WEIR_RECORD_RING_H

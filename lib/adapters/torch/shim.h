@@ -9,7 +9,7 @@
  *
  * `weir torch' compiles shims, and the preload library loads shims, so both read the path here.
  *
- * Must not know: how a shim is compiled or loaded.
+ * This file must not know how a shim is compiled or loaded.
  */
 #ifndef WEIR_SHIM_H
 #define WEIR_SHIM_H

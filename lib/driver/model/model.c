@@ -10,7 +10,7 @@
  * reads the clock.  So calls of several threads take as long together as one after the other.  The real driver's lock
  * has this effect for most calls.
  *
- * Must not know: the work of an entry; anything above driver.h.
+ * This file must not know the work of an entry or anything above driver.h.
  */
 #include "base/clock.h"
 #include "base/thread.h"

@@ -5,7 +5,7 @@
  * from the file that WEIR_MODEL_PROFILE names, with WEIR_MODEL_DEVICES devices; weir__model_reset makes it again.  Time
  * is virtual: calls advance one clock by their costs in the profile, so equal calls take equal time in every run.
  *
- * Must not know: anything above driver.h.
+ * This file must not know anything above driver.h.
  */
 #ifndef WEIR_MODEL_H
 #define WEIR_MODEL_H

@@ -24,7 +24,7 @@
  * A branch without steps needs no join.  A destroyed origin ends its capture, a destroyed branch invalidates it.  An
  * event stays captured after its capture.
  *
- * Must not know: the effect of steps.
+ * This file must not know the effect of steps.
  */
 #include "driver/model/model_inside.h"
 

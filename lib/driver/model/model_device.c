@@ -6,7 +6,7 @@
  * the stack, and every use of it fails.  Memory of pools outlives the context (documented); cuMemAlloc blocks, streams
  * and events end with it.
  *
- * Must not know: pools, placement, the clock.
+ * This file must not know pools, placement or the clock.
  */
 #include "driver/model/model_inside.h"
 

@@ -21,7 +21,7 @@
  * launch of a graph with memory.  A step on memory that does not exist is error 700 at the launch, and no context is
  * lost.
  *
- * Must not know: streams beyond giving them work; what a capture is.
+ * This file must not know streams beyond giving them work, or what a capture is.
  */
 #include "driver/model/model_inside.h"
 

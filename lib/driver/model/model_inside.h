@@ -9,7 +9,7 @@
  *
  * The caller of a function holds the lock, unless a comment says otherwise.  The functions of entries take it.
  *
- * Must not know: anything above driver.h.
+ * This file must not know anything above driver.h.
  */
 #ifndef WEIR_MODEL_INSIDE_H
 #define WEIR_MODEL_INSIDE_H

@@ -12,7 +12,7 @@
  *
  * A physical handle that is shared also has its own file, of this form.
  *
- * Must not know: pools and handles beyond the file of their memory; streams.
+ * This file must not know streams, or pools and handles beyond the file of their memory.
  */
 #include "driver/model/model_inside.h"
 

@@ -16,7 +16,7 @@
  * allow it, and charge their stream with the time they would take; under capture they happen when the graph is
  * launched.
  *
- * Must not know: how a pool places its blocks; what a capture does.
+ * This file must not know how a pool places its blocks or what a capture does.
  */
 #include "driver/model/model_inside.h"
 

@@ -17,7 +17,7 @@
  *
  * The first fault is kept as a text with the orders that both sides had.
  *
- * Must not know: who uses memory; how a pool places blocks.
+ * This file must not know who uses memory or how a pool places blocks.
  */
 #include "driver/model/model_inside.h"
 

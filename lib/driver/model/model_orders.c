@@ -7,7 +7,7 @@
  * nothing: those of a stream that no queue of a pool names, and no use of memory that the host has not completed.  A
  * later use or free of that stream has a higher number than the order.
  *
- * Must not know: the use of orders.
+ * This file must not know the use of orders.
  */
 #include "driver/model/model_inside.h"
 

@@ -15,7 +15,7 @@
  * are free for every stream.  A trim waits for no kernel.  A high-water mark can only be set to 0, which makes it the
  * current value.
  *
- * Must not know: how spans are cut; callers.
+ * This file must not know its callers, or how spans are cut.
  */
 #include "driver/model/model_pool.h"
 

@@ -5,7 +5,7 @@
  * an unknown key, a wrong value, and a figure that the model cannot work with are errors that name file, line and
  * value.
  *
- * Must not know: how the model uses a figure.
+ * This file must not know how the model uses a figure.
  */
 #include "driver/model/model_profile.h"
 #include "base/file.h"

@@ -3,7 +3,7 @@
  *
  * One list of keys makes the struct and the parser, so both have equal keys.
  *
- * Must not know: how the model uses a figure.
+ * This file must not know how the model uses a figure.
  */
 #ifndef WEIR_MODEL_PROFILE_H
 #define WEIR_MODEL_PROFILE_H

@@ -7,7 +7,7 @@
  * attribute is an invalid value, and a query of several gives zeros.  A legacy handle names the process and the block;
  * the model opens no such handle.
  *
- * Must not know: how blocks are placed.
+ * This file must not know how blocks are placed.
  */
 #include "driver/model/model_pool.h"
 

@@ -6,7 +6,7 @@
  * weir's table: the model counts and charges the call as a call of that entry, and a planned fault of that entry fails
  * both.
  *
- * Must not know: the caller.
+ * This file must not know the caller.
  */
 #ifndef WEIR_MODEL_PROGRAM_H
 #define WEIR_MODEL_PROGRAM_H

@@ -8,7 +8,7 @@
  * model.c calls this only while a caller wants the sequence, inside the part of a call that the model measures, so that
  * the caller's own time does not contain the cost of recording.
  *
- * Must not know: who compares.
+ * This file must not know who compares.
  */
 #include "driver/model/model_inside.h"
 

@@ -8,7 +8,7 @@
  * may have been in each other's way.  The slots of ended processes count until a process without room checks which
  * owners live, some milliseconds at most after their end.
  *
- * Must not know: why memory is taken.
+ * This file must not know why memory is taken.
  */
 #include "driver/model/model_shared.h"
 

@@ -5,7 +5,7 @@
  * streams, pools and clock, and together they never take more than the capacity.  The memory of a dead process is free
  * again, however the process ended.
  *
- * Must not know: the purpose of the memory.
+ * This file must not know the purpose of the memory.
  */
 #ifndef WEIR_MODEL_SHARED_H
 #define WEIR_MODEL_SHARED_H

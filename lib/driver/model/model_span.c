@@ -5,7 +5,7 @@
  * that the mapping of memory, which comes first, may fail.  A span's node moves between three kinds of trees: blocks by
  * address (of the caller), free spans, and pending spans of a queue, both by (size, turn).
  *
- * Must not know: streams beyond their ids, devices, costs, attributes.
+ * This file must not know devices, costs, attributes, or streams beyond their ids.
  */
 #include "driver/model/model_span.h"
 

@@ -24,7 +24,7 @@
  *       lacks are moved from free spans, highest address first, then taken from the device;
  *   R7  the rest of a pending span that was cut keeps its stream, and its turn in R5.
  *
- * Must not know: streams beyond their ids, devices, costs, attributes.
+ * This file must not know devices, costs, attributes, or streams beyond their ids.
  */
 #ifndef WEIR_MODEL_SPAN_H
 #define WEIR_MODEL_SPAN_H

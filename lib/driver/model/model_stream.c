@@ -12,7 +12,8 @@
  *
  * Every call first checks captures (model_capture.c), which may record the operation instead.
  *
- * Must not know: pools, except to report completed work, work that begins and destroyed streams to them; captures.
+ * This file must not know captures.  It knows pools only to report completed work, work that begins and destroyed
+ * streams to them.
  */
 #include "driver/model/model_inside.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* model_tree.c: ordered sets of nodes.  No function is recursive, so depth costs no stack.
  *
- * Must not know: the structures that have the nodes; any lock.
+ * This file must not know the structures that have the nodes or any lock.
  */
 #include "driver/model/model_inside.h"
 

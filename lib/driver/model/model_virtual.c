@@ -34,7 +34,7 @@
  * process.  In a child of fork() all calls fail as before cuInit.  All failures but M2's and those for lack of memory
  * are INVALID_VALUE.
  *
- * Must not know: pools, blocks; streams and captures.
+ * This file must not know pools, blocks, streams or captures.
  */
 #include "driver/model/model_inside.h"
 
