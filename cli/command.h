@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* command.h: starts a command with a library of weir, and ends this process as the command ended.
  *
- * Must not know: why the command runs, the purpose of the library.
+ * This file must not know why the command runs or the purpose of the library.
  */
 #ifndef WEIR_CLI_COMMAND_H
 #define WEIR_CLI_COMMAND_H

@@ -2,7 +2,7 @@
 /* frameworks.h: the variables that make JAX and TensorFlow use CUDA's stream-ordered allocator, which `weir run'
  * serves, and the versions of frameworks that an interpreter has.
  *
- * Must not know: settings of weir, where variables go.
+ * This file must not know settings of weir or where variables go.
  */
 #ifndef WEIR_CLI_FRAMEWORKS_H
 #define WEIR_CLI_FRAMEWORKS_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* groups.h: process groups in the program: the flags of `weir run', and the table of `weir top --group'.
  *
- * Must not know: the use of a member's memory.
+ * This file must not know the use of a member's memory.
  */
 #ifndef WEIR_CLI_GROUPS_H
 #define WEIR_CLI_GROUPS_H

@@ -2,7 +2,7 @@
 /* holders.h: the processes that have memory of each device, from the registries (lib/ipc/registry.h), with their
  * groups.  One figure has the memory of all processes without weir.
  *
- * Must not know: drivers; the commands that show the processes.
+ * This file must not know drivers or the commands that show the processes.
  */
 #ifndef WEIR_CLI_HOLDERS_H
 #define WEIR_CLI_HOLDERS_H

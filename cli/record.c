@@ -8,7 +8,7 @@
  * Processes that the command leaves behind are recorded until they end, if they request memory within GRACE_NS of the
  * command's end; later ones say that they are not recorded.  As a subreaper this process is the parent of all of them.
  *
- * Must not know: which calls are recorded; the syntax of the lines.
+ * This file must not know which calls are recorded or the syntax of the lines.
  */
 #include <argp.h>
 #include <ctype.h>

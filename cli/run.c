@@ -6,7 +6,7 @@
  * with WEIR_COMPAT=0, since weir run sets some of them itself.  Then the command replaces this process, or, with
  * --report, this process waits for the command.  Messages while the program runs are in lib/adapters/preload.
  *
- * Must not know: how the preload library works.
+ * This file must not know how the preload library works.
  */
 #include <argp.h>
 #include <errno.h>

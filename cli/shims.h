@@ -2,7 +2,7 @@
 /* shims.h: shims for PyTorch (lib/adapters/torch): finds the interpreter of a command and its PyTorch, and compiles
  * the shim for it.  Only the process that compiles imports PyTorch.
  *
- * Must not know: the caller.
+ * This file must not know the caller.
  */
 #ifndef WEIR_CLI_SHIMS_H
 #define WEIR_CLI_SHIMS_H

@@ -5,7 +5,7 @@
  * weir top does every LOOK_NS.  On a terminal weir top draws on the alternate screen, by sequences that all terminals
  * know.
  *
- * Must not know: the meaning of the figures.
+ * This file must not know the meaning of the figures.
  */
 #include <argp.h>
 #include <errno.h>

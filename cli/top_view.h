@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* top_view.h: the programs that `weir top' has seen, as text and as JSON.
  *
- * Must not know: terminals, where figures come from.
+ * This file must not know terminals or where figures come from.
  */
 #ifndef WEIR_CLI_TOP_VIEW_H
 #define WEIR_CLI_TOP_VIEW_H

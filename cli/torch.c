@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* torch.c: `weir torch': reports whether there is a shim for a PyTorch, and compiles one beforehand.
  *
- * Must not know: the work of a shim.
+ * This file must not know the work of a shim.
  */
 #include <argp.h>
 #include <errno.h>

@@ -5,7 +5,7 @@
  * streams get numbers, in the order of their first events.  A free of a block that is not live is left out, and a
  * block whose address is allocated again is freed first, since readers refuse other traces.
  *
- * Must not know: the source of the events.
+ * This file must not know the source of the events.
  */
 #ifndef WEIR_CLI_TRACING_H
 #define WEIR_CLI_TRACING_H

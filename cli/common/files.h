@@ -2,7 +2,7 @@
 /* files.h: the files of a command: checks of outputs before the command runs, files that are replaced as a whole, and
  * files that exist no longer than the command.
  *
- * Must not know: the contents of the files.
+ * This file must not know the contents of the files.
  */
 #ifndef WEIR_CLI_FILES_H
 #define WEIR_CLI_FILES_H

@@ -3,7 +3,7 @@
  *
  * argp gets its options at run time from the option table, so a new row of the table is a new flag with its help.
  *
- * Must not know: subcommands, engines, effects of options.
+ * This file must not know subcommands, engines or effects of options.
  */
 #include "cli/common/flags.h"
 

@@ -4,7 +4,7 @@
  * weir_settings_argp() has one long flag for each row of the option table (lib/config/settings.h).  A subcommand makes
  * it a child of its parser, calls weir_cli_settings_finish(), which reports bad values, and opens the device.
  *
- * Must not know: subcommands, engines, effects of options.
+ * This file must not know subcommands, engines or effects of options.
  */
 #ifndef WEIR_CLI_FLAGS_H
 #define WEIR_CLI_FLAGS_H

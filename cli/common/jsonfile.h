@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* jsonfile.h: writes results as JSON.
  *
- * Must not know: the meaning of the results.
+ * This file must not know the meaning of the results.
  */
 #ifndef WEIR_CLI_JSONFILE_H
 #define WEIR_CLI_JSONFILE_H

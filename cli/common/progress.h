@@ -2,7 +2,7 @@
 /* progress.h: shows the progress of a long command, and lets a signal end the command early: a bar on a terminal, plain
  * lines elsewhere.
  *
- * Must not know: the command's work.
+ * This file must not know the command's work.
  */
 #ifndef WEIR_CLI_PROGRESS_H
 #define WEIR_CLI_PROGRESS_H

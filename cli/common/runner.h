@@ -5,7 +5,7 @@
  * object.  The parent never opens a driver, since CUDA does not survive fork, and since earlier work of a process on a
  * device changes the times of its next first iteration.
  *
- * Must not know: configurations, figures.
+ * This file must not know configurations or figures.
  */
 #ifndef WEIR_CLI_RUNNER_H
 #define WEIR_CLI_RUNNER_H

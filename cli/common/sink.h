@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* sink.h: writes a file, which is compressed if its name ends in .gz or .zst.
  *
- * Must not know: the contents of the file.
+ * This file must not know the contents of the file.
  */
 #ifndef WEIR_CLI_SINK_H
 #define WEIR_CLI_SINK_H

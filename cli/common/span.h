@@ -9,7 +9,7 @@
  * A stopwatch reads the time stamp counter if its rate is constant, fenced on both sides, else CLOCK_MONOTONIC.  The
  * clock of the driver table (driver.h) is virtual on the model, and not fenced on a device.
  *
- * Must not know: the calls that are timed.
+ * This file must not know the calls that are timed.
  */
 #ifndef WEIR_CLI_SPAN_H
 #define WEIR_CLI_SPAN_H

@@ -2,7 +2,7 @@
 /* input.h: opens a trace, or a file of another program from which weir makes a trace.  The first line of a file shows
  * its format.
  *
- * Must not know: the use of the events.
+ * This file must not know the use of the events.
  */
 #ifndef WEIR_CLI_INPUT_H
 #define WEIR_CLI_INPUT_H

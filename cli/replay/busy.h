@@ -11,7 +11,7 @@
  * on the device from the start of an iteration to the end of the work on all streams; it includes the waits that an
  * allocator orders.
  *
- * Must not know: allocators, traces, whether the device is a model.
+ * This file must not know allocators, traces or whether the device is a model.
  */
 #ifndef WEIR_CLI_BUSY_H
 #define WEIR_CLI_BUSY_H

@@ -5,7 +5,7 @@
  * new configuration is a row in configuration.c.  A configuration calls the driver through session.counted alone.  The
  * replay calls it through session.driver, whose calls are not counted.
  *
- * Must not know: traces, time, output.
+ * This file must not know traces, time or output.
  */
 #ifndef WEIR_CLI_CONFIGURATION_H
 #define WEIR_CLI_CONFIGURATION_H

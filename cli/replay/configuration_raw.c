@@ -5,7 +5,7 @@
  * stream, and the stream of the free waits for the event.  Growths and trims show in the pool's reserved attribute,
  * which an observed replay reads after each operation.
  *
- * Must not know: weir's allocators.
+ * This file must not know weir's allocators.
  */
 #include "cli/replay/configuration.h"
 

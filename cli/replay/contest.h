@@ -5,7 +5,7 @@
  * and writes the files; explain.c explains traces in place of a replay; table.c prints the results.  All traces and the
  * device are checked before the first run.
  *
- * Must not know: configurations, flags of allocators except those that name files.
+ * This file must not know configurations, or flags of allocators except those that name files.
  */
 #ifndef WEIR_CLI_CONTEST_H
 #define WEIR_CLI_CONTEST_H

@@ -5,7 +5,7 @@
  * device.  If one request is a large part of the device, the first lines report it, and how its framework can be told
  * not to preallocate, since most users ask for that.
  *
- * Must not know: allocators, devices.
+ * This file must not know allocators or devices.
  */
 #include <inttypes.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
  * configuration that lacks a trace, or failed on one, is not compared.  Two figures tie if their ranges (result.h)
  * overlap.
  *
- * Must not know: the device, how figures were measured.
+ * This file must not know the device or how figures were measured.
  */
 #ifndef WEIR_CLI_FINDINGS_H
 #define WEIR_CLI_FINDINGS_H

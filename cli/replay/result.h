@@ -4,7 +4,7 @@
  * A run is one child process, and comes as a JSON object (child.c).  A row is one configuration on one trace, without
  * or with GPU work: medians over its runs.  The name of a figure is its key in the JSON and in the manual.
  *
- * Must not know: how a figure is measured or shown.
+ * This file must not know how a figure is measured or shown.
  */
 #ifndef WEIR_CLI_RESULT_H
 #define WEIR_CLI_RESULT_H

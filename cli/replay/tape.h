@@ -6,7 +6,7 @@
  * of streams become indices from 0.  Times become gaps, which lie apart from the operations, since not every replay
  * reads them.
  *
- * Must not know: drivers, configurations, the use of gaps.
+ * This file must not know drivers, configurations or the use of gaps.
  */
 #ifndef WEIR_CLI_TAPE_H
 #define WEIR_CLI_TAPE_H

@@ -5,7 +5,7 @@
  * object that weir bench and weir replay write (weir-json(7)), the object of a process of weir run, or an array of
  * documents.
  *
- * Must not know: how anything was measured.
+ * This file must not know how anything was measured.
  */
 #ifndef WEIR_CLI_REPORT_H
 #define WEIR_CLI_REPORT_H
