@@ -11,7 +11,7 @@
  * nanoseconds in the calls of each iteration, the median of the last half of them (steady_ns), and the pool's
  * high-water mark.
  *
- * Must not know: the allocator; anything of the library but the table of driver entry points.
+ * This file must not know the allocator or anything of the library but the table of driver entry points.
  */
 #include "base/clock.h"
 #include "bench/common.h"

@@ -8,7 +8,7 @@
  * allocator with background growth.  Each is measured ROUNDS times, in turn, since pages that were just released cost
  * more.  It prints the median and the minimum in microseconds, as an array of JSON, one element a line.
  *
- * Must not know: how an engine grows.
+ * This file must not know how an engine grows.
  */
 #include <weir/weir.h>
 

@@ -9,7 +9,7 @@
  * one time fits into the device, but not the sum of all peaks.  Settings come from the environment.  Writes one line of
  * figures.
  *
- * Must not know: the program that compares the lines.
+ * This file must not know the program that compares the lines.
  */
 #include <fcntl.h>
 #include <inttypes.h>
