@@ -75,8 +75,8 @@ enum { WEIR_MOST_DEVICES = 64 };
  * all other devices that can be peers.  A profile should be a folder, where each device has its own file.  Each
  * allocator is like any other, with its own weir_stats, and the caller destroys each.
  * Blocks as weir_allocator_create does, for one device after the other.
- * E_INVALID: `allocators` is NULL, `count` is 0 or above 64, or a device is named twice or negative; else the status of
- * the first allocator that cannot be made.  Since 0.1. */
+ * E_INVALID: `allocators` is NULL, `count` is 0 or above 64, or a device is named twice or negative.  Other statuses
+ * are those of the first allocator that cannot be made.  Since 0.1. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_allocators_create(const weir_options *options,
                                                               const int *devices, size_t count,
                                                               weir_allocator **allocators);
@@ -110,7 +110,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_default_allocator(weir_allocator **a
  * and not after.  Once the allocator exists, the call is a load without a lock.  Otherwise it works as
  * weir_default_allocator.
  * E_INVALID: `allocator` is NULL, or `device` is negative.
- * E_NO_DEVICE: there is no device of that number, or it is above 63; else as weir_default_allocator.  Since 0.1. */
+ * E_NO_DEVICE: there is no device of that number, or it is above 63.  Other statuses are those of
+ * weir_default_allocator.  Since 0.1. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_device_allocator(int device,
                                                              weir_allocator **allocator);
 
@@ -119,7 +120,7 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_device_allocator(int device,
  * the call is a load.  Otherwise weir queries the driver once (some tens of ns); a caller that knows the device calls
  * weir_device_allocator.
  * E_STREAM: the driver does not know the stream.
- * E_DRIVER; else as weir_device_allocator.  Since 0.1. */
+ * E_DRIVER.  Other statuses are those of weir_device_allocator.  Since 0.1. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_stream_allocator(weir_stream stream,
                                                              weir_allocator **allocator);
 
@@ -199,8 +200,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_alloc_any(weir_allocator *allocator,
 
 /* Frees any block, for callers that do not know which streams have used it.  The call waits until the device has
  * finished all work, as cudaFree does, and harms no capture.  NULL is OK and does nothing.
- * E_NO_MEMORY: the wait needs a little memory, which neither the device nor the host has, and nothing changed; else as
- * weir_free.  Since 0.1. */
+ * E_NO_MEMORY: the wait needs a little memory, which neither the device nor the host has; nothing changed.  Other
+ * statuses are those of weir_free.  Since 0.1. */
 WEIR_API weir_status weir_free_any(weir_allocator *allocator, void *block);
 
 /* Declares that `stream` uses the block too.  weir_free then orders the reuse of the block after all work submitted to
@@ -350,7 +351,7 @@ typedef struct weir_process_memory {
  * writes that size to out->size.  It skips allocators whose device was lost.  If one allocator fails, the call still
  * trims the others, fills *out, and returns the first error.
  * E_INVALID: `out` is NULL, or out->size is 0.
- * E_FORKED; else as weir_trim.  Since 0.1. */
+ * E_FORKED.  Other statuses are those of weir_trim.  Since 0.1. */
 WEIR_API weir_status weir_process_trim(weir_process_memory *out);
 
 /* Gives idle memory that has decayed by now (options.decay_ms) back to the device, and writes its bytes to *released
@@ -359,7 +360,7 @@ WEIR_API weir_status weir_process_trim(weir_process_memory *out);
  * memory pressure (weir_low_memory).  Then it works as weir_trim does, and may wait.
  * E_INVALID: `allocator` is NULL.
  * E_NOT_SUPPORTED: decay is off and there is no memory pressure, or nothing is reserved (engine direct; a pool of
- * driver 11.2), or the engine is bfc-fixed.  The log gives the reason, once.  Else as weir_trim. */
+ * driver 11.2), or the engine is bfc-fixed.  The log gives the reason, once.  Other statuses are those of weir_trim. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_decay(weir_allocator *allocator, size_t *released);
 
 /* Reports memory pressure: another library of the process, or another program, needs `bytes` bytes of the device (0

@@ -57,8 +57,8 @@ typedef struct weir_oom_report_group {
     uint64_t bytes;  /* bytes of each block, as requested */
     uint64_t blocks; /* number of blocks */
     uint64_t total;  /* bytes of all the blocks */
-    /* The id of the stream whose request got the memory from the engine.  weir does not note that another stream has
-     * got the memory from its since then.  0 means not known (options.cache off). */
+    /* The id of the stream whose request got the memory from the engine.  weir does not record whether another stream
+     * has received the memory since then.  0 means that the stream is not known (options.cache off). */
     uint64_t stream;
 } weir_oom_report_group;
 

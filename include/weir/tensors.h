@@ -42,7 +42,7 @@ extern "C" {
 
 typedef struct weir_tensors weir_tensors;
 
-/* The name of a pool.  {0, 0} means no pool: the memory that all share. */
+/* The name of a pool.  {0, 0} means no pool: the memory of all requests that no route sends to a pool ("shared"). */
 typedef struct weir_tensors_id {
     uint64_t first, second;
 } weir_tensors_id;
@@ -73,7 +73,7 @@ typedef struct weir_tensors_hooks {
     void *context;
     /* Receives each event.  Any thread may call it, under a lock of weir, so it must not call weir. */
     void (*event)(void *context, const weir_tensors_event *event);
-    /* Receives the note (not NULL) of a block that is gone.  It must not call weir. */
+    /* Receives the note (not NULL) of a block that no longer exists.  It must not call weir. */
     void (*drop)(void *context, void *note);
 } weir_tensors_hooks;
 
@@ -141,7 +141,7 @@ typedef struct weir_tensors_block {
     int is_pending; /* set if the block was freed and waits for other streams */
 } weir_tensors_block;
 
-/* Finds the block that begins at that address.  E_NOT_OWNED: none does. */
+/* Finds the block that begins at that address.  E_NOT_OWNED: no block begins there. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_find(const void *block, weir_tensors **tensors,
                                                          weir_tensors_block *out);
 
@@ -157,13 +157,13 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_ipc_make(const void *block, 
  * A function that takes an id returns E_NOT_OWNED if there is no such pool.  Exceptions are weir_tensors_pool_open,
  * which makes the pool, and weir_tensors_trim and weir_tensors_visit, for which a missing pool is an empty pool. */
 
-/* Makes a pool, or counts one user more.  `source` (NULL: weir) is copied if the pool has neither a source nor a
- * segment yet.  Otherwise, or on an error, its `end` is called at once. */
+/* Makes a pool, or adds one user to an existing pool.  `source` (NULL: weir) is copied if the pool has neither a source
+ * nor a segment yet.  Otherwise, or on an error, its `end` is called at once. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_pool_open(weir_tensors *tensors,
                                                               weir_tensors_id id,
                                                               const weir_tensors_source *source);
-/* Counts one user less.  Without users the pool's free segments can be freed (weir_tensors_trim, or when memory runs
- * out), and the pool ends with its last segment. */
+/* Removes one user of the pool.  Without users the pool's free segments can be freed (weir_tensors_trim, or when memory
+ * runs out), and the pool ends with its last segment. */
 WEIR_API weir_status weir_tensors_pool_close(weir_tensors *tensors, weir_tensors_id id);
 /* Writes the number of the pool's users to *users. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_pool_users(weir_tensors *tensors,
@@ -171,7 +171,7 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_pool_users(weir_tensors *ten
 /* Sets whether a request that finds no memory elsewhere may use free memory of this pool. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_pool_lend(weir_tensors *tensors,
                                                               weir_tensors_id id, int on);
-/* Makes segments serve one block at a time: they are not split any more. */
+/* Makes each segment of the pool serve one block at a time.  weir splits no segment of the pool any more. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_pool_whole(weir_tensors *tensors,
                                                                weir_tensors_id id);
 
@@ -185,11 +185,11 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_begin(weir_tensors *tensors,
 /* Ends the pool's route.  `takes` is not called any more.  *context (may be NULL) gets the route's context. */
 WEIR_API weir_status weir_tensors_end(weir_tensors *tensors, weir_tensors_id id, void **context);
 
-/* Frees idle memory to the device: that of the pool, or with {0, 0} that which all share and that of pools without
- * users.  A pool that has users or a route frees nothing.  May wait for the device. */
+/* Gives idle memory of the pool back to the device.  With {0, 0} it gives back idle memory that is shared, and that of
+ * pools without users.  A pool that has users or a route frees nothing.  May wait for the device. */
 WEIR_API weir_status weir_tensors_trim(weir_tensors *tensors, weir_tensors_id id);
 
-/* Writes 1 to *same if the pool's live blocks are exactly these, else 0. */
+/* Writes 1 to *same if the pool's live blocks are exactly the `count` blocks of the array `blocks`, else 0. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_pool_is(weir_tensors *tensors,
                                                             weir_tensors_id id,
                                                             void *const *blocks, size_t count,
