@@ -104,7 +104,7 @@ BARE static lookup *real_dlsym(void) {
     return __extension__(lookup *) real;
 }
 
-/* Notes that a caller gets the address of a function that begins captures and that is not served. */
+/* Sets a flag if a caller gets the address of a function that begins captures and that this library does not serve. */
 BARE static void note_passed(const char *name) {
     static const char begins[] = "cuStreamBegin";
 

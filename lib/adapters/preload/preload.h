@@ -84,7 +84,7 @@ struct weir_served {
     char device_text[WEIR_DEVICE_TEXT];
     char engine[WEIR_SHOW_WORD];      /* the word of its engine, such as "mapped" */
     _Atomic uint64_t used, used_peak; /* requested bytes, if it needs sums */
-    /* The peak of the reserved memory is measured from here: */
+    /* The next two fields say from when on the peak of reserved memory is measured. */
     _Atomic uint64_t high_from;  /* the first event that counts */
     _Atomic uint64_t high_least; /* the reserved memory at that time */
 };
@@ -114,7 +114,7 @@ struct weir_pool {
 
 /* Returns 1 if weir is the allocator of PyTorch in this process, else 0. */
 int weir__torch_has_weir(void);
-/* Returns the reason why weir is not PyTorch's allocator, or "" if there is no news for the user. */
+/* Returns the reason why weir is not PyTorch's allocator, or "" if the user need not be told. */
 const char *weir__torch_why_not(void);
 
 /* ---- preload_pools.c ------------------------------------------------------------------------------ */
@@ -128,7 +128,7 @@ struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, struct weir_po
 /* Ends the pool that had the record in that life.  Its allocator stays for live blocks.  Does nothing if the pool is
  * known to have ended: its handle may be another pool's by now. */
 void weir__pool_end(struct weir_pool *p, unsigned life);
-/* Returns 1 if the last pool with that handle has ended, as far as weir remembers; else 0.  Outside, too. */
+/* Returns 1 if weir remembers that the last pool with that handle has ended, else 0.  The thread need not be inside. */
 int weir__pool_has_ended(CUmemoryPool handle);
 /* Records the access of other devices, as far as weir has to keep it. */
 CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *access, size_t count);
@@ -213,7 +213,8 @@ void weir__streams_capture(CUstream stream, int has_begun);
 extern atomic_int weir__contexts_made;
 /* The number of captures that run or are about to begin, as far as weir saw them. */
 extern atomic_int weir__captures;
-/* Waits until no thread queries a stream.  Called once a capture is counted, before it begins.  Outside, too. */
+/* Waits until no thread queries a stream.  Called once a capture is counted, before it begins.  The thread need not be
+ * inside. */
 void weir__streams_await(void);
 /* Observes which work is complete on the streams of the allocator's device that weir saw created, and on the thread's
  * default streams.  Returns 1 if all were idle.  Returns 0 without a query while a capture runs or may begin unseen,
@@ -233,7 +234,7 @@ enum weir_unserved {
 };
 extern _Atomic uint64_t weir__unserved[WEIR_UNSERVED_COUNT];
 
-/* Counts a call that was not served.  Outside, too. */
+/* Counts a call that was not served.  The thread need not be inside. */
 static inline void weir__count_unserved(enum weir_unserved which) {
     atomic_fetch_add_explicit(&weir__unserved[which], 1, memory_order_relaxed);
 }
@@ -263,10 +264,10 @@ void weir__report_due(void);
 void weir__show_begin(void);
 /* Starts a thread of the library with all signals blocked.  Returns 0 or an error number. */
 int weir__start_thread(void *(*run)(void *), const char *name);
-/* Between hold and go_on no thread calls the driver for readers of `weir top`.  This time must be short. */
+/* From weir__show_hold to weir__show_go_on no thread calls the driver for `weir top`.  This time must be short. */
 void weir__show_hold(void);
 void weir__show_go_on(void);
-/* Holds like weir__show_hold.  Returns 1, or 0 without a hold after a second. */
+/* Does what weir__show_hold does.  Returns 1 on success, 0 if that was not possible within a second. */
 int weir__show_hold_in_time(void);
 /* Ends the figures for `weir top`, before the driver is unloaded or the process ends. */
 void weir__show_end(void);
@@ -275,7 +276,7 @@ void weir__show_remove(void);
 
 /* ---- preload_trace.c ------------------------------------------------------------------------------ */
 
-/* Records events from now on if `weir run` wants that, since there is an allocator. */
+/* Begins to record events if `weir run` asks for that.  Called when the first allocator is created. */
 void weir__trace_begin(void);
 /* Returns 1 while events are recorded, else 0. */
 int weir__trace_is_on(void);
@@ -300,7 +301,7 @@ struct weir_found {
 
 /* The number of the allocator that knew this thread's last block. */
 extern _Thread_local unsigned weir__block_last __attribute__((tls_model("initial-exec")));
-/* Set once a block was noted here, and once a block got a number. */
+/* Set once preload_blocks.c has recorded a block, and once a block has got a number. */
 extern atomic_int weir__blocks_noted, weir__blocks_numbered;
 
 /* Finds the block of weir that contains the address.  Returns 1 if there is one, else 0. */
@@ -340,8 +341,8 @@ int weir__plain_begin(struct weir_plain *p, enum weir_group_kind kind, CUdevice 
 int weir__plain_may_have_room(struct weir_plain *p, CUresult result);
 /* Ends a request.  `key` is the address or handle; `bytes` is the size that the driver took. */
 void weir__plain_end(struct weir_plain *p, CUresult result, uint64_t key, size_t bytes);
-/* Takes the record of that address before the driver frees the memory; NULL: there is none.  weir__plain_freed ends or
- * restores the record by the driver's result. */
+/* Removes and returns the record of an address before the driver frees the memory, or returns NULL if there is none.
+ * weir__plain_freed ends or restores the record by the driver's result. */
 struct weir_plain_record;
 struct weir_plain_record *weir__plain_freeing(uint64_t key);
 void weir__plain_freed(struct weir_plain_record *record, uint64_t key, CUresult result);

@@ -37,7 +37,7 @@ weir_status weir__free_block(const struct weir_found *found, CUstream stream) {
     return status;
 }
 
-/* A free passes on to the driver, is done here, or only gets a result. */
+/* A free goes on to the driver, or is done here, or only gets a result. */
 enum to_free { FREE_PASSES, FREE_IT, FREE_IS_ANSWERED };
 
 /* Returns 1 if the allocator was lost with its context, else 0.  A free of a lost allocator's block succeeds and does
@@ -55,7 +55,7 @@ static int is_held(CUdeviceptr block) {
     return 0;
 }
 
-/* Returns 1 if the address of lost memory is that of a new block of the driver by now, else 0. */
+/* Returns 1 if the driver has a new block at an address of lost memory, else 0. */
 static int is_anew(const struct weir_served *s, CUdeviceptr block) {
     CUdeviceptr base;
     size_t bytes;
@@ -88,14 +88,15 @@ static inline enum to_free find_to_free(CUdeviceptr block, struct weir_found *fo
     return no_block(block, result);
 }
 
-/* Returns 1 if only the allocators keep records of blocks, else 0: there are no notes and no numbers. */
+/* Returns 1 if preload_blocks.c has no record of any block, so that only the allocators know the blocks; else 0. */
 static inline int keeps_nothing(void) {
     return !atomic_load_explicit(&weir__blocks_noted, memory_order_acquire) &&
            !atomic_load_explicit(&weir__blocks_numbered, memory_order_acquire);
 }
 
-/* Frees the block in the common case: the allocator that served this thread's last block also has this block, and
- * neither a capture nor a record here must be observed.  Returns 1 if the block was freed, 0 if nothing was done. */
+/* Frees the block in the common case: the allocator of this thread's last block has this block, too, no stream is being
+ * captured, and only the allocators keep records of blocks.  Returns 1 if the block was freed, 0 if nothing was
+ * done. */
 static inline int free_at_once(CUdeviceptr block, CUstream stream) {
     struct weir_served *s = weir__served_at(weir__block_last);
 

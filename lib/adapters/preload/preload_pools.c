@@ -267,9 +267,9 @@ static int has_blocks(struct weir_served *s) {
                          : weir__drop_in_has_blocks(s->allocator);
 }
 
-/* Returns a new place in the table; or in a full one that of an allocator that was lost with its context, if possible
- * one without blocks, since no free of them can come.  The lost one is not freed: a thread may still read it.  Returns
- * WEIR_MOST_SERVED if all serve. */
+/* Returns an unused place in the table.  If the table is full, returns the place of an allocator that was lost with its
+ * context, preferably one without blocks.  The lost allocator is not freed, since a thread may still read it.  Returns
+ * WEIR_MOST_SERVED if all allocators serve. */
 static unsigned find_place(void) {
     unsigned known = weir__served_known(), found = WEIR_MOST_SERVED;
 
@@ -353,7 +353,7 @@ void weir__served_renew_peak(struct weir_served *s) {
         weir__drop_in_renew_peak(s->allocator);
 }
 
-/* Returns the highest reserve since the last restart: that of the restart, or after a growth. */
+/* Returns the peak of reserved memory since its last restart: the value at that time, or after a later growth. */
 uint64_t weir__served_highest_reserve(const struct weir_served *s, const weir_statistics *figures) {
     uint64_t from = atomic_load_explicit(&s->high_from, memory_order_relaxed);
     uint64_t most = atomic_load_explicit(&s->high_least, memory_order_relaxed);

@@ -362,7 +362,7 @@ static void put_error_back(void) {
 
 /* ---- the end ------------------------------------------------------------------------------------- */
 
-static sem_t has_figures, has_profiles; /* posted once these are there */
+static sem_t has_figures, has_profiles; /* posted when all are read or saved */
 
 static void save_profiles(void) {
     for (unsigned i = 0; i < weir__served_known() && !atomic_load(&is_over); i++)
@@ -432,7 +432,7 @@ static void gather_in_time(int wants_figures) {
 static pid_t served_process;
 static atomic_int has_begun;           /* set by the first thread that reports; others then wait */
 static _Thread_local int is_reporting; /* set in the thread that reports, for its signal handlers */
-/* Posted by a thread that ends by _exit, and once all is written. */
+/* A thread that ends the process by _exit posts is_ending.  The thread that has written all reports posts has_told. */
 static sem_t is_ending, has_told;
 static atomic_int has_teller; /* set if a thread waits for is_ending: both semaphores exist then */
 

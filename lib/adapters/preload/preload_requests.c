@@ -449,7 +449,8 @@ CUresult weir__serve_cuMemUnmap(CUdeviceptr address, size_t bytes) {
     return result;
 }
 
-/* Returns 1, inside, if graphs may have memory now: only a program that has captured a request has such graphs. */
+/* Returns 1 if graphs may have memory, which needs a captured request, else 0.  With 1 the thread is inside until
+ * leave(). */
 static int may_look_at_graphs(CUresult result) {
     return weir__plain_any_graphs() && result == CUDA_SUCCESS && enter();
 }

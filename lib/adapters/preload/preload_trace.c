@@ -135,7 +135,7 @@ void weir__trace_refused(const struct weir_served *s, size_t bytes) {
 
 /* ---- begin and end ------------------------------------------------------------------------------- */
 
-/* Returns 1 if this process has left the file when it was another program, else 0. */
+/* Returns 1 if this process wrote the file before it executed the present program, else 0. */
 static int is_left(const char *text, size_t length) {
     char found[300];
     int file = weir__file_open(path, O_RDONLY, 0);
