@@ -650,7 +650,7 @@ static int has_lost_name(struct weir_group *g) {
     return 1;
 }
 
-/* Counts the bytes that this member had in the old file in the new one, even if they exceed its limit. */
+/* Counts in the new file the bytes that this member had counted in the old file, even if they exceed the limit. */
 static void count_again(struct weir_group *g, struct weir_group_slot *had) {
     struct weir_group_slot *own = &g->file->slot[g->slot];
 

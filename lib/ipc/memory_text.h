@@ -36,11 +36,11 @@ struct weir_memory_text {
 
 /* Begins a text that names memory of this process. */
 void weir__memory_text_begin(struct weir_memory_text *t, const char *driver);
-/* Adds a piece.  Returns 1 on success, 0 if there is no host memory. */
+/* Adds a piece of memory to the text.  Returns 1 on success, 0 if there is no host memory. */
 int weir__memory_text_add(struct weir_memory_text *t, const struct weir_memory_piece *piece);
 /* Writes the text, if it fits.  Returns its length without the NUL. */
 size_t weir__memory_text_write(const struct weir_memory_text *t, char *text, size_t text_bytes);
-/* Reads a text, which must be complete.  Returns OK; or E_PARSE or E_HOST_MEMORY, and nothing is to be cleared. */
+/* Reads a text, which must be complete.  Returns OK, or E_PARSE or E_HOST_MEMORY, with nothing to free. */
 weir_status weir__memory_text_read(const char *text, struct weir_memory_text *t);
 void weir__memory_text_clear(struct weir_memory_text *t);
 

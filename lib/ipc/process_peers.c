@@ -40,7 +40,8 @@
  * one. */
 #define ENDING_NS (2000 * MILLISECOND)
 #define BESIDE_RESERVE (UINT64_C(1) << 30)
-/* The time for others to publish, and the thread's sleep with and without shares: a killed process does not wake it. */
+/* REFRESH_MS is the time for others to publish.  The thread wakes up each TICK_MS if the process has shares, else each
+ * LONG_TICK_MS, since a killed process does not wake it. */
 enum { REFRESH_MS = 20, TICK_MS = 500, LONG_TICK_MS = 10000, SILENT = 32 };
 enum { MOST_SHOWN = 3 /* the most processes that weir__process_peers_show names */ };
 
@@ -185,7 +186,7 @@ static void refresh(struct weir_process_peers *n, uint64_t looked_ns) {
     } while (notes != n->notes && ++tries < REFRESHES);
     n->entry.heartbeat_ns = looked_ns;
     n->entry.limit = sum.limit;
-    /* Otherwise the noted sum stays: there is no allocator yet, or the allocators grow all the time. */
+    /* The published sum stays if there is no allocator yet, or if the allocators grow all the time. */
     if (any && notes == n->notes) {
         n->entry.reserved = sum.reserved;
         n->entry.in_use = sum.in_use;

@@ -123,7 +123,7 @@ int weir__process_peers_any(struct weir_process_peers *n);
 
 /* Returns the sum of all processes' weights, in millionths. */
 uint64_t weir__process_peers_weights(struct weir_process_peers *n);
-/* Returns that sum, but at most `most`, for a device on which this process has not joined. */
+/* Returns the sum of all weights, but at most `most`, for a device on which this process has not joined. */
 uint64_t weir__process_peers_look(const struct weir_driver *driver, CUdevice device, uint64_t most);
 /* Returns the reserved memory of other processes on the device, as the registry has it, or 0 without a registry.  Their
  * idle memory is not known here, since processes publish it only when they are asked. */

@@ -105,13 +105,15 @@ static int is_sound(int file) {
     return weir__runfile_is_sound(file, FILE_BYTES, &the_head, sizeof the_head);
 }
 
-/* Returns 1 if the errno of open() says that something else has the name, else 0.  Other errors, such as a lack of
- * descriptors, do not say so; and what fails with EPERM cannot be removed either. */
+/* Returns 1 if the errno of open() says that the name belongs to something else than a plain file of this user, else 0.
+ * Other errors, such as a lack of descriptors, do not say so.  EPERM does not count, since the name cannot be removed
+ * then. */
 static int is_in_the_way(int error) {
     return error == ELOOP || error == ENXIO || error == EISDIR || error == EACCES;
 }
 
-/* Opens a sound file of the name, after removing anything else.  Returns -1 with errno on failure. */
+/* Opens the registry's file if it is valid.  Removes anything else that has its name.  Returns -1 with errno on
+ * failure. */
 static int find_file(const struct weir_registry *l) {
     int file, error;
 
@@ -338,7 +340,7 @@ static int has_named_file(struct weir_registry *l) {
     return has;
 }
 
-/* A sleeper checks the name from time to time: no process rings the bell of a file that has lost its name. */
+/* A thread that waits also checks whether the file has its name: no process rings the bell of a file without a name. */
 void weir__registry_wait(struct weir_registry *l, uint32_t bell, unsigned milliseconds) {
     unsigned part;
     int error;
@@ -432,7 +434,7 @@ static int visit_ending(const struct weir_registry *l,
     return count;
 }
 
-/* Finds or makes another file if this one is not sound any more.  The caller holds the lock. */
+/* Finds or makes another file if this one is no longer valid.  The caller holds the lock. */
 static void look_after(struct weir_registry *l) {
     if (l->has_left || (has_file(l) && is_sound(l->file.number)))
         return;
