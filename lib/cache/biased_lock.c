@@ -160,8 +160,8 @@ static uint32_t clock_now(void) {
     return (uint32_t)((uint64_t)now.tv_sec * 1000 + ((uint64_t)now.tv_nsec >> 20));
 }
 
-/* Returns 1 if the owner is outside, at once or within some microseconds; else 0.  If the owner has ended, its mark may
- * belong to another thread by now. */
+/* Returns 1 if the owner is outside the lock, at once or within some microseconds; else 0.  If the owner has ended, its
+ * mark may belong to another thread by now. */
 static int is_outside_soon(const struct weir_bias *bias) {
     const _Atomic uint32_t *inside = &bias->mark->inside[bias->level];
 

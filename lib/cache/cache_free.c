@@ -17,7 +17,7 @@
 
 /* ---- blocks that no cache takes ---- */
 
-/* Counts the free of a block that no cache takes, in the loose cache. */
+/* Counts the free of a block that no cache keeps, in the cache `loose`, which counts such blocks. */
 static void count_loose_free(struct weir_caches *f, int64_t requested, int64_t in_use) {
     int taken = weir__bias_take(&f->loose->lock);
 

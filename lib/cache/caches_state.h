@@ -136,9 +136,9 @@ struct weir_cache *weir__caches_visit_captured(struct weir_caches *f, weir_strea
 /* Maintains a cache, in a call on its stream whose id was just found to be the cache's: adapts its cap, and flushes
  * what exceeds the cap or was unused for long. */
 void weir__caches_look_after(struct weir_caches *f, struct weir_cache *c, weir_stream stream);
-/* Flushes all idle memory of the cache, in such a call.  Returns 1 if there was any, else 0. */
+/* Flushes all idle memory of the cache, in a call on its stream.  Returns 1 if there was any, else 0. */
 int weir__caches_give_all(struct weir_caches *f, struct weir_cache *c, weir_stream stream);
-/* Does the work that was put off while the cache's stream only hit, in such a call. */
+/* Does the work that hits on the cache's stream put off, in a call on that stream. */
 void weir__caches_catch_up(struct weir_caches *f, struct weir_cache *c, weir_stream stream);
 /* Flushes the cache and detaches it from its stream.  `id` is UNKNOWN if the stream of its idle blocks is no longer
  * known, else the stream's id.  The caller holds `lock`. */

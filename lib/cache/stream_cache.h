@@ -314,7 +314,7 @@ int weir__cache_is_held(struct weir_cache *c, size_t most);
 /* Takes out memory until at most `keep` bytes are idle: slabs while they are more than a quarter of that, then the
  * whole blocks that were freed first. */
 void weir__cache_shrink(struct weir_cache *c, size_t keep, struct weir_flushed *out);
-/* The part of it that is not inlined. */
+/* The part of weir__cache_drop_leaving that is not inlined. */
 void weir__cache_let_go(struct weir_cache *c, struct weir_flushed *out);
 /* Takes out blocks that are leaving, and whole blocks above the cap. */
 void weir__cache_drop_excess(struct weir_cache *c, struct weir_flushed *out);
@@ -323,7 +323,7 @@ static inline void weir__cache_drop_leaving(struct weir_cache *c, struct weir_fl
     if (c->store->leaving)
         weir__cache_let_go(c, out);
 }
-/* Takes out memory that was not used since the last search, and begins the next one. */
+/* Takes out memory that was not used since the last search for unused memory, and begins the next search. */
 void weir__cache_expire(struct weir_cache *c, struct weir_flushed *out);
 /* Takes out the remote frees of classes that have at least `least` of them, which is above 0. */
 void weir__cache_remotes(struct weir_cache *c, uint32_t least, struct weir_flushed *out);
