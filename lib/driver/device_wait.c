@@ -120,7 +120,8 @@ void weir__device_end_waits(struct weir_device *device) {
         (void)WEIR_IN_SCOPE(device->driver, device->context, device->driver->cuMemFree(block));
 }
 
-/* Waits by the free of host memory, which it tries twice, since the memory would be leaked. */
+/* Waits for the device by freeing page-locked host memory.  Tries a failing free twice, since the memory would be
+ * lost. */
 static CUresult wait_by_host_block(struct weir_device *device) {
     const struct weir_driver *driver = device->driver;
     void *block = NULL;
@@ -136,7 +137,7 @@ static CUresult wait_by_host_block(struct weir_device *device) {
     return waited(device, BY_HOST_BLOCK, proof, result);
 }
 
-/* Tries device memory first, which is faster by 0.25 ms, then host memory, which a full device has, too. */
+/* Waits by a free of device memory, which is faster by 0.25 ms, or of host memory if the device is full. */
 CUresult weir__device_wait(struct weir_device *device) {
     struct weir_driver_scope scope;
     CUresult result = weir__driver_enter(device->driver, device->context, &scope);

@@ -78,11 +78,12 @@ struct weir_driver {
     uint64_t (*ticks_to_ns)(uint64_t ticks);
     /* Waits for at least `ns` nanoseconds, which on the model are virtual. */
     void (*sleep_ns)(uint64_t ns);
-    /* Reads the charge.  Real time inside the model is measured from the first call on.  NULL for real devices. */
+    /* Reads the cost of all calls.  Real time inside the model is measured from the first call on.  NULL for real
+     * devices. */
     void (*charge)(struct weir_driver_charge *out);
-    /* Begins (1) or ends (0) a part in which the thread plays another one, since all threads share one clock.  The
-     * second call returns the time of the calls between, which the clock does not contain.  Meanwhile this thread's
-     * clock goes on; other threads are not charged for waits for this work.  NULL for real devices. */
+    /* Begins (1) or ends (0) a time in which this thread does the work of another thread, since all threads share one
+     * clock.  The second call returns the time of the calls between, which the clock does not contain.  Meanwhile this
+     * thread's clock goes on; other threads are not charged for waits for this work.  NULL for real devices. */
     uint64_t (*aside)(int begins);
     /* Returns 1 if other processes may also use memory of the model's devices, else 0.  NULL for real devices. */
     int (*is_shared)(void);
