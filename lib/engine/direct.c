@@ -125,7 +125,7 @@ static weir_status direct_grow(struct weir_engine *e, uint64_t target, uint64_t 
     return weir__without_driver(WEIR_E_NOT_SUPPORTED);
 }
 
-/* Nothing is ever idle. */
+/* Does nothing, since no memory is ever idle. */
 static weir_status direct_trim(struct weir_engine *e, struct weir_trim *trim) {
     (void)e, (void)trim;
     return WEIR_OK;

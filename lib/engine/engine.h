@@ -33,7 +33,7 @@
 #define WEIR_ENGINE_DUE ((weir_status)2)
 
 /* Special ids under which `give` takes a block back.  OBSERVED: the host has observed that all uses of the block have
- * completed.  UNKNOWN: no event will show when they have. */
+ * completed.  UNKNOWN: no event will show when these uses have completed. */
 #define WEIR_ENGINE_OBSERVED UINT64_MAX
 #define WEIR_ENGINE_UNKNOWN UINT64_C(0)
 

@@ -26,7 +26,7 @@ struct weir_graph_table {
     struct weir_map places; /* addresses where requests under capture were served */
 };
 
-/* The table's bytes are zero before. */
+/* Opens a table whose bytes are all zero. */
 void weir__graphs_open(struct weir_graph_table *graphs);
 void weir__graphs_close(struct weir_graph_table *graphs);
 /* Notes the address.  Returns 1 on success, 0 if there is no host memory. */

@@ -145,7 +145,8 @@ int weir__suballoc_take_at_last(struct weir_suballoc *s, size_t bytes, uint64_t 
  * internal_dependencies is on, and an event covers that free.  Returns 0 otherwise. */
 int weir__suballoc_may_follow(const struct weir_suballoc *s, uint64_t id, uint64_t sequence);
 /* Places a block in several adjacent free chunks, for a request on `stream` with that id that did not fit.  The chunks
- * are clean, the stream's own, or freed by streams that it may wait for.  On the device it waits for their work. */
+ * are free for all streams, the stream's own, or freed by streams that it may wait for.  On the device it waits for
+ * their work. */
 int weir__suballoc_take_behind(struct weir_suballoc *s, size_t bytes, uint64_t id,
                                weir_stream stream, struct weir_placement_block *out);
 /* Frees a block on `stream` with that id and on the streams of `uses` (or NULL).  Returns the results of `free`. */
@@ -172,8 +173,8 @@ int weir__suballoc_fill(struct weir_suballoc *s, uint64_t unmapped, uint64_t add
                         uint64_t id);
 /* Removes the memory of a part of the observed free chunk that starts at `chunk`.  Returns a placement's result. */
 int weir__suballoc_punch(struct weir_suballoc *s, uint64_t chunk, uint64_t address, size_t bytes);
-/* Removes the memory of a part, whichever streams may use it.  The part may lie in several adjacent free chunks, of
- * which `chunk` is the first. */
+/* Removes the memory of a range of addresses, whichever streams may use it.  The range may lie in several adjacent free
+ * chunks, of which `chunk` is the first. */
 int weir__suballoc_hollow(struct weir_suballoc *s, uint64_t chunk, uint64_t address, size_t bytes);
 /* Records an event for the frees of the stream with that id, in a request on it. */
 void weir__suballoc_mark(struct weir_suballoc *s, uint64_t id, weir_stream stream);
@@ -185,8 +186,8 @@ int weir__suballoc_holds(struct weir_suballoc *s, uint64_t address);
 /* Sets `idle` and `serves` of all regions, for the stream with that id.  Linear in the regions, and in the free chunks
  * before the first block of each region. */
 void weir__suballoc_survey(struct weir_suballoc *s, uint64_t id);
-/* Removes the region at that index, which is idle.  With OBSERVED, its memory must be clean; else the last survey found
- * that it serves the stream with that id. */
+/* Removes the region at that index, which is idle.  With OBSERVED, all streams may use its memory; else the last survey
+ * found that it serves the stream with that id. */
 void weir__suballoc_remove(struct weir_suballoc *s, size_t at, uint64_t id);
 
 /* Makes the host tables for blocks in `bytes` of memory, before the first requests need them.  `kinds` is the number of
