@@ -119,11 +119,11 @@ int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes);
 /* Adds a region that only `stream` may use at once, as one chunk that it has freed with `sequence`. */
 int weir__placement_add_freed(struct weir_placement *p, uint64_t base, size_t bytes,
                               uint64_t stream, uint64_t sequence);
-/* Removes the region that starts at base, all of which is free and clean.  Returns OK, BUSY or FOREIGN.  Needs no host
- * memory, even if host memory was short before. */
+/* Removes the region that starts at base, which must be one free chunk that every stream may use.  Returns OK, BUSY or
+ * FOREIGN.  Needs no host memory, even if host memory was short before. */
 int weir__placement_remove(struct weir_placement *p, uint64_t base);
-/* Removes a region for `stream`, which will use its memory.  The region is free, and each chunk is clean or has the
- * stream's tag. Returns OK, BUSY or FOREIGN. */
+/* Removes a region for `stream`, which will use its memory.  The region is free, and every stream or `stream` may use
+ * each of its chunks. Returns OK, BUSY or FOREIGN. */
 int weir__placement_withdraw(struct weir_placement *p, uint64_t base, uint64_t stream);
 
 /* Adds the unlisted chunks, which a lack of host memory kept out of the sets, so that `punch` finds them.  Returns 1 on
@@ -135,8 +135,9 @@ int weir__placement_add_unmapped(struct weir_placement *p, uint64_t base, size_t
  * `stream` with `sequence`, or clean if `sequence` is 0.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t address, size_t bytes,
                          uint64_t stream, uint64_t sequence);
-/* Makes [address, address + bytes) in the clean free chunk that starts at `within` an unmapped range.  Returns OK, BUSY
- * if the chunk was not observed, INVALID if no such chunk starts there or it is too small, or NO_MEMORY. */
+/* Makes [address, address + bytes) an unmapped range.  It lies in the clean free chunk that starts at `within`.
+ * Returns OK, BUSY if the chunk was not observed, INVALID if no such chunk starts there or it is too small, or
+ * NO_MEMORY. */
 int weir__placement_punch(struct weir_placement *p, uint64_t within, uint64_t address,
                           size_t bytes);
 
@@ -157,10 +158,10 @@ int weir__placement_take_within(struct weir_placement *p, size_t bytes, uint64_t
  * small. */
 int weir__placement_take_at(struct weir_placement *p, uint64_t address, size_t bytes,
                             uint64_t stream, struct weir_placement_block *out);
-/* Places a block for a stream behind waits for other streams, after a request that did not fit.  Searches runs of
- * adjacent free chunks that are clean, the stream's own or can be waited for, and takes one of the smallest runs that
- * fit.  Waits for all chunks in the block; the rest keeps its tags.  Linear in the chunks.  Returns NO_FIT if no run
- * fits or a wait failed. */
+/* Places a block for a request that did not fit, in a run of adjacent free chunks.  The stream may use each chunk at
+ * once, or after a wait for another stream's free.  Takes one of the smallest runs that fit, and waits for the chunks
+ * in the block; the rest of the run keeps its tags.  Linear in the chunks.  Returns NO_FIT if no run fits or a wait
+ * failed. */
 int weir__placement_take_behind(struct weir_placement *p, size_t bytes, uint64_t stream,
                                 const struct weir_placement_waits *waits,
                                 struct weir_placement_block *out);
@@ -176,13 +177,15 @@ void weir__placement_part(struct weir_placement *p, uint64_t stream);
 /* Finds the live block at `address`, or around it if the result is INTERIOR.  Returns OK, FOREIGN, INTERIOR or FREE. */
 int weir__placement_find(const struct weir_placement *p, uint64_t address,
                          struct weir_placement_block *out);
-/* Makes all frees of `stream` up to `sequence` clean, and coalesces them, since the host has observed them. */
+/* Makes the memory of all frees of `stream` up to `sequence` clean, and coalesces it, since the host has observed
+ * them. */
 void weir__placement_observe(struct weir_placement *p, uint64_t stream, uint64_t sequence);
 
 void weir__placement_figures(const struct weir_placement *p, struct weir_placement_figures *out);
 /* Finds the unmapped range that ends the last region.  Returns 1 if there is one, 0 otherwise. */
 int weir__placement_last_unmapped(const struct weir_placement *p, uint64_t *address, size_t *bytes);
-/* Returns the bytes of the clean free chunk before that unmapped range, or 0 if there is none. */
+/* Returns the bytes of the clean free chunk before the unmapped range that ends the last region, or 0 if there is
+ * none. */
 size_t weir__placement_tail(struct weir_placement *p);
 /* The results of `visit`. */
 enum { WEIR_PLACEMENT_GO_ON, WEIR_PLACEMENT_STOP, WEIR_PLACEMENT_NEXT_REGION };

@@ -153,10 +153,10 @@ static inline const struct weir_placement *unparked(const struct weir_placement 
 
 /* ---- streams: placement_streams.c ---- */
 
-/* Notes a stream that is not the only one so far. */
+/* Records a stream other than the only stream so far. */
 void weir__placement_stream_note(struct weir_placement *p, uint64_t stream);
 
-/* Notes that `stream` takes or frees. */
+/* Records that `stream` allocates or frees. */
 static inline void stream_seen(struct weir_placement *p, uint64_t stream) {
     if (stream != p->only || stream == 0)
         weir__placement_stream_note(p, stream);
