@@ -15,8 +15,8 @@
 
 /* ---- figures ------------------------------------------------------------------------------------ */
 
-/* Reserved memory: the allocator's, and that of pools with a source of their own.  Small blocks count with their own
- * sizes; the rest counts as large. */
+/* Fills in the figures of reserved memory: the allocator's, and that of pools with another source.  Small blocks count
+ * with their sizes; all other reserved memory counts as large. */
 static void read_reserve(weir_tensors *t, const weir_statistics *s, weir_tensors_figures *f) {
     weir_tensors_figure *all = &f->reserved_bytes[0], *small = &f->reserved_bytes[1];
     weir_tensors_figure *large = &f->reserved_bytes[2];
@@ -35,7 +35,7 @@ static void read_reserve(weir_tensors *t, const weir_statistics *s, weir_tensors
     f->segment[2] = f->segment[0];
 }
 
-/* Live blocks, and those that wait. */
+/* Fills in the figures of active blocks: live blocks, and freed blocks that wait for other streams. */
 static void read_active(const weir_tensors *t, weir_tensors_figures *f) {
     for (int i = 0; i < 3; i++) {
         int64_t blocks = t->pending[i].blocks, bytes = t->pending[i].bytes;
@@ -73,7 +73,7 @@ weir_status weir_tensors_stats(weir_tensors *t, weir_tensors_figures *out) {
     return WEIR_OK;
 }
 
-/* Each of them, in order. */
+/* Returns figure number `i` of the struct, in the order of its fields. */
 static weir_tensors_figure *figure_at(weir_tensors_figures *f, int i) {
     return &f->allocation[0] + i;
 }
@@ -84,7 +84,7 @@ _Static_assert(offsetof(weir_tensors_figures, requested_bytes[2]) -
                    (FIGURES - 1) * sizeof(weir_tensors_figure),
                "figures stand side by side");
 
-/* OK: with the lock, and the allocator's figures. */
+/* Reads the allocator's figures and takes the lock, which the caller releases.  Takes no lock on an error. */
 static weir_status begin_reset(weir_tensors *t, weir_statistics *s) {
     weir_status status = weir__call_check(t != NULL);
 
@@ -174,8 +174,8 @@ weir_status weir_tensors_pools(weir_tensors *t,
 
 struct idle {
     const struct weir_tensor_part *part;
-    const struct weir_tensor_segment *next; /* the first one above the live blocks so far */
-    uint64_t bytes;                         /* in segments that contain none of these blocks */
+    const struct weir_tensor_segment *next; /* the first segment above the live blocks so far */
+    uint64_t bytes;                         /* the bytes of segments that contain no live block */
 };
 
 /* Subtracts the segments in which a live block lies, each of them once. */
@@ -213,7 +213,7 @@ uint64_t weir__pools_idle(const weir_tensors *t) {
 
 /* ---- the list ----------------------------------------------------------------------------------- */
 
-/* A block of shared memory, or a segment that a pool has taken of it (tensor NULL). */
+/* A block of shared memory, or a segment that a pool has taken from shared memory (`tensor` is NULL). */
 struct item {
     uint64_t address;
     size_t bytes;
@@ -225,8 +225,8 @@ struct visit {
     void (*show)(void *context, const weir_tensors_block *block);
     void *context;
     const struct weir_tensor_pool *pool;
-    const struct weir_tensor_part *part; /* of the pool */
-    struct weir_tensor_segment segment;  /* of the last chunk */
+    const struct weir_tensor_part *part; /* a part of the pool */
+    struct weir_tensor_segment segment;  /* the segment of the last chunk */
 };
 
 static int by_address(const void *a, const void *b) {
@@ -280,7 +280,8 @@ static void show_free(const struct visit *v, uint64_t from, uint64_t to, uint64_
         v->show(v->context, &block);
 }
 
-/* [from, to), in which no pool's segment lies: a segment, with the items from `at` on: the first one behind it. */
+/* Shows [from, to), in which no pool's segment lies, as one segment with the items from `at` on.  Returns the index of
+ * the first item behind it. */
 static size_t show_segment(const struct visit *v, uint64_t from, uint64_t to,
                            const struct item *items, size_t at, size_t count) {
     uint64_t free_from = from;
@@ -294,7 +295,7 @@ static size_t show_segment(const struct visit *v, uint64_t from, uint64_t to,
     return at;
 }
 
-/* A piece of reserved memory, from the items from `at` on. */
+/* Shows a piece of reserved memory with the items from `at` on.  Returns the index of the first item behind it. */
 static size_t show_piece(const struct visit *v, const struct weir_extent *piece,
                          const struct item *items, size_t at, size_t count) {
     uint64_t from = piece->base, end = piece->base + piece->bytes;
@@ -316,7 +317,7 @@ static size_t show_piece(const struct visit *v, const struct weir_extent *piece,
     return at;
 }
 
-/* Pieces that lie side by side are one. */
+/* Lists the pieces of reserved memory, and joins adjacent ones.  Returns their number. */
 static size_t list_pieces(const weir_tensors *t, struct weir_extent **out) {
     size_t count = weir__engine_list_all(t->allocator->reserve.engine, WEIR_VISIT_WHOLES, out);
     struct weir_extent *pieces = *out;
@@ -337,7 +338,7 @@ static void show_shared(const struct visit *v, const struct item *items, size_t 
     for (size_t i = 0; i <= piece_count; i++) {
         uint64_t base = i < piece_count ? pieces[i].base : UINT64_MAX;
 
-        /* What lies in no piece that is known is a segment of its own. */
+        /* A block that lies in no known piece is shown as its own segment. */
         for (; at < count && items[at].address < base; at++)
             if (items[at].tensor)
                 show_block(v, items[at].tensor, items[at].address, items[at].bytes);

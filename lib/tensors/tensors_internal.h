@@ -127,7 +127,7 @@ struct weir_tensors {
     atomic_int unused;                     /* the number of pools without users */
     _Atomic uint64_t idle;                 /* the bytes that weir__pools_idle has returned last */
     struct weir_tensor_pool *routed;       /* the pools with a route, newest first */
-    struct weir_tensor_reserved *reserved; /* of pools, newest first */
+    struct weir_tensor_reserved *reserved; /* the records of pools, newest first */
     uint64_t sequence;                     /* the number of the last free in a pool */
     struct weir_map lasting;               /* streams that are never destroyed, by name */
     _Atomic uint64_t legacy_id;            /* the id of the bound legacy default stream, or 0 */
