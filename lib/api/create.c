@@ -168,8 +168,7 @@ weir_status weir__read_memory(weir_allocator *a, struct weir_device_memory *memo
 weir_status weir__preallocate(weir_allocator *a, char *text, size_t text_bytes) {
     weir_status status;
 
-    weir__ahead_hold(
-        a->reserve.ahead); /* so that its memory is not in the figures of the preallocation */
+    weir__ahead_hold(a->reserve.ahead); /* the figures of the preallocation then lack its memory */
     status = weir__preallocation_run(&a->preallocation, text, text_bytes);
     weir__ahead_go_on(a->reserve.ahead);
     if (status == WEIR_OK)

@@ -17,8 +17,8 @@
 #include "ipc/group_process.h"
 #include "ipc/registry.h"
 
-/* On an H200 a context takes 0.5 GiB, and kernels are loaded into it; and how long others have to make room for
- * one: a program that gets none ends. */
+/* The memory that weir asks for to make room for a context and its kernels (a context takes 0.5 GiB on an H200), and
+ * the time that others have to free it.  A program without a context ends, so weir waits that long. */
 #define CONTEXT_BYTES ((uint64_t)1 << 30)
 #define CONTEXT_NS UINT64_C(1000000000)
 #define CONTEXT_PAUSE_NS 10000000
@@ -51,10 +51,10 @@ static uint64_t could_give(weir_allocator *a, int may_wait, uint64_t *above) {
     return weir__size_smaller(idle, weir__size_less(figures.reserved, held) + *above);
 }
 
-/* Frees idle memory for others.  First goes memory that private pools do not hold.  If that is not enough, then with
- * `may_wait` weir waits for the device, and private pools without users free their memory.  weir does not wait if the
- * engine's trim has waited and the layer above holds no idle memory.  If idle memory lies in larger pieces, more than
- * `wanted` bytes go.  Returns the bytes that went. */
+/* Frees idle memory for others.  weir first frees memory that private pools do not hold.  If that is not enough, then
+ * with `may_wait` weir waits for the device, and private pools without users free their memory.  weir does not wait if
+ * the engine's trim has waited and the layer above holds no idle memory.  It may free more than `wanted` bytes, since
+ * idle memory goes in whole pieces.  Returns the freed bytes. */
 static uint64_t give(weir_allocator *a, uint64_t wanted, int cause, int may_wait) {
     int trim_waits = (a->reserve.engine->traits & WEIR_ENGINE_TRIM_WAITS) != 0;
     int has_waited = !may_wait;
@@ -139,8 +139,8 @@ static uint64_t give_way(void *allocator, uint64_t wanted) {
     return give(allocator, wanted, WEIR_EVENT_RELEASE, 1);
 }
 
-/* What is above the limit goes, as far as it is idle.  What stayed although it was waited for, as what lies beside
- * blocks does, is left alone until the program has called. */
+/* Frees idle memory above the limit.  Memory that a trim could not free, such as memory beside live blocks, is not
+ * tried again before the program has allocated or freed. */
 static void give_above(weir_allocator *a) {
     weir_statistics figures;
     uint64_t above, calls;
@@ -155,7 +155,7 @@ static void give_above(weir_allocator *a) {
     a->stayed_after = calls;
 }
 
-/* Other processes have come or gone, or some time has. */
+/* Adapts the limit after other processes have come or gone.  Also called from time to time. */
 static void resize(void *allocator, uint64_t weights) {
     weir_allocator *a = allocator;
     weir_statistics figures;
@@ -179,9 +179,9 @@ int weir__allocator_admit(struct weir_process_peers *n, struct weir_admission *a
     answers = weir__group_ask_whom_it_concerns(n, CONTEXT_BYTES, admission->began_ns,
                                                admission->began_ns + CONTEXT_NS);
     admission->is_over = answers.given < CONTEXT_BYTES && !answers.awaited;
-    if (answers.given == 0 && answers.awaited) /* nor is it asked again */
+    if (answers.given == 0 && answers.awaited) /* a silent process is not asked again */
         nanosleep(&(struct timespec){0, CONTEXT_PAUSE_NS}, NULL);
-    return answers.heard || answers.awaited; /* shares may have fallen for it, and left room */
+    return answers.heard || answers.awaited; /* shares may have fallen, and left room */
 }
 
 void weir__allocator_not_admitted(struct weir_process_peers *n, char *text, size_t bytes) {

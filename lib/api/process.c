@@ -37,7 +37,7 @@
 /* ANSWER_S and SAVE_S limit how long the driver and the disk may take when the process ends. */
 enum { MOST_DEVICES = 64, ANSWER_S = 2, SAVE_S = 10, LINE_BYTES = 900 };
 
-/* The device that the environment names. */
+/* The device that the environment names, and its driver. */
 struct place {
     const struct weir_driver *driver;
     int device; /* the device's number */
