@@ -296,7 +296,7 @@ static weir_status ask_process_peers(struct climb *c, weir_status why) {
         until = weir__size_larger(until, least);
         was_ending = answers.ending > 0;
         pause = was_ending ? weir__size_smaller(pause * 2, ENDING_PAUSE_NS) : LONGEST_PAUSE_NS;
-        if (answers.given > 0) /* but not enough: in pieces, or others used the memory first */
+        if (answers.given > 0) /* too little, in pieces, or used by others first */
             most = weir__size_smaller(most * 2, total);
         else if (!has_ended)
             sleep_between_rounds(pause);

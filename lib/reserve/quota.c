@@ -6,7 +6,7 @@
 #include "base/size.h"
 #include "reserve/reserve.h"
 
-enum { READS = 4 }; /* the most readings of two figures that belong together */
+enum { READS = 4 }; /* the most attempts to read two figures of one moment */
 /* The weight, in millionths, of a process without a share. */
 #define WEIGHT UINT64_C(1000000)
 
