@@ -262,7 +262,7 @@ CUresult weir__model_cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *f
     return result;
 }
 
-/* Returns 1 if the devices are peers by the profile, or equal; else 0. */
+/* Returns 1 if both numbers name one device, or if the devices are peers by the profile; else 0. */
 int weir__model_reaches(int device, int other) {
     uint64_t together = weir__model.profile.peers;
 

@@ -36,7 +36,7 @@ struct model_share {
 
 static struct {
     struct model_node *shares;
-    /* Shares of mappings that fills and copies used; their owner is 0. */
+    /* The shares (`struct model_share`) of mappings that fills and copies used.  Their owner is 0. */
     struct model_node *touched;
     struct model_orders seen;  /* work that the host has completed, as far as a share names it */
     struct model_orders homes; /* for each stream in a share, the number of its device plus 1 */
@@ -143,7 +143,8 @@ static void drop_share(struct model_share *share) {
     drop_from(&oracle.shares, share);
 }
 
-/* Adds a share.  Without host memory the history is lost: then a fault may go unseen, but no false one is reported. */
+/* Adds a share of bytes.  Without host memory their history is lost: then the oracle may miss a fault, but reports no
+ * false one. */
 static struct model_share *add_to(struct model_node **tree, uint64_t address, uint64_t bytes,
                                   uint64_t owner) {
     struct model_share *share = calloc(1, sizeof *share);
