@@ -13,7 +13,7 @@ struct command {
     struct weir_cli_settings settings;
 };
 
-/* Returns "driver, driver-keep, ...". */
+/* Returns the names of all configurations: "driver, driver-keep, ...". */
 static const char *names(void) {
     static char text[512];
     size_t used = 0;
@@ -24,7 +24,7 @@ static const char *names(void) {
     return text;
 }
 
-/* Refuses flags that other commands have, and says where they are taken.  Returns 1 if it refused one. */
+/* Refuses flags that only other commands have, and names these commands.  Returns 1 if it refused one, else 0. */
 static int refuse_others(int argc, char **argv) {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
         size_t length = strcspn(argv[i], "=");

@@ -67,7 +67,7 @@ static struct board {
 
 enum {
     PAUSE_US = 1000,
-    BUSY_EVENTS = WEIR_RECORD_EVENTS / 4, /* a turn with this many events does not pause */
+    BUSY_EVENTS = WEIR_RECORD_EVENTS / 4, /* a turn with this many events has no pause after it */
     MOST_WAITING = 1 << 17,               /* the most events of a process that may wait */
     ENDS_AT_ONCE = 16, /* processes that a turn checks, since a check costs a walk over all locks */
     SLACK_NS = 2000000,    /* the time until a store is visible to other processors */

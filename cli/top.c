@@ -85,7 +85,7 @@ static struct top_program *find(const struct weir_segment_name *name) {
     return p;
 }
 
-/* Says something, also while the table is on the screen. */
+/* Prints a message, also while the table is on the screen. */
 static void say(const char *what, const char *why) {
     snprintf(command.top.message, sizeof command.top.message, "%s %s", what, why);
     if (!command.has_screen)

@@ -277,8 +277,8 @@ static struct block *take(struct weir_map *map, uint64_t key) {
     return key && weir__map_take(map, key, &value) ? (struct block *)value : NULL;
 }
 
-/* Takes the block that a free refers to from the map.  Returns NULL if no such allocation was seen, or if the free
- * comes late: then its block was ended when another block got the address. */
+/* Removes the block that a free names from the map, and returns the block.  Returns NULL if no such allocation was
+ * seen, or if the free comes late: then its block was ended when another block got the address. */
 static struct block *take_of(struct tracing *tracing, struct weir_map *map,
                              const struct weir_record_event *event) {
     uintptr_t value;

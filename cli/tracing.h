@@ -39,7 +39,7 @@ struct modules {
 
 struct tracing {
     struct sink *sink;
-    struct modules modules;  /* the files whose code calls */
+    struct modules modules;  /* the files of the process that contain code */
     uint64_t limit;          /* the most bytes of text, or 0 for no limit */
     struct weir_map blocks;  /* address -> struct block */
     struct weir_map handles; /* handle -> struct block */

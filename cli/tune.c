@@ -215,7 +215,7 @@ static const uint64_t limit_percents[] = {125, 150, 200};
 enum { HALF_LIFE_ITERATIONS = 5 };
 static const uint64_t prealloc_unit = UINT64_C(2) << 20;
 
-/* Returns the ratio of the trace that `pick' picks: the largest with fmax, the least with fmin. */
+/* Returns a ratio over all traces: the largest if `pick' is fmax, the least if it is fmin. */
 static double ratio_by(double (*pick)(double, double), const struct trials *trials, int trial,
                        enum result_figure figure) {
     double picked = trials_ratio(trials, 0, trial, figure);
@@ -271,7 +271,7 @@ static uint64_t most_of(const struct trials *trials, enum result_figure figure) 
     return most;
 }
 
-/* Tries limits, the smallest first.  Returns as try_value(). */
+/* Tries limits, the smallest first.  Returns the results of try_value(). */
 static int try_limits(struct trials *trials, struct advice *advice, struct choice *best) {
     double most = gains[CHOICE_LIMIT].ratio * (double)most_of(trials, FIGURE_RESERVED);
     int good = 0;

@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 struct output {
-    const char *flag, *path; /* path NULL: there is no output; "-": standard output */
+    const char *flag, *path; /* `path` is NULL if there is no output, "-" for standard output */
 };
 
 /* Returns 1 if no output is the file `input', which the command reads; 0 with a message, which calls the input `what'.

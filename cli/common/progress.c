@@ -85,7 +85,7 @@ void interrupt_watch(void) {
         struct sigaction before;
 
         sigaction(numbers[i], NULL, &before);
-        if (before.sa_handler != SIG_IGN) /* nohup(1) does so */
+        if (before.sa_handler != SIG_IGN) /* nohup(1) ignores SIGHUP */
             sigaction(numbers[i], &action, NULL);
     }
 }

@@ -29,7 +29,7 @@ void terminal_size(int descriptor, int *columns, int *lines);
 
 /* Makes SIGINT, SIGTERM and SIGHUP set interrupt_came() in place of ending the process. */
 void interrupt_watch(void);
-/* Returns 1 if such a signal came, so that the command begins no more work; else 0. */
+/* Returns 1 if one of these signals came, after which the command begins no more work; else 0. */
 int interrupt_came(void);
 /* Ends the process by the signal, if one came, so that the process that started it learns of the signal. */
 void interrupt_end(void);

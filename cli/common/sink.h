@@ -15,7 +15,7 @@ int sink_can(const char *like);
 /* Makes a sink of an open file.  The name `like' says how the file is compressed.  The sink closes the file;
  * sink_on closes the file if it fails.  Returns NULL with errno on failure. */
 struct sink *sink_on(int file, const char *like);
-/* Returns 1, or 0 with errno.  After an error each call fails. */
+/* Writes the text.  Returns 1 on success, 0 with errno on failure.  After an error each call fails. */
 int sink_write(struct sink *sink, const char *text, size_t bytes);
 /* Flushes the file, so that others can read the text that was written.  Flushes a compressed file once a second at
  * most. */

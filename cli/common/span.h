@@ -69,7 +69,7 @@ struct span {
 struct span_clock {
     struct stopwatch watch;
     const struct weir_driver *driver; /* the driver of a modelled device, else NULL */
-    uint64_t call_cost_ps; /* the real time of a driver call that the model does not count */
+    uint64_t call_cost_ps; /* the part of a driver call's real time that the model does not count */
 };
 
 /* The state of a thread between its spans. */

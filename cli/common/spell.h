@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* spell.h: numbers in tables and sentences.  A struct of text can stand within an expression, and lives to its end. */
+/* spell.h: writes numbers for tables and sentences.  The functions return a struct, whose text lives to the end of the
+ * expression. */
 #ifndef WEIR_CLI_SPELL_H
 #define WEIR_CLI_SPELL_H
 

@@ -33,7 +33,7 @@ void busy_close(struct busy *busy); /* Does nothing if `busy' is NULL. */
  * for a launch by busy_flush(), 0 if not. */
 int busy_gather(struct busy *busy, size_t stream, uint64_t gap_us);
 
-/* These functions return 1, or 0 with busy_message(). */
+/* The functions below return 1 on success, 0 on failure with the reason in busy_message(). */
 
 /* Submits the gathered work of a stream. */
 int busy_flush(struct busy *busy, size_t stream);

@@ -329,7 +329,7 @@ static void child_show_now(struct replay *replay) {
         replay->kind->steps(replay->allocator, replay->timeline, replay->began_ticks);
 }
 
-/* Does an operation, and adds its effects to the time line. */
+/* Executes an operation of the tape, and adds its effects to the time line. */
 static int do_and_show(struct replay *replay, const struct tape_op *op) {
     uint64_t failed = replay->failed, now;
     int was_live = op->code == 'f' && replay->addresses[op->block];
@@ -450,8 +450,8 @@ static void child_begin(struct replay *replay, enum play kind) {
     memset(replay->addresses, 0, replay->tape.header->blocks * sizeof *replay->addresses);
 }
 
-/* Measures the time of the loop with an allocator that does nothing, in bare_ns.  The first round warms up.
- * Returns as child_play(). */
+/* Measures the time of the loop with an allocator that does nothing, in bare_ns.  The first round warms up. Returns the
+ * results of child_play(). */
 static int child_play_bare(struct replay *replay) {
     static const struct allocator_kind bare = {
         .alloc = bare_alloc, .free = bare_free, .use = bare_free};

@@ -66,10 +66,10 @@ struct allocator_kind {
     void (*figures)(void *allocator, struct figures *out);
     /* Returns the reserved memory.  Unlike `figures', this changes nothing that the allocator keeps. */
     uint64_t (*reserved)(void *allocator);
-    /* Adds the allocator's steps since the last call to a time line that began at those ticks; may be NULL. */
+    /* Adds growths and trims since the last call to a time line that began at `began_ticks`; may be NULL. */
     void (*steps)(void *allocator, struct weir_timeline *timeline, uint64_t began_ticks);
-    json_t *(*options)(void *allocator); /* Returns the settings in force, a new reference. */
-    json_t *(*latency)(void *allocator); /* Returns the allocator's own histograms, or NULL. */
+    json_t *(*options)(void *allocator); /* Returns a new JSON object with the settings in force. */
+    json_t *(*latency)(void *allocator); /* Returns the allocator's histograms, or NULL. */
     /* Returns the OOM report of the last failure, with the driver's ids of streams; may be NULL. */
     json_t *(*oom_report)(void *allocator);
     /* Returns the hits and misses of the caches; may be NULL. */

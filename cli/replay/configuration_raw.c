@@ -14,7 +14,7 @@
 
 #include "base/text.h"
 
-/* A stream that uses a block.  Index 0 is no note. */
+/* A note: another stream that uses a block.  Notes are named by index; index 0 is none. */
 struct note {
     CUstream stream;
     uint32_t next;
@@ -29,7 +29,7 @@ struct raw {
     uint32_t note_count; /* the number of notes, with index 0 and the idle ones */
     uint32_t note_room;
     uint32_t idle_note; /* the list of idle notes */
-    uint64_t reserved;  /* the reserved memory at the last look */
+    uint64_t reserved;  /* the reserved memory at the last call of look() */
     uint64_t threshold;
     struct figures so_far;
 };

@@ -29,7 +29,7 @@ struct contest_trace {
 };
 
 struct contest {
-    /* The request. */
+    /* The fields of the command's request. */
     uint64_t iterations; /* the mark after which replays end, or 0 */
     double pace;         /* waits between calls as a factor of the recorded program's time, or 0 */
     /* NULL: none; "-": standard output, and the table goes to standard error. */
@@ -45,7 +45,7 @@ struct contest {
     /* Set if a trace or a configuration could not be added, with a message printed. */
     int has_failed;
 
-    /* The results. */
+    /* The fields of the results. */
     char device[128];
     int modelled;
     int driver_version;

@@ -13,7 +13,7 @@
 
 /* ---- numbers ---- */
 
-/* Returns the row of a trace and a configuration that counts: with GPU work, if there is any. */
+/* Returns the row of a trace and a configuration: the row with GPU work if there is one. */
 static const struct row *row_of(const struct results *results, size_t trace, size_t configuration) {
     return result_at(results, trace, configuration, results->busy > 0);
 }

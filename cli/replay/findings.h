@@ -26,7 +26,7 @@ struct standing {
     /* Set if no warm-up ended on some trace, so that its second half counts as steady. */
     int is_unsettled;
     double mean[FIGURES], low[FIGURES], high[FIGURES];
-    double reserved, kept; /* over the peak requested memory; `kept' is an arithmetic mean */
+    double reserved, kept; /* ratios to the peak requested memory; `kept' is an arithmetic mean */
     /* The warm-up as a number of steady iterations, of the traces that have both. */
     double warm_up_iterations;
     unsigned char marks[MARKS];

@@ -250,7 +250,8 @@ struct row *result_at(const struct results *results, size_t trace, size_t config
 static const enum result_figure marked[] = {FIGURE_FIRST, FIGURE_WARM_UP, FIGURE_STEADY_MEAN,
                                             FIGURE_RESERVED, FIGURE_STEADY_MAKESPAN};
 
-/* Returns 1 if the row takes part in a column.  Without a peak requested memory the table shows no reserved memory. */
+/* Returns 1 if the row is compared in a column, else 0.  Without a peak requested memory reserved memory is not
+ * compared. */
 static int has_part(const struct row *row, enum result_figure figure) {
     return result_compares(row) && !row->configuration->unusable && row->median.has[figure] &&
            (figure != FIGURE_RESERVED || row->median.value[FIGURE_REQUESTED] > 0);
