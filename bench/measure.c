@@ -253,7 +253,8 @@ static void plain_terms(void) {
 
 /* ------------------------------------------------------------------ the file ---- */
 
-/* Writes a number of the profile, if `measured` says truly whether the number was measured; otherwise does nothing. */
+/* Writes a number of the profile: the measured one if `measured` is 1, the built-in one if `measured` is 0.  Does
+ * nothing if `measured` does not say whether the number was measured. */
 static void write_number(int measured, const char *key, uint64_t otherwise) {
     const struct figure *term = find_figure(&terms, key);
 
@@ -261,7 +262,7 @@ static void write_number(int measured, const char *key, uint64_t otherwise) {
         printf("%s = %.0f\n", key, term ? term->values[0] : (double)otherwise);
 }
 
-/* Replaces falling neighbours by their mean until the curve falls nowhere, as the model requires. */
+/* Replaces neighbouring points that fall by their mean until the curve falls nowhere, as the model requires. */
 static void make_rising(double y[POINTS], size_t count) {
     size_t first[POINTS], stretches = 0; /* index of the first point of each stretch */
 

@@ -49,7 +49,7 @@ struct instance {
 
 static const struct subject {
     const char *name, *what;
-    const char *engine; /* weir's subjects: an engine, or NULL for the default */
+    const char *engine; /* for weir's subjects: an engine, or NULL for the default */
     int is_bound, on_host;
     void (*open)(struct instance *instance);
     void (*close)(struct instance *instance);
@@ -217,7 +217,7 @@ struct load {
 struct micro_case {
     const char *scenario;
     const struct load *load;
-    size_t bytes;             /* size of each pair's block; 0: random, as for live blocks */
+    size_t bytes;             /* size of each pair's block; 0: random sizes, as of live blocks */
     size_t smallest, largest; /* the range of the live blocks' sizes, which are log-uniform */
     uint64_t live;
     int has_gaps; /* twice as many blocks are allocated, and a random half is freed */
