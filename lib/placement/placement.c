@@ -27,7 +27,8 @@ static inline void park_block(struct weir_placement *p, uint32_t id) {
     p->last_address = NOWHERE;
 }
 
-/* Makes the parked block live again.  The rest of its chunk counts as joined and cut off again. */
+/* Makes the parked block live again for a request of its size.  The rest of its chunk counts as joined and cut off
+ * again. */
 static void take_parked(struct weir_placement *p, size_t bytes, struct weir_placement_block *out) {
     uint32_t id = p->parked;
     struct weir__chunk *c = &p->all.chunk[id];
@@ -337,8 +338,8 @@ static int diagnose(const struct weir_placement *p, uint64_t address,
     return WEIR_PLACEMENT_INTERIOR;
 }
 
-/* Makes a freed chunk unlisted, for a stream without a record.  Joins it with the stream's unlisted chunks beside it
- * now, since adopting it later looks only at its direct neighbours. */
+/* Keeps a freed chunk out of all sets and lists ("unlisted"), since there is no host memory for the stream's record.
+ * Joins it with the stream's unlisted chunks beside it now: adoption looks only at direct neighbours. */
 static void chunk_unlist(struct weir_placement *p, uint64_t stream, uint32_t id) {
     uint32_t prev = p->all.chunk[id].prev;
     uint32_t next = p->all.chunk[id].next;

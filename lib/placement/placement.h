@@ -46,7 +46,7 @@ struct weir_placement_rule {
     size_t granularity; /* a power of two that divides all sizes and bases; 256 for BFC */
     /* in bytes, not 0; 128 MiB for BFC; always splits if equal to granularity */
     size_t split_waste;
-    int own_first; /* nonzero: a stream takes clean memory only if no own chunk fits */
+    int own_first; /* nonzero: a stream's own free chunks serve it before chunks for all */
     /* Allocates the bookkeeping's memory; a test can make it fail.  Works as realloc, but frees and returns NULL if
      * bytes is 0.  If it is NULL, realloc and free are used. */
     void *(*resize)(void *context, void *memory, size_t bytes);

@@ -135,7 +135,7 @@ static inline int granules_of(const struct weir_placement *p, size_t bytes, uint
 
 /* ---- parking: placement.c ---- */
 
-/* Frees the parked block, whose free was put off. */
+/* Frees the parked block: the last block, whose free was put off. */
 void weir__placement_parked_settle(struct weir_placement *p);
 
 static inline void unpark(struct weir_placement *p) {
@@ -246,7 +246,7 @@ static inline void mark_end(struct weir_placement *p, uint32_t next, uint64_t en
 
 /* ---- lists of tagged chunks ---- */
 
-/* Inserts a chunk into the stream's list by its sequence: at the end, except for an unlisted chunk. */
+/* Inserts a chunk into the stream's list by its sequence.  Only an adopted unlisted chunk may belong before the end. */
 static inline void list_insert(struct weir_placement *p, struct weir_placement_stream *s,
                                uint32_t id) {
     uint32_t older = s->newest;
