@@ -176,7 +176,7 @@ static int is_outside_soon(const struct weir_bias *bias) {
     return 0;
 }
 
-/* Records that the bias was revoked.  The former owner is outside. */
+/* Records that the bias was revoked.  The former owner is outside the lock. */
 static void note_taken_away(struct weir_bias *bias) {
     bias->last = 0;
     if (clock_now() - bias->since >= LASTING)

@@ -55,7 +55,7 @@ static uint64_t tell_peaks(struct weir_caches *f, struct weir_cache *c) {
 
 /* ---- caps ---- */
 
-/* Returns the cap of each cache for that much memory in use.  The caller holds `lock`. */
+/* Returns the cap of each cache's idle memory while `in_use` bytes are in use.  The caller holds `lock`. */
 static size_t share(const struct weir_caches *f, uint64_t in_use) {
     uint64_t bytes = weir__budget_of_in_use(&f->v->options->cache_limit, in_use, f->in_use_peak) /
                      (f->cached ? f->cached : 1);

@@ -124,7 +124,8 @@ struct weir_cache *weir__caches_pin_of(struct weir_caches *f, weir_stream stream
 /* Queries a stream's id.  Checks that the stream belongs to this device, unless its cache has that id already. */
 weir_status weir__caches_identify(struct weir_caches *f, weir_stream stream, uint64_t *id);
 /* Returns the cache of a stream that is not captured and has that id, in a call on the stream, or NULL if no cache
- * serves it.  Counts the calls of young streams.  Pins the cache with `pins`; otherwise the result is NULL. */
+ * serves it.  Counts the calls of streams that have no cache yet.  Pins and returns the cache only if `pins` is set;
+ * else returns NULL. */
 struct weir_cache *weir__caches_visit(struct weir_caches *f, weir_stream stream, uint64_t id,
                                       int pins);
 /* Returns the cache of a stream that is being captured, in a call on it, or NULL.  Only default streams need `id`. */

@@ -906,7 +906,8 @@ void weir__harden_live(struct weir_harden *h,
     pthread_mutex_unlock(&h->lock);
 }
 
-/* Blocks on shelves or kept out of use are freed for the caller, but live below.  Gaps belong to no caller. */
+/* Blocks on shelves or kept out of use are freed for the caller, but live in the layer below.  Gaps belong to no
+ * caller. */
 void weir__harden_figures(struct weir_harden *h, weir_statistics *out) {
     uint64_t beside; /* bytes that are live below and are no caller's: gaps, and held blocks */
 

@@ -146,7 +146,7 @@ struct weir_cache {
     uint32_t young;                  /* the number of calls on a stream without a cache */
     int is_left;                     /* set if a stream with this handle ended unseen */
     uint64_t visits;                 /* the number of calls that took the caches' lock */
-    uint64_t swept;                  /* the number of calls at the last search for silent caches */
+    uint64_t swept;                  /* the number of calls at the last search for unused caches */
     /* The cache's part of the caches' sums; read without the lock. */
     _Atomic int64_t told_requested, told_in_use;
     struct weir_cache *next; /* links all caches */
