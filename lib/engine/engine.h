@@ -134,7 +134,7 @@ struct weir_visit {
 
 enum { WEIR_SURVEY_STREAMS = 16 };
 
-/* The figures that a survey fills in. */
+/* The figures that a survey fills in: the fields of struct weir_survey that each bit asks for. */
 enum {
     WEIR_SURVEY_IDLE = 1,    /* largest_free to is_untold */
     WEIR_SURVEY_LARGEST = 2, /* largest */
