@@ -46,7 +46,7 @@ struct model_capture {
     struct model_stream *origin;
     struct model_branch *branches;
     struct model_plan *plan;
-    struct model_capture *next; /* in weir__model.captures */
+    struct model_capture *next; /* links weir__model.captures */
 };
 
 static struct model_capture *find_capture(uint64_t id) {

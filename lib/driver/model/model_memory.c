@@ -44,7 +44,7 @@ struct model_direct {
     char *base;
     size_t mapped;   /* the bytes of the mapping of a block without a page */
     uint64_t end_ns; /* while leaving: the time when the work of its stream is done */
-    struct model_direct *prev, *next; /* in the device's list of blocks or of leaving blocks */
+    struct model_direct *prev, *next; /* links in a list of the device: blocks, or leaving ones */
 };
 
 /* ---- Mappings ---- */
@@ -581,7 +581,7 @@ CUresult weir__model_cuMemcpyDtoHAsync(void *host, CUdeviceptr address, size_t b
 struct model_host_block {
     void *base;
     size_t bytes;
-    struct model_host_block *next; /* of the device */
+    struct model_host_block *next; /* the next one of the device */
 };
 
 /* Plays page-locked memory by plain memory.  The caller holds the lock. */

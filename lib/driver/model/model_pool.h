@@ -29,7 +29,7 @@ struct model_pool {
     uint64_t used, used_high;       /* requested bytes */
     uint64_t unused;                /* the used bytes of blocks that cuMemFree has freed */
     uint64_t reserved_high;         /* bytes */
-    struct model_pool *prev, *next; /* in weir__model.live_pools */
+    struct model_pool *prev, *next; /* links in weir__model.live_pools */
     /* The number of handles made before its end, plus 1; or 0 while it lives. */
     uint64_t gone_after;
 };

@@ -36,13 +36,13 @@ enum model_span_kind { SPAN_USED, SPAN_PENDING, SPAN_FREE };
 struct model_span {
     /* Must be first.  Its node is in the tree of blocks, or in the tree of the kind by (size, turn). */
     struct model_block block;
-    struct model_span *prev, *next; /* in the list by address */
+    struct model_span *prev, *next; /* links in the list by address */
     uint64_t offset, size;
     enum model_span_kind kind;
     int backed;
     /* The members of a pending span: */
     struct model_queue *queue;
-    struct model_span *older, *newer; /* in the order of their last free */
+    struct model_span *older, *newer; /* links in the order of the last frees */
     uint64_t seq, end_ns; /* the operation of the last free, and the time when that is completed */
 };
 
@@ -70,7 +70,7 @@ struct model_range {
     uint64_t turn;             /* the last turn (R1) */
     struct model_span *first, *last;
     struct model_node *backed, *partial; /* free spans */
-    struct model_queue *queues;          /* in the order of their streams' first requests */
+    struct model_queue *queues;          /* by stream, in the order of first requests */
     struct model_span *spare_spans;
     struct model_queue *spare_queues;
 };
