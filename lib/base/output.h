@@ -18,7 +18,7 @@ struct weir_output {
     FILE *file;
     char *text;    /* ends with a NUL, unless `bytes` is 0 */
     size_t bytes;  /* the size of the memory */
-    size_t length; /* of the whole text, even if the text does not fit */
+    size_t length; /* the length of the whole text, even if the text does not fit */
     int is_open;   /* set if the text ends with an opening bracket */
 };
 
