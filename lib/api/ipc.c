@@ -113,7 +113,7 @@ weir_status weir_ipc_make(weir_allocator *a, const void *address, char *text, si
 /* ---- the receiver ---------------------------------------------------------------------------- */
 
 struct mapping {
-    struct weir_device device; /* with its context, retained */
+    struct weir_device device; /* the device, with its context retained */
     CUdeviceptr base;
     size_t bytes, mapped; /* the first `mapped` of the bytes are mapped */
     int closes;           /* a thread is closing the mapping */
