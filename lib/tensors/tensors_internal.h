@@ -44,7 +44,7 @@ struct weir_tensor {
     uint64_t capture;              /* the id of the capture that a stream of such a name was in */
     struct weir_tensor_pool *pool; /* NULL: the allocator's shared memory */
     void *note;
-    struct weir_tensor *next; /* in the list of held or of spare records */
+    struct weir_tensor *next; /* links held or spare records */
     struct weir_tensor_use *uses; /* other streams that use the block, and its own if that can end */
     size_t use_count;
     size_t waits_for; /* waits for events that have not completed */
@@ -143,7 +143,7 @@ struct weir_tensors {
     struct {
         int64_t blocks, bytes;
         int64_t peak_blocks, peak_bytes;     /* including live blocks */
-        int64_t blocks_before, bytes_before; /* at weir_tensors_reset_sums */
+        int64_t blocks_before, bytes_before; /* the values at weir_tensors_reset_sums */
     } pending[3];                            /* freed blocks that wait for other streams */
     struct {
         uint64_t retries, growths, trims, growth_bytes;
