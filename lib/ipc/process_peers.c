@@ -61,7 +61,7 @@ enum { REFRESHES = 8 /* more tries if an allocator has grown meanwhile */ };
 
 struct weir_process_peers {
     struct weir_process_peers *next; /* guarded by `joining` */
-    struct weir_local_peer own;      /* in no list; finds the device's allocators */
+    struct weir_local_peer own;      /* in no list; finds allocators of the device */
     struct weir_process_peers_calls calls;
     struct weir_registry registry;
     pthread_t thread;
