@@ -38,9 +38,9 @@ enum {
 
 enum weir_served_state {
     WEIR_SERVED_LIVE,
-    WEIR_SERVED_ENDING, /* its pool is destroyed, but blocks live */
+    WEIR_SERVED_ENDING, /* its pool is destroyed, but some of its blocks are live */
     WEIR_SERVED_SPARE,  /* no block lives: the device's next pool may reuse it */
-    WEIR_SERVED_LOST    /* lost with the device's context */
+    WEIR_SERVED_LOST    /* the allocator was lost with the device's context */
 };
 
 /* The reasons why requests are left to the driver: properties of their pools, or other reasons.  X(name, text). */
@@ -54,7 +54,7 @@ enum weir_served_state {
     X(REUSE, "no opportunistic reuse")                                                             \
     X(STREAM, "stream of another device or context")
 enum weir_left {
-    WEIR_LEFT_NOT, /* it is served, or the reason was reported at once */
+    WEIR_LEFT_NOT, /* the pool is served, or the reason was reported at once */
 #define WEIR_LEFT_REASON(name, text) WEIR_LEFT_##name,
     WEIR_LEFT_REASONS(WEIR_LEFT_REASON)
 #undef WEIR_LEFT_REASON
@@ -63,27 +63,27 @@ enum weir_left {
 
 /* The properties of a pool that its allocator must have. */
 struct weir_pool_kind {
-    size_t most;      /* the most bytes that it may hold, or 0 */
-    int decompresses; /* its memory can be used for hardware decompression, too */
+    size_t most;      /* the most bytes that the pool may hold, or 0 */
+    int decompresses; /* the memory can be used for hardware decompression, too */
 };
 
 struct weir_served {
     weir_allocator *allocator;
     int device;
-    int is_plain;    /* it serves cuMemAlloc */
-    int learns;      /* it writes a profile at the end: options.profile */
-    int needs_notes; /* set if it does not know its blocks */
-    int needs_sums;  /* set if it cannot restart its peak; this library then keeps both */
+    int is_plain;    /* set if the allocator serves cuMemAlloc */
+    int learns;      /* set if the allocator writes a profile at the end */
+    int needs_notes; /* set if the allocator does not know its blocks */
+    int needs_sums;  /* set if the allocator cannot restart its peak: this library keeps both */
     struct weir_pool_kind kind;
     _Atomic int state;
-    _Atomic int is_stuck;       /* lost during a call, which may hold its locks for ever */
+    _Atomic int is_stuck;       /* lost during a call, which may hold the locks for ever */
     uint64_t opened;            /* a bit for each other device with access; guarded by the lock */
-    _Atomic(CUmemoryPool) pool; /* the pool that it serves or served; NULL: none */
+    _Atomic(CUmemoryPool) pool; /* the pool that the allocator serves or served; NULL: none */
     CUcontext context;          /* the device's primary context */
-    CUstream apart;             /* its own stream without work, in that context; NULL: none yet */
+    CUstream apart;             /* a stream without work in that context; NULL: none yet */
     char device_text[WEIR_DEVICE_TEXT];
-    char engine[WEIR_SHOW_WORD];      /* the word of its engine, such as "mapped" */
-    _Atomic uint64_t used, used_peak; /* requested bytes, if it needs sums */
+    char engine[WEIR_SHOW_WORD];      /* the word of the engine, such as "mapped" */
+    _Atomic uint64_t used, used_peak; /* requested bytes, if needs_sums is set */
     /* The next two fields say from when on the peak of reserved memory is measured. */
     _Atomic uint64_t high_from;  /* the first event that counts */
     _Atomic uint64_t high_least; /* the reserved memory at that time */
