@@ -43,7 +43,7 @@ struct choice {
 
 struct trials {
     struct contest *contest;
-    struct choice choices[TRIALS]; /* by trial */
+    struct choice choices[TRIALS]; /* the settings of each trial */
     int count;
     /* FIGURE_CREATION_DRIVER on the device model, where only the driver's time is equal each time. */
     enum result_figure creation;

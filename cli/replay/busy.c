@@ -43,7 +43,7 @@ struct busy {
     double factor;
     const CUstream *streams;
     size_t stream_count;
-    uint64_t *gathered_ns; /* of each stream */
+    uint64_t *gathered_ns; /* the gathered time of each stream */
     CUmodule module;
     CUfunction delay;
     CUstream meter;
