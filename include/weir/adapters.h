@@ -78,12 +78,11 @@ WEIR_API void weir_torch_record_stream(void *block, weir_stream stream);
  *
  * CuPy names no stream at a malloc, nor at a free.  A free comes when Python releases an array, while work that
  * uses the array may still be queued anywhere.  CuPy passes `param` on as the program set it:
- *     NULL       any stream: weir_alloc_any and weir_free_any, which are right in every program.  Each free waits for
- * the
- *                device, as cudaFree does, unless CuPy's own pool is above (cupy.cuda.MemoryPool), which seldom
- *                frees
- *     a stream   (0x1 and 0x2 for the default streams) the program promises that its arrays are used on that stream
- *                alone, or on streams that are ordered behind it; and that it is ordered behind those streams at the
+ *     NULL       The functions call weir_alloc_any and weir_free_any, which are right in every program.  Each free waits
+ *                for the device, as cudaFree does, unless CuPy's own pool is above (cupy.cuda.MemoryPool), which
+ *                seldom frees.
+ *     a stream   (0x1 and 0x2 for the default streams) The program promises that its arrays are used on that stream
+ *                alone, or on streams that are ordered behind it, and that it is ordered behind those streams at the
  *                free.  weir waits for nothing.  The stream must live as long as arrays do.
  * CuPy does not check for NULL, and then has an array at address 0.  contrib/weir_cuda/cupy.py raises OutOfMemoryError
  * instead, and uses the current stream, at the cost of a call through Python. */

@@ -79,7 +79,8 @@ typedef struct weir_oom_report_member {
     char command[WEIR_OOM_REPORT_NAME]; /* the command line without the program's folder */
 } weir_oom_report_member;
 
-/* An OOM report.  Figures are bytes unless the comment says otherwise; UINT64_MAX: not known, except in `asked`. */
+/* An OOM report.  Figures are bytes unless the comment says otherwise.  UINT64_MAX means not known, except in
+ * `asked`. */
 typedef struct weir_oom_report {
     size_t size;        /* bytes that the library filled in */
     weir_status status; /* the result of weir_alloc: E_NO_MEMORY or E_LIMIT */
@@ -115,18 +116,18 @@ typedef struct weir_oom_report {
      * the lacking memory, and weir did not ask them for idle memory. */
     weir_oom_report_setting settings[WEIR_OOM_REPORT_SETTINGS];
     uint64_t keep_free; /* bytes kept for others if `limit` results from that; else 0 */
-    /* Cause OTHERS: a process of the shared registry that is stopped or does not answer, and has enough memory of the
-     * device for this request.  If there are several, this is the process with most memory.  0 means none.  If it
-     * is set, no setting is advised. */
+    /* The id of a process of the shared registry that is stopped or does not answer, and has enough memory of the
+     * device for this request; if there are several, of the one with most memory.  0 means none.  It is set for cause
+     * OTHERS only.  If it is set, no setting is advised. */
     uint64_t silent_pid;
     uint64_t silent_reserved; /* reserved memory of that process */
     uint64_t silent_stopped;  /* set to 1 if that process is stopped, else 0 */
     uint64_t default_stream;  /* id of the default stream (NULL); 0 if not known */
     uint64_t is_share;        /* set to 1 if `limit` is a share of the device as of now, else 0 */
     uint64_t weight;          /* weight of the share in millionths, else 0 */
-    /* Cause OTHERS without silent_pid: the process of the shared registry that has most memory of the device and
-     * answers.  It is named if it has more than a 16th of the device and more than other allocators of this process, or
-     * could release enough.  0 means none. */
+    /* The id of the process of the shared registry that has most memory of the device and answers.  It is set for cause
+     * OTHERS only, without silent_pid.  It is named if it has more than a 16th of the device and more than other
+     * allocators of this process, or could release enough.  0 means none. */
     uint64_t holder_pid;
     uint64_t holder_reserved;    /* reserved memory of that process, as it last reported */
     uint64_t holder_reclaimable; /* bytes that it could release, as it last reported */
@@ -149,7 +150,7 @@ typedef struct weir_oom_report {
     uint32_t members;      /* number of processes in the group */
     uint32_t member_count; /* entries of `member`, by falling bytes */
     weir_oom_report_member member[WEIR_OOM_REPORT_MEMBERS];
-    /* Cause OTHERS: the other processes of the shared registry that have memory of the device. */
+    /* The other processes of the shared registry that have memory of the device; set for cause OTHERS only. */
     uint32_t processes;     /* number of these processes */
     uint32_t process_count; /* entries of `process`, by falling bytes */
     weir_oom_report_member process[WEIR_OOM_REPORT_PROCESSES];

@@ -53,9 +53,9 @@ typedef struct weir_statistics {
     /* Engines mapped and bfc: the highest address ever used less the base of its region, summed over all regions. */
     uint64_t extent;
     uint64_t prealloc_asked; /* bytes that preallocation requested */
-    uint64_t prealloc_got;   /* bytes that it got, also in attempts that gave them back */
+    uint64_t prealloc_got;   /* bytes that preallocation got, even if an attempt gave them back */
     uint64_t prealloc_kept;  /* bytes that stayed after the release threshold applied */
-    uint64_t prealloc_ns;    /* time that it took, without waits for other processes */
+    uint64_t prealloc_ns;    /* time that preallocation took, without waits for other processes */
     uint64_t host_bytes;     /* host memory for the records of the engine and the caches */
 
     uint64_t cache_hits;           /* requests that a per-stream cache served */
@@ -85,16 +85,16 @@ typedef struct weir_statistics {
     uint64_t profile_runs;  /* number of runs in the profile; 0 if none was usable */
 
     uint64_t reclaims; /* times that weir asked other processes for memory (options.registry) */
-    uint64_t received_bytes; /* bytes that other processes gave back then */
+    uint64_t received_bytes; /* bytes that other processes gave back for these requests */
     uint64_t releases; /* times that weir gave memory back for another process or a lower share */
-    uint64_t released_bytes; /* bytes that weir gave back then */
+    uint64_t released_bytes; /* bytes that weir gave back in these releases */
 } weir_statistics;
 
 /* Latencies of weir_alloc or weir_free in nanoseconds, if options.latency is on. */
 typedef struct weir_latency {
     size_t size;
     uint64_t count;
-    uint64_t p50_ns, p90_ns, p99_ns, p999_ns; /* upper bounds, within 1/32 of the true value */
+    uint64_t p50_ns, p90_ns, p99_ns, p999_ns; /* percentiles: upper bounds, within 1/32 */
     uint64_t max_ns;                          /* exact */
     uint64_t total_ns;
 } weir_latency;
