@@ -27,8 +27,7 @@ static inline void park_block(struct weir_placement *p, uint32_t id) {
     p->last_address = NOWHERE;
 }
 
-/* Makes the parked block live again for a request of its size.  The rest of its chunk counts as joined and cut off
- * again. */
+/* Makes the parked block live again.  The rest of its chunk counts as joined and cut off again. */
 static void take_parked(struct weir_placement *p, size_t bytes, struct weir_placement_block *out) {
     uint32_t id = p->parked;
     struct weir__chunk *c = &p->all.chunk[id];
@@ -128,7 +127,8 @@ INLINE struct weir__bestfit_hit best_of(const struct weir_placement *p,
     }
 }
 
-/* Finds the best fit for `want` granules among the clean chunks and, unless it is NULL, the chunks of `own`. */
+/* Finds the best fit for `want` granules among chunks that are free for all streams and, unless NULL, chunks of
+ * `own`. */
 INLINE struct weir__bestfit_hit best_for(const struct weir_placement *p,
                                          const struct weir_placement_stream *own, uint64_t want,
                                          size_t most) {
@@ -158,7 +158,7 @@ INLINE int take(struct weir_placement *p, struct weir_placement_stream *own, uin
     return WEIR_PLACEMENT_OK;
 }
 
-/* The compiler makes one copy for clean chunks and one for tagged chunks, so that the former needs no tests. */
+/* The compiler makes one copy for untagged chunks and one for tagged chunks, so that the former needs no tests. */
 static int take_clean(struct weir_placement *p, uint64_t want, size_t bytes, size_t most,
                       struct weir_placement_block *out) {
     return take(p, NULL, want, bytes, most, out);

@@ -92,7 +92,7 @@ struct weir_placement_span { /* one chunk, for weir__placement_walk */
     size_t requested; /* the requested bytes of a live block, or 0 */
     int live;         /* 1 for a live block */
     int unmapped;     /* 1 for an unmapped range */
-    uint64_t stream;  /* the tag of a free chunk; stream and sequence are 0 if it is clean */
+    uint64_t stream;  /* the tag of a free chunk; stream and sequence are 0 without one */
     uint64_t sequence;
 };
 
@@ -113,13 +113,12 @@ void weir__placement_destroy(
     /* Frees a placement, or does nothing for NULL.  Live blocks are forgotten. */
     struct weir_placement *p);
 
-/* Adds the region [base, base + bytes) as one free chunk that every stream may use.  Returns OK, INVALID or
- * NO_MEMORY. */
+/* Adds the region [base, base + bytes) as one chunk that is free for all streams.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes);
 /* Adds a region that only `stream` may use at once, as one chunk that it has freed with `sequence`. */
 int weir__placement_add_freed(struct weir_placement *p, uint64_t base, size_t bytes,
                               uint64_t stream, uint64_t sequence);
-/* Removes the region that starts at base, which must be one free chunk that every stream may use.  Returns OK, BUSY or
+/* Removes the region that starts at base, which must be one chunk that is free for all streams.  Returns OK, BUSY or
  * FOREIGN.  Needs no host memory, even if host memory was short before. */
 int weir__placement_remove(struct weir_placement *p, uint64_t base);
 /* Removes a region for `stream`, which will use its memory.  The region is free, and every stream or `stream` may use
@@ -131,12 +130,12 @@ int weir__placement_withdraw(struct weir_placement *p, uint64_t base, uint64_t s
 int weir__placement_settle(struct weir_placement *p);
 /* Adds a region that is one unmapped range.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_add_unmapped(struct weir_placement *p, uint64_t base, size_t bytes);
-/* Gives memory to [address, address + bytes) in the unmapped range that starts at `within`.  It is tagged as freed by
- * `stream` with `sequence`, or clean if `sequence` is 0.  Returns OK, INVALID or NO_MEMORY. */
+/* Gives memory to [address, address + bytes) in the unmapped range that starts at `within`.  The memory counts as freed
+ * by `stream` with `sequence`, or is free for all streams if `sequence` is 0.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t address, size_t bytes,
                          uint64_t stream, uint64_t sequence);
-/* Makes [address, address + bytes) an unmapped range.  It lies in the clean free chunk that starts at `within`.
- * Returns OK, BUSY if the chunk was not observed, INVALID if no such chunk starts there or it is too small, or
+/* Makes [address, address + bytes) an unmapped range.  It lies in the free chunk that starts at `within`.  Returns OK,
+ * BUSY if the chunk is not free for all streams, INVALID if no free chunk starts there or it is too small, or
  * NO_MEMORY. */
 int weir__placement_punch(struct weir_placement *p, uint64_t within, uint64_t address,
                           size_t bytes);
@@ -154,8 +153,7 @@ int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream
 /* Places a block, but cuts no free chunk that is a whole region larger than `most` bytes.  Linear in such chunks. */
 int weir__placement_take_within(struct weir_placement *p, size_t bytes, uint64_t stream,
                                 size_t most, struct weir_placement_block *out);
-/* Places a block at `address`.  Returns NO_FIT if no free chunk that every stream may use starts there, or if it is too
- * small. */
+/* Places a block at `address`.  Returns NO_FIT if no large enough chunk that is free for all streams starts there. */
 int weir__placement_take_at(struct weir_placement *p, uint64_t address, size_t bytes,
                             uint64_t stream, struct weir_placement_block *out);
 /* Places a block for a request that did not fit, in a run of adjacent free chunks.  The stream may use each chunk at
@@ -177,15 +175,14 @@ void weir__placement_part(struct weir_placement *p, uint64_t stream);
 /* Finds the live block at `address`, or around it if the result is INTERIOR.  Returns OK, FOREIGN, INTERIOR or FREE. */
 int weir__placement_find(const struct weir_placement *p, uint64_t address,
                          struct weir_placement_block *out);
-/* Makes the memory of all frees of `stream` up to `sequence` clean, and coalesces it, since the host has observed
- * them. */
+/* Makes memory that `stream` freed up to `sequence` free for all streams, and coalesces it: the frees have
+ * completed. */
 void weir__placement_observe(struct weir_placement *p, uint64_t stream, uint64_t sequence);
 
 void weir__placement_figures(const struct weir_placement *p, struct weir_placement_figures *out);
-/* Finds the unmapped range that ends the last region.  Returns 1 if there is one, 0 otherwise. */
+/* Finds the unmapped range at the end of the last region.  Returns 1 if there is one, 0 otherwise. */
 int weir__placement_last_unmapped(const struct weir_placement *p, uint64_t *address, size_t *bytes);
-/* Returns the bytes of the clean free chunk before the unmapped range that ends the last region, or 0 if there is
- * none. */
+/* Returns the bytes of the chunk before the last region's unmapped end if it is free for all streams, else 0. */
 size_t weir__placement_tail(struct weir_placement *p);
 /* The results of `visit`. */
 enum { WEIR_PLACEMENT_GO_ON, WEIR_PLACEMENT_STOP, WEIR_PLACEMENT_NEXT_REGION };

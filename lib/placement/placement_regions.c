@@ -169,7 +169,7 @@ int weir__placement_add_freed(struct weir_placement *p, uint64_t base, size_t by
     return weir__placement_give(p, base, stream, sequence, NULL);
 }
 
-/* Returns 1 if the region is one free and clean chunk, else 0. */
+/* Returns 1 if the region is one chunk that is free for all streams, else 0. */
 static int region_is_idle(const struct weir_placement *p, const struct weir_placement_region *r) {
     uint32_t id = p->all.chunk[r->border].next;
 
@@ -326,7 +326,7 @@ int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t add
         weir__placement_settle_clean(p, id);
         return WEIR_PLACEMENT_OK;
     }
-    /* tags it like memory that was allocated and is freed now */
+    /* tags the memory as if it had been allocated and freed now */
     weir__placement_make_live(p, id, bytes, &block);
     return weir__placement_give(p, address, stream, sequence, NULL);
 }

@@ -281,7 +281,7 @@ static inline void list_replace(struct weir_placement *p, struct weir_placement_
 
 /* ---- free chunks ---- */
 
-/* Returns 1 if the free chunk `id` may join its neighbour `other`, which is tagged by `s`, or clean if `s` is NULL.
+/* Returns 1 if the free chunk `id` may join its neighbour `other`, which is tagged by `s`, or untagged if `s` is NULL.
  * Two chunks of a stream join if both were freed since it was parted. */
 static inline int chunk_joins(const struct weir_placement *p, uint32_t id, uint32_t other,
                               const struct weir_placement_stream *s) {
@@ -317,7 +317,7 @@ INLINE void chunk_join(struct weir_placement *p, uint32_t left, uint32_t right) 
     weir__chunks_remove(&p->all, right);
 }
 
-/* Makes a chunk that is in no set and no list free, tagged by `s` or clean if `s` is NULL, and joins it with its
+/* Makes a chunk that is in no set and no list free, tagged by `s` or untagged if `s` is NULL, and joins it with its
  * neighbours.  Its sequence is set before.  Returns its record. */
 INLINE uint32_t settle(struct weir_placement *p, struct weir_placement_stream *s, uint32_t id) {
     uint32_t prev = p->all.chunk[id].prev;
@@ -346,7 +346,7 @@ INLINE uint32_t settle(struct weir_placement *p, struct weir_placement_stream *s
     return id;
 }
 
-/* The two copies of settle(), so that the copy for clean chunks needs no tests. */
+/* The two copies of settle(), so that the copy for untagged chunks needs no tests. */
 uint32_t weir__placement_settle_clean(struct weir_placement *p, uint32_t id);
 uint32_t weir__placement_settle_tagged(struct weir_placement *p, struct weir_placement_stream *s,
                                        uint32_t id);

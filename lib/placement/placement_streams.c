@@ -117,8 +117,8 @@ static uint32_t list_sort(struct weir_placement *p, uint32_t id) {
     return all;
 }
 
-/* Cuts the memory above the mark of `r`, which was never used, off from the memory below, and makes it clean.  A free
- * chunk that starts above the mark may have a sequence, from a block that it had joined and that was allocated
+/* Cuts the memory above the mark of `r`, which was never used, off from the memory below, and frees it for all streams.
+ * A free chunk that starts above the mark may have a sequence, from a block that it had joined and that was allocated
  * again. */
 static void cut_at_mark(struct weir_placement *p, const struct weir_placement_region *r) {
     for (uint32_t id = p->all.chunk[r->border].prev; id != r->border; id = p->all.chunk[id].prev) {
@@ -220,7 +220,7 @@ static void step_observe(struct weir_placement_pace *step, uint64_t sequence) {
         step->observed = sequence;
 }
 
-/* Makes a tagged chunk of `s` clean, or an unlisted chunk if `s` is NULL.  Returns its record. */
+/* Frees a tagged chunk of `s`, or an unlisted one if `s` is NULL, for all streams ("clean").  Returns its record. */
 static uint32_t chunk_clean(struct weir_placement *p, struct weir_placement_stream *s,
                             uint32_t id) {
     chunk_leave(p, s, id);
