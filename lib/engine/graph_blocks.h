@@ -29,11 +29,11 @@ struct weir_graph_table {
 /* Opens a table whose bytes are all zero. */
 void weir__graphs_open(struct weir_graph_table *graphs);
 void weir__graphs_close(struct weir_graph_table *graphs);
-/* Notes the address.  Returns 1 on success, 0 if there is no host memory. */
+/* Records the address of a graph's block.  Returns 1 on success, 0 if there is no host memory. */
 int weir__graphs_note(struct weir_graph_table *graphs, CUdeviceptr block);
-/* Returns 1 if the address is noted, 0 otherwise. */
+/* Returns 1 if the address is recorded, 0 otherwise. */
 int weir__graphs_has(struct weir_graph_table *graphs, CUdeviceptr block);
-/* Forgets the address, since a block of the guard lies there now. */
+/* Removes the record of the address, since a block of the guard lies there now. */
 void weir__graphs_forget(struct weir_graph_table *graphs, CUdeviceptr block);
 size_t weir__graphs_host_bytes(struct weir_graph_table *graphs);
 

@@ -134,7 +134,7 @@ size_t weir__mapped_most_ahead(const struct weir_block_engine *a, uint64_t goal,
 
 /* ---- the plan ---- */
 
-/* Chooses the idle physical allocation to move for `want` bytes where `most` fit.  One that all streams may use is
+/* Chooses the idle physical allocation to move for `want` bytes where `most` fit.  One that is free for all streams is
  * better than one of the stream, which is better than one that needs a wait.  Among equals the largest of at most
  * `want` bytes is best, else the smallest.  Returns 1 and its index, or 0. */
 static int choose_spare(const struct weir_mapped_range *g, size_t want, uint64_t most, size_t *at) {

@@ -199,7 +199,7 @@ static void pool_note_used_peak(struct weir_pool_engine *p) {
 
 /* ---- sizes ---- */
 
-/* Notes the block's size, without figures.  Returns 1 on success, 0 if there is no host memory. */
+/* Records the block's size if the driver reports no figures.  Returns 1 on success, 0 if there is no host memory. */
 static int pool_keep_size(struct weir_pool_engine *p, CUdeviceptr block, size_t bytes) {
     int kept;
 
@@ -214,7 +214,8 @@ static int pool_keep_size(struct weir_pool_engine *p, CUdeviceptr block, size_t 
     return kept;
 }
 
-/* Forgets the block's size, without figures, and writes it to *bytes.  Returns 0 if the block is not the pool's. */
+/* Removes the record of the block's size, without figures, and writes it to *bytes.  Returns 0
+ * if the block is not the pool's. */
 static int pool_take_size(struct weir_pool_engine *p, CUdeviceptr block, size_t *bytes) {
     uintptr_t known = 0;
     int ours;
@@ -697,8 +698,8 @@ static weir_status undo_alloc(struct weir_pool_engine *p, CUdeviceptr block, siz
     return weir__without_driver(WEIR_E_LIMIT);
 }
 
-/* Notes that reserved memory has fallen since it was read last, under a finite threshold.  Otherwise growth back to the
- * old value would not be seen. */
+/* Records that reserved memory has fallen since it was read last, under a finite threshold.  Otherwise growth back to
+ * the old value would not be seen. */
 static void see_fall(struct weir_pool_engine *p) {
     uint64_t now;
 

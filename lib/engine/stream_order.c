@@ -146,7 +146,7 @@ static void open_free(struct weir_order *o, struct weir_order_stream *s, size_t 
     s->fallen += bytes;
 }
 
-/* Notes that the stream has no open free any more. */
+/* Records that the stream has no open free: an event covers each free, or the free has completed. */
 static void cover(struct weir_order *o, struct weir_order_stream *s) {
     s->fallen = 0;
     if (s->open == 0)
@@ -202,7 +202,7 @@ static weir_status record(struct weir_order *o, struct weir_order_stream *s, wei
     return status;
 }
 
-/* Observes all frees of the stream, and drops its marks. */
+/* Records that all frees of the stream have completed, and drops its events. */
 static void finish(struct weir_order *o, struct weir_order_stream *s) {
     while (s->marks)
         drop_mark(o, s);
@@ -315,7 +315,7 @@ static void left(const struct weir_order *o, struct weir_order_stream *s) {
     s->alone = 0;
 }
 
-/* Notes that the handle means the stream in this call. */
+/* Records that the handle means the stream in this call. */
 static void note_handle(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     if (s->id != 0 && (uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE &&
         weir__map_put(&o->by_handle, (uintptr_t)stream, (uintptr_t)s))
@@ -510,7 +510,7 @@ int weir__order_look_around(struct weir_order *o, size_t most) {
     return found;
 }
 
-/* Observes the frees of a stream up to `sequence`. */
+/* Records that the frees of a stream up to `sequence` have completed. */
 static void observe_until(struct weir_order *o, struct weir_order_stream *s, uint64_t sequence) {
     if (s->sequence <= sequence) {
         finish(o, s);
@@ -585,7 +585,7 @@ CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t i
     return result;
 }
 
-/* Observes the frees of a stream that was just found idle. */
+/* Records that all frees of a stream that was just found idle have completed. */
 static void see_idle(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     if (is_apart(o, s, stream))
         finish(o, s);

@@ -170,11 +170,11 @@ weir_status weir__order_freed_marked(struct weir_order *o, struct weir_order_str
  * since, no event will be recorded on it any more, so that only a wait for the device observes its frees.  Returns 0
  * for default streams, whose handles mean several streams. */
 uint64_t weir__order_last_with(const struct weir_order *o, weir_stream stream);
-/* Notes that there is more than one stream. */
+/* Records that there is more than one stream. */
 void weir__order_several(struct weir_order *o);
 /* Returns 1 if weir__order_maintain would record an event or query the stream, else 0. */
 int weir__order_is_due(const struct weir_order *o, const struct weir_order_stream *s);
-/* Notes that a request ran dry.  Every stream covers its open frees at its next call. */
+/* Records that a request found no memory.  Every stream then covers its open frees by an event at its next call. */
 void weir__order_dry(struct weir_order *o);
 
 /* Queries the stream's marks, oldest first, and removes the completed ones.  Returns 1 if there was one, else 0. */
@@ -189,12 +189,11 @@ void weir__order_mark(struct weir_order *o, struct weir_order_stream *s, weir_st
 /* Returns 1 if an event covers the stream's free with that sequence, else 0. */
 int weir__order_may_follow(const struct weir_order *o, uint64_t id, uint64_t sequence);
 /* Makes all work that is queued on `stream` from now on wait for the free `sequence` of stream `id`, for which
- * weir__order_may_follow has returned 1.  `stream` is the request's own stream and is not being captured.  Returns the
- * driver's result. */
+ * weir__order_may_follow has returned 1.  `stream` is the request's, and not captured.  Returns the driver's result. */
 CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t id,
                             uint64_t sequence);
-/* Observes the frees of a stream if it is idle, in a call on it.  Its id is known.  Does nothing if it is being
- * captured.
+/* Queries in a call on the stream, whose id is known, whether it is idle.  If so, its frees have completed.  Does
+ * nothing if the stream is being captured.
  *
  * Only a non-blocking stream that is idle has finished its work.  A blocking stream waits for the legacy stream's work
  * only once something is queued on it (H200, driver 580: cuStreamQuery returns 0 while work runs on NULL), so this
@@ -207,9 +206,9 @@ void weir__order_ask(struct weir_order *o, struct weir_order_stream *s, weir_str
  * if a request holds the lock, maybe while that request waits for the device. */
 weir_status weir__order_cover(struct weir_order *o, struct weir_lock *lock, uint64_t id,
                               weir_stream stream);
-/* Observes all frees, since the device has finished all work. */
+/* Records that all frees have completed, since the device has finished all work. */
 void weir__order_observe_all(struct weir_order *o);
-/* Observes all frees up to `sequence`: the device has finished all work that was submitted before the next free. */
+/* Records that all frees up to `sequence` have completed: the device has finished all work before the next one. */
 void weir__order_observe_until(struct weir_order *o, uint64_t sequence);
 
 /* Records an event on `stream` and on each noted stream.  On an error nothing is left, and uses of streams that the

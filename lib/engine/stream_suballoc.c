@@ -223,7 +223,7 @@ static int suballoc_settle(struct weir_suballoc *s, size_t most) {
     return settled;
 }
 
-/* Observes the quarantined frees up to `sequence`. */
+/* Makes the memory of quarantined frees up to `sequence` usable by all streams, since they have completed. */
 static void observe_quarantine(struct weir_suballoc *s, uint64_t sequence) {
     size_t left = (size_t)(s->quarantined - sequence);
 

@@ -130,7 +130,7 @@ int weir__suballoc_take_anywhere(struct weir_suballoc *s, size_t bytes, uint64_t
 /* Returns the bytes of the largest block that the stream with that id could get anywhere now, without a wait, after
  * its request failed.  Returns 0 if there is none. */
 size_t weir__suballoc_largest(struct weir_suballoc *s, uint64_t id);
-/* Notes that the request did not fit: every stream records an event for its frees at its next call. */
+/* Records that the request did not fit: every stream then records an event for its frees at its next call. */
 void weir__suballoc_dry(struct weir_suballoc *s, struct weir_request *r);
 /* Returns 1 if weir__suballoc_dry was called for the request and nothing has changed since. */
 static inline int weir__suballoc_is_dry(const struct weir_suballoc *s,
@@ -178,7 +178,8 @@ int weir__suballoc_punch(struct weir_suballoc *s, uint64_t chunk, uint64_t addre
 int weir__suballoc_hollow(struct weir_suballoc *s, uint64_t chunk, uint64_t address, size_t bytes);
 /* Records an event for the frees of the stream with that id, in a request on it. */
 void weir__suballoc_mark(struct weir_suballoc *s, uint64_t id, weir_stream stream);
-/* Observes the frees of the stream with that id if it is idle, in a call on it.  Does nothing if the id is not known.
+/* Queries in a call on the stream with that id whether it is idle.  If so, its frees have completed.  Does nothing if
+ * the id is not known.
  */
 void weir__suballoc_ask(struct weir_suballoc *s, uint64_t id, weir_stream stream);
 /* Returns 1 if the address lies in a region, 0 otherwise. */

@@ -43,12 +43,12 @@ static inline int weir__uses_any(const struct weir_uses *uses) {
 
 void weir__uses_open(struct weir_uses *uses, weir_slow_paths *paths);
 void weir__uses_close(struct weir_uses *uses);
-/* Notes that the stream uses the block, unless that is noted already.  Returns 0 if there is no host memory, else 1. */
+/* Records once that the stream uses the block.  Returns 0 if there is no host memory, else 1. */
 int weir__uses_note(struct weir_uses *uses, uint64_t block, weir_stream stream, uint64_t id);
 /* Forgets the uses noted at an address that is being allocated now.  They were noted when no block was live there. */
 void weir__uses_forget(struct weir_uses *uses, uint64_t block);
-/* Takes the block's list, which the caller owns until it calls weir__uses_settle.  Returns NULL if there is none.  The
- * map keeps the slot, so that putting the list back cannot fail. */
+/* Removes and returns the block's list, which the caller owns until it calls weir__uses_settle.  Returns NULL if there
+ * is none.  The map keeps the slot, so that putting the list back cannot fail. */
 struct weir_use_list *weir__uses_take(struct weir_uses *uses, uint64_t block);
 /* Ends weir__uses_take.  If `freed`, forgets the list, but not streams noted since for a new block at this address.
  * Otherwise puts the list back without the refused uses. */
