@@ -180,8 +180,8 @@ static int is_busy(weir_allocator *a) {
     return weir__engine_ask(a->reserve.engine, NULL, 0) == WEIR_E_BUSY;
 }
 
-/* Observes completed frees on the streams, unless a request holds the engine: a wait for that request would keep
- * captures from beginning and streams from ending.  Returns 1 if all streams were idle, else 0. */
+/* Queries which frees on the streams have completed, unless a request holds the engine: a wait for that request would
+ * keep captures from beginning and streams from ending.  Returns 1 if all streams were idle, else 0. */
 static int ask_all(weir_allocator *a, const weir_stream *streams, size_t count) {
     const weir_stream legacy = (weir_stream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE;
     const weir_stream own = (weir_stream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;

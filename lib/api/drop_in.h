@@ -86,7 +86,7 @@ void weir__drop_in_stream_begins(weir_allocator *allocator, weir_stream stream);
  * needed later.  Does nothing if the stream is being captured or not known. */
 void weir__drop_in_stream_ends(weir_allocator *allocator, weir_stream stream);
 
-/* Observes which frees have completed on these streams and on the calling thread's default streams, without a wait; the
+/* Queries which frees have completed on these streams and on the calling thread's default streams, without a wait; the
  * caller then calls weir__drop_in_trim.  Returns 1 if all streams were idle and no other thread has used its own
  * default stream, else 0.  Returns 0 also while a request holds the engine.  Observes the legacy stream only if all
  * other streams are idle, since an event on the legacy stream would make blocking streams wait.  The caller prevents
@@ -116,7 +116,7 @@ void weir__drop_in_renew_peak(weir_allocator *allocator);
  * switched off.  Returns 1 if a process freed memory or may have, so that the caller shall call the driver again.
  * Otherwise returns 0, and logs once which process has the memory.  Takes one second at most. */
 int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admission);
-/* Asks as weir__drop_in_ask_for_context does, for that driver and with these options. */
+/* Does what weir__drop_in_ask_for_context does, for that driver and with these options. */
 int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device,
                          const weir_options *options, struct weir_admission *admission);
 

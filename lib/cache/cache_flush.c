@@ -310,7 +310,7 @@ void weir__caches_reclaim_epoch(struct weir_caches *f) {
 
 /* ---- flushing all caches ---- */
 
-/* Takes all idle memory out of every cache.  The caller holds `lock`. */
+/* Removes all idle memory from every cache.  The caller holds `lock`. */
 static void flush(struct weir_caches *f, struct weir_flushed *h) {
     for (struct weir_cache *c = f->caches; c; c = c->next) {
         int taken;
@@ -356,7 +356,7 @@ weir_status weir__caches_empty(struct weir_caches *f) {
         weir__caches_give(f, h.spans, whose(f));
         return_slots(f, h.remotes);
         return_batches(f, batches, 1);
-        /* Takes out slabs that have become empty.  Some of their slots may have been freed after the wait. */
+        /* Removes slabs that have become empty.  Some of their slots may have been freed after the wait. */
         flush(f, &slabs);
     } else {
         weir__caches_give(f, h.spans, WEIR_ENGINE_UNKNOWN);

@@ -155,7 +155,7 @@ void weir__caches_settle_some(struct weir_caches *f);
 /* Queues slots for return behind `fence`, or behind a wait for the device if it is NULL.  The caller holds `lock`. */
 void weir__caches_send_home(struct weir_caches *f, struct weir_remote_slots *remotes,
                             struct weir_fence *fence);
-/* Takes all batches out of their lists.  The caller holds `lock`. */
+/* Removes all batches from their lists, and returns them.  The caller holds `lock`. */
 struct weir_remote_slots *weir__caches_take_batches(struct weir_caches *f);
 
 /* ---- sums and caps: cache_stats.c ---- */

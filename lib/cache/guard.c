@@ -305,8 +305,8 @@ static struct weir_shelf **place_of(struct weir_harden *h, uint64_t id) {
     return at;
 }
 
-/* Takes the oldest block of that size off the shelf, or the oldest one if `total` is 0.  Returns NULL if there is none.
- * The caller holds `lock`. */
+/* Removes and returns the oldest block of that size on the shelf, or the oldest one if `total` is 0.  Returns NULL if
+ * there is none. The caller holds `lock`. */
 static struct weir_guarded *take_off(struct weir_harden *h, struct weir_shelf *shelf,
                                      size_t total) {
     struct weir_guarded **at = &shelf->oldest, *b;
@@ -354,7 +354,7 @@ static int put_on(struct weir_harden *h, uint64_t id, struct weir_guarded *b) {
     return shelf != NULL;
 }
 
-/* Takes the oldest block off a stream's shelf if the shelf is too full, else returns NULL. */
+/* Removes and returns the oldest block of a stream's shelf if the shelf is too full, else returns NULL. */
 static struct weir_guarded *take_excess(struct weir_harden *h, uint64_t id) {
     struct weir_guarded *b = NULL;
     struct weir_shelf *shelf;
@@ -415,7 +415,7 @@ static int is_sound(struct weir_harden *h, struct weir_guarded *b, weir_stream s
     return 0;
 }
 
-/* Takes the oldest unchanged block of the size off the stream's shelf.  Returns NULL if there is none. */
+/* Removes and returns the oldest unchanged block of the size on the stream's shelf.  Returns NULL if there is none. */
 static struct weir_guarded *guard_take(struct weir_harden *h, uint64_t id, size_t total,
                                        weir_stream stream) {
     struct weir_guarded *b;
@@ -431,7 +431,8 @@ static struct weir_guarded *guard_take(struct weir_harden *h, uint64_t id, size_
     return b;
 }
 
-/* Takes refused blocks, or with `all` all blocks, out of the list of kept ones.  The caller holds the lock. */
+/* Removes refused blocks, or with `all` all blocks, from the list of blocks that are kept out of use.  The caller holds
+ * the lock. */
 static struct weir_guarded *take_kept(struct weir_harden *h, int all) {
     struct weir_guarded **at = &h->kept_out, *taken = NULL, *b;
 
@@ -906,8 +907,7 @@ void weir__harden_live(struct weir_harden *h,
     pthread_mutex_unlock(&h->lock);
 }
 
-/* Blocks on shelves or kept out of use are freed for the caller, but live in the layer below.  Gaps belong to no
- * caller. */
+/* Blocks on shelves or kept out of use are freed for the caller, but live below.  Gaps belong to no caller. */
 void weir__harden_figures(struct weir_harden *h, weir_statistics *out) {
     uint64_t beside; /* bytes that are live below and are no caller's: gaps, and held blocks */
 

@@ -334,7 +334,7 @@ int weir__cache_leave(struct weir_cache *c, struct weir_slab *s, uint64_t addres
            put_whole(c, s, address, 1, &out) == WEIR_CACHE_TAKEN;
 }
 
-/* Takes back a slot of another cache's slab. */
+/* Keeps a freed slot of another cache's slab in this cache, as a remote free. */
 static int put_remote(struct weir_cache *c, struct weir_slab *s, uint64_t address) {
     struct weir_remote_slots *remotes = c->store->small[s->size_class].remotes;
     uint32_t slot = weir__slab_slot(s, address), asked;

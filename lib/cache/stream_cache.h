@@ -285,13 +285,13 @@ enum weir_cache_put {
     WEIR_CACHE_ANOTHERS  /* the lock is biased to another thread, and was not taken */
 };
 
-/* Takes back a live block that was freed on the stream.  The cache has a store.  *out is NULL before; it gets the whole
+/* Keeps a live block that is freed on the stream.  The cache has a store.  *out is NULL before; it gets the whole
  * blocks that the cache removes to make room, linked by next, which may include this one.  With `alone` up to
  * WEIR_CACHE_LEAVING of them are leaving instead. */
 int weir__cache_put(struct weir_cache *c, struct weir_slab *s, uint64_t address, int alone,
                     struct weir_slab **out);
 
-/* Takes back a live whole block as weir__cache_put does with `alone`.  Returns 1, or 0 and changes nothing. */
+/* Keeps a live whole block as weir__cache_put does with `alone`.  Returns 1 on success, 0 if nothing changed. */
 int weir__cache_leave(struct weir_cache *c, struct weir_slab *s, uint64_t address);
 
 /* Returns the number of slots in the remote-free queue and their bytes, of which the cache's counts do not know yet. */
@@ -311,21 +311,21 @@ int weir__cache_remote_room(struct weir_cache *c, unsigned size_class);
 /* Returns 1 if the free slots of partly used slabs have `most` bytes or more, else 0.  Visits a few thousand slabs at
  * most, and not at each call. */
 int weir__cache_is_held(struct weir_cache *c, size_t most);
-/* Takes out memory until at most `keep` bytes are idle: slabs while they are more than a quarter of that, then the
- * whole blocks that were freed first. */
+/* Removes memory until at most `keep` bytes are idle: slabs while they are more than a quarter of that, then the whole
+ * blocks that were freed first. */
 void weir__cache_shrink(struct weir_cache *c, size_t keep, struct weir_flushed *out);
 /* The part of weir__cache_drop_leaving that is not inlined. */
 void weir__cache_let_go(struct weir_cache *c, struct weir_flushed *out);
-/* Takes out blocks that are leaving, and whole blocks above the cap. */
+/* Removes blocks that are leaving, and whole blocks above the cap. */
 void weir__cache_drop_excess(struct weir_cache *c, struct weir_flushed *out);
-/* Takes out blocks that are leaving. */
+/* Removes blocks that are leaving. */
 static inline void weir__cache_drop_leaving(struct weir_cache *c, struct weir_flushed *out) {
     if (c->store->leaving)
         weir__cache_let_go(c, out);
 }
-/* Takes out memory that was not used since the last search for unused memory, and begins the next search. */
+/* Removes memory that was not used since the last search for unused memory, and begins the next search. */
 void weir__cache_expire(struct weir_cache *c, struct weir_flushed *out);
-/* Takes out the remote frees of classes that have at least `least` of them, which is above 0. */
+/* Removes the remote frees of classes that have at least `least` of them, which is above 0. */
 void weir__cache_remotes(struct weir_cache *c, uint32_t least, struct weir_flushed *out);
 /* Gives up the slabs that still have live slots, after a shrink to 0 and the removal of remote frees: the stream on
  * which their free slots were freed is no longer known. */
@@ -406,7 +406,7 @@ weir__cache_home(struct weir_cache *c, struct weir_slab *slab, uint32_t slot) {
     weir__cache_welcome(c, slab, before);
 }
 
-/* Takes back a live whole block if the ring has room, and `most` bytes.  Returns 1, or 0 and changes nothing. */
+/* Keeps a freed whole block if the ring has room for it within `most` bytes.  Returns 1 on success, else 0. */
 static inline __attribute__((always_inline)) int
 weir__cache_put_recent(struct weir_cache *c, struct weir_slab *s, uint64_t address, size_t most) {
     struct weir_cache_store *store = c->store;
@@ -428,8 +428,8 @@ weir__cache_put_recent(struct weir_cache *c, struct weir_slab *s, uint64_t addre
     return 1;
 }
 
-/* Takes back a live block that was freed on the stream, in the two simple cases: a slot of the cache's own slabs, or a
- * whole block for which there is room.  Returns 1 on success; else 0, and changes nothing.  The cache has a store. */
+/* Keeps a live block that is freed on the stream, in the two simple cases: a slot of the cache's own slabs, or a whole
+ * block for which there is room.  Returns 1 on success; else 0, and changes nothing.  The cache has a store. */
 static inline __attribute__((always_inline)) int
 weir__cache_put_plain(struct weir_cache *c, struct weir_slab *s, uint64_t address) {
     if (atomic_load_explicit(&s->cache, memory_order_relaxed) == c) {

@@ -458,7 +458,7 @@ static int is_listed(const char *list, const char *name, size_t length) {
     return list != NULL;
 }
 
-/* Notes a variable that nobody reads, so that processes below do not warn again.  Returns 1 if this process should
+/* Records a variable that nobody reads, so that processes below do not warn again.  Returns 1 if this process should
  * warn. */
 static int note_unknown(struct reading *reading, const char *name, size_t length) {
     int was_told = is_listed(weir__variable("WEIR_RUN_TOLD"), name, length);

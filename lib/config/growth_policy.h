@@ -28,7 +28,7 @@ size_t weir__growth_step(const weir_options *options, const weir_growth_state *s
  * `unit'. */
 size_t weir__growth_smaller(const weir_options *options, size_t step, size_t request, size_t unit);
 
-/* Takes a step back from the cursor after the device refused every size. */
+/* Undoes the last step of the cursor after the device refused every size. */
 void weir__growth_refused(struct weir_growth_cursor *cursor);
 
 /* Lowers the size of BFC's next region after a trim that left `reserved' bytes.  Otherwise the next region would be as

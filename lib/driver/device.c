@@ -173,8 +173,8 @@ uint64_t weir__device_capture_id(struct weir_device *device, weir_stream stream)
     return id;
 }
 
-/* Asks the driver for the id of a stream.  Checks the capture status first, since a query of the id of a captured
- * stream breaks the capture in any mode (H200, driver 580). */
+/* Queries the id of a stream.  Checks the capture status first, since a query of the id of a captured stream breaks the
+ * capture in any mode (H200, driver 580). */
 static CUresult ask_id(const struct weir_driver *driver, weir_stream stream,
                        unsigned long long *id) {
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;

@@ -120,8 +120,7 @@ void weir__device_end_waits(struct weir_device *device) {
         (void)WEIR_IN_SCOPE(device->driver, device->context, device->driver->cuMemFree(block));
 }
 
-/* Waits for the device by freeing page-locked host memory.  Tries a failing free twice, since the memory would be
- * lost. */
+/* Waits for the device by freeing page-locked host memory.  Tries twice, since the memory would be lost. */
 static CUresult wait_by_host_block(struct weir_device *device) {
     const struct weir_driver *driver = device->driver;
     void *block = NULL;

@@ -60,7 +60,8 @@ void weir__group_context_lost(struct weir_group *g);
 /* Returns the bytes that the limit still allows. */
 uint64_t weir__group_room(struct weir_group *g);
 
-/* Asks members only if the group's limit forbids the bytes, else all processes of the device, for idle memory. */
+/* Asks other processes for idle memory: only members of the group if its limit forbids the bytes, else all processes of
+ * the device. */
 struct weir_answers weir__group_ask_whom_it_concerns(struct weir_process_peers *n, uint64_t bytes,
                                                      uint64_t began, uint64_t deadline);
 

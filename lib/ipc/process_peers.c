@@ -531,7 +531,7 @@ static void put_question(struct weir_process_peers *n, const struct weir_registr
     pthread_mutex_unlock(&n->lock);
 }
 
-/* Asks processes, and waits.  Adds to *answers the freed bytes, and whether any or all have answered. */
+/* Asks processes for memory, and waits.  Adds to *answers the freed bytes, and whether any or all answered. */
 static void ask_some(struct weir_process_peers *n, struct candidate **some, size_t count,
                      const struct weir_registry_ask *asks, uint64_t until,
                      struct weir_answers *answers) {
@@ -612,7 +612,7 @@ static void look_for_ending(struct weir_process_peers *n, struct weir_answers *a
         answers->kept -= sum.kept;
 }
 
-/* Asks for bytes as weir__process_peers_ask does, but only those members, or all processes if `members` is NULL. */
+/* Does what weir__process_peers_ask does, but asks only the processes in `members`, or all if `members` is NULL. */
 static struct weir_answers ask_members_of(struct weir_process_peers *n, uint64_t bytes,
                                           uint64_t began, uint64_t deadline,
                                           const struct members *members) {

@@ -47,8 +47,7 @@
 #define LOOK_NS UINT64_C(1000000)
 
 enum { PAGE = 4096, BELL_AT = 64, TRIES = 64 };
-/* A process that waits for a change of the registry (by a futex, the bell) checks this often whether the file still has
- * its name. */
+/* A process that waits for a change (by a futex, the bell) checks this often whether the file has its name. */
 enum { NAME_MS = 1000 };
 /* How often a process that joins tries while another removes the file, with this pause.  A removal takes three calls
  * and a check for ending processes, unless the remover is stopped between them. */
@@ -106,14 +105,12 @@ static int is_sound(int file) {
 }
 
 /* Returns 1 if the errno of open() says that the name belongs to something else than a plain file of this user, else 0.
- * Other errors, such as a lack of descriptors, do not say so.  EPERM does not count, since the name cannot be removed
- * then. */
+ * Other errors, such as a lack of descriptors, do not say so.  With EPERM the name cannot be removed. */
 static int is_in_the_way(int error) {
     return error == ELOOP || error == ENXIO || error == EISDIR || error == EACCES;
 }
 
-/* Opens the registry's file if it is valid.  Removes anything else that has its name.  Returns -1 with errno on
- * failure. */
+/* Opens the registry's file if it is valid.  Removes anything else of its name.  Returns -1 with errno on failure. */
 static int find_file(const struct weir_registry *l) {
     int file, error;
 
@@ -460,8 +457,7 @@ void weir__registry_leave(struct weir_registry *l) {
         /* If two processes leave at once, one of them finds itself alone. */
         unlock_slots(l->file.number);
         if (lock_slots(l->file.number, 0, WEIR_REGISTRY_SLOTS) == 0) {
-            /* While a process is ending, the file stays: a process that joins reads there that memory is about to be
-             * freed. */
+            /* The file stays while a process is ending, whose memory a process that joins must know. */
             if (visit_ending(l, NULL, NULL) == 0)
                 (void)weir__runfile_unname(l->file.number, l->path);
             unlock_slots(l->file.number);

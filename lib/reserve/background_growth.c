@@ -91,8 +91,8 @@ static uint64_t usable(struct weir_ahead *a, uint64_t idle) {
     return weir__size_less(idle, useless);
 }
 
-/* Notes that reserved memory grew for a request of `bytes', after which `idle' bytes are idle.  Returns 1 if the memory
- * that was idle before counts as useless from now on, else 0. */
+/* Records that reserved memory grew for a request of `bytes', after which `idle' bytes are idle.  Returns 1 if the
+ * memory that was idle before counts as useless from now on, else 0. */
 static int learn_useless(struct weir_ahead *a, size_t bytes, uint64_t idle) {
     uint64_t seen = atomic_load_explicit(&a->seen, memory_order_relaxed);
 

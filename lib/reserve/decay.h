@@ -48,7 +48,7 @@ struct weir_decay {
 
 void weir__decay_open(struct weir_decay *d, uint64_t half_life_ns, uint64_t floor, int in_requests,
                       uint64_t idle);
-/* Notes the bytes in use after a request at the time `now', and writes the time since the last request.  Returns 1 if
+/* Records the bytes in use after a request at the time `now', and writes the time since the last request.  Returns 1 if
  * the window is over, else 0. */
 int weir__decay_note(struct weir_decay *d, uint64_t now, uint64_t in_use, uint64_t *pause);
 /* Ends the windows that are over.  Returns the reserved memory to keep.  `pause' is the time since the last request, or

@@ -91,7 +91,7 @@ static int look_after(struct weir_reserve *v, const struct weir_request *r) {
     return weir__pressure_is_due(&v->pressure) && weir__pressure_look(v, r);
 }
 
-/* Notes a graph's block, so that weir recognises its free.  Without host memory, gives the block back to the driver,
+/* Records a graph's block, so that weir recognises its free.  Without host memory, gives the block back to the driver,
  * which owns the memory of graphs, and returns E_HOST_MEMORY. */
 static weir_status note_node(struct weir_reserve *v, const struct weir_request *r) {
     if (weir__graphs_note(&v->graphs, r->block))

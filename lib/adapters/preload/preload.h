@@ -216,7 +216,7 @@ extern atomic_int weir__captures;
 /* Waits until no thread queries a stream.  Called once a capture is counted, before it begins.  The thread need not be
  * inside. */
 void weir__streams_await(void);
-/* Observes which work is complete on the streams of the allocator's device that weir saw created, and on the thread's
+/* Queries which work is complete on the streams of the allocator's device that weir saw created, and on the thread's
  * default streams.  Returns 1 if all were idle.  Returns 0 without a query while a capture runs or may begin unseen,
  * and once streams may have ended with a context of the program. */
 int weir__streams_ask(const struct weir_served *s);
@@ -309,7 +309,7 @@ int weir__block_find(CUdeviceptr address, struct weir_found *found);
 /* Returns the allocator in whose memory an address lies that is in no live block, or NULL.  The driver must not be
  * asked about such an address: it knows the address as a part of a larger block. */
 struct weir_served *weir__block_is_none(CUdeviceptr address);
-/* Notes a new block of an allocator that needs notes or sums.  Returns 1, or 0 if there is no host memory. */
+/* Records a new block of an allocator that needs notes or sums.  Returns 1 on success, 0 if there is no host memory. */
 int weir__block_begin(struct weir_served *s, CUdeviceptr block, size_t bytes);
 /* Called before a block is freed, and afterwards: weir__block_ended if it was freed, weir__block_goes_on if not. */
 void weir__block_end(const struct weir_found *found);

@@ -40,8 +40,7 @@ weir_status weir__free_block(const struct weir_found *found, CUstream stream) {
 /* A free goes on to the driver, or is done here, or only gets a result. */
 enum to_free { FREE_PASSES, FREE_IT, FREE_IS_ANSWERED };
 
-/* Returns 1 if the allocator was lost with its context, else 0.  A free of a lost allocator's block succeeds and does
- * nothing. */
+/* Returns 1 if the allocator was lost with its context, else 0.  A free of its block then succeeds and does nothing. */
 static int is_lost(const struct weir_served *s) {
     return atomic_load_explicit(&s->state, memory_order_relaxed) == WEIR_SERVED_LOST;
 }
@@ -94,9 +93,8 @@ static inline int keeps_nothing(void) {
            !atomic_load_explicit(&weir__blocks_numbered, memory_order_acquire);
 }
 
-/* Frees the block in the common case: the allocator of this thread's last block has this block, too, no stream is being
- * captured, and only the allocators keep records of blocks.  Returns 1 if the block was freed, 0 if nothing was
- * done. */
+/* Frees the block in the common case: the allocator of this thread's last block has it, no stream is captured, and only
+ * the allocators keep records.  Returns 1 if the block was freed, 0 if nothing was done. */
 static inline int free_at_once(CUdeviceptr block, CUstream stream) {
     struct weir_served *s = weir__served_at(weir__block_last);
 

@@ -287,7 +287,7 @@ static void forget_old(struct weir_map *map, uint64_t key) {
     forget_unused(old);
 }
 
-/* Notes a request.  Returns 1, or 0 with nothing noted if there is no host memory. */
+/* Records a request.  Returns 1 on success, 0 if there is no host memory. */
 static int note(const struct weir_plain *p, uint64_t key, size_t bytes, int caller) {
     struct weir_plain_record *r = malloc(sizeof *r);
     int is_handle = p->kind == WEIR_GROUP_CREATE, is_noted;

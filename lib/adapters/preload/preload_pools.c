@@ -719,8 +719,7 @@ static void settle(void *device) {
     }
 }
 
-/* Settles all allocators of a device.  Returns 1, or 0 if a thread that holds an allocator's lock does not return in
- * time. */
+/* Calls settle() for a device in another thread.  Returns 1, or 0 if a thread keeps an allocator's lock too long. */
 static int settle_in_time(int device) {
     void *number = (void *)(intptr_t)device; /* a late thread may still read it */
 

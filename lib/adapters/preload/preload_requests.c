@@ -68,7 +68,7 @@ CUresult weir__result_of(weir_status status) {
     }
 }
 
-/* Notes a new block.  Returns OK, or E_HOST_MEMORY after a free of the block. */
+/* Records a new block.  If there is no host memory, frees the block and returns E_HOST_MEMORY, else returns OK. */
 static weir_status begin_block(struct weir_served *s, void *block, size_t bytes, CUstream stream) {
     if (!s->needs_sums || weir__block_begin(s, (CUdeviceptr)(uintptr_t)block, bytes))
         return WEIR_OK;
@@ -449,8 +449,7 @@ CUresult weir__serve_cuMemUnmap(CUdeviceptr address, size_t bytes) {
     return result;
 }
 
-/* Returns 1 if graphs may have memory, which needs a captured request, else 0.  With 1 the thread is inside until
- * leave(). */
+/* Returns 1 if graphs may have memory now, else 0.  With 1 the thread is inside until leave(). */
 static int may_look_at_graphs(CUresult result) {
     return weir__plain_any_graphs() && result == CUDA_SUCCESS && enter();
 }

@@ -30,8 +30,7 @@ static int is_closed;               /* guarded by `asking` */
 static struct weir_segment segment; /* for the thread alone, once it runs */
 static struct weir_show show;       /* for the thread alone, once it runs */
 
-/* Returns 1 if `weir top` shows the allocator, else 0.  An allocator that waits for another pool has no memory, and is
- * not shown. */
+/* Returns 1 if `weir top` shows the allocator, else 0.  It shows no allocator that waits for another pool. */
 static int is_shown(const struct weir_served *s) {
     return atomic_load_explicit(&s->state, memory_order_relaxed) != WEIR_SERVED_SPARE;
 }

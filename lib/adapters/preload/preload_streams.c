@@ -208,7 +208,7 @@ void weir__streams_capture(CUstream stream, int has_begun) {
     weir__lock_give(&lock);
 }
 
-/* Notes that a stream ends while its work runs, if an allocator uses the device. */
+/* Records that a stream ends while its work runs, if an allocator uses the device. */
 static void note_work(int device, CUstream stream) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);

@@ -16,8 +16,7 @@ WEIR_RECORD_EXPORT void weir_mark(const char *label);
 /* For NVTX (record_nvtx.c), which finds it in the library that NVTX_INJECTION64_PATH names. */
 WEIR_RECORD_EXPORT weir_nvtx_initialize InitializeInjectionNvtx2;
 
-/* The flag is set if names of callers are wanted.  The function reads the numbers of this thread's two names, or 0
- * (record_callers.c). */
+/* The flag says whether names of callers are wanted.  The function reads this thread's two names as numbers, or 0. */
 extern int weir__record_callers;
 void weir__record_who(uint64_t *place, uint64_t *range);
 /* Returns the innermost range of this thread that has a name, or NULL (record_nvtx.c). */

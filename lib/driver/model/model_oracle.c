@@ -143,8 +143,7 @@ static void drop_share(struct model_share *share) {
     drop_from(&oracle.shares, share);
 }
 
-/* Adds a share of bytes.  Without host memory their history is lost: then the oracle may miss a fault, but reports no
- * false one. */
+/* Adds a share of bytes.  Without host memory the oracle may miss a fault, but reports no false one. */
 static struct model_share *add_to(struct model_node **tree, uint64_t address, uint64_t bytes,
                                   uint64_t owner) {
     struct model_share *share = calloc(1, sizeof *share);
