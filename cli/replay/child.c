@@ -450,8 +450,8 @@ static void child_begin(struct replay *replay, enum play kind) {
     memset(replay->addresses, 0, replay->tape.header->blocks * sizeof *replay->addresses);
 }
 
-/* Measures the time of the loop with an allocator that does nothing, in bare_ns.  The first round warms up. Returns the
- * results of child_play(). */
+/* Measures the time of the loop with an allocator that does nothing, in bare_ns.  The first round warms up. Returns
+ * what child_play() returns. */
 static int child_play_bare(struct replay *replay) {
     static const struct allocator_kind bare = {
         .alloc = bare_alloc, .free = bare_free, .use = bare_free};

@@ -250,8 +250,7 @@ struct row *result_at(const struct results *results, size_t trace, size_t config
 static const enum result_figure marked[] = {FIGURE_FIRST, FIGURE_WARM_UP, FIGURE_STEADY_MEAN,
                                             FIGURE_RESERVED, FIGURE_STEADY_MAKESPAN};
 
-/* Returns 1 if the row is compared in a column, else 0.  Without a peak requested memory reserved memory is not
- * compared. */
+/* Returns 1 if the row is compared in a column, else 0.  Reserved memory needs a peak requested memory. */
 static int has_part(const struct row *row, enum result_figure figure) {
     return result_compares(row) && !row->configuration->unusable && row->median.has[figure] &&
            (figure != FIGURE_RESERVED || row->median.value[FIGURE_REQUESTED] > 0);
