@@ -70,7 +70,7 @@ static const struct row {
     const char *base, *symbol;
     int version;
     int per_thread;
-    void *serves;   /* NULL if the row is only called here */
+    void *serves;   /* NULL if only this library calls the row's function */
     void *exported; /* the exported function, at the address that other libraries see */
 } rows[] = {
 #define ROW(base, symbol, version, params, args)                                                   \
@@ -140,7 +140,7 @@ static int is_of_exporter(const void *address, const struct row *row) {
     symbol = library ? real_dlsym()(library, row->symbol) : NULL;
     if (library)
         dlclose(library);
-    (void)dlerror(); /* a miss here is no error of the program's */
+    (void)dlerror(); /* hides this library's miss from the program */
     return symbol && dladdr(symbol, &found) && found.dli_fbase == of.dli_fbase;
 }
 
@@ -195,7 +195,7 @@ void *weir__interpose_find(enum weir_interposed number) {
         found = real(library, row->symbol);
         dlclose(library); /* the driver stays loaded for the libraries that opened it */
     }
-    (void)dlerror(); /* a miss here is no error of the program's */
+    (void)dlerror(); /* hides this library's miss from the program */
     if (!found)
         return ADDRESS(is_missing);
     note(row, found);

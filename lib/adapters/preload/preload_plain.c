@@ -27,7 +27,7 @@
 #include "base/map.h"
 #include "base/size.h"
 
-/* The longest wait for a process of the group that is ending. */
+/* The longest wait for memory of a process of the group that is ending. */
 #define ENDING_NS UINT64_C(2000000000)
 enum { FRAMES = 24, MOST_CALLERS = 64, MOST_DEVICES = 64, OTHER_CALLER = 0 };
 
@@ -220,7 +220,7 @@ static int take(struct weir_plain *p) {
     while (!weir__group_take(p->group, p->kind, p->bytes))
         if (p->bytes > weir__group_limit(p->group) || !find_room(p))
             return 0;
-    p->has_trimmed = 0; /* the driver's failure may trim again */
+    p->has_trimmed = 0; /* the request may trim again if the driver fails */
     return 1;
 }
 
@@ -517,7 +517,7 @@ void weir__plain_look_at_graphs(CUdevice device) {
 
 /* ---- contexts ------------------------------------------------------------------------------------- */
 
-/* Ends the records of a context, or with NULL those of a device.  The caller holds the lock. */
+/* Ends the records of a context's memory, or of a device's memory if `context` is NULL.  The caller holds the lock. */
 static void lose(CUcontext context, CUdevice device) {
     for (size_t i = 0; i < blocks.capacity;) {
         struct weir_map_slot *slot = &blocks.slots[i];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_show.c: the figures of this process for `weir top`, in a shared segment.
+/* preload_show.c: publishes the figures of this process for `weir top`, in a shared segment.
  *
  * A thread publishes them several times a second while a reader looks, and sleeps otherwise; requests and frees do not
  * notice it.  It has all signals blocked, and starts when the program is first served.

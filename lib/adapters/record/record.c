@@ -146,7 +146,7 @@ static __attribute__((noinline, cold)) struct weir_record_ring *take_ring(void) 
 
 /* ---- events ------------------------------------------------------------------------------------ */
 
-/* An event that a thread makes.  `ring' is NULL if there is no event. */
+/* An event that a thread is making.  `ring' is NULL if the thread makes none. */
 struct making {
     struct weir_record_ring *ring;
     uint64_t time;

@@ -38,7 +38,7 @@
 
 #define WEIR_RECORD_FOLDER "WEIR_RECORD_FOLDER" /* the folders of the files, with colons between */
 #define WEIR_RECORD_SYNCS "WEIR_RECORD_SYNCS"   /* if set, synchronisations are events, too */
-#define WEIR_RECORD_RANGES "WEIR_RECORD_RANGES" /* if set, NVTX ranges that end iterations */
+#define WEIR_RECORD_RANGES "WEIR_RECORD_RANGES" /* patterns of NVTX ranges that end iterations */
 
 #define WEIR_RECORD_CALLERS "WEIR_RECORD_CALLERS" /* if set, requests have callers' names */
 
@@ -48,13 +48,13 @@
 #define WEIR_RECORD_ENTERING 1u
 
 enum {
-    WEIR_RECORD_RINGS = 255, /* besides the shared one */
+    WEIR_RECORD_RINGS = 255, /* the most rings of a process, besides the shared one */
     WEIR_RECORD_EVENTS = 4096,
     WEIR_RECORD_LABEL_BYTES = 48,
     WEIR_RECORD_NAME_BYTES = 40,
     WEIR_RECORD_COMMAND_BYTES = 256,
-    WEIR_RECORD_SPARES = 8,      /* files in the board */
-    WEIR_RECORD_UNRECORDED = 64, /* entries of the table */
+    WEIR_RECORD_SPARES = 8,      /* the most spare files in the board */
+    WEIR_RECORD_UNRECORDED = 64, /* entries of the table `unrecorded` */
     WEIR_RECORD_WAIT_MS = 5000,  /* the longest wait of a thread whose ring nobody reads */
     WEIR_RECORD_HOST = UINT8_MAX /* in place of a device: memory of the host */
 };
@@ -99,7 +99,7 @@ struct weir_record_event {
     union {
         struct {
             uint64_t address, bytes, stream;
-            uint64_t caller;       /* an address in the code that made the request */
+            uint64_t caller;       /* the address of the code that made the request */
             uint64_t place, range; /* numbers of names, or 0 */
         };
         struct {
@@ -148,8 +148,8 @@ struct weir_record_board {
     uint64_t magic;
     _Atomic uint32_t is_closed;        /* set once the recorder is about to end */
     _Atomic uint64_t numbers;          /* the last number given to a process */
-    _Atomic uint64_t files;            /* made or taken so far */
-    _Atomic uint32_t unrecorded_count; /* may exceed the table */
+    _Atomic uint64_t files;            /* files made or taken so far */
+    _Atomic uint32_t unrecorded_count; /* counts all, also those without an entry */
     struct weir_record_unrecorded unrecorded[WEIR_RECORD_UNRECORDED];
     struct weir_record_file spare[];
 };
