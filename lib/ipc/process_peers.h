@@ -65,7 +65,7 @@ struct weir_answers {
     /* The bytes that other processes use, or that cannot be asked for because their process did not answer an earlier
      * request.  Memory of ending processes does not count.  UINT64_MAX if there are no other processes. */
     uint64_t kept;
-    int heard; /* a process has published its memory or answered, and knew of this one */
+    int heard; /* set if a process that knows of this one has published its memory or answered */
     int late;  /* set if a process has not answered */
     /* Set if a process may still free memory: it has not answered this request, or another one since this one began; or
      * there was no time to ask it; or it is ending. */

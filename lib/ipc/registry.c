@@ -347,7 +347,7 @@ void weir__registry_wait(struct weir_registry *l, uint32_t bell, unsigned millis
         error = has_named_file(l) ? sleep_on(l, bell, part) : EFAULT;
         milliseconds -= part;
     } while (error == ETIMEDOUT && milliseconds > 0);
-    if (error == EFAULT) /* the caller shall look for a file soon, but not at once */
+    if (error == EFAULT) /* the caller looks for a file next, but not at once */
         nanosleep(&(struct timespec){0, 20000000}, NULL);
 }
 
