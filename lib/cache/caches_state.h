@@ -46,7 +46,7 @@ struct weir_caches {
     struct weir_cache *loose;  /* the cache that counts the blocks that no other cache counts */
     size_t streams;            /* caches that have or had a key */
     size_t default_streams;    /* caches that are found by id, without bound ones */
-    size_t cached;             /* caches that have a store */
+    size_t cached;             /* caches that keep blocks */
     struct weir_order order;   /* used for fences only */
     struct weir_remote_slots *batches; /* batches behind fences; the last ones were queried last */
     struct weir_remote_slots **batches_end;

@@ -37,7 +37,7 @@ struct weir_cache;
  * the first part and writes the third one only. */
 struct weir_slab {
     _Alignas(64) _Atomic uint64_t base; /* valid for a large whole block only while it is live */
-    _Atomic size_t bytes;               /* 0 for a whole block that the engine has again */
+    _Atomic size_t bytes;               /* 0 for a whole block that has gone back to the engine */
     _Atomic(struct weir_cache *) cache; /* a slab's owner, or NULL if it has none any more */
     union {
         uint64_t inverse; /* for slabs: the inverse, modulo 2^64, of a slot's odd factor */
