@@ -33,7 +33,7 @@ struct weir_device {
     CUcontext context;         /* the primary context, retained by the allocator */
     uint64_t total;            /* bytes */
     weir_slow_paths slow_path; /* the reasons why requests do not go straight to the caches */
-    uint64_t created_ticks;    /* when the allocator was created */
+    uint64_t created_ticks;    /* the time at which the allocator was created */
     /* A level; NONE while the allocator is created, whose creator reports failures. */
     _Atomic int log;
     int decompresses; /* set if memory is made for hardware decompression, too */
