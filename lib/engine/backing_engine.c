@@ -73,7 +73,7 @@ struct spans {
     /* swaps since W grew last; wasteful_swaps: also since `most` rose */
     unsigned swaps, wasteful_swaps;
     uint64_t most;      /* the peak of the bytes in regions */
-    int base_is_over;   /* set once a base was made, or if none is wanted */
+    int base_is_over;   /* set once a base region was made, or if none is wanted */
     size_t largest;     /* the bytes of the largest request */
     uint64_t deepest;   /* the peak of free bytes while at most half of the peak was in use */
     uint64_t looked_at; /* the value of `deepest` when a base was last considered */

@@ -157,11 +157,11 @@ struct weir_mapped_range {
     /* Sorted by base, except that those with base NOWHERE may stand anywhere. */
     struct weir_mapped_alias *shadows;
     size_t alias_count, alias_capacity;
-    struct weir_mapped_piece *pieces;   /* result of the last survey, sorted by base */
+    struct weir_mapped_piece *pieces;   /* the pieces of the last survey, sorted by base */
     size_t piece_count, piece_capacity; /* piece_count leaves out the border at the end */
     size_t small_pieces;                /* the first piece of small requests, a border */
     size_t apart_pieces; /* the first piece of requests that name an address, a border */
-    /* idle ones, sorted by base; the array has room for all handles */
+    /* idle physical allocations by base; room for all handles */
     struct weir_mapped_spare *spares;
     size_t spare_count, spare_capacity;
     /* The device's free memory when the present request came, if knows_free is set. */

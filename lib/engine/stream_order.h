@@ -111,7 +111,7 @@ struct weir_order {
     struct weir_map streams;   /* the known streams, by id */
     struct weir_map by_handle; /* the stream that called last with each handle */
     struct weir_order_stream *unknown; /* the record of stream 0, or NULL */
-    struct weir_order_stream *recent;  /* the stream that was looked up last, or NULL */
+    struct weir_order_stream *recent;  /* the stream whose record was found last, or NULL */
     struct weir_order_list marked;     /* streams with marks, the next to be queried first */
     struct weir_order_list quiet;      /* quiet streams, the next to be forgotten first */
     struct weir_order_list silent;     /* streams with open frees */
