@@ -58,7 +58,7 @@ struct weir_ahead {
     int is_played; /* set on the device model, which has no thread */
 
     _Atomic uint64_t mark; /* a request that leaves less idle wakes the thread; 0 if it need not */
-    _Atomic uint64_t useless; /* idle bytes of no use */
+    _Atomic uint64_t useless; /* idle bytes that cannot serve requests */
     _Atomic uint64_t seen;    /* bytes that were idle after the last request that looked */
     _Atomic uint64_t largest; /* bytes of the largest request so far, at most `most_idle' */
     uint64_t most_idle;       /* `high' at the beginning; fixed */
@@ -78,11 +78,11 @@ struct weir_ahead {
 
 static pthread_mutex_t stepping = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static atomic_int exiting; /* a turn that has begun goes on */
+static atomic_int exiting; /* set at exit: no new turn begins */
 
 /* ---- what is idle ----------------------------------------------------------------------------- */
 
-/* Returns the idle bytes less those of no use. */
+/* Returns the idle bytes that can serve requests. */
 static uint64_t usable(struct weir_ahead *a, uint64_t idle) {
     uint64_t useless = atomic_load(&a->useless), known = useless;
 
@@ -140,7 +140,7 @@ static uint64_t give_up(struct weir_ahead *a) {
     return REST;
 }
 
-/* Returns the idle bytes of use, and the reserved memory in *reserved. */
+/* Returns the idle bytes that can serve requests, and the reserved memory in *reserved. */
 static uint64_t idle_of(struct weir_ahead *a, uint64_t *reserved) {
     weir_statistics figures = {.size = sizeof figures};
 

@@ -82,7 +82,7 @@ static int is_short(const struct weir_reserve *v, weir_status why) {
     return why == WEIR_E_NO_MEMORY || (why == WEIR_E_LIMIT && v->quota.keep_free > 0);
 }
 
-/* A request in OOM recovery, with the number of retries so far. */
+/* The state of a request in OOM recovery. */
 struct climb {
     struct weir_reserve *v;
     struct weir_request *r;
