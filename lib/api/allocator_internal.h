@@ -43,7 +43,7 @@ struct weir_allocator {
     uint64_t stayed, stayed_after;
     struct weir_preallocation preallocation;
     struct weir_local_peer local_peer;
-    struct weir_claim claim; /* on the device, beside those of other processes */
+    struct weir_claim claim; /* the allocator's claim on the device */
     _Atomic(CUstream) quiet; /* a stream without work; NULL before its first use */
     /* Reports that weir made by itself, and a bit for each cause that was reported. */
     _Atomic unsigned oom_reports, causes_told;

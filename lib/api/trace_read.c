@@ -329,8 +329,8 @@ static int take_event(struct cursor *line, weir_trace_event *event) {
     return take_fields(line, event) && take_rest(line);
 }
 
-/* Checks the event against the events before it, and updates the map of live ids and the time.  Returns 1 on success, 0
- * on an error. */
+/* Checks the event against earlier events, and updates the map of live ids and the time.  Returns 1 on success, 0 on an
+ * error. */
 static int follow(weir_trace_reader *reader, const weir_trace_event *event) {
     uint64_t key = event->id + 1;
     uintptr_t bytes;
