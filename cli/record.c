@@ -483,7 +483,7 @@ static size_t drain_ring(struct process *process, struct weir_record_ring *ring,
     uint64_t first = atomic_load_explicit(&ring->read, memory_order_relaxed);
     uint64_t written = atomic_load_explicit(&ring->written, memory_order_acquire);
 
-    /* A process of the command has written to the ring itself. */
+    /* The counters are wrong: a process of the command has written to the ring. */
     if (written - first > WEIR_RECORD_EVENTS) {
         process->tracing.failed = EINVAL;
         return 0;

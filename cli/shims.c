@@ -219,7 +219,7 @@ is_without(struct shim *shim, enum shim_state state, const char *format, ...) {
 }
 
 /* Reports why the interpreter does not start or has no importlib.  The reason is the last line of an exception, else
- * the first line. */
+ * the output's first line. */
 static void tell_failure(struct shim *shim, char *const *command) {
     char text[4096], *line = text, *next;
 

@@ -256,7 +256,7 @@ static int draw(void) {
 /* ---- turns --------------------------------------------------------------------------------------- */
 
 static void on_signal(int number) {
-    if (number != SIGWINCH) /* a new size of the window only ends a pause */
+    if (number != SIGWINCH) /* SIGWINCH (a new size of the window) only ends a pause */
         has_to_end = 1;
 }
 
@@ -410,7 +410,7 @@ static int run(void) {
     if (check_chosen() != 0)
         return 1;
     if (command.once && command.top.count == 0)
-        return show(); /* no program will come */
+        return show(); /* no program runs, and weir top looks only once */
     if (wait_until(weir__clock_ns() + ANSWER_NS) != 0)
         return 0;
     return can_draw ? watch_on_screen() : watch();

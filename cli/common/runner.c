@@ -83,7 +83,7 @@ static int start(int job_fd, int tape_fd, int result_fd, pid_t *child) {
     return error;
 }
 
-/* Writes how a child ended that has sent no result. */
+/* Writes how a child that sent no result has ended. */
 static void tell_end(int status, char *message, size_t message_bytes) {
     if (WIFSIGNALED(status))
         snprintf(message, message_bytes, "killed by signal %d (%s)", WTERMSIG(status),

@@ -27,7 +27,7 @@ static int lacks_memory(void) {
 
 /* ------------------------------------------------------------------- reading ---- */
 
-/* Prints why a file is not for a report.  Returns 0. */
+/* Prints why a report cannot show a file.  Returns 0. */
 static int unfit(const char *from, const char *why) {
     fprintf(stderr, "weir: %s: %s; " EXPECTED "\n", from, why);
     return 0;
