@@ -452,7 +452,7 @@ static struct weir_guarded *take_kept(struct weir_harden *h, int all) {
     return taken;
 }
 
-/* Verifies a block that has left its shelf, and frees it below. */
+/* Verifies a block that has left its shelf, and frees it in the layer below. */
 static void give_down(struct weir_harden *h, struct weir_guarded *b, weir_stream stream) {
     if (is_sound(h, b, stream))
         guard_return_below(h, b, stream, 1);

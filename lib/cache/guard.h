@@ -19,7 +19,7 @@ struct weir_harden_below {
     weir_status (*free)(void *context, CUdeviceptr block, weir_stream stream,
                         struct weir_use_list *uses);
     void *context;
-    /* The layer below notes graph blocks here; outlives the guard. */
+    /* The layer below records graph blocks here.  It outlives the guard. */
     struct weir_graph_table *graphs;
 };
 
@@ -35,12 +35,13 @@ weir_status weir__harden_alloc(struct weir_harden *h, size_t bytes, weir_stream 
 weir_status weir__harden_free(struct weir_harden *h, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses);
 
-/* Returns the largest request for which the guard requests at most `bytes` below. */
+/* Returns the largest request for which the guard requests at most `bytes` from the layer below. */
 size_t weir__harden_fit(const weir_options *options, size_t bytes);
 
 /* Returns 1 if a live block or a graph's block starts at the address, else 0. */
 int weir__harden_is_live(struct weir_harden *h, CUdeviceptr block);
-/* Finds the live block whose request below returned `base`, and its requested bytes.  Returns 1 on success, else 0. */
+/* Finds the live block that lies at `base` in the layer below, and its requested bytes.  Returns 1 on success, else
+ * 0. */
 int weir__harden_find(struct weir_harden *h, CUdeviceptr base, CUdeviceptr *block, size_t *bytes);
 /* Visits callers' live blocks and blocks kept out of use, with their extents below, under the guard's lock. */
 void weir__harden_live(struct weir_harden *h,
@@ -48,7 +49,7 @@ void weir__harden_live(struct weir_harden *h,
 /* Returns 1 if there is a live block, else 0. */
 int weir__harden_has_blocks(struct weir_harden *h);
 
-/* Waits for the device, verifies the blocks that are held for all streams, and frees them below.  With `all` it also
+/* Waits for the device, verifies the blocks on all shelves, and frees them in the layer below.  With `all` it also
  * frees the blocks that are kept out of use. */
 weir_status weir__harden_empty(struct weir_harden *h, int all);
 

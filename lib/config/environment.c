@@ -201,7 +201,7 @@ static weir_status read_tf_prealloc(struct reading *reading, struct compat *comp
     return WEIR_OK;
 }
 
-/* Follows JAX: an empty variable counts as not set, and only these three words are false. */
+/* Reads the variable as JAX does: an empty one counts as not set, and only these three words are false. */
 static void read_preallocate(struct compat *compat) {
     static const char *const false_words[] = {"false", "False", "0"};
     const char *value = getenv(XLA_PREALLOCATE);

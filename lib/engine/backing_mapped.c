@@ -27,7 +27,8 @@
 enum { ADDRESSES = 64, LEAST_ADDRESSES = 4 };
 enum { ADDRESSES_APART = 8 }; /* the part of the range for requests that name an address */
 
-/* A request gets no window apart if the shared window lacks at most this part of the memory that the other lacks. */
+/* A request gets an own window only if the best window for all requests lacks more than this part of the memory that
+ * the own window lacks. */
 enum { LITTLE_PART = 8 };
 
 /* Finds the window for a request in one of the three ways.  Clean memory is better than the stream's own, and the
@@ -49,7 +50,7 @@ static void find_place(const struct weir_block_engine *a, int small, size_t byte
         return;
     for (int what = CLEAN; what >= BEHIND; what--)
         weir__mapped_find_own(g, bytes, what, &own);
-    /* The shared window is as good if it lacks little, or if there are no addresses for the other. */
+    /* The best window for all is as good if it lacks little, or if no own window has addresses. */
     if (w->missing > own.missing / LITTLE_PART)
         *w = own;
 }

@@ -299,7 +299,7 @@ static CUresult pool_trim(CUmemoryPool pool, size_t keep) {
     return result;
 }
 
-/* Destroys a pool.  Its live memory would stay the driver's until it is freed; weir destroys a pool only after that. */
+/* Destroys a pool, and its count.  weir destroys a pool only after all its memory is freed. */
 static CUresult pool_destroy(CUmemoryPool pool) {
     struct weir_group *g = group_of_pool(pool);
     CUresult result = inner->cuMemPoolDestroy(pool);

@@ -90,7 +90,7 @@ static int give(weir_tensors *t, struct weir_tensor *tensor) {
         return 0;
     if (tensor->is_freed)
         weir__tensors_completed(t, tensor);
-    else /* weir__pending_free has added the block, whose free was told before */
+    else /* weir__pending_free has added the block, whose free was reported before */
         weir__tensors_pend(t, tensor, -1);
     weir__tensor_drop(t, tensor);
     return 1;

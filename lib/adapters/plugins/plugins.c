@@ -53,7 +53,7 @@ static const char *driver_part(char *text, size_t bytes) {
     return text;
 }
 
-/* Returns 1 if the failure is that of an allocator that refused this request, else 0. */
+/* Returns 1 with the figures in *r if the thread's last failure is that of this request, else 0. */
 static int was_refused(weir_failure *r, size_t bytes, weir_status status) {
     r->size = sizeof *r;
     return (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) &&

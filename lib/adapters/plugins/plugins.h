@@ -12,7 +12,7 @@
 /* Writes the text for a request of `bytes` that failed, without a newline. */
 void weir__adapter_text(char *text, size_t text_bytes, const char *who, size_t bytes,
                         weir_status status);
-/* Prints that text as a line on standard error, once for each status. */
+/* Prints the text of weir__adapter_text as a line on standard error, once for each status. */
 void weir__adapter_refused(const char *who, size_t bytes, weir_status status);
 
 /* Prints a line about a use that could not be noted, once for each status. */

@@ -436,7 +436,7 @@ static inline int is_ended(CUmemoryPool pool) {
     return !weir__driver_forked() && weir__pool_has_ended(pool);
 }
 
-/* Returns 1 if the program names a pool that is known to have ended, else 0.  Called outside. */
+/* Returns 1 if the program names a pool that is known to have ended, else 0.  Called before enter(). */
 static inline int has_ended(CUmemoryPool pool) {
     return !weir__inside && is_ended(pool);
 }

@@ -14,7 +14,7 @@ enum {
     POINTER_RANGE_SIZE = 12
 };
 
-/* Returns 1 if the address lies in a block of weir, else 0.  Called outside. */
+/* Returns 1 if the address lies in a block of weir, else 0.  Called before enter(). */
 static int is_served(CUdeviceptr address, struct weir_found *found) {
     int is;
 

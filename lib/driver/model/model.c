@@ -487,7 +487,7 @@ static const struct weir_driver newest = {
 
 static struct weir_driver table;
 
-/* Makes the table.  A profile of an older driver has that driver's entries only. */
+/* Makes the model's driver table.  With the profile of an older driver it has only that driver's entries. */
 static void make_table(void) {
     table = newest;
     table.version = (int)weir__model.profile.driver_version;

@@ -49,7 +49,7 @@ static struct model_span *own_or_backed(struct model_pool *pool, uint64_t stream
     return weir__model_range_fit(pool->range.backed, bytes);
 }
 
-/* Returns a span of a stream by R4, freed by operation `seq` or before and completed by `now_ns`, or NULL. */
+/* Returns a span of a stream by rule R4, freed by operation `seq` or before and completed by `now_ns`, or NULL. */
 static struct model_span *of_other(const struct model_queue *queue, uint64_t bytes, uint64_t seq,
                                    uint64_t now_ns) {
     struct model_span *span = weir__model_range_fit(queue->spans, bytes);
@@ -117,7 +117,7 @@ static int is_before(const struct model_span *a, const struct model_span *b) {
     return a->size < b->size || (a->size == b->size && a->block.node.tie < b->block.node.tie);
 }
 
-/* Grows the pool for a block, by R6. */
+/* Grows the pool for a block, by rule R6 of model_span.h. */
 static struct model_span *grow(struct model_pool *pool, uint64_t bytes) {
     struct model_range *range = &pool->range;
     struct model_span *span = weir__model_range_fit(range->partial, bytes), *block;

@@ -141,7 +141,7 @@ static struct model_node **tree_of(struct model_range *range, const struct model
     return span->backed ? &range->backed : &range->partial;
 }
 
-/* Adds a span to its tree with the next turn, which decides among equal sizes (R1). */
+/* Adds a span to its tree with the next turn, which decides among equal sizes (rule R1). */
 static void shelve(struct model_range *range, struct model_span *span) {
     span->block.node.key = span->size;
     span->block.node.tie = ++range->turn;
@@ -212,7 +212,7 @@ static void dequeue(struct model_span *span) {
         queue->newest = span->older;
 }
 
-/* Puts `rest` in the queue at the place of `span` (R7). */
+/* Puts `rest` in the queue at the place of `span` (rule R7). */
 static void requeue(struct model_span *rest, const struct model_span *span) {
     rest->queue = span->queue;
     rest->seq = span->seq;
@@ -542,7 +542,7 @@ void weir__model_range_begin(struct model_range *range, uint64_t stream_id, uint
         queue->begun = seq;
 }
 
-/* Frees the pending spans from `span` to the oldest (R5). */
+/* Frees the pending spans from `span` to the oldest (rule R5). */
 static void settle_from(struct model_range *range, struct model_queue *queue,
                         struct model_span *span) {
     while (span) {

@@ -212,7 +212,8 @@ static CUresult make_memory(struct model_device *device, uint64_t bytes, int dec
     return CUDA_SUCCESS;
 }
 
-/* Frees memory without handles and mappings (V4), and its pages, which may stay until the reset if the host fails. */
+/* Frees memory without handles and mappings (rule V4), and its pages.  If the host fails, the pages stay until the
+ * reset. */
 static void drop_if_done(struct model_memory *memory) {
     if (memory->names > 0 || memory->mappings > 0)
         return;
@@ -253,7 +254,7 @@ static struct model_memory *find_identity(const struct model_identity *identity)
     return NULL;
 }
 
-/* Imports memory (V10).  The descriptor stays the caller's. */
+/* Imports memory (rule V10).  The descriptor stays the caller's. */
 static CUresult import_memory(int file, CUmemGenericAllocationHandle *handle) {
     struct model_identity identity;
     struct model_memory *memory;
@@ -374,7 +375,7 @@ static void drop_mapping(struct model_mapping *mapping) {
     drop_if_done(memory);
 }
 
-/* Unmaps a range (V7, M3).  The caller holds the lock. */
+/* Unmaps a range (rules V7 and M3).  The caller holds the lock. */
 static CUresult unmap(uint64_t address, uint64_t bytes) {
     uint64_t count = count_mappings(address, bytes);
 
@@ -408,7 +409,7 @@ static int protection_of(CUmemAccess_flags access) {
     }
 }
 
-/* Checks a change of access (V6, V9).  The caller holds the lock. */
+/* Checks a change of access (rules V6 and V9).  The caller holds the lock. */
 static CUresult check_access(uint64_t address, uint64_t bytes, CUdevice device) {
     const struct model_mapping *mapping;
 
@@ -433,7 +434,7 @@ static CUresult protect(const struct model_mapping *mapping) {
                : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Sets the access of a range (M4).  The arguments were checked.  The caller holds the lock. */
+/* Sets the access of a range (rule M4).  The arguments were checked.  The caller holds the lock. */
 static CUresult set_access(uint64_t address, uint64_t bytes, CUdevice device,
                            CUmemAccess_flags access) {
     const struct model_profile *profile = &weir__model.profile;
@@ -586,7 +587,7 @@ CUresult weir__model_cuMemRelease(CUmemGenericAllocationHandle handle) {
     return weir__model_unlocked(CUDA_SUCCESS);
 }
 
-/* Maps all of a handle; a part is refused (V5, M2).  The caller holds the lock. */
+/* Maps all of a handle, and refuses a part (rules V5 and M2).  The caller holds the lock. */
 static CUresult map_part(uint64_t address, uint64_t bytes, uint64_t offset,
                          struct model_memory *memory) {
     if (!memory || bytes > memory->bytes || offset > memory->bytes - bytes)
