@@ -116,7 +116,7 @@ static weir_status preallocate_first(weir_allocator *a) {
     return status;
 }
 
-/* Allocates a block from the engine itself. */
+/* Allocates a block from the engine, without caches. */
 static weir_status ask_engine(weir_allocator *a, struct weir_request *r) {
     weir_status status;
 
@@ -344,7 +344,7 @@ static __attribute__((noinline)) weir_status alloc_whole(weir_allocator *a, stru
     return WEIR_OK;
 }
 
-/* Allocates on a stream that is known by another key than its handle. */
+/* Allocates on a stream whose cache is found by `key`, which is not the stream's handle. */
 static inline __attribute__((always_inline)) weir_status
 alloc_keyed(weir_allocator *a, struct weir_cache *c, uint64_t key, size_t bytes, weir_stream stream,
             void **block) {

@@ -132,7 +132,8 @@ void weir__caches_blocks(struct weir_caches *f, weir__engine_visit_fn *show, voi
 
 /* ---- memory that live blocks pin ---- */
 
-/* The engine's pieces.  The list may change meanwhile; a missing piece only makes the result smaller. */
+/* The pieces of the engine's memory.  They may change during the count; a missing piece only makes the result
+ * smaller. */
 struct held {
     struct weir_extent *piece; /* sorted by address; bytes is 0 once the piece is counted */
     size_t count;

@@ -277,7 +277,7 @@ void weir__segment_wait(struct weir_segment *s, unsigned milliseconds) {
     uint64_t watched = watched_of(s);
     struct timespec longest = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
 
-    /* Readers may read more often than the writer publishes.  If the page is gone, no reader can wake the writer. */
+    /* Sleeps also while readers read often, and if the page is gone, so that no reader can wake the writer. */
     if (is_recent(watched) || !sleep_on(s->page, watched))
         nanosleep(&longest, NULL);
 }

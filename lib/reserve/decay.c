@@ -41,7 +41,7 @@ static void learn_basis(struct weir_decay *d, uint64_t reserved, uint64_t peak, 
     }
 }
 
-/* Lowers the aim at the end of a window with this peak.  The caller holds the lock. */
+/* Lowers the aim (the reserved memory to keep) at the end of a window with this peak.  The caller holds the lock. */
 static void lower_aim(struct weir_decay *d, uint64_t reserved, uint64_t peak) {
     uint64_t floor = atomic_load_explicit(&d->floor, memory_order_relaxed), need, more;
     double needed = (double)peak;

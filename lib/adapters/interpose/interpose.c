@@ -204,7 +204,8 @@ void *weir__interpose_find(enum weir_interposed number) {
 
 /* ---- cuGetProcAddress -------------------------------------------------------------------------- */
 
-/* Returns the newest row up to the request's version, or NULL: that of the thread's own stream, else the common one. */
+/* Returns the newest row up to the request's version, or NULL.  With PER_THREAD it prefers a row for the thread's own
+ * stream. */
 static const struct row *row_of_request(const char *base, int version, uint64_t flags) {
     const struct row *best = NULL;
 

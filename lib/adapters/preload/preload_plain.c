@@ -59,7 +59,7 @@ static uint64_t captured[MOST_DEVICES]; /* the bytes that were captured since th
 static atomic_int any_graphs;
 static _Atomic pid_t noted_by; /* the process that has noted memory, or 0 */
 
-/* Returns 1 if this process has noted memory, else 0.  In a child of fork the lock may be held by no thread. */
+/* Returns 1 if this process has recorded memory, else 0.  A child of fork has not, and must not wait for the lock. */
 static int is_noted_here(void) {
     pid_t by = atomic_load_explicit(&noted_by, memory_order_relaxed);
 

@@ -114,7 +114,8 @@ static int spell_line(const char *line, char *name, size_t bytes) {
     return 1;
 }
 
-/* Writes the innermost line outside installed packages, else the innermost one.  Returns 1, or 0 without Python. */
+/* Writes the innermost Python line outside installed packages, or without one the innermost line.  Returns 1, or 0 if
+ * the thread runs no Python. */
 static int find_line(char *name, size_t bytes) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     char text[REPORT_BYTES], *rest = text, *line;

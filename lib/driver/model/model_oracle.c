@@ -211,7 +211,7 @@ struct alias {
     uint64_t owner;
 };
 
-/* Checks the uses at another address of the memory that is used. */
+/* Checks the uses of memory at another address at which it is also mapped. */
 static void check_alias(void *context, uint64_t address, uint64_t bytes) {
     const struct alias *a = context;
     struct model_share *share =
