@@ -82,7 +82,7 @@ struct weir_cli_flag {
     size_t field; /* offset of the field in the input of the parser */
     const char *help;
 };
-/* Keys of flags without a letter: the argument may be left out; help texts do not list the flag. */
+/* The keys of flags without a letter whose argument may be left out, and of flags that help texts do not list. */
 enum { WEIR_CLI_OPTIONAL = 0x100, WEIR_CLI_HIDDEN };
 
 /* Returns the options of a table for a struct argp, as static memory.  Not thread-safe. */

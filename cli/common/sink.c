@@ -106,7 +106,7 @@ int sink_write(struct sink *sink, const char *text, size_t bytes) {
     return fwrite(text, 1, bytes, sink->file) == bytes || fail(sink);
 }
 
-/* Does not end the frame or member, so that a reader sees whether the file was closed. */
+/* Flushes without ending the frame or member, so that a reader sees whether the file was closed. */
 static int flush(struct sink *sink) {
 #ifdef HAVE_ZSTD
     if (sink->zstd && !pack(sink, NULL, 0, ZSTD_e_flush))
