@@ -241,9 +241,13 @@ static weir_status preallocate_now(weir_allocator *a, char *text, size_t text_by
 /* Sets the preallocation to the need of earlier runs, unless the program has set prealloc, but to at least
  * prealloc_min. */
 static void learn(weir_allocator *a, const weir_options *given) {
+    weir_options its = a->options;
     uint64_t target;
 
-    a->learn = weir__learn_open(a->device.driver, a->device.ordinal, &a->options);
+    /* The user learns even without a log that a file is ignored and replaced. */
+    if (!weir__option_is_set(given, WEIR_SETTING_LOG))
+        its.log = WEIR_LOG_WARNING;
+    a->learn = weir__learn_open(a->device.driver, a->device.ordinal, &its);
     a->options.profile = a->learn ? a->learn->path : NULL; /* since the caller may free its text */
     if (!a->learn || weir__option_is_set(given, WEIR_SETTING_PREALLOC))
         return;

@@ -74,6 +74,8 @@ struct weir_learn *weir__learn_open(const struct weir_driver *driver, CUdevice d
     if (strcmp(options->profile, "off") == 0 || !weir__learn_can(options))
         return NULL;
     learn = calloc(1, sizeof *learn);
+    if (learn)
+        learn->log = options->log;
     if (!learn || locate(learn, driver, device, options, options->profile) != CUDA_SUCCESS ||
         !learn->path) {
         weir__log(options->log, WEIR_LOG_WARNING,
@@ -130,19 +132,19 @@ static weir_status save(weir_allocator *a, const struct weir_learn *learn,
         problem = there;
     else if (weir__profile_store(learn->path, learn->key, &profile, &problem)) {
         if (found == WEIR_PROFILE_USELESS && learn->found != found)
-            weir__log(a->options.log, WEIR_LOG_WARNING, "profile %s: %s: this run replaces it",
+            weir__log(learn->log, WEIR_LOG_WARNING, "profile %s: %s: this run replaces it",
                       learn->path, there.text);
         return WEIR_OK;
     }
-    weir__log(a->options.log, WEIR_LOG_WARNING, "profile %s: %s: this run is not recorded",
-              learn->path, problem.text);
+    weir__log(learn->log, WEIR_LOG_WARNING, "profile %s: %s: this run is not recorded", learn->path,
+              problem.text);
     return weir__without_driver(WEIR_E_FILE);
 }
 
 weir_status weir__learn_save(weir_allocator *a, const char *path) {
     weir_statistics s = {.size = sizeof s};
     weir_status status = weir_stats(a, &s);
-    struct weir_learn elsewhere = {0};
+    struct weir_learn elsewhere = {.log = a->options.log};
     CUresult result;
 
     /* unreached: a failure of weir_stats, since the caller has checked the allocator */

@@ -18,6 +18,7 @@ struct weir_learn {
     char key[WEIR_PROFILE_KEY_BYTES];
     struct weir_profile known; /* all zero if weir could not use the file */
     enum weir_profile_found found;
+    int log; /* the log level for warnings about the file */
 };
 
 /* Returns 1 if an allocator with these completed options can have a profile, else 0. */

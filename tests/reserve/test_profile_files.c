@@ -257,6 +257,21 @@ TEST_EACH(5, a_damaged_file_is_ignored_and_replaced) {
     EXPECT_WARNINGS(0, "", "");
 }
 
+/* A program without a log says, too, that the file is ignored and replaced; a program with log none says nothing. */
+TEST(without_a_log_the_user_learns_it_too) {
+    static const char old[] = "weir profile 1\n";
+    weir_options options = options_for(POOL);
+
+    options.log = WEIR_LOG_DEFAULT;
+    write_whole(file, old, strlen(old));
+    run_with(&options, 40);
+    EXPECT_WARNINGS(1, "another version", "weir ignores it, and replaces it when this run ends");
+    options.log = WEIR_LOG_NONE;
+    write_whole(file, old, strlen(old));
+    run_with(&options, 40);
+    EXPECT_WARNINGS(0, "", "");
+}
+
 TEST(a_file_of_somebody_else_is_left_alone) {
     static const char words[] = "my thesis\n";
     char text[64];
