@@ -305,17 +305,32 @@ int weir__count_read(const char *text, uint64_t most, uint64_t *count,
 /* ----------------------------------------------------------------- spelling ---- */
 
 static const char *const binary_units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-enum { LAST_BINARY_UNIT = 4 };
+enum { LAST_UNIT = 4 };
 
-void weir__bytes_spell(uint64_t bytes, char *text, size_t text_bytes) {
+static const char *const decimal_units[] = {"B", "KB", "MB", "GB", "TB"};
+
+/* Divides the bytes by the base as often as that is exact.  Returns the unit of what is left. */
+static unsigned reduce(uint64_t *bytes, unsigned base) {
     unsigned unit = 0;
 
-    while (unit < LAST_BINARY_UNIT && bytes != 0 && bytes % 1024 == 0) {
-        bytes /= 1024;
+    while (unit < LAST_UNIT && *bytes != 0 && *bytes % base == 0) {
+        *bytes /= base;
         unit++;
     }
-    snprintf(text, text_bytes, "%llu%s", (unsigned long long)bytes,
-             bytes == 0 || (unit == 0 && bytes >= LEAST_PLAIN) ? "" : binary_units[unit]);
+    return unit;
+}
+
+/* Uses decimal units if the number is then smaller: 4GB, not 3906250KiB. */
+void weir__bytes_spell(uint64_t bytes, char *text, size_t text_bytes) {
+    uint64_t left = bytes, decimal = bytes;
+    unsigned unit = reduce(&left, 1024), decimal_unit = reduce(&decimal, 1000);
+
+    if (decimal < left)
+        snprintf(text, text_bytes, "%llu%s", (unsigned long long)decimal,
+                 decimal_units[decimal_unit]);
+    else
+        snprintf(text, text_bytes, "%llu%s", (unsigned long long)left,
+                 left == 0 || (unit == 0 && left >= LEAST_PLAIN) ? "" : binary_units[unit]);
 }
 
 /* Writes "12", or "12.5" from 12500 and 3 digits. */
@@ -336,7 +351,7 @@ void weir__bytes_show(uint64_t bytes, char *text, size_t text_bytes) {
     unsigned unit = 0;
     uint64_t factor = 1, whole, hundredths;
 
-    while (unit < LAST_BINARY_UNIT && bytes / factor >= 1024) {
+    while (unit < LAST_UNIT && bytes / factor >= 1024) {
         factor *= 1024;
         unit++;
     }
@@ -345,7 +360,7 @@ void weir__bytes_show(uint64_t bytes, char *text, size_t text_bytes) {
     if (hundredths == 100) {
         hundredths = 0;
         whole++;
-        if (whole == 1024 && unit < LAST_BINARY_UNIT) {
+        if (whole == 1024 && unit < LAST_UNIT) {
             whole = 1;
             unit++;
         }

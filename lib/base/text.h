@@ -44,7 +44,7 @@ int weir__switch_read(const char *text, int *on, struct weir_problem *problem);
 int weir__count_read(const char *text, uint64_t most, uint64_t *count,
                      struct weir_problem *problem);
 
-/* Writes bytes exactly, as weir__size_read reads them: "8GiB", "1536MiB", "1000B", "0". */
+/* Writes bytes exactly, as weir__size_read reads them: "8GiB", "1536MiB", "4GB", "1001B", "0". */
 void weir__bytes_spell(uint64_t bytes, char *text, size_t text_bytes);
 /* Writes bytes for tables and messages: "8GiB" if that is exact, else "1.53GiB". */
 void weir__bytes_show(uint64_t bytes, char *text, size_t text_bytes);
