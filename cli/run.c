@@ -441,14 +441,13 @@ static const char *why_no_device(const char *device) {
                : "the program chooses its GPU itself";
 }
 
-/* Reports settings that are ignored, since the program or the preload library decides. */
-static void tell_ignored(const struct run *run) {
+/* Reports that weir run does not obey WEIR_DEVICE, which the library in the program does. */
+static void tell_device(const struct run *run) {
     const weir_options *options = &run->settings.options;
 
     if (options->device && strcmp(options->device, "cuda") != 0)
         fprintf(stderr,
-                "weir run: WEIR_DEVICE '%s' is ignored: %s.  Only the program's own calls of the "
-                "library obey WEIR_DEVICE\n",
+                "weir run: WEIR_DEVICE '%s' is for the program's own calls of libweir alone: %s\n",
                 options->device, why_no_device(options->device));
 }
 
@@ -485,7 +484,7 @@ static int find_and_set(struct run *run) {
     source = run->settings.sources.of[WEIR_SETTING_DEVICE];
     if (source && strncmp(source, "flag ", 5) == 0)
         return fail(EXIT_USAGE, "--device", why_no_device(run->settings.options.device));
-    tell_ignored(run);
+    tell_device(run);
     if (group_flags_check(&run->group, message, sizeof message) != 0) {
         fprintf(stderr, "weir run: %s\n", message);
         return EXIT_USAGE;

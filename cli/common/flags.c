@@ -122,9 +122,21 @@ static void list_flags_asked_for(int argc, char **argv) {
 
 /* -------------------------------------------------------------- misspelt flags ---- */
 
+/* Returns 1 if the word is one of the parts of the name, which '-' separates; else 0. */
+static int is_part(const struct likeness *likeness, const char *name) {
+    size_t length;
+
+    for (; (length = strcspn(name, "-")) > 0; name += length + (name[length] == '-'))
+        if (length == likeness->length && strncmp(name, likeness->word, length) == 0)
+            return 1;
+    return 0;
+}
+
 void likeness_add(struct likeness *likeness, const char *name) {
     size_t distance = weir__text_distance(likeness->word, likeness->length, name);
 
+    if (distance > 1 && is_part(likeness, name))
+        distance = 1;
     if (likeness->closest && distance >= likeness->distance)
         return;
     likeness->closest = name;
@@ -478,13 +490,13 @@ static void tell_first_profile(const struct weir_cli_settings *settings) {
     weir__option_show(&settings->options, WEIR_SETTING_PREALLOC, amount, sizeof amount);
     if (weir__option_is_set(&settings->options, WEIR_SETTING_PREALLOC))
         complain(0,
-                 "profile %s: there is none yet: this run makes it; what is preallocated says "
-                 "%s '%s', as long as that is set",
+                 "profile %s: there is none yet: this run makes it if it allocates device memory; "
+                 "%s '%s' preallocates instead, as long as that is set",
                  path, weir_cli_label(settings, WEIR_SETTING_PREALLOC), amount);
     else
         complain(0,
-                 "profile %s: there is none yet: this run makes it, and the next one "
-                 "preallocates what it says",
+                 "profile %s: there is none yet: this run makes it if it allocates device memory, "
+                 "and the next one preallocates what it says",
                  path);
 }
 

@@ -60,8 +60,8 @@ struct likeness {
 
 /* Compares one more name. */
 void likeness_add(struct likeness *likeness, const char *name);
-/* Returns the closest name.  Returns NULL if the word differs from the name in more than two letters, or in half of the
- * word. */
+/* Returns the closest name, or one that has the word as a part.  Returns NULL if the word differs from the closest name
+ * in more than two letters, or in half of the word. */
 const char *likeness_closest(const struct likeness *likeness);
 
 /* Runs the command so that weir_cli_parse prints the help of the flag flag->word, compares the names of the command's

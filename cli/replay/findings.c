@@ -271,9 +271,10 @@ static void add_against_driver(struct findings *findings, const struct standing 
 
     if (!driver || driver->marks[MARK_FASTEST] || driver->mean[figure] <= 0)
         return;
-    add(findings, ", %s", standing->is_unsettled || driver->is_unsettled ? "~" : "");
+    add(findings, ", ");
     add_ratio(findings, standing->mean[figure] / driver->mean[figure]);
-    add(findings, " that of %s", driver->name);
+    add(findings, " that of %s%s", driver->name,
+        standing->is_unsettled || driver->is_unsettled ? " (not settled)" : "");
 }
 
 static void tell_fastest(struct findings *findings) {

@@ -97,7 +97,8 @@ const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT] = {
     ROW(RELEASE_THRESHOLD, amount, release_threshold, NULL, "release-threshold",
         "WEIR_RELEASE_THRESHOLD", "SIZE", WEIR_SIZE_ACCEPTS, "max",
         "Keep up to SIZE of idle memory when a synchronisation lets memory go back to the "
-        "device.  A lower value leaves more to other programs, but memory has to grow again.",
+        "device.  A lower value leaves more to other programs, but memory has to grow again.  "
+        "Chooses the pool engine if no engine is set.",
         BASIC),
     ROW(RECOVERY_TIMEOUT, timeout, recovery_timeout_ms, NULL, "recovery-timeout",
         "WEIR_RECOVERY_TIMEOUT", "TIME",
