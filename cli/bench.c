@@ -18,7 +18,7 @@ static const char *names(void) {
     static char text[512];
     size_t used = 0;
 
-    for (const struct configuration *c = configurations; c->name; c++)
+    for (const struct configuration *c = configurations; c->name && used < sizeof text; c++)
         used +=
             (size_t)snprintf(text + used, sizeof text - used, "%s%s", used ? ", " : "", c->name);
     return text;

@@ -349,7 +349,7 @@ int lines_find_columns(struct lines *lines, const struct lines_column *columns, 
 
     if (!lines_cut(lines))
         return lines->message[0] ? 0 : lines_refuse(lines, "there is no header");
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count && used < sizeof expected; i++)
         used += (size_t)snprintf(expected + used, sizeof expected - used, "%s%s", i ? ", " : "",
                                  columns[i].names[0]);
     for (size_t i = 0; i < count; i++) {

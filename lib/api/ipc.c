@@ -24,7 +24,6 @@
 #include "base/map.h"
 #include "base/result.h"
 #include "base/text.h"
-#include "config/settings.h"
 #include "ipc/memory_text.h"
 
 /* ---- the sender ------------------------------------------------------------------------------ */

@@ -72,7 +72,7 @@ enum weir_bias_manner {
 /* Takes a lock that is not biased to this thread.  Returns 1, or 0 if a POLITE caller finds it biased to another. */
 int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner);
 
-/* Functions with a name in _at take the level as an argument, which must be that of the lock.  All other functions are
+/* Functions with a name in _at, and weir__bias_take_soon(), take the level of the lock as an argument.  All others are
  * for locks of the inner level. */
 
 /* Releases a lock that weir__bias_try_at() took. */

@@ -11,8 +11,6 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#include "base/text.h"
-
 /* ---- words ---- */
 
 /* weir shows the first word of a value. */

@@ -260,10 +260,11 @@ static weir_status blocks_grow(struct weir_engine *e, uint64_t target, uint64_t 
     return status;
 }
 
-/* Ensures that all frees so far are observed or have events.  The caller holds the lock. */
+/* Ensures that all frees so far are observed or have events, unless the engine is an inner one, whose shrink() waits.
+ * The caller holds the lock. */
 static weir_status observe_silent(struct weir_block_engine *a) {
     weir__suballoc_look_around(&a->blocks);
-    if (a->inner) /* shrink() may have more to wait for, and waits itself */
+    if (a->inner)
         return WEIR_OK;
     return weir__device_status(a->e.device, weir__suballoc_wait_beside(&a->blocks, &a->lock, 0));
 }

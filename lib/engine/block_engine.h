@@ -35,8 +35,8 @@ struct weir_block_engine {
     uint64_t reserved_peak;
 };
 
-/* The functions of a backing.  All but open, close and free_other are called under the engine's lock; `await`, `grow`,
- * `shrink` and `allow` may release it for a while.  A function may be NULL only if its comment says so. */
+/* The functions of a backing.  All but open, close and free_other are called under the engine's lock; `place`, `await`,
+ * `grow`, `shrink` and `allow` may release it for a while.  A function may be NULL only if its comment says so. */
 struct weir_backing {
     size_t size; /* the size of the backing's struct, or 0 if it has no fields besides */
     struct weir_suballoc_rule rule;

@@ -9,9 +9,7 @@
 
 #include "base/log.h"
 #include "base/result.h"
-#include "base/size.h"
 #include "base/text.h"
-#include "config/settings.h"
 
 size_t weir__engine_extend(struct weir_extent *list, size_t count, size_t most,
                            struct weir_extent extent) {

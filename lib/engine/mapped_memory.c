@@ -62,7 +62,7 @@ int weir__mapped_is_seen(const struct weir_block_engine *a, const struct weir_ma
 }
 
 /* Unmaps an aliased mapping whose uses are complete, and releases its physical allocation if this was the last mapping.
- * Its entry is then unused: `base` is NOWHERE and `last` is 0. */
+ * If both succeed, the entry is unused: `base` is NOWHERE and `last` is 0. */
 static void lift_alias(struct weir_block_engine *a, struct weir_mapped_alias *s) {
     const struct weir_driver *driver = a->e.device->driver;
     struct weir_mapped_alias *other;

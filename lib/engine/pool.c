@@ -121,7 +121,7 @@ static void pool_set_ceiling(struct weir_pool_engine *p, uint64_t reserve) {
     atomic_store_explicit(&p->limit_seen, limit, memory_order_relaxed);
 }
 
-/* Lowers the ceiling to the present reserved memory.  The caller holds `growing`. */
+/* Lowers the ceiling to the larger of the limit and the present reserved memory.  The caller holds `growing`. */
 static void pool_lower_ceiling(struct weir_pool_engine *p, uint64_t reserve) {
     if (reserve < ceiling_of(p))
         pool_set_ceiling(p, reserve);

@@ -472,7 +472,7 @@ weir_status weir__order_freed_marked(struct weir_order *o, struct weir_order_str
 
 /* ---- completed events ---------------------------------------------------------------------- */
 
-/* Removes the stream's completed marks.  Each query reduces *most.  Returns 1 if a mark has completed, else 0. */
+/* Removes the stream's completed marks.  Each removed mark reduces *most.  Returns 1 if a mark has completed, else 0. */
 static int observe_some(struct weir_order *o, struct weir_order_stream *s, size_t *most) {
     uint64_t sequence = 0;
 

@@ -28,7 +28,6 @@
 #include "base/text.h"
 #include "base/thread.h"
 #include "base/who.h"
-#include "config/settings.h"
 #include "ipc/group_process.h"
 #include "ipc/registry.h"
 #include "ipc/local_peers.h"

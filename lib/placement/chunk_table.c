@@ -8,8 +8,6 @@
  */
 #include "placement/chunk_table.h"
 
-#include "base/size.h"
-
 #include <string.h>
 
 #define CACHE_LINE ((size_t)64)

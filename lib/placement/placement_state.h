@@ -212,7 +212,7 @@ static inline uint64_t step_admit(struct weir_placement_pace *step, uint64_t seq
     return sequence;
 }
 
-/* ---- room for records: placement_records.c ---- */
+/* ---- room for records: placement_chunks.c ---- */
 
 /* Makes room for `room` more records.  Returns 1 on success, 0 if memory ran out. */
 int weir__placement_records_reserve(struct weir_placement *p, size_t room);

@@ -22,7 +22,6 @@
 #include "base/size.h"
 #include "base/text.h"
 #include "config/amount.h"
-#include "config/settings.h"
 #include "ipc/group_process.h"
 #include "reserve/decay.h"
 

@@ -2,8 +2,7 @@
 /* test_adapters.c: the functions that frameworks call, on the device model: the stream of a block, the message of a
  * failed allocation, and frees that a capture delays.
  *
- * check-python and check-adapters call some of the functions in the module.  check-exports finds each of them.
- */
+ * check-python and check-adapters call some of the functions in the module.  check-exports finds each of them. */
 #include <dlfcn.h>
 
 #include <weir/adapters.h>

@@ -6,8 +6,7 @@
  * are those of LP64, which every platform with a CUDA driver has but 32-bit Arm and Windows.
  *
  * Assertions on sizes and places are static, so that each build makes them.  The tests check values at run time, and
- * that this file lacks no status or word.
- */
+ * that this file lacks no status or word. */
 #include <weir/weir.h>
 
 #include "tests/fixtures/suite.h"

@@ -3,8 +3,7 @@
  *
  * The file is built three times: for legacy default streams, for per-thread default streams
  * (CUDA_API_PER_THREAD_DEFAULT_STREAM), and with WEIR_OVERRIDE, with which tests call CUDA's names.  This file defines
- * all functions that the header calls, also CUDA's, so that no device and no library take part.
- */
+ * all functions that the header calls, also CUDA's, so that no device and no library take part. */
 #include <weir/cuda.h>
 
 #include "tests/fixtures/suite.h"

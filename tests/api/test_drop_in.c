@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_drop_in.c: the duties of an allocator that replaces the driver's pools (drop_in.h).
  *
- * tests/adapters/check-drop-in tests that programs notice no difference.
- */
+ * tests/adapters/check-drop-in tests that programs notice no difference. */
 #include "api/drop_in.h"
 #include "driver/model/model_inside.h"
 #include "tests/fixtures/calls.h"

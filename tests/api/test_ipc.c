@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_ipc.c: blocks of the mapped engine that are shared (weir/share.h), in one process and between two.
  *
- * The other process is this program again.  WEIR_TEST_IPC in its environment selects its part.
- */
+ * The other process is this program again.  WEIR_TEST_IPC in its environment selects its part. */
 #include "tests/fixtures/deny.h"
 #include "tests/fixtures/exported.h"
 #include "tests/fixtures/piped_child.h"

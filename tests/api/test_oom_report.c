@@ -3,8 +3,7 @@
  *
  * Each test produces the cause of its name, and tries the setting that the report names first, with which the request
  * must succeed.  If several causes hold, the report names the first one in the header's order.  This file tests the
- * rest of a report, such as live blocks by size and stream, also without host memory, and where reports go.
- */
+ * rest of a report, such as live blocks by size and stream, also without host memory, and where reports go. */
 #include "test_oom_report.h"
 
 #include <sys/resource.h>

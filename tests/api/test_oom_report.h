@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_oom_report.h: the shared part of the OOM report suite: an allocator that fails, and checks of its report.
  *
- * Must not know: how a report is made.
- */
+ * Must not know: how a report is made. */
 #ifndef WEIR_TEST_OOM_REPORT_H
 #define WEIR_TEST_OOM_REPORT_H
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_process_group.c: an allocator in a process group, by public functions alone.  The environment names the group.
  *
- * A context counts as an estimate, so that limits here are that estimate and the available memory.
- */
+ * A context counts as an estimate, so that limits here are that estimate and the available memory. */
 #include <weir/weir.h>
 
 #include "tests/fixtures/folder.h"

@@ -3,8 +3,7 @@
  *
  * The program is plain C without a test framework or internal functions, as a reader of the manual would write it.
  * Variables set up the default allocator, and several threads share it.  The program reads figures and events, parses a
- * trace, and makes its own allocator with its own growth policy.
- */
+ * trace, and makes its own allocator with its own growth policy. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,8 +2,7 @@
 /* test_public_library.c: the shared library from the view of a program.
  *
  * conformance.c tests the functions, with all code linked in.  This file tests faults between the code and libweir.so:
- * a public name that the symbol map lacks, an internal name that it exports, or a version that is not the package's.
- */
+ * a public name that the symbol map lacks, an internal name that it exports, or a version that is not the package's. */
 #include <weir/weir.h>
 
 #include <dlfcn.h>

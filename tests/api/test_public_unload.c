@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_public_unload.c: a program opens the shared library by its name, and closes it while it is in use.
  *
- * The library's threads, and its work at the end of the process, have their code in the library.
- */
+ * The library's threads, and its work at the end of the process, have their code in the library. */
 #include <weir/weir.h>
 
 #include <dlfcn.h>

@@ -3,8 +3,7 @@
  *
  * conformance.c checks the identities of weir/stats.h after each step of its random runs.  This file tests the edges:
  * empty, full and overflowing rings, counters raised by more threads than have their own stripe, structs shorter and
- * longer than the library's.
- */
+ * longer than the library's. */
 #include "tests/fixtures/support.h"
 
 #include "api/allocator_internal.h"

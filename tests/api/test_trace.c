@@ -2,8 +2,7 @@
 /* test_trace.c: good traces, which are read unchanged, and bad ones, each refused with its line.
  *
  * Each case is read several times, with sources that return 1, 7 or many bytes at once, because the result must not
- * depend on where a line is cut.
- */
+ * depend on where a line is cut. */
 #include <weir/trace.h>
 
 #include "tests/fixtures/refuse.h"

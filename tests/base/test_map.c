@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_map.c: compares the map with a plain array, and lets the host run out of memory.
  *
- * The test compiles the map with a calloc that can fail.
- */
+ * The test compiles the map with a calloc that can fail. */
 #include "tests/fixtures/suite.h"
 
 static int refuse; /* calloc fails */

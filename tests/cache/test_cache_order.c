@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_cache_order.c: the streams that may reuse cached memory: remote frees, noted uses, captures.
- */
+/* test_cache_order.c: the streams that may reuse cached memory: remote frees, noted uses, captures. */
 #include "tests/fixtures/caches.h"
 
 /* ---- remote frees ---------------------------------------------------------------------------- */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_cache_soak.c: random work of four threads that share streams, under the rule of oracle.h.
  *
- * WEIR_TEST_SOAK=N makes the run N times as long (0.1: a tenth).  WEIR_TEST_SEED=N sets its seed.
- */
+ * WEIR_TEST_SOAK=N makes the run N times as long (0.1: a tenth).  WEIR_TEST_SEED=N sets its seed. */
 #include "tests/fixtures/caches.h"
 
 #define FAULT(format, ...)                                                                         \

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_cache_threads.c: threads and streams that come and go, and the figures of their caches.
- */
+/* test_cache_threads.c: threads and streams that come and go, and the figures of their caches. */
 #include "tests/fixtures/caches.h"
 
 /* ---- threads and streams that come and go ---------------------------------------------------- */

@@ -2,8 +2,7 @@
 /* test_caches.c: the per-stream caches above the engines: the driver calls of a hit, the stream of a cache, and the
  * streams that have one.
  *
- * In each test a wrong cache would hand out memory that work still uses, which virtual time shows.
- */
+ * In each test a wrong cache would hand out memory that work still uses, which virtual time shows. */
 #include "tests/fixtures/caches.h"
 
 /* ---- driver calls of a hit ------------------------------------------------------------------- */

@@ -3,8 +3,7 @@
  *
  * The model's memory is memory of the host, so that a test can play a kernel that writes out of bounds.  weir finds
  * each planted fault and reports it once.  Without a fault weir reports nothing, whatever the program does.  The
- * figures stay true, and in the end all memory is free.
- */
+ * figures stay true, and in the end all memory is free. */
 #include "api/allocator_internal.h"
 #include "tests/fixtures/calls.h"
 #include "tests/fixtures/every_world.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_host_memory.c: the host runs out of memory under the caches.
- */
+/* test_host_memory.c: the host runs out of memory under the caches. */
 #include "tests/fixtures/caches.h"
 
 #include "tests/fixtures/refuse.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_pinned.c: idle memory beside live blocks, as pinned.h defines it.
- */
+/* test_pinned.c: idle memory beside live blocks. */
 #include "tests/fixtures/caches.h"
 
 #include "tests/fixtures/refuse.h"

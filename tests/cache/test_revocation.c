@@ -3,8 +3,7 @@
  *
  * A revocation without its barrier goes wrong by chance alone.  In this suite the program is its own kernel: it defines
  * `syscall`, which the linker prefers to the C library's.  That function counts barriers, makes none, and fails if a
- * test wants so.  No test needs a barrier, because an owner does nothing during a revocation.
- */
+ * test wants so.  No test needs a barrier, because an owner does nothing during a revocation. */
 #include "tests/fixtures/support.h"
 
 #include <sched.h>

@@ -3,8 +3,7 @@
  *
  * The series of BFC are computed by hand from TensorFlow's Extend (bfc_allocator.cc). Regions start at 2 MiB and double
  * until they cover the request. The next region is twice as large only if this one did not double. If the device
- * refuses a region, the size of the region shrinks by single-precision 0.9, rounded up to 256.
- */
+ * refuses a region, the size of the region shrinks by single-precision 0.9, rounded up to 256. */
 #include "config/growth_policy.h"
 
 #include "config/settings.h"

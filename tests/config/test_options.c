@@ -2,8 +2,7 @@
 /* test_options.c: the table of options, amounts, and the variable of each option.
  *
  * Tables state what each variable means, so that a person can compare them with weir-settings(7). No test computes an
- * expected value as the library does.
- */
+ * expected value as the library does. */
 #include "tests/fixtures/settings.h"
 
 #include "base/text.h"

@@ -9,8 +9,7 @@
  *
  * In the lists of entries a type's name means the toolkit's type.  Enumerations are compared as unsigned int, as in the
  * ABI.  Built with a toolkit of 11.2 or later, without the names that it is too old to have.  Neither links nor loads
- * the driver.
- */
+ * the driver. */
 #define WEIR_CUDA_ABI_CHECK
 #define CUresult weir_CUresult
 #define CUdevice weir_CUdevice

@@ -15,8 +15,7 @@
  *   FAKE_UNRESOLVED  an entry (base name) that the resolver does not know
  *   FAKE_STUB        set: every call answers CUDA_ERROR_STUB_LIBRARY
  *
- * Must not know: the loader.
- */
+ * Must not know: the loader. */
 #include "driver/cuda_abi.h"
 
 #include <stdarg.h>

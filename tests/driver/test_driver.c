@@ -3,8 +3,7 @@
  *
  * The loader is tested on fake drivers (fake_libcuda.c), each in a fresh process: this program, with a word on its
  * command line and the fake in LD_LIBRARY_PATH.  The process prints its findings, which the test reads.  Counting and
- * scopes are tested on small tables.  No device is needed or touched.
- */
+ * scopes are tested on small tables.  No device is needed or touched. */
 #include "driver/driver.h"
 #include "tests/fixtures/suite.h"
 

@@ -2,8 +2,7 @@
 /* test_model.c: the device model against measurements on an H200 and CUDA's documentation.
  *
  * Each test is named after the fact that it checks.  The facts were measured on 2026-11-20 with driver 580.159.04
- * through the driver API, on a private pool with threshold max.  A check of all pools and accounts ends every test.
- */
+ * through the driver API, on a private pool with threshold max.  A check of all pools and accounts ends every test. */
 #include "test_model.h"
 
 /* --------------------------------------------------------------- devices, contexts ---- */

@@ -3,8 +3,7 @@
  *
  * Each test is named after the rule that it checks; lib/driver/model/model_capture.c and lib/driver/model/model_graph.c
  * say where a rule comes from, and which rules are assumed.  A check of all captures, graphs and accounts ends every
- * test.
- */
+ * test. */
 #include "test_model_graph.h"
 
 /* ---------------------------------------------------------------- beginning and end ---- */

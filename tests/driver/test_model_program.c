@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_model_program.c: calls of the device model that programs make and weir does not.
  *
- * Each test is named after the fact that it checks.  CUDA documents the facts.
- */
+ * Each test is named after the fact that it checks.  CUDA documents the facts. */
 #include "driver/model/model_program.h"
 #include "test_model.h"
 

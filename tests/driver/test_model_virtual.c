@@ -2,8 +2,7 @@
 /* test_model_virtual.c: memory by handles on the device model (lib/driver/model/model_virtual.c).
  *
  * Each test is named after the rule that it checks; that file says where a rule comes from.  A check of the model's
- * accounts ends every test.
- */
+ * accounts ends every test. */
 #include "test_model_virtual.h"
 
 /* ---- addresses ------------------------------------------------------------------------------- */

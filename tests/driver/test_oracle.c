@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_oracle.c: the device model's reports about memory that changes hands (model_oracle.c).
  *
- * Each test plays an allocator that reuses bytes rightly or wrongly, by calls of the driver's table alone.
- */
+ * Each test plays an allocator that reuses bytes rightly or wrongly, by calls of the driver's table alone. */
 #include "tests/fixtures/model_device.h"
 
 enum { OLD = 1, NEW = 2, OTHER = 3 };

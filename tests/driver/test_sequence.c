@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* test_sequence.c: the digest of driver calls (lib/driver/model/model_sequence.c) changes with a program's calls of the
- * driver, and with nothing else.
- */
+ * driver, and with nothing else. */
 #include "tests/fixtures/model_device.h"
 
 #define MIB ((size_t)1 << 20)

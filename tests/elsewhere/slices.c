@@ -3,8 +3,7 @@
  *
  * WEIR_TEST_SLICE=2/16 runs every 16th test, from the third on; each iteration of a loop counts as a test.  Without the
  * variable all tests run.  The suites do not know of slices: tests/elsewhere/bundle links this file into them with
- * --wrap.  The first line of each slice says how many of how many tests it runs, so that a script can add them up.
- */
+ * --wrap.  The first line of each slice says how many of how many tests it runs, so that a script can add them up. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* test_drivers.c: drivers that fail for good, lack entries of newer drivers, or capture.  Faults of single calls are
- * tested in test_faults.c.
- */
+ * tested in test_faults.c. */
 #include "tests/fixtures/engines.h"
 
 #include "api/drop_in.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* test_engine.c: parts that all engines share: extents, surveys, the log, which device a stream belongs to, and waits
- * for the device.
- */
+ * for the device. */
 #include "tests/fixtures/bare_engine.h"
 
 #include "tests/fixtures/logged.h"

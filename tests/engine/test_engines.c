@@ -2,8 +2,7 @@
 /* test_engines.c: which stream may have a block when, and the driver calls of a hit.
  *
  * The tests run on the engines alone; tests of promises to users run again on the allocator as a user has it.  Virtual
- * time shows which stream waited for which.
- */
+ * time shows which stream waited for which. */
 #include "tests/fixtures/engines.h"
 
 /* ---- the arena and its streams --------------------------------------------------------------- */

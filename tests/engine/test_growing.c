@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* test_growing.c: how reserved memory grows, step by step, against figures computed by hand; preallocation; and log
- * messages about settings without effect.
- */
+ * messages about settings without effect. */
 #include "config.h"
 
 #include "tests/fixtures/engines.h"

@@ -2,8 +2,7 @@
 /* test_many_streams.c: the cost of many streams, in reserved memory and in time.
  *
  * The engines run on the device model, as a user has them.  Work takes virtual time, so the longest request of a test
- * is equal in every run.
- */
+ * is equal in every run. */
 #include "tests/fixtures/engines.h"
 
 static void open_large_device(void) {

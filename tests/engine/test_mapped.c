@@ -3,8 +3,7 @@
  *
  * The tests run on the device model, without the caches.  A layout has handles of 8 MiB, as compact packing makes them,
  * or the handles of large requests.  A test checks where a request lies in it, which memory came from the device, and
- * the driver calls.  Other tests are about aliased mappings, preallocated memory, and a shortage of host memory.
- */
+ * the driver calls.  Other tests are about aliased mappings, preallocated memory, and a shortage of host memory. */
 #include "config.h"
 
 #include "tests/fixtures/model_device.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_mapping.c: which handles of a mapped arena move, which ones go back, and the end of the addresses.
- */
+/* test_mapping.c: which handles of a mapped arena move, which ones go back, and the end of the addresses. */
 #include "tests/fixtures/engines.h"
 
 CASE("alone", 120, open_device, end_test);

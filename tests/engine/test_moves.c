@@ -3,8 +3,7 @@
  *
  * The engine runs alone, on the device model.  Each test checks a promise of doc/design.md about idle handles, handles
  * of large requests, or growth, with known sizes: how much the reserved memory grows, how many handles are made and
- * unmapped, which events are noted, and which streams are waited for.
- */
+ * unmapped, which events are noted, and which streams are waited for. */
 #include "config.h"
 
 #include "tests/fixtures/under_test.h"

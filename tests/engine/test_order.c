@@ -3,8 +3,7 @@
  *
  * The tests run on the device model.  Most of them use stream_order.h, with ids of which only the first few belong to
  * streams.  The last ones use the public interface, where ten thousand streams must leave neither memory nor time
- * behind.
- */
+ * behind. */
 #include "tests/fixtures/model_device.h"
 
 #include "engine/stream_order.h"

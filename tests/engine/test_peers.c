@@ -2,8 +2,7 @@
 /* test_peers.c: access of other devices to an allocator's blocks (options.peers, weir_set_access).
  *
  * Devices 0 and 1 can access each other's memory, device 2 has no peers.  The model's oracle reports each use by a
- * device without access, and each use that is not ordered behind another device's.
- */
+ * device without access, and each use that is not ordered behind another device's. */
 #include "tests/fixtures/model_device.h"
 
 #include <dlfcn.h>

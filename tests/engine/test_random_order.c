@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_random_order.c: random work on several streams, under the rule of oracle.h: no two blocks overlap unless a
  * happens-before edge lies between the free of the first block, with all its uses, and the allocation of the second.
- * Stream order, an event wait and the passing of time are such edges.
- */
+ * Stream order, an event wait and the passing of time are such edges. */
 #include "tests/fixtures/engines.h"
 
 #define FAULT(...) ck_abort_msg(__VA_ARGS__)

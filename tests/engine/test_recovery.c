@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_recovery.c: OOM recovery, how long it waits, what a trim gives back, and what a failed request leaves.
- */
+/* test_recovery.c: OOM recovery, how long it waits, what a trim gives back, and what a failed request leaves. */
 #include "tests/fixtures/engines.h"
 
 /* ---- OOM recovery ---------------------------------------------------------------- */

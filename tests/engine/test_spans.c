@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_spans.c: the suballocator over regions: order between streams, and how it grows.
- */
+/* test_spans.c: the suballocator over regions: order between streams, and how it grows. */
 #include "tests/fixtures/regions.h"
 
 #include "tests/fixtures/refuse.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_spans_back.c: the suballocator over regions: what goes back, what fails, and random work.
- */
+/* test_spans_back.c: the suballocator over regions: what goes back, what fails, and random work. */
 #include "tests/fixtures/regions.h"
 
 #include "tests/fixtures/refuse.h"

@@ -2,8 +2,7 @@
 /* test_waits.c: no request makes a stream wait for another stream, unless internal_dependencies is on.
  *
  * A program with two streams repeats itself.  B always has more work queued than A.  In the last round A's work takes
- * ten seconds: a request of B that waited for A would take as long.
- */
+ * ten seconds: a request of B that waited for A would take as long. */
 #include "tests/fixtures/engines.h"
 
 enum { ROUNDS = 8, BLOCKS_EACH = 6 };

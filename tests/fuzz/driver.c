@@ -5,8 +5,7 @@
  * If an input ends the process, driver.c writes the input to FUZZ_TARGET.crash; `fuzz_FUZZ_TARGET FILE...` runs it
  * again.  WEIR_TEST_SOAK=N makes the test N times as long (0.1: a tenth), and WEIR_TEST_SEED=N sets the seed.
  *
- * Must not know: what a target tests.
- */
+ * Must not know: what a target tests. */
 #include "fuzz.h"
 
 #include <dirent.h>

@@ -4,8 +4,7 @@
  * A target is one file that defines LLVMFuzzerTestOneInput.  clang's libFuzzer (make fuzz) or AFL++ calls it; in
  * `make check` driver.c does.  An input has an equal effect each time.
  *
- * Must not know: the caller, or Check, which a fuzzer does not link.
- */
+ * Must not know: the caller, or Check, which a fuzzer does not link. */
 #ifndef WEIR_TEST_FUZZ_H
 #define WEIR_TEST_FUZZ_H
 

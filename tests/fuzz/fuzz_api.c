@@ -6,8 +6,7 @@
  * begin, and a driver that fails the k-th call of an entry.
  *
  * oracle.h defines which stream may have which memory.  The program keeps to the contract.  If the driver was made to
- * fail, any status is allowed, but the figures stay right, and in the end all memory is free again.
- */
+ * fail, any status is allowed, but the figures stay right, and in the end all memory is free again. */
 #include "fuzz.h"
 
 #include <string.h>

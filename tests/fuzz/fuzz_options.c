@@ -3,8 +3,7 @@
  *
  * The first byte chooses: a text for each reader of text.c; a text for one option; a whole environment; a struct of any
  * bytes; a device's name.  A value that was read and written reads back unchanged.  A refused text has a message and
- * changes nothing.  Completed options are complete.
- */
+ * changes nothing.  Completed options are complete. */
 #include "fuzz.h"
 
 #include <string.h>

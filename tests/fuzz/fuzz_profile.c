@@ -3,8 +3,7 @@
  *
  * The first byte chooses whether the rest is a whole file, or the lines between the settings and the checksum.  A
  * refused text has a reason and changes nothing.  An accepted text is, byte for byte, the one that weir would write;
- * with one more run weir writes and reads the profile again.
- */
+ * with one more run weir writes and reads the profile again. */
 #include "fuzz.h"
 
 #include <stdio.h>

@@ -4,8 +4,7 @@
  * The first byte sets the size of the pieces in which the source returns the text, and whether the source fails at its
  * end.  A byte 1 repeats the byte before it, a thousand times for each unit of the next byte, so that short inputs make
  * long lines.  The size of the pieces changes neither events nor message.  The events agree with a list of live ids.
- * An error is permanent.  The events, written as a trace again, read back unchanged.
- */
+ * An error is permanent.  The events, written as a trace again, read back unchanged. */
 #include "fuzz.h"
 
 #include <inttypes.h>

@@ -2,8 +2,7 @@
 /* test_process_peers.c: processes on one modelled device free memory for each other.
  *
  * The other processes run this program, too.  They read one command from each line of input, and answer with a line.
- * Time is real here, so each deadline of a test is long enough for a slow machine.
- */
+ * Time is real here, so each deadline of a test is long enough for a slow machine. */
 #include "test_process_peers.h"
 
 /* ---- the other processes ------------------------------------------------------------------------- */

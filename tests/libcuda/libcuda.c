@@ -13,8 +13,7 @@
  * Drivers do not have the following calls.  After cuModelFail, the k-th call of an entry from now does nothing and
  * returns `result'.  After cuModelStop, calls of an entry never return; cuModelStopped returns their number.
  *
- * Must not know: weir above driver.h; the program that loads the library.
- */
+ * Must not know: weir above driver.h; the program that loads the library. */
 #include "driver/driver.h"
 #include "driver/cuda_abi.h"
 #include "driver/model/model.h"

@@ -3,8 +3,7 @@
  *
  * The tests apply the rules of TensorFlow's BFC allocator.  Sizes are rounded up to 256.  The smallest free chunk that
  * fits serves, the lowest of equal ones.  It is split from its lower end if it is at least twice the rounded size or if
- * at least the waste limit would be left over.  A freed chunk joins free neighbours at once.
- */
+ * at least the waste limit would be left over.  A freed chunk joins free neighbours at once. */
 #include "tests/fixtures/placements.h"
 
 CASE("rules", 60, NULL, end_if_there);

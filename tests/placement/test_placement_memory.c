@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_placement_memory.c: placement without host memory, which the tests refuse by the rule's member `resize`.
- */
+/* test_placement_memory.c: placement without host memory, which the tests refuse by the rule's member `resize`. */
 #include "tests/fixtures/placements.h"
 
 /* State of resize(), which refuses request `refuse_at`, and all later ones if `refuse_on`. */

@@ -2,8 +2,7 @@
 /* test_placement_model.c: placement against a slow model (placement_model.h).
  *
  * Random sequences run on both, every answer and the whole layout are compared after each step, and placement checks
- * its own invariants.
- */
+ * its own invariants. */
 #include "tests/fixtures/placement_model.h"
 #include "tests/fixtures/placements.h"
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_tags.c: which stream a free chunk belongs to, by the tags of placement.h.
- */
+/* test_tags.c: which stream a free chunk belongs to, by the tags of placement.h. */
 #include "tests/fixtures/placements.h"
 
 CASE("tags", 60, NULL, end_if_there);

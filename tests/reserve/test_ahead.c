@@ -2,8 +2,7 @@
 /* test_ahead.c: background growth by a thread, on the device model.
  *
  * The driver table lacks `aside`, as that of a real device does, so a thread grows the reserved memory. A test waits
- * for each step that must come, and waits 20 ms longer to see that no other step comes.
- */
+ * for each step that must come, and waits 20 ms longer to see that no other step comes. */
 #include "tests/fixtures/ahead.h"
 
 #include <semaphore.h>

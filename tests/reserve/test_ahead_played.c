@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_ahead_played.c: background growth in virtual time.
  *
- * The device model runs the turns of background growth between the calls of a test, so each run has equal results.
- */
+ * The device model runs the turns of background growth between the calls of a test, so each run has equal results. */
 #include "tests/fixtures/ahead.h"
 
 #include "tests/fixtures/calls.h"

@@ -2,8 +2,7 @@
 /* test_decay.c: decay of reserved memory. Each half-life releases half of the unneeded memory; a returning load keeps
  * its memory.
  *
- * Time is the model's, so a test decides when a half-life is over. The first tests check the rule alone, by numbers.
- */
+ * Time is the model's, so a test decides when a half-life is over. The first tests check the rule alone, by numbers. */
 #include "tests/fixtures/model_device.h"
 
 #include "api/allocator_internal.h"

@@ -2,8 +2,7 @@
 /* test_low_memory.c: release of idle memory when memory is low elsewhere, on the device model.
  *
  * Another allocator of the process finds the device full and receives the idle memory of this one, or the program calls
- * weir_low_memory. Preallocated memory stays, memory that work still uses stays, and cache hits cost nothing more.
- */
+ * weir_low_memory. Preallocated memory stays, memory that work still uses stays, and cache hits cost nothing more. */
 #include "tests/fixtures/model_device.h"
 
 #include "api/allocator_internal.h"

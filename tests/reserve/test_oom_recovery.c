@@ -3,8 +3,7 @@
  *
  * A failed request states the largest request that would have been served. A request for that size succeeds on each
  * engine. If the engine knows its memory to the byte, 256 bytes more fail. The tests of the OOM callback check when
- * weir calls it, its arguments, and its actions.
- */
+ * weir calls it, its arguments, and its actions. */
 #include "tests/fixtures/under_test.h"
 
 #include "tests/fixtures/calls.h"

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_prealloc_processes.c: preallocation by several processes, which a lock orders.
  *
- * Each process has its own device model, so the processes share only the lock. Pipes report how far each process is.
- */
+ * Each process has its own device model, so the processes share only the lock. Pipes report how far each process is. */
 #include "tests/fixtures/preallocated.h"
 
 #include <poll.h>

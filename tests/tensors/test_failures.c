@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* test_failures.c: a sequence of tensors runs while each driver call fails once, and each request for host memory fails
- * once or with all that follow.  No memory may then be reused too early, and none may be lost.
- */
+ * once or with all that follow.  No memory may then be reused too early, and none may be lost. */
 #include "tests/fixtures/refuse.h"
 
 #include "tests/fixtures/tensors.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* test_pools.c: the memory of a pool is one piece: growth joins free memory at its end, addresses stay, and requests
- * whose memory cannot join succeed, too.
- */
+ * whose memory cannot join succeed, too. */
 #include <weir/share.h>
 
 #include "ipc/memory_text.h"

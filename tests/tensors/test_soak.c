@@ -8,8 +8,7 @@
  * block's own stream before it uses the block, and the thread notes the use before the free.
  *
  * The model's oracle reports each use that is not ordered after the last owner's uses.  At the end all memory is free,
- * and the figures count no block.
- */
+ * and the figures count no block. */
 #include "tests/fixtures/tensors.h"
 
 enum { THREADS = 4, STREAMS = 4, MOST = 60, EXCHANGE = 16, MOST_STATES = 12 };

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* test_streams.c: streams end before their blocks, and new streams get their handles.  No stream reuses another
- * stream's memory too early.
- */
+ * stream's memory too early. */
 #include "tests/fixtures/tensors.h"
 
 static void open_route(weir_tensors_id id) {

@@ -9,8 +9,7 @@
  * to the capture, and a stream that waits for such an event joins it.  Lock: one, for the table of captures; no call of
  * the driver is made under it.
  *
- * Must not know: weir, PyTorch.
- */
+ * Must not know: weir, PyTorch. */
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <pthread.h>

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* opened.h: functions for programs that open the driver's library and look up its calls by name.
  *
- * Only one file of a program may include it, since the opened library is a variable of that file.
- */
+ * Only one file of a program may include it, since the opened library is a variable of that file. */
 #ifndef VICTIM_OPENED_H
 #define VICTIM_OPENED_H
 

@@ -5,8 +5,7 @@
  * The calls are those of GpuCudaMallocAsyncAllocator, one for each device
  * (xla/stream_executor/gpu/gpu_cudamallocasync_allocator.cc, 2025): the device's default pool with a release threshold,
  * access between all devices, and the preallocation as one block that is freed at once, before the first tensor.  Here
- * TensorFlow may have 15/16 of the free memory; its own rule depends on the device.
- */
+ * TensorFlow may have 15/16 of the free memory; its own rule depends on the device. */
 #include "opened.h"
 
 #include <stdlib.h>

@@ -3,8 +3,7 @@
  *
  * Like NVTX's headers it has tables of functions that do nothing until the library in NVTX_INJECTION64_PATH sets
  * others.  It prints how often it reported the name that counts.  With --title it sets a title after it has loaded the
- * library.
- */
+ * library. */
 #include "opened.h"
 
 #include <stdlib.h>

@@ -3,8 +3,7 @@
  * abort | crash | kill.  Before that it waits with --wait MS.  With --parent SIGNAL it sends its parent a signal at
  * first.
  *
- * Before the end it prints lines of a letter and a number: a (allocated), f (freed), x (refused), m (marks).
- */
+ * Before the end it prints lines of a letter and a number: a (allocated), f (freed), x (refused), m (marks). */
 #include "opened.h"
 
 #include <pthread.h>

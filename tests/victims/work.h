@@ -3,8 +3,7 @@
  *
  * The programs know nothing of weir: cuda_abi.h is their cuda.h.  Each does equal work, checks every byte, and prints
  * only checksums of contents and counts, never an address, a time or a figure of the pool.  So the output does not
- * depend on the allocator.
- */
+ * depend on the allocator. */
 #ifndef VICTIM_WORK_H
 #define VICTIM_WORK_H
 

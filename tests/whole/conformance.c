@@ -9,8 +9,7 @@
  * model fills are done at once, and tests/engine/ looks at times instead.
  *
  * conformance_driver.c and others ask the driver, since the model's rules are partly assumed.  A CUDA process must not
- * fork, so on a GPU Check runs the tests in this process.
- */
+ * fork, so on a GPU Check runs the tests in this process. */
 #include "conformance_allocator.h"
 
 /* ---- creation and destruction ---------------------------------------------------------------- */

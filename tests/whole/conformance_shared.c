@@ -5,8 +5,7 @@
  * As in conformance_peers.c each point is either asserted on both, or its answer is printed and asserted on the model
  * alone.  The other process is this program again, with a text in WEIR_TEST_TEXT.
  *
- * Must not know: how weir places blocks.
- */
+ * Must not know: how weir places blocks. */
 #include "conformance.h"
 
 #include <sys/resource.h>

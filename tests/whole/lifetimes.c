@@ -9,8 +9,7 @@
  * memory.
  *
  * The kernels are PTX for drivers from 11.2 on.  Exits with 0 if nothing was wrong, 77 without a GPU.  Must not know:
- * how weir places blocks.
- */
+ * how weir places blocks. */
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>

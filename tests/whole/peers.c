@@ -9,8 +9,7 @@
  * A separate process makes calls in which a driver may crash.  On the device model, which has no speed, the program
  * does not compare copies.  Writes TAP.  Exits with 0 if all checks hold, 77 if no two devices are peers.
  *
- * Must not know: how weir places blocks.  Multicast is never used.
- */
+ * Must not know: how weir places blocks.  Multicast is never used. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -15,8 +15,7 @@
  * Child processes play the worlds, so that a crash or a hang counts as a failure.  The parent never opens the model,
  * which would not outlive a fork.
  *
- * Must not know: what a word does.
- */
+ * Must not know: what a word does. */
 #include "sim.h"
 
 #include <signal.h>

@@ -6,8 +6,7 @@
  *   word     one operation, whose effect depends on the state of the world alone
  *
  * sim_world.c plays a script; sim.c makes scripts, watches the processes that play them, and shortens
- * a script that fails.
- */
+ * a script that fails. */
 #ifndef WEIR_TEST_SIM_H
 #define WEIR_TEST_SIM_H
 

@@ -6,8 +6,7 @@
  * the contract; so each fault that the oracle finds is the allocator's.  Beside that no two live blocks overlap, each
  * call returns a status that it may, the identities of weir/stats.h hold, and in the end all memory is back.
  *
- * Must not know: where scripts come from.
- */
+ * Must not know: where scripts come from. */
 #include "sim_world.h"
 
 #include <dirent.h>

@@ -9,8 +9,7 @@
  *
  * The program checks that no two live blocks overlap, that each block has the pattern that was written on its stream,
  * that each status is allowed, and that at the end the figures agree and the device has its memory back.  Writes TAP,
- * with the seed in it.
- */
+ * with the seed in it. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>

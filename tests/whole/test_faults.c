@@ -7,8 +7,7 @@
  * weir/allocator.h names; the thread's driver result, context and capture mode are right; figures and the model's
  * accounts agree; the operation succeeds when it is repeated; and in the end device and host have their memory back.
  *
- * Must not know: which driver calls an operation makes.
- */
+ * Must not know: which driver calls an operation makes. */
 #include "tests/whole/test_faults_scenes.h"
 
 #include "base/result.h"

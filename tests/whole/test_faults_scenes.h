@@ -17,8 +17,7 @@
  * SLOTS are a number, or the first and the last of several; streams A, B, C, NULL, PER_THREAD, or OWN of the situation.
  * Other verbs are functions of a table.  A failing step ends the text, which continues there when it is played again.
  *
- * Must not know: which calls fail.
- */
+ * Must not know: which calls fail. */
 #ifndef WEIR_TEST_FAULTS_SCENES_H
 #define WEIR_TEST_FAULTS_SCENES_H
 

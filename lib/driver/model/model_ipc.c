@@ -16,7 +16,6 @@
  */
 #include "driver/model/model_inside.h"
 
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

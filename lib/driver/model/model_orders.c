@@ -11,8 +11,6 @@
  */
 #include "driver/model/model_inside.h"
 
-#include "driver/model/model_pool.h"
-
 #include <stdlib.h>
 #include <string.h>
 
