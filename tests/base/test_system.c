@@ -489,10 +489,12 @@ TEST(waits_for_a_processor) {
     cpu_set_t one;
     pid_t other;
 
+#ifdef CAN_DENY
     deny("open", 1, 0, ENOENT);
     waited = weir__thread_waits_in(&waits, 1000000);
     MUST_EQ(deny_none(), 1);
     MUST_EQ(waited, 0); /* the kernel has no figure */
+#endif
     CPU_ZERO(&one);
     CPU_SET((size_t)sched_getcpu(), &one);
     MUST_EQ(sched_setaffinity(0, sizeof one, &one), 0);
