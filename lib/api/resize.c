@@ -93,8 +93,12 @@ weir_status weir__trim_all(weir_allocator *a, size_t keep, int cause, size_t *re
 }
 
 uint64_t weir__reclaim_bytes(weir_allocator *a, int may_wait, uint64_t *pending) {
-    uint64_t before = weir__engine_reserve(a->reserve.engine);
+    uint64_t before;
 
+    *pending = 0;
+    if (!atomic_load_explicit(&a->reserve.reclaim, memory_order_acquire))
+        return 0;
+    before = weir__engine_reserve(a->reserve.engine);
     (void)weir__reserve_reclaim(&a->reserve, may_wait, pending);
     return weir__size_less(before, weir__engine_reserve(a->reserve.engine));
 }
