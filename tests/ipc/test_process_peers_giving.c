@@ -324,6 +324,15 @@ static uint64_t ask_for(uint64_t bytes) {
     }
 }
 
+/* Returns the number that the process answers. */
+static unsigned long long number_of(struct child *child, const char *what) {
+    unsigned long long number;
+
+    ask(child, what);
+    ck_assert_int_eq(sscanf(child->reply, "%llu", &number), 1);
+    return number;
+}
+
 /* The process frees all its idle memory, and nothing when it is asked again. */
 TEST(test_asked_for_more_than_there_is) {
     struct child idle;
@@ -379,20 +388,17 @@ TEST(test_figures_complete_no_frees_of_tensors) {
 /* A freed tensor waits for work that a capture has held back.  The thread that answers other processes records no event
  * for the tensor, since the program may capture the stream again.  A trim by the program records the event. */
 TEST(test_who_gives_records_nothing_on_the_program_s_streams) {
-    unsigned long long before, after;
+    unsigned long long before;
     struct child idle;
 
     start(&idle, "program");
     expect(&idle, "capture 256", "WEIR_OK");
     start_model(CAPACITY);
     open_registry(&registry);
-    ask(&idle, "records");
-    ck_assert_int_eq(sscanf(idle.reply, "%llu", &before), 1);
+    before = number_of(&idle, "records");
     (void)ask_for(GIB);
     expect(&idle, "active", "256");
-    ask(&idle, "records");
-    ck_assert_int_eq(sscanf(idle.reply, "%llu", &after), 1);
-    ck_assert_uint_eq(after, before);
+    ck_assert_uint_eq(number_of(&idle, "records"), before);
     expect(&idle, "trim", "WEIR_OK");
     expect(&idle, "active", "0");
     weir__registry_leave(&registry);
@@ -438,7 +444,7 @@ TEST(test_who_gives_calls_no_source) {
 /* A region is larger than the request, so the first trim frees nothing.  The only pool without users has a live block.
  * So there is nothing to wait for, and this process frees nothing but the region. */
 TEST(test_who_has_nothing_to_reclaim_does_not_wait) {
-    unsigned long long before, after;
+    unsigned long long before;
     struct child idle;
 
     ck_assert_int_eq(setenv("WEIR_CACHE", "off", 1), 0);
@@ -448,12 +454,9 @@ TEST(test_who_has_nothing_to_reclaim_does_not_wait) {
     expect(&idle, "give", "WEIR_OK");
     start_model(CAPACITY);
     open_registry(&registry);
-    ask(&idle, "trims");
-    ck_assert_int_eq(sscanf(idle.reply, "%llu", &before), 1);
+    before = number_of(&idle, "trims");
     ck_assert_uint_ge(ask_for(64 * MIB), 512 * MIB);
-    ask(&idle, "trims");
-    ck_assert_int_eq(sscanf(idle.reply, "%llu", &after), 1);
-    ck_assert_uint_eq(after - before, 1);
+    ck_assert_uint_eq(number_of(&idle, "trims") - before, 1);
     weir__registry_leave(&registry);
     weir__registry_close(&registry);
 }

@@ -147,7 +147,8 @@ struct weir_served *weir__pool_begin(struct weir_pool *p);
 struct weir_served *weir__served_plain(int device, int *state);
 /* Returns 1 if a pool or plain memory is refused, else 0. */
 int weir__any_refused(void);
-/* Returns 1 once the program has made a request of a pool or of plain memory, whoever served it; else 0. */
+/* Returns 1 if the program has requested memory of a pool or plain memory, from weir or from the driver.  Returns 0 if
+ * not. */
 int weir__any_asked(void);
 /* Writes the profile if the allocator learns one.  Logs an error. */
 void weir__served_save(struct weir_served *s);
