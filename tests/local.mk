@@ -418,6 +418,14 @@ tests_whole_peers_LDADD = lib/libweir-core.la
 stress_tests = tests/whole/stress
 tests_whole_stress_LDADD = lib/libweir-core.la
 
+# The same under ThreadSanitizer: sixteen threads on sixteen streams and their own default streams.
+THREADS_SECONDS = 40
+.PHONY: check-threads
+check-threads:
+	+@top_srcdir='$(top_srcdir)' TESTS=tests/whole/stress $(SHELL) $(top_srcdir)/tests/tree/check-under tsan
+	TSAN_OPTIONS='halt_on_error=1 history_size=4' check-tsan/tests/whole/stress --threads 16 \
+	    --seconds $(THREADS_SECONDS) --seed $$(date +%s)
+
 # What a developer runs who has Valgrind.
 developer_programs += tests/whole/shared_lines
 tests_whole_shared_lines_LDADD = lib/libweir-core.la

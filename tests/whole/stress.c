@@ -25,7 +25,7 @@
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 
-enum { STREAMS = 12, EXCHANGE = 64, MOST_BLOCKS = 400, MOST_THREADS = 64 };
+enum { STREAMS = 16, EXCHANGE = 64, MOST_BLOCKS = 400, MOST_THREADS = 64 };
 enum { OWN = STREAMS }; /* the number of a thread's own default stream */
 #define PER_THREAD ((CUstream)WEIR_STREAM_PER_THREAD_VALUE)
 
@@ -333,13 +333,13 @@ static void swap_one(struct worker *w) {
     }
 }
 
-/* Makes many hits: allocates and frees small blocks on a stream that mostly this thread uses.  Some blocks go to other
- * threads, which free them meanwhile. */
+/* Allocates and frees many small or large blocks of one size on a stream that mostly this thread uses.  Some blocks go to
+ * other threads, which free them meanwhile. */
 static void hurry(struct worker *w) {
-    static const size_t sizes[] = {512, 2048, 30000};
+    static const size_t sizes[] = {512, 2048, 30000, 700 * KIB};
     int stream = w->number % STREAMS;
     struct stream *s = &streams[stream];
-    size_t bytes = sizes[next_random(&w->random) % 3];
+    size_t bytes = sizes[next_random(&w->random) % 4];
 
     if (!hold(stream))
         return;
