@@ -170,11 +170,11 @@ struct bench_case {
 };
 
 static const struct bench_case cases[] = {
-    {"hot 64 KiB, 0 live", HOT, 0, 0, MIB, 25},
-    {"hot 64 KiB, 10^3 packed", HOT, 1000, 0, MIB, 25},
-    {"hot 64 KiB, 10^3 holes", HOT, 1000, 1, MIB, 25},
-    {"hot 64 KiB, 10^5 packed", HOT, 100000, 0, MIB, 25},
-    {"hot 64 KiB, 10^5 holes", HOT, 100000, 1, MIB, 25},
+    {"hot 64 KiB, 0 live", HOT, 0, 0, MIB, 60},
+    {"hot 64 KiB, 10^3 packed", HOT, 1000, 0, MIB, 60},
+    {"hot 64 KiB, 10^3 holes", HOT, 1000, 1, MIB, 60},
+    {"hot 64 KiB, 10^5 packed", HOT, 100000, 0, MIB, 60},
+    {"hot 64 KiB, 10^5 holes", HOT, 100000, 1, MIB, 60},
     {"hot, two at a time, 0 live", TWO, 0, 0, MIB, 0},
     {"hot, two at a time, 10^5 holes", TWO, 100000, 1, MIB, 0},
     {"churn 10^3 live, 512 B - 64 MiB", CHURN, 1000, 0, 64 * MIB, 75},

@@ -112,11 +112,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/placement/free_tree.h \
 	lib/placement/placement.c \
 	lib/placement/placement.h \
-	lib/placement/placement_chunks.c \
-	lib/placement/placement_figures.c \
-	lib/placement/placement_regions.c \
 	lib/placement/placement_state.h \
-	lib/placement/placement_streams.c \
 	lib/engine/block_engine.c \
 	lib/engine/block_engine.h \
 	lib/engine/backing_mapped.c \

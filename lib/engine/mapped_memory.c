@@ -198,7 +198,7 @@ weir_status weir__mapped_lift(struct weir_block_engine *a, uint64_t chunk, uint6
     struct weir_mapped_range *g = a->range;
     size_t i = handle_above(g, base);
     weir_status status =
-        placed_or(weir__suballoc_punch(&a->blocks, chunk, base, g->handles[i].bytes));
+        placed_or(weir__suballoc_unmap(&a->blocks, chunk, base, g->handles[i].bytes));
     CUresult result;
 
     if (status != WEIR_OK)
@@ -227,7 +227,7 @@ weir_status weir__mapped_lift_unseen(struct weir_block_engine *a, struct weir_re
     if (result != CUDA_SUCCESS)
         return weir__device_status(a->e.device, result);
     status = placed_or(
-        weir__suballoc_hollow(&a->blocks, g->pieces[piece].base, base, g->handles[i].bytes));
+        weir__suballoc_unmap(&a->blocks, g->pieces[piece].base, base, g->handles[i].bytes));
     if (status != WEIR_OK)
         return status;
     *h = g->handles[i];

@@ -79,16 +79,10 @@ static void visit_free(void *context, const struct weir_placement_span *span) {
 }
 
 /* Adds the unmapped ranges, which lie between the physical allocations. */
-static void add_unmapped_ranges(struct survey *v, const struct weir_placement *p, uint64_t base,
-                                uint64_t end) {
+static void add_unmapped_ranges(struct survey *v, uint64_t base, uint64_t end) {
     const struct weir_mapped_range *g = v->range;
     uint64_t at = base;
-    size_t bytes;
 
-    if (weir__placement_unmapped_ranges(p) == 1 && weir__placement_last_unmapped(p, &at, &bytes)) {
-        visit_unmapped(v, at, bytes);
-        return;
-    }
     for (size_t i = handle_above(g, base); i < g->handle_count && g->handles[i].base < end; i++) {
         const struct weir_mapped_handle *h = &g->handles[i];
 
@@ -148,7 +142,7 @@ static void survey_kind(struct survey *v, int kind, uint64_t base, uint64_t end)
     add_border(v, base);
     first = g->piece_count;
     weir__placement_walk_free(p, visit_free, v);
-    add_unmapped_ranges(v, p, base, end);
+    add_unmapped_ranges(v, base, end);
     if (v->failed)
         return;
     qsort(g->pieces + first, g->piece_count - first, sizeof *g->pieces, by_base);
@@ -161,10 +155,6 @@ int weir__mapped_survey(struct weir_block_engine *a, uint64_t id) {
     const uint64_t end = g->base + g->bytes;
 
     g->piece_count = 0;
-    if (!weir__placement_settle(a->blocks.placement[WEIR_SUBALLOC_COMMON]) ||
-        !weir__placement_settle(a->blocks.placement[WEIR_SUBALLOC_SMALL]) ||
-        !weir__placement_settle(a->blocks.placement[WEIR_SUBALLOC_APART]))
-        return 0;
     survey_kind(&v, WEIR_SUBALLOC_COMMON, g->base, small_base(g));
     g->small_pieces = g->piece_count;
     survey_kind(&v, WEIR_SUBALLOC_SMALL, small_base(g), apart_base(g));

@@ -704,18 +704,9 @@ int weir__suballoc_fill(struct weir_suballoc *s, uint64_t unmapped, uint64_t add
     return placed;
 }
 
-int weir__suballoc_hollow(struct weir_suballoc *s, uint64_t chunk, uint64_t address, size_t bytes) {
+int weir__suballoc_unmap(struct weir_suballoc *s, uint64_t chunk, uint64_t address, size_t bytes) {
     const struct weir_suballoc_region *r = region_of(s, address);
-    int placed = weir__placement_hollow(s->placement[r->kind], chunk, address, bytes);
-
-    if (placed == WEIR_PLACEMENT_OK)
-        count_total(s, s->total - bytes);
-    return placed;
-}
-
-int weir__suballoc_punch(struct weir_suballoc *s, uint64_t chunk, uint64_t address, size_t bytes) {
-    const struct weir_suballoc_region *r = region_of(s, address);
-    int placed = weir__placement_punch(s->placement[r->kind], chunk, address, bytes);
+    int placed = weir__placement_unmap(s->placement[r->kind], chunk, address, bytes);
 
     if (placed == WEIR_PLACEMENT_OK)
         count_total(s, s->total - bytes);

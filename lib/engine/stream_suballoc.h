@@ -171,11 +171,9 @@ int weir__suballoc_add_range(struct weir_suballoc *s, uint64_t base, size_t byte
  * or, with OBSERVED, all streams.  Returns a placement's result. */
 int weir__suballoc_fill(struct weir_suballoc *s, uint64_t unmapped, uint64_t address, size_t bytes,
                         uint64_t id);
-/* Removes the memory of a part of the observed free chunk that starts at `chunk`.  Returns a placement's result. */
-int weir__suballoc_punch(struct weir_suballoc *s, uint64_t chunk, uint64_t address, size_t bytes);
 /* Removes the memory of a range of addresses, whichever streams may use it.  The range may lie in several adjacent free
- * chunks, of which `chunk` is the first. */
-int weir__suballoc_hollow(struct weir_suballoc *s, uint64_t chunk, uint64_t address, size_t bytes);
+ * chunks, of which `chunk` is the first.  Returns a placement's result. */
+int weir__suballoc_unmap(struct weir_suballoc *s, uint64_t chunk, uint64_t address, size_t bytes);
 /* Records an event for the frees of the stream with that id, in a request on it. */
 void weir__suballoc_mark(struct weir_suballoc *s, uint64_t id, weir_stream stream);
 /* Queries in a call on the stream with that id whether it is idle.  If so, its frees have completed.  Does nothing if

@@ -77,11 +77,6 @@ struct weir_placement_figures {
     size_t used;      /* bytes that live blocks occupy */
     size_t requested; /* bytes requested for live blocks */
     size_t blocks;    /* live blocks */
-    size_t free_chunks;
-    size_t largest_free; /* bytes of the largest free chunk, of any stream */
-    /* Free bytes with a tag, which do not serve every stream.  With one stream: the free bytes below the high marks, or
-     * 0 if all frees were observed. */
-    size_t unobserved;
     size_t extent; /* the sum over regions of (highest address ever allocated or filled - base) */
     size_t host_bytes; /* bytes of host memory */
 };
@@ -109,9 +104,8 @@ struct weir_placement_waits {
 
 /* Makes an empty placement.  Returns OK, INVALID (a wrong rule) or NO_MEMORY.  Sets *out only on OK. */
 int weir__placement_create(const struct weir_placement_rule *rule, struct weir_placement **out);
-void weir__placement_destroy(
-    /* Frees a placement, or does nothing for NULL.  Live blocks are forgotten. */
-    struct weir_placement *p);
+/* Frees a placement, or does nothing for NULL.  Live blocks are forgotten. */
+void weir__placement_destroy(struct weir_placement *p);
 
 /* Adds the region [base, base + bytes) as one chunk that is free for all streams.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes);
@@ -125,25 +119,16 @@ int weir__placement_remove(struct weir_placement *p, uint64_t base);
  * each of its chunks. Returns OK, BUSY or FOREIGN. */
 int weir__placement_withdraw(struct weir_placement *p, uint64_t base, uint64_t stream);
 
-/* Adds the unlisted chunks, which a lack of host memory kept out of the sets, so that `punch` finds them.  Returns 1 on
- * success, 0 if memory still lacks. */
-int weir__placement_settle(struct weir_placement *p);
 /* Adds a region that is one unmapped range.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_add_unmapped(struct weir_placement *p, uint64_t base, size_t bytes);
 /* Gives memory to [address, address + bytes) in the unmapped range that starts at `within`.  The memory counts as freed
  * by `stream` with `sequence`, or is free for all streams if `sequence` is 0.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t address, size_t bytes,
                          uint64_t stream, uint64_t sequence);
-/* Makes [address, address + bytes) an unmapped range.  It lies in the free chunk that starts at `within`.  Returns OK,
- * BUSY if the chunk is not free for all streams, INVALID if no free chunk starts there or it is too small, or
- * NO_MEMORY. */
-int weir__placement_punch(struct weir_placement *p, uint64_t within, uint64_t address,
-                          size_t bytes);
-
 /* Makes [address, address + bytes) an unmapped range, whichever streams may use it.  It lies in adjacent free chunks,
  * of which the first starts at `within`.  Returns OK, INVALID or NO_MEMORY. */
-int weir__placement_hollow(struct weir_placement *p, uint64_t within, uint64_t address,
-                           size_t bytes);
+int weir__placement_unmap(struct weir_placement *p, uint64_t within, uint64_t address,
+                          size_t bytes);
 
 /* Allocates and touches host memory for `chunks` chunks beforehand.  Does nothing if there is no host memory. */
 void weir__placement_stock(struct weir_placement *p, size_t chunks);
@@ -183,17 +168,16 @@ void weir__placement_figures(const struct weir_placement *p, struct weir_placeme
 /* Finds the unmapped range at the end of the last region.  Returns 1 if there is one, 0 otherwise. */
 int weir__placement_last_unmapped(const struct weir_placement *p, uint64_t *address, size_t *bytes);
 /* Returns the bytes of the chunk before the last region's unmapped end if it is free for all streams, else 0. */
-size_t weir__placement_tail(struct weir_placement *p);
+size_t weir__placement_tail(const struct weir_placement *p);
 /* The results of `visit`. */
 enum { WEIR_PLACEMENT_GO_ON, WEIR_PLACEMENT_STOP, WEIR_PLACEMENT_NEXT_REGION };
 /* Calls visit for every chunk, by address, until it returns STOP; NEXT_REGION skips the rest of a region. */
 void weir__placement_walk(const struct weir_placement *p,
                           int (*visit)(void *context, const struct weir_placement_span *span),
                           void *context);
-/* Calls visit for every free chunk but unlisted ones (weir__placement_settle), in no order. */
+/* Calls visit for every free chunk, in no order, but not for chunks that a lack of host memory keeps out of the sets. */
 void weir__placement_walk_free(struct weir_placement *p,
                                void (*visit)(void *context, const struct weir_placement_span *span),
                                void *context);
-size_t weir__placement_unmapped_ranges(const struct weir_placement *p);
 
 #endif

@@ -128,10 +128,8 @@ static int remove_segment(const weir_tensors *t, const struct weir_tensor_part *
 
     if (!is_apart(t, segment->base))
         return weir__placement_remove(part->placement, segment->base) == WEIR_PLACEMENT_OK;
-    if (!weir__placement_settle(part->placement))
-        return 0;
     weir__placement_walk(part->placement, see_cover, &c);
-    return c.chunk > 0 && weir__placement_punch(part->placement, c.chunk, segment->base,
+    return c.chunk > 0 && weir__placement_unmap(part->placement, c.chunk, segment->base,
                                                 segment->bytes) == WEIR_PLACEMENT_OK;
 }
 

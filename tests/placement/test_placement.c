@@ -52,7 +52,7 @@ TEST(an_empty_placement_has_nothing) {
     ck_assert_int_eq(weir__placement_find(p, BASE, &block), WEIR_PLACEMENT_FOREIGN);
     ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_FOREIGN);
     ck_assert_uint_eq(figures().total, 0);
-    ck_assert_uint_eq(figures().largest_free, 0);
+    ck_assert_uint_eq(free_figures().largest, 0);
     ck_assert_str_eq(layout(), "");
 }
 
@@ -104,7 +104,7 @@ static void split_case(const struct weir_placement_rule *rule, size_t range, siz
     ck_assert_uint_eq(take(256, A), range);
     give(at, A);
     ck_assert_uint_eq(take_sized(bytes, A, expected), 0);
-    ck_assert_uint_eq(figures().free_chunks, expected == range ? 1 : 2);
+    ck_assert_uint_eq(free_figures().chunks, expected == range ? 1 : 2);
     end();
 }
 
@@ -148,7 +148,7 @@ static void unmapped_ranges(const size_t *sizes, size_t count, size_t *at) {
         at[i] = take(sizes[i], A);
         take(256, A);
     }
-    take(figures().largest_free, A);
+    take(free_figures().largest, A);
     for (size_t i = 0; i < count; i++)
         give(at[i], A);
 }
@@ -379,22 +379,22 @@ TEST(bounds_hold_for_what_comes_again) {
     ck_assert_uint_eq(take(3584, A), 512); /* the first region is full */
     ck_assert_int_eq(weir__placement_take_within(p, 512, A, 8192, &block), WEIR_PLACEMENT_OK);
     ck_assert_uint_eq(block.address, BASE + 8192);
-    give_unseen(8192, A);
+    give(8192, A);
     ck_assert_int_eq(weir__placement_take_within(p, 512, A, 8192, &block), WEIR_PLACEMENT_OK);
     ck_assert_uint_eq(block.address, BASE + 8192);
     healthy();
-    give_unseen(8192, A);
+    give(8192, A);
     ck_assert_int_eq(weir__placement_take_within(p, 512, A, 8191, &block), WEIR_PLACEMENT_NO_FIT);
     /* A chunk that one request passes over is the best fit for a request without bounds. */
-    give_unseen(0, A);
-    give_unseen(512, A);
+    give(0, A);
+    give(512, A);
     ck_assert_int_eq(weir__placement_take_within(p, 512, A, 1024, &block), WEIR_PLACEMENT_NO_FIT);
     ck_assert_uint_eq(take(256, A), 0);
     ck_assert_uint_eq(take(256, A), 256);
-    give_unseen(0, A);
+    give(0, A);
     ck_assert_int_eq(weir__placement_take_within(p, 256, A, 128, &block), WEIR_PLACEMENT_OK);
     ck_assert_uint_eq(block.address, BASE);
-    give_unseen(0, A);
+    give(0, A);
     ck_assert_uint_eq(take(256, A), 0);
     healthy();
 }
@@ -415,7 +415,7 @@ TEST(regions_are_withdrawn_by_whom_they_serve) {
     healthy();
     ck_assert_int_eq(weir__placement_withdraw(p, BASE, A), WEIR_PLACEMENT_FOREIGN);
     ck_assert_uint_eq(figures().total, 2048);
-    ck_assert_uint_eq(figures().unobserved, 0);
+    ck_assert_uint_eq(free_figures().waiting, 0);
     ck_assert_int_eq(weir__placement_withdraw(p, BASE + 4096, B), WEIR_PLACEMENT_OK);
     ck_assert_str_eq(layout(), "");
 }
@@ -495,7 +495,7 @@ TEST(block_that_comes_and_goes_is_free) {
     MUST_EQUAL(block.requested, 512);
     MUST_EQUAL(weir__placement_give(p, BASE, A, 5, NULL), WEIR_PLACEMENT_OK);
     weir__placement_observe(p, A, 5);
-    MUST_EQUAL(figures().unobserved, 0);
+    MUST_EQUAL(free_figures().waiting, 0);
     MUST_EQUAL(weir__placement_take(p, 512, A, &block), WEIR_PLACEMENT_OK);
     MUST_EQUAL(weir__placement_give(p, BASE, A, 6, NULL), WEIR_PLACEMENT_OK);
     weir__placement_observe(p, A, 6);
@@ -537,17 +537,16 @@ TEST(figures_add_up) {
     ck_assert_uint_eq(f.used, 2048);
     ck_assert_uint_eq(f.requested, 1600);
     ck_assert_uint_eq(f.blocks, 2);
-    ck_assert_uint_eq(f.free_chunks, 2);
-    ck_assert_uint_eq(f.largest_free, 8192 - 1536);
-    ck_assert_uint_eq(f.unobserved, 512);
+    ck_assert_uint_eq(free_figures().chunks, 2);
+    ck_assert_uint_eq(free_figures().largest, 8192 - 1536);
+    ck_assert_uint_eq(free_figures().waiting, 512);
     ck_assert_uint_eq(f.extent, 1536 + 1024);
     observe(A, 1);
-    ck_assert_uint_eq(figures().unobserved, 0);
+    ck_assert_uint_eq(free_figures().waiting, 0);
     take(256, B);
     give(512, B);
-    f = figures();
-    ck_assert_uint_eq(f.unobserved, 1024);
-    ck_assert_uint_eq(f.largest_free, 8192 - 1536);
+    ck_assert_uint_eq(free_figures().waiting, 1024);
+    ck_assert_uint_eq(free_figures().largest, 8192 - 1536);
 }
 
 TEST(host_memory_follows_the_chunks) {

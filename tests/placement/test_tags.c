@@ -193,7 +193,7 @@ TEST(what_stream_0_took_is_no_best_fit_of_its_owner) {
     give(0, A);
     ck_assert_uint_eq(take(2048, A), 2048);
     ck_assert_uint_eq(take(1024, 0), 4096);
-    give_unseen(4096, A);
+    give(4096, A);
     ck_assert_uint_eq(take(1024, A), 0);
     ck_assert_uint_eq(take(1024, A), 4096);
     healthy();
@@ -244,7 +244,7 @@ TEST(second_stream_cuts_at_the_high_mark) {
     ck_assert_uint_eq(take(256, B), 3072);
     ck_assert_str_eq(layout(), "A@3 0+1024; live 1024+512; A@2 1536+1536; live 3072+256; "
                                "free 3328+4864");
-    ck_assert_uint_eq(figures().unobserved, 1024 + 1536);
+    ck_assert_uint_eq(free_figures().waiting, 1024 + 1536);
     observe(A, 2);
     ck_assert_str_eq(layout(), "A@3 0+1024; live 1024+512; free 1536+1536; live 3072+256; "
                                "free 3328+4864");
@@ -287,7 +287,7 @@ TEST(space_above_the_mark_is_nobodys) {
     ck_assert_uint_eq(figures().extent, 512);
     ck_assert_uint_eq(take(2048, B), 512);
     ck_assert_str_eq(layout(), "live 0+512; live 512+2048; free 2560+5632");
-    ck_assert_uint_eq(figures().unobserved, 0);
+    ck_assert_uint_eq(free_figures().waiting, 0);
 }
 
 /* The last chunk was used but is observed, so nothing is cut. */
@@ -334,7 +334,7 @@ TEST(second_stream_orders_what_the_first_freed) {
     take(256, B);
     for (size_t i = 0; i < N; i++) {
         observe(A, i + 1);
-        ck_assert_uint_eq(figures().unobserved, (N - 1 - i) * 256);
+        ck_assert_uint_eq(free_figures().waiting, (N - 1 - i) * 256);
     }
 }
 

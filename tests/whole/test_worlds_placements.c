@@ -67,7 +67,6 @@ static int same_chunk(void *context, const struct weir_placement_span *span) {
 
 static void same_figures(void) {
     struct weir_placement_figures f, wanted = {0};
-    const struct model_stream *only = model.only ? model_stream(model.only) : NULL;
 
     for (size_t i = 0; i < model.pieces; i++) {
         const struct piece *c = &model.piece[i];
@@ -83,12 +82,7 @@ static void same_figures(void) {
             wanted.blocks++;
             continue;
         }
-        wanted.free_chunks++;
-        wanted.largest_free = c->size > wanted.largest_free ? c->size : wanted.largest_free;
-        wanted.unobserved += model.several && c->sequence ? c->size : 0;
     }
-    if (!model.several && only && only->last > only->observed)
-        wanted.unobserved = wanted.extent - wanted.used;
     weir__placement_figures(placement, &f);
     wanted.host_bytes = f.host_bytes;
     HOLDS(memcmp(&f, &wanted, sizeof f) == 0);
