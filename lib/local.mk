@@ -130,7 +130,6 @@ lib_libweir_core_la_SOURCES = \
 	lib/engine/mapped_memory.c \
 	lib/engine/mapped_plan.c \
 	lib/engine/mapped_state.h \
-	lib/engine/mapped_survey.c \
 	lib/engine/pool.c \
 	lib/engine/stream_order.c \
 	lib/engine/stream_order.h \

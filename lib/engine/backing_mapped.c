@@ -27,48 +27,19 @@
 enum { ADDRESSES = 64, LEAST_ADDRESSES = 4 };
 enum { ADDRESSES_APART = 8 }; /* the part of the range for requests that name an address */
 
-/* A request gets an own window only if the best window for all requests lacks more than this part of the memory that
- * the own window lacks. */
-enum { LITTLE_PART = 8 };
-
-/* Finds the window for a request in one of the three ways.  Clean memory is better than the stream's own, and the
- * stream's own is better than the memory of other streams.  Sets w->missing to SIZE_MAX if there is no window. */
-static void find_place(const struct weir_block_engine *a, int small, size_t bytes, int way,
-                       struct weir_mapped_window *w) {
-    struct weir_mapped_range *g = a->range;
-    struct weir_mapped_window own = {.missing = SIZE_MAX};
-
-    g->piece = 0;
-    if (way == SQUEEZED) {
-        weir__mapped_find_tail(g, small, bytes, w);
-        return;
-    }
-    for (int what = CLEAN; what >= BEHIND; what--)
-        weir__mapped_find_window(g, small, bytes, what, w);
-    g->piece = way == LEAST ? 0 : weir__mapped_piece_for(a, bytes);
-    if (g->piece == 0)
-        return;
-    for (int what = CLEAN; what >= BEHIND; what--)
-        weir__mapped_find_own(g, bytes, what, &own);
-    /* The best window for all is as good if it lacks little, or if no own window has addresses. */
-    if (w->missing > own.missing / LITTLE_PART)
-        *w = own;
-}
-
 static weir_status make_room(struct weir_block_engine *a, struct weir_request *r, size_t bytes,
                              int way) {
     struct weir_mapped_range *g = a->range;
-    struct weir_mapped_window w = {.missing = SIZE_MAX};
+    struct weir_mapped_window w;
     int small = weir__suballoc_is_small(&a->blocks, r->bytes);
     size_t planned;
     int may;
 
     if (!weir__mapped_survey(a, r->id))
         return weir__without_driver(WEIR_E_HOST_MEMORY);
-    find_place(a, small, bytes, way, &w);
+    weir__mapped_find_place(a, small, bytes, way, &w);
     if (w.missing == SIZE_MAX)
         return weir__without_driver(WEIR_E_NO_MEMORY);
-    g->most_new = weir__mapped_most_new_for(a, small, bytes);
     g->spare_count = 0;
     may = weir__mapped_may_move(a, way);
     /* Memory that moves before its uses complete becomes the stream's own, so the stream must have an id. */
@@ -84,7 +55,8 @@ static weir_status make_room(struct weir_block_engine *a, struct weir_request *r
     }
     if (planned > weir__blocks_room(a))
         return weir__blocks_are_full(a);
-    return weir__mapped_carry_out(a, r, w.what, may && way != SQUEEZED);
+    return WEIR_STATUS_IN_SCOPE(a->e.device,
+                                weir__mapped_carry_out(a, r, w.what, may && way != SQUEEZED));
 }
 
 static weir_status mapped_make_room(struct weir_block_engine *a, struct weir_request *r,
@@ -134,19 +106,14 @@ static int mapped_await(struct weir_block_engine *a, const struct weir_request *
     return 1;
 }
 
-/* Finds the unmapped range behind all memory of large or of small requests.  Returns 1 if there is one, 0 otherwise. */
-static int last_unmapped(const struct weir_block_engine *a, int small, uint64_t *base,
-                         size_t *bytes) {
-    return weir__placement_last_unmapped(
-        a->blocks.placement[small ? WEIR_SUBALLOC_SMALL : WEIR_SUBALLOC_COMMON], base, bytes);
-}
-
-/* Finds the part of the last unmapped range behind all aliased mappings.  Returns 1 if there is one, 0 otherwise. */
+/* Finds the part behind all aliased mappings of the unmapped range that is behind all memory of large or of small
+ * requests.  Returns 1 if there is one, 0 otherwise. */
 static int find_end(const struct weir_block_engine *a, int small, uint64_t *at, size_t *bytes) {
     const struct weir_mapped_range *g = a->range;
     uint64_t end;
 
-    if (!last_unmapped(a, small, at, bytes))
+    if (!weir__placement_last_unmapped(
+            a->blocks.placement[small ? WEIR_SUBALLOC_SMALL : WEIR_SUBALLOC_COMMON], at, bytes))
         return 0;
     end = *at + *bytes;
     for (size_t i = 0; i < g->alias_count; i++)
@@ -164,21 +131,17 @@ static size_t idle_small(const struct weir_mapped_range *g) {
     for (size_t i = g->small_pieces; i < g->apart_pieces; i++) {
         const struct weir_mapped_piece *p = &g->pieces[i];
 
-        bytes += p->what == TAKEN || p->what == UNMAPPED || p->what == ALIAS || p->bytes < SMALL
-                     ? 0
-                     : p->bytes;
+        bytes += p->what == UNMAPPED || p->what == ALIAS || p->bytes < SMALL ? 0 : p->bytes;
     }
     return weir__size_round_down(bytes, PAGE);
 }
 
 /* Makes a physical allocation of `bytes`, and maps it in the last unmapped range.  *added gets the bytes of growth. */
-static weir_status bring(struct weir_block_engine *a, int small, uint64_t at, size_t bytes,
-                         size_t *added) {
+static weir_status bring(struct weir_block_engine *a, uint64_t at, size_t bytes, size_t *added) {
     struct weir_mapped_range *g = a->range;
     struct weir_mapped_move m = {.to = {.base = at, .bytes = bytes}};
     weir_status status;
-    uint64_t before, peak = a->reserved_peak, unmapped = at;
-    size_t rest;
+    uint64_t before, peak = a->reserved_peak;
 
     if (!weir__mapped_make_place(g, 1, 1))
         return weir__without_driver(WEIR_E_HOST_MEMORY);
@@ -186,13 +149,12 @@ static weir_status bring(struct weir_block_engine *a, int small, uint64_t at, si
     a->kept += bytes;
     weir__blocks_grown(a);
     weir__lock_give(&a->lock);
-    status = weir__mapped_make_and_map(a, &m);
+    status = weir__mapped_map(a, &m);
     weir__lock_take(&a->lock);
     g->coming = 0;
     a->kept -= bytes;
     before = weir__blocks_reserve(a);
-    (void)last_unmapped(a, small, &unmapped, &rest);
-    status = weir__mapped_enter(a, status, unmapped, &m, WEIR_ENGINE_OBSERVED);
+    status = weir__mapped_enter(a, status, &m, WEIR_ENGINE_OBSERVED);
     if (m.in_hand)
         weir__mapped_release_handle(a, m.to);
     if (status != WEIR_OK) { /* no other thread has grown meanwhile */
@@ -220,7 +182,7 @@ static weir_status grow_kind(struct weir_block_engine *a, int small, size_t byte
         if (!find_end(a, small, &at, &room))
             return weir__without_driver(WEIR_E_NO_MEMORY);
         step = weir__size_smaller(weir__size_smaller(bytes, room), most);
-        status = bring(a, small, at, step, &added);
+        status = bring(a, at, step, &added);
         *got += added;
         bytes -= weir__size_smaller(added, bytes);
         if (status == WEIR_E_NO_MEMORY && step > PAGE) {
@@ -288,35 +250,6 @@ static uint64_t find_far(const struct weir_mapped_range *g, size_t bytes) {
     return at;
 }
 
-/* Returns the end of the addresses that one idle physical allocation may fill, for [from, to) of an unmapped range. */
-static uint64_t most_there(const struct weir_mapped_piece *p, uint64_t from, uint64_t to) {
-    uint64_t end = p->base + weir__size_round_down(p->bytes, PAGE);
-
-    return weir__size_larger(to, weir__size_smaller(from + PIECE, end));
-}
-
-/* Plans the memory that the window lacks, without a surplus, except that an idle physical allocation of up to PIECE may
- * reach beyond the window, where the next request of this owner will grow.  Fails if a block or other streams' memory
- * lies there. */
-static weir_status plan_there(struct weir_block_engine *a, const struct weir_mapped_window *w,
-                              size_t *planned) {
-    struct weir_mapped_range *g = a->range;
-
-    g->move_count = 0;
-    *planned = 0;
-    for (size_t i = weir__mapped_piece_of(g, w->base); g->pieces[i].base < w->end; i++) {
-        const struct weir_mapped_piece *p = &g->pieces[i];
-        uint64_t from, to;
-
-        if (p->what != UNMAPPED && p->what != CLEAN)
-            return weir__without_driver(WEIR_E_NO_MEMORY);
-        if (weir__mapped_covers(w, p, &from, &to) &&
-            !weir__mapped_plan_unmapped(a, 1, 0, from, to, most_there(p, from, to), planned))
-            return weir__without_driver(WEIR_E_HOST_MEMORY);
-    }
-    return *planned > weir__blocks_room(a) ? weir__blocks_are_full(a) : WEIR_OK;
-}
-
 static weir_status mapped_place(struct weir_block_engine *a, struct weir_request *r,
                                 struct weir_placement_block *out) {
     struct weir_mapped_range *g = a->range;
@@ -339,17 +272,17 @@ static weir_status mapped_place(struct weir_block_engine *a, struct weir_request
     may = weir__mapped_may_move(a, LEAST);
     if (may)
         weir__mapped_find_spares(g, &w, CLEAN);
-    status = plan_there(a, &w, &planned);
+    status = weir__mapped_plan_at(a, &w, &planned);
     if (weir__is_failure(status) && !may) { /* the arena cannot grow instead */
         weir__mapped_find_spares(g, &w, CLEAN);
-        status = plan_there(a, &w, &planned);
+        status = weir__mapped_plan_at(a, &w, &planned);
     }
     if (status != WEIR_OK)
         return status;
     /* each stream records an event for its frees at its next call */
     if (planned > 0)
         weir__order_dry(&a->blocks.order);
-    status = weir__mapped_carry_out(a, r, CLEAN, may);
+    status = WEIR_STATUS_IN_SCOPE(a->e.device, weir__mapped_carry_out(a, r, CLEAN, may));
     if (status != WEIR_OK)
         return status;
     placed = weir__suballoc_take_at(&a->blocks, w.base, r->bytes, r->id, out);
@@ -359,22 +292,6 @@ static weir_status mapped_place(struct weir_block_engine *a, struct weir_request
 }
 
 /* ---- trims ---- */
-
-/* Returns 1 if some idle physical allocation has uncompleted uses, by a survey made just before, else 0. */
-static int has_unseen(const struct weir_mapped_range *g) {
-    size_t i = 0;
-
-    for (size_t at = 0; at < g->handle_count; at++) {
-        const struct weir_mapped_handle *h = &g->handles[at];
-        size_t unseen;
-
-        while (g->pieces[i].base + g->pieces[i].bytes <= h->base)
-            i++;
-        if (weir__mapped_what_holds(g, i, h, &unseen) != TAKEN && unseen > 0)
-            return 1;
-    }
-    return 0;
-}
 
 /* Returns 1 if a physical allocation is left in aliased mappings alone and has uncompleted uses, else 0. */
 static int has_unseen_alias(const struct weir_block_engine *a) {
@@ -386,6 +303,16 @@ static int has_unseen_alias(const struct weir_block_engine *a) {
     return 0;
 }
 
+static weir_status lift_and_release(struct weir_block_engine *a,
+                                    const struct weir_mapped_spare *s) {
+    struct weir_mapped_handle h;
+    weir_status status = weir__mapped_lift(a, NULL, s->piece, s->base, &h);
+
+    if (status == WEIR_OK)
+        weir__mapped_release_handle(a, h);
+    return status;
+}
+
 /* Gives idle physical allocations back, the highest first, until at most `keep` bytes are left.  Sets *unseen if more
  * would be idle once their uses complete. */
 static weir_status give_idle(struct weir_block_engine *a, size_t keep, int *unseen) {
@@ -393,27 +320,24 @@ static weir_status give_idle(struct weir_block_engine *a, size_t keep, int *unse
     const struct weir_mapped_window none = {0};
     struct weir_driver_scope scope;
     weir_status status = WEIR_OK;
-    struct weir_mapped_handle h;
     CUresult result;
 
     weir__mapped_lift_shadows(a, 0);
     if (!weir__mapped_survey(a, 0))
         return weir__without_driver(WEIR_E_HOST_MEMORY);
-    *unseen |= has_unseen(g);
-    weir__mapped_find_spares(g, &none, CLEAN);
+    weir__mapped_find_spares(g, &none, OTHERS);
     if (!weir__mapped_make_place(g, 0, g->spare_count))
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     result = weir__driver_enter(a->e.device->driver, a->e.device->context, &scope);
     if (result != CUDA_SUCCESS)
         return weir__device_status(a->e.device, result);
-    for (size_t i = g->spare_count; i-- > 0 && status == WEIR_OK;) {
+    for (size_t i = g->spare_count; i-- > 0;) {
         const struct weir_mapped_spare *s = &g->spares[i];
 
-        if (weir__blocks_reserve(a) < keep + s->bytes)
-            continue;
-        status = weir__mapped_lift(a, g->pieces[s->piece].base, s->base, &h);
-        if (status == WEIR_OK)
-            weir__mapped_release_handle(a, h);
+        if (s->what != CLEAN)
+            *unseen = 1;
+        else if (status == WEIR_OK && weir__blocks_reserve(a) >= keep + s->bytes)
+            status = lift_and_release(a, s);
     }
     *unseen |= has_unseen_alias(a);
     weir__driver_leave(a->e.device->driver, &scope);
@@ -549,9 +473,9 @@ static size_t mapped_largest(struct weir_block_engine *a, const struct weir_surv
     if (!weir__mapped_survey(a, asked->id))
         return 0;
     weir__mapped_find_tail(g, 0, 0, &tail);
-    tail.end = g->pieces[g->small_pieces - 1].base;
     if (tail.missing > 0)
         return 0;
+    tail.end = g->pieces[g->small_pieces - 1].base;
     weir__mapped_find_spares(g, &tail, CLEAN);
     bytes = weir__size_round_down(weir__device_room(a->e.device, weir__blocks_room(a), 0), PAGE);
     bytes += (size_t)(tail.end - tail.base);

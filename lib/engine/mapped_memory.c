@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* mapped_memory.c: creates, maps, unmaps and releases physical allocations.
+/* mapped_memory.c: creates, maps, moves and releases physical allocations, by a plan.
  *
- * Each physical allocation has whole pages of 2 MiB, and is mapped whole.
+ * Each physical allocation has whole pages of 2 MiB, and is mapped whole.  cuMemUnmap does not wait for work that still
+ * uses the memory.  So a physical allocation leaves its address only if the host has observed that its last uses have
+ * completed.  Memory that is free for the stream, but whose uses have not completed, is mapped at its new address,
+ * which that stream alone may use; the old address stays mapped, as an aliased mapping.  With internal_dependencies,
+ * other streams' free memory moves so, too, after the stream was made to wait for it.
  *
  * An aliased mapping (named shadow in the code) is an address where a physical allocation is still mapped after it has
  * moved.  It lies in an unmapped range, and nothing is placed there.  Its uses were not complete when the physical
@@ -18,19 +22,16 @@
 /* ---- aliased mappings ---- */
 
 /* Adds an aliased mapping, for which the array has room. */
-static struct weir_mapped_alias *mapped_add_alias(struct weir_block_engine *a,
-                                                  const struct weir_mapped_handle *h, int last) {
+static void add_alias(struct weir_block_engine *a, const struct weir_mapped_alias *s) {
     struct weir_mapped_range *g = a->range;
     size_t at = 0;
 
-    a->kept += last ? h->bytes : 0;
-    while (at < g->alias_count && g->shadows[at].base <= h->base)
+    a->kept += s->last ? s->bytes : 0;
+    while (at < g->alias_count && g->shadows[at].base <= s->base)
         at++;
     memmove(&g->shadows[at + 1], &g->shadows[at], (g->alias_count - at) * sizeof g->shadows[0]);
     g->alias_count++;
-    g->shadows[at] = (struct weir_mapped_alias){
-        .base = h->base, .bytes = h->bytes, .handle = h->handle, .last = last};
-    return &g->shadows[at];
+    g->shadows[at] = *s;
 }
 
 /* Returns an aliased mapping of the physical allocation, or NULL. */
@@ -45,12 +46,12 @@ static struct weir_mapped_alias *alias_of(const struct weir_mapped_range *g,
 void weir__mapped_release_handle(struct weir_block_engine *a, struct weir_mapped_handle h) {
     struct weir_mapped_alias *s = alias_of(a->range, h.handle);
 
-    h.base = NOWHERE;
     if (s) {
         s->last = 1;
         a->kept += h.bytes;
     } else if (weir__mapped_release(a, h.handle) != CUDA_SUCCESS) {
-        mapped_add_alias(a, &h, 1);
+        add_alias(a, &(struct weir_mapped_alias){
+                         .base = NOWHERE, .bytes = h.bytes, .handle = h.handle, .last = 1});
     }
 }
 
@@ -107,20 +108,6 @@ void weir__mapped_lift_shadows(struct weir_block_engine *a, int notes) {
 
 /* ---- physical allocations ---- */
 
-/* Adds a physical allocation to the array, which has room. */
-static void link_handle(struct weir_mapped_range *g, const struct weir_mapped_handle *h) {
-    size_t at = handle_above(g, h->base);
-
-    memmove(&g->handles[at + 1], &g->handles[at], (g->handle_count - at) * sizeof g->handles[0]);
-    g->handles[at] = *h;
-    g->handle_count++;
-}
-
-static void unlink_handle(struct weir_mapped_range *g, size_t at) {
-    g->handle_count--;
-    memmove(&g->handles[at], &g->handles[at + 1], (g->handle_count - at) * sizeof g->handles[0]);
-}
-
 int weir__mapped_make_place(struct weir_mapped_range *g, size_t handles, size_t shadows) {
     struct weir_mapped_handle *more = weir__hostmem_room(g->handles, g->handle_count + handles,
                                                          &g->handle_capacity, sizeof *more);
@@ -143,100 +130,81 @@ int weir__mapped_make_place(struct weir_mapped_range *g, size_t handles, size_t 
     return 1;
 }
 
-CUresult weir__mapped_make_handle(const struct weir_block_engine *a, struct weir_mapped_handle *h) {
-    const struct weir_mapped_range *g = a->range;
-
-    return a->e.device->driver->cuMemCreate(&h->handle, h->bytes, &g->kind, 0);
-}
-
-/* Maps a physical allocation at its base, for all devices with access. */
-static CUresult map_handle(const struct weir_block_engine *a, struct weir_mapped_move *m) {
+weir_status weir__mapped_map(const struct weir_block_engine *a, struct weir_mapped_move *m) {
     const struct weir_driver *driver = a->e.device->driver;
-    const struct weir_access *access = &range_of(a)->access;
-    CUresult result = driver->cuMemMap(m->to.base, m->to.bytes, 0, m->to.handle, 0);
+    const struct weir_mapped_range *g = a->range;
+    CUresult result = CUDA_SUCCESS;
 
+    if (!m->in_hand)
+        result = driver->cuMemCreate(&m->to.handle, m->to.bytes, &g->kind, 0);
     if (result != CUDA_SUCCESS)
-        return result;
-    m->is_mapped = 1;
-    return driver->cuMemSetAccess(m->to.base, m->to.bytes, access->list, access->count);
-}
-
-weir_status weir__mapped_make_and_map(const struct weir_block_engine *a,
-                                      struct weir_mapped_move *m) {
-    CUresult result = m->in_hand ? CUDA_SUCCESS : weir__mapped_make_handle(a, &m->to);
-
+        return weir__device_status(a->e.device, result);
+    m->in_hand = 1;
+    result = driver->cuMemMap(m->to.base, m->to.bytes, 0, m->to.handle, 0);
     if (result == CUDA_SUCCESS) {
-        m->in_hand = 1;
-        result = map_handle(a, m);
+        m->is_mapped = 1;
+        result = driver->cuMemSetAccess(m->to.base, m->to.bytes, g->access.list, g->access.count);
     }
     return weir__device_status(a->e.device, result);
 }
 
-static void unmap_or_keep(struct weir_block_engine *a, struct weir_mapped_move *m) {
-    if (a->e.device->driver->cuMemUnmap(m->to.base, m->to.bytes) == CUDA_SUCCESS)
-        return;
-    mapped_add_alias(a, &m->to, 1);
-    m->in_hand = 0;
-}
-
-weir_status weir__mapped_enter(struct weir_block_engine *a, weir_status status, uint64_t unmapped,
+weir_status weir__mapped_enter(struct weir_block_engine *a, weir_status status,
                                struct weir_mapped_move *m, uint64_t id) {
+    struct weir_mapped_range *g = a->range;
+    size_t at = handle_above(g, m->to.base);
+    /* the end of the memory below, where the unmapped range begins, unless a region begins in between */
+    uint64_t below = at > 0 ? g->handles[at - 1].base + g->handles[at - 1].bytes : 0;
+
     if (status == WEIR_OK)
-        status = placed_or(weir__suballoc_fill(&a->blocks, unmapped, m->to.base, m->to.bytes, id));
+        status = placed_or(weir__suballoc_fill(&a->blocks, below, m->to.base, m->to.bytes, id));
     if (status == WEIR_OK) {
-        link_handle(a->range, &m->to);
+        memmove(&g->handles[at + 1], &g->handles[at],
+                (g->handle_count - at) * sizeof g->handles[0]);
+        g->handles[at] = m->to;
+        g->handle_count++;
         m->in_hand = 0;
-    } else if (m->is_mapped) {
-        unmap_or_keep(a, m);
+    } else if (m->is_mapped &&
+               a->e.device->driver->cuMemUnmap(m->to.base, m->to.bytes) != CUDA_SUCCESS) {
+        add_alias(a,
+                  &(struct weir_mapped_alias){
+                      .base = m->to.base, .bytes = m->to.bytes, .handle = m->to.handle, .last = 1});
+        m->in_hand = 0;
     }
     m->is_mapped = 0;
     return status;
 }
 
-weir_status weir__mapped_lift(struct weir_block_engine *a, uint64_t chunk, uint64_t base,
-                              struct weir_mapped_handle *h) {
+weir_status weir__mapped_lift(struct weir_block_engine *a, weir_stream stream, size_t piece,
+                              uint64_t base, struct weir_mapped_handle *h) {
     struct weir_mapped_range *g = a->range;
-    size_t i = handle_above(g, base);
-    weir_status status =
-        placed_or(weir__suballoc_unmap(&a->blocks, chunk, base, g->handles[i].bytes));
-    CUresult result;
-
-    if (status != WEIR_OK)
-        return status;
-    *h = g->handles[i];
-    unlink_handle(g, i);
-    result = a->e.device->driver->cuMemUnmap(base, h->bytes);
-    if (result != CUDA_SUCCESS)
-        mapped_add_alias(a, h, 1);
-    return weir__device_status(a->e.device, result);
-}
-
-weir_status weir__mapped_lift_unseen(struct weir_block_engine *a, struct weir_request *r,
-                                     size_t piece, uint64_t base, struct weir_mapped_handle *h) {
-    struct weir_mapped_range *g = a->range;
-    size_t i = handle_above(g, base),
-           last = weir__mapped_piece_of(g, base + g->handles[i].bytes - 1);
-    struct weir_mapped_alias *s;
-    weir_status status;
+    size_t at = handle_above(g, base);
+    struct weir_mapped_alias old = {
+        .base = base, .bytes = g->handles[at].bytes, .handle = g->handles[at].handle};
     CUresult result = CUDA_SUCCESS;
+    weir_status status;
 
-    for (size_t p = piece; p <= last && result == CUDA_SUCCESS; p++)
-        if (g->pieces[p].what == BEHIND)
-            result = weir__order_follow(&a->blocks.order, r->stream, g->pieces[p].tag.stream,
-                                        g->pieces[p].tag.sequence);
+    for (size_t i = piece; i < g->piece_count && g->pieces[i].base < base + old.bytes; i++) {
+        const struct weir_mapped_piece *p = &g->pieces[i];
+
+        if (p->what == BEHIND && result == CUDA_SUCCESS)
+            result = weir__order_follow(&a->blocks.order, stream, p->tag.stream, p->tag.sequence);
+        if (p->what != CLEAN)
+            old.tag[old.tags++] = p->tag;
+    }
     if (result != CUDA_SUCCESS)
         return weir__device_status(a->e.device, result);
-    status = placed_or(
-        weir__suballoc_unmap(&a->blocks, g->pieces[piece].base, base, g->handles[i].bytes));
+    status = placed_or(weir__suballoc_unmap(&a->blocks, g->pieces[piece].base, base, old.bytes));
     if (status != WEIR_OK)
         return status;
-    *h = g->handles[i];
-    unlink_handle(g, i);
-    s = mapped_add_alias(a, h, 0);
-    for (size_t p = piece; p <= last; p++)
-        if (g->pieces[p].what != CLEAN)
-            s->tag[s->tags++] = g->pieces[p].tag;
-    return WEIR_OK;
+    *h = g->handles[at];
+    g->handle_count--;
+    memmove(&g->handles[at], &g->handles[at + 1], (g->handle_count - at) * sizeof g->handles[0]);
+    if (old.tags == 0)
+        result = a->e.device->driver->cuMemUnmap(base, old.bytes);
+    old.last = result != CUDA_SUCCESS;
+    if (old.tags > 0 || old.last)
+        add_alias(a, &old);
+    return weir__device_status(a->e.device, result);
 }
 
 CUresult weir__mapped_release(const struct weir_block_engine *a,
@@ -245,4 +213,122 @@ CUresult weir__mapped_release(const struct weir_block_engine *a,
 
     weir__mapped_files_close(&g->files, handle);
     return a->e.device->driver->cuMemRelease(handle);
+}
+
+/* ---- plans ---- */
+
+/* A move takes a constant time for a physical allocation of up to PIECE, and hardly longer for a larger one, of whose
+ * other bytes this part counts. */
+enum { MOVED_PART = 16 };
+
+/* Returns the bytes by which the move of a physical allocation reduces the allowance. */
+static size_t counted(const struct weir_mapped_range *g, size_t bytes) {
+    if (bytes > PIECE)
+        return PIECE + (bytes - PIECE) / MOVED_PART;
+    return weir__size_larger(bytes, g->packing->moved_least);
+}
+
+/* Creates all new physical allocations before one is mapped.  Otherwise, if the device lacks memory for all, the
+ * neighbours of those already mapped would pin them. */
+static weir_status make_new(struct weir_block_engine *a, struct weir_request *r) {
+    const struct weir_driver *driver = a->e.device->driver;
+    struct weir_mapped_range *g = a->range;
+    CUresult result = CUDA_SUCCESS;
+    uint64_t least = 0;
+
+    for (size_t i = 0; i < g->move_count; i++)
+        if (g->moves[i].from == NOWHERE)
+            least += g->moves[i].least;
+    if (least >= WEIR_ENGINE_LARGE && weir__engine_would_refuse(&a->e, r, least, 0))
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    for (size_t i = 0; i < g->move_count && result == CUDA_SUCCESS; i++) {
+        struct weir_mapped_move *m = &g->moves[i];
+
+        if (m->from != NOWHERE)
+            continue;
+        result = driver->cuMemCreate(&m->to.handle, m->to.bytes, &g->kind, 0);
+        if (result == CUDA_ERROR_OUT_OF_MEMORY && m->to.bytes > m->least) {
+            m->to.bytes = m->least;
+            result = driver->cuMemCreate(&m->to.handle, m->to.bytes, &g->kind, 0);
+        }
+        m->in_hand = result == CUDA_SUCCESS;
+    }
+    return weir__device_status(a->e.device, result);
+}
+
+/* Lifts all physical allocations that will move, the highest address first, so that each still lies in the free chunk
+ * that the survey found. */
+static weir_status lift_all(struct weir_block_engine *a, struct weir_request *r) {
+    struct weir_mapped_range *g = a->range;
+    weir_status status = WEIR_OK;
+    uint64_t last = UINT64_MAX;
+
+    while (status == WEIR_OK) {
+        struct weir_mapped_move *next = NULL;
+        uint64_t to;
+
+        for (size_t i = 0; i < g->move_count; i++)
+            if (g->moves[i].from != NOWHERE && g->moves[i].from < last &&
+                (!next || g->moves[i].from > next->from))
+                next = &g->moves[i];
+        if (!next)
+            break;
+        last = next->from;
+        to = next->to.base;
+        status = weir__mapped_lift(a, r->stream, next->piece, next->from, &next->to);
+        next->in_hand = status == WEIR_OK;
+        next->to.base = to;
+    }
+    return status;
+}
+
+/* Adds the change of reserved memory by a plan to the allocator's events. */
+static void note_change(struct weir_block_engine *a, struct weir_request *r, uint64_t before,
+                        uint64_t started) {
+    uint64_t after = weir__blocks_reserve(a);
+
+    if (after > before) {
+        r->grew = 1;
+        weir__blocks_grown(a);
+        weir__engine_note(&a->e, WEIR_EVENT_REQUEST, 0, r->bytes, after - before,
+                          weir__device_since(a->e.device, started), after);
+    } else if (after < before) { /* lifted memory was not mapped again */
+        weir__engine_note(&a->e, WEIR_EVENT_RECOVERY, 1, 0, before - after,
+                          weir__device_since(a->e.device, started), after);
+    }
+}
+
+weir_status weir__mapped_carry_out(struct weir_block_engine *a, struct weir_request *r, int what,
+                                   int counts) {
+    struct weir_mapped_range *g = a->range;
+    uint64_t started = a->e.device->driver->ticks(), before = weir__blocks_reserve(a), moved = 0;
+    uint64_t id = what == OWN ? r->id : WEIR_ENGINE_OBSERVED;
+    weir_status status;
+    int unseen = 0;
+
+    /* Every lifted physical allocation must have a place in an array, whatever fails. */
+    if (!weir__mapped_make_place(g, g->move_count, 2 * g->move_count))
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
+    status = make_new(a, r);
+    if (status == WEIR_OK)
+        status = lift_all(a, r);
+    for (size_t i = 0; i < g->move_count; i++) {
+        struct weir_mapped_move *m = &g->moves[i];
+
+        unseen |= m->what != CLEAN;
+        if (status == WEIR_OK) {
+            status =
+                weir__mapped_enter(a, weir__mapped_map(a, m), m, m->what == CLEAN ? id : r->id);
+            moved += m->from != NOWHERE ? counted(g, m->to.bytes) : 0;
+        }
+    }
+    /* After a failure, some physical allocations are mapped nowhere, or in aliased mappings alone. */
+    for (size_t i = 0; i < g->move_count; i++)
+        if (g->moves[i].in_hand)
+            weir__mapped_release_handle(a, g->moves[i].to);
+    if (unseen) /* else no event might ever cover the moved memory */
+        weir__suballoc_mark(&a->blocks, r->id, r->stream);
+    g->may_move -= counts ? (int64_t)moved : 0;
+    note_change(a, r, before, started);
+    return status;
 }

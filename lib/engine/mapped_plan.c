@@ -1,23 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* mapped_plan.c: which physical allocations a request gets, in which sizes, and how they are mapped.
+/* mapped_plan.c: where a request goes in the range, and which physical allocations are mapped there.
  *
- * Sizes follow the arena's total memory, by the rules of its packing.  A plan fills the unmapped ranges where a request
- * goes, first with idle physical allocations, which move there, then with new ones.
+ * A survey lists the pieces of the range that are free in one of several ways, or unmapped.  What it does not list is
+ * taken.  Adjacent pieces make a gap.  A request goes where the least memory is missing.  Behind the end of all memory
+ * there is always an unmapped range.  A large request does not begin in memory that other requests have left: it gets
+ * its own physical allocations, so that they can move once it is freed.
  *
- * cuMemUnmap does not wait for work that still uses the memory.  So a physical allocation leaves its address only if
- * the host has observed that its last uses have completed.  Memory that is free for the stream, but whose uses have not
- * completed, is mapped at its new address, which that stream alone may use; the old address stays mapped, as an aliased
- * mapping.  With internal_dependencies, other streams' free memory moves so, too, after the stream was made to wait for
- * it.
- *
- * Moves use up an allowance of bytes, which growth and requests raise.
+ * A plan fills the unmapped ranges where a request goes, first with spares (idle physical allocations), which move
+ * there, then with new ones.  Sizes follow the arena's total memory, by the rules of its packing.  Moves use up an
+ * allowance of bytes, which growth and requests raise.
  */
 #include <stdlib.h>
 
 #include "base/hostmem.h"
 #include "engine/mapped_state.h"
-
-/* ---- sizes ---- */
 
 /* the least bytes of a growth for small requests, unless packing allows less */
 #define STEP_SMALL (8 * MIB)
@@ -25,6 +21,10 @@
 /* While memory is fragmented, a new physical allocation has at most FRAGMENT bytes, or a FRAGMENT_PART of the arena. */
 #define FRAGMENT (16 * MIB)
 enum { FRAGMENT_PART = 64, WASTE_PART = 8 };
+
+/* A request gets an own window only if the best window for all requests lacks more than this part of the memory that
+ * the own window lacks. */
+enum { LITTLE_PART = 8 };
 
 const struct weir_mapped_packing weir__mapped_packings[] = {
     [WEIR_PACKING_COMPACT] = {1, 8 * MIB, 8 * MIB, 8 * MIB, 8 * MIB, 4, 2 * MIB, 8 * MIB, 1,
@@ -35,19 +35,255 @@ const struct weir_mapped_packing weir__mapped_packings[] = {
                            SIZE_MAX, 0, 0, 0, 64, 0, 4096 * MIB, 1},
 };
 
-/* Returns the bytes of the memory of large or of small requests. */
-static size_t mapped_held(const struct weir_mapped_range *g, int small) {
-    size_t bytes = 0, end = small ? g->apart_pieces : g->small_pieces;
+/* ---- survey ---- */
 
-    for (size_t i = small ? g->small_pieces : 0; i < end; i++)
-        bytes +=
-            g->pieces[i].what == UNMAPPED || g->pieces[i].what == ALIAS ? 0 : g->pieces[i].bytes;
-    return bytes;
+struct survey {
+    struct weir_block_engine *arena;
+    uint64_t id;
+    int failed;
+};
+
+static void add_piece(struct survey *v, const struct weir_mapped_piece *p) {
+    struct weir_mapped_range *g = v->arena->range;
+    struct weir_mapped_piece *pieces =
+        weir__hostmem_room(g->pieces, g->piece_count, &g->piece_capacity, sizeof *pieces);
+
+    if (!pieces) {
+        v->failed = 1;
+        return;
+    }
+    g->pieces = pieces;
+    pieces[g->piece_count++] = *p;
 }
 
-/* Returns 1 if the request's stream may use the piece, else 0. */
-static int is_free_for(const struct weir_mapped_piece *p) {
-    return p->what == CLEAN || p->what == OWN || p->what == BEHIND;
+static void add_free(void *context, const struct weir_placement_span *span) {
+    struct survey *v = context;
+    int what;
+
+    if (span->sequence == 0)
+        what = CLEAN;
+    else if (span->stream == v->id && v->id != 0)
+        what = OWN;
+    else if (weir__suballoc_may_follow(&v->arena->blocks, span->stream, span->sequence))
+        what = BEHIND;
+    else
+        what = OTHERS;
+    add_piece(v, &(struct weir_mapped_piece){
+                     span->address, span->size, what, {span->stream, span->sequence}});
+}
+
+/* Adds an unmapped range.  Aliased mappings in the range become pieces of kind ALIAS. */
+static void add_unmapped(struct survey *v, uint64_t at, uint64_t end) {
+    const struct weir_mapped_range *g = v->arena->range;
+    uint64_t base = at;
+
+    for (size_t i = 0; i < g->alias_count && g->shadows[i].base < end; i++) {
+        const struct weir_mapped_alias *s = &g->shadows[i];
+
+        if (s->base < base)
+            continue;
+        if (s->base > at)
+            add_piece(v, &(struct weir_mapped_piece){at, (size_t)(s->base - at), UNMAPPED, {0}});
+        add_piece(v, &(struct weir_mapped_piece){s->base, s->bytes, ALIAS, {0}});
+        at = s->base + s->bytes;
+    }
+    if (at < end)
+        add_piece(v, &(struct weir_mapped_piece){at, (size_t)(end - at), UNMAPPED, {0}});
+}
+
+static int by_base(const void *one, const void *other) {
+    const struct weir_mapped_piece *a = one, *b = other;
+
+    return (a->base > b->base) - (a->base < b->base);
+}
+
+/* Adds the pieces of one kind of requests, sorted by base.  Its unmapped ranges lie between the physical
+ * allocations. */
+static void survey_kind(struct survey *v, int kind, uint64_t base, uint64_t end) {
+    struct weir_mapped_range *g = v->arena->range;
+    size_t first = g->piece_count;
+
+    weir__placement_walk_free(v->arena->blocks.placement[kind], add_free, v);
+    for (size_t i = handle_above(g, base); i < g->handle_count && g->handles[i].base < end; i++) {
+        add_unmapped(v, base, g->handles[i].base);
+        base = g->handles[i].base + g->handles[i].bytes;
+    }
+    add_unmapped(v, base, end);
+    if (!v->failed)
+        qsort(g->pieces + first, g->piece_count - first, sizeof *g->pieces, by_base);
+}
+
+int weir__mapped_survey(struct weir_block_engine *a, uint64_t id) {
+    struct weir_mapped_range *g = a->range;
+    struct survey v = {.arena = a, .id = id};
+
+    g->piece_count = 0;
+    survey_kind(&v, WEIR_SUBALLOC_COMMON, g->base, small_base(g));
+    g->small_pieces = g->piece_count;
+    survey_kind(&v, WEIR_SUBALLOC_SMALL, small_base(g), apart_base(g));
+    g->apart_pieces = g->piece_count;
+    survey_kind(&v, WEIR_SUBALLOC_APART, apart_base(g), g->base + g->bytes);
+    return !v.failed;
+}
+
+static uint64_t end_of(const struct weir_mapped_piece *p) {
+    return p->base + p->bytes;
+}
+
+/* Returns the end of the gap that starts at piece `i`: adjacent pieces before `end` of kind `what` or better.  Returns
+ * `i` if that piece is none. */
+static size_t gap_end(const struct weir_mapped_range *g, size_t i, size_t end, int what) {
+    size_t at = i;
+
+    while (at < end && g->pieces[at].what >= what &&
+           (at == i || g->pieces[at].base == end_of(&g->pieces[at - 1])))
+        at++;
+    return at;
+}
+
+/* Adds the idle physical allocations in the gap [i, end) and outside the window to the spares. */
+static void find_spares_in(struct weir_mapped_range *g, const struct weir_mapped_window *w,
+                           size_t i, size_t end) {
+    uint64_t begins = g->pieces[i].base, ends = end_of(&g->pieces[end - 1]);
+
+    for (size_t at = handle_above(g, begins); at < g->handle_count; at++) {
+        const struct weir_mapped_handle *h = &g->handles[at];
+        struct weir_mapped_spare s = {.base = h->base, .bytes = h->bytes, .what = CLEAN};
+
+        if (h->base + h->bytes > ends)
+            break;
+        if (h->base < begins || (h->base < w->end && h->base + h->bytes > w->base))
+            continue;
+        while (end_of(&g->pieces[i]) <= h->base)
+            i++;
+        s.piece = i;
+        for (size_t p = i; p < end && g->pieces[p].base < h->base + h->bytes; p++) {
+            s.tags += g->pieces[p].what != CLEAN;
+            if (g->pieces[p].what < s.what)
+                s.what = g->pieces[p].what;
+        }
+        g->spares[g->spare_count++] = s;
+    }
+}
+
+void weir__mapped_find_spares(struct weir_mapped_range *g, const struct weir_mapped_window *w,
+                              int least) {
+    size_t end;
+
+    g->spare_count = 0;
+    for (size_t i = 0; i<g->piece_count; i = end> i ? end : i + 1) {
+        end = gap_end(g, i, g->piece_count, least);
+        if (end > i)
+            find_spares_in(g, w, i, end);
+    }
+}
+
+/* ---- windows ---- */
+
+/* Computes the part of an unmapped range that the window covers, in whole pages.  Returns 1 if there is one, else 0. */
+static int covers(const struct weir_mapped_window *w, const struct weir_mapped_piece *p,
+                  uint64_t *from, uint64_t *to) {
+    *from = weir__size_larger(p->base, w->base);
+    *to = weir__size_smaller(end_of(p), w->end);
+    if (p->what != UNMAPPED || *from >= *to)
+        return 0;
+    *from -= (*from - p->base) % PAGE;
+    *to += (PAGE - (*to - p->base) % PAGE) % PAGE;
+    return 1;
+}
+
+/* Computes the memory that the window from `base` on lacks, in the gap of pieces [first, last).  Keeps the better
+ * window in *best. */
+static void try_window(const struct weir_mapped_range *g, size_t first, size_t last, uint64_t base,
+                       size_t bytes, int what, struct weir_mapped_window *best) {
+    struct weir_mapped_window w = {.base = base, .end = base + bytes, .what = what};
+
+    for (size_t i = first; i < last && w.missing < best->missing; i++) {
+        uint64_t from, to;
+
+        if (covers(&w, &g->pieces[i], &from, &to))
+            w.missing += (size_t)(to - from);
+    }
+    if (w.missing < best->missing)
+        *best = w;
+}
+
+/* Finds the window with the least missing memory, and the lowest of these, if one is better than *best.  A window
+ * begins where its gap begins, or begins or ends with a piece of free memory. */
+static void find_window(const struct weir_mapped_range *g, int small, size_t bytes, int what,
+                        struct weir_mapped_window *best) {
+    size_t end = small ? g->apart_pieces : g->small_pieces, last;
+
+    for (size_t first = small ? g->small_pieces : 0;
+         first<end; first = last> first ? last : first + 1) {
+        uint64_t begin = g->pieces[first].base, behind;
+
+        last = gap_end(g, first, end, what);
+        behind = last > first ? end_of(&g->pieces[last - 1]) : begin;
+        if (behind - begin < bytes)
+            continue;
+        try_window(g, first, last, begin, bytes, what, best);
+        for (size_t i = first; i < last; i++) {
+            const struct weir_mapped_piece *p = &g->pieces[i];
+
+            if (p->what == UNMAPPED)
+                continue;
+            if (behind - p->base >= bytes)
+                try_window(g, first, last, p->base, bytes, what, best);
+            if (end_of(p) - begin >= bytes)
+                try_window(g, first, last, end_of(p) - bytes, bytes, what, best);
+        }
+    }
+}
+
+/* Finds the best window for a request with its own physical allocations.  It begins at the beginning of a physical
+ * allocation that is free, or in an unmapped range: as far behind the memory before the range as the window is long,
+ * since that memory may grow so far, and neither joins the other. */
+static void find_own(const struct weir_mapped_range *g, size_t bytes, int what,
+                     struct weir_mapped_window *best) {
+    for (size_t i = 0; i < g->small_pieces; i++) {
+        const struct weir_mapped_piece *p = &g->pieces[i];
+
+        if (p->what == UNMAPPED) {
+            size_t before = p->base > g->base ? weir__size_round_down(bytes, PAGE) + PAGE : 0;
+
+            if (bytes < best->missing && p->bytes >= before + bytes + 2 * PAGE)
+                *best = (struct weir_mapped_window){
+                    .base = p->base + before, .end = p->base + before + bytes, bytes, CLEAN};
+        } else if (p->what >= what && g->handles[handle_above(g, p->base)].base == p->base) {
+            size_t last = gap_end(g, i, g->small_pieces, what);
+
+            if (end_of(&g->pieces[last - 1]) >= p->base + bytes)
+                try_window(g, i, last, p->base, bytes, what, best);
+        }
+    }
+}
+
+void weir__mapped_find_tail(const struct weir_mapped_range *g, int small, size_t bytes,
+                            struct weir_mapped_window *w) {
+    size_t first = small ? g->small_pieces : 0, i = small ? g->apart_pieces : g->small_pieces;
+    uint64_t end = small ? apart_base(g) : small_base(g);
+
+    *w = (struct weir_mapped_window){.missing = SIZE_MAX}; /* unless the addresses suffice */
+    if (i == first || g->pieces[i - 1].what != UNMAPPED || end_of(&g->pieces[i - 1]) != end)
+        return;
+    for (i--; i > first && g->pieces[i - 1].what == CLEAN &&
+              end_of(&g->pieces[i - 1]) == g->pieces[i].base;)
+        i--;
+    if (end - g->pieces[i].base >= bytes)
+        *w = (struct weir_mapped_window){
+            .base = g->pieces[i].base, .end = g->pieces[i].base + bytes, .what = CLEAN};
+}
+
+/* ---- sizes ---- */
+
+/* Returns the bytes of the memory of large or of small requests. */
+static size_t bytes_held(const struct weir_block_engine *a, int small) {
+    struct weir_placement_figures figures;
+
+    weir__placement_figures(a->blocks.placement[small ? WEIR_SUBALLOC_SMALL : WEIR_SUBALLOC_COMMON],
+                            &figures);
+    return figures.total;
 }
 
 /* Returns the most bytes of a new physical allocation while work is pending. */
@@ -57,51 +293,61 @@ static size_t unit_pending(const struct weir_block_engine *a) {
     return o->several && o->waiting_marks > 0 ? range_of(a)->packing->unit_most_pending : SIZE_MAX;
 }
 
-static size_t mapped_step_for(struct weir_block_engine *a, int small, size_t want, size_t most,
-                              size_t planned) {
+/* Returns the bytes that a growth policy other than exact wants, if these are more than `want`; else 0. */
+static size_t policy_step(struct weir_block_engine *a, size_t want, size_t planned) {
     struct weir_mapped_range *g = a->range;
-    const struct weir_mapped_packing *p = g->packing;
-    size_t room = weir__blocks_room(a), step, least, unit, wanted = 0;
-    size_t total = mapped_held(g, small) + planned;
     weir_growth_state state = {.size = sizeof state,
                                .reserved = (size_t)a->blocks.total + planned,
                                .in_use = (size_t)a->blocks.in_use,
                                .request = want,
                                .limit = weir__blocks_growth_limit(a),
                                .device_free = SIZE_MAX};
+    size_t step;
 
-    if (a->e.options->growth != WEIR_GROWTH_EXACT && !g->knows_free) {
+    if (a->e.options->growth == WEIR_GROWTH_EXACT)
+        return 0;
+    if (!g->knows_free)
         g->device_free = weir__device_free(a->e.device);
-        g->knows_free = 1;
-    }
-    if (g->knows_free && g->device_free != UINT64_MAX)
+    g->knows_free = 1;
+    if (g->device_free != UINT64_MAX)
         state.device_free = (size_t)weir__size_less(g->device_free, planned);
     step = weir__growth_step(a->e.options, &state, PAGE, &a->cursor);
-    if (a->e.options->growth != WEIR_GROWTH_EXACT && step > want)
-        wanted = step;
-    least = small ? weir__size_smaller(p->step_least, STEP_SMALL) : p->step_least;
-    least =
-        g->piece || unit_pending(a) < p->step_least
-            ? 0
-            : weir__size_smaller(within(least, total / p->step_part, p->step_most), g->most_new);
-    step = weir__size_smaller(weir__size_larger(step, least), most);
+    return step > want ? step : 0;
+}
+
+/* Returns the bytes of the next new physical allocation for `want` bytes where `most` fit. */
+static size_t new_bytes(struct weir_block_engine *a, int small, size_t want, size_t most,
+                        size_t planned) {
+    struct weir_mapped_range *g = a->range;
+    const struct weir_mapped_packing *p = g->packing;
+    size_t total = bytes_held(a, small) + planned, pending = unit_pending(a);
+    size_t wanted = policy_step(a, want, planned), step = wanted, unit = g->piece;
+
+    if (g->piece == 0 && pending >= p->step_least) {
+        size_t least = small ? weir__size_smaller(p->step_least, STEP_SMALL) : p->step_least;
+
+        least = weir__size_smaller(within(least, total / p->step_part, p->step_most), g->most_new);
+        step = weir__size_larger(step, least);
+    }
     /* The growth beyond the request must stay below the limit. */
-    step = within(want, step, weir__size_less(room, planned));
-    unit = a->blocks.order.several ? p->unit_most_several : p->unit_most;
-    unit =
-        weir__size_smaller(within(p->unit_least, (total + want) / p->unit_part, unit), g->most_new);
-    unit = weir__size_smaller(unit, unit_pending(a));
-    unit = g->piece ? g->piece : unit;
+    step = within(want, weir__size_smaller(step, most),
+                  weir__size_less(weir__blocks_room(a), planned));
+    if (unit == 0) {
+        unit = a->blocks.order.several ? p->unit_most_several : p->unit_most;
+        unit = within(p->unit_least, (total + want) / p->unit_part, unit);
+        unit = weir__size_smaller(weir__size_smaller(unit, g->most_new), pending);
+    }
     return weir__size_round_down(weir__size_smaller(step, weir__size_larger(unit, wanted)), PAGE);
 }
 
-size_t weir__mapped_piece_for(const struct weir_block_engine *a, size_t bytes) {
-    const struct weir_mapped_range *g = a->range;
-    const struct weir_mapped_packing *p = g->packing;
+/* Returns the size of each of a request's own physical allocations, or 0 if the request gets none.  With a growth
+ * policy other than exact the policy decides. */
+static size_t own_bytes(const struct weir_block_engine *a, size_t bytes) {
+    const struct weir_mapped_packing *p = range_of(a)->packing;
     size_t pieces;
 
     if (bytes < p->large_least || a->e.options->growth != WEIR_GROWTH_EXACT ||
-        bytes < weir__size_smaller(mapped_held(g, 0) / p->large_part, p->unit_most))
+        bytes < weir__size_smaller(bytes_held(a, 0) / p->large_part, p->unit_most))
         return 0;
     pieces = a->blocks.order.several ? p->pieces_several : p->pieces;
     pieces = within((bytes + p->unit_most - 1) / p->unit_most, (bytes + PIECE / 2) / PIECE, pieces);
@@ -110,14 +356,17 @@ size_t weir__mapped_piece_for(const struct weir_block_engine *a, size_t bytes) {
     return weir__size_round_down((bytes + pieces - 1) / pieces + PAGE - 1, PAGE);
 }
 
-size_t weir__mapped_most_new_for(const struct weir_block_engine *a, int small, size_t bytes) {
+/* Returns the most bytes of a new physical allocation for a request.  If the free memory of its stream exceeds the
+ * request by an eighth of the arena, the arena is fragmented: then new ones are small, so that they can move later. */
+static size_t most_new(const struct weir_block_engine *a, int small, size_t bytes) {
     const struct weir_mapped_range *g = a->range;
-    size_t free_bytes = 0, total = mapped_held(g, 0);
+    size_t free_bytes = 0, total = bytes_held(a, 0);
 
     if (small || hurries(a) || g->packing->patience == 0)
         return SIZE_MAX;
     for (size_t i = 0; i < g->small_pieces; i++)
-        free_bytes += is_free_for(&g->pieces[i]) ? g->pieces[i].bytes : 0;
+        if (g->pieces[i].what >= BEHIND && g->pieces[i].what != UNMAPPED)
+            free_bytes += g->pieces[i].bytes;
     if (free_bytes < bytes + total / WASTE_PART)
         return SIZE_MAX;
     return weir__size_larger(FRAGMENT, total / FRAGMENT_PART);
@@ -134,66 +383,81 @@ size_t weir__mapped_most_ahead(const struct weir_block_engine *a, uint64_t goal,
 
 /* ---- the plan ---- */
 
+void weir__mapped_find_place(const struct weir_block_engine *a, int small, size_t bytes, int way,
+                             struct weir_mapped_window *w) {
+    struct weir_mapped_range *g = a->range;
+    struct weir_mapped_window own = {.missing = SIZE_MAX};
+
+    *w = own;
+    g->piece = 0;
+    g->most_new = most_new(a, small, bytes);
+    if (way == SQUEEZED) {
+        weir__mapped_find_tail(g, small, bytes, w);
+        return;
+    }
+    for (int what = CLEAN; what >= BEHIND; what--)
+        find_window(g, small, bytes, what, w);
+    g->piece = way == LEAST ? 0 : own_bytes(a, bytes);
+    if (g->piece == 0)
+        return;
+    for (int what = CLEAN; what >= BEHIND; what--)
+        find_own(g, bytes, what, &own);
+    /* The best window for all is as good if it lacks little, or if no own window has addresses. */
+    if (w->missing > own.missing / LITTLE_PART)
+        *w = own;
+}
+
 /* Chooses the idle physical allocation to move for `want` bytes where `most` fit.  One that is free for all streams is
  * better than one of the stream, which is better than one that needs a wait.  Among equals the largest of at most
- * `want` bytes is best, else the smallest.  Returns 1 and its index, or 0. */
-static int choose_spare(const struct weir_mapped_range *g, size_t want, uint64_t most, size_t *at) {
-    const struct weir_mapped_spare *best = NULL;
+ * `want` bytes is best, else the smallest.  Returns NULL if there is none. */
+static struct weir_mapped_spare *choose_spare(struct weir_mapped_range *g, size_t want,
+                                              uint64_t most) {
+    struct weir_mapped_spare *best = NULL;
 
     for (size_t i = 0; i < g->spare_count; i++) {
-        const struct weir_mapped_spare *s = &g->spares[i];
+        struct weir_mapped_spare *s = &g->spares[i];
 
-        if (s->bytes == 0 || s->bytes > most || (best && s->what < best->what))
+        if (s->bytes == 0 || s->bytes > most || s->tags > TAGS || (best && s->what < best->what))
             continue;
         if (!best || s->what > best->what ||
             (s->bytes <= want ? best->bytes > want || s->bytes > best->bytes
-                              : best->bytes > want && s->bytes < best->bytes)) {
+                              : best->bytes > want && s->bytes < best->bytes))
             best = s;
-            *at = i;
-        }
     }
-    return best != NULL;
+    return best;
 }
 
-/* Adds a move to the plan.  Returns 1 on success, 0 if there is no host memory. */
-static int plan_move(struct weir_mapped_range *g, const struct weir_mapped_move *m) {
-    struct weir_mapped_move *moves =
-        weir__hostmem_room(g->moves, g->move_count, &g->move_capacity, sizeof *moves);
-
-    if (!moves)
-        return 0;
-    g->moves = moves;
-    moves[g->move_count++] = *m;
-    return 1;
-}
-
-int weir__mapped_plan_unmapped(struct weir_block_engine *a, int squeeze, int small, uint64_t at,
-                               uint64_t to, uint64_t most, size_t *planned) {
+/* Plans memory for [at, to) of an unmapped range, or up to `most`.  Returns 1 on success, 0 if there is no host
+ * memory. */
+static int plan_unmapped(struct weir_block_engine *a, int squeeze, int small, uint64_t at,
+                         uint64_t to, uint64_t most, size_t *planned) {
     struct weir_mapped_range *g = a->range;
 
     while (at < to) {
-        size_t want = (size_t)(to - at), spare = 0, bytes;
-        uint64_t from = NOWHERE;
-        int what = CLEAN;
-
+        size_t want = (size_t)(to - at);
         /* A small block that stays would pin a large physical allocation. */
-        if (choose_spare(g, want,
-                         small && !squeeze ? weir__size_smaller(SPARE_SMALL, most - at) : most - at,
-                         &spare)) {
-            bytes = g->spares[spare].bytes;
-            from = g->spares[spare].base;
-            what = g->spares[spare].what;
-            g->spares[spare].bytes = 0;
-        } else {
-            bytes = squeeze ? want : mapped_step_for(a, small, want, (size_t)(most - at), *planned);
-            *planned += bytes;
-        }
-        if (!plan_move(g, &(struct weir_mapped_move){.to = {.base = at, .bytes = bytes},
-                                                     .from = from,
-                                                     .least = weir__size_smaller(want, bytes),
-                                                     .what = what}))
+        uint64_t fits = small && !squeeze ? weir__size_smaller(SPARE_SMALL, most - at) : most - at;
+        struct weir_mapped_spare *spare = choose_spare(g, want, fits);
+        struct weir_mapped_move m = {.to.base = at, .from = NOWHERE, .what = CLEAN};
+        struct weir_mapped_move *moves =
+            weir__hostmem_room(g->moves, g->move_count, &g->move_capacity, sizeof *moves);
+
+        if (!moves)
             return 0;
-        at += bytes;
+        g->moves = moves;
+        if (spare) {
+            m.to.bytes = spare->bytes;
+            m.from = spare->base;
+            m.piece = spare->piece;
+            m.what = spare->what;
+            spare->bytes = 0;
+        } else {
+            m.to.bytes = squeeze ? want : new_bytes(a, small, want, (size_t)(most - at), *planned);
+            *planned += m.to.bytes;
+        }
+        m.least = weir__size_smaller(want, m.to.bytes);
+        moves[g->move_count++] = m;
+        at += m.to.bytes;
     }
     return 1;
 }
@@ -208,179 +472,51 @@ int weir__mapped_plan(struct weir_block_engine *a, const struct weir_mapped_wind
     for (size_t i = 0; i < g->piece_count; i++) {
         const struct weir_mapped_piece *p = &g->pieces[i];
 
-        if (weir__mapped_covers(w, p, &from, &to) &&
-            !weir__mapped_plan_unmapped(a, squeeze, i >= g->small_pieces, from, to,
-                                        p->base + p->bytes, planned))
+        if (covers(w, p, &from, &to) &&
+            !plan_unmapped(a, squeeze, i >= g->small_pieces, from, to, end_of(p), planned))
             return 0;
     }
     return 1;
 }
 
-/* ---- moves ---- */
-
-/* A move takes a constant time for a physical allocation of up to PIECE, and hardly longer for a larger one, of whose
- * other bytes this part counts. */
-enum { MOVED_PART = 16 };
-
-/* Raises the allowance of bytes that may move: by `patience` times the growth of the arena, and by a part of the bytes
- * that requests got, up to `patience` times the arena.  A load that rarely needs moves need not grow.  A load that
- * often needs them spends less time on moves than on writing its memory once, and grows when the allowance is used
- * up. */
-static void earn_moves(const struct weir_block_engine *a) {
+weir_status weir__mapped_plan_at(struct weir_block_engine *a, const struct weir_mapped_window *w,
+                                 size_t *planned) {
     struct weir_mapped_range *g = a->range;
-    uint64_t grown = weir__size_less(a->blocks.total, g->total);
-    int64_t most = (int64_t)(g->packing->patience * a->blocks.total);
+    uint64_t at = w->base; /* the end of the pieces of the window so far */
 
-    g->may_move += (int64_t)(g->packing->patience * grown +
-                             (a->blocks.taken - g->taken) / g->packing->moves_part);
+    g->move_count = 0;
+    *planned = 0;
+    for (size_t i = g->apart_pieces; i < g->piece_count && g->pieces[i].base < w->end; i++) {
+        const struct weir_mapped_piece *p = &g->pieces[i];
+        uint64_t from, to, most;
+
+        if (end_of(p) <= w->base)
+            continue;
+        if (p->base > at || (p->what != UNMAPPED && p->what != CLEAN))
+            return weir__without_driver(WEIR_E_NO_MEMORY);
+        at = end_of(p);
+        if (!covers(w, p, &from, &to))
+            continue;
+        most = weir__size_smaller(from + PIECE, p->base + weir__size_round_down(p->bytes, PAGE));
+        if (!plan_unmapped(a, 1, 0, from, to, weir__size_larger(to, most), planned))
+            return weir__without_driver(WEIR_E_HOST_MEMORY);
+    }
+    if (at < w->end)
+        return weir__without_driver(WEIR_E_NO_MEMORY);
+    return *planned > weir__blocks_room(a) ? weir__blocks_are_full(a) : WEIR_OK;
+}
+
+int weir__mapped_may_move(const struct weir_block_engine *a, int way) {
+    struct weir_mapped_range *g = a->range;
+    size_t patience = g->packing->patience;
+    uint64_t grown = weir__size_less(a->blocks.total, g->total);
+    int64_t most = (int64_t)(patience * a->blocks.total);
+
+    g->may_move +=
+        (int64_t)(patience * grown + (a->blocks.taken - g->taken) / g->packing->moves_part);
     if (g->may_move > most)
         g->may_move = most;
     g->total = a->blocks.total;
     g->taken = a->blocks.taken;
-}
-
-int weir__mapped_may_move(const struct weir_block_engine *a, int way) {
-    earn_moves(a);
-    return way == SQUEEZED || (!hurries(a) && range_of(a)->may_move > 0);
-}
-
-/* Returns the bytes by which the move of a physical allocation reduces the allowance. */
-static size_t counted(const struct weir_mapped_range *g, size_t bytes) {
-    if (bytes > PIECE)
-        return PIECE + (bytes - PIECE) / MOVED_PART;
-    return weir__size_larger(bytes, g->packing->moved_least);
-}
-
-static int compare(uint64_t x, uint64_t y) {
-    return (x > y) - (x < y);
-}
-
-static int is_from_higher(const void *a, const void *b) {
-    return compare(((const struct weir_mapped_move *)b)->from,
-                   ((const struct weir_mapped_move *)a)->from);
-}
-
-static int is_to_higher(const void *a, const void *b) {
-    return compare(((const struct weir_mapped_move *)a)->to.base,
-                   ((const struct weir_mapped_move *)b)->to.base);
-}
-
-/* Lifts all physical allocations that will move, the highest address first.  Sets *lifted if there is one. */
-static weir_status lift_all(struct weir_block_engine *a, struct weir_request *r, int *lifted) {
-    struct weir_mapped_range *g = a->range;
-    weir_status status = WEIR_OK;
-
-    qsort(g->moves, g->move_count, sizeof g->moves[0], is_from_higher);
-    for (size_t i = 0; i < g->move_count && status == WEIR_OK && g->moves[i].from != NOWHERE; i++) {
-        struct weir_mapped_move *m = &g->moves[i];
-        uint64_t to = m->to.base;
-        size_t piece = weir__mapped_piece_of(g, m->from);
-
-        *lifted = 1;
-        status = m->what == CLEAN ? weir__mapped_lift(a, g->pieces[piece].base, m->from, &m->to)
-                                  : weir__mapped_lift_unseen(a, r, piece, m->from, &m->to);
-        m->in_hand = status == WEIR_OK;
-        m->to.base = to;
-    }
-    qsort(g->moves, g->move_count, sizeof g->moves[0], is_to_higher);
-    return status;
-}
-
-/* Releases physical allocations that are mapped nowhere, or in aliased mappings alone. */
-static void release_leftovers(struct weir_block_engine *a) {
-    struct weir_mapped_range *g = a->range;
-
-    for (size_t i = 0; i < g->move_count; i++) {
-        struct weir_mapped_move *m = &g->moves[i];
-
-        if (m->in_hand)
-            weir__mapped_release_handle(a, m->to);
-        m->in_hand = 0;
-    }
-}
-
-/* Returns the least bytes of new memory that the plan needs. */
-static uint64_t least_new(const struct weir_mapped_range *g) {
-    uint64_t bytes = 0;
-
-    for (size_t i = 0; i < g->move_count; i++)
-        if (g->moves[i].from == NOWHERE)
-            bytes += weir__size_smaller(g->moves[i].to.bytes, g->moves[i].least);
-    return bytes;
-}
-
-/* Creates all new physical allocations before one is mapped.  Otherwise, if the device lacks memory for all, the
- * neighbours of those already mapped would pin them. */
-static weir_status make_new(struct weir_block_engine *a, struct weir_request *r) {
-    struct weir_mapped_range *g = a->range;
-    CUresult result = CUDA_SUCCESS;
-    uint64_t least = least_new(g);
-
-    if (least >= WEIR_ENGINE_LARGE && weir__engine_would_refuse(&a->e, r, least, 0))
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    for (size_t i = 0; i < g->move_count && result == CUDA_SUCCESS; i++) {
-        struct weir_mapped_move *m = &g->moves[i];
-
-        if (m->from != NOWHERE)
-            continue;
-        result = weir__mapped_make_handle(a, &m->to);
-        if (result == CUDA_ERROR_OUT_OF_MEMORY && m->to.bytes > m->least) {
-            m->to.bytes = m->least;
-            result = weir__mapped_make_handle(a, &m->to);
-        }
-        m->in_hand = result == CUDA_SUCCESS;
-    }
-    return result == CUDA_SUCCESS ? WEIR_OK : weir__device_status(a->e.device, result);
-}
-
-/* Carries out the whole plan.  The caller is in the driver's scope. */
-static weir_status carry_out(struct weir_block_engine *a, struct weir_request *r, int what,
-                             int counts) {
-    struct weir_mapped_range *g = a->range;
-    uint64_t started = a->e.device->driver->ticks(), before = weir__blocks_reserve(a), moved = 0;
-    uint64_t end = 0, unmapped;
-    uint64_t id = what == OWN ? r->id : WEIR_ENGINE_OBSERVED;
-    weir_status status;
-    int lifted = 0, unseen = 0;
-
-    /* Every lifted physical allocation must have a place in an array, whatever fails. */
-    if (!weir__mapped_make_place(g, g->move_count, 2 * g->move_count))
-        return weir__without_driver(WEIR_E_HOST_MEMORY);
-    status = make_new(a, r);
-    if (status == WEIR_OK)
-        status = lift_all(a, r, &lifted);
-    /* Lifting has changed the unmapped ranges. */
-    if (lifted && status == WEIR_OK && !weir__mapped_survey(a, r->id))
-        status = weir__without_driver(WEIR_E_HOST_MEMORY);
-    for (size_t i = 0; i < g->move_count; i++)
-        unseen |= g->moves[i].what != CLEAN;
-    for (size_t i = 0; i < g->move_count && status == WEIR_OK; i++) {
-        struct weir_mapped_move *m = &g->moves[i];
-
-        unmapped = g->pieces[weir__mapped_piece_of(g, m->to.base)].chunk;
-        status =
-            weir__mapped_enter(a, weir__mapped_make_and_map(a, m), weir__size_larger(unmapped, end),
-                               m, m->what == CLEAN ? id : r->id);
-        end = m->to.base + m->to.bytes;
-        moved += m->from != NOWHERE ? counted(g, m->to.bytes) : 0;
-    }
-    release_leftovers(a);
-    if (unseen) /* else no event might ever cover the moved memory */
-        weir__suballoc_mark(&a->blocks, r->id, r->stream);
-    g->may_move -= counts ? (int64_t)moved : 0;
-    if (weir__blocks_reserve(a) > before) {
-        r->grew = 1;
-        weir__blocks_grown(a);
-        weir__engine_note(&a->e, WEIR_EVENT_REQUEST, 0, r->bytes, weir__blocks_reserve(a) - before,
-                          weir__device_since(a->e.device, started), weir__blocks_reserve(a));
-    } else if (weir__blocks_reserve(a) < before) { /* lifted memory was not mapped again */
-        weir__engine_note(&a->e, WEIR_EVENT_RECOVERY, 1, 0, before - weir__blocks_reserve(a),
-                          weir__device_since(a->e.device, started), weir__blocks_reserve(a));
-    }
-    return status;
-}
-
-weir_status weir__mapped_carry_out(struct weir_block_engine *a, struct weir_request *r, int what,
-                                   int counts) {
-    return WEIR_STATUS_IN_SCOPE(a->e.device, carry_out(a, r, what, counts));
+    return way == SQUEEZED || (!hurries(a) && g->may_move > 0);
 }

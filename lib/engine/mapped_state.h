@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* mapped_state.h: the private interface of the files of a mapped arena.
  *
- * backing_mapped.c opens the arena, serves requests, grows ahead of requests and trims.  mapped_survey.c finds out
- * which memory is free, and where a request goes.  mapped_plan.c plans which physical allocations are mapped there, and
- * maps them.  mapped_memory.c creates, maps and unmaps physical allocations.  mapped_files.c exports physical
- * allocations to other processes; the descriptor of one stays open until its memory goes back to the device, and is
- * closed first, since an open descriptor would keep the memory.
+ * backing_mapped.c opens the arena, serves requests, grows ahead of requests and trims.  mapped_plan.c finds out which
+ * memory is free, where a request goes, and which physical allocations are mapped there.  mapped_memory.c carries out
+ * such plans: it creates, moves and releases physical allocations.  mapped_files.c exports physical allocations to
+ * other processes; the descriptor of one stays open until its memory goes back to the device, and is closed first,
+ * since an open descriptor would keep the memory.
  *
  * Locks: the arena's lock guards all of it.  `bringing` is taken before the arena's lock.
  *
@@ -64,8 +64,6 @@ struct weir_mapped_alias {
 
 /* The kinds of pieces of the range, for the stream that a survey is made for. */
 enum {
-    BORDER, /* has no bytes: the beginning or the end of the addresses of one kind of requests */
-    TAKEN,
     ALIAS,  /* an aliased mapping; nothing may be placed there */
     OTHERS, /* free, but not for this stream; its last uses are not completed */
     BEHIND, /* like OTHERS, but this stream could wait for the last uses */
@@ -78,9 +76,7 @@ struct weir_mapped_piece {
     uint64_t base;
     size_t bytes;
     int what;
-    /* The address of the placement's chunk in which the piece lies.  An unmapped range may have several pieces. */
-    uint64_t chunk;
-    struct weir_mapped_tag tag; /* the last free, for BEHIND and OWN */
+    struct weir_mapped_tag tag; /* the last free, for OTHERS, BEHIND and OWN */
 };
 
 /* An idle physical allocation: the piece in which it begins, and the address of its mapping. */
@@ -88,7 +84,8 @@ struct weir_mapped_spare {
     size_t piece;
     uint64_t base;
     size_t bytes;
-    int what; /* CLEAN, or the least kind of its pieces: OWN or BEHIND */
+    int what;    /* the least kind of its pieces */
+    size_t tags; /* the number of its pieces that are not CLEAN */
 };
 
 /* The place for a request: free memory and unmapped ranges side by side. */
@@ -102,6 +99,7 @@ struct weir_mapped_window {
 struct weir_mapped_move {
     struct weir_mapped_handle to;
     uint64_t from; /* the present address, or NOWHERE for a new physical allocation */
+    size_t piece;  /* the piece around `from` */
     size_t least;  /* the least size of a new physical allocation */
     int what;      /* the kind of the idle memory, or CLEAN for new memory */
     int in_hand;   /* `to` has the physical allocation */
@@ -157,10 +155,10 @@ struct weir_mapped_range {
     /* Sorted by base, except that those with base NOWHERE may stand anywhere. */
     struct weir_mapped_alias *shadows;
     size_t alias_count, alias_capacity;
-    struct weir_mapped_piece *pieces;   /* the pieces of the last survey, sorted by base */
-    size_t piece_count, piece_capacity; /* piece_count leaves out the border at the end */
-    size_t small_pieces;                /* the first piece of small requests, a border */
-    size_t apart_pieces; /* the first piece of requests that name an address, a border */
+    struct weir_mapped_piece *pieces; /* the pieces of the last survey, sorted by base */
+    size_t piece_count, piece_capacity;
+    size_t small_pieces; /* the first piece of the addresses of small requests */
+    size_t apart_pieces; /* the first piece of the addresses of requests that name an address */
     /* idle physical allocations by base; room for all handles */
     struct weir_mapped_spare *spares;
     size_t spare_count, spare_capacity;
@@ -222,43 +220,74 @@ static inline int hurries(const struct weir_block_engine *a) {
     return (a->e.traits & WEIR_ENGINE_GROWS_AHEAD) && range_of(a)->packing->pieces > 0;
 }
 
+/* ---- where requests go: mapped_plan.c ---- */
+
+extern const struct weir_mapped_packing weir__mapped_packings[]; /* indexed by WEIR_PACKING_... */
+
+/* Lists the free and unmapped pieces of the range, for the stream with that id, or for no stream if it is 0.  Returns 1
+ * on success, 0 if there is no host memory. */
+int weir__mapped_survey(struct weir_block_engine *a, uint64_t id);
+/* Lists the idle physical allocations outside of the window whose pieces are all of kind `least` or better. */
+void weir__mapped_find_spares(struct weir_mapped_range *g, const struct weir_mapped_window *w,
+                              int least);
+/* Finds the window for a request in one of the three ways.  Clean memory is better than the stream's own, and the
+ * stream's own is better than the memory of other streams.  Sets w->missing to SIZE_MAX if there is no window. */
+void weir__mapped_find_place(const struct weir_block_engine *a, int small, size_t bytes, int way,
+                             struct weir_mapped_window *w);
+/* Finds the window behind the last memory of its kind, with the free memory at its end. */
+void weir__mapped_find_tail(const struct weir_mapped_range *g, int small, size_t bytes,
+                            struct weir_mapped_window *w);
+/* Returns the most bytes of a physical allocation made ahead of requests, when reserved memory is to become `goal`. */
+size_t weir__mapped_most_ahead(const struct weir_block_engine *a, uint64_t goal, int cause);
+/* Plans all memory that the window lacks; *planned gets the new bytes.  Returns 1 on success, 0 if there is no host
+ * memory. */
+int weir__mapped_plan(struct weir_block_engine *a, const struct weir_mapped_window *w, int squeeze,
+                      size_t *planned);
+/* Plans the memory that the window of a request that names an address lacks, without a surplus, except that an idle
+ * physical allocation of up to PIECE may reach beyond the window, where the next request of this owner will grow.
+ * Fails if a block or other streams' memory lies in the window. */
+weir_status weir__mapped_plan_at(struct weir_block_engine *a, const struct weir_mapped_window *w,
+                                 size_t *planned);
+/* Raises the allowance of bytes that may move: by `patience` times the growth of the arena, and by a part of the bytes
+ * that requests got, up to `patience` times the arena.  A load that rarely needs moves need not grow.  A load that
+ * often needs them spends less time on moves than on writing its memory once, and grows when the allowance is used up.
+ * Returns 1 if memory may move for a request on that way: the allowance is not used up, or no other way is left.
+ * Returns 0 otherwise. */
+int weir__mapped_may_move(const struct weir_block_engine *a, int way);
+
 /* ---- physical allocations: mapped_memory.c ---- */
 
 /* Makes room in the arrays for that many more physical allocations and aliased mappings, and for one more of each,
  * which background growth may be mapping.  Returns 1 on success, 0 if there is no host memory. */
 int weir__mapped_make_place(struct weir_mapped_range *g, size_t handles, size_t shadows);
+/* Creates the physical allocation, unless m->in_hand is set, and maps it at its base, for all devices with access.  An
+ * error may leave both flags of *m set. */
+weir_status weir__mapped_map(const struct weir_block_engine *a, struct weir_mapped_move *m);
+/* Adds a mapped physical allocation to the placement if `status` is WEIR_OK.  `id` is the stream that may use it.  On
+ * an error, unmaps the allocation.  The caller has called weir__mapped_make_place. */
+weir_status weir__mapped_enter(struct weir_block_engine *a, weir_status status,
+                               struct weir_mapped_move *m, uint64_t id);
+/* Lifts the physical allocation at `base`, an idle one that begins in that piece.  If all its uses are completed,
+ * unmaps it.  Otherwise makes `stream` wait for the other streams' uses, and leaves an aliased mapping.  The caller has
+ * called weir__mapped_make_place. */
+weir_status weir__mapped_lift(struct weir_block_engine *a, weir_stream stream, size_t piece,
+                              uint64_t base, struct weir_mapped_handle *h);
 /* Closes the descriptor of a physical allocation, if it has one, and releases it to the device. */
 CUresult weir__mapped_release(const struct weir_block_engine *a,
                               CUmemGenericAllocationHandle handle);
-
-CUresult weir__mapped_make_handle(const struct weir_block_engine *a, struct weir_mapped_handle *h);
-/* Creates the physical allocation, unless m->in_hand is set, and maps it.  An error may leave both flags of *m set. */
-weir_status weir__mapped_make_and_map(const struct weir_block_engine *a,
-                                      struct weir_mapped_move *m);
-/* Adds a mapped physical allocation to the placement if `status` is WEIR_OK, in the unmapped range that starts at
- * `unmapped`.  `id` is the stream that may use it.  On an error, unmaps the allocation.  The caller has called
+/* Releases a physical allocation that is mapped nowhere or only by aliased mappings.  In the second case the memory
+ * goes back with the last aliased mapping.  If the driver fails, a later call tries again.  The caller has called
  * weir__mapped_make_place. */
-weir_status weir__mapped_enter(struct weir_block_engine *a, weir_status status, uint64_t unmapped,
-                               struct weir_mapped_move *m, uint64_t id);
-/* Unmaps an idle physical allocation in the free chunk at `chunk`.  The caller has called weir__mapped_make_place. */
-weir_status weir__mapped_lift(struct weir_block_engine *a, uint64_t chunk, uint64_t base,
-                              struct weir_mapped_handle *h);
-/* Lifts a physical allocation whose uses are not completed: makes the request's stream wait for the other streams'
- * uses, and leaves an aliased mapping.  The caller has called weir__mapped_make_place. */
-weir_status weir__mapped_lift_unseen(struct weir_block_engine *a, struct weir_request *r,
-                                     size_t piece, uint64_t base, struct weir_mapped_handle *h);
-
-/* ---- aliased mappings: mapped_memory.c ---- */
-
+void weir__mapped_release_handle(struct weir_block_engine *a, struct weir_mapped_handle h);
 /* Returns 1 if the uses of an aliased mapping are observed to be complete, else 0. */
 int weir__mapped_is_seen(const struct weir_block_engine *a, const struct weir_mapped_alias *s);
 /* Unmaps all aliased mappings whose uses are complete.  If `notes` is set and memory goes back to the device, adds that
  * to the allocator's events. */
 void weir__mapped_lift_shadows(struct weir_block_engine *a, int notes);
-/* Releases a physical allocation that is mapped nowhere or only by aliased mappings.  In the second case the memory
- * goes back with the last aliased mapping.  If the driver fails, a later call tries again.  The caller has called
- * weir__mapped_make_place. */
-void weir__mapped_release_handle(struct weir_block_engine *a, struct weir_mapped_handle h);
+/* Carries out the plan for a request whose window has the kind `what`.  If `counts`, moves reduce the allowance.  The
+ * caller is in the driver's scope. */
+weir_status weir__mapped_carry_out(struct weir_block_engine *a, struct weir_request *r, int what,
+                                   int counts);
 
 /* ---- file descriptors of physical allocations: mapped_files.c ---- */
 
@@ -277,64 +306,5 @@ void weir__mapped_files_undo(struct weir_mapped_files *f, uint64_t mark);
 void weir__mapped_files_close(struct weir_mapped_files *f, CUmemGenericAllocationHandle handle);
 /* Closes all descriptors, and frees the host memory. */
 void weir__mapped_files_end(struct weir_mapped_files *f);
-
-/* ---- pieces and windows: mapped_survey.c ---- */
-
-/* Lists the pieces of the range, for the stream with that id, or for no stream if it is 0.  Returns 1 on success, 0 if
- * there is no host memory. */
-int weir__mapped_survey(struct weir_block_engine *a, uint64_t id);
-/* Returns the index of the piece around the address, by the last survey. */
-size_t weir__mapped_piece_of(const struct weir_mapped_range *g, uint64_t address);
-/* Returns the least kind of the pieces, from `first` on, in which a physical allocation lies.  *unseen gets the number
- * of pieces that are not CLEAN. */
-int weir__mapped_what_holds(const struct weir_mapped_range *g, size_t first,
-                            const struct weir_mapped_handle *h, size_t *unseen);
-/* Lists the idle physical allocations outside of the window whose pieces are all of kind `least` or better. */
-void weir__mapped_find_spares(struct weir_mapped_range *g, const struct weir_mapped_window *w,
-                              int least);
-
-/* Computes the part of an unmapped range that the window covers, in whole pages.  Returns 1 if there is one, else 0. */
-int weir__mapped_covers(const struct weir_mapped_window *w, const struct weir_mapped_piece *p,
-                        uint64_t *from, uint64_t *to);
-/* Finds the window with the least missing memory, and the lowest of these, if one is better than *best. */
-void weir__mapped_find_window(const struct weir_mapped_range *g, int small, size_t bytes, int what,
-                              struct weir_mapped_window *best);
-/* Finds the best window for a request with its own physical allocations: it begins at the beginning of a physical
- * allocation, or in an unmapped range. */
-void weir__mapped_find_own(const struct weir_mapped_range *g, size_t bytes, int what,
-                           struct weir_mapped_window *best);
-/* Finds the window behind the last memory of its kind, with the free memory at its end. */
-void weir__mapped_find_tail(const struct weir_mapped_range *g, int small, size_t bytes,
-                            struct weir_mapped_window *w);
-
-/* ---- plans: mapped_plan.c ---- */
-
-extern const struct weir_mapped_packing weir__mapped_packings[]; /* indexed by WEIR_PACKING_... */
-
-/* Returns the size of each of a request's own physical allocations, or 0 if the request gets none.  With a growth
- * policy other than exact the policy decides. */
-size_t weir__mapped_piece_for(const struct weir_block_engine *a, size_t bytes);
-/* Returns the most bytes of a new physical allocation for a request.  If the free memory of its stream exceeds the
- * request by an eighth of the arena, the arena is fragmented: then new ones are small, so that they can move later. */
-size_t weir__mapped_most_new_for(const struct weir_block_engine *a, int small, size_t bytes);
-/* Returns the most bytes of a physical allocation made ahead of requests, when reserved memory is to become `goal`. */
-size_t weir__mapped_most_ahead(const struct weir_block_engine *a, uint64_t goal, int cause);
-
-/* Plans memory for [at, to) of an unmapped range, or up to `most`.  Returns 1 on success, 0 if there is no host
- * memory. */
-int weir__mapped_plan_unmapped(struct weir_block_engine *a, int squeeze, int small, uint64_t at,
-                               uint64_t to, uint64_t most, size_t *planned);
-/* Plans all memory that the window lacks; *planned gets the new bytes.  Returns 0 if there is no host memory, else
- * 1. */
-int weir__mapped_plan(struct weir_block_engine *a, const struct weir_mapped_window *w, int squeeze,
-                      size_t *planned);
-
-/* Updates the allowance of bytes that may move.  Returns 1 if memory may move for a request on that way: the allowance
- * is not used up, or no other way is left.  Returns 0 otherwise. */
-int weir__mapped_may_move(const struct weir_block_engine *a, int way);
-
-/* Carries out the plan for a request whose window has the kind `what`.  If `counts`, moves reduce the allowance. */
-weir_status weir__mapped_carry_out(struct weir_block_engine *a, struct weir_request *r, int what,
-                                   int counts);
 
 #endif

@@ -684,7 +684,7 @@ int weir__suballoc_add_range(struct weir_suballoc *s, uint64_t base, size_t byte
     return add_region(s, base, bytes, kind, OBSERVED, 1);
 }
 
-int weir__suballoc_fill(struct weir_suballoc *s, uint64_t unmapped, uint64_t address, size_t bytes,
+int weir__suballoc_fill(struct weir_suballoc *s, uint64_t below, uint64_t address, size_t bytes,
                         uint64_t id) {
     const struct weir_suballoc_region *r = region_of(s, address);
     struct weir_order_stream *on = id == OBSERVED ? NULL : weir__order_stream(&s->order, id);
@@ -698,7 +698,8 @@ int weir__suballoc_fill(struct weir_suballoc *s, uint64_t unmapped, uint64_t add
         weir__order_taken(&s->order, bytes);
         sequence = weir__order_freed(&s->order, on, bytes);
     }
-    placed = weir__placement_fill(s->placement[r->kind], unmapped, address, bytes, id, sequence);
+    placed = weir__placement_fill(s->placement[r->kind], weir__size_larger(below, r->base), address,
+                                  bytes, id, sequence);
     if (placed == WEIR_PLACEMENT_OK)
         count_total(s, s->total + bytes);
     return placed;

@@ -167,9 +167,10 @@ int weir__suballoc_is_small(const struct weir_suballoc *s, size_t bytes);
 int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, int kind, uint64_t id);
 /* Adds a region of that kind without memory: a range of addresses.  Returns the results of weir__suballoc_add. */
 int weir__suballoc_add_range(struct weir_suballoc *s, uint64_t base, size_t bytes, int kind);
-/* Gives memory to a part of the unmapped range that starts at `unmapped`.  The stream with that id may use it at once,
- * or, with OBSERVED, all streams.  Returns a placement's result. */
-int weir__suballoc_fill(struct weir_suballoc *s, uint64_t unmapped, uint64_t address, size_t bytes,
+/* Gives memory to a part of an unmapped range.  The range starts at `below`, where the last memory below `address`
+ * ends, or with its region.  The stream with that id may use it at once, or, with OBSERVED, all streams.  Returns a
+ * placement's result. */
+int weir__suballoc_fill(struct weir_suballoc *s, uint64_t below, uint64_t address, size_t bytes,
                         uint64_t id);
 /* Removes the memory of a range of addresses, whichever streams may use it.  The range may lie in several adjacent free
  * chunks, of which `chunk` is the first.  Returns a placement's result. */
