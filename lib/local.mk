@@ -138,20 +138,15 @@ lib_libweir_core_la_SOURCES = \
 	lib/engine/stream_uses.c \
 	lib/engine/stream_uses.h \
 	lib/engine/backing_engine.c \
-	lib/reserve/background_growth.c \
-	lib/reserve/background_growth.h \
-	lib/reserve/decay.c \
-	lib/reserve/decay.h \
+	lib/reserve/goal.c \
+	lib/reserve/goal.h \
+	lib/reserve/goal_raise.c \
+	lib/reserve/limit.c \
+	lib/reserve/limit.h \
 	lib/reserve/oom_recovery.c \
 	lib/reserve/oom_recovery.h \
-	lib/reserve/prealloc.c \
-	lib/reserve/prealloc.h \
-	lib/reserve/pressure.c \
-	lib/reserve/pressure.h \
 	lib/reserve/profile.c \
 	lib/reserve/profile.h \
-	lib/reserve/quota.c \
-	lib/reserve/quota.h \
 	lib/reserve/reserve.c \
 	lib/reserve/reserve.h \
 	lib/cache/biased_lock.c \

@@ -18,7 +18,6 @@
 #include "engine/stream_uses.h"
 #include "ipc/local_peers.h"
 #include "ipc/process_peers.h"
-#include "reserve/prealloc.h"
 #include "reserve/reserve.h"
 
 struct weir_allocator {
@@ -41,7 +40,6 @@ struct weir_allocator {
     /* The bytes above a lowered limit that could not be freed, and the number of calls at that time.  Only the thread
      * that resizes uses both. */
     uint64_t stayed, stayed_after;
-    struct weir_preallocation preallocation;
     struct weir_local_peer local_peer;
     struct weir_claim claim; /* the allocator's claim on the device */
     _Atomic(CUstream) quiet; /* a stream without work; NULL before its first use */

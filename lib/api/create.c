@@ -27,7 +27,6 @@
 #include "base/text.h"
 #include "config/settings.h"
 #include "ipc/group_process.h"
-#include "reserve/background_growth.h"
 #include "reserve/oom_recovery.h"
 
 /* weir makes host tables for this much preallocated memory, in at most EXTENTS pieces.  Tables take a 2048th of the
@@ -168,9 +167,9 @@ weir_status weir__read_memory(weir_allocator *a, struct weir_device_memory *memo
 weir_status weir__preallocate(weir_allocator *a, char *text, size_t text_bytes) {
     weir_status status;
 
-    weir__ahead_hold(a->reserve.ahead); /* the figures of the preallocation then lack its memory */
-    status = weir__preallocation_run(&a->preallocation, text, text_bytes);
-    weir__ahead_go_on(a->reserve.ahead);
+    weir__goal_hold(&a->reserve); /* the figures of the preallocation then lack its memory */
+    status = weir__goal_preallocate(&a->reserve, text, text_bytes);
+    weir__goal_go_on(&a->reserve);
     if (status == WEIR_OK)
         weir__prepare(a);
     return status;
@@ -214,7 +213,7 @@ static void look_ahead(weir_allocator *a) {
     if (e->step_bytes == 0 || a->low == 0)
         return;
     e->traits |= WEIR_ENGINE_GROWS_AHEAD | WEIR_ENGINE_IS_PEEKED;
-    if (weir__ahead_open(&a->reserve, a->low, a->high, &a->reserve.ahead) == WEIR_OK) {
+    if (weir__goal_start(&a->reserve, a->low, a->high) == WEIR_OK) {
         weir__prepare(a);
         return;
     }
@@ -280,34 +279,33 @@ const char *weir__why_it_stays(const weir_allocator *a) {
                                                       : weir__why_not_told(a);
 }
 
-/* Sets up decay and memory pressure.  The preallocation raises the floor of decay later. */
-static void set_decay(weir_allocator *a) {
+/* Opens the goal.  The preallocation raises its floor later. */
+static void set_goal(weir_allocator *a) {
     const weir_options *o = &a->options;
     int stays = weir__why_it_stays(a) != NULL, off = stays || o->decay_ms == UINT64_MAX;
     int in_requests = o->engine == WEIR_ENGINE_POOL || o->engine == WEIR_ENGINE_MAPPED;
 
-    weir__decay_open(&a->reserve.decay, off ? 0 : o->decay_ms * UINT64_C(1000000),
-                     a->threshold < a->device.total ? a->threshold : 0, in_requests,
-                     a->low > 0 ? a->high : 0);
-    a->reserve.pressure.in_requests = in_requests && !stays;
+    weir__goal_open(&a->reserve.goal, off ? 0 : o->decay_ms * UINT64_C(1000000),
+                    a->threshold < a->device.total ? a->threshold : 0, in_requests && !stays,
+                    a->low > 0 ? a->high : 0);
 }
 
 static weir_status open_engine(weir_allocator *a) {
-    struct weir_quota *q = &a->reserve.quota;
+    struct weir_limit *limit = &a->reserve.limit;
     struct weir_engine setup = {.device = &a->device,
                                 .options = &a->options,
                                 .events = &a->reserve.events,
-                                .limit = &q->limit,
+                                .limit = &limit->bytes,
                                 .graphs = &a->reserve.graphs,
                                 .threshold = a->threshold};
     weir_status status;
 
-    if (a->options.engine == WEIR_ENGINE_POOL && q->limit != UINT64_MAX)
-        q->limit = weir__size_round_down((size_t)q->limit, WEIR_POOL_UNIT);
-    if (a->reserve.decay.half_life_ns > 0 || q->follows)
+    if (a->options.engine == WEIR_ENGINE_POOL && limit->bytes != UINT64_MAX)
+        limit->bytes = weir__size_round_down((size_t)limit->bytes, WEIR_POOL_UNIT);
+    if (a->reserve.goal.half_life_ns > 0 || limit->follows)
         setup.traits = WEIR_ENGINE_IS_FOLLOWED;
     status = open_kind(&setup, &a->reserve.engine);
-    if (status == WEIR_OK && a->reserve.decay.half_life_ns > 0)
+    if (status == WEIR_OK && a->reserve.goal.half_life_ns > 0)
         a->reserve.engine->traits |= WEIR_ENGINE_IS_PEEKED;
     return status;
 }
@@ -324,14 +322,14 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
         return status;
     weir__size_fixed_region(a);
     learn(a, given);
-    set_decay(a);
+    set_goal(a);
     status = open_engine(a);
     if (status != WEIR_OK) {
         weir__learn_close(a->learn);
         return weir__create_cannot(message, a->options.log, status, "cannot open the engine: %s",
                                    weir__why_not(a, status, why, sizeof why));
     }
-    weir__quota_begin(&a->reserve, a->reserve.quota.limit);
+    weir__limit_begin(&a->reserve, a->reserve.limit.bytes);
     if (a->options.cache == WEIR_SWITCH_ON)
         status = weir__caches_open(&a->reserve, &a->caches);
     if (status == WEIR_OK && a->options.harden != WEIR_HARDEN_OFF)
@@ -341,10 +339,11 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
                                                                .context = a,
                                                                .graphs = &a->reserve.graphs},
                                    &a->harden);
-    a->preallocation = (struct weir_preallocation){.v = &a->reserve,
-                                                   .target = a->prealloc,
-                                                   .least = a->prealloc_min,
-                                                   .lock = WEIR_PROCESS_LOCK_NONE};
+    if (a->caches || a->harden)
+        a->reserve.flush = weir__flush;
+    a->reserve.flush_context = a;
+    a->reserve.goal.preallocation = (struct weir_preallocation){
+        .target = a->prealloc, .least = a->prealloc_min, .lock = WEIR_PROCESS_LOCK_NONE};
     at_create = a->prealloc > 0 && !a->preallocates_later;
     if (a->prealloc > 0 && !at_create)
         (void)weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_PREALLOC, 1);
@@ -361,8 +360,7 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
     if (status == WEIR_OK)
         return WEIR_OK;
     result = weir__driver_result;
-    weir__ahead_close(a->reserve.ahead);
-    weir__preallocation_close(&a->preallocation);
+    weir__goal_close(&a->reserve);
     weir__harden_close(a->harden);
     weir__caches_close(a->caches);
     a->reserve.engine->ops->close(a->reserve.engine);
@@ -388,7 +386,7 @@ static weir_allocator *begin(const struct weir_driver *driver, const weir_option
     a->reserve.device = &a->device;
     a->reserve.options = &a->options;
     a->reserve.events.counters = &a->counters;
-    a->reserve.events.grew = &a->reserve.decay.grew;
+    a->reserve.events.grew = &a->reserve.goal.decay.grew;
     a->reserve.lend_device = weir__borrow;
     a->reserve.lend_context = a;
     atomic_init(&a->device.log, WEIR_LOG_NONE);
@@ -632,14 +630,13 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
     if (weir__driver_forked())
         return weir__misuse(a, WEIR_E_FORKED, "destroy");
     lost = weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST);
-    weir__ahead_hold(a->reserve.ahead);
+    weir__goal_hold(&a->reserve);
     busy = !lost && (has_blocks(a) || !weir__oom_recovery_drain(&a->reserve) || !is_settled(a));
-    weir__ahead_go_on(a->reserve.ahead);
+    weir__goal_go_on(&a->reserve);
     if (busy)
         return weir__misuse(a, WEIR_E_BUSY, "destroy");
     weir__local_peers_leave(&a->local_peer);
-    weir__ahead_close(a->reserve.ahead);
-    weir__preallocation_close(&a->preallocation);
+    weir__goal_close(&a->reserve);
     if (!lost && a->learn)
         (void)weir__learn_save(a, NULL); /* a failure is in the log */
     weir__learn_close(a->learn);

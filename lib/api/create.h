@@ -76,6 +76,8 @@ const char *weir__why_not_told(const weir_allocator *a);
 /* Returns why the reserved memory never goes back by itself, or NULL if it may. */
 const char *weir__why_it_stays(const weir_allocator *a);
 
+/* Flushes the guard and the caches: the flush function of the reserved memory. */
+weir_status weir__flush(void *allocator);
 /* Give idle memory back until at most `keep` bytes are reserved, or until `wanted` bytes have gone.  May wait for the
  * device. */
 weir_status weir__trim_all(weir_allocator *a, size_t keep, int cause, size_t *released);

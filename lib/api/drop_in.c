@@ -15,7 +15,6 @@
 #include "base/variable.h"
 #include "config/settings.h"
 #include "ipc/group_process.h"
-#include "reserve/background_growth.h"
 
 void weir__drop_in_begin(weir_allocator *a, int (*watches)(weir_stream stream)) {
     a->device.drop_in = 1;
@@ -233,8 +232,7 @@ size_t weir__drop_in_reserve(const weir_allocator *a) {
 static void give_done(weir_allocator *a, size_t keep) {
     struct weir_trim trim = {.mode = WEIR_TRIM_DONE, .keep = keep, .cause = WEIR_EVENT_TRIM};
 
-    (void)a->reserve.engine->ops->trim(a->reserve.engine, &trim);
-    weir__ahead_forget(a->reserve.ahead);
+    (void)weir__goal_lower(&a->reserve, &trim);
     if (a->caches && weir__engine_reserve(a->reserve.engine) > keep)
         weir__caches_reclaim_epoch(a->caches);
 }

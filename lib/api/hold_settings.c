@@ -22,42 +22,42 @@ enum { APART_PART = 64 };
 /* Converts `keep_free`, and a limit or preallocation that is a share of the device, to bytes. */
 static weir_status set_shares(weir_allocator *a, const struct weir_device_memory *memory,
                               const struct weir_message *message) {
-    struct weir_quota *q = &a->reserve.quota;
+    struct weir_limit *limit = &a->reserve.limit;
     weir_options *o = &a->options;
     char asked[32];
     uint64_t weights;
 
-    q->keep_free = weir__budget_bytes(&o->keep_free, memory, 0);
-    if (q->keep_free > memory->total) {
+    limit->keep_free = weir__budget_bytes(&o->keep_free, memory, 0);
+    if (limit->keep_free > memory->total) {
         weir__amount_spell(&o->keep_free, asked, sizeof asked);
         return weir__create_cannot(
             message, o->log, weir__without_driver(WEIR_E_NO_MEMORY),
             "keep-free '%s' is above the device's %s: nothing could be allocated; keep less free",
             asked, WEIR_SHOWN(memory->total));
     }
-    q->follows =
-        o->engine != WEIR_ENGINE_BFC_FIXED && (q->keep_free > 0 || weir__quota_has_share(o));
-    if (!weir__quota_has_share(o))
+    limit->follows =
+        o->engine != WEIR_ENGINE_BFC_FIXED && (limit->keep_free > 0 || weir__limit_has_share(o));
+    if (!weir__limit_has_share(o))
         return WEIR_OK;
     if (o->registry != WEIR_SWITCH_ON)
         weir__log(o->log, WEIR_LOG_WARNING,
                   "%s share is all of the device: with the shared registry off, weir knows of no "
                   "other process",
                   o->limit.kind == WEIR_AMOUNT_SHARE ? "limit" : "prealloc");
-    weights = weir__quota_weights(&a->reserve);
+    weights = weir__limit_weights(&a->reserve);
     if (weights == 0)
         return weir__create_cannot(
             message, o->log, weir__without_driver(WEIR_E_INVALID),
             "the weights of all processes on the device sum to 0: give one of them a "
             "share above 0");
-    q->apart = q->keep_free > 0 ? q->keep_free : memory->total / APART_PART;
+    limit->apart = limit->keep_free > 0 ? limit->keep_free : memory->total / APART_PART;
     if (o->limit.kind == WEIR_AMOUNT_SHARE && o->engine == WEIR_ENGINE_BFC_FIXED)
-        q->limit = weir__quota_part(&a->device, q->keep_free, o->limit.value, weights);
+        limit->bytes = weir__limit_part(&a->device, limit->keep_free, o->limit.value, weights);
     else if (o->limit.kind == WEIR_AMOUNT_SHARE) /* the share can become all of the device */
-        q->limit = memory->total;
+        limit->bytes = memory->total;
     if (o->prealloc.kind == WEIR_AMOUNT_SHARE)
         a->prealloc = weir__size_smaller(
-            weir__quota_part(&a->device, q->apart, o->prealloc.value, weights), q->limit);
+            weir__limit_part(&a->device, limit->apart, o->prealloc.value, weights), limit->bytes);
     return WEIR_OK;
 }
 
@@ -66,11 +66,10 @@ static void hold_to_limit(weir_allocator *a, const char *asked) {
     weir__log(a->options.log, WEIR_LOG_WARNING,
               "%s requests a preallocation of %s, above the limit of %s: weir preallocates up to "
               "the limit",
-              weir__foreign_prealloc(&a->options), asked,
-              WEIR_SHOWN(a->reserve.quota.limit));
-    a->prealloc = a->reserve.quota.limit < WEIR_POOL_UNIT
-                      ? a->reserve.quota.limit
-                      : a->reserve.quota.limit / WEIR_POOL_UNIT * WEIR_POOL_UNIT;
+              weir__foreign_prealloc(&a->options), asked, WEIR_SHOWN(a->reserve.limit.bytes));
+    a->prealloc = a->reserve.limit.bytes < WEIR_POOL_UNIT
+                      ? a->reserve.limit.bytes
+                      : a->reserve.limit.bytes / WEIR_POOL_UNIT * WEIR_POOL_UNIT;
 }
 
 /* Checks that prealloc-min is at most prealloc.  The options alone cannot show this if the amounts are of different
@@ -109,7 +108,7 @@ static weir_amount twice_amount(weir_amount amount) {
 
 /* Converts the amounts to bytes, and checks them against each other and against the device. */
 static weir_status set_budget(weir_allocator *a, const struct weir_message *message) {
-    struct weir_quota *q = &a->reserve.quota;
+    struct weir_limit *limit = &a->reserve.limit;
     weir_options *options = &a->options;
     struct weir_device_memory memory;
     weir_status status = weir__read_memory(a, &memory, message);
@@ -120,9 +119,9 @@ static weir_status set_budget(weir_allocator *a, const struct weir_message *mess
         return status;
     a->device.total = memory.total;
     a->free_at_first = memory.free;
-    q->limit = weir__budget_bytes(&options->limit, &memory, UINT64_MAX);
-    if (q->limit > memory.total && options->engine == WEIR_ENGINE_BFC_FIXED)
-        q->limit = memory.total;
+    limit->bytes = weir__budget_bytes(&options->limit, &memory, UINT64_MAX);
+    if (limit->bytes > memory.total && options->engine == WEIR_ENGINE_BFC_FIXED)
+        limit->bytes = memory.total;
     a->threshold = weir__budget_bytes(&options->release_threshold, &memory, UINT64_MAX);
     a->low = weir__budget_bytes(&options->grow_ahead, &memory, 0);
     a->high = weir__budget_bytes(&twice, &memory, 0);
@@ -131,13 +130,13 @@ static weir_status set_budget(weir_allocator *a, const struct weir_message *mess
     if (status != WEIR_OK)
         return status;
     if (a->prealloc == UINT64_MAX) /* "max" means all memory that the limit and the device allow */
-        a->prealloc = memory.free < q->limit ? memory.free : q->limit;
+        a->prealloc = memory.free < limit->bytes ? memory.free : limit->bytes;
     a->prealloc_min = weir__budget_bytes(&options->prealloc_min, &memory, 0);
     weir__bytes_show(a->prealloc, asked, sizeof asked);
     status = hold_least(a, asked, message);
     if (status != WEIR_OK)
         return status;
-    if (a->prealloc > q->limit && weir__foreign_prealloc(options))
+    if (a->prealloc > limit->bytes && weir__foreign_prealloc(options))
         hold_to_limit(a, asked);
     if (a->prealloc_min == UINT64_MAX) /* "max" means the whole preallocation */
         a->prealloc_min = a->prealloc;
@@ -147,20 +146,20 @@ static weir_status set_budget(weir_allocator *a, const struct weir_message *mess
             "preallocation of %s is above the device's %s: preallocate at most that", asked,
             WEIR_SHOWN(memory.total));
 
-    if (a->prealloc > q->limit)
+    if (a->prealloc > limit->bytes)
         return weir__create_cannot(
             message, options->log, weir__without_driver(WEIR_E_LIMIT),
             "preallocation of %s is above the limit of %s: raise the limit, or "
             "preallocate at most that",
-            asked, WEIR_SHOWN(q->limit));
+            asked, WEIR_SHOWN(limit->bytes));
 
-    if (q->limit < least_limit(options))
+    if (limit->bytes < least_limit(options))
         return weir__create_cannot(
             message, options->log, weir__without_driver(WEIR_E_LIMIT),
-            "a limit of %s leaves the engine nothing: its memory grows by %s", WEIR_SHOWN(q->limit),
-            WEIR_SHOWN(least_limit(options)));
+            "a limit of %s leaves the engine nothing: its memory grows by %s",
+            WEIR_SHOWN(limit->bytes), WEIR_SHOWN(least_limit(options)));
 
-    atomic_init(&q->promised,
+    atomic_init(&limit->promised,
                 weir__size_larger(a->threshold < memory.total ? a->threshold : 0, a->prealloc_min));
     if (a->threshold < a->prealloc)
         a->threshold = a->prealloc;
@@ -170,7 +169,7 @@ static weir_status set_budget(weir_allocator *a, const struct weir_message *mess
 /* Warns of grow-ahead that cannot be reserved, and of growth that the release threshold would release at once. */
 static void warn_of_what_is_lost(const weir_allocator *a, uint64_t low) {
     uint64_t all =
-        a->reserve.quota.limit < a->device.total ? a->reserve.quota.limit : a->device.total;
+        a->reserve.limit.bytes < a->device.total ? a->reserve.limit.bytes : a->device.total;
 
     if (low > all) {
         weir__log(a->options.log, WEIR_LOG_WARNING,
@@ -209,8 +208,8 @@ void weir__size_fixed_region(weir_allocator *a) {
     weir_options *options = &a->options;
 
     if (options->engine == WEIR_ENGINE_BFC_FIXED) {
-        a->prealloc = a->reserve.quota.limit < 256 ? a->reserve.quota.limit
-                                                   : a->reserve.quota.limit / 256 * 256;
+        a->prealloc = a->reserve.limit.bytes < 256 ? a->reserve.limit.bytes
+                                                   : a->reserve.limit.bytes / 256 * 256;
         a->prealloc_min = 0;
         options->prealloc = (weir_amount){.value = a->prealloc, .kind = WEIR_AMOUNT_BYTES};
     }
@@ -224,8 +223,8 @@ static int is_above_share(const weir_allocator *a) {
 
     return a->prealloc > 0 &&
            (o->prealloc.kind == WEIR_AMOUNT_SHARE || o->prealloc.kind == WEIR_AMOUNT_MAX ||
-            a->prealloc > weir__quota_part(&a->device, a->reserve.quota.keep_free, o->limit.value,
-                                           weir__quota_weights(&a->reserve)) /
+            a->prealloc > weir__limit_part(&a->device, a->reserve.limit.keep_free, o->limit.value,
+                                           weir__limit_weights(&a->reserve)) /
                               2);
 }
 
@@ -233,7 +232,7 @@ static int is_above_share(const weir_allocator *a) {
 static void warn_of_what_stays(const weir_allocator *a) {
     const weir_options *o = &a->options;
 
-    if (!weir__quota_has_share(o))
+    if (!weir__limit_has_share(o))
         return;
     if (o->engine == WEIR_ENGINE_BFC_FIXED)
         weir__log(o->log, WEIR_LOG_WARNING,

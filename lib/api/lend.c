@@ -40,7 +40,7 @@ static uint64_t could_give(weir_allocator *a, int may_wait, uint64_t *above) {
     if (may_wait)
         *above = weir__reserve_reclaimable(&a->reserve);
     weir__stats_read(a, &figures);
-    stays = weir__reserve_target(&a->reserve, figures.reserved,
+    stays = weir__goal_target(&a->reserve, figures.reserved,
                                  weir__size_less(figures.in_use, *above), UINT64_MAX);
     idle = weir__size_less(figures.reserved, stays);
     if (is_direct || idle == 0)
@@ -128,7 +128,7 @@ static void tell_holding(void *allocator, struct weir_holding *out) {
         .reserved = figures.reserved,
         .in_use = weir__size_less(figures.in_use, above),
         .idle = idle,
-        .limit = atomic_load_explicit(&a->reserve.quota.limit, memory_order_relaxed),
+        .limit = atomic_load_explicit(&a->reserve.limit.bytes, memory_order_relaxed),
         .device_total = a->device.total,
         .device_free = weir__device_free(&a->device),
         .shown = &a->reserve.events.shown,
@@ -146,7 +146,7 @@ static void give_above(weir_allocator *a) {
     uint64_t above, calls;
 
     weir__stats_read(a, &figures);
-    above = weir__size_less(figures.reserved, a->reserve.quota.limit);
+    above = weir__size_less(figures.reserved, a->reserve.limit.bytes);
     calls = figures.allocs + figures.frees;
     if (above == 0 || ((a->reserve.engine->traits & WEIR_ENGINE_TRIM_WAITS) && above == a->stayed &&
                        calls == a->stayed_after))
@@ -160,11 +160,11 @@ static void resize(void *allocator, uint64_t weights) {
     weir_allocator *a = allocator;
     weir_statistics figures;
 
-    if (!a->reserve.quota.follows || weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST))
+    if (!a->reserve.limit.follows || weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST))
         return;
     weir__stats_read(a, &figures);
-    (void)weir__quota_refresh_for(&a->reserve, figures.in_use);
-    weir__quota_lower_floor(&a->reserve, weights);
+    (void)weir__limit_refresh_for(&a->reserve, figures.in_use);
+    weir__limit_lower_floor(&a->reserve, weights);
     give_above(a);
 }
 
@@ -212,8 +212,8 @@ struct weir_process_peers *weir__allocator_join(const struct weir_driver *driver
 
 struct weir_claim weir__allocator_claim(const weir_options *o) {
     return (struct weir_claim){.priority = o->priority,
-                               .weight = weir__quota_weight(o),
-                               .shares = weir__quota_has_share(o) || o->keep_free.value > 0};
+                               .weight = weir__limit_weight(o),
+                               .shares = weir__limit_has_share(o) || o->keep_free.value > 0};
 }
 
 void weir__join_process_peers(weir_allocator *a) {

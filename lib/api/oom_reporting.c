@@ -191,13 +191,13 @@ static void read_reserve(weir_allocator *a, weir_oom_report *v, uint64_t *at_res
     weir_statistics figures;
 
     *at_rest = 0;
-    v->limit = a->reserve.quota.limit;
-    v->limit_is_set = atomic_load(&a->reserve.quota.asked) < a->reserve.quota.most;
+    v->limit = a->reserve.limit.bytes;
+    v->limit_is_set = atomic_load(&a->reserve.limit.asked) < a->reserve.limit.most;
     v->is_share =
-        a->options.limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&a->reserve.quota.no_share);
+        a->options.limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&a->reserve.limit.no_share);
     v->weight = v->is_share ? a->options.limit.value : 0;
-    if (v->limit < weir__quota_own(&a->reserve.quota))
-        v->keep_free = a->reserve.quota.keep_free;
+    if (v->limit < weir__limit_own(&a->reserve.limit))
+        v->keep_free = a->reserve.limit.keep_free;
     weir__stats_read(a, &figures);
     v->reserved = figures.reserved;
     v->in_use = figures.in_use;
@@ -423,7 +423,7 @@ static void advise_limit(const weir_allocator *a, weir_oom_report *v, uint64_t l
 
     if (v->limit_is_set)
         v->set_limit = limit;
-    if (v->limit_is_set && a->reserve.quota.most >= limit)
+    if (v->limit_is_set && a->reserve.limit.most >= limit)
         return;
     advice = advise_bytes(v, WEIR_SETTING_LIMIT, limit);
     if (has_own_limit(a))
@@ -436,7 +436,7 @@ static void advise_leaving(const weir_allocator *a, weir_oom_report *v) {
     uint64_t keep_free = weir__size_less(v->reserved + free_on(v), limit);
 
     advise_bytes(v, WEIR_SETTING_KEEP_FREE, keep_free / UNIT * UNIT);
-    if (atomic_load(&a->reserve.quota.own) < limit)
+    if (atomic_load(&a->reserve.limit.own) < limit)
         advise_limit(a, v, limit);
 }
 
@@ -515,7 +515,7 @@ static void advise_early(const weir_allocator *a, weir_oom_report *v) {
     uint64_t bytes = round_up(v->in_use + need_of(a, v), unit_of(a));
 
     if (a->options.engine != WEIR_ENGINE_DIRECT && bytes > a->prealloc &&
-        bytes <= weir__size_less(a->free_at_first, a->reserve.quota.keep_free))
+        bytes <= weir__size_less(a->free_at_first, a->reserve.limit.keep_free))
         advise_bytes(v, WEIR_SETTING_PREALLOC, bytes);
 }
 

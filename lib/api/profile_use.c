@@ -108,7 +108,7 @@ uint64_t weir__learn_target(weir_allocator *a) {
 
     if (wanted == 0)
         return 0;
-    target = weir__size_smaller(wanted, a->reserve.quota.limit);
+    target = weir__size_smaller(wanted, a->reserve.limit.bytes);
     target = weir__size_smaller(target, a->device.total);
     target = weir__size_smaller(target, weir__device_free(&a->device));
     weir__log(a->options.log, WEIR_LOG_INFO,

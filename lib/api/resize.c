@@ -14,7 +14,6 @@
 #include "base/size.h"
 #include "config/amount.h"
 #include "config/settings.h"
-#include "reserve/background_growth.h"
 
 /* Logs why a preallocation failed, if the cause is neither the limit nor a lack of memory.  The log has errors of the
  * driver already. */
@@ -35,19 +34,19 @@ weir_status weir_preallocate(weir_allocator *a, size_t bytes, size_t *reserved) 
 
     if (status != WEIR_OK)
         return status;
-    (void)weir__quota_refresh(&a->reserve);
+    (void)weir__limit_refresh(&a->reserve);
     status = a->reserve.engine->ops->grow(a->reserve.engine, bytes, bytes, WEIR_EVENT_PREALLOC);
     if (status != WEIR_OK && !weir__is_failure(status))
         return cannot_preallocate(a, status);
     if (status == WEIR_OK) {
-        weir__raise_to(&a->reserve.quota.promised, bytes);
-        weir__raise_to(&a->reserve.decay.floor, bytes);
+        weir__raise_to(&a->reserve.limit.promised, bytes);
+        weir__raise_to(&a->reserve.goal.floor, bytes);
         weir__prepare(a);
     }
     if (status != WEIR_OK || reserved)
         a->reserve.engine->ops->figures(a->reserve.engine, &figures);
     if (status != WEIR_OK)
-        weir__preallocation_tell(&a->preallocation, bytes, figures.reserved, 0);
+        weir__goal_log_preallocation(&a->reserve, bytes, figures.reserved, 0);
     if (reserved)
         *reserved = (size_t)figures.reserved;
     return weir__ended(result_before, status);
@@ -70,26 +69,24 @@ weir_status weir_set_limit(weir_allocator *a, weir_amount limit) {
     status = weir__read_memory(a, &memory, &nobody);
     if (status != WEIR_OK)
         return status;
-    weir__quota_set(&a->reserve, weir__budget_bytes(&limit, &memory, UINT64_MAX));
+    weir__limit_set(&a->reserve, weir__budget_bytes(&limit, &memory, UINT64_MAX));
     return weir__ended(result_before, WEIR_OK);
 }
 
-weir_status weir__trim_all(weir_allocator *a, size_t keep, int cause, size_t *released) {
-    weir_statistics figures = {.size = sizeof figures};
-    weir_status status, emptied = WEIR_OK;
-    size_t bytes = 0;
+weir_status weir__flush(void *allocator) {
+    weir_allocator *a = allocator;
+    weir_status status = a->harden ? weir__harden_empty(a->harden, 0) : WEIR_OK;
 
-    if (a->harden || a->caches)
-        a->reserve.engine->ops->figures(a->reserve.engine, &figures);
-    if (a->harden && figures.reserved > keep)
-        emptied = weir__harden_empty(a->harden, 0);
-    if (a->caches && figures.reserved > keep && emptied == WEIR_OK)
-        emptied = weir__caches_empty(a->caches);
-    status = weir__engine_trim(a->reserve.engine, keep, cause, &bytes);
-    weir__ahead_forget(a->reserve.ahead);
+    return status == WEIR_OK && a->caches ? weir__caches_empty(a->caches) : status;
+}
+
+weir_status weir__trim_all(weir_allocator *a, size_t keep, int cause, size_t *released) {
+    struct weir_trim trim = {.mode = WEIR_TRIM_FULLY, .keep = keep, .cause = cause};
+    weir_status status = weir__goal_lower(&a->reserve, &trim);
+
     if (released)
-        *released = bytes;
-    return status == WEIR_OK ? emptied : status;
+        *released = trim.released;
+    return status;
 }
 
 uint64_t weir__reclaim_bytes(weir_allocator *a, int may_wait, uint64_t *pending) {
@@ -149,7 +146,7 @@ weir_status weir__relieve(weir_allocator *a, uint64_t wanted, int cause, size_t 
 
     *released = 0;
     weir__stats_read(a, &figures); /* in_use does not count idle memory of caches */
-    keep = weir__reserve_target(&a->reserve, figures.reserved, figures.in_use, wanted);
+    keep = weir__goal_target(&a->reserve, figures.reserved, figures.in_use, wanted);
     if (keep >= figures.reserved)
         return WEIR_OK;
     return weir__trim_all(a, (size_t)keep, cause, released);
@@ -164,13 +161,13 @@ weir_status weir_low_memory(weir_allocator *a, size_t bytes) {
     reason = weir__why_it_stays(a);
     if (reason)
         return weir__allocator_misuse(a, WEIR_E_NOT_SUPPORTED, "weir_low_memory", reason);
-    weir__pressure_raise(&a->reserve.pressure, bytes ? bytes : UINT64_MAX);
+    weir__goal_signal(&a->reserve.goal, bytes ? bytes : UINT64_MAX);
     return WEIR_OK;
 }
 
 /* Gives back the memory that a signal of memory pressure wants.  May wait for the device. */
 static weir_status answer_signal(weir_allocator *a, size_t *released) {
-    uint64_t wanted = atomic_load_explicit(&a->reserve.pressure.wanted, memory_order_acquire);
+    uint64_t wanted = atomic_load_explicit(&a->reserve.goal.pressure.wanted, memory_order_acquire);
     uint64_t reclaimed, pending;
     weir_status status;
 
@@ -181,7 +178,7 @@ static weir_status answer_signal(weir_allocator *a, size_t *released) {
     status = weir__relieve(a, weir__size_less(wanted, reclaimed), WEIR_EVENT_LOW_MEMORY, released);
     *released += (size_t)reclaimed;
     if (status == WEIR_OK)
-        weir__pressure_end(&a->reserve.pressure, wanted);
+        weir__goal_end_signal(&a->reserve.goal, wanted);
     return status;
 }
 
@@ -196,8 +193,8 @@ weir_status weir_decay(weir_allocator *a, size_t *released) {
 
     if (status != WEIR_OK)
         return status;
-    wanted = atomic_load_explicit(&a->reserve.pressure.wanted, memory_order_relaxed) != 0;
-    if (a->reserve.decay.half_life_ns == 0 && !wanted) {
+    wanted = atomic_load_explicit(&a->reserve.goal.pressure.wanted, memory_order_relaxed) != 0;
+    if (a->reserve.goal.half_life_ns == 0 && !wanted) {
         reason = weir__why_it_stays(a);
         if (atomic_exchange(&a->decay_told, 1)) /* a program may call it often */
             return weir__without_driver(WEIR_E_NOT_SUPPORTED);
@@ -205,11 +202,11 @@ weir_status weir_decay(weir_allocator *a, size_t *released) {
                                       reason ? reason : "decay is off, and no memory is wanted");
     }
     status = answer_signal(a, &answered);
-    if (status == WEIR_OK && a->reserve.decay.half_life_ns > 0) {
+    if (status == WEIR_OK && a->reserve.goal.half_life_ns > 0) {
         a->reserve.engine->ops->figures(a->reserve.engine, &figures);
-        keep = weir__decay_end(&a->reserve.decay,
-                               weir__device_since(&a->device, a->device.created_ticks),
-                               figures.in_use, figures.reserved, 0);
+        keep = weir__goal_end_window(&a->reserve.goal,
+                                     weir__device_since(&a->device, a->device.created_ticks),
+                                     figures.in_use, figures.reserved, 0);
         if (keep < figures.reserved)
             status = weir__trim_all(a, (size_t)keep, WEIR_EVENT_DECAY, &decayed);
     }

@@ -78,7 +78,7 @@ int weir__show_fill(weir_allocator *a, struct weir_show_allocator *out) {
     WEIR_SHOW_FIGURES(COPY)
 #undef COPY
     weir__show_engine(a, out->engine, sizeof out->engine);
-    out->limit = atomic_load_explicit(&a->reserve.quota.limit, memory_order_relaxed);
+    out->limit = atomic_load_explicit(&a->reserve.limit.bytes, memory_order_relaxed);
     fill_latency(a, WEIR_OPERATION_ALLOC, &out->latency[WEIR_OPERATION_ALLOC]);
     fill_latency(a, WEIR_OPERATION_FREE, &out->latency[WEIR_OPERATION_FREE]);
     fill_events(a, out);

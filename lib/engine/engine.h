@@ -265,7 +265,7 @@ struct weir_engine {
     struct weir_device *device;
     const weir_options *options; /* the settings, with all defaults filled in */
     struct weir_event_sink *events;
-    /* The most bytes of reserved memory, or UINT64_MAX for no limit.  It belongs to the quota (quota.h). */
+    /* The most bytes of reserved memory, or UINT64_MAX for no limit.  It belongs to the limit (limit.h). */
     const _Atomic uint64_t *limit;
     uint64_t threshold; /* the bytes of idle memory that stay reserved at a synchronisation */
     /* The least limit in bytes with which the engine can serve a request, or 0 if any limit suffices. */

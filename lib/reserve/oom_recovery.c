@@ -56,7 +56,7 @@ static weir_failure read_failure(struct weir_reserve *v, size_t bytes) {
         .asked = bytes,
         .reserved = figures.reserved,
         .in_use = figures.in_use,
-        .limit = v->quota.limit,
+        .limit = v->limit.bytes,
         .device_free = weir__device_free(v->device),
         .device_total = v->device->total,
     };
@@ -74,12 +74,12 @@ static int could_fit(const weir_failure *r, uint64_t above) {
 /* Returns the free memory of the device that weir may use.  Returns 0 if the driver does not report it; other processes
  * then release the whole request. */
 static uint64_t usable_free(const struct weir_reserve *v, uint64_t device_free) {
-    return device_free == UINT64_MAX ? 0 : weir__size_less(device_free, v->quota.keep_free);
+    return device_free == UINT64_MAX ? 0 : weir__size_less(device_free, v->limit.keep_free);
 }
 
 /* Returns 1 if the device, or the device less keep-free, has too little memory, else 0. */
 static int is_short(const struct weir_reserve *v, weir_status why) {
-    return why == WEIR_E_NO_MEMORY || (why == WEIR_E_LIMIT && v->quota.keep_free > 0);
+    return why == WEIR_E_NO_MEMORY || (why == WEIR_E_LIMIT && v->limit.keep_free > 0);
 }
 
 /* The state of a request in OOM recovery. */
@@ -108,7 +108,7 @@ static weir_status end_tries(struct climb *c, weir_status status) {
 
 /* Retries the request after other allocators or processes have released memory. */
 static weir_status try_with_more(struct climb *c) {
-    (void)weir__quota_refresh(c->v);
+    (void)weir__limit_refresh(c->v);
     return end_tries(c, try_again(c));
 }
 
@@ -125,7 +125,7 @@ static int may_give_back(const struct climb *c) {
 /* Step 3.  Returns 1 if there may be room that was not there before.  For a request above the limit the trim only
  * waits, since memory that goes back to the device would not serve it. */
 static int give_back(struct climb *c) {
-    uint64_t keep = c->r->bytes <= c->v->quota.limit ? 0 : weir__engine_reserve(c->v->engine);
+    uint64_t keep = c->r->bytes <= c->v->limit.bytes ? 0 : weir__engine_reserve(c->v->engine);
     size_t released = 0;
 
     return may_give_back(c) &&
@@ -187,9 +187,9 @@ static weir_status ask_allocators(struct climb *c, weir_status why) {
     for (int i = 0; i < 2 && v->lend_device && is_short(v, why); i++, most = UINT64_MAX) {
         now = read_failure(v, bytes);
         idle = now.reserved - now.in_use;
-        least = weir__size_less(bytes, idle + weir__size_less(now.device_free, v->quota.keep_free));
+        least = weir__size_less(bytes, idle + weir__size_less(now.device_free, v->limit.keep_free));
         if (now.device_free == UINT64_MAX ||
-            bytes > idle + weir__size_less(weir__quota_own(&v->quota), now.reserved) ||
+            bytes > idle + weir__size_less(weir__limit_own(&v->limit), now.reserved) ||
             v->lend_device(v->lend_context, least, most, may_wait) == 0)
             break;
         why = try_with_more(c);
@@ -235,9 +235,9 @@ static weir_failure read_live(struct weir_reserve *v, size_t bytes) {
 
 /* Returns 1 if the request would not fit even if all other processes released all memory, else 0. */
 static int is_too_much(const struct weir_reserve *v, const weir_failure *now, size_t bytes) {
-    return bytes > weir__size_less(v->device->total - v->quota.keep_free, now->in_use) ||
+    return bytes > weir__size_less(v->device->total - v->limit.keep_free, now->in_use) ||
            bytes > now->reserved - now->in_use +
-                       weir__size_less(weir__quota_own(&v->quota), now->reserved);
+                       weir__size_less(weir__limit_own(&v->limit), now->reserved);
 }
 
 /* A round of requests to other processes in which none released memory. */
@@ -251,7 +251,7 @@ struct round {
  * meanwhile. */
 static int is_over(struct weir_reserve *v, size_t bytes, const weir_failure *figures,
                    const struct round *round) {
-    uint64_t room = weir__size_less(v->device->total - v->quota.keep_free, figures->in_use + bytes);
+    uint64_t room = weir__size_less(v->device->total - v->limit.keep_free, figures->in_use + bytes);
     uint64_t lacks = lack_of(v, figures, bytes);
     weir_failure now;
 
@@ -420,7 +420,7 @@ weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *
     weir_status status = why;
 
     r->flags |= WEIR_REQUEST_MAY_GROW;
-    if (why == WEIR_E_LIMIT && weir__quota_refresh(v))
+    if (why == WEIR_E_LIMIT && weir__limit_refresh(v))
         status = try_again(&c);
     if (weir__is_failure(status) && !is_captured(v, r))
         status = climb(&c, status);

@@ -8,8 +8,6 @@
 #include "reserve/reserve.h"
 
 #include "base/result.h"
-#include "base/size.h"
-#include "reserve/background_growth.h"
 #include "reserve/oom_recovery.h"
 
 int weir__reserve_reclaim(struct weir_reserve *v, int may_wait, uint64_t *pending) {
@@ -25,27 +23,6 @@ uint64_t weir__reserve_reclaimable(struct weir_reserve *v) {
                : 0;
 }
 
-uint64_t weir__reserve_target(const struct weir_reserve *v, uint64_t reserved, uint64_t in_use,
-                              uint64_t wanted) {
-    uint64_t floor = atomic_load_explicit(&v->decay.floor, memory_order_relaxed);
-    uint64_t target = weir__size_less(reserved, wanted);
-
-    target = weir__size_larger(target, in_use + v->decay.idle);
-    return weir__size_larger(target, floor);
-}
-
-void weir__reserve_shed(struct weir_reserve *v, const struct weir_request *r, uint64_t target,
-                        int cause) {
-    struct weir_trim trim = {.mode = WEIR_TRIM_AT_ONCE,
-                             .keep = (size_t)target,
-                             .stream = r->stream,
-                             .id = r->id,
-                             .cause = cause};
-
-    (void)v->engine->ops->trim(v->engine, &trim);
-    weir__ahead_forget(v->ahead);
-}
-
 static int lend(const struct weir_lender *caches, struct weir_request *r, enum weir_lending what) {
     return caches && caches->lend(caches->context, r, what);
 }
@@ -57,7 +34,7 @@ static weir_status serve(struct weir_reserve *v, struct weir_request *r,
     if (status == WEIR_OK || r->at)
         return status;
     r->flags |= WEIR_REQUEST_WAS_DRY;
-    if (status == WEIR_ENGINE_DRY && weir__ahead_catch_up(v->ahead))
+    if (status == WEIR_ENGINE_DRY && weir__goal_catch_up(v))
         status = weir__oom_recovery_try(v, r);
     if (status == WEIR_ENGINE_DRY && lend(caches, r, WEIR_LEND_OWN))
         status = weir__oom_recovery_try(v, r);
@@ -77,20 +54,6 @@ static weir_status serve(struct weir_reserve *v, struct weir_request *r,
     return weir__is_failure(status) ? weir__oom_recovery_run(v, r, caches, status) : status;
 }
 
-/* Wakes background growth, and releases memory that is due.  Returns 1 if a new signal wants memory of the caches, else
- * 0. */
-static int look_after(struct weir_reserve *v, const struct weir_request *r) {
-    if (v->ahead)
-        weir__ahead_look(v->ahead, r->bytes, r->grew);
-    if (r->grew) {
-        (void)weir__quota_refresh(v);
-        atomic_fetch_add_explicit(&v->events.counters->growth_allocs, 1, memory_order_release);
-    }
-    if (v->decay.half_life_ns > 0)
-        weir__decay_look(v, r);
-    return weir__pressure_is_due(&v->pressure) && weir__pressure_look(v, r);
-}
-
 /* Records a graph's block, so that weir recognises its free.  Without host memory, gives the block back to the driver,
  * which owns the memory of graphs, and returns E_HOST_MEMORY. */
 static weir_status note_node(struct weir_reserve *v, const struct weir_request *r) {
@@ -104,7 +67,7 @@ weir_status weir__reserve_alloc(struct weir_reserve *v, struct weir_request *r,
                                 const struct weir_lender *caches) {
     weir_status status = serve(v, r, caches);
 
-    if (status == WEIR_OK && look_after(v, r))
+    if (status == WEIR_OK && weir__goal_look(v, r))
         r->flags |= WEIR_REQUEST_PRESSURE;
     return status;
 }
@@ -116,11 +79,11 @@ weir_status weir__reserve_alloc_alone(struct weir_reserve *v, struct weir_reques
 
     r->flags |= WEIR_REQUEST_MAY_GROW; /* there are no caches to try first */
     if (!is_graphs)
-        (void)weir__ahead_catch_up(v->ahead);
+        (void)weir__goal_catch_up(v);
     status = serve(v, r, NULL);
     if (status == WEIR_OK && (r->flags & WEIR_REQUEST_CAPTURED))
         status = note_node(v, r);
     if (status == WEIR_OK && !is_graphs)
-        (void)look_after(v, r);
+        (void)weir__goal_look(v, r);
     return status;
 }

@@ -10,11 +10,8 @@
 #define WEIR_RESERVE_H
 
 #include "engine/graph_blocks.h"
-#include "reserve/decay.h"
-#include "reserve/pressure.h"
-#include "reserve/quota.h"
-
-struct weir_ahead;
+#include "reserve/goal.h"
+#include "reserve/limit.h"
 
 /* The idle memory that caches return to the engine, in this order, until the request succeeds. */
 enum weir_lending {
@@ -34,6 +31,10 @@ struct weir_lender {
  * Waits for nothing unless `may_wait' is set.  Returns the bytes that went.  The caller holds no lock. */
 typedef uint64_t weir__lend_device_fn(void *context, uint64_t least, uint64_t most, int may_wait);
 
+/* Flushes all idle memory of the layers between the engine and the program to the engine, behind a wait for the device.
+ * The caller holds no lock. */
+typedef weir_status weir__flush_fn(void *context);
+
 /* Frees memory that the layer above the allocator holds and no longer needs: blocks whose other uses have completed,
  * and with `may_wait' also memory that is idle after a wait for the device.  Writes an upper bound of the bytes of
  * frees that are still pending.  Returns 1 if it has freed something, else 0.  The caller holds no lock. */
@@ -48,12 +49,12 @@ struct weir_reserve {
     struct weir_engine *engine;
     struct weir_graph_table graphs;
     struct weir_event_sink events;
-    struct weir_quota quota;
-    struct weir_decay decay;
-    struct weir_pressure pressure;
-    struct weir_ahead *ahead;          /* background growth, or NULL */
+    struct weir_limit limit;
+    struct weir_goal goal;
     weir__lend_device_fn *lend_device; /* for other allocators, or NULL */
     void *lend_context;
+    weir__flush_fn *flush; /* for the caches and the guard, or NULL */
+    void *flush_context;
     weir__reclaim_fn *_Atomic reclaim; /* for the layer above, set once, or NULL */
     weir__reclaimable_fn *reclaimable; /* set before `reclaim' */
     void *reclaim_context;             /* set before `reclaim' */
@@ -64,14 +65,6 @@ int weir__reserve_reclaim(struct weir_reserve *v, int may_wait, uint64_t *pendin
 /* Returns the bytes that the layer above would free after a wait for the device.  Frees nothing, since the thread that
  * publishes figures calls it. */
 uint64_t weir__reserve_reclaimable(struct weir_reserve *v);
-
-/* Returns the reserved memory that stays if `wanted' bytes should go: at least the memory in use plus the idle memory
- * of grow-ahead, and at least the floor (decay.h). */
-uint64_t weir__reserve_target(const struct weir_reserve *v, uint64_t reserved, uint64_t in_use,
-                              uint64_t wanted);
-/* Releases idle memory without waiting until `target' bytes are reserved, after a request. */
-void weir__reserve_shed(struct weir_reserve *v, const struct weir_request *r, uint64_t target,
-                        int cause);
 
 /* Serves a request on a stream that is not being captured: from idle memory of the engine, with memory of the caches,
  * by growth, or by OOM recovery.  After a success it also looks after background growth, the limit, decay and memory

@@ -116,7 +116,7 @@ static inline void oom_report_now(void) {
     MUST_EQ(v.reserved, s.reserved);
     MUST_EQ(v.in_use, s.in_use);
     MUST_EQ(v.idle, v.reserved - v.in_use);
-    MUST_EQ(v.limit, a->reserve.quota.limit);
+    MUST_EQ(v.limit, a->reserve.limit.bytes);
     MUST_EQ(v.device_total, 4 * GIB);
     if (v.pending != UINT64_MAX) {
         MUST_LE(v.pending, v.idle);

@@ -265,15 +265,15 @@ TEST(a_local_peer_that_two_hold) {
 /* The largest request counts, and only one thread at a time releases memory. */
 TEST(memory_that_another_gives) {
     static struct weir_reserve v;
-    struct weir_pressure *r = &v.pressure;
+    struct weir_pressure *pressure = &v.goal.pressure;
 
-    r->in_requests = 0;
-    weir__pressure_raise(r, 300);
-    weir__pressure_raise(r, 200);
-    MUST_EQ(atomic_load(&r->wanted), 300);
-    atomic_store(&r->is_looking, 1);
-    ANSWERS(0, weir__pressure_look(&v, NULL));
-    MUST_EQ(atomic_load(&r->wanted), 300);
+    v.goal.in_requests = 1;
+    weir__goal_signal(&v.goal, 300);
+    weir__goal_signal(&v.goal, 200);
+    MUST_EQ(atomic_load(&pressure->wanted), 300);
+    atomic_store(&pressure->is_looking, 1);
+    ANSWERS(0, weir__goal_look(&v, &(struct weir_request){.bytes = 1}));
+    MUST_EQ(atomic_load(&pressure->wanted), 300);
 }
 
 SUITE("engine", CK_FORK);

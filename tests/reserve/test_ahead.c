@@ -30,7 +30,7 @@ CASE("thread", 120, open_device, NULL);
 
 TEST_EACH(WAYS, off_by_default) {
     weir_allocator *a = make(&real, _i, 0);
-    ck_assert_ptr_null(a->reserve.ahead);
+    MUST_EQ(a->reserve.goal.ahead.is_on, 0);
     OK(weir_free(a, take(a, 100 * MIB, A), A));
     nap(5);
     weir_statistics s = stats_of(a);

@@ -290,11 +290,11 @@ TEST(idle_pieces_do_not_deceive_it) {
     }
     weir_statistics before = stats_of(a);
     MUST_LE(before.growth_allocs, 12);
-    weir__ahead_hold(a->reserve.ahead);
+    weir__goal_hold(&a->reserve);
     int count = take_pieces(a, 60 * MIB, piece);
     for (int i = 0; i < count; i++)
         OK(weir_free(a, piece[i], A));
-    weir__ahead_go_on(a->reserve.ahead);
+    weir__goal_go_on(&a->reserve);
     MUST_LE(500 * MIB, idle_of(a));
     count = take_pieces(a, 500 * MIB, piece);
     weir__model_advance(20 * MS);
@@ -313,11 +313,11 @@ TEST_EACH(WAYS, whoever_finds_a_turn_goes_on) {
     weir_allocator *a = make(driver, _i, GIB);
     uint64_t steps = stats_of(a).ahead_steps;
 
-    weir__ahead_hold(a->reserve.ahead);
+    weir__goal_hold(&a->reserve);
     weir__model_advance(5 * MS);
     OK(weir_free(a, take(a, 100 * MIB, A), A));
     MUST_EQ(stats_of(a).ahead_steps, steps);
-    weir__ahead_go_on(a->reserve.ahead);
+    weir__goal_go_on(&a->reserve);
     OK(weir_free(a, take(a, 101 * MIB, A), A));
     MUST_LE(steps + 1, stats_of(a).ahead_steps);
     destroy(a);
@@ -327,10 +327,10 @@ TEST_EACH(WAYS, a_lost_device_is_left_alone) {
     weir_options options = options_for(_i, 6 * GIB);
     weir_allocator *a = make_on(&real, &options);
     AWAIT(stats_of(a).ahead_steps > 0);
-    weir__ahead_hold(a->reserve.ahead);
+    weir__goal_hold(&a->reserve);
     weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_LOST, 1);
     uint64_t steps = stats_of(a).ahead_steps;
-    weir__ahead_go_on(a->reserve.ahead);
+    weir__goal_go_on(&a->reserve);
     nap(20);
     MUST_EQ(stats_of(a).ahead_steps, steps);
     OK(weir_allocator_destroy(a));

@@ -8,7 +8,6 @@
 #include "api/allocator_internal.h"
 #include "base/bounds.h"
 #include "tests/fixtures/calls.h"
-#include "reserve/decay.h"
 #include "tests/fixtures/logged.h"
 
 #define CAPACITY (8 * GIB)
@@ -23,11 +22,11 @@ static void set_up(void) {
 static void tear_down(void) {
 }
 
-static struct weir_decay d;
+static struct weir_goal d;
 
 static void open_rule(uint64_t floor) {
     memset(&d, 0, sizeof d);
-    weir__decay_open(&d, 1000, floor, 1, 0);
+    weir__goal_open(&d, 1000, floor, 1, 0);
 }
 
 /* Notes a request every 100 time units from `from` to the end of the window, with at most `peak` bytes in use. Returns
@@ -36,17 +35,17 @@ static uint64_t window(uint64_t from, uint64_t peak, uint64_t reserve) {
     uint64_t pause;
 
     for (uint64_t now = from + 100; now < from + 1000; now += 100)
-        MUST(!weir__decay_note(&d, now, now == from + 500 ? peak : peak / 2, &pause));
-    MUST(weir__decay_note(&d, from + 1000, peak / 2, &pause));
+        MUST(!weir__goal_note_use(&d, now, now == from + 500 ? peak : peak / 2, &pause));
+    MUST(weir__goal_note_use(&d, from + 1000, peak / 2, &pause));
     MUST_EQ(pause, 100);
-    return weir__decay_end(&d, from + 1000, peak / 2, reserve, pause);
+    return weir__goal_end_window(&d, from + 1000, peak / 2, reserve, pause);
 }
 
 CASE("rule", 30, NULL, NULL);
 
 TEST(half_of_what_is_not_needed_goes) {
     open_rule(0);
-    atomic_store(&d.grew, 1);
+    atomic_store(&d.decay.grew, 1);
     ANSWERS(6 * GIB, window(0, 4 * GIB, 6 * GIB));    /* all of it was needed, since it grew */
     ANSWERS(6 * GIB, window(1000, 4 * GIB, 6 * GIB)); /* the peak is unchanged */
     /* half as much in use needs 3 GiB */
@@ -60,7 +59,7 @@ TEST(half_of_what_is_not_needed_goes) {
 /* The reserved memory is later enough for a larger load, which shows that growth reserved more than was needed. */
 TEST(what_was_enough_is_known_later_too) {
     open_rule(0);
-    atomic_store(&d.grew, 1);
+    atomic_store(&d.decay.grew, 1);
     ANSWERS(8 * GIB, window(0, GIB, 8 * GIB)); /* growth reserves far more than is used */
     ANSWERS(8 * GIB, window(1000, 4 * GIB, 8 * GIB));
     ANSWERS(6 * GIB, window(2000, GIB, 8 * GIB)); /* 2 GiB in use at first need 4 GiB */
@@ -71,11 +70,11 @@ TEST(what_nobody_ever_used_goes) {
     uint64_t pause = 1;
 
     open_rule(0);
-    MUST(!weir__decay_note(&d, 500, 0, &pause));
-    MUST(!weir__decay_note(&d, 500, 0, &pause));
+    MUST(!weir__goal_note_use(&d, 500, 0, &pause));
+    MUST(!weir__goal_note_use(&d, 500, 0, &pause));
     MUST_EQ(pause, 0);
-    MUST(weir__decay_note(&d, 1000, 0, &pause));
-    ANSWERS(2 * GIB, weir__decay_end(&d, 1000, 0, 4 * GIB, pause));
+    MUST(weir__goal_note_use(&d, 1000, 0, &pause));
+    ANSWERS(2 * GIB, weir__goal_end_window(&d, 1000, 0, 4 * GIB, pause));
 }
 
 TEST(the_floor_stays) {
@@ -91,8 +90,8 @@ TEST(the_floor_stays) {
 /* Decay keeps the memory of grow-ahead on top of the memory that the load needs. */
 TEST(what_grow_ahead_keeps_idle_stays) {
     memset(&d, 0, sizeof d);
-    weir__decay_open(&d, 1000, 0, 1, GIB);
-    atomic_store(&d.grew, 1);
+    weir__goal_open(&d, 1000, 0, 1, GIB);
+    atomic_store(&d.decay.grew, 1);
     ANSWERS(7 * GIB, window(0, 4 * GIB, 7 * GIB)); /* 3 bytes for each 2 in use, and 1 GiB */
     ANSWERS(7 * GIB, window(1000, 4 * GIB, 7 * GIB));
     ANSWERS(7 * GIB - 3 * GIB / 2, window(2000, 2 * GIB, 7 * GIB)); /* 4 GiB are needed */
@@ -106,14 +105,15 @@ TEST(a_pause_is_not_counted) {
     uint64_t pause;
 
     open_rule(0);
-    atomic_store(&d.grew, 1);
+    atomic_store(&d.decay.grew, 1);
     window(0, 4 * GIB, 4 * GIB);
-    MUST(weir__decay_note(&d, 9000, MIB, &pause));
-    ANSWERS(4 * GIB, weir__decay_end(&d, 9000, MIB, 4 * GIB, pause));
-    ANSWERS(4 * GIB, weir__decay_end(&d, 9999, MIB, 4 * GIB, 0)); /* the window is not over */
-    ANSWERS(4 * GIB - (4 * GIB - MIB) / 2, weir__decay_end(&d, 10000, 0, 4 * GIB, 0));
-    ANSWERS((2 * GIB + 512 * KIB) / 8, weir__decay_end(&d, 13999, 0, 4 * GIB, 0)); /* 3 windows */
-    ANSWERS(0, weir__decay_end(&d, UINT64_MAX, 0, 4 * GIB, 0));
+    MUST(weir__goal_note_use(&d, 9000, MIB, &pause));
+    ANSWERS(4 * GIB, weir__goal_end_window(&d, 9000, MIB, 4 * GIB, pause));
+    ANSWERS(4 * GIB, weir__goal_end_window(&d, 9999, MIB, 4 * GIB, 0)); /* the window is not over */
+    ANSWERS(4 * GIB - (4 * GIB - MIB) / 2, weir__goal_end_window(&d, 10000, 0, 4 * GIB, 0));
+    ANSWERS((2 * GIB + 512 * KIB) / 8,
+            weir__goal_end_window(&d, 13999, 0, 4 * GIB, 0)); /* 3 windows */
+    ANSWERS(0, weir__goal_end_window(&d, UINT64_MAX, 0, 4 * GIB, 0));
 }
 
 enum {
@@ -482,8 +482,9 @@ TEST_EACH(2, where_there_is_nothing_to_give) {
                                 : "weir: error: weir_decay: engine bfc-fixed keeps its size\n"));
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_low_memory(a, 0));
     expect_lines(__LINE__, 1);
-    MUST(strstr(logged, _i == 0 ? "weir: error: weir_low_memory: engine direct reserves no memory\n"
-                                : "weir: error: weir_low_memory: engine bfc-fixed keeps its size\n"));
+    MUST(strstr(logged, _i == 0
+                            ? "weir: error: weir_low_memory: engine direct reserves no memory\n"
+                            : "weir: error: weir_low_memory: engine bfc-fixed keeps its size\n"));
     close_it();
 }
 

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* quota.h: the limit of reserved memory, and the part of it that stays preallocated.
+/* limit.h: the limit of reserved memory.
  *
  * The limit comes from the settings or the program.  It may be a share of the device among processes, or leave part of
- * the device free; then it changes with other processes, and weir__quota_refresh computes it again.  A limit that the
+ * the device free; then it changes with other processes, and weir__limit_refresh computes it again.  A limit that the
  * program has set is never exceeded, whatever is in use.
  *
  * Locks: `limiting' is held by the thread that writes the limit; nothing is called under it.
  *
  * This file must not know any single engine, settings' names or the caller for memory.
  */
-#ifndef WEIR_QUOTA_H
-#define WEIR_QUOTA_H
+#ifndef WEIR_LIMIT_H
+#define WEIR_LIMIT_H
 
 #include <stdatomic.h>
 #include <stdint.h>
@@ -20,8 +20,8 @@
 
 struct weir_reserve;
 
-struct weir_quota {
-    _Atomic uint64_t limit; /* the most reserved memory, or UINT64_MAX; engines read it */
+struct weir_limit {
+    _Atomic uint64_t bytes; /* the most reserved memory, or UINT64_MAX; engines read it */
     uint64_t keep_free;     /* bytes of the device that growth leaves free; fixed */
     uint64_t apart;         /* bytes of the device that preallocated shares leave free; fixed */
     int follows;            /* set if the limit changes with other processes; fixed */
@@ -30,38 +30,36 @@ struct weir_quota {
     _Atomic uint64_t asked;
     uint64_t most;
     _Atomic uint64_t own; /* the limit before `keep_free' lowers it; used if `follows' is set */
-    _Atomic uint64_t
-        share; /* the most preallocated memory since other processes came, or UINT64_MAX */
     _Atomic uint64_t promised; /* reserved bytes that stay although a share becomes smaller */
     atomic_int no_share;       /* set once the program has set a limit instead of a share */
     struct weir_lock limiting;
 };
 
 /* Returns the bytes of a share: the part `weight' / `weights' of the device less `apart', or 0 if `weights' is 0. */
-uint64_t weir__quota_part(const struct weir_device *device, uint64_t apart, uint64_t weight,
+uint64_t weir__limit_part(const struct weir_device *device, uint64_t apart, uint64_t weight,
                           uint64_t weights);
 /* Returns the weight of an allocator with these options, in millionths. */
-uint64_t weir__quota_weight(const weir_options *options);
+uint64_t weir__limit_weight(const weir_options *options);
 /* Returns 1 if the limit or the preallocation is a share, else 0. */
-int weir__quota_has_share(const weir_options *options);
+int weir__limit_has_share(const weir_options *options);
+/* Returns 1 if the limit is a share now, else 0. */
+int weir__limit_is_share(const struct weir_reserve *v);
 /* Returns the sum of the weights of all processes on the device, with this process. */
-uint64_t weir__quota_weights(const struct weir_reserve *v);
+uint64_t weir__limit_weights(const struct weir_reserve *v);
+/* Returns the limit before `keep_free' lowers it. */
+uint64_t weir__limit_own(const struct weir_limit *limit);
 
 /* Sets the first limit, once the engine is open. */
-void weir__quota_begin(struct weir_reserve *v, uint64_t limit);
+void weir__limit_begin(struct weir_reserve *v, uint64_t bytes);
 /* Computes a limit that follows other processes again, at least `in_use'.  Returns 1 if the limit has risen, else 0.
  * The caller holds no lock. */
-int weir__quota_refresh_for(struct weir_reserve *v, uint64_t in_use);
+int weir__limit_refresh_for(struct weir_reserve *v, uint64_t in_use);
 /* Computes the limit again for a request, for which memory in caches counts as in use. */
-int weir__quota_refresh(struct weir_reserve *v);
+int weir__limit_refresh(struct weir_reserve *v);
 /* Sets the limit of the program. */
-void weir__quota_set(struct weir_reserve *v, uint64_t bytes);
-/* Rounds a limit down to whole units of the engine. */
-uint64_t weir__quota_units(const struct weir_reserve *v, uint64_t limit);
-/* Returns the limit before `keep_free' lowers it. */
-uint64_t weir__quota_own(const struct weir_quota *q);
+void weir__limit_set(struct weir_reserve *v, uint64_t bytes);
 /* Lowers the floor of preallocated memory to a share that the preallocation or the limit is, but not below `promised'.
  * `weights' is the sum of the weights of all processes. */
-void weir__quota_lower_floor(struct weir_reserve *v, uint64_t weights);
+void weir__limit_lower_floor(struct weir_reserve *v, uint64_t weights);
 
 #endif

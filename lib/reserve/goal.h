@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: MIT */
+/* goal.h: how much memory should be reserved now, and how reserved memory gets there.
+ *
+ * The goal is the memory in use plus the idle memory of grow-ahead, but at least the floor: the preallocated memory and
+ * a finite release threshold.
+ *
+ * Raising (goal_raise.c).  Preallocation reserves memory at once, one process after the other.  Grow-ahead is one thread
+ * of an allocator, which raises the reserved memory in small steps when little of it is idle, so that a request seldom
+ * finds no idle memory.
+ *
+ * Lowering (goal.c).  weir__goal_lower is the only way back to the device: of a trim, of decay, of memory pressure, of
+ * the release threshold and of another process's request.  Each request that the engine has served, but no hit of a
+ * cache, looks whether memory should go back, and releases it without a wait.
+ *
+ *   Decay      Time has windows of one half-life.  The need of a window is its peak of memory in use, times the reserved
+ *              memory for each byte in use that was enough before.  A window in which reserved memory grew needed all
+ *              of it.  A window without growth had enough.  At the end of a window half of the memory above the need
+ *              and the floor goes back, or all if that is at most 64 MiB.  So a load that reaches its peak once in a
+ *              half-life keeps its memory.  A window ends in a request that the engine serves, or in weir_decay.  A
+ *              request after a pause of more than a half-life begins a new window and releases nothing, since the load
+ *              is about to come back.
+ *   Pressure   weir_low_memory raises a signal with a number of bytes, which writes two words and takes no lock.  If one
+ *              look does not release enough, requests look again after pauses that double; after a second the signal
+ *              ends.  weir_decay may wait, and answers the signal at once by a trim.
+ *
+ * Only whole regions or physical allocations go back.  If each is larger than the amount of decay, the amount grows with
+ * the next windows.
+ *
+ * This file must not know any single engine, settings' names, caches or the caller for memory.
+ */
+#ifndef WEIR_GOAL_H
+#define WEIR_GOAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <weir/allocator.h>
+
+#include "base/lock.h"
+#include "ipc/turn_lock.h"
+
+struct weir_request;
+struct weir_reserve;
+struct weir_trim;
+
+struct weir_decay {
+    _Atomic uint64_t ends; /* the end of the window; all times begin with the allocator */
+    _Atomic uint64_t last; /* the time of the last request that the engine served */
+    _Atomic uint64_t peak; /* the most bytes in use in this window */
+    _Atomic int grew;      /* set by engines if reserved memory grew for a request in this window */
+    struct weir_lock lock; /* guards the next fields; nothing is called under it */
+    uint64_t basis_reserved,
+        basis_in_use; /* bytes that were enough, for bytes in use; 0 at first */
+    uint64_t aim;     /* the reserved memory that should remain */
+};
+
+struct weir_pressure {
+    _Atomic uint64_t
+        wanted; /* bytes to release: 0 without a signal, UINT64_MAX for all idle memory */
+    _Atomic unsigned raised; /* the number of signals so far */
+    atomic_int is_looking;   /* set while a request looks, which alone uses the next fields */
+    unsigned seen;           /* `raised' at the last look */
+    unsigned looks;          /* the number of looks since the last signal */
+    uint64_t due;            /* the time of the next look, since the creation of the allocator */
+};
+
+/* The memory that an allocator preallocates.  One thread at a time uses it. */
+struct weir_preallocation {
+    uint64_t target, least; /* bytes of reserved memory: wanted, and needed */
+    struct weir_process_lock lock;
+};
+
+struct weir_ahead {
+    int is_on;     /* set if there is grow-ahead; fixed */
+    int is_played; /* set on the device model, which has no thread; fixed */
+
+    _Atomic uint64_t mark; /* a request that leaves less idle wakes the thread; 0 if it need not */
+    _Atomic uint64_t useless; /* idle bytes that cannot serve requests */
+    _Atomic uint64_t seen;    /* bytes that were idle after the last request that looked */
+    _Atomic uint64_t largest; /* bytes of the largest request so far, at most `most_idle' */
+    uint64_t most_idle;       /* `high' at the beginning; fixed */
+
+    pthread_mutex_t turning; /* held during a turn; guards the next fields */
+    uint64_t low, high;      /* idle bytes; both 0 if no step can succeed */
+    int raising;             /* set from less than `low' idle bytes on until `high' are idle */
+    uint64_t back_off_ns;    /* the pause after the next failure */
+    uint64_t due_ticks;      /* on the device model: the time of the next turn, or 0 */
+
+    pthread_mutex_t lock; /* guards the next fields */
+    pthread_cond_t woken; /* signalled when `told' or `stopped' is set */
+    int told, stopped;
+
+    pthread_t thread;
+};
+
+struct weir_goal {
+    uint64_t half_life_ns;  /* of decay, or 0 if decay is off; fixed */
+    int in_requests;        /* set if the engine can release memory without a wait; fixed */
+    uint64_t idle;          /* bytes that grow-ahead keeps idle; fixed */
+    _Atomic uint64_t floor; /* all threads see changes of the floor in one order */
+    struct weir_decay decay;
+    struct weir_pressure pressure;
+    struct weir_preallocation preallocation;
+    struct weir_ahead ahead;
+};
+
+/* ---- lowering ---- */
+
+void weir__goal_open(struct weir_goal *g, uint64_t half_life_ns, uint64_t floor, int in_requests,
+                     uint64_t idle);
+/* Returns the reserved memory that stays if `wanted' bytes should go: at least the goal. */
+uint64_t weir__goal_target(const struct weir_reserve *v, uint64_t reserved, uint64_t in_use,
+                           uint64_t wanted);
+/* Releases idle memory until trim->keep bytes are reserved, as an engine's trim in the mode of *trim.  A FULLY trim may
+ * wait, and first flushes the layers above the engine. */
+weir_status weir__goal_lower(struct weir_reserve *v, struct weir_trim *trim);
+/* Looks after reserved memory, after a request that the engine has served: wakes grow-ahead, and releases memory that
+ * should go back.  Returns 1 if a new signal of memory pressure wants memory of the caches, else 0. */
+int weir__goal_look(struct weir_reserve *v, const struct weir_request *r);
+
+/* Records the bytes in use after a request at the time `now', and writes the time since the last request.  Returns 1 if
+ * the window is over, else 0. */
+int weir__goal_note_use(struct weir_goal *g, uint64_t now, uint64_t in_use, uint64_t *pause);
+/* Ends the windows that are over.  Returns the reserved memory to keep.  `pause' is the time since the last request, or
+ * 0 in weir_decay, for which pauses do not count. */
+uint64_t weir__goal_end_window(struct weir_goal *g, uint64_t now, uint64_t in_use,
+                               uint64_t reserved, uint64_t pause);
+
+/* Raises the signal of memory pressure. */
+void weir__goal_signal(struct weir_goal *g, uint64_t bytes);
+/* Ends a signal of `wanted' bytes, after all memory that can go has gone. */
+void weir__goal_end_signal(struct weir_goal *g, uint64_t wanted);
+
+/* ---- raising ---- */
+
+/* Reserves the target of the preallocation as far as the device has it.  Returns OK if at least `least' bytes are
+ * reserved, and some.  On an error `text' has the reason. */
+weir_status weir__goal_preallocate(struct weir_reserve *v, char *text, size_t text_bytes);
+/* Logs that only `reserved' of `asked' bytes are reserved, and why.  A share leaves `apart' bytes to others.  Any
+ * thread may call it. */
+void weir__goal_log_preallocation(const struct weir_reserve *v, uint64_t asked, uint64_t reserved,
+                                  uint64_t apart);
+
+/* Grows the reserved memory until `low' bytes are idle, as far as the device has them, and starts the thread of
+ * grow-ahead.  The thread makes `high' bytes idle whenever less than `low' are.  The engine of `v' is open and has a
+ * step.  Returns OK, or E_HOST_MEMORY if there is no thread; then there is no grow-ahead. */
+weir_status weir__goal_start(struct weir_reserve *v, uint64_t low, uint64_t high);
+/* Ends the thread after its current step, if there is one, and gives the lock of preallocations back. */
+void weir__goal_close(struct weir_reserve *v);
+/* Wakes the thread if little memory is idle, after a request of `bytes' that the engine has served.  `grew' is set if
+ * reserved memory grew for the request.  Makes no driver call, and takes no lock that a step holds.  The caller does
+ * not hold the engine's lock. */
+void weir__goal_wake(struct weir_reserve *v, size_t bytes, int grew);
+/* Forgets which memory is useless, after a trim that may have released it. */
+void weir__goal_forget(struct weir_ahead *a);
+/* weir__goal_hold waits for the current step.  No step begins until weir__goal_go_on. */
+void weir__goal_hold(struct weir_reserve *v);
+void weir__goal_go_on(struct weir_reserve *v);
+/* On the device model, makes the steps that the thread would have made by now.  Returns 1 if there were any, else 0.
+ * Called before a request grows reserved memory. */
+int weir__goal_catch_up(struct weir_reserve *v);
+
+#endif
