@@ -77,13 +77,6 @@ int weir__drop_in_keeps_addresses(const weir_allocator *a) {
     return a->options.engine == WEIR_ENGINE_MAPPED;
 }
 
-int weir__drop_in_free_own(weir_allocator *a, void *block, weir_stream stream) {
-    unsigned paths = atomic_load_explicit(&a->device.slow_path, memory_order_acquire);
-
-    return (paths & ~(unsigned)WEIR_SLOW_PATH_OOM) == 0 &&
-           weir__caches_free_own(a->caches, (uintptr_t)block, stream);
-}
-
 static int is_usable(const weir_allocator *a) {
     return !weir__driver_forked() && !weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST);
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* request.c: weir_alloc and weir_free.
  *
- * The hit path consists of argument checks and hit.h's inlined functions, or weir__caches_free.  It calls no other
- * function.  Everything else depends on one word that is 0 in steady state (slow_path.h), or comes after a miss.  A
- * miss goes through weir__allocator_serve, which reports failures.
+ * The hit path consists of argument checks and hit.h's inlined functions.  It calls no other function.  Everything else
+ * depends on one word that is 0 in steady state (slow_path.h), or comes after a miss.  miss() reports failures.
  *
  * This file must not know how an engine places blocks or the names of settings.
  */
@@ -12,6 +11,7 @@
 #include <weir/weir.h>
 
 #include "api/create.h"
+#include "api/drop_in.h"
 #include "api/oom_reporting.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -53,7 +53,8 @@ static void log_failure(const weir_allocator *a, const struct weir_failed_reques
 
     if (a->hushed)
         return;
-    weir__bytes_show(r->asked, asked, sizeof asked); /* WEIR_SHOWN shows UINT64_MAX as "not known" */
+    weir__bytes_show(r->asked, asked,
+                     sizeof asked); /* WEIR_SHOWN shows UINT64_MAX as "not known" */
     if (refused->status == WEIR_E_LIMIT)
         snprintf(limit, sizeof limit, "limit %s, ", WEIR_SHOWN(r->limit));
     weir__log(a->options.log, WEIR_LOG_WARNING,
@@ -135,22 +136,83 @@ static weir_status refuse(weir_allocator *a, struct weir_request *r) {
     return weir__oom_recovery_run(&a->reserve, r, NULL, WEIR_E_NO_MEMORY);
 }
 
-weir_status weir__allocator_serve(void *allocator, size_t bytes, weir_stream stream,
-                                  CUdeviceptr *block) {
-    weir_allocator *a = allocator;
+/* Serves a request that is no hit.  `c` is the stream's cache, whose lock is held (`taken`), or NULL.  `id` is the
+ * stream's id, or 0 if its handle is enough. */
+static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir_cache *c,
+                                                  int taken, uint64_t id, size_t bytes,
+                                                  weir_stream stream, void **block) {
+    int result_before = weir__driver_result;
     struct weir_failed_request refused;
-    struct weir_request r = {.asked = bytes, .stream = stream, .refused = &refused};
+    struct weir_request r = {.asked = bytes, .stream = stream, .id = id, .refused = &refused};
     weir_status status;
 
     refused.status = WEIR_OK;
     status = bytes > a->device.total ? refuse(a, &r)
-             : a->caches             ? weir__caches_alloc(a->caches, &r)
+             : a->caches             ? weir__caches_miss(a->caches, c, taken, &r)
                                      : ask_engine(a, &r);
     if (status == WEIR_OK)
-        *block = r.block;
+        *block = (void *)(uintptr_t)r.block;
     else if (refused.status !=
              WEIR_OK) /* otherwise there was no OOM recovery: a query of the driver failed */
         note_failure(a, &r);
+    return weir__ended(result_before, status);
+}
+
+/* Serves a request from a cache that is the stream's if it still has the stream's id, which is 0 if the program vouches
+ * for the stream. */
+static inline __attribute__((always_inline)) weir_status
+alloc_from(weir_allocator *a, struct weir_cache *c, uint64_t id, size_t bytes, weir_stream stream,
+           void **block) {
+    int taken = weir__bias_take(&c->lock);
+    CUdeviceptr found = take_cached(weir__hits_of(a->caches), c, key_of(stream, id), id, bytes);
+
+    if (__builtin_expect(!found, 0))
+        return miss(a, c, taken, id, bytes, stream, block);
+    weir__bias_give(&c->lock, taken);
+    *block = (void *)(uintptr_t)found;
+    return WEIR_OK;
+}
+
+/* Allocates on a stream that is known by its handle, whose id must be queried. */
+static __attribute__((noinline)) weir_status alloc_checked(weir_allocator *a, struct weir_cache *c,
+                                                           size_t bytes, weir_stream stream,
+                                                           void **block) {
+    unsigned long long id = 0;
+
+    if (__builtin_expect(!ask(weir__hits_of(a->caches), stream, &id), 0))
+        return miss(a, NULL, 0, 0, bytes, stream, block);
+    return alloc_from(a, c, id, bytes, stream, block);
+}
+
+/* Allocates on any stream: searches the stream's cache, and queries the stream's id if necessary. */
+static __attribute__((noinline)) weir_status alloc_searched(weir_allocator *a, size_t bytes,
+                                                            weir_stream stream, void **block) {
+    struct weir_hits *h = weir__hits_of(a->caches);
+    unsigned long long id = 0;
+    int lent = 0;
+    struct weir_cache *c = find_cache(h, stream, &id, &lent);
+    weir_status status;
+
+    if (!c)
+        status = miss(a, NULL, 0, 0, bytes, stream, block);
+    else if (id == 0 && !is_vouched_for(h, c, stream))
+        status = alloc_checked(a, c, bytes, stream, block);
+    else
+        status = alloc_from(a, c, id, bytes, stream, block);
+    if (__builtin_expect(lent, 0))
+        weir__device_end_context(&a->device, lent);
+    return status;
+}
+
+weir_status weir__allocator_serve(void *allocator, size_t bytes, weir_stream stream,
+                                  CUdeviceptr *block) {
+    weir_allocator *a = allocator;
+    void *served = NULL;
+    weir_status status = a->caches && bytes <= a->device.total
+                             ? alloc_searched(a, bytes, stream, &served)
+                             : miss(a, NULL, 0, 0, bytes, stream, &served);
+
+    *block = (uintptr_t)served;
     return status;
 }
 
@@ -276,135 +338,37 @@ static inline int is_plain(const weir_allocator *a, unsigned no_concern) {
            !weir__driver_forked();
 }
 
-/* Serves a request that no hit could serve at once. */
-static __attribute__((noinline)) weir_status alloc_missed(weir_allocator *a, size_t bytes,
-                                                          weir_stream stream, void **block) {
-    int result_before = weir__driver_result;
-    CUdeviceptr address;
-    weir_status status = weir__allocator_serve(a, bytes, stream, &address);
-
-    if (status == WEIR_OK)
-        *block = (void *)(uintptr_t)address;
-    return weir__ended(result_before, status);
-}
-
-/* Serves a request after a miss in the stream's cache, whose lock is held.  `id` is the driver's id of the stream, or 0
- * if its handle is enough, since an adapter watches the stream. */
-static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir_cache *c,
-                                                  int taken, uint64_t id, size_t bytes,
-                                                  weir_stream stream, void **block) {
-    int result_before = weir__driver_result;
-    struct weir_failed_request refused;
-    struct weir_request r = {.asked = bytes, .stream = stream, .id = id, .refused = &refused};
-    weir_status status;
-
-    refused.status = WEIR_OK;
-    status = weir__caches_miss(a->caches, c, taken, key_of(stream, id), &r);
-    if (status == WEIR_OK)
-        *block = (void *)(uintptr_t)r.block;
-    else if (refused.status != WEIR_OK)
-        note_failure(a, &r);
-    return weir__ended(result_before, status);
-}
-
-/* Allocates on a stream that is known by its handle, whose id must be queried. */
-static __attribute__((noinline)) weir_status alloc_checked(weir_allocator *a, struct weir_cache *c,
-                                                           size_t bytes, weir_stream stream,
-                                                           void **block) {
-    struct weir_hits *h = weir__hits_of(a->caches);
-    unsigned long long id = 0;
-    CUdeviceptr found;
-    int taken;
-
-    if (__builtin_expect(!ask(h, stream, &id), 0))
-        return alloc_missed(a, bytes, stream, block);
-    taken = weir__bias_take(&c->lock);
-    found = take_cached(h, c, (uintptr_t)stream, id, bytes);
-    if (__builtin_expect(!found, 0))
-        return miss(a, c, taken, id, bytes, stream, block);
-    weir__bias_give(&c->lock, taken);
-    *block = (void *)(uintptr_t)found;
-    return WEIR_OK;
-}
-
-/* Allocates a whole block if the cache's lock is biased to this thread. */
-static __attribute__((noinline)) weir_status alloc_whole(weir_allocator *a, struct weir_cache *c,
-                                                         size_t bytes, weir_stream stream,
-                                                         void **block) {
-    CUdeviceptr found;
-
-    if (!enter_at_once(weir__hits_of(a->caches), c))
-        return alloc_missed(a, bytes, stream, block);
-    found = weir__cache_take_last(c, bytes);
-    if (!found)
-        found = weir__cache_take_whole(c, bytes);
-    if (!found)
-        return miss(a, c, 1, 0, bytes, stream, block);
-    *block = (void *)(uintptr_t)leave_with(c, found);
-    return WEIR_OK;
-}
-
-/* Allocates on a stream whose cache is found by `key`, which is not the stream's handle. */
-static inline __attribute__((always_inline)) weir_status
-alloc_keyed(weir_allocator *a, struct weir_cache *c, uint64_t key, size_t bytes, weir_stream stream,
-            void **block) {
-    CUdeviceptr found = 0;
-
-    if (!enter_at_once(weir__hits_of(a->caches), c))
-        return alloc_missed(a, bytes, stream, block);
-    if (is_its(c, key, 0)) {
-        found = bytes > WEIR_SLAB_SMALL ? weir__cache_take_whole(c, bytes)
-                                        : weir__cache_take_home(c, bytes);
-        if (!found && bytes > WEIR_SLAB_SMALL)
-            return miss(a, c, 1, key >> 1, bytes, stream, block);
-    }
-    found = leave_with(c, found);
-    if (__builtin_expect(!found, 0))
-        return alloc_missed(a, bytes, stream, block);
-    *block = (void *)(uintptr_t)found;
-    return WEIR_OK;
-}
-
-static __attribute__((noinline)) weir_status alloc_default(weir_allocator *a, size_t bytes,
-                                                           weir_stream stream, void **block) {
-    struct weir_cache *c;
-    uint64_t key;
-
-    if (!find_by_default(weir__hits_of(a->caches), stream, &c, &key))
-        return alloc_missed(a, bytes, stream, block);
-    return alloc_keyed(a, c, key, bytes, stream, block);
-}
-
 weir_status weir__alloc_default(weir_allocator *a, size_t bytes, weir_stream stream, uint64_t id,
                                 void **block) {
-    uint64_t key = key_of(stream, id);
-    struct weir_cache *c;
+    struct weir_cache *c = NULL;
 
-    if (!is_plain(a, 0) || bytes - 1 >= a->device.total ||
-        !weir__cache_table_find(&weir__hits_of(a->caches)->by_id, key, &c))
-        return weir_alloc(a, bytes, stream, block);
-    return alloc_keyed(a, c, key, bytes, stream, block);
+    if (is_plain(a, 0) && bytes - 1 < a->device.total)
+        c = weir__cache_table_find(&weir__hits_of(a->caches)->by_id, key_of(stream, id));
+    return c ? alloc_from(a, c, id, bytes, stream, block) : weir_alloc(a, bytes, stream, block);
 }
 
 /* Serves a hit on a stream that is known by its handle and bound or watched, if the lock is biased to this thread.  All
  * other calls are at the end of the function, so that the compiler makes no stack frame. */
 weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
+    struct weir_hits *h;
     struct weir_cache *c;
-    CUdeviceptr found;
+    CUdeviceptr found = 0;
 
     if (__builtin_expect(!is_plain(a, 0) || !block || bytes - 1 >= a->device.total, 0))
         return alloc_fully(a, bytes, stream, block);
-    if (!find_by_handle(weir__hits_of(a->caches), stream, &c))
-        return alloc_default(a, bytes, stream, block);
-    if (!is_vouched_for(weir__hits_of(a->caches), c, stream))
+    h = weir__hits_of(a->caches);
+    c = weir__cache_table_find(&h->by_handle, (uintptr_t)stream);
+    if (c && !is_vouched_for(h, c, stream))
         return alloc_checked(a, c, bytes, stream, block);
-    if (bytes > WEIR_SLAB_SMALL)
-        return alloc_whole(a, c, bytes, stream, block);
-    if (!enter_at_once(weir__hits_of(a->caches), c))
-        return alloc_missed(a, bytes, stream, block);
-    found = leave_with(c, weir__cache_take_home(c, bytes));
+    if (!c || bytes > WEIR_SLAB_SMALL || !weir__bias_try_at(&c->lock, WEIR_BIAS_INNER))
+        return alloc_searched(a, bytes, stream, block);
+    if (__builtin_expect(is_ready(h, c), 1))
+        found = weir__cache_take_home(c, bytes);
+    if (__builtin_expect(found != 0, 1))
+        count_hit(c);
+    weir__bias_give(&c->lock, 1);
     if (__builtin_expect(!found, 0))
-        return alloc_missed(a, bytes, stream, block);
+        return alloc_searched(a, bytes, stream, block);
     *block = (void *)(uintptr_t)found;
     return WEIR_OK;
 }
@@ -472,14 +436,75 @@ static __attribute__((noinline)) weir_status free_fully(weir_allocator *a, void 
     return weir__ended(result_before, status);
 }
 
+/* Frees a block that weir_free cannot put into a cache at once.  `c` is the stream's cache; if it is NULL, the function
+ * searches the cache, and queries the id of a default stream.  `id` is that stream's id, or 0 if it is not known. */
+static __attribute__((noinline)) weir_status
+free_checked(struct weir_caches *f, struct weir_cache *c, unsigned long long id,
+             struct weir_slab *s, CUdeviceptr block, weir_stream stream) {
+    struct weir_hits *h = weir__hits_of(f);
+    weir_status status = WEIR_OK;
+    int lent = 0, done = 0;
+
+    if (!s || weir__slab_bytes(s) == 0)
+        return weir__caches_free_used(f, block, stream, NULL);
+    if (!c) {
+        c = find_cache(h, stream, &id, &lent);
+        done = c && bring_back(h, c, key_of(stream, id), id, s, block);
+    }
+    if (!done)
+        status = weir__caches_free_found(f, c, id, s, block, stream);
+    if (__builtin_expect(lent, 0))
+        weir__device_end_context(h->device, lent);
+    return status;
+}
+
 weir_status weir__free_default(weir_allocator *a, void *block, weir_stream stream, uint64_t id) {
-    if (is_plain(a, WEIR_SLOW_PATH_OOM))
-        return weir__caches_free_default(a->caches, (uintptr_t)block, stream, id);
-    return free_fully(a, block, stream);
+    uint64_t key = key_of(stream, id);
+    struct weir_hits *h;
+    struct weir_slab *s;
+    struct weir_cache *c;
+
+    if (!is_plain(a, WEIR_SLOW_PATH_OOM))
+        return free_fully(a, block, stream);
+    h = weir__hits_of(a->caches);
+    s = weir__records_find(&h->pages, (uintptr_t)block);
+    c = weir__cache_table_find(&h->by_id, key);
+    if (s && c && bring_back(h, c, key, id, s, (uintptr_t)block))
+        return WEIR_OK;
+    return free_checked(a->caches, c, id, s, (uintptr_t)block, stream);
+}
+
+/* Frees a block with this record.  Calls other functions only as its last step, so that the short way saves no
+ * registers. */
+static inline __attribute__((always_inline)) weir_status
+free_recorded(struct weir_caches *f, struct weir_slab *s, CUdeviceptr block, weir_stream stream) {
+    struct weir_hits *h = weir__hits_of(f);
+    struct weir_cache *c = weir__cache_table_find(&h->by_handle, (uintptr_t)stream);
+
+    if (__builtin_expect(c && bring_back(h, c, 0, 0, s, block), 1))
+        return WEIR_OK;
+    return free_checked(f, c, 0, s, block, stream);
 }
 
 weir_status weir_free(weir_allocator *a, void *block, weir_stream stream) {
-    if (is_plain(a, WEIR_SLOW_PATH_OOM) && block)
-        return weir__caches_free(a->caches, (uintptr_t)block, stream);
-    return free_fully(a, block, stream);
+    struct weir_caches *f;
+    struct weir_slab *s;
+
+    if (!is_plain(a, WEIR_SLOW_PATH_OOM) || !block)
+        return free_fully(a, block, stream);
+    f = a->caches;
+    s = weir__records_find(&weir__hits_of(f)->pages, (uintptr_t)block);
+    return __builtin_expect(s != NULL, 1)
+               ? free_recorded(f, s, (uintptr_t)block, stream)
+               : weir__caches_free_used(f, (uintptr_t)block, stream, NULL);
+}
+
+int weir__drop_in_free_own(weir_allocator *a, void *block, weir_stream stream) {
+    unsigned paths = atomic_load_explicit(&a->device.slow_path, memory_order_acquire);
+    struct weir_slab *s;
+
+    if ((paths & ~(unsigned)WEIR_SLOW_PATH_OOM) != 0)
+        return 0;
+    s = weir__records_find(&weir__hits_of(a->caches)->pages, (uintptr_t)block);
+    return s && free_recorded(a->caches, s, (uintptr_t)block, stream) == WEIR_OK;
 }

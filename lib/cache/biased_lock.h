@@ -116,7 +116,10 @@ static inline void weir__bias_give_at(struct weir_bias *bias, int taken, int lev
 }
 
 static inline int weir__bias_take(struct weir_bias *bias) {
-    return weir__bias_take_at(bias, WEIR_BIAS_INNER, WEIR_BIAS_USER);
+    if (weir__bias_try_at(bias, WEIR_BIAS_INNER))
+        return 1;
+    (void)weir__bias_take_slow(bias, WEIR_BIAS_USER);
+    return 0;
 }
 
 /* Takes the lock as a guest.  Returns the value for weir__bias_give(), or -1 if a polite caller finds it biased. */
@@ -127,7 +130,10 @@ static inline int weir__bias_take_as_guest(struct weir_bias *bias, int politely)
 }
 
 static inline void weir__bias_give(struct weir_bias *bias, int taken) {
-    weir__bias_give_at(bias, taken, WEIR_BIAS_INNER);
+    if (taken)
+        atomic_store_explicit(&weir__bias_mark->inside[WEIR_BIAS_INNER], 0, memory_order_release);
+    else
+        weir__lock_give(&bias->lock);
 }
 
 #endif

@@ -182,7 +182,7 @@ add_whole(struct weir_caches *f, struct weir_cache *c, struct weir_request *r) {
 static CUdeviceptr take_brought(struct weir_cache *c, uint64_t key, uint64_t id, size_t bytes) {
     int taken = weir__bias_take(&c->lock);
     /* unreached: the stream has lost the cache, for which the stream must end during this call */
-    CUdeviceptr block = c->serves && is_its(c, key, id) ? take_any(c, bytes) : 0;
+    CUdeviceptr block = c->serves && is_its(c, key, id) ? weir__cache_take_further(c, bytes) : 0;
 
     weir__bias_give(&c->lock, taken);
     return block;
@@ -255,8 +255,10 @@ alloc_fresh(struct weir_caches *f, struct weir_cache *c, struct weir_request *r)
     struct weir_cache *counts = c ? c : f->loose;
 
     taken = weir__bias_take(&counts->lock);
-    if (status == WEIR_OK && !is_slot)
-        weir__cache_account(counts, (int64_t)r->asked, (int64_t)r->bytes);
+    if (status == WEIR_OK && !is_slot) {
+        weir__sum_add(&counts->requested, (int64_t)r->asked);
+        weir__sum_add(&counts->in_use, (int64_t)r->bytes);
+    }
     if (c)
         c->pins--;
     weir__bias_give(&counts->lock, taken);
@@ -304,11 +306,14 @@ static void note_miss(struct weir_caches *f, struct weir_cache *c, struct weir_f
 }
 
 /* If no work was put off, the driver need not be queried again. */
-weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int taken, uint64_t key,
+weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int taken,
                               struct weir_request *r) {
     struct weir_flushed leaving = {0};
-    int plain = is_ready(&f->hits, c) && is_its(c, key, r->id);
+    int plain;
 
+    if (!c)
+        return alloc_slow(f, r);
+    plain = is_ready(&f->hits, c) && is_its(c, key_of(r->stream, r->id), r->id);
     if (r->id == 0) /* the program vouches for the stream */
         r->id = atomic_load_explicit(&c->id, memory_order_relaxed);
     if (plain) {
@@ -322,32 +327,6 @@ weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int t
     if (leaving.spans && weir__caches_give(f, leaving.spans, r->id) && r->asked <= WEIR_SLAB_SMALL)
         weir__engine_maintain(f->engine, r->stream, r->id);
     return alloc_fresh(f, c, r);
-}
-
-static weir_status alloc_as_asked(struct weir_caches *f, struct weir_request *r) {
-    unsigned long long id;
-    uint64_t key;
-    struct weir_cache *c = find(f, r->stream, &key, &id);
-    int taken;
-
-    /* unreached: a stream that nobody vouches for, unless since a moment: other callers query its id first */
-    if (!c || (id == 0 && !is_vouched_for(&f->hits, c, r->stream)))
-        return alloc_slow(f, r);
-    r->id = id;
-    taken = weir__bias_take(&c->lock);
-    r->block = take_cached(&f->hits, c, key, id, r->asked);
-    if (!r->block)
-        return weir__caches_miss(f, c, taken, key, r);
-    weir__bias_give(&c->lock, taken);
-    return WEIR_OK;
-}
-
-weir_status weir__caches_alloc(struct weir_caches *f, struct weir_request *r) {
-    int lent = may_lack_context(r->stream) && weir__device_lend_context(f->hits.device);
-    weir_status status = alloc_as_asked(f, r);
-
-    weir__device_end_context(f->hits.device, lent);
-    return status;
 }
 
 weir_status weir__caches_alloc_at(struct weir_caches *f, struct weir_request *r) {

@@ -26,7 +26,7 @@ int weir__slab_has_live(const struct weir_slab *s, uint64_t address, int64_t *re
 }
 
 int weir__caches_is_live(struct weir_caches *f, CUdeviceptr block) {
-    const struct weir_slab *s = weir__records_find(&f->pages, block);
+    const struct weir_slab *s = weir__records_find(&f->hits.pages, block);
     int64_t requested, in_use;
 
     return s && weir__slab_bytes(s) > 0 ? weir__slab_has_live(s, block, &requested, &in_use)
@@ -59,14 +59,14 @@ int weir__caches_find(struct weir_caches *f, CUdeviceptr address, CUdeviceptr *b
 
     if (!weir__engine_may_have(f->engine, address))
         return 0;
-    s = weir__records_find(&f->pages, page);
+    s = weir__records_find(&f->hits.pages, page);
     if (s && weir__slab_bytes(s) > 0)
         return is_around(s, address, block, bytes);
     if (weir__engine_find(f->engine, WEIR_VISIT_PIECE_AT, address, &piece) != 1)
         return 0;
     while (page > piece.base) {
         page -= WEIR_PAGE;
-        s = weir__records_find(&f->pages, page);
+        s = weir__records_find(&f->hits.pages, page);
         if (s && weir__slab_bytes(s) > 0)
             return s->slot_units == 0 && is_around(s, address, block, bytes);
     }

@@ -47,8 +47,10 @@ void weir__caches_bring_home(struct weir_caches *f, const struct weir_remote_slo
 
     if (owner) {
         int taken = weir__bias_take(&owner->lock);
+        uint32_t before = s->idle;
 
-        weir__cache_home(owner, s, remote->slot);
+        weir__slab_put(s, remote->slot);
+        weir__cache_welcome(owner, s, before);
         weir__bias_give(&owner->lock, taken);
         return;
     }

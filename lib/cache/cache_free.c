@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* cache_free.c: puts freed blocks into the cache of the stream on which they are freed, or frees them to the engine.
  *
- * What: the short way is weir__caches_free's: it needs the block's record, the cache of the handle, and the cache's
- * lock, if that is biased to this thread.  All other frees go to weir__caches_free_used, which may query the driver, or
- * to a remote-free queue.
+ * What: the short way is bring_back() in hit.h: it needs the block's record, the stream's cache, and the cache's lock,
+ * if that is biased to this thread.  All other frees come here.  They may query the driver, or put the block into a
+ * remote-free queue.
  *
  * Locks: a cache's; where no cache takes the block, the caches' lock.
  *
@@ -21,7 +21,8 @@
 static void count_loose_free(struct weir_caches *f, int64_t requested, int64_t in_use) {
     int taken = weir__bias_take(&f->loose->lock);
 
-    weir__cache_account(f->loose, -requested, -in_use);
+    weir__sum_sub(&f->loose->requested, requested);
+    weir__sum_sub(&f->loose->in_use, in_use);
     weir__bias_give(&f->loose->lock, taken);
     atomic_store_explicit(&f->past, 1, memory_order_relaxed);
     count(f, WEIR_STRIPED_FREES);
@@ -307,16 +308,16 @@ static weir_status free_other(struct weir_caches *f, CUdeviceptr block, weir_str
     return status;
 }
 
-static weir_status free_by_cache(struct weir_caches *f, struct weir_slab *s, CUdeviceptr block,
-                                 weir_stream stream, struct weir_use_list *uses) {
-    unsigned long long id;
-    uint64_t key, known = 0;
+/* Puts the block into its stream's cache `c`, or into the remote-free queue of that cache.  `c` is NULL if the stream has
+ * no cache, if its id could not be queried, or if there are noted uses. */
+static weir_status free_by_cache(struct weir_caches *f, struct weir_cache *c, unsigned long long id,
+                                 struct weir_slab *s, CUdeviceptr block, weir_stream stream,
+                                 struct weir_use_list *uses) {
+    uint64_t key = key_of(stream, id), known = 0;
     struct weir_slab *out = NULL;
-    struct weir_cache *c;
-    int result = WEIR_CACHE_FULL, wanted = 0, own;
+    int result = WEIR_CACHE_FULL, wanted = 0;
+    int own = c && atomic_load_explicit(&s->cache, memory_order_relaxed) == c;
 
-    c = uses ? NULL : find(f, stream, &key, &id);
-    own = c && atomic_load_explicit(&s->cache, memory_order_relaxed) == c;
     for (int politely = own; c; politely = 0) {
         result =
             own && is_biased_to_another(c) ? post_remote(c, key, id, s, block) : WEIR_CACHE_FULL;
@@ -357,7 +358,7 @@ static int end_use(struct weir_caches *f, struct weir_slab *s, CUdeviceptr block
 }
 
 weir_status weir__caches_free_done(struct weir_caches *f, CUdeviceptr block) {
-    struct weir_slab *s = weir__records_find(&f->pages, block);
+    struct weir_slab *s = weir__records_find(&f->hits.pages, block);
     int64_t requested, in_use;
     int done;
 
@@ -372,134 +373,69 @@ weir_status weir__caches_free_done(struct weir_caches *f, CUdeviceptr block) {
     return WEIR_OK;
 }
 
-/* Puts a block into a cache whose lock is biased to this thread and that has no work that was put off.  Returns 1 on
- * success, else 0; nothing has changed then. */
-static inline __attribute__((always_inline)) int bring_back(const struct weir_caches *f,
-                                                            struct weir_cache *c,
-                                                            struct weir_slab *s, uint64_t address) {
-    int done;
+/* Frees a whole block for which the cache has no room: the block or older ones leave the cache.  If there are other
+ * streams, blocks that leave go to the engine, where those can use them.  Returns 1 on success, 0 if nothing has
+ * changed. */
+static int free_leaving(struct weir_caches *f, struct weir_cache *c, unsigned long long id,
+                        struct weir_slab *s, CUdeviceptr block, weir_stream stream) {
+    struct weir_slab *out = NULL;
+    uint64_t known = 0;
+    int done = 0;
 
-    if (!enter_at_once(&f->hits, c))
+    if (!weir__bias_try_at(&c->lock, WEIR_BIAS_INNER))
         return 0;
-    done = weir__cache_put_plain(c, s, address);
-    weir__bias_leave_at(WEIR_BIAS_INNER);
+    if (is_ready(&f->hits, c) && is_its(c, key_of(stream, id), id)) {
+        known = atomic_load_explicit(&c->id, memory_order_relaxed);
+        done = is_alone(f) ? weir__cache_leave(c, s, block)
+                           : weir__cache_put(c, s, block, 0, &out) == WEIR_CACHE_TAKEN;
+    }
+    weir__bias_give(&c->lock, 1);
+    if (out)
+        give_up(f, c, stream, id, known, out);
     return done;
 }
 
 /* weir_free ends with this function, so it restores the thread's last driver result: see weir__ended. */
-weir_status weir__caches_free_used(struct weir_caches *f, CUdeviceptr block, weir_stream stream,
-                                   struct weir_use_list *uses) {
+static weir_status free_searched(struct weir_caches *f, struct weir_cache *c, unsigned long long id,
+                                 struct weir_slab *s, CUdeviceptr block, weir_stream stream,
+                                 struct weir_use_list *uses) {
     int result_before = weir__driver_result;
-    int lent = may_lack_context(stream) && weir__device_lend_context(f->hits.device);
-    struct weir_slab *s = weir__records_find(&f->pages, block);
-    weir_status status = s && weir__slab_bytes(s) > 0 ? free_by_cache(f, s, block, stream, uses)
-                                                      : free_other(f, block, stream, uses);
+    weir_status status = s && weir__slab_bytes(s) > 0
+                             ? free_by_cache(f, c, id, s, block, stream, uses)
+                             : free_other(f, block, stream, uses);
 
-    if (status != WEIR_OK)
-        weir__device_log_free(f->hits.device, block, status);
-    weir__device_end_context(f->hits.device, lent);
     if (status == WEIR_OK)
-        weir__set_driver_result(result_before);
+        weir__driver_result = result_before;
+    else
+        weir__device_log_free(f->hits.device, block, status);
     return status;
 }
 
-/* Frees a whole block for which the cache has no room: the block or older ones leave the cache.  If there are other
- * streams, blocks that leave go to the engine, where those can use them.  `id` is a default stream's, else 0. */
-static __attribute__((noinline)) weir_status free_leaving(struct weir_caches *f,
-                                                          struct weir_cache *c, struct weir_slab *s,
-                                                          CUdeviceptr block, weir_stream stream,
-                                                          uint64_t id) {
-    int result_before = weir__driver_result, done = 0;
-    struct weir_slab *out = NULL;
-    uint64_t known = 0;
+weir_status weir__caches_free_found(struct weir_caches *f, struct weir_cache *c,
+                                    unsigned long long id, struct weir_slab *s, CUdeviceptr block,
+                                    weir_stream stream) {
+    int result_before = weir__driver_result;
 
-    if (enter_at_once(&f->hits, c)) {
-        if (is_its(c, key_of(stream, id), id)) {
-            known = atomic_load_explicit(&c->id, memory_order_relaxed);
-            done = is_alone(f) ? weir__cache_leave(c, s, block)
-                               : weir__cache_put(c, s, block, 0, &out) == WEIR_CACHE_TAKEN;
-        }
-        weir__bias_leave_at(WEIR_BIAS_INNER);
-    }
-    if (out)
-        give_up(f, c, stream, id, known, out);
-    if (!done)
-        return weir__caches_free_used(f, block, stream, NULL);
-    weir__set_driver_result(result_before);
+    if (!c || s->slot_units > 0 || f->sheds || !free_leaving(f, c, id, s, block, stream))
+        return free_searched(f, c, id, s, block, stream, NULL);
+    weir__driver_result = result_before;
     return WEIR_OK;
 }
 
-/* Frees a block if the cache's lock is biased to another thread, or if work was put off. */
-static __attribute__((noinline)) weir_status free_beside(struct weir_caches *f,
-                                                         struct weir_cache *c, struct weir_slab *s,
-                                                         CUdeviceptr block, weir_stream stream) {
-    if (is_biased_to_another(c) && atomic_load_explicit(&s->cache, memory_order_relaxed) == c &&
-        post_remote(c, (uintptr_t)stream, 0, s, block) == WEIR_CACHE_TAKEN)
-        return WEIR_OK;
-    return weir__caches_free_used(f, block, stream, NULL);
-}
+weir_status weir__caches_free_used(struct weir_caches *f, CUdeviceptr block, weir_stream stream,
+                                   struct weir_use_list *uses) {
+    struct weir_slab *s = weir__records_find(&f->hits.pages, block);
+    struct weir_cache *c = NULL;
+    unsigned long long id = 0;
+    weir_status status;
+    int lent = 0;
 
-/* Frees a block on a default stream, whose cache and key the caller has found. */
-static inline __attribute__((always_inline)) weir_status
-free_keyed(struct weir_caches *f, struct weir_cache *c, uint64_t key, struct weir_slab *s,
-           CUdeviceptr block, weir_stream stream) {
-    int done;
-
-    if (s->slot_units == 0 && !f->sheds)
-        return free_leaving(f, c, s, block, stream, key >> 1);
-    if (enter_at_once(&f->hits, c)) {
-        done = is_its(c, key, 0) && weir__cache_put_plain(c, s, block);
-        weir__bias_leave_at(WEIR_BIAS_INNER);
-        if (done)
-            return WEIR_OK;
-    }
-    return weir__caches_free_used(f, block, stream, NULL);
-}
-
-static __attribute__((noinline)) weir_status
-free_default(struct weir_caches *f, struct weir_slab *s, CUdeviceptr block, weir_stream stream) {
-    struct weir_cache *c;
-    uint64_t key;
-
-    if (!find_by_default(&f->hits, stream, &c, &key))
-        return weir__caches_free_used(f, block, stream, NULL);
-    return free_keyed(f, c, key, s, block, stream);
-}
-
-weir_status weir__caches_free_default(struct weir_caches *f, CUdeviceptr block, weir_stream stream,
-                                      uint64_t id) {
-    struct weir_slab *s = weir__records_find(&f->pages, block);
-    uint64_t key = key_of(stream, id);
-    struct weir_cache *c;
-
-    if (!s || !weir__cache_table_find(&f->hits.by_id, key, &c))
-        return weir__caches_free_used(f, block, stream, NULL);
-    return free_keyed(f, c, key, s, block, stream);
-}
-
-/* Calls other functions only as its last step, as weir_alloc does, so that the short way saves no registers. */
-static inline __attribute__((always_inline)) weir_status
-free_recorded(struct weir_caches *f, struct weir_slab *s, CUdeviceptr block, weir_stream stream) {
-    struct weir_cache *c;
-
-    if (!find_by_handle(&f->hits, stream, &c))
-        return free_default(f, s, block, stream);
-    if (__builtin_expect(bring_back(f, c, s, block), 1))
-        return WEIR_OK;
-    if (s->slot_units == 0 && !f->sheds)
-        return free_leaving(f, c, s, block, stream, 0);
-    return free_beside(f, c, s, block, stream);
-}
-
-weir_status weir__caches_free(struct weir_caches *f, CUdeviceptr block, weir_stream stream) {
-    struct weir_slab *s = weir__records_find(&f->pages, block);
-
-    return __builtin_expect(s != NULL, 1) ? free_recorded(f, s, block, stream)
-                                          : weir__caches_free_used(f, block, stream, NULL);
-}
-
-int weir__caches_free_own(struct weir_caches *f, CUdeviceptr block, weir_stream stream) {
-    struct weir_slab *s = weir__records_find(&f->pages, block);
-
-    return s && free_recorded(f, s, block, stream) == WEIR_OK;
+    if (s && weir__slab_bytes(s) > 0 && !uses)
+        c = find_cache(&f->hits, stream, &id, &lent);
+    else
+        lent = is_default(stream) && weir__device_lacks_context &&
+               weir__device_lend_context(f->hits.device);
+    status = free_searched(f, c, id, s, block, stream, uses);
+    weir__device_end_context(f->hits.device, lent);
+    return status;
 }

@@ -462,7 +462,7 @@ weir_status weir__caches_open(struct weir_reserve *v, struct weir_caches **out) 
     if (f)
         memset(f, 0, sizeof *f);
     if (!f || !open_table(&f->hits.by_handle) || !open_table(&f->hits.by_id) ||
-        !weir__records_open(&f->records, &f->pages) || !(f->loose = make_cache(f))) {
+        !weir__records_open(&f->records, &f->hits.pages) || !(f->loose = make_cache(f))) {
         if (f) {
             weir__records_close(&f->records);
             close_table(&f->hits.by_id);

@@ -20,19 +20,10 @@ weir_status weir__caches_open(struct weir_reserve *v, struct weir_caches **out);
 /* Frees the caches' host memory.  No block is live.  The caller closes the engine next.  `f` may be NULL. */
 void weir__caches_close(struct weir_caches *f);
 
-/* Serves a request of r->asked bytes on r->stream as weir_alloc does.  The other fields of *r are 0; r->asked is above
- * 0 and at most the device's memory.  Callers may try hit.h first. */
-weir_status weir__caches_alloc(struct weir_caches *f, struct weir_request *r);
 /* Serves a request at the address r->at from the engine, without OOM recovery. */
 weir_status weir__caches_alloc_at(struct weir_caches *f, struct weir_request *r);
-/* Frees a block as weir_free does, without its checks and its counts of calls. */
-weir_status weir__caches_free(struct weir_caches *f, CUdeviceptr block, weir_stream stream);
-/* Frees a block on a default stream with that id. */
-weir_status weir__caches_free_default(struct weir_caches *f, CUdeviceptr block, weir_stream stream,
-                                      uint64_t id);
-/* Frees a block.  Returns 1 on success, 0 if the caches have no record of it or could not free it. */
-int weir__caches_free_own(struct weir_caches *f, CUdeviceptr block, weir_stream stream);
-/* Frees a block that other streams may have used: `uses` lists them, or is NULL. */
+/* Frees a block as weir_free does, without its checks.  Other streams may have used the block: `uses` lists them, or is
+ * NULL.  For frees without such uses see hit.h. */
 weir_status weir__caches_free_used(struct weir_caches *f, CUdeviceptr block, weir_stream stream,
                                    struct weir_use_list *uses);
 

@@ -21,14 +21,12 @@
 
 #include "base/counters.h"
 #include "base/striped_counter.h"
-#include "cache/slab_table.h"
 #include "engine/stream_order.h"
 
 struct weir_caches {
     struct weir_hits hits; /* first, since weir__hits_of() converts the pointer */
     struct weir_reserve *v;
     struct weir_engine *engine; /* the engine of `v` */
-    struct weir_pagemap pages;
     /* Nonzero if there is a release threshold.  Blocks that leave a cache are then freed to the engine at once. */
     int sheds;
     /* Set if no other stream could use a free before its stream's next request, and no release threshold is set. */
@@ -68,30 +66,8 @@ static inline struct weir_cache_table *table_of(struct weir_caches *f, uint64_t 
     return key & 1 ? &f->hits.by_id : &f->hits.by_handle;
 }
 
-/* Returns the cache of a key, or NULL.  0 is no key.  A cache found by id may have got another key by now, which its
- * user checks under the cache's lock. */
 static inline struct weir_cache *cache_of(struct weir_caches *f, uint64_t key) {
-    struct weir_cache *c;
-
-    return key && weir__cache_table_find(table_of(f, key), key, &c) ? c : NULL;
-}
-
-/* Returns the cache of a stream, or NULL, and sets its key.  Queries the id of a default stream. */
-static inline struct weir_cache *find(struct weir_caches *f, weir_stream stream, uint64_t *key,
-                                      unsigned long long *id) {
-    *id = 0;
-    if (is_default(stream) && !weir__device_default_id(f->hits.device, stream, id)) {
-        if (!ask(&f->hits, stream, id))
-            return NULL;
-        weir__device_note_default_id(f->hits.device, stream, *id);
-    }
-    *key = key_of(stream, *id);
-    return cache_of(f, *key);
-}
-
-/* Returns 1 if the stream is a default stream and this thread was seen without a context, else 0. */
-static inline int may_lack_context(weir_stream stream) {
-    return is_default(stream) && weir__device_lacks_context;
+    return weir__cache_table_find(table_of(f, key), key);
 }
 
 static inline int is_alone(const struct weir_caches *f) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* hit.h: a request that finds a block in its stream's cache, inlined into weir_alloc.
+/* hit.h: a request that finds a block in its stream's cache, and a free that puts one there.
  *
- * So most hits call no function of cache_alloc.c.  After a miss the including file calls weir__caches_miss or
- * weir__caches_alloc, and passes on the status.
+ * weir_alloc and weir_free inline these functions, so most calls need no function of cache_alloc.c or cache_free.c.
+ * Otherwise the including file calls weir__caches_miss or weir__caches_free_found, and returns the status.
  *
  * This file must not know engines or the handling of misses.
  */
@@ -10,6 +10,7 @@
 #define WEIR_HIT_H
 
 #include "cache/caches.h"
+#include "cache/slab_table.h"
 #include "cache/stream_cache.h"
 
 /* ---- the table of streams ---- */
@@ -39,21 +40,23 @@ static inline size_t weir__cache_table_slot(const struct weir_cache_entries *t, 
     return (uint32_t)key * UINT32_C(0x9E3779B1) >> 10 & t->mask;
 }
 
-/* Finds the cache of a key that is not 0.  Returns 1 on success, else 0. */
-static inline __attribute__((always_inline)) int
-weir__cache_table_find(struct weir_cache_table *table, uint64_t key, struct weir_cache **cache) {
+/* Returns the cache of a key, or NULL.  0 is no key.  A cache found by id may have got another key by now, which
+ * is_its() checks under the cache's lock. */
+static inline __attribute__((always_inline)) struct weir_cache *
+weir__cache_table_find(struct weir_cache_table *table, uint64_t key) {
     const struct weir_cache_entries *t = atomic_load_explicit(&table->now, memory_order_acquire);
     size_t i = weir__cache_table_slot(t, key);
     uint64_t found;
 
+    if (__builtin_expect(key == 0, 0))
+        return NULL;
     while (__builtin_expect(
         (found = atomic_load_explicit(&t->entry[i].key, memory_order_acquire)) != key, 0)) {
         if (found == 0)
-            return 0;
+            return NULL;
         i = (i + 1) & t->mask;
     }
-    *cache = atomic_load_explicit(&t->entry[i].cache, memory_order_acquire);
-    return 1;
+    return atomic_load_explicit(&t->entry[i].cache, memory_order_acquire);
 }
 
 /* The fields that a hit reads beside the stream's cache.  `struct weir_caches` begins with them. */
@@ -64,7 +67,8 @@ struct weir_hits {
     struct weir_cache_table by_id; /* finds caches of default streams by id */
     /* Rises when the engine cannot serve a request; read by every request. */
     _Atomic uint64_t reclaim_epoch;
-    int checks; /* nonzero if options.stream_checks is on */
+    int checks;                /* nonzero if options.stream_checks is on */
+    struct weir_pagemap pages; /* finds the records of blocks */
 };
 
 static inline struct weir_hits *weir__hits_of(struct weir_caches *caches) {
@@ -105,23 +109,21 @@ static inline int ask(struct weir_hits *h, weir_stream stream, unsigned long lon
            driver->cuStreamGetId(stream, id) == CUDA_SUCCESS;
 }
 
-/* Finds the cache of a created stream.  Returns 1 on success, else 0.  NULL is a default stream, and 0 is no key; the
- * keys of other default streams are not in this table. */
-static inline __attribute__((always_inline)) int
-find_by_handle(struct weir_hits *h, weir_stream stream, struct weir_cache **cache) {
-    return stream && weir__cache_table_find(&h->by_handle, (uintptr_t)stream, cache);
-}
-
-/* Finds the cache and the key of a default stream if its id is known without a query.  Returns 1 on success, else 0.
- * The cache may have got another key by now, which is_its() checks under the cache's lock. */
-static inline int find_by_default(struct weir_hits *h, weir_stream stream,
-                                  struct weir_cache **cache, uint64_t *key) {
-    unsigned long long id;
-
-    if (!is_default(stream) || !weir__device_default_id(h->device, stream, &id))
-        return 0;
-    *key = key_of(stream, id);
-    return weir__cache_table_find(&h->by_id, *key, cache);
+/* Returns the cache of a stream, or NULL.  For a default stream the function sets *id, and queries the id unless it is
+ * known.  If the thread has no context, the function makes the device's context current for the query and sets *lent,
+ * which the caller passes to weir__device_end_context().  For other streams *id and *lent are unchanged. */
+static inline __attribute__((always_inline)) struct weir_cache *
+find_cache(struct weir_hits *h, weir_stream stream, unsigned long long *id, int *lent) {
+    if (!is_default(stream))
+        return weir__cache_table_find(&h->by_handle, key_of(stream, 0));
+    *lent = weir__device_lacks_context && weir__device_lend_context(h->device);
+    if (!weir__device_default_id(h->device, stream, id)) {
+        if (!ask(h, stream, id))
+            return NULL;
+        if (atomic_load_explicit(&h->device->watches, memory_order_relaxed))
+            weir__device_note_default_id(h->device, stream, *id);
+    }
+    return weir__cache_table_find(&h->by_id, key_of(stream, *id));
 }
 
 /* Returns 1 if the cache still has this key and this stream id, else 0.  The id is 0 if the driver was not queried: the
@@ -130,18 +132,6 @@ static inline int is_its(const struct weir_cache *c, uint64_t key, uint64_t id) 
     /* unreached: another key, which another thread must write between the look-up and the lock */
     return atomic_load_explicit(&c->key, memory_order_relaxed) == key &&
            (id == 0 || atomic_load_explicit(&c->id, memory_order_relaxed) == id);
-}
-
-static inline __attribute__((always_inline)) CUdeviceptr take_any(struct weir_cache *c,
-                                                                  size_t bytes) {
-    CUdeviceptr block;
-
-    /* unreached: whole blocks in copies of this function that serve small requests, */
-    if (bytes > WEIR_SLAB_SMALL)
-        return weir__cache_take_whole(c, bytes);
-    block = weir__cache_take_home(c, bytes);
-    /* unreached: and the remote-free queue in copies that serve whole blocks */
-    return block ? block : weir__cache_take_further(c, bytes);
 }
 
 /* Returns 1 if the cache has no work that was put off, else 0.  The caller holds the cache's lock. */
@@ -157,58 +147,58 @@ static inline void count_hit(struct weir_cache *c) {
         weir__cache_due(c);
 }
 
-/* Serves a request from the cache.  Returns the block, or 0 if there is none, if work was put off, or if the cache is
- * no longer the stream's.  The caller holds the cache's lock. */
-static inline __attribute__((always_inline)) CUdeviceptr
-hit(const struct weir_hits *h, struct weir_cache *c, uint64_t key, uint64_t id, size_t bytes) {
-    /* unreached: the stream has lost the cache, or work was put off, in copies that search twice */
-    CUdeviceptr block = is_ready(h, c) && is_its(c, key, id) ? take_any(c, bytes) : 0;
-
-    /* unreached: no block, or a block, in copies that search again after collecting the remote-free queue */
-    if (block)
-        count_hit(c);
-    return block;
-}
-
-/* Serves a request as hit() does, and collects the remote-free queue if the cache has no block. */
+/* Serves a request from the cache, or from the cache's remote-free queue.  Returns the block.  Returns 0 if there is no
+ * block, if work was put off, or if the cache is no longer the stream's.  The caller holds the cache's lock. */
 static inline __attribute__((always_inline)) CUdeviceptr take_cached(const struct weir_hits *h,
                                                                      struct weir_cache *c,
                                                                      uint64_t key, uint64_t id,
                                                                      size_t bytes) {
-    CUdeviceptr block = hit(h, c, key, id, bytes);
+    CUdeviceptr block = 0;
 
-    /* unreached: `serves` is 0, in a copy for caches that were just found */
-    if (!block && c->serves && weir__cache_has_post(c, bytes)) {
+    for (int collected = 0;; collected = 1) {
+        if (is_ready(h, c) && is_its(c, key, id)) {
+            /* unreached: one of both sizes, in copies of this function that serve the other */
+            block = bytes > WEIR_SLAB_SMALL ? weir__cache_take_whole(c, bytes)
+                                            : weir__cache_take_home(c, bytes);
+            if (!block && bytes <= WEIR_SLAB_SMALL)
+                block = weir__cache_take_further(c, bytes);
+        }
+        if (__builtin_expect(block != 0, 1)) {
+            count_hit(c);
+            return block;
+        }
+        if (collected || !c->serves || !weir__cache_has_post(c, bytes))
+            return 0;
         weir__cache_collect(c);
-        block = hit(h, c, key, id, bytes);
     }
-    return block;
 }
 
-/* Takes the lock of a cache if the lock is biased to this thread and the cache has no work that was put off.  Returns 1
- * on success, else 0; never waits. */
-static inline __attribute__((always_inline)) int enter_at_once(const struct weir_hits *h,
-                                                               struct weir_cache *c) {
+/* Puts a freed block into the cache if the lock is biased to this thread, no work was put off, and the cache is still
+ * the stream's, which a cache that was found by handle (`key` 0) always is.  Returns 1 on success, else 0; nothing has
+ * changed then. */
+static inline __attribute__((always_inline)) int bring_back(const struct weir_hits *h,
+                                                            struct weir_cache *c, uint64_t key,
+                                                            uint64_t id, struct weir_slab *s,
+                                                            CUdeviceptr block) {
+    int done;
+
     if (__builtin_expect(!weir__bias_try_at(&c->lock, WEIR_BIAS_INNER), 0))
         return 0;
-    if (__builtin_expect(is_ready(h, c), 1))
-        return 1;
-    weir__bias_leave_at(WEIR_BIAS_INNER);
-    return 0;
-}
-
-/* Releases the lock that enter_at_once() took, and counts a hit if a block was found.  Returns the block, or 0. */
-static inline __attribute__((always_inline)) CUdeviceptr leave_with(struct weir_cache *c,
-                                                                    CUdeviceptr found) {
-    if (__builtin_expect(found != 0, 1)) /* unreached: no block, in the copy that has found one */
-        count_hit(c);
-    weir__bias_leave_at(WEIR_BIAS_INNER);
-    return found;
+    done = is_ready(h, c) && (key == 0 || is_its(c, key, id)) && weir__cache_put_plain(c, s, block);
+    weir__bias_give(&c->lock, 1);
+    return done;
 }
 
 /* Serves a request that missed in the stream's cache.  r->id is the stream's id, or 0 if the program vouches for the
- * stream.  The caller holds the cache's lock (`taken`), which this function releases. */
-weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int taken, uint64_t key,
+ * stream.  The caller holds the cache's lock (`taken`), which this function releases.  `c` is NULL if the stream has no
+ * cache, or if its id could not be queried. */
+weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int taken,
                               struct weir_request *r);
+
+/* Frees a block that bring_back() did not take.  `c` is the stream's cache or NULL, `id` the stream's id or 0, and `s`
+ * the block's record.  Restores the thread's last driver result if it succeeds. */
+weir_status weir__caches_free_found(struct weir_caches *f, struct weir_cache *c,
+                                    unsigned long long id, struct weir_slab *s, CUdeviceptr block,
+                                    weir_stream stream);
 
 #endif

@@ -71,10 +71,11 @@ static struct weir__pagemap_leaf *make_sparse(uint64_t page, uint64_t last) {
     struct weir__pagemap_leaf *leaf = map_leaf(0);
 
     if (leaf) {
-        _Atomic(void *) *first = weir__pagemap_large_at(leaf, page << WEIR__PAGE_SHIFT) - 1;
-        _Atomic(void *) *end = weir__pagemap_large_at(leaf, last << WEIR__PAGE_SHIFT) + 1;
+        const size_t mask = WEIR__PAGEMAP_LARGE_SLOTS - 1;
+        const size_t first = page >> (WEIR__LARGE_SHIFT - WEIR__PAGE_SHIFT) & mask;
+        const size_t end = (last >> (WEIR__LARGE_SHIFT - WEIR__PAGE_SHIFT) & mask) + 2;
 
-        weir__hostmem_populate(first, (size_t)(end - first) * sizeof *first);
+        weir__hostmem_populate(&leaf->large[first], (end - first) * sizeof leaf->large[0]);
     }
     return leaf;
 }
@@ -83,14 +84,12 @@ static struct weir__pagemap_leaf *make_sparse(uint64_t page, uint64_t last) {
 static struct weir__pagemap_leaf *leaf_of(struct weir_pagemap *map, uint64_t page, uint64_t last,
                                           int large) {
     int is_dense = !large && last - page + 1 >= DENSE;
-    struct weir__pagemap_leaf *leaf = weir__pagemap_leaf(map, page);
-    _Atomic(struct weir__pagemap_node *) *above;
-    struct weir__pagemap_node *node;
+    _Atomic(struct weir__pagemap_node *) *above =
+        &map->top[page >> (WEIR__PAGEMAP_NODE_BITS + WEIR__PAGEMAP_LEAF_BITS)];
+    struct weir__pagemap_node *node = atomic_load_explicit(above, memory_order_relaxed);
+    _Atomic(struct weir__pagemap_leaf *) *place;
+    struct weir__pagemap_leaf *leaf;
 
-    if (leaf)
-        return leaf;
-    above = &map->top[page >> (WEIR__PAGEMAP_NODE_BITS + WEIR__PAGEMAP_LEAF_BITS)];
-    node = atomic_load_explicit(above, memory_order_relaxed);
     if (!node) {
         node = calloc(1, sizeof *node);
         if (!node)
@@ -100,13 +99,15 @@ static struct weir__pagemap_leaf *leaf_of(struct weir_pagemap *map, uint64_t pag
         map->host_bytes += sizeof *node;
         atomic_store_explicit(above, node, memory_order_release);
     }
+    place = &node->leaf[page >> WEIR__PAGEMAP_LEAF_BITS & (WEIR__PAGEMAP_NODE_SLOTS - 1)];
+    leaf = atomic_load_explicit(place, memory_order_relaxed);
+    if (leaf)
+        return leaf;
     leaf = is_dense ? make_dense() : make_sparse(page, last);
     if (!leaf)
         return NULL;
     map->host_bytes += is_dense ? sizeof *leaf : sizeof *leaf - sizeof leaf->value;
-    atomic_store_explicit(
-        &node->leaf[page >> WEIR__PAGEMAP_LEAF_BITS & (WEIR__PAGEMAP_NODE_SLOTS - 1)], leaf,
-        memory_order_release);
+    atomic_store_explicit(place, leaf, memory_order_release);
     return leaf;
 }
 
@@ -158,15 +159,16 @@ int weir__pagemap_reserve(struct weir_pagemap *map, uint64_t address, size_t byt
 
 void weir__pagemap_set(struct weir_pagemap *map, uint64_t address, size_t bytes, void *value) {
     uint64_t last = (address + (bytes - 1)) >> WEIR__PAGE_SHIFT;
+    struct weir__pagemap_words words;
 
     for (; address >> WEIR__PAGE_SHIFT <= last; address += WEIR_PAGE)
-        atomic_store_explicit(
-            weir__pagemap_at(weir__pagemap_leaf(map, address >> WEIR__PAGE_SHIFT), address), value,
-            memory_order_release);
+        if (weir__pagemap_find(map, address, &words)) /* unreached: no leaf, as it is reserved */
+            atomic_store_explicit(words.page, value, memory_order_release);
 }
 
 void weir__pagemap_set_large(struct weir_pagemap *map, uint64_t address, void *value) {
-    atomic_store_explicit(
-        weir__pagemap_large_at(weir__pagemap_leaf(map, address >> WEIR__PAGE_SHIFT), address),
-        value, memory_order_release);
+    struct weir__pagemap_words words;
+
+    if (weir__pagemap_find(map, address, &words)) /* unreached: no leaf, as it is reserved */
+        atomic_store_explicit(words.large, value, memory_order_release);
 }

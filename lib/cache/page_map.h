@@ -73,29 +73,33 @@ void weir__pagemap_set(struct weir_pagemap *map, uint64_t address, size_t bytes,
 /* Sets the word of the 512 KiB around an address that was reserved for a large block. */
 void weir__pagemap_set_large(struct weir_pagemap *map, uint64_t address, void *value);
 
-/* Returns the leaf of a page, or NULL. */
-static inline struct weir__pagemap_leaf *weir__pagemap_leaf(const struct weir_pagemap *map,
-                                                            uint64_t page) {
+/* The words of an address: that of its page, and that of the 512 KiB around it. */
+struct weir__pagemap_words {
+    _Atomic(void *) *page, *large;
+};
+
+/* Finds the words of an address.  Returns 1 on success, 0 if there is no leaf for the address. */
+static inline __attribute__((always_inline)) int
+weir__pagemap_find(const struct weir_pagemap *map, uint64_t address,
+                   struct weir__pagemap_words *out) {
+    uint64_t page = address >> WEIR__PAGE_SHIFT;
     uint64_t top = page >> (WEIR__PAGEMAP_NODE_BITS + WEIR__PAGEMAP_LEAF_BITS);
     struct weir__pagemap_node *node;
+    struct weir__pagemap_leaf *leaf;
 
     if (top >= WEIR__PAGEMAP_TOP_SLOTS)
-        return NULL;
+        return 0;
     node = atomic_load_explicit(&map->top[top], memory_order_acquire);
     if (!node)
-        return NULL;
-    return atomic_load_explicit(
+        return 0;
+    leaf = atomic_load_explicit(
         &node->leaf[page >> WEIR__PAGEMAP_LEAF_BITS & (WEIR__PAGEMAP_NODE_SLOTS - 1)],
         memory_order_acquire);
-}
-
-static inline _Atomic(void *) *weir__pagemap_at(struct weir__pagemap_leaf *leaf, uint64_t address) {
-    return &leaf->value[address >> WEIR__PAGE_SHIFT & (WEIR__PAGEMAP_LEAF_SLOTS - 1)];
-}
-
-static inline _Atomic(void *) *weir__pagemap_large_at(struct weir__pagemap_leaf *leaf,
-                                                      uint64_t address) {
-    return &leaf->large[1 + (address >> WEIR__LARGE_SHIFT & (WEIR__PAGEMAP_LARGE_SLOTS - 1))];
+    if (!leaf)
+        return 0;
+    out->page = &leaf->value[page & (WEIR__PAGEMAP_LEAF_SLOTS - 1)];
+    out->large = &leaf->large[1 + (address >> WEIR__LARGE_SHIFT & (WEIR__PAGEMAP_LARGE_SLOTS - 1))];
+    return 1;
 }
 
 /* Returns 1 if one leaf has the words of all these pages, else 0. */
@@ -107,18 +111,20 @@ static inline int weir__pagemap_is_one_leaf(uint64_t address, size_t bytes) {
 
 /* Returns the value at the page of any address, or NULL. */
 static inline void *weir__pagemap_get(const struct weir_pagemap *map, uint64_t address) {
-    struct weir__pagemap_leaf *leaf = weir__pagemap_leaf(map, address >> WEIR__PAGE_SHIFT);
+    struct weir__pagemap_words words;
 
-    return leaf ? atomic_load_explicit(weir__pagemap_at(leaf, address), memory_order_acquire)
-                : NULL;
+    return weir__pagemap_find(map, address, &words)
+               ? atomic_load_explicit(words.page, memory_order_acquire)
+               : NULL;
 }
 
 /* Returns the value of the large block that begins in the 512 KiB around the address, or NULL. */
 static inline void *weir__pagemap_get_large(const struct weir_pagemap *map, uint64_t address) {
-    struct weir__pagemap_leaf *leaf = weir__pagemap_leaf(map, address >> WEIR__PAGE_SHIFT);
+    struct weir__pagemap_words words;
 
-    return leaf ? atomic_load_explicit(weir__pagemap_large_at(leaf, address), memory_order_acquire)
-                : NULL;
+    return weir__pagemap_find(map, address, &words)
+               ? atomic_load_explicit(words.large, memory_order_acquire)
+               : NULL;
 }
 
 #endif

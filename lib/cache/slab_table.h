@@ -72,19 +72,16 @@ static inline struct weir_slab *weir__records_large(uintptr_t word, uint64_t add
 /* Returns the record for any address, or NULL.  (gcc alone would not inline it into hits, at a tenth of their time.) */
 static inline __attribute__((always_inline)) struct weir_slab *
 weir__records_find(const struct weir_pagemap *pages, uint64_t address) {
-    struct weir__pagemap_leaf *leaf = weir__pagemap_leaf(pages, address >> WEIR__PAGE_SHIFT);
-    _Atomic(void *) *large, *place;
+    struct weir__pagemap_words words;
     uintptr_t word, last, page, ours, lasts;
     struct weir_slab *s;
 
-    if (!leaf)
+    if (!weir__pagemap_find(pages, address, &words))
         return NULL;
-    large = weir__pagemap_large_at(leaf, address);
-    place = weir__pagemap_at(leaf, address);
-    word = (uintptr_t)atomic_load_explicit(large, memory_order_acquire);
-    last = (uintptr_t)atomic_load_explicit(large - 1, memory_order_acquire);
+    word = (uintptr_t)atomic_load_explicit(words.large, memory_order_acquire);
+    last = (uintptr_t)atomic_load_explicit(words.large - 1, memory_order_acquire);
     if ((word | last) == 0)
-        return atomic_load_explicit(place, memory_order_acquire);
+        return atomic_load_explicit(words.page, memory_order_acquire);
     if (word && !(word & WEIR__RECORDS_TAG)) {
         s = weir__records_large(word, address);
         if (s)
@@ -96,8 +93,8 @@ weir__records_find(const struct weir_pagemap *pages, uint64_t address) {
     ours = (word & WEIR__RECORDS_TAG) - 1 < page;
     lasts = (last & WEIR__RECORDS_TAG) > page; /* the slab of the word before reaches this page */
     /* Selects the word without a branch, which a processor would mispredict half of the time. */
-    word = (uintptr_t)(large - lasts) & -(ours | lasts);
-    word |= (uintptr_t)place & ~-(ours | lasts);
+    word = (uintptr_t)(words.large - lasts) & -(ours | lasts);
+    word |= (uintptr_t)words.page & ~-(ours | lasts);
     word = (uintptr_t)atomic_load_explicit((_Atomic(void *) *)word, memory_order_acquire);
     return (struct weir_slab *)(word & ~WEIR__RECORDS_TAG);
 }

@@ -29,7 +29,8 @@ void weir__cache_collect(struct weir_cache *c) {
         weir__cache_welcome(c, s, before);
     }
     queue->slabs = NULL;
-    weir__cache_discount(c, (int64_t)queue->requested, (int64_t)queue->in_use);
+    weir__sum_sub(&c->requested, (int64_t)queue->requested);
+    weir__sum_sub(&c->in_use, (int64_t)queue->in_use);
     queue->requested = queue->in_use = 0;
     queue->look = WEIR_CACHE_QUEUE_LOOK;
     count = atomic_load_explicit(&queue->count, memory_order_relaxed);
@@ -108,7 +109,10 @@ uint64_t weir__cache_take_further(struct weir_cache *c, size_t bytes) {
     unsigned size_class = weir__slab_class(bytes);
     struct weir_remote_slots *remotes = c->store->small[size_class].remotes;
     struct weir_remote_slot *remote;
+    uint64_t block = weir__cache_take_home(c, bytes);
 
+    if (block)
+        return block;
     if (c->store->open[size_class])
         weir__cache_unlink(c, c->store->open[size_class]);
     if (c->store->open[size_class])
@@ -117,7 +121,8 @@ uint64_t weir__cache_take_further(struct weir_cache *c, size_t bytes) {
         return 0;
     remote = &remotes->remote[--remotes->count];
     atomic_store_explicit(&remote->span->slot[remote->slot], (uint32_t)bytes, memory_order_relaxed);
-    weir__cache_account(c, (int64_t)bytes, (int64_t)remote->span->slot_units * WEIR_SLAB_UNIT);
+    weir__sum_add(&c->requested, (int64_t)bytes);
+    weir__sum_add(&c->in_use, (int64_t)remote->span->slot_units * WEIR_SLAB_UNIT);
     return weir__slab_address(remote->span, remote->slot);
 }
 
@@ -315,7 +320,8 @@ static int put_whole(struct weir_cache *c, struct weir_slab *s, uint64_t address
         return WEIR_CACHE_NO_BLOCK;
     if (weir__slab_bytes(s) > most) {
         atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
-        weir__cache_discount(c, (int64_t)asked, (int64_t)weir__slab_bytes(s));
+        weir__sum_sub(&c->requested, (int64_t)asked);
+        weir__sum_sub(&c->in_use, (int64_t)weir__slab_bytes(s));
         weir__cache_raise(&c->frees);
         leave(c, s, alone, &given_up);
     } else {
@@ -348,7 +354,8 @@ static int put_remote(struct weir_cache *c, struct weir_slab *s, uint64_t addres
         return WEIR_CACHE_FULL;
     atomic_store_explicit(&s->slot[slot], WEIR_SLOT_AWAY, memory_order_relaxed);
     remotes->remote[remotes->count++] = (struct weir_remote_slot){s, slot};
-    weir__cache_discount(c, (int64_t)asked, (int64_t)s->slot_units * WEIR_SLAB_UNIT);
+    weir__sum_sub(&c->requested, (int64_t)asked);
+    weir__sum_sub(&c->in_use, (int64_t)s->slot_units * WEIR_SLAB_UNIT);
     weir__cache_raise(&c->frees);
     return WEIR_CACHE_TAKEN;
 }

@@ -196,20 +196,6 @@ static inline __attribute__((always_inline)) void weir__cache_raise(_Atomic uint
                           memory_order_release);
 }
 
-/* Counts a block that was allocated. */
-static inline __attribute__((always_inline)) void
-weir__cache_account(struct weir_cache *c, int64_t requested, int64_t in_use) {
-    weir__sum_add(&c->requested, requested);
-    weir__sum_add(&c->in_use, in_use);
-}
-
-/* Counts a block that was freed. */
-static inline __attribute__((always_inline)) void
-weir__cache_discount(struct weir_cache *c, int64_t requested, int64_t in_use) {
-    weir__sum_sub(&c->requested, requested);
-    weir__sum_sub(&c->in_use, in_use);
-}
-
 /* Computes `pass` again, after a change of reclaim_epoch, serves, capturing or due. */
 static inline void weir__cache_pass(struct weir_cache *c) {
     int captured = atomic_load_explicit(&c->capturing, memory_order_relaxed);
@@ -272,7 +258,7 @@ static inline int weir__cache_has_post(const struct weir_cache *c, size_t bytes)
 /* Moves the slots of the remote-free queue to their slabs. */
 void weir__cache_collect(struct weir_cache *c);
 
-/* Allocates a small block from the next slab, or from the class's remote frees. */
+/* Allocates a small block from the first slab of its class, from the next one, or from the class's remote frees. */
 uint64_t weir__cache_take_further(struct weir_cache *c, size_t bytes);
 
 /* Allocates the newest whole block of exactly the pages that `bytes` need.  Returns 0 if there is none. */
@@ -347,7 +333,8 @@ static inline __attribute__((always_inline)) uint64_t weir__cache_take_home(stru
         weir__cache_less_idle(c, weir__slab_bytes(s));
     slot = weir__slab_take(s, (uint32_t)bytes);
     slot_bytes = (uint64_t)s->slot_units * WEIR_SLAB_UNIT;
-    weir__cache_account(c, (int64_t)bytes, (int64_t)slot_bytes);
+    weir__sum_add(&c->requested, (int64_t)bytes);
+    weir__sum_add(&c->in_use, (int64_t)slot_bytes);
     return weir__slab_base(s) + slot * slot_bytes;
 }
 
@@ -369,22 +356,9 @@ weir__cache_hand_out(struct weir_cache *c, struct weir_slab *s, size_t bytes) {
     c->store->whole -= whole;
     weir__cache_less_idle(c, whole);
     atomic_store_explicit(&s->asked, bytes, memory_order_relaxed);
-    weir__cache_account(c, (int64_t)bytes, (int64_t)whole);
+    weir__sum_add(&c->requested, (int64_t)bytes);
+    weir__sum_add(&c->in_use, (int64_t)whole);
     return weir__slab_base(s);
-}
-
-/* Allocates the whole block that was freed last.  Returns 0 if there is none, or if `bytes` need other pages. */
-static inline __attribute__((always_inline)) uint64_t weir__cache_take_last(struct weir_cache *c,
-                                                                            size_t bytes) {
-    struct weir_cache_store *store = c->store;
-    unsigned last = store->recents - 1, at = weir__cache_at(store, last);
-
-    if (__builtin_expect(store->recents == 0 || store->pages[at] != weir__cache_pages(bytes), 0))
-        return 0;
-    store->recents = last;
-    if (last < store->unused)
-        store->unused = last;
-    return weir__cache_hand_out(c, store->recent[at], bytes);
 }
 
 /* Updates the cache after slots were returned to one of its slabs, which had `before` free slots. */
@@ -396,14 +370,6 @@ weir__cache_welcome(struct weir_cache *c, struct weir_slab *slab, uint32_t befor
         slab->epoch = c->epoch;
         weir__cache_more_idle(c, weir__slab_bytes(slab));
     }
-}
-
-static inline __attribute__((always_inline)) void
-weir__cache_home(struct weir_cache *c, struct weir_slab *slab, uint32_t slot) {
-    uint32_t before = slab->idle;
-
-    weir__slab_put(slab, slot);
-    weir__cache_welcome(c, slab, before);
 }
 
 /* Keeps a freed whole block if the ring has room for it within `most` bytes.  Returns 1 on success, else 0. */
@@ -423,7 +389,8 @@ weir__cache_put_recent(struct weir_cache *c, struct weir_slab *s, uint64_t addre
     store->pages[last] = (uint32_t)(weir__slab_bytes(s) / WEIR_PAGE);
     store->recent[last] = s;
     weir__cache_more_idle(c, weir__slab_bytes(s));
-    weir__cache_discount(c, (int64_t)asked, (int64_t)weir__slab_bytes(s));
+    weir__sum_sub(&c->requested, (int64_t)asked);
+    weir__sum_sub(&c->in_use, (int64_t)weir__slab_bytes(s));
     weir__cache_raise(&c->frees);
     return 1;
 }
@@ -434,15 +401,17 @@ static inline __attribute__((always_inline)) int
 weir__cache_put_plain(struct weir_cache *c, struct weir_slab *s, uint64_t address) {
     if (atomic_load_explicit(&s->cache, memory_order_relaxed) == c) {
         uint64_t slot = weir__slab_quotient(s, address);
-        uint32_t asked;
+        uint32_t asked, before = s->idle;
 
         if (slot >= s->slots)
             return 0;
         asked = atomic_load_explicit(&s->slot[slot], memory_order_relaxed);
         if (asked & WEIR_SLOT_IDLE)
             return 0;
-        weir__cache_home(c, s, (uint32_t)slot);
-        weir__cache_discount(c, (int64_t)asked, (int64_t)s->slot_units * WEIR_SLAB_UNIT);
+        weir__slab_put(s, (uint32_t)slot);
+        weir__cache_welcome(c, s, before);
+        weir__sum_sub(&c->requested, (int64_t)asked);
+        weir__sum_sub(&c->in_use, (int64_t)s->slot_units * WEIR_SLAB_UNIT);
         weir__cache_raise(&c->frees);
         return 1;
     }

@@ -206,8 +206,7 @@ void weir__device_note_default_id(const struct weir_device *device, weir_stream 
     uint64_t age = atomic_load_explicit(&weir__device_age, memory_order_relaxed);
     CUcontext current = NULL;
 
-    if (!atomic_load_explicit(&device->watches, memory_order_relaxed) ||
-        device->driver->cuCtxGetCurrent(&current) != CUDA_SUCCESS || current != device->context)
+    if (device->driver->cuCtxGetCurrent(&current) != CUDA_SUCCESS || current != device->context)
         return;
     if (known->context != current || known->age != age)
         *known = (struct weir_default_ids){.context = current, .age = age};

@@ -140,7 +140,7 @@ static inline int weir__device_default_id(const struct weir_device *device, weir
     return *id != 0 && device->driver->cuCtxGetCurrent(&current) == CUDA_SUCCESS &&
            current == device->context;
 }
-/* Stores the id that a query of a default stream returned. */
+/* Stores the id that a query of a default stream returned, for a device that an adapter watches. */
 void weir__device_note_default_id(const struct weir_device *device, weir_stream stream,
                                   unsigned long long id);
 /* Returns OK, or E_STREAM if the stream is another device's, so that no wait for this device covers its work.  Also
