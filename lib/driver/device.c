@@ -233,6 +233,22 @@ CUresult weir__device_follow(struct weir_device *device, weir_stream stream, CUe
     return WEIR_ON_STREAM(device, device->driver->cuStreamWaitEvent(stream, event, 0));
 }
 
+CUresult weir__device_join(struct weir_device *device, weir_stream waits, weir_stream stream,
+                           uint64_t id) {
+    const struct weir_driver *driver = device->driver;
+    CUevent event = NULL;
+    CUresult result = WEIR_IN_SCOPE(driver, device->context,
+                                    driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = weir__device_record(device, event, stream, id);
+    if (result == CUDA_SUCCESS)
+        result = weir__device_follow(device, waits, event);
+    driver->cuEventDestroy(event); /* the wait does not need the event's handle any more */
+    return result;
+}
+
 weir_status weir__device_check_stream(struct weir_device *device, weir_stream stream) {
     const struct weir_driver *driver = device->driver;
     CUcontext context = NULL;

@@ -157,6 +157,10 @@ CUresult weir__device_record(struct weir_device *device, CUevent event, weir_str
                              uint64_t id);
 /* Makes all later work on `stream` wait for the event. */
 CUresult weir__device_follow(struct weir_device *device, weir_stream stream, CUevent event);
+/* Makes all later work on `waits` wait for the work on `stream` so far.  Returns CUDA_ERROR_INVALID_HANDLE if the id of
+ * `stream` is not `id`, unless `id` is 0. */
+CUresult weir__device_join(struct weir_device *device, weir_stream waits, weir_stream stream,
+                           uint64_t id);
 /* Returns 1 if the stream has no work left, else 0.  The query also makes the driver notice that. */
 int weir__device_is_idle(struct weir_device *device, weir_stream stream);
 /* Waits until the device has completed all work, however long that takes, without harm to a capture (see

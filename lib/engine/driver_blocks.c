@@ -31,33 +31,21 @@ CUresult weir__async_give(struct weir_device *device, CUdeviceptr block, weir_st
 /* Makes the joining stream wait for all work on `stream` so far. */
 static CUresult join(struct weir_async *async, weir_stream stream, uint64_t id) {
     const struct weir_driver *driver = async->device->driver;
-    struct weir_driver_scope scope;
-    CUevent event = NULL;
-    CUresult result = weir__driver_enter(driver, async->device->context, &scope);
+    CUresult result = CUDA_SUCCESS;
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
-    if (result == CUDA_SUCCESS && !async->joined)
-        result = driver->cuStreamCreate(&async->joined, CU_STREAM_NON_BLOCKING);
-    weir__driver_leave(driver, &scope);
-    if (result == CUDA_SUCCESS)
-        result = weir__device_record(async->device, event, stream, id);
-    if (result == CUDA_SUCCESS)
-        result = driver->cuStreamWaitEvent(async->joined, event, 0);
-    /* the wait does not need the event's handle any more */
-    if (event)
-        driver->cuEventDestroy(event);
-    return result;
+    if (!async->joined)
+        result = WEIR_IN_SCOPE(driver, async->device->context,
+                               driver->cuStreamCreate(&async->joined, CU_STREAM_NON_BLOCKING));
+    return result == CUDA_SUCCESS ? weir__device_join(async->device, async->joined, stream, id)
+                                  : result;
 }
 
-/* Checks that no stream is captured: an event recorded on one would draw the joining stream into the capture. */
-static weir_status any_captured(struct weir_async *async, weir_stream stream,
-                                struct weir_use_list *uses) {
-    weir_status status = weir__device_capture(async->device, stream);
+weir_status weir__uses_check(struct weir_device *device, weir_stream stream,
+                             struct weir_use_list *uses) {
+    weir_status status = weir__device_capture(device, stream);
 
-    for (size_t i = 0; i < uses->count && status == WEIR_OK; i++) {
-        status = weir__device_capture(async->device, uses->use[i].stream);
+    for (size_t i = 0; uses && i < uses->count && status == WEIR_OK; i++) {
+        status = weir__device_capture(device, uses->use[i].stream);
         uses->use[i].refused = status == WEIR_E_STREAM;
     }
     return status;
@@ -82,7 +70,7 @@ static CUresult free_with_uses(struct weir_async *async, CUdeviceptr block, weir
 
 weir_status weir__async_free(struct weir_async *async, CUdeviceptr block, weir_stream stream,
                              struct weir_use_list *uses) {
-    weir_status status = uses ? any_captured(async, stream, uses) : WEIR_OK;
+    weir_status status = uses ? weir__uses_check(async->device, stream, uses) : WEIR_OK;
     CUresult result;
 
     if (status != WEIR_OK)

@@ -26,6 +26,11 @@ CUresult weir__async_take(struct weir_device *device, CUmemoryPool pool, size_t 
                           weir_stream stream, CUdeviceptr *block);
 CUresult weir__async_give(struct weir_device *device, CUdeviceptr block, weir_stream stream);
 
+/* Checks that neither `stream` nor a noted stream is captured: an event recorded on one would draw the stream that waits
+ * for it into the capture.  Returns OK, E_CAPTURE, or the driver's error.  `uses` may be NULL. */
+weir_status weir__uses_check(struct weir_device *device, weir_stream stream,
+                             struct weir_use_list *uses);
+
 /* Frees a block, with the results of an engine's `free`.  A block with uses is freed on a stream of weir's that waits
  * for all of its streams, so that no stream of the program waits for another.  Returns E_NOT_OWNED if the driver does
  * not know the block, E_CAPTURE if the stream is captured and the graph does not know it or it has uses. */
