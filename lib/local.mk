@@ -160,8 +160,6 @@ lib_libweir_core_la_SOURCES = \
 	lib/cache/caches_state.h \
 	lib/cache/caches.h \
 	lib/cache/hit.h \
-	lib/cache/guard.c \
-	lib/cache/guard.h \
 	lib/cache/page_map.c \
 	lib/cache/page_map.h \
 	lib/cache/slab.h \
@@ -169,6 +167,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/cache/slab_table.h \
 	lib/cache/stream_cache.c \
 	lib/cache/stream_cache.h \
+	lib/harden/guard.c \
+	lib/harden/guard.h \
 	lib/api/allocator_internal.h \
 	lib/api/create.c \
 	lib/api/create.h \

@@ -68,7 +68,7 @@ unit_tests = \
 	tests/cache/test_host_memory \
 	tests/cache/test_kept \
 	tests/config/test_growth \
-	tests/cache/test_harden \
+	tests/harden/test_harden \
 	tests/base/test_histogram \
 	tests/reserve/test_oom_recovery \
 	tests/reserve/test_limit \

@@ -605,8 +605,7 @@ weir_status weir__misuse(const weir_allocator *a, weir_status status, const char
 }
 
 static int has_blocks(const weir_allocator *a) {
-    if (a->harden &&
-        (weir__harden_has_blocks(a->harden) || weir__harden_empty(a->harden, 1) != WEIR_OK))
+    if (a->harden && weir__harden_empty(a->harden, 1) != WEIR_OK)
         return 1;
     return a->caches ? weir__caches_has_blocks(a->caches)
                      : weir__engine_has_blocks(a->reserve.engine);

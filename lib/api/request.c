@@ -28,7 +28,7 @@ static _Thread_local int asking;
 static size_t fit(const weir_allocator *a, size_t bytes) {
     if (a->options.cache == WEIR_SWITCH_ON)
         bytes = weir__caches_fit(bytes);
-    return a->options.harden == WEIR_HARDEN_OFF ? bytes : weir__harden_fit(&a->options, bytes);
+    return weir__harden_fit(&a->options, bytes);
 }
 
 /* Writes the OOM report of this thread's last failure, as the settings say.  An adapter reports the failures of an
@@ -225,26 +225,23 @@ static void one_failure(weir_allocator *a, uint64_t met, int refused) {
 
 static weir_status request_here(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
     CUdeviceptr address = 0;
-    uint64_t met = a->harden ? weir__failures_met() : 0;
     weir_status status = WEIR_OK;
+    uint64_t met;
 
     if (weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_PREALLOC))
         status = preallocate_first(a);
     if (status != WEIR_OK)
         return status;
-    status = a->harden && bytes <= a->device.total
-                 ? weir__harden_alloc(a->harden, bytes, stream, &address)
-                 : weir__allocator_serve(a, bytes, stream, &address);
-    if (a->harden && bytes <= a->device.total) /* the guard may have made several requests */
-        one_failure(a, weir__failures_met() - met, weir__is_failure(status));
-    if (status == WEIR_OK)
-        *block = (void *)(uintptr_t)address;
-    else if (a->harden &&
-             weir__is_failure(status)) /* the failure's figures shall not count the guard's gaps */
-        weir__failure_asked(bytes);
-    if (status == WEIR_OK && weir__uses_any(&a->uses))
-        weir__uses_forget(&a->uses, (uintptr_t)*block);
-    return status;
+    met = weir__failures_met();
+    status = a->harden ? weir__harden_alloc(a->harden, bytes, stream, &address)
+                       : weir__allocator_serve(a, bytes, stream, &address);
+    one_failure(a, weir__failures_met() - met, weir__is_failure(status));
+    if (status != WEIR_OK)
+        return status;
+    *block = (void *)(uintptr_t)address;
+    if (weir__uses_any(&a->uses))
+        weir__uses_forget(&a->uses, address);
+    return WEIR_OK;
 }
 
 static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "base/bounds.h"
-#include "cache/guard.h"
 
 int weir__slab_has_live(const struct weir_slab *s, uint64_t address, int64_t *requested,
                         int64_t *in_use) {
@@ -74,7 +73,7 @@ int weir__caches_find(struct weir_caches *f, CUdeviceptr address, CUdeviceptr *b
 }
 
 struct seeing {
-    weir__caches_live_fn *see;
+    weir__live_fn *see;
     void *context;
 };
 
@@ -88,7 +87,8 @@ static void see_span(void *context, struct weir_slab *s) {
         v->see(v->context, weir__slab_base(s), weir__slab_bytes(s));
 }
 
-void weir__caches_live(struct weir_caches *f, weir__caches_live_fn *see, void *context) {
+void weir__caches_live(void *caches, weir__live_fn *see, void *context) {
+    struct weir_caches *f = caches;
     struct seeing v = {see, context};
 
     weir__records_walk(&f->records, see_span, &v);
@@ -162,17 +162,14 @@ static void hold_larger(struct held *h, uint64_t most) {
         }
 }
 
-uint64_t weir__held(struct weir_engine *engine, struct weir_caches *caches,
-                    struct weir_harden *harden, uint64_t most) {
+uint64_t weir__held(struct weir_engine *engine, weir__live_walk_fn *live, void *of, uint64_t most) {
     struct held h = {0};
 
     h.count = weir__engine_list_all(engine, WEIR_VISIT_WHOLES, &h.piece);
     if (!h.piece)
         return 0;
-    if (harden)
-        weir__harden_live(harden, hold, &h);
-    else if (caches)
-        weir__caches_live(caches, hold, &h);
+    if (of)
+        live(of, hold, &h);
     hold_larger(&h, most);
     free(h.piece);
     return h.bytes;

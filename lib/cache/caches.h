@@ -13,7 +13,6 @@
 #include "reserve/reserve.h"
 
 struct weir_caches;
-struct weir_harden;
 
 /* Opens the caches above an open engine that cuts blocks.  `v` outlives them.  Returns OK or E_HOST_MEMORY. */
 weir_status weir__caches_open(struct weir_reserve *v, struct weir_caches **out);
@@ -81,15 +80,15 @@ void weir__caches_survey(struct weir_caches *f, uint64_t id, struct weir_survey 
 void weir__caches_blocks(struct weir_caches *f, weir__engine_visit_fn *show, void *context);
 
 /* Visits each block of the engine that contains a live block of the caches, under the records' lock. */
-typedef void weir__caches_live_fn(void *context, uint64_t base, size_t bytes);
-void weir__caches_live(struct weir_caches *f, weir__caches_live_fn *see, void *context);
+typedef void weir__live_fn(void *context, uint64_t base, size_t bytes);
+void weir__caches_live(void *caches, weir__live_fn *see, void *context);
 
 /* Returns the bytes of all pieces that contain a live block or are larger than `most`, the largest that may be freed.
  * A piece is freed as a whole or not at all.  Returns 0 if that is not known.  Visits all blocks (about 10 ns each),
- * under the engine's lock and then the caches'.  With `harden` callers' blocks and those kept out of use count; blocks
- * on shelves do not, since a trim frees them.  `caches` or `harden` may be NULL. */
-uint64_t weir__held(struct weir_engine *engine, struct weir_caches *caches,
-                    struct weir_harden *harden, uint64_t most);
+ * under the engine's lock and then the caches' or the guard's.  `live` visits the live blocks of `of`, which is the caches
+ * or the guard; if `of` is NULL, no block is live. */
+typedef void weir__live_walk_fn(void *of, weir__live_fn *see, void *context);
+uint64_t weir__held(struct weir_engine *engine, weir__live_walk_fn *live, void *of, uint64_t most);
 
 /* Adds the caches' figures to *out, which already has those of the counters and of the engine. */
 void weir__caches_figures(struct weir_caches *f, weir_statistics *out);

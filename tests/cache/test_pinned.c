@@ -91,7 +91,7 @@ static uint64_t held_beside(struct weir_caches *cache,
     const struct weir_engine_ops ops = {.visit = tell};
     struct teller teller = {.e = {.ops = &ops}, .wholes = wholes};
 
-    return weir__held(&teller.e, cache, NULL, most);
+    return weir__held(&teller.e, weir__caches_live, cache, most);
 }
 
 static struct weir_extent piece_at(uint64_t base, size_t bytes) {
@@ -159,10 +159,10 @@ TEST_EACH(ENGINES, what_is_held_stays) {
         give(block[i], A);
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
-    uint64_t held = weir__held(a->reserve.engine, a->caches, NULL, UINT64_MAX);
+    uint64_t held = weir__held(a->reserve.engine, weir__caches_live, a->caches, UINT64_MAX);
     MUST_EQ(held, stats_of(a).reserved);
-    MUST_EQ(weir__held(a->reserve.engine, NULL, NULL, UINT64_MAX),
-            0); /* without the caches no block is known */
+    /* without the caches no block is known */
+    MUST_EQ(weir__held(a->reserve.engine, weir__caches_live, NULL, UINT64_MAX), 0);
 }
 
 /* A large block needs growth.  weir queries the stream's id once.  An engine that queries the stream's work before it

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* guard.h: a layer that finds writes of GPU work outside live blocks, and that clears memory.
  *
- * It lies between the public entry points and the layer that serves requests without hardening.  It exists only if
- * options.harden asks for it; otherwise no request passes here (slow_path.h).  It keeps its own record of every block.
+ * It lies between the public entry points and the requests without hardening.  It exists only if options.harden asks
+ * for it; otherwise no request passes here (slow_path.h).  It keeps its own record of every block.
  *
  * This file must not know the public API, settings' names or how the layer below places blocks.
  */
@@ -35,7 +35,7 @@ weir_status weir__harden_alloc(struct weir_harden *h, size_t bytes, weir_stream 
 weir_status weir__harden_free(struct weir_harden *h, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses);
 
-/* Returns the largest request for which the guard requests at most `bytes` from the layer below. */
+/* Returns the largest request for which the layer below gets a request of at most `bytes` bytes. */
 size_t weir__harden_fit(const weir_options *options, size_t bytes);
 
 /* Returns 1 if a live block or a graph's block starts at the address, else 0. */
@@ -43,15 +43,14 @@ int weir__harden_is_live(struct weir_harden *h, CUdeviceptr block);
 /* Finds the live block that lies at `base` in the layer below, and its requested bytes.  Returns 1 on success, else
  * 0. */
 int weir__harden_find(struct weir_harden *h, CUdeviceptr base, CUdeviceptr *block, size_t *bytes);
-/* Visits callers' live blocks and blocks kept out of use, with their extents below, under the guard's lock. */
-void weir__harden_live(struct weir_harden *h,
-                       void (*see)(void *context, uint64_t base, size_t bytes), void *context);
-/* Returns 1 if there is a live block, else 0. */
-int weir__harden_has_blocks(struct weir_harden *h);
+/* Visits callers' live blocks and damaged blocks, with their extents below, under the guard's lock.  Blocks on shelves
+ * are not visited, since a trim frees them. */
+void weir__harden_live(void *guard, void (*see)(void *context, uint64_t base, size_t bytes),
+                       void *context);
 
-/* Waits for the device, verifies the blocks on all shelves, and frees them in the layer below.  With `all` it also
- * frees the blocks that are kept out of use. */
-weir_status weir__harden_empty(struct weir_harden *h, int all);
+/* Waits for the device, verifies the blocks on all shelves, and frees them in the layer below.  With `at_end` it also
+ * frees the damaged blocks, and returns E_BUSY without a wait if there is a live block. */
+weir_status weir__harden_empty(struct weir_harden *h, int at_end);
 
 /* Corrects the figures that all layers below have already filled in. */
 void weir__harden_figures(struct weir_harden *h, weir_statistics *out);

@@ -1,0 +1,730 @@
+/* SPDX-License-Identifier: MIT */
+/* guard.c: a layer that guards, poisons or clears blocks; see guard.h.
+ *
+ * Guard: a block is requested from the layer below with a gap on either side.  The gaps are filled on the block's
+ * stream, and verified there when the block is freed.
+ *
+ * Poison: a freed block is filled on its stream and is *held* here, on the stream's *shelf*, where the layer below
+ * cannot reuse it.  Any write to it that is found later came after the free.
+ *
+ * Zero: a block from below is zeroed on its stream before it is returned, since this layer does not know who used its
+ * memory before.  With "zero-stream" freed blocks stay on the stream's shelf, too, and a block from there keeps its
+ * contents, which are the stream's own.  With "zero-always" it is zeroed again.
+ *
+ * Capture: a block that is requested on a captured stream belongs to the graph.  It has neither gaps nor poison, but a
+ * node of the graph zeroes it at each launch.  A block that is freed on a captured stream goes below unverified, since
+ * weir cannot wait for a captured stream.
+ *
+ * Verification: weir copies memory to the host and waits for the stream.  If the driver refuses that wait, weir waits
+ * for the device, at once or before the next verification: nobody may reuse the block or the buffer while a copy is
+ * under way.  If a block has noted uses, its stream waits for those streams on the device.
+ *
+ * Shelves: a block leaves the shelf after it was verified on the stream that freed it: oldest first to the next request
+ * of that stream and size, or below if the shelf is full.  The shelves of all streams are emptied, after a wait for the
+ * device, if memory has run out, in a trim, at the end, or if there are too many shelves.  A shelf belongs to a stream
+ * id, since handles are used again.
+ *
+ * Kept out: a block that was written to is *damaged*: weir reports it and holds it until the end, since the writer may
+ * write again; and so it does with a block that the driver does not let weir verify.  A block that the layer below
+ * refuses is held until the shelves are emptied again.
+ *
+ * Locks: `lock` guards the records of blocks; nothing is called under it.  `checking` guards the buffer, and is held
+ * while the driver copies and waits.
+ */
+#include "harden/guard.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/counters.h"
+#include "base/log.h"
+#include "base/map.h"
+#include "base/result.h"
+#include "base/size.h"
+#include "base/text.h"
+
+/* The bytes of each gap around a block; a multiple of the alignment. */
+#define WEIR_GUARD_GAP ((size_t)256)
+
+/* The bytes that are verified at a time. */
+#define WEIR_GUARD_BUFFER ((size_t)1 << 20)
+
+/* A shelf holds this many bytes at most, not counting its last block. */
+#define WEIR_SHELF_BYTES ((size_t)64 << 20)
+
+enum {
+    WEIR_SHELF_BLOCKS = 64,
+    WEIR_SHELVES = 64,
+    WEIR_POISON_BYTE = 0xdd, /* fills freed blocks */
+    WEIR_GAP_BYTE = 0xfd     /* fills gaps */
+};
+
+/* A block from the layer below. */
+struct weir_guarded {
+    CUdeviceptr base;
+    size_t total, bytes;       /* the request below; the caller's request, behind the first gap */
+    uint64_t id;               /* the stream id of its shelf; 0 if the block is on no shelf */
+    weir_stream stream;        /* the stream of the free, for messages */
+    int is_damaged;            /* set if the block is kept out of use until the end */
+    struct weir_guarded *next; /* links held blocks */
+};
+
+struct weir_harden {
+    struct weir_device *device;
+    const weir_options *options;
+    struct weir_harden_below below;
+    uint64_t kinds; /* WEIR_HARDEN_ */
+    /* Runs only copies of blocks that are freed below after a wait for the device. */
+    CUstream quiet;
+    _Atomic uint64_t reused; /* the number of requests that a shelf served */
+    _Atomic uint64_t late_writes, overruns;
+
+    pthread_mutex_t lock; /* guards the fields below, up to `checking` */
+    struct weir_map live; /* maps the caller's address to a struct weir_guarded * */
+    /* The blocks on shelves, oldest first, and the blocks that are kept out of use.  The blocks of a shelf are adjacent,
+     * but for a failed wait. */
+    struct weir_guarded *held;
+    uint64_t blocks, block_bytes;       /* all blocks from the layer below, by their size there */
+    uint64_t live_bytes;                /* live blocks, by their size below */
+    uint64_t requested, requested_peak; /* live blocks, by the callers' requests */
+
+    pthread_mutex_t checking; /* guards the fields below */
+    _Atomic int is_copying;   /* set while a copy may be under way; also read without the lock */
+    unsigned char buffer[WEIR_GUARD_BUFFER];
+};
+
+static inline int guard_has(const struct weir_harden *h, uint64_t kinds) {
+    return (h->kinds & kinds) != 0;
+}
+
+static inline size_t guard_gap(const struct weir_harden *h) {
+    return guard_has(h, WEIR_HARDEN_GUARD) ? WEIR_GUARD_GAP : 0;
+}
+
+static inline CUdeviceptr guarded_address(const struct weir_harden *h,
+                                          const struct weir_guarded *b) {
+    return b->base + guard_gap(h);
+}
+
+/* Returns the bytes of the gap behind the block, 0 without gaps. */
+static inline size_t gap_behind(const struct weir_harden *h, const struct weir_guarded *b) {
+    return b->total - guard_gap(h) - b->bytes;
+}
+
+/* ---- memory on a stream ---- */
+
+/* Fills memory on the stream, in the caller's context if there is one. */
+static CUresult guard_fill(const struct weir_harden *h, CUdeviceptr at, size_t bytes,
+                           unsigned char value, weir_stream stream) {
+    const struct weir_driver *driver = h->device->driver;
+    CUresult result = CUDA_SUCCESS;
+    int lent;
+
+    if (bytes == 0)
+        return CUDA_SUCCESS;
+    lent = weir__device_lend_context(h->device);
+    result = WEIR_RELAXED(driver, driver->cuMemsetD8Async(at, value, bytes, stream));
+    weir__device_end_context(h->device, lent);
+    return result;
+}
+
+/* Makes sure that no copy is under way.  The caller holds `checking`. */
+static CUresult guard_end_copy(struct weir_harden *h) {
+    CUresult result = h->is_copying ? weir__device_wait(h->device) : CUDA_SUCCESS;
+
+    h->is_copying = result != CUDA_SUCCESS;
+    return result;
+}
+
+/* Copies up to WEIR_GUARD_BUFFER bytes to the host and waits for the stream.  The caller holds `checking`. */
+static CUresult guard_copy(struct weir_harden *h, CUdeviceptr at, size_t bytes,
+                           weir_stream stream) {
+    const struct weir_driver *driver = h->device->driver;
+    CUresult result = driver->cuMemcpyDtoHAsync(h->buffer, at, bytes, stream);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = driver->cuStreamSynchronize(stream);
+    h->is_copying = result != CUDA_SUCCESS;
+    (void)guard_end_copy(h);
+    return result;
+}
+
+/* Returns the offset of the first byte that is not `value`, or `bytes`, which is above 0. */
+static size_t first_changed(const unsigned char *at, unsigned char value, size_t bytes) {
+    size_t i = 0;
+
+    if (at[0] == value && memcmp(at, at + 1, bytes - 1) == 0) /* memcmp is faster than a loop */
+        return bytes;
+    while (at[i] == value)
+        i++;
+    return i;
+}
+
+/* Verifies that all bytes are `value`.  Sets *same to the offset of the first other byte, or to `bytes`. */
+static CUresult guard_verify(struct weir_harden *h, CUdeviceptr at, size_t bytes,
+                             unsigned char value, weir_stream stream, size_t *same) {
+    int lent = weir__device_lend_context(h->device);
+    size_t part, found;
+    CUresult result;
+
+    *same = 0;
+    pthread_mutex_lock(&h->checking);
+    result = guard_end_copy(h);
+    while (result == CUDA_SUCCESS && *same < bytes) {
+        part = weir__size_smaller(bytes - *same, WEIR_GUARD_BUFFER);
+        result = WEIR_RELAXED(h->device->driver, guard_copy(h, at + *same, part, stream));
+        found = result == CUDA_SUCCESS ? first_changed(h->buffer, value, part) : 0;
+        *same += found;
+        if (found < part)
+            break;
+    }
+    pthread_mutex_unlock(&h->checking);
+    weir__device_end_context(h->device, lent);
+    return result;
+}
+
+/* Makes the stream wait for all work that the noted streams have now. */
+static CUresult wait_for_uses(const struct weir_harden *h, weir_stream stream,
+                              struct weir_use_list *uses) {
+    CUresult result = CUDA_SUCCESS;
+
+    for (size_t i = 0; uses && i < uses->count && result == CUDA_SUCCESS; i++) {
+        result = weir__device_join(h->device, stream, uses->use[i].stream, uses->use[i].id);
+        uses->use[i].refused = result == CUDA_ERROR_INVALID_HANDLE;
+    }
+    return result;
+}
+
+static void report_overrun(struct weir_harden *h, const struct weir_guarded *b, weir_stream stream,
+                           const char *side, size_t bytes, const char *where) {
+    atomic_fetch_add(&h->overruns, 1);
+    weir__log(h->options->log, WEIR_LOG_ERROR,
+              "block 0x%llx of %zu byte%s, freed on stream 0x%llx: the gap %s it was written to, "
+              "%zu byte%s %s",
+              (unsigned long long)guarded_address(h, b), b->bytes, weir__plural(b->bytes),
+              (unsigned long long)(uintptr_t)stream, side, bytes, weir__plural(bytes), where);
+}
+
+/* Verifies the gaps around a block, and reports writes to them. */
+static CUresult check_gaps(struct weir_harden *h, const struct weir_guarded *b,
+                           weir_stream stream) {
+    size_t before = 0, after = 0;
+    CUresult result = guard_verify(h, b->base, WEIR_GUARD_GAP, WEIR_GAP_BYTE, stream, &before);
+
+    if (result == CUDA_SUCCESS)
+        result = guard_verify(h, guarded_address(h, b) + b->bytes, gap_behind(h, b), WEIR_GAP_BYTE,
+                              stream, &after);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (before < WEIR_GUARD_GAP)
+        report_overrun(h, b, stream, "before", WEIR_GUARD_GAP - before, "before its beginning");
+    if (after < gap_behind(h, b))
+        report_overrun(h, b, stream, "behind", after, "past its end");
+    return CUDA_SUCCESS;
+}
+
+/* ---- held blocks ---- */
+
+/* Keeps a block out of use.  The blocks that are kept out lie before all shelves. */
+static void keep_out(struct weir_harden *h, struct weir_guarded *b) {
+    pthread_mutex_lock(&h->lock);
+    b->id = 0;
+    b->next = h->held;
+    h->held = b;
+    pthread_mutex_unlock(&h->lock);
+}
+
+/* Frees a block and its record in the layer below, without a check. */
+static weir_status free_below(struct weir_harden *h, struct weir_guarded *b, weir_stream stream,
+                              struct weir_use_list *uses) {
+    weir_status status = h->below.free(h->below.context, b->base, stream, uses);
+
+    if (status != WEIR_OK)
+        return status;
+    pthread_mutex_lock(&h->lock);
+    h->blocks--;
+    h->block_bytes -= b->total;
+    pthread_mutex_unlock(&h->lock);
+    free(b);
+    return WEIR_OK;
+}
+
+/* Verifies a block that has left its shelf, on `stream`, after all work on the block.  Returns 1 if the block is
+ * unchanged; else keeps it out of use and returns 0. */
+static int is_unchanged(struct weir_harden *h, struct weir_guarded *b, weir_stream stream) {
+    size_t same = b->total;
+    CUresult result = guard_has(h, WEIR_HARDEN_POISON)
+                          ? guard_verify(h, b->base, b->total, WEIR_POISON_BYTE, stream, &same)
+                          : CUDA_SUCCESS;
+
+    if (result == CUDA_SUCCESS && same == b->total)
+        return 1;
+    if (result == CUDA_SUCCESS) {
+        atomic_fetch_add(&h->late_writes, 1);
+        weir__log(h->options->log, WEIR_LOG_ERROR,
+                  "block 0x%llx of %zu byte%s was written to after it was freed on stream 0x%llx, "
+                  "first at offset %lld: it is kept out of use",
+                  (unsigned long long)guarded_address(h, b), b->bytes, weir__plural(b->bytes),
+                  (unsigned long long)(uintptr_t)b->stream,
+                  (long long)same - (long long)guard_gap(h));
+    } else {
+        (void)weir__device_status(h->device, result);
+    }
+    b->is_damaged = 1;
+    keep_out(h, b);
+    return 0;
+}
+
+/* Frees a block in the layer below, after it was verified if it comes from a shelf.  Keeps it out of use if the layer
+ * below refuses it. */
+static void give_down(struct weir_harden *h, struct weir_guarded *b, weir_stream stream) {
+    if (b->id && !is_unchanged(h, b, stream))
+        return;
+    if (free_below(h, b, stream, NULL) != WEIR_OK)
+        keep_out(h, b);
+}
+
+/* Removes and returns the oldest block of that size on the stream's shelf, or the oldest one if `total` is 0.  Returns
+ * NULL if there is none. */
+static struct weir_guarded *take_shelved(struct weir_harden *h, uint64_t id, size_t total) {
+    struct weir_guarded **at = &h->held, *b;
+
+    pthread_mutex_lock(&h->lock);
+    while (*at && ((*at)->id != id || (total > 0 && (*at)->total != total)))
+        at = &(*at)->next;
+    b = *at;
+    if (b)
+        *at = b->next;
+    pthread_mutex_unlock(&h->lock);
+    return b;
+}
+
+/* Waits for the device and frees below, on `stream`, all blocks of shelves and all refused blocks, or with `all` all
+ * held blocks.  Sets *status to that of the wait.  Returns 1 if there were such blocks and the wait succeeded, else
+ * 0. */
+static int guard_empty(struct weir_harden *h, int all, weir_stream stream, weir_status *status) {
+    struct weir_guarded *taken = NULL, **end = &taken, **at, *b;
+
+    /* The wait may not cover blocks that are held from now on, so the blocks are taken before it. */
+    pthread_mutex_lock(&h->lock);
+    for (at = &h->held; (b = *at);) {
+        if (b->is_damaged && !all) {
+            at = &b->next;
+            continue;
+        }
+        *at = b->next;
+        *end = b;
+        end = &b->next;
+    }
+    pthread_mutex_unlock(&h->lock);
+    *end = NULL;
+    *status = WEIR_OK;
+    if (!taken)
+        return 0;
+    *status = weir__device_status(h->device, weir__device_wait(h->device));
+    if (*status != WEIR_OK) {
+        pthread_mutex_lock(&h->lock);
+        *end = h->held;
+        h->held = taken;
+        pthread_mutex_unlock(&h->lock);
+        return 0;
+    }
+    while ((b = taken)) {
+        taken = b->next;
+        give_down(h, b, stream);
+    }
+    return 1;
+}
+
+weir_status weir__harden_empty(struct weir_harden *h, int at_end) {
+    weir_status status = WEIR_OK;
+    size_t live;
+
+    pthread_mutex_lock(&h->lock);
+    live = h->live.count;
+    pthread_mutex_unlock(&h->lock);
+    if (at_end && live > 0)
+        return weir__without_driver(WEIR_E_BUSY);
+    (void)guard_empty(h, 0, h->quiet, &status);
+    /* The first call may have found damaged blocks. */
+    if (at_end && status == WEIR_OK)
+        (void)guard_empty(h, 1, h->quiet, &status);
+    return status; /* a block that the layer below refuses is kept out of use */
+}
+
+/* Puts a block onto the shelf of the stream with that id.  Frees the oldest blocks of a shelf that is too full, and
+ * empties all shelves if there are too many. */
+static void guard_shelve(struct weir_harden *h, struct weir_guarded *b, uint64_t id,
+                         weir_stream stream) {
+    struct weir_guarded **at, **end = NULL;
+    size_t shelves = 0, count = 1, bytes = b->total;
+    uint64_t last = 0;
+    weir_status status;
+
+    pthread_mutex_lock(&h->lock);
+    for (at = &h->held; *at; at = &(*at)->next) {
+        shelves += (*at)->id != last;
+        last = (*at)->id;
+        if (last == id) {
+            end = &(*at)->next;
+            count++;
+            bytes += (*at)->total;
+        }
+    }
+    shelves += !end;
+    end = end ? end : at;
+    b->id = id;
+    b->next = *end;
+    *end = b;
+    pthread_mutex_unlock(&h->lock);
+    for (; count > 1 && (count > WEIR_SHELF_BLOCKS || bytes > WEIR_SHELF_BYTES); count--) {
+        b = take_shelved(h, id, 0);
+        /* unreached: none, for which another thread must empty the shelf meanwhile */
+        if (!b)
+            break;
+        bytes -= b->total;
+        give_down(h, b, stream);
+    }
+    if (shelves > WEIR_SHELVES)
+        (void)guard_empty(h, 0, stream, &status);
+}
+
+/* ---- requests ---- */
+
+/* Returns the bytes of the request to the layer below.  Nothing overflows: no request exceeds the device's memory. */
+static size_t guarded_total(const struct weir_harden *h, size_t bytes) {
+    return guard_has(h, WEIR_HARDEN_GUARD)
+               ? weir__size_round_down(bytes + WEIR_GUARD_GAP - 1, WEIR_GUARD_GAP) +
+                     2 * WEIR_GUARD_GAP
+               : bytes;
+}
+
+size_t weir__harden_fit(const weir_options *options, size_t bytes) {
+    if (!(options->harden & WEIR_HARDEN_GUARD))
+        return bytes;
+    return bytes > 2 * WEIR_GUARD_GAP
+               ? weir__size_round_down(bytes - 2 * WEIR_GUARD_GAP, WEIR_GUARD_GAP)
+               : 0;
+}
+
+/* Makes a record with a new block from below.  If the layer below fails, empties the shelves and retries.  Returns NULL
+ * with *status on failure. */
+static struct weir_guarded *guard_fresh(struct weir_harden *h, size_t total, weir_stream stream,
+                                        weir_status *status) {
+    struct weir_guarded *b = malloc(sizeof *b);
+    weir_status emptied;
+
+    *status = b ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
+    if (!b)
+        return NULL;
+    *b = (struct weir_guarded){.total = total};
+    *status = h->below.alloc(h->below.context, total, stream, &b->base);
+    if (weir__is_failure(*status) && h->options->recovery_timeout_ms != UINT32_MAX &&
+        guard_empty(h, 0, stream, &emptied))
+        *status = h->below.alloc(h->below.context, total, stream, &b->base);
+    if (*status != WEIR_OK) {
+        free(b);
+        return NULL;
+    }
+    /* The address no longer belongs to a graph, so a later free of it is not a graph's. */
+    weir__graphs_forget(h->below.graphs, b->base);
+    pthread_mutex_lock(&h->lock);
+    h->blocks++;
+    h->block_bytes += total;
+    pthread_mutex_unlock(&h->lock);
+    return b;
+}
+
+/* Zeroes the block if the settings require that, and fills its gaps. */
+static CUresult prepare_guarded(struct weir_harden *h, const struct weir_guarded *b, int is_fresh,
+                                weir_stream stream) {
+    CUdeviceptr start = guarded_address(h, b);
+    CUresult result = CUDA_SUCCESS;
+
+    if (guard_has(h, WEIR_HARDEN_ZERO_ALWAYS) ||
+        (is_fresh && guard_has(h, WEIR_HARDEN_ZERO_STREAM)))
+        result = guard_fill(h, start, b->bytes, 0, stream);
+    if (result == CUDA_SUCCESS)
+        result = guard_fill(h, b->base, guard_gap(h), WEIR_GAP_BYTE, stream);
+    if (result == CUDA_SUCCESS)
+        result = guard_fill(h, start + b->bytes, gap_behind(h, b), WEIR_GAP_BYTE, stream);
+    return result;
+}
+
+/* Adds a live block to the map.  Returns 1 on success, 0 if there is no host memory. */
+static int add_live(struct weir_harden *h, struct weir_guarded *b) {
+    int added;
+
+    pthread_mutex_lock(&h->lock);
+    added = weir__map_put(&h->live, guarded_address(h, b), (uintptr_t)b);
+    if (added) {
+        h->live_bytes += b->total;
+        h->requested += b->bytes;
+        if (h->requested > h->requested_peak)
+            h->requested_peak = h->requested;
+    }
+    pthread_mutex_unlock(&h->lock);
+    return added;
+}
+
+static struct weir_guarded *take_live(struct weir_harden *h, CUdeviceptr address) {
+    uintptr_t value = 0;
+    struct weir_guarded *b;
+
+    pthread_mutex_lock(&h->lock);
+    (void)weir__map_take(&h->live, address, &value);
+    b = (struct weir_guarded *)value; /* NOLINT: add_live() stored this pointer */
+    if (b) {
+        h->live_bytes -= b->total;
+        h->requested -= b->bytes;
+    }
+    pthread_mutex_unlock(&h->lock);
+    return b;
+}
+
+/* Allocates a node of a graph.  A pool without caches does not query captures, so the block is noted here, too. */
+static weir_status guard_alloc_captured(struct weir_harden *h, size_t bytes, weir_stream stream,
+                                        CUdeviceptr *block) {
+    weir_status status = h->below.alloc(h->below.context, bytes, stream, block);
+    CUresult result = CUDA_SUCCESS;
+    int noted;
+
+    if (status != WEIR_OK)
+        return status;
+    noted = weir__graphs_note(h->below.graphs, *block);
+    if (noted && guard_has(h, WEIR_HARDEN_ZERO_ALWAYS | WEIR_HARDEN_ZERO_STREAM))
+        result = guard_fill(h, *block, bytes, 0, stream);
+    if (noted && result == CUDA_SUCCESS)
+        return WEIR_OK;
+    (void)h->below.free(h->below.context, *block, stream, NULL);
+    return noted ? weir__device_status(h->device, result)
+                 : weir__without_driver(WEIR_E_HOST_MEMORY);
+}
+
+static weir_status guard_alloc(struct weir_harden *h, size_t bytes, uint64_t id, weir_stream stream,
+                               CUdeviceptr *block) {
+    size_t total = guarded_total(h, bytes);
+    struct weir_guarded *b = NULL;
+    weir_status status = WEIR_OK;
+    int is_fresh;
+
+    while (id && (b = take_shelved(h, id, total)) && !is_unchanged(h, b, stream))
+        continue;
+    is_fresh = !b;
+    if (is_fresh)
+        b = guard_fresh(h, total, stream, &status);
+    if (!b)
+        return status;
+    atomic_fetch_add(&h->reused, !is_fresh);
+    b->id = 0;
+    b->bytes = bytes;
+    status = weir__device_status(h->device, prepare_guarded(h, b, is_fresh, stream));
+    if (status == WEIR_OK && !add_live(h, b))
+        status = weir__without_driver(WEIR_E_HOST_MEMORY);
+    if (status == WEIR_OK)
+        *block = guarded_address(h, b);
+    else
+        give_down(h, b, stream);
+    return status;
+}
+
+weir_status weir__harden_alloc(struct weir_harden *h, size_t bytes, weir_stream stream,
+                               CUdeviceptr *block) {
+    weir_status status;
+    uint64_t id = 0;
+
+    if (bytes > h->device->total) /* the request fails */
+        return h->below.alloc(h->below.context, bytes, stream, block);
+    status = weir__device_capture(h->device, stream);
+    if (status == WEIR_E_CAPTURE)
+        return guard_alloc_captured(h, bytes, stream, block);
+    if (status == WEIR_OK)
+        status = weir__device_status(h->device, weir__device_stream_id(h->device, stream, &id));
+    if (status != WEIR_OK) {
+        weir__device_log_alloc(h->device, bytes, status);
+        return status;
+    }
+    status = guard_alloc(h, bytes, id, stream, block);
+    if (weir__is_failure(status))
+        weir__failure_asked(bytes); /* the failure's figures shall not count the gaps */
+    return status;
+}
+
+/* ---- frees ---- */
+
+/* Prepares a block for reuse: the stream waits for the noted uses, its gaps are verified and it is poisoned.  Returns OK
+ * with the stream's id, or E_CAPTURE if the block must go below unverified. */
+static weir_status finish_guarded(struct weir_harden *h, const struct weir_guarded *b,
+                                  weir_stream stream, struct weir_use_list *uses, uint64_t *id) {
+    weir_status status = weir__uses_check(h->device, stream, uses);
+    CUresult result;
+
+    if (status != WEIR_OK)
+        return status;
+    result = weir__device_stream_id(h->device, stream, id);
+    if (result == CUDA_SUCCESS)
+        result = wait_for_uses(h, stream, uses);
+    if (result == CUDA_SUCCESS && guard_has(h, WEIR_HARDEN_GUARD))
+        result = check_gaps(h, b, stream);
+    if (result == CUDA_SUCCESS && guard_has(h, WEIR_HARDEN_POISON))
+        result = guard_fill(h, b->base, b->total, WEIR_POISON_BYTE, stream);
+    return weir__device_status(h->device, result);
+}
+
+static weir_status guard_free(struct weir_harden *h, struct weir_guarded *b, weir_stream stream,
+                              struct weir_use_list *uses) {
+    int is_checked = guard_has(h, ~(uint64_t)WEIR_HARDEN_ZERO_ALWAYS);
+    uint64_t id = 0;
+    weir_status status = is_checked ? finish_guarded(h, b, stream, uses, &id) : WEIR_OK;
+
+    if (status == WEIR_OK && id != 0 &&
+        guard_has(h, WEIR_HARDEN_POISON | WEIR_HARDEN_ZERO_STREAM)) {
+        b->stream = stream;
+        guard_shelve(h, b, id, stream);
+        return WEIR_OK;
+    }
+    /* The layer below refuses the free if a noted stream is being captured.  A copy of the block is under way only if
+     * an earlier free failed; is_copying says so. */
+    if (status == WEIR_OK || (status == WEIR_E_CAPTURE && !atomic_load(&h->is_copying)))
+        status = free_below(h, b, stream, is_checked && status == WEIR_OK ? NULL : uses);
+    else
+        weir__device_log_free(h->device, guarded_address(h, b), status);
+    if (status != WEIR_OK)
+        (void)add_live(h,
+                       b); /* the map still has room for the block, unless it has grown meanwhile */
+    return status;
+}
+
+weir_status weir__harden_free(struct weir_harden *h, CUdeviceptr block, weir_stream stream,
+                              struct weir_use_list *uses) {
+    struct weir_guarded *b = take_live(h, block);
+    weir_status status;
+
+    if (b)
+        return guard_free(h, b, stream, uses);
+    if (weir__graphs_has(h->below.graphs, block))
+        return h->below.free(h->below.context, block, stream, uses);
+    status = weir__without_driver(WEIR_E_NOT_OWNED);
+    weir__device_log_free(h->device, block, status);
+    return status;
+}
+
+int weir__harden_find(struct weir_harden *h, CUdeviceptr base, CUdeviceptr *block, size_t *bytes) {
+    CUdeviceptr start = base + guard_gap(h);
+    uintptr_t record;
+    int live;
+
+    pthread_mutex_lock(&h->lock);
+    live = weir__map_get(&h->live, start, &record);
+    if (live) {
+        *block = start;
+        *bytes = ((const struct weir_guarded *)record)->bytes; /* NOLINT: a pointer of add_live() */
+    }
+    pthread_mutex_unlock(&h->lock);
+    return live;
+}
+
+int weir__harden_is_live(struct weir_harden *h, CUdeviceptr block) {
+    size_t bytes;
+
+    return weir__harden_find(h, block - guard_gap(h), &block, &bytes) ||
+           weir__graphs_has(h->below.graphs, block);
+}
+
+/* ---- beginning and end ---- */
+
+weir_status weir__harden_open(struct weir_device *device, const weir_options *options,
+                              const struct weir_harden_below *below, struct weir_harden **out) {
+    struct weir_harden *h = calloc(1, sizeof *h);
+    CUresult result;
+
+    if (!h)
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
+    h->device = device;
+    h->options = options;
+    h->below = *below;
+    h->kinds = options->harden;
+    if (guard_has(h, WEIR_HARDEN_POISON) && !(device->driver->capabilities & WEIR_CAP_STREAM_ID)) {
+        h->kinds &= ~(uint64_t)WEIR_HARDEN_POISON;
+        weir__log(options->log, WEIR_LOG_WARNING,
+                  "the driver has no stream ids (before 12.0): harden poison is off");
+    }
+    result = WEIR_IN_SCOPE(device->driver, device->context,
+                           device->driver->cuStreamCreate(&h->quiet, CU_STREAM_NON_BLOCKING));
+    if (result != CUDA_SUCCESS) {
+        free(h);
+        return weir__device_status(device, result);
+    }
+    pthread_mutex_init(&h->lock, NULL);
+    pthread_mutex_init(&h->checking, NULL);
+    *out = h;
+    return WEIR_OK;
+}
+
+void weir__harden_close(struct weir_harden *h) {
+    struct weir_guarded *b;
+
+    if (!h)
+        return;
+    (void)WEIR_IN_SCOPE(h->device->driver, h->device->context,
+                        h->device->driver->cuStreamDestroy(h->quiet));
+    while ((b = h->held)) {
+        h->held = b->next;
+        free(b);
+    }
+    for (size_t i = 0; i < h->live.capacity; i++)
+        free((void *)h->live.slots[i].value); /* NOLINT: add_live() stored this pointer */
+    weir__map_clear(&h->live);
+    pthread_mutex_destroy(&h->checking);
+    pthread_mutex_destroy(&h->lock);
+    free(h);
+}
+
+/* ---- statistics and lists ---- */
+
+void weir__harden_live(void *guard, void (*see)(void *context, uint64_t base, size_t bytes),
+                       void *context) {
+    struct weir_harden *h = guard;
+    const struct weir_guarded *b;
+
+    pthread_mutex_lock(&h->lock);
+    for (size_t i = 0; i < h->live.capacity; i++)
+        if (h->live.slots[i].key != 0) {
+            b = (const struct weir_guarded *)h->live.slots[i]
+                    .value; /* NOLINT: add_live() stored this pointer */
+            see(context, b->base, b->total);
+        }
+    for (b = h->held; b; b = b->next)
+        if (b->is_damaged) /* all other held blocks go below when the shelves are emptied */
+            see(context, b->base, b->total);
+    pthread_mutex_unlock(&h->lock);
+}
+
+/* A block that is not live is freed for the caller, but live below.  Gaps belong to no caller. */
+void weir__harden_figures(struct weir_harden *h, weir_statistics *out) {
+    uint64_t reused = atomic_load(&h->reused), hidden, gone;
+
+    pthread_mutex_lock(&h->lock);
+    hidden = h->block_bytes - h->requested;
+    gone = h->block_bytes - h->live_bytes;
+    out->allocs += reused;
+    out->attempts += reused;
+    out->hits += reused;
+    if (h->options->cache == WEIR_SWITCH_ON)
+        out->cache_hits += reused;
+    out->frees += reused + h->blocks - h->live.count;
+    out->blocks = out->allocs > out->frees ? out->allocs - out->frees : 0;
+    out->requested = weir__size_less(out->requested, hidden);
+    out->in_use = weir__size_less(out->in_use, gone);
+    out->requested_peak = h->requested_peak > out->requested ? h->requested_peak : out->requested;
+    out->late_writes = atomic_load(&h->late_writes);
+    out->overruns = atomic_load(&h->overruns);
+    for (const struct weir_guarded *b = h->held; b; b = b->next)
+        out->kept_out += b->id == 0 ? b->total : 0;
+    out->host_bytes += sizeof *h + h->blocks * sizeof(struct weir_guarded) +
+                       h->live.capacity * sizeof *h->live.slots;
+    pthread_mutex_unlock(&h->lock);
+}
