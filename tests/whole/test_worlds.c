@@ -9,7 +9,8 @@
  * Each sequence makes a new arena.  Endless work uses each block at once on its stream, so that another stream may have
  * the block only behind that work (oracle.h), or after a wait for the device.
  * Caches take long to warm, so one allocator serves all sequences of a world.  Each sequence begins with no live block,
- * completed work and warm caches, and after one that ends with a trim all memory must be back.
+ * completed work and warm caches, and after one that ends with a trim all memory must be back.  Memory of streams that
+ * ended stays for later sequences, until a request lacks memory.
  *
  * Each run prints its bounds: 4 to 7 operations, two million sequences.  WEIR_TEST_DEPTH=N adds N operations to each,
  * which is about ten times the work for each one (-N: fewer). */
@@ -20,9 +21,9 @@
 /* Work of this length outlasts every wait except one for the device. */
 #define ENDLESS (UINT64_C(3600) * 1000 * MS)
 
-enum { ALLOC, FREE, USE, WAIT, SYNC, PASS, TRIM, BIND, BEGIN, END };
-static const char *const call_words[] = {"alloc", "free", "use",  "wait",  "sync",
-                                         "pass",  "trim", "bind", "begin", "end"};
+enum { ALLOC, FREE, USE, WAIT, SYNC, PASS, TRIM, BIND, BEGIN, END, RENEW };
+static const char *const call_words[] = {"alloc", "free", "use",   "wait", "sync", "pass",
+                                         "trim",  "bind", "begin", "end",  "renew"};
 
 static void tell_calls(void) {
     tell_steps(call_words);
@@ -301,28 +302,57 @@ TEST_EACH(SMALL_ARENAS, every_short_life_of_an_arena) {
 
 static const struct small_cache {
     const char *name;
+    int kind;
     size_t sizes[3];
     int streams;
-    int bound; /* all streams are bound from the beginning */
-    int uses, trims, binds, captures;
     int steps;
+    int bound; /* all streams are bound from the beginning */
+    int uses, trims, binds, captures, renews;
+    uint64_t limit;
 } small_caches[] = {
-    {"slots and whole blocks", {32 * KIB, 600 * KIB}, 2, 0, 0, 0, 0, 0, 5},
-    {"bound streams", {32 * KIB, 600 * KIB}, 2, 1, 0, 0, 0, 0, 4},
-    {"slots of three streams", {32 * KIB}, 3, 0, 0, 0, 0, 0, 4},
-    {"uses and captures", {32 * KIB, 600 * KIB}, 2, 0, 1, 0, 0, 1, 4},
-    {"trims and bindings", {32 * KIB, 600 * KIB}, 2, 0, 0, 1, 1, 0, 4},
+    {"pool, slots and whole blocks", KIND_POOL, {32 * KIB, 600 * KIB}, 2, .steps = 5},
+    {"pool, bound streams", KIND_POOL, {32 * KIB, 600 * KIB}, 2, .steps = 4, .bound = 1},
+    {"pool, slots of three streams", KIND_POOL, {32 * KIB}, 3, .steps = 4},
+    {"pool, uses and captures",
+     KIND_POOL,
+     {32 * KIB, 600 * KIB},
+     2,
+     .steps = 4,
+     .uses = 1,
+     .captures = 1},
+    {"pool, trims and bindings",
+     KIND_POOL,
+     {32 * KIB, 600 * KIB},
+     2,
+     .steps = 4,
+     .trims = 1,
+     .binds = 1},
+    {"pool, ends of streams", KIND_POOL, {32 * KIB, 600 * KIB}, 2, .steps = 4, .renews = 1},
+    {"mapped, slots and large blocks", KIND_MAPPED, {32 * KIB, 600 * KIB, 3 * MIB}, 2, .steps = 4},
+    {"mapped, bound streams", KIND_MAPPED, {32 * KIB, 600 * KIB}, 2, .steps = 4, .bound = 1},
+    {"mapped, large blocks of three streams", KIND_MAPPED, {3 * MIB}, 3, .steps = 4},
+    {"mapped, uses", KIND_MAPPED, {32 * KIB, 600 * KIB}, 2, .steps = 4, .uses = 1},
+    {"mapped, captures", KIND_MAPPED, {600 * KIB}, 2, .steps = 5, .captures = 1},
+    {"mapped, trims and bindings",
+     KIND_MAPPED,
+     {32 * KIB, 600 * KIB},
+     2,
+     4,
+     .trims = 1,
+     .binds = 1},
+    {"mapped, ends of streams", KIND_MAPPED, {32 * KIB, 600 * KIB}, 2, .steps = 4, .renews = 1},
+    {"mapped, a limit", KIND_MAPPED, {6 * MIB}, 2, .steps = 5, .limit = 16 * MIB},
 };
 enum { SMALL_CACHES = sizeof small_caches / sizeof small_caches[0] };
 
 static const struct small_cache *cache;
-static weir_statistics at_rest;  /* the statistics before the sequence */
-static unsigned captured, bound; /* one bit for each stream */
+static weir_statistics at_rest;           /* the statistics before the sequence */
+static unsigned captured, bound, renewed; /* one bit for each stream */
 
 /* Warms the cache of every stream, and makes the engine steady, so that the caches keep whole blocks, too. */
 static void warm_caches(void) {
-    for (int s = 0; s < cache->streams; s++)
-        for (int i = 0; i < 1200; i++) {
+    for (int i = 0; i < 600; i++)
+        for (int s = 0; s < cache->streams; s++) {
             void *block = NULL;
 
             SAME(weir_alloc(allocator, i % 20 ? 600 * KIB : 32 * KIB, streams[s], &block), WEIR_OK);
@@ -332,9 +362,11 @@ static void warm_caches(void) {
 }
 
 static void make_caches(void) {
-    weir_options options = options_of(KIND_POOL, "model", 0);
+    weir_options options = options_of(cache->kind, "model", 0);
 
     options.cache = WEIR_SWITCH_ON;
+    if (cache->limit)
+        options.limit = bytes_amount(cache->limit);
     options.cache_limit = bytes_amount(4 * MIB);
     options.recovery_timeout_ms = 1;
     SAME(weir_allocator_create(&options, &allocator), WEIR_OK);
@@ -384,6 +416,44 @@ static void free_in_caches(int i, int s) {
     }
 }
 
+/* Makes weir serve a new stream from a cache. */
+static void warm_stream(int s) {
+    SAME(weir_bind(allocator, streams[s]), WEIR_OK);
+    SAME(weir_unbind(allocator, streams[s]), WEIR_OK);
+}
+
+/* Destroys a stream while its work runs, and creates another one, which has the same handle.  Before that, another stream
+ * waits for the work that uses live blocks, since the program will free these there.  weir has no cache for a new stream
+ * before some requests, unless the program binds the stream. */
+static void renew_stream(int s, int is_bound) {
+    int heir = (s + 1) % cache->streams;
+    CUstream before = streams[s];
+
+    for (int i = 0; i < oracle.blocks; i++)
+        if (oracle.block[i].stream == s) {
+            order(heir, s);
+            oracle.block[i].stream = heir;
+        }
+    CU(driver->cuStreamDestroy(before));
+    oracle_renew(&oracle, s);
+    streams[s] = make_stream();
+    HOLDS(streams[s] == before);
+    if (is_bound)
+        warm_stream(s);
+    renewed |= 1u << s;
+}
+
+/* Allocates a block.  A request fails only at a limit: while freed memory is in use, or if the block would exceed the limit
+ * although each block wastes 2 MiB at most. */
+static void alloc_in_caches(size_t bytes, int s) {
+    uint64_t wasted = (uint64_t)(oracle.blocks + 1) * 2 * MIB;
+
+    if (alloc_on(bytes, s) != WEIR_OK) {
+        HOLDS(cache->limit > 0);
+        HOLDS(!all_is_over() || oracle.requested + bytes + wasted > cache->limit);
+    }
+}
+
 static void do_call(const struct step *step) {
     int s = step->stream;
 
@@ -392,10 +462,12 @@ static void do_call(const struct step *step) {
         if (captured >> s & 1)
             alloc_captured(cache->sizes[step->what], s);
         else
-            SAME(alloc_on(cache->sizes[step->what], s), WEIR_OK);
+            alloc_in_caches(cache->sizes[step->what], s);
         break;
     case FREE:
-        free_in_caches(step->what, s);
+        /* At a limit a request that once succeeded may fail after other sequences. */
+        if (step->what < oracle.blocks)
+            free_in_caches(step->what, s);
         break;
     case USE:
         use_on(step->what, s);
@@ -421,6 +493,9 @@ static void do_call(const struct step *step) {
         CU(driver->cuStreamBeginCapture(streams[s], CU_STREAM_CAPTURE_MODE_RELAXED));
         captured |= 1u << s;
         break;
+    case RENEW:
+        renew_stream(s, step->what);
+        break;
     default:
         end_capture(s);
     }
@@ -431,10 +506,10 @@ static weir_statistics expect_caches_figures(void) {
 
     SAME(s.allocs - at_rest.allocs, oracle.allocs);
     SAME(s.frees - at_rest.frees, oracle.frees);
-    SAME(s.failed_requests, 0);
+    SAME(s.failed_requests - at_rest.failed_requests, failed_requests);
     SAME(s.blocks, (uint64_t)oracle.blocks);
     SAME(s.requested, oracle.requested);
-    HOLDS(s.cache_misses_young == at_rest.cache_misses_young);
+    HOLDS(renewed || s.cache_misses_young == at_rest.cache_misses_young);
     return s;
 }
 
@@ -453,6 +528,7 @@ static void live_in_caches(struct outlook *outlook) {
     weir_statistics s;
 
     oracle_begin(&oracle);
+    failed_requests = renewed = 0;
     at_rest = stats_of(allocator);
     for (int i = 0; i < search.depth; i++)
         do_call(&search.done[i]);
@@ -472,6 +548,9 @@ static void live_in_caches(struct outlook *outlook) {
     CU(driver->cuCtxSynchronize());
     s = expect_caches_figures();
     SAME(s.in_use, 0);
+    for (int t = 0; t < cache->streams; t++)
+        if (renewed >> t & 1)
+            warm_stream(t);
     if (search.done[search.depth - 1].kind == TRIM)
         expect_nothing_kept();
     else if (s.growths > at_rest.growths || s.trims > at_rest.trims)
@@ -505,6 +584,14 @@ static void explore_block(const struct outlook *o, int i) {
     }
 }
 
+/* Returns 1 if a live block notes the stream, which then may not end, else 0. */
+static int is_noted(const struct outlook *o, int s) {
+    for (int i = 0; i < o->blocks; i++)
+        if (o->block[i].users >> s & 1)
+            return 1;
+    return 0;
+}
+
 static void explore_caches(const struct outlook *o) {
     for (int s = 0; s < cache->streams; s++) {
         unsigned is_captured = o->captured >> s & 1;
@@ -519,6 +606,8 @@ static void explore_caches(const struct outlook *o) {
             try_in_caches(BIND, 0, s);
         if (cache->captures)
             try_in_caches(is_captured ? END : BEGIN, 0, s);
+        for (int warm = 0; warm <= 1 && cache->renews && !is_noted(o, s); warm++)
+            try_in_caches(RENEW, warm, s);
     }
     for (int i = 0; i < o->blocks; i++)
         explore_block(o, i);
