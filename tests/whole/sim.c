@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* sim.c: deterministic simulation of an allocator, world after world, for a number of seconds.
+/* sim.c: deterministic simulation of an allocator, world after world, for a number of seconds or operations.
  *
- *     tests/whole/sim [--seconds N] [--seed N] [--operations N] [--jobs N] [--brief]
+ *     tests/whole/sim [--seconds N|--total N] [--seed N] [--operations N] [--jobs N] [--brief]
+ *                                      plays worlds for N seconds, or until they had N operations
  *     tests/whole/sim --seed N --story       plays one world and prints every operation
  *     tests/whole/sim --script FILE          plays a script, as a failure leaves one
  *     tests/whole/sim --digest N [--seed N] [--operations N] [--jobs N]
@@ -32,7 +33,7 @@
 enum { WORLDS_A_CHILD = 64, MOST_JOBS = 64, PATIENCE_S = 60, SHORT_PATIENCE_S = 10 };
 
 struct settings {
-    uint64_t seconds, seed, operations, jobs, digest;
+    uint64_t seconds, total, seed, operations, jobs, digest;
     int story, brief, calls;
     const char *script;
 };
@@ -222,16 +223,23 @@ static void look_after(struct child *child) {
     }
 }
 
+static uint64_t operations_of(const struct settings *s, const struct child *children) {
+    uint64_t operations = 0;
+
+    for (uint64_t j = 0; j < s->jobs; j++)
+        operations += atomic_load(&children[j].report->operations);
+    return operations;
+}
+
 static void summarise(const struct settings *s, const struct child *children, int good) {
     static const char *const names[] = {
 #define SIM_COUNT(name, words) words,
         SIM_COUNTS(SIM_COUNT)
 #undef SIM_COUNT
     };
-    uint64_t operations = 0, worlds = 0, counts[SIM_COUNT_COUNT] = {0};
+    uint64_t operations = operations_of(s, children), worlds = 0, counts[SIM_COUNT_COUNT] = {0};
 
     for (uint64_t j = 0; j < s->jobs; j++) {
-        operations += atomic_load(&children[j].report->operations);
         worlds += atomic_load(&children[j].report->worlds);
         for (int i = 0; i < SIM_COUNT_COUNT; i++)
             counts[i] += atomic_load(&children[j].report->counts[i]);
@@ -271,7 +279,8 @@ static int run(const struct settings *s) {
                 if (good)
                     explain(s, atomic_load(&child->report->seed), child->report->failure);
                 good = 0;
-            } else if (good && time(NULL) < end) {
+            } else if (good &&
+                       (s->total ? operations_of(s, children) < s->total : time(NULL) < end)) {
                 rounds[j]++;
                 start(s, child, s->seed + j + rounds[j] * WORLDS_A_CHILD * s->jobs);
                 running++;
@@ -373,7 +382,7 @@ static int play_file(const char *name) {
 }
 
 static void usage(void) {
-    fputs("usage: tests/whole/sim [--seconds N] [--seed N] [--operations N] [--jobs N] "
+    fputs("usage: tests/whole/sim [--seconds N|--total N] [--seed N] [--operations N] [--jobs N] "
           "[--brief|--story]\n"
           "       tests/whole/sim --script FILE\n"
           "       tests/whole/sim --digest N [--seed N] [--operations N] [--jobs N]\n"
@@ -409,6 +418,8 @@ static void read_arguments(struct settings *s, char **argv) {
             usage();
         if (strcmp(*at, "--seconds") == 0)
             s->seconds = number(*++at);
+        else if (strcmp(*at, "--total") == 0)
+            s->total = number(*++at);
         else if (strcmp(*at, "--seed") == 0)
             s->seed = number(*++at);
         else if (strcmp(*at, "--operations") == 0)
