@@ -343,6 +343,12 @@ SOAK_SECONDS = 600
 soak: tests/whole/sim
 	tests/whole/sim --seconds $(SOAK_SECONDS) --seed $$(date +%s)
 
+# The like until a number of operations, for a change that decides who may have a block when.
+SOAK_OPERATIONS = 100000000
+.PHONY: soak-operations
+soak-operations: tests/whole/sim
+	tests/whole/sim --total $(SOAK_OPERATIONS) --seed $$(date +%s)
+
 # That weir calls the driver as another revision does, HEAD~1 or REV: for changes that only move or rename.  Minutes.
 SEEDS = 100000
 .PHONY: check-same same-digest same-calls
@@ -373,12 +379,20 @@ soak-group: tests/ipc/test_group
 # That it finds the mistakes that tests/tree/mutants lists.
 .PHONY: check-mutants
 check-mutants: tests/whole/sim $(MUTANT_SUITES)
-	+@$(MAKE) $(AM_MAKEFLAGS) -s $$(sed -n 's/^# suites: //p' '$(top_srcdir)/tests/tree/mutants')
+	+@list='$(MUTANTS)'; $(MAKE) $(AM_MAKEFLAGS) -s tests/whole/sim \
+	    $$(sed -n 's/^# suites: //p' "$${list:-$(top_srcdir)/tests/tree/mutants}" | tr ' ' '\n' | sort -u)
 	@top_srcdir='$(top_srcdir)' top_builddir=. CC='$(CC)' CFLAGS='$(CFLAGS)' \
 	LIBS='$(CHECK_LIBS) $(LIBS)' MUTANTS='$(MUTANTS)' MUTANT_SUITES='$(MUTANT_SUITES)' \
 	CPPFLAGS='$(DEFS) $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) $(CPPFLAGS)' \
 	MUTANT_SECONDS='$(MUTANT_SECONDS)' MUTANT_LEAST='$(MUTANT_LEAST)' MUTANT_JOBS='$(MUTANT_JOBS)' \
 	$(SHELL) $(top_srcdir)/tests/tree/check-mutants
+
+# That each row of the table "Which edge orders a reuse" (doc/design.md) names a test case that finds the row's mistake.
+CLEANFILES += order.mutants
+.PHONY: check-order
+check-order:
+	$(top_srcdir)/tests/tree/order-mutants >order.mutants
+	+@$(MAKE) $(AM_MAKEFLAGS) -s check-mutants MUTANTS=order.mutants MUTANT_SECONDS=0
 
 # And that of mistakes made by rule in these files, each GENERATED_EVERYth, the suites or it find 95 of 100: an
 # hour or two for all.

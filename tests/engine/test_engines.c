@@ -36,6 +36,20 @@ TEST(freed_on_a_busy_stream) {
     give(take(MIB, B), B);
 }
 
+/* A block serves the stream that freed it, not the stream of the call before. */
+TEST(a_free_serves_its_own_stream) {
+    make(KIND_FIXED, 64 * MIB, "");
+    void *of_a = take(32 * MIB, A), *of_b = take(32 * MIB, B);
+
+    busy(A, 5 * MS);
+    busy(B, 5 * MS);
+    give(of_a, A);
+    give(of_b, B);
+    ck_assert_ptr_eq(take(32 * MIB, A), of_a);
+    refuse(WEIR_E_LIMIT, 32 * MIB, A);
+    ck_assert_ptr_eq(take(32 * MIB, B), of_b);
+}
+
 /* Events are recycled: their number depends on the work under way, not on past work. */
 TEST(events_are_recycled) {
     make(KIND_REGIONS, 0, "");
@@ -618,6 +632,23 @@ TEST_EACH(2, a_stream_may_go_behind_several) {
     take(48 * MIB, C);
     weir__model_advance(10 * MS);
     MUST_EQ(driver->cuStreamQuery(B), CUDA_SUCCESS);
+    MUST_EQ(driver->cuStreamQuery(C), CUDA_ERROR_NOT_READY);
+    busy(C, MS); /* writes its block */
+    weir__model_advance(45 * MS);
+}
+
+/* A block that lies over memory of several streams waits for each of them. */
+TEST_EACH(2, a_block_over_several_chunks_waits_for_each) {
+    make(_i ? KIND_MAPPED : KIND_FIXED, 64 * MIB, "internal-dependencies=on");
+    void *first = take(24 * MIB, A);
+    void *second = take(24 * MIB, B);
+    busy(A, 5 * MS);
+    busy(B, 50 * MS);
+    give(first, A);
+    give(second, B);
+    take(48 * MIB, C);
+    weir__model_advance(10 * MS);
+    MUST_EQ(driver->cuStreamQuery(A), CUDA_SUCCESS);
     MUST_EQ(driver->cuStreamQuery(C), CUDA_ERROR_NOT_READY);
     busy(C, MS); /* writes its block */
     weir__model_advance(45 * MS);
