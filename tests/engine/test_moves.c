@@ -225,6 +225,23 @@ TEST(what_moves_unseen_is_recorded_once) {
     MUST_EQ(calls(WEIR_ENTRY_cuEventRecord), 0);
 }
 
+/* What remains of memory that moved before its work has completed serves the stream for which it moved, and no other. */
+TEST(what_remains_of_a_move_serves_its_stream) {
+    make(WEIR_PACKING_COMPACT, 0, "");
+    void *block[4];
+    give(take(1000, B), B);
+    for (int i = 0; i < 4; i++)
+        block[i] = take(8 * MIB, A);
+    uint64_t before = reserve();
+    busy(A, 50 * MS);
+    give(block[0], A);
+    give(block[2], A);
+    char *moved = take(12 * MIB, A);
+    MUST_EQ(reserve(), before);
+    ck_assert_ptr_ne(take(4 * MIB, B), moved + 12 * MIB);
+    ck_assert_ptr_eq(take(4 * MIB, A), moved + 12 * MIB);
+}
+
 /* A handle that is mapped at two addresses is unmapped at both at the end, so the device has its memory again. */
 TEST(an_end_leaves_nothing_mapped) {
     uint64_t all = device_free();
