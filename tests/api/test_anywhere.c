@@ -14,14 +14,19 @@ static uint64_t owners;
 #define ROOM (64 * MIB)
 #define LARGE (40 * MIB)
 
-static void begin(int world) {
-    weir_options options = options_of(worlds[world].kind, "model", ROOM);
+static void begin_with(int kind, int cache, int dependencies) {
+    weir_options options = options_of(kind, "model", ROOM);
 
     start_model(8 * GIB);
     options.limit = bytes_amount(ROOM);
-    options.cache = worlds[world].cache;
+    options.cache = cache;
+    options.internal_dependencies = dependencies;
     OK(weir_allocator_create(&options, &a));
     owners = 0;
+}
+
+static void begin(int world) {
+    begin_with(worlds[world].kind, worlds[world].cache, WEIR_SWITCH_DEFAULT);
 }
 
 static void end(void) {
@@ -58,6 +63,23 @@ TEST_EACH(WORLDS, what_a_stream_freed_is_over_before_any_has_it) {
     MUST_LE(20 * MS, weir__model_now_ns()); /* there is memory for one block only */
     use(B, block, 2, MS);
     use(C, block, 2, MS);
+    OK(weir_free_any(a, block));
+}
+
+/* The allocator's own stream waits on the device for A.  The host waits for that stream, since the block may be used on any
+ * stream. */
+TEST_EACH(2, what_the_own_stream_waits_for_is_over_before_any_has_it) {
+    void *block;
+
+    begin_with(_i ? KIND_MAPPED : KIND_FIXED, WEIR_SWITCH_OFF, WEIR_SWITCH_ON);
+    OK(weir_alloc(a, 1000, B, &block));
+    OK(weir_free(a, block, B));
+    OK(weir_alloc(a, LARGE, A, &block));
+    use(A, block, 1, 20 * MS);
+    OK(weir_free(a, block, A));
+    block = take_any(LARGE);
+    MUST_LE(20 * MS, weir__model_now_ns());
+    use(B, block, 2, MS);
     OK(weir_free_any(a, block));
 }
 
