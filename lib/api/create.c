@@ -349,8 +349,6 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
         (void)weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_PREALLOC, 1);
     if (status == WEIR_OK && at_create)
         status = preallocate_now(a, why, sizeof why);
-    else if (status == WEIR_OK)
-        weir__prepare(a);
     if (status == WEIR_OK)
         look_ahead(a);
     if (!a->caches || a->counters.latency || a->harden)

@@ -66,17 +66,13 @@ static struct weir__pagemap_leaf *make_dense(void) {
     return leaf;
 }
 
-/* Makes a leaf without mapping its words of pages.  Maps its words of large blocks near these pages. */
-static struct weir__pagemap_leaf *make_sparse(uint64_t page, uint64_t last) {
+/* Makes a leaf without mapping its words of pages.  Maps its words of large blocks, all at once: one by one they would
+ * cost twice as much. */
+static struct weir__pagemap_leaf *make_sparse(void) {
     struct weir__pagemap_leaf *leaf = map_leaf(0);
 
-    if (leaf) {
-        const size_t mask = WEIR__PAGEMAP_LARGE_SLOTS - 1;
-        const size_t first = page >> (WEIR__LARGE_SHIFT - WEIR__PAGE_SHIFT) & mask;
-        const size_t end = (last >> (WEIR__LARGE_SHIFT - WEIR__PAGE_SHIFT) & mask) + 2;
-
-        weir__hostmem_populate(&leaf->large[first], (end - first) * sizeof leaf->large[0]);
-    }
+    if (leaf)
+        weir__hostmem_populate(leaf->large, sizeof leaf->large);
     return leaf;
 }
 
@@ -103,7 +99,7 @@ static struct weir__pagemap_leaf *leaf_of(struct weir_pagemap *map, uint64_t pag
     leaf = atomic_load_explicit(place, memory_order_relaxed);
     if (leaf)
         return leaf;
-    leaf = is_dense ? make_dense() : make_sparse(page, last);
+    leaf = is_dense ? make_dense() : make_sparse();
     if (!leaf)
         return NULL;
     map->host_bytes += is_dense ? sizeof *leaf : sizeof *leaf - sizeof leaf->value;
