@@ -73,6 +73,7 @@ unit_tests = \
 	tests/reserve/test_oom_recovery \
 	tests/reserve/test_limit \
 	tests/reserve/test_low_memory \
+	tests/reserve/test_threshold \
 	tests/api/test_ipc \
 	tests/api/test_ipc_refused \
 	tests/ipc/test_group \

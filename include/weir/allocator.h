@@ -94,8 +94,7 @@ WEIR_API weir_status weir_allocator_destroy(weir_allocator *allocator);
  * Variables of TensorFlow, XLA and JAX name no engine here.  They ask for a preallocation only if such a framework is
  * told to use CUDA's memory pools (weir-settings(7), COMPATIBILITY).
  *
- * If the environment names no engine and sets no release threshold, the engine is mapped, or the pool engine if the
- * device cannot map memory.  This holds also beside libweir-preload.so, which serves that pool.
+ * If the environment names no engine, the engine is mapped, or the pool engine if the device cannot map memory.  This holds also beside libweir-preload.so, which serves that pool.
  *
  * Thread-safe.  The first call blocks as weir_allocator_create does; later calls do not block.  Statuses are those of
  * weir_allocator_create, and E_PARSE for a bad variable.  If there is no allocator, a line on standard error gives the

@@ -45,8 +45,7 @@ typedef struct weir_amount {
     int kind;
 } weir_amount;
 
-/* Engines: X(name, word, value).  DEFAULT is MAPPED if the device can map memory and no release threshold is set, else
- * POOL. */
+/* Engines: X(name, word, value).  DEFAULT is MAPPED if the device can map memory, else POOL. */
 #define WEIR_ENGINES(X)                                                                            \
     X(DEFAULT, "default", 0)                                                                       \
     X(POOL, "pool", 1)     /* a private CUDA memory pool that grows by the growth policy */        \
@@ -171,8 +170,13 @@ typedef struct weir_options {
      * bfc-fixed: the size of its region, then 75% by default. */
     weir_amount limit;
 
-    /* Bytes of idle memory that weir keeps when a synchronisation would let memory go back (pool engine: the
-     * driver's own threshold).  Default: max.  Less gives memory back to others, and weir has to grow again later. */
+    /* Reserved memory in bytes that weir keeps although some of it is idle.  Default: max.  Less gives memory back to
+     * others, and weir has to grow again later.
+     * Pool engine: the driver's own threshold, which the driver applies at each synchronisation.  Engines mapped and
+     * bfc: idle memory above the threshold goes back, without a wait, once the host has observed that its uses are
+     * complete: in the next request that goes beyond the per-stream caches, and for mapped also in weir_stats.  Memory
+     * that a request grew stays for at least 16 times the time that the growth took.  Engine bfc gives memory back only
+     * while one stream uses the allocator, since cuMemFree waits for the device. */
     weir_amount release_threshold;
 
     /* The longest wait for frees to complete when memory ran out, and for pending frees at destroy, in milliseconds.  0

@@ -107,7 +107,7 @@ typedef struct weir_latency {
     X(TRIM, "trim")             /* weir_trim */                                                    \
     X(RECOVERY, "recovery")     /* given back in OOM recovery */                                   \
     X(GROW_AHEAD, "grow-ahead") /* background growth: options.grow_ahead */                        \
-    X(DECAY, "decay")           /* given back after it was idle for long: options.decay_ms */      \
+    X(DECAY, "decay")           /* given back by itself: options.decay_ms, release_threshold */    \
     X(LOW_MEMORY, "low-memory") /* given back under memory pressure: weir_low_memory */            \
     X(RELEASE, "release")       /* given back to another process, or as a share fell */            \
     X(RECLAIM, "reclaim")       /* other processes gave back `got` bytes; reserved is unchanged */
@@ -162,6 +162,7 @@ struct weir_allocator;
  * and writes that size to out->size.  Thread-safe; does not block, but asks the driver for two or three numbers.  The
  * figures are consistent as a whole if no other call is under way; otherwise each figure is right in itself.  The call
  * works after E_DEVICE_LOST; figures that only the driver has are then those of the last query.
+ * With a finite options.release_threshold the call first gives the memory back that is due (engine mapped).
  * E_INVALID: an argument is NULL, or out->size is 0.
  * E_FORKED.  Since 0.1. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_stats(struct weir_allocator *allocator,

@@ -32,7 +32,7 @@ struct weir_allocator {
     uint64_t number; /* the allocator's number, unique in the process; an address may be reused */
     uint64_t run_id;        /* the run's id in a profile: the time at which it began */
     uint64_t free_at_first; /* free memory of the device when the allocator was created */
-    uint64_t threshold;     /* bytes of idle memory that a synchronisation keeps */
+    uint64_t threshold;     /* reserved bytes that stay although they are idle */
     uint64_t prealloc;      /* bytes to preallocate */
     uint64_t profile_asked; /* the part of `prealloc` that the profile asked for: all or 0 */
     uint64_t prealloc_min;  /* bytes that must be preallocated */

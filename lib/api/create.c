@@ -288,6 +288,9 @@ static void set_goal(weir_allocator *a) {
     weir__goal_open(&a->reserve.goal, off ? 0 : o->decay_ms * UINT64_C(1000000),
                     a->threshold < a->device.total ? a->threshold : 0, in_requests && !stays,
                     a->low > 0 ? a->high : 0);
+    a->reserve.goal.has_threshold =
+        a->threshold < a->device.total &&
+        (o->engine == WEIR_ENGINE_MAPPED || o->engine == WEIR_ENGINE_BFC);
 }
 
 static weir_status open_engine(weir_allocator *a) {

@@ -34,12 +34,6 @@ static CUresult try_kind(const struct weir_driver *driver, CUdevice device) {
     return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_SUCCESS : result;
 }
 
-/* Returns 1 if no option chooses the engine, else 0. */
-static int is_open(const weir_options *options) {
-    return options->engine == WEIR_ENGINE_DEFAULT &&
-           options->release_threshold.kind == WEIR_AMOUNT_DEFAULT;
-}
-
 /* A bit for each device on which the mapped engine found no addresses left.  Memory that was lost with a context keeps
  * its addresses, so they may run out after many resets. */
 static _Atomic uint64_t full;
@@ -50,7 +44,7 @@ static uint64_t bit_of(CUdevice device) {
 
 static int maps_for(const struct weir_driver *driver, CUdevice device,
                     const weir_options *options) {
-    return is_open(options) &&
+    return options->engine == WEIR_ENGINE_DEFAULT &&
            !(atomic_load_explicit(&full, memory_order_relaxed) & bit_of(device)) &&
            can_map(driver, device);
 }

@@ -256,7 +256,7 @@ static void warn_of_unused(const weir_allocator *a, const weir_options *given) {
         {direct || fixed, WEIR_SETTING_PREALLOC},
         {direct || fixed, WEIR_SETTING_GROWTH},
         {fixed, WEIR_SETTING_KEEP_FREE},
-        {direct || cuts, WEIR_SETTING_RELEASE_THRESHOLD},
+        {(direct && o->cache == WEIR_SWITCH_OFF) || fixed, WEIR_SETTING_RELEASE_THRESHOLD},
         {!mapped, WEIR_SETTING_PACKING},
         {!cuts && o->cache == WEIR_SWITCH_OFF, WEIR_SETTING_INTERNAL_DEPENDENCIES},
         {direct || fixed, WEIR_SETTING_GROW_AHEAD},

@@ -94,9 +94,9 @@ const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT] = {
         BASIC),
     ROW(RELEASE_THRESHOLD, amount, release_threshold, NULL, "release-threshold",
         "WEIR_RELEASE_THRESHOLD", "SIZE", WEIR_SIZE_ACCEPTS, "max",
-        "Keep up to SIZE of idle memory when a synchronisation lets memory go back to the "
-        "device.  A lower value leaves more to other programs, but memory has to grow again.  "
-        "Chooses the pool engine if no engine is set.",
+        "Keep up to SIZE of reserved memory although it is idle; memory above goes back to the "
+        "device once work has completed.  A lower value leaves more to other programs, but memory "
+        "has to grow again.",
         BASIC),
     ROW(RECOVERY_TIMEOUT, timeout, recovery_timeout_ms, NULL, "recovery-timeout",
         "WEIR_RECOVERY_TIMEOUT", "TIME",

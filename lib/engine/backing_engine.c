@@ -17,7 +17,7 @@
  *                most places from then on.  The idle memory must be a fifth of the reserved memory, and three times the
  *                largest request; else swaps fit better.  There is no base with several streams, since any stream's
  *                block would pin it; nor for preallocated memory, whose first iteration must not wait for swaps; nor
- *                where memory goes back to other processes or decays (decay.h), since one block would pin all of it.
+ *                where memory goes back to other processes or decays (goal.h), since one block would pin all of it.
  *   Busy.        While work is pending on the stream, the inner engine cannot reuse a region given back there, so that
  *                idle regions of any size are cut.
  *   Growth.      Growth comes last.  A block of 17 MiB leaves 15 MiB of its unit over, which no block of its size fits

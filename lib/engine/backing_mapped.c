@@ -356,8 +356,10 @@ static weir_status mapped_shrink(struct weir_block_engine *a, struct weir_trim *
 
 static weir_status mapped_shed(struct weir_block_engine *a, struct weir_trim *trim) {
     int unseen = 0;
+    uint64_t before = weir__blocks_reserve(a);
 
     (void)give_idle(a, trim->keep, &unseen);
+    range_of(a)->has_shed |= weir__blocks_reserve(a) < before;
     return WEIR_OK;
 }
 

@@ -171,6 +171,14 @@ static weir_status regions_shrink(struct weir_block_engine *a, struct weir_trim 
     return weir__device_status(a->e.device, result);
 }
 
+/* cuMemFree waits for the device, so regions go back without a wait only if the only stream so far is found idle. */
+static weir_status regions_shed(struct weir_block_engine *a, struct weir_trim *trim) {
+    const struct weir_order *o = &a->blocks.order;
+
+    return o->several || o->waiting_marks > 0 || o->silent_streams > 0 ? WEIR_OK
+                                                                       : regions_shrink(a, trim);
+}
+
 /* ---- estimates ----------------------------------------------------------------------- */
 
 /* Counts the regions that OOM recovery would give back, if it may wait for the device. */
@@ -221,5 +229,6 @@ const struct weir_backing weir__backing_regions = {
     .make_room = regions_make_room,
     .grow = regions_grow,
     .shrink = regions_shrink,
+    .shed = regions_shed,
     .largest = regions_largest,
 };

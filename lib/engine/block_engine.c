@@ -38,9 +38,13 @@ static uint64_t seen_reserve(const struct weir_block_engine *a) {
                     : weir__blocks_reserve(a);
 }
 
-/* Publishes the figures that are read without the lock. */
+/* Publishes the figures that are read without the lock, and has frees covered by events while memory is reserved above
+ * the release threshold. */
 static void note_seen(struct weir_block_engine *a) {
-    atomic_store_explicit(&a->e.seen.reserved, seen_reserve(a), memory_order_relaxed);
+    uint64_t reserved = seen_reserve(a);
+
+    a->blocks.order.covers_all = !a->inner && reserved > a->e.threshold;
+    atomic_store_explicit(&a->e.seen.reserved, reserved, memory_order_relaxed);
     atomic_store_explicit(&a->e.seen.in_use, a->blocks.in_use, memory_order_relaxed);
 }
 
@@ -333,7 +337,7 @@ static weir_status blocks_trim(struct weir_engine *e, struct weir_trim *trim) {
         return weir__order_cover(&a->blocks.order, &a->lock, trim->id, trim->stream);
     case WEIR_TRIM_AT_ONCE:
     case WEIR_TRIM_DONE:
-        return e->traits & WEIR_ENGINE_SHEDS ? give_back(a, trim) : WEIR_OK;
+        return !a->inner || e->traits & WEIR_ENGINE_SHEDS ? give_back(a, trim) : WEIR_OK;
     case WEIR_TRIM_FULLY:
         return give_back(a, trim);
     default: /* most backings have nothing to undo after a failure */

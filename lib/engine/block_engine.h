@@ -80,8 +80,7 @@ struct weir_backing {
                         size_t *got);
     /* Gives idle memory back until at most `keep` bytes are left, and waits for the device if necessary. */
     weir_status (*shrink)(struct weir_block_engine *a, struct weir_trim *trim);
-    /* Gives back idle memory that is observed to be complete, for AT_ONCE and DONE; never waits.  NULL without
-     * SHEDS. */
+    /* Gives back idle memory that is observed to be complete, for AT_ONCE and DONE; never waits. */
     weir_status (*shed)(struct weir_block_engine *a, struct weir_trim *trim);
     /* Changes a device's access, with the results of an engine's `allow`.  NULL: returns E_NOT_SUPPORTED. */
     weir_status (*allow)(struct weir_block_engine *a, const CUmemAccessDesc *access);

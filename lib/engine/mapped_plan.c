@@ -26,6 +26,10 @@ enum { FRAGMENT_PART = 64, WASTE_PART = 8 };
  * the own window lacks. */
 enum { LITTLE_PART = 8 };
 
+/* Above a release threshold a new physical allocation has at most FINE bytes until memory goes back for the first time.
+ * Blocks that last come early, and each of them would pin a whole physical allocation from then on. */
+#define FINE (16 * MIB)
+
 const struct weir_mapped_packing weir__mapped_packings[] = {
     [WEIR_PACKING_COMPACT] = {1, 8 * MIB, 8 * MIB, 8 * MIB, 8 * MIB, 4, 2 * MIB, 8 * MIB, 1,
                               SIZE_MAX, 0, 0, 8, 64, 0, 64 * MIB, 1},
@@ -337,7 +341,10 @@ static size_t new_bytes(struct weir_block_engine *a, int small, size_t want, siz
         unit = within(p->unit_least, (total + want) / p->unit_part, unit);
         unit = weir__size_smaller(weir__size_smaller(unit, g->most_new), pending);
     }
-    return weir__size_round_down(weir__size_smaller(step, weir__size_larger(unit, wanted)), PAGE);
+    step = weir__size_smaller(step, weir__size_larger(unit, wanted));
+    if (!g->has_shed && a->blocks.total + planned >= a->e.threshold)
+        step = weir__size_smaller(step, FINE);
+    return weir__size_round_down(step, PAGE);
 }
 
 /* Returns the size of each of a request's own physical allocations, or 0 if the request gets none.  With a growth

@@ -174,6 +174,7 @@ struct weir_mapped_range {
     uint64_t total, taken;     /* blocks.total and blocks.taken when `may_move` was last updated */
     struct weir_access access; /* the devices with access to all memory; changes under `bringing` */
     pthread_mutex_t bringing;  /* taken before the arena's lock */
+    int has_shed;  /* set once memory went back without a wait, as above a release threshold */
     size_t coming; /* the bytes that background growth is mapping, which are part of `kept` */
     const struct weir_mapped_packing *packing;
     struct weir_mapped_files files; /* the exported physical allocations */

@@ -390,10 +390,11 @@ static uint64_t share_of(const struct weir_order *o) {
 int weir__order_is_due(const struct weir_order *o, const struct weir_order_stream *s) {
     uint64_t fallen = s->fallen >> (s->alone < s->foreseen ? s->alone : s->foreseen);
 
-    if (!o->several || s->open == 0 ||
-        atomic_load_explicit(&o->device->keeps_apart, memory_order_relaxed))
+    if (s->open == 0 || atomic_load_explicit(&o->device->keeps_apart, memory_order_relaxed))
         return 0;
-    if (s->frees <= YOUNG || s->dry_seen != o->dry || fallen >= share_of(o))
+    if (!o->several)
+        return o->covers_all;
+    if (o->covers_all || s->frees <= YOUNG || s->dry_seen != o->dry || fallen >= share_of(o))
         return 1;
     return o->sequence < o->unsettled_until && (is_low(o, s) || fallen >= MUCH * worth_of(o));
 }

@@ -35,6 +35,8 @@
  *              All silent streams have equal shares, so the memory that they keep from others does not grow with their
  *              number.  Streams that ended unseen are silent, too, and leave 5.4 times the whole at most, the sum of
  *              1/n over 128 of them.  Beyond 128 silent streams each free is due, since each of them costs host memory.
+ *   all        While more is reserved than the release threshold, each free is due: memory goes back to the device only
+ *              once the host has observed that its uses are complete.
  * Low and much hold for 2,048 frees after the second stream appeared, and after each time that a request ran dry.
  * Events of much and share serve nobody if no other stream calls before the next one.  After each burst whose events
  * left little open, the events of the next burst are twice as far apart, up to 4 times.  A burst that left much open
@@ -117,6 +119,7 @@ struct weir_order {
     struct weir_order_list silent;     /* streams with open frees */
     size_t waiting_marks, silent_streams;
     int several;              /* set once a second stream, or stream 0, was seen */
+    int covers_all;           /* set by the owner while each free is due, also of the only stream */
     uint64_t unsettled_until; /* the sequence up to which the rules low and much hold */
     uint64_t worth;           /* bytes that are worth an event; set by the owner, 64 KiB at least */
     uint64_t dry;             /* the number of requests that ran dry so far */
@@ -139,7 +142,7 @@ void weir__order_close(struct weir_order *o);
 
 /* Returns 1 if the stream of that id is the only one so far, so that its calls need no events; else 0. */
 static inline int weir__order_is_only(const struct weir_order *o, uint64_t id) {
-    return !o->several && o->recent && o->recent->id == id;
+    return !o->several && !o->covers_all && o->recent && o->recent->id == id;
 }
 
 /* Finds the stream's record in a call on the stream, or makes it.  Returns NULL if there is no host memory.  The record

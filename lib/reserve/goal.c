@@ -212,6 +212,42 @@ static int relieve_in_request(struct weir_reserve *v, const struct weir_request 
     return is_new;
 }
 
+/* ---- the release threshold --------------------------------------------------------------------- */
+
+/* Growth may take this part of the time of a load that needs released memory again and again. */
+#define GROWTH_PART 16
+
+void weir__goal_settle(struct weir_reserve *v) {
+    weir_statistics figures = {.size = sizeof figures};
+    struct weir_trim trim = {.mode = WEIR_TRIM_DONE, .cause = WEIR_EVENT_DECAY};
+
+    v->engine->ops->figures(v->engine, &figures);
+    trim.keep = (size_t)weir__goal_target(v, figures.reserved, figures.in_use, UINT64_MAX);
+    if (figures.reserved > trim.keep)
+        (void)weir__goal_lower(v, &trim);
+}
+
+/* Releases idle memory above the floor, unless reserved memory has just grown. */
+static void settle_in_request(struct weir_reserve *v, const struct weir_request *r) {
+    struct weir_goal *g = &v->goal;
+    uint64_t reserved = atomic_load_explicit(&v->engine->seen.reserved, memory_order_relaxed);
+    uint64_t in_use = atomic_load_explicit(&v->engine->seen.in_use, memory_order_relaxed);
+    uint64_t target = weir__goal_target(v, reserved, in_use, UINT64_MAX), now, grown;
+
+    if (reserved <= target && !r->grew)
+        return;
+    now = weir__device_since(v->device, v->device->created_ticks);
+    grown = atomic_load_explicit(&v->events.counters->stall_ns, memory_order_relaxed);
+    if (r->grew) {
+        grown = weir__size_less(grown, atomic_load(&g->lowered));
+        atomic_store_explicit(&g->lower_due, now + GROWTH_PART * grown, memory_order_relaxed);
+    } else if (now >= atomic_load_explicit(&g->lower_due, memory_order_relaxed)) {
+        lower_at_once(v, r, target, WEIR_EVENT_DECAY);
+        atomic_store(&g->lowered, grown);
+        atomic_store_explicit(&g->lower_due, now + FIRST_PAUSE_NS, memory_order_relaxed);
+    }
+}
+
 /* ---- after a request --------------------------------------------------------------------------- */
 
 int weir__goal_look(struct weir_reserve *v, const struct weir_request *r) {
@@ -225,6 +261,8 @@ int weir__goal_look(struct weir_reserve *v, const struct weir_request *r) {
     }
     if (g->half_life_ns > 0)
         decay_in_request(v, r);
+    if (g->has_threshold)
+        settle_in_request(v, r);
     return g->in_requests && atomic_load_explicit(&g->pressure.wanted, memory_order_relaxed) != 0 &&
            relieve_in_request(v, r);
 }

