@@ -38,12 +38,15 @@ weir_status weir_preallocate(weir_allocator *a, size_t bytes, size_t *reserved) 
     status = a->reserve.engine->ops->grow(a->reserve.engine, bytes, bytes, WEIR_EVENT_PREALLOC);
     if (status != WEIR_OK && !weir__is_failure(status))
         return cannot_preallocate(a, status);
-    a->reserve.engine->ops->figures(a->reserve.engine, &figures);
-    weir__raise_to(&a->reserve.goal.floor, weir__size_smaller(bytes, figures.reserved));
+    if (status != WEIR_OK || reserved)
+        a->reserve.engine->ops->figures(a->reserve.engine, &figures);
     if (status == WEIR_OK) {
         weir__raise_to(&a->reserve.limit.promised, bytes);
+        weir__raise_to(&a->reserve.goal.floor, bytes);
         weir__prepare(a);
     } else {
+        if (a->reserve.goal.has_threshold)
+            weir__raise_to(&a->reserve.goal.floor, figures.reserved);
         weir__goal_log_preallocation(&a->reserve, bytes, figures.reserved, 0);
     }
     if (reserved)

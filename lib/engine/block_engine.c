@@ -38,12 +38,17 @@ static uint64_t seen_reserve(const struct weir_block_engine *a) {
                     : weir__blocks_reserve(a);
 }
 
-/* Publishes the figures that are read without the lock, and has frees covered by events while memory is reserved above
- * the release threshold. */
+/* Returns 1 if memory is reserved above a release threshold, so that each free should be covered by an event, else 0.
+ * The size of bfc-fixed is fixed, and an inner engine has its own rule. */
+static int is_above_threshold(const struct weir_block_engine *a, uint64_t reserved) {
+    return !a->inner && a->e.options->engine != WEIR_ENGINE_BFC_FIXED && reserved > a->e.threshold;
+}
+
+/* Publishes the figures that are read without the lock. */
 static void note_seen(struct weir_block_engine *a) {
     uint64_t reserved = seen_reserve(a);
 
-    a->blocks.order.covers_all = !a->inner && reserved > a->e.threshold;
+    a->blocks.order.covers_all = is_above_threshold(a, reserved);
     atomic_store_explicit(&a->e.seen.reserved, reserved, memory_order_relaxed);
     atomic_store_explicit(&a->e.seen.in_use, a->blocks.in_use, memory_order_relaxed);
 }

@@ -223,7 +223,8 @@ void weir__goal_settle(struct weir_reserve *v) {
 
     v->engine->ops->figures(v->engine, &figures);
     trim.keep = (size_t)weir__goal_target(v, figures.reserved, figures.in_use, UINT64_MAX);
-    if (figures.reserved > trim.keep)
+    /* Above a lowered limit the memory could not come back, and a failure may have promised it to the next request. */
+    if (figures.reserved > trim.keep && figures.reserved <= v->limit.bytes)
         (void)weir__goal_lower(v, &trim);
 }
 
