@@ -14,7 +14,6 @@
 #include <weir/allocator.h>
 
 #include "api/allocator_internal.h"
-#include "api/default_engine.h"
 #include "api/profile_use.h"
 #include "base/size.h"
 #include "base/text.h"

@@ -37,8 +37,6 @@ lib_libweir_core_la_SOURCES = \
 	lib/base/bounds.h \
 	lib/base/size.h \
 	lib/base/slow_path.h \
-	lib/base/striped_counter.c \
-	lib/base/striped_counter.h \
 	lib/base/text.c \
 	lib/base/text.h \
 	lib/base/thread.c \
@@ -172,8 +170,6 @@ lib_libweir_core_la_SOURCES = \
 	lib/api/allocator_internal.h \
 	lib/api/create.c \
 	lib/api/create.h \
-	lib/api/default_engine.c \
-	lib/api/default_engine.h \
 	lib/api/drop_in.c \
 	lib/api/drop_in.h \
 	lib/api/figures.c \

@@ -82,12 +82,10 @@ enum {
 weir_status weir__allocator_create(const weir_options *options, unsigned how,
                                    weir_allocator **allocator, char *message, size_t message_bytes);
 
-/* Creates an allocator as weir__allocator_create does, on `driver`, with the engine of the options or the pool
- * engine. */
-weir_status weir__engine_allocator_create(const struct weir_driver *driver,
-                                          const weir_options *options, unsigned how,
-                                          weir_allocator **allocator, char *message,
-                                          size_t message_bytes);
+/* Sets options->engine to mapped if the options name no engine and the device can map memory.  Allocates nothing to
+ * find out. */
+void weir__default_engine_fill(const struct weir_driver *driver, CUdevice device,
+                               weir_options *options);
 
 /* Creates an allocator as weir_allocator_create does, on `driver`; only the number in options.device is used then.  On
  * an error writes the mistake and the right form to `message`, or to the log if `message` is NULL with 0 bytes. */

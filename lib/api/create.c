@@ -19,7 +19,6 @@
 #include <weir/weir.h>
 
 #include "api/create.h"
-#include "api/default_engine.h"
 #include "api/oom_reporting.h"
 #include "base/log.h"
 #include "base/result.h"
@@ -33,6 +32,8 @@
  * memory. */
 #define PREPARED ((size_t)32 << 30)
 enum { EXTENTS = 16 };
+
+#define MAPPED_PAGE ((size_t)2 << 20) /* the granularity of mapped memory */
 
 const char *weir_version(void) {
     return PACKAGE_VERSION;
@@ -446,10 +447,11 @@ static void warn_of_oom_report(const weir_options *o, const weir_options *given)
                   WEIR_LOG_WARNING, "%s", line);
 }
 
-weir_status weir__engine_allocator_create(const struct weir_driver *driver,
-                                          const weir_options *options, unsigned how,
-                                          weir_allocator **allocator, char *message,
-                                          size_t message_bytes) {
+/* Creates an allocator as weir__allocator_create does, on `driver`, with the engine of the options or the pool
+ * engine. */
+static weir_status create_with_engine(const struct weir_driver *driver, const weir_options *options,
+                                      unsigned how, weir_allocator **allocator, char *message,
+                                      size_t message_bytes) {
     static _Atomic uint64_t made; /* the number of allocators so far */
     struct weir_message to = {message, message_bytes};
     weir_allocator *a;
@@ -516,7 +518,103 @@ free_allocator:
     return status;
 }
 
-/* Creates an allocator with the named engine, or the default engine of the device. */
+/* ---- the choice of the engine ------------------------------------------------------------------ */
+
+/* If the options name no engine, the choice is engine mapped if the device can map memory: while work is pending, other
+ * engines reserve about a third more.  The choice is the pool engine if the device cannot map memory, cannot map memory
+ * for hardware decompression although that is wanted, or has no addresses left, and if an option is set that only a
+ * pool has. */
+
+static int can_map(const struct weir_driver *driver, CUdevice device) {
+    int can = 0;
+
+    return (driver->capabilities & WEIR_CAP_VIRTUAL) &&
+           driver->cuDeviceGetAttribute(&can,
+                                        CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+                                        device) == CUDA_SUCCESS &&
+           can;
+}
+
+/* Returns the driver's result of making mapped memory for hardware decompression: no attribute says whether the driver
+ * can.  Returns success if the device has no free memory for the attempt. */
+static CUresult try_kind(const struct weir_driver *driver, CUdevice device) {
+    CUmemAllocationProp kind;
+    CUmemGenericAllocationHandle handle;
+    CUresult result = weir__device_mapped_kind(driver, device, 1, &kind);
+
+    if (result == CUDA_SUCCESS)
+        result = driver->cuMemCreate(&handle, MAPPED_PAGE, &kind, 0);
+    if (result == CUDA_SUCCESS)
+        (void)driver->cuMemRelease(handle);
+    return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_SUCCESS : result;
+}
+
+/* A bit for each device on which the mapped engine found no addresses left.  Memory that was lost with a context keeps
+ * its addresses, so they may run out after many resets. */
+static _Atomic uint64_t full;
+
+static uint64_t bit_of(CUdevice device) {
+    return UINT64_C(1) << (unsigned)device % 64;
+}
+
+static int maps_for(const struct weir_driver *driver, CUdevice device,
+                    const weir_options *options) {
+    return options->engine == WEIR_ENGINE_DEFAULT &&
+           !(atomic_load_explicit(&full, memory_order_relaxed) & bit_of(device)) &&
+           can_map(driver, device);
+}
+
+void weir__default_engine_fill(const struct weir_driver *driver, CUdevice device,
+                               weir_options *options) {
+    if (maps_for(driver, device, options))
+        options->engine = WEIR_ENGINE_MAPPED;
+}
+
+/* Creates an allocator with the named engine, or with the default engine of the device.  If the default is the mapped
+ * engine and the device cannot serve it, the allocator has the pool engine. */
+static weir_status create_by_choice(const struct weir_driver *driver, CUdevice device,
+                                    const weir_options *options, unsigned how,
+                                    weir_allocator **allocator, char *message,
+                                    size_t message_bytes) {
+    int is_named = options->engine == WEIR_ENGINE_MAPPED;
+    int is_chosen = maps_for(driver, device, options);
+    CUresult result =
+        (how & WEIR_CREATE_DECOMPRESSES) && (is_chosen || (is_named && can_map(driver, device)))
+            ? try_kind(driver, device)
+            : CUDA_SUCCESS;
+    int result_before = weir__driver_result;
+    weir_options its = *options;
+    weir_status why, status;
+    char text[320]; /* the reason of a failure if the caller wants no message: goes to the log */
+
+    if (message_bytes > 0)
+        message[0] = '\0';
+    if (is_named && result != CUDA_SUCCESS) {
+        weir__set_driver_result((int)result);
+        return WEIR_E_NOT_SUPPORTED;
+    }
+    if (!is_chosen || result != CUDA_SUCCESS)
+        return create_with_engine(driver, options, how, allocator, message, message_bytes);
+    its.engine = WEIR_ENGINE_MAPPED;
+    why = create_with_engine(driver, &its, how, allocator, message_bytes > 0 ? message : text,
+                             message_bytes > 0 ? message_bytes : sizeof text);
+    if ((why != WEIR_E_NOT_SUPPORTED && why != WEIR_E_NO_MEMORY) ||
+        weir__driver_result == CUDA_SUCCESS) { /* no other engine would help */
+        if (why != WEIR_OK && message_bytes == 0 && text[0])
+            weir__log(weir__options_log(options), WEIR_LOG_ERROR, "%s", text);
+        return why;
+    }
+    if (message_bytes > 0)
+        message[0] = '\0';
+    weir__set_driver_result(result_before);
+    its.engine = WEIR_ENGINE_POOL;
+    status = create_with_engine(driver, &its, how, allocator, message, message_bytes);
+    if (status == WEIR_OK &&
+        why == WEIR_E_NO_MEMORY) /* the mapped engine lacked addresses, not memory */
+        atomic_fetch_or_explicit(&full, bit_of(device), memory_order_relaxed);
+    return status;
+}
+
 static weir_status create_on(const struct weir_driver *driver, const weir_options *options,
                              unsigned how, weir_allocator **allocator, char *message,
                              size_t message_bytes) {
@@ -526,14 +624,12 @@ static weir_status create_on(const struct weir_driver *driver, const weir_option
 
     if (weir__driver_forked() || weir__options_complete(options, &completed, NULL, 0) != WEIR_OK ||
         weir__device_parse(completed.device, &name, &ordinal, NULL, 0) != WEIR_OK)
-        return weir__engine_allocator_create(driver, options, how, allocator, message,
-                                             message_bytes);
+        return create_with_engine(driver, options, how, allocator, message, message_bytes);
     weir_options_init(&its);
     if (options)
         memcpy(&its, options, weir__size_smaller(options->size, sizeof its));
     its.size = sizeof its;
-    return weir__default_engine_create(driver, ordinal, &its, how, allocator, message,
-                                       message_bytes);
+    return create_by_choice(driver, ordinal, &its, how, allocator, message, message_bytes);
 }
 
 weir_status weir__allocator_create_on(const struct weir_driver *driver, const weir_options *options,

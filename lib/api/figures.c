@@ -27,7 +27,7 @@ void weir__stats_read(weir_allocator *a, weir_statistics *out) {
     *out = (weir_statistics){.size = sizeof *out};
     weir__counters_read(&a->counters, out);
     a->reserve.engine->ops->figures(a->reserve.engine, out);
-    out->host_bytes += weir__graphs_host_bytes(&a->reserve.graphs);
+    out->host_bytes += atomic_load_explicit(&a->reserve.graphs.host_bytes, memory_order_relaxed);
     if (a->caches)
         weir__caches_figures(a->caches, out);
     if (a->harden)

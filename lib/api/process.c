@@ -3,7 +3,7 @@
  *
  * All plug-ins (weir/cuda.h, libweir-adapters.so, a program's libraries) get their allocator here, so that they share
  * one on each device without knowing of each other.  An allocator is created by the first request for it, with the
- * environment's settings (default_engine.h chooses the engine), and is never destroyed.  It is published with a release
+ * environment's settings (create.c chooses the engine), and is never destroyed.  It is published with a release
  * store, and later calls find it with one load.
  *
  * A query creates no allocator: the driver alone says to which device a stream belongs, since an allocator holds a

@@ -15,7 +15,7 @@
 #include "api/oom_reporting.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "cache/hit.h"
+#include "cache/caches_state.h"
 #include "reserve/oom_recovery.h"
 
 /* Set while this thread runs an OOM callback: failures of its requests are final. */
@@ -164,7 +164,7 @@ static inline __attribute__((always_inline)) weir_status
 alloc_from(weir_allocator *a, struct weir_cache *c, uint64_t id, size_t bytes, weir_stream stream,
            void **block) {
     int taken = weir__bias_take(&c->lock);
-    CUdeviceptr found = take_cached(weir__hits_of(a->caches), c, key_of(stream, id), id, bytes);
+    CUdeviceptr found = take_cached(&a->caches->hits, c, key_of(stream, id), id, bytes);
 
     if (__builtin_expect(!found, 0))
         return miss(a, c, taken, id, bytes, stream, block);
@@ -179,7 +179,7 @@ static __attribute__((noinline)) weir_status alloc_checked(weir_allocator *a, st
                                                            void **block) {
     unsigned long long id = 0;
 
-    if (__builtin_expect(!ask(weir__hits_of(a->caches), stream, &id), 0))
+    if (__builtin_expect(!ask(&a->caches->hits, stream, &id), 0))
         return miss(a, NULL, 0, 0, bytes, stream, block);
     return alloc_from(a, c, id, bytes, stream, block);
 }
@@ -187,7 +187,7 @@ static __attribute__((noinline)) weir_status alloc_checked(weir_allocator *a, st
 /* Allocates on any stream: searches the stream's cache, and queries the stream's id if necessary. */
 static __attribute__((noinline)) weir_status alloc_searched(weir_allocator *a, size_t bytes,
                                                             weir_stream stream, void **block) {
-    struct weir_hits *h = weir__hits_of(a->caches);
+    struct weir_hits *h = &a->caches->hits;
     unsigned long long id = 0;
     int lent = 0;
     struct weir_cache *c = find_cache(h, stream, &id, &lent);
@@ -340,7 +340,7 @@ weir_status weir__alloc_default(weir_allocator *a, size_t bytes, weir_stream str
     struct weir_cache *c = NULL;
 
     if (is_plain(a, 0) && bytes - 1 < a->device.total)
-        c = weir__cache_table_find(&weir__hits_of(a->caches)->by_id, key_of(stream, id));
+        c = weir__cache_table_find(&a->caches->hits.by_id, key_of(stream, id));
     return c ? alloc_from(a, c, id, bytes, stream, block) : weir_alloc(a, bytes, stream, block);
 }
 
@@ -353,7 +353,7 @@ weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void
 
     if (__builtin_expect(!is_plain(a, 0) || !block || bytes - 1 >= a->device.total, 0))
         return alloc_fully(a, bytes, stream, block);
-    h = weir__hits_of(a->caches);
+    h = &a->caches->hits;
     c = weir__cache_table_find(&h->by_handle, (uintptr_t)stream);
     if (c && !is_vouched_for(h, c, stream))
         return alloc_checked(a, c, bytes, stream, block);
@@ -438,7 +438,7 @@ static __attribute__((noinline)) weir_status free_fully(weir_allocator *a, void 
 static __attribute__((noinline)) weir_status
 free_checked(struct weir_caches *f, struct weir_cache *c, unsigned long long id,
              struct weir_slab *s, CUdeviceptr block, weir_stream stream) {
-    struct weir_hits *h = weir__hits_of(f);
+    struct weir_hits *h = &f->hits;
     weir_status status = WEIR_OK;
     int lent = 0, done = 0;
 
@@ -463,7 +463,7 @@ weir_status weir__free_default(weir_allocator *a, void *block, weir_stream strea
 
     if (!is_plain(a, WEIR_SLOW_PATH_OOM))
         return free_fully(a, block, stream);
-    h = weir__hits_of(a->caches);
+    h = &a->caches->hits;
     s = weir__records_find(&h->pages, (uintptr_t)block);
     c = weir__cache_table_find(&h->by_id, key);
     if (s && c && bring_back(h, c, key, id, s, (uintptr_t)block))
@@ -475,7 +475,7 @@ weir_status weir__free_default(weir_allocator *a, void *block, weir_stream strea
  * registers. */
 static inline __attribute__((always_inline)) weir_status
 free_recorded(struct weir_caches *f, struct weir_slab *s, CUdeviceptr block, weir_stream stream) {
-    struct weir_hits *h = weir__hits_of(f);
+    struct weir_hits *h = &f->hits;
     struct weir_cache *c = weir__cache_table_find(&h->by_handle, (uintptr_t)stream);
 
     if (__builtin_expect(c && bring_back(h, c, 0, 0, s, block), 1))
@@ -490,7 +490,7 @@ weir_status weir_free(weir_allocator *a, void *block, weir_stream stream) {
     if (!is_plain(a, WEIR_SLOW_PATH_OOM) || !block)
         return free_fully(a, block, stream);
     f = a->caches;
-    s = weir__records_find(&weir__hits_of(f)->pages, (uintptr_t)block);
+    s = weir__records_find(&f->hits.pages, (uintptr_t)block);
     return __builtin_expect(s != NULL, 1)
                ? free_recorded(f, s, (uintptr_t)block, stream)
                : weir__caches_free_used(f, (uintptr_t)block, stream, NULL);
@@ -502,6 +502,6 @@ int weir__drop_in_free_own(weir_allocator *a, void *block, weir_stream stream) {
 
     if ((paths & ~(unsigned)WEIR_SLOW_PATH_OOM) != 0)
         return 0;
-    s = weir__records_find(&weir__hits_of(a->caches)->pages, (uintptr_t)block);
+    s = weir__records_find(&a->caches->hits.pages, (uintptr_t)block);
     return s && free_recorded(a->caches, s, (uintptr_t)block, stream) == WEIR_OK;
 }

@@ -68,9 +68,33 @@ void weir__counters_event(struct weir_counters *counters, const weir_event *even
         atomic_fetch_add_explicit(&counters->stall_ns, event->stall_ns, memory_order_relaxed);
 }
 
-static uint64_t read_counter(const _Atomic uint64_t *counter) {
-    return atomic_load_explicit(counter, memory_order_relaxed);
+/* ---- counters that every call raises ---- */
+
+_Thread_local unsigned weir__striped_thread WEIR_FAST_TLS;
+
+unsigned weir__striped_enlist(void) {
+    static _Atomic unsigned threads; /* the number of threads that have a stripe so far */
+    unsigned before = atomic_load_explicit(&threads, memory_order_relaxed);
+
+    /* Stops at the shared stripe, so that the number cannot wrap round. */
+    while (before < WEIR_STRIPED_STRIPES &&
+           /* unreached: another thread gets a stripe at that moment */
+           !atomic_compare_exchange_weak_explicit(&threads, &before, before + 1,
+                                                  memory_order_relaxed, memory_order_relaxed))
+        ;
+    weir__striped_thread = before + 1;
+    return weir__striped_thread;
 }
+
+uint64_t weir__striped_sum(const struct weir_striped *striped, int counter) {
+    uint64_t sum = 0;
+
+    for (int i = 0; i <= WEIR_STRIPED_STRIPES; i++)
+        sum += atomic_load_explicit(&striped->stripe[i].counter[counter], memory_order_acquire);
+    return sum;
+}
+
+/* ---- statistics ---- */
 
 void weir__counters_read(struct weir_counters *counters, weir_statistics *out) {
     /* Reads frees first: a block is counted as allocated before it can be counted as freed.  A growth is counted after
@@ -79,17 +103,17 @@ void weir__counters_read(struct weir_counters *counters, weir_statistics *out) {
     out->growth_allocs = atomic_load_explicit(&counters->growth_allocs, memory_order_acquire);
     out->allocs = weir__striped_sum(&counters->striped, WEIR_STRIPED_ALLOCS);
     out->hits = out->allocs - out->growth_allocs;
-    out->failed_requests = read_counter(&counters->failed_requests);
+    out->failed_requests = counters->failed_requests;
     out->attempts = out->allocs + out->failed_requests;
     out->blocks = out->allocs > out->frees ? out->allocs - out->frees : 0;
-    out->retries = read_counter(&counters->retries);
-    out->stall_ns = read_counter(&counters->stall_ns);
-    out->prealloc_asked = read_counter(&counters->prealloc.asked);
-    out->prealloc_got = read_counter(&counters->prealloc.got);
-    out->prealloc_kept = read_counter(&counters->prealloc.kept);
-    out->prealloc_ns = read_counter(&counters->prealloc.ns);
-    out->prealloc_waited_ns = read_counter(&counters->prealloc.waited_ns);
-    out->ahead_failures = read_counter(&counters->ahead_failures);
+    out->retries = counters->retries;
+    out->stall_ns = counters->stall_ns;
+    out->prealloc_asked = counters->prealloc.asked;
+    out->prealloc_got = counters->prealloc.got;
+    out->prealloc_kept = counters->prealloc.kept;
+    out->prealloc_ns = counters->prealloc.ns;
+    out->prealloc_waited_ns = counters->prealloc.waited_ns;
+    out->ahead_failures = counters->ahead_failures;
     pthread_mutex_lock(&counters->lock);
     out->growths = counters->sums.growths;
     out->growth_bytes = counters->sums.growth_bytes;

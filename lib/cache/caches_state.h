@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* caches_state.h: the caches of all streams of one allocator, for the files that implement caches.h.
+/* caches_state.h: the caches of all streams of one allocator, for the files that implement caches.h, and for request.c,
+ * which inlines hit.h.
  *
  * cache_streams.c opens and closes the caches, and finds and makes the cache of a stream; cache_alloc.c serves the
  * requests that hit.h does not serve; cache_free.c frees blocks; cache_flush.c gives idle memory back to the engine,
@@ -20,11 +21,10 @@
 #include <pthread.h>
 
 #include "base/counters.h"
-#include "base/striped_counter.h"
 #include "engine/stream_order.h"
 
 struct weir_caches {
-    struct weir_hits hits; /* first, since weir__hits_of() converts the pointer */
+    struct weir_hits hits;
     struct weir_reserve *v;
     struct weir_engine *engine; /* the engine of `v` */
     /* Nonzero if there is a release threshold.  Blocks that leave a cache are then freed to the engine at once. */

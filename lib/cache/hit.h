@@ -59,7 +59,7 @@ weir__cache_table_find(struct weir_cache_table *table, uint64_t key) {
     return atomic_load_explicit(&t->entry[i].cache, memory_order_acquire);
 }
 
-/* The fields that a hit reads beside the stream's cache.  `struct weir_caches` begins with them. */
+/* The fields that a hit reads beside the stream's cache. */
 struct weir_hits {
     struct weir_device *device;
     /* Finds caches of created streams by handle; their keys never change. */
@@ -70,10 +70,6 @@ struct weir_hits {
     int checks;                /* nonzero if options.stream_checks is on */
     struct weir_pagemap pages; /* finds the records of blocks */
 };
-
-static inline struct weir_hits *weir__hits_of(struct weir_caches *caches) {
-    return (struct weir_hits *)caches;
-}
 
 /* ---- the cache of a stream ------------------------------------------------------------------------ */
 
@@ -114,8 +110,10 @@ static inline int ask(struct weir_hits *h, weir_stream stream, unsigned long lon
  * which the caller passes to weir__device_end_context().  For other streams *id and *lent are unchanged. */
 static inline __attribute__((always_inline)) struct weir_cache *
 find_cache(struct weir_hits *h, weir_stream stream, unsigned long long *id, int *lent) {
-    if (!is_default(stream))
-        return weir__cache_table_find(&h->by_handle, key_of(stream, 0));
+    uint64_t key = key_of(stream, 0); /* 0 for a default stream, whose key is made from its id */
+
+    if (key)
+        return weir__cache_table_find(&h->by_handle, key);
     *lent = weir__device_lacks_context && weir__device_lend_context(h->device);
     if (!weir__device_default_id(h->device, stream, id)) {
         if (!ask(h, stream, id))

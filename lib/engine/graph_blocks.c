@@ -20,6 +20,8 @@ int weir__graphs_note(struct weir_graph_table *g, CUdeviceptr block) {
 
     pthread_mutex_lock(&g->lock);
     noted = weir__map_put(&g->places, block, 1);
+    atomic_store_explicit(&g->host_bytes, g->places.capacity * sizeof *g->places.slots,
+                          memory_order_relaxed);
     pthread_mutex_unlock(&g->lock);
     if (noted)
         atomic_store_explicit(&g->any, 1, memory_order_release);
@@ -43,15 +45,6 @@ void weir__graphs_forget(struct weir_graph_table *g, CUdeviceptr block) {
     pthread_mutex_lock(&g->lock);
     (void)weir__map_take(&g->places, block, NULL);
     pthread_mutex_unlock(&g->lock);
-}
-
-size_t weir__graphs_host_bytes(struct weir_graph_table *g) {
-    size_t bytes;
-
-    pthread_mutex_lock(&g->lock);
-    bytes = g->places.capacity * sizeof *g->places.slots;
-    pthread_mutex_unlock(&g->lock);
-    return bytes;
 }
 
 void weir__nodes_open(struct weir_nodes *n, struct weir_device *device) {

@@ -21,9 +21,10 @@
 
 /* The addresses of graphs' blocks.  An allocator has one table. */
 struct weir_graph_table {
-    _Atomic int any;        /* 1 if the table has an address; read without the lock */
-    pthread_mutex_t lock;   /* guards the fields below */
-    struct weir_map places; /* addresses where requests under capture were served */
+    _Atomic int any;           /* 1 if the table has an address; read without the lock */
+    _Atomic size_t host_bytes; /* the host memory of `places`; read without the lock */
+    pthread_mutex_t lock;      /* guards the field below */
+    struct weir_map places;    /* addresses where requests under capture were served */
 };
 
 /* Opens a table whose bytes are all zero. */
@@ -35,7 +36,6 @@ int weir__graphs_note(struct weir_graph_table *graphs, CUdeviceptr block);
 int weir__graphs_has(struct weir_graph_table *graphs, CUdeviceptr block);
 /* Removes the record of the address, since a block of the guard lies there now. */
 void weir__graphs_forget(struct weir_graph_table *graphs, CUdeviceptr block);
-size_t weir__graphs_host_bytes(struct weir_graph_table *graphs);
 
 struct weir_nodes {
     struct weir_async async;

@@ -6,7 +6,6 @@
 #include <sys/syscall.h>
 
 #include "api/allocator_internal.h"
-#include "api/default_engine.h"
 #include "api/drop_in.h"
 #include "tests/fixtures/logged.h"
 #include "driver/model/model_inside.h"
