@@ -184,7 +184,8 @@ static __attribute__((noinline)) weir_status alloc_checked(weir_allocator *a, st
     return alloc_from(a, c, id, bytes, stream, block);
 }
 
-/* Allocates on any stream: searches the stream's cache, and queries the stream's id if necessary. */
+/* Allocates on any stream: searches the stream's cache, and queries the id of a default stream if necessary.  A miss
+ * queries the id of a stream for which nobody vouches. */
 static __attribute__((noinline)) weir_status alloc_searched(weir_allocator *a, size_t bytes,
                                                             weir_stream stream, void **block) {
     struct weir_hits *h = &a->caches->hits;
@@ -193,12 +194,9 @@ static __attribute__((noinline)) weir_status alloc_searched(weir_allocator *a, s
     struct weir_cache *c = find_cache(h, stream, &id, &lent);
     weir_status status;
 
-    if (!c)
-        status = miss(a, NULL, 0, 0, bytes, stream, block);
-    else if (id == 0 && !is_vouched_for(h, c, stream))
-        status = alloc_checked(a, c, bytes, stream, block);
-    else
-        status = alloc_from(a, c, id, bytes, stream, block);
+    status = c && (id != 0 || is_vouched_for(h, c, stream))
+                 ? alloc_from(a, c, id, bytes, stream, block)
+                 : miss(a, NULL, 0, 0, bytes, stream, block);
     if (__builtin_expect(lent, 0))
         weir__device_end_context(&a->device, lent);
     return status;
@@ -446,10 +444,13 @@ free_checked(struct weir_caches *f, struct weir_cache *c, unsigned long long id,
         return weir__caches_free_used(f, block, stream, NULL);
     if (!c) {
         c = find_cache(h, stream, &id, &lent);
-        done = c && bring_back(h, c, key_of(stream, id), id, s, block);
+        if (c)
+            done = bring_back(h, c, key_of(stream, id), id, s, block);
     }
     if (!done)
         status = weir__caches_free_found(f, c, id, s, block, stream);
+    else if (done == 2)
+        weir__caches_answer(f, stream);
     if (__builtin_expect(lent, 0))
         weir__device_end_context(h->device, lent);
     return status;

@@ -280,8 +280,8 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_caches *f, st
     return status;
 }
 
-/* Does the work that was put off in the cache of a stream that only frees. */
-static __attribute__((noinline)) void answer(struct weir_caches *f, weir_stream stream) {
+void weir__caches_answer(struct weir_caches *f, weir_stream stream) {
+    int result_before = weir__driver_result;
     struct weir_cache *c;
     uint64_t id;
 
@@ -292,6 +292,7 @@ static __attribute__((noinline)) void answer(struct weir_caches *f, weir_stream 
             weir__caches_catch_up(f, c, stream);
         weir__caches_unpin(c);
     }
+    weir__driver_result = result_before;
 }
 
 /* Frees a block that the caches have no record of.  It may be a graph's.  Any other is refused here, since a pool of
@@ -333,7 +334,7 @@ static weir_status free_by_cache(struct weir_caches *f, struct weir_cache *c, un
     if (result == WEIR_CACHE_FULL)
         return free_slow(f, s, block, stream, uses);
     if (wanted)
-        answer(f, stream);
+        weir__caches_answer(f, stream);
     return WEIR_OK;
 }
 

@@ -172,8 +172,8 @@ static inline __attribute__((always_inline)) CUdeviceptr take_cached(const struc
 }
 
 /* Puts a freed block into the cache if the lock is biased to this thread, no work was put off, and the cache is still
- * the stream's, which a cache that was found by handle (`key` 0) always is.  Returns 1 on success, else 0; nothing has
- * changed then. */
+ * the stream's, which a cache that was found by handle (`key` 0) always is.  Returns 1 on success, 2 if the cache must
+ * be maintained after that, 0 if nothing has changed. */
 static inline __attribute__((always_inline)) int bring_back(const struct weir_hits *h,
                                                             struct weir_cache *c, uint64_t key,
                                                             uint64_t id, struct weir_slab *s,
@@ -183,6 +183,8 @@ static inline __attribute__((always_inline)) int bring_back(const struct weir_hi
     if (__builtin_expect(!weir__bias_try_at(&c->lock, WEIR_BIAS_INNER), 0))
         return 0;
     done = is_ready(h, c) && (key == 0 || is_its(c, key, id)) && weir__cache_put_plain(c, s, block);
+    if (done && !is_ready(h, c))
+        done = 2;
     weir__bias_give(&c->lock, 1);
     return done;
 }
@@ -198,5 +200,7 @@ weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int t
 weir_status weir__caches_free_found(struct weir_caches *f, struct weir_cache *c,
                                     unsigned long long id, struct weir_slab *s, CUdeviceptr block,
                                     weir_stream stream);
+/* Does the work that was put off in the cache of a stream that only frees.  Restores the thread's last driver result. */
+void weir__caches_answer(struct weir_caches *f, weir_stream stream);
 
 #endif
