@@ -233,7 +233,7 @@ void weir__caches_figures(struct weir_caches *f, weir_statistics *out) {
     read_peaks(f, out);
     out->cache_streams = f->cached;
     out->event_records += f->order.event_records;
-    out->host_bytes += f->host_bytes + weir__records_host_bytes(&f->records);
+    out->host_bytes += f->host_bytes + f->records.host_bytes + f->hits.pages.host_bytes;
     pthread_mutex_unlock(&f->lock);
     out->cache_misses_young = weir__striped_sum(striped, WEIR_STRIPED_CACHES_YOUNG);
     out->cache_misses_empty = weir__striped_sum(striped, WEIR_STRIPED_CACHES_EMPTY);

@@ -117,19 +117,21 @@ static uint64_t last_in_leaf(uint64_t page, uint64_t last) {
 /* Maps the words of these pages in the leaf, and counts the host memory that was not counted before. */
 static void want_words(struct weir_pagemap *map, struct weir__pagemap_leaf *leaf, uint64_t page,
                        uint64_t last) {
-    const size_t mask = WEIR__PAGEMAP_LEAF_SLOTS - 1, before = map->host_bytes;
+    const size_t mask = WEIR__PAGEMAP_LEAF_SLOTS - 1;
     const size_t first = (page & mask) / WEIR__PAGEMAP_HOST_SLOTS;
     const size_t end = (last & mask) / WEIR__PAGEMAP_HOST_SLOTS + 1;
     const size_t bytes = WEIR__PAGEMAP_HOST_SLOTS * sizeof leaf->value[0];
+    size_t more = 0;
 
     for (size_t at = first; at < end; at++) {
         const uint64_t bit = UINT64_C(1) << at % 64;
 
         if (!(leaf->counted[at / 64] & bit))
-            map->host_bytes += bytes;
+            more += bytes;
         leaf->counted[at / 64] |= bit;
     }
-    if (map->host_bytes > before)
+    map->host_bytes += more;
+    if (more > 0)
         weir__hostmem_populate((char *)leaf->value + first * bytes, (end - first) * bytes);
 }
 

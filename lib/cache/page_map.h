@@ -57,8 +57,8 @@ struct weir__pagemap_node {
 struct weir_pagemap {
     _Atomic(struct weir__pagemap_node *) *top; /* has WEIR__PAGEMAP_TOP_SLOTS entries */
     struct weir__pagemap_node *nodes;
-    /* The tables' host memory, without the parts that were never used; guarded by the writers' lock. */
-    size_t host_bytes;
+    /* The tables' host memory, without the parts that were never used; written under the writers' lock. */
+    _Atomic size_t host_bytes;
 };
 
 /* Opens an empty map.  Returns 1 on success, 0 if there is no host memory. */

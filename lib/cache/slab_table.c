@@ -249,12 +249,3 @@ void weir__records_close(struct weir_records *r) {
     if (r->pages)
         weir__pagemap_close(r->pages);
 }
-
-size_t weir__records_host_bytes(struct weir_records *r) {
-    size_t bytes;
-
-    weir__lock_take(&r->lock);
-    bytes = r->host_bytes + r->pages->host_bytes;
-    weir__lock_give(&r->lock);
-    return bytes;
-}

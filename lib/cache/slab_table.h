@@ -42,8 +42,8 @@ struct weir_records {
     struct weir_slab *spare[WEIR_RECORDS_ORDERS];
     struct weir_records_chunk *chunks;
     char *chunk_at, *chunk_end;
-    size_t host_bytes;     /* the bytes of all chunks */
-    _Atomic size_t wholes; /* the number of records of whole blocks; read without the lock */
+    _Atomic size_t host_bytes; /* the bytes of all chunks; read without the lock */
+    _Atomic size_t wholes;     /* the number of records of whole blocks; read without the lock */
 };
 
 /* The bits of a word for 512 KiB that hold the tag of a slab.  The record's address has zeros there. */
@@ -120,7 +120,5 @@ void weir__records_end(struct weir_records *r, struct weir_slab *s);
  * `fetched_for` may be read, since the block's owner may be writing. */
 void weir__records_walk(struct weir_records *r, void (*visit)(void *context, struct weir_slab *s),
                         void *context);
-/* Returns the host memory of all records and of the page map. */
-size_t weir__records_host_bytes(struct weir_records *r);
 
 #endif
