@@ -161,8 +161,8 @@ static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir
 /* Serves a request from a cache that is the stream's if it still has the stream's id, which is 0 if the program vouches
  * for the stream. */
 static inline __attribute__((always_inline)) weir_status
-alloc_from(weir_allocator *a, struct weir_cache *c, uint64_t id, size_t bytes, weir_stream stream,
-           void **block) {
+alloc_in_cache(weir_allocator *a, struct weir_cache *c, uint64_t id, size_t bytes,
+               weir_stream stream, void **block) {
     int taken = weir__bias_take(&c->lock);
     CUdeviceptr found = take_cached(&a->caches->hits, c, key_of(stream, id), id, bytes);
 
@@ -181,7 +181,7 @@ static __attribute__((noinline)) weir_status alloc_checked(weir_allocator *a, st
 
     if (__builtin_expect(!ask(&a->caches->hits, stream, &id), 0))
         return miss(a, NULL, 0, 0, bytes, stream, block);
-    return alloc_from(a, c, id, bytes, stream, block);
+    return alloc_in_cache(a, c, id, bytes, stream, block);
 }
 
 /* Allocates on any stream: searches the stream's cache, and queries the id of a default stream if necessary.  A miss
@@ -195,7 +195,7 @@ static __attribute__((noinline)) weir_status alloc_searched(weir_allocator *a, s
     weir_status status;
 
     status = c && (id != 0 || is_vouched_for(h, c, stream))
-                 ? alloc_from(a, c, id, bytes, stream, block)
+                 ? alloc_in_cache(a, c, id, bytes, stream, block)
                  : miss(a, NULL, 0, 0, bytes, stream, block);
     if (__builtin_expect(lent, 0))
         weir__device_end_context(&a->device, lent);
@@ -339,7 +339,7 @@ weir_status weir__alloc_default(weir_allocator *a, size_t bytes, weir_stream str
 
     if (is_plain(a, 0) && bytes - 1 < a->device.total)
         c = weir__cache_table_find(&a->caches->hits.by_id, key_of(stream, id));
-    return c ? alloc_from(a, c, id, bytes, stream, block) : weir_alloc(a, bytes, stream, block);
+    return c ? alloc_in_cache(a, c, id, bytes, stream, block) : weir_alloc(a, bytes, stream, block);
 }
 
 /* Serves a hit on a stream that is known by its handle and bound or watched, if the lock is biased to this thread.  All
@@ -474,8 +474,10 @@ weir_status weir__free_default(weir_allocator *a, void *block, weir_stream strea
 
 /* Frees a block with this record.  Calls other functions only as its last step, so that the short way saves no
  * registers. */
-static inline __attribute__((always_inline)) weir_status
-free_recorded(struct weir_caches *f, struct weir_slab *s, CUdeviceptr block, weir_stream stream) {
+static inline __attribute__((always_inline)) weir_status free_with_record(struct weir_caches *f,
+                                                                          struct weir_slab *s,
+                                                                          CUdeviceptr block,
+                                                                          weir_stream stream) {
     struct weir_hits *h = &f->hits;
     struct weir_cache *c = weir__cache_table_find(&h->by_handle, (uintptr_t)stream);
 
@@ -493,7 +495,7 @@ weir_status weir_free(weir_allocator *a, void *block, weir_stream stream) {
     f = a->caches;
     s = weir__records_find(&f->hits.pages, (uintptr_t)block);
     return __builtin_expect(s != NULL, 1)
-               ? free_recorded(f, s, (uintptr_t)block, stream)
+               ? free_with_record(f, s, (uintptr_t)block, stream)
                : weir__caches_free_used(f, (uintptr_t)block, stream, NULL);
 }
 
@@ -504,5 +506,5 @@ int weir__drop_in_free_own(weir_allocator *a, void *block, weir_stream stream) {
     if ((paths & ~(unsigned)WEIR_SLOW_PATH_OOM) != 0)
         return 0;
     s = weir__records_find(&a->caches->hits.pages, (uintptr_t)block);
-    return s && free_recorded(a->caches, s, (uintptr_t)block, stream) == WEIR_OK;
+    return s && free_with_record(a->caches, s, (uintptr_t)block, stream) == WEIR_OK;
 }
