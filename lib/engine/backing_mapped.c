@@ -25,7 +25,8 @@
 /* The range is ADDRESSES times as large as the device's memory, or less if the driver refuses.  A block that stays
  * leaves a gap on either side, so a program with ever larger blocks needs many addresses. */
 enum { ADDRESSES = 64, LEAST_ADDRESSES = 4 };
-enum { ADDRESSES_APART = 8 }; /* the part of the range for requests that name an address */
+/* the parts of the range for small requests, and for requests that name an address */
+enum { ADDRESSES_SMALL = 16, ADDRESSES_APART = 8 };
 
 static weir_status make_room(struct weir_block_engine *a, struct weir_request *r, size_t bytes,
                              int way) {
@@ -65,14 +66,14 @@ static weir_status mapped_make_room(struct weir_block_engine *a, struct weir_req
     size_t bytes;
 
     (void)reserve; /* a move changes the reserved memory */
-    range_of(a)->knows_free = 0;
+    a->range->knows_free = 0;
     /* unreached: an overflow, since no request is above the device's memory */
     if (!weir__size_round_up(r->bytes, GRANULARITY, &bytes))
         return weir__without_driver(WEIR_E_NO_MEMORY);
     weir__suballoc_ask(&a->blocks, r->id, r->stream);
     weir__mapped_lift_shadows(a, 1);
     status = make_room(a, r, bytes, OF_ITS_OWN);
-    if (weir__is_failure(status) && range_of(a)->piece > 0)
+    if (weir__is_failure(status) && a->range->piece > 0)
         status = make_room(a, r, bytes, LEAST);
     if (weir__is_failure(status))
         status = make_room(a, r, bytes, SQUEEZED);
@@ -94,12 +95,12 @@ static void mapped_begin_bringing(struct weir_block_engine *a) {
 }
 
 static void mapped_end_bringing(struct weir_block_engine *a) {
-    pthread_mutex_unlock(&range_of(a)->bringing);
+    pthread_mutex_unlock(&a->range->bringing);
 }
 
 static int mapped_await(struct weir_block_engine *a, const struct weir_request *r) {
     (void)r;
-    if (range_of(a)->coming == 0)
+    if (a->range->coming == 0)
         return 0;
     mapped_begin_bringing(a);
     mapped_end_bringing(a);
@@ -244,7 +245,7 @@ static uint64_t find_far(const struct weir_mapped_range *g, size_t bytes) {
         if (p->what != UNMAPPED || p->bytes <= most)
             continue;
         most = p->bytes;
-        at = p->base == apart_base(g) ? p->base
+        at = p->base == g->apart_base ? p->base
                                       : p->base + weir__size_round_down(p->bytes / 2, PAGE);
     }
     return at;
@@ -266,7 +267,7 @@ static weir_status mapped_place(struct weir_block_engine *a, struct weir_request
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     w.base = r->at == WEIR_ENGINE_FAR ? find_far(g, r->bytes) : r->at;
     w.end = w.base + r->bytes;
-    if (w.base == NOWHERE || w.end > g->base + g->bytes)
+    if (w.base == NOWHERE || w.end > g->end)
         return weir__without_driver(WEIR_E_NO_MEMORY);
     g->spare_count = 0;
     may = weir__mapped_may_move(a, LEAST);
@@ -288,7 +289,7 @@ static weir_status mapped_place(struct weir_block_engine *a, struct weir_request
     placed = weir__suballoc_take_at(&a->blocks, w.base, r->bytes, r->id, out);
     /* The free memory before the window has joined it, so that no free chunk starts there. */
     return placed == WEIR_PLACEMENT_NO_FIT ? weir__without_driver(WEIR_E_NO_MEMORY)
-                                           : placed_or(placed);
+                                           : weir__blocks_placed(placed);
 }
 
 /* ---- trims ---- */
@@ -494,7 +495,7 @@ static size_t mapped_foresee(const struct weir_block_engine *a, struct weir_exte
     size_t bytes = weir__size_smaller(a->e.device->total / FORESEEN_PART, FORESEEN_MOST), n;
 
     n = weir__engine_extend(out, 0, WEIR_BLOCKS_FORESEEN,
-                            (struct weir_extent){.base = small_base(g), .bytes = SPARE_SMALL});
+                            (struct weir_extent){.base = g->small_base, .bytes = SPARE_SMALL});
     return weir__engine_extend(out, n, WEIR_BLOCKS_FORESEEN,
                                (struct weir_extent){.base = g->base,
                                                     .bytes = weir__size_round_down(bytes, PAGE),
@@ -542,7 +543,7 @@ static void mapped_close(struct weir_block_engine *a) {
             if (g->shadows[i].last)
                 (void)weir__mapped_release(a, g->shadows[i].handle);
         }
-        (void)driver->cuMemAddressFree(g->base, g->bytes);
+        (void)driver->cuMemAddressFree(g->base, (size_t)(g->end - g->base));
         weir__driver_leave(driver, &scope);
     }
     weir__mapped_files_end(&g->files);
@@ -555,13 +556,38 @@ static void mapped_close(struct weir_block_engine *a) {
     free(g);
 }
 
-static weir_status mapped_open(struct weir_block_engine *a, const struct weir_engine *setup) {
-    const struct weir_driver *driver = a->e.device->driver;
-    struct weir_driver_scope scope;
-    struct weir_mapped_range *g;
+/* Reserves the range of addresses, and divides it between the kinds of requests.  The caller is in the driver's
+ * scope. */
+static CUresult reserve_addresses(const struct weir_device *device, struct weir_mapped_range *g) {
+    const size_t total = weir__size_round_down(device->total, PAGE);
+    size_t bytes = total * ADDRESSES, apart = 0;
     CUdeviceptr base = 0;
-    weir_status status = check_device(a->e.device);
-    size_t device = weir__size_round_down(a->e.device->total, PAGE);
+    CUresult result = device->driver->cuMemAddressReserve(&base, bytes, 0, 0, 0);
+
+    while (result == CUDA_ERROR_OUT_OF_MEMORY && bytes > total * LEAST_ADDRESSES) {
+        bytes /= 2;
+        result = device->driver->cuMemAddressReserve(&base, bytes, 0, 0, 0);
+    }
+    if (bytes == total * ADDRESSES)
+        apart = weir__size_round_down(bytes / ADDRESSES_APART, PAGE);
+    g->base = base;
+    g->end = base + bytes;
+    g->apart_base = g->end - apart;
+    g->small_base = g->apart_base - weir__size_round_down(bytes / ADDRESSES_SMALL, PAGE);
+    return result;
+}
+
+/* Adds the addresses from `base` to `end`, if there are any, for a kind of requests.  Returns a placement's result. */
+static int add_addresses(struct weir_block_engine *a, int kind, uint64_t base, uint64_t end) {
+    return end == base ? WEIR_PLACEMENT_OK
+                       : weir__suballoc_add_range(&a->blocks, base, (size_t)(end - base), kind);
+}
+
+static weir_status mapped_open(struct weir_block_engine *a, const struct weir_engine *setup) {
+    struct weir_device *device = a->e.device;
+    const struct weir_driver *driver = device->driver;
+    weir_status status = check_device(device);
+    struct weir_mapped_range *g;
     CUresult result;
     int placed;
 
@@ -571,37 +597,23 @@ static weir_status mapped_open(struct weir_block_engine *a, const struct weir_en
     g = calloc(1, sizeof *g);
     if (!g)
         return weir__without_driver(WEIR_E_HOST_MEMORY);
-    g->packing = &weir__mapped_packings[a->e.options->packing];
-    g->bytes = device * ADDRESSES;
-    result =
-        weir__device_mapped_kind(driver, a->e.device->ordinal, a->e.device->decompresses, &g->kind);
+    result = weir__device_mapped_kind(driver, device->ordinal, device->decompresses, &g->kind);
     if (result == CUDA_SUCCESS)
-        result = weir__driver_enter(driver, a->e.device->context, &scope);
-    if (result == CUDA_SUCCESS) {
-        result = driver->cuMemAddressReserve(&base, g->bytes, 0, 0, 0);
-        while (result == CUDA_ERROR_OUT_OF_MEMORY && g->bytes > device * LEAST_ADDRESSES) {
-            g->bytes /= 2;
-            result = driver->cuMemAddressReserve(&base, g->bytes, 0, 0, 0);
-        }
-        weir__driver_leave(driver, &scope);
-    }
+        result = WEIR_IN_SCOPE(driver, device->context, reserve_addresses(device, g));
     if (result != CUDA_SUCCESS) {
         free(g);
-        return weir__device_status(a->e.device, result);
+        return weir__device_status(device, result);
     }
-    g->base = base;
-    if (g->bytes == device * ADDRESSES)
-        g->apart = weir__size_round_down(g->bytes / ADDRESSES_APART, PAGE);
-    g->access = a->e.device->access;
+    g->packing = &weir__mapped_packings[a->e.options->packing];
+    g->access = device->access;
     a->e.step_bytes = weir__size_smaller(a->e.step_bytes, 2 * g->packing->ahead_most);
-    placed = weir__suballoc_add_range(&a->blocks, base, small_base(g) - base, WEIR_SUBALLOC_COMMON);
+    placed = add_addresses(a, WEIR_SUBALLOC_COMMON, g->base, g->small_base);
     if (placed == WEIR_PLACEMENT_OK)
-        placed =
-            weir__suballoc_add_range(&a->blocks, small_base(g), small_part(g), WEIR_SUBALLOC_SMALL);
-    if (placed == WEIR_PLACEMENT_OK && g->apart > 0)
-        placed = weir__suballoc_add_range(&a->blocks, apart_base(g), g->apart, WEIR_SUBALLOC_APART);
+        placed = add_addresses(a, WEIR_SUBALLOC_SMALL, g->small_base, g->apart_base);
+    if (placed == WEIR_PLACEMENT_OK)
+        placed = add_addresses(a, WEIR_SUBALLOC_APART, g->apart_base, g->end);
     if (placed != WEIR_PLACEMENT_OK) {
-        (void)driver->cuMemAddressFree(base, g->bytes);
+        (void)driver->cuMemAddressFree(g->base, (size_t)(g->end - g->base));
         free(g);
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     }

@@ -57,13 +57,6 @@ static size_t cuts_up_to(const struct weir_block_engine *a, const struct weir_re
     return a->backing->cuts ? a->backing->cuts(a, r->bytes) : SIZE_MAX;
 }
 
-static weir_status placed_or(int placed) {
-    if (placed == WEIR_PLACEMENT_OK)
-        return WEIR_OK;
-    return weir__without_driver(placed == WEIR_PLACEMENT_NO_MEMORY ? WEIR_E_HOST_MEMORY
-                                                                   : WEIR_E_NO_MEMORY);
-}
-
 /* Places the request in free memory, or in memory that another thread brings, without a query of all events. */
 static int place_at_once(struct weir_block_engine *a, struct weir_request *r,
                          struct weir_placement_block *out) {
@@ -115,7 +108,7 @@ static weir_status make_room(struct weir_block_engine *a, struct weir_request *r
     if (placed == WEIR_PLACEMENT_NO_FIT)
         placed = place_behind(a, r, out);
     /* unreached: another result than OK and NO_MEMORY, since there is room now */
-    return placed_or(placed);
+    return weir__blocks_placed(placed);
 }
 
 static weir_status place(struct weir_block_engine *a, struct weir_request *r,
@@ -124,7 +117,7 @@ static weir_status place(struct weir_block_engine *a, struct weir_request *r,
     uint64_t reserve;
 
     if (placed != WEIR_PLACEMENT_NO_FIT)
-        return placed_or(placed);
+        return weir__blocks_placed(placed);
     reserve = weir__blocks_reserve(a);
     /* Above a lowered limit, memory that returns to the inner engine cannot come back. */
     is_above = a->inner && reserve > weir__engine_limit(&a->e);
@@ -136,7 +129,7 @@ static weir_status place(struct weir_block_engine *a, struct weir_request *r,
         placed = place_behind(a, r, out);
     if (placed == WEIR_PLACEMENT_NO_FIT && is_above)
         placed = weir__suballoc_take_anywhere(&a->blocks, r->bytes, r->id, out);
-    return placed == WEIR_PLACEMENT_NO_FIT ? make_room(a, r, reserve, out) : placed_or(placed);
+    return placed == WEIR_PLACEMENT_NO_FIT ? make_room(a, r, reserve, out) : weir__blocks_placed(placed);
 }
 
 /* Serves a request on a captured stream, or on the legacy stream beside a capture, where queries fail (error 906). */

@@ -17,6 +17,7 @@
 #include "engine/stream_suballoc.h"
 
 struct weir_backing;
+struct weir_mapped_range;
 
 enum { WEIR_BLOCKS_FORESEEN = 2 };
 
@@ -25,7 +26,7 @@ struct weir_block_engine {
     struct weir_engine e;
     const struct weir_backing *backing;
     struct weir_engine *inner; /* the engine that backing_engine.c takes regions from; else NULL */
-    void *range;               /* the range of backing_mapped.c (mapped_state.h) */
+    struct weir_mapped_range *range; /* the range of backing_mapped.c (mapped_state.h) */
     struct weir_nodes nodes;   /* the memory nodes of graphs */
     struct weir_lock lock;     /* guards all fields below, and the backing's own fields */
     struct weir_suballoc blocks;
@@ -123,6 +124,14 @@ static inline size_t weir__blocks_growth_limit(const struct weir_block_engine *a
 static inline weir_status weir__blocks_are_full(const struct weir_block_engine *a) {
     return weir__without_driver(weir__engine_limit(&a->e) < a->e.device->total ? WEIR_E_LIMIT
                                                                                : WEIR_E_NO_MEMORY);
+}
+
+/* Returns the status of a placement's result. */
+static inline weir_status weir__blocks_placed(int placed) {
+    if (placed == WEIR_PLACEMENT_OK)
+        return WEIR_OK;
+    return weir__without_driver(placed == WEIR_PLACEMENT_NO_MEMORY ? WEIR_E_HOST_MEMORY
+                                                                   : WEIR_E_NO_MEMORY);
 }
 
 /* Updates the peak of reserved memory after growth. */

@@ -156,7 +156,8 @@ weir_status weir__mapped_enter(struct weir_block_engine *a, weir_status status,
     uint64_t below = at > 0 ? g->handles[at - 1].base + g->handles[at - 1].bytes : 0;
 
     if (status == WEIR_OK)
-        status = placed_or(weir__suballoc_fill(&a->blocks, below, m->to.base, m->to.bytes, id));
+        status = weir__blocks_placed(
+            weir__suballoc_fill(&a->blocks, below, m->to.base, m->to.bytes, id));
     if (status == WEIR_OK) {
         memmove(&g->handles[at + 1], &g->handles[at],
                 (g->handle_count - at) * sizeof g->handles[0]);
@@ -193,7 +194,8 @@ weir_status weir__mapped_lift(struct weir_block_engine *a, weir_stream stream, s
     }
     if (result != CUDA_SUCCESS)
         return weir__device_status(a->e.device, result);
-    status = placed_or(weir__suballoc_unmap(&a->blocks, g->pieces[piece].base, base, old.bytes));
+    status = weir__blocks_placed(
+        weir__suballoc_unmap(&a->blocks, g->pieces[piece].base, base, old.bytes));
     if (status != WEIR_OK)
         return status;
     *h = g->handles[at];

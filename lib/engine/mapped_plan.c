@@ -122,11 +122,11 @@ int weir__mapped_survey(struct weir_block_engine *a, uint64_t id) {
     struct survey v = {.arena = a, .id = id};
 
     g->piece_count = 0;
-    survey_kind(&v, WEIR_SUBALLOC_COMMON, g->base, small_base(g));
+    survey_kind(&v, WEIR_SUBALLOC_COMMON, g->base, g->small_base);
     g->small_pieces = g->piece_count;
-    survey_kind(&v, WEIR_SUBALLOC_SMALL, small_base(g), apart_base(g));
+    survey_kind(&v, WEIR_SUBALLOC_SMALL, g->small_base, g->apart_base);
     g->apart_pieces = g->piece_count;
-    survey_kind(&v, WEIR_SUBALLOC_APART, apart_base(g), g->base + g->bytes);
+    survey_kind(&v, WEIR_SUBALLOC_APART, g->apart_base, g->end);
     return !v.failed;
 }
 
@@ -266,7 +266,7 @@ static void find_own(const struct weir_mapped_range *g, size_t bytes, int what,
 void weir__mapped_find_tail(const struct weir_mapped_range *g, int small, size_t bytes,
                             struct weir_mapped_window *w) {
     size_t first = small ? g->small_pieces : 0, i = small ? g->apart_pieces : g->small_pieces;
-    uint64_t end = small ? apart_base(g) : small_base(g);
+    uint64_t end = small ? g->apart_base : g->small_base;
 
     *w = (struct weir_mapped_window){.missing = SIZE_MAX}; /* unless the addresses suffice */
     if (i == first || g->pieces[i - 1].what != UNMAPPED || end_of(&g->pieces[i - 1]) != end)
@@ -294,10 +294,10 @@ static size_t bytes_held(const struct weir_block_engine *a, int small) {
 static size_t unit_pending(const struct weir_block_engine *a) {
     const struct weir_order *o = &a->blocks.order;
 
-    return o->several && o->waiting_marks > 0 ? range_of(a)->packing->unit_most_pending : SIZE_MAX;
+    return o->several && o->waiting_marks > 0 ? a->range->packing->unit_most_pending : SIZE_MAX;
 }
 
-/* Returns the bytes that a growth policy other than exact wants, if these are more than `want`; else 0. */
+/* Returns the bytes that the growth policy wants, if these are more than `want`; else 0. */
 static size_t policy_step(struct weir_block_engine *a, size_t want, size_t planned) {
     struct weir_mapped_range *g = a->range;
     weir_growth_state state = {.size = sizeof state,
@@ -308,8 +308,6 @@ static size_t policy_step(struct weir_block_engine *a, size_t want, size_t plann
                                .device_free = SIZE_MAX};
     size_t step;
 
-    if (a->e.options->growth == WEIR_GROWTH_EXACT)
-        return 0;
     if (!g->knows_free)
         g->device_free = weir__device_free(a->e.device);
     g->knows_free = 1;
@@ -325,8 +323,11 @@ static size_t new_bytes(struct weir_block_engine *a, int small, size_t want, siz
     struct weir_mapped_range *g = a->range;
     const struct weir_mapped_packing *p = g->packing;
     size_t total = bytes_held(a, small) + planned, pending = unit_pending(a);
-    size_t wanted = policy_step(a, want, planned), step = wanted, unit = g->piece;
+    size_t wanted = 0, step, unit = g->piece;
 
+    if (a->e.options->growth != WEIR_GROWTH_EXACT) /* exact wants no more than the request */
+        wanted = policy_step(a, want, planned);
+    step = wanted;
     if (g->piece == 0 && pending >= p->step_least) {
         size_t least = small ? weir__size_smaller(p->step_least, STEP_SMALL) : p->step_least;
 
@@ -350,7 +351,7 @@ static size_t new_bytes(struct weir_block_engine *a, int small, size_t want, siz
 /* Returns the size of each of a request's own physical allocations, or 0 if the request gets none.  With a growth
  * policy other than exact the policy decides. */
 static size_t own_bytes(const struct weir_block_engine *a, size_t bytes) {
-    const struct weir_mapped_packing *p = range_of(a)->packing;
+    const struct weir_mapped_packing *p = a->range->packing;
     size_t pieces;
 
     if (bytes < p->large_least || a->e.options->growth != WEIR_GROWTH_EXACT ||
@@ -380,7 +381,7 @@ static size_t most_new(const struct weir_block_engine *a, int small, size_t byte
 }
 
 size_t weir__mapped_most_ahead(const struct weir_block_engine *a, uint64_t goal, int cause) {
-    const struct weir_mapped_packing *p = range_of(a)->packing;
+    const struct weir_mapped_packing *p = a->range->packing;
     size_t part = weir__size_round_down((size_t)goal / p->prealloc_part, PAGE);
 
     return cause == WEIR_EVENT_PREALLOC

@@ -32,8 +32,6 @@
 /* The most bytes of a physical allocation that moves to small requests, or that preallocation adds for them. */
 #define SPARE_SMALL (16 * MIB)
 
-enum { ADDRESSES_SMALL = 16 }; /* the part of the addresses that small requests have */
-
 /* the most free chunks with uncompleted uses in one physical allocation that moves */
 enum { TAGS = 8 };
 
@@ -145,10 +143,9 @@ struct weir_mapped_files {
 };
 
 struct weir_mapped_range {
-    uint64_t base;
-    size_t bytes;
-    /* The bytes at the end of the range that serve requests that name an address, or 0. */
-    size_t apart;
+    /* Requests that are not small have the addresses from `base` on, small ones those from `small_base` on, and requests
+     * that name an address those from `apart_base` to `end`. */
+    uint64_t base, small_base, apart_base, end;
     CUmemAllocationProp kind;           /* the properties of every physical allocation */
     struct weir_mapped_handle *handles; /* sorted by base */
     size_t handle_count, handle_capacity;
@@ -180,35 +177,12 @@ struct weir_mapped_range {
     struct weir_mapped_files files; /* the exported physical allocations */
 };
 
-static inline struct weir_mapped_range *range_of(const struct weir_block_engine *a) {
-    return a->range;
-}
-
-/* Returns the bytes of the addresses of small requests.  They lie behind those of large requests. */
-static inline size_t small_part(const struct weir_mapped_range *g) {
-    return weir__size_round_down(g->bytes / ADDRESSES_SMALL, PAGE);
-}
-
-/* Returns the first address for requests that name an address.  These addresses lie behind those of small requests. */
-static inline uint64_t apart_base(const struct weir_mapped_range *g) {
-    return g->base + g->bytes - g->apart;
-}
-
-static inline uint64_t small_base(const struct weir_mapped_range *g) {
-    return apart_base(g) - small_part(g);
-}
-
 /* Returns the index of the first physical allocation that ends above the address. */
 static inline size_t handle_above(const struct weir_mapped_range *g, uint64_t address) {
     size_t first = g->handle_count, at;
 
     WEIR_FIND_FIRST(first, at, g->handles[at].base + g->handles[at].bytes > address);
     return first;
-}
-
-/* Returns the status of a placement's result.  After a survey the placement can only lack host memory. */
-static inline weir_status placed_or(int placed) {
-    return placed == WEIR_PLACEMENT_OK ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
 }
 
 static inline size_t within(size_t least, size_t value, size_t most) {
@@ -218,7 +192,7 @@ static inline size_t within(size_t least, size_t value, size_t most) {
 /* Returns 1 if short waits count more than little reserved memory, because background growth keeps memory idle.  The
  * engine then makes one physical allocation where it would move several, since a move takes as long. */
 static inline int hurries(const struct weir_block_engine *a) {
-    return (a->e.traits & WEIR_ENGINE_GROWS_AHEAD) && range_of(a)->packing->pieces > 0;
+    return (a->e.traits & WEIR_ENGINE_GROWS_AHEAD) && a->range->packing->pieces > 0;
 }
 
 /* ---- where requests go: mapped_plan.c ---- */
