@@ -129,7 +129,8 @@ static weir_status place(struct weir_block_engine *a, struct weir_request *r,
         placed = place_behind(a, r, out);
     if (placed == WEIR_PLACEMENT_NO_FIT && is_above)
         placed = weir__suballoc_take_anywhere(&a->blocks, r->bytes, r->id, out);
-    return placed == WEIR_PLACEMENT_NO_FIT ? make_room(a, r, reserve, out) : weir__blocks_placed(placed);
+    return placed == WEIR_PLACEMENT_NO_FIT ? make_room(a, r, reserve, out)
+                                           : weir__blocks_placed(placed);
 }
 
 /* Serves a request on a captured stream, or on the legacy stream beside a capture, where queries fail (error 906). */
@@ -356,45 +357,32 @@ static void blocks_survey(struct weir_engine *e, struct weir_survey *out) {
     weir__lock_give(&a->lock);
 }
 
-struct extents {
-    const struct weir_visit *visit;
-    struct weir_extent last; /* the last extent; 0 bytes if there is none */
-    int count, large;
-};
-
-/* Adds an extent, or joins it with the last one if both are adjacent. */
-static void add_extent(struct extents *x, struct weir_extent next) {
-    if (x->last.base + x->last.bytes == next.base && x->last.large == next.large) {
-        x->last.bytes += next.bytes;
-        return;
-    }
-    if (x->last.bytes > 0)
-        x->count += weir__engine_show(x->visit, &x->last, 1);
-    x->last = next;
-}
-
-static int visit_memory(void *context, const struct weir_placement_span *span) {
-    struct extents *x = context;
-
-    if (!span->unmapped)
-        add_extent(
-            x, (struct weir_extent){.base = span->address, .bytes = span->size, .large = x->large});
-    return 0;
-}
-
+/* Shows the memory of all placements.  Adjacent chunks are one extent. */
 static int show_extents(struct weir_block_engine *a, const struct weir_visit *visit) {
-    struct weir_extent next[WEIR_BLOCKS_FORESEEN];
+    struct weir_extent next[WEIR_BLOCKS_FORESEEN], last = {0};
     size_t foreseen = a->backing->foresee ? a->backing->foresee(a, next) : 0;
-    struct extents x = {.visit = visit};
+    int count = 0;
 
     for (int kind = WEIR_SUBALLOC_KINDS - 1; kind >= 0; kind--) {
-        x.large = kind != WEIR_SUBALLOC_SMALL && a->blocks.placement[WEIR_SUBALLOC_SMALL];
-        if (a->blocks.placement[kind])
-            weir__placement_walk(a->blocks.placement[kind], visit_memory, &x);
+        int large = kind != WEIR_SUBALLOC_SMALL && a->blocks.placement[WEIR_SUBALLOC_SMALL];
+        struct weir_placement_span span = {0};
+
+        while (a->blocks.placement[kind] &&
+               weir__placement_next(a->blocks.placement[kind], &span)) {
+            if (span.unmapped)
+                continue;
+            if (last.base + last.bytes == span.address && last.large == large) {
+                last.bytes += span.size;
+                continue;
+            }
+            if (last.bytes > 0)
+                count += weir__engine_show(visit, &last, 1);
+            last = (struct weir_extent){.base = span.address, .bytes = span.size, .large = large};
+        }
     }
-    if (x.last.bytes > 0)
-        x.count += weir__engine_show(visit, &x.last, 1);
-    return x.count + weir__engine_show(visit, next, foreseen);
+    if (last.bytes > 0)
+        count += weir__engine_show(visit, &last, 1);
+    return count + weir__engine_show(visit, next, foreseen);
 }
 
 /* Shows the live block around an address.  A block of a graph counts as live if its address is noted. */

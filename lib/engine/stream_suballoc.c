@@ -725,50 +725,20 @@ void weir__suballoc_mark(struct weir_suballoc *s, uint64_t id, weir_stream strea
     weir__order_mark(&s->order, weir__order_stream(&s->order, id), stream);
 }
 
-struct survey {
-    struct weir_suballoc *blocks;
-    struct weir_suballoc_region *region; /* the region of the last chunk; NULL between regions */
-    int serves;                          /* all chunks of the region so far serve the stream */
-    uint64_t id;
-};
-
-static int visit(void *context, const struct weir_placement_span *span) {
-    struct survey *v = context;
-    struct weir_suballoc_region *r = v->region;
-
-    if (span->live) { /* this often ends the walk of a region early, since blocks lie low */
-        v->region = NULL;
-        return WEIR_PLACEMENT_NEXT_REGION;
-    }
-    if (!r) {
-        v->region = r = region_at(v->blocks, span->address);
-        v->serves = 1;
-    }
-    v->serves &= span->sequence == 0 || (span->stream == v->id && v->id != 0);
-    if (span->address + span->size == r->place + r->bytes) {
-        r->idle = 1;
-        r->serves = v->serves;
-        v->region = NULL;
-    }
-    return WEIR_PLACEMENT_GO_ON;
-}
-
 void weir__suballoc_survey(struct weir_suballoc *s, uint64_t id) {
-    struct survey v = {.blocks = s, .id = id};
+    for (size_t i = 0; i < s->region_count; i++) {
+        struct weir_suballoc_region *r = &s->regions[i];
+        int state = weir__placement_region(s->placement[r->kind], r->place, id);
 
-    for (size_t i = 0; i < s->region_count; i++)
-        s->regions[i].idle = s->regions[i].serves = 0;
-    for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++)
-        weir__placement_walk(s->placement[i], visit, &v);
+        r->serves = state == WEIR_PLACEMENT_OK;
+        r->idle = r->serves || state == WEIR_PLACEMENT_FREE;
+    }
 }
 
 void weir__suballoc_remove(struct weir_suballoc *s, size_t at, uint64_t id) {
     struct weir_suballoc_region *r = &s->regions[at];
 
-    if (id == OBSERVED)
-        (void)weir__placement_remove(s->placement[r->kind], r->place);
-    else
-        (void)weir__placement_withdraw(s->placement[r->kind], r->place, id);
+    (void)weir__placement_remove(s->placement[r->kind], r->place, id == OBSERVED ? 0 : id);
     count_total(s, s->total - r->bytes);
     s->bases -= r->kind == WEIR_SUBALLOC_BASE;
     if (s->rule.newest_first) {
@@ -796,52 +766,42 @@ static int find_around(struct weir_suballoc *s, CUdeviceptr address, struct weir
     return address - out->base < out->bytes && !is_pending(s, out->base);
 }
 
-struct telling {
-    struct weir_suballoc *blocks;
-    struct weir_survey *out;
-    uint64_t id;
-    uint64_t end, run; /* adjacent free memory: the end so far, and the bytes */
-};
-
 static CUdeviceptr address_at(struct weir_suballoc *s, uint64_t place) {
     const struct weir_suballoc_region *r = region_at(s, place);
 
     return r->base + (place - r->place);
 }
 
-static int tell_of_span(void *context, const struct weir_placement_span *span) {
-    struct telling *t = context;
-    int pending = span->live && t->blocks->pending &&
-                  is_pending(t->blocks, address_at(t->blocks, span->address));
+/* Adds the idle memory of a placement to the survey. */
+static void survey_idle(struct weir_suballoc *s, struct weir_placement *p,
+                        struct weir_survey *out) {
+    struct weir_placement_span span = {0};
+    uint64_t end = 0, run = 0; /* adjacent free memory: the end so far, and the bytes */
 
-    if (span->unmapped || (span->live && !pending))
-        return WEIR_PLACEMENT_GO_ON;
-    t->run = (span->address == t->end ? t->run : 0) + span->size;
-    t->end = span->address + span->size;
-    if (t->run > t->out->largest_free_at_rest)
-        t->out->largest_free_at_rest = t->run;
-    if (pending)
-        weir__engine_pends(t->out, 0, span->size);
-    else if (span->sequence != 0 && span->stream != t->id)
-        weir__engine_pends(t->out, span->stream == QUARANTINE ? 0 : span->stream, span->size);
-    return WEIR_PLACEMENT_GO_ON;
-}
+    while (weir__placement_next(p, &span)) {
+        int pending = span.live && s->pending && is_pending(s, address_at(s, span.address));
 
-static void survey_idle(struct weir_suballoc *s, struct weir_survey *out) {
-    struct telling t = {.blocks = s, .out = out, .id = out->id};
-    size_t largest = weir__suballoc_largest(s, out->id); /* also queries all events */
-
-    if (largest > out->largest_free)
-        out->largest_free = largest;
-    for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++) {
-        t.end = t.run = 0;
-        weir__placement_walk(s->placement[i], tell_of_span, &t);
+        if (span.unmapped || (span.live && !pending))
+            continue;
+        run = (span.address == end ? run : 0) + span.size;
+        end = span.address + span.size;
+        if (run > out->largest_free_at_rest)
+            out->largest_free_at_rest = run;
+        if (pending)
+            weir__engine_pends(out, 0, span.size);
+        else if (span.sequence != 0 && span.stream != out->id)
+            weir__engine_pends(out, span.stream == QUARANTINE ? 0 : span.stream, span.size);
     }
 }
 
 void weir__suballoc_survey_for(struct weir_suballoc *s, struct weir_survey *out) {
-    if (out->what & WEIR_SURVEY_IDLE)
-        survey_idle(s, out);
+    if (out->what & WEIR_SURVEY_IDLE) {
+        size_t largest = weir__suballoc_largest(s, out->id); /* also queries all events */
+
+        out->largest_free = weir__size_larger(out->largest_free, largest);
+        for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++)
+            survey_idle(s, s->placement[i], out);
+    }
     if (out->what & WEIR_SURVEY_PENDING) {
         weir__suballoc_look_around(s);
         out->frees.silent = s->order.several ? s->order.silent_streams : 0;
@@ -856,30 +816,23 @@ void weir__suballoc_stock(struct weir_suballoc *s, int kinds, size_t bytes) {
         weir__placement_stock(s->placement[i], chunks);
 }
 
-struct visiting {
-    struct weir_suballoc *blocks;
-    const struct weir_visit *visit;
-    int count;
-};
-
-static int visit_live(void *context, const struct weir_placement_span *span) {
-    struct visiting *v = context;
-    struct weir_extent block = {.bytes = span->requested};
-
-    if (!span->live)
-        return WEIR_PLACEMENT_GO_ON;
-    block.base = address_at(v->blocks, span->address);
-    if (!is_pending(v->blocks, block.base))
-        v->count += weir__engine_show(v->visit, &block, 1);
-    return WEIR_PLACEMENT_GO_ON;
-}
-
 static int show_live(struct weir_suballoc *s, const struct weir_visit *visit) {
-    struct visiting v = {.blocks = s, .visit = visit};
+    int count = 0;
 
-    for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++)
-        weir__placement_walk(s->placement[i], visit_live, &v);
-    return v.count;
+    for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++) {
+        struct weir_placement_span span = {0};
+
+        while (weir__placement_next(s->placement[i], &span)) {
+            struct weir_extent block = {.bytes = span.requested};
+
+            if (!span.live)
+                continue;
+            block.base = address_at(s, span.address);
+            if (!is_pending(s, block.base))
+                count += weir__engine_show(visit, &block, 1);
+        }
+    }
+    return count;
 }
 
 static int show_region(const struct weir_suballoc_region *r, const struct weir_visit *visit) {

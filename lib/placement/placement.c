@@ -3,8 +3,8 @@
  *
  * A take looks for the smallest free chunk that is large enough and cuts it.  A give makes a free chunk, which joins
  * its neighbours.  A take reserves all its host memory before it changes anything.  A give needs host memory only for
- * nodes of a set, or for a stream seen first.  If there is none, the chunk becomes UNLISTED, and the next take puts it
- * into its set, or fails for lack of memory.
+ * nodes of a set, or for a stream seen first.  If there is none, the chunk becomes UNLISTED.  The next take puts it into
+ * its set, or fails for lack of memory; the next walk puts it there if it can.
  *
  * One record for each region stays in reserve for the second stream, which a free may bring.  No two unmapped ranges
  * are neighbours.
@@ -699,25 +699,6 @@ int weir__placement_add_freed(struct weir_placement *p, uint64_t base, size_t by
     return WEIR_PLACEMENT_OK;
 }
 
-/* Returns 1 if all of the region is free and `stream` may use it, else 0.  `stream` is 0 for memory that every stream
- * may use.  An unlisted chunk counts as free if `stream` is 0, and it is observed. */
-static int region_is_free(const struct weir_placement *p, const struct weir_placement_region *r,
-                          uint64_t stream) {
-    uint32_t id = p->all.chunk[r->border].next;
-
-    for (; id != r->border; id = p->all.chunk[id].next) {
-        uint64_t sequence = p->all.chunk[id].sequence;
-        unsigned kind = p->all.kind[id];
-        int is_own = stream != 0 && (!p->several || p->all.tag[id].stream == stream);
-
-        if (kind != CLEAN && kind != TAGGED && kind != UNLISTED)
-            return 0;
-        if (sequence > (p->several ? 0 : p->step.observed) && !is_own)
-            return 0;
-    }
-    return 1;
-}
-
 /* Removes the region at a position of by_base, all of which is free. */
 static void region_unlink(struct weir_placement *p, size_t position) {
     struct weir_placement_region *r = &p->region[p->by_base[position]];
@@ -742,37 +723,38 @@ static void region_unlink(struct weir_placement *p, size_t position) {
             (p->regions - position) * sizeof *p->by_base);
 }
 
-/* Returns the index in by_base of the region that starts at `base`, or p->regions if there is none. */
-static size_t region_at(const struct weir_placement *p, uint64_t base) {
+int weir__placement_region(const struct weir_placement *p, uint64_t base, uint64_t stream) {
     size_t position = region_position(p, base >> p->shift);
-
-    if (position == p->regions || (base & p->mask) != 0 ||
-        p->region[p->by_base[position]].base != base >> p->shift)
-        return p->regions;
-    return position;
-}
-
-int weir__placement_remove(struct weir_placement *p, uint64_t base) {
-    size_t position = region_at(p, base);
+    const struct weir_placement_region *r;
+    int serves = 1;
 
     if (position == p->regions)
         return WEIR_PLACEMENT_FOREIGN;
-    if (!region_is_free(p, &p->region[p->by_base[position]], 0))
-        return WEIR_PLACEMENT_BUSY;
-    region_unlink(p, position);
-    return WEIR_PLACEMENT_OK;
+    r = &p->region[p->by_base[position]];
+    if (r->base << p->shift != base)
+        return WEIR_PLACEMENT_FOREIGN;
+    for (uint32_t id = p->all.chunk[r->border].next; id != r->border; id = p->all.chunk[id].next) {
+        uint64_t observed = p->several ? 0 : p->step.observed;
+        unsigned kind = p->all.kind[id];
+
+        if (kind == LIVE || kind == UNMAPPED) /* often the first chunk, since blocks lie low */
+            return WEIR_PLACEMENT_BUSY;
+        if (p->all.chunk[id].sequence > observed)
+            serves &= stream != 0 && (p->several ? p->all.tag[id].stream : p->only) == stream;
+    }
+    return serves ? WEIR_PLACEMENT_OK : WEIR_PLACEMENT_FREE;
 }
 
-int weir__placement_withdraw(struct weir_placement *p, uint64_t base, uint64_t stream) {
-    size_t position = region_at(p, base);
+int weir__placement_remove(struct weir_placement *p, uint64_t base, uint64_t stream) {
+    int state = weir__placement_region(p, base, stream);
 
-    if (position == p->regions)
-        return WEIR_PLACEMENT_FOREIGN;
-    stream_seen(p, stream);
-    if (!region_is_free(p, &p->region[p->by_base[position]], stream))
-        return WEIR_PLACEMENT_BUSY;
-    region_unlink(p, position);
-    return WEIR_PLACEMENT_OK;
+    if (state != WEIR_PLACEMENT_FOREIGN && stream != 0) {
+        stream_seen(p, stream); /* a second stream changes what the region is for it */
+        state = weir__placement_region(p, base, stream);
+    }
+    if (state == WEIR_PLACEMENT_OK)
+        region_unlink(p, region_position(p, base >> p->shift));
+    return state == WEIR_PLACEMENT_FREE ? WEIR_PLACEMENT_BUSY : state;
 }
 
 /* ---- unmapped ranges ---- */
@@ -1193,8 +1175,8 @@ void weir__placement_figures(const struct weir_placement *p, struct weir_placeme
 
 static struct weir_placement_span span_of(const struct weir_placement *p, uint32_t id) {
     const struct weir__chunk *c = &p->all.chunk[id];
-    struct weir_placement_span span = {.address = c->address << p->shift,
-                                       .size = c->size << p->shift};
+    struct weir_placement_span span = {
+        .address = c->address << p->shift, .size = c->size << p->shift, .chunk = id};
 
     if (p->all.kind[id] == UNMAPPED) {
         span.unmapped = 1;
@@ -1208,22 +1190,23 @@ static struct weir_placement_span span_of(const struct weir_placement *p, uint32
     return span;
 }
 
-void weir__placement_walk(const struct weir_placement *p,
-                          int (*visit)(void *context, const struct weir_placement_span *span),
-                          void *context) {
-    for (size_t i = 0; i < p->regions; i++) {
-        uint32_t border = p->region[p->by_base[i]].border;
+int weir__placement_next(struct weir_placement *p, struct weir_placement_span *span) {
+    size_t region = span->region;
+    uint32_t id = span->chunk;
 
-        for (uint32_t id = p->all.chunk[border].next; id != border; id = p->all.chunk[id].next) {
-            struct weir_placement_span span = span_of(p, id);
-            int told = visit(context, &span);
-
-            if (told == WEIR_PLACEMENT_STOP)
-                return;
-            if (told == WEIR_PLACEMENT_NEXT_REGION)
-                break;
-        }
+    if (id != 0)
+        id = p->all.chunk[id].next;
+    else if (p->unlisted > 0)
+        (void)list_unlisted(p);
+    while (id == 0 || p->all.kind[id] == BORDER) {
+        region += id != 0;
+        if (region == p->regions)
+            return 0;
+        id = p->all.chunk[p->region[p->by_base[region]].border].next;
     }
+    *span = span_of(p, id);
+    span->region = region;
+    return 1;
 }
 
 void weir__placement_walk_free(struct weir_placement *p,

@@ -31,7 +31,7 @@
  *
  * Cost.  Every operation takes O(log n) in the number of chunks, amortised over growth of the tables.  Host memory is
  * proportional to the number of chunks.  Linear are: the answers INTERIOR and FREE (in the chunks of the region);
- * adding, removing, withdrawing and finding regions (in the regions); the largest free chunk (in the streams); once the
+ * adding, removing and finding regions (in the regions); the largest free chunk (in the streams); once the
  * appearance of the second stream; and the call after a lack of host memory.
  */
 #ifndef WEIR_PLACEMENT_H
@@ -81,7 +81,8 @@ struct weir_placement_figures {
     size_t host_bytes; /* bytes of host memory */
 };
 
-struct weir_placement_span { /* one chunk, for weir__placement_walk */
+/* One chunk, for weir__placement_next. */
+struct weir_placement_span {
     uint64_t address;
     size_t size;
     size_t requested; /* the requested bytes of a live block, or 0 */
@@ -89,6 +90,8 @@ struct weir_placement_span { /* one chunk, for weir__placement_walk */
     int unmapped;     /* 1 for an unmapped range */
     uint64_t stream;  /* the tag of a free chunk; stream and sequence are 0 without one */
     uint64_t sequence;
+    uint32_t chunk; /* the placement's number of the chunk, and of its region */
+    size_t region;
 };
 
 /* The functions with which a stream waits for other streams, to use memory before their frees are observed. */
@@ -112,12 +115,13 @@ int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes);
 /* Adds a region that only `stream` may use at once, as one chunk that it has freed with `sequence`. */
 int weir__placement_add_freed(struct weir_placement *p, uint64_t base, size_t bytes,
                               uint64_t stream, uint64_t sequence);
-/* Removes the region that starts at base, which must be one chunk that is free for all streams.  Returns OK, BUSY or
- * FOREIGN.  Needs no host memory, even if host memory was short before. */
-int weir__placement_remove(struct weir_placement *p, uint64_t base);
-/* Removes a region for `stream`, which will use its memory.  The region is free, and every stream or `stream` may use
- * each of its chunks. Returns OK, BUSY or FOREIGN. */
-int weir__placement_withdraw(struct weir_placement *p, uint64_t base, uint64_t stream);
+/* Returns OK if the region that starts at `base` is free, and all streams or `stream` may use each of its chunks.
+ * Returns FREE if it is free, BUSY if it has a block or no memory, FOREIGN if there is no such region.  `stream` is 0 for
+ * a question about all streams.  Linear in the free chunks before the first block. */
+int weir__placement_region(const struct weir_placement *p, uint64_t base, uint64_t stream);
+/* Removes the region that starts at `base` if weir__placement_region returns OK.  `stream`, if it is not 0, will use
+ * its memory.  Returns OK, BUSY or FOREIGN.  Needs no host memory, even if host memory was short before. */
+int weir__placement_remove(struct weir_placement *p, uint64_t base, uint64_t stream);
 
 /* Adds a region that is one unmapped range.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_add_unmapped(struct weir_placement *p, uint64_t base, size_t bytes);
@@ -169,12 +173,9 @@ void weir__placement_figures(const struct weir_placement *p, struct weir_placeme
 int weir__placement_last_unmapped(const struct weir_placement *p, uint64_t *address, size_t *bytes);
 /* Returns the bytes of the chunk before the last region's unmapped end if it is free for all streams, else 0. */
 size_t weir__placement_tail(const struct weir_placement *p);
-/* The results of `visit`. */
-enum { WEIR_PLACEMENT_GO_ON, WEIR_PLACEMENT_STOP, WEIR_PLACEMENT_NEXT_REGION };
-/* Calls visit for every chunk, by address, until it returns STOP; NEXT_REGION skips the rest of a region. */
-void weir__placement_walk(const struct weir_placement *p,
-                          int (*visit)(void *context, const struct weir_placement_span *span),
-                          void *context);
+/* Finds the next chunk, by address.  *span has the last chunk, or is zero before the first one; the placement has not
+ * changed in between.  Returns 1 and the chunk in *span, or 0 if there is no other. */
+int weir__placement_next(struct weir_placement *p, struct weir_placement_span *span);
 /* Calls visit for every free chunk, in no order, but not for chunks that a lack of host memory keeps out of the sets. */
 void weir__placement_walk_free(struct weir_placement *p,
                                void (*visit)(void *context, const struct weir_placement_span *span),

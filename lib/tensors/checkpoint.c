@@ -49,28 +49,18 @@ void weir_tensors_state_destroy(weir_tensors_state *state) {
 
 /* ---- saving -------------------------------------------------------------------------------------- */
 
-struct noting {
-    const weir_tensors *tensors;
-    weir_tensors_state *state;
-    int lacks_memory;
-};
-
-static int note_piece(void *context, const struct weir_placement_span *span) {
-    struct noting *n = context;
-    weir_tensors_state *s = n->state;
+/* Saves a chunk that has memory.  Returns 1 on success, 0 if there is no host memory. */
+static int save_piece(const weir_tensors *t, weir_tensors_state *s,
+                      const struct weir_placement_span *span) {
     struct piece piece = {.address = span->address, .bytes = span->size};
-    struct piece *moved;
+    struct piece *moved =
+        weir__hostmem_room(s->pieces, s->piece_count, &s->piece_room, sizeof *s->pieces);
     uintptr_t value;
 
-    if (span->unmapped)
-        return WEIR_PLACEMENT_GO_ON;
-    moved = weir__hostmem_room(s->pieces, s->piece_count, &s->piece_room, sizeof *s->pieces);
-    if (!moved) {
-        n->lacks_memory = 1;
-        return WEIR_PLACEMENT_STOP;
-    }
+    if (!moved)
+        return 0;
     s->pieces = moved;
-    if (span->live && weir__map_get(&n->tensors->map, span->address, &value)) {
+    if (span->live && weir__map_get(&t->map, span->address, &value)) {
         const struct weir_tensor *tensor = (const struct weir_tensor *)value;
 
         piece.block_bytes = tensor->bytes;
@@ -79,7 +69,7 @@ static int note_piece(void *context, const struct weir_placement_span *span) {
         piece.name = tensor->name;
     }
     s->pieces[s->piece_count++] = piece;
-    return WEIR_PLACEMENT_GO_ON;
+    return 1;
 }
 
 /* Waits for the device until no freed block of the pool waits for other streams.  Returns E_CAPTURE if some still wait
@@ -92,21 +82,22 @@ static weir_status settle(weir_tensors *t, struct weir_tensor_pool *pool) {
 
 static weir_status note_pool(weir_tensors *t, struct weir_tensor_pool *pool,
                              weir_tensors_state *state) {
-    struct noting noting = {t, state, 0};
-
     state->id = pool->id;
     for (int i = 0; i < WEIR_TENSORS_PARTS; i++) {
         const struct weir_tensor_part *part = &pool->part[i];
         struct weir_tensor_part *saved = &state->part[i];
+        struct weir_placement_span span = {0};
 
         saved->segments = calloc(part->count + 1, sizeof *saved->segments);
         if (!saved->segments)
             return WEIR_E_HOST_MEMORY;
         for (; saved->count < part->count; saved->count++)
             saved->segments[saved->count] = part->segments[saved->count];
-        weir__placement_walk(part->placement, note_piece, &noting);
+        while (weir__placement_next(part->placement, &span))
+            if (!span.unmapped && !save_piece(t, state, &span))
+                return WEIR_E_HOST_MEMORY;
     }
-    return noting.lacks_memory ? WEIR_E_HOST_MEMORY : WEIR_OK;
+    return WEIR_OK;
 }
 
 weir_status weir_tensors_save(weir_tensors *t, weir_tensors_id id, weir_tensors_state **out) {

@@ -172,42 +172,34 @@ weir_status weir_tensors_pools(weir_tensors *t,
 
 /* ---- idle memory of pools ---------------------------------------------------------------------- */
 
-struct idle {
-    const struct weir_tensor_part *part;
-    const struct weir_tensor_segment *next; /* the first segment above the live blocks so far */
-    uint64_t bytes;                         /* the bytes of segments that contain no live block */
-};
+/* Returns the bytes of the segments in which no live block lies. */
+static uint64_t part_idle(const struct weir_tensor_part *part) {
+    const struct weir_tensor_segment *next = part->segments; /* above the live blocks so far */
+    struct weir_placement_span span = {0};
+    uint64_t bytes = part->bytes;
 
-/* Subtracts the segments in which a live block lies, each of them once. */
-static int subtract_live(void *context, const struct weir_placement_span *span) {
-    struct idle *idle = context;
-    const struct weir_tensor_part *part = idle->part;
-    const struct weir_tensor_segment *s;
+    while (weir__placement_next(part->placement, &span)) {
+        const struct weir_tensor_segment *s;
 
-    if (!span->live)
-        return WEIR_PLACEMENT_GO_ON;
-    s = weir__part_segment(part, span->address);
-    if (s < idle->next)
-        s = idle->next;
-    for (; s < part->segments + part->count && s->base < span->address + span->size; s++)
-        idle->bytes -= s->bytes;
-    idle->next = s;
-    return WEIR_PLACEMENT_GO_ON;
+        if (!span.live)
+            continue;
+        s = weir__part_segment(part, span.address);
+        if (s < next)
+            s = next;
+        for (; s < part->segments + part->count && s->base < span.address + span.size; s++)
+            bytes -= s->bytes;
+        next = s;
+    }
+    return bytes;
 }
 
 uint64_t weir__pools_idle(const weir_tensors *t) {
     uint64_t bytes = 0;
 
     for (const struct weir_tensor_pool *pool = t->pools; pool; pool = pool->next)
-        for (int i = 0; i < WEIR_TENSORS_PARTS; i++) {
-            const struct weir_tensor_part *part = &pool->part[i];
-            struct idle idle = {part, part->segments, part->bytes};
-
-            if (pool->users > 0 || pool->takes || pool->source.alloc)
-                continue;
-            weir__placement_walk(part->placement, subtract_live, &idle);
-            bytes += idle.bytes;
-        }
+        for (int i = 0; i < WEIR_TENSORS_PARTS; i++)
+            if (pool->users == 0 && !pool->takes && !pool->source.alloc)
+                bytes += part_idle(&pool->part[i]);
     return bytes;
 }
 
@@ -348,8 +340,7 @@ static void show_shared(const struct visit *v, const struct item *items, size_t 
     free(pieces);
 }
 
-static int show_chunk(void *context, const struct weir_placement_span *span) {
-    struct visit *v = context;
+static void show_chunk(struct visit *v, const struct weir_placement_span *span) {
     weir_tensors_block block = {.address = span->address,
                                 .bytes = span->size,
                                 .requested = span->requested,
@@ -358,8 +349,6 @@ static int show_chunk(void *context, const struct weir_placement_span *span) {
                                 .is_pending = span->live};
     uintptr_t value;
 
-    if (span->unmapped)
-        return WEIR_PLACEMENT_GO_ON;
     if (span->address - v->segment.base >= v->segment.bytes)
         v->segment = weir__part_run(v->tensors, v->part, span->address);
     block.segment = v->segment.base;
@@ -368,7 +357,6 @@ static int show_chunk(void *context, const struct weir_placement_span *span) {
         show_block(v, (const struct weir_tensor *)value, v->segment.base, v->segment.bytes);
     else
         v->show(v->context, &block);
-    return WEIR_PLACEMENT_GO_ON;
 }
 
 weir_status weir_tensors_visit(weir_tensors *t, weir_tensors_id id,
@@ -392,8 +380,12 @@ weir_status weir_tensors_visit(weir_tensors *t, weir_tensors_id id,
     for (v.pool = t->pools; v.pool; v.pool = v.pool->next)
         if (is_all || weir__tensors_same(v.pool->id, id))
             for (int i = 0; i < WEIR_TENSORS_PARTS; i++) {
+                struct weir_placement_span span = {0};
+
                 v.part = &v.pool->part[i];
-                weir__placement_walk(v.part->placement, show_chunk, &v);
+                while (weir__placement_next(v.part->placement, &span))
+                    if (!span.unmapped)
+                        show_chunk(&v, &span);
             }
     weir__tensors_unlock(t);
     if (is_all && !items)

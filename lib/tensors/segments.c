@@ -105,32 +105,21 @@ int weir__part_add(const weir_tensors *t, struct weir_tensor_part *part,
     return 1;
 }
 
-struct cover {
-    const struct weir_tensor_segment *segment;
-    uint64_t chunk; /* the free chunk that contains the segment, or 0 */
-};
-
-static int see_cover(void *context, const struct weir_placement_span *span) {
-    struct cover *c = context;
-
-    if (span->address + span->size < c->segment->base + c->segment->bytes)
-        return WEIR_PLACEMENT_GO_ON;
-    if (!span->live && !span->unmapped && span->sequence == 0 && span->address <= c->segment->base)
-        c->chunk = span->address;
-    return WEIR_PLACEMENT_STOP;
-}
-
 /* Removes the segment from the placement.  Returns 1 on success, 0 if some of the segment is not free for all
  * streams. */
 static int remove_segment(const weir_tensors *t, const struct weir_tensor_part *part,
                           const struct weir_tensor_segment *segment) {
-    struct cover c = {.segment = segment};
+    struct weir_placement_span span = {0};
 
     if (!is_apart(t, segment->base))
-        return weir__placement_remove(part->placement, segment->base) == WEIR_PLACEMENT_OK;
-    weir__placement_walk(part->placement, see_cover, &c);
-    return c.chunk > 0 && weir__placement_unmap(part->placement, c.chunk, segment->base,
-                                                segment->bytes) == WEIR_PLACEMENT_OK;
+        return weir__placement_remove(part->placement, segment->base, 0) == WEIR_PLACEMENT_OK;
+    while (weir__placement_next(part->placement, &span))
+        if (span.address + span.size >= segment->base + segment->bytes)
+            return !span.live && !span.unmapped && span.sequence == 0 &&
+                   span.address <= segment->base &&
+                   weir__placement_unmap(part->placement, span.address, segment->base,
+                                         segment->bytes) == WEIR_PLACEMENT_OK;
+    return 0;
 }
 
 int weir__part_take_free(const weir_tensors *t, struct weir_tensor_part *part,
@@ -173,27 +162,19 @@ uint64_t weir__part_end(const weir_tensors *t, const struct weir_tensor_part *pa
     return is_apart(t, last->base) ? last->base + last->bytes : 0;
 }
 
-struct tail {
-    uint64_t name, end;
-    size_t bytes;
-};
-
-static int see_tail(void *context, const struct weir_placement_span *span) {
-    struct tail *tail = context;
-
-    if (span->unmapped)
-        return WEIR_PLACEMENT_GO_ON;
-    if (span->live || (span->sequence > 0 && span->stream != tail->name))
-        tail->bytes = 0;
-    else
-        tail->bytes = (span->address == tail->end ? tail->bytes : 0) + span->size;
-    tail->end = span->address + span->size;
-    return WEIR_PLACEMENT_GO_ON;
-}
-
 size_t weir__part_tail(const struct weir_tensor_part *part, uint64_t name, uint64_t end) {
-    struct tail tail = {.name = name};
+    struct weir_placement_span span = {0};
+    uint64_t last = 0; /* the end of the last chunk that has memory */
+    size_t bytes = 0;
 
-    weir__placement_walk(part->placement, see_tail, &tail);
-    return tail.end == end ? tail.bytes : 0;
+    while (weir__placement_next(part->placement, &span)) {
+        if (span.unmapped)
+            continue;
+        if (span.live || (span.sequence > 0 && span.stream != name))
+            bytes = 0;
+        else
+            bytes = (span.address == last ? bytes : 0) + span.size;
+        last = span.address + span.size;
+    }
+    return last == end ? bytes : 0;
 }

@@ -50,7 +50,7 @@ TEST(an_empty_placement_has_nothing) {
     ck_assert_int_eq(take_fails(1, A), WEIR_PLACEMENT_NO_FIT);
     ck_assert_int_eq(weir__placement_give(p, BASE, A, 1, NULL), WEIR_PLACEMENT_FOREIGN);
     ck_assert_int_eq(weir__placement_find(p, BASE, &block), WEIR_PLACEMENT_FOREIGN);
-    ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_FOREIGN);
+    ck_assert_int_eq(weir__placement_remove(p, BASE, 0), WEIR_PLACEMENT_FOREIGN);
     ck_assert_uint_eq(figures().total, 0);
     ck_assert_uint_eq(free_figures().largest, 0);
     ck_assert_str_eq(layout(), "");
@@ -274,16 +274,17 @@ TEST(idle_regions_can_be_removed) {
     ck_assert_int_eq(weir__placement_add(p, BASE + 4096, 2048), WEIR_PLACEMENT_OK);
     ck_assert_int_eq(weir__placement_add(p, BASE + 8192, 2048), WEIR_PLACEMENT_OK);
     ck_assert_uint_eq(take(2048, A), 4096);
-    ck_assert_int_eq(weir__placement_remove(p, BASE + 4096), WEIR_PLACEMENT_BUSY);
-    ck_assert_int_eq(weir__placement_remove(p, BASE + 4352), WEIR_PLACEMENT_FOREIGN);
-    ck_assert_int_eq(weir__placement_remove(p, BASE + 4097), WEIR_PLACEMENT_FOREIGN);
-    ck_assert_int_eq(weir__placement_remove(p, BASE + 20480), WEIR_PLACEMENT_FOREIGN);
+    ck_assert_int_eq(weir__placement_remove(p, BASE + 4096, 0), WEIR_PLACEMENT_BUSY);
+    ck_assert_int_eq(weir__placement_remove(p, BASE + 4352, 0), WEIR_PLACEMENT_FOREIGN);
+    ck_assert_int_eq(weir__placement_remove(p, BASE + 4097, 0), WEIR_PLACEMENT_FOREIGN);
+    ck_assert_int_eq(weir__placement_remove(p, BASE + 20480, 0), WEIR_PLACEMENT_FOREIGN);
     uint64_t q = give(4096, A);
-    ck_assert_int_eq(weir__placement_remove(p, BASE + 4096), WEIR_PLACEMENT_BUSY); /* unobserved */
+    ck_assert_int_eq(weir__placement_remove(p, BASE + 4096, 0),
+                     WEIR_PLACEMENT_BUSY); /* unobserved */
     observe(A, q);
-    ck_assert_int_eq(weir__placement_remove(p, BASE + 4096), WEIR_PLACEMENT_OK);
+    ck_assert_int_eq(weir__placement_remove(p, BASE + 4096, 0), WEIR_PLACEMENT_OK);
     healthy();
-    ck_assert_int_eq(weir__placement_remove(p, BASE + 4096), WEIR_PLACEMENT_FOREIGN);
+    ck_assert_int_eq(weir__placement_remove(p, BASE + 4096, 0), WEIR_PLACEMENT_FOREIGN);
     ck_assert_uint_eq(figures().total, 3072);
     ck_assert_uint_eq(take(2048, A), 8192);
     ck_assert_int_eq(take_fails(2048, A), WEIR_PLACEMENT_NO_FIT);
@@ -297,13 +298,13 @@ TEST(tagged_regions_are_busy) {
     take(512, A);
     take(512, B);
     uint64_t q = give(0, A);
-    ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_BUSY);
+    ck_assert_int_eq(weir__placement_remove(p, BASE, 0), WEIR_PLACEMENT_BUSY);
     observe(A, q);
-    ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_BUSY);
+    ck_assert_int_eq(weir__placement_remove(p, BASE, 0), WEIR_PLACEMENT_BUSY);
     q = give(512, B);
-    ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_BUSY);
+    ck_assert_int_eq(weir__placement_remove(p, BASE, 0), WEIR_PLACEMENT_BUSY);
     observe(B, q);
-    ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_OK);
+    ck_assert_int_eq(weir__placement_remove(p, BASE, 0), WEIR_PLACEMENT_OK);
 }
 
 /* There is one stream, or there are two (_i is 1). */
@@ -403,20 +404,20 @@ TEST(regions_are_withdrawn_by_whom_they_serve) {
     begin(&bfc, 1024);
     ck_assert_int_eq(weir__placement_add(p, BASE + 4096, 2048), WEIR_PLACEMENT_OK);
     ck_assert_uint_eq(take(512, A), 0);
-    ck_assert_int_eq(weir__placement_withdraw(p, BASE, A), WEIR_PLACEMENT_BUSY);
-    ck_assert_int_eq(weir__placement_withdraw(p, BASE + 256, A), WEIR_PLACEMENT_FOREIGN);
-    ck_assert_int_eq(weir__placement_withdraw(p, BASE + 1, A), WEIR_PLACEMENT_FOREIGN);
+    ck_assert_int_eq(weir__placement_remove(p, BASE, A), WEIR_PLACEMENT_BUSY);
+    ck_assert_int_eq(weir__placement_remove(p, BASE + 256, A), WEIR_PLACEMENT_FOREIGN);
+    ck_assert_int_eq(weir__placement_remove(p, BASE + 1, A), WEIR_PLACEMENT_FOREIGN);
     give(0, A);
     /* When B appears as second stream, A keeps the space below the high mark. */
-    ck_assert_int_eq(weir__placement_withdraw(p, BASE, B), WEIR_PLACEMENT_BUSY);
+    ck_assert_int_eq(weir__placement_remove(p, BASE, B), WEIR_PLACEMENT_BUSY);
     ck_assert_str_eq(layout(), "A@1 0+512; free 512+512; free 4096+2048");
-    ck_assert_int_eq(weir__placement_withdraw(p, BASE, 0), WEIR_PLACEMENT_BUSY);
-    ck_assert_int_eq(weir__placement_withdraw(p, BASE, A), WEIR_PLACEMENT_OK);
+    ck_assert_int_eq(weir__placement_remove(p, BASE, 0), WEIR_PLACEMENT_BUSY);
+    ck_assert_int_eq(weir__placement_remove(p, BASE, A), WEIR_PLACEMENT_OK);
     healthy();
-    ck_assert_int_eq(weir__placement_withdraw(p, BASE, A), WEIR_PLACEMENT_FOREIGN);
+    ck_assert_int_eq(weir__placement_remove(p, BASE, A), WEIR_PLACEMENT_FOREIGN);
     ck_assert_uint_eq(figures().total, 2048);
     ck_assert_uint_eq(free_figures().waiting, 0);
-    ck_assert_int_eq(weir__placement_withdraw(p, BASE + 4096, B), WEIR_PLACEMENT_OK);
+    ck_assert_int_eq(weir__placement_remove(p, BASE + 4096, B), WEIR_PLACEMENT_OK);
     ck_assert_str_eq(layout(), "");
 }
 
@@ -425,8 +426,8 @@ TEST(the_only_stream_withdraws_at_once) {
     begin(&bfc, 1024);
     take(512, A);
     give(0, A);
-    ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_BUSY);
-    ck_assert_int_eq(weir__placement_withdraw(p, BASE, A), WEIR_PLACEMENT_OK);
+    ck_assert_int_eq(weir__placement_remove(p, BASE, 0), WEIR_PLACEMENT_BUSY);
+    ck_assert_int_eq(weir__placement_remove(p, BASE, A), WEIR_PLACEMENT_OK);
     ck_assert_str_eq(layout(), "");
 }
 
@@ -499,7 +500,7 @@ TEST(block_that_comes_and_goes_is_free) {
     MUST_EQUAL(weir__placement_take(p, 512, A, &block), WEIR_PLACEMENT_OK);
     MUST_EQUAL(weir__placement_give(p, BASE, A, 6, NULL), WEIR_PLACEMENT_OK);
     weir__placement_observe(p, A, 6);
-    MUST_EQUAL(weir__placement_remove(p, BASE), WEIR_PLACEMENT_OK);
+    MUST_EQUAL(weir__placement_remove(p, BASE, 0), WEIR_PLACEMENT_OK);
 }
 
 /* A new region may fit better than the chunk in which a block of this size has just been freed. */

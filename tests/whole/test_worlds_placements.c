@@ -49,20 +49,17 @@ static struct {
 
 /* ---- placements: comparison ------------------------------------------------------------------ */
 
-static int same_chunk(void *context, const struct weir_placement_span *span) {
-    size_t *at = context;
-    const struct piece *c = &model.piece[*at];
+static void same_chunk(size_t at, const struct weir_placement_span *span) {
+    const struct piece *c = &model.piece[at];
     int waits = !c->requested && model_waits(c);
 
-    HOLDS(*at < model.pieces);
+    HOLDS(at < model.pieces);
     SAME(span->address, c->base);
     SAME(span->size, c->size);
     SAME(span->live, c->requested != 0);
     SAME(span->requested, c->requested);
     SAME(span->sequence, waits ? c->sequence : 0);
     SAME(span->stream, waits ? (model.several ? c->stream : model.only) : 0);
-    ++*at;
-    return 0;
 }
 
 static void same_figures(void) {
@@ -111,10 +108,12 @@ static void wrong_addresses(void) {
 }
 
 static void compare(void) {
+    struct weir_placement_span span = {0};
     size_t at = 0;
 
     wrong_addresses();
-    weir__placement_walk(placement, same_chunk, &at);
+    while (weir__placement_next(placement, &span))
+        same_chunk(at++, &span);
     SAME(at, model.pieces);
     same_figures();
     HOLDS(placement_check(placement, stderr));
