@@ -56,31 +56,12 @@ static inline int is_pending(const struct weir_suballoc *s, CUdeviceptr block) {
 
 /* ---- places ---- */
 
-static struct weir_suballoc_region *suballoc_search(const struct weir_suballoc *s,
-                                                    uint64_t address) {
+/* Returns the region around an address, or NULL. */
+static struct weir_suballoc_region *region_of(const struct weir_suballoc *s, uint64_t address) {
     size_t first = s->region_count, at; /* the first region that ends above the address */
 
     WEIR_FIND_FIRST(first, at, s->regions[at].base + s->regions[at].bytes > address);
     return first < s->region_count && s->regions[first].base <= address ? &s->regions[first] : NULL;
-}
-
-/* Returns the slot of region_seen or place_seen for an address. */
-static inline size_t seen_slot(uint64_t address) {
-    return (address >> WEIR_SUBALLOC_UNIT_BITS) % WEIR_SUBALLOC_UNITS;
-}
-
-/* Returns the region around an address, or NULL.  Looks first at the index where the last region of the address's unit
- * was found, and compares the bounds, since another region may have that index now. */
-static inline struct weir_suballoc_region *region_of(struct weir_suballoc *s, uint64_t address) {
-    uint32_t *seen = &s->region_seen[seen_slot(address)];
-    struct weir_suballoc_region *r;
-
-    if (*seen < s->region_count && address - s->regions[*seen].base < s->regions[*seen].bytes)
-        return &s->regions[*seen];
-    r = suballoc_search(s, address);
-    if (r)
-        *seen = (uint32_t)(r - s->regions);
-    return r;
 }
 
 /* Finds the block at an address, with the results of weir__placement_find. */
@@ -92,21 +73,17 @@ static inline int find(struct weir_suballoc *s, CUdeviceptr block,
              : WEIR_PLACEMENT_FOREIGN;
 }
 
-/* Returns the index in `places` of a place that is there.  Searches as region_of() does. */
-static inline size_t place_index(struct weir_suballoc *s, uint64_t place) {
-    uint32_t *seen = &s->place_seen[seen_slot(place)];
+/* Returns the index in `places` of a place that is there. */
+static size_t place_index(const struct weir_suballoc *s, uint64_t place) {
     size_t first = s->region_count, at;
 
-    if (*seen < first && place - s->places[*seen].place < s->places[*seen].bytes)
-        return *seen;
     WEIR_FIND_FIRST(first, at, s->places[at].place <= place);
-    *seen = (uint32_t)first;
     return first;
 }
 
 /* Returns the region around an address of the placement, which lies in one. */
 static inline struct weir_suballoc_region *region_at(struct weir_suballoc *s, uint64_t place) {
-    return suballoc_search(s, s->rule.newest_first ? s->places[place_index(s, place)].base : place);
+    return region_of(s, s->rule.newest_first ? s->places[place_index(s, place)].base : place);
 }
 
 int weir__suballoc_holds(struct weir_suballoc *s, uint64_t address) {

@@ -65,11 +65,6 @@ struct weir_suballoc_place {
     size_t bytes;
 };
 
-/* The tables region_seen and place_seen have an entry for each unit of addresses.  Regions have at least a unit as a
- * rule, so that the addresses of one unit lie in few regions. */
-#define WEIR_SUBALLOC_UNIT_BITS 25
-#define WEIR_SUBALLOC_UNITS 64 /* the number of entries; units share them */
-
 /* The state of a suballoc.  It must not be moved in memory while it is open. */
 struct weir_suballoc {
     struct weir_suballoc_rule rule;
@@ -84,8 +79,6 @@ struct weir_suballoc {
     /* With newest_first: the regions by their address in the placement, from high to low. */
     struct weir_suballoc_place *places;
     size_t place_capacity;
-    /* For each unit, the index at which a region was found last.  Another region may have that index now. */
-    uint32_t region_seen[WEIR_SUBALLOC_UNITS], place_seen[WEIR_SUBALLOC_UNITS];
     uint64_t total;                        /* bytes in all regions */
     struct weir_suballoc_pending *pending; /* blocks that wait for a fence, oldest first */
     struct weir_suballoc_pending **pending_end;
