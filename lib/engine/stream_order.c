@@ -40,16 +40,6 @@ struct weir_order_mark {
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-/* Returns an event that nothing waits for, a former one if there is one. */
-static CUresult take_event(struct weir_order *o, CUevent *event) {
-    if (o->spare_count > 0) {
-        *event = o->spare[--o->spare_count];
-        return CUDA_SUCCESS;
-    }
-    return WEIR_IN_SCOPE(o->device->driver, o->device->context,
-                         o->device->driver->cuEventCreate(event, CU_EVENT_DISABLE_TIMING));
-}
-
 static void give_event(struct weir_order *o, CUevent event) {
     CUevent *spare =
         weir__hostmem_room(o->spare, o->spare_count, &o->spare_capacity, sizeof *spare);
@@ -74,11 +64,15 @@ static int is_done(struct weir_order *o, CUevent event) {
 static weir_status record_on(struct weir_order *o, weir_stream stream, uint64_t id,
                              CUevent *event) {
     weir_status status = weir__device_capture(o->device, stream);
-    CUresult result;
+    CUresult result = CUDA_SUCCESS;
 
     if (status != WEIR_OK)
         return status;
-    result = take_event(o, event);
+    if (o->spare_count > 0)
+        *event = o->spare[--o->spare_count];
+    else
+        result = WEIR_IN_SCOPE(o->device->driver, o->device->context,
+                               o->device->driver->cuEventCreate(event, CU_EVENT_DISABLE_TIMING));
     if (result != CUDA_SUCCESS)
         return weir__device_status(o->device, result);
     result = weir__device_record(o->device, *event, stream, id);
@@ -91,41 +85,31 @@ static weir_status record_on(struct weir_order *o, weir_stream stream, uint64_t 
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-/* Returns the stream's links in `marked` or `quiet`, or in `silent`. */
-static struct weir_order_place *place_in(const struct weir_order *o,
-                                         const struct weir_order_list *list,
-                                         struct weir_order_stream *s) {
-    return list == &o->silent ? &s->by_open : &s->by_marks;
-}
-
-static void append(struct weir_order *o, struct weir_order_list *list,
-                   struct weir_order_stream *s) {
-    *place_in(o, list, s) = (struct weir_order_place){.prev = list->last};
+static void append(struct weir_order_list *list, struct weir_order_stream *s) {
+    s->place[list->kind] = (struct weir_order_place){.prev = list->last};
     if (list->last)
-        place_in(o, list, list->last)->next = s;
+        list->last->place[list->kind].next = s;
     else
         list->first = s;
     list->last = s;
 }
 
-static void unlink_from(struct weir_order *o, struct weir_order_list *list,
-                        struct weir_order_stream *s) {
-    struct weir_order_place *at = place_in(o, list, s);
+static void unlink_from(struct weir_order_list *list, struct weir_order_stream *s) {
+    struct weir_order_place *at = &s->place[list->kind];
 
     if (at->next)
-        place_in(o, list, at->next)->prev = at->prev;
+        at->next->place[list->kind].prev = at->prev;
     else
         list->last = at->prev;
     if (at->prev)
-        place_in(o, list, at->prev)->next = at->next;
+        at->prev->place[list->kind].next = at->next;
     else
         list->first = at->next;
 }
 
-static void move_last(struct weir_order *o, struct weir_order_list *list,
-                      struct weir_order_stream *s) {
-    unlink_from(o, list, s);
-    append(o, list, s);
+static void move_last(struct weir_order_list *list, struct weir_order_stream *s) {
+    unlink_from(list, s);
+    append(list, s);
 }
 
 static int is_quiet(const struct weir_order_stream *s) {
@@ -136,9 +120,9 @@ static int is_quiet(const struct weir_order_stream *s) {
 
 static void open_free(struct weir_order *o, struct weir_order_stream *s, size_t bytes) {
     if (is_quiet(s))
-        unlink_from(o, &o->quiet, s);
+        unlink_from(&o->quiet, s);
     if (s->open++ == 0) {
-        append(o, &o->silent, s);
+        append(&o->silent, s);
         o->silent_streams++;
     }
     s->open_bytes += bytes;
@@ -151,23 +135,11 @@ static void cover(struct weir_order *o, struct weir_order_stream *s) {
     s->fallen = 0;
     if (s->open == 0)
         return;
-    unlink_from(o, &o->silent, s);
+    unlink_from(&o->silent, s);
     o->silent_streams--;
     s->open_bytes = s->open = 0;
     if (is_quiet(s))
-        append(o, &o->quiet, s);
-}
-
-static void add_mark(struct weir_order *o, struct weir_order_stream *s,
-                     struct weir_order_mark *mark) {
-    if (!s->marks) {
-        if (is_quiet(s))
-            unlink_from(o, &o->quiet, s);
-        append(o, &o->marked, s);
-    }
-    *s->marks_end = mark;
-    s->marks_end = &mark->next;
-    o->waiting_marks++;
+        append(&o->quiet, s);
 }
 
 static void drop_mark(struct weir_order *o, struct weir_order_stream *s) {
@@ -180,9 +152,9 @@ static void drop_mark(struct weir_order *o, struct weir_order_stream *s) {
     if (s->marks)
         return;
     s->marks_end = &s->marks;
-    unlink_from(o, &o->marked, s);
+    unlink_from(&o->marked, s);
     if (is_quiet(s))
-        append(o, &o->quiet, s);
+        append(&o->quiet, s);
 }
 
 /* Records an event for all frees on the stream up to `sequence`. */
@@ -195,11 +167,19 @@ static weir_status record(struct weir_order *o, struct weir_order_stream *s, wei
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     *mark = (struct weir_order_mark){.sequence = sequence};
     status = record_on(o, stream, 0, &mark->event);
-    if (status == WEIR_OK)
-        add_mark(o, s, mark);
-    else
+    if (status != WEIR_OK) {
         free(mark);
-    return status;
+        return status;
+    }
+    if (!s->marks) {
+        if (is_quiet(s))
+            unlink_from(&o->quiet, s);
+        append(&o->marked, s);
+    }
+    *s->marks_end = mark;
+    s->marks_end = &mark->next;
+    o->waiting_marks++;
+    return WEIR_OK;
 }
 
 /* Records that all frees of the stream have completed, and drops its events. */
@@ -215,14 +195,17 @@ static void finish(struct weir_order *o, struct weir_order_stream *s) {
 
 void weir__order_open(struct weir_order *o, struct weir_device *device,
                       weir__order_observed_fn *observed, void *context) {
-    *o = (struct weir_order){.device = device, .observed = observed, .context = context};
+    *o = (struct weir_order){.device = device,
+                             .observed = observed,
+                             .context = context,
+                             .silent.kind = WEIR_ORDER_BY_OPEN};
 }
 
 /* Forgets a quiet stream. */
 static void forget(struct weir_order *o, struct weir_order_stream *s) {
     uintptr_t found = 0;
 
-    unlink_from(o, &o->quiet, s);
+    unlink_from(&o->quiet, s);
     if (weir__map_get(&o->by_handle, (uintptr_t)s->handle, &found) && found == (uintptr_t)s)
         weir__map_take(&o->by_handle, (uintptr_t)s->handle, NULL);
     if (o->recent == s)
@@ -263,7 +246,7 @@ static void forget_old(struct weir_order *o) {
         if (o->calls - s->called > FORGET_CALLS)
             forget(o, s);
         else
-            move_last(o, &o->quiet, s);
+            move_last(&o->quiet, s);
     }
 }
 
@@ -295,7 +278,7 @@ static struct weir_order_stream *add_stream(struct weir_order *o, uint64_t id) {
     s->observed = o->sequence; /* frees from before the stream was forgotten are observed */
     s->marks_end = &s->marks;
     s->is_apart = id == 0 ? 0 : -1;
-    append(o, &o->quiet, s);
+    append(&o->quiet, s);
     if (id == 0 || o->streams.count > 1)
         weir__order_several(o);
     return s;
@@ -356,19 +339,15 @@ struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id) 
 
 /* ---- when to record -------------------------------------------------------------------------- */
 
-static void unsettle(struct weir_order *o) {
-    o->unsettled_until = o->sequence + UNSETTLED;
-}
-
 void weir__order_several(struct weir_order *o) {
     if (!o->several)
-        unsettle(o);
+        o->unsettled_until = o->sequence + UNSETTLED;
     o->several = 1;
 }
 
 void weir__order_dry(struct weir_order *o) {
     o->dry++;
-    unsettle(o);
+    o->unsettled_until = o->sequence + UNSETTLED;
 }
 
 /* Returns 1 if the bytes that the stream holds have fallen to its low, or nearly so far, else 0. */
@@ -436,7 +415,7 @@ static int tell(struct weir_order *o, struct weir_order_stream *s, weir_stream s
         return 0;
     cover(o, s);
     s->recorded++;
-    weir__order_observe(o, s);
+    weir__order_observe(o, s, SIZE_MAX);
     return 1;
 }
 
@@ -473,37 +452,31 @@ weir_status weir__order_freed_marked(struct weir_order *o, struct weir_order_str
 
 /* ---- completed events ---------------------------------------------------------------------- */
 
-/* Removes the stream's completed marks.  Each removed mark reduces *most.  Returns 1 if a mark has completed, else 0. */
-static int observe_some(struct weir_order *o, struct weir_order_stream *s, size_t *most) {
-    uint64_t sequence = 0;
+size_t weir__order_observe(struct weir_order *o, struct weir_order_stream *s, size_t most) {
+    size_t completed = 0;
 
-    while (s->marks && *most > 0 && is_done(o, s->marks->event)) {
-        sequence = s->marks->sequence;
+    while (s->marks && completed < most && is_done(o, s->marks->event)) {
+        s->observed = s->marks->sequence;
         drop_mark(o, s);
-        --*most;
+        completed++;
     }
-    if (sequence == 0)
-        return 0;
-    s->observed = sequence;
-    o->observed(o->context, s->id, sequence);
-    return 1;
-}
-
-int weir__order_observe(struct weir_order *o, struct weir_order_stream *s) {
-    size_t most = SIZE_MAX;
-
-    return observe_some(o, s, &most);
+    if (completed > 0)
+        o->observed(o->context, s->id, s->observed);
+    return completed;
 }
 
 int weir__order_look_around(struct weir_order *o, size_t most) {
     struct weir_order_stream *last = o->marked.last, *s = o->marked.first;
     int found = 0, more = s != NULL;
+    size_t completed;
 
     while (more && most > 0) {
         more = s != last;
-        found |= observe_some(o, s, &most);
+        completed = weir__order_observe(o, s, most);
+        found |= completed > 0;
+        most -= completed;
         if (s->marks && most > 0) {
-            move_last(o, &o->marked, s);
+            move_last(&o->marked, s);
             most--;
         }
         s = o->marked.first;
@@ -529,11 +502,11 @@ void weir__order_observe_until(struct weir_order *o, uint64_t sequence) {
     struct weir_order_stream *s, *next;
 
     for (s = o->silent.first; s; s = next) {
-        next = s->by_open.next;
+        next = s->place[WEIR_ORDER_BY_OPEN].next;
         observe_until(o, s, sequence);
     }
     for (s = o->marked.first; s; s = next) {
-        next = s->by_marks.next;
+        next = s->place[WEIR_ORDER_BY_MARKS].next;
         observe_until(o, s, sequence);
     }
 }
@@ -593,7 +566,7 @@ static void see_idle(struct weir_order *o, struct weir_order_stream *s, weir_str
     else
         weir__order_mark(o, s, stream);
     for (int i = 0; i < ASKED && s->marks; i++)
-        weir__order_observe(o, s);
+        weir__order_observe(o, s, SIZE_MAX);
 }
 
 void weir__order_ask(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {

@@ -68,9 +68,12 @@ typedef void weir__order_observed_fn(void *context, uint64_t id, uint64_t sequen
 struct weir_order_mark;
 struct weir_order_stream;
 
-/* A list of streams, linked by `next`. */
+/* A stream is in at most one list of each kind: `marked` or `quiet` (BY_MARKS), and `silent` (BY_OPEN). */
+enum { WEIR_ORDER_BY_MARKS, WEIR_ORDER_BY_OPEN, WEIR_ORDER_LISTS };
+
 struct weir_order_list {
     struct weir_order_stream *first, *last;
+    int kind;
 };
 
 /* A stream's links in a list. */
@@ -99,9 +102,7 @@ struct weir_order_stream {
     unsigned recorded; /* events since the last such query */
     uint64_t called;   /* the value of order.calls at the stream's last call */
     struct weir_order_mark *marks, **marks_end; /* oldest first */
-    /* the stream's links in order.marked or order.quiet, if it is in one */
-    struct weir_order_place by_marks;
-    struct weir_order_place by_open; /* the stream's links in order.silent, if it has open frees */
+    struct weir_order_place place[WEIR_ORDER_LISTS]; /* the stream's links, by the kind of list */
 };
 
 struct weir_order {
@@ -180,8 +181,8 @@ int weir__order_is_due(const struct weir_order *o, const struct weir_order_strea
 /* Records that a request found no memory.  Every stream then covers its open frees by an event at its next call. */
 void weir__order_dry(struct weir_order *o);
 
-/* Queries the stream's marks, oldest first, and removes the completed ones.  Returns 1 if there was one, else 0. */
-int weir__order_observe(struct weir_order *o, struct weir_order_stream *s);
+/* Queries the stream's marks, oldest first, and removes up to `most` completed ones.  Returns how many there were. */
+size_t weir__order_observe(struct weir_order *o, struct weir_order_stream *s, size_t most);
 /* Queries up to `most` marks, without a wait, of streams in turn, from where the last call stopped.  With SIZE_MAX,
  * queries each stream up to its first mark that is not complete.  Returns 1 if a mark has completed, else 0. */
 int weir__order_look_around(struct weir_order *o, size_t most);

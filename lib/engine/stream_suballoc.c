@@ -493,7 +493,7 @@ static weir_status give_unknown(struct weir_suballoc *s, CUdeviceptr block,
         return give_quarantined(s, block);
     (void)give(s, block, on->id, sequence, NULL);
     unaccount(s, &was);
-    weir__order_observe(&s->order, on);
+    weir__order_observe(&s->order, on, SIZE_MAX);
     return WEIR_OK;
 }
 
