@@ -360,7 +360,7 @@ static weir_status mapped_shed(struct weir_block_engine *a, struct weir_trim *tr
     uint64_t before = weir__blocks_reserve(a);
 
     (void)give_idle(a, trim->keep, &unseen);
-    range_of(a)->has_shed |= weir__blocks_reserve(a) < before;
+    a->range->has_shed |= weir__blocks_reserve(a) < before;
     return WEIR_OK;
 }
 
