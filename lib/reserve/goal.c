@@ -11,6 +11,7 @@
 enum { MOST_WINDOWS = 64 }; /* 64 halves of any amount leave nothing */
 
 #define FIRST_PAUSE_NS UINT64_C(1000000)
+#define LONGEST_PAUSE_NS UINT64_C(1024000000)
 enum { MOST_LOOKS = 11 }; /* the last one a second after the first */
 
 void weir__goal_open(struct weir_goal *g, uint64_t half_life_ns, uint64_t floor, int in_requests,
@@ -21,6 +22,7 @@ void weir__goal_open(struct weir_goal *g, uint64_t half_life_ns, uint64_t floor,
     atomic_store(&g->floor, floor);
     atomic_store(&g->decay.ends, half_life_ns);
     g->decay.aim = UINT64_MAX;
+    atomic_store(&g->lower_pause, FIRST_PAUSE_NS);
 }
 
 uint64_t weir__goal_target(const struct weir_reserve *v, uint64_t reserved, uint64_t in_use,
@@ -217,6 +219,11 @@ static int relieve_in_request(struct weir_reserve *v, const struct weir_request 
 /* Growth may take this part of the time of a load that needs released memory again and again. */
 #define GROWTH_PART 16
 
+/* Returns the nanoseconds that growth has taken so far. */
+static uint64_t growth_ns(const struct weir_reserve *v) {
+    return atomic_load_explicit(&v->events.counters->stall_ns, memory_order_relaxed);
+}
+
 void weir__goal_settle(struct weir_reserve *v) {
     weir_statistics figures = {.size = sizeof figures};
     struct weir_trim trim = {.mode = WEIR_TRIM_DONE, .cause = WEIR_EVENT_DECAY};
@@ -224,29 +231,49 @@ void weir__goal_settle(struct weir_reserve *v) {
     v->engine->ops->figures(v->engine, &figures);
     trim.keep = (size_t)weir__goal_target(v, figures.reserved, figures.in_use, UINT64_MAX);
     /* Above a lowered limit the memory could not come back, and a failure may have promised it to the next request. */
-    if (figures.reserved > trim.keep && figures.reserved <= v->limit.bytes)
-        (void)weir__goal_lower(v, &trim);
+    if (figures.reserved <= trim.keep || figures.reserved > v->limit.bytes)
+        return;
+    (void)weir__goal_lower(v, &trim);
+    atomic_store(&v->goal.lowered, growth_ns(v));
+}
+
+/* Sets the time of the next release in requests, after growth. */
+static void keep_grown(struct weir_reserve *v, uint64_t now) {
+    struct weir_goal *g = &v->goal;
+    uint64_t grown = weir__size_less(growth_ns(v), atomic_load(&g->lowered));
+
+    atomic_store_explicit(&g->lower_due, now + GROWTH_PART * grown, memory_order_relaxed);
+    atomic_store_explicit(&g->lower_pause, FIRST_PAUSE_NS, memory_order_relaxed);
+}
+
+/* Releases idle memory above the floor.  The next release comes after a pause, which doubles if nothing went. */
+static void lower_to_floor(struct weir_reserve *v, const struct weir_request *r, uint64_t reserved,
+                           uint64_t target, uint64_t now) {
+    struct weir_goal *g = &v->goal;
+    uint64_t pause = 2 * atomic_load_explicit(&g->lower_pause, memory_order_relaxed);
+
+    lower_at_once(v, r, target, WEIR_EVENT_DECAY);
+    atomic_store(&g->lowered, growth_ns(v));
+    if (atomic_load_explicit(&v->engine->seen.reserved, memory_order_relaxed) < reserved)
+        pause = FIRST_PAUSE_NS;
+    pause = weir__size_smaller(pause, LONGEST_PAUSE_NS);
+    atomic_store_explicit(&g->lower_pause, pause, memory_order_relaxed);
+    atomic_store_explicit(&g->lower_due, now + pause, memory_order_relaxed);
 }
 
 /* Releases idle memory above the floor, unless reserved memory has just grown. */
 static void settle_in_request(struct weir_reserve *v, const struct weir_request *r) {
-    struct weir_goal *g = &v->goal;
     uint64_t reserved = atomic_load_explicit(&v->engine->seen.reserved, memory_order_relaxed);
     uint64_t in_use = atomic_load_explicit(&v->engine->seen.in_use, memory_order_relaxed);
-    uint64_t target = weir__goal_target(v, reserved, in_use, UINT64_MAX), now, grown;
+    uint64_t target = weir__goal_target(v, reserved, in_use, UINT64_MAX), now;
 
     if (reserved <= target && !r->grew)
         return;
     now = weir__device_since(v->device, v->device->created_ticks);
-    grown = atomic_load_explicit(&v->events.counters->stall_ns, memory_order_relaxed);
-    if (r->grew) {
-        grown = weir__size_less(grown, atomic_load(&g->lowered));
-        atomic_store_explicit(&g->lower_due, now + GROWTH_PART * grown, memory_order_relaxed);
-    } else if (now >= atomic_load_explicit(&g->lower_due, memory_order_relaxed)) {
-        lower_at_once(v, r, target, WEIR_EVENT_DECAY);
-        atomic_store(&g->lowered, grown);
-        atomic_store_explicit(&g->lower_due, now + FIRST_PAUSE_NS, memory_order_relaxed);
-    }
+    if (r->grew)
+        keep_grown(v, now);
+    else if (now >= atomic_load_explicit(&v->goal.lower_due, memory_order_relaxed))
+        lower_to_floor(v, r, reserved, target, now);
 }
 
 /* ---- after a request --------------------------------------------------------------------------- */

@@ -25,7 +25,7 @@
  *   Threshold  A finite release threshold is part of the floor.  Idle memory above the floor whose uses are complete
  *              goes back in the next request, or in weir_stats.  After growth, requests keep the memory for 16 times as
  *              long as the growth since the last release took.  So a load that needs the memory again and again spends
- *              a 16th of its time on growth at most.
+ *              a 16th of its time on growth at most.  If nothing can go, requests try again after pauses that double.
  *
  * Only whole regions or physical allocations go back.  If each is larger than the amount of decay, the amount grows with
  * the next windows.
@@ -109,6 +109,7 @@ struct weir_goal {
     struct weir_pressure pressure;
     _Atomic uint64_t lower_due; /* the time from which requests release memory above the floor */
     _Atomic uint64_t lowered;   /* the nanoseconds that growth had taken at the last such release */
+    _Atomic uint64_t lower_pause; /* the pause after the last release, longer if nothing went */
     struct weir_preallocation preallocation;
     struct weir_ahead ahead;
 };

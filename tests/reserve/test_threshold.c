@@ -177,6 +177,26 @@ TEST_EACH(2, a_load_does_not_grow_in_each_request) {
     close_it();
 }
 
+/* A block that lasts pins the rest of its physical allocation.  Requests try seldom to give that back. */
+TEST_EACH(2, what_cannot_go_is_seldom_tried) {
+    uint64_t asked;
+    void *lasts;
+
+    open_way(MAPPED + _i, 0);
+    lasts = take(a, MIB, A);
+    weir__model_advance(1000 * MS);
+    touch(A);
+    asked = weir__model_calls(WEIR_ENTRY_cuStreamQuery);
+    for (int i = 0; i < 1000; i++) {
+        weir__model_advance(2 * MS);
+        touch(A);
+    }
+    asked = weir__model_calls(WEIR_ENTRY_cuStreamQuery) - asked;
+    MUST_LE(asked, 1050); /* each free asks once */
+    give(a, lasts, A);
+    close_it();
+}
+
 /* Blocks that last lie between others that do not.  Each pins one physical allocation, which is small. */
 TEST_EACH(2, what_lasts_keeps_little) {
     enum { PAIRS = 20 };
