@@ -447,7 +447,7 @@ tests_whole_shared_lines_LDADD = lib/libweir-core.la
 EXTRA_DIST += tests/whole/check-lines
 .PHONY: check-lines
 check-lines: tests/whole/shared_lines
-	top_builddir=. $(SHELL) $(top_srcdir)/tests/run-tap $(SHELL) $(top_srcdir)/tests/whole/check-lines
+	top_srcdir='$(top_srcdir)' top_builddir=. $(SHELL) $(top_srcdir)/tests/run-tap $(SHELL) $(top_srcdir)/tests/whole/check-lines
 
 # Which lines and branches of lib/ the unit tests reach: minutes, in a build of its own.
 .PHONY: check-coverage
