@@ -27,8 +27,8 @@ struct weir_block_engine {
     const struct weir_backing *backing;
     struct weir_engine *inner; /* the engine that backing_engine.c takes regions from; else NULL */
     struct weir_mapped_range *range; /* the range of backing_mapped.c (mapped_state.h) */
-    struct weir_nodes nodes;   /* the memory nodes of graphs */
-    struct weir_lock lock;     /* guards all fields below, and the backing's own fields */
+    struct weir_nodes nodes;         /* the memory nodes of graphs */
+    struct weir_lock lock;           /* guards all fields below, and the backing's own fields */
     struct weir_suballoc blocks;
     struct weir_growth_cursor cursor;
     /* Bytes that the driver did not take back, or that are being mapped: reserved memory that lies in no region. */

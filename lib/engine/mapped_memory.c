@@ -324,7 +324,7 @@ weir_status weir__mapped_carry_out(struct weir_block_engine *a, struct weir_requ
             moved += m->from != NOWHERE ? counted(g, m->to.bytes) : 0;
         }
     }
-    /* After a failure, some physical allocations are mapped nowhere, or in aliased mappings alone. */
+    /* A failure leaves physical allocations that are mapped nowhere, or by aliased mappings alone. */
     for (size_t i = 0; i < g->move_count; i++)
         if (g->moves[i].in_hand)
             weir__mapped_release_handle(a, g->moves[i].to);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* mapped_plan.c: where a request goes in the range, and which physical allocations are mapped there.
  *
- * A survey lists the pieces of the range that are free in one of several ways, or unmapped.  What it does not list is
+ * A survey lists the pieces of the range that are free in one of several ways, or unmapped.  All other addresses are
  * taken.  Adjacent pieces make a gap.  A request goes where the least memory is missing.  Behind the end of all memory
  * there is always an unmapped range.  A large request does not begin in memory that other requests have left: it gets
  * its own physical allocations, so that they can move once it is freed.

@@ -101,7 +101,7 @@ struct weir_order_stream {
     unsigned between; /* events between two queries whether the stream is idle */
     unsigned recorded; /* events since the last such query */
     uint64_t called;   /* the value of order.calls at the stream's last call */
-    struct weir_order_mark *marks, **marks_end; /* oldest first */
+    struct weir_order_mark *marks, **marks_end;      /* oldest first */
     struct weir_order_place place[WEIR_ORDER_LISTS]; /* the stream's links, by the kind of list */
 };
 

@@ -749,7 +749,7 @@ int weir__placement_remove(struct weir_placement *p, uint64_t base, uint64_t str
     int state = weir__placement_region(p, base, stream);
 
     if (state != WEIR_PLACEMENT_FOREIGN && stream != 0) {
-        stream_seen(p, stream); /* a second stream changes what the region is for it */
+        stream_seen(p, stream); /* if the stream is the second one, free chunks get tags now */
         state = weir__placement_region(p, base, stream);
     }
     if (state == WEIR_PLACEMENT_OK)
