@@ -135,7 +135,6 @@ lib_libweir_core_la_SOURCES = \
 	lib/engine/stream_suballoc.h \
 	lib/engine/stream_uses.c \
 	lib/engine/stream_uses.h \
-	lib/engine/backing_engine.c \
 	lib/reserve/goal.c \
 	lib/reserve/goal.h \
 	lib/reserve/goal_raise.c \
@@ -155,6 +154,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/cache/cache_free.c \
 	lib/cache/cache_stats.c \
 	lib/cache/cache_streams.c \
+	lib/cache/cache_waiting.c \
 	lib/cache/caches_state.h \
 	lib/cache/caches.h \
 	lib/cache/hit.h \

@@ -118,8 +118,6 @@ unit_tests = \
 	tests/ipc/test_segment \
 	tests/driver/test_sequence \
 	tests/cache/test_span \
-	tests/engine/test_spans \
-	tests/engine/test_spans_back \
 	tests/api/test_stats \
 	tests/base/test_status \
 	tests/base/test_file \
@@ -407,7 +405,7 @@ generated_suites = tests/api/test_stats tests/engine/test_engines tests/engine/t
 	tests/engine/test_mapping tests/engine/test_drivers tests/engine/test_random_order tests/cache/test_caches \
 	tests/cache/test_cache_order tests/cache/test_kept tests/cache/test_pinned tests/cache/test_cache_threads \
 	tests/cache/test_host_memory tests/cache/test_cache_soak tests/engine/test_order \
-	tests/engine/test_spans tests/engine/test_spans_back tests/engine/test_mapped tests/engine/test_moves tests/engine/test_peers \
+	tests/engine/test_mapped tests/engine/test_moves tests/engine/test_peers \
 	tests/reserve/test_ahead tests/reserve/test_ahead_played tests/api/test_misuse \
 	tests/api/test_drop_in tests/reserve/test_oom_recovery tests/reserve/test_limit tests/reserve/test_low_memory \
 	tests/reserve/test_preallocation tests/reserve/test_prealloc_processes \

@@ -58,8 +58,7 @@ WEIR_API const char *weir_version(void);
  * E_INVALID: `allocator` is NULL, or an option is wrong; the log (options.log) names it.
  * E_HOST_MEMORY; E_NO_DEVICE.
  * E_NOT_SUPPORTED: the driver or the device lacks a feature that an option needs.
- * E_LIMIT: preallocation above the limit; or a limit below 32 MiB where the engine counts in such units (the pool
- * engine, and engine direct with options.cache on).
+ * E_LIMIT: preallocation above the limit; or a limit below 32 MiB with the pool engine, which counts in such units.
  * E_NO_MEMORY: no room for the context, preallocation above the device's memory, less than options.prealloc_min
  * preallocated, or nothing at all with engine bfc-fixed.
  * E_DRIVER; E_FORKED. */
@@ -273,12 +272,12 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_preallocate(weir_allocator *allocato
  *
  * The limit may be less than the bytes in use, or 0.  The call gives no memory back, because that may have to wait for
  * the device; the program calls weir_trim when it can wait.  Reserved memory above the limit stays and
- * serves requests, but does not grow.  One idle piece serves even a request for more than the limit.  With the pool
- * engine and options.cache on this holds for a piece that has served before.  Only with a share or options.keep_free
- * does idle memory above the limit go back, when processes come or go.
+ * serves requests, but does not grow.  With the engines mapped and bfc one idle piece serves even a request for more
+ * than the limit.  Only with a share or options.keep_free does idle memory above the limit go back, when processes come
+ * or go.
  *
- * The pool and the regions of engine direct grow by units of 32 MiB, and use the limit in whole units.  While the limit
- * is below options.limit, the pool engine asks the driver twice more at each request.  The driver's pool may grow
+ * The pool grows by units of 32 MiB, and uses the limit in whole units.  While the limit is below options.limit, the
+ * pool engine asks the driver twice more at each request that its caches do not serve.  The driver's pool may grow
  * before the engine detects that no idle piece holds the block.  This growth goes back to the device once the work of
  * the request's stream is done.
  *
@@ -325,9 +324,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_pool(weir_allocator *allocator,
  * writes the bytes given back to *released (may be NULL).  Idle memory of the per-stream caches, and of private pools
  * without users (weir/tensors.h), goes back to the engine first.  The call waits for the device if work may still use
  * freed memory and weir recorded no event for it, and if a private pool without users has memory.  It also waits if the
- * engine gives a region of cuMemAlloc back, since cuMemFree waits (engine bfc; engine direct with options.cache on).
- * Memory of the driver's pool that has pending work stays.  With engine direct and options.cache off only private pools
- * without users have idle memory.
+ * engine gives memory of cuMemAlloc back, since cuMemFree waits (engines bfc and direct).  Memory of the driver's pool
+ * that has pending work stays.  With engine direct only the caches and private pools without users have idle memory.
  * E_INVALID: `allocator` is NULL.
  * E_NO_MEMORY: the call would have to wait for the device, and neither the device nor the host has the little memory
  * that the wait needs.

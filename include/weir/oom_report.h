@@ -171,9 +171,8 @@ enum { WEIR_OOM_REPORT_AS_TEXT = 0, WEIR_OOM_REPORT_AS_JSON = 1 };
  * while a process that was killed is ending.  It waits for no stream and changes nothing for any.  It takes some
  * host memory, and without that reports less (ungrouped).
  *
- * With the pool engine and options.cache off the driver manages the blocks: the report then has neither
- * `largest_free_block` nor `pending` nor groups.  With options.cache on it has no `largest_free_block` if the driver's
- * pool holds more idle memory than that, as after a preallocation.  A request under capture takes memory of the graph,
+ * With the pool engine the driver places the blocks: the report has neither `largest_free_block` nor `pending`, and
+ * with options.cache off no groups.  A request under capture takes memory of the graph,
  * which no allocator's memory serves, so its cause is never PENDING or FRAGMENTED.  With options.harden sizes include
  * the gaps, and blocks that weir keeps from reuse count as live.
  *

@@ -274,9 +274,9 @@ typedef struct weir_options {
      * back later.  For the pool engine and engine mapped; bfc decays in weir_decay alone. */
     uint64_t decay_ms;
 
-    /* WEIR_SWITCH_; default off: weir adds no wait between streams.  On: before weir grows for a request, it reuses
-     * memory that other streams freed while they are still at work.  weir makes the request's stream wait on the device
-     * for that work (cuStreamWaitEvent).  The driver's pool does so under
+    /* WEIR_SWITCH_; default off: weir adds no wait between streams.  On, with the engines mapped and bfc: before
+     * weir grows for a request, it reuses memory that other streams freed while they are still at work.  weir makes the
+     * request's stream wait on the device for that work (cuStreamWaitEvent).  The driver's pool does so under
      * CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES.  weir then reserves less memory, but has two costs:
      *   stalls     the request's stream waits until the other stream has done its work, however long that takes.
      *              Streams that would run side by side may run one after the other.

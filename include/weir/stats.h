@@ -145,13 +145,11 @@ typedef struct weir_failure {
     uint64_t waited_ns; /* time spent in OOM recovery */
     /* Bytes of the largest request that surely was possible on that stream at that time, as long as no other program
      * takes memory.  It is 0 if no such size is known, and under stream capture.  More may have been possible:
-     *   mapped, bfc; caches off   exact, except for frees that are pending
-     *   pool, caches off          the bytes by which the pool may grow, in units of 32 MiB.  The driver does not report
-     *                             the free memory inside the pool: at first all preallocated memory, after OOM recovery
-     *                             parts of units
-     *   direct, caches off        the bytes that the limit and the device leave, in pages of 2 MiB
-     *   caches on                 the largest of these bytes and of the free pieces in weir's own regions, less the
-     *                             rounding of a request, and without memory in caches
+     *   mapped, bfc   exact, except for frees that are pending
+     *   pool          the bytes by which the pool may grow, in units of 32 MiB.  The driver does not report the free
+     *                 memory inside the pool: at first all preallocated memory, after OOM recovery parts of units
+     *   direct        the bytes that the limit and the device leave, in pages of 2 MiB
+     * With caches these bytes are less by the rounding of a request, and do not include memory in caches.
      * A GPU's driver may not provide the last MiB of the memory that it reports as free. */
     uint64_t largest;
 } weir_failure;

@@ -185,14 +185,15 @@ static void need_ids(weir_allocator *a) {
               "the driver has no stream ids (before 12.0): per-stream caches are off");
 }
 
-/* Opens the engine.  Caches get regions rather than blocks from the pool and direct engines. */
 static weir_status open_kind(const struct weir_engine *setup, struct weir_engine **out) {
-    const weir_options *options = setup->options;
-
-    if (options->cache == WEIR_SWITCH_ON || weir__options_suballocate(options))
+    switch (setup->options->engine) {
+    case WEIR_ENGINE_POOL:
+        return weir__pool_open(setup, out);
+    case WEIR_ENGINE_DIRECT:
+        return weir__direct_open(setup, out);
+    default:
         return weir__blocks_open(setup, out);
-    return options->engine == WEIR_ENGINE_DIRECT ? weir__direct_open(setup, out)
-                                                 : weir__pool_open(setup, out);
+    }
 }
 
 void weir__prepare(weir_allocator *a) {

@@ -68,7 +68,8 @@ int weir__drop_in_holds(const weir_allocator *a, uint64_t address) {
     struct weir_extent found;
 
     if (!(e->traits & WEIR_ENGINE_CUTS))
-        return weir__engine_find(e, WEIR_VISIT_BLOCK_AT, address, &found) == 1;
+        return a->caches ? weir__caches_hold(a->caches, address)
+                         : weir__engine_find(e, WEIR_VISIT_BLOCK_AT, address, &found) == 1;
     return weir__engine_may_have(e, address) &&
            weir__engine_find(e, WEIR_VISIT_PIECE_AT, address, &found) == 1;
 }

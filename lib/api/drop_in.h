@@ -61,8 +61,8 @@ int weir__drop_in_knows_blocks(const weir_allocator *allocator);
 
 /* Returns 0 if none of the allocator's blocks was ever at that address, else 1. */
 int weir__drop_in_may_have(const weir_allocator *allocator, uint64_t address);
-/* Returns 1 if the address lies in memory from which the engine cuts blocks, live or not, else 0.  With the direct
- * engine, returns 1 if it lies in a live block, else 0. */
+/* Returns 1 if the address lies in memory from which the engine cuts blocks, live or not, else 0.  With the engines pool
+ * and direct, returns 1 if it lies in memory that the driver counts as a live block, else 0. */
 int weir__drop_in_holds(const weir_allocator *allocator, uint64_t address);
 /* Returns 1 if the allocator keeps its range of addresses until it is destroyed, else 0. */
 int weir__drop_in_keeps_addresses(const weir_allocator *allocator);

@@ -94,10 +94,7 @@ static weir_status hold_least(const weir_allocator *a, const char *asked,
 
 /* Returns the least limit with which the engine can reserve memory, or 0 if any limit will do. */
 static size_t least_limit(const weir_options *options) {
-    return weir__options_suballocate(options) ||
-                   (options->engine == WEIR_ENGINE_DIRECT && options->cache != WEIR_SWITCH_ON)
-               ? 0
-               : WEIR_POOL_UNIT;
+    return options->engine == WEIR_ENGINE_POOL ? WEIR_POOL_UNIT : 0;
 }
 
 /* Returns twice the amount.  weir__budget_bytes() reads a share above 100% as 100%. */
@@ -258,7 +255,7 @@ static void warn_of_unused(const weir_allocator *a, const weir_options *given) {
         {fixed, WEIR_SETTING_KEEP_FREE},
         {(direct && o->cache == WEIR_SWITCH_OFF) || fixed, WEIR_SETTING_RELEASE_THRESHOLD},
         {!mapped, WEIR_SETTING_PACKING},
-        {!cuts && o->cache == WEIR_SWITCH_OFF, WEIR_SETTING_INTERNAL_DEPENDENCIES},
+        {!cuts, WEIR_SETTING_INTERNAL_DEPENDENCIES},
         {direct || fixed, WEIR_SETTING_GROW_AHEAD},
         {direct || fixed, WEIR_SETTING_PREALLOC_MIN},
         {!weir__learn_can(o), WEIR_SETTING_PROFILE},

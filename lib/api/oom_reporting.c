@@ -450,23 +450,13 @@ static void advise_waiting(const weir_allocator *a, weir_oom_report *v) {
     advise(v, WEIR_SETTING_RECOVERY_TIMEOUT, text);
 }
 
-/* Returns 1 if the driver's pool places blocks itself, and does not say where its idle memory lies; else 0. */
-static int is_untold(const weir_allocator *a) {
-    const struct weir_engine *e = a->reserve.engine;
-
-    return e->driver_pool && !(e->traits & WEIR_ENGINE_CUTS);
-}
-
 /* Advises a setting with which idle memory can be joined again by mapping. */
 static void advise_mapping(const weir_allocator *a, weir_oom_report *v) {
     const weir_options *o = &a->options;
     int mapped = is_mapped(a);
 
-    if (is_untold(a) && (a->device.driver->capabilities & WEIR_CAP_STREAM_ID)) {
-        /* Caches place blocks themselves, and know which streams are waited for. */
-        advise(v, WEIR_SETTING_CACHE, "on");
-    } else if (mapped ? o->packing != WEIR_PACKING_COMPACT
-                      : (a->device.driver->capabilities & WEIR_CAP_VIRTUAL) != 0) {
+    if (mapped ? o->packing != WEIR_PACKING_COMPACT
+               : (a->device.driver->capabilities & WEIR_CAP_VIRTUAL) != 0) {
         advise(v, WEIR_SETTING_PACKING, "compact");
         if (!mapped)
             advise(v, WEIR_SETTING_ENGINE, "mapped");

@@ -9,6 +9,7 @@
  */
 #include "cache/caches_state.h"
 
+#include "base/bounds.h"
 #include "base/result.h"
 #include "base/size.h"
 
@@ -51,7 +52,7 @@ static void raise_reclaim_epoch(struct weir_caches *f, struct weir_cache *c) {
 
 /* Counts a request that the engine served without growing or moving memory. */
 static void note_steady(struct weir_caches *f) {
-    if (!is_steady(f))
+    if (!f->is_straight && !is_steady(f))
         atomic_fetch_add_explicit(&f->steady, 1, memory_order_relaxed);
 }
 
@@ -84,6 +85,8 @@ fetch(struct weir_caches *f, struct weir_cache *c, struct weir_request *r) {
 
     if (status == WEIR_OK && !(r->flags & WEIR_REQUEST_WAS_DRY))
         note_steady(f);
+    if (status == WEIR_OK && f->is_straight)
+        weir__engine_widen(f->engine, r->block, r->bytes);
     if (r->flags & WEIR_REQUEST_PRESSURE)
         raise_reclaim_epoch(f, c);
     return status;
@@ -130,6 +133,15 @@ static size_t slab_slots(struct weir_cache *c, unsigned size_class) {
     return weir__size_smaller(weir__size_larger(bytes / slot, 1), WEIR_RECORDS_SLOTS);
 }
 
+/* Gives a block back to the engine for which there is no record. */
+static weir_status undo_fetch(struct weir_caches *f, const struct weir_request *r) {
+    if (f->is_straight)
+        (void)f->engine->ops->free(f->engine, r->block, r->stream, NULL);
+    else
+        (void)f->engine->ops->give(f->engine, r->block, r->id);
+    return weir__without_driver(WEIR_E_HOST_MEMORY);
+}
+
 /* Adds a slab for the request's class to the cache.  Without memory for more, the slab has the pages of one slot. */
 static weir_status add_slab(struct weir_caches *f, struct weir_cache *c, struct weir_request *r) {
     unsigned size_class = weir__slab_class(r->asked);
@@ -148,10 +160,8 @@ static weir_status add_slab(struct weir_caches *f, struct weir_cache *c, struct 
         return status;
     s = weir__records_slab(&f->records, r->block, r->bytes, size_class,
                            (uint32_t)(r->bytes / slot));
-    if (!s) {
-        (void)f->engine->ops->give(f->engine, r->block, r->id);
-        return weir__without_driver(WEIR_E_HOST_MEMORY);
-    }
+    if (!s)
+        return undo_fetch(f, r);
     taken = weir__bias_take(&c->lock);
     weir__cache_add_slab(c, s);
     weir__bias_give(&c->lock, taken);
@@ -169,10 +179,9 @@ add_whole(struct weir_caches *f, struct weir_cache *c, struct weir_request *r) {
     if (status != WEIR_OK)
         return status;
     s = weir__records_whole(&f->records, r->block, r->bytes);
-    if (!s) {
-        (void)f->engine->ops->give(f->engine, r->block, r->id);
-        return weir__without_driver(WEIR_E_HOST_MEMORY);
-    }
+    if (!s)
+        return undo_fetch(f, r);
+    weir__raise_to(&f->largest, r->bytes);
     atomic_store_explicit(&s->fetched_for, r->id, memory_order_relaxed);
     atomic_store_explicit(&s->asked, r->asked, memory_order_relaxed);
     return WEIR_OK;

@@ -48,28 +48,34 @@ static int is_around(const struct weir_slab *s, CUdeviceptr address, CUdeviceptr
     return address - start < *bytes;
 }
 
-/* A whole block has its record at its first page only.  So the search for another address walks back page by page, past
- * records of blocks that are gone.  While the block is live, nothing on that way changes. */
-int weir__caches_find(struct weir_caches *f, CUdeviceptr address, CUdeviceptr *block,
-                      size_t *bytes) {
+/* Returns the record of the span that contains the address, or NULL.  A whole block has its record at its first page
+ * only.  So the search for another address walks back page by page, past records of blocks that are gone, as far as the
+ * largest block reaches.  While the block is live, nothing on that way changes. */
+static const struct weir_slab *span_around(struct weir_caches *f, CUdeviceptr address) {
+    uint64_t largest = atomic_load_explicit(&f->largest, memory_order_relaxed);
     CUdeviceptr page = address & ~(CUdeviceptr)(WEIR_PAGE - 1);
-    struct weir_extent piece;
-    const struct weir_slab *s;
 
     if (!weir__engine_may_have(f->engine, address))
-        return 0;
-    s = weir__records_find(&f->hits.pages, page);
-    if (s && weir__slab_bytes(s) > 0)
-        return is_around(s, address, block, bytes);
-    if (weir__engine_find(f->engine, WEIR_VISIT_PIECE_AT, address, &piece) != 1)
-        return 0;
-    while (page > piece.base) {
-        page -= WEIR_PAGE;
-        s = weir__records_find(&f->hits.pages, page);
+        return NULL;
+    for (;; page -= WEIR_PAGE) {
+        const struct weir_slab *s = weir__records_find(&f->hits.pages, page);
+
         if (s && weir__slab_bytes(s) > 0)
-            return s->slot_units == 0 && is_around(s, address, block, bytes);
+            return address - weir__slab_base(s) < weir__slab_bytes(s) ? s : NULL;
+        if (page < WEIR_PAGE || address - page >= largest)
+            return NULL;
     }
-    return 0;
+}
+
+int weir__caches_find(struct weir_caches *f, CUdeviceptr address, CUdeviceptr *block,
+                      size_t *bytes) {
+    const struct weir_slab *s = span_around(f, address);
+
+    return s && is_around(s, address, block, bytes);
+}
+
+int weir__caches_hold(struct weir_caches *f, CUdeviceptr address) {
+    return span_around(f, address) != NULL;
 }
 
 struct seeing {
@@ -132,6 +138,9 @@ void weir__caches_blocks(struct weir_caches *f, weir__engine_visit_fn *show, voi
 
 /* ---- memory that live blocks pin ---- */
 
+/* The most units of a pool that are looked at. */
+enum { UNITS_MOST = 1 << 16 };
+
 /* The pieces of the engine's memory.  They may change during the count; a missing piece only makes the result
  * smaller. */
 struct held {
@@ -162,10 +171,27 @@ static void hold_larger(struct held *h, uint64_t most) {
         }
 }
 
+/* Lists the units of the driver's pool around all blocks so far, of which some may have no memory.  Returns their
+ * number. */
+static size_t list_units(const struct weir_engine *engine, struct weir_extent **out) {
+    uint64_t low = atomic_load_explicit(&engine->seen.low, memory_order_relaxed);
+    uint64_t high = atomic_load_explicit(&engine->seen.high, memory_order_relaxed);
+    size_t count =
+        engine->driver_pool ? (size_t)(high / WEIR_POOL_UNIT - low / WEIR_POOL_UNIT) + 1 : 0;
+
+    *out = count > 0 && count <= UNITS_MOST ? calloc(count, sizeof **out) : NULL;
+    for (size_t i = 0; *out && i < count; i++)
+        (*out)[i] = (struct weir_extent){.base = (low / WEIR_POOL_UNIT + i) * WEIR_POOL_UNIT,
+                                         .bytes = WEIR_POOL_UNIT};
+    return count;
+}
+
 uint64_t weir__held(struct weir_engine *engine, weir__live_walk_fn *live, void *of, uint64_t most) {
     struct held h = {0};
 
     h.count = weir__engine_list_all(engine, WEIR_VISIT_WHOLES, &h.piece);
+    if (!h.piece)
+        h.count = list_units(engine, &h.piece);
     if (!h.piece)
         return 0;
     if (of)

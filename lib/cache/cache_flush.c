@@ -29,6 +29,10 @@ enum { PEEKED = 8 }; /* the number of batches that are queried at a time */
 int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id) {
     int due = 0;
 
+    if (f->is_straight) {
+        weir__caches_wait(f, spans, id);
+        return 0;
+    }
     while (spans) {
         struct weir_slab *s = spans;
         CUdeviceptr base = weir__slab_base(s);
@@ -188,6 +192,7 @@ int weir__caches_settle(struct weir_caches *f) {
  * as freed on that stream, remote frees behind an event there. */
 static void deliver(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                     struct weir_flushed *h) {
+    uint64_t id = atomic_load_explicit(&c->id, memory_order_relaxed);
     struct weir_use_list none = {0};
     struct weir_fence *fence = NULL;
 
@@ -195,7 +200,8 @@ static void deliver(struct weir_caches *f, struct weir_cache *c, weir_stream str
         return;
     pthread_mutex_lock(&f->lock);
     weir__caches_settle_some(f);
-    weir__caches_give(f, h->spans, atomic_load_explicit(&c->id, memory_order_relaxed));
+    weir__caches_give(f, h->spans, id);
+    weir__caches_free_waiting(f, stream, id);
     if (h->remotes && weir__order_fence(&f->order, stream, &none, &fence) != WEIR_OK)
         fence = NULL; /* the slots then return after a wait for the device */
     weir__caches_send_home(f, h->remotes, fence);
@@ -327,14 +333,14 @@ static void flush(struct weir_caches *f, struct weir_flushed *h) {
 }
 
 /* Returns the stream id under which flushed memory goes to the engine after a wait for the device: that of the only
- * stream, so that the engine need not order anything, or OBSERVED if there are several. */
+ * stream, so that the engine need not order anything, or OBSERVED if there are several or the driver orders reuse. */
 static uint64_t whose(const struct weir_caches *f) {
     const struct weir_cache *only = NULL;
 
     for (const struct weir_cache *c = f->caches; c; c = c->next) {
         if (c == f->loose)
             continue;
-        if (only)
+        if (only || f->is_straight)
             return WEIR_ENGINE_OBSERVED;
         only = c;
     }
@@ -367,6 +373,8 @@ weir_status weir__caches_empty(struct weir_caches *f) {
     }
     weir__caches_give(f, slabs.spans, WEIR_ENGINE_UNKNOWN);
     weir__caches_send_home(f, slabs.remotes, NULL);
+    if (result == CUDA_SUCCESS)
+        result = weir__caches_empty_waiting(f);
     pthread_mutex_unlock(&f->lock);
     return weir__device_status(f->hits.device, result);
 }

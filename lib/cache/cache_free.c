@@ -295,6 +295,77 @@ void weir__caches_answer(struct weir_caches *f, weir_stream stream) {
     weir__driver_result = result_before;
 }
 
+/* Counts the free of a whole block by the driver in the cache `c`, unless `c` is NULL or another thread uses it.
+ * Returns 1 if work was put off in the cache, else 0. */
+static int count_driver_free(struct weir_caches *f, struct weir_cache *c, int64_t requested,
+                             int64_t in_use) {
+    int taken = c ? weir__bias_take_as_guest(&c->lock, 1) : -1, wanted;
+
+    if (taken < 0) {
+        count_loose_free(f, requested, in_use);
+        return 0;
+    }
+    weir__sum_sub(&c->requested, requested);
+    weir__sum_sub(&c->in_use, in_use);
+    weir__cache_raise(&c->frees);
+    wanted = c->serves && !is_ready(&f->hits, c);
+    weir__bias_give(&c->lock, taken);
+    return wanted;
+}
+
+/* Checks a stream that no cache serves: it exists, and belongs to this device.  The driver checks captured streams. */
+static weir_status check_unserved(struct weir_caches *f, weir_stream stream) {
+    weir_status status = weir__device_capture(f->hits.device, stream);
+    uint64_t id;
+
+    if (status == WEIR_E_CAPTURE)
+        return WEIR_OK;
+    return status == WEIR_OK ? weir__caches_identify(f, stream, &id) : status;
+}
+
+/* Lets a live whole block wait that was freed on a captured stream.  The handle's last call tells the stream. */
+static weir_status free_after_capture(struct weir_caches *f, struct weir_slab *s,
+                                      weir_stream stream) {
+    const struct weir_cache *c = weir__caches_visit_captured(f, stream, 0);
+    uint64_t id = WEIR_ENGINE_UNKNOWN;
+
+    pthread_mutex_lock(&f->lock);
+    /* unreached: freed meanwhile, which needs two threads that free one block at once */
+    if (atomic_exchange_explicit(&s->asked, 0, memory_order_relaxed) == 0) {
+        pthread_mutex_unlock(&f->lock);
+        return weir__without_driver(WEIR_E_NOT_OWNED);
+    }
+    if (c)
+        id = c->serves ? atomic_load_explicit(&c->id, memory_order_relaxed) : c->young_id;
+    s->next = NULL;
+    weir__caches_wait(f, s, id);
+    pthread_mutex_unlock(&f->lock);
+    count(f, WEIR_STRIPED_CACHES_DEFERRED);
+    return WEIR_OK;
+}
+
+/* Frees a whole block to an engine whose blocks the driver orders.  The driver knows which stream the handle means, so
+ * weir queries nothing if a stream with that handle has a cache `c`. */
+static weir_status free_by_driver(struct weir_caches *f, struct weir_cache *c, struct weir_slab *s,
+                                  CUdeviceptr block, weir_stream stream) {
+    int64_t requested, in_use;
+    weir_status status;
+
+    if (c && atomic_load_explicit(&c->id, memory_order_relaxed) == 0)
+        c = NULL; /* no stream with that handle has had the cache yet */
+
+    if (!weir__slab_has_live(s, block, &requested, &in_use))
+        return weir__without_driver(WEIR_E_NOT_OWNED);
+    status = c ? WEIR_OK : check_unserved(f, stream);
+    if (status == WEIR_OK)
+        status = free_whole(f, s, block, stream, NULL);
+    if (status == WEIR_E_CAPTURE)
+        status = free_after_capture(f, s, stream);
+    if (status == WEIR_OK && count_driver_free(f, c, requested, in_use))
+        weir__caches_answer(f, stream);
+    return status;
+}
+
 /* Frees a block that the caches have no record of.  It may be a graph's.  Any other is refused here, since a pool of
  * the driver would free a block that is not weir's. */
 static weir_status free_other(struct weir_caches *f, CUdeviceptr block, weir_stream stream,
@@ -319,6 +390,8 @@ static weir_status free_by_cache(struct weir_caches *f, struct weir_cache *c, un
     int result = WEIR_CACHE_FULL, wanted = 0;
     int own = c && atomic_load_explicit(&s->cache, memory_order_relaxed) == c;
 
+    if (f->is_straight && s->slot_units == 0 && !uses)
+        return free_by_driver(f, c, s, block, stream);
     for (int politely = own; c; politely = 0) {
         result =
             own && is_biased_to_another(c) ? post_remote(c, key, id, s, block) : WEIR_CACHE_FULL;

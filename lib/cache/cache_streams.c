@@ -322,6 +322,7 @@ struct weir_cache *weir__caches_visit(struct weir_caches *f, weir_stream stream,
         else
             c = NULL;
     }
+    weir__caches_free_waiting(f, stream, id);
     pthread_mutex_unlock(&f->lock);
     return c;
 }
@@ -478,7 +479,8 @@ weir_status weir__caches_open(struct weir_reserve *v, struct weir_caches **out) 
     f->batches_end = &f->batches;
     f->hits.reclaim_epoch = 1; /* a cache whose pass is 0 is not ready */
     f->hits.checks = v->options->stream_checks != WEIR_SWITCH_OFF;
-    f->sheds = v->engine->threshold < v->device->total;
+    f->is_straight = !(v->engine->traits & WEIR_ENGINE_CUTS);
+    f->sheds = f->is_straight || v->engine->threshold < v->device->total;
     f->alone = !f->sheds;
     f->span_ticks = v->device->driver->ticks();
     f->idle_ns = IDLE_NS;
@@ -496,6 +498,7 @@ void weir__caches_close(struct weir_caches *f) {
 
     if (!f)
         return;
+    weir__caches_end_blocks(f);
     batches = weir__caches_take_batches(f);
     while (batches) {
         struct weir_remote_slots *batch = batches;

@@ -14,9 +14,10 @@
 
 struct weir_caches;
 
-/* Opens the caches above an open engine that cuts blocks.  `v` outlives them.  Returns OK or E_HOST_MEMORY. */
+/* Opens the caches above an open engine.  `v` outlives them.  Returns OK or E_HOST_MEMORY. */
 weir_status weir__caches_open(struct weir_reserve *v, struct weir_caches **out);
-/* Frees the caches' host memory.  No block is live.  The caller closes the engine next.  `f` may be NULL. */
+/* Frees the caches' host memory, and their blocks if the driver orders the engine's.  No block is live, and the device
+ * has finished all work.  The caller closes the engine next.  `f` may be NULL. */
 void weir__caches_close(struct weir_caches *f);
 
 /* Serves a request at the address r->at from the engine, without OOM recovery. */
@@ -43,6 +44,9 @@ int weir__caches_is_live(struct weir_caches *f, CUdeviceptr block);
  * 0. */
 int weir__caches_find(struct weir_caches *f, CUdeviceptr address, CUdeviceptr *block,
                       size_t *bytes);
+
+/* Returns 1 if the address lies in a slab or in a whole block that the engine counts as live, else 0. */
+int weir__caches_hold(struct weir_caches *f, CUdeviceptr address);
 
 /* Binds the stream once more if `more`, else once less.  A bound stream is one that the program vouches for. */
 weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int more);

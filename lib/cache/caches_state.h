@@ -4,8 +4,8 @@
  *
  * cache_streams.c opens and closes the caches, and finds and makes the cache of a stream; cache_alloc.c serves the
  * requests that hit.h does not serve; cache_free.c frees blocks; cache_flush.c gives idle memory back to the engine,
- * and slots that were freed on other streams back to their slabs; cache_blocks.c finds live blocks; cache_stats.c says
- * how much each cache may keep, and makes the statistics.
+ * and slots that were freed on other streams back to their slabs; cache_waiting.c frees blocks by calls of the driver;
+ * cache_blocks.c finds live blocks; cache_stats.c says how much each cache may keep, and makes the statistics.
  *
  * Locks: `lock` guards writes of the stream tables, and the batches of remote frees.  Under it the engine's lock may be
  * taken, or the records', or a cache's, one at a time; under a cache's lock that of its remote-free queue.  Hits take
@@ -27,7 +27,10 @@ struct weir_caches {
     struct weir_hits hits;
     struct weir_reserve *v;
     struct weir_engine *engine; /* the engine of `v` */
-    /* Nonzero if there is a release threshold.  Blocks that leave a cache are then freed to the engine at once. */
+    /* Set if the driver orders the reuse of the engine's blocks.  Caches then keep slabs, but no whole blocks. */
+    int is_straight;
+    /* Nonzero if there is a release threshold, or with is_straight.  Blocks that leave a cache are then freed to the
+     * engine at once. */
     int sheds;
     /* Set if no other stream could use a free before its stream's next request, and no release threshold is set. */
     _Atomic int alone;
@@ -38,6 +41,7 @@ struct weir_caches {
     /* The number of requests that the engine has served since one did not fit. */
     _Alignas(64) _Atomic uint64_t steady;
     struct weir_records records;
+    _Atomic uint64_t largest; /* the bytes of the largest whole block so far */
 
     pthread_mutex_t lock;      /* guards the fields below */
     struct weir_cache *caches; /* all caches */
@@ -49,7 +53,11 @@ struct weir_caches {
     struct weir_remote_slots *batches; /* batches behind fences; the last ones were queried last */
     struct weir_remote_slots **batches_end;
     struct weir_remote_slots *unfenced; /* batches that only a wait for the device completes */
-    _Atomic size_t stranded;            /* the bytes of their slots */
+    /* Freed blocks that the driver still counts as live (cache_waiting.c): those that wait for a call on their stream,
+     * and those that only a wait for the device completes. */
+    struct weir_slab *waiting, *waiting_longer;
+    /* The bytes of slots, and of waiting blocks, that only a wait for the device completes. */
+    _Atomic size_t stranded;
     _Atomic size_t sent; /* the number of batches behind fences; read without the lock */
     size_t host_bytes;
     int64_t requested, in_use; /* sums of the caches' reports */
@@ -78,7 +86,8 @@ static inline int is_alone(const struct weir_caches *f) {
 enum { WEIR_CACHES_STEADY = 1024 };
 
 static inline int is_steady(const struct weir_caches *f) {
-    return atomic_load_explicit(&f->steady, memory_order_relaxed) >= WEIR_CACHES_STEADY;
+    return !f->is_straight &&
+           atomic_load_explicit(&f->steady, memory_order_relaxed) >= WEIR_CACHES_STEADY;
 }
 
 /* Returns a sum, or 0 if it is negative, because a cache has not reported a block whose free another one has. */
@@ -123,6 +132,16 @@ void weir__caches_retire(struct weir_caches *f, struct weir_cache *c, uint64_t i
 
 /* Gives spans to the engine as freed on the stream `id`.  Returns 1 if an event is due on that stream, else 0. */
 int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id);
+/* Gives spans back to an engine with is_straight: with OBSERVED at once, else at the next call on the stream with that
+ * id, or after a wait for the device.  The caller holds `lock`. */
+void weir__caches_wait(struct weir_caches *f, struct weir_slab *spans, uint64_t id);
+/* Frees on `stream` the waiting blocks of the stream with that id, which is not being captured.  The caller holds
+ * `lock`. */
+void weir__caches_free_waiting(struct weir_caches *f, weir_stream stream, uint64_t id);
+/* Frees all waiting blocks after a wait for the device, for which it releases `lock`, if there are any. */
+CUresult weir__caches_empty_waiting(struct weir_caches *f);
+/* Gives all blocks back to an engine with is_straight, after the device has finished all work. */
+void weir__caches_end_blocks(struct weir_caches *f);
 /* Returns a slot to its slab after its last use on every stream.  The caller holds `lock`. */
 void weir__caches_bring_home(struct weir_caches *f, const struct weir_remote_slot *remote);
 /* Queries the next few batches, and returns the slots of completed ones.  So no call queries all batches, nor one of

@@ -2,14 +2,13 @@
 /* block_engine.c: the engine that cuts blocks from memory that a backing takes.
  *
  * stream_suballoc.c cuts the blocks and keeps stream order.  The backings are backing_regions.c (regions at any
- * address, as in TensorFlow's and XLA's BFC allocator), backing_mapped.c (one range of addresses) and backing_engine.c
- * (regions of the pool or the direct engine).
+ * address, as in TensorFlow's and XLA's BFC allocator) and backing_mapped.c (one range of addresses).
  *
  * A trim waits for the device if no event covers some of the open frees, or if the backing has idle memory whose last
  * use has not completed.  It releases the lock meanwhile, so that other calls go on.  Only backing_regions.c waits
  * under the lock, in cuMemFree.  A trim of completed memory alone (DONE) never waits.
  *
- * A request on a captured stream becomes a memory node (graph_blocks.h), or goes to the inner engine.
+ * A request on a captured stream becomes a memory node (graph_blocks.h).
  *
  * Locks: one lock guards everything here, and is taken once for each operation.  Driver calls for events, queries,
  * growth and moves run under it.  The counters' lock and the lock of the nodes are taken under it; under the latter a
@@ -32,29 +31,19 @@ static void blocks_close(struct weir_engine *e) {
     free(a);
 }
 
-/* Returns the reserved memory, or its last known value if there is an inner engine. */
-static uint64_t seen_reserve(const struct weir_block_engine *a) {
-    return a->inner ? atomic_load_explicit(&a->inner->seen.reserved, memory_order_relaxed)
-                    : weir__blocks_reserve(a);
-}
-
 /* Returns 1 if memory is reserved above a release threshold, so that each free should be covered by an event, else 0.
- * The size of bfc-fixed is fixed, and an inner engine has its own rule. */
+ * The size of bfc-fixed is fixed. */
 static int is_above_threshold(const struct weir_block_engine *a, uint64_t reserved) {
-    return !a->inner && a->e.options->engine != WEIR_ENGINE_BFC_FIXED && reserved > a->e.threshold;
+    return a->e.options->engine != WEIR_ENGINE_BFC_FIXED && reserved > a->e.threshold;
 }
 
 /* Publishes the figures that are read without the lock. */
 static void note_seen(struct weir_block_engine *a) {
-    uint64_t reserved = seen_reserve(a);
+    uint64_t reserved = weir__blocks_reserve(a);
 
     a->blocks.order.covers_all = is_above_threshold(a, reserved);
     atomic_store_explicit(&a->e.seen.reserved, reserved, memory_order_relaxed);
     atomic_store_explicit(&a->e.seen.in_use, a->blocks.in_use, memory_order_relaxed);
-}
-
-static size_t cuts_up_to(const struct weir_block_engine *a, const struct weir_request *r) {
-    return a->backing->cuts ? a->backing->cuts(a, r->bytes) : SIZE_MAX;
 }
 
 /* Places the request in free memory, or in memory that another thread brings, without a query of all events. */
@@ -63,11 +52,8 @@ static int place_at_once(struct weir_block_engine *a, struct weir_request *r,
     const struct weir_backing *backing = a->backing;
     int is_dry = weir__suballoc_is_dry(&a->blocks, r), placed = WEIR_PLACEMENT_NO_FIT;
 
-    if (!is_dry) {
-        if (backing->prepare)
-            backing->prepare(a, r);
-        placed = weir__suballoc_take(&a->blocks, r->bytes, r->id, cuts_up_to(a, r), out);
-    }
+    if (!is_dry)
+        placed = weir__suballoc_take(&a->blocks, r->bytes, r->id, SIZE_MAX, out);
     if (placed == WEIR_PLACEMENT_NO_FIT && backing->await && backing->await(a, r))
         placed = weir__suballoc_take(&a->blocks, r->bytes, r->id, SIZE_MAX, out);
     if (placed == WEIR_PLACEMENT_NO_FIT && !is_dry)
@@ -84,15 +70,6 @@ static weir_status place_anywhere(struct weir_block_engine *a, struct weir_reque
                : otherwise;
 }
 
-/* Places the request in adjacent free chunks of several streams.  A backing that restricts which regions a request cuts
- * does this only with internal_dependencies. */
-static int place_behind(struct weir_block_engine *a, struct weir_request *r,
-                        struct weir_placement_block *out) {
-    if (a->backing->cuts && a->e.options->internal_dependencies != WEIR_SWITCH_ON)
-        return WEIR_PLACEMENT_NO_FIT;
-    return weir__suballoc_take_behind(&a->blocks, r->bytes, r->id, r->stream, out);
-}
-
 /* Makes room by growth or moves of the backing, and places the request there. */
 static weir_status make_room(struct weir_block_engine *a, struct weir_request *r, uint64_t reserve,
                              struct weir_placement_block *out) {
@@ -106,37 +83,28 @@ static weir_status make_room(struct weir_block_engine *a, struct weir_request *r
         return status;
     placed = weir__suballoc_take(&a->blocks, r->bytes, r->id, SIZE_MAX, out);
     if (placed == WEIR_PLACEMENT_NO_FIT)
-        placed = place_behind(a, r, out);
+        placed = weir__suballoc_take_behind(&a->blocks, r->bytes, r->id, r->stream, out);
     /* unreached: another result than OK and NO_MEMORY, since there is room now */
     return weir__blocks_placed(placed);
 }
 
 static weir_status place(struct weir_block_engine *a, struct weir_request *r,
                          struct weir_placement_block *out) {
-    int placed = place_at_once(a, r, out), grows, is_above;
-    uint64_t reserve;
+    int placed = place_at_once(a, r, out);
 
     if (placed != WEIR_PLACEMENT_NO_FIT)
         return weir__blocks_placed(placed);
-    reserve = weir__blocks_reserve(a);
-    /* Above a lowered limit, memory that returns to the inner engine cannot come back. */
-    is_above = a->inner && reserve > weir__engine_limit(&a->e);
-    grows = !a->backing->has_room || !a->backing->has_room(a, r, reserve);
-    if (grows && !(r->flags & WEIR_REQUEST_MAY_GROW))
-        return is_above ? place_anywhere(a, r, WEIR_ENGINE_DRY, out) : WEIR_ENGINE_DRY;
-    placed = weir__suballoc_take_at_last(&a->blocks, r->bytes, r->id, cuts_up_to(a, r), out);
-    if (placed == WEIR_PLACEMENT_NO_FIT && grows)
-        placed = place_behind(a, r, out);
-    if (placed == WEIR_PLACEMENT_NO_FIT && is_above)
-        placed = weir__suballoc_take_anywhere(&a->blocks, r->bytes, r->id, out);
-    return placed == WEIR_PLACEMENT_NO_FIT ? make_room(a, r, reserve, out)
+    if (!(r->flags & WEIR_REQUEST_MAY_GROW))
+        return WEIR_ENGINE_DRY;
+    placed = weir__suballoc_take_at_last(&a->blocks, r->bytes, r->id, SIZE_MAX, out);
+    if (placed == WEIR_PLACEMENT_NO_FIT)
+        placed = weir__suballoc_take_behind(&a->blocks, r->bytes, r->id, r->stream, out);
+    return placed == WEIR_PLACEMENT_NO_FIT ? make_room(a, r, weir__blocks_reserve(a), out)
                                            : weir__blocks_placed(placed);
 }
 
 /* Serves a request on a captured stream, or on the legacy stream beside a capture, where queries fail (error 906). */
 static weir_status alloc_node(struct weir_block_engine *a, struct weir_request *r) {
-    if (a->inner)
-        return a->inner->ops->alloc(a->inner, r);
     return weir__driver_result == CUDA_SUCCESS ? weir__nodes_alloc(&a->nodes, r) : WEIR_E_CAPTURE;
 }
 
@@ -174,11 +142,11 @@ static weir_status blocks_give(struct weir_engine *e, CUdeviceptr block, uint64_
     return status;
 }
 
-/* Returns 1 if the block lies in no region, so that it is a graph's or the inner engine's; else 0. */
-static int is_other(struct weir_block_engine *a, CUdeviceptr block) {
+/* Returns 1 if the block lies in no region and is a graph's, else 0. */
+static int is_node(struct weir_block_engine *a, CUdeviceptr block) {
     int ours;
 
-    if (!a->backing->free_other && !weir__graphs_has(a->e.graphs, block))
+    if (!weir__graphs_has(a->e.graphs, block))
         return 0;
     weir__lock_take(&a->lock);
     ours = weir__suballoc_holds(&a->blocks, block);
@@ -193,9 +161,8 @@ static weir_status blocks_free(struct weir_engine *e, CUdeviceptr block, weir_st
     CUresult result;
     uint64_t id;
 
-    if (is_other(a, block))
-        return a->backing->free_other ? a->backing->free_other(a, block, stream, uses)
-                                      : weir__nodes_free(&a->nodes, block, stream, uses);
+    if (is_node(a, block))
+        return weir__nodes_free(&a->nodes, block, stream, uses);
     result = weir__device_stream_id(a->e.device, stream, &id);
     if (weir__device_is_capture(result) && !uses) {
         weir__lock_take(&a->lock);
@@ -207,8 +174,6 @@ static weir_status blocks_free(struct weir_engine *e, CUdeviceptr block, weir_st
         return weir__device_status(a->e.device, result);
     weir__lock_take(&a->lock);
     status = weir__suballoc_give(&a->blocks, block, id, stream, uses);
-    if (status == WEIR_OK && a->backing->settle)
-        a->backing->settle(a, id, stream);
     weir__lock_give(&a->lock);
     return status;
 }
@@ -217,7 +182,7 @@ static weir_status blocks_free(struct weir_engine *e, CUdeviceptr block, weir_st
  * and the ranges where the backing says that memory will lie first. */
 static size_t stock_of(const struct weir_block_engine *a) {
     struct weir_extent next[WEIR_BLOCKS_FORESEEN];
-    size_t bytes = (size_t)seen_reserve(a), count = 0;
+    size_t bytes = (size_t)weir__blocks_reserve(a), count = 0;
 
     if (a->backing->foresee) {
         bytes = (size_t)a->blocks.total;
@@ -244,31 +209,26 @@ static weir_status blocks_grow(struct weir_engine *e, uint64_t target, uint64_t 
         (void)a->backing->await(a, NULL);
     most = weir__size_round_down((size_t)weir__engine_limit(&a->e), a->backing->granularity);
     wanted = weir__size_smaller(rounded, most);
-    reserve = seen_reserve(a);
-    if (wanted > reserve || a->inner) {
+    reserve = weir__blocks_reserve(a);
+    if (wanted > reserve) {
         status = a->backing->grow(a, wanted, goal, cause, &got);
         if (got > 0)
             weir__engine_note(&a->e, cause, 0, wanted - reserve, got,
-                              weir__device_since(a->e.device, started), seen_reserve(a));
+                              weir__device_since(a->e.device, started), weir__blocks_reserve(a));
     }
-    reserve = seen_reserve(a);
+    reserve = weir__blocks_reserve(a);
     if (status == WEIR_OK && target > most && reserve < target)
         status = weir__without_driver(WEIR_E_LIMIT);
     if (cause == WEIR_EVENT_PREALLOC && reserve >= goal)
-        weir__suballoc_stock(&a->blocks,
-                             a->backing->prepare ? WEIR_SUBALLOC_KINDS : WEIR_SUBALLOC_BASE,
-                             stock_of(a));
+        weir__suballoc_stock(&a->blocks, WEIR_SUBALLOC_BASE, stock_of(a));
     note_seen(a);
     weir__lock_give(&a->lock);
     return status;
 }
 
-/* Ensures that all frees so far are observed or have events, unless the engine is an inner one, whose shrink() waits.
- * The caller holds the lock. */
+/* Ensures that all frees so far are observed or have events.  The caller holds the lock. */
 static weir_status observe_silent(struct weir_block_engine *a) {
     weir__suballoc_look_around(&a->blocks);
-    if (a->inner)
-        return WEIR_OK;
     return weir__device_status(a->e.device, weir__suballoc_wait_beside(&a->blocks, &a->lock, 0));
 }
 
@@ -288,7 +248,7 @@ static weir_status give_done(struct weir_block_engine *a, struct weir_trim *trim
 
     weir__suballoc_look_around(&a->blocks);
     status = a->backing->shed(a, trim);
-    if (seen_reserve(a) > trim->keep && a->blocks.order.silent_streams > 0)
+    if (weir__blocks_reserve(a) > trim->keep && a->blocks.order.silent_streams > 0)
         weir__order_dry(&a->blocks.order);
     return status;
 }
@@ -310,7 +270,7 @@ static weir_status give_back(struct weir_block_engine *a, struct weir_trim *trim
         status = trim->mode == WEIR_TRIM_DONE ? give_done(a, trim) : give_at_once(a, trim);
     after = weir__blocks_reserve(a);
     trim->released = (size_t)weir__size_less(before, after);
-    if (trim->released > 0 && !a->inner) {
+    if (trim->released > 0) {
         weir__growth_shrunk(&a->cursor, after);
         weir__engine_note(&a->e, trim->cause, 1, weir__size_less(before, trim->keep),
                           trim->released, weir__device_since(a->e.device, started), after);
@@ -328,19 +288,17 @@ static weir_status blocks_trim(struct weir_engine *e, struct weir_trim *trim) {
         weir__lock_take(&a->lock);
         /* on an error the next call records */
         (void)weir__suballoc_visit(&a->blocks, trim->id, trim->stream);
-        if (a->backing->settle)
-            a->backing->settle(a, trim->id, trim->stream);
         weir__lock_give(&a->lock);
         return WEIR_OK;
     case WEIR_TRIM_ASK:
         return weir__order_cover(&a->blocks.order, &a->lock, trim->id, trim->stream);
     case WEIR_TRIM_AT_ONCE:
     case WEIR_TRIM_DONE:
-        return !a->inner || e->traits & WEIR_ENGINE_SHEDS ? give_back(a, trim) : WEIR_OK;
+        return give_back(a, trim);
     case WEIR_TRIM_FULLY:
         return give_back(a, trim);
-    default: /* most backings have nothing to undo after a failure */
-        return a->inner ? a->inner->ops->trim(a->inner, trim) : WEIR_OK;
+    default: /* a failure has nothing to undo */
+        return WEIR_OK;
     }
 }
 
@@ -392,7 +350,7 @@ static int show_block_at(struct weir_block_engine *a, const struct weir_visit *v
     weir__lock_take(&a->lock);
     count = weir__suballoc_show(&a->blocks, visit);
     weir__lock_give(&a->lock);
-    return count > 0 || a->backing->free_other || !is_other(a, visit->address)
+    return count > 0 || !is_node(a, visit->address)
                ? count
                : weir__engine_show(visit, &(struct weir_extent){.base = visit->address}, 1);
 }
@@ -403,8 +361,6 @@ static int blocks_visit(struct weir_engine *e, const struct weir_visit *visit) {
 
     if (visit->what == WEIR_VISIT_BLOCK_AT)
         return show_block_at(a, visit);
-    if (visit->what == WEIR_VISIT_EXTENTS && a->inner)
-        return a->inner->ops->visit(a->inner, visit);
     weir__lock_take(&a->lock);
     if (visit->what == WEIR_VISIT_EXTENTS)
         count = show_extents(a, visit);
@@ -432,20 +388,11 @@ static weir_status blocks_allow(struct weir_engine *e, const CUmemAccessDesc *ac
 
 static void blocks_figures(struct weir_engine *e, weir_statistics *out) {
     struct weir_block_engine *a = (struct weir_block_engine *)e;
-    weir_statistics below = {.size = sizeof below};
 
     weir__lock_take(&a->lock);
     weir__suballoc_figures(&a->blocks, out);
-    if (a->inner) {
-        a->inner->ops->figures(a->inner, &below);
-        out->reserved = below.reserved;
-        out->reserved_peak = below.reserved_peak;
-        out->extent = 0; /* the inner engine's regions have any addresses */
-        out->host_bytes += below.host_bytes;
-    } else {
-        out->reserved = weir__blocks_reserve(a);
-        out->reserved_peak = a->reserved_peak;
-    }
+    out->reserved = weir__blocks_reserve(a);
+    out->reserved_peak = a->reserved_peak;
     weir__lock_give(&a->lock);
 }
 
@@ -462,17 +409,11 @@ static const struct weir_engine_ops blocks_ops = {
     .close = blocks_close,
 };
 
-static const struct weir_backing *backing_of(const weir_options *options) {
-    if (options->engine == WEIR_ENGINE_MAPPED)
-        return &weir__backing_mapped;
-    return options->engine == WEIR_ENGINE_BFC || options->engine == WEIR_ENGINE_BFC_FIXED
-               ? &weir__backing_regions
-               : &weir__backing_engine;
-}
-
 weir_status weir__blocks_open(const struct weir_engine *setup, struct weir_engine **out) {
-    const struct weir_backing *backing = backing_of(setup->options);
-    struct weir_block_engine *a = calloc(1, backing->size ? backing->size : sizeof *a);
+    const struct weir_backing *backing = setup->options->engine == WEIR_ENGINE_MAPPED
+                                             ? &weir__backing_mapped
+                                             : &weir__backing_regions;
+    struct weir_block_engine *a = calloc(1, sizeof *a);
     struct weir_suballoc_rule rule = backing->rule;
     weir_status status;
 
@@ -480,7 +421,6 @@ weir_status weir__blocks_open(const struct weir_engine *setup, struct weir_engin
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     a->e = *setup;
     a->e.ops = &blocks_ops;
-    a->e.least_limit = backing->least_limit;
     a->e.traits |= backing->traits | WEIR_ENGINE_TRIM_WAITS | WEIR_ENGINE_CUTS;
     a->e.step_bytes = setup->options->engine == WEIR_ENGINE_BFC_FIXED ? 0 : backing->step_bytes;
     a->backing = backing;

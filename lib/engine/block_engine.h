@@ -2,7 +2,7 @@
 /* block_engine.h: the interface between the block engine and its backings.
  *
  * The block engine cuts blocks from memory and keeps stream order (stream_suballoc.h).  A backing takes the memory from
- * the device, or from another engine, and gives it back.
+ * the device and gives it back.
  *
  * This file must not know settings' names or the layers above.
  */
@@ -21,11 +21,10 @@ struct weir_mapped_range;
 
 enum { WEIR_BLOCKS_FORESEEN = 2 };
 
-/* A block engine.  A backing with a larger `size` begins its own struct with it. */
+/* A block engine. */
 struct weir_block_engine {
     struct weir_engine e;
     const struct weir_backing *backing;
-    struct weir_engine *inner; /* the engine that backing_engine.c takes regions from; else NULL */
     struct weir_mapped_range *range; /* the range of backing_mapped.c (mapped_state.h) */
     struct weir_nodes nodes;         /* the memory nodes of graphs */
     struct weir_lock lock;           /* guards all fields below, and the backing's own fields */
@@ -36,42 +35,26 @@ struct weir_block_engine {
     uint64_t reserved_peak;
 };
 
-/* The functions of a backing.  All but open, close and free_other are called under the engine's lock; `place`, `await`,
- * `grow`, `shrink` and `allow` may release it for a while.  A function may be NULL only if its comment says so. */
+/* The functions of a backing.  All but open and close are called under the engine's lock; `place`, `await`, `grow`,
+ * `shrink` and `allow` may release it for a while.  A function may be NULL only if its comment says so. */
 struct weir_backing {
-    size_t size; /* the size of the backing's struct, or 0 if it has no fields besides */
     struct weir_suballoc_rule rule;
     size_t granularity; /* the unit of the memory that the backing takes */
-    size_t least_limit; /* the engine's least_limit */
     size_t step_bytes;  /* the engine's step_bytes */
     unsigned traits;    /* the engine's traits */
     weir_status (*open)(struct weir_block_engine *a, const struct weir_engine *setup);
     void (*close)(struct weir_block_engine *a);
 
-    /* ---- a request; first the optional ones, in their order */
+    /* ---- a request */
 
-    /* Prepares a request before it is placed: may join idle regions into one of kind BASE.  NULL: does nothing. */
-    void (*prepare)(struct weir_block_engine *a, struct weir_request *r);
-    /* Returns the bytes of the largest idle region that the request may cut.  NULL: it may cut any. */
-    size_t (*cuts)(const struct weir_block_engine *a, size_t bytes);
     /* Waits for memory that another thread is bringing, after a request did not fit.  Returns 1 if the request may fit
-     * now, in any region, or if idle regions cannot be exchanged now; else 0.  `r` is NULL before growth.  NULL:
-     * returns 0. */
+     * now, else 0.  `r` is NULL before growth.  NULL: returns 0. */
     int (*await)(struct weir_block_engine *a, const struct weir_request *r);
-    /* Returns 1 if `make_room` would serve the request without growth, else 0.  NULL: returns 0. */
-    int (*has_room)(const struct weir_block_engine *a, const struct weir_request *r,
-                    uint64_t reserve);
     /* Makes room for a request that does not fit.  `reserve` is the reserved memory before the call. */
     weir_status (*make_room)(struct weir_block_engine *a, struct weir_request *r, uint64_t reserve);
     /* Places a request that names an address; its size is a multiple of a page.  NULL: there are no such requests. */
     weir_status (*place)(struct weir_block_engine *a, struct weir_request *r,
                          struct weir_placement_block *out);
-    /* Frees a block that lies in no region.  NULL: such blocks are memory nodes of graphs (graph_blocks.h). */
-    weir_status (*free_other)(struct weir_block_engine *a, CUdeviceptr block, weir_stream stream,
-                              struct weir_use_list *uses);
-    /* Gives idle memory beyond the release threshold back, after a free on the stream with that id.  NULL: does
-     * nothing. */
-    void (*settle)(struct weir_block_engine *a, uint64_t id, weir_stream stream);
 
     /* ---- memory */
 
@@ -101,10 +84,9 @@ struct weir_backing {
 
 extern const struct weir_backing weir__backing_regions;
 extern const struct weir_backing weir__backing_mapped;
-extern const struct weir_backing weir__backing_engine;
 
 static inline uint64_t weir__blocks_reserve(const struct weir_block_engine *a) {
-    return a->inner ? weir__engine_reserve(a->inner) : a->blocks.total + a->kept;
+    return a->blocks.total + a->kept;
 }
 
 /* Returns the bytes by which reserved memory may still grow. */

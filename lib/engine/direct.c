@@ -3,89 +3,84 @@
  *
  * This engine shows how slow the driver is without an allocator, and helps a user to find out whether an allocator is
  * at fault.  cuMemFree waits for all work of the device, so stream order always holds.  A table of live blocks detects
- * foreign pointers and counts bytes; its lock is never held across a driver call.
+ * foreign pointers and counts bytes.
  *
  * This file must not know growth, release thresholds or other engines.
  */
 #include <stdlib.h>
 
 #include "base/size.h"
-#include "engine/engine.h"
+#include "engine/driver_blocks.h"
+
+/* The driver lets smaller blocks share a page; they begin at multiples of 512 bytes. */
+#define SHARED_PAGE ((size_t)2 << 20)
 
 struct direct {
     struct weir_engine e;
-    pthread_mutex_t lock; /* guards the fields below */
-    struct weir_map live; /* address -> requested bytes */
-    uint64_t in_use;
-    uint64_t in_use_peak;
+    struct weir_sizes live;
 };
 
 static void direct_close(struct weir_engine *e) {
-    struct direct *p = (struct direct *)e;
-
-    weir__map_clear(&p->live);
-    pthread_mutex_destroy(&p->lock);
-    free(p);
+    weir__sizes_close(&((struct direct *)e)->live);
+    free(e);
 }
 
-/* Adds `bytes` to the memory in use, unless that exceeds the limit.  uncount() subtracts them. */
-static int count(struct direct *p, size_t bytes) {
-    uint64_t limit = weir__engine_limit(&p->e);
-    int fits;
+/* Allocates a block of `bytes`, which are counted.  The caller is in the driver's scope. */
+static weir_status alloc_block(struct direct *p, size_t bytes, CUdeviceptr *block) {
+    CUresult result = p->e.device->driver->cuMemAlloc(block, bytes);
 
-    pthread_mutex_lock(&p->lock);
-    fits = bytes <= limit && p->in_use <= limit - bytes;
-    if (fits)
-        p->in_use += bytes;
-    pthread_mutex_unlock(&p->lock);
-    return fits;
+    if (result != CUDA_SUCCESS)
+        return weir__device_status(p->e.device, result);
+    if (weir__sizes_put(&p->live, *block, bytes))
+        return WEIR_OK;
+    p->e.device->driver->cuMemFree(*block);
+    return weir__without_driver(WEIR_E_HOST_MEMORY);
 }
 
-static void uncount(struct direct *p, size_t bytes) {
-    pthread_mutex_lock(&p->lock);
-    p->in_use -= bytes;
-    pthread_mutex_unlock(&p->lock);
+static weir_status alloc_counted(struct direct *p, size_t bytes, CUdeviceptr *block) {
+    weir_status status;
+
+    if (!weir__sizes_count(&p->live, bytes, weir__engine_limit(&p->e)))
+        return weir__without_driver(WEIR_E_LIMIT);
+    status = WEIR_STATUS_IN_SCOPE(p->e.device, alloc_block(p, bytes, block));
+    if (status != WEIR_OK)
+        weir__sizes_uncount(&p->live, bytes);
+    return status;
 }
 
-static int remember(struct direct *p, CUdeviceptr block, size_t bytes) {
-    int done;
+static weir_status free_block(struct direct *p, CUdeviceptr block) {
+    const struct weir_driver *driver = p->e.device->driver;
+    CUresult result;
+    size_t bytes;
 
-    pthread_mutex_lock(&p->lock);
-    done = weir__map_put(&p->live, block, bytes);
-    if (done && p->in_use > p->in_use_peak)
-        p->in_use_peak = p->in_use;
-    pthread_mutex_unlock(&p->lock);
-    return done;
+    if (!weir__sizes_take(&p->live, block, &bytes))
+        return weir__without_driver(WEIR_E_NOT_OWNED);
+    result = WEIR_IN_SCOPE(driver, p->e.device->context, driver->cuMemFree(block));
+    if (result == CUDA_SUCCESS)
+        weir__sizes_uncount(&p->live, bytes);
+    else /* if the table has grown meanwhile, the entry may be lost; a second free then fails as foreign */
+        (void)weir__sizes_put(&p->live, block, bytes);
+    return weir__device_status(p->e.device, result);
 }
 
+/* Allocates a block.  With caches, it begins at a page of theirs: a small block that does not is exchanged for one of a
+ * whole page of the driver. */
 static weir_status direct_alloc(struct weir_engine *e, struct weir_request *r) {
     struct direct *p = (struct direct *)e;
-    const struct weir_driver *driver = e->device->driver;
-    uint64_t started = driver->ticks();
-    struct weir_driver_scope scope;
-    weir_status status;
-    CUresult result;
+    uint64_t started = e->device->driver->ticks();
+    weir_status status = r->id ? WEIR_OK : weir__device_capture(e->device, r->stream);
+    CUdeviceptr block;
 
-    status = r->id ? WEIR_OK : weir__device_capture(e->device, r->stream);
+    if (status == WEIR_OK)
+        status = alloc_counted(p, r->bytes, &block);
+    if (status == WEIR_OK && e->options->cache == WEIR_SWITCH_ON && block % WEIR_PAGE != 0) {
+        status = free_block(p, block);
+        if (status == WEIR_OK)
+            status = alloc_counted(p, weir__size_larger(r->bytes, SHARED_PAGE), &block);
+    }
     if (status != WEIR_OK)
         return status;
-    if (!count(p, r->bytes))
-        return weir__without_driver(WEIR_E_LIMIT);
-    result = weir__driver_enter(driver, e->device->context, &scope);
-    if (result == CUDA_SUCCESS) {
-        result = driver->cuMemAlloc(&r->block, r->bytes);
-        if (result == CUDA_SUCCESS && !remember(p, r->block, r->bytes)) {
-            driver->cuMemFree(r->block);
-            weir__driver_leave(driver, &scope);
-            uncount(p, r->bytes);
-            return weir__without_driver(WEIR_E_HOST_MEMORY);
-        }
-        weir__driver_leave(driver, &scope);
-    }
-    if (result != CUDA_SUCCESS) {
-        uncount(p, r->bytes);
-        return weir__device_status(e->device, result);
-    }
+    r->block = block;
     /* Every block is a growth.  A growth event for each would fill the ring of events, so only the time counts. */
     r->grew = 1;
     atomic_fetch_add_explicit(&e->events->counters->stall_ns,
@@ -95,29 +90,20 @@ static weir_status direct_alloc(struct weir_engine *e, struct weir_request *r) {
 
 static weir_status direct_free(struct weir_engine *e, CUdeviceptr block, weir_stream stream,
                                struct weir_use_list *uses) {
-    struct direct *p = (struct direct *)e;
-    const struct weir_driver *driver = p->e.device->driver;
-    uintptr_t bytes = 0;
-    CUresult result;
-    int known;
+    const int has_caches = e->options->cache == WEIR_SWITCH_ON;
+    weir_status status =
+        has_caches || e->device->drop_in ? weir__device_capture(e->device, stream) : WEIR_OK;
 
     (void)uses; /* cuMemFree waits for every stream */
-    /* the driver checks the stream, too */
-    if (p->e.device->drop_in && weir__device_capture(p->e.device, stream) == WEIR_E_STREAM)
-        return WEIR_E_STREAM;
-    pthread_mutex_lock(&p->lock);
-    known = weir__map_take(&p->live, block, &bytes);
-    pthread_mutex_unlock(&p->lock);
-    if (!known)
-        return weir__without_driver(WEIR_E_NOT_OWNED);
-    result = WEIR_IN_SCOPE(driver, p->e.device->context, driver->cuMemFree(block));
-    if (result != CUDA_SUCCESS) {
-        /* On an error the entry may be lost, if the table has grown meanwhile; then a second free fails as foreign. */
-        (void)remember(p, block, bytes);
-        return weir__device_status(p->e.device, result);
-    }
-    uncount(p, bytes);
-    return WEIR_OK;
+    /* Caches free the block after a capture.  The driver checks the stream, too. */
+    return status == WEIR_E_STREAM || (has_caches && status == WEIR_E_CAPTURE)
+               ? status
+               : free_block((struct direct *)e, block);
+}
+
+static weir_status direct_give(struct weir_engine *e, CUdeviceptr block, uint64_t id) {
+    (void)id;
+    return free_block((struct direct *)e, block);
 }
 
 static weir_status direct_grow(struct weir_engine *e, uint64_t target, uint64_t goal, int cause) {
@@ -136,56 +122,50 @@ static weir_status direct_allow(struct weir_engine *e, const CUmemAccessDesc *ac
     return weir__without_driver(WEIR_E_NOT_SUPPORTED);
 }
 
+static void direct_figures(struct weir_engine *e, weir_statistics *out) {
+    weir__sizes_figures(&((struct direct *)e)->live, out);
+    out->reserved = out->in_use;
+    out->reserved_peak = out->in_use_peak;
+}
+
 /* Reports the largest request alone: nothing is ever idle, and cuMemFree returns when the memory is free. */
 static void direct_survey(struct weir_engine *e, struct weir_survey *out) {
-    struct direct *p = (struct direct *)e;
-    uint64_t room;
+    weir_statistics figures;
 
     if (!(out->what & WEIR_SURVEY_LARGEST))
         return;
-    pthread_mutex_lock(&p->lock);
-    room = weir__size_less(weir__engine_limit(e), p->in_use - out->back);
-    pthread_mutex_unlock(&p->lock);
-    out->largest = weir__device_room(e->device, room, out->back);
+    direct_figures(e, &figures);
+    out->largest = weir__device_room(
+        e->device, weir__size_less(weir__engine_limit(e), figures.in_use - out->back), out->back);
 }
 
 static int direct_visit(struct weir_engine *e, const struct weir_visit *visit) {
-    struct direct *p = (struct direct *)e;
+    struct weir_sizes *live = &((struct direct *)e)->live;
     int is_at = visit->what == WEIR_VISIT_BLOCK_AT, count = 0;
     uintptr_t bytes;
 
     if (!is_at && visit->what != WEIR_VISIT_BLOCKS)
         return -1;
-    pthread_mutex_lock(&p->lock);
+    pthread_mutex_lock(&live->lock);
     /* the usual case: the address is the block's first */
-    if (is_at && weir__map_get(&p->live, visit->address, &bytes))
+    if (is_at && weir__map_get(&live->map, visit->address, &bytes))
         count = weir__engine_show(visit,
                                   &(struct weir_extent){.base = visit->address, .bytes = bytes}, 1);
-    for (size_t i = 0; i < p->live.capacity && !(is_at && count); i++) {
-        const struct weir_map_slot *slot = &p->live.slots[i];
+    for (size_t i = 0; i < live->map.capacity && !(is_at && count); i++) {
+        const struct weir_map_slot *slot = &live->map.slots[i];
 
         if (slot->key != 0 && (!is_at || visit->address - slot->key < slot->value))
             count += weir__engine_show(
                 visit, &(struct weir_extent){.base = slot->key, .bytes = slot->value}, 1);
     }
-    pthread_mutex_unlock(&p->lock);
+    pthread_mutex_unlock(&live->lock);
     return count;
-}
-
-static void direct_figures(struct weir_engine *e, weir_statistics *out) {
-    struct direct *p = (struct direct *)e;
-
-    pthread_mutex_lock(&p->lock);
-    out->requested = out->in_use = out->reserved = p->in_use;
-    out->requested_peak = out->in_use_peak = out->reserved_peak = p->in_use_peak;
-    out->host_bytes = p->live.capacity * sizeof *p->live.slots;
-    pthread_mutex_unlock(&p->lock);
 }
 
 static const struct weir_engine_ops direct_ops = {
     .alloc = direct_alloc,
     .free = direct_free,
-    .give = weir__engine_gives_nothing,
+    .give = direct_give,
     .grow = direct_grow,
     .trim = direct_trim,
     .allow = direct_allow,
@@ -202,7 +182,7 @@ weir_status weir__direct_open(const struct weir_engine *setup, struct weir_engin
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     p->e = *setup;
     p->e.ops = &direct_ops;
-    pthread_mutex_init(&p->lock, NULL);
+    weir__sizes_open(&p->live);
     *out = &p->e;
     return WEIR_OK;
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* driver_blocks.h: blocks that the driver itself allocates in stream order, for engines that use a pool or graphs.
+/* driver_blocks.h: blocks that the driver itself allocates, for engines that use a pool, graphs or cuMemAlloc; and a
+ * table of their sizes, for engines that the driver tells nothing.
  *
- * Locks: `joining`, under which events are recorded on other streams.
+ * Locks: `joining`, under which events are recorded on other streams; weir_sizes.lock, under which nothing is called.
  *
- * This file must not know whose memory it is, and what an engine notes about its blocks.
+ * This file must not know whose memory it is.
  */
 #ifndef WEIR_DRIVER_BLOCKS_H
 #define WEIR_DRIVER_BLOCKS_H
@@ -36,6 +37,27 @@ weir_status weir__uses_check(struct weir_device *device, weir_stream stream,
  * not know the block, E_CAPTURE if the stream is captured and the graph does not know it or it has uses. */
 weir_status weir__async_free(struct weir_async *async, CUdeviceptr block, weir_stream stream,
                              struct weir_use_list *uses);
+
+/* The live blocks of an engine, and their sum. */
+struct weir_sizes {
+    pthread_mutex_t lock; /* guards the fields below */
+    struct weir_map map;  /* address -> bytes */
+    uint64_t in_use, in_use_peak;
+};
+
+void weir__sizes_open(struct weir_sizes *sizes);
+void weir__sizes_close(struct weir_sizes *sizes);
+/* Adds bytes to the sum before a block is allocated.  Returns 1 on success, 0 if the sum would exceed the limit. */
+int weir__sizes_count(struct weir_sizes *sizes, size_t bytes, uint64_t limit);
+/* Subtracts bytes that weir__sizes_count has added. */
+void weir__sizes_uncount(struct weir_sizes *sizes, size_t bytes);
+/* Records a block whose bytes are counted.  Returns 1 on success, 0 if there is no host memory.  Cannot fail for a
+ * block that weir__sizes_take has just removed, unless the table has grown since. */
+int weir__sizes_put(struct weir_sizes *sizes, CUdeviceptr block, size_t bytes);
+/* Removes a block, whose bytes stay counted.  Returns 1 and its bytes, or 0 if the block is not live. */
+int weir__sizes_take(struct weir_sizes *sizes, CUdeviceptr block, size_t *bytes);
+/* Fills requested, in_use, their peaks and host_bytes. */
+void weir__sizes_figures(struct weir_sizes *sizes, weir_statistics *out);
 
 /* Returns 1 while frees with uses are pending, as far as the driver tells, else 0. */
 int weir__async_is_pending(struct weir_async *async);

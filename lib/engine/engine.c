@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 
+#include "base/bounds.h"
 #include "base/log.h"
 #include "base/result.h"
 #include "base/text.h"
@@ -22,9 +23,14 @@ size_t weir__engine_extend(struct weir_extent *list, size_t count, size_t most,
     return count;
 }
 
-weir_status weir__engine_gives_nothing(struct weir_engine *e, CUdeviceptr block, uint64_t id) {
-    (void)e, (void)block, (void)id;
-    return weir__without_driver(WEIR_E_NOT_SUPPORTED);
+void weir__engine_widen(struct weir_engine *e, uint64_t base, size_t bytes) {
+    uint64_t low = atomic_load_explicit(&e->seen.low, memory_order_relaxed);
+
+    while ((low == 0 || base < low) &&
+           !atomic_compare_exchange_weak_explicit(&e->seen.low, &low, base, memory_order_relaxed,
+                                                  memory_order_relaxed))
+        ;
+    weir__raise_to(&e->seen.high, base + bytes);
 }
 
 /* The survey counts streams beyond the first WEIR_SURVEY_STREAMS as unknown. */

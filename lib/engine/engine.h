@@ -221,8 +221,9 @@ enum {
     WEIR_ENGINE_MOVES = 4,   /* idle memory moves to a request that finds too little in one place */
     WEIR_ENGINE_SETTLES = 8, /* the caller waits for the device before `close` */
     WEIR_ENGINE_SHEDS = 16,  /* AT_ONCE and DONE trims may give memory back */
-    WEIR_ENGINE_CUTS = 32,   /* the engine cuts blocks from regions itself, and has `give` */
-    WEIR_ENGINE_TAKES = 64,  /* the engine can preallocate, and shows the addresses as EXTENTS */
+    /* The engine cuts blocks from regions itself, and orders their reuse.  Without this trait the driver does both. */
+    WEIR_ENGINE_CUTS = 32,
+    WEIR_ENGINE_TAKES = 64, /* the engine can preallocate, and shows the addresses as EXTENTS */
     /* The reserve layer sets these before the engine is open or before its first request. */
     /* memory goes back by itself, or the limit follows other processes */
     WEIR_ENGINE_IS_FOLLOWED = 128,
@@ -240,9 +241,11 @@ struct weir_engine_ops {
      * that uses of streams that the driver does not know are marked `refused`. */
     weir_status (*free)(struct weir_engine *e, CUdeviceptr block, weir_stream stream,
                         struct weir_use_list *uses);
-    /* Frees a block without any driver call.  With a stream's id, this is a free on that stream, whose event a later
-     * call on the stream or a MAINTAIN trim records.  With OBSERVED, every stream may use the memory at once; with
-     * UNKNOWN, none before a wait for the device.  Returns OK, DUE, E_NOT_OWNED, or E_NOT_SUPPORTED without CUTS. */
+    /* Frees a block on no stream.  With OBSERVED, every stream may use the memory at once; an engine without CUTS needs
+     * OBSERVED, and calls the driver.  With CUTS the function makes no driver call, and takes other ids, too: with a
+     * stream's id, this is a free on that stream, whose event a later call on the stream or a MAINTAIN trim records;
+     * with UNKNOWN, no stream may use the memory before a wait for the device.  Returns OK, DUE, E_NOT_OWNED, or a
+     * status of the driver. */
     weir_status (*give)(struct weir_engine *e, CUdeviceptr block, uint64_t id);
     /* Grows until the reserved memory is at least `target`.  This is one step, for `cause`, towards `goal`. */
     weir_status (*grow)(struct weir_engine *e, uint64_t target, uint64_t goal, int cause);
@@ -282,7 +285,8 @@ struct weir_engine {
         _Atomic uint64_t most_in_use;      /* CUTS: the peak of the bytes in blocks */
         /* CUTS: the bytes freed since the last wait for the device that serve no request before the next one. */
         _Atomic uint64_t quarantined;
-        /* CUTS: all present and former regions lie in [low, high).  Both are 0 if there was no region. */
+        /* All present and former memory for blocks lies in [low, high).  Both are 0 if there was none.  Without CUTS
+         * the caches widen these bounds. */
         _Atomic uint64_t low, high;
     } seen;
 };
@@ -290,7 +294,7 @@ struct weir_engine {
 /* Open an engine with the settings, device and limit in `setup`.  They take no memory from the device yet. */
 weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine **out);
 weir_status weir__direct_open(const struct weir_engine *setup, struct weir_engine **out);
-/* Opens the engine that cuts blocks from its own memory, or from regions of one of the two engines above. */
+/* Opens the engine that cuts blocks from its own memory. */
 weir_status weir__blocks_open(const struct weir_engine *setup, struct weir_engine **out);
 
 /* Lists the physical allocations of [base, base + bytes), where a live block of the mapped engine `e` lies, each with a
@@ -339,7 +343,7 @@ static inline uint64_t weir__engine_reserve(struct weir_engine *e) {
     return figures.reserved;
 }
 
-/* Returns 0 if an engine that CUTS never had a region at that address.  Needs no lock.  A caller that has a block of
+/* Returns 0 if the engine never had memory for blocks at that address.  Needs no lock.  A caller that has a block of
  * this engine always gets 1, since it received the block after the bounds were set. */
 static inline int weir__engine_may_have(const struct weir_engine *e, uint64_t address) {
     return address >= atomic_load_explicit(&e->seen.low, memory_order_relaxed) &&
@@ -366,8 +370,8 @@ static inline uint64_t weir__engine_limit(const struct weir_engine *e) {
     return atomic_load_explicit(e->limit, memory_order_relaxed);
 }
 
-/* Returns E_NOT_SUPPORTED, as `give` of an engine without CUTS. */
-weir_status weir__engine_gives_nothing(struct weir_engine *e, CUdeviceptr block, uint64_t id);
+/* Widens the bounds seen.low and seen.high to new memory for blocks.  Any number of threads may call this at once. */
+void weir__engine_widen(struct weir_engine *e, uint64_t base, size_t bytes);
 /* Records a growth or a trim in the counters and, at level info, in the log. */
 void weir__engine_note(const struct weir_engine *e, int cause, int shrink, uint64_t asked,
                        uint64_t got, uint64_t stall_ns, uint64_t reserved_after);

@@ -24,8 +24,8 @@
  * Figures.  If the driver does not tell the pool's figures (11.2), the engine keeps sizes in a table, and estimates
  * reserved memory as the peak of the memory in use, in whole units.
  *
- * Locks: `growing` is held while reserved memory is raised, trimmed or unwound.  The counters' lock and `sizing` are
- * taken under it, and a growth callback runs under it.  A request that hits takes no lock, but tries `growing` if the
+ * Locks: `growing` is held while reserved memory is raised, trimmed or unwound.  The counters' lock and that of `sizes`
+ * are taken under it, and a growth callback runs under it.  A request that hits takes no lock, but tries `growing` if the
  * release threshold is finite.
  *
  * This file must not know other engines, settings' names or how a trace or a cache uses it.
@@ -92,10 +92,10 @@ struct weir_pool_engine {
 
     struct weir_async async; /* frees the blocks */
 
-    pthread_mutex_t sizing; /* guards the fields below, which are used without figures only */
-    struct weir_map sizes;  /* address -> bytes */
-    uint64_t in_use;
-    uint64_t in_use_peak;
+    /* The sizes of all blocks if the driver tells no figures.  Otherwise, for the blocks that begin behind the driver's
+     * own block (align), the bytes between both. */
+    struct weir_sizes sizes;
+    _Atomic int has_aligned; /* set once there was such a block */
 };
 
 /* ---- limits ---- */
@@ -153,26 +153,22 @@ static inline uint64_t attribute(const struct weir_pool_engine *p, CUmemPool_att
 }
 
 static uint64_t pool_read_reserve(struct weir_pool_engine *p) {
-    uint64_t peak;
+    weir_statistics sizes;
 
     if (p->has_figures)
         return attribute(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
                          atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed));
-    pthread_mutex_lock(&p->sizing);
-    peak = p->in_use_peak;
-    pthread_mutex_unlock(&p->sizing);
-    return (peak + UNIT - 1) / UNIT * UNIT;
+    weir__sizes_figures(&p->sizes, &sizes);
+    return (sizes.in_use_peak + UNIT - 1) / UNIT * UNIT;
 }
 
 static uint64_t pool_read_in_use(struct weir_pool_engine *p) {
-    uint64_t in_use;
+    weir_statistics sizes;
 
     if (p->has_figures)
         return attribute(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, 0);
-    pthread_mutex_lock(&p->sizing);
-    in_use = p->in_use;
-    pthread_mutex_unlock(&p->sizing);
-    return in_use;
+    weir__sizes_figures(&p->sizes, &sizes);
+    return sizes.in_use;
 }
 
 static CUresult pool_set_attribute(struct weir_pool_engine *p, CUmemPool_attribute which,
@@ -195,37 +191,6 @@ static void pool_renew_peak(struct weir_pool_engine *p) {
 static void pool_note_used_peak(struct weir_pool_engine *p) {
     if (!atomic_load(&p->peak_has_probes))
         weir__raise_to(&p->used_peak, attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0));
-}
-
-/* ---- sizes ---- */
-
-/* Records the block's size if the driver reports no figures.  Returns 1 on success, 0 if there is no host memory. */
-static int pool_keep_size(struct weir_pool_engine *p, CUdeviceptr block, size_t bytes) {
-    int kept;
-
-    pthread_mutex_lock(&p->sizing);
-    kept = weir__map_put(&p->sizes, block, bytes);
-    if (kept) {
-        p->in_use += bytes;
-        if (p->in_use > p->in_use_peak)
-            p->in_use_peak = p->in_use;
-    }
-    pthread_mutex_unlock(&p->sizing);
-    return kept;
-}
-
-/* Removes the record of the block's size, without figures, and writes it to *bytes.  Returns 0
- * if the block is not the pool's. */
-static int pool_take_size(struct weir_pool_engine *p, CUdeviceptr block, size_t *bytes) {
-    uintptr_t known = 0;
-    int ours;
-
-    pthread_mutex_lock(&p->sizing);
-    ours = weir__map_take(&p->sizes, block, &known);
-    p->in_use -= known;
-    pthread_mutex_unlock(&p->sizing);
-    *bytes = known;
-    return ours;
 }
 
 /* ---- probe blocks ---- */
@@ -349,11 +314,7 @@ static void pool_figures(struct weir_engine *e, weir_statistics *out) {
         out->reserved = pool_read_reserve(p);
         out->reserved_peak = figure(p, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &p->reserved_peak);
     } else {
-        pthread_mutex_lock(&p->sizing);
-        out->requested = p->in_use;
-        out->requested_peak = p->in_use_peak;
-        out->host_bytes = p->sizes.capacity * sizeof *p->sizes.slots;
-        pthread_mutex_unlock(&p->sizing);
+        weir__sizes_figures(&p->sizes, out);
         out->reserved = out->reserved_peak = pool_read_reserve(p);
     }
     out->in_use = out->requested; /* the driver counts blocks as requested */
@@ -650,11 +611,22 @@ static weir_status out_of_memory(struct weir_pool_engine *p, size_t bytes) {
     return status;
 }
 
+/* Returns the address at which the driver's block begins, and forgets that another one was handed out. */
+static CUdeviceptr driver_block(struct weir_pool_engine *p, CUdeviceptr block, size_t *before) {
+    *before = 0;
+    if (p->has_figures && atomic_load_explicit(&p->has_aligned, memory_order_acquire))
+        (void)weir__sizes_take(&p->sizes, block, before);
+    return block - *before;
+}
+
 /* Frees a block that no caller has received.  If the driver refuses, keeps the block as a probe block. */
 static void take_back(struct weir_pool_engine *p, CUdeviceptr block, size_t bytes,
                       weir_stream stream) {
-    int is_back = weir__async_give(p->e.device, block, stream) == CUDA_SUCCESS;
+    size_t before;
+    int is_back;
 
+    block = driver_block(p, block, &before);
+    is_back = weir__async_give(p->e.device, block, stream) == CUDA_SUCCESS;
     pthread_mutex_lock(&p->growing);
     /* unreached: no room, for which the driver must have kept as many probe blocks before */
     if (!is_back && p->probe_count < WEIR_POOL_PROBES) {
@@ -714,11 +686,43 @@ static void see_fall(struct weir_pool_engine *p) {
     pthread_mutex_unlock(&p->growing);
 }
 
+/* Exchanges a block that does not begin at a page of the caches for a larger one that contains such a block.  weir's
+ * own blocks are whole pages and begin at one, unless the program uses the pool as well (weir_pool). */
+static __attribute__((noinline, cold)) CUresult align(struct weir_pool_engine *p,
+                                                      struct weir_request *r) {
+    const struct weir_driver *driver = p->e.device->driver;
+    CUresult result = driver->cuMemFreeAsync(r->block, r->stream);
+    CUdeviceptr block;
+    size_t before;
+
+    if (result == CUDA_SUCCESS)
+        result = driver->cuMemAllocFromPoolAsync(&block, r->bytes + WEIR_PAGE, p->e.driver_pool,
+                                                 r->stream);
+    if (result != CUDA_SUCCESS)
+        return result;
+    before = (size_t)(-block % WEIR_PAGE);
+    atomic_store_explicit(&p->has_aligned, 1, memory_order_release);
+    if (before > 0 && !weir__sizes_put(&p->sizes, block + before, before)) {
+        (void)driver->cuMemFreeAsync(block, r->stream);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    r->block = block + before;
+    return CUDA_SUCCESS;
+}
+
+/* Requests a block from the driver.  A block for the caches begins at a page of theirs. */
+static CUresult take_block(struct weir_pool_engine *p, struct weir_request *r) {
+    CUresult result = p->e.device->driver->cuMemAllocFromPoolAsync(&r->block, r->bytes,
+                                                                   p->e.driver_pool, r->stream);
+
+    return result == CUDA_SUCCESS && r->id != 0 && r->block % WEIR_PAGE != 0 ? align(p, r) : result;
+}
+
 /* Handles a request that the driver refused.  `reserve` is the reserved memory before it. */
 static __attribute__((noinline, cold)) weir_status
 refused(struct weir_pool_engine *p, CUresult result, struct weir_request *r, uint64_t reserve) {
     if (result == CUDA_ERROR_INVALID_CONTEXT)
-        result = weir__async_take(p->e.device, p->e.driver_pool, r->bytes, r->stream, &r->block);
+        result = WEIR_ON_STREAM(p->e.device, take_block(p, r));
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
         weir_status status = out_of_memory(p, r->bytes);
 
@@ -736,7 +740,9 @@ static __attribute__((noinline)) weir_status
 look_at_reserve(struct weir_pool_engine *p, struct weir_request *r, uint64_t started) {
     uint64_t reserve;
 
-    if (!p->has_figures && !pool_keep_size(p, r->block, r->bytes)) {
+    if (!p->has_figures && weir__sizes_count(&p->sizes, r->bytes, UINT64_MAX) &&
+        !weir__sizes_put(&p->sizes, r->block, r->bytes)) {
+        weir__sizes_uncount(&p->sizes, r->bytes);
         take_back(p, r->block, r->bytes, r->stream);
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
@@ -774,7 +780,19 @@ static __attribute__((noinline, cold)) void see_limit(struct weir_pool_engine *p
     pthread_mutex_unlock(&p->growing);
 }
 
-/* Requests a block from the driver, which orders its reuse, and counts the growth afterwards. */
+/* Returns 1 if the device lacks memory for a large request, which the driver would need long to refuse; else 0. */
+static int is_hopeless(struct weir_pool_engine *p, struct weir_request *r) {
+    uint64_t idle;
+
+    if (r->bytes < WEIR_ENGINE_LARGE || !p->has_figures)
+        return 0;
+    idle = weir__size_less(atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed),
+                           pool_read_in_use(p));
+    return r->bytes > idle && weir__engine_would_refuse(&p->e, r, r->bytes, idle);
+}
+
+/* Requests a block from the driver, which orders its reuse, and counts the growth afterwards.  The caller has relaxed
+ * this thread's capture mode. */
 static weir_status serve(struct weir_pool_engine *p, struct weir_request *r) {
     const struct weir_driver *driver = p->e.device->driver;
     uint64_t started = is_steady(p) ? 0 : driver->ticks(), reserve = 0, limit = limit_of(p);
@@ -793,14 +811,16 @@ static weir_status serve(struct weir_pool_engine *p, struct weir_request *r) {
             return weir__without_driver(WEIR_E_LIMIT);
         pool_note_used_peak(p); /* the block may have to be undone */
     }
-    result = driver->cuMemAllocFromPoolAsync(&r->block, r->bytes, p->e.driver_pool, r->stream);
+    result = is_hopeless(p, r) ? CUDA_ERROR_OUT_OF_MEMORY : take_block(p, r);
     if (result != CUDA_SUCCESS) {
         weir_status status = refused(p, result, r, before);
 
         if (status != WEIR_OK)
             return status;
     }
-    if (p->has_figures && ask(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserve) == CUDA_SUCCESS &&
+    if (p->has_figures &&
+        driver->cuMemPoolGetAttribute(p->e.driver_pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+                                      &reserve) == CUDA_SUCCESS &&
         reserve == atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed) &&
         reserve <= ceiling_of(p))
         return WEIR_OK;
@@ -809,26 +829,50 @@ static weir_status serve(struct weir_pool_engine *p, struct weir_request *r) {
 
 static weir_status pool_alloc(struct weir_engine *e, struct weir_request *r) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
-    weir_status status = serve(p, r);
+    const struct weir_driver *driver = e->device->driver;
+    struct weir_driver_scope scope;
+    CUresult result = weir__driver_relax(driver, &scope);
+    weir_status status;
 
+    if (result != CUDA_SUCCESS)
+        return weir__device_status(e->device, result);
+    status = serve(p, r);
+    weir__driver_unrelax(driver, &scope);
     if (status == WEIR_OK && (e->traits & WEIR_ENGINE_IS_PEEKED))
         atomic_store_explicit(&e->seen.in_use, pool_read_in_use(p), memory_order_relaxed);
     return status;
 }
 
+/* The capture mode is relaxed, since the call may be one of weir's own beside another thread's capture. */
 static weir_status pool_free(struct weir_engine *e, CUdeviceptr block, weir_stream stream,
                              struct weir_use_list *uses) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
-    size_t bytes = 0;
+    struct weir_driver_scope scope;
+    size_t known = 0; /* bytes, or before */
+    CUdeviceptr base = driver_block(p, block, &known);
+    CUresult result;
     weir_status status;
 
-    if (!p->has_figures && !pool_take_size(p, block, &bytes))
+    if (!p->has_figures && !weir__sizes_take(&p->sizes, block, &known))
         return weir__without_driver(WEIR_E_NOT_OWNED);
-    status = weir__async_free(&p->async, block, stream, uses);
-    /* cannot fail: the table's slot is still there */
-    if (status != WEIR_OK && !p->has_figures)
-        (void)pool_keep_size(p, block, bytes);
+    result = weir__driver_relax(e->device->driver, &scope);
+    status = weir__device_status(e->device, result);
+    if (status == WEIR_OK) {
+        status = weir__async_free(&p->async, base, stream, uses);
+        weir__driver_unrelax(e->device->driver, &scope);
+    }
+    if (status != WEIR_OK && known > 0) /* cannot fail: the table's slot is still there */
+        (void)weir__sizes_put(&p->sizes, block, known);
+    else if (!p->has_figures)
+        weir__sizes_uncount(&p->sizes, known);
     return status;
+}
+
+/* Frees a block whose last use has completed, on the stream that runs nothing, so that every stream can have it. */
+static weir_status pool_give(struct weir_engine *e, CUdeviceptr block, uint64_t id) {
+    (void)id; /* OBSERVED */
+    return WEIR_STATUS_IN_SCOPE(
+        e->device, pool_free(e, block, ((struct weir_pool_engine *)e)->grow_stream, NULL));
 }
 
 /* ---- what there is ---- */
@@ -931,8 +975,7 @@ static void pool_close(struct weir_engine *e) {
         weir__driver_leave(driver, &scope);
     }
     weir__async_close(&p->async);
-    weir__map_clear(&p->sizes);
-    pthread_mutex_destroy(&p->sizing);
+    weir__sizes_close(&p->sizes);
     pthread_mutex_destroy(&p->growing);
     free(p);
 }
@@ -940,7 +983,7 @@ static void pool_close(struct weir_engine *e) {
 static const struct weir_engine_ops pool_ops = {
     .alloc = pool_alloc,
     .free = pool_free,
-    .give = weir__engine_gives_nothing,
+    .give = pool_give,
     .grow = pool_grow,
     .trim = pool_trim,
     .allow = pool_allow,
@@ -976,7 +1019,7 @@ weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine 
     }
     pthread_mutex_init(&p->growing, NULL);
     weir__async_open(&p->async, device);
-    pthread_mutex_init(&p->sizing, NULL);
+    weir__sizes_open(&p->sizes);
     p->unit_ns = UNIT_NS;
     *out = &p->e;
     return WEIR_OK;

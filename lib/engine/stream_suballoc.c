@@ -603,15 +603,6 @@ int weir__suballoc_is_small(const struct weir_suballoc *s, size_t bytes) {
     return bytes <= s->rule.small;
 }
 
-static void widen(struct weir_engine *e, uint64_t base, size_t bytes) {
-    uint64_t low = atomic_load_explicit(&e->seen.low, memory_order_relaxed);
-
-    if (low == 0 || base < low)
-        atomic_store_explicit(&e->seen.low, base, memory_order_relaxed);
-    if (base + bytes > atomic_load_explicit(&e->seen.high, memory_order_relaxed))
-        atomic_store_explicit(&e->seen.high, base + bytes, memory_order_relaxed);
-}
-
 /* Adds a region, without memory if `hollow`. */
 static int add_region(struct weir_suballoc *s, uint64_t base, size_t bytes, int kind, uint64_t id,
                       int hollow) {
@@ -645,7 +636,7 @@ static int add_region(struct weir_suballoc *s, uint64_t base, size_t bytes, int 
     regions[at] =
         (struct weir_suballoc_region){.base = base, .bytes = bytes, .place = place, .kind = kind};
     s->region_count++;
-    widen(s->engine, base, bytes);
+    weir__engine_widen(s->engine, base, bytes);
     s->bases += kind == WEIR_SUBALLOC_BASE;
     if (!hollow)
         count_total(s, s->total + bytes);

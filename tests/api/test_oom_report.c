@@ -107,6 +107,8 @@ TEST_EACH(WORLDS, blocks_outlive_their_stream) {
     MUST_EQ(v.group_count, 2);
     expect_group(0, 5000, 1, id_of(next));
     expect_group(1, 3000, 1, 0);
+    if (is(_i, KIND_POOL))
+        return; /* the driver does not tell what is pending */
     while (at < v.pending_streams && v.pending_by[at].stream != 0)
         at++;
     MUST(at < v.pending_streams);
@@ -524,27 +526,6 @@ TEST_WHERE(0, WORLDS, keeps_idle, a_graph_beside_reserve) {
     refused_to_a_graph(1536 * MIB, WEIR_E_NO_MEMORY,
                        "\n  Request less, or free live blocks first: no setting makes room.\n");
     MUST_EQ(v.cause, WEIR_OOM_REPORT_IN_USE);
-}
-
-/* A graph cannot use the caches' idle regions either, within a limit that the driver does not know. */
-TEST_EACH(WORLDS, a_graph_beside_reserve_and_a_limit) {
-    void *node;
-
-    if (!is(_i, KIND_POOL) || is_bare(_i, KIND_POOL))
-        return;
-    make_for(_i, GIB, "");
-    for (int i = 0; i < 7; i++)
-        take(64 * MIB, A);
-    give(1, 1, A);
-    CU(driver->cuCtxSynchronize());
-    OK(weir_set_limit(a, bytes_amount(480 * MIB)));
-    refused_to_a_graph(256 * MIB, WEIR_E_LIMIT, "or use a larger limit (weir_set_limit).\n");
-    MUST_EQ(v.cause, WEIR_OOM_REPORT_RESERVE);
-    OK(weir_trim(a, 0, NULL));
-    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
-    OK(weir_alloc(a, 256 * MIB, A, &node));
-    OK(weir_free(a, node, A));
-    CU(driver->cuGraphDestroy(end_capture()));
 }
 
 /* ---- words ----------------------------------------------------------------------------------- */

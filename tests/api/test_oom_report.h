@@ -65,7 +65,7 @@ static inline int keeps_idle(int world) {
 
 /* Returns 1 if the engine knows which memory waits for a stream. */
 static inline int has_order(int world) {
-    return !is_bare(world, KIND_DIRECT) && !is_bare(world, KIND_POOL);
+    return !is(world, KIND_DIRECT) && !is(world, KIND_POOL);
 }
 
 static inline int is_mapped(int world) {

@@ -12,17 +12,20 @@ static void make_gaps(void) {
 CASE("idle", 60, start_device, end_if_there);
 
 TEST_EACH(WORLDS, what_is_idle_lies_in_pieces) {
-    if (is_bare(_i, KIND_DIRECT))
+    if (is(_i, KIND_DIRECT))
         return; /* nothing is ever idle */
     make_for(_i, 256 * MIB, "");
     make_gaps();
     REFUSED(FRAGMENTED, 56 * MIB, A);
     MUST_LE(56 * MIB, v.idle + v.limit - v.reserved);
-    if (is_bare(_i, KIND_POOL)) {
+    if (is(_i, KIND_POOL)) {
         MUST_EQ(v.largest_free_block, UINT64_MAX);
         MUST_EQ(v.pending, UINT64_MAX);
-        expect_setting(0, "cache", "on");
-        end();
+        expect_setting(0, "packing", "compact");
+        expect_setting(1, "engine", "mapped");
+        make_as_told();
+        make_gaps();
+        take(56 * MIB, A);
         return;
     }
     MUST_LE(10 * MIB, v.largest_free_block);
@@ -48,17 +51,16 @@ static void make_small_gaps(size_t limit, size_t bytes) {
 
 /* The idle pieces have no whole page to put together, but the device has more memory. */
 TEST_EACH(WORLDS, what_is_idle_lies_in_small_pieces) {
-    int is_pool = is(_i, KIND_POOL) || is(_i, KIND_DIRECT);
-    size_t bytes = is_pool ? 1100 * KIB : 400 * KIB, limit = is_pool ? 32 * MIB : 2 * MIB;
+    const size_t bytes = 400 * KIB, limit = 2 * MIB;
     CUdeviceptr others;
 
-    if (is_bare(_i, KIND_DIRECT) || is_bare(_i, KIND_POOL))
+    if (is(_i, KIND_DIRECT) || is(_i, KIND_POOL))
         return; /* the pieces are not known */
     make_for(_i, limit, "");
     make_small_gaps(limit, bytes);
     REFUSED(FRAGMENTED, 2 * bytes, A);
     MUST_LE(1, v.largest_free_block);
-    expect_only("limit", is_pool ? "64MiB" : "4MiB");
+    expect_only("limit", "4MiB");
     CU(driver->cuMemAlloc(&others, device_free())); /* the device has no more memory */
     REFUSED(FRAGMENTED, 2 * bytes, A);
     expect_setting(0, "packing", "compact");
@@ -69,7 +71,7 @@ TEST_EACH(WORLDS, what_is_idle_lies_in_small_pieces) {
     take(2 * bytes, A);
 }
 
-/* A pool cannot report the largest idle piece of its preallocated memory, but the memory serves. */
+/* A pool cannot report its largest idle piece, but the memory serves. */
 TEST_WHERE(0, WORLDS, keeps_idle, what_is_idle_lies_in_one_piece) {
     options = options_for(_i, 512 * MIB);
     if (!is(_i, KIND_FIXED))
@@ -236,7 +238,7 @@ TEST_EACH(WORLDS * 2, pending_pieces) {
     void *live[MOST];
     int count = 0;
 
-    if (is_bare(world, KIND_DIRECT) || is_bare(world, KIND_POOL))
+    if (is(world, KIND_DIRECT) || is(world, KIND_POOL))
         return;
     make_for(world, 256 * MIB, "recovery-timeout=0");
     take(KIB, A);
@@ -258,7 +260,7 @@ TEST_EACH(WORLDS * 2, pending_pieces) {
 
 /* The stream with the most pending bytes is listed first.  Memory that several streams use has no stream. */
 TEST_EACH(WORLDS, what_is_idle_waits_for_several) {
-    if (is_bare(_i, KIND_DIRECT) || is_bare(_i, KIND_POOL) || !is_roomy())
+    if (is(_i, KIND_DIRECT) || is(_i, KIND_POOL) || !is_roomy())
         return; /* with few addresses a mapped arena places blocks elsewhere */
     make_for(_i, 256 * MIB, "recovery-timeout=0");
     take(30 * MIB, B);
@@ -291,7 +293,7 @@ TEST_EACH(WORLDS, what_is_idle_waits_for_many) {
     enum { STREAMS = WEIR_OOM_REPORT_STREAMS + 2 };
     CUstream stream[STREAMS];
 
-    if (is_bare(_i, KIND_DIRECT) || is_bare(_i, KIND_POOL))
+    if (is(_i, KIND_DIRECT) || is(_i, KIND_POOL))
         return;
     make_for(_i, 256 * MIB, "recovery-timeout=0");
     for (int i = 0; i < STREAMS; i++) {
@@ -311,7 +313,7 @@ TEST_EACH(WORLDS, what_is_idle_waits_for_many) {
 
 /* Cached memory of other streams waits for those streams.  The stream's own cache waits for none. */
 TEST_EACH(WORLDS, what_is_idle_is_its_own) {
-    if (worlds[_i].cache == WEIR_SWITCH_OFF)
+    if (worlds[_i].cache == WEIR_SWITCH_OFF || is(_i, KIND_POOL))
         return;
     make_for(_i, 256 * MIB, "recovery-timeout=0");
     for (int i = 0; i < 100; i++) {

@@ -405,6 +405,62 @@ TEST_WHERE(0, 2 * ENGINES, has_caches_or_an_arena, frees_under_captures_do_not_a
     MUST_EQ(stats_of(a).reserved, before);
 }
 
+static const int by_driver[] = {KIND_POOL, KIND_DIRECT};
+
+/* A block that is freed during a capture of A waits for A's next call, not for another stream's. */
+TEST_EACH(2, frees_under_captures_wait_for_their_stream) {
+    make(by_driver[_i], "cache=on");
+    pair(3000, B);
+    void *block = take(8 * MIB, A);
+    busy(A, 100 * MS);
+    begin_capture(A);
+    give(block, A);
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block, B));
+    end_capture(A, 0);
+    MUST_EQ(check_identities(a).deferred_frees, 1);
+    forbid(block, 8 * MIB);
+    for (int i = 0; i < 3; i++) {
+        void *other = take(8 * MIB, B);
+
+        MUST(!is_forbidden(other, 8 * MIB));
+        give(other, B);
+        pair(3000, B);
+    }
+    MUST(_i == 1 || weir__model_now_ns() < 100 * MS); /* a free of engine direct waits */
+    uint64_t live = weir__engine_reserve(a->reserve.engine);
+    pair(3000, A);
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(a, 0, NULL));
+    MUST_LE(weir__engine_reserve(a->reserve.engine) + 8 * MIB, live);
+}
+
+/* Slabs of a stream that ended unseen go back after a wait for the device, in a trim. */
+TEST_EACH(2, what_waits_for_an_ended_stream_waits_for_the_device) {
+    make(by_driver[_i], "cache=on");
+    CUstream s = make_stream();
+    void *block[4];
+
+    pair(512, s);
+    for (int i = 0; i < 4; i++)
+        block[i] = take(512 * KIB, s);
+    busy(s, 100 * MS);
+    for (int i = 0; i < 4; i++) {
+        forbid(block[i], 512 * KIB);
+        give(block[i], s);
+    }
+    CU(driver->cuStreamDestroy(s));
+    CUstream t = make_stream();
+    MUST(s == t);
+    void *next[] = {take(3000, t), take(512 * KIB, t), take(MIB, t), take(MIB, B)};
+    for (int i = 0; i < 4; i++)
+        MUST(!is_forbidden(next[i], i == 0 ? 3000 : 512 * KIB));
+    MUST(weir__model_now_ns() < 100 * MS);
+    OK(weir_trim(a, 0, NULL));
+    MUST_LE(100 * MS, weir__model_now_ns());
+    give_all();
+    CU(driver->cuStreamDestroy(t));
+}
+
 static const size_t consumed[] = {64 * KIB, 2000000};
 enum { CONSUMED = sizeof consumed / sizeof *consumed };
 

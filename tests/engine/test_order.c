@@ -710,7 +710,7 @@ TEST_EACH(SERVED, steady_streams_record_nothing) {
         }
         CU(driver->cuCtxSynchronize());
     }
-    MUST(before > 0);
+    MUST(before > 0 || served[_i].kind == KIND_POOL); /* the driver orders its blocks */
     MUST_EQ(stats_of(a).event_records, before);
     OK(weir_allocator_destroy(a));
 }

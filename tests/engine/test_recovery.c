@@ -240,15 +240,13 @@ TEST_EACH(2, a_trim_gives_back_what_is_done) {
     give(late, C);
     driver->sleep_ns(100 * MS);
     OK(weir_trim(a, 3 * GIB, &released));
-    if (_i == 0) { /* caches have no use for less, and a trim under them does wait */
-        ck_assert_uint_lt(weir__model_now_ns(), 500 * MS);
-        ck_assert_uint_eq(reserve(), 3 * GIB);
-        OK(weir_trim(a, 0, &released));
-        ck_assert_uint_eq(released, 2 * GIB - 32 * MIB);
-        ck_assert_uint_lt(weir__model_now_ns(), 500 * MS);
-        ck_assert_uint_eq(reserve(), GIB + 32 * MIB);
-        driver->sleep_ns(1000 * MS);
-    }
+    ck_assert_uint_lt(weir__model_now_ns(), 500 * MS);
+    ck_assert_uint_eq(reserve(), 3 * GIB);
+    OK(weir_trim(a, 0, &released));
+    ck_assert_uint_eq(released, 2 * GIB - 32 * MIB);
+    ck_assert_uint_lt(weir__model_now_ns(), 500 * MS);
+    ck_assert_uint_eq(reserve(), GIB + 32 * MIB);
+    driver->sleep_ns(1000 * MS);
     OK(weir_trim(a, 0, NULL));
     ck_assert_uint_eq(reserve(), 32 * MIB);
     give(live, A);
@@ -474,17 +472,13 @@ TEST_WHERE(KIND_REGIONS, KIND_MAPPED + 1, NULL, other_calls_go_on_while_a_trim_w
     MUST(weir__model_now_ns() < 50 * MS);
 }
 
-static int is_pool_or_mapped(int kind) {
-    return kind == KIND_POOL || kind == KIND_MAPPED;
-}
-
 /* A trim to nothing waits for work that events cover, too, and lets other calls run. */
-TEST_WHERE(0, KIND_DIRECT, is_pool_or_mapped, other_calls_go_on_while_a_trim_waits_for_events) {
+TEST(other_calls_go_on_while_a_trim_waits_for_events) {
     void *late, *left;
 
     copy_driver();
     table.cuMemFree = free_beside;
-    make_on(&table, _i, 0, _i == KIND_POOL ? "cache=on" : "cache=off"); /* with a suballocator */
+    make_on(&table, KIND_MAPPED, 0, "cache=off");
     take(1000, A);
     late = take(40 * MIB, B);
     left = take(40 * MIB, B);

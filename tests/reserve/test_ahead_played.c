@@ -79,8 +79,8 @@ static int is_not_regions(int way) {
     return way != REGIONS;
 }
 
-static int is_not_pool_alone(int way) {
-    return way != POOL_ALONE;
+static int is_no_pool(int way) {
+    return way != POOL && way != POOL_ALONE;
 }
 
 TEST_WHERE(0, WAYS, is_not_regions, the_less_is_idle_the_sooner_they_come) {
@@ -270,44 +270,6 @@ TEST_EACH(2, what_lies_together_may_be_had_no_more) {
     destroy(a);
 }
 
-/* Allocates blocks of 12 MiB until at most `idle` bytes are idle. Returns the number of blocks. */
-static int take_pieces(weir_allocator *a, uint64_t idle, void **piece) {
-    int count = 0;
-
-    while (idle_of(a) > idle && count < 100)
-        piece[count++] = take(a, 12 * MIB, A);
-    return count;
-}
-
-/* A block of 20 MiB leaves 12 MiB of its region of 32 MiB, which the next block cannot use. Background growth checks
- * for such pieces from time to time. It counts a piece as idle memory again after another request has used it. */
-TEST(idle_pieces_do_not_deceive_it) {
-    weir_allocator *a = make(driver, POOL, 200 * MIB);
-    void *block[100], *piece[100];
-    for (int i = 0; i < 100; i++) {
-        block[i] = take(a, 20 * MIB, A);
-        weir__model_advance(2 * MS);
-    }
-    weir_statistics before = stats_of(a);
-    MUST_LE(before.growth_allocs, 12);
-    weir__goal_hold(&a->reserve);
-    int count = take_pieces(a, 60 * MIB, piece);
-    for (int i = 0; i < count; i++)
-        OK(weir_free(a, piece[i], A));
-    weir__goal_go_on(&a->reserve);
-    MUST_LE(500 * MIB, idle_of(a));
-    count = take_pieces(a, 500 * MIB, piece);
-    weir__model_advance(20 * MS);
-    OK(weir_free(a, take(a, MIB, A), A));
-    MUST_EQ(stats_of(a).ahead_steps, before.ahead_steps);
-    MUST_EQ(stats_of(a).growth_allocs, before.growth_allocs);
-    for (int i = 0; i < count; i++)
-        OK(weir_free(a, piece[i], A));
-    for (int i = 0; i < 100; i++)
-        OK(weir_free(a, block[i], A));
-    destroy(a);
-}
-
 /* A request does not wait for a step of another thread. */
 TEST_EACH(WAYS, whoever_finds_a_turn_goes_on) {
     weir_allocator *a = make(driver, _i, GIB);
@@ -400,7 +362,7 @@ TEST_EACH(WAYS, growth_stops_at_twice_the_amount) {
     }
 }
 
-TEST_WHERE(0, WAYS, is_not_pool_alone, pauses_after_failures_double_to_a_bound) {
+TEST_WHERE(0, WAYS, is_no_pool, pauses_after_failures_double_to_a_bound) {
     weir_allocator *a = make(driver, _i, 256 * MIB);
     uint64_t pause = 0, before = 0, failed_requests;
 
@@ -427,7 +389,7 @@ TEST_WHERE(0, WAYS, is_not_pool_alone, pauses_after_failures_double_to_a_bound) 
 }
 
 /* A cache hit makes equal driver calls with and without grow-ahead. */
-TEST_WHERE(0, WAYS, is_not_pool_alone, a_hit_costs_what_it_did) {
+TEST_WHERE(0, WAYS, is_no_pool, a_hit_costs_what_it_did) {
     uint64_t made[2][WEIR_ENTRY_COUNT];
 
     for (int on = 0; on < 2; on++) {

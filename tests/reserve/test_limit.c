@@ -154,7 +154,6 @@ TEST_EACH(WORLDS, a_reserve_above_it_serves_and_does_not_rise) {
 /* One piece of the reserved memory serves a request above the limit, unless only the driver knows the pieces or weir
  * keeps none. Setting the limit releases nothing. */
 TEST_EACH(WORLDS, a_piece_above_it_serves) {
-    int is_bare = worlds[_i].cache == WEIR_SWITCH_OFF;
     if (is_fixed(_i))
         return;
     begin(_i, GIB);
@@ -163,7 +162,7 @@ TEST_EACH(WORLDS, a_piece_above_it_serves) {
     uint64_t reserve = stats_of(a).reserved;
     OK(weir_set_limit(a, bytes_amount(64 * MIB)));
     MUST_EQ(stats_of(a).reserved, reserve);
-    if (is_bare && (worlds[_i].kind == KIND_POOL || worlds[_i].kind == KIND_DIRECT))
+    if (worlds[_i].kind == KIND_POOL || worlds[_i].kind == KIND_DIRECT)
         refuse(WEIR_E_LIMIT, 300 * MIB, A);
     else
         give(take(300 * MIB, A), A);

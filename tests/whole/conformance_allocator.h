@@ -161,9 +161,9 @@ static inline void expect_capturing_at(int line, CUstream stream) {
 }
 #define expect_capturing(stream) expect_capturing_at(__LINE__, (stream))
 
-/* Returns 1 if the engine grows by 32 MiB or more at a time, else 0.  The pool does, and direct with caches. */
-static inline int grows_by_regions(int kind) {
-    return kind == KIND_POOL || (kind == KIND_DIRECT && cache == WEIR_SWITCH_ON);
+/* Returns 1 if the engine grows by 32 MiB or more at a time, else 0. */
+static inline int grows_by_units(int kind) {
+    return kind == KIND_POOL;
 }
 
 #endif

@@ -84,7 +84,7 @@ TEST(the_pool_can_be_shared) {
 
 TEST_EACH(KIND_COUNT, the_limit_is_never_passed) {
     static const size_t limits[] = {1, 255, 300, 5 * MIB, 31 * MIB, 33 * MIB + 1, 100 * MIB + 4097};
-    size_t least = grows_by_regions(_i) ? 32 * MIB : 0;
+    size_t least = grows_by_units(_i) ? 32 * MIB : 0;
 
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
         weir_allocator *a;

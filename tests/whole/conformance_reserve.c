@@ -57,7 +57,7 @@ TEST_EACH(KIND_COUNT, preallocation_as_an_option) {
         block = take(a, 100 * MIB, s);
         stats = check_identities(a);
         if (_i == KIND_DIRECT) {
-            ck_assert_uint_eq(stats.reserved, grows_by_regions(_i) ? 128 * MIB : 100 * MIB);
+            ck_assert_uint_eq(stats.reserved, grows_by_units(_i) ? 128 * MIB : 100 * MIB);
             ck_assert_uint_eq(stats.prealloc_got, 0);
         } else {
             uint64_t most = _i == KIND_FIXED ? 256 * MIB : 192 * MIB;
