@@ -410,7 +410,7 @@ static const int by_driver[] = {KIND_POOL, KIND_DIRECT};
 /* A block that is freed during a capture of A waits for A's next call, not for another stream's. */
 TEST_EACH(2, frees_under_captures_wait_for_their_stream) {
     make(by_driver[_i], "cache=on");
-    pair(3000, B);
+    pair(3000, A); /* so that B has no cache, and each of its calls looks for what waits */
     void *block = take(8 * MIB, A);
     busy(A, 100 * MS);
     begin_capture(A);
