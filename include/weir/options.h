@@ -193,14 +193,11 @@ typedef struct weir_options {
      * direct, so that compute-sanitizer sees each. */
     int cache;
 
-    /* The most that all caches of the allocator keep idle in blocks above 512 KiB and in idle slabs of smaller blocks:
-     * BYTES (0 keeps nothing), OF_IN_USE or MAX.  More serves more requests without the engine and leaves less to other
-     * streams.  Blocks above 512 KiB get at most three quarters of it; if it is a fraction, three quarters of that
-     * fraction of the bytes in use now.  The caches keep such blocks once the engine has served 1,024 requests without
-     * growing or moving anything.  Default: 2%, and at least 32 MiB as long as no more than 256 MiB were ever in use;
-     * and 1 MiB for each stream, however many there are.  A stream returns memory that it may not keep at its next
-     * request.  If this limit is set, the caches of streams that make no request count, too, and the other caches keep
-     * less. */
+    /* The most that all caches of the allocator keep in idle slabs, for requests of up to 512 KiB: BYTES (0 keeps
+     * nothing), OF_IN_USE or MAX.  More serves more requests without the engine and leaves less to other streams.
+     * Default: 2%, and at least 32 MiB as long as no more than 256 MiB were ever in use; and 1 MiB for each stream,
+     * however many there are.  A stream returns memory that it may not keep at its next request.  If this limit is set,
+     * the caches of streams that make no request count, too, and the other caches keep less. */
     weir_amount cache_limit;
 
     /* WEIR_SWITCH_; default on.  Off: the program promises that it allocates on no stream that is being captured,

@@ -227,8 +227,6 @@ static void give_done(weir_allocator *a, size_t keep) {
     struct weir_trim trim = {.mode = WEIR_TRIM_DONE, .keep = keep, .cause = WEIR_EVENT_TRIM};
 
     (void)weir__goal_lower(&a->reserve, &trim);
-    if (a->caches && weir__engine_reserve(a->reserve.engine) > keep)
-        weir__caches_reclaim_epoch(a->caches);
 }
 
 void weir__drop_in_trim(weir_allocator *a, size_t keep, int is_idle) {

@@ -122,7 +122,7 @@ static weir_status ask_engine(weir_allocator *a, struct weir_request *r) {
     weir_status status;
 
     r->bytes = r->asked;
-    status = weir__reserve_alloc_alone(&a->reserve, r);
+    status = weir__reserve_alloc(&a->reserve, r);
     if (status == WEIR_OK)
         weir__striped_add(&a->counters.striped, WEIR_STRIPED_ALLOCS);
     else
@@ -133,7 +133,7 @@ static weir_status ask_engine(weir_allocator *a, struct weir_request *r) {
 /* Fails a request that is larger than the device: the driver would take long to find that out. */
 static weir_status refuse(weir_allocator *a, struct weir_request *r) {
     r->bytes = r->asked;
-    return weir__oom_recovery_run(&a->reserve, r, NULL, WEIR_E_NO_MEMORY);
+    return weir__oom_recovery_run(&a->reserve, r, WEIR_E_NO_MEMORY);
 }
 
 /* Serves a request that is no hit.  `c` is the stream's cache, whose lock is held (`taken`), or NULL.  `id` is the
@@ -164,7 +164,7 @@ static inline __attribute__((always_inline)) weir_status
 alloc_in_cache(weir_allocator *a, struct weir_cache *c, uint64_t id, size_t bytes,
                weir_stream stream, void **block) {
     int taken = weir__bias_take(&c->lock);
-    CUdeviceptr found = take_cached(&a->caches->hits, c, key_of(stream, id), id, bytes);
+    CUdeviceptr found = take_cached(c, key_of(stream, id), id, bytes);
 
     if (__builtin_expect(!found, 0))
         return miss(a, c, taken, id, bytes, stream, block);
@@ -357,7 +357,7 @@ weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void
         return alloc_checked(a, c, bytes, stream, block);
     if (!c || bytes > WEIR_SLAB_SMALL || !weir__bias_try_at(&c->lock, WEIR_BIAS_INNER))
         return alloc_searched(a, bytes, stream, block);
-    if (__builtin_expect(is_ready(h, c), 1))
+    if (__builtin_expect(c->is_ready, 1))
         found = weir__cache_take_home(c, bytes);
     if (__builtin_expect(found != 0, 1))
         count_hit(c);
@@ -445,7 +445,7 @@ free_checked(struct weir_caches *f, struct weir_cache *c, unsigned long long id,
     if (!c) {
         c = find_cache(h, stream, &id, &lent);
         if (c)
-            done = bring_back(h, c, key_of(stream, id), id, s, block);
+            done = bring_back(c, key_of(stream, id), id, s, block);
     }
     if (!done)
         status = weir__caches_free_found(f, c, id, s, block, stream);
@@ -467,7 +467,7 @@ weir_status weir__free_default(weir_allocator *a, void *block, weir_stream strea
     h = &a->caches->hits;
     s = weir__records_find(&h->pages, (uintptr_t)block);
     c = weir__cache_table_find(&h->by_id, key);
-    if (s && c && bring_back(h, c, key, id, s, (uintptr_t)block))
+    if (s && c && bring_back(c, key, id, s, (uintptr_t)block))
         return WEIR_OK;
     return free_checked(a->caches, c, id, s, (uintptr_t)block, stream);
 }
@@ -481,7 +481,7 @@ static inline __attribute__((always_inline)) weir_status free_with_record(struct
     struct weir_hits *h = &f->hits;
     struct weir_cache *c = weir__cache_table_find(&h->by_handle, (uintptr_t)stream);
 
-    if (__builtin_expect(c && bring_back(h, c, 0, 0, s, block), 1))
+    if (__builtin_expect(c && bring_back(c, 0, 0, s, block), 1))
         return WEIR_OK;
     return free_checked(f, c, 0, s, block, stream);
 }

@@ -88,7 +88,7 @@ weir_status weir__alloc_apart(weir_allocator *a, size_t bytes, uint64_t at, void
         status = weir__without_driver(WEIR_E_NO_MEMORY);
     if (status == WEIR_OK)
         status = a->caches ? weir__caches_alloc_at(a->caches, &r)
-                           : weir__reserve_alloc_alone(&a->reserve, &r);
+                           : weir__reserve_alloc(&a->reserve, &r);
     if (status != WEIR_OK)
         return status;
     if (!a->caches)

@@ -2,7 +2,8 @@
 /* cache_alloc.c: requests that hit.h does not serve.
  *
  * What: the driver is queried for the stream's id if necessary, the cache does the work that was put off, and slabs and
- * whole blocks come from the engine.
+ * whole blocks come from the engine.  No cache keeps whole blocks: in the engine they merge with free memory beside
+ * them.
  *
  * Locks: each step takes and releases the cache's lock.  A cache that a call uses over several steps is pinned
  * meanwhile.
@@ -31,64 +32,12 @@ enum {
 
 /* ---- requests to the engine ---- */
 
-/* Raises the reclaim epoch, since the engine cannot serve a request without growth.  Every other cache then flushes its
- * idle memory at its stream's next call, and caches keep no whole blocks until the engine has been steady for a while:
- * a cached block cannot merge with free memory beside it. */
-static void raise_reclaim_epoch(struct weir_caches *f, struct weir_cache *c) {
-    uint64_t before = atomic_fetch_add_explicit(&f->hits.reclaim_epoch, 1, memory_order_relaxed);
-    int taken;
-
-    atomic_store_explicit(&f->steady, 0, memory_order_relaxed);
-    if (!c)
-        return;
-    taken = weir__bias_take(&c->lock);
-    atomic_store_explicit(&c->most_whole, 0, memory_order_relaxed);
-    if (c->reclaim_epoch == before) { /* the cache has just flushed everything */
-        c->reclaim_epoch = before + 1;
-        weir__cache_pass(c);
-    }
-    weir__bias_give(&c->lock, taken);
-}
-
-/* Counts a request that the engine served without growing or moving memory. */
-static void note_steady(struct weir_caches *f) {
-    if (!f->is_straight && !is_steady(f))
-        atomic_fetch_add_explicit(&f->steady, 1, memory_order_relaxed);
-}
-
-/* The caches, and the cache of the request under way, or NULL if the stream has none. */
-struct borrower {
-    struct weir_caches *f;
-    struct weir_cache *c;
-};
-
-static int lend(void *context, struct weir_request *r, enum weir_lending what) {
-    const struct borrower *b = context;
-
-    switch (what) {
-    case WEIR_LEND_OWN:
-        return b->c && weir__caches_give_all(b->f, b->c, r->stream);
-    case WEIR_LEND_LATER:
-        raise_reclaim_epoch(b->f, b->c);
-        return 0;
-    default:
-        return weir__caches_empty(b->f) == WEIR_OK;
-    }
-}
-
 /* Gets a block of r->bytes, or of r->least if there is no memory for more.  The stream is not being captured. */
-static inline __attribute__((always_inline)) weir_status
-fetch(struct weir_caches *f, struct weir_cache *c, struct weir_request *r) {
-    struct borrower borrower = {f, c};
-    const struct weir_lender caches = {lend, &borrower};
-    weir_status status = weir__reserve_alloc(f->v, r, &caches);
+static weir_status ask_engine_for(struct weir_caches *f, struct weir_request *r) {
+    weir_status status = weir__reserve_alloc(f->v, r);
 
-    if (status == WEIR_OK && !(r->flags & WEIR_REQUEST_WAS_DRY))
-        note_steady(f);
     if (status == WEIR_OK && f->is_straight)
         weir__engine_widen(f->engine, r->block, r->bytes);
-    if (r->flags & WEIR_REQUEST_PRESSURE)
-        raise_reclaim_epoch(f, c);
     return status;
 }
 
@@ -135,10 +84,12 @@ static size_t slab_slots(struct weir_cache *c, unsigned size_class) {
 
 /* Gives a block back to the engine for which there is no record. */
 static weir_status undo_fetch(struct weir_caches *f, const struct weir_request *r) {
+    struct weir_freed freed = {.block = &r->block, .count = 1};
+
     if (f->is_straight)
         (void)f->engine->ops->free(f->engine, r->block, r->stream, NULL);
     else
-        (void)f->engine->ops->give(f->engine, r->block, r->id);
+        (void)f->engine->ops->give(f->engine, &freed, r->id);
     return weir__without_driver(WEIR_E_HOST_MEMORY);
 }
 
@@ -152,10 +103,9 @@ static weir_status add_slab(struct weir_caches *f, struct weir_cache *c, struct 
 
     r->flags = 0; /* an earlier try of this request may have set them */
     r->grew = 0;
-    r->dry_at = 0;
     r->bytes = in_pages(slab_slots(c, size_class) * slot);
     r->least = in_pages(slot);
-    status = fetch(f, c, r);
+    status = ask_engine_for(f, r);
     if (status != WEIR_OK)
         return status;
     s = weir__records_slab(&f->records, r->block, r->bytes, size_class,
@@ -168,14 +118,14 @@ static weir_status add_slab(struct weir_caches *f, struct weir_cache *c, struct 
     return WEIR_OK;
 }
 
-/* Gets a whole block from the engine.  `c` is NULL for a stream without a cache, whose blocks may have any size. */
-static inline __attribute__((always_inline)) weir_status
-add_whole(struct weir_caches *f, struct weir_cache *c, struct weir_request *r) {
+/* Gets a whole block from the engine.  The blocks of a stream without a cache may have any size. */
+static inline __attribute__((always_inline)) weir_status add_whole(struct weir_caches *f,
+                                                                   struct weir_request *r) {
     struct weir_slab *s;
     weir_status status;
 
     r->bytes = in_pages(r->asked);
-    status = fetch(f, c, r);
+    status = ask_engine_for(f, r);
     if (status != WEIR_OK)
         return status;
     s = weir__records_whole(&f->records, r->block, r->bytes);
@@ -210,7 +160,7 @@ static weir_status alloc_captured(struct weir_caches *f, struct weir_request *r)
     r->bytes = r->asked;
     r->id = 0; /* a nonzero id would tell the engine that the stream is not being captured */
     r->flags |= WEIR_REQUEST_CAPTURED;
-    status = weir__reserve_alloc_alone(f->v, r);
+    status = weir__reserve_alloc(f->v, r);
     if (status == WEIR_OK)
         count(f, WEIR_STRIPED_CACHES_CAPTURE);
     return status;
@@ -255,12 +205,35 @@ static inline void tell_miss(struct weir_caches *f, struct weir_cache *c) {
         weir__caches_tell_own(f, c);
 }
 
+/* Calls the engine for the request, which brings the blocks of the stream's inbox.  r->id is the stream's id. */
+static weir_status fetch(struct weir_caches *f, struct weir_cache *c, struct weir_request *r,
+                         struct weir_slab *inbox) {
+    CUdeviceptr block[WEIR_CACHE_INBOX];
+    struct weir_freed freed = {
+        .block = block,
+        .room = atomic_load_explicit(&c->room, memory_order_relaxed),
+        .lacked = atomic_load_explicit(&c->lacked, memory_order_relaxed),
+    };
+    weir_status status;
+
+    (void)weir__caches_end(f, inbox, block, &freed.count);
+    r->freed = &freed;
+    status = r->asked <= WEIR_SLAB_SMALL ? add_slot(f, c, r) : add_whole(f, r);
+    r->freed = NULL;
+    if (freed.count > 0) /* a slot came back, so the engine was not called */
+        (void)f->engine->ops->give(f->engine, &freed, r->id);
+    weir__caches_note_room(f, c, &freed);
+    return status;
+}
+
 /* Serves a request with memory from the engine.  r->id is the stream's id.  Unpins the cache, which the caller has
- * pinned. */
-static inline __attribute__((always_inline)) weir_status
-alloc_fresh(struct weir_caches *f, struct weir_cache *c, struct weir_request *r) {
+ * pinned.  `inbox` has the blocks of its inbox. */
+static inline __attribute__((always_inline)) weir_status alloc_fresh(struct weir_caches *f,
+                                                                     struct weir_cache *c,
+                                                                     struct weir_request *r,
+                                                                     struct weir_slab *inbox) {
     int is_slot = c && r->asked <= WEIR_SLAB_SMALL, taken;
-    weir_status status = is_slot ? add_slot(f, c, r) : add_whole(f, c, r);
+    weir_status status = c ? fetch(f, c, r, inbox) : add_whole(f, r);
     struct weir_cache *counts = c ? c : f->loose;
 
     taken = weir__bias_take(&counts->lock);
@@ -282,6 +255,7 @@ alloc_fresh(struct weir_caches *f, struct weir_cache *c, struct weir_request *r)
 static __attribute__((noinline)) weir_status alloc_slow(struct weir_caches *f,
                                                         struct weir_request *r) {
     weir_status status = weir__device_capture(f->hits.device, r->stream);
+    struct weir_slab *inbox = NULL;
     struct weir_cache *c;
     int taken;
 
@@ -297,49 +271,37 @@ static __attribute__((noinline)) weir_status alloc_slow(struct weir_caches *f,
     if (c) {
         weir__caches_catch_up(f, c, r->stream);
         taken = weir__bias_take(&c->lock);
-        r->block = take_cached(&f->hits, c, key_of(r->stream, r->id), r->id, r->asked);
+        r->block = take_cached(c, key_of(r->stream, r->id), r->id, r->asked);
         c->pins -= r->block != 0;
+        if (!r->block)
+            inbox = weir__cache_empty_inbox(c);
         weir__bias_give(&c->lock, taken);
     }
-    return r->block ? WEIR_OK : alloc_fresh(f, c, r);
-}
-
-/* Counts a miss.  Whole blocks that are leaving go to the engine now, since the engine serves the request next.  The
- * caller holds the cache's lock. */
-static void note_miss(struct weir_caches *f, struct weir_cache *c, struct weir_flushed *leaving) {
-    weir__cache_raise(&c->misses);
-    weir__cache_drop_leaving(c, leaving);
-    if (atomic_load_explicit(&c->most_whole, memory_order_relaxed) == 0 && is_steady(f) &&
-        atomic_load_explicit(&c->most, memory_order_relaxed) > 0)
-        weir__cache_due(c); /* whole blocks may be kept again */
+    return r->block ? WEIR_OK : alloc_fresh(f, c, r, inbox);
 }
 
 /* If no work was put off, the driver need not be queried again. */
 weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int taken,
                               struct weir_request *r) {
-    struct weir_flushed leaving = {0};
+    struct weir_slab *inbox = NULL;
     int plain;
 
     if (!c)
         return alloc_slow(f, r);
-    plain = is_ready(&f->hits, c) && is_its(c, key_of(r->stream, r->id), r->id);
+    plain = c->is_ready && is_its(c, key_of(r->stream, r->id), r->id);
     if (r->id == 0) /* the program vouches for the stream */
         r->id = atomic_load_explicit(&c->id, memory_order_relaxed);
     if (plain) {
-        note_miss(f, c, &leaving);
+        weir__cache_raise(&c->misses);
+        inbox = weir__cache_empty_inbox(c);
         c->pins++;
     }
     weir__bias_give(&c->lock, taken);
-    if (!plain)
-        return alloc_slow(f, r);
-    /* For a whole block the engine is called next, and does this maintenance itself. */
-    if (leaving.spans && weir__caches_give(f, leaving.spans, r->id) && r->asked <= WEIR_SLAB_SMALL)
-        weir__engine_maintain(f->engine, r->stream, r->id);
-    return alloc_fresh(f, c, r);
+    return plain ? alloc_fresh(f, c, r, inbox) : alloc_slow(f, r);
 }
 
 weir_status weir__caches_alloc_at(struct weir_caches *f, struct weir_request *r) {
     weir_status status = weir__caches_identify(f, r->stream, &r->id);
 
-    return status == WEIR_OK ? alloc_fresh(f, NULL, r) : status;
+    return status == WEIR_OK ? alloc_fresh(f, NULL, r, NULL) : status;
 }

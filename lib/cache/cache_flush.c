@@ -2,14 +2,13 @@
 /* cache_flush.c: gives idle memory back to the engine, and slots that were freed on other streams back to their slabs.
  *
  * What: a cache flushes in calls on its own stream whose id is known: if it holds more idle memory than its cap; if
- * memory was unused for long; if another request did not fit (the reclaim epoch rises, and every cache flushes at its
- * next request); if its own request does not fit; or, for whole blocks that are leaving, at a miss.  Only
- * weir__caches_empty flushes all caches at once, behind a wait for the device: for trims, in OOM recovery and at the
+ * memory was unused for long.  The blocks of its inbox go to the engine at its next miss, or once the inbox has no room.
+ * Only weir__caches_empty flushes all caches at once, behind a wait for the device: for trims, in OOM recovery and at the
  * end.
  *
  * The engine alone serves a captured stream.  A block that is freed during a capture serves nobody until a request on
- * the stream has found that the capture is over.  Only such requests allocate from the cache, maintain it, or answer a
- * reclaim epoch, so a free need not query the capture.
+ * the stream has found that the capture is over.  Only such requests allocate from the cache or maintain it, so a free
+ * need not query the capture.
  *
  * A slot that was freed on another stream than its slab's first serves requests in the cache of the stream that freed
  * it. If many of a class pile up there, they return as a batch behind one event, or without an event behind a wait for
@@ -26,7 +25,29 @@ enum { PEEKED = 8 }; /* the number of batches that are queried at a time */
 
 /* ---- slots that were freed on other streams ---- */
 
-int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id) {
+struct weir_slab *weir__caches_end(struct weir_caches *f, struct weir_slab *spans,
+                                   CUdeviceptr block[], size_t *count) {
+    for (*count = 0; spans && *count < WEIR_CACHE_INBOX; ++*count) {
+        struct weir_slab *s = spans;
+
+        spans = s->next;
+        block[*count] = weir__slab_base(s);
+        weir__records_end(&f->records, s);
+    }
+    return spans;
+}
+
+/* With a release threshold, memory above it goes back as soon as it is free, so no block waits in an inbox. */
+void weir__caches_note_room(const struct weir_caches *f, struct weir_cache *c,
+                            const struct weir_freed *freed) {
+    atomic_store_explicit(&c->lacked, freed->lacked, memory_order_relaxed);
+    atomic_store_explicit(&c->room, f->sheds ? 0 : freed->room, memory_order_relaxed);
+}
+
+int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id,
+                      struct weir_cache *c) {
+    CUdeviceptr block[WEIR_CACHE_INBOX];
+    struct weir_freed freed = {.block = block};
     int due = 0;
 
     if (f->is_straight) {
@@ -34,13 +55,10 @@ int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t i
         return 0;
     }
     while (spans) {
-        struct weir_slab *s = spans;
-        CUdeviceptr base = weir__slab_base(s);
-
-        spans = s->next;
-        weir__records_end(&f->records, s);
-        /* The engine cannot refuse a live block. */
-        due |= f->engine->ops->give(f->engine, base, id) == WEIR_ENGINE_DUE;
+        spans = weir__caches_end(f, spans, block, &freed.count);
+        due |= f->engine->ops->give(f->engine, &freed, id) == WEIR_ENGINE_DUE;
+        if (c)
+            weir__caches_note_room(f, c, &freed);
     }
     return due;
 }
@@ -61,7 +79,7 @@ void weir__caches_bring_home(struct weir_caches *f, const struct weir_remote_slo
     weir__slab_put(s, remote->slot);
     if (s->idle == s->slots) {
         s->next = NULL;
-        weir__caches_give(f, s, WEIR_ENGINE_UNKNOWN);
+        weir__caches_give(f, s, WEIR_ENGINE_UNKNOWN, NULL);
     }
 }
 
@@ -200,7 +218,7 @@ static void deliver(struct weir_caches *f, struct weir_cache *c, weir_stream str
         return;
     pthread_mutex_lock(&f->lock);
     weir__caches_settle_some(f);
-    weir__caches_give(f, h->spans, id);
+    weir__caches_give(f, h->spans, id, c);
     weir__caches_free_waiting(f, stream, id);
     if (h->remotes && weir__order_fence(&f->order, stream, &none, &fence) != WEIR_OK)
         fence = NULL; /* the slots then return after a wait for the device */
@@ -225,7 +243,7 @@ void weir__caches_look_after(struct weir_caches *f, struct weir_cache *c, weir_s
     c->due = 0;
     weir__cache_pass(c);
     most = atomic_load_explicit(&c->most, memory_order_relaxed);
-    weir__cache_drop_excess(c, &h);
+    weir__cache_drop_inbox(c, &h);
     if (atomic_load_explicit(&c->idle, memory_order_relaxed) > most)
         weir__cache_shrink(
             c, most - most / 4,
@@ -238,34 +256,23 @@ void weir__caches_look_after(struct weir_caches *f, struct weir_cache *c, weir_s
     deliver(f, c, stream, &h);
 }
 
-int weir__caches_give_all(struct weir_caches *f, struct weir_cache *c, weir_stream stream) {
+void weir__caches_give_all(struct weir_caches *f, struct weir_cache *c, weir_stream stream) {
     struct weir_flushed h = {0};
-    int taken = weir__bias_take(&c->lock), some;
+    int taken = weir__bias_take(&c->lock);
 
     weir__cache_shrink(c, 0, &h);
     weir__cache_remotes(c, 1, &h);
-    c->reclaim_epoch = atomic_load_explicit(&f->hits.reclaim_epoch, memory_order_relaxed);
-    if (!is_steady(f))
-        atomic_store_explicit(&c->most_whole, 0, memory_order_relaxed);
-    weir__cache_pass(c);
     weir__bias_give(&c->lock, taken);
-    some = h.spans != NULL;
     deliver(f, c, stream, &h);
-    return some;
 }
 
 void weir__caches_catch_up(struct weir_caches *f, struct weir_cache *c, weir_stream stream) {
-    int taken = weir__bias_take(&c->lock);
-    int wanted =
-        c->reclaim_epoch != atomic_load_explicit(&f->hits.reclaim_epoch, memory_order_relaxed);
-    int due = c->due;
+    int taken = weir__bias_take(&c->lock), due = c->due;
 
     weir__cache_pass(c); /* a capture may have ended */
     weir__bias_give(&c->lock, taken);
     if (due)
         weir__caches_look_after(f, c, stream);
-    if (wanted)
-        (void)weir__caches_give_all(f, c, stream);
     weir__engine_maintain(f->engine, stream, atomic_load_explicit(&c->id, memory_order_relaxed));
 }
 
@@ -284,7 +291,7 @@ void weir__caches_retire(struct weir_caches *f, struct weir_cache *c, uint64_t i
     weir__bias_give(&c->lock, taken);
     weir__caches_unwatch(c);
     c->is_left |= id == WEIR_ENGINE_UNKNOWN;
-    weir__caches_give(f, h.spans, id);
+    weir__caches_give(f, h.spans, id, NULL);
     weir__caches_send_home(f, h.remotes, NULL);
     c->young = 0;
 }
@@ -300,20 +307,9 @@ void weir__caches_ask(struct weir_caches *f, weir_stream stream) {
         return;
     c = weir__caches_pin_of(f, stream, id);
     if (c)
-        (void)weir__caches_give_all(f, c, stream);
+        weir__caches_give_all(f, c, stream);
     weir__caches_unpin(c);
     (void)weir__engine_ask(f->engine, stream, id);
-}
-
-void weir__caches_reclaim_epoch(struct weir_caches *f) {
-    size_t idle = 0;
-
-    pthread_mutex_lock(&f->lock);
-    for (struct weir_cache *c = f->caches; c; c = c->next)
-        idle += atomic_load_explicit(&c->idle, memory_order_relaxed);
-    pthread_mutex_unlock(&f->lock);
-    if (idle > 0)
-        atomic_fetch_add_explicit(&f->hits.reclaim_epoch, 1, memory_order_relaxed);
 }
 
 /* ---- flushing all caches ---- */
@@ -348,7 +344,8 @@ static uint64_t whose(const struct weir_caches *f) {
                                 : WEIR_ENGINE_OBSERVED;
 }
 
-weir_status weir__caches_empty(struct weir_caches *f) {
+weir_status weir__caches_empty(void *caches) {
+    struct weir_caches *f = caches;
     struct weir_flushed h = {0}, slabs = {0};
     struct weir_remote_slots *batches;
     CUresult result = CUDA_SUCCESS;
@@ -361,17 +358,17 @@ weir_status weir__caches_empty(struct weir_caches *f) {
         result = weir__device_wait(f->hits.device);
     pthread_mutex_lock(&f->lock);
     if (result == CUDA_SUCCESS) {
-        weir__caches_give(f, h.spans, whose(f));
+        weir__caches_give(f, h.spans, whose(f), NULL);
         return_slots(f, h.remotes);
         return_batches(f, batches, 1);
         /* Removes slabs that have become empty.  Some of their slots may have been freed after the wait. */
         flush(f, &slabs);
     } else {
-        weir__caches_give(f, h.spans, WEIR_ENGINE_UNKNOWN);
+        weir__caches_give(f, h.spans, WEIR_ENGINE_UNKNOWN, NULL);
         return_batches(f, batches, 0);
         weir__caches_send_home(f, h.remotes, NULL);
     }
-    weir__caches_give(f, slabs.spans, WEIR_ENGINE_UNKNOWN);
+    weir__caches_give(f, slabs.spans, WEIR_ENGINE_UNKNOWN, NULL);
     weir__caches_send_home(f, slabs.remotes, NULL);
     if (result == CUDA_SUCCESS)
         result = weir__caches_empty_waiting(f);

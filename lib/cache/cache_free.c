@@ -186,14 +186,11 @@ static int put(const struct weir_caches *f, struct weir_cache *c, uint64_t key, 
     if (c->serves && is_its(c, key, id)) {
         if (weir__cache_has_post(c, WEIR_SLAB_SMALL)) /* its owner may make no more calls */
             weir__cache_collect(c);
-        result = weir__cache_put(c, s, address, is_alone(f), out);
+        result = weir__cache_put(c, s, address, lacked(f), out);
         if (result == WEIR_CACHE_TAKEN && atomic_load_explicit(&c->capturing, memory_order_relaxed))
             weir__cache_raise(&c->deferred);
         *known = atomic_load_explicit(&c->id, memory_order_relaxed);
-        *wanted = c->due ||
-                  c->reclaim_epoch !=
-                      atomic_load_explicit(&f->hits.reclaim_epoch, memory_order_relaxed) ||
-                  (*out && f->sheds);
+        *wanted = c->due;
     }
     weir__bias_give(&c->lock, taken);
     return result;
@@ -207,13 +204,13 @@ static void put_off(struct weir_cache *c) {
     weir__bias_give(&c->lock, taken);
 }
 
-/* Frees whole blocks that left the cache to the engine, as freed on the stream `known`.  If the handle means another
- * stream, `known` has ended, and only a wait for the device completes its frees.  Records an event if one is due and
- * the handle still means `known`.  `id` is the stream's id, or 0 if the driver was not queried for it. */
+/* Frees whole blocks to the engine for which the inbox has no room, as freed on the stream `known`.  If the handle means
+ * another stream, `known` has ended, and only a wait for the device completes its frees.  Records an event if one is due
+ * and the handle still means `known`.  `id` is the stream's id, or 0 if the driver was not queried for it. */
 static __attribute__((noinline)) void give_up(struct weir_caches *f, struct weir_cache *c,
                                               weir_stream stream, unsigned long long id,
                                               uint64_t known, struct weir_slab *spans) {
-    if (!weir__caches_give(f, spans, known))
+    if (!weir__caches_give(f, spans, known, c) && !f->sheds)
         return;
     if (id == 0 && is_vouched_for(&f->hits, c, stream))
         id = weir__device_capture(f->hits.device, stream) == WEIR_OK ? known : 0;
@@ -308,7 +305,7 @@ static int count_driver_free(struct weir_caches *f, struct weir_cache *c, int64_
     weir__sum_sub(&c->requested, requested);
     weir__sum_sub(&c->in_use, in_use);
     weir__cache_raise(&c->frees);
-    wanted = c->serves && !is_ready(&f->hits, c);
+    wanted = c->serves && !c->is_ready;
     weir__bias_give(&c->lock, taken);
     return wanted;
 }
@@ -427,7 +424,7 @@ static int end_use(struct weir_caches *f, struct weir_slab *s, CUdeviceptr block
     if (atomic_exchange_explicit(&s->asked, 0, memory_order_relaxed) == 0)
         return 0;
     s->next = NULL;
-    weir__caches_give(f, s, WEIR_ENGINE_OBSERVED);
+    weir__caches_give(f, s, WEIR_ENGINE_OBSERVED, NULL);
     return 1;
 }
 
@@ -447,25 +444,17 @@ weir_status weir__caches_free_done(struct weir_caches *f, CUdeviceptr block) {
     return WEIR_OK;
 }
 
-/* Frees a whole block for which the cache has no room: the block or older ones leave the cache.  If there are other
- * streams, blocks that leave go to the engine, where those can use them.  Returns 1 on success, 0 if nothing has
- * changed. */
-static int free_leaving(struct weir_caches *f, struct weir_cache *c, unsigned long long id,
-                        struct weir_slab *s, CUdeviceptr block, weir_stream stream) {
-    struct weir_slab *out = NULL;
-    uint64_t known = 0;
-    int done = 0;
+/* Frees a whole block to the inbox.  Returns 1 on success, 0 if nothing has changed: the inbox has no room, another
+ * thread has the lock, work was put off, or the stream has lost the cache. */
+static int post_large(const struct weir_caches *f, struct weir_cache *c, unsigned long long id,
+                      struct weir_slab *s, CUdeviceptr block, weir_stream stream) {
+    int done;
 
     if (!weir__bias_try_at(&c->lock, WEIR_BIAS_INNER))
         return 0;
-    if (is_ready(&f->hits, c) && is_its(c, key_of(stream, id), id)) {
-        known = atomic_load_explicit(&c->id, memory_order_relaxed);
-        done = is_alone(f) ? weir__cache_leave(c, s, block)
-                           : weir__cache_put(c, s, block, 0, &out) == WEIR_CACHE_TAKEN;
-    }
+    done = c->is_ready && is_its(c, key_of(stream, id), id) &&
+           weir__cache_post(c, s, block, lacked(f));
     weir__bias_give(&c->lock, 1);
-    if (out)
-        give_up(f, c, stream, id, known, out);
     return done;
 }
 
@@ -488,12 +477,9 @@ static weir_status free_searched(struct weir_caches *f, struct weir_cache *c, un
 weir_status weir__caches_free_found(struct weir_caches *f, struct weir_cache *c,
                                     unsigned long long id, struct weir_slab *s, CUdeviceptr block,
                                     weir_stream stream) {
-    int result_before = weir__driver_result;
-
-    if (!c || s->slot_units > 0 || f->sheds || !free_leaving(f, c, id, s, block, stream))
-        return free_searched(f, c, id, s, block, stream, NULL);
-    weir__driver_result = result_before;
-    return WEIR_OK;
+    if (c && s->slot_units == 0 && post_large(f, c, id, s, block, stream))
+        return WEIR_OK;
+    return free_searched(f, c, id, s, block, stream, NULL);
 }
 
 weir_status weir__caches_free_used(struct weir_caches *f, CUdeviceptr block, weir_stream stream,

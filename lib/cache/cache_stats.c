@@ -36,9 +36,9 @@ static int is_above_peak(const struct weir_caches *f) {
            at_least_none(f->in_use) > f->in_use_peak;
 }
 
-/* Adds a cache's counts to the sums.  Returns the memory in use of all caches.  Before a peak rises, all caches report:
- * a block that moves from one cache to another counts until the first one reports.  The caller holds `lock`. */
-static uint64_t tell_peaks(struct weir_caches *f, struct weir_cache *c) {
+/* Adds a cache's counts to the sums.  Before a peak rises, all caches report: a block that moves from one cache to
+ * another counts until the first one reports.  The caller holds `lock`. */
+static void tell_peaks(struct weir_caches *f, struct weir_cache *c) {
     struct weir_cache *other;
     uint64_t now;
 
@@ -50,7 +50,6 @@ static uint64_t tell_peaks(struct weir_caches *f, struct weir_cache *c) {
     f->requested_lately = weir__size_larger(f->requested_lately, at_least_none(f->requested));
     f->in_use_peak = weir__size_larger(f->in_use_peak, now);
     f->lately[0] = weir__size_larger(f->lately[0], now);
-    return now;
 }
 
 /* ---- caps ---- */
@@ -66,21 +65,16 @@ static size_t share(const struct weir_caches *f, uint64_t in_use) {
     return (size_t)weir__size_smaller(bytes, f->engine->threshold);
 }
 
-static void set_most(struct weir_cache *c, size_t most) {
-    size_t most_whole = atomic_load_explicit(&c->most_whole, memory_order_relaxed);
-
-    atomic_store_explicit(&c->most, most, memory_order_relaxed);
-    if (most_whole > most - most / 4)
-        atomic_store_explicit(&c->most_whole, most - most / 4, memory_order_relaxed);
+/* Returns the idle memory of a cache or its cap, whichever is larger. */
+static size_t most_kept(const struct weir_cache *c) {
+    return (size_t)weir__size_larger(atomic_load_explicit(&c->idle, memory_order_relaxed),
+                                     atomic_load_explicit(&c->most, memory_order_relaxed));
 }
 
-/* Returns the idle memory of a cache or its cap, whichever is larger, without blocks that are leaving. */
-static size_t most_kept(const struct weir_cache *c) {
-    size_t idle = atomic_load_explicit(&c->idle, memory_order_relaxed);
-    size_t leaving = atomic_load_explicit(&c->leaving, memory_order_relaxed);
-
-    return (size_t)weir__size_larger(weir__size_less(idle, leaving),
-                                     atomic_load_explicit(&c->most, memory_order_relaxed));
+/* Returns the bytes that are idle in a cache and in its inbox. */
+static size_t idle_in(const struct weir_cache *c) {
+    return atomic_load_explicit(&c->idle, memory_order_relaxed) +
+           atomic_load_explicit(&c->inbox_bytes, memory_order_relaxed);
 }
 
 /* Returns the cap of one cache.  A limit that the user set covers all caches together: the cache gets less than its
@@ -102,19 +96,15 @@ void weir__caches_lower_shares(struct weir_caches *f) {
 
     for (struct weir_cache *c = f->caches; c; c = c->next)
         if (c->store && atomic_load_explicit(&c->most, memory_order_relaxed) > most)
-            set_most(c, most);
+            atomic_store_explicit(&c->most, most, memory_order_relaxed);
 }
 
 void weir__caches_tell(struct weir_caches *f, struct weir_cache *c) {
-    uint64_t now = tell_peaks(f, c), lately;
-
-    if (!c->store)
-        return;
-    lately = weir__size_larger(f->lately[0], f->lately[1]);
-    atomic_store_explicit(&c->most, share_left(f, c, lately), memory_order_relaxed);
-    /* Whole blocks get less of it: in the engine they could merge with free memory beside them. */
-    now = weir__size_smaller(share(f, now), atomic_load_explicit(&c->most, memory_order_relaxed));
-    atomic_store_explicit(&c->most_whole, is_steady(f) ? now - now / 4 : 0, memory_order_relaxed);
+    tell_peaks(f, c);
+    if (c->store)
+        atomic_store_explicit(&c->most,
+                              share_left(f, c, weir__size_larger(f->lately[0], f->lately[1])),
+                              memory_order_relaxed);
 }
 
 void weir__caches_tell_all(struct weir_caches *f, struct weir_cache *c, uint64_t out) {
@@ -128,7 +118,7 @@ void weir__caches_tell_all(struct weir_caches *f, struct weir_cache *c, uint64_t
 
 void weir__caches_tell_own(struct weir_caches *f, struct weir_cache *c) {
     pthread_mutex_lock(&f->lock);
-    (void)tell_peaks(f, c ? c : f->loose);
+    tell_peaks(f, c ? c : f->loose);
     pthread_mutex_unlock(&f->lock);
 }
 
@@ -228,7 +218,7 @@ void weir__caches_figures(struct weir_caches *f, weir_statistics *out) {
     for (struct weir_cache *c = f->caches; c; c = c->next) {
         out->cache_hits += atomic_load_explicit(&c->hits, memory_order_relaxed);
         out->deferred_frees += atomic_load_explicit(&c->deferred, memory_order_relaxed);
-        out->cache_idle += atomic_load_explicit(&c->idle, memory_order_relaxed);
+        out->cache_idle += idle_in(c);
     }
     read_peaks(f, out);
     out->cache_streams = f->cached;
@@ -249,7 +239,7 @@ void weir__caches_figures(struct weir_caches *f, weir_statistics *out) {
 void weir__caches_survey(struct weir_caches *f, uint64_t id, struct weir_survey *out) {
     pthread_mutex_lock(&f->lock);
     for (struct weir_cache *c = f->caches; c; c = c->next) {
-        size_t idle = atomic_load_explicit(&c->idle, memory_order_relaxed);
+        size_t idle = idle_in(c);
         uint64_t of = atomic_load_explicit(&c->id, memory_order_relaxed);
 
         if (idle > 0 && of != id)

@@ -257,8 +257,6 @@ static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, ui
         c = take_silent(f);
     if (!c && (!full || to_bind) && reserve_table(table_of(f, key))) {
         c = make_cache(f);
-        if (c && ++f->streams > 1)
-            atomic_store_explicit(&f->alone, 0, memory_order_relaxed);
         f->default_streams += c && by_id;
     }
     if (c) {
@@ -274,7 +272,7 @@ static void mature(struct weir_caches *f, struct weir_cache *c, uint64_t id) {
 
     if (weir__cache_open(c)) {
         atomic_store_explicit(&c->id, id, memory_order_relaxed);
-        c->reclaim_epoch = atomic_load_explicit(&f->hits.reclaim_epoch, memory_order_relaxed);
+        atomic_store_explicit(&c->room, 0, memory_order_relaxed);
         c->serves = 1;
         weir__cache_readdress(c);
         weir__cache_pass(c);
@@ -376,7 +374,7 @@ weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int mor
     }
     pthread_mutex_unlock(&f->lock);
     if (last) { /* the stream may end now: an event covers the memory that it leaves */
-        (void)weir__caches_give_all(f, c, stream);
+        weir__caches_give_all(f, c, stream);
         weir__engine_maintain(f->engine, stream,
                               atomic_load_explicit(&c->id, memory_order_relaxed));
         weir__caches_unpin(c);
@@ -411,7 +409,7 @@ void weir__caches_leave(struct weir_caches *f, weir_stream stream) {
         return;
     c = weir__caches_pin_of(f, stream, id);
     if (c) {
-        (void)weir__caches_give_all(f, c, stream);
+        weir__caches_give_all(f, c, stream);
         weir__engine_maintain(f->engine, stream, id);
     }
     (void)weir__engine_ask(f->engine, stream, id); /* later the stream cannot be queried */
@@ -475,13 +473,13 @@ weir_status weir__caches_open(struct weir_reserve *v, struct weir_caches **out) 
     weir__bias_prepare();
     f->v = v;
     f->engine = v->engine;
+    v->flush_caches = weir__caches_empty;
+    v->caches = f;
     f->hits.device = v->device;
     f->batches_end = &f->batches;
-    f->hits.reclaim_epoch = 1; /* a cache whose pass is 0 is not ready */
     f->hits.checks = v->options->stream_checks != WEIR_SWITCH_OFF;
     f->is_straight = !(v->engine->traits & WEIR_ENGINE_CUTS);
     f->sheds = f->is_straight || v->engine->threshold < v->device->total;
-    f->alone = !f->sheds;
     f->span_ticks = v->device->driver->ticks();
     f->idle_ns = IDLE_NS;
     pthread_mutex_init(&f->lock, NULL);

@@ -28,11 +28,12 @@ static void add_waiting(struct weir_caches *f, struct weir_slab *s, uint64_t id)
  * wait for the device can free the block. */
 static void end_block(struct weir_caches *f, struct weir_slab *s, uint64_t id, weir_stream stream) {
     CUdeviceptr base = weir__slab_base(s);
+    struct weir_freed freed = {.block = &base, .count = 1};
     size_t bytes = weir__slab_bytes(s);
     weir_status status;
 
     weir__records_end(&f->records, s);
-    status = id == WEIR_ENGINE_OBSERVED ? f->engine->ops->give(f->engine, base, id)
+    status = id == WEIR_ENGINE_OBSERVED ? f->engine->ops->give(f->engine, &freed, id)
                                         : f->engine->ops->free(f->engine, base, stream, NULL);
     if (status == WEIR_OK)
         return;
@@ -106,9 +107,11 @@ CUresult weir__caches_empty_waiting(struct weir_caches *f) {
 
 static void end_for_good(void *caches, struct weir_slab *s) {
     struct weir_caches *f = caches;
+    CUdeviceptr base = weir__slab_base(s);
+    struct weir_freed freed = {.block = &base, .count = 1};
 
     if (weir__slab_bytes(s) > 0)
-        (void)f->engine->ops->give(f->engine, weir__slab_base(s), WEIR_ENGINE_OBSERVED);
+        (void)f->engine->ops->give(f->engine, &freed, WEIR_ENGINE_OBSERVED);
 }
 
 void weir__caches_end_blocks(struct weir_caches *f) {

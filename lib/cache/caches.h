@@ -59,8 +59,6 @@ void weir__caches_leave(struct weir_caches *f, weir_stream stream);
 void weir__caches_ask(struct weir_caches *f, weir_stream stream);
 /* Returns remote frees whose events have completed to their slabs.  Returns 1 if there were any, else 0. */
 int weir__caches_settle(struct weir_caches *f);
-/* Raises the reclaim epoch if a cache holds idle memory: each cache then flushes at its stream's next request. */
-void weir__caches_reclaim_epoch(struct weir_caches *f);
 /* Records that a new stream has this handle.  Cached memory of an earlier one, whose end weir missed, is
  * quarantined. */
 void weir__caches_meet(struct weir_caches *f, weir_stream stream);
@@ -68,8 +66,8 @@ void weir__caches_meet(struct weir_caches *f, weir_stream stream);
 void weir__caches_distrust(struct weir_caches *f);
 
 /* Flushes all idle memory to the engine, behind a wait for the device if there is any: no event covers cached memory.
- * If the wait fails, the memory serves nobody until a later wait. */
-weir_status weir__caches_empty(struct weir_caches *f);
+ * If the wait fails, the memory serves nobody until a later wait.  The argument is a struct weir_caches. */
+weir_status weir__caches_empty(void *caches);
 
 /* Returns 1 if a block of the caches is live, else 0. */
 int weir__caches_has_blocks(struct weir_caches *f);

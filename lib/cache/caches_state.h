@@ -32,21 +32,16 @@ struct weir_caches {
     /* Nonzero if there is a release threshold, or with is_straight.  Blocks that leave a cache are then freed to the
      * engine at once. */
     int sheds;
-    /* Set if no other stream could use a free before its stream's next request, and no release threshold is set. */
-    _Atomic int alone;
     _Atomic int past; /* nonzero once the loose cache has counted the free of a block */
     /* The time after which a cache returns unused memory, or UINT64_MAX for never. */
     uint64_t idle_ns;
 
-    /* The number of requests that the engine has served since one did not fit. */
-    _Alignas(64) _Atomic uint64_t steady;
-    struct weir_records records;
+    _Alignas(64) struct weir_records records;
     _Atomic uint64_t largest; /* the bytes of the largest whole block so far */
 
     pthread_mutex_t lock;      /* guards the fields below */
     struct weir_cache *caches; /* all caches */
     struct weir_cache *loose;  /* the cache that counts the blocks that no other cache counts */
-    size_t streams;            /* caches that have or had a key */
     size_t default_streams;    /* caches that are found by id, without bound ones */
     size_t cached;             /* caches that keep blocks */
     struct weir_order order;   /* used for fences only */
@@ -78,16 +73,8 @@ static inline struct weir_cache *cache_of(struct weir_caches *f, uint64_t key) {
     return weir__cache_table_find(table_of(f, key), key);
 }
 
-static inline int is_alone(const struct weir_caches *f) {
-    return atomic_load_explicit(&f->alone, memory_order_relaxed);
-}
-
-/* Caches keep whole blocks once the engine has served this number of requests without growing or moving memory. */
-enum { WEIR_CACHES_STEADY = 1024 };
-
-static inline int is_steady(const struct weir_caches *f) {
-    return !f->is_straight &&
-           atomic_load_explicit(&f->steady, memory_order_relaxed) >= WEIR_CACHES_STEADY;
+static inline uint64_t lacked(const struct weir_caches *f) {
+    return atomic_load_explicit(&f->engine->lacked, memory_order_relaxed);
 }
 
 /* Returns a sum, or 0 if it is negative, because a cache has not reported a block whose free another one has. */
@@ -122,16 +109,25 @@ struct weir_cache *weir__caches_visit_captured(struct weir_caches *f, weir_strea
 /* Maintains a cache, in a call on its stream whose id was just found to be the cache's: adapts its cap, and flushes
  * what exceeds the cap or was unused for long. */
 void weir__caches_look_after(struct weir_caches *f, struct weir_cache *c, weir_stream stream);
-/* Flushes all idle memory of the cache, in a call on its stream.  Returns 1 if there was any, else 0. */
-int weir__caches_give_all(struct weir_caches *f, struct weir_cache *c, weir_stream stream);
+/* Flushes all idle memory of the cache, in a call on its stream. */
+void weir__caches_give_all(struct weir_caches *f, struct weir_cache *c, weir_stream stream);
 /* Does the work that hits on the cache's stream put off, in a call on that stream. */
 void weir__caches_catch_up(struct weir_caches *f, struct weir_cache *c, weir_stream stream);
 /* Flushes the cache and detaches it from its stream.  `id` is UNKNOWN if the stream of its idle blocks is no longer
  * known, else the stream's id.  The caller holds `lock`. */
 void weir__caches_retire(struct weir_caches *f, struct weir_cache *c, uint64_t id);
 
-/* Gives spans to the engine as freed on the stream `id`.  Returns 1 if an event is due on that stream, else 0. */
-int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id);
+/* Ends the records of spans, at most WEIR_CACHE_INBOX of them, and writes their addresses.  Returns the spans that are
+ * left. */
+struct weir_slab *weir__caches_end(struct weir_caches *f, struct weir_slab *spans,
+                                   CUdeviceptr block[], size_t *count);
+/* Gives spans to the engine as freed on the stream `id`, and updates the room of that stream's cache, unless the cache is
+ * NULL.  Returns 1 if an event is due on that stream, else 0. */
+int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id,
+                      struct weir_cache *c);
+/* Updates the room of a cache's inbox after a call to the engine for its stream. */
+void weir__caches_note_room(const struct weir_caches *f, struct weir_cache *c,
+                            const struct weir_freed *freed);
 /* Gives spans back to an engine with is_straight: with OBSERVED at once, else at the next call on the stream with that
  * id, or after a wait for the device.  The caller holds `lock`. */
 void weir__caches_wait(struct weir_caches *f, struct weir_slab *spans, uint64_t id);

@@ -65,8 +65,6 @@ struct weir_hits {
     /* Finds caches of created streams by handle; their keys never change. */
     struct weir_cache_table by_handle;
     struct weir_cache_table by_id; /* finds caches of default streams by id */
-    /* Rises when the engine cannot serve a request; read by every request. */
-    _Atomic uint64_t reclaim_epoch;
     int checks;                /* nonzero if options.stream_checks is on */
     struct weir_pagemap pages; /* finds the records of blocks */
 };
@@ -132,11 +130,6 @@ static inline int is_its(const struct weir_cache *c, uint64_t key, uint64_t id) 
            (id == 0 || atomic_load_explicit(&c->id, memory_order_relaxed) == id);
 }
 
-/* Returns 1 if the cache has no work that was put off, else 0.  The caller holds the cache's lock. */
-static inline int is_ready(const struct weir_hits *h, const struct weir_cache *c) {
-    return c->pass == atomic_load_explicit(&h->reclaim_epoch, memory_order_relaxed);
-}
-
 static inline void count_hit(struct weir_cache *c) {
     uint64_t hits = atomic_load_explicit(&c->hits, memory_order_relaxed) + 1;
 
@@ -146,19 +139,19 @@ static inline void count_hit(struct weir_cache *c) {
 }
 
 /* Serves a request from the cache, or from the cache's remote-free queue.  Returns the block.  Returns 0 if there is no
- * block, if work was put off, or if the cache is no longer the stream's.  The caller holds the cache's lock. */
-static inline __attribute__((always_inline)) CUdeviceptr take_cached(const struct weir_hits *h,
-                                                                     struct weir_cache *c,
-                                                                     uint64_t key, uint64_t id,
-                                                                     size_t bytes) {
+ * block, if work was put off, or if the cache is no longer the stream's.  Caches keep no whole blocks.  The caller holds
+ * the cache's lock. */
+static inline __attribute__((always_inline)) CUdeviceptr
+take_cached(struct weir_cache *c, uint64_t key, uint64_t id, size_t bytes) {
     CUdeviceptr block = 0;
 
+    if (bytes > WEIR_SLAB_SMALL)
+        return 0;
+
     for (int collected = 0;; collected = 1) {
-        if (is_ready(h, c) && is_its(c, key, id)) {
-            /* unreached: one of both sizes, in copies of this function that serve the other */
-            block = bytes > WEIR_SLAB_SMALL ? weir__cache_take_whole(c, bytes)
-                                            : weir__cache_take_home(c, bytes);
-            if (!block && bytes <= WEIR_SLAB_SMALL)
+        if (c->is_ready && is_its(c, key, id)) {
+            block = weir__cache_take_home(c, bytes);
+            if (!block)
                 block = weir__cache_take_further(c, bytes);
         }
         if (__builtin_expect(block != 0, 1)) {
@@ -174,16 +167,14 @@ static inline __attribute__((always_inline)) CUdeviceptr take_cached(const struc
 /* Puts a freed block into the cache if the lock is biased to this thread, no work was put off, and the cache is still
  * the stream's, which a cache that was found by handle (`key` 0) always is.  Returns 1 on success, 2 if the cache must
  * be maintained after that, 0 if nothing has changed. */
-static inline __attribute__((always_inline)) int bring_back(const struct weir_hits *h,
-                                                            struct weir_cache *c, uint64_t key,
-                                                            uint64_t id, struct weir_slab *s,
-                                                            CUdeviceptr block) {
+static inline __attribute__((always_inline)) int
+bring_back(struct weir_cache *c, uint64_t key, uint64_t id, struct weir_slab *s, CUdeviceptr block) {
     int done;
 
     if (__builtin_expect(!weir__bias_try_at(&c->lock, WEIR_BIAS_INNER), 0))
         return 0;
-    done = is_ready(h, c) && (key == 0 || is_its(c, key, id)) && weir__cache_put_plain(c, s, block);
-    if (done && !is_ready(h, c))
+    done = c->is_ready && (key == 0 || is_its(c, key, id)) && weir__cache_put_plain(c, s, block);
+    if (done && !c->is_ready)
         done = 2;
     weir__bias_give(&c->lock, 1);
     return done;

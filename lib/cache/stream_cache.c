@@ -126,51 +126,9 @@ uint64_t weir__cache_take_further(struct weir_cache *c, size_t bytes) {
     return weir__slab_address(remote->span, remote->slot);
 }
 
-uint64_t weir__cache_take_whole(struct weir_cache *c, size_t bytes) {
-    struct weir_cache_store *store = c->store;
-    size_t pages = weir__cache_pages(bytes);
-    unsigned i = store->recents;
-    struct weir_slab *s;
-
-    do
-        if (i-- == 0)
-            return 0;
-    while (store->pages[weir__cache_at(store, i)] != pages);
-    s = store->recent[weir__cache_at(store, i)];
-    store->recents--;
-    if (i < store->unused)
-        store->unused--;
-    for (; i < store->recents; i++) {
-        unsigned to = weir__cache_at(store, i), from = weir__cache_at(store, i + 1);
-
-        store->pages[to] = store->pages[from];
-        store->recent[to] = store->recent[from];
-    }
-    return weir__cache_hand_out(c, s, bytes);
-}
-
 static void add_span(struct weir_flushed *out, struct weir_slab *s) {
     s->next = out->spans;
     out->spans = s;
-}
-
-static struct weir_slab *take_oldest(struct weir_cache *c) {
-    struct weir_cache_store *store = c->store;
-    struct weir_slab *s = store->recent[store->oldest];
-
-    store->oldest = weir__cache_at(store, 1);
-    store->recents--;
-    store->unused -= store->unused > 0;
-    store->whole -= weir__slab_bytes(s);
-    weir__cache_less_idle(c, weir__slab_bytes(s));
-    return s;
-}
-
-/* Removes the oldest whole blocks until there are at most `count` of them, and at most `bytes` bytes. */
-static void drop_wholes(struct weir_cache *c, unsigned count, size_t bytes,
-                        struct weir_flushed *out) {
-    while (c->store->recents > count || c->store->whole > bytes)
-        add_span(out, take_oldest(c));
 }
 
 /* At most LOOKED_AT slabs are visited; the result holds for a LOOK_PART-th of them, counted in slabs. */
@@ -187,11 +145,11 @@ static size_t idle(const struct weir_cache *c) {
     return atomic_load_explicit(&c->idle, memory_order_relaxed);
 }
 
-/* Removes empty slabs until at most `keep` bytes are idle in slabs, or `all` bytes in the whole cache. */
-static void drop_slabs(struct weir_cache *c, size_t keep, size_t all, struct weir_flushed *out) {
+/* Removes empty slabs until at most `keep` bytes are idle. */
+static void drop_slabs(struct weir_cache *c, size_t keep, struct weir_flushed *out) {
     for (int i = WEIR_SLAB_CLASSES - 1; i >= 0; i--) {
         for (struct weir_slab *s = c->store->open[i], *next; s; s = next) {
-            if (idle(c) <= all || idle(c) - c->store->whole <= keep)
+            if (idle(c) <= keep)
                 return;
             next = s->next;
             if (s->idle == s->slots)
@@ -222,37 +180,20 @@ int weir__cache_is_held(struct weir_cache *c, size_t most) {
     return is_held;
 }
 
-void weir__cache_shrink(struct weir_cache *c, size_t keep, struct weir_flushed *out) {
-    weir__cache_collect(c);
-    weir__cache_drop_leaving(c, out);
-    drop_slabs(c, keep / 4, keep, out);
-    while (idle(c) > keep && c->store->recents > 0)
-        add_span(out, take_oldest(c));
-}
-
-void weir__cache_let_go(struct weir_cache *c, struct weir_flushed *out) {
-    struct weir_cache_store *store = c->store;
-
-    while (store->leaving) {
-        struct weir_slab *s = store->leaving;
-
-        store->leaving = s->next;
+void weir__cache_drop_inbox(struct weir_cache *c, struct weir_flushed *out) {
+    for (struct weir_slab *s = weir__cache_empty_inbox(c), *next; s; s = next) {
+        next = s->next;
         add_span(out, s);
     }
-    weir__cache_less_idle(c, atomic_load_explicit(&c->leaving, memory_order_relaxed));
-    store->leavings = 0;
-    atomic_store_explicit(&c->leaving, 0, memory_order_relaxed);
 }
 
-void weir__cache_drop_excess(struct weir_cache *c, struct weir_flushed *out) {
-    weir__cache_drop_leaving(c, out);
-    drop_wholes(c, WEIR_CACHE_RECENT, atomic_load_explicit(&c->most_whole, memory_order_relaxed),
-                out);
+void weir__cache_shrink(struct weir_cache *c, size_t keep, struct weir_flushed *out) {
+    weir__cache_collect(c);
+    weir__cache_drop_inbox(c, out);
+    drop_slabs(c, keep, out);
 }
 
 void weir__cache_expire(struct weir_cache *c, struct weir_flushed *out) {
-    drop_wholes(c, c->store->recents - c->store->unused, SIZE_MAX, out);
-    c->store->unused = c->store->recents;
     for (int i = 0; i < WEIR_SLAB_CLASSES; i++) {
         for (struct weir_slab *s = c->store->open[i], *next; s; s = next) {
             next = s->next;
@@ -289,55 +230,62 @@ void weir__cache_disown(struct weir_cache *c) {
     }
 }
 
-/* Removes a whole block from the cache: it is leaving if `alone`, else it goes to `out`. */
-static void leave(struct weir_cache *c, struct weir_slab *s, int alone, struct weir_flushed *out) {
-    struct weir_cache_store *store = c->store;
-
-    if (alone && store->leavings < WEIR_CACHE_LEAVING) {
-        s->next = store->leaving;
-        store->leaving = s;
-        store->leavings++;
-        atomic_store_explicit(&c->leaving,
-                              atomic_load_explicit(&c->leaving, memory_order_relaxed) +
-                                  weir__slab_bytes(s),
-                              memory_order_relaxed);
-        weir__cache_more_idle(c, weir__slab_bytes(s));
-    } else {
-        add_span(out, s);
-    }
-}
-
-/* Puts a freed whole block into a cache that has no room for it.  Removes the cache's oldest blocks to make room.  If
- * the block alone exceeds the cap, the block itself leaves the cache. */
-static int put_whole(struct weir_cache *c, struct weir_slab *s, uint64_t address, int alone,
-                     struct weir_slab **out) {
+/* Ends the use of a live whole block.  Returns 1 on success, 0 if no live block starts there. */
+static int end_whole(struct weir_cache *c, struct weir_slab *s, uint64_t address) {
     uint64_t asked = atomic_load_explicit(&s->asked, memory_order_relaxed);
-    /* Read once, since another thread may change it meanwhile. */
-    size_t most = atomic_load_explicit(&c->most_whole, memory_order_relaxed);
-    struct weir_flushed given_up = {0};
 
     if (asked == 0 || address != weir__slab_base(s))
-        return WEIR_CACHE_NO_BLOCK;
-    if (weir__slab_bytes(s) > most) {
-        atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
-        weir__sum_sub(&c->requested, (int64_t)asked);
-        weir__sum_sub(&c->in_use, (int64_t)weir__slab_bytes(s));
-        weir__cache_raise(&c->frees);
-        leave(c, s, alone, &given_up);
-    } else {
-        /* Once the ring is empty, the block fits. */
-        while (!weir__cache_put_recent(c, s, address, most))
-            leave(c, take_oldest(c), alone, &given_up);
-    }
-    *out = given_up.spans;
-    return WEIR_CACHE_TAKEN;
+        return 0;
+    atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
+    weir__sum_sub(&c->requested, (int64_t)asked);
+    weir__sum_sub(&c->in_use, (int64_t)weir__slab_bytes(s));
+    weir__cache_raise(&c->frees);
+    return 1;
 }
 
-int weir__cache_leave(struct weir_cache *c, struct weir_slab *s, uint64_t address) {
-    struct weir_slab *out = NULL;
+/* Returns 1 if the inbox may get that many bytes more, else 0. */
+static int has_room(const struct weir_cache *c, size_t bytes, uint64_t lacked) {
+    uint64_t more = atomic_load_explicit(&c->inbox_bytes, memory_order_relaxed) + bytes;
 
-    return c->store->leavings + WEIR_CACHE_RECENT < WEIR_CACHE_LEAVING &&
-           put_whole(c, s, address, 1, &out) == WEIR_CACHE_TAKEN;
+    return c->store->inbox_count < WEIR_CACHE_INBOX &&
+           lacked == atomic_load_explicit(&c->lacked, memory_order_relaxed) &&
+           more < atomic_load_explicit(&c->room, memory_order_relaxed);
+}
+
+int weir__cache_post(struct weir_cache *c, struct weir_slab *s, uint64_t address, uint64_t lacked) {
+    struct weir_cache_store *store = c->store;
+    size_t bytes = weir__slab_bytes(s);
+
+    if (!has_room(c, bytes, lacked) || !end_whole(c, s, address))
+        return 0;
+    s->next = store->inbox;
+    store->inbox = s;
+    store->inbox_count++;
+    atomic_store_explicit(&c->inbox_bytes,
+                          atomic_load_explicit(&c->inbox_bytes, memory_order_relaxed) + bytes,
+                          memory_order_relaxed);
+    return 1;
+}
+
+struct weir_slab *weir__cache_empty_inbox(struct weir_cache *c) {
+    struct weir_slab *blocks = c->store->inbox;
+
+    c->store->inbox = NULL;
+    c->store->inbox_count = 0;
+    atomic_store_explicit(&c->inbox_bytes, 0, memory_order_relaxed);
+    return blocks;
+}
+
+/* Frees a whole block to the inbox, or empties the inbox. */
+static int put_whole(struct weir_cache *c, struct weir_slab *s, uint64_t address, uint64_t lacked,
+                     struct weir_slab **out) {
+    if (weir__cache_post(c, s, address, lacked))
+        return WEIR_CACHE_TAKEN;
+    if (!end_whole(c, s, address))
+        return WEIR_CACHE_NO_BLOCK;
+    s->next = weir__cache_empty_inbox(c);
+    *out = s;
+    return WEIR_CACHE_TAKEN;
 }
 
 /* Keeps a freed slot of another cache's slab in this cache, as a remote free. */
@@ -360,12 +308,12 @@ static int put_remote(struct weir_cache *c, struct weir_slab *s, uint64_t addres
     return WEIR_CACHE_TAKEN;
 }
 
-int weir__cache_put(struct weir_cache *c, struct weir_slab *s, uint64_t address, int alone,
+int weir__cache_put(struct weir_cache *c, struct weir_slab *s, uint64_t address, uint64_t lacked,
                     struct weir_slab **out) {
     if (weir__cache_put_plain(c, s, address))
         return WEIR_CACHE_TAKEN;
     if (!s->slot_units)
-        return put_whole(c, s, address, alone, out);
+        return put_whole(c, s, address, lacked, out);
     if (atomic_load_explicit(&s->cache, memory_order_relaxed) == c)
         return WEIR_CACHE_NO_BLOCK;
     return put_remote(c, s, address);

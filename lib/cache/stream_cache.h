@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /* stream_cache.h: the idle blocks of one stream, which serve its next requests at once.
  *
- * A cache holds slabs for small requests, with their idle slots; the whole blocks that were freed on the stream last;
- * and remote frees, slots of other caches' slabs that were freed on this stream.  Requests and frees on the stream
- * touch no memory that another stream's thread writes.  cache_stats.c says how much idle memory a cache may keep.
+ * A cache holds slabs for small requests, with their idle slots, and remote frees, slots of other caches' slabs that
+ * were freed on this stream.  Requests and frees on the stream touch no memory that another stream's thread writes.
+ * cache_stats.c says how much idle memory a cache may keep.  Whole blocks that were freed on the stream wait in its
+ * inbox for the stream's next call to the engine, and serve no request there.
  *
  * The lock is biased to the thread that uses the stream.  It guards everything but the atomic fields.  Under it weir
  * calls nothing that may block, and takes no lock but the remote-free queue's.
  *
  * Glossary: slab.h; and
  *   store      the idle blocks themselves; a cache has none until its stream has made enough calls
- *   idle       bytes in whole blocks, and in slabs of which every slot is free
- *   leaving    whole blocks that no longer count as kept and wait for the stream's next miss: that is soon enough as
- *              long as no other stream could use them meanwhile
+ *   idle       bytes in slabs of which every slot is free
+ *   inbox      whole blocks that were freed on the stream and that the engine does not know to be free.  They go to the
+ *              engine together, in the call of the stream's next miss.  If the inbox has no room for a freed block, all
+ *              its blocks go to the engine at once.
+ *   room       the bytes that the inbox may hold: as long as the engine would record no event for these frees, it need
+ *              not know of them
  *   flushed    taken out of a cache to go back to the engine
  *   remote     a slot of another cache's slab that was freed on this stream
  *   queue      the remote-free queue: other threads than the lock's put slots there that they free on the stream, so
@@ -80,8 +84,7 @@ static inline void weir__sum_renew_peak(struct weir_peak_sum *sum) {
 }
 
 enum {
-    WEIR_CACHE_RECENT = 16,  /* the most whole blocks that are kept: a power of two */
-    WEIR_CACHE_LEAVING = 64, /* the most whole blocks that wait for the next miss */
+    WEIR_CACHE_INBOX = 64,   /* the most whole blocks in an inbox */
     WEIR_CACHE_REMOTES = 64, /* the remote frees of a class that are sent to their slabs together */
     WEIR_CACHE_QUEUEFUL = 16, /* slots that are worth a collection of the remote-free queue */
     WEIR_CACHE_LOOK = 4096    /* hits between two searches for unused memory: a power of two */
@@ -112,13 +115,8 @@ struct weir_cache_store {
     /* Lists of slabs with free slots.  The first slab of a list serves requests, and may be full. */
     struct weir_slab *open[WEIR_SLAB_CLASSES];
     struct weir_cache_class small[WEIR_SLAB_CLASSES];
-    unsigned oldest, recents; /* the ring of whole blocks begins at `oldest` */
-    size_t whole;             /* the bytes of the whole blocks */
-    unsigned unused; /* the number of oldest ones that were not used since the last search */
-    uint32_t pages[WEIR_CACHE_RECENT]; /* the sizes of the whole blocks */
-    struct weir_slab *recent[WEIR_CACHE_RECENT];
-    struct weir_slab *leaving; /* blocks that are leaving, linked by next */
-    unsigned leavings;
+    struct weir_slab *inbox; /* linked by next */
+    unsigned inbox_count;
     int is_held;       /* the last result of weir__cache_is_held */
     unsigned held_for; /* the number of new slabs for which that result still holds */
 };
@@ -157,20 +155,20 @@ struct weir_cache {
     _Atomic uint64_t key;           /* the key by which the cache is found, or 0 */
     _Atomic uint64_t id;            /* the stream's id */
     _Atomic size_t most;            /* the cap of idle memory */
-    _Atomic size_t most_whole; /* the cap of whole blocks, which is 0 until the engine is steady */
-    uint64_t reclaim_epoch;    /* the reclaim epoch at which the cache last flushed */
-    _Atomic uint32_t trusted;  /* bindings, and WATCHED; above 0 the driver is not queried */
-    _Atomic int capturing;     /* set if the stream was being captured at its last call */
+    /* The room of the inbox.  It holds while the engine's count of requests that lacked memory is `lacked`. */
+    _Atomic uint64_t room, lacked;
+    _Atomic uint32_t trusted; /* bindings, and WATCHED; above 0 the driver is not queried */
+    _Atomic int capturing;    /* set if the stream was being captured at its last call */
 
     /* The lock's owner is in the cache line above, its taken state in the one below. */
     struct weir_bias lock;
 
-    /* Fields that hits write under the lock.  Other threads read the atomic ones without it.  `pass` is the reclaim
-     * epoch at which hits need no other work, or 0 if work was put off. */
-    uint64_t pass;
+    /* Fields that hits write under the lock.  Other threads read the atomic ones without it.  `is_ready` is 1 if hits
+     * need no other work, or 0 if work was put off. */
+    int is_ready;
     _Atomic uint64_t hits, frees;
     _Atomic size_t idle;
-    _Atomic size_t leaving; /* the part of `idle` in whole blocks that are leaving */
+    _Atomic size_t inbox_bytes;
     struct weir_peak_sum requested, in_use; /* allocated here less freed here; may be negative */
 
     /* Fields that seldom change, under the lock. */
@@ -196,16 +194,16 @@ static inline __attribute__((always_inline)) void weir__cache_raise(_Atomic uint
                           memory_order_release);
 }
 
-/* Computes `pass` again, after a change of reclaim_epoch, serves, capturing or due. */
+/* Computes `is_ready` again, after a change of serves, capturing or due. */
 static inline void weir__cache_pass(struct weir_cache *c) {
     int captured = atomic_load_explicit(&c->capturing, memory_order_relaxed);
 
-    c->pass = c->serves && !captured && !c->due ? c->reclaim_epoch : 0;
+    c->is_ready = c->serves && !captured && !c->due;
 }
 
 static inline void weir__cache_due(struct weir_cache *c) {
     c->due = 1;
-    c->pass = 0;
+    c->is_ready = 0;
 }
 
 static inline __attribute__((always_inline)) void weir__cache_more_idle(struct weir_cache *c,
@@ -213,9 +211,7 @@ static inline __attribute__((always_inline)) void weir__cache_more_idle(struct w
     size_t idle = atomic_load_explicit(&c->idle, memory_order_relaxed) + bytes;
 
     atomic_store_explicit(&c->idle, idle, memory_order_relaxed);
-    if (__builtin_expect(idle - atomic_load_explicit(&c->leaving, memory_order_relaxed) >
-                             atomic_load_explicit(&c->most, memory_order_relaxed),
-                         0))
+    if (__builtin_expect(idle > atomic_load_explicit(&c->most, memory_order_relaxed), 0))
         weir__cache_due(c);
 }
 
@@ -261,9 +257,6 @@ void weir__cache_collect(struct weir_cache *c);
 /* Allocates a small block from the first slab of its class, from the next one, or from the class's remote frees. */
 uint64_t weir__cache_take_further(struct weir_cache *c, size_t bytes);
 
-/* Allocates the newest whole block of exactly the pages that `bytes` need.  Returns 0 if there is none. */
-uint64_t weir__cache_take_whole(struct weir_cache *c, size_t bytes);
-
 enum weir_cache_put {
     WEIR_CACHE_TAKEN = 0,
     WEIR_CACHE_FULL,     /* there is no room for a remote free */
@@ -271,14 +264,17 @@ enum weir_cache_put {
     WEIR_CACHE_ANOTHERS  /* the lock is biased to another thread, and was not taken */
 };
 
-/* Keeps a live block that is freed on the stream.  The cache has a store.  *out is NULL before; it gets the whole
- * blocks that the cache removes to make room, linked by next, which may include this one.  With `alone` up to
- * WEIR_CACHE_LEAVING of them are leaving instead. */
-int weir__cache_put(struct weir_cache *c, struct weir_slab *s, uint64_t address, int alone,
+/* Frees a live block on the stream.  The cache has a store.  If the inbox has no room for a whole block, sets *out, which
+ * is NULL before, to that block and all blocks of the inbox, linked by next.  `lacked` is the engine's count of requests
+ * that lacked memory. */
+int weir__cache_put(struct weir_cache *c, struct weir_slab *s, uint64_t address, uint64_t lacked,
                     struct weir_slab **out);
 
-/* Keeps a live whole block as weir__cache_put does with `alone`.  Returns 1 on success, 0 if nothing changed. */
-int weir__cache_leave(struct weir_cache *c, struct weir_slab *s, uint64_t address);
+/* Frees a live whole block to the inbox.  Returns 1 on success, 0 if there is no room or no live block; nothing has
+ * changed then. */
+int weir__cache_post(struct weir_cache *c, struct weir_slab *s, uint64_t address, uint64_t lacked);
+/* Removes all blocks from the inbox, and returns them, linked by next. */
+struct weir_slab *weir__cache_empty_inbox(struct weir_cache *c);
 
 /* Returns the number of slots in the remote-free queue and their bytes, of which the cache's counts do not know yet. */
 uint32_t weir__cache_posted(struct weir_cache *c, uint64_t *requested, uint64_t *in_use);
@@ -297,19 +293,11 @@ int weir__cache_remote_room(struct weir_cache *c, unsigned size_class);
 /* Returns 1 if the free slots of partly used slabs have `most` bytes or more, else 0.  Visits a few thousand slabs at
  * most, and not at each call. */
 int weir__cache_is_held(struct weir_cache *c, size_t most);
-/* Removes memory until at most `keep` bytes are idle: slabs while they are more than a quarter of that, then the whole
- * blocks that were freed first. */
+/* Removes the blocks of the inbox. */
+void weir__cache_drop_inbox(struct weir_cache *c, struct weir_flushed *out);
+/* Removes the blocks of the inbox, and empty slabs until at most `keep` bytes are idle. */
 void weir__cache_shrink(struct weir_cache *c, size_t keep, struct weir_flushed *out);
-/* The part of weir__cache_drop_leaving that is not inlined. */
-void weir__cache_let_go(struct weir_cache *c, struct weir_flushed *out);
-/* Removes blocks that are leaving, and whole blocks above the cap. */
-void weir__cache_drop_excess(struct weir_cache *c, struct weir_flushed *out);
-/* Removes blocks that are leaving. */
-static inline void weir__cache_drop_leaving(struct weir_cache *c, struct weir_flushed *out) {
-    if (c->store->leaving)
-        weir__cache_let_go(c, out);
-}
-/* Removes memory that was not used since the last search for unused memory, and begins the next search. */
+/* Removes slabs that were not used since the last search for unused memory, and begins the next search. */
 void weir__cache_expire(struct weir_cache *c, struct weir_flushed *out);
 /* Removes the remote frees of classes that have at least `least` of them, which is above 0. */
 void weir__cache_remotes(struct weir_cache *c, uint32_t least, struct weir_flushed *out);
@@ -338,29 +326,6 @@ static inline __attribute__((always_inline)) uint64_t weir__cache_take_home(stru
     return weir__slab_base(s) + slot * slot_bytes;
 }
 
-/* Returns the place of the i-th oldest whole block in the ring. */
-static inline unsigned weir__cache_at(const struct weir_cache_store *store, unsigned i) {
-    return (store->oldest + i) % WEIR_CACHE_RECENT;
-}
-
-/* Returns the pages of a whole block for `bytes` (> 0). */
-static inline size_t weir__cache_pages(size_t bytes) {
-    return (bytes - 1) / WEIR_PAGE + 1;
-}
-
-/* Allocates a whole block that was just removed from the ring. */
-static inline __attribute__((always_inline)) uint64_t
-weir__cache_hand_out(struct weir_cache *c, struct weir_slab *s, size_t bytes) {
-    size_t whole = weir__slab_bytes(s);
-
-    c->store->whole -= whole;
-    weir__cache_less_idle(c, whole);
-    atomic_store_explicit(&s->asked, bytes, memory_order_relaxed);
-    weir__sum_add(&c->requested, (int64_t)bytes);
-    weir__sum_add(&c->in_use, (int64_t)whole);
-    return weir__slab_base(s);
-}
-
 /* Updates the cache after slots were returned to one of its slabs, which had `before` free slots. */
 static inline __attribute__((always_inline)) void
 weir__cache_welcome(struct weir_cache *c, struct weir_slab *slab, uint32_t before) {
@@ -372,53 +337,27 @@ weir__cache_welcome(struct weir_cache *c, struct weir_slab *slab, uint32_t befor
     }
 }
 
-/* Keeps a freed whole block if the ring has room for it within `most` bytes.  Returns 1 on success, else 0. */
-static inline __attribute__((always_inline)) int
-weir__cache_put_recent(struct weir_cache *c, struct weir_slab *s, uint64_t address, size_t most) {
-    struct weir_cache_store *store = c->store;
-    uint64_t asked = atomic_load_explicit(&s->asked, memory_order_relaxed);
-    size_t whole = store->whole + weir__slab_bytes(s);
-    unsigned last;
-
-    if (asked == 0 || address != weir__slab_base(s) || store->recents == WEIR_CACHE_RECENT ||
-        whole > most)
-        return 0;
-    atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
-    store->whole = whole;
-    last = weir__cache_at(store, store->recents++);
-    store->pages[last] = (uint32_t)(weir__slab_bytes(s) / WEIR_PAGE);
-    store->recent[last] = s;
-    weir__cache_more_idle(c, weir__slab_bytes(s));
-    weir__sum_sub(&c->requested, (int64_t)asked);
-    weir__sum_sub(&c->in_use, (int64_t)weir__slab_bytes(s));
-    weir__cache_raise(&c->frees);
-    return 1;
-}
-
-/* Keeps a live block that is freed on the stream, in the two simple cases: a slot of the cache's own slabs, or a whole
- * block for which there is room.  Returns 1 on success; else 0, and changes nothing.  The cache has a store. */
+/* Keeps a live slot of the cache's own slabs that is freed on the stream.  Returns 1 on success; else 0, and changes
+ * nothing.  The cache has a store. */
 static inline __attribute__((always_inline)) int
 weir__cache_put_plain(struct weir_cache *c, struct weir_slab *s, uint64_t address) {
-    if (atomic_load_explicit(&s->cache, memory_order_relaxed) == c) {
-        uint64_t slot = weir__slab_quotient(s, address);
-        uint32_t asked, before = s->idle;
+    uint64_t slot;
+    uint32_t asked, before = s->idle;
 
-        if (slot >= s->slots)
-            return 0;
-        asked = atomic_load_explicit(&s->slot[slot], memory_order_relaxed);
-        if (asked & WEIR_SLOT_IDLE)
-            return 0;
-        weir__slab_put(s, (uint32_t)slot);
-        weir__cache_welcome(c, s, before);
-        weir__sum_sub(&c->requested, (int64_t)asked);
-        weir__sum_sub(&c->in_use, (int64_t)s->slot_units * WEIR_SLAB_UNIT);
-        weir__cache_raise(&c->frees);
-        return 1;
-    }
-    return s->slot_units
-               ? 0
-               : weir__cache_put_recent(c, s, address,
-                                        atomic_load_explicit(&c->most_whole, memory_order_relaxed));
+    if (atomic_load_explicit(&s->cache, memory_order_relaxed) != c)
+        return 0;
+    slot = weir__slab_quotient(s, address);
+    if (slot >= s->slots)
+        return 0;
+    asked = atomic_load_explicit(&s->slot[slot], memory_order_relaxed);
+    if (asked & WEIR_SLOT_IDLE)
+        return 0;
+    weir__slab_put(s, (uint32_t)slot);
+    weir__cache_welcome(c, s, before);
+    weir__sum_sub(&c->requested, (int64_t)asked);
+    weir__sum_sub(&c->in_use, (int64_t)s->slot_units * WEIR_SLAB_UNIT);
+    weir__cache_raise(&c->frees);
+    return 1;
 }
 
 #endif

@@ -116,8 +116,9 @@ const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT] = {
         ADVANCED),
     ROW(CACHE_LIMIT, cache, cache_limit, NULL, "cache-limit", "WEIR_CACHE_LIMIT", "SIZE",
         "a size (64MiB, 0), a percentage of what is in use (5%) or max", "2%, at first 32MiB",
-        "Limit the idle memory that per-stream caches keep in blocks above 512KiB and in idle "
-        "slabs.  A higher limit saves driver calls and leaves less to other streams.",
+        "Limit the idle memory that per-stream caches keep in slabs, for blocks of up to 512KiB.  "
+        "A "
+        "higher limit makes more requests fast and leaves less to other streams.",
         ADVANCED),
     ROW(STREAM_CHECKS, word, stream_checks, switches, "stream-checks", "WEIR_STREAM_CHECKS",
         "SWITCH", "on or off", "on",

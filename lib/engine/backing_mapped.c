@@ -282,7 +282,7 @@ static weir_status mapped_place(struct weir_block_engine *a, struct weir_request
         return status;
     /* each stream records an event for its frees at its next call */
     if (planned > 0)
-        weir__order_dry(&a->blocks.order);
+        weir__suballoc_dry(&a->blocks);
     status = WEIR_STATUS_IN_SCOPE(a->e.device, weir__mapped_carry_out(a, r, CLEAN, may));
     if (status != WEIR_OK)
         return status;

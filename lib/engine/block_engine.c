@@ -50,14 +50,13 @@ static void note_seen(struct weir_block_engine *a) {
 static int place_at_once(struct weir_block_engine *a, struct weir_request *r,
                          struct weir_placement_block *out) {
     const struct weir_backing *backing = a->backing;
-    int is_dry = weir__suballoc_is_dry(&a->blocks, r), placed = WEIR_PLACEMENT_NO_FIT;
+    int placed;
 
-    if (!is_dry)
-        placed = weir__suballoc_take(&a->blocks, r->bytes, r->id, SIZE_MAX, out);
+    placed = weir__suballoc_take(&a->blocks, r->bytes, r->id, SIZE_MAX, out);
     if (placed == WEIR_PLACEMENT_NO_FIT && backing->await && backing->await(a, r))
         placed = weir__suballoc_take(&a->blocks, r->bytes, r->id, SIZE_MAX, out);
-    if (placed == WEIR_PLACEMENT_NO_FIT && !is_dry)
-        weir__suballoc_dry(&a->blocks, r);
+    if (placed == WEIR_PLACEMENT_NO_FIT)
+        weir__suballoc_dry(&a->blocks);
     return placed;
 }
 
@@ -94,8 +93,6 @@ static weir_status place(struct weir_block_engine *a, struct weir_request *r,
 
     if (placed != WEIR_PLACEMENT_NO_FIT)
         return weir__blocks_placed(placed);
-    if (!(r->flags & WEIR_REQUEST_MAY_GROW))
-        return WEIR_ENGINE_DRY;
     placed = weir__suballoc_take_at_last(&a->blocks, r->bytes, r->id, SIZE_MAX, out);
     if (placed == WEIR_PLACEMENT_NO_FIT)
         placed = weir__suballoc_take_behind(&a->blocks, r->bytes, r->id, r->stream, out);
@@ -122,9 +119,13 @@ static weir_status blocks_alloc(struct weir_engine *e, struct weir_request *r) {
     if (result != CUDA_SUCCESS)
         return weir__device_status(e->device, result);
     weir__lock_take(&a->lock);
+    if (r->freed)
+        (void)weir__suballoc_give_all(&a->blocks, r->freed, r->id);
     status = weir__suballoc_visit(&a->blocks, r->id, r->stream);
     if (status == WEIR_OK)
         status = r->at ? a->backing->place(a, r, &placed) : place(a, r, &placed);
+    if (r->freed)
+        weir__suballoc_tell_room(&a->blocks, r->freed, r->id);
     note_seen(a);
     weir__lock_give(&a->lock);
     if (status == WEIR_OK)
@@ -132,12 +133,13 @@ static weir_status blocks_alloc(struct weir_engine *e, struct weir_request *r) {
     return status;
 }
 
-static weir_status blocks_give(struct weir_engine *e, CUdeviceptr block, uint64_t id) {
+static weir_status blocks_give(struct weir_engine *e, struct weir_freed *freed, uint64_t id) {
     struct weir_block_engine *a = (struct weir_block_engine *)e;
     weir_status status;
 
     weir__lock_take(&a->lock);
-    status = weir__suballoc_give_silently(&a->blocks, block, id);
+    status = weir__suballoc_give_all(&a->blocks, freed, id);
+    weir__suballoc_tell_room(&a->blocks, freed, id);
     weir__lock_give(&a->lock);
     return status;
 }
@@ -237,7 +239,7 @@ static weir_status give_at_once(struct weir_block_engine *a, struct weir_trim *t
     weir__suballoc_ask(&a->blocks, trim->id, trim->stream);
     weir__suballoc_look_around(&a->blocks);
     /* each stream records its frees at its next call, which observes them */
-    weir__order_dry(&a->blocks.order);
+    weir__suballoc_dry(&a->blocks);
     return a->backing->shed(a, trim);
 }
 
@@ -249,7 +251,7 @@ static weir_status give_done(struct weir_block_engine *a, struct weir_trim *trim
     weir__suballoc_look_around(&a->blocks);
     status = a->backing->shed(a, trim);
     if (weir__blocks_reserve(a) > trim->keep && a->blocks.order.silent_streams > 0)
-        weir__order_dry(&a->blocks.order);
+        weir__suballoc_dry(&a->blocks);
     return status;
 }
 

@@ -101,9 +101,13 @@ static weir_status direct_free(struct weir_engine *e, CUdeviceptr block, weir_st
                : free_block((struct direct *)e, block);
 }
 
-static weir_status direct_give(struct weir_engine *e, CUdeviceptr block, uint64_t id) {
+static weir_status direct_give(struct weir_engine *e, struct weir_freed *freed, uint64_t id) {
+    weir_status status = WEIR_OK;
+
     (void)id;
-    return free_block((struct direct *)e, block);
+    for (size_t i = 0; status == WEIR_OK && i < freed->count; i++)
+        status = free_block((struct direct *)e, freed->block[i]);
+    return status;
 }
 
 static weir_status direct_grow(struct weir_engine *e, uint64_t target, uint64_t goal, int cause) {

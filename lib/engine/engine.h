@@ -27,12 +27,10 @@
 /* The driver grows and shrinks a pool by units of 32 MiB (measured on an H200, driver 580); regions are multiples. */
 #define WEIR_POOL_UNIT ((size_t)32 << 20)
 
-/* `alloc` returns this if it would have to grow and the request lacks MAY_GROW.  It is no public status. */
-#define WEIR_ENGINE_DRY ((weir_status)1)
-/* `give` returns this if it has freed the block and an event is due.  It is no public status. */
-#define WEIR_ENGINE_DUE ((weir_status)2)
+/* `give` returns this if it has freed the blocks and an event is due.  It is no public status. */
+#define WEIR_ENGINE_DUE ((weir_status)1)
 
-/* Special ids under which `give` takes a block back.  OBSERVED: the host has observed that all uses of the block have
+/* Special ids under which `give` takes blocks back.  OBSERVED: the host has observed that all their uses have
  * completed.  UNKNOWN: no event will show when these uses have completed. */
 #define WEIR_ENGINE_OBSERVED UINT64_MAX
 #define WEIR_ENGINE_UNKNOWN UINT64_C(0)
@@ -43,16 +41,18 @@
 /* ---- a request --------------------------------------------------------------------------------- */
 
 enum {
-    /* The engine may grow for the request.  Without this flag, an engine that can foresee growth returns DRY; it has
-     * then changed nothing, but all streams will record events for their frees.  Other engines ignore the flag. */
-    WEIR_REQUEST_MAY_GROW = 1,
     /* the request goes to the driver even if the driver reports too little memory */
-    WEIR_REQUEST_INSISTS = 2,
+    WEIR_REQUEST_INSISTS = 1,
     /* the request is for a memory node of a graph, or was served by one */
-    WEIR_REQUEST_CAPTURED = 4,
-    WEIR_REQUEST_WAS_DRY = 8, /* the request did not fit in the memory that was free when it came */
-    /* Set after a request: the device has become short of memory, so the caches should release memory. */
-    WEIR_REQUEST_PRESSURE = 16
+    WEIR_REQUEST_CAPTURED = 2
+};
+
+/* Blocks that were freed on one stream. */
+struct weir_freed {
+    const CUdeviceptr *block;
+    size_t count;
+    /* Results: the bytes that the stream may free before an event is due, and the engine's `lacked` then. */
+    uint64_t room, lacked;
 };
 
 /* One request.  The caches pass it by pointer down to the placement. */
@@ -70,9 +70,9 @@ struct weir_request {
     uint64_t id;
     unsigned flags;
     CUdeviceptr block;
-    /* Above 0 if the request did not fit: the engine's count of changes at that time, plus 1.  Until the next change
-     * the engine need not search again. */
-    uint64_t dry_at;
+    /* Blocks that were freed on the stream before the request, or NULL.  The engine frees them first, and sets the count
+     * to 0. */
+    struct weir_freed *freed;
     int grew;     /* reserved memory grew for the request */
     int foretold; /* the engine did not ask the driver, which reports too little free memory */
     int result;   /* the driver's result of the last failure */
@@ -241,12 +241,12 @@ struct weir_engine_ops {
      * that uses of streams that the driver does not know are marked `refused`. */
     weir_status (*free)(struct weir_engine *e, CUdeviceptr block, weir_stream stream,
                         struct weir_use_list *uses);
-    /* Frees a block on no stream.  With OBSERVED, every stream may use the memory at once; an engine without CUTS needs
-     * OBSERVED, and calls the driver.  With CUTS the function makes no driver call, and takes other ids, too: with a
-     * stream's id, this is a free on that stream, whose event a later call on the stream or a MAINTAIN trim records;
+    /* Frees live blocks on no stream.  With OBSERVED, every stream may use the memory at once; an engine without CUTS
+     * needs OBSERVED, and calls the driver.  With CUTS the function makes no driver call, and takes other ids, too: with
+     * a stream's id, these are frees on that stream, whose event a later call on the stream or a MAINTAIN trim records;
      * with UNKNOWN, no stream may use the memory before a wait for the device.  Returns OK, DUE, E_NOT_OWNED, or a
      * status of the driver. */
-    weir_status (*give)(struct weir_engine *e, CUdeviceptr block, uint64_t id);
+    weir_status (*give)(struct weir_engine *e, struct weir_freed *freed, uint64_t id);
     /* Grows until the reserved memory is at least `target`.  This is one step, for `cause`, towards `goal`. */
     weir_status (*grow)(struct weir_engine *e, uint64_t target, uint64_t goal, int cause);
     weir_status (*trim)(struct weir_engine *e, struct weir_trim *trim);
@@ -268,6 +268,9 @@ struct weir_engine {
     struct weir_device *device;
     const weir_options *options; /* the settings, with all defaults filled in */
     struct weir_event_sink *events;
+    /* CUTS: how often all streams were to record events for their frees, since a request lacked memory.  (Each large free
+     * reads it, so it lies apart from what requests write.) */
+    _Atomic uint64_t lacked;
     /* The most bytes of reserved memory, or UINT64_MAX for no limit.  It belongs to the limit (limit.h). */
     const _Atomic uint64_t *limit;
     uint64_t threshold; /* the bytes of idle memory that stay reserved at a synchronisation */

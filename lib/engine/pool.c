@@ -869,10 +869,17 @@ static weir_status pool_free(struct weir_engine *e, CUdeviceptr block, weir_stre
 }
 
 /* Frees a block whose last use has completed, on the stream that runs nothing, so that every stream can have it. */
-static weir_status pool_give(struct weir_engine *e, CUdeviceptr block, uint64_t id) {
+static weir_status give_each(struct weir_pool_engine *p, const struct weir_freed *freed) {
+    weir_status status = WEIR_OK;
+
+    for (size_t i = 0; status == WEIR_OK && i < freed->count; i++)
+        status = pool_free(&p->e, freed->block[i], p->grow_stream, NULL);
+    return status;
+}
+
+static weir_status pool_give(struct weir_engine *e, struct weir_freed *freed, uint64_t id) {
     (void)id; /* OBSERVED */
-    return WEIR_STATUS_IN_SCOPE(
-        e->device, pool_free(e, block, ((struct weir_pool_engine *)e)->grow_stream, NULL));
+    return WEIR_STATUS_IN_SCOPE(e->device, give_each((struct weir_pool_engine *)e, freed));
 }
 
 /* ---- what there is ---- */

@@ -358,24 +358,61 @@ static int is_low(const struct weir_order *o, const struct weir_order_stream *s)
            (s->held <= s->low || (uint64_t)(s->held - s->low) <= worth + s->fallen / SLACK);
 }
 
-/* Returns by how much a stream may fall without an event: its share of the memory that all silent streams together may
+/* Returns by how much a stream may fall without an event: its share of the memory that `silent` streams together may
  * keep from others.  Returns 0 if there are more of them than weir keeps host memory for. */
-static uint64_t share_of(const struct weir_order *o) {
-    return o->silent_streams > MOST_SILENT
-               ? 0
-               : weir__size_larger(KEPT * worth_of(o), LEAST_KEPT) / o->silent_streams;
+static uint64_t share_of(const struct weir_order *o, size_t silent) {
+    return silent > MOST_SILENT ? 0 : weir__size_larger(KEPT * worth_of(o), LEAST_KEPT) / silent;
+}
+
+/* Returns 1 if no other stream could use frees of a stream, so that no event is due for them; else 0. */
+static int is_unshared(const struct weir_order *o) {
+    return !o->several || atomic_load_explicit(&o->device->keeps_apart, memory_order_relaxed);
+}
+
+/* Returns the number of doublings of MUCH and KEPT for the stream's next event. */
+static unsigned doublings(const struct weir_order_stream *s) {
+    return s->alone < s->foreseen ? s->alone : s->foreseen;
 }
 
 int weir__order_is_due(const struct weir_order *o, const struct weir_order_stream *s) {
-    uint64_t fallen = s->fallen >> (s->alone < s->foreseen ? s->alone : s->foreseen);
+    uint64_t fallen = s->fallen >> doublings(s);
 
     if (s->open == 0 || atomic_load_explicit(&o->device->keeps_apart, memory_order_relaxed))
         return 0;
     if (!o->several)
         return o->covers_all;
-    if (o->covers_all || s->frees <= YOUNG || s->dry_seen != o->dry || fallen >= share_of(o))
+    if (o->covers_all || s->frees <= YOUNG || s->dry_seen != o->dry ||
+        fallen >= share_of(o, o->silent_streams))
         return 1;
     return o->sequence < o->unsettled_until && (is_low(o, s) || fallen >= MUCH * worth_of(o));
+}
+
+/* Returns the bytes by which the stream may fall before is_low() returns 1. */
+static uint64_t room_above_low(const struct weir_order *o, const struct weir_order_stream *s) {
+    int64_t above = s->held - s->low - (int64_t)(worth_of(o) + s->fallen / SLACK);
+    uint64_t least = weir__size_less(worth_of(o), s->fallen);
+
+    /* Each byte that is freed lowers `held` by one, and raises the slack by a part of one. */
+    return above > 0 ? weir__size_larger(least, (uint64_t)above * SLACK / (SLACK + 1)) : least;
+}
+
+uint64_t weir__order_room(const struct weir_order *o, uint64_t id) {
+    const struct weir_order_stream *s = find_stream(o, id);
+    uint64_t room, most;
+
+    if (o->covers_all && !atomic_load_explicit(&o->device->keeps_apart, memory_order_relaxed))
+        return 0;
+    if (is_unshared(o))
+        return UINT64_MAX;
+    if (!s || s->frees < YOUNG || s->dry_seen != o->dry)
+        return 0;
+    most = share_of(o, o->silent_streams + (s->open == 0)) << doublings(s);
+    room = weir__size_less(most, s->fallen);
+    if (o->sequence >= o->unsettled_until)
+        return room;
+    most = MUCH * worth_of(o) << doublings(s);
+    room = weir__size_smaller(room, weir__size_less(most, s->fallen));
+    return weir__size_smaller(room, room_above_low(o, s));
 }
 
 /* Returns 1 if the stream is non-blocking, so that all its work is done when it is idle (stream_order.h).  Queries this

@@ -178,6 +178,9 @@ uint64_t weir__order_last_with(const struct weir_order *o, weir_stream stream);
 void weir__order_several(struct weir_order *o);
 /* Returns 1 if weir__order_maintain would record an event or query the stream, else 0. */
 int weir__order_is_due(const struct weir_order *o, const struct weir_order_stream *s);
+/* Returns the bytes of frees of the stream with that id for which weir__order_is_due stays 0: 0 if it is 1 after any
+ * free, UINT64_MAX if there is no other stream. */
+uint64_t weir__order_room(const struct weir_order *o, uint64_t id);
 /* Records that a request found no memory.  Every stream then covers its open frees by an event at its next call. */
 void weir__order_dry(struct weir_order *o);
 

@@ -135,7 +135,6 @@ void weir__suballoc_figures(const struct weir_suballoc *s, weir_statistics *out)
 static void suballoc_observed(void *context, uint64_t id, uint64_t sequence) {
     struct weir_suballoc *s = context;
 
-    s->changes++;
     for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++)
         weir__placement_observe(s->placement[i], id, sequence);
 }
@@ -144,7 +143,6 @@ static inline int give(struct weir_suballoc *s, CUdeviceptr block, uint64_t id, 
                        struct weir_placement_block *out) {
     const struct weir_suballoc_region *r = region_of(s, block);
 
-    s->changes++;
     return r ? weir__placement_give(s->placement[r->kind], r->place + (block - r->base), id,
                                     sequence, out)
              : WEIR_PLACEMENT_FOREIGN;
@@ -416,9 +414,9 @@ int weir__suballoc_take_behind(struct weir_suballoc *s, size_t bytes, uint64_t i
     return result;
 }
 
-void weir__suballoc_dry(struct weir_suballoc *s, struct weir_request *r) {
+void weir__suballoc_dry(struct weir_suballoc *s) {
     weir__order_dry(&s->order);
-    r->dry_at = s->changes + 1;
+    atomic_store_explicit(&s->engine->lacked, s->order.dry, memory_order_relaxed);
 }
 
 int weir__suballoc_take_at_last(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
@@ -546,7 +544,8 @@ weir_status weir__suballoc_give(struct weir_suballoc *s, CUdeviceptr block, uint
     return status;
 }
 
-weir_status weir__suballoc_give_silently(struct weir_suballoc *s, CUdeviceptr block, uint64_t id) {
+/* Frees a block as an engine's `give` does.  Returns E_NOT_OWNED if the block is not live. */
+static weir_status give_silently(struct weir_suballoc *s, CUdeviceptr block, uint64_t id) {
     struct weir_order_stream *on;
     struct weir_placement_block was;
 
@@ -570,11 +569,31 @@ weir_status weir__suballoc_give_silently(struct weir_suballoc *s, CUdeviceptr bl
     return on && weir__order_is_due(&s->order, on) ? WEIR_ENGINE_DUE : WEIR_OK;
 }
 
+weir_status weir__suballoc_give_all(struct weir_suballoc *s, struct weir_freed *freed,
+                                    uint64_t id) {
+    weir_status status = WEIR_OK;
+
+    for (size_t i = 0; i < freed->count; i++) {
+        weir_status given = give_silently(s, freed->block[i], id);
+
+        if (given < 0 || status == WEIR_OK)
+            status = given;
+    }
+    freed->count = 0;
+    return status;
+}
+
+void weir__suballoc_tell_room(const struct weir_suballoc *s, struct weir_freed *freed,
+                              uint64_t id) {
+    freed->room = weir__order_room(&s->order, id);
+    freed->lacked = s->order.dry;
+}
+
 weir_status weir__suballoc_give_captured(struct weir_suballoc *s, CUdeviceptr block,
                                          weir_stream stream) {
     uint64_t id = weir__order_last_with(&s->order, stream);
 
-    return weir__suballoc_give_silently(s, block, id ? id : WEIR_ENGINE_UNKNOWN);
+    return give_silently(s, block, id ? id : WEIR_ENGINE_UNKNOWN);
 }
 
 /* ---- regions ---- */
@@ -594,7 +613,6 @@ static int place_region(struct weir_suballoc *s, struct weir_placement *p, uint6
 }
 
 static void count_total(struct weir_suballoc *s, uint64_t total) {
-    s->changes++;
     s->total = total;
     s->order.worth = total / WORTH_PART;
 }

@@ -89,8 +89,6 @@ struct weir_suballoc {
     uint64_t requested, requested_peak;
     uint64_t in_use, in_use_peak;
     uint64_t taken; /* the bytes allocated so far */
-    /* The number of changes in free memory.  A request that did not fit need not try again before the next change. */
-    uint64_t changes;
     /* requests served by memory that other streams freed, after a query of events */
     uint64_t steals;
 };
@@ -123,13 +121,8 @@ int weir__suballoc_take_anywhere(struct weir_suballoc *s, size_t bytes, uint64_t
 /* Returns the bytes of the largest block that the stream with that id could get anywhere now, without a wait, after
  * its request failed.  Returns 0 if there is none. */
 size_t weir__suballoc_largest(struct weir_suballoc *s, uint64_t id);
-/* Records that the request did not fit: every stream then records an event for its frees at its next call. */
-void weir__suballoc_dry(struct weir_suballoc *s, struct weir_request *r);
-/* Returns 1 if weir__suballoc_dry was called for the request and nothing has changed since. */
-static inline int weir__suballoc_is_dry(const struct weir_suballoc *s,
-                                        const struct weir_request *r) {
-    return r->dry_at == s->changes + 1;
-}
+/* Records that a request lacked memory: every stream then records an event for its frees at its next call. */
+void weir__suballoc_dry(struct weir_suballoc *s);
 /* Places a block as weir__suballoc_take does, before the owner grows or moves regions, but queries all events: a
  * completed free that it missed would cost memory, and queries cost little beside mapping memory.  Never waits. */
 int weir__suballoc_take_at_last(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
@@ -145,8 +138,10 @@ int weir__suballoc_take_behind(struct weir_suballoc *s, size_t bytes, uint64_t i
 /* Frees a block on `stream` with that id and on the streams of `uses` (or NULL).  Returns the results of `free`. */
 weir_status weir__suballoc_give(struct weir_suballoc *s, CUdeviceptr block, uint64_t id,
                                 weir_stream stream, struct weir_use_list *uses);
-/* Implements an engine's `give`. */
-weir_status weir__suballoc_give_silently(struct weir_suballoc *s, CUdeviceptr block, uint64_t id);
+/* Implements an engine's `give`, and takes the blocks that a request brings. */
+weir_status weir__suballoc_give_all(struct weir_suballoc *s, struct weir_freed *freed, uint64_t id);
+/* Writes the results of a batch of frees of that stream, or of a request that brought the batch. */
+void weir__suballoc_tell_room(const struct weir_suballoc *s, struct weir_freed *freed, uint64_t id);
 /* Frees a block on a stream whose id the driver cannot tell, since the stream is captured or stands beside a capture.
  * The stream has the block again after the capture.  Returns the results of an engine's `give`. */
 weir_status weir__suballoc_give_captured(struct weir_suballoc *s, CUdeviceptr block,

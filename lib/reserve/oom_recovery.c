@@ -86,7 +86,6 @@ static int is_short(const struct weir_reserve *v, weir_status why) {
 struct climb {
     struct weir_reserve *v;
     struct weir_request *r;
-    const struct weir_lender *caches;
     int tries;
 };
 
@@ -150,8 +149,8 @@ static uint64_t patience_ns(const struct climb *c, int is_pending, size_t silent
 static int reclaim_above(struct climb *c, int may_wait, uint64_t *pending) {
     if (!weir__reserve_reclaim(c->v, may_wait, pending))
         return 0;
-    if (c->caches && deadline_ns(c->v) > 0)
-        (void)c->caches->lend(c->caches->context, c->r, WEIR_LEND_ALL);
+    if (c->v->flush_caches && deadline_ns(c->v) > 0)
+        (void)c->v->flush_caches(c->v->caches);
     return 1;
 }
 
@@ -412,14 +411,13 @@ static int is_captured(const struct weir_reserve *v, struct weir_request *r) {
 }
 
 weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *r,
-                                   const struct weir_lender *caches, weir_status why) {
+                                   weir_status why) {
     struct weir_counters *counters = v->events.counters;
     uint64_t started = v->device->driver->ticks(), waited;
     uint64_t counted = atomic_load_explicit(&counters->stall_ns, memory_order_relaxed);
-    struct climb c = {v, r, caches, 0};
+    struct climb c = {v, r, 0};
     weir_status status = why;
 
-    r->flags |= WEIR_REQUEST_MAY_GROW;
     if (why == WEIR_E_LIMIT && weir__limit_refresh(v))
         status = try_again(&c);
     if (weir__is_failure(status) && !is_captured(v, r))

@@ -20,11 +20,10 @@ static inline weir_status weir__oom_recovery_try(struct weir_reserve *v, struct 
     return status;
 }
 
-/* Runs OOM recovery for a request that failed with `why' (E_NO_MEMORY or E_LIMIT), and retries the request.  `caches'
- * may be NULL.  Polls for recovery_timeout_ms of the options at most.  Returns OK with the block, or the last status,
- * with figures in *r->refused. */
-weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *r,
-                                   const struct weir_lender *caches, weir_status why);
+/* Runs OOM recovery for a request that failed with `why' (E_NO_MEMORY or E_LIMIT), and retries the request.  Polls for
+ * recovery_timeout_ms of the options at most.  Returns OK with the block, or the last status, with figures in
+ * *r->refused. */
+weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *r, weir_status why);
 
 /* Returns the bytes of the largest request to the engine that would surely succeed instead of the failed one, or 0 for
  * a stream that was being captured. */

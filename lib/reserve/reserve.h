@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* reserve.h: an allocator's reserved memory: its engine, its limit, its growth, and how memory goes back.
  *
- * A request that the caches cannot serve goes through weir__reserve_alloc or weir__reserve_alloc_alone, unless it is
- * for more memory than the device has; then it goes straight to OOM recovery.
+ * A request that the caches cannot serve goes through weir__reserve_alloc, unless it is for more memory than the device
+ * has; then it goes straight to OOM recovery.
  *
  * This file must not know any single engine, caches, the public API or settings' names.
  */
@@ -12,20 +12,6 @@
 #include "engine/graph_blocks.h"
 #include "reserve/goal.h"
 #include "reserve/limit.h"
-
-/* The idle memory that caches return to the engine, in this order, until the request succeeds. */
-enum weir_lending {
-    WEIR_LEND_OWN,   /* memory in the cache of the request's stream, at once */
-    WEIR_LEND_LATER, /* memory in the caches of other streams, at their next call */
-    WEIR_LEND_ALL    /* all memory in caches, behind a wait for the device */
-};
-
-/* The caches.  Memory that is idle in a cache is live to the engine; `lend' returns some to the engine.  It returns 1
- * if the request should be retried, else 0. */
-struct weir_lender {
-    int (*lend)(void *context, struct weir_request *r, enum weir_lending what);
-    void *context;
-};
 
 /* Releases idle memory of the process's other allocators until `most' bytes have gone, if together they have `least'.
  * Waits for nothing unless `may_wait' is set.  Returns the bytes that went.  The caller holds no lock. */
@@ -51,6 +37,8 @@ struct weir_reserve {
     struct weir_event_sink events;
     struct weir_limit limit;
     struct weir_goal goal;
+    weir__flush_fn *flush_caches; /* for idle memory of the caches, or NULL */
+    void *caches;
     weir__lend_device_fn *lend_device; /* for other allocators, or NULL */
     void *lend_context;
     weir__flush_fn *flush; /* for the caches and the guard, or NULL */
@@ -66,13 +54,10 @@ int weir__reserve_reclaim(struct weir_reserve *v, int may_wait, uint64_t *pendin
  * publishes figures calls it. */
 uint64_t weir__reserve_reclaimable(struct weir_reserve *v);
 
-/* Serves a request on a stream that is not being captured: from idle memory of the engine, with memory of the caches,
- * by growth, or by OOM recovery.  After a success it also looks after background growth, the limit, decay and memory
- * pressure.  If OOM recovery fails, *r->refused, if not NULL, has the figures.  A request with r->at tries the engine
- * once. */
-weir_status weir__reserve_alloc(struct weir_reserve *v, struct weir_request *r,
-                                const struct weir_lender *caches);
-/* Serves a request without caches.  The request may be for a block of a graph (WEIR_REQUEST_CAPTURED). */
-weir_status weir__reserve_alloc_alone(struct weir_reserve *v, struct weir_request *r);
+/* Serves a request: from idle memory of the engine, by growth, or by OOM recovery.  After a success it also looks after
+ * background growth, the limit, decay and memory pressure.  If OOM recovery fails, *r->refused, if not NULL, has the
+ * figures.  A request with r->at tries the engine once.  The request may be for a block of a graph
+ * (WEIR_REQUEST_CAPTURED). */
+weir_status weir__reserve_alloc(struct weir_reserve *v, struct weir_request *r);
 
 #endif
