@@ -140,6 +140,7 @@ static weir_status blocks_give(struct weir_engine *e, struct weir_freed *freed, 
     weir__lock_take(&a->lock);
     status = weir__suballoc_give_all(&a->blocks, freed, id);
     weir__suballoc_tell_room(&a->blocks, freed, id);
+    note_seen(a);
     weir__lock_give(&a->lock);
     return status;
 }

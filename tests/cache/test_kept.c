@@ -99,23 +99,23 @@ static void calm_down(void) {
 /* Once a request has lacked memory, the next large free of each stream asks the driver, and records an event.  The other
  * stream then has the memory without growth. */
 TEST_WHERE(KIND_REGIONS, KIND_MAPPED + 1, NULL, a_lack_of_memory_empties_an_inbox) {
-    make(_i, "growth=exact");
+    make(_i, "");
+    OK(weir_preallocate(a, 256 * MIB, NULL));
     calm_down();
-    void *block[2] = {take(4 * MIB, A), take(4 * MIB, A)};
     void *held = take(32 * MIB, A);
-    pair(MIB, A);
+    void *block[2] = {take(MIB, A), take(MIB, A)};
     count_from_here();
     give(block[0], A);
     EXPECT_CALLS({WEIR_ENTRY_cuStreamGetId, 0});
-    void *other = take(96 * MIB, B); /* lacks memory */
+    void *other = take(512 * MIB, B); /* lacks memory */
     busy(A, MS);
     count_from_here();
     give(block[1], A);
     MUST_EQ(calls(WEIR_ENTRY_cuEventRecord), 1);
     uint64_t reserve = stats_of(a).reserved;
     weir__model_advance(MS);
-    block[0] = take(4 * MIB, B);
-    block[1] = take(4 * MIB, B);
+    block[0] = take(MIB, B);
+    block[1] = take(MIB, B);
     MUST_EQ(stats_of(a).reserved, reserve);
     give(block[0], B);
     give(block[1], B);
@@ -135,6 +135,7 @@ TEST_WHERE(KIND_REGIONS, KIND_MAPPED + 1, NULL, an_inbox_hides_a_share_at_most) 
     for (int i = 0; i < 3000; i++) /* the request above lacked memory: until that is over */
         pair(MIB, B);
     pair(MIB, A);
+    busy(A, 50 * MS);
     count_from_here();
     for (int i = 0; i < BLOCKS; i++)
         give(block[i], A);
