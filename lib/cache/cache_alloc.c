@@ -25,11 +25,6 @@ enum {
 #define SLAB_LEAST ((size_t)32 << 10)
 #define HELD_LEAST ((uint64_t)1 << 20)
 
-/* All caches report again once the engine's blocks have grown by this part since then, and by TELL_LEAST at least. */
-#define TELL_LEAST ((uint64_t)16 << 20)
-
-#define TELL_PART 32
-
 /* ---- requests to the engine ---- */
 
 /* Gets a block of r->bytes, or of r->least if there is no memory for more.  The stream is not being captured. */
@@ -187,24 +182,6 @@ static __attribute__((noinline)) weir_status add_slot(struct weir_caches *f, str
     }
 }
 
-/* Returns 1 if the cache's live blocks exceed its last report, else 0.  A decrease need not be reported: all caches
- * report before a peak rises. */
-static inline int has_risen(const struct weir_cache *c) {
-    return weir__sum_now(&c->requested) >
-               atomic_load_explicit(&c->told_requested, memory_order_relaxed) ||
-           weir__sum_now(&c->in_use) > atomic_load_explicit(&c->told_in_use, memory_order_relaxed);
-}
-
-static inline void tell_miss(struct weir_caches *f, struct weir_cache *c) {
-    uint64_t told = atomic_load_explicit(&f->told_out, memory_order_relaxed);
-    uint64_t out = atomic_load_explicit(&f->engine->seen.most_in_use, memory_order_relaxed);
-
-    if (out > told + weir__size_larger(told / TELL_PART, TELL_LEAST))
-        weir__caches_tell_all(f, c, out);
-    else if (f->hits.device->drop_in && has_risen(c ? c : f->loose))
-        weir__caches_tell_own(f, c);
-}
-
 /* Calls the engine for the request, which brings the blocks of the stream's inbox.  r->id is the stream's id. */
 static weir_status fetch(struct weir_caches *f, struct weir_cache *c, struct weir_request *r,
                          struct weir_slab *inbox) {
@@ -247,7 +224,7 @@ static inline __attribute__((always_inline)) weir_status alloc_fresh(struct weir
     if (status != WEIR_OK)
         return status;
     count(f, c ? WEIR_STRIPED_CACHES_EMPTY : WEIR_STRIPED_CACHES_YOUNG);
-    tell_miss(f, c);
+    weir__caches_note_peak(f);
     return WEIR_OK;
 }
 
@@ -273,7 +250,8 @@ static __attribute__((noinline)) weir_status alloc_slow(struct weir_caches *f,
         taken = weir__bias_take(&c->lock);
         r->block = take_cached(c, key_of(r->stream, r->id), r->id, r->asked);
         c->pins -= r->block != 0;
-        if (!r->block)
+        /* unreached: the stream has lost the cache, for which the stream must end during this call */
+        if (!r->block && c->serves && is_its(c, key_of(r->stream, r->id), r->id))
             inbox = weir__cache_empty_inbox(c);
         weir__bias_give(&c->lock, taken);
     }

@@ -234,7 +234,7 @@ void weir__caches_look_after(struct weir_caches *f, struct weir_cache *c, weir_s
 
     pthread_mutex_lock(&f->lock);
     weir__caches_age(f, now);
-    weir__caches_tell(f, c);
+    weir__caches_set_cap(f, c);
     expired = weir__caches_is_over(f, c->looked_ticks, now);
     if (expired)
         c->looked_ticks = now;

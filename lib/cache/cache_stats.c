@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* cache_stats.c: sums over all caches, how much idle memory each cache may keep, and statistics.
  *
- * What: each cache counts its blocks under its own lock.  A cache adds its counts to the sums at its misses and when it
- * is maintained.  Peaks are taken from these sums, and caps from the memory in use.
+ * What: each cache counts its blocks under its own lock, and any thread may add the counts up.  The peaks of the sums are
+ * raised by whoever adds them up: statistics, and a miss after the engine's blocks have grown.  Caps follow from the
+ * engine's blocks, of which the engine publishes the sum.
  *
  * Locks: the caller holds the caches' lock, unless a function takes it.
  */
@@ -14,50 +15,66 @@
 /* The least default cap of a cache, however many caches there are. */
 #define CACHE_LEAST ((uint64_t)1 << 20)
 
+/* The sums are added up once the engine's blocks have grown by this part since the last time, and by GROWN_LEAST at
+ * least. */
+#define GROWN_LEAST ((uint64_t)16 << 20)
+
+#define GROWN_PART 32
+
 /* ---- sums ---- */
 
-/* Adds a cache's counts to the sums.  The caller holds `lock`. */
-static void report_sums(struct weir_caches *f, struct weir_cache *c) {
-    uint64_t posted, posted_in_use;
-    int64_t requested, in_use;
+/* The bytes in blocks of all caches. */
+struct sums {
+    uint64_t requested, in_use;
+};
 
-    /* The queue is read first: a slot that is collected meanwhile is subtracted twice, so no peak is too high. */
-    (void)weir__cache_posted(c, &posted, &posted_in_use);
-    requested = weir__sum_now(&c->requested) - (int64_t)posted;
-    in_use = weir__sum_now(&c->in_use) - (int64_t)posted_in_use;
-    f->requested += requested - atomic_load_explicit(&c->told_requested, memory_order_relaxed);
-    f->in_use += in_use - atomic_load_explicit(&c->told_in_use, memory_order_relaxed);
-    atomic_store_explicit(&c->told_requested, requested, memory_order_relaxed);
-    atomic_store_explicit(&c->told_in_use, in_use, memory_order_relaxed);
+/* Adds up the counts of all caches, and raises the peaks.  The caller holds `lock`. */
+static struct sums add_up(struct weir_caches *f) {
+    int64_t requested = 0, in_use = 0;
+    struct sums now;
+
+    for (struct weir_cache *c = f->caches; c; c = c->next) {
+        uint64_t posted, posted_in_use;
+
+        /* The queue is read first: a slot that is collected meanwhile is subtracted twice, so no peak is too high. */
+        (void)weir__cache_posted(c, &posted, &posted_in_use);
+        requested += weir__sum_now(&c->requested) - (int64_t)posted;
+        in_use += weir__sum_now(&c->in_use) - (int64_t)posted_in_use;
+    }
+    now = (struct sums){at_least_none(requested), at_least_none(in_use)};
+    f->requested_peak = weir__size_larger(f->requested_peak, now.requested);
+    f->requested_lately = weir__size_larger(f->requested_lately, now.requested);
+    f->in_use_peak = weir__size_larger(f->in_use_peak, now.in_use);
+    return now;
 }
 
-static int is_above_peak(const struct weir_caches *f) {
-    return at_least_none(f->requested) > f->requested_lately ||
-           at_least_none(f->in_use) > f->in_use_peak;
+static uint64_t in_blocks(const struct weir_caches *f) {
+    return atomic_load_explicit(&f->engine->seen.in_use, memory_order_relaxed);
 }
 
-/* Adds a cache's counts to the sums.  Before a peak rises, all caches report: a block that moves from one cache to
- * another counts until the first one reports.  The caller holds `lock`. */
-static void tell_peaks(struct weir_caches *f, struct weir_cache *c) {
-    struct weir_cache *other;
-    uint64_t now;
+void weir__caches_note_peak(struct weir_caches *f) {
+    uint64_t then = atomic_load_explicit(&f->added_up, memory_order_relaxed), now = in_blocks(f);
+    uint64_t more = f->hits.device->drop_in ? 0 : weir__size_larger(then / GROWN_PART, GROWN_LEAST);
 
-    report_sums(f, c);
-    for (other = is_above_peak(f) ? f->caches : NULL; other; other = other->next)
-        report_sums(f, other);
-    now = at_least_none(f->in_use);
-    f->requested_peak = weir__size_larger(f->requested_peak, at_least_none(f->requested));
-    f->requested_lately = weir__size_larger(f->requested_lately, at_least_none(f->requested));
-    f->in_use_peak = weir__size_larger(f->in_use_peak, now);
-    f->lately[0] = weir__size_larger(f->lately[0], now);
+    if (now <= then + more)
+        return;
+    pthread_mutex_lock(&f->lock);
+    atomic_store_explicit(&f->added_up, now, memory_order_relaxed);
+    (void)add_up(f);
+    pthread_mutex_unlock(&f->lock);
 }
 
 /* ---- caps ---- */
 
+static uint64_t most_in_blocks(const struct weir_caches *f) {
+    return atomic_load_explicit(&f->engine->seen.most_in_use, memory_order_relaxed);
+}
+
 /* Returns the cap of each cache's idle memory while `in_use` bytes are in use.  The caller holds `lock`. */
 static size_t share(const struct weir_caches *f, uint64_t in_use) {
-    uint64_t bytes = weir__budget_of_in_use(&f->v->options->cache_limit, in_use, f->in_use_peak) /
-                     (f->cached ? f->cached : 1);
+    uint64_t bytes =
+        weir__budget_of_in_use(&f->v->options->cache_limit, in_use, most_in_blocks(f)) /
+        (f->cached ? f->cached : 1);
 
     if (f->v->options->cache_limit.kind == WEIR_AMOUNT_DEFAULT)
         bytes = weir__size_larger(bytes, CACHE_LEAST);
@@ -80,7 +97,7 @@ static size_t idle_in(const struct weir_cache *c) {
 /* Returns the cap of one cache.  A limit that the user set covers all caches together: the cache gets less than its
  * part if others still hold the memory, since a stream without calls cannot flush.  The caller holds `lock`. */
 static size_t share_left(const struct weir_caches *f, const struct weir_cache *c, uint64_t in_use) {
-    uint64_t left = weir__budget_of_in_use(&f->v->options->cache_limit, in_use, f->in_use_peak);
+    uint64_t left = weir__budget_of_in_use(&f->v->options->cache_limit, in_use, most_in_blocks(f));
     size_t most = share(f, in_use);
 
     if (f->v->options->cache_limit.kind == WEIR_AMOUNT_DEFAULT)
@@ -99,27 +116,12 @@ void weir__caches_lower_shares(struct weir_caches *f) {
             atomic_store_explicit(&c->most, most, memory_order_relaxed);
 }
 
-void weir__caches_tell(struct weir_caches *f, struct weir_cache *c) {
-    tell_peaks(f, c);
+void weir__caches_set_cap(struct weir_caches *f, struct weir_cache *c) {
+    f->lately[0] = weir__size_larger(f->lately[0], in_blocks(f));
     if (c->store)
         atomic_store_explicit(&c->most,
                               share_left(f, c, weir__size_larger(f->lately[0], f->lately[1])),
                               memory_order_relaxed);
-}
-
-void weir__caches_tell_all(struct weir_caches *f, struct weir_cache *c, uint64_t out) {
-    pthread_mutex_lock(&f->lock);
-    atomic_store_explicit(&f->told_out, out, memory_order_relaxed);
-    for (struct weir_cache *other = f->caches; other; other = other->next)
-        report_sums(f, other);
-    weir__caches_tell(f, c ? c : f->loose);
-    pthread_mutex_unlock(&f->lock);
-}
-
-void weir__caches_tell_own(struct weir_caches *f, struct weir_cache *c) {
-    pthread_mutex_lock(&f->lock);
-    tell_peaks(f, c ? c : f->loose);
-    pthread_mutex_unlock(&f->lock);
 }
 
 int weir__caches_is_over(const struct weir_caches *f, uint64_t then, uint64_t now) {
@@ -140,9 +142,7 @@ int weir__caches_has_blocks(struct weir_caches *f) {
     int live;
 
     pthread_mutex_lock(&f->lock);
-    for (struct weir_cache *c = f->caches; c; c = c->next)
-        weir__caches_tell(f, c);
-    live = f->requested > 0;
+    live = add_up(f).requested > 0;
     pthread_mutex_unlock(&f->lock);
     return live;
 }
@@ -155,10 +155,10 @@ static void raise_peak(uint64_t *peak, const struct weir_peak_sum *sum) {
 /* Reads sums and peaks.  Peaks are exact if one cache alone was used, except for slots in its remote-free queue. */
 static void read_peaks(struct weir_caches *f, weir_statistics *out) {
     const struct weir_cache *only = NULL;
+    struct sums now = add_up(f);
     int several = 0;
 
     for (struct weir_cache *c = f->caches; c; c = c->next) {
-        weir__caches_tell(f, c);
         if (atomic_load_explicit(&c->in_use.peak, memory_order_relaxed) > 0 ||
             atomic_load_explicit(&c->frees, memory_order_relaxed) > 0 ||
             (c == f->loose && atomic_load_explicit(&f->past, memory_order_relaxed))) {
@@ -166,8 +166,8 @@ static void read_peaks(struct weir_caches *f, weir_statistics *out) {
             only = c;
         }
     }
-    out->requested = at_least_none(f->requested);
-    out->in_use = at_least_none(f->in_use);
+    out->requested = now.requested;
+    out->in_use = now.in_use;
     if (only && !several) {
         raise_peak(&f->requested_peak, &only->requested);
         raise_peak(&f->requested_lately, &only->requested);
@@ -199,7 +199,8 @@ void weir__caches_renew_peak(struct weir_caches *f) {
         weir__sum_renew_peak(&c->requested);
         weir__bias_give(&c->lock, taken);
     }
-    f->requested_lately = at_least_none(f->requested);
+    f->requested_lately = figures.requested;
+    atomic_store_explicit(&f->added_up, in_blocks(f), memory_order_relaxed);
     pthread_mutex_unlock(&f->lock);
 }
 

@@ -283,7 +283,7 @@ static void mature(struct weir_caches *f, struct weir_cache *c, uint64_t id) {
         f->cached++;
         weir__caches_lower_shares(f);
     }
-    weir__caches_tell(f, c);
+    weir__caches_set_cap(f, c);
 }
 
 static int is_watched(const struct weir_caches *f, weir_stream stream) {

@@ -55,11 +55,12 @@ struct weir_caches {
     _Atomic size_t stranded;
     _Atomic size_t sent; /* the number of batches behind fences; read without the lock */
     size_t host_bytes;
-    int64_t requested, in_use; /* sums of the caches' reports */
     uint64_t requested_peak, in_use_peak;
     uint64_t requested_lately; /* the peak since weir__caches_renew_peak */
-    _Atomic uint64_t told_out; /* the peak of the engine's blocks when all caches reported last */
-    uint64_t lately[2]; /* the peak memory in use in this span of idle_ns, and in the span before */
+    _Atomic uint64_t
+        added_up; /* the bytes of the engine's blocks when a miss last added the sums up */
+    /* The peak of the engine's blocks in this span of idle_ns, and in the span before. */
+    uint64_t lately[2];
     uint64_t span_ticks; /* the time at which this span began */
 };
 
@@ -77,7 +78,7 @@ static inline uint64_t lacked(const struct weir_caches *f) {
     return atomic_load_explicit(&f->engine->lacked, memory_order_relaxed);
 }
 
-/* Returns a sum, or 0 if it is negative, because a cache has not reported a block whose free another one has. */
+/* Returns a sum, or 0 if it is negative, because another cache counts the blocks whose frees this one has counted. */
 static inline uint64_t at_least_none(int64_t sum) {
     return sum < 0 ? 0 : (uint64_t)sum;
 }
@@ -151,13 +152,11 @@ struct weir_remote_slots *weir__caches_take_batches(struct weir_caches *f);
 
 /* ---- sums and caps: cache_stats.c ---- */
 
-/* Adds a cache's counts to the sums, and sets the cache's cap.  The caller holds `lock`. */
-void weir__caches_tell(struct weir_caches *f, struct weir_cache *c);
-/* Makes all caches report, since the engine's blocks are larger than ever and so the peak requested memory may rise. */
-void weir__caches_tell_all(struct weir_caches *f, struct weir_cache *c, uint64_t out);
-/* Updates the peaks with one cache's counts.  Programs read and reset the peak of the driver's pools, so weir updates
- * the peaks more often where it stands in for such a pool. */
-void weir__caches_tell_own(struct weir_caches *f, struct weir_cache *c);
+/* Sets the cache's cap.  The caller holds `lock`. */
+void weir__caches_set_cap(struct weir_caches *f, struct weir_cache *c);
+/* Adds up the caches' sums after a miss if the engine's blocks have grown, so that a peak may rise.  Programs read and
+ * reset the peak of the driver's pools, so weir does that more often where it stands in for such a pool. */
+void weir__caches_note_peak(struct weir_caches *f);
 /* Lowers the cap of each cache to its share, since one more cache now keeps blocks.  The caller holds `lock`. */
 void weir__caches_lower_shares(struct weir_caches *f);
 /* Returns 1 if idle_ns has passed from `then`, which another thread may have set later than `now`, to `now`; else 0. */

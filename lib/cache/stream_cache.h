@@ -145,10 +145,8 @@ struct weir_cache {
     int is_left;                     /* set if a stream with this handle ended unseen */
     uint64_t visits;                 /* the number of calls that took the caches' lock */
     uint64_t swept;                  /* the number of calls at the last search for unused caches */
-    /* The cache's part of the caches' sums; read without the lock. */
-    _Atomic int64_t told_requested, told_in_use;
-    struct weir_cache *next; /* links all caches */
-    uint64_t looked_ticks;   /* the time of the last search for unused memory */
+    struct weir_cache *next;         /* links all caches */
+    uint64_t looked_ticks;           /* the time of the last search for unused memory */
 
     /* Fields that calls on the stream read, and that change seldom. */
     struct weir_cache_store *store; /* NULL until the stream has a cache */
@@ -161,6 +159,7 @@ struct weir_cache {
     _Atomic int capturing;    /* set if the stream was being captured at its last call */
 
     /* The lock's owner is in the cache line above, its taken state in the one below. */
+    uint64_t filler[2];
     struct weir_bias lock;
 
     /* Fields that hits write under the lock.  Other threads read the atomic ones without it.  `is_ready` is 1 if hits
