@@ -580,7 +580,7 @@ static CUresult reserve_addresses(const struct weir_device *device, struct weir_
 /* Adds the addresses from `base` to `end`, if there are any, for a kind of requests.  Returns a placement's result. */
 static int add_addresses(struct weir_block_engine *a, int kind, uint64_t base, uint64_t end) {
     return end == base ? WEIR_PLACEMENT_OK
-                       : weir__suballoc_add_range(&a->blocks, base, (size_t)(end - base), kind);
+                       : weir__suballoc_add(&a->blocks, base, (size_t)(end - base), kind, 0);
 }
 
 static weir_status mapped_open(struct weir_block_engine *a, const struct weir_engine *setup) {

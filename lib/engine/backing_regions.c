@@ -56,7 +56,7 @@ static weir_status take_region(struct weir_block_engine *a, size_t bytes, size_t
             bytes = least;
     }
     if (result == CUDA_SUCCESS) {
-        placed = weir__suballoc_add(&a->blocks, base, bytes, 0, WEIR_ENGINE_OBSERVED);
+        placed = weir__suballoc_add(&a->blocks, base, bytes, WEIR_SUBALLOC_COMMON, 1);
         if (placed != WEIR_PLACEMENT_OK)
             driver->cuMemFree(base);
     }
@@ -132,8 +132,14 @@ static CUresult drop_region(struct weir_block_engine *a, size_t at) {
     if (result != CUDA_SUCCESS)
         return result;
     weir__suballoc_observe_all(&a->blocks);
-    weir__suballoc_remove(&a->blocks, at, WEIR_ENGINE_OBSERVED);
+    weir__suballoc_remove(&a->blocks, at);
     return CUDA_SUCCESS;
+}
+
+/* Returns 1 if the region at that index has a live or a pending block, else 0. */
+static int is_busy(const struct weir_block_engine *a, size_t at) {
+    return weir__placement_region(a->blocks.placement[a->blocks.regions[at].kind],
+                                  a->blocks.regions[at].base, 0) == WEIR_PLACEMENT_BUSY;
 }
 
 /* Finds the largest region of at most `most` bytes without live blocks, the lowest of equal ones.  Returns 1 and its
@@ -142,9 +148,8 @@ static int find_idle(struct weir_block_engine *a, size_t most, size_t *at) {
     const struct weir_suballoc_region *regions = a->blocks.regions;
     size_t largest = 0;
 
-    weir__suballoc_survey(&a->blocks, WEIR_ENGINE_UNKNOWN);
     for (size_t i = 0; i < a->blocks.region_count; i++) {
-        if (regions[i].idle && regions[i].bytes <= most && regions[i].bytes > largest) {
+        if (regions[i].bytes <= most && regions[i].bytes > largest && !is_busy(a, i)) {
             largest = regions[i].bytes;
             *at = i;
         }
@@ -186,12 +191,13 @@ static void count_idle(struct weir_block_engine *a, uint64_t id, uint64_t *bytes
     *bytes = *pages = 0;
     if (a->e.options->recovery_timeout_ms == UINT32_MAX)
         return;
-    weir__suballoc_survey(&a->blocks, id);
     for (size_t i = 0; i < a->blocks.region_count; i++) {
         const struct weir_suballoc_region *r = &a->blocks.regions[i];
 
-        *bytes += r->serves ? r->bytes : 0;
-        *pages += r->serves ? weir__size_round_down(r->bytes, DRIVER_PAGE) : 0;
+        if (weir__placement_region(a->blocks.placement[r->kind], r->base, id) != WEIR_PLACEMENT_OK)
+            continue;
+        *bytes += r->bytes;
+        *pages += weir__size_round_down(r->bytes, DRIVER_PAGE);
     }
 }
 

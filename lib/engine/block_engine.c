@@ -52,9 +52,9 @@ static int place_at_once(struct weir_block_engine *a, struct weir_request *r,
     const struct weir_backing *backing = a->backing;
     int placed;
 
-    placed = weir__suballoc_take(&a->blocks, r->bytes, r->id, SIZE_MAX, out);
+    placed = weir__suballoc_take(&a->blocks, r->bytes, r->id, out);
     if (placed == WEIR_PLACEMENT_NO_FIT && backing->await && backing->await(a, r))
-        placed = weir__suballoc_take(&a->blocks, r->bytes, r->id, SIZE_MAX, out);
+        placed = weir__suballoc_take(&a->blocks, r->bytes, r->id, out);
     if (placed == WEIR_PLACEMENT_NO_FIT)
         weir__suballoc_dry(&a->blocks);
     return placed;
@@ -80,7 +80,7 @@ static weir_status make_room(struct weir_block_engine *a, struct weir_request *r
         return place_anywhere(a, r, status, out);
     if (status != WEIR_OK)
         return status;
-    placed = weir__suballoc_take(&a->blocks, r->bytes, r->id, SIZE_MAX, out);
+    placed = weir__suballoc_take(&a->blocks, r->bytes, r->id, out);
     if (placed == WEIR_PLACEMENT_NO_FIT)
         placed = weir__suballoc_take_behind(&a->blocks, r->bytes, r->id, r->stream, out);
     /* unreached: another result than OK and NO_MEMORY, since there is room now */
@@ -93,7 +93,7 @@ static weir_status place(struct weir_block_engine *a, struct weir_request *r,
 
     if (placed != WEIR_PLACEMENT_NO_FIT)
         return weir__blocks_placed(placed);
-    placed = weir__suballoc_take_at_last(&a->blocks, r->bytes, r->id, SIZE_MAX, out);
+    placed = weir__suballoc_take_at_last(&a->blocks, r->bytes, r->id, out);
     if (placed == WEIR_PLACEMENT_NO_FIT)
         placed = weir__suballoc_take_behind(&a->blocks, r->bytes, r->id, r->stream, out);
     return placed == WEIR_PLACEMENT_NO_FIT ? make_room(a, r, weir__blocks_reserve(a), out)
@@ -223,7 +223,7 @@ static weir_status blocks_grow(struct weir_engine *e, uint64_t target, uint64_t 
     if (status == WEIR_OK && target > most && reserve < target)
         status = weir__without_driver(WEIR_E_LIMIT);
     if (cause == WEIR_EVENT_PREALLOC && reserve >= goal)
-        weir__suballoc_stock(&a->blocks, WEIR_SUBALLOC_BASE, stock_of(a));
+        weir__suballoc_stock(&a->blocks, stock_of(a));
     note_seen(a);
     weir__lock_give(&a->lock);
     return status;
@@ -437,7 +437,7 @@ weir_status weir__blocks_open(const struct weir_engine *setup, struct weir_engin
     status = backing->open ? backing->open(a, setup) : WEIR_OK;
     if (status != WEIR_OK)
         goto close_blocks;
-    weir__suballoc_stock(&a->blocks, WEIR_SUBALLOC_BASE, stock_of(a));
+    weir__suballoc_stock(&a->blocks, stock_of(a));
     *out = &a->e;
     return WEIR_OK;
 close_blocks:

@@ -24,9 +24,6 @@
 
 #define QUARANTINE (UINT64_MAX - 1)
 
-/* Regions get addresses in the placement from here down, enough for 2^33 regions of a GiB. */
-#define FIRST_PLACE (UINT64_C(1) << 63)
-
 /* The events that a request that does not fit queries, before the owner decides whether to grow. */
 enum { PEEKED = 32 };
 
@@ -54,7 +51,7 @@ static inline int is_pending(const struct weir_suballoc *s, CUdeviceptr block) {
     return s->pending && weir__map_get(&s->pending_blocks, block, NULL);
 }
 
-/* ---- places ---- */
+/* ---- regions and blocks ---- */
 
 /* Returns the region around an address, or NULL. */
 static struct weir_suballoc_region *region_of(const struct weir_suballoc *s, uint64_t address) {
@@ -69,21 +66,7 @@ static inline int find(struct weir_suballoc *s, CUdeviceptr block,
                        struct weir_placement_block *out) {
     const struct weir_suballoc_region *r = region_of(s, block);
 
-    return r ? weir__placement_find(s->placement[r->kind], r->place + (block - r->base), out)
-             : WEIR_PLACEMENT_FOREIGN;
-}
-
-/* Returns the index in `places` of a place that is there. */
-static size_t place_index(const struct weir_suballoc *s, uint64_t place) {
-    size_t first = s->region_count, at;
-
-    WEIR_FIND_FIRST(first, at, s->places[at].place <= place);
-    return first;
-}
-
-/* Returns the region around an address of the placement, which lies in one. */
-static inline struct weir_suballoc_region *region_at(struct weir_suballoc *s, uint64_t place) {
-    return region_of(s, s->rule.newest_first ? s->places[place_index(s, place)].base : place);
+    return r ? weir__placement_find(s->placement[r->kind], block, out) : WEIR_PLACEMENT_FOREIGN;
 }
 
 int weir__suballoc_holds(struct weir_suballoc *s, uint64_t address) {
@@ -143,8 +126,7 @@ static inline int give(struct weir_suballoc *s, CUdeviceptr block, uint64_t id, 
                        struct weir_placement_block *out) {
     const struct weir_suballoc_region *r = region_of(s, block);
 
-    return r ? weir__placement_give(s->placement[r->kind], r->place + (block - r->base), id,
-                                    sequence, out)
+    return r ? weir__placement_give(s->placement[r->kind], block, id, sequence, out)
              : WEIR_PLACEMENT_FOREIGN;
 }
 
@@ -239,7 +221,7 @@ CUresult weir__suballoc_wait_beside(struct weir_suballoc *s, struct weir_lock *l
 
 weir_status weir__suballoc_open(struct weir_suballoc *s, struct weir_engine *engine,
                                 const struct weir_suballoc_rule *rule) {
-    *s = (struct weir_suballoc){.rule = *rule, .next_place = FIRST_PLACE, .engine = engine};
+    *s = (struct weir_suballoc){.rule = *rule, .engine = engine};
     for (int i = 0; i < (rule->small > 0 ? WEIR_SUBALLOC_KINDS : 1); i++) {
         if (weir__placement_create(&rule->placement, &s->placement[i]) == WEIR_PLACEMENT_OK)
             continue;
@@ -265,32 +247,15 @@ void weir__suballoc_close(struct weir_suballoc *s) {
     for (int i = 0; i < WEIR_SUBALLOC_KINDS; i++)
         weir__placement_destroy(s->placement[i]);
     free(s->regions);
-    free(s->places);
 }
 
 /* ---- requests ---- */
 
-/* Changes a block's address in the placement to its address in memory. */
-static void tell_address(struct weir_suballoc *s, struct weir_placement_block *out) {
-    if (s->rule.newest_first) {
-        const struct weir_suballoc_place *p = &s->places[place_index(s, out->address)];
-
-        out->address = p->base + (out->address - p->place);
-    }
-}
-
-static int take(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
+static int take(struct weir_suballoc *s, size_t bytes, uint64_t id,
                 struct weir_placement_block *out) {
     int kind = weir__suballoc_is_small(s, bytes) ? WEIR_SUBALLOC_SMALL : WEIR_SUBALLOC_COMMON;
-    int result = WEIR_PLACEMENT_NO_FIT;
 
-    if (s->bases > 0 && kind == WEIR_SUBALLOC_COMMON)
-        result = weir__placement_take(s->placement[WEIR_SUBALLOC_BASE], bytes, id, out);
-    if (result == WEIR_PLACEMENT_NO_FIT)
-        result = weir__placement_take_within(s->placement[kind], bytes, id, most, out);
-    if (result == WEIR_PLACEMENT_OK)
-        tell_address(s, out);
-    return result;
+    return weir__placement_take(s->placement[kind], bytes, id, out);
 }
 
 weir_status weir__suballoc_visit_several(struct weir_suballoc *s, uint64_t id, weir_stream stream) {
@@ -303,9 +268,9 @@ weir_status weir__suballoc_visit_several(struct weir_suballoc *s, uint64_t id, w
 }
 
 /* Retries the placement after frees of other streams have completed. */
-static int take_moved(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
+static int take_moved(struct weir_suballoc *s, size_t bytes, uint64_t id,
                       struct weir_placement_block *out) {
-    int result = take(s, bytes, id, most, out);
+    int result = take(s, bytes, id, out);
 
     s->steals += result == WEIR_PLACEMENT_OK;
     return result;
@@ -322,12 +287,12 @@ static int may_look(const struct weir_suballoc *s) {
     return !atomic_load_explicit(&s->engine->device->keeps_apart, memory_order_relaxed);
 }
 
-int weir__suballoc_take(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
+int weir__suballoc_take(struct weir_suballoc *s, size_t bytes, uint64_t id,
                         struct weir_placement_block *out) {
-    int result = take(s, bytes, id, most, out);
+    int result = take(s, bytes, id, out);
 
     if (result == WEIR_PLACEMENT_NO_FIT && may_look(s) && look_around(s, PEEKED))
-        result = take_moved(s, bytes, id, most, out);
+        result = take_moved(s, bytes, id, out);
     if (result == WEIR_PLACEMENT_OK)
         account(s, out);
     return result;
@@ -352,10 +317,8 @@ int weir__suballoc_take_anywhere(struct weir_suballoc *s, size_t bytes, uint64_t
         if (result != WEIR_PLACEMENT_NO_FIT)
             break;
     }
-    if (result == WEIR_PLACEMENT_OK) {
-        tell_address(s, out);
+    if (result == WEIR_PLACEMENT_OK)
         account(s, out);
-    }
     return result;
 }
 
@@ -399,15 +362,9 @@ int weir__suballoc_take_behind(struct weir_suballoc *s, size_t bytes, uint64_t i
     struct behind behind = {s, stream};
     const struct weir_placement_waits waits = {may_wait, wait_behind, &behind};
     int kind = weir__suballoc_is_small(s, bytes) ? WEIR_SUBALLOC_SMALL : WEIR_SUBALLOC_COMMON;
-    int result = WEIR_PLACEMENT_NO_FIT;
+    int result = weir__placement_take_behind(s->placement[kind], bytes, id, &waits, out);
 
-    if (s->bases > 0 && kind == WEIR_SUBALLOC_COMMON)
-        result =
-            weir__placement_take_behind(s->placement[WEIR_SUBALLOC_BASE], bytes, id, &waits, out);
-    if (result == WEIR_PLACEMENT_NO_FIT)
-        result = weir__placement_take_behind(s->placement[kind], bytes, id, &waits, out);
     if (result == WEIR_PLACEMENT_OK) {
-        tell_address(s, out);
         account(s, out);
         s->steals++;
     }
@@ -419,12 +376,12 @@ void weir__suballoc_dry(struct weir_suballoc *s) {
     atomic_store_explicit(&s->engine->lacked, s->order.dry, memory_order_relaxed);
 }
 
-int weir__suballoc_take_at_last(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
+int weir__suballoc_take_at_last(struct weir_suballoc *s, size_t bytes, uint64_t id,
                                 struct weir_placement_block *out) {
     int result = WEIR_PLACEMENT_NO_FIT;
 
     if (may_look(s) && look_around(s, SIZE_MAX))
-        result = take_moved(s, bytes, id, most, out);
+        result = take_moved(s, bytes, id, out);
     if (result == WEIR_PLACEMENT_OK)
         account(s, out);
     return result;
@@ -598,20 +555,6 @@ weir_status weir__suballoc_give_captured(struct weir_suballoc *s, CUdeviceptr bl
 
 /* ---- regions ---- */
 
-/* Adds the region to the placement.  Memory that came in the order of one stream counts as taken and freed on it. */
-static int place_region(struct weir_suballoc *s, struct weir_placement *p, uint64_t place,
-                        size_t bytes, uint64_t id) {
-    struct weir_order_stream *on;
-
-    if (id == OBSERVED)
-        return weir__placement_add(p, place, bytes);
-    on = weir__order_stream(&s->order, id);
-    if (!on) /* unreached: no host memory for its record, which the request has made */
-        return WEIR_PLACEMENT_NO_MEMORY;
-    weir__order_taken(&s->order, bytes);
-    return weir__placement_add_freed(p, place, bytes, id, weir__order_freed(&s->order, on, bytes));
-}
-
 static void count_total(struct weir_suballoc *s, uint64_t total) {
     s->total = total;
     s->order.worth = total / WORTH_PART;
@@ -621,10 +564,8 @@ int weir__suballoc_is_small(const struct weir_suballoc *s, size_t bytes) {
     return bytes <= s->rule.small;
 }
 
-/* Adds a region, without memory if `hollow`. */
-static int add_region(struct weir_suballoc *s, uint64_t base, size_t bytes, int kind, uint64_t id,
-                      int hollow) {
-    uint64_t place = s->rule.newest_first ? s->next_place - bytes : base;
+int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, int kind,
+                       int has_memory) {
     struct weir_suballoc_region *regions =
         weir__hostmem_room(s->regions, s->region_count, &s->region_capacity, sizeof *regions);
     size_t at = s->region_count;
@@ -633,41 +574,18 @@ static int add_region(struct weir_suballoc *s, uint64_t base, size_t bytes, int 
     if (!regions)
         return WEIR_PLACEMENT_NO_MEMORY;
     s->regions = regions;
-    if (s->rule.newest_first) {
-        struct weir_suballoc_place *places =
-            weir__hostmem_room(s->places, s->region_count, &s->place_capacity, sizeof *places);
-
-        if (!places)
-            return WEIR_PLACEMENT_NO_MEMORY;
-        s->places = places;
-    }
-    placed = hollow ? weir__placement_add_unmapped(s->placement[kind], place, bytes)
-                    : place_region(s, s->placement[kind], place, bytes, id);
+    placed = has_memory ? weir__placement_add(s->placement[kind], base, bytes)
+                        : weir__placement_add_unmapped(s->placement[kind], base, bytes);
     if (placed != WEIR_PLACEMENT_OK)
         return placed;
-    if (s->rule.newest_first) {
-        s->next_place = place;
-        s->places[s->region_count] = (struct weir_suballoc_place){place, base, bytes};
-    }
     for (; at > 0 && regions[at - 1].base > base; at--)
         regions[at] = regions[at - 1];
-    regions[at] =
-        (struct weir_suballoc_region){.base = base, .bytes = bytes, .place = place, .kind = kind};
+    regions[at] = (struct weir_suballoc_region){.base = base, .bytes = bytes, .kind = kind};
     s->region_count++;
     weir__engine_widen(s->engine, base, bytes);
-    s->bases += kind == WEIR_SUBALLOC_BASE;
-    if (!hollow)
+    if (has_memory)
         count_total(s, s->total + bytes);
     return WEIR_PLACEMENT_OK;
-}
-
-int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, int kind,
-                       uint64_t id) {
-    return add_region(s, base, bytes, kind, id, 0);
-}
-
-int weir__suballoc_add_range(struct weir_suballoc *s, uint64_t base, size_t bytes, int kind) {
-    return add_region(s, base, bytes, kind, OBSERVED, 1);
 }
 
 int weir__suballoc_fill(struct weir_suballoc *s, uint64_t below, uint64_t address, size_t bytes,
@@ -711,27 +629,11 @@ void weir__suballoc_mark(struct weir_suballoc *s, uint64_t id, weir_stream strea
     weir__order_mark(&s->order, weir__order_stream(&s->order, id), stream);
 }
 
-void weir__suballoc_survey(struct weir_suballoc *s, uint64_t id) {
-    for (size_t i = 0; i < s->region_count; i++) {
-        struct weir_suballoc_region *r = &s->regions[i];
-        int state = weir__placement_region(s->placement[r->kind], r->place, id);
-
-        r->serves = state == WEIR_PLACEMENT_OK;
-        r->idle = r->serves || state == WEIR_PLACEMENT_FREE;
-    }
-}
-
-void weir__suballoc_remove(struct weir_suballoc *s, size_t at, uint64_t id) {
+void weir__suballoc_remove(struct weir_suballoc *s, size_t at) {
     struct weir_suballoc_region *r = &s->regions[at];
 
-    (void)weir__placement_remove(s->placement[r->kind], r->place, id == OBSERVED ? 0 : id);
+    (void)weir__placement_remove(s->placement[r->kind], r->base);
     count_total(s, s->total - r->bytes);
-    s->bases -= r->kind == WEIR_SUBALLOC_BASE;
-    if (s->rule.newest_first) {
-        size_t i = place_index(s, r->place);
-
-        memmove(&s->places[i], &s->places[i + 1], (s->region_count - i - 1) * sizeof s->places[0]);
-    }
     s->region_count--;
     memmove(r, r + 1, (s->region_count - at) * sizeof *r);
 }
@@ -741,21 +643,13 @@ void weir__suballoc_remove(struct weir_suballoc *s, size_t at, uint64_t id) {
 /* Finds the live block around an address, with the bytes that were requested.  Returns 1 if there is one, 0 otherwise.
  * Takes time linear in the chunks of the region, unless the address is the block's first. */
 static int find_around(struct weir_suballoc *s, CUdeviceptr address, struct weir_extent *out) {
-    const struct weir_suballoc_region *r = region_of(s, address);
     struct weir_placement_block found;
     int result = find(s, address, &found);
 
     if (result != WEIR_PLACEMENT_OK && result != WEIR_PLACEMENT_INTERIOR)
         return 0;
-    *out = (struct weir_extent){.base = r->base + (found.address - r->place),
-                                .bytes = found.requested};
+    *out = (struct weir_extent){.base = found.address, .bytes = found.requested};
     return address - out->base < out->bytes && !is_pending(s, out->base);
-}
-
-static CUdeviceptr address_at(struct weir_suballoc *s, uint64_t place) {
-    const struct weir_suballoc_region *r = region_at(s, place);
-
-    return r->base + (place - r->place);
 }
 
 /* Adds the idle memory of a placement to the survey. */
@@ -765,7 +659,7 @@ static void survey_idle(struct weir_suballoc *s, struct weir_placement *p,
     uint64_t end = 0, run = 0; /* adjacent free memory: the end so far, and the bytes */
 
     while (weir__placement_next(p, &span)) {
-        int pending = span.live && s->pending && is_pending(s, address_at(s, span.address));
+        int pending = span.live && s->pending && is_pending(s, span.address);
 
         if (span.unmapped || (span.live && !pending))
             continue;
@@ -795,10 +689,10 @@ void weir__suballoc_survey_for(struct weir_suballoc *s, struct weir_survey *out)
     }
 }
 
-void weir__suballoc_stock(struct weir_suballoc *s, int kinds, size_t bytes) {
+void weir__suballoc_stock(struct weir_suballoc *s, size_t bytes) {
     size_t chunks = (size_t)weir__size_smaller(bytes / STOCK_PART, STOCK_MOST);
 
-    for (int i = 0; i < kinds && s->placement[i]; i++)
+    for (int i = 0; i <= WEIR_SUBALLOC_SMALL && s->placement[i]; i++)
         weir__placement_stock(s->placement[i], chunks);
 }
 
@@ -809,13 +703,9 @@ static int show_live(struct weir_suballoc *s, const struct weir_visit *visit) {
         struct weir_placement_span span = {0};
 
         while (weir__placement_next(s->placement[i], &span)) {
-            struct weir_extent block = {.bytes = span.requested};
-
-            if (!span.live)
-                continue;
-            block.base = address_at(s, span.address);
-            if (!is_pending(s, block.base))
-                count += weir__engine_show(visit, &block, 1);
+            if (span.live && !is_pending(s, span.address))
+                count += weir__engine_show(
+                    visit, &(struct weir_extent){.base = span.address, .bytes = span.requested}, 1);
         }
     }
     return count;

@@ -35,34 +35,20 @@ struct weir_suballoc_rule {
     struct weir_placement_rule placement;
     /* Requests of up to `small` bytes have their own regions.  If it is 0, all requests share regions. */
     size_t small;
-    /* If nonzero, of chunks that fit equally well, one in the newest region is taken; else the one at the lowest
-     * address.  Then the place of a block does not depend on where the driver puts regions. */
-    int newest_first;
 };
 
 /* The kinds of regions, by the requests that they serve. */
 enum {
     WEIR_SUBALLOC_COMMON, /* requests that are not small */
     WEIR_SUBALLOC_SMALL,  /* small requests */
-    WEIR_SUBALLOC_BASE, /* requests that are not small; a BASE region is used before any COMMON one */
-    WEIR_SUBALLOC_APART, /* requests that name an address */
+    WEIR_SUBALLOC_APART,  /* requests that name an address */
     WEIR_SUBALLOC_KINDS
 };
 
 struct weir_suballoc_region {
     uint64_t base;
     size_t bytes;
-    /* The region's address in the placement: its base, or an address below all older regions (newest_first). */
-    uint64_t place;
     int kind;
-    int idle;   /* set if the last survey found no live and no pending block in the region */
-    int serves; /* set if the stream of the last survey may use all of the region */
-};
-
-/* A region in the address space of the placement. */
-struct weir_suballoc_place {
-    uint64_t place, base;
-    size_t bytes;
 };
 
 /* The state of a suballoc.  It must not be moved in memory while it is open. */
@@ -70,15 +56,10 @@ struct weir_suballoc {
     struct weir_suballoc_rule rule;
     /* One placement for each kind of regions; only the first, if all requests share regions. */
     struct weir_placement *placement[WEIR_SUBALLOC_KINDS];
-    size_t bases;        /* the number of regions of kind BASE */
-    uint64_t next_place; /* with newest_first: the lowest address in use in the placement */
     struct weir_engine *engine;
     struct weir_order order;
     struct weir_suballoc_region *regions; /* sorted by base */
     size_t region_count, region_capacity;
-    /* With newest_first: the regions by their address in the placement, from high to low. */
-    struct weir_suballoc_place *places;
-    size_t place_capacity;
     uint64_t total;                        /* bytes in all regions */
     struct weir_suballoc_pending *pending; /* blocks that wait for a fence, oldest first */
     struct weir_suballoc_pending **pending_end;
@@ -107,10 +88,9 @@ static inline weir_status weir__suballoc_visit(struct weir_suballoc *s, uint64_t
     return weir__order_is_only(&s->order, id) ? WEIR_OK
                                               : weir__suballoc_visit_several(s, id, stream);
 }
-/* Places a block for the stream of that id.  If none fits, the function first queries a few events.  It does not cut
- * idle regions of more than `most` bytes.  Returns a placement's result: OK, NO_FIT, NO_MEMORY or INVALID.  After
+/* Places a block for the stream of that id.  If none fits, the function first queries a few events.  Returns a placement's result: OK, NO_FIT, NO_MEMORY or INVALID.  After
  * NO_FIT the owner calls weir__suballoc_dry. */
-int weir__suballoc_take(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
+int weir__suballoc_take(struct weir_suballoc *s, size_t bytes, uint64_t id,
                         struct weir_placement_block *out);
 /* Places a block at that address, if memory that is free for every stream starts there. */
 int weir__suballoc_take_at(struct weir_suballoc *s, uint64_t address, size_t bytes, uint64_t id,
@@ -125,7 +105,7 @@ size_t weir__suballoc_largest(struct weir_suballoc *s, uint64_t id);
 void weir__suballoc_dry(struct weir_suballoc *s);
 /* Places a block as weir__suballoc_take does, before the owner grows or moves regions, but queries all events: a
  * completed free that it missed would cost memory, and queries cost little beside mapping memory.  Never waits. */
-int weir__suballoc_take_at_last(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
+int weir__suballoc_take_at_last(struct weir_suballoc *s, size_t bytes, uint64_t id,
                                 struct weir_placement_block *out);
 /* Returns 1 if another stream may wait for the free of the stream `id` with `sequence`: the setting
  * internal_dependencies is on, and an event covers that free.  Returns 0 otherwise. */
@@ -149,12 +129,10 @@ weir_status weir__suballoc_give_captured(struct weir_suballoc *s, CUdeviceptr bl
 
 /* Returns 1 if requests of this size have regions of their own. */
 int weir__suballoc_is_small(const struct weir_suballoc *s, size_t bytes);
-/* Adds a region of that kind, or COMMON if all kinds share.  The stream with that id may use it at once, other streams
- * once that stream is observed.  With OBSERVED, all streams may use it at once.  Returns a placement's OK, NO_MEMORY or
- * INVALID. */
-int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, int kind, uint64_t id);
-/* Adds a region of that kind without memory: a range of addresses.  Returns the results of weir__suballoc_add. */
-int weir__suballoc_add_range(struct weir_suballoc *s, uint64_t base, size_t bytes, int kind);
+/* Adds a region of that kind, or COMMON if all kinds share.  All streams may use its memory at once; without memory it
+ * is a range of addresses.  Returns a placement's OK, NO_MEMORY or INVALID. */
+int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, int kind,
+                       int has_memory);
 /* Gives memory to a part of an unmapped range.  The range starts at `below`, where the last memory below `address`
  * ends, or with its region.  The stream with that id may use it at once, or, with OBSERVED, all streams.  Returns a
  * placement's result. */
@@ -171,16 +149,11 @@ void weir__suballoc_mark(struct weir_suballoc *s, uint64_t id, weir_stream strea
 void weir__suballoc_ask(struct weir_suballoc *s, uint64_t id, weir_stream stream);
 /* Returns 1 if the address lies in a region, 0 otherwise. */
 int weir__suballoc_holds(struct weir_suballoc *s, uint64_t address);
-/* Sets `idle` and `serves` of all regions, for the stream with that id.  Linear in the regions, and in the free chunks
- * before the first block of each region. */
-void weir__suballoc_survey(struct weir_suballoc *s, uint64_t id);
-/* Removes the region at that index, which is idle.  With OBSERVED, all streams may use its memory; else the last survey
- * found that it serves the stream with that id. */
-void weir__suballoc_remove(struct weir_suballoc *s, size_t at, uint64_t id);
+/* Removes the region at that index, all of whose memory every stream may use. */
+void weir__suballoc_remove(struct weir_suballoc *s, size_t at);
 
-/* Makes the host tables for blocks in `bytes` of memory, before the first requests need them.  `kinds` is the number of
- * kinds of regions, from the first on. */
-void weir__suballoc_stock(struct weir_suballoc *s, int kinds, size_t bytes);
+/* Makes the host tables for blocks in `bytes` of memory, before the first requests need them. */
+void weir__suballoc_stock(struct weir_suballoc *s, size_t bytes);
 /* Implements an engine's `survey` except for WEIR_SURVEY_LARGEST, which the engine answers itself. */
 void weir__suballoc_survey_for(struct weir_suballoc *s, struct weir_survey *out);
 /* Implements an engine's `visit` for BLOCKS, BLOCK_AT and PIECE_AT, and for WHOLES if there are regions. */

@@ -684,21 +684,6 @@ static void chunk_free(struct weir_placement *p, uint32_t id, uint64_t stream, u
     settle(p, c->sequence == 0 ? NULL : s, id);
 }
 
-int weir__placement_add_freed(struct weir_placement *p, uint64_t base, size_t bytes,
-                              uint64_t stream, uint64_t sequence) {
-    int status = weir__placement_add(p, base, bytes);
-    uint32_t id;
-
-    if (status != WEIR_PLACEMENT_OK)
-        return status;
-    id = weir__chunks_find(&p->all, base >> p->shift, CLEAN);
-    chunk_leave(p, NULL, id);
-    p->all.kind[id] = LIVE;
-    mark_end(p, (base + bytes) >> p->shift, 1);
-    chunk_free(p, id, stream, sequence);
-    return WEIR_PLACEMENT_OK;
-}
-
 /* Removes the region at a position of by_base, all of which is free. */
 static void region_unlink(struct weir_placement *p, size_t position) {
     struct weir_placement_region *r = &p->region[p->by_base[position]];
@@ -745,13 +730,9 @@ int weir__placement_region(const struct weir_placement *p, uint64_t base, uint64
     return serves ? WEIR_PLACEMENT_OK : WEIR_PLACEMENT_FREE;
 }
 
-int weir__placement_remove(struct weir_placement *p, uint64_t base, uint64_t stream) {
-    int state = weir__placement_region(p, base, stream);
+int weir__placement_remove(struct weir_placement *p, uint64_t base) {
+    int state = weir__placement_region(p, base, 0);
 
-    if (state != WEIR_PLACEMENT_FOREIGN && stream != 0) {
-        stream_seen(p, stream); /* if the stream is the second one, free chunks get tags now */
-        state = weir__placement_region(p, base, stream);
-    }
     if (state == WEIR_PLACEMENT_OK)
         region_unlink(p, region_position(p, base >> p->shift));
     return state == WEIR_PLACEMENT_FREE ? WEIR_PLACEMENT_BUSY : state;
@@ -908,29 +889,19 @@ static void block_begin(struct weir_placement *p, uint32_t id, size_t bytes,
     block_describe(p, id, out);
 }
 
-/* Finds the best fit for `want` granules in a set and, unless it is NULL, in another set.  The search passes over free
- * chunks of more than `most` bytes that are whole regions. */
-static struct weir__bestfit_hit best_of(const struct weir_placement *p,
-                                        const struct weir__bestfit *one,
-                                        const struct weir__bestfit *other, uint64_t want,
-                                        size_t most) {
+/* Finds the best fit for `want` granules among chunks that are free for all streams and, unless NULL, chunks of
+ * `own`. */
+static struct weir__bestfit_hit best_for(const struct weir_placement *p,
+                                         const struct weir_placement_stream *own, uint64_t want) {
     uint64_t key = weir__bestfit_key(want, 0);
+    struct weir__bestfit_hit first = {.key = WEIR__BESTFIT_NONE}, clean;
 
-    for (;;) {
-        struct weir__bestfit_hit hit = weir__bestfit_from(one, key);
-        const struct weir__chunk *c;
-
-        if (other != NULL) {
-            struct weir__bestfit_hit second = weir__bestfit_from(other, key);
-
-            hit = second.key < hit.key ? second : hit;
-        }
-        c = &p->all.chunk[hit.value];
-        /* Both neighbours of a chunk that is a whole region are the border. */
-        if (hit.key == WEIR__BESTFIT_NONE || c->size <= most >> p->shift || c->prev != c->next)
-            return hit;
-        key = hit.key + 1;
-    }
+    if (own != NULL)
+        first = weir__bestfit_from(&own->fit, key);
+    if (p->own_first && first.key != WEIR__BESTFIT_NONE)
+        return first;
+    clean = weir__bestfit_from(&p->clean, key);
+    return first.key < clean.key ? first : clean;
 }
 
 /* Removes the first `want` granules, or all if the rest would be too small, from a free chunk and its set.  `own` is
@@ -957,10 +928,10 @@ static void take_carve(struct weir_placement *p, struct weir_placement_stream *o
     chunk_unlist(p, rest, own == NULL ? 0 : own->id);
 }
 
-int weir__placement_take_within(struct weir_placement *p, size_t bytes, uint64_t stream,
-                                size_t most, struct weir_placement_block *out) {
+int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream,
+                         struct weir_placement_block *out) {
     struct weir_placement_stream *own;
-    struct weir__bestfit_hit hit = {.key = WEIR__BESTFIT_NONE};
+    struct weir__bestfit_hit hit;
     uint64_t want;
     unsigned next;
 
@@ -972,10 +943,7 @@ int weir__placement_take_within(struct weir_placement *p, size_t bytes, uint64_t
     if (want >> WEIR__BESTFIT_BITS != 0)
         return WEIR_PLACEMENT_NO_FIT;
     own = own_of(p, stream);
-    if (own != NULL)
-        hit = best_of(p, &own->fit, p->own_first ? NULL : &p->clean, want, most);
-    if (hit.key == WEIR__BESTFIT_NONE)
-        hit = best_of(p, &p->clean, NULL, want, most);
+    hit = best_for(p, own, want);
     if (hit.key == WEIR__BESTFIT_NONE)
         return WEIR_PLACEMENT_NO_FIT;
     next = p->all.kind[p->all.chunk[hit.value].next];
@@ -986,11 +954,6 @@ int weir__placement_take_within(struct weir_placement *p, size_t bytes, uint64_t
     if (next == BORDER || next == UNMAPPED)
         mark_end(p, (out->address + out->size) >> p->shift, 1);
     return WEIR_PLACEMENT_OK;
-}
-
-int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream,
-                         struct weir_placement_block *out) {
-    return weir__placement_take_within(p, bytes, stream, SIZE_MAX, out);
 }
 
 /* Makes [first, end), in granules, which lies in free chunks from `id` on, a block. */

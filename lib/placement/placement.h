@@ -112,16 +112,13 @@ void weir__placement_destroy(struct weir_placement *p);
 
 /* Adds the region [base, base + bytes) as one chunk that is free for all streams.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes);
-/* Adds a region that only `stream` may use at once, as one chunk that it has freed with `sequence`. */
-int weir__placement_add_freed(struct weir_placement *p, uint64_t base, size_t bytes,
-                              uint64_t stream, uint64_t sequence);
 /* Returns OK if the region that starts at `base` is free, and all streams or `stream` may use each of its chunks.
  * Returns FREE if it is free, BUSY if it has a block or no memory, FOREIGN if there is no such region.  `stream` is 0 for
  * a question about all streams.  Linear in the free chunks before the first block. */
 int weir__placement_region(const struct weir_placement *p, uint64_t base, uint64_t stream);
-/* Removes the region that starts at `base` if weir__placement_region returns OK.  `stream`, if it is not 0, will use
- * its memory.  Returns OK, BUSY or FOREIGN.  Needs no host memory, even if host memory was short before. */
-int weir__placement_remove(struct weir_placement *p, uint64_t base, uint64_t stream);
+/* Removes the region that starts at `base` if all streams may use all of it.  Returns OK, BUSY or FOREIGN.  Needs no
+ * host memory, even if host memory was short before. */
+int weir__placement_remove(struct weir_placement *p, uint64_t base);
 
 /* Adds a region that is one unmapped range.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_add_unmapped(struct weir_placement *p, uint64_t base, size_t bytes);
@@ -139,9 +136,6 @@ void weir__placement_stock(struct weir_placement *p, size_t chunks);
 /* Places a block of at least `bytes` (> 0) that `stream` will use.  Returns OK, NO_FIT, NO_MEMORY or INVALID. */
 int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream,
                          struct weir_placement_block *out);
-/* Places a block, but cuts no free chunk that is a whole region larger than `most` bytes.  Linear in such chunks. */
-int weir__placement_take_within(struct weir_placement *p, size_t bytes, uint64_t stream,
-                                size_t most, struct weir_placement_block *out);
 /* Places a block at `address`.  Returns NO_FIT if no large enough chunk that is free for all streams starts there. */
 int weir__placement_take_at(struct weir_placement *p, uint64_t address, size_t bytes,
                             uint64_t stream, struct weir_placement_block *out);

@@ -112,7 +112,7 @@ static int remove_segment(const weir_tensors *t, const struct weir_tensor_part *
     struct weir_placement_span span = {0};
 
     if (!is_apart(t, segment->base))
-        return weir__placement_remove(part->placement, segment->base, 0) == WEIR_PLACEMENT_OK;
+        return weir__placement_remove(part->placement, segment->base) == WEIR_PLACEMENT_OK;
     while (weir__placement_next(part->placement, &span))
         if (span.address + span.size >= segment->base + segment->bytes)
             return !span.live && !span.unmapped && span.sequence == 0 &&

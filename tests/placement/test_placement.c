@@ -50,7 +50,7 @@ TEST(an_empty_placement_has_nothing) {
     ck_assert_int_eq(take_fails(1, A), WEIR_PLACEMENT_NO_FIT);
     ck_assert_int_eq(weir__placement_give(p, BASE, A, 1, NULL), WEIR_PLACEMENT_FOREIGN);
     ck_assert_int_eq(weir__placement_find(p, BASE, &block), WEIR_PLACEMENT_FOREIGN);
-    ck_assert_int_eq(weir__placement_remove(p, BASE, 0), WEIR_PLACEMENT_FOREIGN);
+    ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_FOREIGN);
     ck_assert_uint_eq(figures().total, 0);
     ck_assert_uint_eq(free_figures().largest, 0);
     ck_assert_str_eq(layout(), "");
@@ -274,17 +274,17 @@ TEST(idle_regions_can_be_removed) {
     ck_assert_int_eq(weir__placement_add(p, BASE + 4096, 2048), WEIR_PLACEMENT_OK);
     ck_assert_int_eq(weir__placement_add(p, BASE + 8192, 2048), WEIR_PLACEMENT_OK);
     ck_assert_uint_eq(take(2048, A), 4096);
-    ck_assert_int_eq(weir__placement_remove(p, BASE + 4096, 0), WEIR_PLACEMENT_BUSY);
-    ck_assert_int_eq(weir__placement_remove(p, BASE + 4352, 0), WEIR_PLACEMENT_FOREIGN);
-    ck_assert_int_eq(weir__placement_remove(p, BASE + 4097, 0), WEIR_PLACEMENT_FOREIGN);
-    ck_assert_int_eq(weir__placement_remove(p, BASE + 20480, 0), WEIR_PLACEMENT_FOREIGN);
+    ck_assert_int_eq(weir__placement_remove(p, BASE + 4096), WEIR_PLACEMENT_BUSY);
+    ck_assert_int_eq(weir__placement_remove(p, BASE + 4352), WEIR_PLACEMENT_FOREIGN);
+    ck_assert_int_eq(weir__placement_remove(p, BASE + 4097), WEIR_PLACEMENT_FOREIGN);
+    ck_assert_int_eq(weir__placement_remove(p, BASE + 20480), WEIR_PLACEMENT_FOREIGN);
     uint64_t q = give(4096, A);
-    ck_assert_int_eq(weir__placement_remove(p, BASE + 4096, 0),
+    ck_assert_int_eq(weir__placement_remove(p, BASE + 4096),
                      WEIR_PLACEMENT_BUSY); /* unobserved */
     observe(A, q);
-    ck_assert_int_eq(weir__placement_remove(p, BASE + 4096, 0), WEIR_PLACEMENT_OK);
+    ck_assert_int_eq(weir__placement_remove(p, BASE + 4096), WEIR_PLACEMENT_OK);
     healthy();
-    ck_assert_int_eq(weir__placement_remove(p, BASE + 4096, 0), WEIR_PLACEMENT_FOREIGN);
+    ck_assert_int_eq(weir__placement_remove(p, BASE + 4096), WEIR_PLACEMENT_FOREIGN);
     ck_assert_uint_eq(figures().total, 3072);
     ck_assert_uint_eq(take(2048, A), 8192);
     ck_assert_int_eq(take_fails(2048, A), WEIR_PLACEMENT_NO_FIT);
@@ -298,13 +298,13 @@ TEST(tagged_regions_are_busy) {
     take(512, A);
     take(512, B);
     uint64_t q = give(0, A);
-    ck_assert_int_eq(weir__placement_remove(p, BASE, 0), WEIR_PLACEMENT_BUSY);
+    ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_BUSY);
     observe(A, q);
-    ck_assert_int_eq(weir__placement_remove(p, BASE, 0), WEIR_PLACEMENT_BUSY);
+    ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_BUSY);
     q = give(512, B);
-    ck_assert_int_eq(weir__placement_remove(p, BASE, 0), WEIR_PLACEMENT_BUSY);
+    ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_BUSY);
     observe(B, q);
-    ck_assert_int_eq(weir__placement_remove(p, BASE, 0), WEIR_PLACEMENT_OK);
+    ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_OK);
 }
 
 /* There is one stream, or there are two (_i is 1). */
@@ -341,107 +341,27 @@ TEST_EACH(2, a_block_can_name_its_address) {
     healthy();
 }
 
-TEST(whole_regions_can_be_passed_over) {
-    struct weir_placement_block block;
-
-    begin(&bfc, 4096);
-    ck_assert_int_eq(weir__placement_add(p, BASE + 8192, 8192), WEIR_PLACEMENT_OK);
-    ck_assert_int_eq(weir__placement_take_within(p, 512, A, 2048, &block), WEIR_PLACEMENT_NO_FIT);
-    ck_assert_int_eq(weir__placement_take_within(p, 512, A, 4095, &block), WEIR_PLACEMENT_NO_FIT);
-    healthy();
-    ck_assert_int_eq(weir__placement_take_within(p, 512, A, 4096, &block), WEIR_PLACEMENT_OK);
-    ck_assert_uint_eq(block.address, BASE);
-    /* The rest of a region is no whole region, so it is not passed over, however large it is. */
-    ck_assert_int_eq(weir__placement_take_within(p, 512, A, 256, &block), WEIR_PLACEMENT_OK);
-    ck_assert_uint_eq(block.address, BASE + 512);
-    ck_assert_int_eq(weir__placement_take_within(p, 4096, A, 4096, &block), WEIR_PLACEMENT_NO_FIT);
-    ck_assert_uint_eq(take(4096, A), 8192);
-    /* A larger chunk lies behind one that is passed over. */
-    give(0, A);
-    give(512, A);
-    ck_assert_int_eq(weir__placement_take_within(p, 3072, A, 2048, &block), WEIR_PLACEMENT_OK);
-    ck_assert_uint_eq(block.address, BASE + 12288);
-    healthy();
-    /* The last free makes its region whole again. */
-    give(12288, A);
-    give(8192, A);
-    ck_assert_uint_eq(take(512, A), 0);
-    give(0, A);
-    ck_assert_int_eq(weir__placement_take_within(p, 512, A, 1024, &block), WEIR_PLACEMENT_NO_FIT);
-}
-
-/* A block that was just freed is allocated again only if the request's bounds allow its region. */
-TEST(bounds_hold_for_what_comes_again) {
-    struct weir_placement_block block;
-
-    begin(&bfc, 4096);
-    ck_assert_int_eq(weir__placement_add(p, BASE + 8192, 8192), WEIR_PLACEMENT_OK);
-    ck_assert_uint_eq(take(512, A), 0);
-    ck_assert_uint_eq(take(3584, A), 512); /* the first region is full */
-    ck_assert_int_eq(weir__placement_take_within(p, 512, A, 8192, &block), WEIR_PLACEMENT_OK);
-    ck_assert_uint_eq(block.address, BASE + 8192);
-    give(8192, A);
-    ck_assert_int_eq(weir__placement_take_within(p, 512, A, 8192, &block), WEIR_PLACEMENT_OK);
-    ck_assert_uint_eq(block.address, BASE + 8192);
-    healthy();
-    give(8192, A);
-    ck_assert_int_eq(weir__placement_take_within(p, 512, A, 8191, &block), WEIR_PLACEMENT_NO_FIT);
-    /* A chunk that one request passes over is the best fit for a request without bounds. */
-    give(0, A);
-    give(512, A);
-    ck_assert_int_eq(weir__placement_take_within(p, 512, A, 1024, &block), WEIR_PLACEMENT_NO_FIT);
-    ck_assert_uint_eq(take(256, A), 0);
-    ck_assert_uint_eq(take(256, A), 256);
-    give(0, A);
-    ck_assert_int_eq(weir__placement_take_within(p, 256, A, 128, &block), WEIR_PLACEMENT_OK);
-    ck_assert_uint_eq(block.address, BASE);
-    give(0, A);
-    ck_assert_uint_eq(take(256, A), 0);
-    healthy();
-}
-
-TEST(regions_are_withdrawn_by_whom_they_serve) {
+TEST(a_region_says_whom_it_serves) {
     begin(&bfc, 1024);
     ck_assert_int_eq(weir__placement_add(p, BASE + 4096, 2048), WEIR_PLACEMENT_OK);
     ck_assert_uint_eq(take(512, A), 0);
-    ck_assert_int_eq(weir__placement_remove(p, BASE, A), WEIR_PLACEMENT_BUSY);
-    ck_assert_int_eq(weir__placement_remove(p, BASE + 256, A), WEIR_PLACEMENT_FOREIGN);
-    ck_assert_int_eq(weir__placement_remove(p, BASE + 1, A), WEIR_PLACEMENT_FOREIGN);
-    give(0, A);
-    /* When B appears as second stream, A keeps the space below the high mark. */
-    ck_assert_int_eq(weir__placement_remove(p, BASE, B), WEIR_PLACEMENT_BUSY);
-    ck_assert_str_eq(layout(), "A@1 0+512; free 512+512; free 4096+2048");
-    ck_assert_int_eq(weir__placement_remove(p, BASE, 0), WEIR_PLACEMENT_BUSY);
-    ck_assert_int_eq(weir__placement_remove(p, BASE, A), WEIR_PLACEMENT_OK);
-    healthy();
-    ck_assert_int_eq(weir__placement_remove(p, BASE, A), WEIR_PLACEMENT_FOREIGN);
-    ck_assert_uint_eq(figures().total, 2048);
-    ck_assert_uint_eq(free_figures().waiting, 0);
-    ck_assert_int_eq(weir__placement_remove(p, BASE + 4096, B), WEIR_PLACEMENT_OK);
-    ck_assert_str_eq(layout(), "");
-}
-
-/* A single stream needs no observation. */
-TEST(the_only_stream_withdraws_at_once) {
-    begin(&bfc, 1024);
-    take(512, A);
-    give(0, A);
-    ck_assert_int_eq(weir__placement_remove(p, BASE, 0), WEIR_PLACEMENT_BUSY);
-    ck_assert_int_eq(weir__placement_remove(p, BASE, A), WEIR_PLACEMENT_OK);
-    ck_assert_str_eq(layout(), "");
-}
-
-TEST(a_region_may_come_in_one_streams_order) {
-    begin(&bfc, 1024);
-    take(512, A);
-    ck_assert_int_eq(weir__placement_add_freed(p, BASE + 4096, 2048, B, 7), WEIR_PLACEMENT_OK);
-    ck_assert_int_eq(weir__placement_add_freed(p, BASE + 4096, 2048, B, 8), WEIR_PLACEMENT_INVALID);
-    ck_assert_str_eq(layout(), "live 0+512; free 512+512; B@7 4096+2048");
-    ck_assert_uint_eq(figures().blocks, 1);
-    ck_assert_int_eq(take_fails(1024, A), WEIR_PLACEMENT_NO_FIT);
-    ck_assert_uint_eq(take(1024, B), 4096);
-    observe(B, 7);
-    ck_assert_uint_eq(take(1024, A), 5120);
+    ck_assert_int_eq(weir__placement_region(p, BASE, A), WEIR_PLACEMENT_BUSY);
+    ck_assert_int_eq(weir__placement_region(p, BASE + 256, A), WEIR_PLACEMENT_FOREIGN);
+    ck_assert_int_eq(weir__placement_region(p, BASE + 1, A), WEIR_PLACEMENT_FOREIGN);
+    ck_assert_int_eq(weir__placement_region(p, BASE + 8192, A), WEIR_PLACEMENT_FOREIGN);
+    give(0, A); /* a single stream needs no observation */
+    ck_assert_int_eq(weir__placement_region(p, BASE, A), WEIR_PLACEMENT_OK);
+    ck_assert_int_eq(weir__placement_region(p, BASE, B), WEIR_PLACEMENT_FREE);
+    ck_assert_uint_eq(take(2048, B), 4096);
+    ck_assert_str_eq(layout(), "A@1 0+512; free 512+512; live 4096+2048");
+    ck_assert_int_eq(weir__placement_region(p, BASE, A), WEIR_PLACEMENT_OK);
+    ck_assert_int_eq(weir__placement_region(p, BASE, B), WEIR_PLACEMENT_FREE);
+    ck_assert_int_eq(weir__placement_region(p, BASE, 0), WEIR_PLACEMENT_FREE);
+    ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_BUSY);
+    observe(A, 1);
+    ck_assert_int_eq(weir__placement_region(p, BASE, 0), WEIR_PLACEMENT_OK);
+    ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_OK);
+    ck_assert_str_eq(layout(), "live 4096+2048");
 }
 
 /* ---- wrong frees ----------------------------------------------------------------------------- */
@@ -500,7 +420,7 @@ TEST(block_that_comes_and_goes_is_free) {
     MUST_EQUAL(weir__placement_take(p, 512, A, &block), WEIR_PLACEMENT_OK);
     MUST_EQUAL(weir__placement_give(p, BASE, A, 6, NULL), WEIR_PLACEMENT_OK);
     weir__placement_observe(p, A, 6);
-    MUST_EQUAL(weir__placement_remove(p, BASE, 0), WEIR_PLACEMENT_OK);
+    MUST_EQUAL(weir__placement_remove(p, BASE), WEIR_PLACEMENT_OK);
 }
 
 /* A new region may fit better than the chunk in which a block of this size has just been freed. */

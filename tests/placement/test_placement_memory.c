@@ -109,9 +109,9 @@ TEST(a_region_with_an_unlisted_chunk_is_removed) {
     ck_assert_str_eq(layout(), "C@9 0+512; C@3 512+3584");
     observe(C, 3);
     ck_assert_str_eq(layout(), "C@9 0+512; free 512+3584");
-    ck_assert_int_eq(weir__placement_remove(p, BASE, 0), WEIR_PLACEMENT_BUSY);
+    ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_BUSY);
     observe(C, 9);
-    ck_assert_int_eq(weir__placement_remove(p, BASE, 0), WEIR_PLACEMENT_OK);
+    ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_OK);
     end();
 }
 
@@ -161,7 +161,7 @@ static void short_end(uint64_t *live, size_t count, int back) {
     if (back)
         MUST_EQUAL(free_figures().chunks, figures().regions);
     for (size_t i = 0; i < 800; i += 150)
-        MUST(weir__placement_remove(p, BASE + i * 64 * KIB, 0) != WEIR_PLACEMENT_BUSY);
+        MUST(weir__placement_remove(p, BASE + i * 64 * KIB) != WEIR_PLACEMENT_BUSY);
     MUST_EQUAL(figures().regions, 0);
     end();
     MUST_EQUAL(memory.held, 0);

@@ -76,19 +76,6 @@ static int model_take_behind(size_t bytes, uint64_t stream, struct weir_placemen
     return WEIR_PLACEMENT_OK;
 }
 
-static void model_add_freed(uint64_t base, size_t bytes, uint64_t stream, uint64_t sequence) {
-    struct weir_placement_block was;
-
-    model_add(base, bytes);
-    for (size_t i = 0; i < model.pieces; i++) {
-        if (model.piece[i].base == base) {
-            model.piece[i].requested = bytes;
-            model.high[model.piece[i].region] = base + bytes;
-        }
-    }
-    MUST_EQUAL(model_give(base, stream, sequence, &was), WEIR_PLACEMENT_OK);
-}
-
 /* Returns the first piece of the region that starts at `base`, or NULL. */
 static const struct piece *model_region(uint64_t base) {
     for (size_t i = 0; i < model.pieces; i++) {
@@ -117,28 +104,6 @@ static int model_remove(uint64_t base) {
         return WEIR_PLACEMENT_BUSY;
     model.used[first->region] = 0;
     model_delete((size_t)(first - model.piece));
-    return WEIR_PLACEMENT_OK;
-}
-
-static int model_withdraw(uint64_t base, uint64_t stream) {
-    const struct piece *first = model_region(base);
-    if (first == NULL)
-        return WEIR_PLACEMENT_FOREIGN;
-    int region = first->region;
-    model_seen(stream);
-    for (size_t i = 0; i < model.pieces; i++) {
-        const struct piece *c = &model.piece[i];
-
-        if (c->region != region)
-            continue;
-        if (c->requested != 0 ||
-            (model.several && c->sequence != 0 && (stream == 0 || c->stream != stream)))
-            return WEIR_PLACEMENT_BUSY;
-    }
-    for (size_t i = model.pieces; i-- > 0;)
-        if (model.piece[i].region == region)
-            model_delete(i);
-    model.used[region] = 0;
     return WEIR_PLACEMENT_OK;
 }
 
@@ -195,21 +160,13 @@ static void same_layout(void) {
 /* The block allocated last.  The next step may well free it, or request its size again. */
 static struct weir_placement_block last;
 static uint64_t last_stream;
-static size_t last_most;
 
-/* Compares an allocation with the model's.  Some allocations leave alone whole regions from a size on. */
+/* Compares an allocation with the model's. */
 static void differ_take(uint64_t stream, size_t bytes) {
     struct weir_placement_block ours = {0};
     struct weir_placement_block theirs = {0};
-    size_t most = SIZE_MAX;
-    if (random_below(4) == 0)
-        most = random_below(2) == 0 ? random_below(64 * KIB) : last_most;
-    int expected = model_take(bytes, stream, most, &theirs);
-    last_most = most;
-    if (most == SIZE_MAX)
-        MUST_EQUAL(weir__placement_take(p, bytes, stream, &ours), expected);
-    else
-        MUST_EQUAL(weir__placement_take_within(p, bytes, stream, most, &ours), expected);
+
+    MUST_EQUAL(weir__placement_take(p, bytes, stream, &ours), model_take(bytes, stream, &theirs));
     if (ours.size != 0) {
         last = ours;
         last_stream = stream;
@@ -282,18 +239,13 @@ static void differ_again(uint64_t stream, uint64_t *sequence) {
     }
 }
 
-/* Adds a region, for all streams or for one, at one of eight adjacent places.  Or tries to remove or withdraw the
- * region there, or all regions but one. */
-static void differ_region(uint64_t stream, uint64_t sequence) {
-    int for_one = random_below(2) == 0;
+/* Adds a region at one of eight adjacent places.  Or tries to remove the region there, or all regions but one. */
+static void differ_region(void) {
     uint64_t base = BASE + random_below(8) * 64 * KIB;
     int taken = 0;
     if (random_below(2) == 0) {
         for (size_t i = random_below(2) == 0 ? 7 : 0; i < 8 && model.pieces > 1; i++) {
-            if (for_one && stream != 0)
-                MUST_EQUAL(weir__placement_remove(p, base, stream), model_withdraw(base, stream));
-            else
-                MUST_EQUAL(weir__placement_remove(p, base, 0), model_remove(base));
+            MUST_EQUAL(weir__placement_remove(p, base), model_remove(base));
             base = BASE + i * 64 * KIB;
         }
         if (model.pieces > 0)
@@ -303,13 +255,6 @@ static void differ_region(uint64_t stream, uint64_t sequence) {
     for (size_t i = 0; i < model.pieces; i++)
         taken |=
             model.piece[i].base < base + bytes && base < model.piece[i].base + model.piece[i].size;
-    if (for_one) {
-        MUST_EQUAL(weir__placement_add_freed(p, base, bytes, stream, sequence),
-                   taken ? WEIR_PLACEMENT_INVALID : WEIR_PLACEMENT_OK);
-        if (!taken)
-            model_add_freed(base, bytes, stream, sequence);
-        return;
-    }
     MUST_EQUAL(weir__placement_add(p, base, bytes),
                taken ? WEIR_PLACEMENT_INVALID : WEIR_PLACEMENT_OK);
     if (!taken)
@@ -351,7 +296,7 @@ static void differ(const struct weir_placement_rule *rule, uint64_t seed, size_t
             weir__placement_observe(p, stream, past);
             model_observe(stream, past);
         } else {
-            differ_region(stream, sequence);
+            differ_region();
         }
         if (random_below(50) == 0) {
             weir__placement_part(p, stream);

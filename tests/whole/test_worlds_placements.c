@@ -162,7 +162,7 @@ static int apply(const struct step *s) {
     case TAKE:
         /* The bytes asked for differ from block to block, and from the size. */
         bytes = (size_t)s->what * G - (size_t)life.blocks;
-        result = model_take(bytes, stream->id, SIZE_MAX, &wanted);
+        result = model_take(bytes, stream->id, &wanted);
         SAME(weir__placement_take(placement, bytes, stream->id, &got), result);
         HOLDS(memcmp(&got, &wanted, sizeof got) == 0);
         if (result == WEIR_PLACEMENT_OK)
