@@ -124,9 +124,7 @@ typedef struct weir_event {
     uint64_t time_ns;  /* time from the allocator's creation to the end of the step */
     uint64_t asked;    /* bytes that the step should add (or give back) */
     uint64_t got;      /* bytes by which reserved memory rose (or fell) */
-    /* Time that a caller waited for the step; for GROW_AHEAD the time of the step, for which no caller waited.  The
-     * pool engine measures it, except for a step after 4,096 requests without a step: that one is estimated by its
-     * bytes at the rate of the last measured step. */
+    /* Time that a caller waited for the step; for GROW_AHEAD the time of the step, for which no caller waited. */
     uint64_t stall_ns;
     uint64_t reserved_after; /* reserved memory after the step */
     int cause;               /* WEIR_EVENT_ */

@@ -45,18 +45,10 @@
 
 #define UNIT WEIR_POOL_UNIT
 
-/* The assumed time of growth by one unit, until a step was timed: 27 to 35 us on an H200. */
-#define UNIT_NS UINT64_C(31000)
-
 /* Probe blocks are at most this large, so that one step holds the driver's lock for about 1 ms. */
 #define PROBE_BYTES ((size_t)1 << 30)
 
-enum {
-    WEIR_POOL_PROBES = 512,
-    WEIR_POOL_EXTENTS = 16,
-    /* requests without growth until requests are no longer timed (is_steady) */
-    WEIR_POOL_STEADY = 4096
-};
+enum { WEIR_POOL_PROBES = 512, WEIR_POOL_EXTENTS = 16 };
 
 struct weir_pool_engine {
     struct weir_engine e;
@@ -72,8 +64,6 @@ struct weir_pool_engine {
     uint64_t threshold; /* the pool's release threshold; raised under `growing` */
     /* set if the release threshold is finite: a synchronisation may lower reserved memory */
     int shrinks;
-    _Atomic uint32_t quiet;   /* requests since the last growth, WEIR_POOL_STEADY at most */
-    _Atomic uint64_t unit_ns; /* the time of growth by one unit, when it was measured last */
     _Atomic uint64_t used, reserved_peak; /* the values that pool_figures read last */
     _Atomic uint64_t used_peak;           /* the peak of the memory in use, without probe blocks */
     pthread_mutex_t growing;
@@ -406,20 +396,8 @@ static void top_up(struct weir_pool_engine *p, size_t request, uint64_t got, uin
         weir__growth_refused(&p->cursor);
 }
 
-/* Returns how long a caller waited for growth by `got` bytes.  If the growth was timed, from `started`, its rate counts
- * for later growth that is not timed (`started` is 0). */
-static uint64_t stall_of(struct weir_pool_engine *p, uint64_t started, uint64_t got) {
-    uint64_t units = (got + UNIT - 1) / UNIT, stall;
-
-    if (started == 0)
-        return units * atomic_load_explicit(&p->unit_ns, memory_order_relaxed);
-    stall = weir__device_since(p->e.device, started);
-    atomic_store_explicit(&p->unit_ns, stall / units, memory_order_relaxed);
-    return stall;
-}
-
-/* Counts a change of reserved memory.  Returns 1 if it grew, in which case the caller waited from `started` on (0 if it
- * was not timed), else 0: a synchronisation gave memory back. */
+/* Counts a change of reserved memory.  Returns 1 if it grew while the caller waited from `started` on, else 0: a
+ * synchronisation gave memory back. */
 static int pool_reserve_moved(struct weir_pool_engine *p, size_t request, uint64_t started) {
     uint64_t before, now;
     int grew;
@@ -433,8 +411,7 @@ static int pool_reserve_moved(struct weir_pool_engine *p, size_t request, uint64
     grew = now > before;
     if (grew) {
         weir__engine_note(&p->e, WEIR_EVENT_REQUEST, 0, request, now - before,
-                          stall_of(p, started, now - before), now);
-        atomic_store_explicit(&p->quiet, 0, memory_order_relaxed);
+                          weir__device_since(p->e.device, started), now);
         top_up(p, request, now - before, now);
     } else if (now < before) {
         weir__growth_shrunk(&p->cursor, now);
@@ -479,9 +456,7 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
     if (after > before) {
         /* unreached: reserved memory sufficed, but another thread grew it after it was read */
         weir__engine_note(e, cause, 0, target > before ? target - before : 0, after - before,
-                          stall_of(p, started, after - before), after);
-        if (cause == WEIR_EVENT_PREALLOC)
-            atomic_store_explicit(&p->quiet, WEIR_POOL_STEADY, memory_order_relaxed);
+                          weir__device_since(e->device, started), after);
     }
     /* The stream runs only the frees of probe blocks.  The wait observes them and lets the driver apply its threshold,
      * so the value read next is what stays reserved. */
@@ -761,18 +736,6 @@ look_at_reserve(struct weir_pool_engine *p, struct weir_request *r, uint64_t sta
     return WEIR_OK;
 }
 
-/* Returns 1 after a long time without growth, when requests are not timed, else 0.  Reading the clock costs as much as
- * reading the pool's size (20 ns in a virtual machine).  Growth that is not timed counts with the last time of a
- * unit. */
-static int is_steady(struct weir_pool_engine *p) {
-    uint32_t quiet = atomic_load_explicit(&p->quiet, memory_order_relaxed);
-
-    if (quiet == WEIR_POOL_STEADY)
-        return 1;
-    atomic_store_explicit(&p->quiet, quiet + 1, memory_order_relaxed);
-    return 0;
-}
-
 /* Applies a changed limit.  Reserved memory above the limit stays, and must not rise. */
 static __attribute__((noinline, cold)) void see_limit(struct weir_pool_engine *p) {
     pthread_mutex_lock(&p->growing);
@@ -795,7 +758,7 @@ static int is_hopeless(struct weir_pool_engine *p, struct weir_request *r) {
  * this thread's capture mode. */
 static weir_status serve(struct weir_pool_engine *p, struct weir_request *r) {
     const struct weir_driver *driver = p->e.device->driver;
-    uint64_t started = is_steady(p) ? 0 : driver->ticks(), reserve = 0, limit = limit_of(p);
+    uint64_t started = driver->ticks(), reserve = 0, limit = limit_of(p);
     uint64_t before = atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed);
     CUresult result;
 
@@ -1027,7 +990,6 @@ weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine 
     pthread_mutex_init(&p->growing, NULL);
     weir__async_open(&p->async, device);
     weir__sizes_open(&p->sizes);
-    p->unit_ns = UNIT_NS;
     *out = &p->e;
     return WEIR_OK;
 }

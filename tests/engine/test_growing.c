@@ -610,8 +610,7 @@ TEST_EACH(2, probe_blocks_that_stay_in_the_drivers_peak) {
     MUST_EQ(stats_of(a).requested_peak, 30 * MIB);
 }
 
-/* Growth after many hits is not timed: weir notices it, and charges it at the rate of the last growth that was
- * timed. */
+/* Only growth counts as stall, and weir still notices it after many requests without growth. */
 TEST(growth_after_a_long_quiet_time) {
     make(KIND_POOL, 0, "");
     give(take(64 * MIB, A), A);
@@ -624,7 +623,7 @@ TEST(growth_after_a_long_quiet_time) {
     ck_assert_uint_eq(later.growths, first.growths + 1);
     ck_assert_uint_eq(later.growth_allocs, first.growth_allocs + 1);
     ck_assert_uint_eq(later.growth_bytes, 192 * MIB);
-    ck_assert_uint_eq(later.stall_ns - first.stall_ns, 4 * (first.stall_ns / 2));
+    MUST_LE(first.stall_ns + 1, later.stall_ns);
 }
 
 static void *grow_beside(void *unused) {
