@@ -400,6 +400,33 @@ TEST(pending_frees_do_not_pile_up) {
 
 CASE("alone", 120, open_device, end_test);
 
+/* The program allocates from weir's pool, too, so that the driver places blocks of the caches between pages of theirs. */
+TEST(blocks_of_others_do_not_shift_those_of_caches) {
+    CUdeviceptr others[4];
+    CUmemoryPool pool;
+    void *block[8];
+
+    make(KIND_POOL, 0, "cache=on");
+    OK(weir_pool(a, &pool));
+    for (size_t i = 0; i < 4; i++) {
+        CU(driver->cuMemAllocFromPoolAsync(&others[i], 512 * (i + 1), pool, A));
+        block[2 * i] = take(64 * KIB * (i + 1), A);
+        block[2 * i + 1] = take(MIB * (i + 1), A);
+        MUST_EQ((uintptr_t)block[2 * i + 1] % WEIR_PAGE, 0);
+        CU(weir__model_use(A, (uintptr_t)block[2 * i + 1], MIB * (i + 1), 1, MS));
+    }
+    for (int i = 0; i < 8; i++) {
+        give(block[i], A);
+        EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block[i], A));
+    }
+    for (int i = 0; i < 4; i++)
+        CU(driver->cuMemFreeAsync(others[i], A));
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(a, 0, NULL));
+    MUST_EQ(stats_of(a).reserved, 0);
+    ck_assert_ptr_null(weir__model_fault());
+}
+
 TEST(a_hit_of_the_pool_costs_one_call_and_one_question) {
     make(KIND_POOL, 0, "");
     give(take(1000, A), A);
