@@ -195,7 +195,7 @@ typedef struct weir_options {
 
     /* The most that all caches of the allocator keep in idle slabs, for requests of up to 512 KiB: BYTES (0 keeps
      * nothing), OF_IN_USE or MAX.  More serves more requests without the engine and leaves less to other streams.
-     * Default: 2%, and at least 32 MiB as long as no more than 256 MiB were ever in use; and 1 MiB for each stream,
+     * Default: 2%, and at least 16 MiB as long as no more than 256 MiB were ever in use; and 1 MiB for each stream,
      * however many there are.  A stream returns memory that it may not keep at its next request.  If this limit is set,
      * the caches of streams that make no request count, too, and the other caches keep less. */
     weir_amount cache_limit;

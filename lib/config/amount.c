@@ -17,7 +17,7 @@
 /* The default of weir__budget_of_in_use: a share in millionths, and at least IN_USE_LEAST while the peak is at most
  * IN_USE_MUCH. */
 #define IN_USE_SHARE UINT64_C(20000)
-#define IN_USE_LEAST (UINT64_C(32) << 20)
+#define IN_USE_LEAST (UINT64_C(16) << 20)
 #define IN_USE_MUCH (UINT64_C(256) << 20)
 
 static uint64_t part_of(uint64_t bytes, uint64_t millionths) {

@@ -115,7 +115,7 @@ const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT] = {
         "block of the pool and direct engines, so that compute-sanitizer can check each.",
         ADVANCED),
     ROW(CACHE_LIMIT, cache, cache_limit, NULL, "cache-limit", "WEIR_CACHE_LIMIT", "SIZE",
-        "a size (64MiB, 0), a percentage of what is in use (5%) or max", "2%, at first 32MiB",
+        "a size (64MiB, 0), a percentage of what is in use (5%) or max", "2%, at first 16MiB",
         "Limit the idle memory that per-stream caches keep in slabs, for blocks of up to 512KiB.  "
         "A "
         "higher limit makes more requests fast and leaves less to other streams.",

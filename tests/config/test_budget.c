@@ -62,8 +62,8 @@ TEST(test_share_of_what_is_in_use) {
         weir_amount amount;
         uint64_t in_use, peak, expected;
     } shares[] = {
-        {{0, WEIR_AMOUNT_DEFAULT}, 0, 0, 33554432},
-        {{0, WEIR_AMOUNT_DEFAULT}, 0, 268435456, 33554432},
+        {{0, WEIR_AMOUNT_DEFAULT}, 0, 0, 16777216},
+        {{0, WEIR_AMOUNT_DEFAULT}, 0, 268435456, 16777216},
         {{0, WEIR_AMOUNT_DEFAULT}, 0, 268435457, 0}, /* no longer a small program */
         {{0, WEIR_AMOUNT_DEFAULT}, 5000005000, 5000005000, 100000000}, /* rounded down to 256 */
         {{50000, WEIR_AMOUNT_OF_IN_USE}, 1024000, 0, 51200},

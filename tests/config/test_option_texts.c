@@ -501,7 +501,7 @@ TEST(test_defaults_are_shown) {
         {WEIR_SETTING_LATENCY, "off", "off"},
         {WEIR_SETTING_LOG, "none", "none"},
         {WEIR_SETTING_CACHE, "on", "on"},
-        {WEIR_SETTING_CACHE_LIMIT, "2%, at first 32MiB", "2%, at first 32MiB"},
+        {WEIR_SETTING_CACHE_LIMIT, "2%, at first 16MiB", "2%, at first 16MiB"},
         {WEIR_SETTING_STREAM_CHECKS, "on", "on"},
         {WEIR_SETTING_HARDEN, "off", "off"},
         {WEIR_SETTING_GROW_AHEAD, "0", "0"},
