@@ -31,8 +31,10 @@ enum {
 static weir_status ask_engine_for(struct weir_caches *f, struct weir_request *r) {
     weir_status status = weir__reserve_alloc(f->v, r);
 
-    if (status == WEIR_OK && f->is_straight)
+    if (status == WEIR_OK && f->is_straight) {
         weir__engine_widen(f->engine, r->block, r->bytes);
+        count_taken(f, r->bytes);
+    }
     return status;
 }
 
@@ -81,10 +83,12 @@ static size_t slab_slots(struct weir_cache *c, unsigned size_class) {
 static weir_status undo_fetch(struct weir_caches *f, const struct weir_request *r) {
     struct weir_freed freed = {.block = &r->block, .count = 1};
 
-    if (f->is_straight)
+    if (f->is_straight) {
+        count_given(f, r->bytes);
         (void)f->engine->ops->free(f->engine, r->block, r->stream, NULL);
-    else
+    } else {
         (void)f->engine->ops->give(f->engine, &freed, r->id);
+    }
     return weir__without_driver(WEIR_E_HOST_MEMORY);
 }
 

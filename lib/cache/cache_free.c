@@ -85,6 +85,8 @@ static weir_status free_whole(struct weir_caches *f, struct weir_slab *s, CUdevi
     }
     weir__records_end(&f->records, s);
     status = f->engine->ops->free(f->engine, base, stream, uses);
+    if (status == WEIR_OK && f->is_straight)
+        count_given(f, bytes);
     if (status == WEIR_OK)
         return WEIR_OK;
     /* Finds the record again, or makes a new one if records do not stay. */

@@ -49,7 +49,8 @@ static struct sums add_up(struct weir_caches *f) {
 }
 
 static uint64_t in_blocks(const struct weir_caches *f) {
-    return atomic_load_explicit(&f->engine->seen.in_use, memory_order_relaxed);
+    return atomic_load_explicit(f->is_straight ? &f->taken : &f->engine->seen.in_use,
+                                memory_order_relaxed);
 }
 
 void weir__caches_note_peak(struct weir_caches *f) {

@@ -35,8 +35,10 @@ static void end_block(struct weir_caches *f, struct weir_slab *s, uint64_t id, w
     weir__records_end(&f->records, s);
     status = id == WEIR_ENGINE_OBSERVED ? f->engine->ops->give(f->engine, &freed, id)
                                         : f->engine->ops->free(f->engine, base, stream, NULL);
-    if (status == WEIR_OK)
+    if (status == WEIR_OK) {
+        count_given(f, bytes);
         return;
+    }
     s = weir__records_whole(&f->records, base, bytes);
     if (s) /* unreached: no host memory for the record that has just been given up */
         add_waiting(f, s, WEIR_ENGINE_UNKNOWN);

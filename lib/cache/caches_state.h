@@ -20,6 +20,7 @@
 
 #include <pthread.h>
 
+#include "base/bounds.h"
 #include "base/counters.h"
 #include "engine/stream_order.h"
 
@@ -38,6 +39,7 @@ struct weir_caches {
 
     _Alignas(64) struct weir_records records;
     _Atomic uint64_t largest; /* the bytes of the largest whole block so far */
+    _Atomic uint64_t taken;   /* with is_straight: the bytes of all blocks from the engine */
 
     pthread_mutex_t lock;      /* guards the fields below */
     struct weir_cache *caches; /* all caches */
@@ -81,6 +83,18 @@ static inline uint64_t lacked(const struct weir_caches *f) {
 /* Returns a sum, or 0 if it is negative, because another cache counts the blocks whose frees this one has counted. */
 static inline uint64_t at_least_none(int64_t sum) {
     return sum < 0 ? 0 : (uint64_t)sum;
+}
+
+/* Counts a block that an engine with is_straight has allocated, and raises the peak of such blocks. */
+static inline void count_taken(struct weir_caches *f, size_t bytes) {
+    uint64_t now = atomic_fetch_add_explicit(&f->taken, bytes, memory_order_relaxed) + bytes;
+
+    weir__raise_to(&f->engine->seen.most_in_use, now);
+}
+
+/* Counts a block that an engine with is_straight has freed. */
+static inline void count_given(struct weir_caches *f, size_t bytes) {
+    atomic_fetch_sub_explicit(&f->taken, bytes, memory_order_relaxed);
 }
 
 static inline void count(struct weir_caches *f, int counter) {

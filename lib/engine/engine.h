@@ -285,7 +285,8 @@ struct weir_engine {
     /* Figures of the last request, which the engine writes and others read without its lock. */
     struct {
         _Atomic uint64_t reserved, in_use; /* in_use: only with IS_PEEKED or CUTS */
-        _Atomic uint64_t most_in_use;      /* CUTS: the peak of the bytes in blocks */
+        /* The peak of the bytes in blocks.  Without CUTS the caches count these bytes. */
+        _Atomic uint64_t most_in_use;
         /* CUTS: the bytes freed since the last wait for the device that serve no request before the next one. */
         _Atomic uint64_t quarantined;
         /* All present and former memory for blocks lies in [low, high).  Both are 0 if there was none.  Without CUTS
