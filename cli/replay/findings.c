@@ -253,13 +253,9 @@ static void tell_warm_up(struct findings *findings) {
     if (pool && ready && ready->mean[FIGURE_FIRST] < pool->mean[FIGURE_FIRST]) {
         add(findings,
             " Preallocating the peak shortens the first iteration of pool from %s ms to %s ms, and "
-            "takes %s ms at creation",
+            "takes %s ms at creation.",
             MS(pool->mean[FIGURE_FIRST]), MS(ready->mean[FIGURE_FIRST]),
             MS(ready->mean[FIGURE_CREATION]));
-        if (ready->low[FIGURE_STEADY_MEAN] > pool->high[FIGURE_STEADY_MEAN])
-            add(findings, "; a steady iteration then takes %s ms instead of %s ms",
-                MS(ready->mean[FIGURE_STEADY_MEAN]), MS(pool->mean[FIGURE_STEADY_MEAN]));
-        add(findings, ".");
     }
     end_sentence(findings);
 }
