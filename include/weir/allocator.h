@@ -93,7 +93,8 @@ WEIR_API weir_status weir_allocator_destroy(weir_allocator *allocator);
  * Variables of TensorFlow, XLA and JAX name no engine here.  They ask for a preallocation only if such a framework is
  * told to use CUDA's memory pools (weir-settings(7), COMPATIBILITY).
  *
- * If the environment names no engine, the engine is mapped, or the pool engine if the device cannot map memory.  This holds also beside libweir-preload.so, which serves that pool.
+ * If the environment names no engine, the engine is mapped, or the pool engine if the device cannot map memory.  Beside
+ * libweir-preload.so it is the pool engine: that library serves the pool, and decides on its reserved memory and limit.
  *
  * Thread-safe.  The first call blocks as weir_allocator_create does; later calls do not block.  Statuses are those of
  * weir_allocator_create, and E_PARSE for a bad variable.  If there is no allocator, a line on standard error gives the
@@ -136,10 +137,10 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_block_allocator(const void *block,
 /* Allocates a block of at least `bytes` bytes for use on `stream`, aligned to at least 256 bytes, and writes its device
  * address to *block, only on success.  0 bytes give NULL and OK.  The contents are undefined.
  *
- * With options.cache on, a per-stream cache serves the stream with memory that it freed itself, without the engine.  A
- * stream that is being captured gets nothing from its cache.  Its block is a memory node of the graph (all engines but
- * direct; see E_CAPTURE in weir_status(3)).  The driver serves that node at each launch; the memory is in no
- * allocator's reserved memory and under no limit.  Free it in the capture, or behind a launch.
+ * With options.cache on, a per-stream cache serves requests of up to 512 KiB with memory that the stream freed itself,
+ * without the engine.  A stream that is being captured gets nothing from its cache.  Its block is a memory node of the
+ * graph (all engines but direct; see E_CAPTURE in weir_status(3)).  The driver serves that node at each launch; the
+ * memory is in no allocator's reserved memory and under no limit.  Free it in the capture, or behind a launch.
  *
  * A cache hit does not block.  A pool growth takes as long as the driver needs.  If memory ran out, the call waits up
  * to the recovery timeout for frees to complete.  In two cases it waits for the device, however long that takes:
@@ -366,8 +367,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_decay(weir_allocator *allocator, siz
  *
  * For one second, requests that go beyond their per-stream caches give idle memory back, until `bytes` have gone.  They
  * keep memory that a preallocation, a finite release threshold or options.grow_ahead protects, and memory that could go
- * only after a wait.  Each cache gives its idle memory back at the next request of its stream.  weir_decay gives idle
- * memory back at once.  It is for programs that make no such requests, and for engines with regions of cuMemAlloc (bfc;
+ * only after a wait.  Idle memory of the per-stream caches stays, too.  weir_decay gives idle memory back at once, with
+ * that of the caches.  It is for programs that make no such requests, and for engines with regions of cuMemAlloc (bfc;
  * direct with options.cache on), which cannot go back without a wait.  The memory given back is an event of cause
  * low-memory.  If a request of another allocator of the process finds the device full, weir reports the pressure
  * itself.

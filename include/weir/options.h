@@ -181,23 +181,24 @@ typedef struct weir_options {
 
     /* The longest wait for frees to complete when memory ran out, and for pending frees at destroy, in milliseconds.  0
      * means 1000; UINT32_MAX means no wait at all.  If nothing else helps, engine bfc gives idle regions back, which
-     * waits for the device in addition to this time.  A request that would grow also waits for the device if streams
-     * that have ended left much of reserved memory behind. */
+     * waits for the device in addition to this time. */
     uint32_t recovery_timeout_ms;
 
     int latency; /* WEIR_SWITCH_: keep a histogram of the latency of every call; default off */
     int log;     /* WEIR_LOG_; default none, with harden error */
 
-    /* WEIR_SWITCH_: per-stream caches above the engine.  They serve a stream with memory that it freed itself, without
-     * a driver call.  Default: on; for engine direct off.  Off: the driver allocates every block of engines pool and
-     * direct, so that compute-sanitizer sees each. */
+    /* WEIR_SWITCH_: per-stream caches above the engine.  They serve a stream's requests of up to 512 KiB with memory
+     * that the stream freed itself, without an allocation by the driver.  Default: on; for engine direct off.  Off: the
+     * driver allocates every block of engines pool and direct, so that compute-sanitizer sees each. */
     int cache;
 
     /* The most that all caches of the allocator keep in idle slabs, for requests of up to 512 KiB: BYTES (0 keeps
      * nothing), OF_IN_USE or MAX.  More serves more requests without the engine and leaves less to other streams.
      * Default: 2%, and at least 16 MiB as long as no more than 256 MiB were ever in use; and 1 MiB for each stream,
      * however many there are.  A stream returns memory that it may not keep at its next request.  If this limit is set,
-     * the caches of streams that make no request count, too, and the other caches keep less. */
+     * the caches of streams that make no request count, too, and the other caches keep less.
+     * Larger blocks are not cached: a freed one merges with free memory at the latest when its stream makes a request
+     * that its cache does not serve. */
     weir_amount cache_limit;
 
     /* WEIR_SWITCH_; default on.  Off: the program promises that it allocates on no stream that is being captured,
@@ -271,10 +272,11 @@ typedef struct weir_options {
      * back later.  For the pool engine and engine mapped; bfc decays in weir_decay alone. */
     uint64_t decay_ms;
 
-    /* WEIR_SWITCH_; default off: weir adds no wait between streams.  On, with the engines mapped and bfc: before
-     * weir grows for a request, it reuses memory that other streams freed while they are still at work.  weir makes the
-     * request's stream wait on the device for that work (cuStreamWaitEvent).  The driver's pool does so under
-     * CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES.  weir then reserves less memory, but has two costs:
+    /* WEIR_SWITCH_; default off: weir adds no wait between streams.  It has no effect with the engines pool and
+     * direct.  On, with the engines mapped and bfc: before weir grows for a request, it reuses memory that other
+     * streams freed while they are still at work.  weir makes the request's stream wait on the device for that work
+     * (cuStreamWaitEvent).  The driver's pool does so under CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES.  weir
+     * then reserves less memory, but has two costs:
      *   stalls     the request's stream waits until the other stream has done its work, however long that takes.
      *              Streams that would run side by side may run one after the other.
      *   deadlock   neither stream ever goes on if that work waits for the request's stream, on the device, through the
