@@ -31,8 +31,15 @@ void weir__drop_in_hush(weir_allocator *a) {
     a->hushed = 1;
 }
 
+/* A pool of the driver orders its blocks itself, so the driver is told, too. */
 void weir__drop_in_keep_apart(weir_allocator *a, int on) {
+    CUmemoryPool pool = a->reserve.engine->driver_pool;
+    int may = !on;
+
     atomic_store_explicit(&a->device.keeps_apart, on, memory_order_relaxed);
+    if (pool)
+        (void)a->device.driver->cuMemPoolSetAttribute(
+            pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, &may);
 }
 
 weir_status weir__drop_in_options(weir_options *options, struct weir_sources *sources,

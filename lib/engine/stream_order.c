@@ -364,11 +364,6 @@ static uint64_t share_of(const struct weir_order *o, size_t silent) {
     return silent > MOST_SILENT ? 0 : weir__size_larger(KEPT * worth_of(o), LEAST_KEPT) / silent;
 }
 
-/* Returns 1 if no other stream could use frees of a stream, so that no event is due for them; else 0. */
-static int is_unshared(const struct weir_order *o) {
-    return !o->several || atomic_load_explicit(&o->device->keeps_apart, memory_order_relaxed);
-}
-
 /* Returns the number of doublings of MUCH and KEPT for the stream's next event. */
 static unsigned doublings(const struct weir_order_stream *s) {
     return s->alone < s->foreseen ? s->alone : s->foreseen;
@@ -400,9 +395,10 @@ uint64_t weir__order_room(const struct weir_order *o, uint64_t id) {
     const struct weir_order_stream *s = find_stream(o, id);
     uint64_t room, most;
 
-    if (o->covers_all && !atomic_load_explicit(&o->device->keeps_apart, memory_order_relaxed))
+    /* While the program forbids reuse by other streams, no event is due.  It may allow that reuse at any time. */
+    if (o->covers_all || atomic_load_explicit(&o->device->keeps_apart, memory_order_relaxed))
         return 0;
-    if (is_unshared(o))
+    if (!o->several)
         return UINT64_MAX;
     if (!s || s->frees < YOUNG || s->dry_seen != o->dry)
         return 0;
