@@ -341,7 +341,7 @@ weir__cache_welcome(struct weir_cache *c, struct weir_slab *slab, uint32_t befor
 static inline __attribute__((always_inline)) int
 weir__cache_put_plain(struct weir_cache *c, struct weir_slab *s, uint64_t address) {
     uint64_t slot;
-    uint32_t asked, before = s->idle;
+    uint32_t asked, before;
 
     if (atomic_load_explicit(&s->cache, memory_order_relaxed) != c)
         return 0;
@@ -351,6 +351,7 @@ weir__cache_put_plain(struct weir_cache *c, struct weir_slab *s, uint64_t addres
     asked = atomic_load_explicit(&s->slot[slot], memory_order_relaxed);
     if (asked & WEIR_SLOT_IDLE)
         return 0;
+    before = s->idle;
     weir__slab_put(s, (uint32_t)slot);
     weir__cache_welcome(c, s, before);
     weir__sum_sub(&c->requested, (int64_t)asked);

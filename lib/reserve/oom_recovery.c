@@ -374,6 +374,13 @@ static void fill_failure(struct weir_reserve *v, const struct weir_request *r, w
     r->refused->figures.waited_ns = waited_ns;
 }
 
+/* Frees the idle memory of the caches to the engine, behind a wait for the device, if the request may wait.  Returns 1 if
+ * the request should be tried again, else 0. */
+static int flush_caches(struct climb *c) {
+    return c->v->flush_caches && c->v->options->recovery_timeout_ms != UINT32_MAX &&
+           c->v->flush_caches(c->v->caches) == WEIR_OK;
+}
+
 /* Takes the steps in order.  Returns the status of the last try. */
 static weir_status climb(struct climb *c, weir_status status) {
     struct weir_group *group = weir__group_of(c->v->device->driver, c->v->device->ordinal);
@@ -383,11 +390,14 @@ static weir_status climb(struct climb *c, weir_status status) {
     if (reclaim_above(c, deadline_ns(c->v) > 0, &above))
         status = try_again(c);
     failure = read_failure(c->v, c->r->bytes);
-    if (weir__is_failure(status) && could_fit(&failure, above)) {
+    if (weir__is_failure(status) && could_fit(&failure, above))
         status = wait_for_frees(c, above, status);
-        if (weir__is_failure(status) && give_back(c))
-            status = try_again(c);
+    if (weir__is_failure(status) && flush_caches(c)) {
+        status = try_again(c);
+        failure = read_failure(c->v, c->r->bytes);
     }
+    if (weir__is_failure(status) && could_fit(&failure, above) && give_back(c))
+        status = try_again(c);
     status = end_tries(c, status);
     status = ask_allocators(c, status);
     if (group)

@@ -23,12 +23,6 @@ uint64_t weir__reserve_reclaimable(struct weir_reserve *v) {
                : 0;
 }
 
-/* Flushes the caches if the request may wait for the device.  Returns 1 if it should be retried, else 0. */
-static int flush_caches(struct weir_reserve *v, const struct weir_request *r) {
-    return v->flush_caches && !(r->flags & WEIR_REQUEST_CAPTURED) &&
-           v->options->recovery_timeout_ms != UINT32_MAX && v->flush_caches(v->caches) == WEIR_OK;
-}
-
 static weir_status serve(struct weir_reserve *v, struct weir_request *r) {
     weir_status status = weir__oom_recovery_try(v, r);
 
@@ -38,8 +32,6 @@ static weir_status serve(struct weir_reserve *v, struct weir_request *r) {
         r->bytes = r->least;
         status = weir__oom_recovery_try(v, r);
     }
-    if (weir__is_failure(status) && flush_caches(v, r))
-        status = weir__oom_recovery_try(v, r);
     return weir__is_failure(status) ? weir__oom_recovery_run(v, r, status) : status;
 }
 
