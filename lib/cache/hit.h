@@ -65,8 +65,8 @@ struct weir_hits {
     /* Finds caches of created streams by handle; their keys never change. */
     struct weir_cache_table by_handle;
     struct weir_cache_table by_id; /* finds caches of default streams by id */
-    int checks;                /* nonzero if options.stream_checks is on */
-    struct weir_pagemap pages; /* finds the records of blocks */
+    int checks;                    /* nonzero if options.stream_checks is on */
+    struct weir_pagemap pages;     /* finds the records of blocks */
 };
 
 /* ---- the cache of a stream ------------------------------------------------------------------------ */
@@ -167,8 +167,9 @@ take_cached(struct weir_cache *c, uint64_t key, uint64_t id, size_t bytes) {
 /* Puts a freed block into the cache if the lock is biased to this thread, no work was put off, and the cache is still
  * the stream's, which a cache that was found by handle (`key` 0) always is.  Returns 1 on success, 2 if the cache must
  * be maintained after that, 0 if nothing has changed. */
-static inline __attribute__((always_inline)) int
-bring_back(struct weir_cache *c, uint64_t key, uint64_t id, struct weir_slab *s, CUdeviceptr block) {
+static inline __attribute__((always_inline)) int bring_back(struct weir_cache *c, uint64_t key,
+                                                            uint64_t id, struct weir_slab *s,
+                                                            CUdeviceptr block) {
     int done;
 
     if (__builtin_expect(!weir__bias_try_at(&c->lock, WEIR_BIAS_INNER), 0))

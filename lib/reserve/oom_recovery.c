@@ -374,10 +374,11 @@ static void fill_failure(struct weir_reserve *v, const struct weir_request *r, w
     r->refused->figures.waited_ns = waited_ns;
 }
 
-/* Frees the idle memory of the caches to the engine, behind a wait for the device, if the request may wait.  Returns 1 if
- * the request should be tried again, else 0. */
+/* Frees the idle memory of the caches to the engine, behind a wait for the device, if the request may wait and the device
+ * is large enough.  Returns 1 if the request should be tried again, else 0. */
 static int flush_caches(struct climb *c) {
-    return c->v->flush_caches && c->v->options->recovery_timeout_ms != UINT32_MAX &&
+    return c->v->flush_caches && c->r->bytes <= c->v->device->total &&
+           c->v->options->recovery_timeout_ms != UINT32_MAX &&
            c->v->flush_caches(c->v->caches) == WEIR_OK;
 }
 
@@ -393,7 +394,7 @@ static weir_status climb(struct climb *c, weir_status status) {
     if (weir__is_failure(status) && could_fit(&failure, above))
         status = wait_for_frees(c, above, status);
     if (weir__is_failure(status) && flush_caches(c)) {
-        status = try_again(c);
+        status = weir__oom_recovery_try(c->v, c->r);
         failure = read_failure(c->v, c->r->bytes);
     }
     if (weir__is_failure(status) && could_fit(&failure, above) && give_back(c))
