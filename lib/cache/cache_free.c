@@ -358,8 +358,11 @@ static weir_status free_by_driver(struct weir_caches *f, struct weir_cache *c, s
     status = c ? WEIR_OK : check_unserved(f, stream);
     if (status == WEIR_OK)
         status = free_whole(f, s, block, stream, NULL);
-    if (status == WEIR_E_CAPTURE)
-        status = free_after_capture(f, s, stream);
+    if (status == WEIR_E_CAPTURE) {
+        /* The block may have another record by now: free_whole() gave up its record and made one again. */
+        s = weir__records_find(&f->hits.pages, block);
+        status = s ? free_after_capture(f, s, stream) : weir__without_driver(WEIR_E_HOST_MEMORY);
+    }
     if (status == WEIR_OK && count_driver_free(f, c, requested, in_use))
         weir__caches_answer(f, stream);
     return status;

@@ -393,12 +393,13 @@ static weir_status climb(struct climb *c, weir_status status) {
     failure = read_failure(c->v, c->r->bytes);
     if (weir__is_failure(status) && could_fit(&failure, above))
         status = wait_for_frees(c, above, status);
-    if (weir__is_failure(status) && flush_caches(c)) {
+    if (weir__is_failure(status) && flush_caches(c))
         status = weir__oom_recovery_try(c->v, c->r);
+    if (weir__is_failure(status)) {
         failure = read_failure(c->v, c->r->bytes);
+        if (could_fit(&failure, above) && give_back(c))
+            status = try_again(c);
     }
-    if (weir__is_failure(status) && could_fit(&failure, above) && give_back(c))
-        status = try_again(c);
     status = end_tries(c, status);
     status = ask_allocators(c, status);
     if (group)
