@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* cache_stats.c: sums over all caches, how much idle memory each cache may keep, and statistics.
  *
- * What: each cache counts its blocks under its own lock, and any thread may add the counts up.  The peaks of the sums are
- * raised by whoever adds them up: statistics, and a miss after the engine's blocks have grown.  Caps follow from the
- * engine's blocks, of which the engine publishes the sum.
+ * What: each cache counts its blocks under its own lock, and any thread may add the counts up.  Statistics add the
+ * counts up, and so does a miss after the engine's blocks have grown; both raise the peaks of the sums.  Caps follow
+ * from the sum of the engine's blocks, which the engine publishes.
  *
  * Locks: the caller holds the caches' lock, unless a function takes it.
  */

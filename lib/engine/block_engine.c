@@ -297,7 +297,6 @@ static weir_status blocks_trim(struct weir_engine *e, struct weir_trim *trim) {
         return weir__order_cover(&a->blocks.order, &a->lock, trim->id, trim->stream);
     case WEIR_TRIM_AT_ONCE:
     case WEIR_TRIM_DONE:
-        return give_back(a, trim);
     case WEIR_TRIM_FULLY:
         return give_back(a, trim);
     default: /* a failure has nothing to undo */

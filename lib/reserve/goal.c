@@ -179,19 +179,18 @@ static uint64_t release_wanted(struct weir_reserve *v, const struct weir_request
     return weir__size_less(before.reserved, weir__engine_reserve(v->engine));
 }
 
-/* Answers the signal, if a look is due.  Returns 1 if the signal is new, else 0.  The caller has set `is_looking'. */
-static int answer_signal(struct weir_reserve *v, const struct weir_request *r) {
+/* Answers the signal, if the signal is new or a look is due.  The caller has set `is_looking'. */
+static void answer_signal(struct weir_reserve *v, const struct weir_request *r) {
     struct weir_pressure *p = &v->goal.pressure;
     uint64_t wanted = atomic_load_explicit(&p->wanted, memory_order_acquire), got;
     unsigned raised = atomic_load_explicit(&p->raised, memory_order_relaxed);
     uint64_t now = weir__device_since(v->device, v->device->created_ticks);
-    int is_new = raised != p->seen;
 
-    if (is_new) {
+    if (raised != p->seen) {
         p->seen = raised;
         p->looks = 0;
     } else if (now < p->due) {
-        return 0;
+        return;
     }
     got = release_wanted(v, r, wanted);
     p->due = now + (FIRST_PAUSE_NS << p->looks);
@@ -199,19 +198,16 @@ static int answer_signal(struct weir_reserve *v, const struct weir_request *r) {
         want_less(p, wanted, 0);
     else if (wanted != UINT64_MAX)
         want_less(p, wanted, weir__size_less(wanted, got));
-    return is_new;
 }
 
-/* Answers the signal, unless another request does at the moment.  Returns 1 if the signal is new, else 0. */
-static int relieve_in_request(struct weir_reserve *v, const struct weir_request *r) {
+/* Answers the signal, unless another request does at the moment. */
+static void relieve_in_request(struct weir_reserve *v, const struct weir_request *r) {
     struct weir_pressure *p = &v->goal.pressure;
-    int is_new;
 
     if (atomic_exchange_explicit(&p->is_looking, 1, memory_order_acquire))
-        return 0;
-    is_new = answer_signal(v, r);
+        return;
+    answer_signal(v, r);
     atomic_store_explicit(&p->is_looking, 0, memory_order_release);
-    return is_new;
 }
 
 /* ---- the release threshold --------------------------------------------------------------------- */
@@ -278,7 +274,7 @@ static void settle_in_request(struct weir_reserve *v, const struct weir_request 
 
 /* ---- after a request --------------------------------------------------------------------------- */
 
-int weir__goal_look(struct weir_reserve *v, const struct weir_request *r) {
+void weir__goal_look(struct weir_reserve *v, const struct weir_request *r) {
     struct weir_goal *g = &v->goal;
 
     if (g->ahead.is_on)
@@ -291,6 +287,6 @@ int weir__goal_look(struct weir_reserve *v, const struct weir_request *r) {
         decay_in_request(v, r);
     if (g->has_threshold)
         settle_in_request(v, r);
-    return g->in_requests && atomic_load_explicit(&g->pressure.wanted, memory_order_relaxed) != 0 &&
-           relieve_in_request(v, r);
+    if (g->in_requests && atomic_load_explicit(&g->pressure.wanted, memory_order_relaxed) != 0)
+        relieve_in_request(v, r);
 }

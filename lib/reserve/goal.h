@@ -125,8 +125,8 @@ uint64_t weir__goal_target(const struct weir_reserve *v, uint64_t reserved, uint
  * wait, and first flushes the layers above the engine. */
 weir_status weir__goal_lower(struct weir_reserve *v, struct weir_trim *trim);
 /* Looks after reserved memory, after a request that the engine has served: wakes grow-ahead, and releases memory that
- * should go back.  Returns 1 if a new signal of memory pressure wants memory of the caches, else 0. */
-int weir__goal_look(struct weir_reserve *v, const struct weir_request *r);
+ * should go back. */
+void weir__goal_look(struct weir_reserve *v, const struct weir_request *r);
 
 /* Releases idle memory above the floor whose uses the host has observed to be complete.  Called without a stream, for
  * an allocator with a release threshold. */
@@ -170,8 +170,8 @@ void weir__goal_forget(struct weir_ahead *a);
 /* weir__goal_hold waits for the current step.  No step begins until weir__goal_go_on. */
 void weir__goal_hold(struct weir_reserve *v);
 void weir__goal_go_on(struct weir_reserve *v);
-/* On the device model, makes the steps that the thread would have made by now.  Returns 1 if there were any, else 0.
+/* On the device model, makes the steps that the thread would have made by now.
  * Called before a request grows reserved memory. */
-int weir__goal_catch_up(struct weir_reserve *v);
+void weir__goal_catch_up(struct weir_reserve *v);
 
 #endif

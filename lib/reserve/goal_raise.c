@@ -490,8 +490,9 @@ static int play(struct weir_reserve *v, int begins) {
     return turns;
 }
 
-int weir__goal_catch_up(struct weir_reserve *v) {
-    return v->goal.ahead.is_played && play(v, 0) > 0;
+void weir__goal_catch_up(struct weir_reserve *v) {
+    if (v->goal.ahead.is_played)
+        (void)play(v, 0);
 }
 
 /* ---- grow-ahead: for others -------------------------------------------------------------------- */

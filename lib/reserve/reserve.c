@@ -50,7 +50,7 @@ weir_status weir__reserve_alloc(struct weir_reserve *v, struct weir_request *r) 
     weir_status status;
 
     if (!is_graphs)
-        (void)weir__goal_catch_up(v);
+        weir__goal_catch_up(v);
     status = serve(v, r);
     if (status == WEIR_OK && (r->flags & WEIR_REQUEST_CAPTURED))
         status = note_node(v, r);
