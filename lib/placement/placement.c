@@ -381,12 +381,6 @@ static int records_reserve(struct weir_placement *p, size_t room) {
     return 1;
 }
 
-/* Makes room for the record of a remainder, and lists all unlisted chunks.  Returns 1 on success, 0 if there is no host
- * memory. */
-static int take_reserve(struct weir_placement *p) {
-    return records_reserve(p, p->regions + 1) && (p->unlisted == 0 || list_unlisted(p));
-}
-
 void weir__placement_stock(struct weir_placement *p, size_t chunks) {
     size_t used = weir__chunks_used(&p->all);
 
@@ -722,12 +716,25 @@ int weir__placement_region(const struct weir_placement *p, uint64_t base, uint64
         uint64_t observed = p->several ? 0 : p->step.observed;
         unsigned kind = p->all.kind[id];
 
-        if (kind == LIVE || kind == UNMAPPED) /* often the first chunk, since blocks lie low */
+        if (kind == LIVE || kind == DEFERRED || kind == UNMAPPED) /* often the first chunk, since blocks lie low */
             return WEIR_PLACEMENT_BUSY;
         if (p->all.chunk[id].sequence > observed)
             serves &= stream != 0 && (p->several ? p->all.tag[id].stream : p->only) == stream;
     }
     return serves ? WEIR_PLACEMENT_OK : WEIR_PLACEMENT_FREE;
+}
+
+int weir__placement_region_above(const struct weir_placement *p, uint64_t address, uint64_t *base,
+                                 size_t *bytes) {
+    size_t position = region_position(p, address >> p->shift);
+    const struct weir_placement_region *r;
+
+    if (position == p->regions)
+        return 0;
+    r = &p->region[p->by_base[position]];
+    *base = r->base << p->shift;
+    *bytes = (size_t)(r->end - r->base) << p->shift;
+    return 1;
 }
 
 int weir__placement_remove(struct weir_placement *p, uint64_t base) {
@@ -857,13 +864,17 @@ size_t weir__placement_tail(const struct weir_placement *p) {
 
 /* ---- take ---- */
 
-/* Computes the granules that hold `bytes`.  Returns OK or INVALID. */
-static int granules_of(const struct weir_placement *p, size_t bytes, uint64_t *granules) {
+/* Begins a take: makes room for the record of a remainder, and lists all unlisted chunks.  *want gets the granules that
+ * hold `bytes`.  Returns OK, INVALID or NO_MEMORY. */
+static int take_begin(struct weir_placement *p, size_t bytes, uint64_t stream, uint64_t *want) {
     size_t rounded;
 
     if (bytes == 0 || !weir__size_round_up(bytes, p->mask + 1, &rounded))
         return WEIR_PLACEMENT_INVALID;
-    *granules = rounded >> p->shift;
+    *want = rounded >> p->shift;
+    stream_seen(p, stream);
+    if (!records_reserve(p, p->regions + 1) || (p->unlisted > 0 && !list_unlisted(p)))
+        return WEIR_PLACEMENT_NO_MEMORY;
     return WEIR_PLACEMENT_OK;
 }
 
@@ -934,12 +945,10 @@ int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream
     struct weir__bestfit_hit hit;
     uint64_t want;
     unsigned next;
+    int result = take_begin(p, bytes, stream, &want);
 
-    if (granules_of(p, bytes, &want) != WEIR_PLACEMENT_OK)
-        return WEIR_PLACEMENT_INVALID;
-    stream_seen(p, stream);
-    if (!take_reserve(p))
-        return WEIR_PLACEMENT_NO_MEMORY;
+    if (result != WEIR_PLACEMENT_OK)
+        return result;
     if (want >> WEIR__BESTFIT_BITS != 0)
         return WEIR_PLACEMENT_NO_FIT;
     own = own_of(p, stream);
@@ -965,16 +974,16 @@ static void take_run(struct weir_placement *p, uint32_t id, uint64_t first, uint
 
 int weir__placement_take_at(struct weir_placement *p, uint64_t address, size_t bytes,
                             uint64_t stream, struct weir_placement_block *out) {
-    uint64_t first = address >> p->shift;
+    uint64_t first = address >> p->shift, want;
+    int result = take_begin(p, bytes, stream, &want);
     uint32_t id;
 
-    stream_seen(p, stream);
-    if (!take_reserve(p))
-        return WEIR_PLACEMENT_NO_MEMORY;
+    if (result != WEIR_PLACEMENT_OK)
+        return result;
     id = chunk_around(p, address, CLEAN, address, bytes);
     if (id == 0 || p->all.chunk[id].sequence > p->step.observed)
         return WEIR_PLACEMENT_NO_FIT;
-    take_run(p, id, first, first + (bytes >> p->shift), bytes, out);
+    take_run(p, id, first, first + want, bytes, out);
     return WEIR_PLACEMENT_OK;
 }
 
@@ -1038,14 +1047,12 @@ int weir__placement_take_behind(struct weir_placement *p, size_t bytes, uint64_t
                                 struct weir_placement_block *out) {
     struct run best = {0};
     uint64_t want, first;
+    int result = take_begin(p, bytes, stream, &want);
 
-    if (granules_of(p, bytes, &want) != WEIR_PLACEMENT_OK)
-        return WEIR_PLACEMENT_INVALID;
-    stream_seen(p, stream);
+    if (result != WEIR_PLACEMENT_OK)
+        return result;
     if (!p->several)
         return WEIR_PLACEMENT_NO_FIT;
-    if (!take_reserve(p))
-        return WEIR_PLACEMENT_NO_MEMORY;
     for (size_t i = 0; i < p->regions; i++)
         run_search(p, &p->region[p->by_base[i]], want, stream, waits, &best);
     if (best.first == 0 || !run_wait(p, best.first, want, stream, waits))
@@ -1057,9 +1064,9 @@ int weir__placement_take_behind(struct weir_placement *p, size_t bytes, uint64_t
 
 /* ---- give ---- */
 
-/* Returns the record of the live block that starts at `address` (in bytes), or 0 if there is none. */
-static uint32_t block_find(const struct weir_placement *p, uint64_t address) {
-    return (address & p->mask) != 0 ? 0 : weir__chunks_find(&p->all, address >> p->shift, LIVE);
+/* Returns the record of the block of that kind that starts at `address` (in bytes), or 0 if there is none. */
+static uint32_t block_find(const struct weir_placement *p, uint64_t address, unsigned kind) {
+    return (address & p->mask) != 0 ? 0 : weir__chunks_find(&p->all, address >> p->shift, kind);
 }
 
 /* Diagnoses an address at which no live block starts.  *out (may be NULL) gets the block around the address. */
@@ -1085,7 +1092,7 @@ static int diagnose(const struct weir_placement *p, uint64_t address,
 
 int weir__placement_give(struct weir_placement *p, uint64_t address, uint64_t stream,
                          uint64_t sequence, struct weir_placement_block *out) {
-    uint32_t id = block_find(p, address);
+    uint32_t id = block_find(p, address, LIVE);
     const struct weir__chunk *c = &p->all.chunk[id];
 
     if (id == 0)
@@ -1099,9 +1106,17 @@ int weir__placement_give(struct weir_placement *p, uint64_t address, uint64_t st
     return WEIR_PLACEMENT_OK;
 }
 
+void weir__placement_defer(struct weir_placement *p, uint64_t address) {
+    p->all.kind[block_find(p, address, LIVE)] = DEFERRED;
+}
+
+void weir__placement_undefer(struct weir_placement *p, uint64_t address) {
+    p->all.kind[block_find(p, address, DEFERRED)] = LIVE;
+}
+
 int weir__placement_find(const struct weir_placement *p, uint64_t address,
                          struct weir_placement_block *out) {
-    uint32_t id = block_find(p, address);
+    uint32_t id = block_find(p, address, LIVE);
 
     if (id == 0)
         return diagnose(p, address, out);
@@ -1146,6 +1161,8 @@ static struct weir_placement_span span_of(const struct weir_placement *p, uint32
     } else if (p->all.kind[id] == LIVE) {
         span.live = 1;
         span.requested = c->requested;
+    } else if (p->all.kind[id] == DEFERRED) {
+        span.deferred = 1;
     } else if (c->sequence > (p->several ? 0 : p->step.observed)) {
         span.stream = p->several ? p->all.tag[id].stream : p->only;
         span.sequence = c->sequence;

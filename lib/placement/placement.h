@@ -9,6 +9,7 @@
  *   region           one contiguous range that was added; chunks never cross its ends
  *   chunk            a piece of a region: a live block, a free chunk or an unmapped range; chunks tile their region
  *   unmapped range   a chunk without memory: nothing is placed there
+ *   deferred block   a block that was freed but stays placed until its owner frees it finally
  *   tag              (stream, sequence) of a free: `stream` may use the chunk at once, other streams only after
  *                    `sequence` was observed
  *   clean            a free chunk that every stream may use: never used, or observed
@@ -59,7 +60,7 @@ enum weir_placement_result {
     WEIR_PLACEMENT_NO_MEMORY, /* host memory ran out; nothing changed */
     WEIR_PLACEMENT_FOREIGN,   /* the address lies in no region */
     WEIR_PLACEMENT_INTERIOR,  /* the address lies inside a live block, not at its start */
-    WEIR_PLACEMENT_FREE,      /* the address lies in a free chunk: a double free */
+    WEIR_PLACEMENT_FREE,      /* the address lies in a free chunk or a deferred block: a double free */
     /* the region still has live blocks, or free chunks that are not observed */
     WEIR_PLACEMENT_BUSY,
     WEIR_PLACEMENT_INVALID /* not a multiple of the granularity, zero, overflow, or overlapping */
@@ -87,6 +88,7 @@ struct weir_placement_span {
     size_t size;
     size_t requested; /* the requested bytes of a live block, or 0 */
     int live;         /* 1 for a live block */
+    int deferred;     /* 1 for a deferred block */
     int unmapped;     /* 1 for an unmapped range */
     uint64_t stream;  /* the tag of a free chunk; stream and sequence are 0 without one */
     uint64_t sequence;
@@ -116,6 +118,10 @@ int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes);
  * Returns FREE if it is free, BUSY if it has a block or no memory, FOREIGN if there is no such region.  `stream` is 0 for
  * a question about all streams.  Linear in the free chunks before the first block. */
 int weir__placement_region(const struct weir_placement *p, uint64_t base, uint64_t stream);
+/* Finds the first region that ends above `address`.  Returns 1 and the region in *base and *bytes, or 0 if there is
+ * none. */
+int weir__placement_region_above(const struct weir_placement *p, uint64_t address, uint64_t *base,
+                                 size_t *bytes);
 /* Removes the region that starts at `base` if all streams may use all of it.  Returns OK, BUSY or FOREIGN.  Needs no
  * host memory, even if host memory was short before. */
 int weir__placement_remove(struct weir_placement *p, uint64_t base);
@@ -152,6 +158,10 @@ size_t weir__placement_largest(struct weir_placement *p, uint64_t stream);
  * unless it is NULL.  Returns OK, FOREIGN, INTERIOR or FREE. */
 int weir__placement_give(struct weir_placement *p, uint64_t address, uint64_t stream,
                          uint64_t sequence, struct weir_placement_block *out);
+/* Makes the live block at `address` a deferred one: another free of it is a double free. */
+void weir__placement_defer(struct weir_placement *p, uint64_t address);
+/* Makes the deferred block at `address` live again. */
+void weir__placement_undefer(struct weir_placement *p, uint64_t address);
 /* Keeps the frees of `stream` so far from coalescing with its later frees until they are observed, so that they do
  * not wait for the later frees.  Does nothing for a stream without frees. */
 void weir__placement_part(struct weir_placement *p, uint64_t stream);

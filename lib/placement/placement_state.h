@@ -29,7 +29,8 @@ enum kind {
     UNMAPPED = 5, /* has no memory */
     /* A free chunk in no set and no list, since there was no host memory when it was freed.  It joins no other chunk.
      * If its sequence is not 0 and there are several streams, it has the stream of its free as its tag. */
-    UNLISTED = 6
+    UNLISTED = 6,
+    DEFERRED = 7
 };
 
 struct weir_placement_region {

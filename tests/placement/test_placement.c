@@ -445,6 +445,29 @@ TEST(wrong_frees_bring_no_stream) {
 
 CASE("figures", 60, NULL, end_if_there);
 
+TEST(a_deferred_block_stays_placed) {
+    struct weir_placement_block block;
+    uint64_t base;
+    size_t bytes;
+
+    begin(&bfc, 1024);
+    ck_assert_uint_eq(take(1024, A), 0);
+    weir__placement_defer(p, BASE);
+    healthy();
+    ck_assert_int_eq(weir__placement_region(p, BASE, 0), WEIR_PLACEMENT_BUSY);
+    ck_assert_int_eq(weir__placement_take(p, 256, A, &block), WEIR_PLACEMENT_NO_FIT);
+    ck_assert_int_eq(weir__placement_find(p, BASE, &block), WEIR_PLACEMENT_FREE);
+    ck_assert_int_eq(weir__placement_find(p, BASE + 256, &block), WEIR_PLACEMENT_FREE);
+    ck_assert_int_eq(weir__placement_give(p, BASE, A, 1, NULL), WEIR_PLACEMENT_FREE);
+    weir__placement_undefer(p, BASE);
+    give(0, A);
+    healthy();
+    ck_assert_int_eq(weir__placement_region_above(p, BASE + 1023, &base, &bytes), 1);
+    ck_assert_uint_eq(base, BASE);
+    ck_assert_uint_eq(bytes, 1024);
+    ck_assert_int_eq(weir__placement_region_above(p, BASE + 1024, &base, &bytes), 0);
+}
+
 TEST(figures_add_up) {
     begin(&bfc, 8192);
     ck_assert_int_eq(weir__placement_add(p, BASE + 16384, 1024), WEIR_PLACEMENT_OK);
