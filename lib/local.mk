@@ -111,10 +111,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/placement/placement.c \
 	lib/placement/placement.h \
 	lib/placement/placement_state.h \
-	lib/engine/block_engine.c \
-	lib/engine/block_engine.h \
-	lib/engine/backing_mapped.c \
-	lib/engine/backing_regions.c \
+	lib/engine/bfc.c \
 	lib/engine/direct.c \
 	lib/engine/driver_blocks.c \
 	lib/engine/driver_blocks.h \
@@ -122,17 +119,16 @@ lib_libweir_core_la_SOURCES = \
 	lib/engine/engine.h \
 	lib/engine/graph_blocks.c \
 	lib/engine/graph_blocks.h \
+	lib/engine/heap.c \
+	lib/engine/heap.h \
+	lib/engine/mapped.c \
+	lib/engine/mapped.h \
+	lib/engine/mapped_plan.c \
 	lib/engine/peer_access.c \
 	lib/engine/peer_access.h \
-	lib/engine/mapped_files.c \
-	lib/engine/mapped_memory.c \
-	lib/engine/mapped_plan.c \
-	lib/engine/mapped_state.h \
 	lib/engine/pool.c \
 	lib/engine/stream_order.c \
 	lib/engine/stream_order.h \
-	lib/engine/stream_suballoc.c \
-	lib/engine/stream_suballoc.h \
 	lib/engine/stream_uses.c \
 	lib/engine/stream_uses.h \
 	lib/reserve/goal.c \

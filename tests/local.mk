@@ -395,8 +395,8 @@ check-order:
 
 # And that of mistakes made by rule in these files, each GENERATED_EVERYth, the suites or it find 95 of 100: an
 # hour or two for all.
-GENERATED_FILES = lib/reserve/oom_recovery.c lib/engine/block_engine.c lib/engine/backing_mapped.c lib/engine/backing_regions.c \
-	lib/engine/mapped_memory.c lib/engine/mapped_plan.c \
+GENERATED_FILES = lib/reserve/oom_recovery.c lib/engine/heap.c lib/engine/mapped.c lib/engine/mapped_plan.c \
+	lib/engine/bfc.c \
 	lib/cache/cache_alloc.c lib/cache/cache_blocks.c lib/cache/cache_flush.c lib/cache/cache_free.c \
 	lib/cache/cache_stats.c lib/cache/cache_streams.c \
 	lib/tensors/pending.c

@@ -191,8 +191,10 @@ static weir_status open_kind(const struct weir_engine *setup, struct weir_engine
         return weir__pool_open(setup, out);
     case WEIR_ENGINE_DIRECT:
         return weir__direct_open(setup, out);
+    case WEIR_ENGINE_MAPPED:
+        return weir__mapped_open(setup, out);
     default:
-        return weir__blocks_open(setup, out);
+        return weir__bfc_open(setup, out);
     }
 }
 

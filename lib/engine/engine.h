@@ -108,7 +108,7 @@ enum weir_visited {
     WEIR_VISIT_APART     /* the addresses that a request may name: at most one piece */
 };
 
-/* A physical allocation that other processes may open (mapped_files.c). */
+/* A physical allocation that other processes may open (mapped.c). */
 struct weir_memory_file {
     uint64_t base; /* the address of the mapping */
     size_t bytes;
@@ -298,8 +298,9 @@ struct weir_engine {
 /* Open an engine with the settings, device and limit in `setup`.  They take no memory from the device yet. */
 weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine **out);
 weir_status weir__direct_open(const struct weir_engine *setup, struct weir_engine **out);
-/* Opens the engine that cuts blocks from its own memory. */
-weir_status weir__blocks_open(const struct weir_engine *setup, struct weir_engine **out);
+weir_status weir__mapped_open(const struct weir_engine *setup, struct weir_engine **out);
+/* Opens the engine for WEIR_ENGINE_BFC and WEIR_ENGINE_BFC_FIXED. */
+weir_status weir__bfc_open(const struct weir_engine *setup, struct weir_engine **out);
 
 /* Lists the physical allocations of [base, base + bytes), where a live block of the mapped engine `e` lies, each with a
  * file descriptor.  `out` is empty at first.  Returns E_NOT_SUPPORTED if the device cannot export memory, E_NOT_OWNED

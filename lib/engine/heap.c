@@ -1,22 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* stream_suballoc.c: see stream_suballoc.h.
+/* heap.c: the engine that cuts blocks from its own memory; heap.h says how.
  *
  * A free may have an id that is no stream: OBSERVED frees are complete at once, QUARANTINE frees only after a wait for
  * the device.
  *
- * Locks: the caller's, as stream_suballoc.h says.
- *
- * This file must not know growth, engines, where regions come from or which of them go back.
+ * This file must not know settings' names or how placement orders its chunks.
  */
-#include "engine/stream_suballoc.h"
+#include "engine/heap.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/bounds.h"
-#include "base/hostmem.h"
 #include "base/result.h"
-#include "base/size.h"
 
 /* Ids that are no streams.  The host has observed the end of an OBSERVED block by other means than one stream's event.
  * Only a wait for the device shows the end of a QUARANTINE block. */
@@ -24,11 +18,11 @@
 
 #define QUARANTINE (UINT64_MAX - 1)
 
-/* The events that a request that does not fit queries, before the owner decides whether to grow. */
+/* The events that a request that does not fit queries, before the heap decides whether to grow. */
 enum { PEEKED = 32 };
 
 /* The fences that a free with uses queries, so that they do not pile up while every request fits. */
-enum { PENDING_PEEKED = 2 };
+enum { DEFERRED_PEEKED = 2 };
 
 /* An event is worth this part of all memory. */
 enum { WORTH_PART = 256 };
@@ -39,671 +33,767 @@ enum { WORTH_PART = 256 };
 
 enum { STOCK_MOST = 400 };
 
-/* A block that was freed and waits for other streams: it stays placed until the fence has completed. */
-struct weir_suballoc_pending {
+/* A deferred block, which stays placed until the fence has completed. */
+struct weir_deferred {
     CUdeviceptr block;
     struct weir_fence *fence;
-    struct weir_suballoc_pending *next;
+    struct weir_deferred *next;
 };
 
-/* Returns 1 if the block was freed but is still placed, else 0. */
-static inline int is_pending(const struct weir_suballoc *s, CUdeviceptr block) {
-    return s->pending && weir__map_get(&s->pending_blocks, block, NULL);
+static struct weir_heap *heap_of(struct weir_engine *e) {
+    return (struct weir_heap *)e;
 }
 
-/* ---- regions and blocks ---- */
+/* ---- placements ---- */
 
-/* Returns the region around an address, or NULL. */
-static struct weir_suballoc_region *region_of(const struct weir_suballoc *s, uint64_t address) {
-    size_t first = s->region_count, at; /* the first region that ends above the address */
+static int kind_at(const struct weir_heap *h, uint64_t address) {
+    int kind = h->kinds - 1;
 
-    WEIR_FIND_FIRST(first, at, s->regions[at].base + s->regions[at].bytes > address);
-    return first < s->region_count && s->regions[first].base <= address ? &s->regions[first] : NULL;
+    while (kind > 0 && address < h->starts[kind])
+        kind--;
+    return kind;
 }
 
-/* Finds the block at an address, with the results of weir__placement_find. */
-static inline int find(struct weir_suballoc *s, CUdeviceptr block,
-                       struct weir_placement_block *out) {
-    const struct weir_suballoc_region *r = region_of(s, block);
-
-    return r ? weir__placement_find(s->placement[r->kind], block, out) : WEIR_PLACEMENT_FOREIGN;
+static struct weir_placement *placement_at(const struct weir_heap *h, uint64_t address) {
+    return h->placement[kind_at(h, address)];
 }
 
-int weir__suballoc_holds(struct weir_suballoc *s, uint64_t address) {
-    return region_of(s, address) != NULL;
+/* Finds the region around an address.  Returns 1 if there is one, 0 otherwise. */
+static int find_region(const struct weir_heap *h, uint64_t address, struct weir_extent *out) {
+    return weir__placement_region_above(placement_at(h, address), address, &out->base,
+                                        &out->bytes) &&
+           out->base <= address;
+}
+
+static void count_total(struct weir_heap *h, uint64_t total) {
+    h->total = total;
+    h->order.worth = total / WORTH_PART;
+}
+
+int weir__heap_add(struct weir_heap *h, uint64_t base, size_t bytes) {
+    int placed = weir__placement_add(h->placement[0], base, bytes);
+
+    if (placed != WEIR_PLACEMENT_OK)
+        return placed;
+    weir__engine_widen(&h->e, base, bytes);
+    count_total(h, h->total + bytes);
+    return WEIR_PLACEMENT_OK;
+}
+
+void weir__heap_remove(struct weir_heap *h, uint64_t base, size_t bytes) {
+    (void)weir__placement_remove(h->placement[0], base);
+    count_total(h, h->total - bytes);
+}
+
+int weir__heap_add_range(struct weir_heap *h, int kind, uint64_t base, uint64_t end) {
+    h->starts[kind] = base;
+    if (end == base)
+        return WEIR_PLACEMENT_OK;
+    weir__engine_widen(&h->e, base, (size_t)(end - base));
+    return weir__placement_add_unmapped(h->placement[kind], base, (size_t)(end - base));
+}
+
+int weir__heap_fill(struct weir_heap *h, uint64_t below, uint64_t address, size_t bytes,
+                    uint64_t id) {
+    int kind = kind_at(h, address), placed;
+    struct weir_order_stream *on = id == OBSERVED ? NULL : weir__order_stream(&h->order, id);
+    uint64_t sequence = 0;
+
+    /* unreached: no host memory for its record, which the request has made */
+    if (id != OBSERVED && !on)
+        return WEIR_PLACEMENT_NO_MEMORY;
+    if (on) {
+        weir__order_taken(&h->order, bytes);
+        sequence = weir__order_freed(&h->order, on, bytes);
+    }
+    placed = weir__placement_fill(h->placement[kind], weir__size_larger(below, h->starts[kind]),
+                                  address, bytes, id, sequence);
+    if (placed == WEIR_PLACEMENT_OK)
+        count_total(h, h->total + bytes);
+    return placed;
+}
+
+int weir__heap_unmap(struct weir_heap *h, uint64_t chunk, uint64_t address, size_t bytes) {
+    int placed = weir__placement_unmap(placement_at(h, address), chunk, address, bytes);
+
+    if (placed == WEIR_PLACEMENT_OK)
+        count_total(h, h->total - bytes);
+    return placed;
 }
 
 /* ---- accounts ---- */
 
-static void account(struct weir_suballoc *s, const struct weir_placement_block *block) {
-    weir__order_taken(&s->order, block->size);
-    s->taken += block->size;
-    s->in_use += block->size;
-    s->requested += block->requested;
-    if (s->in_use > s->in_use_peak) {
-        s->in_use_peak = s->in_use;
-        atomic_store_explicit(&s->engine->seen.most_in_use, s->in_use, memory_order_relaxed);
+static void account(struct weir_heap *h, const struct weir_placement_block *block) {
+    weir__order_taken(&h->order, block->size);
+    h->taken += block->size;
+    h->in_use += block->size;
+    h->requested += block->requested;
+    if (h->in_use > h->in_use_peak) {
+        h->in_use_peak = h->in_use;
+        atomic_store_explicit(&h->e.seen.most_in_use, h->in_use, memory_order_relaxed);
     }
-    if (s->requested > s->requested_peak)
-        s->requested_peak = s->requested;
+    if (h->requested > h->requested_peak)
+        h->requested_peak = h->requested;
 }
 
 /* Subtracts a block that its owner has freed. */
-static void unaccount(struct weir_suballoc *s, const struct weir_placement_block *block) {
-    s->in_use -= block->size;
-    s->requested -= block->requested;
+static void unaccount(struct weir_heap *h, const struct weir_placement_block *block) {
+    h->in_use -= block->size;
+    h->requested -= block->requested;
 }
 
-void weir__suballoc_figures(const struct weir_suballoc *s, weir_statistics *out) {
-    struct weir_placement_figures figures;
+/* Ends an operation: publishes the figures that are read without the lock, and releases the lock.  While memory is
+ * reserved above a release threshold, each free should be covered by an event; the size of bfc-fixed is fixed. */
+static void leave(struct weir_heap *h) {
+    uint64_t reserved = weir__heap_reserve(h);
 
-    out->extent = out->host_bytes = 0;
-    for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++) {
-        weir__placement_figures(s->placement[i], &figures);
-        /* Blocks that name an address lie far from all others, so the extent of APART is not used. */
-        out->extent += i == WEIR_SUBALLOC_APART ? figures.total : figures.extent;
-        out->host_bytes += figures.host_bytes;
-    }
-    out->requested = s->requested;
-    out->requested_peak = s->requested_peak;
-    out->in_use = s->in_use;
-    out->in_use_peak = s->in_use_peak;
-    out->steals = s->steals;
-    out->event_records = s->order.event_records;
+    h->order.covers_all =
+        reserved > h->e.threshold && h->e.options->engine != WEIR_ENGINE_BFC_FIXED;
+    atomic_store_explicit(&h->e.seen.reserved, reserved, memory_order_relaxed);
+    atomic_store_explicit(&h->e.seen.in_use, h->in_use, memory_order_relaxed);
+    weir__lock_give(&h->lock);
 }
 
 /* ---- completed frees ---- */
 
 /* Makes the frees of the stream with that id, up to that sequence, available to all streams. */
-static void suballoc_observed(void *context, uint64_t id, uint64_t sequence) {
-    struct weir_suballoc *s = context;
+static void heap_observed(void *context, uint64_t id, uint64_t sequence) {
+    struct weir_heap *h = context;
 
-    for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++)
-        weir__placement_observe(s->placement[i], id, sequence);
+    for (int i = 0; i < h->kinds; i++)
+        weir__placement_observe(h->placement[i], id, sequence);
 }
 
-static inline int give(struct weir_suballoc *s, CUdeviceptr block, uint64_t id, uint64_t sequence,
-                       struct weir_placement_block *out) {
-    const struct weir_suballoc_region *r = region_of(s, block);
+/* Makes the memory of a live block, whose last use is observed, available to all streams.  Returns a placement's
+ * result. */
+static int free_observed(struct weir_heap *h, CUdeviceptr block, struct weir_placement_block *was) {
+    int result;
 
-    return r ? weir__placement_give(s->placement[r->kind], block, id, sequence, out)
-             : WEIR_PLACEMENT_FOREIGN;
+    weir__order_several(&h->order);
+    h->observed++;
+    result = weir__placement_give(placement_at(h, block), block, OBSERVED, h->observed, was);
+    heap_observed(h, OBSERVED, h->observed);
+    return result;
 }
 
-/* Makes the memory of a block, which unaccount() has subtracted, available to all streams: its last use is observed. */
-static void give_observed(struct weir_suballoc *s, CUdeviceptr block) {
-    weir__order_several(&s->order);
-    s->observed++;
-    (void)give(s, block, OBSERVED, s->observed, NULL);
-    suballoc_observed(s, OBSERVED, s->observed);
+/* Frees a deferred block whose fence has completed. */
+static void pop_deferred(struct weir_heap *h, struct weir_deferred **link) {
+    struct weir_deferred *d = *link;
+
+    *link = d->next;
+    if (h->deferred_end == &d->next)
+        h->deferred_end = link;
+    h->deferred_count--;
+    weir__order_fence_drop(&h->order, d->fence);
+    weir__placement_undefer(placement_at(h, d->block), d->block);
+    (void)free_observed(h, d->block, NULL);
+    free(d);
 }
 
-/* Frees a block whose memory serves no stream before a wait for the device. */
-static weir_status give_quarantined(struct weir_suballoc *s, CUdeviceptr block) {
-    struct weir_placement_block was;
-
-    if (give(s, block, QUARANTINE, s->quarantined + 1, &was) != WEIR_PLACEMENT_OK)
-        return weir__without_driver(WEIR_E_NOT_OWNED);
-    weir__order_several(&s->order);
-    s->quarantined += was.size;
-    atomic_fetch_add_explicit(&s->engine->seen.quarantined, was.size, memory_order_relaxed);
-    unaccount(s, &was);
-    return WEIR_OK;
-}
-
-/* Ends a pending free whose fence has completed. */
-static void pop_pending(struct weir_suballoc *s, struct weir_suballoc_pending **link) {
-    struct weir_suballoc_pending *p = *link;
-
-    *link = p->next;
-    if (s->pending_end == &p->next)
-        s->pending_end = link;
-    weir__map_take(&s->pending_blocks, p->block, NULL);
-    weir__order_fence_drop(&s->order, p->fence);
-    give_observed(s, p->block);
-    free(p);
-}
-
-/* Queries the fences of up to `most` pending frees, oldest first.  Returns 1 if one has completed, else 0. */
-static int suballoc_settle(struct weir_suballoc *s, size_t most) {
-    struct weir_suballoc_pending **link = &s->pending;
-    int settled = 0;
+/* Queries the fences of up to `most` deferred blocks, oldest first.  Returns 1 if one has completed, else 0. */
+static int query_deferred(struct weir_heap *h, size_t most) {
+    struct weir_deferred **link = &h->deferred;
+    int found = 0;
 
     for (; *link && most > 0; most--) {
-        if (weir__order_fence_done(&s->order, (*link)->fence)) {
-            pop_pending(s, link);
-            settled = 1;
+        if (weir__order_fence_done(&h->order, (*link)->fence)) {
+            pop_deferred(h, link);
+            found = 1;
         } else {
             link = &(*link)->next;
         }
     }
-    return settled;
+    return found;
+}
+
+int weir__heap_look_around(struct weir_heap *h, size_t most) {
+    int found = query_deferred(h, most);
+
+    return weir__order_look_around(&h->order, most) | found;
+}
+
+void weir__heap_dry(struct weir_heap *h) {
+    weir__order_dry(&h->order);
+    atomic_store_explicit(&h->e.lacked, h->order.dry, memory_order_relaxed);
 }
 
 /* Makes the memory of quarantined frees up to `sequence` usable by all streams, since they have completed. */
-static void observe_quarantine(struct weir_suballoc *s, uint64_t sequence) {
-    size_t left = (size_t)(s->quarantined - sequence);
+static void observe_quarantine(struct weir_heap *h, uint64_t sequence) {
+    size_t left = (size_t)(h->quarantined - sequence);
 
-    suballoc_observed(s, QUARANTINE, sequence);
-    if (left < atomic_load_explicit(&s->engine->seen.quarantined, memory_order_relaxed))
-        atomic_store_explicit(&s->engine->seen.quarantined, left, memory_order_relaxed);
+    heap_observed(h, QUARANTINE, sequence);
+    if (left < atomic_load_explicit(&h->e.seen.quarantined, memory_order_relaxed))
+        atomic_store_explicit(&h->e.seen.quarantined, left, memory_order_relaxed);
 }
 
-void weir__suballoc_observe_all(struct weir_suballoc *s) {
-    weir__order_observe_all(&s->order);
-    observe_quarantine(s, s->quarantined);
-    while (s->pending)
-        pop_pending(s, &s->pending);
+void weir__heap_observe_all(struct weir_heap *h) {
+    weir__order_observe_all(&h->order);
+    observe_quarantine(h, h->quarantined);
+    while (h->deferred)
+        pop_deferred(h, &h->deferred);
 }
 
-/* Returns 1 if there are open frees that other streams could use, or quarantined memory, else 0. */
-static int is_silent(const struct weir_suballoc *s) {
-    return atomic_load_explicit(&s->engine->seen.quarantined, memory_order_relaxed) > 0 ||
-           (s->order.several && s->order.silent_streams > 0);
-}
-
-CUresult weir__suballoc_wait_beside(struct weir_suballoc *s, struct weir_lock *lock, int must) {
-    uint64_t sequence = s->order.sequence, quarantined = s->quarantined;
+weir_status weir__heap_wait(struct weir_heap *h, int must) {
+    uint64_t sequence = h->order.sequence, quarantined = h->quarantined;
     CUresult result;
 
-    if (!must && !is_silent(s))
-        return CUDA_SUCCESS;
-    weir__lock_give(lock);
-    result = weir__device_wait(s->engine->device);
-    weir__lock_take(lock);
+    if (!must && atomic_load_explicit(&h->e.seen.quarantined, memory_order_relaxed) == 0 &&
+        (!h->order.several || h->order.silent_streams == 0))
+        return WEIR_OK;
+    weir__lock_give(&h->lock);
+    result = weir__device_wait(h->e.device);
+    weir__lock_take(&h->lock);
     if (result != CUDA_SUCCESS)
-        return result;
-    weir__order_observe_until(&s->order, sequence);
-    observe_quarantine(s, quarantined);
-    suballoc_settle(s, SIZE_MAX);
-    return result;
-}
-
-weir_status weir__suballoc_open(struct weir_suballoc *s, struct weir_engine *engine,
-                                const struct weir_suballoc_rule *rule) {
-    *s = (struct weir_suballoc){.rule = *rule, .engine = engine};
-    for (int i = 0; i < (rule->small > 0 ? WEIR_SUBALLOC_KINDS : 1); i++) {
-        if (weir__placement_create(&rule->placement, &s->placement[i]) == WEIR_PLACEMENT_OK)
-            continue;
-        while (i-- > 0)
-            weir__placement_destroy(s->placement[i]);
-        return weir__without_driver(WEIR_E_HOST_MEMORY);
-    }
-    weir__order_open(&s->order, engine->device, suballoc_observed, s);
-    s->pending_end = &s->pending;
+        return weir__device_status(h->e.device, result);
+    weir__order_observe_until(&h->order, sequence);
+    observe_quarantine(h, quarantined);
+    (void)query_deferred(h, SIZE_MAX);
     return WEIR_OK;
 }
 
-void weir__suballoc_close(struct weir_suballoc *s) {
-    while (s->pending) {
-        struct weir_suballoc_pending *p = s->pending;
+int weir__heap_may_follow(const struct weir_heap *h, uint64_t id, uint64_t sequence) {
+    return h->e.options->internal_dependencies == WEIR_SWITCH_ON &&
+           weir__order_may_follow(&h->order, id, sequence);
+}
 
-        s->pending = p->next;
-        weir__order_fence_drop(&s->order, p->fence);
-        free(p);
+/* ---- frees ---- */
+
+/* Frees a block whose memory serves no stream before a wait for the device. */
+static weir_status free_quarantined(struct weir_heap *h, CUdeviceptr block) {
+    struct weir_placement_block was;
+
+    if (weir__placement_give(placement_at(h, block), block, QUARANTINE, h->quarantined + 1, &was) !=
+        WEIR_PLACEMENT_OK)
+        return weir__without_driver(WEIR_E_NOT_OWNED);
+    weir__order_several(&h->order);
+    h->quarantined += was.size;
+    atomic_fetch_add_explicit(&h->e.seen.quarantined, was.size, memory_order_relaxed);
+    unaccount(h, &was);
+    return WEIR_OK;
+}
+
+/* Frees the block under the next sequence of the stream, without a call of the driver.  A stream that holds no more than
+ * at its low frees for other streams.  So its frees that an event covers do not coalesce with later ones, and other
+ * streams may use that memory as soon as the event has completed. */
+static weir_status free_silently(struct weir_heap *h, CUdeviceptr block,
+                                 struct weir_order_stream *on) {
+    struct weir_placement *p = placement_at(h, block);
+    struct weir_placement_block was;
+
+    if (on->held <= on->low && on->open == 0)
+        weir__placement_part(p, on->id);
+    if (weir__placement_give(p, block, on->id, h->order.sequence + 1, &was) != WEIR_PLACEMENT_OK)
+        return weir__without_driver(WEIR_E_NOT_OWNED);
+    (void)weir__order_freed(&h->order, on, was.size);
+    unaccount(h, &was);
+    return WEIR_OK;
+}
+
+/* Frees blocks as an engine's `give` does, or those that a request brings. */
+static weir_status free_batch(struct weir_heap *h, struct weir_freed *freed, uint64_t id) {
+    int is_stream = id != OBSERVED && id != WEIR_ENGINE_UNKNOWN && freed->count > 0;
+    struct weir_order_stream *on = is_stream ? weir__order_stream_silently(&h->order, id) : NULL;
+    struct weir_placement_block was;
+    weir_status status = WEIR_OK, one;
+    int is_due = 0;
+
+    for (size_t i = 0; i < freed->count; i++) {
+        one = WEIR_OK;
+        if (on) {
+            one = free_silently(h, freed->block[i], on);
+            is_due |= weir__order_is_due(&h->order, on);
+        } else if (id != OBSERVED) {
+            one = free_quarantined(h, freed->block[i]);
+        } else if (free_observed(h, freed->block[i], &was) == WEIR_PLACEMENT_OK) {
+            unaccount(h, &was);
+        } else { /* unreached: a cache gives only blocks that it has taken */
+            one = weir__without_driver(WEIR_E_NOT_OWNED);
+        }
+        if (one != WEIR_OK)
+            status = one;
     }
-    weir__order_close(&s->order);
-    weir__map_clear(&s->pending_blocks);
-    for (int i = 0; i < WEIR_SUBALLOC_KINDS; i++)
-        weir__placement_destroy(s->placement[i]);
-    free(s->regions);
+    freed->count = 0;
+    return status == WEIR_OK && is_due ? WEIR_ENGINE_DUE : status;
+}
+
+/* Writes the results of a batch of frees of that stream, or of a request that brought the batch. */
+static void note_room(const struct weir_heap *h, struct weir_freed *freed, uint64_t id) {
+    freed->room = weir__order_room(&h->order, id);
+    freed->lacked = h->order.dry;
+}
+
+static weir_status heap_give(struct weir_engine *e, struct weir_freed *freed, uint64_t id) {
+    struct weir_heap *h = heap_of(e);
+    weir_status status;
+
+    weir__lock_take(&h->lock);
+    status = free_batch(h, freed, id);
+    note_room(h, freed, id);
+    leave(h);
+    return status;
+}
+
+/* Frees a block on a stream whose id the driver cannot tell, since the stream is captured or stands beside a capture.
+ * The stream has the block again after the capture. */
+static weir_status free_captured(struct weir_heap *h, CUdeviceptr block, weir_stream stream) {
+    struct weir_freed one = {.block = &block, .count = 1};
+    uint64_t id = weir__order_last_with(&h->order, stream);
+    weir_status status = free_batch(h, &one, id ? id : WEIR_ENGINE_UNKNOWN);
+
+    return status == WEIR_ENGINE_DUE ? WEIR_OK : status;
+}
+
+/* Frees a block on a stream whose id is not known, after recording an event. */
+static weir_status free_unknown(struct weir_heap *h, CUdeviceptr block,
+                                struct weir_order_stream *on, weir_stream stream) {
+    struct weir_placement *p = placement_at(h, block);
+    struct weir_placement_block was;
+    uint64_t sequence;
+    weir_status status;
+
+    if (weir__placement_find(p, block, &was) != WEIR_PLACEMENT_OK)
+        return weir__without_driver(WEIR_E_NOT_OWNED);
+    status = weir__order_freed_marked(&h->order, on, stream, &sequence);
+    if (status == WEIR_E_STREAM || status == WEIR_E_DEVICE_LOST)
+        return status;
+    if (status != WEIR_OK)
+        return free_quarantined(h, block);
+    (void)weir__placement_give(p, block, on->id, sequence, NULL);
+    unaccount(h, &was);
+    weir__order_observe(&h->order, on, SIZE_MAX);
+    return WEIR_OK;
+}
+
+/* Frees a block that one stream alone uses. */
+static weir_status free_on(struct weir_heap *h, CUdeviceptr block, uint64_t id,
+                           weir_stream stream) {
+    struct weir_order_stream *on = weir__order_stream(&h->order, id);
+    weir_status status;
+
+    if (!on)
+        return free_quarantined(h, block);
+    if (id == 0)
+        return free_unknown(h, block, on, stream);
+    status = free_silently(h, block, on);
+    if (status == WEIR_OK)
+        weir__order_maintain(&h->order, on, stream);
+    return status;
+}
+
+/* Defers a block until the work on `stream` and on every noted stream up to now has completed. */
+static weir_status free_with_uses(struct weir_heap *h, CUdeviceptr block, weir_stream stream,
+                                  struct weir_use_list *uses) {
+    struct weir_placement *p = placement_at(h, block);
+    struct weir_placement_block found;
+    struct weir_deferred *d;
+    struct weir_fence *fence;
+    weir_status status;
+
+    if (weir__placement_find(p, block, &found) != WEIR_PLACEMENT_OK) /* it was freed before */
+        return weir__without_driver(WEIR_E_NOT_OWNED);
+    status = weir__order_fence(&h->order, stream, uses, &fence);
+    if (status == WEIR_E_HOST_MEMORY)
+        return free_quarantined(h, block);
+    if (status != WEIR_OK)
+        return status;
+    d = malloc(sizeof *d);
+    if (!d) {
+        weir__order_fence_drop(&h->order, fence);
+        return free_quarantined(h, block);
+    }
+    *d = (struct weir_deferred){.block = block, .fence = fence};
+    *h->deferred_end = d;
+    h->deferred_end = &d->next;
+    h->deferred_count++;
+    weir__placement_defer(p, block);
+    unaccount(h, &found);
+    return WEIR_OK;
+}
+
+/* Returns 1 if the block lies in no region and is a graph's, else 0. */
+static int is_node(struct weir_heap *h, CUdeviceptr block) {
+    struct weir_extent region;
+    int ours;
+
+    if (!weir__graphs_has(h->e.graphs, block))
+        return 0;
+    weir__lock_take(&h->lock);
+    ours = find_region(h, block, &region);
+    weir__lock_give(&h->lock);
+    return !ours;
+}
+
+static weir_status heap_free(struct weir_engine *e, CUdeviceptr block, weir_stream stream,
+                             struct weir_use_list *uses) {
+    struct weir_heap *h = heap_of(e);
+    weir_status status;
+    CUresult result;
+    uint64_t id;
+    int captured;
+
+    if (is_node(h, block))
+        return weir__nodes_free(&h->nodes, block, stream, uses);
+    result = weir__device_stream_id(e->device, stream, &id);
+    captured = weir__device_is_capture(result) && !uses;
+    if (result != CUDA_SUCCESS && !captured)
+        return weir__device_status(e->device, result);
+    weir__lock_take(&h->lock);
+    if (captured)
+        status = free_captured(h, block, stream);
+    else if (!uses)
+        status = free_on(h, block, id, stream);
+    else
+        status = free_with_uses(h, block, stream, uses);
+    if (uses)
+        (void)query_deferred(h, DEFERRED_PEEKED);
+    weir__lock_give(&h->lock);
+    return status;
 }
 
 /* ---- requests ---- */
 
-static int take(struct weir_suballoc *s, size_t bytes, uint64_t id,
-                struct weir_placement_block *out) {
-    int kind = weir__suballoc_is_small(s, bytes) ? WEIR_SUBALLOC_SMALL : WEIR_SUBALLOC_COMMON;
-
-    return weir__placement_take(s->placement[kind], bytes, id, out);
-}
-
-weir_status weir__suballoc_visit_several(struct weir_suballoc *s, uint64_t id, weir_stream stream) {
-    struct weir_order_stream *on = weir__order_stream(&s->order, id);
-
-    if (!on)
-        return weir__without_driver(WEIR_E_HOST_MEMORY);
-    weir__order_maintain(&s->order, on, stream);
-    return WEIR_OK;
-}
-
-/* Retries the placement after frees of other streams have completed. */
-static int take_moved(struct weir_suballoc *s, size_t bytes, uint64_t id,
+/* Places the request in free memory.  If none fits, queries up to `most` events, and retries after frees of other
+ * streams have completed.  Returns a placement's result. */
+static int place_free(struct weir_heap *h, const struct weir_request *r, size_t most,
                       struct weir_placement_block *out) {
-    int result = take(s, bytes, id, out);
+    struct weir_placement *p = h->placement[weir__heap_kind(h, r->bytes)];
+    int result = weir__placement_take(p, r->bytes, r->id, out);
 
-    s->steals += result == WEIR_PLACEMENT_OK;
+    if (result != WEIR_PLACEMENT_NO_FIT ||
+        atomic_load_explicit(&h->e.device->keeps_apart, memory_order_relaxed) ||
+        !weir__heap_look_around(h, most))
+        return result;
+    result = weir__placement_take(p, r->bytes, r->id, out);
+    h->steals += result == WEIR_PLACEMENT_OK;
     return result;
-}
-
-static int look_around(struct weir_suballoc *s, size_t most) {
-    int settled = suballoc_settle(s, most);
-
-    return weir__order_look_around(&s->order, most) | settled;
-}
-
-/* Returns 1 if streams may use other streams' completed frees, else 0. */
-static int may_look(const struct weir_suballoc *s) {
-    return !atomic_load_explicit(&s->engine->device->keeps_apart, memory_order_relaxed);
-}
-
-int weir__suballoc_take(struct weir_suballoc *s, size_t bytes, uint64_t id,
-                        struct weir_placement_block *out) {
-    int result = take(s, bytes, id, out);
-
-    if (result == WEIR_PLACEMENT_NO_FIT && may_look(s) && look_around(s, PEEKED))
-        result = take_moved(s, bytes, id, out);
-    if (result == WEIR_PLACEMENT_OK)
-        account(s, out);
-    return result;
-}
-
-int weir__suballoc_take_at(struct weir_suballoc *s, uint64_t address, size_t bytes, uint64_t id,
-                           struct weir_placement_block *out) {
-    const struct weir_suballoc_region *r = region_of(s, address);
-    int result = weir__placement_take_at(s->placement[r->kind], address, bytes, id, out);
-
-    if (result == WEIR_PLACEMENT_OK)
-        account(s, out);
-    return result;
-}
-
-int weir__suballoc_take_anywhere(struct weir_suballoc *s, size_t bytes, uint64_t id,
-                                 struct weir_placement_block *out) {
-    int result = WEIR_PLACEMENT_NO_FIT;
-
-    for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++) {
-        result = weir__placement_take(s->placement[i], bytes, id, out);
-        if (result != WEIR_PLACEMENT_NO_FIT)
-            break;
-    }
-    if (result == WEIR_PLACEMENT_OK)
-        account(s, out);
-    return result;
-}
-
-size_t weir__suballoc_largest(struct weir_suballoc *s, uint64_t id) {
-    size_t largest = 0;
-
-    (void)look_around(s, SIZE_MAX);
-    for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++) {
-        size_t bytes = weir__placement_largest(s->placement[i], id);
-
-        if (bytes > largest)
-            largest = bytes;
-    }
-    return largest;
-}
-
-int weir__suballoc_may_follow(const struct weir_suballoc *s, uint64_t id, uint64_t sequence) {
-    return s->engine->options->internal_dependencies == WEIR_SWITCH_ON &&
-           weir__order_may_follow(&s->order, id, sequence);
 }
 
 struct behind {
-    struct weir_suballoc *blocks;
+    struct weir_heap *heap;
     weir_stream stream;
 };
 
 static int may_wait(void *context, uint64_t id, uint64_t sequence) {
     const struct behind *b = context;
 
-    return weir__suballoc_may_follow(b->blocks, id, sequence);
+    return weir__heap_may_follow(b->heap, id, sequence);
 }
 
 static int wait_behind(void *context, uint64_t id, uint64_t sequence) {
     const struct behind *b = context;
 
-    return weir__order_follow(&b->blocks->order, b->stream, id, sequence) == CUDA_SUCCESS;
+    return weir__order_follow(&b->heap->order, b->stream, id, sequence) == CUDA_SUCCESS;
 }
 
-int weir__suballoc_take_behind(struct weir_suballoc *s, size_t bytes, uint64_t id,
-                               weir_stream stream, struct weir_placement_block *out) {
-    struct behind behind = {s, stream};
+/* Places a request that did not fit in several adjacent free chunks.  The chunks are free for all streams, the stream's
+ * own, or freed by streams that it may wait for.  On the device the stream waits for their work. */
+static int place_behind(struct weir_heap *h, const struct weir_request *r,
+                        struct weir_placement_block *out) {
+    struct behind behind = {h, r->stream};
     const struct weir_placement_waits waits = {may_wait, wait_behind, &behind};
-    int kind = weir__suballoc_is_small(s, bytes) ? WEIR_SUBALLOC_SMALL : WEIR_SUBALLOC_COMMON;
-    int result = weir__placement_take_behind(s->placement[kind], bytes, id, &waits, out);
+    int result = weir__placement_take_behind(h->placement[weir__heap_kind(h, r->bytes)], r->bytes,
+                                             r->id, &waits, out);
 
-    if (result == WEIR_PLACEMENT_OK) {
-        account(s, out);
-        s->steals++;
-    }
+    h->steals += result == WEIR_PLACEMENT_OK;
     return result;
 }
 
-void weir__suballoc_dry(struct weir_suballoc *s) {
-    weir__order_dry(&s->order);
-    atomic_store_explicit(&s->engine->lacked, s->order.dry, memory_order_relaxed);
-}
-
-int weir__suballoc_take_at_last(struct weir_suballoc *s, size_t bytes, uint64_t id,
+/* Makes room by growth or moves of the backing, and places the request there.  If the heap cannot get more memory, the
+ * request may have memory of any kind. */
+static weir_status place_in_new(struct weir_heap *h, struct weir_request *r,
                                 struct weir_placement_block *out) {
-    int result = WEIR_PLACEMENT_NO_FIT;
+    weir_status status = h->backing->make_room(h, r);
+    int placed;
 
-    if (may_look(s) && look_around(s, SIZE_MAX))
-        result = take_moved(s, bytes, id, out);
-    if (result == WEIR_PLACEMENT_OK)
-        account(s, out);
-    return result;
-}
-
-int weir__suballoc_look_around(struct weir_suballoc *s) {
-    return look_around(s, SIZE_MAX);
-}
-
-/* ---- frees ---- */
-
-/* Makes the block, which stays placed, wait for the fence.  Returns 0 if there is no host memory. */
-static int add_pending(struct weir_suballoc *s, CUdeviceptr block, struct weir_fence *fence) {
-    struct weir_suballoc_pending *p = malloc(sizeof *p);
-
-    if (!p)
-        return 0;
-    if (!weir__map_put(&s->pending_blocks, block, 1)) {
-        free(p);
-        return 0;
+    if (weir__is_failure(status)) {
+        for (int i = 0; i < h->kinds; i++)
+            if (weir__placement_take(h->placement[i], r->bytes, r->id, out) == WEIR_PLACEMENT_OK)
+                return WEIR_OK;
     }
-    *p = (struct weir_suballoc_pending){.block = block, .fence = fence};
-    *s->pending_end = p;
-    s->pending_end = &p->next;
-    return 1;
-}
-
-/* Keeps the block placed until the work on `stream` and on every noted stream up to now has completed. */
-static weir_status give_with_uses(struct weir_suballoc *s, CUdeviceptr block, weir_stream stream,
-                                  struct weir_use_list *uses) {
-    struct weir_placement_block found;
-    struct weir_fence *fence;
-    weir_status status;
-
-    /* unreached: the block is not live, though it was when its uses were noted */
-    if (find(s, block, &found) != WEIR_PLACEMENT_OK)
-        return weir__without_driver(WEIR_E_NOT_OWNED);
-    status = weir__order_fence(&s->order, stream, uses, &fence);
-    if (status == WEIR_E_HOST_MEMORY)
-        return give_quarantined(s, block);
     if (status != WEIR_OK)
         return status;
-    if (!add_pending(s, block, fence)) {
-        weir__order_fence_drop(&s->order, fence);
-        return give_quarantined(s, block);
-    }
-    unaccount(s, &found);
-    return WEIR_OK;
+    placed = place_free(h, r, PEEKED, out);
+    if (placed == WEIR_PLACEMENT_NO_FIT)
+        placed = place_behind(h, r, out);
+    /* unreached: another result than OK and NO_MEMORY, since there is room now */
+    return weir__heap_status(placed);
 }
 
-/* Frees a block on a stream whose id is not known, after recording an event. */
-static weir_status give_unknown(struct weir_suballoc *s, CUdeviceptr block,
-                                struct weir_order_stream *on, weir_stream stream) {
-    struct weir_placement_block was;
-    uint64_t sequence;
-    weir_status status;
+/* Places the request in free memory, in memory that another thread brings, after a query of all events (a completed
+ * free that growth missed would cost memory, and queries cost little beside mapping memory), behind a wait, or in new
+ * memory. */
+static weir_status place(struct weir_heap *h, struct weir_request *r,
+                         struct weir_placement_block *out) {
+    int placed = place_free(h, r, PEEKED, out);
 
-    if (find(s, block, &was) != WEIR_PLACEMENT_OK)
-        return weir__without_driver(WEIR_E_NOT_OWNED);
-    status = weir__order_freed_marked(&s->order, on, stream, &sequence);
-    if (status == WEIR_E_STREAM || status == WEIR_E_DEVICE_LOST)
-        return status;
-    if (status != WEIR_OK)
-        return give_quarantined(s, block);
-    (void)give(s, block, on->id, sequence, NULL);
-    unaccount(s, &was);
-    weir__order_observe(&s->order, on, SIZE_MAX);
-    return WEIR_OK;
+    if (placed == WEIR_PLACEMENT_NO_FIT && h->range && weir__mapped_await(h))
+        placed = place_free(h, r, PEEKED, out);
+    if (placed != WEIR_PLACEMENT_NO_FIT)
+        return weir__heap_status(placed);
+    weir__heap_dry(h);
+    placed = place_free(h, r, SIZE_MAX, out);
+    if (placed == WEIR_PLACEMENT_NO_FIT)
+        placed = place_behind(h, r, out);
+    return placed == WEIR_PLACEMENT_NO_FIT ? place_in_new(h, r, out) : weir__heap_status(placed);
 }
 
-/* Frees the block under the next sequence of the stream.  A stream that holds no more than at its low frees for other
- * streams.  So its frees that an event covers do not coalesce with later ones, and other streams may use that memory as
- * soon as the event has completed. */
-static int give_next(struct weir_suballoc *s, CUdeviceptr block, struct weir_order_stream *on,
-                     struct weir_placement_block *was) {
-    const struct weir_suballoc_region *r = region_of(s, block);
-    int result;
+/* Records the events that are due on `stream`, as each request on it does first.  Returns OK or E_HOST_MEMORY. */
+static weir_status maintain(struct weir_heap *h, uint64_t id, weir_stream stream) {
+    struct weir_order_stream *on;
 
-    if (r && on->held <= on->low && on->open == 0)
-        weir__placement_part(s->placement[r->kind], on->id);
-    result = give(s, block, on->id, s->order.sequence + 1, was);
-    if (result == WEIR_PLACEMENT_OK)
-        weir__order_freed(&s->order, on, was->size);
-    return result;
-}
-
-/* Frees a block that one stream alone uses. */
-static weir_status give_on(struct weir_suballoc *s, CUdeviceptr block, uint64_t id,
-                           weir_stream stream) {
-    struct weir_order_stream *on = weir__order_stream(&s->order, id);
-    struct weir_placement_block was;
-
+    if (weir__order_is_only(&h->order, id))
+        return WEIR_OK;
+    on = weir__order_stream(&h->order, id);
     if (!on)
-        return give_quarantined(s, block);
-    if (id == 0)
-        return give_unknown(s, block, on, stream);
-    if (give_next(s, block, on, &was) != WEIR_PLACEMENT_OK)
-        return weir__without_driver(WEIR_E_NOT_OWNED);
-    unaccount(s, &was);
-    weir__order_maintain(&s->order, on, stream);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
+    weir__order_maintain(&h->order, on, stream);
     return WEIR_OK;
 }
 
-weir_status weir__suballoc_give(struct weir_suballoc *s, CUdeviceptr block, uint64_t id,
-                                weir_stream stream, struct weir_use_list *uses) {
-    weir_status status;
+/* Serves a request on a captured stream, or on the legacy stream beside a capture, where queries fail (error 906). */
+static weir_status alloc_node(struct weir_heap *h, struct weir_request *r) {
+    return weir__driver_result == CUDA_SUCCESS ? weir__nodes_alloc(&h->nodes, r) : WEIR_E_CAPTURE;
+}
 
-    /* the block was freed before */
-    if (is_pending(s, block))
-        status = weir__without_driver(WEIR_E_NOT_OWNED);
-    else if (!uses)
-        status = give_on(s, block, id, stream);
-    else
-        status = give_with_uses(s, block, stream, uses);
-    if (uses)
-        suballoc_settle(s, PENDING_PEEKED);
+static weir_status heap_alloc(struct weir_engine *e, struct weir_request *r) {
+    struct weir_heap *h = heap_of(e);
+    struct weir_placement_block placed;
+    weir_status status = r->id ? WEIR_OK : weir__device_capture(e->device, r->stream);
+    CUresult result;
+
+    if (status == WEIR_E_CAPTURE)
+        return alloc_node(h, r);
+    if (status != WEIR_OK)
+        return status;
+    result = r->id ? CUDA_SUCCESS : weir__device_stream_id(e->device, r->stream, &r->id);
+    if (result != CUDA_SUCCESS)
+        return weir__device_status(e->device, result);
+    weir__lock_take(&h->lock);
+    if (r->freed)
+        (void)free_batch(h, r->freed, r->id);
+    status = maintain(h, r->id, r->stream);
+    if (status == WEIR_OK)
+        status = r->at ? weir__mapped_place_at(h, r, &placed) : place(h, r, &placed);
+    if (status == WEIR_OK) {
+        account(h, &placed);
+        r->block = placed.address;
+    }
+    if (r->freed)
+        note_room(h, r->freed, r->id);
+    leave(h);
     return status;
 }
 
-/* Frees a block as an engine's `give` does.  Returns E_NOT_OWNED if the block is not live. */
-static weir_status give_silently(struct weir_suballoc *s, CUdeviceptr block, uint64_t id) {
-    struct weir_order_stream *on;
-    struct weir_placement_block was;
+/* ---- growth and trims ---- */
 
-    if (is_pending(s, block))
-        return weir__without_driver(WEIR_E_NOT_OWNED);
-    on = id == OBSERVED || id == WEIR_ENGINE_UNKNOWN ? NULL
-                                                     : weir__order_stream_silently(&s->order, id);
-    if (id != OBSERVED && !on)
-        return give_quarantined(s, block);
-    if (id == OBSERVED) {
-        /* unreached: not owned, since a cache gives only blocks that it has taken */
-        if (find(s, block, &was) != WEIR_PLACEMENT_OK)
-            return weir__without_driver(WEIR_E_NOT_OWNED);
-        give_observed(s, block);
-    } else {
-        /* unreached: not owned, since a cache gives only blocks that it has taken */
-        if (give_next(s, block, on, &was) != WEIR_PLACEMENT_OK)
-            return weir__without_driver(WEIR_E_NOT_OWNED);
+void weir__heap_stock(struct weir_heap *h) {
+    uint64_t bytes = weir__heap_reserve(h);
+    struct weir_extent next[WEIR_MAPPED_FORESEEN];
+    size_t chunks;
+
+    if (h->range) {
+        weir__mapped_foresee(h, next);
+        bytes = h->total + next[0].bytes + next[1].bytes;
     }
-    unaccount(s, &was);
-    return on && weir__order_is_due(&s->order, on) ? WEIR_ENGINE_DUE : WEIR_OK;
+    chunks = (size_t)weir__size_smaller(bytes / STOCK_PART, STOCK_MOST);
+    for (int i = 0; i < h->kinds && i <= WEIR_HEAP_SMALL; i++)
+        weir__placement_stock(h->placement[i], chunks);
 }
 
-weir_status weir__suballoc_give_all(struct weir_suballoc *s, struct weir_freed *freed,
-                                    uint64_t id) {
+static weir_status heap_grow(struct weir_engine *e, uint64_t target, uint64_t goal, int cause) {
+    struct weir_heap *h = heap_of(e);
+    uint64_t started = e->device->driver->ticks();
+    weir_status status = WEIR_OK;
+    uint64_t most, wanted, reserve;
+    size_t rounded, got = 0;
+
+    if (!(e->traits & WEIR_ENGINE_TAKES))
+        return weir__without_driver(WEIR_E_NOT_SUPPORTED);
+    if (!weir__size_round_up((size_t)target, h->backing->unit, &rounded))
+        rounded = SIZE_MAX;
+    weir__lock_take(&h->lock);
+    if (h->range)
+        (void)weir__mapped_await(h);
+    most = weir__size_round_down((size_t)weir__engine_limit(e), h->backing->unit);
+    wanted = weir__size_smaller(rounded, most);
+    reserve = weir__heap_reserve(h);
+    if (wanted > reserve) {
+        status = h->backing->grow(h, wanted, goal, cause, &got);
+        if (got > 0)
+            weir__engine_note(e, cause, 0, wanted - reserve, got,
+                              weir__device_since(e->device, started), weir__heap_reserve(h));
+    }
+    reserve = weir__heap_reserve(h);
+    if (status == WEIR_OK && target > most && reserve < target)
+        status = weir__without_driver(WEIR_E_LIMIT);
+    if (cause == WEIR_EVENT_PREALLOC && reserve >= goal)
+        weir__heap_stock(h);
+    leave(h);
+    return status;
+}
+
+/* Gives idle memory back: FULLY whatever has an event or completes in a wait, else what is observed to be complete.
+ * Where memory stays that way, each stream records its open frees at its next call. */
+static weir_status give_back(struct weir_heap *h, struct weir_trim *trim) {
+    uint64_t started = h->e.device->driver->ticks(), before, after;
+    int is_at_once = trim->mode == WEIR_TRIM_AT_ONCE;
     weir_status status = WEIR_OK;
 
-    for (size_t i = 0; i < freed->count; i++) {
-        weir_status given = give_silently(s, freed->block[i], id);
-
-        if (given < 0 || status == WEIR_OK)
-            status = given;
+    if (is_at_once && trim->id == 0 &&
+        weir__device_stream_id(h->e.device, trim->stream, &trim->id) != CUDA_SUCCESS)
+        return WEIR_OK;
+    weir__lock_take(&h->lock);
+    if (is_at_once)
+        weir__order_ask(&h->order, trim->id, trim->stream);
+    (void)weir__heap_look_around(h, SIZE_MAX);
+    if (trim->mode == WEIR_TRIM_FULLY)
+        status = weir__heap_wait(h, 0);
+    before = weir__heap_reserve(h);
+    if (status == WEIR_OK && trim->mode == WEIR_TRIM_FULLY)
+        status = h->backing->shrink(h, trim);
+    else if (status == WEIR_OK)
+        status = h->backing->shed(h, trim);
+    after = weir__heap_reserve(h);
+    if (is_at_once ||
+        (trim->mode == WEIR_TRIM_DONE && after > trim->keep && h->order.silent_streams > 0))
+        weir__heap_dry(h);
+    trim->released = (size_t)weir__size_less(before, after);
+    if (trim->released > 0) {
+        weir__growth_shrunk(&h->cursor, after);
+        weir__engine_note(&h->e, trim->cause, 1, weir__size_less(before, trim->keep),
+                          trim->released, weir__device_since(h->e.device, started), after);
     }
-    freed->count = 0;
+    leave(h);
     return status;
 }
 
-void weir__suballoc_tell_room(const struct weir_suballoc *s, struct weir_freed *freed,
-                              uint64_t id) {
-    freed->room = weir__order_room(&s->order, id);
-    freed->lacked = s->order.dry;
-}
+static weir_status heap_trim(struct weir_engine *e, struct weir_trim *trim) {
+    struct weir_heap *h = heap_of(e);
 
-weir_status weir__suballoc_give_captured(struct weir_suballoc *s, CUdeviceptr block,
-                                         weir_stream stream) {
-    uint64_t id = weir__order_last_with(&s->order, stream);
-
-    return give_silently(s, block, id ? id : WEIR_ENGINE_UNKNOWN);
-}
-
-/* ---- regions ---- */
-
-static void count_total(struct weir_suballoc *s, uint64_t total) {
-    s->total = total;
-    s->order.worth = total / WORTH_PART;
-}
-
-int weir__suballoc_is_small(const struct weir_suballoc *s, size_t bytes) {
-    return bytes <= s->rule.small;
-}
-
-int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, int kind,
-                       int has_memory) {
-    struct weir_suballoc_region *regions =
-        weir__hostmem_room(s->regions, s->region_count, &s->region_capacity, sizeof *regions);
-    size_t at = s->region_count;
-    int placed;
-
-    if (!regions)
-        return WEIR_PLACEMENT_NO_MEMORY;
-    s->regions = regions;
-    placed = has_memory ? weir__placement_add(s->placement[kind], base, bytes)
-                        : weir__placement_add_unmapped(s->placement[kind], base, bytes);
-    if (placed != WEIR_PLACEMENT_OK)
-        return placed;
-    for (; at > 0 && regions[at - 1].base > base; at--)
-        regions[at] = regions[at - 1];
-    regions[at] = (struct weir_suballoc_region){.base = base, .bytes = bytes, .kind = kind};
-    s->region_count++;
-    weir__engine_widen(s->engine, base, bytes);
-    if (has_memory)
-        count_total(s, s->total + bytes);
-    return WEIR_PLACEMENT_OK;
-}
-
-int weir__suballoc_fill(struct weir_suballoc *s, uint64_t below, uint64_t address, size_t bytes,
-                        uint64_t id) {
-    const struct weir_suballoc_region *r = region_of(s, address);
-    struct weir_order_stream *on = id == OBSERVED ? NULL : weir__order_stream(&s->order, id);
-    uint64_t sequence = 0;
-    int placed;
-
-    /* unreached: no host memory for its record, which the request has made */
-    if (id != OBSERVED && !on)
-        return WEIR_PLACEMENT_NO_MEMORY;
-    if (on) {
-        weir__order_taken(&s->order, bytes);
-        sequence = weir__order_freed(&s->order, on, bytes);
+    switch (trim->mode) {
+    case WEIR_TRIM_MAINTAIN:
+        weir__lock_take(&h->lock);
+        (void)maintain(h, trim->id, trim->stream); /* on an error the next call records */
+        weir__lock_give(&h->lock);
+        return WEIR_OK;
+    case WEIR_TRIM_ASK:
+        return weir__order_cover(&h->order, &h->lock, trim->id, trim->stream);
+    case WEIR_TRIM_AT_ONCE:
+    case WEIR_TRIM_DONE:
+    case WEIR_TRIM_FULLY:
+        return give_back(h, trim);
+    default: /* a failure has nothing to undo */
+        return WEIR_OK;
     }
-    placed = weir__placement_fill(s->placement[r->kind], weir__size_larger(below, r->base), address,
-                                  bytes, id, sequence);
-    if (placed == WEIR_PLACEMENT_OK)
-        count_total(s, s->total + bytes);
-    return placed;
 }
 
-int weir__suballoc_unmap(struct weir_suballoc *s, uint64_t chunk, uint64_t address, size_t bytes) {
-    const struct weir_suballoc_region *r = region_of(s, address);
-    int placed = weir__placement_unmap(s->placement[r->kind], chunk, address, bytes);
+static weir_status heap_allow(struct weir_engine *e, const CUmemAccessDesc *access) {
+    struct weir_heap *h = heap_of(e);
+    weir_status status;
 
-    if (placed == WEIR_PLACEMENT_OK)
-        count_total(s, s->total - bytes);
-    return placed;
-}
-
-void weir__suballoc_ask(struct weir_suballoc *s, uint64_t id, weir_stream stream) {
-    struct weir_order_stream *on = id == 0 ? NULL : weir__order_stream(&s->order, id);
-
-    if (on)
-        weir__order_ask(&s->order, on, stream);
-}
-
-void weir__suballoc_mark(struct weir_suballoc *s, uint64_t id, weir_stream stream) {
-    weir__order_mark(&s->order, weir__order_stream(&s->order, id), stream);
-}
-
-void weir__suballoc_remove(struct weir_suballoc *s, size_t at) {
-    struct weir_suballoc_region *r = &s->regions[at];
-
-    (void)weir__placement_remove(s->placement[r->kind], r->base);
-    count_total(s, s->total - r->bytes);
-    s->region_count--;
-    memmove(r, r + 1, (s->region_count - at) * sizeof *r);
+    if (!h->range)
+        return weir__without_driver(WEIR_E_NOT_SUPPORTED);
+    weir__lock_take(&h->lock);
+    status = weir__mapped_allow(h, access);
+    if (status == WEIR_OK) /* the lock keeps the order of changes equal in both */
+        weir__nodes_allow(&h->nodes, access);
+    weir__lock_give(&h->lock);
+    return status;
 }
 
 /* ---- what there is ---- */
 
-/* Finds the live block around an address, with the bytes that were requested.  Returns 1 if there is one, 0 otherwise.
- * Takes time linear in the chunks of the region, unless the address is the block's first. */
-static int find_around(struct weir_suballoc *s, CUdeviceptr address, struct weir_extent *out) {
-    struct weir_placement_block found;
-    int result = find(s, address, &found);
+/* Returns the bytes of the largest block that the stream with that id could get anywhere now, without a wait, after
+ * its request failed.  Returns 0 if there is none. */
+static size_t largest_free(struct weir_heap *h, uint64_t id) {
+    size_t largest = 0;
 
-    if (result != WEIR_PLACEMENT_OK && result != WEIR_PLACEMENT_INTERIOR)
-        return 0;
-    *out = (struct weir_extent){.base = found.address, .bytes = found.requested};
-    return address - out->base < out->bytes && !is_pending(s, out->base);
+    (void)weir__heap_look_around(h, SIZE_MAX);
+    for (int i = 0; i < h->kinds; i++)
+        largest = weir__size_larger(largest, weir__placement_largest(h->placement[i], id));
+    return largest;
 }
 
 /* Adds the idle memory of a placement to the survey. */
-static void survey_idle(struct weir_suballoc *s, struct weir_placement *p,
-                        struct weir_survey *out) {
+static void survey_idle(struct weir_placement *p, struct weir_survey *out) {
     struct weir_placement_span span = {0};
     uint64_t end = 0, run = 0; /* adjacent free memory: the end so far, and the bytes */
 
     while (weir__placement_next(p, &span)) {
-        int pending = span.live && s->pending && is_pending(s, span.address);
-
-        if (span.unmapped || (span.live && !pending))
+        if (span.unmapped || span.live)
             continue;
         run = (span.address == end ? run : 0) + span.size;
         end = span.address + span.size;
-        if (run > out->largest_free_at_rest)
-            out->largest_free_at_rest = run;
-        if (pending)
+        out->largest_free_at_rest = weir__size_larger(out->largest_free_at_rest, run);
+        if (span.deferred)
             weir__engine_pends(out, 0, span.size);
         else if (span.sequence != 0 && span.stream != out->id)
             weir__engine_pends(out, span.stream == QUARANTINE ? 0 : span.stream, span.size);
     }
 }
 
-void weir__suballoc_survey_for(struct weir_suballoc *s, struct weir_survey *out) {
-    if (out->what & WEIR_SURVEY_IDLE) {
-        size_t largest = weir__suballoc_largest(s, out->id); /* also queries all events */
+static void heap_survey(struct weir_engine *e, struct weir_survey *out) {
+    struct weir_heap *h = heap_of(e);
 
-        out->largest_free = weir__size_larger(out->largest_free, largest);
-        for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++)
-            survey_idle(s, s->placement[i], out);
+    weir__lock_take(&h->lock);
+    if (out->what & WEIR_SURVEY_IDLE) {
+        out->largest_free = weir__size_larger(out->largest_free, largest_free(h, out->id));
+        for (int i = 0; i < h->kinds; i++)
+            survey_idle(h->placement[i], out);
     }
     if (out->what & WEIR_SURVEY_PENDING) {
-        weir__suballoc_look_around(s);
-        out->frees.silent = s->order.several ? s->order.silent_streams : 0;
-        out->frees.waiting = s->order.waiting_marks + s->pending_blocks.count;
+        (void)weir__heap_look_around(h, SIZE_MAX);
+        out->frees.silent = h->order.several ? h->order.silent_streams : 0;
+        out->frees.waiting = h->order.waiting_marks + h->deferred_count;
     }
+    if (out->what & WEIR_SURVEY_LARGEST) { /* the largest free piece, or new memory */
+        out->largest = largest_free(h, out->id);
+        out->largest = weir__size_larger(out->largest, h->backing->largest(h, out));
+    }
+    if (h->range && out->what & WEIR_SURVEY_PIECES) {
+        out->piece.largest = weir__placement_largest(h->placement[WEIR_HEAP_COMMON], 0);
+        out->piece.last = weir__placement_tail(h->placement[WEIR_HEAP_COMMON]);
+    }
+    weir__lock_give(&h->lock);
 }
 
-void weir__suballoc_stock(struct weir_suballoc *s, size_t bytes) {
-    size_t chunks = (size_t)weir__size_smaller(bytes / STOCK_PART, STOCK_MOST);
-
-    for (int i = 0; i <= WEIR_SUBALLOC_SMALL && s->placement[i]; i++)
-        weir__placement_stock(s->placement[i], chunks);
-}
-
-static int show_live(struct weir_suballoc *s, const struct weir_visit *visit) {
+/* Shows the memory of all placements.  Adjacent chunks are one extent. */
+static int show_extents(struct weir_heap *h, const struct weir_visit *visit) {
+    struct weir_extent next[WEIR_MAPPED_FORESEEN], last = {0};
     int count = 0;
 
-    for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++) {
+    for (int kind = h->kinds - 1; kind >= 0; kind--) {
+        int large = h->range && kind != WEIR_HEAP_SMALL;
         struct weir_placement_span span = {0};
 
-        while (weir__placement_next(s->placement[i], &span)) {
-            if (span.live && !is_pending(s, span.address))
+        while (weir__placement_next(h->placement[kind], &span)) {
+            if (span.unmapped)
+                continue;
+            if (last.base + last.bytes == span.address && last.large == large) {
+                last.bytes += span.size;
+                continue;
+            }
+            if (last.bytes > 0)
+                count += weir__engine_show(visit, &last, 1);
+            last = (struct weir_extent){.base = span.address, .bytes = span.size, .large = large};
+        }
+    }
+    if (last.bytes > 0)
+        count += weir__engine_show(visit, &last, 1);
+    if (!h->range)
+        return count;
+    weir__mapped_foresee(h, next);
+    return count + weir__engine_show(visit, next, WEIR_MAPPED_FORESEEN);
+}
+
+static int show_live(struct weir_heap *h, const struct weir_visit *visit) {
+    int count = 0;
+
+    for (int i = 0; i < h->kinds; i++) {
+        struct weir_placement_span span = {0};
+
+        while (weir__placement_next(h->placement[i], &span)) {
+            if (span.live)
                 count += weir__engine_show(
                     visit, &(struct weir_extent){.base = span.address, .bytes = span.requested}, 1);
         }
@@ -711,30 +801,150 @@ static int show_live(struct weir_suballoc *s, const struct weir_visit *visit) {
     return count;
 }
 
-static int show_region(const struct weir_suballoc_region *r, const struct weir_visit *visit) {
-    return weir__engine_show(visit, &(struct weir_extent){.base = r->base, .bytes = r->bytes}, 1);
+/* Shows the live block around an address.  A block of a graph counts as live if its address is noted.  Takes time linear
+ * in the chunks of the region, unless the address is the block's first. */
+static int show_block_at(struct weir_heap *h, const struct weir_visit *visit) {
+    struct weir_extent block = {.base = visit->address};
+    struct weir_placement_block found;
+    int result;
+
+    weir__lock_take(&h->lock);
+    result = weir__placement_find(placement_at(h, visit->address), visit->address, &found);
+    weir__lock_give(&h->lock);
+    if ((result == WEIR_PLACEMENT_OK || result == WEIR_PLACEMENT_INTERIOR) &&
+        visit->address - found.address < found.requested)
+        block = (struct weir_extent){.base = found.address, .bytes = found.requested};
+    else if (!is_node(h, visit->address))
+        return 0;
+    return weir__engine_show(visit, &block, 1);
 }
 
-int weir__suballoc_show(struct weir_suballoc *s, const struct weir_visit *visit) {
-    const struct weir_suballoc_region *r;
-    struct weir_extent block;
+/* Shows the regions of a placement. */
+static int show_regions(const struct weir_placement *p, const struct weir_visit *visit) {
+    struct weir_extent r = {0};
     int count = 0;
 
+    while (weir__placement_region_above(p, r.base + r.bytes, &r.base, &r.bytes))
+        count += weir__engine_show(visit, &r, 1);
+    return count;
+}
+
+static int show_locked(struct weir_heap *h, const struct weir_visit *visit) {
+    struct weir_extent region = {0};
+
     switch (visit->what) {
-    case WEIR_VISIT_BLOCKS:
-        return show_live(s, visit);
-    case WEIR_VISIT_BLOCK_AT:
-        return find_around(s, visit->address, &block) ? weir__engine_show(visit, &block, 1) : 0;
-    case WEIR_VISIT_PIECE_AT:
-        r = region_of(s, visit->address);
-        return r ? show_region(r, visit) : 0;
+    case WEIR_VISIT_EXTENTS:
+        return show_extents(h, visit);
     case WEIR_VISIT_WHOLES:
+        return h->range ? weir__mapped_wholes(h, visit) : show_regions(h->placement[0], visit);
+    case WEIR_VISIT_BLOCKS:
+        return show_live(h, visit);
+    case WEIR_VISIT_PIECE_AT:
+        return find_region(h, visit->address, &region) ? weir__engine_show(visit, &region, 1) : 0;
     case WEIR_VISIT_APART:
-        for (size_t i = 0; i < s->region_count; i++)
-            if (visit->what == WEIR_VISIT_WHOLES || s->regions[i].kind == WEIR_SUBALLOC_APART)
-                count += show_region(&s->regions[i], visit);
-        return count;
-    default: /* unreached: the engine answers other questions itself */
+        return h->range ? show_regions(h->placement[WEIR_HEAP_APART], visit) : 0;
+    default: /* unreached: show_block_at() takes the lock itself */
         return -1;
     }
+}
+
+static int heap_visit(struct weir_engine *e, const struct weir_visit *visit) {
+    struct weir_heap *h = heap_of(e);
+    int count;
+
+    if (visit->what == WEIR_VISIT_BLOCK_AT)
+        return show_block_at(h, visit);
+    weir__lock_take(&h->lock);
+    count = show_locked(h, visit);
+    weir__lock_give(&h->lock);
+    return count;
+}
+
+static void heap_figures(struct weir_engine *e, weir_statistics *out) {
+    struct weir_heap *h = heap_of(e);
+    struct weir_placement_figures figures;
+
+    weir__lock_take(&h->lock);
+    out->extent = out->host_bytes = 0;
+    for (int i = 0; i < h->kinds; i++) {
+        weir__placement_figures(h->placement[i], &figures);
+        /* Blocks that name an address lie far from all others, so the extent of APART is not used. */
+        out->extent += i == WEIR_HEAP_APART ? figures.total : figures.extent;
+        out->host_bytes += figures.host_bytes;
+    }
+    out->requested = h->requested;
+    out->requested_peak = h->requested_peak;
+    out->in_use = h->in_use;
+    out->in_use_peak = h->in_use_peak;
+    out->steals = h->steals;
+    out->event_records = h->order.event_records;
+    out->reserved = weir__heap_reserve(h);
+    out->reserved_peak = h->reserved_peak;
+    weir__lock_give(&h->lock);
+}
+
+/* ---- beginning and end ---- */
+
+void weir__heap_drop(struct weir_heap *h) {
+    while (h->deferred) {
+        struct weir_deferred *d = h->deferred;
+
+        h->deferred = d->next;
+        weir__order_fence_drop(&h->order, d->fence);
+        free(d);
+    }
+    weir__order_close(&h->order);
+    for (int i = 0; i < h->kinds; i++)
+        weir__placement_destroy(h->placement[i]);
+    weir__nodes_close(&h->nodes);
+    free(h);
+}
+
+static void heap_close(struct weir_engine *e) {
+    struct weir_heap *h = heap_of(e);
+
+    h->backing->close(h);
+    weir__heap_drop(h);
+}
+
+static const struct weir_engine_ops heap_ops = {
+    .alloc = heap_alloc,
+    .free = heap_free,
+    .give = heap_give,
+    .grow = heap_grow,
+    .trim = heap_trim,
+    .allow = heap_allow,
+    .figures = heap_figures,
+    .survey = heap_survey,
+    .visit = heap_visit,
+    .close = heap_close,
+};
+
+weir_status weir__heap_open(const struct weir_engine *setup, const struct weir_backing *backing,
+                            struct weir_heap **out) {
+    struct weir_placement_rule rule = backing->rule;
+    struct weir_heap *h = calloc(1, sizeof *h);
+
+    if (!h)
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
+    h->e = *setup;
+    h->e.ops = &heap_ops;
+    h->e.traits |= backing->traits | WEIR_ENGINE_TRIM_WAITS | WEIR_ENGINE_CUTS;
+    h->e.step_bytes = backing->step_bytes;
+    h->backing = backing;
+    h->kinds = backing->small > 0 ? WEIR_HEAP_KINDS : 1;
+    h->deferred_end = &h->deferred;
+    weir__nodes_open(&h->nodes, setup->device);
+    weir__order_open(&h->order, setup->device, heap_observed, h);
+    /* A stream that may wait for other streams can use their memory, so the tightest fit wastes least. */
+    if (setup->options->internal_dependencies == WEIR_SWITCH_ON)
+        rule.own_first = 0;
+    for (int i = 0; i < h->kinds; i++) {
+        if (weir__placement_create(&rule, &h->placement[i]) != WEIR_PLACEMENT_OK) {
+            weir__heap_drop(h);
+            return weir__without_driver(WEIR_E_HOST_MEMORY);
+        }
+    }
+    *out = h;
+    return WEIR_OK;
 }

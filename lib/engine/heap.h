@@ -1,115 +1,176 @@
 /* SPDX-License-Identifier: MIT */
-/* block_engine.h: the interface between the block engine and its backings.
+/* heap.h: an engine that cuts blocks from its own memory and keeps stream order.
  *
- * The block engine cuts blocks from memory and keeps stream order (stream_suballoc.h).  A backing takes the memory from
- * the device and gives it back.
+ * placement.h decides where a block goes, and stream_order.h knows which frees of each stream the host has observed.
+ * A backing takes memory from the device and gives it back: mapped.c (one range of addresses) or bfc.c (regions at any
+ * address, as in TensorFlow's and XLA's BFC allocator).
+ *
+ * Stream order.  A freed block carries (stream id, sequence).  The block serves its own stream at once.  It serves
+ * other streams, and merges with their memory, only once the host has observed its stream past the sequence.  With one
+ * stream no event is recorded.  If a request does not fit, the heap queries a few events, and all of them before
+ * reserved memory grows.
+ *
+ * A block that other streams use too (weir_use) is deferred at its free: it stays placed until events on all these
+ * streams have completed.
+ *
+ * A free on stream 0 (not known) serves no stream before it was observed, and records its event at once.  A free that
+ * has no event, or no host memory for its record, is quarantined: it serves no stream before a wait for the device.
+ *
+ * A request on a captured stream becomes a memory node (graph_blocks.h).
+ *
+ * A trim waits for the device if no event covers some of the open frees, or if the backing has idle memory whose last
+ * use has not completed.  It releases the lock meanwhile, so that other calls go on.  Only bfc.c waits under the lock,
+ * in cuMemFree.  A trim of completed memory alone (DONE) never waits.
+ *
+ * Locks: one lock guards everything here, and is taken once for each operation.  Driver calls for events, queries,
+ * growth and moves run under it.  The counters' lock and the lock of the nodes are taken under it; under the latter a
+ * pool ends when access changes, which is rare.  A backing that grows beside requests releases the lock meanwhile.
  *
  * This file must not know settings' names or the layers above.
  */
-#ifndef WEIR_BLOCK_ENGINE_H
-#define WEIR_BLOCK_ENGINE_H
+#ifndef WEIR_HEAP_H
+#define WEIR_HEAP_H
 
 #include "base/lock.h"
 #include "base/size.h"
 #include "config/growth_policy.h"
 #include "engine/engine.h"
 #include "engine/graph_blocks.h"
-#include "engine/stream_suballoc.h"
+#include "engine/stream_order.h"
+#include "placement/placement.h"
 
 struct weir_backing;
+struct weir_deferred;
 struct weir_mapped_range;
 
-enum { WEIR_BLOCKS_FORESEEN = 2 };
+/* The kinds of addresses, by the requests that they serve, in the order of addresses. */
+enum {
+    WEIR_HEAP_COMMON, /* requests that are not small; all requests if there is one kind */
+    WEIR_HEAP_SMALL,  /* small requests */
+    WEIR_HEAP_APART,  /* requests that name an address */
+    WEIR_HEAP_KINDS
+};
 
-/* A block engine. */
-struct weir_block_engine {
+/* A heap engine.  It must not be moved in memory while it is open. */
+struct weir_heap {
     struct weir_engine e;
     const struct weir_backing *backing;
-    struct weir_mapped_range *range; /* the range of backing_mapped.c (mapped_state.h) */
+    struct weir_mapped_range *range; /* the range of mapped.c, or NULL */
     struct weir_nodes nodes;         /* the memory nodes of graphs */
+    int kinds;                       /* 1, or WEIR_HEAP_KINDS with a range */
     struct weir_lock lock;           /* guards all fields below, and the backing's own fields */
-    struct weir_suballoc blocks;
+    struct weir_order order;
+    struct weir_placement *placement[WEIR_HEAP_KINDS];
+    uint64_t starts[WEIR_HEAP_KINDS]; /* the first address of each kind, with a range */
     struct weir_growth_cursor cursor;
-    /* Bytes that the driver did not take back, or that are being mapped: reserved memory that lies in no region. */
+    uint64_t total; /* bytes of memory in all placements */
+    /* Bytes that the driver did not take back, or that are being mapped: reserved memory that lies in no placement. */
     uint64_t kept;
     uint64_t reserved_peak;
+    struct weir_deferred *deferred, **deferred_end; /* blocks that wait for a fence, oldest first */
+    size_t deferred_count;
+    uint64_t observed; /* the sequence of the last free under OBSERVED */
+    /* Bytes freed under QUARANTINE so far.  The sequences of these frees rise with it. */
+    uint64_t quarantined;
+    uint64_t requested, requested_peak;
+    uint64_t in_use, in_use_peak;
+    uint64_t taken; /* the bytes allocated so far */
+    uint64_t
+        steals; /* requests served by memory that other streams freed, after a query of events */
 };
 
-/* The functions of a backing.  All but open and close are called under the engine's lock; `place`, `await`, `grow`,
- * `shrink` and `allow` may release it for a while.  A function may be NULL only if its comment says so. */
+/* What the two backings have in common.  All functions but close are called under the heap's lock; `grow` and `shrink`
+ * may release it for a while. */
 struct weir_backing {
-    struct weir_suballoc_rule rule;
-    size_t granularity; /* the unit of the memory that the backing takes */
-    size_t step_bytes;  /* the engine's step_bytes */
-    unsigned traits;    /* the engine's traits */
-    weir_status (*open)(struct weir_block_engine *a, const struct weir_engine *setup);
-    void (*close)(struct weir_block_engine *a);
-
-    /* ---- a request */
-
-    /* Waits for memory that another thread is bringing, after a request did not fit.  Returns 1 if the request may fit
-     * now, else 0.  `r` is NULL before growth.  NULL: returns 0. */
-    int (*await)(struct weir_block_engine *a, const struct weir_request *r);
-    /* Makes room for a request that does not fit.  `reserve` is the reserved memory before the call. */
-    weir_status (*make_room)(struct weir_block_engine *a, struct weir_request *r, uint64_t reserve);
-    /* Places a request that names an address; its size is a multiple of a page.  NULL: there are no such requests. */
-    weir_status (*place)(struct weir_block_engine *a, struct weir_request *r,
-                         struct weir_placement_block *out);
-
-    /* ---- memory */
-
+    struct weir_placement_rule rule;
+    size_t small;      /* Requests of up to `small` bytes have their own addresses. */
+    size_t unit;       /* the unit of the memory that the backing takes */
+    size_t step_bytes; /* the engine's step_bytes */
+    unsigned traits;   /* the engine's traits */
+    void (*close)(struct weir_heap *h);
+    /* Makes room for a request that does not fit. */
+    weir_status (*make_room)(struct weir_heap *h, struct weir_request *r);
     /* Grows until `reserve` bytes are reserved.  *got, 0 before the call, gets the bytes added.  Returns OK if all were
      * added, even if another thread has given some back since.  `goal` and `cause` are those of an engine's `grow`. */
-    weir_status (*grow)(struct weir_block_engine *a, uint64_t reserve, uint64_t goal, int cause,
+    weir_status (*grow)(struct weir_heap *h, uint64_t reserve, uint64_t goal, int cause,
                         size_t *got);
     /* Gives idle memory back until at most `keep` bytes are left, and waits for the device if necessary. */
-    weir_status (*shrink)(struct weir_block_engine *a, struct weir_trim *trim);
+    weir_status (*shrink)(struct weir_heap *h, struct weir_trim *trim);
     /* Gives back idle memory that is observed to be complete, for AT_ONCE and DONE; never waits. */
-    weir_status (*shed)(struct weir_block_engine *a, struct weir_trim *trim);
-    /* Changes a device's access, with the results of an engine's `allow`.  NULL: returns E_NOT_SUPPORTED. */
-    weir_status (*allow)(struct weir_block_engine *a, const CUmemAccessDesc *access);
-
-    /* ---- what there is */
-
-    /* Lists up to WEIR_BLOCKS_FORESEEN ranges in which memory will lie first.  NULL: no range is known. */
-    size_t (*foresee)(const struct weir_block_engine *a, struct weir_extent *out);
-    /* Shows the pieces that go back to the device as a whole, as an engine's visit of WHOLES.  NULL: shows the
-     * regions. */
-    int (*wholes)(struct weir_block_engine *a, const struct weir_visit *visit);
+    weir_status (*shed)(struct weir_heap *h, struct weir_trim *trim);
     /* Returns the bytes of the largest request that `make_room` would surely serve, now or after OOM recovery. */
-    size_t (*largest)(struct weir_block_engine *a, const struct weir_survey *asked);
-    /* Adds figures to an engine's survey.  NULL: adds none. */
-    void (*survey)(struct weir_block_engine *a, struct weir_survey *out);
+    size_t (*largest)(struct weir_heap *h, const struct weir_survey *asked);
 };
 
-extern const struct weir_backing weir__backing_regions;
-extern const struct weir_backing weir__backing_mapped;
+/* ---- for backings: heap.c ---- */
 
-static inline uint64_t weir__blocks_reserve(const struct weir_block_engine *a) {
-    return a->blocks.total + a->kept;
+/* Opens a heap without memory.  It is open for requests once the backing has prepared its addresses. */
+weir_status weir__heap_open(const struct weir_engine *setup, const struct weir_backing *backing,
+                            struct weir_heap **out);
+/* Frees all host memory of a heap whose backing is closed.  Live and deferred blocks are forgotten. */
+void weir__heap_drop(struct weir_heap *h);
+/* Makes the host tables for blocks in the heap's memory, and where its backing expects memory first. */
+void weir__heap_stock(struct weir_heap *h);
+
+/* Adds memory to the heap's first placement, which all streams may use at once.  Returns a placement's result. */
+int weir__heap_add(struct weir_heap *h, uint64_t base, size_t bytes);
+/* Removes the region at `base`, all of whose memory every stream may use. */
+void weir__heap_remove(struct weir_heap *h, uint64_t base, size_t bytes);
+/* Adds the unmapped range [base, end), if it is not empty, for a kind of requests.  Returns a placement's result. */
+int weir__heap_add_range(struct weir_heap *h, int kind, uint64_t base, uint64_t end);
+/* Gives memory to a part of an unmapped range.  The range starts at `below`, where the last memory below `address`
+ * ends, or with its kind.  The stream with that id may use the memory at once, or, with OBSERVED, all streams.  Returns
+ * a placement's result. */
+int weir__heap_fill(struct weir_heap *h, uint64_t below, uint64_t address, size_t bytes,
+                    uint64_t id);
+/* Removes the memory of a range of addresses, whichever streams may use it.  The range may lie in several adjacent free
+ * chunks, of which `chunk` is the first.  Returns a placement's result. */
+int weir__heap_unmap(struct weir_heap *h, uint64_t chunk, uint64_t address, size_t bytes);
+
+/* Records that a request lacked memory: every stream then records an event for its frees at its next call. */
+void weir__heap_dry(struct weir_heap *h);
+/* Queries up to `most` events and fences, without a wait.  Returns 1 if one has completed, else 0. */
+int weir__heap_look_around(struct weir_heap *h, size_t most);
+/* Makes all freed memory available to all streams, since the device has finished all work. */
+void weir__heap_observe_all(struct weir_heap *h);
+/* Waits for the device if there are frees that no event covers, if memory is quarantined, or in any case with `must`.
+ * Releases the heap's lock, which the caller holds, during the wait, so that other calls go on.  Afterwards observes
+ * all frees that came before the wait. */
+weir_status weir__heap_wait(struct weir_heap *h, int must);
+/* Returns 1 if another stream may wait for the free of the stream `id` with `sequence`: the setting
+ * internal_dependencies is on, and an event covers that free.  Returns 0 otherwise. */
+int weir__heap_may_follow(const struct weir_heap *h, uint64_t id, uint64_t sequence);
+
+static inline uint64_t weir__heap_reserve(const struct weir_heap *h) {
+    return h->total + h->kept;
+}
+
+/* Returns the kind of addresses that a request of this size gets. */
+static inline int weir__heap_kind(const struct weir_heap *h, size_t bytes) {
+    return bytes <= h->backing->small ? WEIR_HEAP_SMALL : WEIR_HEAP_COMMON;
 }
 
 /* Returns the bytes by which reserved memory may still grow. */
-static inline size_t weir__blocks_room(const struct weir_block_engine *a) {
+static inline size_t weir__heap_room(const struct weir_heap *h) {
     return (size_t)weir__size_less(
-        weir__size_smaller(weir__engine_limit(&a->e), a->e.device->total), weir__blocks_reserve(a));
+        weir__size_smaller(weir__engine_limit(&h->e), h->e.device->total), weir__heap_reserve(h));
 }
 
 /* Returns the limit that a growth policy gets.  A callback of the program gets SIZE_MAX if there is no limit. */
-static inline size_t weir__blocks_growth_limit(const struct weir_block_engine *a) {
-    return weir__engine_limit(&a->e) == UINT64_MAX && a->e.options->growth == WEIR_GROWTH_CALLBACK
+static inline size_t weir__heap_growth_limit(const struct weir_heap *h) {
+    return weir__engine_limit(&h->e) == UINT64_MAX && h->e.options->growth == WEIR_GROWTH_CALLBACK
                ? SIZE_MAX
-               : (size_t)a->blocks.total + weir__blocks_room(a);
+               : (size_t)h->total + weir__heap_room(h);
 }
 
 /* Returns the status of a request for which the limit or the device has no memory. */
-static inline weir_status weir__blocks_are_full(const struct weir_block_engine *a) {
-    return weir__without_driver(weir__engine_limit(&a->e) < a->e.device->total ? WEIR_E_LIMIT
+static inline weir_status weir__heap_is_full(const struct weir_heap *h) {
+    return weir__without_driver(weir__engine_limit(&h->e) < h->e.device->total ? WEIR_E_LIMIT
                                                                                : WEIR_E_NO_MEMORY);
 }
 
 /* Returns the status of a placement's result. */
-static inline weir_status weir__blocks_placed(int placed) {
+static inline weir_status weir__heap_status(int placed) {
     if (placed == WEIR_PLACEMENT_OK)
         return WEIR_OK;
     return weir__without_driver(placed == WEIR_PLACEMENT_NO_MEMORY ? WEIR_E_HOST_MEMORY
@@ -117,8 +178,25 @@ static inline weir_status weir__blocks_placed(int placed) {
 }
 
 /* Updates the peak of reserved memory after growth. */
-static inline void weir__blocks_grown(struct weir_block_engine *a) {
-    a->reserved_peak = weir__size_larger(a->reserved_peak, weir__blocks_reserve(a));
+static inline void weir__heap_grown(struct weir_heap *h) {
+    h->reserved_peak = weir__size_larger(h->reserved_peak, weir__heap_reserve(h));
 }
+
+/* ---- what only a heap with a range does: mapped.c ---- */
+
+enum { WEIR_MAPPED_FORESEEN = 2 };
+
+/* Waits for memory that another thread is bringing, after a request did not fit; may release the lock for a while.
+ * Returns 1 if the request may fit now, else 0. */
+int weir__mapped_await(struct weir_heap *h);
+/* Places a request that names an address; its size is a multiple of a page. */
+weir_status weir__mapped_place_at(struct weir_heap *h, struct weir_request *r,
+                                  struct weir_placement_block *out);
+/* Changes a device's access, with the results of an engine's `allow`; may release the lock for a while. */
+weir_status weir__mapped_allow(struct weir_heap *h, const CUmemAccessDesc *access);
+/* Lists WEIR_MAPPED_FORESEEN ranges in which memory will lie first. */
+void weir__mapped_foresee(const struct weir_heap *h, struct weir_extent *out);
+/* Shows the physical allocations, as an engine's visit of WHOLES. */
+int weir__mapped_wholes(const struct weir_heap *h, const struct weir_visit *visit);
 
 #endif

@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* mapped_state.h: the private interface of the files of a mapped arena.
+/* mapped.h: the private interface of the files of a mapped heap.
  *
- * backing_mapped.c opens the arena, serves requests, grows ahead of requests and trims.  mapped_plan.c finds out which
- * memory is free, where a request goes, and which physical allocations are mapped there.  mapped_memory.c carries out
- * such plans: it creates, moves and releases physical allocations.  mapped_files.c exports physical allocations to
- * other processes; the descriptor of one stays open until its memory goes back to the device, and is closed first,
- * since an open descriptor would keep the memory.
+ * mapped_plan.c finds out which memory is free, where a request goes, and which physical allocations are mapped there.
+ * mapped.c carries out such plans, and does all else.
  *
- * Locks: the arena's lock guards all of it.  `bringing` is taken before the arena's lock.
+ * Locks: the heap's lock guards all of it.  `bringing` is taken before the heap's lock.
  *
  * This file must not know other backings, settings' names, or how blocks are placed and ordered.
  */
-#ifndef WEIR_MAPPED_STATE_H
-#define WEIR_MAPPED_STATE_H
+#ifndef WEIR_MAPPED_H
+#define WEIR_MAPPED_H
 
 #include <pthread.h>
 
@@ -20,7 +17,7 @@
 #include "base/map.h"
 #include "base/result.h"
 #include "base/size.h"
-#include "engine/block_engine.h"
+#include "engine/heap.h"
 
 #define MIB ((size_t)1 << 20)
 #define PAGE (2 * MIB)
@@ -107,10 +104,10 @@ struct weir_mapped_move {
 
 /* The rules that give new physical allocations their size.
  *
- * A physical allocation has at most a `unit_part` of the arena's bytes, within its bounds, and a growth adds at least a
+ * A physical allocation has at most a `unit_part` of the heap's bytes, within its bounds, and a growth adds at least a
  * `step_part`.  A growth policy that wants a larger growth gets it as one physical allocation.
  *
- * A request of at least `large_least` bytes has its own physical allocations if it is a `large_part` of the arena or as
+ * A request of at least `large_least` bytes has its own physical allocations if it is a `large_part` of the heap or as
  * large as `unit_most`.  All of them are idle once it is freed, so a trim gives them back.  They have one size, about
  * PIECE or more, and there are at most `pieces` of them, unless each would be larger than `unit_most`.
  *
@@ -137,11 +134,6 @@ enum {
     SQUEEZED    /* the request goes to the end of the range, and all idle memory moves there */
 };
 
-/* The descriptors of all exported physical allocations.  A struct of zero bytes has none. */
-struct weir_mapped_files {
-    struct weir_map exported; /* the key is the physical allocation's handle */
-};
-
 struct weir_mapped_range {
     /* Requests that are not small have the addresses from `base` on, small ones those from `small_base` on, and requests
      * that name an address those from `apart_base` to `end`. */
@@ -150,7 +142,7 @@ struct weir_mapped_range {
     struct weir_mapped_handle *handles; /* sorted by base */
     size_t handle_count, handle_capacity;
     /* Sorted by base, except that those with base NOWHERE may stand anywhere. */
-    struct weir_mapped_alias *shadows;
+    struct weir_mapped_alias *aliases;
     size_t alias_count, alias_capacity;
     struct weir_mapped_piece *pieces; /* the pieces of the last survey, sorted by base */
     size_t piece_count, piece_capacity;
@@ -168,13 +160,13 @@ struct weir_mapped_range {
     size_t piece;
     size_t most_new;           /* the largest new physical allocation for the present request */
     int64_t may_move;          /* bytes that may still move; negative after one large move */
-    uint64_t total, taken;     /* blocks.total and blocks.taken when `may_move` was last updated */
+    uint64_t total, taken;     /* h->total and h->taken when `may_move` was last updated */
     struct weir_access access; /* the devices with access to all memory; changes under `bringing` */
-    pthread_mutex_t bringing;  /* taken before the arena's lock */
+    pthread_mutex_t bringing;  /* taken before the heap's lock */
     int has_shed;  /* set once memory went back without a wait, as above a release threshold */
     size_t coming; /* the bytes that background growth is mapping, which are part of `kept` */
     const struct weir_mapped_packing *packing;
-    struct weir_mapped_files files; /* the exported physical allocations */
+    struct weir_map exported; /* the descriptors of physical allocations, by handle */
 };
 
 /* Returns the index of the first physical allocation that ends above the address. */
@@ -191,8 +183,8 @@ static inline size_t within(size_t least, size_t value, size_t most) {
 
 /* Returns 1 if short waits count more than little reserved memory, because background growth keeps memory idle.  The
  * engine then makes one physical allocation where it would move several, since a move takes as long. */
-static inline int hurries(const struct weir_block_engine *a) {
-    return (a->e.traits & WEIR_ENGINE_GROWS_AHEAD) && a->range->packing->pieces > 0;
+static inline int hurries(const struct weir_heap *h) {
+    return (h->e.traits & WEIR_ENGINE_GROWS_AHEAD) && h->range->packing->pieces > 0;
 }
 
 /* ---- where requests go: mapped_plan.c ---- */
@@ -201,85 +193,33 @@ extern const struct weir_mapped_packing weir__mapped_packings[]; /* indexed by W
 
 /* Lists the free and unmapped pieces of the range, for the stream with that id, or for no stream if it is 0.  Returns 1
  * on success, 0 if there is no host memory. */
-int weir__mapped_survey(struct weir_block_engine *a, uint64_t id);
+int weir__mapped_survey(struct weir_heap *h, uint64_t id);
 /* Lists the idle physical allocations outside of the window whose pieces are all of kind `least` or better. */
 void weir__mapped_find_spares(struct weir_mapped_range *g, const struct weir_mapped_window *w,
                               int least);
 /* Finds the window for a request in one of the three ways.  Clean memory is better than the stream's own, and the
  * stream's own is better than the memory of other streams.  Sets w->missing to SIZE_MAX if there is no window. */
-void weir__mapped_find_place(const struct weir_block_engine *a, int small, size_t bytes, int way,
+void weir__mapped_find_place(const struct weir_heap *h, int small, size_t bytes, int way,
                              struct weir_mapped_window *w);
 /* Finds the window behind the last memory of its kind, with the free memory at its end. */
 void weir__mapped_find_tail(const struct weir_mapped_range *g, int small, size_t bytes,
                             struct weir_mapped_window *w);
 /* Returns the most bytes of a physical allocation made ahead of requests, when reserved memory is to become `goal`. */
-size_t weir__mapped_most_ahead(const struct weir_block_engine *a, uint64_t goal, int cause);
+size_t weir__mapped_most_ahead(const struct weir_heap *h, uint64_t goal, int cause);
 /* Plans all memory that the window lacks; *planned gets the new bytes.  Returns 1 on success, 0 if there is no host
  * memory. */
-int weir__mapped_plan(struct weir_block_engine *a, const struct weir_mapped_window *w, int squeeze,
+int weir__mapped_plan(struct weir_heap *h, const struct weir_mapped_window *w, int squeeze,
                       size_t *planned);
 /* Plans the memory that the window of a request that names an address lacks, without a surplus, except that an idle
  * physical allocation of up to PIECE may reach beyond the window, where the next request of this owner will grow.
  * Fails if a block or other streams' memory lies in the window. */
-weir_status weir__mapped_plan_at(struct weir_block_engine *a, const struct weir_mapped_window *w,
+weir_status weir__mapped_plan_at(struct weir_heap *h, const struct weir_mapped_window *w,
                                  size_t *planned);
-/* Raises the allowance of bytes that may move: by `patience` times the growth of the arena, and by a part of the bytes
- * that requests got, up to `patience` times the arena.  A load that rarely needs moves need not grow.  A load that
+/* Raises the allowance of bytes that may move: by `patience` times the growth of the heap, and by a part of the bytes
+ * that requests got, up to `patience` times the heap.  A load that rarely needs moves need not grow.  A load that
  * often needs them spends less time on moves than on writing its memory once, and grows when the allowance is used up.
  * Returns 1 if memory may move for a request on that way: the allowance is not used up, or no other way is left.
  * Returns 0 otherwise. */
-int weir__mapped_may_move(const struct weir_block_engine *a, int way);
-
-/* ---- physical allocations: mapped_memory.c ---- */
-
-/* Makes room in the arrays for that many more physical allocations and aliased mappings, and for one more of each,
- * which background growth may be mapping.  Returns 1 on success, 0 if there is no host memory. */
-int weir__mapped_make_place(struct weir_mapped_range *g, size_t handles, size_t shadows);
-/* Creates the physical allocation, unless m->in_hand is set, and maps it at its base, for all devices with access.  An
- * error may leave both flags of *m set. */
-weir_status weir__mapped_map(const struct weir_block_engine *a, struct weir_mapped_move *m);
-/* Adds a mapped physical allocation to the placement if `status` is WEIR_OK.  `id` is the stream that may use it.  On
- * an error, unmaps the allocation.  The caller has called weir__mapped_make_place. */
-weir_status weir__mapped_enter(struct weir_block_engine *a, weir_status status,
-                               struct weir_mapped_move *m, uint64_t id);
-/* Lifts the physical allocation at `base`, an idle one that begins in that piece.  If all its uses are completed,
- * unmaps it.  Otherwise makes `stream` wait for the other streams' uses, and leaves an aliased mapping.  The caller has
- * called weir__mapped_make_place. */
-weir_status weir__mapped_lift(struct weir_block_engine *a, weir_stream stream, size_t piece,
-                              uint64_t base, struct weir_mapped_handle *h);
-/* Closes the descriptor of a physical allocation, if it has one, and releases it to the device. */
-CUresult weir__mapped_release(const struct weir_block_engine *a,
-                              CUmemGenericAllocationHandle handle);
-/* Releases a physical allocation that is mapped nowhere or only by aliased mappings.  In the second case the memory
- * goes back with the last aliased mapping.  If the driver fails, a later call tries again.  The caller has called
- * weir__mapped_make_place. */
-void weir__mapped_release_handle(struct weir_block_engine *a, struct weir_mapped_handle h);
-/* Returns 1 if the uses of an aliased mapping are observed to be complete, else 0. */
-int weir__mapped_is_seen(const struct weir_block_engine *a, const struct weir_mapped_alias *s);
-/* Unmaps all aliased mappings whose uses are complete.  If `notes` is set and memory goes back to the device, adds that
- * to the allocator's events. */
-void weir__mapped_lift_shadows(struct weir_block_engine *a, int notes);
-/* Carries out the plan for a request whose window has the kind `what`.  If `counts`, moves reduce the allowance.  The
- * caller is in the driver's scope. */
-weir_status weir__mapped_carry_out(struct weir_block_engine *a, struct weir_request *r, int what,
-                                   int counts);
-
-/* ---- file descriptors of physical allocations: mapped_files.c ---- */
-
-/* Appends a physical allocation to the list `out`, with its descriptor.  Exports the physical allocation if it has no
- * descriptor.  Returns E_HOST_MEMORY if no host memory or no descriptor is left, else the status of the driver's
- * call. */
-weir_status weir__mapped_files_add(struct weir_mapped_files *f, struct weir_device *device,
-                                   CUmemGenericAllocationHandle handle,
-                                   const struct weir_memory_file *piece,
-                                   struct weir_memory_files *out);
-/* Returns a mark for weir__mapped_files_undo. */
-uint64_t weir__mapped_files_mark(void);
-/* Closes the descriptors made since the mark, after a list could not be completed. */
-void weir__mapped_files_undo(struct weir_mapped_files *f, uint64_t mark);
-/* Closes the descriptor of a physical allocation that is about to be released, if it has one. */
-void weir__mapped_files_close(struct weir_mapped_files *f, CUmemGenericAllocationHandle handle);
-/* Closes all descriptors, and frees the host memory. */
-void weir__mapped_files_end(struct weir_mapped_files *f);
+int weir__mapped_may_move(const struct weir_heap *h, int way);
 
 #endif

@@ -7,18 +7,18 @@
  * its own physical allocations, so that they can move once it is freed.
  *
  * A plan fills the unmapped ranges where a request goes, first with spares (idle physical allocations), which move
- * there, then with new ones.  Sizes follow the arena's total memory, by the rules of its packing.  Moves use up an
+ * there, then with new ones.  Sizes follow the heap's total memory, by the rules of its packing.  Moves use up an
  * allowance of bytes, which growth and requests raise.
  */
 #include <stdlib.h>
 
 #include "base/hostmem.h"
-#include "engine/mapped_state.h"
+#include "engine/mapped.h"
 
 /* the least bytes of a growth for small requests, unless packing allows less */
 #define STEP_SMALL (8 * MIB)
 
-/* While memory is fragmented, a new physical allocation has at most FRAGMENT bytes, or a FRAGMENT_PART of the arena. */
+/* While memory is fragmented, a new physical allocation has at most FRAGMENT bytes, or a FRAGMENT_PART of the heap. */
 #define FRAGMENT (16 * MIB)
 enum { FRAGMENT_PART = 64, WASTE_PART = 8 };
 
@@ -42,13 +42,13 @@ const struct weir_mapped_packing weir__mapped_packings[] = {
 /* ---- survey ---- */
 
 struct survey {
-    struct weir_block_engine *arena;
+    struct weir_heap *heap;
     uint64_t id;
     int failed;
 };
 
 static void add_piece(struct survey *v, const struct weir_mapped_piece *p) {
-    struct weir_mapped_range *g = v->arena->range;
+    struct weir_mapped_range *g = v->heap->range;
     struct weir_mapped_piece *pieces =
         weir__hostmem_room(g->pieces, g->piece_count, &g->piece_capacity, sizeof *pieces);
 
@@ -68,7 +68,7 @@ static void add_free(void *context, const struct weir_placement_span *span) {
         what = CLEAN;
     else if (span->stream == v->id && v->id != 0)
         what = OWN;
-    else if (weir__suballoc_may_follow(&v->arena->blocks, span->stream, span->sequence))
+    else if (weir__heap_may_follow(v->heap, span->stream, span->sequence))
         what = BEHIND;
     else
         what = OTHERS;
@@ -78,11 +78,11 @@ static void add_free(void *context, const struct weir_placement_span *span) {
 
 /* Adds an unmapped range.  Aliased mappings in the range become pieces of kind ALIAS. */
 static void add_unmapped(struct survey *v, uint64_t at, uint64_t end) {
-    const struct weir_mapped_range *g = v->arena->range;
+    const struct weir_mapped_range *g = v->heap->range;
     uint64_t base = at;
 
-    for (size_t i = 0; i < g->alias_count && g->shadows[i].base < end; i++) {
-        const struct weir_mapped_alias *s = &g->shadows[i];
+    for (size_t i = 0; i < g->alias_count && g->aliases[i].base < end; i++) {
+        const struct weir_mapped_alias *s = &g->aliases[i];
 
         if (s->base < base)
             continue;
@@ -104,10 +104,10 @@ static int by_base(const void *one, const void *other) {
 /* Adds the pieces of one kind of requests, sorted by base.  Its unmapped ranges lie between the physical
  * allocations. */
 static void survey_kind(struct survey *v, int kind, uint64_t base, uint64_t end) {
-    struct weir_mapped_range *g = v->arena->range;
+    struct weir_mapped_range *g = v->heap->range;
     size_t first = g->piece_count;
 
-    weir__placement_walk_free(v->arena->blocks.placement[kind], add_free, v);
+    weir__placement_walk_free(v->heap->placement[kind], add_free, v);
     for (size_t i = handle_above(g, base); i < g->handle_count && g->handles[i].base < end; i++) {
         add_unmapped(v, base, g->handles[i].base);
         base = g->handles[i].base + g->handles[i].bytes;
@@ -117,16 +117,16 @@ static void survey_kind(struct survey *v, int kind, uint64_t base, uint64_t end)
         qsort(g->pieces + first, g->piece_count - first, sizeof *g->pieces, by_base);
 }
 
-int weir__mapped_survey(struct weir_block_engine *a, uint64_t id) {
-    struct weir_mapped_range *g = a->range;
-    struct survey v = {.arena = a, .id = id};
+int weir__mapped_survey(struct weir_heap *h, uint64_t id) {
+    struct weir_mapped_range *g = h->range;
+    struct survey v = {.heap = h, .id = id};
 
     g->piece_count = 0;
-    survey_kind(&v, WEIR_SUBALLOC_COMMON, g->base, g->small_base);
+    survey_kind(&v, WEIR_HEAP_COMMON, g->base, g->small_base);
     g->small_pieces = g->piece_count;
-    survey_kind(&v, WEIR_SUBALLOC_SMALL, g->small_base, g->apart_base);
+    survey_kind(&v, WEIR_HEAP_SMALL, g->small_base, g->apart_base);
     g->apart_pieces = g->piece_count;
-    survey_kind(&v, WEIR_SUBALLOC_APART, g->apart_base, g->end);
+    survey_kind(&v, WEIR_HEAP_APART, g->apart_base, g->end);
     return !v.failed;
 }
 
@@ -151,17 +151,17 @@ static void find_spares_in(struct weir_mapped_range *g, const struct weir_mapped
     uint64_t begins = g->pieces[i].base, ends = end_of(&g->pieces[end - 1]);
 
     for (size_t at = handle_above(g, begins); at < g->handle_count; at++) {
-        const struct weir_mapped_handle *h = &g->handles[at];
-        struct weir_mapped_spare s = {.base = h->base, .bytes = h->bytes, .what = CLEAN};
+        const struct weir_mapped_handle *unit = &g->handles[at];
+        struct weir_mapped_spare s = {.base = unit->base, .bytes = unit->bytes, .what = CLEAN};
 
-        if (h->base + h->bytes > ends)
+        if (unit->base + unit->bytes > ends)
             break;
-        if (h->base < begins || (h->base < w->end && h->base + h->bytes > w->base))
+        if (unit->base < begins || (unit->base < w->end && unit->base + unit->bytes > w->base))
             continue;
-        while (end_of(&g->pieces[i]) <= h->base)
+        while (end_of(&g->pieces[i]) <= unit->base)
             i++;
         s.piece = i;
-        for (size_t p = i; p < end && g->pieces[p].base < h->base + h->bytes; p++) {
+        for (size_t p = i; p < end && g->pieces[p].base < unit->base + unit->bytes; p++) {
             s.tags += g->pieces[p].what != CLEAN;
             if (g->pieces[p].what < s.what)
                 s.what = g->pieces[p].what;
@@ -282,51 +282,49 @@ void weir__mapped_find_tail(const struct weir_mapped_range *g, int small, size_t
 /* ---- sizes ---- */
 
 /* Returns the bytes of the memory of large or of small requests. */
-static size_t bytes_held(const struct weir_block_engine *a, int small) {
+static size_t bytes_held(const struct weir_heap *h, int small) {
     struct weir_placement_figures figures;
 
-    weir__placement_figures(a->blocks.placement[small ? WEIR_SUBALLOC_SMALL : WEIR_SUBALLOC_COMMON],
-                            &figures);
+    weir__placement_figures(h->placement[small ? WEIR_HEAP_SMALL : WEIR_HEAP_COMMON], &figures);
     return figures.total;
 }
 
 /* Returns the most bytes of a new physical allocation while work is pending. */
-static size_t unit_pending(const struct weir_block_engine *a) {
-    const struct weir_order *o = &a->blocks.order;
+static size_t unit_pending(const struct weir_heap *h) {
+    const struct weir_order *o = &h->order;
 
-    return o->several && o->waiting_marks > 0 ? a->range->packing->unit_most_pending : SIZE_MAX;
+    return o->several && o->waiting_marks > 0 ? h->range->packing->unit_most_pending : SIZE_MAX;
 }
 
 /* Returns the bytes that the growth policy wants, if these are more than `want`; else 0. */
-static size_t policy_step(struct weir_block_engine *a, size_t want, size_t planned) {
-    struct weir_mapped_range *g = a->range;
+static size_t policy_step(struct weir_heap *h, size_t want, size_t planned) {
+    struct weir_mapped_range *g = h->range;
     weir_growth_state state = {.size = sizeof state,
-                               .reserved = (size_t)a->blocks.total + planned,
-                               .in_use = (size_t)a->blocks.in_use,
+                               .reserved = (size_t)h->total + planned,
+                               .in_use = (size_t)h->in_use,
                                .request = want,
-                               .limit = weir__blocks_growth_limit(a),
+                               .limit = weir__heap_growth_limit(h),
                                .device_free = SIZE_MAX};
     size_t step;
 
     if (!g->knows_free)
-        g->device_free = weir__device_free(a->e.device);
+        g->device_free = weir__device_free(h->e.device);
     g->knows_free = 1;
     if (g->device_free != UINT64_MAX)
         state.device_free = (size_t)weir__size_less(g->device_free, planned);
-    step = weir__growth_step(a->e.options, &state, PAGE, &a->cursor);
+    step = weir__growth_step(h->e.options, &state, PAGE, &h->cursor);
     return step > want ? step : 0;
 }
 
 /* Returns the bytes of the next new physical allocation for `want` bytes where `most` fit. */
-static size_t new_bytes(struct weir_block_engine *a, int small, size_t want, size_t most,
-                        size_t planned) {
-    struct weir_mapped_range *g = a->range;
+static size_t new_bytes(struct weir_heap *h, int small, size_t want, size_t most, size_t planned) {
+    struct weir_mapped_range *g = h->range;
     const struct weir_mapped_packing *p = g->packing;
-    size_t total = bytes_held(a, small) + planned, pending = unit_pending(a);
+    size_t total = bytes_held(h, small) + planned, pending = unit_pending(h);
     size_t wanted = 0, step, unit = g->piece;
 
-    if (a->e.options->growth != WEIR_GROWTH_EXACT) /* exact wants no more than the request */
-        wanted = policy_step(a, want, planned);
+    if (h->e.options->growth != WEIR_GROWTH_EXACT) /* exact wants no more than the request */
+        wanted = policy_step(h, want, planned);
     step = wanted;
     if (g->piece == 0 && pending >= p->step_least) {
         size_t least = small ? weir__size_smaller(p->step_least, STEP_SMALL) : p->step_least;
@@ -335,42 +333,42 @@ static size_t new_bytes(struct weir_block_engine *a, int small, size_t want, siz
         step = weir__size_larger(step, least);
     }
     /* The growth beyond the request must stay below the limit. */
-    step = within(want, weir__size_smaller(step, most),
-                  weir__size_less(weir__blocks_room(a), planned));
+    step =
+        within(want, weir__size_smaller(step, most), weir__size_less(weir__heap_room(h), planned));
     if (unit == 0) {
-        unit = a->blocks.order.several ? p->unit_most_several : p->unit_most;
+        unit = h->order.several ? p->unit_most_several : p->unit_most;
         unit = within(p->unit_least, (total + want) / p->unit_part, unit);
         unit = weir__size_smaller(weir__size_smaller(unit, g->most_new), pending);
     }
     step = weir__size_smaller(step, weir__size_larger(unit, wanted));
-    if (!g->has_shed && a->blocks.total + planned >= a->e.threshold)
+    if (!g->has_shed && h->total + planned >= h->e.threshold)
         step = weir__size_smaller(step, FINE);
     return weir__size_round_down(step, PAGE);
 }
 
 /* Returns the size of each of a request's own physical allocations, or 0 if the request gets none.  With a growth
  * policy other than exact the policy decides. */
-static size_t own_bytes(const struct weir_block_engine *a, size_t bytes) {
-    const struct weir_mapped_packing *p = a->range->packing;
+static size_t own_bytes(const struct weir_heap *h, size_t bytes) {
+    const struct weir_mapped_packing *p = h->range->packing;
     size_t pieces;
 
-    if (bytes < p->large_least || a->e.options->growth != WEIR_GROWTH_EXACT ||
-        bytes < weir__size_smaller(bytes_held(a, 0) / p->large_part, p->unit_most))
+    if (bytes < p->large_least || h->e.options->growth != WEIR_GROWTH_EXACT ||
+        bytes < weir__size_smaller(bytes_held(h, 0) / p->large_part, p->unit_most))
         return 0;
-    pieces = a->blocks.order.several ? p->pieces_several : p->pieces;
+    pieces = h->order.several ? p->pieces_several : p->pieces;
     pieces = within((bytes + p->unit_most - 1) / p->unit_most, (bytes + PIECE / 2) / PIECE, pieces);
-    pieces = weir__size_larger(pieces, bytes / unit_pending(a));
-    pieces = hurries(a) ? 1 : pieces;
+    pieces = weir__size_larger(pieces, bytes / unit_pending(h));
+    pieces = hurries(h) ? 1 : pieces;
     return weir__size_round_down((bytes + pieces - 1) / pieces + PAGE - 1, PAGE);
 }
 
 /* Returns the most bytes of a new physical allocation for a request.  If the free memory of its stream exceeds the
- * request by an eighth of the arena, the arena is fragmented: then new ones are small, so that they can move later. */
-static size_t most_new(const struct weir_block_engine *a, int small, size_t bytes) {
-    const struct weir_mapped_range *g = a->range;
-    size_t free_bytes = 0, total = bytes_held(a, 0);
+ * request by an eighth of the heap, the heap is fragmented: then new ones are small, so that they can move later. */
+static size_t most_new(const struct weir_heap *h, int small, size_t bytes) {
+    const struct weir_mapped_range *g = h->range;
+    size_t free_bytes = 0, total = bytes_held(h, 0);
 
-    if (small || hurries(a) || g->packing->patience == 0)
+    if (small || hurries(h) || g->packing->patience == 0)
         return SIZE_MAX;
     for (size_t i = 0; i < g->small_pieces; i++)
         if (g->pieces[i].what >= BEHIND && g->pieces[i].what != UNMAPPED)
@@ -380,8 +378,8 @@ static size_t most_new(const struct weir_block_engine *a, int small, size_t byte
     return weir__size_larger(FRAGMENT, total / FRAGMENT_PART);
 }
 
-size_t weir__mapped_most_ahead(const struct weir_block_engine *a, uint64_t goal, int cause) {
-    const struct weir_mapped_packing *p = a->range->packing;
+size_t weir__mapped_most_ahead(const struct weir_heap *h, uint64_t goal, int cause) {
+    const struct weir_mapped_packing *p = h->range->packing;
     size_t part = weir__size_round_down((size_t)goal / p->prealloc_part, PAGE);
 
     return cause == WEIR_EVENT_PREALLOC
@@ -391,21 +389,21 @@ size_t weir__mapped_most_ahead(const struct weir_block_engine *a, uint64_t goal,
 
 /* ---- the plan ---- */
 
-void weir__mapped_find_place(const struct weir_block_engine *a, int small, size_t bytes, int way,
+void weir__mapped_find_place(const struct weir_heap *h, int small, size_t bytes, int way,
                              struct weir_mapped_window *w) {
-    struct weir_mapped_range *g = a->range;
+    struct weir_mapped_range *g = h->range;
     struct weir_mapped_window own = {.missing = SIZE_MAX};
 
     *w = own;
     g->piece = 0;
-    g->most_new = most_new(a, small, bytes);
+    g->most_new = most_new(h, small, bytes);
     if (way == SQUEEZED) {
         weir__mapped_find_tail(g, small, bytes, w);
         return;
     }
     for (int what = CLEAN; what >= BEHIND; what--)
         find_window(g, small, bytes, what, w);
-    g->piece = way == LEAST ? 0 : own_bytes(a, bytes);
+    g->piece = way == LEAST ? 0 : own_bytes(h, bytes);
     if (g->piece == 0)
         return;
     for (int what = CLEAN; what >= BEHIND; what--)
@@ -437,9 +435,9 @@ static struct weir_mapped_spare *choose_spare(struct weir_mapped_range *g, size_
 
 /* Plans memory for [at, to) of an unmapped range, or up to `most`.  Returns 1 on success, 0 if there is no host
  * memory. */
-static int plan_unmapped(struct weir_block_engine *a, int squeeze, int small, uint64_t at,
-                         uint64_t to, uint64_t most, size_t *planned) {
-    struct weir_mapped_range *g = a->range;
+static int plan_unmapped(struct weir_heap *h, int squeeze, int small, uint64_t at, uint64_t to,
+                         uint64_t most, size_t *planned) {
+    struct weir_mapped_range *g = h->range;
 
     while (at < to) {
         size_t want = (size_t)(to - at);
@@ -460,7 +458,7 @@ static int plan_unmapped(struct weir_block_engine *a, int squeeze, int small, ui
             m.what = spare->what;
             spare->bytes = 0;
         } else {
-            m.to.bytes = squeeze ? want : new_bytes(a, small, want, (size_t)(most - at), *planned);
+            m.to.bytes = squeeze ? want : new_bytes(h, small, want, (size_t)(most - at), *planned);
             *planned += m.to.bytes;
         }
         m.least = weir__size_smaller(want, m.to.bytes);
@@ -470,9 +468,9 @@ static int plan_unmapped(struct weir_block_engine *a, int squeeze, int small, ui
     return 1;
 }
 
-int weir__mapped_plan(struct weir_block_engine *a, const struct weir_mapped_window *w, int squeeze,
+int weir__mapped_plan(struct weir_heap *h, const struct weir_mapped_window *w, int squeeze,
                       size_t *planned) {
-    struct weir_mapped_range *g = a->range;
+    struct weir_mapped_range *g = h->range;
     uint64_t from, to;
 
     g->move_count = 0;
@@ -481,15 +479,15 @@ int weir__mapped_plan(struct weir_block_engine *a, const struct weir_mapped_wind
         const struct weir_mapped_piece *p = &g->pieces[i];
 
         if (covers(w, p, &from, &to) &&
-            !plan_unmapped(a, squeeze, i >= g->small_pieces, from, to, end_of(p), planned))
+            !plan_unmapped(h, squeeze, i >= g->small_pieces, from, to, end_of(p), planned))
             return 0;
     }
     return 1;
 }
 
-weir_status weir__mapped_plan_at(struct weir_block_engine *a, const struct weir_mapped_window *w,
+weir_status weir__mapped_plan_at(struct weir_heap *h, const struct weir_mapped_window *w,
                                  size_t *planned) {
-    struct weir_mapped_range *g = a->range;
+    struct weir_mapped_range *g = h->range;
     uint64_t at = w->base; /* the end of the pieces of the window so far */
 
     g->move_count = 0;
@@ -506,25 +504,24 @@ weir_status weir__mapped_plan_at(struct weir_block_engine *a, const struct weir_
         if (!covers(w, p, &from, &to))
             continue;
         most = weir__size_smaller(from + PIECE, p->base + weir__size_round_down(p->bytes, PAGE));
-        if (!plan_unmapped(a, 1, 0, from, to, weir__size_larger(to, most), planned))
+        if (!plan_unmapped(h, 1, 0, from, to, weir__size_larger(to, most), planned))
             return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
     if (at < w->end)
         return weir__without_driver(WEIR_E_NO_MEMORY);
-    return *planned > weir__blocks_room(a) ? weir__blocks_are_full(a) : WEIR_OK;
+    return *planned > weir__heap_room(h) ? weir__heap_is_full(h) : WEIR_OK;
 }
 
-int weir__mapped_may_move(const struct weir_block_engine *a, int way) {
-    struct weir_mapped_range *g = a->range;
+int weir__mapped_may_move(const struct weir_heap *h, int way) {
+    struct weir_mapped_range *g = h->range;
     size_t patience = g->packing->patience;
-    uint64_t grown = weir__size_less(a->blocks.total, g->total);
-    int64_t most = (int64_t)(patience * a->blocks.total);
+    uint64_t grown = weir__size_less(h->total, g->total);
+    int64_t most = (int64_t)(patience * h->total);
 
-    g->may_move +=
-        (int64_t)(patience * grown + (a->blocks.taken - g->taken) / g->packing->moves_part);
+    g->may_move += (int64_t)(patience * grown + (h->taken - g->taken) / g->packing->moves_part);
     if (g->may_move > most)
         g->may_move = most;
-    g->total = a->blocks.total;
-    g->taken = a->blocks.taken;
-    return way == SQUEEZED || (!hurries(a) && g->may_move > 0);
+    g->total = h->total;
+    g->taken = h->taken;
+    return way == SQUEEZED || (!hurries(h) && g->may_move > 0);
 }

@@ -118,18 +118,6 @@ static int is_quiet(const struct weir_order_stream *s) {
 
 /* ---- open frees and marks ------------------------------------------------------- */
 
-static void open_free(struct weir_order *o, struct weir_order_stream *s, size_t bytes) {
-    if (is_quiet(s))
-        unlink_from(&o->quiet, s);
-    if (s->open++ == 0) {
-        append(&o->silent, s);
-        o->silent_streams++;
-    }
-    s->open_bytes += bytes;
-    s->held -= (int64_t)bytes;
-    s->fallen += bytes;
-}
-
 /* Records that the stream has no open free: an event covers each free, or the free has completed. */
 static void cover(struct weir_order *o, struct weir_order_stream *s) {
     s->fallen = 0;
@@ -466,7 +454,15 @@ void weir__order_maintain(struct weir_order *o, struct weir_order_stream *s, wei
 }
 
 uint64_t weir__order_freed(struct weir_order *o, struct weir_order_stream *s, size_t bytes) {
-    open_free(o, s, bytes);
+    if (is_quiet(s))
+        unlink_from(&o->quiet, s);
+    if (s->open++ == 0) {
+        append(&o->silent, s);
+        o->silent_streams++;
+    }
+    s->open_bytes += bytes;
+    s->held -= (int64_t)bytes;
+    s->fallen += bytes;
     s->sequence = ++o->sequence;
     s->frees++;
     return s->sequence;
@@ -602,8 +598,10 @@ static void see_idle(struct weir_order *o, struct weir_order_stream *s, weir_str
         weir__order_observe(o, s, SIZE_MAX);
 }
 
-void weir__order_ask(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
-    if (weir__device_capture(o->device, stream) == WEIR_OK &&
+void weir__order_ask(struct weir_order *o, uint64_t id, weir_stream stream) {
+    struct weir_order_stream *s = id == 0 ? NULL : weir__order_stream(o, id);
+
+    if (s && weir__device_capture(o->device, stream) == WEIR_OK &&
         weir__device_is_idle(o->device, stream))
         see_idle(o, s, stream);
 }

@@ -199,14 +199,14 @@ int weir__order_may_follow(const struct weir_order *o, uint64_t id, uint64_t seq
  * weir__order_may_follow has returned 1.  `stream` is the request's, and not captured.  Returns the driver's result. */
 CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t id,
                             uint64_t sequence);
-/* Queries in a call on the stream, whose id is known, whether it is idle.  If so, its frees have completed.  Does
- * nothing if the stream is being captured.
+/* Queries in a call on the stream with that id whether it is idle.  If so, its frees have completed.  Does nothing if
+ * the id is 0, or if the stream is being captured.
  *
  * Only a non-blocking stream that is idle has finished its work.  A blocking stream waits for the legacy stream's work
  * only once something is queued on it (H200, driver 580: cuStreamQuery returns 0 while work runs on NULL), so this
  * records an event on it and queries the event for some microseconds.
  */
-void weir__order_ask(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
+void weir__order_ask(struct weir_order *o, uint64_t id, weir_stream stream);
 /* Covers the frees of the stream with that id, which exists and is not being captured; any thread may call this,
  * without the lock.  If the stream is idle, observes its frees as weir__order_ask does; else records an event, but not
  * on a default stream: later work on blocking streams would wait for that event.  With id 0, only returns WEIR_E_BUSY

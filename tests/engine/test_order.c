@@ -435,10 +435,10 @@ TEST(idle_blocking_streams_prove_nothing) {
     weir__order_dry(&order);
     uint64_t sequence = free_on(A, a_id, MIB);
     MUST_EQ(records(), 1);
-    weir__order_ask(&order, stream_of(a_id), A);
+    weir__order_ask(&order, a_id, A);
     MUST(!weir__order_is_observed(&order, a_id, sequence));
     CU(driver->cuStreamSynchronize(NULL));
-    weir__order_ask(&order, stream_of(a_id), A);
+    weir__order_ask(&order, a_id, A);
     MUST(weir__order_is_observed(&order, a_id, sequence));
 }
 
@@ -459,8 +459,8 @@ TEST(who_is_not_known_to_be_apart_has_events) {
     MUST_EQ(records(), 3);
     (void)free_on(thread, id_of(thread), MIB);
     MUST_EQ(records(), 4);
-    weir__order_ask(&order, stream_of(apart_id), apart);
-    weir__order_ask(&order, stream_of(id_of(thread)), thread);
+    weir__order_ask(&order, apart_id, apart);
+    weir__order_ask(&order, id_of(thread), thread);
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamGetFlags), 1);
 }
 
@@ -486,10 +486,10 @@ TEST(who_asks_an_idle_stream_waits_for_nothing) {
     uint64_t sequence = weir__order_freed(&order, stream_of(apart_id), MIB);
 
     busy(apart, 5 * MS);
-    weir__order_ask(&order, stream_of(apart_id), apart);
+    weir__order_ask(&order, apart_id, apart);
     MUST(!weir__order_is_observed(&order, apart_id, sequence));
     CU(driver->cuStreamSynchronize(apart));
-    weir__order_ask(&order, stream_of(apart_id), apart);
+    weir__order_ask(&order, apart_id, apart);
     MUST(weir__order_is_observed(&order, apart_id, sequence));
     MUST_EQ(records(), 0);
 }

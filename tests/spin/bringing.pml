@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* bringing.pml: a mapped arena grows without its lock (lib/engine/backing_mapped.c: mapped_begin_bringing,
+/* bringing.pml: a mapped arena grows without its lock (lib/engine/mapped.c: mapped_begin_bringing,
  * bring, mapped_await), in units of reserve.
  *
  * Two threads grow it to a target, as two that preallocate, a driver's call between two steps under the lock, which
