@@ -5,7 +5,7 @@
 #include <sched.h>
 #include <time.h>
 
-enum { SPINS = 100, YIELDS = 20 };
+enum { SPINS = 128, LONGEST_SPIN = 32, YIELDS = 20 };
 #define FIRST_PAUSE_NS 20000L
 #define LONGEST_PAUSE_NS 500000L
 
@@ -24,10 +24,13 @@ static int try_take(struct weir_lock *lock) {
 }
 
 int weir__lock_try(struct weir_lock *lock) {
-    for (int i = 0; i < SPINS; i++) {
+    /* Waits longer after each look, so that many waiters do not fetch the cache line at each release. */
+    for (int spins = 0, pause = 1; spins < SPINS; spins += pause) {
         if (try_take(lock))
             return 1;
-        relax();
+        for (int i = 0; i < pause; i++)
+            relax();
+        pause = pause < LONGEST_SPIN ? 2 * pause : pause;
     }
     for (int i = 0; i < YIELDS; i++) {
         if (try_take(lock))
