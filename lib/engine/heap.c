@@ -40,22 +40,15 @@ struct weir_deferred {
     struct weir_deferred *next;
 };
 
-static struct weir_heap *heap_of(struct weir_engine *e) {
-    return (struct weir_heap *)e;
-}
-
 /* ---- placements ---- */
 
-static int kind_at(const struct weir_heap *h, uint64_t address) {
+/* Returns the placement whose addresses begin at or below the address. */
+static struct weir_placement *placement_at(const struct weir_heap *h, uint64_t address) {
     int kind = h->kinds - 1;
 
     while (kind > 0 && address < h->starts[kind])
         kind--;
-    return kind;
-}
-
-static struct weir_placement *placement_at(const struct weir_heap *h, uint64_t address) {
-    return h->placement[kind_at(h, address)];
+    return h->placement[kind];
 }
 
 /* Finds the region around an address.  Returns 1 if there is one, 0 otherwise. */
@@ -95,9 +88,10 @@ int weir__heap_add_range(struct weir_heap *h, int kind, uint64_t base, uint64_t 
 
 int weir__heap_fill(struct weir_heap *h, uint64_t below, uint64_t address, size_t bytes,
                     uint64_t id) {
-    int kind = kind_at(h, address), placed;
     struct weir_order_stream *on = id == OBSERVED ? NULL : weir__order_stream(&h->order, id);
+    struct weir_extent range = {0};
     uint64_t sequence = 0;
+    int placed;
 
     /* unreached: no host memory for its record, which the request has made */
     if (id != OBSERVED && !on)
@@ -106,7 +100,8 @@ int weir__heap_fill(struct weir_heap *h, uint64_t below, uint64_t address, size_
         weir__order_taken(&h->order, bytes);
         sequence = weir__order_freed(&h->order, on, bytes);
     }
-    placed = weir__placement_fill(h->placement[kind], weir__size_larger(below, h->starts[kind]),
+    (void)find_region(h, address, &range);
+    placed = weir__placement_fill(placement_at(h, address), weir__size_larger(below, range.base),
                                   address, bytes, id, sequence);
     if (placed == WEIR_PLACEMENT_OK)
         count_total(h, h->total + bytes);
@@ -142,15 +137,26 @@ static void unaccount(struct weir_heap *h, const struct weir_placement_block *bl
     h->requested -= block->requested;
 }
 
-/* Ends an operation: publishes the figures that are read without the lock, and releases the lock.  While memory is
- * reserved above a release threshold, each free should be covered by an event; the size of bfc-fixed is fixed. */
-static void leave(struct weir_heap *h) {
+/* Publishes a figure that is read without the lock.  Most requests leave it as it was, and then its cache line, too. */
+static void publish(_Atomic uint64_t *figure, uint64_t value) {
+    if (atomic_load_explicit(figure, memory_order_relaxed) != value)
+        atomic_store_explicit(figure, value, memory_order_relaxed);
+}
+
+/* Ends an operation: writes the results of the batch of frees on that stream, if there was one, publishes the figures,
+ * and releases the lock.  While memory is reserved above a release threshold, each free should be covered by an event;
+ * the size of bfc-fixed is fixed. */
+static void leave(struct weir_heap *h, struct weir_freed *freed, uint64_t id) {
     uint64_t reserved = weir__heap_reserve(h);
 
     h->order.covers_all =
         reserved > h->e.threshold && h->e.options->engine != WEIR_ENGINE_BFC_FIXED;
-    atomic_store_explicit(&h->e.seen.reserved, reserved, memory_order_relaxed);
-    atomic_store_explicit(&h->e.seen.in_use, h->in_use, memory_order_relaxed);
+    if (freed) {
+        freed->room = weir__order_room(&h->order, id);
+        freed->lacked = h->order.dry;
+    }
+    publish(&h->e.seen.reserved, reserved);
+    publish(&h->e.seen.in_use, h->in_use);
     weir__lock_give(&h->lock);
 }
 
@@ -316,20 +322,13 @@ static weir_status free_batch(struct weir_heap *h, struct weir_freed *freed, uin
     return status == WEIR_OK && is_due ? WEIR_ENGINE_DUE : status;
 }
 
-/* Writes the results of a batch of frees of that stream, or of a request that brought the batch. */
-static void note_room(const struct weir_heap *h, struct weir_freed *freed, uint64_t id) {
-    freed->room = weir__order_room(&h->order, id);
-    freed->lacked = h->order.dry;
-}
-
 static weir_status heap_give(struct weir_engine *e, struct weir_freed *freed, uint64_t id) {
-    struct weir_heap *h = heap_of(e);
+    struct weir_heap *h = (struct weir_heap *)e;
     weir_status status;
 
     weir__lock_take(&h->lock);
     status = free_batch(h, freed, id);
-    note_room(h, freed, id);
-    leave(h);
+    leave(h, freed, id);
     return status;
 }
 
@@ -425,7 +424,7 @@ static int is_node(struct weir_heap *h, CUdeviceptr block) {
 
 static weir_status heap_free(struct weir_engine *e, CUdeviceptr block, weir_stream stream,
                              struct weir_use_list *uses) {
-    struct weir_heap *h = heap_of(e);
+    struct weir_heap *h = (struct weir_heap *)e;
     weir_status status;
     CUresult result;
     uint64_t id;
@@ -539,10 +538,11 @@ static weir_status place(struct weir_heap *h, struct weir_request *r,
 
 /* Records the events that are due on `stream`, as each request on it does first.  Returns OK or E_HOST_MEMORY. */
 static weir_status maintain(struct weir_heap *h, uint64_t id, weir_stream stream) {
+    const struct weir_order *o = &h->order;
     struct weir_order_stream *on;
 
-    if (weir__order_is_only(&h->order, id))
-        return WEIR_OK;
+    if (!o->several && !o->covers_all && o->recent && o->recent->id == id)
+        return WEIR_OK; /* the only stream so far, which needs no events */
     on = weir__order_stream(&h->order, id);
     if (!on)
         return weir__without_driver(WEIR_E_HOST_MEMORY);
@@ -556,7 +556,7 @@ static weir_status alloc_node(struct weir_heap *h, struct weir_request *r) {
 }
 
 static weir_status heap_alloc(struct weir_engine *e, struct weir_request *r) {
-    struct weir_heap *h = heap_of(e);
+    struct weir_heap *h = (struct weir_heap *)e;
     struct weir_placement_block placed;
     weir_status status = r->id ? WEIR_OK : weir__device_capture(e->device, r->stream);
     CUresult result;
@@ -578,9 +578,7 @@ static weir_status heap_alloc(struct weir_engine *e, struct weir_request *r) {
         account(h, &placed);
         r->block = placed.address;
     }
-    if (r->freed)
-        note_room(h, r->freed, r->id);
-    leave(h);
+    leave(h, r->freed, r->id);
     return status;
 }
 
@@ -601,7 +599,7 @@ void weir__heap_stock(struct weir_heap *h) {
 }
 
 static weir_status heap_grow(struct weir_engine *e, uint64_t target, uint64_t goal, int cause) {
-    struct weir_heap *h = heap_of(e);
+    struct weir_heap *h = (struct weir_heap *)e;
     uint64_t started = e->device->driver->ticks();
     weir_status status = WEIR_OK;
     uint64_t most, wanted, reserve;
@@ -628,7 +626,7 @@ static weir_status heap_grow(struct weir_engine *e, uint64_t target, uint64_t go
         status = weir__without_driver(WEIR_E_LIMIT);
     if (cause == WEIR_EVENT_PREALLOC && reserve >= goal)
         weir__heap_stock(h);
-    leave(h);
+    leave(h, NULL, 0);
     return status;
 }
 
@@ -663,12 +661,12 @@ static weir_status give_back(struct weir_heap *h, struct weir_trim *trim) {
         weir__engine_note(&h->e, trim->cause, 1, weir__size_less(before, trim->keep),
                           trim->released, weir__device_since(h->e.device, started), after);
     }
-    leave(h);
+    leave(h, NULL, 0);
     return status;
 }
 
 static weir_status heap_trim(struct weir_engine *e, struct weir_trim *trim) {
-    struct weir_heap *h = heap_of(e);
+    struct weir_heap *h = (struct weir_heap *)e;
 
     switch (trim->mode) {
     case WEIR_TRIM_MAINTAIN:
@@ -688,7 +686,7 @@ static weir_status heap_trim(struct weir_engine *e, struct weir_trim *trim) {
 }
 
 static weir_status heap_allow(struct weir_engine *e, const CUmemAccessDesc *access) {
-    struct weir_heap *h = heap_of(e);
+    struct weir_heap *h = (struct weir_heap *)e;
     weir_status status;
 
     if (!h->range)
@@ -733,7 +731,7 @@ static void survey_idle(struct weir_placement *p, struct weir_survey *out) {
 }
 
 static void heap_survey(struct weir_engine *e, struct weir_survey *out) {
-    struct weir_heap *h = heap_of(e);
+    struct weir_heap *h = (struct weir_heap *)e;
 
     weir__lock_take(&h->lock);
     if (out->what & WEIR_SURVEY_IDLE) {
@@ -849,7 +847,7 @@ static int show_locked(struct weir_heap *h, const struct weir_visit *visit) {
 }
 
 static int heap_visit(struct weir_engine *e, const struct weir_visit *visit) {
-    struct weir_heap *h = heap_of(e);
+    struct weir_heap *h = (struct weir_heap *)e;
     int count;
 
     if (visit->what == WEIR_VISIT_BLOCK_AT)
@@ -861,7 +859,7 @@ static int heap_visit(struct weir_engine *e, const struct weir_visit *visit) {
 }
 
 static void heap_figures(struct weir_engine *e, weir_statistics *out) {
-    struct weir_heap *h = heap_of(e);
+    struct weir_heap *h = (struct weir_heap *)e;
     struct weir_placement_figures figures;
 
     weir__lock_take(&h->lock);
@@ -901,7 +899,7 @@ void weir__heap_drop(struct weir_heap *h) {
 }
 
 static void heap_close(struct weir_engine *e) {
-    struct weir_heap *h = heap_of(e);
+    struct weir_heap *h = (struct weir_heap *)e;
 
     h->backing->close(h);
     weir__heap_drop(h);

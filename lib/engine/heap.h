@@ -51,7 +51,8 @@ enum {
     WEIR_HEAP_KINDS
 };
 
-/* A heap engine.  It must not be moved in memory while it is open. */
+/* A heap engine.  It must not be moved in memory while it is open.  The fields that each request writes stand between
+ * the lock and the order's own, so that they share few cache lines. */
 struct weir_heap {
     struct weir_engine e;
     const struct weir_backing *backing;
@@ -59,22 +60,22 @@ struct weir_heap {
     struct weir_nodes nodes;         /* the memory nodes of graphs */
     int kinds;                       /* 1, or WEIR_HEAP_KINDS with a range */
     struct weir_lock lock;           /* guards all fields below, and the backing's own fields */
-    struct weir_order order;
-    struct weir_placement *placement[WEIR_HEAP_KINDS];
-    uint64_t starts[WEIR_HEAP_KINDS]; /* the first address of each kind, with a range */
-    struct weir_growth_cursor cursor;
+    uint64_t requested, in_use;
+    uint64_t taken; /* the bytes allocated so far */
+    uint64_t requested_peak, in_use_peak;
     uint64_t total; /* bytes of memory in all placements */
     /* Bytes that the driver did not take back, or that are being mapped: reserved memory that lies in no placement. */
     uint64_t kept;
+    struct weir_order order;
     uint64_t reserved_peak;
+    struct weir_placement *placement[WEIR_HEAP_KINDS];
+    uint64_t starts[WEIR_HEAP_KINDS]; /* the first address of each kind, with a range */
+    struct weir_growth_cursor cursor;
     struct weir_deferred *deferred, **deferred_end; /* blocks that wait for a fence, oldest first */
     size_t deferred_count;
     uint64_t observed; /* the sequence of the last free under OBSERVED */
     /* Bytes freed under QUARANTINE so far.  The sequences of these frees rise with it. */
     uint64_t quarantined;
-    uint64_t requested, requested_peak;
-    uint64_t in_use, in_use_peak;
-    uint64_t taken; /* the bytes allocated so far */
     uint64_t
         steals; /* requests served by memory that other streams freed, after a query of events */
 };

@@ -277,7 +277,8 @@ static uint64_t worth_of(const struct weir_order *o) {
     return weir__size_larger(o->worth, LEAST_WORTH);
 }
 
-/* Ends a burst of the stream, since another stream calls.  Notes whether the events of the burst left little open. */
+/* Ends a burst of the stream, since another stream has called.  Notes whether the events of the burst left little
+ * open. */
 static void left(const struct weir_order *o, struct weir_order_stream *s) {
     if (s->open_bytes > MUCH * worth_of(o))
         s->foreseen = 0;
@@ -301,11 +302,13 @@ uint64_t weir__order_last_with(const struct weir_order *o, weir_stream stream) {
                : 0;
 }
 
+/* Records a call on the stream.  What ends its last burst is written here, and not in the other stream's call, so that
+ * no call touches another stream's record. */
 static struct weir_order_stream *called(struct weir_order *o, struct weir_order_stream *s) {
+    if (s && o->recent != s)
+        left(o, s);
     if (s)
         s->called = ++o->calls;
-    if (o->recent && o->recent != s)
-        left(o, o->recent);
     o->recent = s;
     return s;
 }
@@ -451,6 +454,15 @@ void weir__order_maintain(struct weir_order *o, struct weir_order_stream *s, wei
         s->dry_seen = o->dry;
         s->alone++;
     }
+}
+
+void weir__order_taken(struct weir_order *o, size_t bytes) {
+    struct weir_order_stream *s = o->recent;
+
+    if (!s)
+        return;
+    s->held += (int64_t)bytes;
+    s->fallen = weir__size_less(s->fallen, bytes);
 }
 
 uint64_t weir__order_freed(struct weir_order *o, struct weir_order_stream *s, size_t bytes) {

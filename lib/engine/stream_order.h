@@ -105,26 +105,27 @@ struct weir_order_stream {
     struct weir_order_place place[WEIR_ORDER_LISTS]; /* the stream's links, by the kind of list */
 };
 
+/* The fields that most calls write come first, so that they share few cache lines. */
 struct weir_order {
-    struct weir_device *device;
-    weir__order_observed_fn *observed;
-    void *context;             /* the first argument of `observed` */
-    uint64_t sequence;         /* the sequence of the last free on any stream */
-    uint64_t calls;            /* the number of calls so far, without those of the only stream */
-    struct weir_map streams;   /* the known streams, by id */
-    struct weir_map by_handle; /* the stream that called last with each handle */
-    struct weir_order_stream *unknown; /* the record of stream 0, or NULL */
-    struct weir_order_stream *recent;  /* the stream whose record was found last, or NULL */
-    struct weir_order_list marked;     /* streams with marks, the next to be queried first */
-    struct weir_order_list quiet;      /* quiet streams, the next to be forgotten first */
-    struct weir_order_list silent;     /* streams with open frees */
-    size_t waiting_marks, silent_streams;
+    struct weir_order_stream *recent; /* the stream whose record was found last, or NULL */
+    uint64_t sequence;                /* the sequence of the last free on any stream */
+    uint64_t calls;           /* the number of calls so far, without those of the only stream */
     int several;              /* set once a second stream, or stream 0, was seen */
     int covers_all;           /* set by the owner while each free is due, also of the only stream */
+    uint64_t dry;             /* the number of requests that ran dry so far */
     uint64_t unsettled_until; /* the sequence up to which the rules low and much hold */
     uint64_t worth;           /* bytes that are worth an event; set by the owner, 64 KiB at least */
-    uint64_t dry;             /* the number of requests that ran dry so far */
-    CUevent *spare;           /* events that can be used again */
+    size_t waiting_marks, silent_streams;
+    struct weir_order_list silent; /* streams with open frees */
+    struct weir_order_list marked; /* streams with marks, the next to be queried first */
+    struct weir_order_list quiet;  /* quiet streams, the next to be forgotten first */
+    struct weir_device *device;
+    weir__order_observed_fn *observed;
+    void *context;                     /* the first argument of `observed` */
+    struct weir_map streams;           /* the known streams, by id */
+    struct weir_map by_handle;         /* the stream that called last with each handle */
+    struct weir_order_stream *unknown; /* the record of stream 0, or NULL */
+    CUevent *spare;                    /* events that can be used again */
     size_t spare_count, spare_capacity;
     uint64_t event_records; /* the number of events recorded so far */
 };
@@ -141,11 +142,6 @@ void weir__order_open(struct weir_order *o, struct weir_device *device,
 /* Frees all memory.  No fence is left. */
 void weir__order_close(struct weir_order *o);
 
-/* Returns 1 if the stream of that id is the only one so far, so that its calls need no events; else 0. */
-static inline int weir__order_is_only(const struct weir_order *o, uint64_t id) {
-    return !o->several && !o->covers_all && o->recent && o->recent->id == id;
-}
-
 /* Finds the stream's record in a call on the stream, or makes it.  Returns NULL if there is no host memory.  The record
  * is valid until the next such call, since a new stream makes this file query and forget others. */
 struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id);
@@ -155,14 +151,7 @@ struct weir_order_stream *weir__order_stream_silently(struct weir_order *o, uint
  * Every operation on `stream`, whose record is `s`, calls it.  If the driver fails, a later call tries again. */
 void weir__order_maintain(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
 /* Adds bytes to those that the stream looked up last holds. */
-static inline void weir__order_taken(struct weir_order *o, size_t bytes) {
-    struct weir_order_stream *s = o->recent;
-
-    if (!s)
-        return;
-    s->held += (int64_t)bytes;
-    s->fallen = s->fallen > bytes ? s->fallen - bytes : 0;
-}
+void weir__order_taken(struct weir_order *o, size_t bytes);
 /* Adds a free of `bytes` on `s`, and returns its sequence.  The free is open until an event covers it, or until
  * weir__order_maintain finds the stream idle. */
 uint64_t weir__order_freed(struct weir_order *o, struct weir_order_stream *s, size_t bytes);

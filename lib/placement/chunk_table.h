@@ -75,10 +75,6 @@ static inline size_t weir__chunks_used(const struct weir__chunks *t) {
     return weir__chunks_limit(t->buckets) - t->room;
 }
 
-static inline size_t weir__chunks_bucket(const struct weir__chunks *t, uint64_t hash) {
-    return (size_t)(hash >> t->shift);
-}
-
 /* Returns the print of a hash: bits below those of the bucket, however large the table is. */
 static inline uint8_t weir__chunks_print(uint64_t hash) {
     return (uint8_t)(hash >> 24) | 0x80;
@@ -119,7 +115,7 @@ static inline uint32_t weir__chunks_find(const struct weir__chunks *t, uint64_t 
                                          unsigned kind) {
     uint64_t hash = address * WEIR__CHUNKS_FACTOR;
     uint64_t prints = weir__chunks_print(hash) * WEIR__CHUNKS_ONES;
-    size_t bucket = weir__chunks_bucket(t, hash);
+    size_t bucket = (size_t)(hash >> t->shift);
     uint32_t id = weir__chunks_find_in(t, bucket, prints, address, kind);
 
     return id != 0 || t->passed[bucket] == 0
@@ -135,7 +131,7 @@ void weir__chunks_unpass(struct weir__chunks *t, size_t bucket, size_t last);
 /* Adds a record for `address` and returns it; there is room.  The caller fills in the record and its kind. */
 static inline uint32_t weir__chunks_add(struct weir__chunks *t, uint64_t address) {
     uint64_t hash = address * WEIR__CHUNKS_FACTOR;
-    size_t bucket = weir__chunks_bucket(t, hash);
+    size_t bucket = (size_t)(hash >> t->shift);
     uint64_t empty = ~weir__chunks_prints(t, bucket) & (WEIR__CHUNKS_ONES << 7);
     uint32_t id;
 
@@ -150,7 +146,7 @@ static inline uint32_t weir__chunks_add(struct weir__chunks *t, uint64_t address
 }
 
 static inline void weir__chunks_remove(struct weir__chunks *t, uint32_t id) {
-    size_t bucket = weir__chunks_bucket(t, t->chunk[id].address * WEIR__CHUNKS_FACTOR);
+    size_t bucket = (size_t)(t->chunk[id].address * WEIR__CHUNKS_FACTOR >> t->shift);
 
     if (bucket != id / 8)
         weir__chunks_unpass(t, bucket, id / 8);

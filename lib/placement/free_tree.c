@@ -433,12 +433,13 @@ static const node *tree_up_to(const pool *p, ref r, uint64_t mark, unsigned *at)
 /* Inserts a key that needs memory, or whose class has more than one node. */
 static __attribute__((noinline)) int insert_deep(struct weir__bestfit *f, uint64_t key,
                                                  uint32_t value) {
+    size_t c = weir__bestfit_class(key), octave = c / WEIR__BESTFIT_CLASSES;
     struct weir__bestfit_slot *s;
     int first;
 
-    if (weir__bestfit_octave(key) >= f->reach)
-        return table_grow(f, weir__bestfit_octave(key) + 1) && weir__bestfit_insert(f, key, value);
-    s = &f->slot[weir__bestfit_class(key)];
+    if (octave >= f->reach)
+        return table_grow(f, octave + 1) && weir__bestfit_insert(f, key, value);
+    s = &f->slot[c];
     first = key < s->key;
     if (!tree_put(f->pool, &s->others, mark_of(first ? s->key : key), first ? s->value : value))
         return 0;
@@ -453,7 +454,7 @@ int weir__bestfit_insert_more(struct weir__bestfit *f, uint64_t key, uint32_t va
     struct weir__bestfit_slot *s;
     node *leaf;
 
-    if (weir__bestfit_octave(key) >= f->reach)
+    if (weir__bestfit_class(key) / WEIR__BESTFIT_CLASSES >= f->reach)
         return insert_deep(f, key, value);
     s = &f->slot[weir__bestfit_class(key)];
     if (s->others == 0) {

@@ -114,10 +114,6 @@ static inline uint64_t weir__bestfit_size(uint64_t key) {
     return (key - (k << WEIR__BESTFIT_BITS)) >> (WEIR__BESTFIT_BITS - k);
 }
 
-static inline size_t weir__bestfit_octave(uint64_t key) {
-    return (size_t)(key >> WEIR__BESTFIT_BITS);
-}
-
 static inline size_t weir__bestfit_class(uint64_t key) {
     return (size_t)(key >> WEIR__BESTFIT_CLASS_BITS);
 }
@@ -125,8 +121,8 @@ static inline size_t weir__bestfit_class(uint64_t key) {
 /* Finds the smallest key that is at least `key`. */
 static inline struct weir__bestfit_hit weir__bestfit_from(const struct weir__bestfit *f,
                                                           uint64_t key) {
-    size_t octave = weir__bestfit_octave(key);
     size_t c = weir__bestfit_class(key);
+    size_t octave = c / WEIR__BESTFIT_CLASSES;
     uint64_t bits = f->used[octave] >> c % WEIR__BESTFIT_CLASSES;
     const struct weir__bestfit_slot *s;
 
@@ -145,8 +141,8 @@ static inline struct weir__bestfit_hit weir__bestfit_from(const struct weir__bes
 
 /* Adds a key that is not in the set.  Returns 1 on success, 0 if there is no host memory. */
 static inline int weir__bestfit_insert(struct weir__bestfit *f, uint64_t key, uint32_t value) {
-    size_t octave = weir__bestfit_octave(key);
     size_t c = weir__bestfit_class(key);
+    size_t octave = c / WEIR__BESTFIT_CLASSES;
     uint64_t bit = UINT64_C(1) << c % WEIR__BESTFIT_CLASSES;
     uint64_t used = f->used[octave];
     struct weir__bestfit_slot *s;
@@ -164,8 +160,8 @@ static inline int weir__bestfit_insert(struct weir__bestfit *f, uint64_t key, ui
 
 /* Removes a key that is in the set. */
 static inline void weir__bestfit_erase(struct weir__bestfit *f, uint64_t key) {
-    size_t octave = weir__bestfit_octave(key);
     size_t c = weir__bestfit_class(key);
+    size_t octave = c / WEIR__BESTFIT_CLASSES;
 
     if (f->slot[c].others != 0) {
         weir__bestfit_erase_more(f, key);

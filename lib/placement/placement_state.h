@@ -67,9 +67,9 @@ struct weir_placement {
     size_t used;                     /* granules in live blocks */
     size_t requested;                /* bytes requested for live blocks */
     size_t blocks;
-    size_t unlisted; /* chunks of kind UNLISTED */
+    size_t unlisted;                      /* chunks of kind UNLISTED */
+    struct weir_placement_stream *recent; /* the stream that was looked up last, or NULL */
     struct weir__bestfit clean;
-    struct weir_placement_stream *recent;   /* the stream that was looked up last, or NULL */
     struct weir_placement_stream **streams; /* a hash table by id, at most half full */
     size_t stream_slots;
     size_t stream_count;
