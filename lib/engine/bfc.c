@@ -161,22 +161,19 @@ static weir_status bfc_grow(struct weir_heap *h, uint64_t reserve, uint64_t goal
     return status == WEIR_OK && *got < bytes ? weir__without_driver(WEIR_E_NO_MEMORY) : status;
 }
 
-static weir_status bfc_shrink(struct weir_heap *h, struct weir_trim *trim) {
+/* cuMemFree waits for the device, so regions go back without a wait only if the only stream so far is found idle. */
+static weir_status bfc_shrink(struct weir_heap *h, const struct weir_trim *trim) {
+    const struct weir_order *o = &h->order;
     CUresult result = CUDA_SUCCESS;
     struct weir_extent idle;
 
+    if (trim->mode != WEIR_TRIM_FULLY &&
+        (o->several || o->waiting_marks > 0 || o->silent_streams > 0))
+        return WEIR_OK;
     while (result == CUDA_SUCCESS &&
            find_idle(h, (size_t)weir__size_less(h->total, trim->keep), &idle))
         result = drop_region(h, &idle);
     return weir__device_status(h->e.device, result);
-}
-
-/* cuMemFree waits for the device, so regions go back without a wait only if the only stream so far is found idle. */
-static weir_status bfc_shed(struct weir_heap *h, struct weir_trim *trim) {
-    const struct weir_order *o = &h->order;
-
-    return o->several || o->waiting_marks > 0 || o->silent_streams > 0 ? WEIR_OK
-                                                                       : bfc_shrink(h, trim);
 }
 
 /* ---- estimates ----------------------------------------------------------------------- */
@@ -231,7 +228,6 @@ static const struct weir_backing backing = {
     .make_room = bfc_make_room,
     .grow = bfc_grow,
     .shrink = bfc_shrink,
-    .shed = bfc_shed,
     .largest = bfc_largest,
 };
 

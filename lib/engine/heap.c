@@ -630,8 +630,8 @@ static weir_status heap_grow(struct weir_engine *e, uint64_t target, uint64_t go
     return status;
 }
 
-/* Gives idle memory back: FULLY whatever has an event or completes in a wait, else what is observed to be complete.
- * Where memory stays that way, each stream records its open frees at its next call. */
+/* Gives idle memory back.  In mode FULLY the heap first waits for frees that no event covers.  In other modes each
+ * stream that has such frees records an event at its next call. */
 static weir_status give_back(struct weir_heap *h, struct weir_trim *trim) {
     uint64_t started = h->e.device->driver->ticks(), before, after;
     int is_at_once = trim->mode == WEIR_TRIM_AT_ONCE;
@@ -647,10 +647,8 @@ static weir_status give_back(struct weir_heap *h, struct weir_trim *trim) {
     if (trim->mode == WEIR_TRIM_FULLY)
         status = weir__heap_wait(h, 0);
     before = weir__heap_reserve(h);
-    if (status == WEIR_OK && trim->mode == WEIR_TRIM_FULLY)
+    if (status == WEIR_OK)
         status = h->backing->shrink(h, trim);
-    else if (status == WEIR_OK)
-        status = h->backing->shed(h, trim);
     after = weir__heap_reserve(h);
     if (is_at_once ||
         (trim->mode == WEIR_TRIM_DONE && after > trim->keep && h->order.silent_streams > 0))
@@ -665,6 +663,18 @@ static weir_status give_back(struct weir_heap *h, struct weir_trim *trim) {
     return status;
 }
 
+/* Covers the stream's frees.  For no stream, only finds out whether a request holds the lock for long. */
+static weir_status cover_frees(struct weir_heap *h, const struct weir_trim *trim) {
+    if (trim->id != 0) {
+        weir__lock_take(&h->lock);
+        weir__order_cover(&h->order, trim->id, trim->stream);
+    } else if (!weir__lock_try(&h->lock)) {
+        return WEIR_E_BUSY;
+    }
+    weir__lock_give(&h->lock);
+    return WEIR_OK;
+}
+
 static weir_status heap_trim(struct weir_engine *e, struct weir_trim *trim) {
     struct weir_heap *h = (struct weir_heap *)e;
 
@@ -675,7 +685,7 @@ static weir_status heap_trim(struct weir_engine *e, struct weir_trim *trim) {
         weir__lock_give(&h->lock);
         return WEIR_OK;
     case WEIR_TRIM_ASK:
-        return weir__order_cover(&h->order, &h->lock, trim->id, trim->stream);
+        return cover_frees(h, trim);
     case WEIR_TRIM_AT_ONCE:
     case WEIR_TRIM_DONE:
     case WEIR_TRIM_FULLY:

@@ -58,8 +58,8 @@ struct weir_heap {
     const struct weir_backing *backing;
     struct weir_mapped_range *range; /* the range of mapped.c, or NULL */
     struct weir_nodes nodes;         /* the memory nodes of graphs */
-    int kinds;                       /* 1, or WEIR_HEAP_KINDS with a range */
-    struct weir_lock lock;           /* guards all fields below, and the backing's own fields */
+    int kinds;             /* the number of placements: 1, or WEIR_HEAP_KINDS with a range */
+    struct weir_lock lock; /* guards all fields below, and the backing's own fields */
     uint64_t requested, in_use;
     uint64_t taken; /* the bytes allocated so far */
     uint64_t requested_peak, in_use_peak;
@@ -80,7 +80,7 @@ struct weir_heap {
         steals; /* requests served by memory that other streams freed, after a query of events */
 };
 
-/* What the two backings have in common.  All functions but close are called under the heap's lock; `grow` and `shrink`
+/* The functions and constants of a backing.  All functions but close are called under the heap's lock; `grow` and `shrink`
  * may release it for a while. */
 struct weir_backing {
     struct weir_placement_rule rule;
@@ -95,10 +95,9 @@ struct weir_backing {
      * added, even if another thread has given some back since.  `goal` and `cause` are those of an engine's `grow`. */
     weir_status (*grow)(struct weir_heap *h, uint64_t reserve, uint64_t goal, int cause,
                         size_t *got);
-    /* Gives idle memory back until at most `keep` bytes are left, and waits for the device if necessary. */
-    weir_status (*shrink)(struct weir_heap *h, struct weir_trim *trim);
-    /* Gives back idle memory that is observed to be complete, for AT_ONCE and DONE; never waits. */
-    weir_status (*shed)(struct weir_heap *h, struct weir_trim *trim);
+    /* Gives idle memory back until at most `keep` bytes are left.  In mode FULLY the backing waits for the device if
+     * necessary.  In other modes it gives back only memory whose frees are observed to be complete. */
+    weir_status (*shrink)(struct weir_heap *h, const struct weir_trim *trim);
     /* Returns the bytes of the largest request that `make_room` would surely serve, now or after OOM recovery. */
     size_t (*largest)(struct weir_heap *h, const struct weir_survey *asked);
 };
@@ -183,7 +182,7 @@ static inline void weir__heap_grown(struct weir_heap *h) {
     h->reserved_peak = weir__size_larger(h->reserved_peak, weir__heap_reserve(h));
 }
 
-/* ---- what only a heap with a range does: mapped.c ---- */
+/* ---- for heaps with a range: mapped.c ---- */
 
 enum { WEIR_MAPPED_FORESEEN = 2 };
 

@@ -822,23 +822,19 @@ static weir_status give_idle(struct weir_heap *h, size_t keep, int *unseen) {
     return status;
 }
 
-static weir_status mapped_shrink(struct weir_heap *h, struct weir_trim *trim) {
+static weir_status mapped_shrink(struct weir_heap *h, const struct weir_trim *trim) {
+    uint64_t before = weir__heap_reserve(h);
     int unseen = 0;
     weir_status status = give_idle(h, trim->keep, &unseen);
 
+    if (trim->mode != WEIR_TRIM_FULLY) {
+        h->range->has_shed |= weir__heap_reserve(h) < before;
+        return WEIR_OK;
+    }
     if (status != WEIR_OK || weir__heap_reserve(h) <= trim->keep || !unseen)
         return status;
     status = weir__heap_wait(h, 1);
     return status == WEIR_OK ? give_idle(h, trim->keep, &unseen) : status;
-}
-
-static weir_status mapped_shed(struct weir_heap *h, struct weir_trim *trim) {
-    int unseen = 0;
-    uint64_t before = weir__heap_reserve(h);
-
-    (void)give_idle(h, trim->keep, &unseen);
-    h->range->has_shed |= weir__heap_reserve(h) < before;
-    return WEIR_OK;
 }
 
 /* ---- access and descriptors ---- */
@@ -1051,7 +1047,6 @@ static const struct weir_backing backing = {
     .make_room = mapped_make_room,
     .grow = mapped_grow,
     .shrink = mapped_shrink,
-    .shed = mapped_shed,
     .largest = mapped_largest,
 };
 

@@ -618,7 +618,7 @@ void weir__order_ask(struct weir_order *o, uint64_t id, weir_stream stream) {
         see_idle(o, s, stream);
 }
 
-static void cover_stream(struct weir_order *o, uint64_t id, weir_stream stream) {
+void weir__order_cover(struct weir_order *o, uint64_t id, weir_stream stream) {
     struct weir_order_stream *s = find_stream(o, id);
 
     if (!s || is_quiet(s))
@@ -627,19 +627,6 @@ static void cover_stream(struct weir_order *o, uint64_t id, weir_stream stream) 
         see_idle(o, s, stream);
     else if ((uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE)
         weir__order_mark(o, s, stream);
-}
-
-weir_status weir__order_cover(struct weir_order *o, struct weir_lock *lock, uint64_t id,
-                              weir_stream stream) {
-    if (id == 0) {
-        if (!weir__lock_try(lock))
-            return WEIR_E_BUSY;
-    } else {
-        weir__lock_take(lock);
-        cover_stream(o, id, stream);
-    }
-    weir__lock_give(lock);
-    return WEIR_OK;
 }
 
 /* ---- fences ---------------------------------------------------------------------------------- */

@@ -57,7 +57,6 @@
 #ifndef WEIR_STREAM_ORDER_H
 #define WEIR_STREAM_ORDER_H
 
-#include "base/lock.h"
 #include "base/map.h"
 #include "engine/engine.h"
 
@@ -196,12 +195,10 @@ CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t i
  * records an event on it and queries the event for some microseconds.
  */
 void weir__order_ask(struct weir_order *o, uint64_t id, weir_stream stream);
-/* Covers the frees of the stream with that id, which exists and is not being captured; any thread may call this,
- * without the lock.  If the stream is idle, observes its frees as weir__order_ask does; else records an event, but not
- * on a default stream: later work on blocking streams would wait for that event.  With id 0, only returns WEIR_E_BUSY
- * if a request holds the lock, maybe while that request waits for the device. */
-weir_status weir__order_cover(struct weir_order *o, struct weir_lock *lock, uint64_t id,
-                              weir_stream stream);
+/* Covers the frees of the stream with that id, which exists and is not being captured; any thread may call this.  If the
+ * stream is idle, observes its frees as weir__order_ask does; else records an event, but not on a default stream: later
+ * work on blocking streams would wait for that event. */
+void weir__order_cover(struct weir_order *o, uint64_t id, weir_stream stream);
 /* Records that all frees have completed, since the device has finished all work. */
 void weir__order_observe_all(struct weir_order *o);
 /* Records that all frees up to `sequence` have completed: the device has finished all work before the next one. */
