@@ -63,7 +63,8 @@ int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t i
     return due;
 }
 
-void weir__caches_bring_home(struct weir_caches *f, const struct weir_remote_slot *remote) {
+void weir__caches_bring_home(struct weir_caches *f, const struct weir_remote_slot *remote,
+                             struct weir_flushed *emptied) {
     struct weir_slab *s = remote->span;
     struct weir_cache *owner = atomic_load_explicit(&s->cache, memory_order_relaxed);
 
@@ -73,6 +74,8 @@ void weir__caches_bring_home(struct weir_caches *f, const struct weir_remote_slo
 
         weir__slab_put(s, remote->slot);
         weir__cache_welcome(owner, s, before);
+        if (emptied && s->idle == s->slots)
+            weir__cache_drop_slab(owner, s, emptied);
         weir__bias_give(&owner->lock, taken);
         return;
     }
@@ -83,13 +86,15 @@ void weir__caches_bring_home(struct weir_caches *f, const struct weir_remote_slo
     }
 }
 
-/* Returns slots to their slabs after their last use on every stream.  The caller holds `lock`. */
-static void return_slots(struct weir_caches *f, struct weir_remote_slots *remotes) {
+/* Returns slots to their slabs after their last use on every stream, and removes slabs that have become empty, unless
+ * `emptied` is NULL.  The caller holds `lock`. */
+static void return_slots(struct weir_caches *f, struct weir_remote_slots *remotes,
+                         struct weir_flushed *emptied) {
     while (remotes) {
         struct weir_remote_slots *more = remotes->more;
 
         for (uint32_t i = 0; i < remotes->count; i++)
-            weir__caches_bring_home(f, &remotes->remote[i]);
+            weir__caches_bring_home(f, &remotes->remote[i], emptied);
         free(remotes);
         remotes = more;
     }
@@ -104,15 +109,16 @@ static size_t bytes_of(const struct weir_remote_slots *remotes) {
     return bytes;
 }
 
-/* Returns the slots of a completed batch.  The caller holds `lock`. */
-static void settle(struct weir_caches *f, struct weir_remote_slots *batch) {
+/* Returns the slots of a completed batch as return_slots() does.  The caller holds `lock`. */
+static void settle(struct weir_caches *f, struct weir_remote_slots *batch,
+                   struct weir_flushed *emptied) {
     if (batch->fence) {
         weir__order_fence_drop(&f->order, batch->fence);
         atomic_fetch_sub_explicit(&f->sent, 1, memory_order_relaxed);
     } else {
         atomic_fetch_sub_explicit(&f->stranded, bytes_of(batch), memory_order_relaxed);
     }
-    return_slots(f, batch);
+    return_slots(f, batch, emptied);
 }
 
 /* Adds a batch to its list: at the end if it has a fence.  The caller holds `lock`. */
@@ -131,7 +137,7 @@ static void queue(struct weir_caches *f, struct weir_remote_slots *batch) {
  * fence has completed, else 0.  The caller holds `lock`. */
 static int settle_or_queue(struct weir_caches *f, struct weir_remote_slots *batch) {
     if (batch->fence && weir__order_fence_done(&f->order, batch->fence)) {
-        settle(f, batch);
+        settle(f, batch, NULL);
         return 1;
     }
     queue(f, batch);
@@ -172,20 +178,6 @@ struct weir_remote_slots *weir__caches_take_batches(struct weir_caches *f) {
     f->unfenced = f->batches = NULL;
     f->batches_end = &f->batches;
     return batches;
-}
-
-/* Returns the slots of all these batches if `arrived`, since a wait for the device has completed them; otherwise queues
- * the batches again.  The caller holds `lock`. */
-static void return_batches(struct weir_caches *f, struct weir_remote_slots *batches, int arrived) {
-    while (batches) {
-        struct weir_remote_slots *next = batches->next;
-
-        if (arrived)
-            settle(f, batches);
-        else
-            queue(f, batches);
-        batches = next;
-    }
 }
 
 int weir__caches_settle(struct weir_caches *f) {
@@ -344,34 +336,43 @@ static uint64_t whose(const struct weir_caches *f) {
                                 : WEIR_ENGINE_OBSERVED;
 }
 
+/* One thread flushes at a time.  The next one then finds what the first one freed: without this order its request could
+ * fail while the first one waits for the device with the memory that it lacks.  A slab that becomes empty after the wait
+ * may have slots that were freed after it, on any stream that the handle means.  So the slab is quarantined. */
 weir_status weir__caches_empty(void *caches) {
     struct weir_caches *f = caches;
-    struct weir_flushed h = {0}, slabs = {0};
+    struct weir_flushed h = {0}, emptied = {0};
     struct weir_remote_slots *batches;
     CUresult result = CUDA_SUCCESS;
+    int arrived;
 
+    pthread_mutex_lock(&f->flushing);
     pthread_mutex_lock(&f->lock);
     flush(f, &h);
     batches = weir__caches_take_batches(f);
     pthread_mutex_unlock(&f->lock);
     if (h.spans || h.remotes || batches)
         result = weir__device_wait(f->hits.device);
+    arrived = result == CUDA_SUCCESS;
     pthread_mutex_lock(&f->lock);
-    if (result == CUDA_SUCCESS) {
-        weir__caches_give(f, h.spans, whose(f), NULL);
-        return_slots(f, h.remotes);
-        return_batches(f, batches, 1);
-        /* Removes slabs that have become empty.  Some of their slots may have been freed after the wait. */
-        flush(f, &slabs);
-    } else {
-        weir__caches_give(f, h.spans, WEIR_ENGINE_UNKNOWN, NULL);
-        return_batches(f, batches, 0);
+    weir__caches_give(f, h.spans, arrived ? whose(f) : WEIR_ENGINE_UNKNOWN, NULL);
+    if (arrived)
+        return_slots(f, h.remotes, &emptied);
+    else
         weir__caches_send_home(f, h.remotes, NULL);
+    while (batches) {
+        struct weir_remote_slots *batch = batches;
+
+        batches = batch->next;
+        if (arrived)
+            settle(f, batch, &emptied);
+        else
+            queue(f, batch);
     }
-    weir__caches_give(f, slabs.spans, WEIR_ENGINE_UNKNOWN, NULL);
-    weir__caches_send_home(f, slabs.remotes, NULL);
-    if (result == CUDA_SUCCESS)
+    weir__caches_give(f, emptied.spans, WEIR_ENGINE_UNKNOWN, NULL);
+    if (arrived)
         result = weir__caches_empty_waiting(f);
     pthread_mutex_unlock(&f->lock);
+    pthread_mutex_unlock(&f->flushing);
     return weir__device_status(f->hits.device, result);
 }

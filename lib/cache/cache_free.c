@@ -422,7 +422,7 @@ static int end_use(struct weir_caches *f, struct weir_slab *s, CUdeviceptr block
         /* unreached: freed meanwhile, which needs two threads that free one block at once */
         if (!take_state(&s->slot[slot]))
             return 0;
-        weir__caches_bring_home(f, &(struct weir_remote_slot){s, slot});
+        weir__caches_bring_home(f, &(struct weir_remote_slot){s, slot}, NULL);
         return 1;
     }
     /* unreached: freed meanwhile, which needs two threads that free one block at once */

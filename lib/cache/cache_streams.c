@@ -482,6 +482,7 @@ weir_status weir__caches_open(struct weir_reserve *v, struct weir_caches **out) 
     f->sheds = f->is_straight || v->engine->threshold < v->device->total;
     f->span_ticks = v->device->driver->ticks();
     f->idle_ns = IDLE_NS;
+    pthread_mutex_init(&f->flushing, NULL);
     pthread_mutex_init(&f->lock, NULL);
     /* No callbacks, since this order has no frees. */
     weir__order_open(&f->order, v->device, NULL, NULL);
@@ -527,5 +528,6 @@ void weir__caches_close(struct weir_caches *f) {
     close_table(&f->hits.by_id);
     weir__records_close(&f->records);
     pthread_mutex_destroy(&f->lock);
+    pthread_mutex_destroy(&f->flushing);
     free(f);
 }

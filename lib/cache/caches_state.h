@@ -7,7 +7,7 @@
  * and slots that were freed on other streams back to their slabs; cache_waiting.c frees blocks by calls of the driver;
  * cache_blocks.c finds live blocks; cache_stats.c says how much each cache may keep, and makes the statistics.
  *
- * Locks: `lock` guards writes of the stream tables, and the batches of remote frees.  Under it the engine's lock may be
+ * Locks: `flushing` is held for one flush of all caches, and comes before all other locks.  `lock` guards writes of the stream tables, and the batches of remote frees.  Under it the engine's lock may be
  * taken, or the records', or a cache's, one at a time; under a cache's lock that of its remote-free queue.  Hits take
  * the cache's lock only.
  *
@@ -41,6 +41,7 @@ struct weir_caches {
     _Atomic uint64_t largest; /* the bytes of the largest whole block so far */
     _Atomic uint64_t taken;   /* with is_straight: the bytes of all blocks from the engine */
 
+    pthread_mutex_t flushing;  /* see weir__caches_empty */
     pthread_mutex_t lock;      /* guards the fields below */
     struct weir_cache *caches; /* all caches */
     struct weir_cache *loose;  /* the cache that counts the blocks that no other cache counts */
@@ -153,8 +154,10 @@ void weir__caches_free_waiting(struct weir_caches *f, weir_stream stream, uint64
 CUresult weir__caches_empty_waiting(struct weir_caches *f);
 /* Gives all blocks back to an engine with is_straight, after the device has finished all work. */
 void weir__caches_end_blocks(struct weir_caches *f);
-/* Returns a slot to its slab after its last use on every stream.  The caller holds `lock`. */
-void weir__caches_bring_home(struct weir_caches *f, const struct weir_remote_slot *remote);
+/* Returns a slot to its slab after its last use on every stream.  If the slab has become empty, removes it from its
+ * cache, unless `emptied` is NULL.  The caller holds `lock`. */
+void weir__caches_bring_home(struct weir_caches *f, const struct weir_remote_slot *remote,
+                             struct weir_flushed *emptied);
 /* Queries the next few batches, and returns the slots of completed ones.  So no call queries all batches, nor one of
  * them twice.  The caller holds `lock`. */
 void weir__caches_settle_some(struct weir_caches *f);

@@ -134,7 +134,7 @@ static void add_span(struct weir_flushed *out, struct weir_slab *s) {
 /* At most LOOKED_AT slabs are visited; the result holds for a LOOK_PART-th of them, counted in slabs. */
 enum { LOOKED_AT = 4096, LOOK_PART = 16 };
 
-static void drop_slab(struct weir_cache *c, struct weir_slab *s, struct weir_flushed *out) {
+void weir__cache_drop_slab(struct weir_cache *c, struct weir_slab *s, struct weir_flushed *out) {
     weir__cache_unlink(c, s);
     count_slabs(c, s, -1);
     weir__cache_less_idle(c, weir__slab_bytes(s));
@@ -153,7 +153,7 @@ static void drop_slabs(struct weir_cache *c, size_t keep, struct weir_flushed *o
                 return;
             next = s->next;
             if (s->idle == s->slots)
-                drop_slab(c, s, out);
+                weir__cache_drop_slab(c, s, out);
         }
     }
 }
@@ -198,7 +198,7 @@ void weir__cache_expire(struct weir_cache *c, struct weir_flushed *out) {
         for (struct weir_slab *s = c->store->open[i], *next; s; s = next) {
             next = s->next;
             if (s->idle == s->slots && s->epoch != c->epoch)
-                drop_slab(c, s, out);
+                weir__cache_drop_slab(c, s, out);
         }
     }
     c->epoch++;

@@ -292,6 +292,8 @@ int weir__cache_remote_room(struct weir_cache *c, unsigned size_class);
 /* Returns 1 if the free slots of partly used slabs have `most` bytes or more, else 0.  Visits a few thousand slabs at
  * most, and not at each call. */
 int weir__cache_is_held(struct weir_cache *c, size_t most);
+/* Removes a slab, all of whose slots are free. */
+void weir__cache_drop_slab(struct weir_cache *c, struct weir_slab *s, struct weir_flushed *out);
 /* Removes the blocks of the inbox. */
 void weir__cache_drop_inbox(struct weir_cache *c, struct weir_flushed *out);
 /* Removes the blocks of the inbox, and empty slabs until at most `keep` bytes are idle. */

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* test_kept.c: the memory that caches keep and return: caps, idle time, other streams' requests, trims, out of
  * memory. */
+#include <errno.h>
+#include <unistd.h>
+
 #include "cache/caches_state.h"
 #include "tests/fixtures/caches.h"
 
@@ -406,6 +409,89 @@ TEST_EACH(ENGINES, a_failure_is_asked_for_once) {
     }
     MUST_LE(tries[1], tries[0]);
     CU(driver->cuMemFree(others));
+}
+
+/* What another thread does during the next wait for the device, which is the next cuMemFree; or NULL. */
+static void *(*beside_a_wait)(void *unused);
+static pthread_t beside;
+
+/* Starts the other thread, and waits for it for a fifth of a second at most: it may wait for this flush. */
+static CUresult free_while_another_calls(CUdeviceptr block) {
+    void *(*run)(void *) = beside_a_wait;
+
+    beside_a_wait = NULL;
+    if (run) {
+        MUST(pthread_create(&beside, NULL, run, NULL) == 0);
+        for (int i = 0; i < 20 && pthread_tryjoin_np(beside, NULL) == EBUSY; i++)
+            usleep(10000);
+    }
+    return driver->cuMemFree(block);
+}
+
+static void make_beside_waits(int kind, const char *settings) {
+    weir_options options = plain(kind);
+
+    apply_settings(&options, settings);
+    copy_driver();
+    table.cuMemFree = free_while_another_calls;
+    make_with_on(&table, &options);
+}
+
+static atomic_int served_beside; /* 1 plus the status of request_beside() */
+
+static void *request_beside(void *unused) {
+    void *block = NULL;
+    weir_status status;
+
+    CU(driver->cuCtxPushCurrent(primary));
+    status = weir_alloc(a, 24 * MIB, C, &block);
+    if (status == WEIR_OK)
+        give(block, C);
+    atomic_store(&served_beside, 1 + (int)status);
+    return unused;
+}
+
+/* Two requests lack memory at once.  The second one flushes while the first one waits for the device with what it has
+ * flushed, which is enough for both.  Both are served. */
+TEST_WHERE(0, ENGINES, has_inbox, two_flushes_at_once_serve_both) {
+    make_beside_waits(_i, _i == KIND_FIXED ? "limit=64MiB" : "growth=exact limit=64MiB");
+    void *block = take(48 * MIB, A);
+    busy(A, 5 * MS);
+    give(block, A);
+    beside_a_wait = request_beside;
+    block = take(24 * MIB, B);
+    MUST(!beside_a_wait);
+    while (atomic_load(&served_beside) == 0)
+        usleep(1000);
+    MUST_EQ(atomic_load(&served_beside), 1 + WEIR_OK);
+    give(block, B);
+}
+
+static void *freed_beside[2];
+
+static void *give_beside(void *unused) {
+    CU(driver->cuCtxPushCurrent(primary));
+    for (int i = 0; i < 2; i++)
+        give(freed_beside[i], A);
+    return unused;
+}
+
+/* Blocks that are freed on their living stream during the wait of a flush stay that stream's: they serve its next
+ * requests, without growth. */
+TEST_WHERE(0, ENGINES, has_inbox, what_is_freed_during_a_flush_stays_its_streams) {
+    make_beside_waits(_i, "");
+    warm(A);
+    freed_beside[0] = take(8 * MIB, A);
+    freed_beside[1] = take(512 * KIB, A);
+    beside_a_wait = give_beside;
+    OK(weir_trim(a, 0, NULL));
+    MUST(!beside_a_wait);
+    uint64_t reserve = stats_of(a).reserved, hits = stats_of(a).cache_hits;
+    MUST_EQ(stats_of(a).cache_idle, 8 * MIB + 512 * KIB);
+    MUST(take(512 * KIB, A) == freed_beside[1]);
+    MUST_EQ(stats_of(a).cache_hits, hits + 1);
+    give(take(8 * MIB, A), A);
+    MUST_EQ(stats_of(a).reserved, reserve);
 }
 
 /* A slab serves half a MiB at most.  The failure reports that size if nothing larger is left. */
