@@ -145,20 +145,17 @@ lib_libweir_core_la_SOURCES = \
 	lib/cache/biased_lock.c \
 	lib/cache/biased_lock.h \
 	lib/cache/cache_alloc.c \
-	lib/cache/cache_blocks.c \
 	lib/cache/cache_flush.c \
 	lib/cache/cache_free.c \
-	lib/cache/cache_stats.c \
 	lib/cache/cache_streams.c \
 	lib/cache/cache_waiting.c \
+	lib/cache/caches.c \
 	lib/cache/caches_state.h \
 	lib/cache/caches.h \
 	lib/cache/hit.h \
 	lib/cache/page_map.c \
 	lib/cache/page_map.h \
 	lib/cache/slab.h \
-	lib/cache/slab_table.c \
-	lib/cache/slab_table.h \
 	lib/cache/stream_cache.c \
 	lib/cache/stream_cache.h \
 	lib/harden/guard.c \

@@ -444,7 +444,7 @@ free_checked(struct weir_caches *f, struct weir_cache *c, unsigned long long id,
         return weir__caches_free_used(f, block, stream, NULL);
     if (!c) {
         c = find_cache(h, stream, &id, &lent);
-        if (c)
+        if (c && s->slot_units)
             done = bring_back(c, key_of(stream, id), id, s, block);
     }
     if (!done)
@@ -467,7 +467,7 @@ weir_status weir__free_default(weir_allocator *a, void *block, weir_stream strea
     h = &a->caches->hits;
     s = weir__records_find(&h->pages, (uintptr_t)block);
     c = weir__cache_table_find(&h->by_id, key);
-    if (s && c && bring_back(c, key, id, s, (uintptr_t)block))
+    if (s && c && s->slot_units && bring_back(c, key, id, s, (uintptr_t)block))
         return WEIR_OK;
     return free_checked(a->caches, c, id, s, (uintptr_t)block, stream);
 }
@@ -481,7 +481,7 @@ static inline __attribute__((always_inline)) weir_status free_with_record(struct
     struct weir_hits *h = &f->hits;
     struct weir_cache *c = weir__cache_table_find(&h->by_handle, (uintptr_t)stream);
 
-    if (__builtin_expect(c && bring_back(c, 0, 0, s, block), 1))
+    if (__builtin_expect(c && s->slot_units && bring_back(c, 0, 0, s, block), 1))
         return WEIR_OK;
     return free_checked(f, c, 0, s, block, stream);
 }

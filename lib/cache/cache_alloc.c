@@ -2,8 +2,7 @@
 /* cache_alloc.c: requests that hit.h does not serve.
  *
  * What: the driver is queried for the stream's id if necessary, the cache does the work that was put off, and slabs and
- * whole blocks come from the engine.  No cache keeps whole blocks: in the engine they merge with free memory beside
- * them.
+ * whole blocks come from the engine.
  *
  * Locks: each step takes and releases the cache's lock.  A cache that a call uses over several steps is pinned
  * meanwhile.
@@ -18,27 +17,14 @@ enum {
     /* A slab is at most 2^SLAB_DOUBLINGS times SLAB_FIRST; it grows with the number of slabs of its class. */
     SLAB_DOUBLINGS = 3,
     /* Slabs may hold this part of the memory in use, but at least HELD_LEAST, in idle slots beside live ones. */
-    HELD_PART = 4
+    HELD_PART = 4,
+    LOOKED_AT = 4096, /* the most slabs that is_held() visits */
+    LOOK_PART = 16 /* a result of is_held() holds for this part of the slabs that it has visited */
 };
 
 #define SLAB_FIRST ((size_t)64 << 10)
 #define SLAB_LEAST ((size_t)32 << 10)
 #define HELD_LEAST ((uint64_t)1 << 20)
-
-/* ---- requests to the engine ---- */
-
-/* Gets a block of r->bytes, or of r->least if there is no memory for more.  The stream is not being captured. */
-static weir_status ask_engine_for(struct weir_caches *f, struct weir_request *r) {
-    weir_status status = weir__reserve_alloc(f->v, r);
-
-    if (status == WEIR_OK && f->is_straight) {
-        weir__engine_widen(f->engine, r->block, r->bytes);
-        count_taken(f, r->bytes);
-    }
-    return status;
-}
-
-/* ---- slabs and whole blocks ---- */
 
 /* Rounds up to whole pages, in which the engine's blocks are measured. */
 static size_t in_pages(size_t bytes) {
@@ -51,32 +37,23 @@ size_t weir__caches_fit(size_t bytes) {
     bytes = weir__size_round_down(bytes, WEIR_PAGE);
     if (bytes > WEIR_SLAB_SMALL)
         return bytes;
-    for (unsigned c = 0; c <= weir__slab_class(WEIR_SLAB_SMALL); c++) {
-        size_t slot = (size_t)weir__slab_units(c) * WEIR_SLAB_UNIT;
-
-        if (in_pages(slot) <= bytes)
-            most = slot;
-    }
+    for (unsigned c = 0; c < WEIR_SLAB_CLASSES; c++)
+        if (in_pages(weir__slab_slot_bytes(c)) <= bytes)
+            most = weir__slab_slot_bytes(c);
     return most;
 }
 
-/* Returns 1 if many idle slots lie in partly used slabs, where other classes cannot use them; else 0. */
-static int has_held_slabs(struct weir_cache *c) {
-    uint64_t in_use = at_least_none(weir__sum_now(&c->in_use));
+/* ---- blocks from the engine ---- */
 
-    return weir__cache_is_held(c, (size_t)weir__size_larger(in_use / HELD_PART, HELD_LEAST));
-}
+/* Gets a block of r->bytes, or of r->least if there is no memory for more.  The stream is not being captured. */
+static weir_status ask_engine_for(struct weir_caches *f, struct weir_request *r) {
+    weir_status status = weir__reserve_alloc(f->v, r);
 
-/* Returns the number of slots of a class's next slab.  The number grows with the slabs of the class as long as slabs
- * still empty completely.  If it is more than one, the rest of the slab's pages has no room for another slot. */
-static size_t slab_slots(struct weir_cache *c, unsigned size_class) {
-    size_t slot = (size_t)weir__slab_units(size_class) * WEIR_SLAB_UNIT;
-    uint32_t slabs = atomic_load_explicit(&c->store->small[size_class].slabs, memory_order_relaxed);
-    size_t bytes = SLAB_FIRST << weir__size_smaller(slabs, SLAB_DOUBLINGS);
-
-    if (slabs > 0 && bytes / slot > 1 && has_held_slabs(c))
-        bytes = SLAB_LEAST;
-    return weir__size_smaller(weir__size_larger(bytes / slot, 1), WEIR_RECORDS_SLOTS);
+    if (status == WEIR_OK && f->is_straight) {
+        weir__engine_widen(f->engine, r->block, r->bytes);
+        count_taken(f, r->bytes);
+    }
+    return status;
 }
 
 /* Gives a block back to the engine for which there is no record. */
@@ -92,10 +69,45 @@ static weir_status undo_fetch(struct weir_caches *f, const struct weir_request *
     return weir__without_driver(WEIR_E_HOST_MEMORY);
 }
 
+/* Returns 1 if many idle slots lie in partly used slabs, where other classes cannot use them; else 0.  The caller holds
+ * the cache's lock. */
+static int is_held(struct weir_cache *c) {
+    size_t most =
+        (size_t)weir__size_larger(at_least_none(weir__sum_now(&c->in_use)) / HELD_PART, HELD_LEAST);
+    unsigned looked_at = 0;
+    size_t held = 0;
+
+    if (c->held_for > 0) {
+        c->held_for--;
+        return c->is_held;
+    }
+    for (int i = 0; i < WEIR_SLAB_CLASSES; i++)
+        for (const struct weir_slab *s = c->open[i]; s && held < most && looked_at < LOOKED_AT;
+             s = s->next, looked_at++)
+            if (s->idle < s->slots)
+                held += (size_t)s->idle * s->slot_units * WEIR_SLAB_UNIT;
+    c->held_for = looked_at / LOOK_PART;
+    c->is_held = held >= most;
+    return c->is_held;
+}
+
+/* Returns the number of slots of a class's next slab.  The number grows with the slabs of the class as long as slabs
+ * still empty completely.  If it is more than one, the rest of the slab's pages has no room for another slot. */
+static size_t slab_slots(struct weir_cache *c, unsigned size_class) {
+    size_t slot = weir__slab_slot_bytes(size_class), bytes;
+    int taken = weir__bias_take(&c->lock);
+
+    bytes = SLAB_FIRST << weir__size_smaller(c->slabs[size_class], SLAB_DOUBLINGS);
+    if (c->slabs[size_class] > 0 && bytes / slot > 1 && is_held(c))
+        bytes = SLAB_LEAST;
+    weir__bias_give(&c->lock, taken);
+    return weir__size_smaller(weir__size_larger(bytes / slot, 1), WEIR_RECORDS_SLOTS);
+}
+
 /* Adds a slab for the request's class to the cache.  Without memory for more, the slab has the pages of one slot. */
 static weir_status add_slab(struct weir_caches *f, struct weir_cache *c, struct weir_request *r) {
     unsigned size_class = weir__slab_class(r->asked);
-    size_t slot = (size_t)weir__slab_units(size_class) * WEIR_SLAB_UNIT;
+    size_t slot = weir__slab_slot_bytes(size_class);
     struct weir_slab *s;
     weir_status status;
     int taken;
@@ -117,9 +129,31 @@ static weir_status add_slab(struct weir_caches *f, struct weir_cache *c, struct 
     return WEIR_OK;
 }
 
+/* Gets a slot for a cache that has none: from completed remote frees, or from a new slab. */
+static weir_status add_slot(struct weir_caches *f, struct weir_cache *c, struct weir_request *r) {
+    uint64_t key = key_of(r->stream, r->id);
+    weir_status status = WEIR_OK;
+    int taken;
+
+    if (atomic_load_explicit(&f->sent, memory_order_relaxed) > 0) {
+        pthread_mutex_lock(&f->lock);
+        weir__caches_settle_some(f);
+        pthread_mutex_unlock(&f->lock);
+    }
+    for (; status == WEIR_OK; status = add_slab(f, c, r)) {
+        taken = weir__bias_take(&c->lock);
+        /* unreached: the stream has lost the cache, for which the stream must end during this call */
+        r->block = c->serves && is_its(c, key, r->id) ? weir__cache_take_further(c, r->asked) : 0;
+        weir__bias_give(&c->lock, taken);
+        if (r->block)
+            break;
+        /* No slot came back, or other threads on the stream have taken all of them. */
+    }
+    return status;
+}
+
 /* Gets a whole block from the engine.  The blocks of a stream without a cache may have any size. */
-static inline __attribute__((always_inline)) weir_status add_whole(struct weir_caches *f,
-                                                                   struct weir_request *r) {
+static weir_status add_whole(struct weir_caches *f, struct weir_request *r) {
     struct weir_slab *s;
     weir_status status;
 
@@ -134,16 +168,6 @@ static inline __attribute__((always_inline)) weir_status add_whole(struct weir_c
     atomic_store_explicit(&s->fetched_for, r->id, memory_order_relaxed);
     atomic_store_explicit(&s->asked, r->asked, memory_order_relaxed);
     return WEIR_OK;
-}
-
-/* Takes a block that add_slab() or a returned slot has put into the cache.  Returns 0 if another thread was faster. */
-static CUdeviceptr take_brought(struct weir_cache *c, uint64_t key, uint64_t id, size_t bytes) {
-    int taken = weir__bias_take(&c->lock);
-    /* unreached: the stream has lost the cache, for which the stream must end during this call */
-    CUdeviceptr block = c->serves && is_its(c, key, id) ? weir__cache_take_further(c, bytes) : 0;
-
-    weir__bias_give(&c->lock, taken);
-    return block;
 }
 
 /* ---- requests ---- */
@@ -165,65 +189,29 @@ static weir_status alloc_captured(struct weir_caches *f, struct weir_request *r)
     return status;
 }
 
-/* Gets a slot for a cache that has none: from completed remote frees, or from a new slab. */
-static __attribute__((noinline)) weir_status add_slot(struct weir_caches *f, struct weir_cache *c,
-                                                      struct weir_request *r) {
-    if (atomic_load_explicit(&f->sent, memory_order_relaxed) > 0) {
-        pthread_mutex_lock(&f->lock);
-        weir__caches_settle_some(f);
-        pthread_mutex_unlock(&f->lock);
-    }
-    for (;;) {
-        weir_status status;
-
-        r->block = take_brought(c, key_of(r->stream, r->id), r->id, r->asked);
-        if (r->block)
-            return WEIR_OK;
-        /* No slot came back, or other threads on the stream have taken all of them. */
-        status = add_slab(f, c, r);
-        if (status != WEIR_OK)
-            return status;
-    }
-}
-
-/* Calls the engine for the request, which brings the blocks of the stream's inbox.  r->id is the stream's id. */
-static weir_status fetch(struct weir_caches *f, struct weir_cache *c, struct weir_request *r,
-                         struct weir_slab *inbox) {
+/* Serves a request with memory from the engine, to which the request brings the blocks of the stream's inbox.  r->id is
+ * the stream's id.  The caller has pinned the cache, which this function unpins.  `c` is NULL if the stream has none. */
+static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c, struct weir_request *r,
+                               struct weir_slab *inbox) {
+    struct weir_cache *counts = c ? c : f->loose;
+    int is_slot = c && r->asked <= WEIR_SLAB_SMALL, taken;
     CUdeviceptr block[WEIR_CACHE_INBOX];
-    struct weir_freed freed = {
-        .block = block,
-        .room = atomic_load_explicit(&c->room, memory_order_relaxed),
-        .lacked = atomic_load_explicit(&c->lacked, memory_order_relaxed),
-    };
+    struct weir_freed freed = {.block = block, .lacked = WEIR_CACHE_UNTOLD};
     weir_status status;
 
     (void)weir__caches_end(f, inbox, block, &freed.count);
-    r->freed = &freed;
-    status = r->asked <= WEIR_SLAB_SMALL ? add_slot(f, c, r) : add_whole(f, r);
+    r->freed = c ? &freed : NULL;
+    status = is_slot ? add_slot(f, c, r) : add_whole(f, r);
     r->freed = NULL;
     if (freed.count > 0) /* a slot came back, so the engine was not called */
         (void)f->engine->ops->give(f->engine, &freed, r->id);
-    weir__caches_note_room(f, c, &freed);
-    return status;
-}
-
-/* Serves a request with memory from the engine.  r->id is the stream's id.  Unpins the cache, which the caller has
- * pinned.  `inbox` has the blocks of its inbox. */
-static inline __attribute__((always_inline)) weir_status alloc_fresh(struct weir_caches *f,
-                                                                     struct weir_cache *c,
-                                                                     struct weir_request *r,
-                                                                     struct weir_slab *inbox) {
-    int is_slot = c && r->asked <= WEIR_SLAB_SMALL, taken;
-    weir_status status = c ? fetch(f, c, r, inbox) : add_whole(f, r);
-    struct weir_cache *counts = c ? c : f->loose;
-
     taken = weir__bias_take(&counts->lock);
     if (status == WEIR_OK && !is_slot) {
         weir__sum_add(&counts->requested, (int64_t)r->asked);
         weir__sum_add(&counts->in_use, (int64_t)r->bytes);
     }
-    if (c)
-        c->pins--;
+    weir__caches_note_room(f, counts, &freed);
+    counts->pins -= c != NULL;
     weir__bias_give(&counts->lock, taken);
     if (status != WEIR_OK)
         return status;
@@ -238,6 +226,7 @@ static __attribute__((noinline)) weir_status alloc_slow(struct weir_caches *f,
     weir_status status = weir__device_capture(f->hits.device, r->stream);
     struct weir_slab *inbox = NULL;
     struct weir_cache *c;
+    uint64_t key;
     int taken;
 
     if (status == WEIR_E_CAPTURE)
@@ -248,17 +237,18 @@ static __attribute__((noinline)) weir_status alloc_slow(struct weir_caches *f,
         weir__device_log_alloc(f->hits.device, r->asked, status);
         return status;
     }
-    c = weir__caches_visit(f, r->stream, r->id, 1);
-    if (c) {
-        weir__caches_catch_up(f, c, r->stream);
-        taken = weir__bias_take(&c->lock);
-        r->block = take_cached(c, key_of(r->stream, r->id), r->id, r->asked);
-        c->pins -= r->block != 0;
-        /* unreached: the stream has lost the cache, for which the stream must end during this call */
-        if (!r->block && c->serves && is_its(c, key_of(r->stream, r->id), r->id))
-            inbox = weir__cache_empty_inbox(c);
-        weir__bias_give(&c->lock, taken);
-    }
+    c = weir__caches_visit(f, r->stream, r->id);
+    if (!c)
+        return alloc_fresh(f, NULL, r, NULL);
+    weir__caches_catch_up(f, c, r->stream);
+    key = key_of(r->stream, r->id);
+    taken = weir__bias_take(&c->lock);
+    r->block = take_cached(c, key, r->id, r->asked);
+    c->pins -= r->block != 0;
+    /* unreached: the stream has lost the cache, for which the stream must end during this call */
+    if (!r->block && c->serves && is_its(c, key, r->id))
+        inbox = weir__cache_empty_inbox(c);
+    weir__bias_give(&c->lock, taken);
     return r->block ? WEIR_OK : alloc_fresh(f, c, r, inbox);
 }
 
@@ -274,9 +264,8 @@ weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int t
     if (r->id == 0) /* the program vouches for the stream */
         r->id = atomic_load_explicit(&c->id, memory_order_relaxed);
     if (plain) {
-        weir__cache_raise(&c->misses);
+        weir__cache_pin(c);
         inbox = weir__cache_empty_inbox(c);
-        c->pins++;
     }
     weir__bias_give(&c->lock, taken);
     return plain ? alloc_fresh(f, c, r, inbox) : alloc_slow(f, r);

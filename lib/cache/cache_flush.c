@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* cache_flush.c: gives idle memory back to the engine, and slots that were freed on other streams back to their slabs.
+/* cache_flush.c: how much idle memory caches keep, and how memory goes back: to the engine, and slots that were freed on
+ * other streams to their slabs.
  *
- * What: a cache flushes in calls on its own stream whose id is known: if it holds more idle memory than its cap; if
- * memory was unused for long.  The blocks of its inbox go to the engine at its next miss, or once the inbox has no room.
- * Only weir__caches_empty flushes all caches at once, behind a wait for the device: for trims, in OOM recovery and at the
- * end.
+ * What: a cache flushes in calls on its own stream whose id is known: if it holds more idle memory than its cap, or if
+ * memory was unused for long.  Only weir__caches_empty flushes all caches at once, behind a wait for the device: for
+ * trims and in OOM recovery.
  *
  * The engine alone serves a captured stream.  A block that is freed during a capture serves nobody until a request on
  * the stream has found that the capture is over.  Only such requests allocate from the cache or maintain it, so a free
@@ -21,9 +21,58 @@
 
 #include <stdlib.h>
 
+#include "base/size.h"
+#include "config/amount.h"
+
 enum { PEEKED = 8 }; /* the number of batches that are queried at a time */
 
-/* ---- slots that were freed on other streams ---- */
+/* The least default cap of a cache, however many caches there are. */
+#define CACHE_LEAST ((uint64_t)1 << 20)
+
+/* ---- caps ---- */
+
+/* Returns the most idle memory of all caches together: it follows the most memory that was ever in the engine's
+ * blocks. */
+static uint64_t keep_together(const struct weir_caches *f) {
+    uint64_t most = atomic_load_explicit(&f->engine->seen.most_in_use, memory_order_relaxed);
+
+    return weir__budget_of_in_use(&f->v->options->cache_limit, most, most);
+}
+
+/* Returns the part of one cache if all caches keep the same.  A release threshold cannot free cached memory at a
+ * synchronisation, so the threshold limits the part, too.  The caller holds `lock`. */
+static uint64_t equal_part(const struct weir_caches *f) {
+    uint64_t bytes = keep_together(f) / f->cached;
+
+    if (f->v->options->cache_limit.kind == WEIR_AMOUNT_DEFAULT)
+        bytes = weir__size_larger(bytes, CACHE_LEAST);
+    return weir__size_smaller(bytes, f->engine->threshold);
+}
+
+void weir__caches_lower_shares(struct weir_caches *f) {
+    size_t most = (size_t)equal_part(f);
+
+    for (struct weir_cache *c = f->caches; c; c = c->next)
+        if (atomic_load_explicit(&c->most, memory_order_relaxed) > most)
+            atomic_store_explicit(&c->most, most, memory_order_relaxed);
+}
+
+/* A limit that the user set covers all caches together: a cache gets less than its part if others still hold the memory,
+ * since a stream without calls cannot flush. */
+void weir__caches_set_cap(struct weir_caches *f, struct weir_cache *c) {
+    uint64_t most = equal_part(f), left = keep_together(f);
+
+    for (const struct weir_cache *other = f->caches; other; other = other->next)
+        if (other != c && other->has_served)
+            left = weir__size_less(
+                left, weir__size_larger(atomic_load_explicit(&other->idle, memory_order_relaxed),
+                                        atomic_load_explicit(&other->most, memory_order_relaxed)));
+    if (f->v->options->cache_limit.kind != WEIR_AMOUNT_DEFAULT)
+        most = weir__size_smaller(most, left);
+    atomic_store_explicit(&c->most, (size_t)most, memory_order_relaxed);
+}
+
+/* ---- blocks that go to the engine ---- */
 
 struct weir_slab *weir__caches_end(struct weir_caches *f, struct weir_slab *spans,
                                    CUdeviceptr block[], size_t *count) {
@@ -37,18 +86,22 @@ struct weir_slab *weir__caches_end(struct weir_caches *f, struct weir_slab *span
     return spans;
 }
 
-/* With a release threshold, memory above it goes back as soon as it is free, so no block waits in an inbox. */
+/* With a release threshold, memory above it goes back as soon as it is free, so no block waits in an inbox.  If two calls
+ * on the stream had the same count, the room of the earlier one may be the last that is noted.  That room was true a moment
+ * ago, so at worst an event comes later by as much as the inbox then holds. */
 void weir__caches_note_room(const struct weir_caches *f, struct weir_cache *c,
                             const struct weir_freed *freed) {
-    atomic_store_explicit(&c->lacked, freed->lacked, memory_order_relaxed);
-    atomic_store_explicit(&c->room, f->sheds ? 0 : freed->room, memory_order_relaxed);
+    if (freed->lacked == WEIR_CACHE_UNTOLD || freed->lacked < c->lacked)
+        return;
+    c->lacked = freed->lacked;
+    c->room = has_threshold(f) ? 0 : freed->room;
 }
 
 int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id,
                       struct weir_cache *c) {
     CUdeviceptr block[WEIR_CACHE_INBOX];
     struct weir_freed freed = {.block = block};
-    int due = 0;
+    int due = 0, taken;
 
     if (f->is_straight) {
         weir__caches_wait(f, spans, id);
@@ -57,11 +110,16 @@ int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t i
     while (spans) {
         spans = weir__caches_end(f, spans, block, &freed.count);
         due |= f->engine->ops->give(f->engine, &freed, id) == WEIR_ENGINE_DUE;
-        if (c)
-            weir__caches_note_room(f, c, &freed);
+        if (!c)
+            continue;
+        taken = weir__bias_take(&c->lock);
+        weir__caches_note_room(f, c, &freed);
+        weir__bias_give(&c->lock, taken);
     }
     return due;
 }
+
+/* ---- slots that were freed on other streams ---- */
 
 void weir__caches_bring_home(struct weir_caches *f, const struct weir_remote_slot *remote,
                              struct weir_flushed *emptied) {
@@ -218,16 +276,19 @@ static void deliver(struct weir_caches *f, struct weir_cache *c, weir_stream str
     pthread_mutex_unlock(&f->lock);
 }
 
-void weir__caches_look_after(struct weir_caches *f, struct weir_cache *c, weir_stream stream) {
+/* Maintains a cache, in a call on its stream whose id was just found to be the cache's: adapts its cap, and flushes what
+ * exceeds the cap or was unused for long. */
+static void look_after(struct weir_caches *f, struct weir_cache *c, weir_stream stream) {
     struct weir_flushed h = {0};
     uint64_t now = f->hits.device->driver->ticks();
     int taken, expired;
     size_t most;
 
     pthread_mutex_lock(&f->lock);
-    weir__caches_age(f, now);
     weir__caches_set_cap(f, c);
-    expired = weir__caches_is_over(f, c->looked_ticks, now);
+    /* Another thread may have set looked_ticks later than `now`. */
+    expired = now > c->looked_ticks &&
+              f->hits.device->driver->ticks_to_ns(now - c->looked_ticks) >= f->idle_ns;
     if (expired)
         c->looked_ticks = now;
     pthread_mutex_unlock(&f->lock);
@@ -236,13 +297,13 @@ void weir__caches_look_after(struct weir_caches *f, struct weir_cache *c, weir_s
     weir__cache_pass(c);
     most = atomic_load_explicit(&c->most, memory_order_relaxed);
     weir__cache_drop_inbox(c, &h);
-    if (atomic_load_explicit(&c->idle, memory_order_relaxed) > most)
-        weir__cache_shrink(
-            c, most - most / 4,
-            /* A quarter less than allowed, so that the next request does not find the cache full again. */
-            &h);
+    if (atomic_load_explicit(&c->idle, memory_order_relaxed) > most) {
+        weir__cache_collect(c);
+        /* A quarter less than allowed, so that the next request does not find the cache full again. */
+        weir__cache_drop_slabs(c, most - most / 4, 0, &h);
+    }
     if (expired)
-        weir__cache_expire(c, &h);
+        weir__cache_drop_slabs(c, 0, 1, &h);
     weir__cache_remotes(c, WEIR_CACHE_REMOTES, &h);
     weir__bias_give(&c->lock, taken);
     deliver(f, c, stream, &h);
@@ -252,8 +313,7 @@ void weir__caches_give_all(struct weir_caches *f, struct weir_cache *c, weir_str
     struct weir_flushed h = {0};
     int taken = weir__bias_take(&c->lock);
 
-    weir__cache_shrink(c, 0, &h);
-    weir__cache_remotes(c, 1, &h);
+    weir__cache_empty(c, &h);
     weir__bias_give(&c->lock, taken);
     deliver(f, c, stream, &h);
 }
@@ -264,7 +324,7 @@ void weir__caches_catch_up(struct weir_caches *f, struct weir_cache *c, weir_str
     weir__cache_pass(c); /* a capture may have ended */
     weir__bias_give(&c->lock, taken);
     if (due)
-        weir__caches_look_after(f, c, stream);
+        look_after(f, c, stream);
     weir__engine_maintain(f->engine, stream, atomic_load_explicit(&c->id, memory_order_relaxed));
 }
 
@@ -275,8 +335,7 @@ void weir__caches_retire(struct weir_caches *f, struct weir_cache *c, uint64_t i
     if (c->serves) {
         c->serves = 0;
         weir__cache_readdress(c); /* from now on nothing enters the remote-free queue */
-        weir__cache_shrink(c, 0, &h);
-        weir__cache_remotes(c, 1, &h);
+        weir__cache_empty(c, &h);
         weir__cache_disown(c);
     }
     weir__cache_pass(c);
@@ -288,22 +347,6 @@ void weir__caches_retire(struct weir_caches *f, struct weir_cache *c, uint64_t i
     c->young = 0;
 }
 
-void weir__caches_ask(struct weir_caches *f, weir_stream stream) {
-    struct weir_cache *c;
-    uint64_t id = 0;
-
-    if (!is_default(stream) && !cache_of(f, key_of(stream, 0)))
-        return;
-    if (weir__device_stream_id(f->hits.device, stream, &id) != CUDA_SUCCESS ||
-        (is_default(stream) && !weir__device_is_idle(f->hits.device, stream)))
-        return;
-    c = weir__caches_pin_of(f, stream, id);
-    if (c)
-        weir__caches_give_all(f, c, stream);
-    weir__caches_unpin(c);
-    (void)weir__engine_ask(f->engine, stream, id);
-}
-
 /* ---- flushing all caches ---- */
 
 /* Removes all idle memory from every cache.  The caller holds `lock`. */
@@ -311,11 +354,10 @@ static void flush(struct weir_caches *f, struct weir_flushed *h) {
     for (struct weir_cache *c = f->caches; c; c = c->next) {
         int taken;
 
-        if (!c->store)
+        if (!c->has_served)
             continue;
         taken = weir__bias_take(&c->lock);
-        weir__cache_shrink(c, 0, h);
-        weir__cache_remotes(c, 1, h);
+        weir__cache_empty(c, h);
         weir__bias_give(&c->lock, taken);
     }
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* cache_free.c: puts freed blocks into the cache of the stream on which they are freed, or frees them to the engine.
  *
- * What: the short way is bring_back() in hit.h: it needs the block's record, the stream's cache, and the cache's lock,
- * if that is biased to this thread.  All other frees come here.  They may query the driver, or put the block into a
- * remote-free queue.
+ * What: the short way of a slot is bring_back() in hit.h: it needs the block's record, the stream's cache, and the
+ * cache's lock, if that is biased to this thread.  All other frees come here.  They may query the driver, or put the
+ * slot into a remote-free queue.
  *
  * Locks: a cache's; where no cache takes the block, the caches' lock.
  *
@@ -17,15 +17,19 @@
 
 /* ---- blocks that no cache takes ---- */
 
+/* Counts the free of a block in a cache.  The caller holds the cache's lock. */
+static void count_free(struct weir_cache *c, uint64_t requested, size_t in_use) {
+    weir__sum_sub(&c->requested, (int64_t)requested);
+    weir__sum_sub(&c->in_use, (int64_t)in_use);
+    weir__cache_raise(&c->frees);
+}
+
 /* Counts the free of a block that no cache keeps, in the cache `loose`, which counts such blocks. */
-static void count_loose_free(struct weir_caches *f, int64_t requested, int64_t in_use) {
+static void count_loose_free(struct weir_caches *f, uint64_t requested, size_t in_use) {
     int taken = weir__bias_take(&f->loose->lock);
 
-    weir__sum_sub(&f->loose->requested, requested);
-    weir__sum_sub(&f->loose->in_use, in_use);
+    count_free(f->loose, requested, in_use);
     weir__bias_give(&f->loose->lock, taken);
-    atomic_store_explicit(&f->past, 1, memory_order_relaxed);
-    count(f, WEIR_STRIPED_FREES);
 }
 
 /* Marks a live slot as freed but not in its slab's free list.  Returns 1 on success, 0 if the slot is not live. */
@@ -85,10 +89,11 @@ static weir_status free_whole(struct weir_caches *f, struct weir_slab *s, CUdevi
     }
     weir__records_end(&f->records, s);
     status = f->engine->ops->free(f->engine, base, stream, uses);
-    if (status == WEIR_OK && f->is_straight)
-        count_given(f, bytes);
-    if (status == WEIR_OK)
+    if (status == WEIR_OK) {
+        if (f->is_straight)
+            count_given(f, bytes);
         return WEIR_OK;
+    }
     /* Finds the record again, or makes a new one if records do not stay. */
     s = weir__records_whole(&f->records, base, bytes);
     if (s) /* unreached: no record, for which another thread must have taken the last one */
@@ -99,10 +104,11 @@ static weir_status free_whole(struct weir_caches *f, struct weir_slab *s, CUdevi
 /* Frees a block that has other users or whose stream has no cache. */
 static weir_status free_past(struct weir_caches *f, struct weir_slab *s, uint64_t address,
                              weir_stream stream, struct weir_use_list *uses, int captured) {
-    int64_t requested, in_use;
+    uint64_t requested = weir__slab_asked(s, address);
+    size_t in_use = weir__slab_in_use(s);
     weir_status status;
 
-    if (!weir__slab_has_live(s, address, &requested, &in_use))
+    if (requested == 0)
         return weir__without_driver(WEIR_E_NOT_OWNED);
     if (uses && captured)
         return weir__without_driver(WEIR_E_CAPTURE);
@@ -116,7 +122,42 @@ static weir_status free_past(struct weir_caches *f, struct weir_slab *s, uint64_
     return WEIR_OK;
 }
 
-/* ---- remote-free queues ---- */
+/* Frees a block that the caches have no record of.  It may be a graph's.  Any other is refused here, since a pool of
+ * the driver would free a block that is not weir's. */
+static weir_status free_other(struct weir_caches *f, CUdeviceptr block, weir_stream stream,
+                              struct weir_use_list *uses) {
+    weir_status status;
+
+    if (!weir__graphs_has(&f->v->graphs, block))
+        return weir__without_driver(WEIR_E_NOT_OWNED);
+    status = f->engine->ops->free(f->engine, block, stream, uses);
+    if (status == WEIR_OK)
+        count(f, WEIR_STRIPED_FREES);
+    return status;
+}
+
+/* ---- blocks that a cache takes ---- */
+
+/* The results of a free into a cache. */
+enum {
+    KEPT,
+    FULL,     /* the cache cannot take the block, or there is no room for a remote free */
+    NO_BLOCK, /* no live block starts there */
+    ANOTHERS  /* the lock is biased to another thread, and was not taken */
+};
+
+/* A free into a stream's cache. */
+struct put {
+    struct weir_cache *c;
+    uint64_t key, id; /* the stream's; `id` is 0 if the driver was not queried */
+    struct weir_slab *s;
+    CUdeviceptr block;
+    /* Results: whole blocks for which the inbox has no room, or NULL; the id of the stream whose frees the cache holds;
+     * whether work was put off. */
+    struct weir_slab *out;
+    uint64_t known;
+    int wanted;
+};
 
 /* Returns 1 if the remote-free queue has room, else 0.  There is always room as long as the queue's owner allocates.
  * The caller holds the queue's lock. */
@@ -134,71 +175,111 @@ static int has_queue_room(struct weir_cache *c) {
     return 1;
 }
 
-/* Puts a live slot of the cache's slabs into its remote-free queue, without the cache's lock.  `id` is 0 if the driver
- * was not queried.  Returns FULL if the caller must take the cache's lock instead. */
-static int post_remote(struct weir_cache *c, uint64_t key, uint64_t id, struct weir_slab *s,
-                       uint64_t address) {
-    struct weir_remote_queue *queue = &c->queue;
-    uint32_t slot = weir__slab_slot(s, address), asked;
-    int result = WEIR_CACHE_FULL;
+/* Puts a live slot of the cache's slabs into its remote-free queue, without the cache's lock.  Returns FULL if the
+ * caller must take the cache's lock instead. */
+static int post_remote(const struct put *p) {
+    struct weir_remote_queue *queue = &p->c->queue;
+    struct weir_slab *s = p->s;
+    uint32_t slot = weir__slab_slot(s, p->block), asked;
+    int result = FULL;
 
     if (slot == WEIR_SLOT_NONE)
-        return WEIR_CACHE_NO_BLOCK;
+        return NO_BLOCK;
     weir__lock_take(&queue->lock);
     asked = atomic_load_explicit(&s->slot[slot], memory_order_relaxed);
     if (asked & WEIR_SLOT_IDLE) {
-        result = WEIR_CACHE_NO_BLOCK;
-    } else if (queue->open && queue->key == key && (id == 0 || queue->id == id) &&
-               has_queue_room(c) && atomic_load_explicit(&s->cache, memory_order_relaxed) == c) {
+        result = NO_BLOCK;
+    } else if (queue->open && queue->key == p->key && (p->id == 0 || queue->id == p->id) &&
+               has_queue_room(p->c) &&
+               atomic_load_explicit(&s->cache, memory_order_relaxed) == p->c) {
         if (weir__slab_post(s, slot)) {
             s->posted_next = queue->slabs;
             queue->slabs = s;
         }
         queue->requested += asked;
-        queue->in_use += (uint64_t)s->slot_units * WEIR_SLAB_UNIT;
+        queue->in_use += weir__slab_in_use(s);
         atomic_store_explicit(&queue->count,
                               atomic_load_explicit(&queue->count, memory_order_relaxed) + 1,
                               memory_order_relaxed);
-        result = WEIR_CACHE_TAKEN;
+        result = KEPT;
     }
     weir__lock_give(&queue->lock);
     return result;
 }
 
-/* Returns 1 if the cache's lock is biased to another thread, for whom the remote-free queue exists; else 0. */
-static int is_biased_to_another(const struct weir_cache *c) {
-    uint32_t owner = atomic_load_explicit(&c->lock.owner, memory_order_relaxed);
+/* Frees a whole block to the inbox.  If the inbox has no room, takes all blocks out of it. */
+static int put_whole(const struct weir_caches *f, struct put *p) {
+    struct weir_cache *c = p->c;
+    struct weir_slab *s = p->s;
+    uint64_t asked = atomic_load_explicit(&s->asked, memory_order_relaxed);
+    size_t bytes = weir__slab_bytes(s);
+    size_t more = atomic_load_explicit(&c->inbox_bytes, memory_order_relaxed) + bytes;
 
-    return owner != 0 && owner != weir__bias_thread;
+    if (asked == 0 || p->block != weir__slab_base(s))
+        return NO_BLOCK;
+    atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
+    count_free(c, asked, bytes);
+    if (c->inbox_count < WEIR_CACHE_INBOX && more < c->room &&
+        c->lacked == atomic_load_explicit(&f->engine->lacked, memory_order_relaxed)) {
+        s->next = c->inbox;
+        c->inbox = s;
+        c->inbox_count++;
+        atomic_store_explicit(&c->inbox_bytes, more, memory_order_relaxed);
+    } else {
+        s->next = weir__cache_empty_inbox(c);
+        p->out = s;
+    }
+    return KEPT;
 }
 
-/* ---- blocks that a cache takes ---- */
+/* Keeps a freed slot of another cache's slab in this cache, as a remote free. */
+static int put_remote(const struct put *p) {
+    struct weir_remote_slots *remotes = p->c->remotes[p->s->size_class];
+    uint32_t slot = weir__slab_slot(p->s, p->block), asked;
+
+    if (slot == WEIR_SLOT_NONE)
+        return NO_BLOCK;
+    asked = atomic_load_explicit(&p->s->slot[slot], memory_order_relaxed);
+    if (asked & WEIR_SLOT_IDLE)
+        return NO_BLOCK;
+    if (!remotes || remotes->count == remotes->room)
+        return FULL;
+    atomic_store_explicit(&p->s->slot[slot], WEIR_SLOT_AWAY, memory_order_relaxed);
+    remotes->remote[remotes->count++] = (struct weir_remote_slot){p->s, slot};
+    count_free(p->c, asked, weir__slab_in_use(p->s));
+    return KEPT;
+}
 
 /* Puts a block into the cache.  Returns ANOTHERS if the caller is polite and the lock is biased to another thread, and
- * FULL also if the cache is no longer the stream's.  `id` is 0 if the driver was not queried.  Sets *known to the id of
- * the stream whose frees the cache holds, and *wanted if work was put off. */
-static int put(const struct weir_caches *f, struct weir_cache *c, uint64_t key, uint64_t id,
-               struct weir_slab *s, uint64_t address, int politely, struct weir_slab **out,
-               uint64_t *known, int *wanted) {
-    int taken = weir__bias_take_as_guest(&c->lock, politely), result = WEIR_CACHE_FULL;
+ * FULL also if the cache is no longer the stream's. */
+static int put(struct weir_caches *f, struct put *p, int politely) {
+    struct weir_cache *c = p->c;
+    int taken = weir__bias_take_as_guest(&c->lock, politely), result = FULL;
 
     if (taken < 0)
-        return WEIR_CACHE_ANOTHERS;
+        return ANOTHERS;
     /* unreached: not this stream's, unless another thread has changed that since the cache was found */
-    if (c->serves && is_its(c, key, id)) {
+    if (c->serves && is_its(c, p->key, p->id)) {
         if (weir__cache_has_post(c, WEIR_SLAB_SMALL)) /* its owner may make no more calls */
             weir__cache_collect(c);
-        result = weir__cache_put(c, s, address, lacked(f), out);
-        if (result == WEIR_CACHE_TAKEN && atomic_load_explicit(&c->capturing, memory_order_relaxed))
-            weir__cache_raise(&c->deferred);
-        *known = atomic_load_explicit(&c->id, memory_order_relaxed);
-        *wanted = c->due;
+        if (!p->s->slot_units)
+            result = put_whole(f, p);
+        else if (weir__cache_put_plain(c, p->s, p->block))
+            result = KEPT;
+        else if (atomic_load_explicit(&p->s->cache, memory_order_relaxed) == c)
+            result = NO_BLOCK;
+        else
+            result = put_remote(p);
+        if (result == KEPT && atomic_load_explicit(&c->capturing, memory_order_relaxed))
+            count(f, WEIR_STRIPED_CACHES_DEFERRED);
+        p->known = atomic_load_explicit(&c->id, memory_order_relaxed);
+        p->wanted = c->due;
     }
     weir__bias_give(&c->lock, taken);
     return result;
 }
 
-/* Makes the stream's next request maintain the cache, since no event can be recorded on a captured stream. */
+/* Makes the stream's next request maintain the cache. */
 static void put_off(struct weir_cache *c) {
     int taken = weir__bias_take(&c->lock);
 
@@ -208,74 +289,81 @@ static void put_off(struct weir_cache *c) {
 
 /* Frees whole blocks to the engine for which the inbox has no room, as freed on the stream `known`.  If the handle means
  * another stream, `known` has ended, and only a wait for the device completes its frees.  Records an event if one is due
- * and the handle still means `known`.  `id` is the stream's id, or 0 if the driver was not queried for it. */
-static __attribute__((noinline)) void give_up(struct weir_caches *f, struct weir_cache *c,
-                                              weir_stream stream, unsigned long long id,
-                                              uint64_t known, struct weir_slab *spans) {
-    if (!weir__caches_give(f, spans, known, c) && !f->sheds)
+ * and the handle still means `known`. */
+static void give_up(struct weir_caches *f, const struct put *p, weir_stream stream) {
+    unsigned long long id = p->id;
+
+    if (!weir__caches_give(f, p->out, p->known, p->c) && !has_threshold(f))
         return;
-    if (id == 0 && is_vouched_for(&f->hits, c, stream))
-        id = weir__device_capture(f->hits.device, stream) == WEIR_OK ? known : 0;
+    if (id == 0 && is_vouched_for(&f->hits, p->c, stream))
+        id = weir__device_capture(f->hits.device, stream) == WEIR_OK ? p->known : 0;
     else if (id == 0)
         (void)ask(&f->hits, stream, &id);
-    if (id == known)
-        weir__engine_maintain(f->engine, stream, known);
+    if (id == p->known)
+        weir__engine_maintain(f->engine, stream, p->known);
     else
-        put_off(c);
+        put_off(p->c); /* no event can be recorded on a captured stream */
 }
 
-/* Makes room for one more remote free in a cache.  Returns 1 on success, else 0. */
-static int make_room(struct weir_cache *c, const struct weir_slab *s) {
-    int taken = weir__bias_take(&c->lock);
-    int made = c->serves && weir__cache_remote_room(c, s->size_class);
+/* Makes room in a cache for one more remote free of a class, which are then many enough to return to their slabs in this
+ * call.  Returns 1 on success, 0 without host memory, or if the cache is no longer the stream's. */
+static int make_room(struct weir_cache *c, unsigned size_class) {
+    struct weir_remote_slots *remotes;
+    uint32_t room;
+    int taken = weir__bias_take(&c->lock), made = 0;
 
+    if (c->serves) {
+        remotes = c->remotes[size_class];
+        room = remotes ? remotes->room * 2 : WEIR_CACHE_REMOTES;
+        remotes = realloc(remotes, sizeof *remotes + room * sizeof remotes->remote[0]);
+        made = remotes != NULL;
+    }
+    if (made) {
+        if (room == WEIR_CACHE_REMOTES)
+            *remotes = (struct weir_remote_slots){0};
+        else
+            weir__cache_due(c);
+        remotes->room = room;
+        c->remotes[size_class] = remotes;
+    }
     weir__bias_give(&c->lock, taken);
     return made;
 }
 
-/* Puts a block into a cache, and makes room for it if necessary.  Returns FULL if the cache cannot take the block. */
-static int put_with_room(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
-                         uint64_t id, struct weir_slab *s, CUdeviceptr block) {
-    struct weir_slab *out = NULL;
-    uint64_t known = 0;
-    int wanted, result = put(f, c, key_of(stream, id), id, s, block, 0, &out, &known, &wanted);
-
-    if (result == WEIR_CACHE_FULL && s->slot_units && make_room(c, s))
-        result = put(f, c, key_of(stream, id), id, s, block, 0, &out, &known, &wanted);
-    if (out)
-        give_up(f, c, stream, id, known, out);
-    return result;
-}
-
+/* Frees a block after querying the stream, or because no cache has taken it. */
 static __attribute__((noinline)) weir_status free_slow(struct weir_caches *f, struct weir_slab *s,
                                                        CUdeviceptr block, weir_stream stream,
                                                        struct weir_use_list *uses) {
     weir_status status = weir__device_capture(f->hits.device, stream);
-    int captured = status == WEIR_E_CAPTURE, result = WEIR_CACHE_FULL;
-    struct weir_cache *c;
-    uint64_t id = 0; /* a query of the id would break the capture of a captured stream */
+    int captured = status == WEIR_E_CAPTURE, result = FULL;
+    struct put p = {.s = s,
+                    .block = block}; /* the query of an id would break the stream's capture */
 
     if (status == WEIR_OK)
-        status = weir__caches_identify(f, stream, &id);
+        status = weir__caches_identify(f, stream, &p.id);
     if (status != WEIR_OK && !captured)
         return status;
-    c = captured ? weir__caches_visit_captured(f, stream, id)
-                 : weir__caches_visit(f, stream, id, !uses);
-    if (c && !uses)
-        result = put_with_room(f, c, stream, id, s, block);
+    p.key = key_of(stream, p.id);
+    p.c = captured ? weir__caches_visit_captured(f, stream, p.id)
+                   : weir__caches_visit(f, stream, p.id);
+    if (p.c && !uses) {
+        result = put(f, &p, 0);
+        if (result == FULL && s->slot_units && make_room(p.c, s->size_class))
+            result = put(f, &p, 0);
+        if (p.out)
+            give_up(f, &p, stream);
+    }
     status = WEIR_OK;
-    if (result == WEIR_CACHE_NO_BLOCK)
+    if (result == NO_BLOCK)
         status = weir__without_driver(WEIR_E_NOT_OWNED);
-    else if (result == WEIR_CACHE_FULL)
+    else if (result == FULL)
         status = free_past(f, s, block, stream, uses, captured);
     else if (captured)
-        put_off(c);
-    else {
-        weir__caches_look_after(f, c, stream);
-        weir__caches_catch_up(f, c, stream);
-    }
+        put_off(p.c); /* no event can be recorded on a captured stream */
+    else
+        weir__caches_catch_up(f, p.c, stream);
     if (!captured)
-        weir__caches_unpin(c);
+        weir__caches_unpin(p.c);
     return status;
 }
 
@@ -286,7 +374,7 @@ void weir__caches_answer(struct weir_caches *f, weir_stream stream) {
 
     if (weir__device_capture(f->hits.device, stream) == WEIR_OK &&
         weir__device_stream_id(f->hits.device, stream, &id) == CUDA_SUCCESS) {
-        c = weir__caches_visit(f, stream, id, 1);
+        c = weir__caches_visit(f, stream, id);
         if (c)
             weir__caches_catch_up(f, c, stream);
         weir__caches_unpin(c);
@@ -294,19 +382,43 @@ void weir__caches_answer(struct weir_caches *f, weir_stream stream) {
     weir__driver_result = result_before;
 }
 
+/* Puts the block into its stream's cache, or a slot into the remote-free queue of that cache if another thread has the
+ * bias, for which the queue exists. */
+static weir_status free_by_cache(struct weir_caches *f, struct put *p, weir_stream stream) {
+    int own = atomic_load_explicit(&p->s->cache, memory_order_relaxed) == p->c;
+    int result = ANOTHERS;
+    uint32_t owner;
+
+    for (int politely = own; result == ANOTHERS; politely = 0) {
+        owner = atomic_load_explicit(&p->c->lock.owner, memory_order_relaxed);
+        result = own && owner != 0 && owner != weir__bias_thread ? post_remote(p) : FULL;
+        if (result == FULL)
+            result = put(f, p, politely);
+    }
+    if (p->out)
+        give_up(f, p, stream);
+    if (result == NO_BLOCK)
+        return weir__without_driver(WEIR_E_NOT_OWNED);
+    if (result == FULL)
+        return free_slow(f, p->s, p->block, stream, NULL);
+    if (p->wanted)
+        weir__caches_answer(f, stream);
+    return WEIR_OK;
+}
+
+/* ---- whole blocks that the driver frees ---- */
+
 /* Counts the free of a whole block by the driver in the cache `c`, unless `c` is NULL or another thread uses it.
  * Returns 1 if work was put off in the cache, else 0. */
-static int count_driver_free(struct weir_caches *f, struct weir_cache *c, int64_t requested,
-                             int64_t in_use) {
+static int count_driver_free(struct weir_caches *f, struct weir_cache *c, uint64_t requested,
+                             size_t in_use) {
     int taken = c ? weir__bias_take_as_guest(&c->lock, 1) : -1, wanted;
 
     if (taken < 0) {
         count_loose_free(f, requested, in_use);
         return 0;
     }
-    weir__sum_sub(&c->requested, requested);
-    weir__sum_sub(&c->in_use, in_use);
-    weir__cache_raise(&c->frees);
+    count_free(c, requested, in_use);
     wanted = c->serves && !c->is_ready;
     weir__bias_give(&c->lock, taken);
     return wanted;
@@ -347,13 +459,13 @@ static weir_status free_after_capture(struct weir_caches *f, struct weir_slab *s
  * weir queries nothing if a stream with that handle has a cache `c`. */
 static weir_status free_by_driver(struct weir_caches *f, struct weir_cache *c, struct weir_slab *s,
                                   CUdeviceptr block, weir_stream stream) {
-    int64_t requested, in_use;
+    uint64_t requested = weir__slab_asked(s, block);
+    size_t in_use = weir__slab_in_use(s);
     weir_status status;
 
     if (c && atomic_load_explicit(&c->id, memory_order_relaxed) == 0)
         c = NULL; /* no stream with that handle has had the cache yet */
-
-    if (!weir__slab_has_live(s, block, &requested, &in_use))
+    if (requested == 0)
         return weir__without_driver(WEIR_E_NOT_OWNED);
     status = c ? WEIR_OK : check_unserved(f, stream);
     if (status == WEIR_OK)
@@ -368,61 +480,18 @@ static weir_status free_by_driver(struct weir_caches *f, struct weir_cache *c, s
     return status;
 }
 
-/* Frees a block that the caches have no record of.  It may be a graph's.  Any other is refused here, since a pool of
- * the driver would free a block that is not weir's. */
-static weir_status free_other(struct weir_caches *f, CUdeviceptr block, weir_stream stream,
-                              struct weir_use_list *uses) {
-    weir_status status;
-
-    if (!weir__graphs_has(&f->v->graphs, block))
-        return weir__without_driver(WEIR_E_NOT_OWNED);
-    status = f->engine->ops->free(f->engine, block, stream, uses);
-    if (status == WEIR_OK)
-        count(f, WEIR_STRIPED_FREES);
-    return status;
-}
-
-/* Puts the block into its stream's cache `c`, or into the remote-free queue of that cache.  `c` is NULL if the stream has
- * no cache, if its id could not be queried, or if there are noted uses. */
-static weir_status free_by_cache(struct weir_caches *f, struct weir_cache *c, unsigned long long id,
-                                 struct weir_slab *s, CUdeviceptr block, weir_stream stream,
-                                 struct weir_use_list *uses) {
-    uint64_t key = key_of(stream, id), known = 0;
-    struct weir_slab *out = NULL;
-    int result = WEIR_CACHE_FULL, wanted = 0;
-    int own = c && atomic_load_explicit(&s->cache, memory_order_relaxed) == c;
-
-    if (f->is_straight && s->slot_units == 0 && !uses)
-        return free_by_driver(f, c, s, block, stream);
-    for (int politely = own; c; politely = 0) {
-        result =
-            own && is_biased_to_another(c) ? post_remote(c, key, id, s, block) : WEIR_CACHE_FULL;
-        if (result == WEIR_CACHE_FULL)
-            result = put(f, c, key, id, s, block, politely, &out, &known, &wanted);
-        if (result != WEIR_CACHE_ANOTHERS)
-            break;
-    }
-    if (out)
-        give_up(f, c, stream, id, known, out);
-    if (result == WEIR_CACHE_NO_BLOCK)
-        return weir__without_driver(WEIR_E_NOT_OWNED);
-    if (result == WEIR_CACHE_FULL)
-        return free_slow(f, s, block, stream, uses);
-    if (wanted)
-        weir__caches_answer(f, stream);
-    return WEIR_OK;
-}
+/* ---- frees ---- */
 
 /* Ends the use of a block.  Returns 1 on success, 0 if the block is no longer live.  The caller holds `lock`. */
 static int end_use(struct weir_caches *f, struct weir_slab *s, CUdeviceptr block) {
-    uint32_t slot;
+    struct weir_remote_slot remote = {.span = s};
 
     if (s->slot_units) {
-        slot = weir__slab_slot(s, block);
+        remote.slot = weir__slab_slot(s, block);
         /* unreached: freed meanwhile, which needs two threads that free one block at once */
-        if (!take_state(&s->slot[slot]))
+        if (!take_state(&s->slot[remote.slot]))
             return 0;
-        weir__caches_bring_home(f, &(struct weir_remote_slot){s, slot}, NULL);
+        weir__caches_bring_home(f, &remote, NULL);
         return 1;
     }
     /* unreached: freed meanwhile, which needs two threads that free one block at once */
@@ -435,11 +504,13 @@ static int end_use(struct weir_caches *f, struct weir_slab *s, CUdeviceptr block
 
 weir_status weir__caches_free_done(struct weir_caches *f, CUdeviceptr block) {
     struct weir_slab *s = weir__records_find(&f->hits.pages, block);
-    int64_t requested, in_use;
+    uint64_t requested = s && weir__slab_bytes(s) > 0 ? weir__slab_asked(s, block) : 0;
+    size_t in_use;
     int done;
 
-    if (!s || weir__slab_bytes(s) == 0 || !weir__slab_has_live(s, block, &requested, &in_use))
+    if (requested == 0)
         return weir__without_driver(WEIR_E_NOT_OWNED);
+    in_use = weir__slab_in_use(s);
     pthread_mutex_lock(&f->lock);
     done = end_use(f, s, block);
     pthread_mutex_unlock(&f->lock);
@@ -449,29 +520,21 @@ weir_status weir__caches_free_done(struct weir_caches *f, CUdeviceptr block) {
     return WEIR_OK;
 }
 
-/* Frees a whole block to the inbox.  Returns 1 on success, 0 if nothing has changed: the inbox has no room, another
- * thread has the lock, work was put off, or the stream has lost the cache. */
-static int post_large(const struct weir_caches *f, struct weir_cache *c, unsigned long long id,
-                      struct weir_slab *s, CUdeviceptr block, weir_stream stream) {
-    int done;
-
-    if (!weir__bias_try_at(&c->lock, WEIR_BIAS_INNER))
-        return 0;
-    done = c->is_ready && is_its(c, key_of(stream, id), id) &&
-           weir__cache_post(c, s, block, lacked(f));
-    weir__bias_give(&c->lock, 1);
-    return done;
-}
-
-/* weir_free ends with this function, so it restores the thread's last driver result: see weir__ended. */
-static weir_status free_searched(struct weir_caches *f, struct weir_cache *c, unsigned long long id,
-                                 struct weir_slab *s, CUdeviceptr block, weir_stream stream,
-                                 struct weir_use_list *uses) {
+/* Frees a block that bring_back() did not take.  weir_free ends with this function, so the function restores the
+ * thread's last driver result: see weir__ended.  `s` is the block's record or NULL, `c` the stream's cache or NULL. */
+static weir_status free_found(struct weir_caches *f, struct weir_cache *c, unsigned long long id,
+                              struct weir_slab *s, CUdeviceptr block, weir_stream stream,
+                              struct weir_use_list *uses) {
+    struct put p = {.c = c, .key = key_of(stream, id), .id = id, .s = s, .block = block};
     int result_before = weir__driver_result;
-    weir_status status = s && weir__slab_bytes(s) > 0
-                             ? free_by_cache(f, c, id, s, block, stream, uses)
-                             : free_other(f, block, stream, uses);
+    weir_status status;
 
+    if (!s || weir__slab_bytes(s) == 0)
+        status = free_other(f, block, stream, uses);
+    else if (f->is_straight && s->slot_units == 0 && !uses)
+        status = free_by_driver(f, c, s, block, stream);
+    else
+        status = c ? free_by_cache(f, &p, stream) : free_slow(f, s, block, stream, uses);
     if (status == WEIR_OK)
         weir__driver_result = result_before;
     else
@@ -482,9 +545,7 @@ static weir_status free_searched(struct weir_caches *f, struct weir_cache *c, un
 weir_status weir__caches_free_found(struct weir_caches *f, struct weir_cache *c,
                                     unsigned long long id, struct weir_slab *s, CUdeviceptr block,
                                     weir_stream stream) {
-    if (c && s->slot_units == 0 && post_large(f, c, id, s, block, stream))
-        return WEIR_OK;
-    return free_searched(f, c, id, s, block, stream, NULL);
+    return free_found(f, c, id, s, block, stream, NULL);
 }
 
 weir_status weir__caches_free_used(struct weir_caches *f, CUdeviceptr block, weir_stream stream,
@@ -500,7 +561,7 @@ weir_status weir__caches_free_used(struct weir_caches *f, CUdeviceptr block, wei
     else
         lent = is_default(stream) && weir__device_lacks_context &&
                weir__device_lend_context(f->hits.device);
-    status = free_searched(f, c, id, s, block, stream, uses);
+    status = free_found(f, c, id, s, block, stream, uses);
     weir__device_end_context(f->hits.device, lent);
     return status;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cache_streams.c: opens and closes the caches of an allocator; finds, makes, binds and unbinds the cache of a stream.
+/* cache_streams.c: finds, makes, binds and unbinds the cache of a stream.
  *
  * What: a handle identifies no stream: the driver gives the handle of a destroyed stream to a new one.  A request on a
  * created stream queries the stream's id and compares it with the cache's.  A free does not: its block enters the cache
@@ -23,20 +23,15 @@
 
 enum {
     YOUNG = 64, /* calls on a stream before it gets a cache, unless it is the first stream */
-    DEFAULT_STREAMS =
-        /* The most caches of unbound default streams: threads come and go, and their streams with them. */
-    256,
+    /* The most caches of unbound default streams: threads come and go, and their streams with them. */
+    DEFAULT_STREAMS = 256,
+    FIRST_ENTRIES = 64 /* the entries of a new table */
 };
 
 /* If streams that ended unseen leave more bytes than this to a device wait, new streams get no cache. */
 #define STRANDED_MOST ((uint64_t)64 << 20)
 
-/* The time after which a cache returns memory that its stream does not use. */
-#define IDLE_NS UINT64_C(1000000000)
-
 /* ---- the tables of streams ---- */
-
-enum { FIRST = 64 }; /* entries */
 
 static struct weir_cache_entries *make_entries(size_t entries) {
     struct weir_cache_entries *t = calloc(1, sizeof *t + entries * sizeof t->entry[0]);
@@ -64,6 +59,7 @@ static void set_entry(struct weir_cache_entries *t, size_t i, uint64_t key,
     atomic_store_explicit(&t->entry[i].key, key, memory_order_release);
 }
 
+/* Adds a key, which is not 0 and not in the table.  There must be room. */
 static void add_entry(struct weir_cache_entries *t, uint64_t key, struct weir_cache *cache) {
     size_t i = weir__cache_table_slot(t, key);
 
@@ -73,14 +69,12 @@ static void add_entry(struct weir_cache_entries *t, uint64_t key, struct weir_ca
     t->keys++;
 }
 
-/* Opens an empty table.  Returns 1 on success, 0 if there is no host memory. */
-static int open_table(struct weir_cache_table *table) {
-    atomic_store_explicit(&table->now, make_entries(FIRST), memory_order_release);
+int weir__cache_table_open(struct weir_cache_table *table) {
+    atomic_store_explicit(&table->now, make_entries(FIRST_ENTRIES), memory_order_release);
     return entries_of(table) != NULL;
 }
 
-/* Frees a table, which may be called if opening has failed. */
-static void close_table(struct weir_cache_table *table) {
+void weir__cache_table_close(struct weir_cache_table *table) {
     struct weir_cache_entries *t = entries_of(table);
 
     while (t) {
@@ -106,11 +100,6 @@ static int reserve_table(struct weir_cache_table *table) {
             add_entry(larger, key_at(t, i), cache_in(t, i));
     atomic_store_explicit(&table->now, larger, memory_order_release);
     return 1;
-}
-
-/* Adds a key, which is not in the table and not 0.  There must be room. */
-static void add_key(struct weir_cache_table *table, uint64_t key, struct weir_cache *cache) {
-    add_entry(entries_of(table), key, cache);
 }
 
 /* Removes a key, which must be in the table. */
@@ -162,7 +151,7 @@ static int streams_end_unseen(const struct weir_caches *f, const struct weir_cac
                STRANDED_MOST;
 }
 
-static struct weir_cache *make_cache(struct weir_caches *f) {
+struct weir_cache *weir__caches_make(struct weir_caches *f) {
     struct weir_cache *c = aligned_alloc(_Alignof(struct weir_cache), sizeof *c);
 
     if (!c)
@@ -174,30 +163,21 @@ static struct weir_cache *make_cache(struct weir_caches *f) {
     return c;
 }
 
-/* Writes the key of a cache, under its lock: threads that found the cache without a lock check the key there. */
-static void rename_cache(struct weir_cache *c, uint64_t key) {
-    int taken = weir__bias_take(&c->lock);
+/* Writes the key of a cache, unless a call has pinned the cache.  Threads that found the cache without a lock check the
+ * key under the cache's lock.  Returns 1 if the key was written, else 0. */
+static int rename_cache(struct weir_cache *c, uint64_t key) {
+    int taken = weir__bias_take(&c->lock), idle = c->pins == 0;
 
-    atomic_store_explicit(&c->key, key, memory_order_relaxed);
-    weir__bias_give(&c->lock, taken);
-}
-
-/* Removes a cache's key unless a call has pinned the cache.  Returns 1 if the key was removed, else 0. */
-static int take_name(struct weir_cache *c) {
-    int taken = weir__bias_take(&c->lock), idle;
-
-    idle = c->pins == 0;
     if (idle)
-        atomic_store_explicit(&c->key, 0, memory_order_relaxed);
+        atomic_store_explicit(&c->key, key, memory_order_relaxed);
     weir__bias_give(&c->lock, taken);
     return idle;
 }
 
-/* A call pins a cache that it uses over several holds of the lock.  A pinned cache is not given to another stream. */
 static void pin_cache(struct weir_cache *c) {
     int taken = weir__bias_take(&c->lock);
 
-    c->pins++;
+    weir__cache_pin(c);
     weir__bias_give(&c->lock, taken);
 }
 
@@ -213,12 +193,10 @@ void weir__caches_unpin(struct weir_cache *c) {
 
 /* Returns the number of calls on the cache's stream.  The caller holds `lock`. */
 static uint64_t calls_of(struct weir_cache *c) {
-    uint64_t posted, posted_in_use;
-
     return atomic_load_explicit(&c->hits, memory_order_relaxed) +
-           atomic_load_explicit(&c->misses, memory_order_relaxed) +
-           atomic_load_explicit(&c->frees, memory_order_relaxed) +
-           weir__cache_posted(c, &posted, &posted_in_use) + c->visits;
+           atomic_load_explicit(&c->calls, memory_order_relaxed) +
+           atomic_load_explicit(&c->frees, memory_order_relaxed) + weir__cache_posted(c).count +
+           c->young;
 }
 
 /* Finds the newest cache of a default stream whose call count has not changed since the last search, flushes it and
@@ -236,7 +214,7 @@ static struct weir_cache *take_silent(struct weir_caches *f) {
         c->swept = calls;
     }
     key = silent ? atomic_load_explicit(&silent->key, memory_order_relaxed) : 0;
-    if (!silent || !take_name(silent))
+    if (!silent || !rename_cache(silent, 0))
         return NULL;
     remove_key(&f->hits.by_id, key);
     weir__caches_retire(f, silent, atomic_load_explicit(&silent->id, memory_order_relaxed));
@@ -256,30 +234,29 @@ static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, ui
     if (full)
         c = take_silent(f);
     if (!c && (!full || to_bind) && reserve_table(table_of(f, key))) {
-        c = make_cache(f);
+        c = weir__caches_make(f);
         f->default_streams += c && by_id;
     }
     if (c) {
-        rename_cache(c, key);
-        add_key(table_of(f, key), key, c);
+        (void)rename_cache(c, key); /* the cache has no key now, so no call has pinned it */
+        add_entry(entries_of(table_of(f, key)), key, c);
     }
     return c;
 }
 
 /* Makes the cache serve the stream, in a call on that stream.  The caller holds `lock`. */
 static void mature(struct weir_caches *f, struct weir_cache *c, uint64_t id) {
-    int taken = weir__bias_take(&c->lock), had = c->store != NULL;
+    int taken = weir__bias_take(&c->lock);
 
-    if (weir__cache_open(c)) {
-        atomic_store_explicit(&c->id, id, memory_order_relaxed);
-        atomic_store_explicit(&c->room, 0, memory_order_relaxed);
-        c->serves = 1;
-        weir__cache_readdress(c);
-        weir__cache_pass(c);
-    }
+    atomic_store_explicit(&c->id, id, memory_order_relaxed);
+    c->room = 0;
+    c->serves = 1;
+    weir__cache_readdress(c);
+    weir__cache_pass(c);
     weir__bias_give(&c->lock, taken);
     c->looked_ticks = f->hits.device->driver->ticks();
-    if (!had && c->store) {
+    if (!c->has_served) {
+        c->has_served = 1;
         f->cached++;
         weir__caches_lower_shares(f);
     }
@@ -293,15 +270,13 @@ static int is_watched(const struct weir_caches *f, weir_stream stream) {
     return watches && !is_default(stream) && watches(stream);
 }
 
-struct weir_cache *weir__caches_visit(struct weir_caches *f, weir_stream stream, uint64_t id,
-                                      int pins) {
+struct weir_cache *weir__caches_visit(struct weir_caches *f, weir_stream stream, uint64_t id) {
     struct weir_cache *c;
     int vouched;
 
     pthread_mutex_lock(&f->lock);
     c = cache_at(f, stream, id, 0);
     if (c) {
-        c->visits++;
         atomic_store_explicit(&c->capturing, 0, memory_order_relaxed);
         vouched = is_vouched_for(&f->hits, c, stream);
         if (c->serves && atomic_load_explicit(&c->id, memory_order_relaxed) != id)
@@ -315,7 +290,7 @@ struct weir_cache *weir__caches_visit(struct weir_caches *f, weir_stream stream,
             mature(f, c, id);
         if (c->serves && is_watched(f, stream))
             atomic_fetch_or_explicit(&c->trusted, WEIR_CACHE_WATCHED, memory_order_relaxed);
-        if (c->serves && pins)
+        if (c->serves)
             pin_cache(c);
         else
             c = NULL;
@@ -382,7 +357,8 @@ weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int mor
     return status;
 }
 
-struct weir_cache *weir__caches_pin_of(struct weir_caches *f, weir_stream stream, uint64_t id) {
+/* Pins and returns the cache of a stream whose id was just queried.  Returns NULL if no cache serves the stream. */
+static struct weir_cache *pin_of(struct weir_caches *f, weir_stream stream, uint64_t id) {
     struct weir_cache *c;
 
     pthread_mutex_lock(&f->lock);
@@ -395,8 +371,24 @@ struct weir_cache *weir__caches_pin_of(struct weir_caches *f, weir_stream stream
     return c;
 }
 
+void weir__caches_ask(struct weir_caches *f, weir_stream stream) {
+    struct weir_cache *c;
+    uint64_t id = 0;
+
+    if (!is_default(stream) && !cache_of(f, key_of(stream, 0)))
+        return;
+    if (weir__device_stream_id(f->hits.device, stream, &id) != CUDA_SUCCESS ||
+        (is_default(stream) && !weir__device_is_idle(f->hits.device, stream)))
+        return;
+    c = pin_of(f, stream, id);
+    if (c)
+        weir__caches_give_all(f, c, stream);
+    weir__caches_unpin(c);
+    (void)weir__engine_ask(f->engine, stream, id);
+}
+
 void weir__caches_leave(struct weir_caches *f, weir_stream stream) {
-    struct weir_cache *c = NULL;
+    struct weir_cache *c;
     uint64_t id = 0;
 
     if (!is_default(stream)) {
@@ -407,7 +399,7 @@ void weir__caches_leave(struct weir_caches *f, weir_stream stream) {
     }
     if (weir__device_stream_id(f->hits.device, stream, &id) != CUDA_SUCCESS)
         return;
-    c = weir__caches_pin_of(f, stream, id);
+    c = pin_of(f, stream, id);
     if (c) {
         weir__caches_give_all(f, c, stream);
         weir__engine_maintain(f->engine, stream, id);
@@ -438,96 +430,4 @@ void weir__caches_distrust(struct weir_caches *f) {
     for (struct weir_cache *c = f->caches; c; c = c->next)
         weir__caches_unwatch(c);
     pthread_mutex_unlock(&f->lock);
-}
-
-/* ---- all caches ---- */
-
-void weir__caches_prepare(struct weir_caches *f, const struct weir_extent *extents, size_t count,
-                          size_t most) {
-    size_t left = most;
-
-    for (size_t i = 0; i < count; i++) {
-        size_t bytes = (size_t)weir__size_smaller(extents[i].bytes, left);
-
-        weir__records_prepare(&f->records, extents[i].base, bytes, extents[i].large);
-        left -= bytes;
-    }
-    weir__records_stock(&f->records, most - left);
-}
-
-weir_status weir__caches_open(struct weir_reserve *v, struct weir_caches **out) {
-    struct weir_caches *f = aligned_alloc(_Alignof(struct weir_caches), sizeof *f);
-
-    if (f)
-        memset(f, 0, sizeof *f);
-    if (!f || !open_table(&f->hits.by_handle) || !open_table(&f->hits.by_id) ||
-        !weir__records_open(&f->records, &f->hits.pages) || !(f->loose = make_cache(f))) {
-        if (f) {
-            weir__records_close(&f->records);
-            close_table(&f->hits.by_id);
-            close_table(&f->hits.by_handle);
-        }
-        free(f);
-        return weir__without_driver(WEIR_E_HOST_MEMORY);
-    }
-    weir__bias_prepare();
-    f->v = v;
-    f->engine = v->engine;
-    v->flush_caches = weir__caches_empty;
-    v->caches = f;
-    f->hits.device = v->device;
-    f->batches_end = &f->batches;
-    f->hits.checks = v->options->stream_checks != WEIR_SWITCH_OFF;
-    f->is_straight = !(v->engine->traits & WEIR_ENGINE_CUTS);
-    f->sheds = f->is_straight || v->engine->threshold < v->device->total;
-    f->span_ticks = v->device->driver->ticks();
-    f->idle_ns = IDLE_NS;
-    pthread_mutex_init(&f->flushing, NULL);
-    pthread_mutex_init(&f->lock, NULL);
-    /* No callbacks, since this order has no frees. */
-    weir__order_open(&f->order, v->device, NULL, NULL);
-    *out = f;
-    return WEIR_OK;
-}
-
-void weir__caches_close(struct weir_caches *f) {
-    struct weir_remote_slots *batches;
-    struct weir_driver_scope scope;
-    int entered;
-
-    if (!f)
-        return;
-    weir__caches_end_blocks(f);
-    batches = weir__caches_take_batches(f);
-    while (batches) {
-        struct weir_remote_slots *batch = batches;
-
-        batches = batch->next;
-        if (batch->fence)
-            weir__order_fence_drop(&f->order, batch->fence);
-        while (batch) {
-            struct weir_remote_slots *more = batch->more;
-
-            free(batch);
-            batch = more;
-        }
-    }
-    entered =
-        weir__driver_enter(f->hits.device->driver, f->hits.device->context, &scope) == CUDA_SUCCESS;
-    weir__order_close(&f->order);
-    if (entered)
-        weir__driver_leave(f->hits.device->driver, &scope);
-    while (f->caches) {
-        struct weir_cache *c = f->caches;
-
-        f->caches = c->next;
-        weir__cache_close(c);
-        free(c);
-    }
-    close_table(&f->hits.by_handle);
-    close_table(&f->hits.by_id);
-    weir__records_close(&f->records);
-    pthread_mutex_destroy(&f->lock);
-    pthread_mutex_destroy(&f->flushing);
-    free(f);
 }

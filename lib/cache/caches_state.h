@@ -2,10 +2,10 @@
 /* caches_state.h: the caches of all streams of one allocator, for the files that implement caches.h, and for request.c,
  * which inlines hit.h.
  *
- * cache_streams.c opens and closes the caches, and finds and makes the cache of a stream; cache_alloc.c serves the
- * requests that hit.h does not serve; cache_free.c frees blocks; cache_flush.c gives idle memory back to the engine,
- * and slots that were freed on other streams back to their slabs; cache_waiting.c frees blocks by calls of the driver;
- * cache_blocks.c finds live blocks; cache_stats.c says how much each cache may keep, and makes the statistics.
+ * caches.c opens and closes the caches, finds live blocks, and makes the statistics; cache_streams.c finds and makes the
+ * cache of a stream; cache_alloc.c serves the requests that hit.h does not serve; cache_free.c frees blocks;
+ * cache_flush.c says how much idle memory each cache may keep, gives idle memory back to the engine, and slots that were
+ * freed on other streams back to their slabs; cache_waiting.c frees blocks by calls of the driver.
  *
  * Locks: `flushing` is held for one flush of all caches, and comes before all other locks.  `lock` guards writes of the stream tables, and the batches of remote frees.  Under it the engine's lock may be
  * taken, or the records', or a cache's, one at a time; under a cache's lock that of its remote-free queue.  Hits take
@@ -30,10 +30,6 @@ struct weir_caches {
     struct weir_engine *engine; /* the engine of `v` */
     /* Set if the driver orders the reuse of the engine's blocks.  Caches then keep slabs, but no whole blocks. */
     int is_straight;
-    /* Nonzero if there is a release threshold, or with is_straight.  Blocks that leave a cache are then freed to the
-     * engine at once. */
-    int sheds;
-    _Atomic int past; /* nonzero once the loose cache has counted the free of a block */
     /* The time after which a cache returns unused memory, or UINT64_MAX for never. */
     uint64_t idle_ns;
 
@@ -46,7 +42,7 @@ struct weir_caches {
     struct weir_cache *caches; /* all caches */
     struct weir_cache *loose;  /* the cache that counts the blocks that no other cache counts */
     size_t default_streams;    /* caches that are found by id, without bound ones */
-    size_t cached;             /* caches that keep blocks */
+    size_t cached;             /* caches that have served a stream */
     struct weir_order order;   /* used for fences only */
     struct weir_remote_slots *batches; /* batches behind fences; the last ones were queried last */
     struct weir_remote_slots **batches_end;
@@ -60,11 +56,7 @@ struct weir_caches {
     size_t host_bytes;
     uint64_t requested_peak, in_use_peak;
     uint64_t requested_lately; /* the peak since weir__caches_renew_peak */
-    _Atomic uint64_t
-        added_up; /* the bytes of the engine's blocks when a miss last added the sums up */
-    /* The peak of the engine's blocks in this span of idle_ns, and in the span before. */
-    uint64_t lately[2];
-    uint64_t span_ticks; /* the time at which this span began */
+    _Atomic uint64_t added_up; /* the bytes of the engine's blocks when a miss last added up */
 };
 
 /* ---- the cache of a stream ------------------------------------------------------------------------ */
@@ -77,8 +69,15 @@ static inline struct weir_cache *cache_of(struct weir_caches *f, uint64_t key) {
     return weir__cache_table_find(table_of(f, key), key);
 }
 
-static inline uint64_t lacked(const struct weir_caches *f) {
-    return atomic_load_explicit(&f->engine->lacked, memory_order_relaxed);
+/* Returns 1 if there is a release threshold, else 0. */
+static inline int has_threshold(const struct weir_caches *f) {
+    return f->engine->threshold < f->hits.device->total;
+}
+
+/* Returns the bytes of the engine's blocks. */
+static inline uint64_t weir__caches_in_blocks(const struct weir_caches *f) {
+    return atomic_load_explicit(f->is_straight ? &f->taken : &f->engine->seen.in_use,
+                                memory_order_relaxed);
 }
 
 /* Returns a sum, or 0 if it is negative, because another cache counts the blocks whose frees this one has counted. */
@@ -102,29 +101,29 @@ static inline void count(struct weir_caches *f, int counter) {
     weir__striped_add(&f->v->events.counters->striped, counter);
 }
 
-void weir__caches_unwatch(struct weir_cache *c);
-
 /* ---- streams: cache_streams.c ---- */
 
+/* Open and close a table.  weir__cache_table_open returns 1 on success, 0 if there is no host memory; a table may be
+ * closed even then. */
+int weir__cache_table_open(struct weir_cache_table *table);
+void weir__cache_table_close(struct weir_cache_table *table);
+/* Makes a cache that has no key yet.  Returns NULL if there is no host memory.  The caller holds `lock`. */
+struct weir_cache *weir__caches_make(struct weir_caches *f);
+/* Records that the adapter no longer sees the stream's captures and end. */
+void weir__caches_unwatch(struct weir_cache *c);
+/* Ends a use of the cache over several holds of its lock.  `c` may be NULL. */
 void weir__caches_unpin(struct weir_cache *c);
-/* Pins and returns the cache of a stream whose id was just queried.  Returns NULL if no cache serves the stream. */
-struct weir_cache *weir__caches_pin_of(struct weir_caches *f, weir_stream stream, uint64_t id);
 /* Queries a stream's id.  Checks that the stream belongs to this device, unless its cache has that id already. */
 weir_status weir__caches_identify(struct weir_caches *f, weir_stream stream, uint64_t *id);
-/* Returns the cache of a stream that is not captured and has that id, in a call on the stream, or NULL if no cache
- * serves it.  Counts the calls of streams that have no cache yet.  Pins and returns the cache only if `pins` is set;
- * else returns NULL. */
-struct weir_cache *weir__caches_visit(struct weir_caches *f, weir_stream stream, uint64_t id,
-                                      int pins);
+/* Pins and returns the cache of a stream that is not captured and has that id, in a call on the stream, or NULL if no
+ * cache serves it.  Counts the calls of streams that have no cache yet. */
+struct weir_cache *weir__caches_visit(struct weir_caches *f, weir_stream stream, uint64_t id);
 /* Returns the cache of a stream that is being captured, in a call on it, or NULL.  Only default streams need `id`. */
 struct weir_cache *weir__caches_visit_captured(struct weir_caches *f, weir_stream stream,
                                                uint64_t id);
 
 /* ---- flushing: cache_flush.c ---- */
 
-/* Maintains a cache, in a call on its stream whose id was just found to be the cache's: adapts its cap, and flushes
- * what exceeds the cap or was unused for long. */
-void weir__caches_look_after(struct weir_caches *f, struct weir_cache *c, weir_stream stream);
 /* Flushes all idle memory of the cache, in a call on its stream. */
 void weir__caches_give_all(struct weir_caches *f, struct weir_cache *c, weir_stream stream);
 /* Does the work that hits on the cache's stream put off, in a call on that stream. */
@@ -138,10 +137,11 @@ void weir__caches_retire(struct weir_caches *f, struct weir_cache *c, uint64_t i
 struct weir_slab *weir__caches_end(struct weir_caches *f, struct weir_slab *spans,
                                    CUdeviceptr block[], size_t *count);
 /* Gives spans to the engine as freed on the stream `id`, and updates the room of that stream's cache, unless the cache is
- * NULL.  Returns 1 if an event is due on that stream, else 0. */
+ * NULL.  The caller holds no lock of a cache.  Returns 1 if an event is due on that stream, else 0. */
 int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id,
                       struct weir_cache *c);
-/* Updates the room of a cache's inbox after a call to the engine for its stream. */
+/* Updates the room of a cache's inbox with the results of a call to the engine for its stream, unless `lacked` still is
+ * WEIR_CACHE_UNTOLD.  The caller holds the cache's lock. */
 void weir__caches_note_room(const struct weir_caches *f, struct weir_cache *c,
                             const struct weir_freed *freed);
 /* Gives spans back to an engine with is_straight: with OBSERVED at once, else at the next call on the stream with that
@@ -167,22 +167,15 @@ void weir__caches_send_home(struct weir_caches *f, struct weir_remote_slots *rem
 /* Removes all batches from their lists, and returns them.  The caller holds `lock`. */
 struct weir_remote_slots *weir__caches_take_batches(struct weir_caches *f);
 
-/* ---- sums and caps: cache_stats.c ---- */
-
 /* Sets the cache's cap.  The caller holds `lock`. */
 void weir__caches_set_cap(struct weir_caches *f, struct weir_cache *c);
+/* Lowers the cap of each cache to its part, since one more cache now keeps memory.  The caller holds `lock`. */
+void weir__caches_lower_shares(struct weir_caches *f);
+
+/* ---- statistics: caches.c ---- */
+
 /* Adds up the caches' sums after a miss if the engine's blocks have grown, so that a peak may rise.  Programs read and
  * reset the peak of the driver's pools, so weir does that more often where it stands in for such a pool. */
 void weir__caches_note_peak(struct weir_caches *f);
-/* Lowers the cap of each cache to its share, since one more cache now keeps blocks.  The caller holds `lock`. */
-void weir__caches_lower_shares(struct weir_caches *f);
-/* Returns 1 if idle_ns has passed from `then`, which another thread may have set later than `now`, to `now`; else 0. */
-int weir__caches_is_over(const struct weir_caches *f, uint64_t then, uint64_t now);
-/* Drops the peak before the last span of time, once that span is over.  The caller holds `lock`. */
-void weir__caches_age(struct weir_caches *f, uint64_t now);
-
-/* Returns 1 if a live block starts at `address`, else 0.  Sets its requested bytes and its bytes in use. */
-int weir__slab_has_live(const struct weir_slab *s, uint64_t address, int64_t *requested,
-                        int64_t *in_use);
 
 #endif

@@ -10,7 +10,7 @@
 #define WEIR_HIT_H
 
 #include "cache/caches.h"
-#include "cache/slab_table.h"
+#include "cache/page_map.h"
 #include "cache/stream_cache.h"
 
 /* ---- the table of streams ---- */
@@ -164,7 +164,7 @@ take_cached(struct weir_cache *c, uint64_t key, uint64_t id, size_t bytes) {
     }
 }
 
-/* Puts a freed block into the cache if the lock is biased to this thread, no work was put off, and the cache is still
+/* Puts a freed slot into the cache if the lock is biased to this thread, no work was put off, and the cache is still
  * the stream's, which a cache that was found by handle (`key` 0) always is.  Returns 1 on success, 2 if the cache must
  * be maintained after that, 0 if nothing has changed. */
 static inline __attribute__((always_inline)) int bring_back(struct weir_cache *c, uint64_t key,

@@ -1,29 +1,34 @@
 /* SPDX-License-Identifier: MIT */
-/* page_map.h: maps a device address to the record of the memory there.
+/* page_map.h: from a device address to the record of the slab or whole block there.
  *
- * It is a radix tree of three levels over pages of 16 KiB, as in tcmalloc.  Any thread reads it with three loads and no
- * lock.  Two blocks that are multiples of a page in size and place never share an entry.  There is one leaf for every 4
- * GiB of addresses of which any was ever in use.  Leaves are made when they are needed and stay until the end, so
- * readers can keep pointers into them.  A leaf has 2 MiB of words, of which the kernel maps those that are reserved.
- * If the first reservation covers an eighth or more, the whole leaf is mapped, in one large page where possible.
+ * The page map is a radix tree of three levels over pages of 16 KiB, as in tcmalloc.  There is one leaf for every 4 GiB of
+ * addresses of which any was ever in use.  Leaves are made when they are needed and stay until the end.  A leaf has 2 MiB
+ * of words for pages, of which the kernel maps those that are reserved, and 64 KiB of words for 512 KiB each.
  *
- * Large blocks, of which no two begin within 512 KiB, have words in a second array, one for each 512 KiB.  14 GiB of
- * blocks use 224 KiB of these words, which fit in a processor's cache.  A leaf with large blocks only maps just these
- * words, up to 64 KiB for 4 GiB of addresses.
+ * All pages of a slab lead to its record.  Slabs of 512 KiB, the most frequent ones in programs with many blocks, use the
+ * words for 512 KiB instead.  Such a slab touches two of these words.  The first one has its record and a tag, the page of
+ * the 512 KiB at which the slab begins; so for each page the two words tell which slab it belongs to.  (A million blocks
+ * of 20 KiB need 300 KiB of these words instead of 10 MiB.)  If the two words are in two leaves, the slab uses words of
+ * pages.  The first page of a whole block leads to its record.  Large whole blocks, which are above the largest slot, use
+ * the words for 512 KiB, too: no two of them begin in one.
  *
- * Writers hold a lock of their owner.  A reader that asks for the address of a live block sees the value that was set
- * for it.  For any other address it sees an old value, a new one or NULL.
+ * The record of a whole block outlasts the block with bytes == 0, unless there are very many, until a slab needs its
+ * word.  The next block that begins there, or for large ones within those 512 KiB, gets this record; so a block that comes
+ * and goes costs no write to the map.  The record belongs to the holder of the block.  Each large block that uses a word
+ * contains the last page of its 512 KiB, so no two are live at once, and the holder of that page writes without a lock.
  *
- * This file must not know the meaning of the values.
+ * Readers take no lock and make three loads.  For the address of a live block a reader finds its record: the block's own
+ * word stays, and no slab that the word before names reaches the block.  Other parts of these words may change between two
+ * reads.  Records stay allocated until the end, so a reader of any other address may read the record that it finds.
+ *
+ * This file must not know caches, streams, engines or the driver.
  */
 #ifndef WEIR_PAGE_MAP_H
 #define WEIR_PAGE_MAP_H
 
-#include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
-
+#include "base/lock.h"
 #include "base/size.h"
+#include "cache/slab.h"
 
 /* A leaf covers 4 GiB of the device. */
 enum {
@@ -40,6 +45,12 @@ enum {
 #define WEIR__PAGEMAP_HOST_SLOTS ((size_t)512)
 #define WEIR__PAGEMAP_NODE_SLOTS ((size_t)1 << WEIR__PAGEMAP_NODE_BITS)
 #define WEIR__PAGEMAP_TOP_SLOTS ((size_t)1 << WEIR__PAGEMAP_TOP_BITS)
+
+enum {
+    WEIR_RECORDS_SLOTS = 1024, /* the most slots of a slab: a power of two */
+    WEIR_RECORDS_ORDERS = 12,  /* log2 of WEIR_RECORDS_SLOTS, plus 2 */
+    WEIR_RECORDS_ALIGN = 128   /* processors fetch cache lines in pairs */
+};
 
 struct weir__pagemap_leaf {
     _Atomic(void *) value[WEIR__PAGEMAP_LEAF_SLOTS]; /* 2 MiB, aligned to 2 MiB */
@@ -61,17 +72,20 @@ struct weir_pagemap {
     _Atomic size_t host_bytes;
 };
 
-/* Opens an empty map.  Returns 1 on success, 0 if there is no host memory. */
-int weir__pagemap_open(struct weir_pagemap *map);
-void weir__pagemap_close(struct weir_pagemap *map);
-/* Reserves the words of the pages of [address, address + bytes), or with `large` those of large blocks that begin
- * there, so that setting them cannot fail.  Returns 1 on success, 0 if there is no host memory, or the address is above
- * 2^57 or no multiple of a page. */
-int weir__pagemap_reserve(struct weir_pagemap *map, uint64_t address, size_t bytes, int large);
-/* Sets the words of these pages, which must be reserved.  NULL clears them. */
-void weir__pagemap_set(struct weir_pagemap *map, uint64_t address, size_t bytes, void *value);
-/* Sets the word of the 512 KiB around an address that was reserved for a large block. */
-void weir__pagemap_set_large(struct weir_pagemap *map, uint64_t address, void *value);
+struct weir_records_chunk;
+
+/* A zeroed struct is to be opened. */
+struct weir_records {
+    struct weir_pagemap *pages; /* readers need nothing else */
+    struct weir_lock lock;      /* innermost; guards writes to the map, and the fields below */
+    struct weir_slab *spare[WEIR_RECORDS_ORDERS];
+    struct weir_records_chunk *chunks;
+    char *chunk_at, *chunk_end;
+    _Atomic size_t host_bytes; /* the bytes of all chunks; read without the lock */
+    _Atomic size_t wholes;     /* the number of records of whole blocks; read without the lock */
+};
+
+/* ---- look-ups, which are inlined ---- */
 
 /* The words of an address: that of its page, and that of the 512 KiB around it. */
 struct weir__pagemap_words {
@@ -102,29 +116,88 @@ weir__pagemap_find(const struct weir_pagemap *map, uint64_t address,
     return 1;
 }
 
-/* Returns 1 if one leaf has the words of all these pages, else 0. */
-static inline int weir__pagemap_is_one_leaf(uint64_t address, size_t bytes) {
-    enum { SHIFT = WEIR__PAGE_SHIFT + WEIR__PAGEMAP_LEAF_BITS };
+/* The bits of a word for 512 KiB that hold the tag of a slab.  The record's address has zeros there. */
+#define WEIR__RECORDS_TAG ((uintptr_t)WEIR_RECORDS_ALIGN - 1)
+_Static_assert(WEIR_SLAB_SMALL == (size_t)1 << WEIR__LARGE_SHIFT,
+               "one begins in what a word stands for");
+_Static_assert(2 * (WEIR_SLAB_SMALL / WEIR_PAGE) <= WEIR_RECORDS_ALIGN,
+               "the tag of the last page has room");
 
-    return address >> SHIFT == (address + (bytes - 1)) >> SHIFT;
+static inline uintptr_t weir__records_tag(uint64_t address) {
+    return (uintptr_t)(address >> WEIR__PAGE_SHIFT & (WEIR_SLAB_SMALL / WEIR_PAGE - 1)) << 1 | 1;
 }
 
-/* Returns the value at the page of any address, or NULL. */
-static inline void *weir__pagemap_get(const struct weir_pagemap *map, uint64_t address) {
+/* Returns the record for any address, or NULL.  (gcc alone would not inline it into hits, at a tenth of their time.) */
+static inline __attribute__((always_inline)) struct weir_slab *
+weir__records_find(const struct weir_pagemap *pages, uint64_t address) {
     struct weir__pagemap_words words;
+    uintptr_t word, last, page, ours, lasts;
+    struct weir_slab *s;
 
-    return weir__pagemap_find(map, address, &words)
-               ? atomic_load_explicit(words.page, memory_order_acquire)
-               : NULL;
+    if (!weir__pagemap_find(pages, address, &words))
+        return NULL;
+    word = (uintptr_t)atomic_load_explicit(words.large, memory_order_acquire);
+    last = (uintptr_t)atomic_load_explicit(words.large - 1, memory_order_acquire);
+    if ((word | last) == 0)
+        return atomic_load_explicit(words.page, memory_order_acquire);
+    if (word && !(word & WEIR__RECORDS_TAG)) {
+        /* The word leads to a large whole block, whose record may change during a search for another block.  So the
+         * bytes are read first: if they are not 0, the base that is read next belongs to that block or to a later one. */
+        s = (struct weir_slab *)word;
+        if (atomic_load_explicit(&s->bytes, memory_order_acquire) > 0 &&
+            weir__slab_base(s) == address)
+            return s;
+    }
+    page = weir__records_tag(address);
+    /* `ours`: the word's slab begins at this page or before it.  A word without a tag has 0 there, so the difference
+     * wraps round to the largest number. */
+    ours = (word & WEIR__RECORDS_TAG) - 1 < page;
+    lasts = (last & WEIR__RECORDS_TAG) > page; /* the slab of the word before reaches this page */
+    /* Selects the word without a branch, which a processor would mispredict half of the time. */
+    word = (uintptr_t)(words.large - lasts) & -(ours | lasts);
+    word |= (uintptr_t)words.page & ~-(ours | lasts);
+    word = (uintptr_t)atomic_load_explicit((_Atomic(void *) *)word, memory_order_acquire);
+    return (struct weir_slab *)(word & ~WEIR__RECORDS_TAG);
 }
 
-/* Returns the value of the large block that begins in the 512 KiB around the address, or NULL. */
-static inline void *weir__pagemap_get_large(const struct weir_pagemap *map, uint64_t address) {
-    struct weir__pagemap_words words;
+/* ---- the map: a part of the records, for this file and its tests ---- */
 
-    return weir__pagemap_find(map, address, &words)
-               ? atomic_load_explicit(words.large, memory_order_acquire)
-               : NULL;
-}
+/* Opens an empty map.  Returns 1 on success, 0 if there is no host memory. */
+int weir__pagemap_open(struct weir_pagemap *map);
+void weir__pagemap_close(struct weir_pagemap *map);
+/* Reserves the words of the pages of [address, address + bytes), or with `large` those of the 512 KiB around them, so that
+ * setting them cannot fail.  Returns 1 on success, 0 if there is no host memory, or the address is above 2^57 or no
+ * multiple of a page. */
+int weir__pagemap_reserve(struct weir_pagemap *map, uint64_t address, size_t bytes, int large);
+/* Sets the words of these pages, which must be reserved.  NULL clears them. */
+void weir__pagemap_set(struct weir_pagemap *map, uint64_t address, size_t bytes, void *value);
+/* Sets the word of the 512 KiB around an address, which must be reserved. */
+void weir__pagemap_set_large(struct weir_pagemap *map, uint64_t address, void *value);
+/* Returns the word of the page of an address, or with `large` that of the 512 KiB around it; NULL if there is none. */
+void *weir__pagemap_get(const struct weir_pagemap *map, uint64_t address, int large);
+
+/* ---- records ---- */
+
+/* Opens the records and the page map.  Returns 1 on success, 0 if there is no host memory. */
+int weir__records_open(struct weir_records *r, struct weir_pagemap *pages);
+void weir__records_close(struct weir_records *r);
+
+/* Makes a slab of the caller's block, with all slots free; at most WEIR_RECORDS_SLOTS.  Returns NULL if there is no
+ * host memory, or the block lies beyond the page map. */
+struct weir_slab *weir__records_slab(struct weir_records *r, uint64_t base, size_t bytes,
+                                     unsigned size_class, uint32_t slots);
+/* Makes the record of a whole block that is not live yet.  Returns NULL as weir__records_slab does. */
+struct weir_slab *weir__records_whole(struct weir_records *r, uint64_t base, size_t bytes);
+/* Reserves the page map for memory where blocks will be, so that the first blocks need not: up to 2 MiB of host memory
+ * for each 4 GiB of addresses, or up to 64 KiB if all blocks will be `large`.  Does nothing without host memory. */
+void weir__records_prepare(struct weir_records *r, uint64_t base, size_t bytes, int large);
+/* Allocates at most 128 KiB of host memory for the first records of blocks in that much device memory, if it can. */
+void weir__records_stock(struct weir_records *r, size_t bytes);
+/* Ends a record before its block goes back to the engine, which may use the block at once. */
+void weir__records_end(struct weir_records *r, struct weir_slab *s);
+/* Visits the record of every block, live or not, under the lock.  Of a whole block only `base`, `bytes`, `asked` and
+ * `fetched_for` may be read, since the block's owner may be writing. */
+void weir__records_walk(struct weir_records *r, void (*visit)(void *context, struct weir_slab *s),
+                        void *context);
 
 #endif

@@ -89,6 +89,10 @@ static inline uint32_t weir__slab_units(unsigned size_class) {
     return (uint32_t)((size_class - shift * 8 + 1) << shift);
 }
 
+static inline size_t weir__slab_slot_bytes(unsigned size_class) {
+    return (size_t)weir__slab_units(size_class) * WEIR_SLAB_UNIT;
+}
+
 static inline uint64_t weir__slab_address(const struct weir_slab *s, uint32_t slot) {
     return weir__slab_base(s) + (uint64_t)slot * s->slot_units * WEIR_SLAB_UNIT;
 }
@@ -107,6 +111,25 @@ static inline uint32_t weir__slab_slot(const struct weir_slab *s, uint64_t addre
     uint64_t slot = weir__slab_quotient(s, address);
 
     return slot < s->slots ? (uint32_t)slot : WEIR_SLOT_NONE;
+}
+
+/* Returns the bytes that were requested for the live block at `address`, or 0 if no live block starts there. */
+static inline uint64_t weir__slab_asked(const struct weir_slab *s, uint64_t address) {
+    uint32_t slot, state;
+
+    if (!s->slot_units)
+        return address == weir__slab_base(s) ? atomic_load_explicit(&s->asked, memory_order_relaxed)
+                                             : 0;
+    slot = weir__slab_slot(s, address);
+    if (slot == WEIR_SLOT_NONE)
+        return 0;
+    state = atomic_load_explicit(&s->slot[slot], memory_order_relaxed);
+    return state & WEIR_SLOT_IDLE ? 0 : state;
+}
+
+/* Returns the bytes that one block of the record has in use: those of a slot or of the whole block. */
+static inline size_t weir__slab_in_use(const struct weir_slab *s) {
+    return s->slot_units ? (size_t)s->slot_units * WEIR_SLAB_UNIT : weir__slab_bytes(s);
 }
 
 /* Takes the first slot of the slab's free list, which is not empty. */

@@ -1,27 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* stream_cache.h: the idle blocks of one stream, which serve its next requests at once.
+/* stream_cache.h: the cache of one stream: slabs, whose free slots serve the stream's next requests, and an inbox.
  *
- * A cache holds slabs for small requests, with their idle slots, and remote frees, slots of other caches' slabs that
- * were freed on this stream.  Requests and frees on the stream touch no memory that another stream's thread writes.
- * cache_stats.c says how much idle memory a cache may keep.  Whole blocks that were freed on the stream wait in its
- * inbox for the stream's next call to the engine, and serve no request there.
- *
- * The lock is biased to the thread that uses the stream.  It guards everything but the atomic fields.  Under it weir
- * calls nothing that may block, and takes no lock but the remote-free queue's.
+ * Requests and frees on the stream touch no memory that another stream's thread writes.  The lock is biased to the
+ * thread that uses the stream, and guards everything but the atomic fields.  Under the lock weir calls nothing that may
+ * block, and takes no other lock than that of the remote-free queue.
  *
  * Glossary: slab.h; and
- *   store      the idle blocks themselves; a cache has none until its stream has made enough calls
- *   idle       bytes in slabs of which every slot is free
- *   inbox      whole blocks that were freed on the stream and that the engine does not know to be free.  They go to the
- *              engine together, in the call of the stream's next miss.  If the inbox has no room for a freed block, all
- *              its blocks go to the engine at once.
+ *   idle       bytes in slabs of which every slot is free.  The cap (cache_flush.c) limits them.
+ *   inbox      whole blocks that were freed on the stream and that the engine does not know to be free.  The stream's
+ *              next miss brings all of them to the engine.  Here they serve no request.
  *   room       the bytes that the inbox may hold: as long as the engine would record no event for these frees, it need
  *              not know of them
+ *   remote     a slot of another cache's slab that was freed on this stream, and serves its requests
+ *   queue      the remote-free queue: slots that other threads than the lock's free on the stream.  These threads need
+ *              not revoke the bias; a producer and a consumer on one stream touch each other's cache lines only once
+ *              for many slots.
  *   flushed    taken out of a cache to go back to the engine
- *   remote     a slot of another cache's slab that was freed on this stream
- *   queue      the remote-free queue: other threads than the lock's put slots there that they free on the stream, so
- *              that they need not revoke the bias; a producer and a consumer on one stream touch each other's cache
- *              lines only once for many slots
  *
  * This file must not know engines, the driver or how a stream is identified.
  */
@@ -31,7 +25,6 @@
 #include <weir/allocator.h>
 
 #include "cache/biased_lock.h"
-#include "cache/page_map.h"
 #include "cache/slab.h"
 
 /* A sum of bytes with its peak, which one thread at a time changes, under a lock of its owner, and any thread reads
@@ -90,6 +83,9 @@ enum {
     WEIR_CACHE_LOOK = 4096    /* hits between two searches for unused memory: a power of two */
 };
 
+/* The value of struct weir_freed's `lacked` before the engine has written its results. */
+#define WEIR_CACHE_UNTOLD UINT64_MAX
+
 /* The remote-free queue may grow by this number of bytes before weir checks that its owner still allocates. */
 #define WEIR_CACHE_QUEUE_LOOK ((uint64_t)32 << 20)
 
@@ -104,21 +100,6 @@ struct weir_remote_slots {
     struct weir_fence *fence; /* the fence of a batch, for the code that returns remote frees */
     uint32_t count, room;
     struct weir_remote_slot remote[]; /* the last one was freed last */
-};
-
-struct weir_cache_class {
-    _Atomic uint32_t slabs; /* all slabs of the class, full ones too; read without the lock */
-    struct weir_remote_slots *remotes; /* NULL: none */
-};
-
-struct weir_cache_store {
-    /* Lists of slabs with free slots.  The first slab of a list serves requests, and may be full. */
-    struct weir_slab *open[WEIR_SLAB_CLASSES];
-    struct weir_cache_class small[WEIR_SLAB_CLASSES];
-    struct weir_slab *inbox; /* linked by next */
-    unsigned inbox_count;
-    int is_held;       /* the last result of weir__cache_is_held */
-    unsigned held_for; /* the number of new slabs for which that result still holds */
 };
 
 /* Slots that other threads freed.  Its lock guards it, alone or under the cache's; `count` is read without it. */
@@ -141,25 +122,22 @@ struct weir_cache {
     /* Guarded by the caches' lock.  (Processors fetch cache lines in pairs.  So these fields, which other threads read,
      * do not lie beside those that hits write.) */
     _Alignas(128) uint64_t young_id; /* the id of the stream whose calls `young` counts */
-    uint32_t young;                  /* the number of calls on a stream without a cache */
+    uint32_t young;                  /* the number of calls on a stream that it did not serve */
     int is_left;                     /* set if a stream with this handle ended unseen */
-    uint64_t visits;                 /* the number of calls that took the caches' lock */
     uint64_t swept;                  /* the number of calls at the last search for unused caches */
     struct weir_cache *next;         /* links all caches */
     uint64_t looked_ticks;           /* the time of the last search for unused memory */
+    int has_served;                  /* set once the cache has served a stream */
 
     /* Fields that calls on the stream read, and that change seldom. */
-    struct weir_cache_store *store; /* NULL until the stream has a cache */
-    _Atomic uint64_t key;           /* the key by which the cache is found, or 0 */
-    _Atomic uint64_t id;            /* the stream's id */
-    _Atomic size_t most;            /* the cap of idle memory */
-    /* The room of the inbox.  It holds while the engine's count of requests that lacked memory is `lacked`. */
-    _Atomic uint64_t room, lacked;
-    _Atomic uint32_t trusted; /* bindings, and WATCHED; above 0 the driver is not queried */
     _Atomic int capturing;    /* set if the stream was being captured at its last call */
+    _Atomic uint64_t key;     /* the key by which the cache is found, or 0 */
+    _Atomic uint64_t id;      /* the stream's id */
+    _Atomic size_t most;      /* the cap of idle memory */
+    _Atomic uint32_t trusted; /* bindings, and WATCHED; above 0 the driver is not queried */
 
     /* The lock's owner is in the cache line above, its taken state in the one below. */
-    uint64_t filler[2];
+    uint64_t filler[5];
     struct weir_bias lock;
 
     /* Fields that hits write under the lock.  Other threads read the atomic ones without it.  `is_ready` is 1 if hits
@@ -167,16 +145,26 @@ struct weir_cache {
     int is_ready;
     _Atomic uint64_t hits, frees;
     _Atomic size_t idle;
-    _Atomic size_t inbox_bytes;
     struct weir_peak_sum requested, in_use; /* allocated here less freed here; may be negative */
+    /* Lists of slabs with free slots.  The first slab of a list serves requests, and may be full. */
+    struct weir_slab *open[WEIR_SLAB_CLASSES];
+
+    /* The inbox, linked by next.  Its room holds while the engine's count of requests that lacked memory is `lacked`. */
+    struct weir_slab *inbox;
+    unsigned inbox_count;
+    _Atomic size_t inbox_bytes;
+    uint64_t room, lacked;
 
     /* Fields that seldom change, under the lock. */
-    int serves; /* set if the cache has a store in which everything was freed on the stream `id` */
+    int serves; /* set if everything in the cache was freed on the stream `id`, which it serves */
     int due;    /* set if the stream's next request shall maintain the cache */
     uint32_t epoch; /* the number of searches for unused memory so far */
     uint32_t pins;  /* calls that use the cache but do not hold its lock now */
-    _Atomic uint64_t deferred;
-    _Atomic uint64_t misses; /* requests that found nothing and took no caches' lock */
+    int is_held;    /* the last result of is_held() in cache_alloc.c */
+    unsigned held_for;      /* the number of new slabs for which that result still holds */
+    _Atomic uint64_t calls; /* the number of calls that pinned the cache */
+    uint32_t slabs[WEIR_SLAB_CLASSES]; /* all slabs of each class, full ones too */
+    struct weir_remote_slots *remotes[WEIR_SLAB_CLASSES]; /* NULL: none */
 
     struct weir_remote_queue queue;
 };
@@ -198,6 +186,12 @@ static inline void weir__cache_pass(struct weir_cache *c) {
     int captured = atomic_load_explicit(&c->capturing, memory_order_relaxed);
 
     c->is_ready = c->serves && !captured && !c->due;
+}
+
+/* Pins the cache for a call that uses it over several holds of the lock: it is not given to another stream meanwhile. */
+static inline void weir__cache_pin(struct weir_cache *c) {
+    c->pins++;
+    weir__cache_raise(&c->calls);
 }
 
 static inline void weir__cache_due(struct weir_cache *c) {
@@ -225,13 +219,13 @@ static inline void weir__cache_unlink(struct weir_cache *c, struct weir_slab *s)
     if (s->prev)
         s->prev->next = s->next;
     else
-        c->store->open[s->size_class] = s->next;
+        c->open[s->size_class] = s->next;
     if (s->next)
         s->next->prev = s->prev;
 }
 
 static inline void weir__cache_link(struct weir_cache *c, struct weir_slab *s) {
-    struct weir_slab **open = &c->store->open[s->size_class];
+    struct weir_slab **open = &c->open[s->size_class];
 
     if (*open && (*open)->idle == 0)
         weir__cache_unlink(c, *open);
@@ -252,58 +246,60 @@ static inline int weir__cache_has_post(const struct weir_cache *c, size_t bytes)
 
 /* Moves the slots of the remote-free queue to their slabs. */
 void weir__cache_collect(struct weir_cache *c);
-
-/* Allocates a small block from the first slab of its class, from the next one, or from the class's remote frees. */
-uint64_t weir__cache_take_further(struct weir_cache *c, size_t bytes);
-
-enum weir_cache_put {
-    WEIR_CACHE_TAKEN = 0,
-    WEIR_CACHE_FULL,     /* there is no room for a remote free */
-    WEIR_CACHE_NO_BLOCK, /* no live block starts there */
-    WEIR_CACHE_ANOTHERS  /* the lock is biased to another thread, and was not taken */
-};
-
-/* Frees a live block on the stream.  The cache has a store.  If the inbox has no room for a whole block, sets *out, which
- * is NULL before, to that block and all blocks of the inbox, linked by next.  `lacked` is the engine's count of requests
- * that lacked memory. */
-int weir__cache_put(struct weir_cache *c, struct weir_slab *s, uint64_t address, uint64_t lacked,
-                    struct weir_slab **out);
-
-/* Frees a live whole block to the inbox.  Returns 1 on success, 0 if there is no room or no live block; nothing has
- * changed then. */
-int weir__cache_post(struct weir_cache *c, struct weir_slab *s, uint64_t address, uint64_t lacked);
-/* Removes all blocks from the inbox, and returns them, linked by next. */
-struct weir_slab *weir__cache_empty_inbox(struct weir_cache *c);
-
-/* Returns the number of slots in the remote-free queue and their bytes, of which the cache's counts do not know yet. */
-uint32_t weir__cache_posted(struct weir_cache *c, uint64_t *requested, uint64_t *in_use);
 /* Makes the remote-free queue accept slots for the cache's present key and id, or none if the cache does not serve. */
 void weir__cache_readdress(struct weir_cache *c);
 
-/* Open and close the store, which is empty at its close.  weir__cache_open returns 0 without host memory, else 1. */
-int weir__cache_open(struct weir_cache *c);
-void weir__cache_close(struct weir_cache *c);
+/* The slots of the remote-free queue, and their bytes as requested and as in use.  The cache's counts do not know of
+ * their frees yet. */
+struct weir_posted {
+    uint32_t count;
+    uint64_t requested, in_use;
+};
 
+/* The caller need not hold the cache's lock. */
+static inline struct weir_posted weir__cache_posted(struct weir_cache *c) {
+    struct weir_remote_queue *queue = &c->queue;
+    struct weir_posted posted = {0};
+
+    if (atomic_load_explicit(&queue->count, memory_order_acquire) == 0)
+        return posted;
+    weir__lock_take(&queue->lock);
+    posted.count = atomic_load_explicit(&queue->count, memory_order_relaxed);
+    posted.requested = queue->requested;
+    posted.in_use = queue->in_use;
+    weir__lock_give(&queue->lock);
+    return posted;
+}
+
+/* Allocates a small block from the first slab of its class, from the next one, or from the class's remote frees. */
+uint64_t weir__cache_take_further(struct weir_cache *c, size_t bytes);
 /* Adds a slab in which all slots are free. */
 void weir__cache_add_slab(struct weir_cache *c, struct weir_slab *slab);
-/* Makes room for one more remote free of a class.  Returns 1 on success, 0 if there is no host memory. */
-int weir__cache_remote_room(struct weir_cache *c, unsigned size_class);
 
-/* Returns 1 if the free slots of partly used slabs have `most` bytes or more, else 0.  Visits a few thousand slabs at
- * most, and not at each call. */
-int weir__cache_is_held(struct weir_cache *c, size_t most);
-/* Removes a slab, all of whose slots are free. */
-void weir__cache_drop_slab(struct weir_cache *c, struct weir_slab *s, struct weir_flushed *out);
+/* Removes all blocks from the inbox, and returns them, linked by next. */
+static inline struct weir_slab *weir__cache_empty_inbox(struct weir_cache *c) {
+    struct weir_slab *blocks = c->inbox;
+
+    c->inbox = NULL;
+    c->inbox_count = 0;
+    atomic_store_explicit(&c->inbox_bytes, 0, memory_order_relaxed);
+    return blocks;
+}
+
 /* Removes the blocks of the inbox. */
 void weir__cache_drop_inbox(struct weir_cache *c, struct weir_flushed *out);
-/* Removes the blocks of the inbox, and empty slabs until at most `keep` bytes are idle. */
-void weir__cache_shrink(struct weir_cache *c, size_t keep, struct weir_flushed *out);
-/* Removes slabs that were not used since the last search for unused memory, and begins the next search. */
-void weir__cache_expire(struct weir_cache *c, struct weir_flushed *out);
+/* Removes a slab, all of whose slots are free. */
+void weir__cache_drop_slab(struct weir_cache *c, struct weir_slab *s, struct weir_flushed *out);
+/* Removes empty slabs until at most `keep` bytes are idle.  With `unused`, removes only slabs that were not used since
+ * the last search for unused memory, and begins the next search. */
+void weir__cache_drop_slabs(struct weir_cache *c, size_t keep, int unused,
+                            struct weir_flushed *out);
 /* Removes the remote frees of classes that have at least `least` of them, which is above 0. */
 void weir__cache_remotes(struct weir_cache *c, uint32_t least, struct weir_flushed *out);
-/* Gives up the slabs that still have live slots, after a shrink to 0 and the removal of remote frees: the stream on
- * which their free slots were freed is no longer known. */
+/* Removes everything but slabs with live slots. */
+void weir__cache_empty(struct weir_cache *c, struct weir_flushed *out);
+/* Gives up the slabs that still have live slots, after weir__cache_empty(): the stream on which their free slots were
+ * freed is no longer known. */
 void weir__cache_disown(struct weir_cache *c);
 
 /* ---- the short ways of requests and frees, which are inlined ---- */
@@ -313,7 +309,7 @@ void weir__cache_disown(struct weir_cache *c);
 /* Allocates a slot for `bytes` (1 to WEIR_SLAB_SMALL) from the first slab of its class, or returns 0. */
 static inline __attribute__((always_inline)) uint64_t weir__cache_take_home(struct weir_cache *c,
                                                                             size_t bytes) {
-    struct weir_slab *s = c->store->open[weir__slab_class(bytes)];
+    struct weir_slab *s = c->open[weir__slab_class(bytes)];
     uint64_t slot_bytes, slot;
 
     if (__builtin_expect(!s || s->idle == 0, 0))
@@ -330,7 +326,7 @@ static inline __attribute__((always_inline)) uint64_t weir__cache_take_home(stru
 /* Updates the cache after slots were returned to one of its slabs, which had `before` free slots. */
 static inline __attribute__((always_inline)) void
 weir__cache_welcome(struct weir_cache *c, struct weir_slab *slab, uint32_t before) {
-    if (before == 0 && c->store->open[slab->size_class] != slab)
+    if (before == 0 && c->open[slab->size_class] != slab)
         weir__cache_link(c, slab);
     if (slab->idle == slab->slots) {
         slab->epoch = c->epoch;
@@ -339,7 +335,7 @@ weir__cache_welcome(struct weir_cache *c, struct weir_slab *slab, uint32_t befor
 }
 
 /* Keeps a live slot of the cache's own slabs that is freed on the stream.  Returns 1 on success; else 0, and changes
- * nothing.  The cache has a store. */
+ * nothing. */
 static inline __attribute__((always_inline)) int
 weir__cache_put_plain(struct weir_cache *c, struct weir_slab *s, uint64_t address) {
     uint64_t slot;

@@ -5,7 +5,6 @@
 #include <sys/prctl.h>
 
 #include "cache/page_map.h"
-#include "cache/slab_table.h"
 
 /* The bytes that one table of each level covers. */
 #define LEAF_BYTES ((uint64_t)WEIR__PAGEMAP_LEAF_SLOTS * WEIR_PAGE)
@@ -26,11 +25,11 @@ static void close_map(void) {
 CASE("pagemap", 30, open_map, close_map);
 
 TEST(an_empty_map_has_nothing) {
-    MUST(weir__pagemap_get(&map, 0) == NULL);
-    MUST(weir__pagemap_get(&map, UINT64_C(1) << 47) == NULL);
-    MUST(weir__pagemap_get(&map, TOP_BYTES - 1) == NULL);
-    MUST(weir__pagemap_get(&map, TOP_BYTES) == NULL);
-    MUST(weir__pagemap_get(&map, UINT64_MAX) == NULL);
+    MUST(weir__pagemap_get(&map, 0, 0) == NULL);
+    MUST(weir__pagemap_get(&map, UINT64_C(1) << 47, 0) == NULL);
+    MUST(weir__pagemap_get(&map, TOP_BYTES - 1, 0) == NULL);
+    MUST(weir__pagemap_get(&map, TOP_BYTES, 0) == NULL);
+    MUST(weir__pagemap_get(&map, UINT64_MAX, 0) == NULL);
 }
 
 TEST(what_cannot_be_reserved) {
@@ -61,19 +60,19 @@ TEST_EACH(7, values_stand_where_they_were_set) {
     int value, other;
 
     MUST(weir__pagemap_reserve(&map, place, bytes + WEIR_PAGE, 0));
-    MUST(weir__pagemap_get(&map, place) == NULL);
+    MUST(weir__pagemap_get(&map, place, 0) == NULL);
     weir__pagemap_set(&map, place + bytes, WEIR_PAGE, &other);
     weir__pagemap_set(&map, place, bytes - 1, &value); /* covers part of the last page */
     for (uint64_t at = 0; at < bytes; at += 511)
-        MUST(weir__pagemap_get(&map, place + at) == &value);
-    MUST(weir__pagemap_get(&map, place + bytes - 1) == &value);
-    MUST(weir__pagemap_get(&map, place + bytes) == &other);
-    MUST(weir__pagemap_get(&map, place + bytes + WEIR_PAGE) == NULL);
-    MUST(place == 0 || weir__pagemap_get(&map, place - 1) == NULL);
+        MUST(weir__pagemap_get(&map, place + at, 0) == &value);
+    MUST(weir__pagemap_get(&map, place + bytes - 1, 0) == &value);
+    MUST(weir__pagemap_get(&map, place + bytes, 0) == &other);
+    MUST(weir__pagemap_get(&map, place + bytes + WEIR_PAGE, 0) == NULL);
+    MUST(place == 0 || weir__pagemap_get(&map, place - 1, 0) == NULL);
     weir__pagemap_set(&map, place, bytes, NULL);
-    MUST(weir__pagemap_get(&map, place) == NULL);
-    MUST(weir__pagemap_get(&map, place + bytes - 1) == NULL);
-    MUST(weir__pagemap_get(&map, place + bytes) == &other);
+    MUST(weir__pagemap_get(&map, place, 0) == NULL);
+    MUST(weir__pagemap_get(&map, place + bytes - 1, 0) == NULL);
+    MUST(weir__pagemap_get(&map, place + bytes, 0) == &other);
 }
 
 /* The words of large blocks are beside those of pages, and do not need them. */
@@ -81,22 +80,22 @@ TEST(words_of_large_blocks) {
     uint64_t place = 3 * LEAF_BYTES - WEIR_PAGE;
     int value, other;
 
-    MUST(weir__pagemap_get_large(&map, place) == NULL);
+    MUST(weir__pagemap_get(&map, place, 1) == NULL);
     MUST(!weir__pagemap_reserve(&map, TOP_BYTES, WEIR_PAGE, 1));
     MUST(weir__pagemap_reserve(&map, place, 2 * WEIR_PAGE, 1));
     weir__pagemap_set_large(&map, place, &value);
     weir__pagemap_set_large(&map, place + WEIR_PAGE, &other);
-    MUST(weir__pagemap_get_large(&map, place) == &value);
-    MUST(weir__pagemap_get_large(&map, place - WEIR_SLAB_SMALL + WEIR_PAGE) == &value);
-    MUST(weir__pagemap_get_large(&map, place - WEIR_SLAB_SMALL) == NULL);
-    MUST(weir__pagemap_get_large(&map, place + WEIR_SLAB_SMALL) == &other);
-    MUST(weir__pagemap_get_large(&map, place + WEIR_PAGE + WEIR_SLAB_SMALL) == NULL);
-    MUST(weir__pagemap_get(&map, place) == NULL);
+    MUST(weir__pagemap_get(&map, place, 1) == &value);
+    MUST(weir__pagemap_get(&map, place - WEIR_SLAB_SMALL + WEIR_PAGE, 1) == &value);
+    MUST(weir__pagemap_get(&map, place - WEIR_SLAB_SMALL, 1) == NULL);
+    MUST(weir__pagemap_get(&map, place + WEIR_SLAB_SMALL, 1) == &other);
+    MUST(weir__pagemap_get(&map, place + WEIR_PAGE + WEIR_SLAB_SMALL, 1) == NULL);
+    MUST(weir__pagemap_get(&map, place, 0) == NULL);
     weir__pagemap_set(&map, place, WEIR_PAGE, &other);
-    MUST(weir__pagemap_get_large(&map, place) == &value);
+    MUST(weir__pagemap_get(&map, place, 1) == &value);
     weir__pagemap_set_large(&map, place, NULL);
-    MUST(weir__pagemap_get_large(&map, place) == NULL);
-    MUST(weir__pagemap_get(&map, place) == &other);
+    MUST(weir__pagemap_get(&map, place, 1) == NULL);
+    MUST(weir__pagemap_get(&map, place, 0) == &other);
 }
 
 /* A table is made once, and at once for all its slots if an eighth or more is wanted. */
@@ -172,12 +171,8 @@ TEST_EACH(2, records_of_very_many_blocks) {
         weir__records_end(&records, block[i]);
         left -= left > KEPT;
         MUST_EQ(records.wholes, left);
-        MUST((_i ? weir__pagemap_get_large(&map, i * apart) : weir__pagemap_get(&map, i * apart)) !=
-                 NULL ||
-             i < BLOCKS - KEPT);
-        MUST((_i ? weir__pagemap_get_large(&map, i * apart) : weir__pagemap_get(&map, i * apart)) ==
-                 NULL ||
-             i >= BLOCKS - KEPT);
+        MUST(weir__pagemap_get(&map, i * apart, _i) != NULL || i < BLOCKS - KEPT);
+        MUST(weir__pagemap_get(&map, i * apart, _i) == NULL || i >= BLOCKS - KEPT);
     }
     MUST(weir__records_whole(&records, 0, apart) == block[BLOCKS - KEPT - 1]);
 }
@@ -388,8 +383,8 @@ TEST_EACH(2, threads_find_their_own) {
     MUST_EQ(world_wrong, 0);
     for (uint64_t at = WORLD; at < WORLD + WORLD_PAGES * WEIR_PAGE; at += WEIR_PAGE) {
         MUST(!find(at) || find(at)->bytes == 0);
-        left += weir__pagemap_get(&map, at) != NULL;
-        left += (at == WORLD || at % WEIR_SLAB_SMALL == 0) && weir__pagemap_get_large(&map, at);
+        left += weir__pagemap_get(&map, at, 0) != NULL;
+        left += (at == WORLD || at % WEIR_SLAB_SMALL == 0) && weir__pagemap_get(&map, at, 1);
     }
     MUST_EQ(records.wholes, left);
     weir__records_walk(&records, count_live, &live);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* records.pml: from the address of a live block to its record (lib/cache/slab_table.c, lib/cache/page_map.h) while
+/* records.pml: from the address of a live block to its record (lib/cache/page_map.c) while
  * other blocks come and go there.
  *
  * Memory of two pages.  Threads take from the engine a whole block of either page or of both, or a

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* words.pml: from the address of a live block to its record by the words that each 512 KiB has (lib/cache/slab_table.h)
+/* words.pml: from the address of a live block to its record by the words that each 512 KiB has (lib/cache/page_map.h)
  * while others come and go beside it.
  *
  * Memory of four pages, of which two have a word each, as 32 have in 512 KiB; and each page has a word of its own.
