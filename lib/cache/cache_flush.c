@@ -34,9 +34,9 @@ enum { PEEKED = 8 }; /* the number of batches that are queried at a time */
 /* Returns the most idle memory of all caches together: it follows the most memory that was ever in the engine's
  * blocks. */
 static uint64_t keep_together(const struct weir_caches *f) {
-    uint64_t most = atomic_load_explicit(&f->engine->seen.most_in_use, memory_order_relaxed);
-
-    return weir__budget_of_in_use(&f->v->options->cache_limit, most, most);
+    return weir__budget_of_in_use(
+        &f->v->options->cache_limit,
+        atomic_load_explicit(&f->engine->seen.most_in_use, memory_order_relaxed));
 }
 
 /* Returns the part of one cache if all caches keep the same.  A release threshold cannot free cached memory at a
