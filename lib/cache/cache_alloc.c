@@ -2,7 +2,7 @@
 /* cache_alloc.c: requests that hit.h does not serve.
  *
  * What: the driver is queried for the stream's id if necessary, the cache does the work that was put off, and slabs and
- * whole blocks come from the engine.
+ * whole blocks come from the engine, to which the request brings the blocks of the stream's inbox.
  *
  * Locks: each step takes and releases the cache's lock.  A cache that a call uses over several steps is pinned
  * meanwhile.
@@ -26,6 +26,9 @@ enum {
 #define SLAB_LEAST ((size_t)32 << 10)
 #define HELD_LEAST ((uint64_t)1 << 20)
 
+/* The value of struct weir_freed's `lacked` before the engine has written its results. */
+#define UNTOLD UINT64_MAX
+
 /* Rounds up to whole pages, in which the engine's blocks are measured. */
 static size_t in_pages(size_t bytes) {
     return (bytes + WEIR_PAGE - 1) & ~(WEIR_PAGE - 1);
@@ -41,6 +44,58 @@ size_t weir__caches_fit(size_t bytes) {
         if (in_pages(weir__slab_slot_bytes(c)) <= bytes)
             most = weir__slab_slot_bytes(c);
     return most;
+}
+
+/* ---- blocks that go to the engine ---- */
+
+/* Ends the records of spans, at most WEIR_CACHE_INBOX of them, and writes their addresses.  Returns the spans that are
+ * left. */
+static struct weir_slab *end_records(struct weir_caches *f, struct weir_slab *spans,
+                                     CUdeviceptr block[], size_t *count) {
+    for (*count = 0; spans && *count < WEIR_CACHE_INBOX; ++*count) {
+        struct weir_slab *s = spans;
+
+        spans = s->next;
+        block[*count] = weir__slab_base(s);
+        weir__records_end(&f->records, s);
+    }
+    return spans;
+}
+
+/* Updates the room of a cache's inbox with the results of a call to the engine for its stream, unless `lacked` still is
+ * UNTOLD.  The caller holds the cache's lock.
+ *
+ * With a release threshold, memory above it goes back as soon as it is free, so no block waits in an inbox.  If two calls
+ * on the stream had the same count, the room of the earlier one may be the last that is noted.  That room was true a moment
+ * ago, so at worst an event comes later by as much as the inbox then holds. */
+static void note_room(const struct weir_caches *f, struct weir_cache *c,
+                      const struct weir_freed *freed) {
+    if (freed->lacked == UNTOLD || freed->lacked < c->lacked)
+        return;
+    c->lacked = freed->lacked;
+    c->room = has_threshold(f) ? 0 : freed->room;
+}
+
+int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id,
+                      struct weir_cache *c) {
+    CUdeviceptr block[WEIR_CACHE_INBOX];
+    struct weir_freed freed = {.block = block};
+    int due = 0, taken;
+
+    if (f->is_straight) {
+        weir__caches_wait(f, spans, id);
+        return 0;
+    }
+    while (spans) {
+        spans = end_records(f, spans, block, &freed.count);
+        due |= f->engine->ops->give(f->engine, &freed, id) == WEIR_ENGINE_DUE;
+        if (!c)
+            continue;
+        taken = weir__bias_take(&c->lock);
+        note_room(f, c, &freed);
+        weir__bias_give(&c->lock, taken);
+    }
+    return due;
 }
 
 /* ---- blocks from the engine ---- */
@@ -72,8 +127,9 @@ static weir_status undo_fetch(struct weir_caches *f, const struct weir_request *
 /* Returns 1 if many idle slots lie in partly used slabs, where other classes cannot use them; else 0.  The caller holds
  * the cache's lock. */
 static int is_held(struct weir_cache *c) {
+    int64_t in_use = weir__sum_now(&c->in_use);
     size_t most =
-        (size_t)weir__size_larger(at_least_none(weir__sum_now(&c->in_use)) / HELD_PART, HELD_LEAST);
+        (size_t)weir__size_larger(in_use < 0 ? 0 : (uint64_t)in_use / HELD_PART, HELD_LEAST);
     unsigned looked_at = 0;
     size_t held = 0;
 
@@ -196,10 +252,10 @@ static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c, stru
     struct weir_cache *counts = c ? c : f->loose;
     int is_slot = c && r->asked <= WEIR_SLAB_SMALL, taken;
     CUdeviceptr block[WEIR_CACHE_INBOX];
-    struct weir_freed freed = {.block = block, .lacked = WEIR_CACHE_UNTOLD};
+    struct weir_freed freed = {.block = block, .lacked = UNTOLD};
     weir_status status;
 
-    (void)weir__caches_end(f, inbox, block, &freed.count);
+    (void)end_records(f, inbox, block, &freed.count);
     r->freed = c ? &freed : NULL;
     status = is_slot ? add_slot(f, c, r) : add_whole(f, r);
     r->freed = NULL;
@@ -210,13 +266,14 @@ static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c, stru
         weir__sum_add(&counts->requested, (int64_t)r->asked);
         weir__sum_add(&counts->in_use, (int64_t)r->bytes);
     }
-    weir__caches_note_room(f, counts, &freed);
+    note_room(f, counts, &freed);
     counts->pins -= c != NULL;
     weir__bias_give(&counts->lock, taken);
     if (status != WEIR_OK)
         return status;
     count(f, c ? WEIR_STRIPED_CACHES_EMPTY : WEIR_STRIPED_CACHES_YOUNG);
-    weir__caches_note_peak(f);
+    if (weir__caches_in_blocks(f) > atomic_load_explicit(&f->add_up_above, memory_order_relaxed))
+        weir__caches_note_peak(f);
     return WEIR_OK;
 }
 

@@ -31,92 +31,30 @@ enum { PEEKED = 8 }; /* the number of batches that are queried at a time */
 
 /* ---- caps ---- */
 
-/* Returns the most idle memory of all caches together: it follows the most memory that was ever in the engine's
- * blocks. */
-static uint64_t keep_together(const struct weir_caches *f) {
-    return weir__budget_of_in_use(
-        &f->v->options->cache_limit,
-        atomic_load_explicit(&f->engine->seen.most_in_use, memory_order_relaxed));
-}
-
-/* Returns the part of one cache if all caches keep the same.  A release threshold cannot free cached memory at a
- * synchronisation, so the threshold limits the part, too.  The caller holds `lock`. */
-static uint64_t equal_part(const struct weir_caches *f) {
-    uint64_t bytes = keep_together(f) / f->cached;
-
-    if (f->v->options->cache_limit.kind == WEIR_AMOUNT_DEFAULT)
-        bytes = weir__size_larger(bytes, CACHE_LEAST);
-    return weir__size_smaller(bytes, f->engine->threshold);
-}
-
-void weir__caches_lower_shares(struct weir_caches *f) {
-    size_t most = (size_t)equal_part(f);
-
-    for (struct weir_cache *c = f->caches; c; c = c->next)
-        if (atomic_load_explicit(&c->most, memory_order_relaxed) > most)
-            atomic_store_explicit(&c->most, most, memory_order_relaxed);
-}
-
-/* A limit that the user set covers all caches together: a cache gets less than its part if others still hold the memory,
- * since a stream without calls cannot flush. */
+/* All caches keep equal parts of a share of the most memory that was ever in the engine's blocks.  A limit that the user
+ * set covers all caches together: a cache gets less than its part if others still hold the memory, since a stream without
+ * calls cannot flush.  A release threshold cannot free cached memory at a synchronisation, so it limits the part, too. */
 void weir__caches_set_cap(struct weir_caches *f, struct weir_cache *c) {
-    uint64_t most = equal_part(f), left = keep_together(f);
+    const weir_amount *limit = &f->v->options->cache_limit;
+    uint64_t left = weir__budget_of_in_use(
+        limit, atomic_load_explicit(&f->engine->seen.most_in_use, memory_order_relaxed));
+    uint64_t part = left / f->cached, most;
 
-    for (const struct weir_cache *other = f->caches; other; other = other->next)
-        if (other != c && other->has_served)
-            left = weir__size_less(
-                left, weir__size_larger(atomic_load_explicit(&other->idle, memory_order_relaxed),
-                                        atomic_load_explicit(&other->most, memory_order_relaxed)));
-    if (f->v->options->cache_limit.kind != WEIR_AMOUNT_DEFAULT)
-        most = weir__size_smaller(most, left);
-    atomic_store_explicit(&c->most, (size_t)most, memory_order_relaxed);
-}
-
-/* ---- blocks that go to the engine ---- */
-
-struct weir_slab *weir__caches_end(struct weir_caches *f, struct weir_slab *spans,
-                                   CUdeviceptr block[], size_t *count) {
-    for (*count = 0; spans && *count < WEIR_CACHE_INBOX; ++*count) {
-        struct weir_slab *s = spans;
-
-        spans = s->next;
-        block[*count] = weir__slab_base(s);
-        weir__records_end(&f->records, s);
+    if (limit->kind == WEIR_AMOUNT_DEFAULT)
+        part = weir__size_larger(part, CACHE_LEAST);
+    part = weir__size_smaller(part, f->engine->threshold);
+    for (struct weir_cache *other = f->caches; other; other = other->next) {
+        most = atomic_load_explicit(&other->most, memory_order_relaxed);
+        if (most > part) { /* there are more caches than when its cap was set */
+            most = part;
+            atomic_store_explicit(&other->most, (size_t)most, memory_order_relaxed);
+        }
+        most = weir__size_larger(most, atomic_load_explicit(&other->idle, memory_order_relaxed));
+        left = other == c ? left : weir__size_less(left, most);
     }
-    return spans;
-}
-
-/* With a release threshold, memory above it goes back as soon as it is free, so no block waits in an inbox.  If two calls
- * on the stream had the same count, the room of the earlier one may be the last that is noted.  That room was true a moment
- * ago, so at worst an event comes later by as much as the inbox then holds. */
-void weir__caches_note_room(const struct weir_caches *f, struct weir_cache *c,
-                            const struct weir_freed *freed) {
-    if (freed->lacked == WEIR_CACHE_UNTOLD || freed->lacked < c->lacked)
-        return;
-    c->lacked = freed->lacked;
-    c->room = has_threshold(f) ? 0 : freed->room;
-}
-
-int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id,
-                      struct weir_cache *c) {
-    CUdeviceptr block[WEIR_CACHE_INBOX];
-    struct weir_freed freed = {.block = block};
-    int due = 0, taken;
-
-    if (f->is_straight) {
-        weir__caches_wait(f, spans, id);
-        return 0;
-    }
-    while (spans) {
-        spans = weir__caches_end(f, spans, block, &freed.count);
-        due |= f->engine->ops->give(f->engine, &freed, id) == WEIR_ENGINE_DUE;
-        if (!c)
-            continue;
-        taken = weir__bias_take(&c->lock);
-        weir__caches_note_room(f, c, &freed);
-        weir__bias_give(&c->lock, taken);
-    }
-    return due;
+    if (limit->kind != WEIR_AMOUNT_DEFAULT)
+        part = weir__size_smaller(part, left);
+    atomic_store_explicit(&c->most, (size_t)part, memory_order_relaxed);
 }
 
 /* ---- slots that were freed on other streams ---- */
@@ -352,11 +290,8 @@ void weir__caches_retire(struct weir_caches *f, struct weir_cache *c, uint64_t i
 /* Removes all idle memory from every cache.  The caller holds `lock`. */
 static void flush(struct weir_caches *f, struct weir_flushed *h) {
     for (struct weir_cache *c = f->caches; c; c = c->next) {
-        int taken;
+        int taken = weir__bias_take(&c->lock);
 
-        if (!c->has_served)
-            continue;
-        taken = weir__bias_take(&c->lock);
         weir__cache_empty(c, h);
         weir__bias_give(&c->lock, taken);
     }

@@ -248,6 +248,7 @@ static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, ui
 static void mature(struct weir_caches *f, struct weir_cache *c, uint64_t id) {
     int taken = weir__bias_take(&c->lock);
 
+    f->cached += atomic_load_explicit(&c->id, memory_order_relaxed) == 0; /* its first stream */
     atomic_store_explicit(&c->id, id, memory_order_relaxed);
     c->room = 0;
     c->serves = 1;
@@ -255,11 +256,6 @@ static void mature(struct weir_caches *f, struct weir_cache *c, uint64_t id) {
     weir__cache_pass(c);
     weir__bias_give(&c->lock, taken);
     c->looked_ticks = f->hits.device->driver->ticks();
-    if (!c->has_served) {
-        c->has_served = 1;
-        f->cached++;
-        weir__caches_lower_shares(f);
-    }
     weir__caches_set_cap(f, c);
 }
 

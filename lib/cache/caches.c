@@ -311,22 +311,27 @@ static void add_up(struct weir_caches *f, weir_statistics *out) {
         raise_peak(&f->requested_lately, peak);
         raise_peak(&f->in_use_peak, atomic_load_explicit(&only->in_use.peak, memory_order_relaxed));
     }
-    out->requested = at_least_none(requested);
-    out->in_use = at_least_none(in_use);
+    /* A sum may be negative for a moment: a thread has counted a free, but the allocation is not yet counted. */
+    out->requested = requested > 0 ? (uint64_t)requested : 0;
+    out->in_use = in_use > 0 ? (uint64_t)in_use : 0;
     out->requested_peak = f->requested_peak;
     out->in_use_peak = f->in_use_peak;
 }
 
-void weir__caches_note_peak(struct weir_caches *f) {
-    uint64_t then = atomic_load_explicit(&f->added_up, memory_order_relaxed);
+/* Sets the bytes of the engine's blocks above which a miss adds up.  Programs read and reset the peak of the driver's
+ * pools, so any growth counts where weir stands in for such a pool. */
+static void expect_growth(struct weir_caches *f) {
     uint64_t now = weir__caches_in_blocks(f);
-    uint64_t more = f->hits.device->drop_in ? 0 : weir__size_larger(then / GROWN_PART, GROWN_LEAST);
+    uint64_t more = f->hits.device->drop_in ? 0 : weir__size_larger(now / GROWN_PART, GROWN_LEAST);
+
+    atomic_store_explicit(&f->add_up_above, now + more, memory_order_relaxed);
+}
+
+void weir__caches_note_peak(struct weir_caches *f) {
     weir_statistics figures;
 
-    if (now <= then + more)
-        return;
     pthread_mutex_lock(&f->lock);
-    atomic_store_explicit(&f->added_up, now, memory_order_relaxed);
+    expect_growth(f);
     add_up(f, &figures);
     pthread_mutex_unlock(&f->lock);
 }
@@ -363,7 +368,7 @@ void weir__caches_renew_peak(struct weir_caches *f) {
         weir__bias_give(&c->lock, taken);
     }
     f->requested_lately = figures.requested;
-    atomic_store_explicit(&f->added_up, weir__caches_in_blocks(f), memory_order_relaxed);
+    expect_growth(f);
     pthread_mutex_unlock(&f->lock);
 }
 

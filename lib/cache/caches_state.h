@@ -56,7 +56,8 @@ struct weir_caches {
     size_t host_bytes;
     uint64_t requested_peak, in_use_peak;
     uint64_t requested_lately; /* the peak since weir__caches_renew_peak */
-    _Atomic uint64_t added_up; /* the bytes of the engine's blocks when a miss last added up */
+    _Atomic uint64_t
+        add_up_above; /* bytes of the engine's blocks above which a miss adds up the sums */
 };
 
 /* ---- the cache of a stream ------------------------------------------------------------------------ */
@@ -78,11 +79,6 @@ static inline int has_threshold(const struct weir_caches *f) {
 static inline uint64_t weir__caches_in_blocks(const struct weir_caches *f) {
     return atomic_load_explicit(f->is_straight ? &f->taken : &f->engine->seen.in_use,
                                 memory_order_relaxed);
-}
-
-/* Returns a sum, or 0 if it is negative, because another cache counts the blocks whose frees this one has counted. */
-static inline uint64_t at_least_none(int64_t sum) {
-    return sum < 0 ? 0 : (uint64_t)sum;
 }
 
 /* Counts a block that an engine with is_straight has allocated, and raises the peak of such blocks. */
@@ -122,6 +118,13 @@ struct weir_cache *weir__caches_visit(struct weir_caches *f, weir_stream stream,
 struct weir_cache *weir__caches_visit_captured(struct weir_caches *f, weir_stream stream,
                                                uint64_t id);
 
+/* ---- blocks that go to the engine: cache_alloc.c ---- */
+
+/* Gives spans to the engine as freed on the stream `id`, and updates the room of that stream's cache, unless the cache is
+ * NULL.  The caller holds no lock of a cache.  Returns 1 if an event is due on that stream, else 0. */
+int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id,
+                      struct weir_cache *c);
+
 /* ---- flushing: cache_flush.c ---- */
 
 /* Flushes all idle memory of the cache, in a call on its stream. */
@@ -132,18 +135,6 @@ void weir__caches_catch_up(struct weir_caches *f, struct weir_cache *c, weir_str
  * known, else the stream's id.  The caller holds `lock`. */
 void weir__caches_retire(struct weir_caches *f, struct weir_cache *c, uint64_t id);
 
-/* Ends the records of spans, at most WEIR_CACHE_INBOX of them, and writes their addresses.  Returns the spans that are
- * left. */
-struct weir_slab *weir__caches_end(struct weir_caches *f, struct weir_slab *spans,
-                                   CUdeviceptr block[], size_t *count);
-/* Gives spans to the engine as freed on the stream `id`, and updates the room of that stream's cache, unless the cache is
- * NULL.  The caller holds no lock of a cache.  Returns 1 if an event is due on that stream, else 0. */
-int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id,
-                      struct weir_cache *c);
-/* Updates the room of a cache's inbox with the results of a call to the engine for its stream, unless `lacked` still is
- * WEIR_CACHE_UNTOLD.  The caller holds the cache's lock. */
-void weir__caches_note_room(const struct weir_caches *f, struct weir_cache *c,
-                            const struct weir_freed *freed);
 /* Gives spans back to an engine with is_straight: with OBSERVED at once, else at the next call on the stream with that
  * id, or after a wait for the device.  The caller holds `lock`. */
 void weir__caches_wait(struct weir_caches *f, struct weir_slab *spans, uint64_t id);
@@ -167,15 +158,12 @@ void weir__caches_send_home(struct weir_caches *f, struct weir_remote_slots *rem
 /* Removes all batches from their lists, and returns them.  The caller holds `lock`. */
 struct weir_remote_slots *weir__caches_take_batches(struct weir_caches *f);
 
-/* Sets the cache's cap.  The caller holds `lock`. */
+/* Sets the cache's cap, and lowers those of others to their parts.  The caller holds `lock`. */
 void weir__caches_set_cap(struct weir_caches *f, struct weir_cache *c);
-/* Lowers the cap of each cache to its part, since one more cache now keeps memory.  The caller holds `lock`. */
-void weir__caches_lower_shares(struct weir_caches *f);
 
 /* ---- statistics: caches.c ---- */
 
-/* Adds up the caches' sums after a miss if the engine's blocks have grown, so that a peak may rise.  Programs read and
- * reset the peak of the driver's pools, so weir does that more often where it stands in for such a pool. */
+/* Adds up the caches' sums after a miss, since the engine's blocks have grown above add_up_above. */
 void weir__caches_note_peak(struct weir_caches *f);
 
 #endif

@@ -83,9 +83,6 @@ enum {
     WEIR_CACHE_LOOK = 4096    /* hits between two searches for unused memory: a power of two */
 };
 
-/* The value of struct weir_freed's `lacked` before the engine has written its results. */
-#define WEIR_CACHE_UNTOLD UINT64_MAX
-
 /* The remote-free queue may grow by this number of bytes before weir checks that its owner still allocates. */
 #define WEIR_CACHE_QUEUE_LOOK ((uint64_t)32 << 20)
 
@@ -127,12 +124,11 @@ struct weir_cache {
     uint64_t swept;                  /* the number of calls at the last search for unused caches */
     struct weir_cache *next;         /* links all caches */
     uint64_t looked_ticks;           /* the time of the last search for unused memory */
-    int has_served;                  /* set once the cache has served a stream */
 
     /* Fields that calls on the stream read, and that change seldom. */
     _Atomic int capturing;    /* set if the stream was being captured at its last call */
     _Atomic uint64_t key;     /* the key by which the cache is found, or 0 */
-    _Atomic uint64_t id;      /* the stream's id */
+    _Atomic uint64_t id;      /* the stream's id, or 0 before the cache has served a stream */
     _Atomic size_t most;      /* the cap of idle memory */
     _Atomic uint32_t trusted; /* bindings, and WATCHED; above 0 the driver is not queried */
 
