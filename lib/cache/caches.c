@@ -54,7 +54,7 @@ weir_status weir__caches_open(struct weir_reserve *v, struct weir_caches **out) 
     pthread_mutex_init(&f->flushing, NULL);
     pthread_mutex_init(&f->lock, NULL);
     /* No callbacks, since this order has no frees. */
-    weir__order_open(&f->order, v->device, NULL, NULL);
+    weir__order_open(&f->order, v->device, NULL, NULL, NULL);
     weir__bias_prepare();
     f->loose = weir__caches_make(f);
     if (!f->loose || !weir__cache_table_open(&f->hits.by_handle) ||

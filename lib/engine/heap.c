@@ -21,7 +21,7 @@
 /* The events that a request that does not fit queries, before the heap decides whether to grow. */
 enum { PEEKED = 32 };
 
-/* The fences that a free with uses queries, so that they do not pile up while every request fits. */
+/* The deferred frees that a free with uses queries, so that they do not pile up while every request fits. */
 enum { DEFERRED_PEEKED = 2 };
 
 /* An event is worth this part of all memory. */
@@ -32,13 +32,6 @@ enum { WORTH_PART = 256 };
 #define STOCK_PART ((size_t)16 << 20)
 
 enum { STOCK_MOST = 400 };
-
-/* A deferred block, which stays placed until the fence has completed. */
-struct weir_deferred {
-    CUdeviceptr block;
-    struct weir_fence *fence;
-    struct weir_deferred *next;
-};
 
 /* ---- placements ---- */
 
@@ -182,38 +175,17 @@ static int free_observed(struct weir_heap *h, CUdeviceptr block, struct weir_pla
     return result;
 }
 
-/* Frees a deferred block whose fence has completed. */
-static void pop_deferred(struct weir_heap *h, struct weir_deferred **link) {
-    struct weir_deferred *d = *link;
+/* Frees a deferred block. */
+static void end_deferred_block(void *context, uintptr_t block) {
+    struct weir_heap *h = context;
 
-    *link = d->next;
-    if (h->deferred_end == &d->next)
-        h->deferred_end = link;
     h->deferred_count--;
-    weir__order_fence_drop(&h->order, d->fence);
-    weir__placement_undefer(placement_at(h, d->block), d->block);
-    (void)free_observed(h, d->block, NULL);
-    free(d);
-}
-
-/* Queries the fences of up to `most` deferred blocks, oldest first.  Returns 1 if one has completed, else 0. */
-static int query_deferred(struct weir_heap *h, size_t most) {
-    struct weir_deferred **link = &h->deferred;
-    int found = 0;
-
-    for (; *link && most > 0; most--) {
-        if (weir__order_fence_done(&h->order, (*link)->fence)) {
-            pop_deferred(h, link);
-            found = 1;
-        } else {
-            link = &(*link)->next;
-        }
-    }
-    return found;
+    weir__placement_undefer(placement_at(h, block), block);
+    (void)free_observed(h, block, NULL);
 }
 
 int weir__heap_look_around(struct weir_heap *h, size_t most) {
-    int found = query_deferred(h, most);
+    int found = weir__order_settle(&h->order, most);
 
     return weir__order_look_around(&h->order, most) | found;
 }
@@ -235,8 +207,6 @@ static void observe_quarantine(struct weir_heap *h, uint64_t sequence) {
 void weir__heap_observe_all(struct weir_heap *h) {
     weir__order_observe_all(&h->order);
     observe_quarantine(h, h->quarantined);
-    while (h->deferred)
-        pop_deferred(h, &h->deferred);
 }
 
 weir_status weir__heap_wait(struct weir_heap *h, int must) {
@@ -253,7 +223,7 @@ weir_status weir__heap_wait(struct weir_heap *h, int must) {
         return weir__device_status(h->e.device, result);
     weir__order_observe_until(&h->order, sequence);
     observe_quarantine(h, quarantined);
-    (void)query_deferred(h, SIZE_MAX);
+    (void)weir__order_settle(&h->order, SIZE_MAX);
     return WEIR_OK;
 }
 
@@ -384,25 +354,15 @@ static weir_status free_with_uses(struct weir_heap *h, CUdeviceptr block, weir_s
                                   struct weir_use_list *uses) {
     struct weir_placement *p = placement_at(h, block);
     struct weir_placement_block found;
-    struct weir_deferred *d;
-    struct weir_fence *fence;
     weir_status status;
 
     if (weir__placement_find(p, block, &found) != WEIR_PLACEMENT_OK) /* it was freed before */
         return weir__without_driver(WEIR_E_NOT_OWNED);
-    status = weir__order_fence(&h->order, stream, uses, &fence);
+    status = weir__order_defer(&h->order, stream, uses, block);
     if (status == WEIR_E_HOST_MEMORY)
         return free_quarantined(h, block);
     if (status != WEIR_OK)
         return status;
-    d = malloc(sizeof *d);
-    if (!d) {
-        weir__order_fence_drop(&h->order, fence);
-        return free_quarantined(h, block);
-    }
-    *d = (struct weir_deferred){.block = block, .fence = fence};
-    *h->deferred_end = d;
-    h->deferred_end = &d->next;
     h->deferred_count++;
     weir__placement_defer(p, block);
     unaccount(h, &found);
@@ -444,7 +404,7 @@ static weir_status heap_free(struct weir_engine *e, CUdeviceptr block, weir_stre
     else
         status = free_with_uses(h, block, stream, uses);
     if (uses)
-        (void)query_deferred(h, DEFERRED_PEEKED);
+        (void)weir__order_settle(&h->order, DEFERRED_PEEKED);
     weir__lock_give(&h->lock);
     return status;
 }
@@ -894,13 +854,6 @@ static void heap_figures(struct weir_engine *e, weir_statistics *out) {
 /* ---- beginning and end ---- */
 
 void weir__heap_drop(struct weir_heap *h) {
-    while (h->deferred) {
-        struct weir_deferred *d = h->deferred;
-
-        h->deferred = d->next;
-        weir__order_fence_drop(&h->order, d->fence);
-        free(d);
-    }
     weir__order_close(&h->order);
     for (int i = 0; i < h->kinds; i++)
         weir__placement_destroy(h->placement[i]);
@@ -941,9 +894,8 @@ weir_status weir__heap_open(const struct weir_engine *setup, const struct weir_b
     h->e.step_bytes = backing->step_bytes;
     h->backing = backing;
     h->kinds = backing->small > 0 ? WEIR_HEAP_KINDS : 1;
-    h->deferred_end = &h->deferred;
     weir__nodes_open(&h->nodes, setup->device);
-    weir__order_open(&h->order, setup->device, heap_observed, h);
+    weir__order_open(&h->order, setup->device, heap_observed, end_deferred_block, h);
     /* A stream that may wait for other streams can use their memory, so the tightest fit wastes least. */
     if (setup->options->internal_dependencies == WEIR_SWITCH_ON)
         rule.own_first = 0;

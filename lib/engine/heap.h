@@ -40,7 +40,6 @@
 #include "placement/placement.h"
 
 struct weir_backing;
-struct weir_deferred;
 struct weir_mapped_range;
 
 /* The kinds of addresses, by the requests that they serve, in the order of addresses. */
@@ -71,8 +70,7 @@ struct weir_heap {
     struct weir_placement *placement[WEIR_HEAP_KINDS];
     uint64_t starts[WEIR_HEAP_KINDS]; /* the first address of each kind, with a range */
     struct weir_growth_cursor cursor;
-    struct weir_deferred *deferred, **deferred_end; /* blocks that wait for a fence, oldest first */
-    size_t deferred_count;
+    size_t deferred_count; /* blocks that are deferred */
     uint64_t observed; /* the sequence of the last free under OBSERVED */
     /* Bytes freed under QUARANTINE so far.  The sequences of these frees rise with it. */
     uint64_t quarantined;

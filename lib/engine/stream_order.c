@@ -116,6 +116,23 @@ static int is_quiet(const struct weir_order_stream *s) {
     return !s->marks && s->open == 0;
 }
 
+/* Adds a fence to the list of deferred frees, as the last one to be queried. */
+static void add_fence(struct weir_order *o, struct weir_fence *f) {
+    f->next = NULL;
+    *(o->fences ? &o->last_fence->next : &o->fences) = f;
+    o->last_fence = f;
+}
+
+/* Ends the first deferred free of the list, which is not empty. */
+static void end_deferred(struct weir_order *o) {
+    struct weir_fence *f = o->fences;
+    uintptr_t freed = f->freed;
+
+    o->fences = f->next;
+    weir__order_fence_drop(o, f);
+    o->ended(o->context, freed);
+}
+
 /* ---- open frees and marks ------------------------------------------------------- */
 
 /* Records that the stream has no open free: an event covers each free, or the free has completed. */
@@ -182,9 +199,11 @@ static void finish(struct weir_order *o, struct weir_order_stream *s) {
 /* ---- streams --------------------------------------------------------------------------------- */
 
 void weir__order_open(struct weir_order *o, struct weir_device *device,
-                      weir__order_observed_fn *observed, void *context) {
+                      weir__order_observed_fn *observed, weir__order_ended_fn *ended,
+                      void *context) {
     *o = (struct weir_order){.device = device,
                              .observed = observed,
+                             .ended = ended,
                              .context = context,
                              .silent.kind = WEIR_ORDER_BY_OPEN};
 }
@@ -209,6 +228,8 @@ void weir__order_close(struct weir_order *o) {
     const struct weir_driver *driver = o->device->driver;
     struct weir_driver_scope scope;
 
+    while (o->fences)
+        end_deferred(o);
     while (o->marked.first)
         drop_mark(o, o->marked.first);
     while (o->silent.first)
@@ -555,6 +576,8 @@ void weir__order_observe_until(struct weir_order *o, uint64_t sequence) {
 void weir__order_observe_all(struct weir_order *o) {
     while (o->marked.first || o->silent.first)
         finish(o, o->marked.first ? o->marked.first : o->silent.first);
+    while (o->fences)
+        end_deferred(o);
 }
 
 int weir__order_is_observed(const struct weir_order *o, uint64_t id, uint64_t sequence) {
@@ -665,4 +688,35 @@ void weir__order_fence_drop(struct weir_order *o, struct weir_fence *fence) {
     while (fence->events > 0)
         give_event(o, fence->event[--fence->events]);
     free(fence);
+}
+
+weir_status weir__order_defer(struct weir_order *o, weir_stream stream, struct weir_use_list *uses,
+                              uintptr_t freed) {
+    struct weir_fence *f = NULL;
+    weir_status status = weir__order_fence(o, stream, uses, &f);
+
+    if (status != WEIR_OK)
+        return status;
+    f->freed = freed;
+    add_fence(o, f);
+    return WEIR_OK;
+}
+
+int weir__order_settle(struct weir_order *o, size_t most) {
+    const struct weir_fence *last = o->last_fence;
+    int ended = 0, more = o->fences != NULL;
+
+    for (; more && most > 0; most--) {
+        struct weir_fence *f = o->fences;
+
+        more = f != last;
+        if (weir__order_fence_done(o, f)) {
+            end_deferred(o);
+            ended = 1;
+        } else {
+            o->fences = f->next;
+            add_fence(o, f);
+        }
+    }
+    return ended;
 }

@@ -12,7 +12,7 @@
  *   quiet      a stream without open frees and marks: it may be forgotten
  *   dry        a stream is dry when a request on it finds no memory that it may use
  *   held       by a stream: bytes that it has taken less those that it has freed, on whichever stream they were taken
- *   fence      events on several streams, for a block that several streams use
+ *   fence      events on several streams, for a free that waits for all of them
  *
  * Where events are recorded.  Only in calls that pass the stream, since recording on another thread's stream could land
  * in its capture or on a destroyed handle.  Nor are handles queried elsewhere: a destroyed stream's handle crashes the
@@ -63,6 +63,9 @@
 /* Reports that the host has observed the frees of stream `id` up to `sequence`.  Must not call this file's
  * functions. */
 typedef void weir__order_observed_fn(void *context, uint64_t id, uint64_t sequence);
+
+/* Ends a deferred free, all of whose uses have completed.  Must not call this file's functions. */
+typedef void weir__order_ended_fn(void *context, uintptr_t freed);
 
 struct weir_order_mark;
 struct weir_order_stream;
@@ -120,25 +123,31 @@ struct weir_order {
     struct weir_order_list quiet;  /* quiet streams, the next to be forgotten first */
     struct weir_device *device;
     weir__order_observed_fn *observed;
-    void *context;                     /* the first argument of `observed` */
+    weir__order_ended_fn *ended;
+    void *context;                     /* the first argument of `observed` and `ended` */
     struct weir_map streams;           /* the known streams, by id */
     struct weir_map by_handle;         /* the stream that called last with each handle */
     struct weir_order_stream *unknown; /* the record of stream 0, or NULL */
     CUevent *spare;                    /* events that can be used again */
     size_t spare_count, spare_capacity;
-    uint64_t event_records; /* the number of events recorded so far */
+    struct weir_fence *fences, *last_fence; /* deferred frees, the next to be queried first */
+    uint64_t event_records;                 /* the number of events recorded so far */
 };
 
 /* The events of a fence: one on each stream that uses the block. */
 struct weir_fence {
-    size_t events; /* events that have not completed yet */
+    struct weir_fence *next;
+    uintptr_t freed; /* what `ended` shall free */
+    size_t events;   /* events that have not completed yet */
     CUevent event[];
 };
 
-/* Opens an order without host memory.  The device outlives it.  `observed` may be NULL if there are only fences. */
+/* Opens an order without host memory.  The device outlives it.  `observed` or `ended` may be NULL if the order has no
+ * frees of streams, or no deferred frees. */
 void weir__order_open(struct weir_order *o, struct weir_device *device,
-                      weir__order_observed_fn *observed, void *context);
-/* Frees all memory.  No fence is left. */
+                      weir__order_observed_fn *observed, weir__order_ended_fn *ended,
+                      void *context);
+/* Ends all deferred frees, and frees all memory. */
 void weir__order_close(struct weir_order *o);
 
 /* Finds the stream's record in a call on the stream, or makes it.  Returns NULL if there is no host memory.  The record
@@ -199,11 +208,18 @@ void weir__order_ask(struct weir_order *o, uint64_t id, weir_stream stream);
  * stream is idle, observes its frees as weir__order_ask does; else records an event, but not on a default stream: later
  * work on blocking streams would wait for that event. */
 void weir__order_cover(struct weir_order *o, uint64_t id, weir_stream stream);
-/* Records that all frees have completed, since the device has finished all work. */
+/* Records that all frees have completed, deferred ones too, since the device has finished all work. */
 void weir__order_observe_all(struct weir_order *o);
 /* Records that all frees up to `sequence` have completed: the device has finished all work before the next one. */
 void weir__order_observe_until(struct weir_order *o, uint64_t sequence);
 
+/* Defers the free of `freed` until all work that `stream` and each noted stream have now has completed.  The results are
+ * those of weir__order_fence. */
+weir_status weir__order_defer(struct weir_order *o, weir_stream stream, struct weir_use_list *uses,
+                              uintptr_t freed);
+/* Queries the fences of up to `most` deferred frees, each once, from where the last call stopped.  Ends the frees whose
+ * fences have completed.  Returns 1 if there was such a free, else 0. */
+int weir__order_settle(struct weir_order *o, size_t most);
 /* Records an event on `stream` and on each noted stream.  On an error nothing is left, and uses of streams that the
  * driver does not know are marked `refused`: returns E_HOST_MEMORY, E_CAPTURE or the status of the driver's result. */
 weir_status weir__order_fence(struct weir_order *o, weir_stream stream, struct weir_use_list *uses,

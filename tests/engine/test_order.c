@@ -31,7 +31,7 @@ static void start_device(void) {
     a_id = id_of(A);
     b_id = id_of(B);
     told_times = 0;
-    weir__order_open(&order, &device, tell, &order);
+    weir__order_open(&order, &device, tell, NULL, &order);
 }
 
 static struct weir_order_stream *stream_of(uint64_t id) {
