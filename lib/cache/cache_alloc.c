@@ -191,9 +191,9 @@ static weir_status add_slot(struct weir_caches *f, struct weir_cache *c, struct 
     weir_status status = WEIR_OK;
     int taken;
 
-    if (atomic_load_explicit(&f->sent, memory_order_relaxed) > 0) {
+    if (atomic_load_explicit(&f->order.deferred, memory_order_relaxed) > 0) {
         pthread_mutex_lock(&f->lock);
-        weir__caches_settle_some(f);
+        settle_some(f);
         pthread_mutex_unlock(&f->lock);
     }
     for (; status == WEIR_OK; status = add_slab(f, c, r)) {

@@ -24,8 +24,6 @@
 #include "base/size.h"
 #include "config/amount.h"
 
-enum { PEEKED = 8 }; /* the number of batches that are queried at a time */
-
 /* The least default cap of a cache, however many caches there are. */
 #define CACHE_LEAST ((uint64_t)1 << 20)
 
@@ -82,17 +80,17 @@ void weir__caches_bring_home(struct weir_caches *f, const struct weir_remote_slo
     }
 }
 
-/* Returns slots to their slabs after their last use on every stream, and removes slabs that have become empty, unless
- * `emptied` is NULL.  The caller holds `lock`. */
-static void return_slots(struct weir_caches *f, struct weir_remote_slots *remotes,
-                         struct weir_flushed *emptied) {
-    while (remotes) {
-        struct weir_remote_slots *more = remotes->more;
+void weir__caches_return(void *caches, uintptr_t remotes) {
+    struct weir_caches *f = caches;
+    struct weir_remote_slots *batch = (struct weir_remote_slots *)remotes;
 
-        for (uint32_t i = 0; i < remotes->count; i++)
-            weir__caches_bring_home(f, &remotes->remote[i], emptied);
-        free(remotes);
-        remotes = more;
+    while (batch) {
+        struct weir_remote_slots *more = batch->more;
+
+        for (uint32_t i = 0; i < batch->count; i++)
+            weir__caches_bring_home(f, &batch->remote[i], f->emptied);
+        free(batch);
+        batch = more;
     }
 }
 
@@ -105,89 +103,21 @@ static size_t bytes_of(const struct weir_remote_slots *remotes) {
     return bytes;
 }
 
-/* Returns the slots of a completed batch as return_slots() does.  The caller holds `lock`. */
-static void settle(struct weir_caches *f, struct weir_remote_slots *batch,
-                   struct weir_flushed *emptied) {
-    if (batch->fence) {
-        weir__order_fence_drop(&f->order, batch->fence);
-        atomic_fetch_sub_explicit(&f->sent, 1, memory_order_relaxed);
-    } else {
-        atomic_fetch_sub_explicit(&f->stranded, bytes_of(batch), memory_order_relaxed);
-    }
-    return_slots(f, batch, emptied);
-}
+void weir__caches_strand(struct weir_caches *f, struct weir_remote_slots *remotes) {
+    struct weir_remote_slots **end = &remotes;
 
-/* Adds a batch to its list: at the end if it has a fence.  The caller holds `lock`. */
-static void queue(struct weir_caches *f, struct weir_remote_slots *batch) {
-    if (!batch->fence) {
-        batch->next = f->unfenced;
-        f->unfenced = batch;
-        return;
-    }
-    batch->next = NULL;
-    *f->batches_end = batch;
-    f->batches_end = &batch->next;
-}
-
-/* Returns the slots of a batch if its fence has completed, else adds the batch to its list again.  Returns 1 if the
- * fence has completed, else 0.  The caller holds `lock`. */
-static int settle_or_queue(struct weir_caches *f, struct weir_remote_slots *batch) {
-    if (batch->fence && weir__order_fence_done(&f->order, batch->fence)) {
-        settle(f, batch, NULL);
-        return 1;
-    }
-    queue(f, batch);
-    return 0;
-}
-
-void weir__caches_settle_some(struct weir_caches *f) {
-    const struct weir_remote_slots *asked = NULL; /* the first batch that has not completed */
-
-    for (int i = 0; i < PEEKED && f->batches != asked; i++) {
-        struct weir_remote_slots *batch = f->batches;
-
-        f->batches = batch->next;
-        if (!f->batches)
-            f->batches_end = &f->batches;
-        if (!settle_or_queue(f, batch))
-            asked = asked ? asked : batch;
-    }
-}
-
-void weir__caches_send_home(struct weir_caches *f, struct weir_remote_slots *remotes,
-                            struct weir_fence *fence) {
-    if (!remotes)
-        return;
-    remotes->fence = fence;
-    queue(f, remotes);
-    if (fence)
-        atomic_fetch_add_explicit(&f->sent, 1, memory_order_relaxed);
-    else
-        atomic_fetch_add_explicit(&f->stranded, bytes_of(remotes), memory_order_relaxed);
-}
-
-struct weir_remote_slots *weir__caches_take_batches(struct weir_caches *f) {
-    struct weir_remote_slots *batches;
-
-    *f->batches_end = f->unfenced;
-    batches = f->batches;
-    f->unfenced = f->batches = NULL;
-    f->batches_end = &f->batches;
-    return batches;
+    atomic_fetch_add_explicit(&f->stranded, bytes_of(remotes), memory_order_relaxed);
+    while (*end)
+        end = &(*end)->more;
+    *end = f->unfenced;
+    f->unfenced = remotes;
 }
 
 int weir__caches_settle(struct weir_caches *f) {
-    struct weir_remote_slots *batch;
-    int settled = 0;
+    int settled;
 
     pthread_mutex_lock(&f->lock);
-    batch = weir__caches_take_batches(f);
-    while (batch) {
-        struct weir_remote_slots *next = batch->next;
-
-        settled |= settle_or_queue(f, batch);
-        batch = next;
-    }
+    settled = weir__order_settle(&f->order, SIZE_MAX);
     pthread_mutex_unlock(&f->lock);
     return settled;
 }
@@ -199,18 +129,16 @@ int weir__caches_settle(struct weir_caches *f) {
 static void deliver(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                     struct weir_flushed *h) {
     uint64_t id = atomic_load_explicit(&c->id, memory_order_relaxed);
-    struct weir_use_list none = {0};
-    struct weir_fence *fence = NULL;
 
     if (!h->spans && !h->remotes)
         return;
     pthread_mutex_lock(&f->lock);
-    weir__caches_settle_some(f);
+    settle_some(f);
     weir__caches_give(f, h->spans, id, c);
     weir__caches_free_waiting(f, stream, id);
-    if (h->remotes && weir__order_fence(&f->order, stream, &none, &fence) != WEIR_OK)
-        fence = NULL; /* the slots then return after a wait for the device */
-    weir__caches_send_home(f, h->remotes, fence);
+    if (h->remotes &&
+        weir__order_defer(&f->order, stream, NULL, (uintptr_t)h->remotes) != WEIR_OK)
+        weir__caches_strand(f, h->remotes);
     pthread_mutex_unlock(&f->lock);
 }
 
@@ -281,7 +209,7 @@ void weir__caches_retire(struct weir_caches *f, struct weir_cache *c, uint64_t i
     weir__caches_unwatch(c);
     c->is_left |= id == WEIR_ENGINE_UNKNOWN;
     weir__caches_give(f, h.spans, id, NULL);
-    weir__caches_send_home(f, h.remotes, NULL);
+    weir__caches_strand(f, h.remotes);
     c->young = 0;
 }
 
@@ -319,32 +247,28 @@ static uint64_t whose(const struct weir_caches *f) {
 weir_status weir__caches_empty(void *caches) {
     struct weir_caches *f = caches;
     struct weir_flushed h = {0}, emptied = {0};
-    struct weir_remote_slots *batches;
     CUresult result = CUDA_SUCCESS;
     int arrived;
 
     pthread_mutex_lock(&f->flushing);
     pthread_mutex_lock(&f->lock);
+    h.remotes = f->unfenced;
+    f->unfenced = NULL;
+    atomic_fetch_sub_explicit(&f->stranded, bytes_of(h.remotes), memory_order_relaxed);
     flush(f, &h);
-    batches = weir__caches_take_batches(f);
     pthread_mutex_unlock(&f->lock);
-    if (h.spans || h.remotes || batches)
+    if (h.spans || h.remotes || f->order.deferred > 0)
         result = weir__device_wait(f->hits.device);
     arrived = result == CUDA_SUCCESS;
     pthread_mutex_lock(&f->lock);
     weir__caches_give(f, h.spans, arrived ? whose(f) : WEIR_ENGINE_UNKNOWN, NULL);
-    if (arrived)
-        return_slots(f, h.remotes, &emptied);
-    else
-        weir__caches_send_home(f, h.remotes, NULL);
-    while (batches) {
-        struct weir_remote_slots *batch = batches;
-
-        batches = batch->next;
-        if (arrived)
-            settle(f, batch, &emptied);
-        else
-            queue(f, batch);
+    if (arrived) {
+        f->emptied = &emptied;
+        weir__caches_return(f, (uintptr_t)h.remotes);
+        weir__order_settle(&f->order, SIZE_MAX);
+        f->emptied = NULL;
+    } else {
+        weir__caches_strand(f, h.remotes);
     }
     weir__caches_give(f, emptied.spans, WEIR_ENGINE_UNKNOWN, NULL);
     if (arrived)

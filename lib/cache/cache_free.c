@@ -48,8 +48,6 @@ static weir_status free_slot(struct weir_caches *f, struct weir_slab *s, uint64_
                              weir_stream stream, struct weir_use_list *uses, int captured) {
     struct weir_remote_slots *remote = malloc(sizeof *remote + sizeof remote->remote[0]);
     uint32_t slot = weir__slab_slot(s, address);
-    struct weir_use_list none = {0};
-    struct weir_fence *fence = NULL;
     weir_status status = WEIR_OK;
 
     if (!remote)
@@ -58,18 +56,17 @@ static weir_status free_slot(struct weir_caches *f, struct weir_slab *s, uint64_
     remote->remote[0] = (struct weir_remote_slot){s, slot};
     pthread_mutex_lock(&f->lock);
     if (!captured)
-        status = weir__order_fence(&f->order, stream, uses ? uses : &none, &fence);
-    /* unreached: freed meanwhile, which needs two threads that free one block at once */
-    if (status == WEIR_OK && !take_state(&s->slot[slot])) {
-        if (fence)
-            weir__order_fence_drop(&f->order, fence);
+        status = weir__order_defer(&f->order, stream, uses, (uintptr_t)remote);
+    if (status != WEIR_OK) {
+        free(remote);
+    } else if (!take_state(&s->slot[slot])) {
+        /* unreached: freed meanwhile, which needs two threads that free one block at once */
+        remote->count = 0;
         status = weir__without_driver(WEIR_E_NOT_OWNED);
     }
-    if (status == WEIR_OK)
-        weir__caches_send_home(f, remote, fence);
-    else
-        free(remote);
-    weir__caches_settle_some(f);
+    if (captured)
+        weir__caches_strand(f, remote);
+    settle_some(f);
     pthread_mutex_unlock(&f->lock);
     return status;
 }

@@ -50,11 +50,9 @@ weir_status weir__caches_open(struct weir_reserve *v, struct weir_caches **out) 
     f->hits.checks = v->options->stream_checks != WEIR_SWITCH_OFF;
     f->is_straight = !(v->engine->traits & WEIR_ENGINE_CUTS);
     f->idle_ns = IDLE_NS;
-    f->batches_end = &f->batches;
     pthread_mutex_init(&f->flushing, NULL);
     pthread_mutex_init(&f->lock, NULL);
-    /* No callbacks, since this order has no frees. */
-    weir__order_open(&f->order, v->device, NULL, NULL, NULL);
+    weir__order_open(&f->order, v->device, NULL, weir__caches_return, f);
     weir__bias_prepare();
     f->loose = weir__caches_make(f);
     if (!f->loose || !weir__cache_table_open(&f->hits.by_handle) ||
@@ -70,27 +68,11 @@ weir_status weir__caches_open(struct weir_reserve *v, struct weir_caches **out) 
 }
 
 void weir__caches_close(struct weir_caches *f) {
-    struct weir_remote_slots *batch, *next, *more;
-    struct weir_driver_scope scope;
-    int entered;
-
     if (!f)
         return;
-    weir__caches_end_blocks(f);
-    for (batch = weir__caches_take_batches(f); batch; batch = next) {
-        next = batch->next;
-        if (batch->fence)
-            weir__order_fence_drop(&f->order, batch->fence);
-        for (; batch; batch = more) {
-            more = batch->more;
-            free(batch);
-        }
-    }
-    entered =
-        weir__driver_enter(f->hits.device->driver, f->hits.device->context, &scope) == CUDA_SUCCESS;
     weir__order_close(&f->order);
-    if (entered)
-        weir__driver_leave(f->hits.device->driver, &scope);
+    weir__caches_return(f, (uintptr_t)f->unfenced);
+    weir__caches_end_blocks(f);
     while (f->caches) {
         struct weir_cache *c = f->caches;
 

@@ -7,9 +7,9 @@
  * cache_flush.c says how much idle memory each cache may keep, gives idle memory back to the engine, and slots that were
  * freed on other streams back to their slabs; cache_waiting.c frees blocks by calls of the driver.
  *
- * Locks: `flushing` is held for one flush of all caches, and comes before all other locks.  `lock` guards writes of the stream tables, and the batches of remote frees.  Under it the engine's lock may be
- * taken, or the records', or a cache's, one at a time; under a cache's lock that of its remote-free queue.  Hits take
- * the cache's lock only.
+ * Locks: `flushing` is held for one flush of all caches, and comes before all other locks.  `lock` guards writes of the
+ * stream tables, and the order of deferred batches.  Under it the engine's lock may be taken, or the records', or a
+ * cache's, one at a time; under a cache's lock that of its remote-free queue.  Hits take the cache's lock only.
  *
  * This file must not know the public API, settings' names or how an engine places blocks.
  */
@@ -43,16 +43,15 @@ struct weir_caches {
     struct weir_cache *loose;  /* the cache that counts the blocks that no other cache counts */
     size_t default_streams;    /* caches that are found by id, without bound ones */
     size_t cached;             /* caches that have served a stream */
-    struct weir_order order;   /* used for fences only */
-    struct weir_remote_slots *batches; /* batches behind fences; the last ones were queried last */
-    struct weir_remote_slots **batches_end;
-    struct weir_remote_slots *unfenced; /* batches that only a wait for the device completes */
+    struct weir_order order;            /* defers the return of batches of remote frees */
+    struct weir_remote_slots *unfenced; /* a batch that only a wait for the device completes */
+    /* During a flush of all caches: gets the slabs that become empty, which leave their caches.  Else NULL. */
+    struct weir_flushed *emptied;
     /* Freed blocks that the driver still counts as live (cache_waiting.c): those that wait for a call on their stream,
      * and those that only a wait for the device completes. */
     struct weir_slab *waiting, *waiting_longer;
     /* The bytes of slots, and of waiting blocks, that only a wait for the device completes. */
     _Atomic size_t stranded;
-    _Atomic size_t sent; /* the number of batches behind fences; read without the lock */
     size_t host_bytes;
     uint64_t requested_peak, in_use_peak;
     uint64_t requested_lately; /* the peak since weir__caches_renew_peak */
@@ -149,14 +148,14 @@ void weir__caches_end_blocks(struct weir_caches *f);
  * cache, unless `emptied` is NULL.  The caller holds `lock`. */
 void weir__caches_bring_home(struct weir_caches *f, const struct weir_remote_slot *remote,
                              struct weir_flushed *emptied);
-/* Queries the next few batches, and returns the slots of completed ones.  So no call queries all batches, nor one of
- * them twice.  The caller holds `lock`. */
-void weir__caches_settle_some(struct weir_caches *f);
-/* Queues slots for return behind `fence`, or behind a wait for the device if it is NULL.  The caller holds `lock`. */
-void weir__caches_send_home(struct weir_caches *f, struct weir_remote_slots *remotes,
-                            struct weir_fence *fence);
-/* Removes all batches from their lists, and returns them.  The caller holds `lock`. */
-struct weir_remote_slots *weir__caches_take_batches(struct weir_caches *f);
+/* Returns the slots of a batch to their slabs, after their last use on every stream.  The caller holds `lock`. */
+void weir__caches_return(void *caches, uintptr_t remotes);
+/* Lets a batch wait for a wait for the device.  The caller holds `lock`. */
+void weir__caches_strand(struct weir_caches *f, struct weir_remote_slots *remotes);
+/* Queries the next few deferred batches, so that no call queries all of them.  The caller holds `lock`. */
+static inline void settle_some(struct weir_caches *f) {
+    (void)weir__order_settle(&f->order, 8);
+}
 
 /* Sets the cache's cap, and lowers those of others to their parts.  The caller holds `lock`. */
 void weir__caches_set_cap(struct weir_caches *f, struct weir_cache *c);

@@ -93,8 +93,7 @@ struct weir_remote_slot {
 
 /* Remote frees in one piece of host memory, which is handed on when they leave the cache, so leaving cannot fail. */
 struct weir_remote_slots {
-    struct weir_remote_slots *next, *more; /* the next batch; the next piece of this batch */
-    struct weir_fence *fence; /* the fence of a batch, for the code that returns remote frees */
+    struct weir_remote_slots *more; /* the next piece of the batch */
     uint32_t count, room;
     struct weir_remote_slot remote[]; /* the last one was freed last */
 };

@@ -116,21 +116,88 @@ static int is_quiet(const struct weir_order_stream *s) {
     return !s->marks && s->open == 0;
 }
 
-/* Adds a fence to the list of deferred frees, as the last one to be queried. */
+/* ---- deferred frees -------------------------------------------------------------------------- */
+
+/* Adds a fence to the list, as the last one to be queried. */
 static void add_fence(struct weir_order *o, struct weir_fence *f) {
     f->next = NULL;
     *(o->fences ? &o->last_fence->next : &o->fences) = f;
     o->last_fence = f;
+    o->deferred++;
 }
 
-/* Ends the first deferred free of the list, which is not empty. */
-static void end_deferred(struct weir_order *o) {
+/* Removes and returns the first fence of the list, which is not empty. */
+static struct weir_fence *take_fence(struct weir_order *o) {
     struct weir_fence *f = o->fences;
-    uintptr_t freed = f->freed;
 
     o->fences = f->next;
-    weir__order_fence_drop(o, f);
+    o->deferred--;
+    return f;
+}
+
+/* Frees a fence that is not in the list. */
+static void drop_fence(struct weir_order *o, struct weir_fence *f) {
+    while (f->events > 0)
+        give_event(o, f->event[--f->events]);
+    free(f);
+}
+
+/* Ends the first deferred free of the list. */
+static void end_deferred(struct weir_order *o) {
+    struct weir_fence *f = take_fence(o);
+    uintptr_t freed = f->freed;
+
+    drop_fence(o, f);
     o->ended(o->context, freed);
+}
+
+/* Queries the events of a fence.  Returns 1 if all have completed, else 0. */
+static int fence_is_done(struct weir_order *o, struct weir_fence *f) {
+    while (f->events > 0 && is_done(o, f->event[f->events - 1]))
+        give_event(o, f->event[--f->events]);
+    return f->events == 0;
+}
+
+weir_status weir__order_defer(struct weir_order *o, weir_stream stream, struct weir_use_list *uses,
+                              uintptr_t freed) {
+    size_t count = uses ? uses->count : 0;
+    struct weir_fence *f = malloc(sizeof *f + (count + 1) * sizeof f->event[0]);
+
+    if (!f)
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
+    f->freed = freed;
+    f->events = 0;
+    for (size_t i = 0; i <= count; i++) {
+        struct weir_use *use = i < count ? &uses->use[i] : NULL;
+        weir_status status =
+            record_on(o, use ? use->stream : stream, use ? use->id : 0, &f->event[f->events]);
+
+        if (use)
+            use->refused = status == WEIR_E_STREAM;
+        if (status != WEIR_OK) {
+            drop_fence(o, f);
+            return status;
+        }
+        f->events++;
+    }
+    add_fence(o, f);
+    return WEIR_OK;
+}
+
+int weir__order_settle(struct weir_order *o, size_t most) {
+    const struct weir_fence *last = o->last_fence;
+    int ended = 0, more = o->fences != NULL;
+
+    for (; more && most > 0; most--) {
+        more = o->fences != last;
+        if (fence_is_done(o, o->fences)) {
+            end_deferred(o);
+            ended = 1;
+        } else {
+            add_fence(o, take_fence(o));
+        }
+    }
+    return ended;
 }
 
 /* ---- open frees and marks ------------------------------------------------------- */
@@ -652,71 +719,3 @@ void weir__order_cover(struct weir_order *o, uint64_t id, weir_stream stream) {
         weir__order_mark(o, s, stream);
 }
 
-/* ---- fences ---------------------------------------------------------------------------------- */
-
-weir_status weir__order_fence(struct weir_order *o, weir_stream stream, struct weir_use_list *uses,
-                              struct weir_fence **fence) {
-    struct weir_fence *f = malloc(sizeof *f + (uses->count + 1) * sizeof f->event[0]);
-
-    if (!f)
-        return weir__without_driver(WEIR_E_HOST_MEMORY);
-    f->events = 0;
-    for (size_t i = 0; i <= uses->count; i++) {
-        struct weir_use *use = i < uses->count ? &uses->use[i] : NULL;
-        weir_status status =
-            record_on(o, use ? use->stream : stream, use ? use->id : 0, &f->event[f->events]);
-
-        if (use)
-            use->refused = status == WEIR_E_STREAM;
-        if (status != WEIR_OK) {
-            weir__order_fence_drop(o, f);
-            return status;
-        }
-        f->events++;
-    }
-    *fence = f;
-    return WEIR_OK;
-}
-
-int weir__order_fence_done(struct weir_order *o, struct weir_fence *fence) {
-    while (fence->events > 0 && is_done(o, fence->event[fence->events - 1]))
-        give_event(o, fence->event[--fence->events]);
-    return fence->events == 0;
-}
-
-void weir__order_fence_drop(struct weir_order *o, struct weir_fence *fence) {
-    while (fence->events > 0)
-        give_event(o, fence->event[--fence->events]);
-    free(fence);
-}
-
-weir_status weir__order_defer(struct weir_order *o, weir_stream stream, struct weir_use_list *uses,
-                              uintptr_t freed) {
-    struct weir_fence *f = NULL;
-    weir_status status = weir__order_fence(o, stream, uses, &f);
-
-    if (status != WEIR_OK)
-        return status;
-    f->freed = freed;
-    add_fence(o, f);
-    return WEIR_OK;
-}
-
-int weir__order_settle(struct weir_order *o, size_t most) {
-    const struct weir_fence *last = o->last_fence;
-    int ended = 0, more = o->fences != NULL;
-
-    for (; more && most > 0; most--) {
-        struct weir_fence *f = o->fences;
-
-        more = f != last;
-        if (weir__order_fence_done(o, f)) {
-            end_deferred(o);
-            ended = 1;
-        } else {
-            o->fences = f->next;
-            add_fence(o, f);
-        }
-    }
-    return ended;
-}

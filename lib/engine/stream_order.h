@@ -131,10 +131,11 @@ struct weir_order {
     CUevent *spare;                    /* events that can be used again */
     size_t spare_count, spare_capacity;
     struct weir_fence *fences, *last_fence; /* deferred frees, the next to be queried first */
-    uint64_t event_records;                 /* the number of events recorded so far */
+    _Atomic size_t deferred; /* the number of deferred frees; may be read without the lock */
+    uint64_t event_records;  /* the number of events recorded so far */
 };
 
-/* The events of a fence: one on each stream that uses the block. */
+/* A deferred free, with an event on each stream for which it waits. */
 struct weir_fence {
     struct weir_fence *next;
     uintptr_t freed; /* what `ended` shall free */
@@ -213,20 +214,13 @@ void weir__order_observe_all(struct weir_order *o);
 /* Records that all frees up to `sequence` have completed: the device has finished all work before the next one. */
 void weir__order_observe_until(struct weir_order *o, uint64_t sequence);
 
-/* Defers the free of `freed` until all work that `stream` and each noted stream have now has completed.  The results are
- * those of weir__order_fence. */
+/* Defers the free of `freed` until all work that `stream` and each stream of `uses` (or NULL) have now has completed.
+ * On an error nothing is left, and uses of streams that the driver does not know are marked `refused`.  Returns OK,
+ * E_HOST_MEMORY, E_CAPTURE or the status of the driver's result. */
 weir_status weir__order_defer(struct weir_order *o, weir_stream stream, struct weir_use_list *uses,
                               uintptr_t freed);
 /* Queries the fences of up to `most` deferred frees, each once, from where the last call stopped.  Ends the frees whose
  * fences have completed.  Returns 1 if there was such a free, else 0. */
 int weir__order_settle(struct weir_order *o, size_t most);
-/* Records an event on `stream` and on each noted stream.  On an error nothing is left, and uses of streams that the
- * driver does not know are marked `refused`: returns E_HOST_MEMORY, E_CAPTURE or the status of the driver's result. */
-weir_status weir__order_fence(struct weir_order *o, weir_stream stream, struct weir_use_list *uses,
-                              struct weir_fence **fence);
-/* Queries the fence's events.  Returns 1 if all have completed, else 0. */
-int weir__order_fence_done(struct weir_order *o, struct weir_fence *fence);
-/* Frees the fence, complete or not. */
-void weir__order_fence_drop(struct weir_order *o, struct weir_fence *fence);
 
 #endif
