@@ -2,9 +2,8 @@
 /* checkpoint.c: saves which blocks of a pool live, and restores them later.
  *
  * PyTorch's graph trees run graphs that continue each other.  Such a graph needs a pool as it was when the earlier
- * graph ended, whatever the program has freed since.  A placement cannot allocate at a given address.  So weir fills a
- * new placement in the order of addresses, segment by segment (joined segments are one), and then frees the free
- * chunks.
+ * graph ended, whatever the program has freed since.  So weir makes a new placement of each part of the pool, in which
+ * all memory is free, and allocates the saved blocks there at their addresses.
  *
  * This file must not know graphs or captures.
  */
@@ -14,20 +13,17 @@
 #include "base/result.h"
 #include "tensors/tensors_internal.h"
 
-/* A chunk of a segment. */
-struct piece {
-    uint64_t address;
-    size_t bytes;
-    size_t block_bytes, requested; /* these are 0 if the chunk is free */
-    weir_stream stream;            /* the stream of the live block */
-    uint64_t name;                 /* the name of that stream */
+/* A live block, and the bytes of its chunk. */
+struct saved_block {
+    size_t chunk;
+    struct weir_tensor tensor; /* without a pool, a note or uses */
 };
 
 struct weir_tensors_state {
     weir_tensors_id id;
     struct weir_tensor_part part[WEIR_TENSORS_PARTS];
-    struct piece *pieces; /* sorted by part, then by address */
-    size_t piece_count, piece_room;
+    struct saved_block *blocks; /* sorted by part, then by address */
+    size_t block_count, block_room;
 };
 
 /* Returns the stream name for chunks that are free for all streams.  If the pool has had one stream only, that is the
@@ -43,32 +39,31 @@ void weir_tensors_state_destroy(weir_tensors_state *state) {
         return;
     for (int i = 0; i < WEIR_TENSORS_PARTS; i++)
         free(state->part[i].segments);
-    free(state->pieces);
+    free(state->blocks);
     free(state);
 }
 
 /* ---- saving -------------------------------------------------------------------------------------- */
 
-/* Saves a chunk that has memory.  Returns 1 on success, 0 if there is no host memory. */
-static int save_piece(const weir_tensors *t, weir_tensors_state *s,
+/* Saves a live block.  Returns 1 on success, 0 if there is no host memory. */
+static int save_block(const weir_tensors *t, weir_tensors_state *s,
                       const struct weir_placement_span *span) {
-    struct piece piece = {.address = span->address, .bytes = span->size};
-    struct piece *moved =
-        weir__hostmem_room(s->pieces, s->piece_count, &s->piece_room, sizeof *s->pieces);
-    uintptr_t value;
+    struct saved_block *moved =
+        weir__hostmem_room(s->blocks, s->block_count, &s->block_room, sizeof *s->blocks);
+    const struct weir_tensor *tensor;
+    uintptr_t value = 0;
 
     if (!moved)
         return 0;
-    s->pieces = moved;
-    if (span->live && weir__map_get(&t->map, span->address, &value)) {
-        const struct weir_tensor *tensor = (const struct weir_tensor *)value;
-
-        piece.block_bytes = tensor->bytes;
-        piece.requested = tensor->requested;
-        piece.stream = tensor->stream;
-        piece.name = tensor->name;
-    }
-    s->pieces[s->piece_count++] = piece;
+    s->blocks = moved;
+    (void)weir__map_get(&t->map, span->address, &value);
+    tensor = (const struct weir_tensor *)value;
+    s->blocks[s->block_count++] = (struct saved_block){.chunk = span->size,
+                                                       .tensor.address = tensor->address,
+                                                       .tensor.bytes = tensor->bytes,
+                                                       .tensor.requested = tensor->requested,
+                                                       .tensor.stream = tensor->stream,
+                                                       .tensor.name = tensor->name};
     return 1;
 }
 
@@ -94,7 +89,7 @@ static weir_status note_pool(weir_tensors *t, struct weir_tensor_pool *pool,
         for (; saved->count < part->count; saved->count++)
             saved->segments[saved->count] = part->segments[saved->count];
         while (weir__placement_next(part->placement, &span))
-            if (!span.unmapped && !save_piece(t, state, &span))
+            if (span.live && !save_block(t, state, &span))
                 return WEIR_E_HOST_MEMORY;
     }
     return WEIR_OK;
@@ -136,80 +131,67 @@ static int has_segments(const struct weir_tensor_part *part, const struct weir_t
     return found == saved->count;
 }
 
-/* Allocates all pieces of a segment, from *at on, in the order of their addresses.  Only this segment is free in the
- * placement, so each piece gets its address.  Returns 1 on success, else 0. */
-static int fill_segment(struct weir_placement *p, uint64_t stream,
-                        const struct weir_tensor_segment *segment, const weir_tensors_state *state,
-                        size_t *at) {
-    struct weir_placement_block place;
-
-    for (; *at < state->piece_count; (*at)++) {
-        const struct piece *piece = &state->pieces[*at];
-
-        if (piece->address - segment->base >= segment->bytes)
-            break;
-        if (weir__placement_take(p, piece->bytes, stream, &place) != WEIR_PLACEMENT_OK ||
-            place.address != piece->address)
-            return 0;
-    }
-    return 1;
-}
-
-/* Creates a placement of the part in the saved state, whose pieces begin at *at.  Segments that the part got later are
- * free.  Free chunks are free for all streams, since the caller has waited for the device.  Returns NULL if there is no
- * host memory. */
-static struct weir_placement *make_placement(const weir_tensors *t, uint64_t stream,
-                                             const struct weir_tensor_part *part,
-                                             const struct weir_tensor_part *saved,
-                                             const weir_tensors_state *state, size_t *at) {
+/* Creates a placement of the part, all of whose memory is free.  Returns NULL if there is no host memory. */
+static struct weir_placement *make_placement(const weir_tensors *t,
+                                             const struct weir_tensor_part *part) {
     struct weir_placement *p = weir__part_placement(t);
-    size_t first = *at;
-    int ok = 1;
+    int ok = p != NULL;
 
-    if (!p)
-        return NULL;
-    for (size_t i = 0; ok && i < saved->count;) {
-        struct weir_tensor_segment run = weir__part_run(t, saved, saved->segments[i].base);
-
-        ok = weir__part_place(t, p, saved, run) && fill_segment(p, stream, &run, state, at);
-        while (i < saved->count && saved->segments[i].base - run.base < run.bytes)
-            i++;
-    }
-    for (size_t i = first; ok && i < *at; i++)
-        if (state->pieces[i].block_bytes == 0)
-            ok = weir__placement_give(p, state->pieces[i].address, stream, 1, NULL) ==
-                 WEIR_PLACEMENT_OK;
-    weir__placement_observe(p, stream, 1);
     for (size_t i = 0; ok && i < part->count; i++)
-        if (!weir__part_segment(saved, part->segments[i].base))
-            ok = weir__part_place(t, p, part, part->segments[i]);
+        ok = weir__part_place(t, p, part, part->segments[i]);
     if (ok)
         return p;
     weir__placement_destroy(p);
     return NULL;
 }
 
-/* Creates the placements of all parts.  Returns 1 on success, 0 if there is no host memory. */
-static int make_placements(const weir_tensors *t, const struct weir_tensor_pool *pool,
+/* Allocates a saved block at its address.  `from` is the beginning of the free memory that the block lies in; memory
+ * before the block is allocated, too, and freed again. */
+static int place_block(struct weir_placement *p, uint64_t stream, uint64_t from,
+                       const struct saved_block *block) {
+    struct weir_placement_block place;
+    uint64_t at = block->tensor.address;
+
+    return (at == from ||
+            weir__placement_take_at(p, from, at - from, stream, &place) == WEIR_PLACEMENT_OK) &&
+           weir__placement_take_at(p, at, block->chunk, stream, &place) == WEIR_PLACEMENT_OK &&
+           (at == from || weir__placement_give(p, from, stream, 1, NULL) == WEIR_PLACEMENT_OK);
+}
+
+/* Creates the placements of all parts with the saved blocks.  Free chunks are free for all streams, since the caller has
+ * waited for the device.  Returns 1 on success, 0 if there is no host memory. */
+static int make_placements(const weir_tensors *t, struct weir_tensor_pool *pool,
                            const weir_tensors_state *state,
                            struct weir_placement *out[WEIR_TENSORS_PARTS]) {
-    size_t at = 0;
+    uint64_t stream = everybody(pool), from = 0; /* the end of the last block */
+    int ok = 1;
 
     for (int i = 0; i < WEIR_TENSORS_PARTS; i++) {
-        out[i] = make_placement(t, everybody(pool), &pool->part[i], &state->part[i], state, &at);
-        if (out[i])
-            continue;
-        while (i-- > 0)
-            weir__placement_destroy(out[i]);
-        return 0;
+        out[i] = make_placement(t, &pool->part[i]);
+        ok &= out[i] != NULL;
     }
-    return 1;
+    for (size_t i = 0; ok && i < state->block_count; i++) {
+        const struct saved_block *block = &state->blocks[i];
+        const struct weir_tensor_part *part = weir__pool_part(pool, block->tensor.address);
+        uint64_t base = weir__part_run(t, part, block->tensor.address).base;
+
+        if (from < base || from > block->tensor.address)
+            from = base;
+        ok = place_block(out[part - pool->part], stream, from, block);
+        from = block->tensor.address + block->chunk;
+    }
+    for (int i = 0; i < WEIR_TENSORS_PARTS; i++)
+        if (ok)
+            weir__placement_observe(out[i], stream, 1);
+        else
+            weir__placement_destroy(out[i]);
+    return ok;
 }
 
 /* The addresses to report to the caller, and records for the blocks that will live again. */
 struct change {
-    void **freed, **made;
-    size_t freed_count, freed_room, made_count;
+    void **freed;
+    size_t freed_count, freed_room;
     struct weir_tensor *records; /* a list by `next` with one record for each of these blocks */
 };
 
@@ -226,18 +208,13 @@ static int add_freed(struct change *c, uint64_t address) {
 /* Allocates all that the restore needs in host memory.  Returns 1 on success, 0 if there is not enough. */
 static int prepare(weir_tensors *t, const struct weir_tensor_pool *pool,
                    const weir_tensors_state *state, struct change *c) {
-    size_t live = 0;
-
     for (size_t i = 0; i < t->map.capacity; i++) {
         const struct weir_tensor *tensor = (const struct weir_tensor *)t->map.slots[i].value;
 
         if (t->map.slots[i].key && tensor->pool == pool && !add_freed(c, tensor->address))
             return 0;
     }
-    for (size_t i = 0; i < state->piece_count; i++)
-        live += state->pieces[i].block_bytes > 0;
-    c->made = calloc(live + 1, sizeof *c->made);
-    for (size_t i = 0; c->made && i < live; i++) {
+    for (size_t i = 0; i < state->block_count; i++) {
         struct weir_tensor *record = weir__tensor_new(t);
 
         if (!record)
@@ -245,7 +222,7 @@ static int prepare(weir_tensors *t, const struct weir_tensor_pool *pool,
         record->next = c->records;
         c->records = record;
     }
-    return c->made != NULL && weir__map_reserve(&t->map, live);
+    return weir__map_reserve(&t->map, state->block_count);
 }
 
 static void free_all(weir_tensors *t, const struct change *c) {
@@ -263,22 +240,14 @@ static void free_all(weir_tensors *t, const struct change *c) {
 
 static void make_all(weir_tensors *t, struct weir_tensor_pool *pool,
                      const weir_tensors_state *state, struct change *c) {
-    for (size_t i = 0; i < state->piece_count; i++) {
-        const struct piece *piece = &state->pieces[i];
+    for (size_t i = 0; i < state->block_count; i++) {
         struct weir_tensor *tensor = c->records;
 
-        if (piece->block_bytes == 0)
-            continue;
         c->records = tensor->next;
-        *tensor = (struct weir_tensor){.address = piece->address,
-                                       .bytes = piece->block_bytes,
-                                       .requested = piece->requested,
-                                       .stream = piece->stream,
-                                       .name = piece->name,
-                                       .pool = pool};
-        (void)weir__map_put(&t->map, piece->address, (uintptr_t)tensor);
+        *tensor = state->blocks[i].tensor;
+        tensor->pool = pool;
+        (void)weir__map_put(&t->map, tensor->address, (uintptr_t)tensor);
         weir__tensors_add(t, tensor);
-        c->made[c->made_count++] = (void *)(uintptr_t)piece->address;
     }
 }
 
@@ -331,10 +300,9 @@ weir_status weir_tensors_restore(weir_tensors *t, const weir_tensors_state *stat
     weir__tensors_unlock(t);
     for (size_t i = 0; status == WEIR_OK && freed && i < change.freed_count; i++)
         freed(context, change.freed[i]);
-    for (size_t i = 0; status == WEIR_OK && made && i < change.made_count; i++)
-        made(context, change.made[i]);
+    for (size_t i = 0; status == WEIR_OK && made && i < state->block_count; i++)
+        made(context, (void *)(uintptr_t)state->blocks[i].tensor.address);
     free(change.freed);
-    free(change.made);
     return status == WEIR_OK ? status : weir__without_driver(status);
 }
 
