@@ -40,7 +40,7 @@ struct weir_order_mark {
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-static void give_event(struct weir_order *o, CUevent event) {
+void weir__order_give_event(struct weir_order *o, CUevent event) {
     CUevent *spare =
         weir__hostmem_room(o->spare, o->spare_count, &o->spare_capacity, sizeof *spare);
 
@@ -52,17 +52,15 @@ static void give_event(struct weir_order *o, CUevent event) {
     o->spare[o->spare_count++] = event;
 }
 
-/* Returns 1 if the work before the event has completed, else 0.  This thread's capture mode is relaxed, since another
- * thread's global capture would forbid the query. */
-static int is_done(struct weir_order *o, CUevent event) {
+/* This thread's capture mode is relaxed, since another thread's global capture would forbid the query. */
+int weir__order_is_done(const struct weir_order *o, CUevent event) {
     const struct weir_driver *driver = o->device->driver;
 
     return WEIR_RELAXED(driver, driver->cuEventQuery(event)) == CUDA_SUCCESS;
 }
 
-/* Records an event on `stream`.  The meaning of `id` is that of weir__device_record. */
-static weir_status record_on(struct weir_order *o, weir_stream stream, uint64_t id,
-                             CUevent *event) {
+weir_status weir__order_record(struct weir_order *o, weir_stream stream, uint64_t id,
+                               CUevent *event) {
     weir_status status = weir__device_capture(o->device, stream);
     CUresult result = CUDA_SUCCESS;
 
@@ -77,7 +75,7 @@ static weir_status record_on(struct weir_order *o, weir_stream stream, uint64_t 
         return weir__device_status(o->device, result);
     result = weir__device_record(o->device, *event, stream, id);
     if (result != CUDA_SUCCESS)
-        give_event(o, *event);
+        weir__order_give_event(o, *event);
     else
         o->event_records++;
     return weir__device_status(o->device, result);
@@ -138,7 +136,7 @@ static struct weir_fence *take_fence(struct weir_order *o) {
 /* Frees a fence that is not in the list. */
 static void drop_fence(struct weir_order *o, struct weir_fence *f) {
     while (f->events > 0)
-        give_event(o, f->event[--f->events]);
+        weir__order_give_event(o, f->event[--f->events]);
     free(f);
 }
 
@@ -153,8 +151,8 @@ static void end_deferred(struct weir_order *o) {
 
 /* Queries the events of a fence.  Returns 1 if all have completed, else 0. */
 static int fence_is_done(struct weir_order *o, struct weir_fence *f) {
-    while (f->events > 0 && is_done(o, f->event[f->events - 1]))
-        give_event(o, f->event[--f->events]);
+    while (f->events > 0 && weir__order_is_done(o, f->event[f->events - 1]))
+        weir__order_give_event(o, f->event[--f->events]);
     return f->events == 0;
 }
 
@@ -169,8 +167,8 @@ weir_status weir__order_defer(struct weir_order *o, weir_stream stream, struct w
     f->events = 0;
     for (size_t i = 0; i <= count; i++) {
         struct weir_use *use = i < count ? &uses->use[i] : NULL;
-        weir_status status =
-            record_on(o, use ? use->stream : stream, use ? use->id : 0, &f->event[f->events]);
+        weir_status status = weir__order_record(o, use ? use->stream : stream, use ? use->id : 0,
+                                                &f->event[f->events]);
 
         if (use)
             use->refused = status == WEIR_E_STREAM;
@@ -217,7 +215,7 @@ static void cover(struct weir_order *o, struct weir_order_stream *s) {
 static void drop_mark(struct weir_order *o, struct weir_order_stream *s) {
     struct weir_order_mark *mark = s->marks;
 
-    give_event(o, mark->event);
+    weir__order_give_event(o, mark->event);
     s->marks = mark->next;
     free(mark);
     o->waiting_marks--;
@@ -238,7 +236,7 @@ static weir_status record(struct weir_order *o, struct weir_order_stream *s, wei
     if (!mark)
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     *mark = (struct weir_order_mark){.sequence = sequence};
-    status = record_on(o, stream, 0, &mark->event);
+    status = weir__order_record(o, stream, 0, &mark->event);
     if (status != WEIR_OK) {
         free(mark);
         return status;
@@ -584,7 +582,7 @@ weir_status weir__order_freed_marked(struct weir_order *o, struct weir_order_str
 size_t weir__order_observe(struct weir_order *o, struct weir_order_stream *s, size_t most) {
     size_t completed = 0;
 
-    while (s->marks && completed < most && is_done(o, s->marks->event)) {
+    while (s->marks && completed < most && weir__order_is_done(o, s->marks->event)) {
         s->observed = s->marks->sequence;
         drop_mark(o, s);
         completed++;

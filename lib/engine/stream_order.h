@@ -144,7 +144,7 @@ struct weir_fence {
 };
 
 /* Opens an order without host memory.  The device outlives it.  `observed` or `ended` may be NULL if the order has no
- * frees of streams, or no deferred frees. */
+ * frees of streams, or no deferred frees.  An order may also serve for its events alone. */
 void weir__order_open(struct weir_order *o, struct weir_device *device,
                       weir__order_observed_fn *observed, weir__order_ended_fn *ended,
                       void *context);
@@ -213,6 +213,15 @@ void weir__order_cover(struct weir_order *o, uint64_t id, weir_stream stream);
 void weir__order_observe_all(struct weir_order *o);
 /* Records that all frees up to `sequence` have completed: the device has finished all work before the next one. */
 void weir__order_observe_until(struct weir_order *o, uint64_t sequence);
+
+/* Records an event on `stream`, which the caller gives back.  The meaning of `id` is that of weir__device_record.
+ * Returns OK, E_CAPTURE or the status of the driver's result. */
+weir_status weir__order_record(struct weir_order *o, weir_stream stream, uint64_t id,
+                               CUevent *event);
+/* Returns 1 if the work before the event has completed, else 0. */
+int weir__order_is_done(const struct weir_order *o, CUevent event);
+/* Keeps an event that is no longer needed for the next record. */
+void weir__order_give_event(struct weir_order *o, CUevent event);
 
 /* Defers the free of `freed` until all work that `stream` and each stream of `uses` (or NULL) have now has completed.
  * On an error nothing is left, and uses of streams that the driver does not know are marked `refused`.  Returns OK,

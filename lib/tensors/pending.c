@@ -126,43 +126,12 @@ weir_status weir__pending_free(weir_tensors *t, uint64_t address, size_t bytes,
 
 /* ---- events ------------------------------------------------------------------------------------- */
 
-static CUresult take_event(weir_tensors *t, CUevent *event) {
-    if (t->event_count == 0)
-        return t->allocator->device.driver->cuEventCreate(event, CU_EVENT_DISABLE_TIMING);
-    *event = t->events[--t->event_count];
-    return CUDA_SUCCESS;
-}
-
-static void give_event(weir_tensors *t, CUevent event) {
-    CUevent *moved =
-        weir__hostmem_room(t->events, t->event_count, &t->event_room, sizeof *t->events);
-
-    if (!moved) {
-        (void)t->allocator->device.driver->cuEventDestroy(event);
-        return;
-    }
-    t->events = moved;
-    t->events[t->event_count++] = event;
-}
-
 /* Records an event after all work that the stream has now.  Returns E_CAPTURE if the stream is being captured, E_STREAM
  * if weir knows that the handle means another stream or none. */
-static weir_status record(weir_tensors *t, struct weir_tensor_use use, CUevent *event) {
-    struct weir_device *device = &t->allocator->device;
-    weir_status status = weir__device_capture(device, use.stream);
-    CUresult result = CUDA_SUCCESS;
+static weir_status record_use(weir_tensors *t, struct weir_tensor_use use, CUevent *event) {
+    weir_status status = means_still(t, use);
 
-    if (status == WEIR_OK)
-        status = means_still(t, use);
-    if (status == WEIR_OK)
-        result = take_event(t, event);
-    if (status != WEIR_OK || result != CUDA_SUCCESS)
-        return status == WEIR_OK ? weir__device_status(device, result) : status;
-    result = weir__device_record(device, *event, use.stream, 0);
-    if (result == CUDA_SUCCESS)
-        return WEIR_OK;
-    give_event(t, *event);
-    return weir__device_is_capture(result) ? WEIR_E_CAPTURE : weir__device_status(device, result);
+    return status == WEIR_OK ? weir__order_record(&t->events, use.stream, 0, event) : status;
 }
 
 /* Waits without an event: for the stream if its handle still means that stream, else for the device.  Returns 1 on
@@ -185,7 +154,7 @@ static struct weir_tensor_queue *find_queue(const weir_tensors *t, struct weir_t
 }
 
 /* Makes a freed block wait for all work that the stream has now, or will have at the end of its capture if it is being
- * captured.  Returns OK, E_HOST_MEMORY, or another error of `record`. */
+ * captured.  Returns OK, E_HOST_MEMORY, or another error of record_use(). */
 static weir_status add_wait(weir_tensors *t, struct weir_tensor *tensor,
                             struct weir_tensor_use use) {
     struct weir_tensor_queue *found = find_queue(t, use);
@@ -193,8 +162,8 @@ static weir_status add_wait(weir_tensors *t, struct weir_tensor *tensor,
     struct weir_tensor_wait *wait = calloc(1, sizeof *wait);
     weir_status status = queue && wait ? WEIR_OK : WEIR_E_HOST_MEMORY;
 
-    if (status == WEIR_OK && (!found || (!queue->open && queue->batch != t->batch)))
-        status = record(t, use, &wait->event);
+    if (status == WEIR_OK && !queue->open)
+        status = record_use(t, use, &wait->event);
     if (status != WEIR_OK && status != WEIR_E_CAPTURE) {
         free(wait);
         free(found ? NULL : queue);
@@ -207,11 +176,10 @@ static weir_status add_wait(weir_tensors *t, struct weir_tensor *tensor,
     wait->tensor = tensor;
     if (wait->event)
         queue->newest = wait->event;
-    if (status == WEIR_E_CAPTURE)
+    else if (!queue->open)
         queue->open = wait;
     *(found ? &queue->last->next : &queue->first) = wait;
     queue->last = wait;
-    queue->batch = t->batch;
     tensor->waits_for++;
     return WEIR_OK;
 }
@@ -246,20 +214,11 @@ void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor) {
     weir__tensors_pend(t, tensor, 1);
     if (tensor->pool)
         tensor->pool->pending++;
-    t->batch++;
     if (!is_entered || !cover(t, tensor))
         hold(t, tensor);
     note_state(t);
     if (is_entered)
         weir__driver_leave(device->driver, &scope);
-}
-
-/* Returns 1 if the event has completed, else 0.  If the event cannot be queried, waits for the device. */
-static int is_done(weir_tensors *t, CUevent event) {
-    CUresult result = t->allocator->device.driver->cuEventQuery(event);
-
-    return result == CUDA_SUCCESS || (result != CUDA_ERROR_NOT_READY &&
-                                      weir__device_wait(&t->allocator->device) == CUDA_SUCCESS);
 }
 
 /* Removes the oldest wait from its queue.  The caller frees the queue if no wait is left. */
@@ -269,7 +228,7 @@ static void end_wait(weir_tensors *t, struct weir_tensor_queue *queue) {
 
     queue->first = wait->next;
     if (wait->event)
-        give_event(t, wait->event);
+        weir__order_give_event(&t->events, wait->event);
     free(wait);
     if (--tensor->waits_for > 0 || tensor->use_count > 0)
         return;
@@ -283,12 +242,13 @@ static void end_wait(weir_tensors *t, struct weir_tensor_queue *queue) {
 static void end_waits(weir_tensors *t, struct weir_tensor_queue *queue, int is_over) {
     int asks_newest = !is_over;
 
-    while (queue->first && queue->first != queue->open &&
-           (is_over || !queue->first->event || is_done(t, queue->first->event))) {
+    while (
+        queue->first && queue->first != queue->open &&
+        (is_over || !queue->first->event || weir__order_is_done(&t->events, queue->first->event))) {
         end_wait(t, queue);
         if (asks_newest && queue->first && queue->first->event) {
             asks_newest = 0;
-            is_over = is_done(t, queue->newest);
+            is_over = weir__order_is_done(&t->events, queue->newest);
         }
     }
 }
@@ -296,7 +256,7 @@ static void end_waits(weir_tensors *t, struct weir_tensor_queue *queue, int is_o
 /* Records the event for the waits that no event covers, if the capture is over.  If the event cannot be recorded, waits
  * for the stream and ends all waits of the queue. */
 static void cover_open(weir_tensors *t, struct weir_tensor_queue *queue) {
-    weir_status status = record(t, queue->use, &queue->open->event);
+    weir_status status = record_use(t, queue->use, &queue->open->event);
 
     if (status == WEIR_OK) {
         queue->newest = queue->open->event;
@@ -343,7 +303,6 @@ void weir__pending_settle(weir_tensors *t, int waits) {
 
     if (weir__driver_enter(device->driver, device->context, &scope) != CUDA_SUCCESS)
         return;
-    t->batch++;
     /* weir's own threads record no event: the program may begin to capture the stream at any time. */
     if (!weir__thread_is_own()) {
         settle_held(t);

@@ -17,6 +17,7 @@
 #include "driver/cuda_abi.h"
 #include "driver/driver.h"
 #include "engine/engine.h"
+#include "engine/stream_order.h"
 #include "placement/placement.h"
 
 /* The name of a stream.  A handle alone names no stream, since the driver reuses the handle of a destroyed stream at
@@ -100,7 +101,7 @@ struct weir_tensor_pool {
 /* A freed block that waits for an event on a stream that used it. */
 struct weir_tensor_wait {
     struct weir_tensor *tensor;
-    CUevent event; /* NULL: the event of the previous wait covers this one */
+    CUevent event; /* NULL: the event of an earlier wait covers this one */
     struct weir_tensor_wait *next;
 };
 
@@ -110,7 +111,6 @@ struct weir_tensor_queue {
     struct weir_tensor_wait *first, *last;
     struct weir_tensor_wait *open; /* the first wait that no event covers, or NULL */
     CUevent newest;                /* the event that was recorded last */
-    uint64_t batch;                /* the batch of the last wait */
     struct weir_tensor_queue *next;
 };
 
@@ -134,10 +134,8 @@ struct weir_tensors {
     atomic_int is_watched;                 /* set if the program wants events */
     atomic_int routes;                     /* the number of pools with a route */
     struct weir_tensor_queue *queues;
-    uint64_t batch;           /* the number of this batch of frees, which share events */
     struct weir_tensor *held; /* freed blocks whose free failed and is repeated */
-    CUevent *events;          /* spare events */
-    size_t event_count, event_room;
+    struct weir_order events; /* records and keeps events, and has no frees */
     atomic_int unsettled;         /* set unless `queues` and `held` are empty */
     weir_tensors_figures figures; /* without active and reserved ones: see figures.c */
     struct {
