@@ -62,8 +62,7 @@ static int save_block(const weir_tensors *t, weir_tensors_state *s,
                                                        .tensor.address = tensor->address,
                                                        .tensor.bytes = tensor->bytes,
                                                        .tensor.requested = tensor->requested,
-                                                       .tensor.stream = tensor->stream,
-                                                       .tensor.name = tensor->name};
+                                                       .tensor.home = tensor->home};
     return 1;
 }
 

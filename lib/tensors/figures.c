@@ -31,7 +31,7 @@ static void read_reserve(weir_tensors *t, const weir_statistics *s, weir_tensors
     large->peak = all->peak;
     large->allocated = all->allocated;
     large->freed = all->freed;
-    weir__figure_add(&f->segment[0], s->reserved > 0);
+    weir__figure_add(&f->segment[0], s->reserved > 0, 1);
     f->segment[2] = f->segment[0];
 }
 
@@ -250,7 +250,7 @@ static void show_block(const struct visit *v, const struct weir_tensor *tensor, 
     weir_tensors_block block = {.address = tensor->address,
                                 .bytes = tensor->bytes,
                                 .requested = tensor->requested,
-                                .stream = tensor->stream,
+                                .stream = tensor->home.stream,
                                 .segment = segment,
                                 .segment_bytes = segment_bytes,
                                 .note = tensor->note};

@@ -76,15 +76,14 @@ static int is_to_try_again(weir_status status) {
 /* Frees a block that waits for no other stream any more.  If the block's own stream can end, weir has waited for that
  * stream, too, and does not use its handle.  Returns 1 on success, 0 if the free has to be repeated later. */
 static int give(weir_tensors *t, struct weir_tensor *tensor) {
-    struct weir_tensor_use home = {tensor->stream, tensor->name};
     weir_status status;
 
     if (tensor->pool) {
         weir__pool_give(t, tensor);
         return 1;
     }
-    status = weir__name_lasts(home.name)
-                 ? free_shared(t, tensor->address, home)
+    status = weir__name_lasts(tensor->home.name)
+                 ? free_shared(t, tensor->address, tensor->home)
                  : weir__free_completed(t->allocator, (void *)(uintptr_t)tensor->address);
     if (is_to_try_again(status))
         return 0;
@@ -97,8 +96,8 @@ static int give(weir_tensors *t, struct weir_tensor *tensor) {
 }
 
 weir_status weir__pending_free(weir_tensors *t, uint64_t address, size_t bytes,
-                               struct weir_tensor_use user) {
-    weir_status status = free_shared(t, address, user);
+                               struct weir_tensor_use home) {
+    weir_status status = free_shared(t, address, home);
     struct weir_tensor *tensor;
     int is_held = 0;
 
@@ -109,8 +108,7 @@ weir_status weir__pending_free(weir_tensors *t, uint64_t address, size_t bytes,
     if (tensor) {
         tensor->address = address;
         tensor->bytes = bytes;
-        tensor->stream = user.stream;
-        tensor->name = user.name;
+        tensor->home = home;
         is_held = weir__tensor_use_home(tensor);
     }
     if (is_held) {
@@ -148,7 +146,7 @@ static int wait_for(weir_tensors *t, struct weir_tensor_use use) {
 static struct weir_tensor_queue *find_queue(const weir_tensors *t, struct weir_tensor_use use) {
     struct weir_tensor_queue *queue = t->queues;
 
-    while (queue && (queue->use.stream != use.stream || queue->use.name != use.name))
+    while (queue && !weir__use_is(queue->use, use))
         queue = queue->next;
     return queue;
 }

@@ -187,10 +187,8 @@ weir_status weir_tensors_pool_close(weir_tensors *t, weir_tensors_id id) {
 
 weir_status weir_tensors_pool_users(weir_tensors *t, weir_tensors_id id, int *users) {
     weir_status status;
-    struct weir_tensor_pool *pool = users ? enter(t, id, &status) : NULL;
+    struct weir_tensor_pool *pool = enter(users ? t : NULL, id, &status);
 
-    if (!users)
-        return weir__without_driver(WEIR_E_INVALID);
     if (!pool)
         return status;
     *users = pool->users;
@@ -225,10 +223,8 @@ weir_status weir_tensors_pool_whole(weir_tensors *t, weir_tensors_id id) {
 weir_status weir_tensors_begin(weir_tensors *t, weir_tensors_id id,
                                int (*takes)(void *context, weir_stream stream), void *context) {
     weir_status status;
-    struct weir_tensor_pool *pool = takes ? enter(t, id, &status) : NULL;
+    struct weir_tensor_pool *pool = enter(takes ? t : NULL, id, &status);
 
-    if (!takes)
-        return weir__without_driver(WEIR_E_INVALID);
     if (!pool)
         return status;
     if (pool->takes) {
@@ -297,26 +293,6 @@ static size_t step_for(const struct weir_tensor_part *part, int is_whole, size_t
                     : round_up(weir__size_larger(bytes, step), PAGE);
 }
 
-/* Allocates a segment from the pool's source or, without one, from the allocator.  The allocator falls back to `least`
- * bytes if *bytes are not available.  The caller does not hold the lock. */
-static weir_status take_segment(weir_tensors *t, const weir_tensors_source *source, size_t *bytes,
-                                size_t least, void **segment) {
-    weir_status status;
-
-    if (source->alloc) {
-        *segment = source->alloc(source->context, *bytes);
-        if (!*segment && weir_tensors_trim(t, (weir_tensors_id){0, 0}) == WEIR_OK)
-            *segment = source->alloc(source->context, *bytes);
-        return *segment ? WEIR_OK : WEIR_E_NO_MEMORY;
-    }
-    status = weir_alloc_any(t->allocator, *bytes, segment);
-    if (weir__is_failure(status) && *bytes > round_up(least, WEIR_TENSORS_UNIT)) {
-        *bytes = round_up(least, WEIR_TENSORS_UNIT);
-        status = weir_alloc_any(t->allocator, *bytes, segment);
-    }
-    return status;
-}
-
 static weir_status give_segment(weir_tensors *t, const weir_tensors_source *source, uint64_t base) {
     void *segment = (void *)(uintptr_t)base;
 
@@ -327,54 +303,26 @@ static weir_status give_segment(weir_tensors *t, const weir_tensors_source *sour
     return WEIR_OK;
 }
 
-/* Adds `count`, which may be negative, to the number of segments in the statistics. */
-static void count_segments(weir_tensors *t, int count) {
-    if (count > 0)
-        weir__figure_add(&t->figures.segment[0], count);
-    else
-        weir__figure_subtract(&t->figures.segment[0], -count);
-}
-
-/* Adds `bytes`, which may be negative, to the reserved memory of the pool.  Part 1 has small blocks. */
-static void count_reserved(const struct weir_tensor_pool *pool, const struct weir_tensor_part *part,
-                           int64_t bytes) {
-    weir_tensors_figure *all = pool->reserved->bytes;
-    weir_tensors_figure *some = &all[part == &pool->part[1] ? 1 : 2];
-
-    if (bytes > 0) {
-        weir__figure_add(all, bytes);
-        weir__figure_add(some, bytes);
-    } else {
-        weir__figure_subtract(all, -bytes);
-        weir__figure_subtract(some, -bytes);
-    }
-}
-
-/* Adds a new segment to the statistics and reports the event. */
+/* Adds a new segment (`sign` 1) to the statistics, or subtracts one (-1), and reports the event.  Part 1 has small
+ * blocks. */
 static void count_segment(weir_tensors *t, const struct weir_tensor_pool *pool,
                           const struct weir_tensor_part *part, struct weir_tensor_segment segment,
-                          weir_stream stream, void *note) {
-    count_segments(t, weir__part_weight(t, part, segment));
-    count_reserved(pool, part, (int64_t)segment.bytes);
-    if (pool->source.alloc)
-        weir__figure_add(&t->figures.reserved_bytes[0], (int64_t)segment.bytes);
-    else
-        t->pool_bytes += (int64_t)segment.bytes;
-    weir__tensors_tell(t, joins(t, pool) ? WEIR_TENSORS_SEGMENT_MAP : WEIR_TENSORS_SEGMENT_ALLOC,
-                       segment.base, segment.bytes, stream, pool, note);
-}
+                          int sign, weir_stream stream, void *note) {
+    weir_tensors_figure *reserved = pool->reserved->bytes;
+    int64_t bytes = (int64_t)segment.bytes;
+    int weight = weir__part_weight(t, part, segment);
+    int action = sign > 0 ? WEIR_TENSORS_SEGMENT_ALLOC : WEIR_TENSORS_SEGMENT_FREE;
 
-static void uncount_segment(weir_tensors *t, const struct weir_tensor_pool *pool,
-                            const struct weir_tensor_part *part,
-                            struct weir_tensor_segment segment) {
-    count_segments(t, -weir__part_weight(t, part, segment));
-    count_reserved(pool, part, -(int64_t)segment.bytes);
+    if (joins(t, pool))
+        action = sign > 0 ? WEIR_TENSORS_SEGMENT_MAP : WEIR_TENSORS_SEGMENT_UNMAP;
+    weir__figure_add(&t->figures.segment[0], abs(weight), sign * weight);
+    weir__figure_add(&reserved[0], bytes, sign);
+    weir__figure_add(&reserved[part == &pool->part[1] ? 1 : 2], bytes, sign);
     if (pool->source.alloc)
-        weir__figure_subtract(&t->figures.reserved_bytes[0], (int64_t)segment.bytes);
+        weir__figure_add(&t->figures.reserved_bytes[0], bytes, sign);
     else
-        t->pool_bytes -= (int64_t)segment.bytes;
-    weir__tensors_tell(t, joins(t, pool) ? WEIR_TENSORS_SEGMENT_UNMAP : WEIR_TENSORS_SEGMENT_FREE,
-                       segment.base, segment.bytes, NULL, pool, NULL);
+        t->pool_bytes += sign * bytes;
+    weir__tensors_tell(t, action, segment.base, segment.bytes, stream, pool, note);
 }
 
 /* Allocates a segment at the address.  Releases the lock during the call and takes it again. */
@@ -408,16 +356,30 @@ static weir_status take_joined(weir_tensors *t, struct weir_tensor_part *part, s
     return status;
 }
 
-/* Allocates a segment at any address.  Releases the lock during the call and takes it again. */
+/* Allocates a segment at any address from the pool's source or, without one, from the allocator.  The allocator falls
+ * back to the bytes that the request needs.  Releases the lock during the call and takes it again. */
 static weir_status take_alone(weir_tensors *t, struct weir_tensor_pool *pool,
                               const struct weir_tensor_part *part, size_t least,
                               struct weir_tensor_segment *out) {
+    const weir_tensors_source *source = &pool->source;
     size_t bytes = step_for(part, pool->is_whole, least, STEP_PART);
+    size_t fewest = round_up(least, WEIR_TENSORS_UNIT);
     void *segment = NULL;
     weir_status status;
 
     weir__tensors_unlock(t);
-    status = take_segment(t, &pool->source, &bytes, least, &segment);
+    if (source->alloc) {
+        segment = source->alloc(source->context, bytes);
+        if (!segment && weir_tensors_trim(t, (weir_tensors_id){0, 0}) == WEIR_OK)
+            segment = source->alloc(source->context, bytes);
+        status = segment ? WEIR_OK : WEIR_E_NO_MEMORY;
+    } else {
+        status = weir_alloc_any(t->allocator, bytes, &segment);
+        if (weir__is_failure(status) && bytes > fewest) {
+            bytes = fewest;
+            status = weir_alloc_any(t->allocator, bytes, &segment);
+        }
+    }
     weir__tensors_lock(t);
     *out = (struct weir_tensor_segment){(uintptr_t)segment, bytes};
     return status;
@@ -425,16 +387,15 @@ static weir_status take_alone(weir_tensors *t, struct weir_tensor_pool *pool,
 
 /* Adds a segment to the part.  Releases the lock during calls to the allocator and takes it again. */
 static weir_status grow(weir_tensors *t, struct weir_tensor_pool *pool,
-                        struct weir_tensor_part *part, size_t least, struct weir_tensor_use user,
-                        void *note) {
+                        struct weir_tensor_part *part, const struct weir_tensor_request *made) {
     struct weir_tensor_segment segment = {0};
     weir_status status = WEIR_E_NO_MEMORY;
 
     pool->pins++;
     if (joins(t, pool))
-        status = take_joined(t, part, least, user.name, &segment);
+        status = take_joined(t, part, made->bytes, made->home.name, &segment);
     if (weir__is_failure(status))
-        status = take_alone(t, pool, part, least, &segment);
+        status = take_alone(t, pool, part, made->bytes, &segment);
     pool->pins--;
     if (status != WEIR_OK || segment.base == 0)
         return status;
@@ -444,8 +405,8 @@ static weir_status grow(weir_tensors *t, struct weir_tensor_pool *pool,
         weir__tensors_lock(t);
         return WEIR_E_HOST_MEMORY;
     }
-    count_segment(t, pool, part, segment, user.stream, note);
-    weir__tensors_tell_shared(t, segment.base, user.stream, note);
+    count_segment(t, pool, part, segment, 1, made->home.stream, made->note);
+    weir__tensors_tell_shared(t, segment.base, made->home.stream, made->note);
     return WEIR_OK;
 }
 
@@ -579,44 +540,18 @@ static void wait_for_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
     pool->stream_count = kept;
 }
 
-/* Creates the record of a new live block. */
-static weir_status note_block(weir_tensors *t, struct weir_tensor_pool *pool,
-                              struct weir_tensor_part *part,
-                              const struct weir_placement_block *place, size_t bytes,
-                              size_t requested, struct weir_tensor_use user, void *note) {
-    struct weir_tensor *tensor = weir__tensor_new(t);
-
-    if (tensor && weir__map_put(&t->map, place->address, (uintptr_t)tensor)) {
-        tensor->address = place->address;
-        tensor->bytes = bytes;
-        tensor->requested = requested;
-        tensor->stream = user.stream;
-        tensor->name = user.name;
-        tensor->capture = user.name & WEIR_TENSORS_CAPTURED
-                              ? weir__device_capture_id(&t->allocator->device, user.stream)
-                              : 0;
-        tensor->pool = pool;
-        tensor->note = note;
-        weir__tensors_add(t, tensor);
-        return WEIR_OK;
-    }
-    if (tensor)
-        weir__tensor_drop(t, tensor);
-    (void)weir__placement_give(part->placement, place->address, user.name, ++t->sequence, NULL);
-    return WEIR_E_HOST_MEMORY;
-}
-
-weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool, size_t bytes,
-                             size_t requested, struct weir_tensor_use user, int lends, void *note,
-                             void **block) {
-    struct weir_tensor_part *part = part_for(t, pool, bytes);
+weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool,
+                             struct weir_tensor_request *made, int lends) {
+    struct weir_tensor_part *part = part_for(t, pool, made->bytes);
     struct weir_placement_block place;
     weir_status status = WEIR_OK;
+    uint64_t capture = 0;
     int found, waits = t->allocator->options.recovery_timeout_ms != UINT32_MAX, may_wait = waits;
 
-    if (!note_user(t, pool, user))
+    if (!note_user(t, pool, made->home))
         return WEIR_E_HOST_MEMORY;
-    while ((found = take(pool, part, bytes, user.name, &place)) == WEIR_PLACEMENT_NO_FIT) {
+    while ((found = take(pool, part, made->bytes, made->home.name, &place)) ==
+           WEIR_PLACEMENT_NO_FIT) {
         int is_last = lends || status != WEIR_OK; /* no further growth is possible */
 
         if (may_wait && (pool->has_lost || (is_last && has_segments(pool)))) {
@@ -625,7 +560,7 @@ weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool, siz
         } else if (is_last) {
             break;
         } else {
-            status = grow(t, pool, part, bytes, user, note);
+            status = grow(t, pool, part, made);
             may_wait = waits; /* blocks may have come free during OOM recovery */
         }
     }
@@ -636,17 +571,19 @@ weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool, siz
             end_if_unused(t, pool); /* the pool's route and users may have gone meanwhile */
         return status == WEIR_OK ? WEIR_E_NO_MEMORY : status;
     }
-    status = note_block(t, pool, part, &place, bytes, requested, user, note);
-    if (status == WEIR_OK)
-        *block = (void *)(uintptr_t)place.address;
-    return status;
+    made->address = place.address;
+    if (made->home.name & WEIR_TENSORS_CAPTURED)
+        capture = weir__device_capture_id(&t->allocator->device, made->home.stream);
+    if (weir__tensor_note(t, made, pool, capture))
+        return WEIR_OK;
+    (void)weir__placement_give(part->placement, place.address, made->home.name, ++t->sequence,
+                               NULL);
+    return WEIR_E_HOST_MEMORY;
 }
 
-weir_status weir__pool_borrow(weir_tensors *t, size_t bytes, size_t requested,
-                              struct weir_tensor_use user, void *note, void **block) {
+weir_status weir__pool_borrow(weir_tensors *t, struct weir_tensor_request *made) {
     for (struct weir_tensor_pool *pool = t->pools; pool; pool = pool->next)
-        if (pool->lends &&
-            weir__pool_alloc(t, pool, bytes, requested, user, 1, note, block) == WEIR_OK)
+        if (pool->lends && weir__pool_alloc(t, pool, made, 1) == WEIR_OK)
             return WEIR_OK;
     return WEIR_E_NO_MEMORY;
 }
@@ -654,7 +591,7 @@ weir_status weir__pool_borrow(weir_tensors *t, size_t bytes, size_t requested,
 /* Names a stream that was not known at its request, below driver 12.0, if it is being captured now.  Returns the name, or 0
  * if the stream is not being captured. */
 static uint64_t name_in_capture(weir_tensors *t, const struct weir_tensor *tensor) {
-    struct weir_tensor_use user = {.stream = tensor->stream};
+    struct weir_tensor_use user = {.stream = tensor->home.stream};
 
     if (!tensor->pool->takes || (t->allocator->device.driver->capabilities & WEIR_CAP_STREAM_ID))
         return 0;
@@ -668,7 +605,7 @@ static uint64_t name_in_capture(weir_tensors *t, const struct weir_tensor *tenso
  * used the block outside of a graph, and its handle may mean another stream. */
 static int is_still_captured(weir_tensors *t, const struct weir_tensor *tensor) {
     return tensor->pool->takes && tensor->capture != 0 &&
-           weir__device_capture_id(&t->allocator->device, tensor->stream) == tensor->capture;
+           weir__device_capture_id(&t->allocator->device, tensor->home.stream) == tensor->capture;
 }
 
 /* Returns the name of the stream that may have the freed block at once.  Returns 0, for nobody, if the stream has ended,
@@ -676,15 +613,15 @@ static int is_still_captured(weir_tensors *t, const struct weir_tensor *tensor) 
 static uint64_t heir_of(weir_tensors *t, const struct weir_tensor *tensor) {
     const struct weir_tensor_user *user;
 
-    if (weir__name_lasts(tensor->name))
-        return tensor->name;
-    if (tensor->name == 0)
+    if (weir__name_lasts(tensor->home.name))
+        return tensor->home.name;
+    if (tensor->home.name == 0)
         return name_in_capture(t, tensor);
-    user = find_user(tensor->pool, tensor->name);
+    user = find_user(tensor->pool, tensor->home.name);
     if (!user || user->ended ||
-        ((tensor->name & WEIR_TENSORS_CAPTURED) && !is_still_captured(t, tensor)))
+        ((tensor->home.name & WEIR_TENSORS_CAPTURED) && !is_still_captured(t, tensor)))
         return 0;
-    return tensor->name;
+    return tensor->home.name;
 }
 
 void weir__pool_give(weir_tensors *t, struct weir_tensor *tensor) {
@@ -722,26 +659,15 @@ static int trim_part(weir_tensors *t, struct weir_tensor_pool *pool, struct weir
     while (is_to_trim(pool, id, waited) && weir__part_take_free(t, part, &segment)) {
         weir_status status;
 
-        uncount_segment(t, pool, part, segment);
+        count_segment(t, pool, part, segment, -1, NULL, NULL);
         weir__tensors_unlock(t);
         status = give_segment(t, &pool->source, segment.base);
         weir__tensors_lock(t);
         if (status == WEIR_OK)
             given = 1;
         else if (weir__part_add(t, part, segment)) /* a later trim frees the segment */
-            count_segment(t, pool, part, segment, NULL, NULL);
+            count_segment(t, pool, part, segment, 1, NULL, NULL);
     }
-    return given;
-}
-
-static int trim_pool(weir_tensors *t, struct weir_tensor_pool *pool, weir_tensors_id id,
-                     uint64_t waited) {
-    int given = 0;
-
-    pool->pins++;
-    for (int i = 0; i < WEIR_TENSORS_PARTS; i++)
-        given |= trim_part(t, pool, &pool->part[i], id, waited);
-    pool->pins--;
     return given;
 }
 
@@ -768,8 +694,10 @@ static int trim_after_wait(weir_tensors *t, weir_tensors_id id, int *is_late) {
     for (pool = t->pools; pool; pool = next) {
         int is_trimmed = is_to_trim(pool, id, waited);
 
-        if (is_trimmed)
-            given |= trim_pool(t, pool, id, waited);
+        pool->pins++;
+        for (int i = 0; is_trimmed && i < WEIR_TENSORS_PARTS; i++)
+            given |= trim_part(t, pool, &pool->part[i], id, waited);
+        pool->pins--;
         /* This pool was pinned, so it is still in the list, which may have changed. */
         next = pool->next;
         if (is_trimmed)

@@ -25,18 +25,6 @@ enum { RECORDS = 64 };
 
 /* ---- records and figures ----------------------------------------------------------------------- */
 
-void weir__figure_add(weir_tensors_figure *figure, int64_t amount) {
-    figure->current += amount;
-    figure->allocated += amount;
-    if (figure->current > figure->peak)
-        figure->peak = figure->current;
-}
-
-void weir__figure_subtract(weir_tensors_figure *figure, int64_t amount) {
-    figure->current -= amount;
-    figure->freed += amount;
-}
-
 void weir__tensors_tell(weir_tensors *t, int action, uint64_t address, size_t bytes,
                         weir_stream stream, const struct weir_tensor_pool *pool, void *note) {
     weir_tensors_event event = {action, address, bytes, stream, {0, 0}, note};
@@ -102,7 +90,7 @@ static int note_use(struct weir_tensor *tensor, struct weir_tensor_use use) {
     size_t count = tensor->use_count;
 
     for (size_t i = 0; i < count; i++)
-        if (tensor->uses[i].stream == use.stream && tensor->uses[i].name == use.name)
+        if (weir__use_is(tensor->uses[i], use))
             return 1;
     if ((count & (count - 1)) == 0) { /* full: the array has room for a power of two */
         moved = realloc(tensor->uses, (count > 0 ? 2 * count : 1) * sizeof *moved);
@@ -115,25 +103,27 @@ static int note_use(struct weir_tensor *tensor, struct weir_tensor_use use) {
 }
 
 int weir__tensor_use_home(struct weir_tensor *tensor) {
-    return tensor->pool || weir__name_lasts(tensor->name) ||
-           note_use(tensor, (struct weir_tensor_use){tensor->stream, tensor->name});
+    return tensor->pool || weir__name_lasts(tensor->home.name) || note_use(tensor, tensor->home);
 }
 
 /* Adds to the figures of all blocks, and to those of the block's size class (1: small, 2: large). */
-static void add(weir_tensors_figure figure[3], const struct weir_tensor *tensor, size_t amount) {
-    weir__figure_add(&figure[0], (int64_t)amount);
-    weir__figure_add(&figure[tensor->bytes > WEIR_TENSORS_SMALL ? 2 : 1], (int64_t)amount);
+static inline __attribute__((always_inline)) void
+add(weir_tensors_figure figure[3], const struct weir_tensor *tensor, size_t amount, int sign) {
+    weir__figure_add(&figure[0], (int64_t)amount, sign);
+    weir__figure_add(&figure[tensor->bytes > WEIR_TENSORS_SMALL ? 2 : 1], (int64_t)amount, sign);
 }
 
-static void subtract(weir_tensors_figure figure[3], const struct weir_tensor *tensor,
-                     size_t amount) {
-    weir__figure_subtract(&figure[0], (int64_t)amount);
-    weir__figure_subtract(&figure[tensor->bytes > WEIR_TENSORS_SMALL ? 2 : 1], (int64_t)amount);
+/* Adds a live block (`sign` 1) to the figures, or subtracts one (-1). */
+static inline __attribute__((always_inline)) void
+add_live(weir_tensors_figures *f, const struct weir_tensor *tensor, int sign) {
+    add(f->allocation, tensor, 1, sign);
+    add(f->allocated_bytes, tensor, tensor->bytes, sign);
+    add(f->requested_bytes, tensor, tensor->requested, sign);
 }
 
 static inline void tell_block(weir_tensors *t, int action, const struct weir_tensor *tensor) {
     if (__builtin_expect(atomic_load_explicit(&t->is_watched, memory_order_relaxed), 0))
-        weir__tensors_tell(t, action, tensor->address, tensor->requested, tensor->stream,
+        weir__tensors_tell(t, action, tensor->address, tensor->requested, tensor->home.stream,
                            tensor->pool, tensor->note);
 }
 
@@ -162,22 +152,14 @@ void weir__tensors_pend(weir_tensors *t, const struct weir_tensor *tensor, int64
 }
 
 void weir__tensors_add(weir_tensors *t, const struct weir_tensor *tensor) {
-    weir_tensors_figures *f = &t->figures;
-
-    add(f->allocation, tensor, 1);
-    add(f->allocated_bytes, tensor, tensor->bytes);
-    add(f->requested_bytes, tensor, tensor->requested);
+    add_live(&t->figures, tensor, 1);
     if (__builtin_expect(t->pending[0].blocks > 0, 0))
         note_active_peak(t);
     tell_block(t, WEIR_TENSORS_ALLOC, tensor);
 }
 
 void weir__tensors_subtract(weir_tensors *t, const struct weir_tensor *tensor) {
-    weir_tensors_figures *f = &t->figures;
-
-    subtract(f->allocation, tensor, 1);
-    subtract(f->allocated_bytes, tensor, tensor->bytes);
-    subtract(f->requested_bytes, tensor, tensor->requested);
+    add_live(&t->figures, tensor, -1);
     tell_block(t, WEIR_TENSORS_FREE_REQUESTED, tensor);
 }
 
@@ -185,6 +167,27 @@ void weir__tensors_completed(weir_tensors *t, const struct weir_tensor *tensor) 
     if (tensor->is_freed)
         weir__tensors_pend(t, tensor, -1);
     tell_block(t, WEIR_TENSORS_FREE_COMPLETED, tensor);
+}
+
+int weir__tensor_note(weir_tensors *t, const struct weir_tensor_request *made,
+                      struct weir_tensor_pool *pool, uint64_t capture) {
+    struct weir_tensor *tensor = weir__tensor_new(t);
+
+    if (!tensor || !weir__map_put(&t->map, made->address, (uintptr_t)tensor)) {
+        if (tensor)
+            weir__tensor_drop(t, tensor);
+        return 0;
+    }
+    tensor->address = made->address;
+    tensor->bytes = made->bytes;
+    tensor->requested = made->requested;
+    tensor->home.stream = made->home.stream;
+    tensor->home.name = made->home.name;
+    tensor->capture = capture;
+    tensor->pool = pool;
+    tensor->note = made->note;
+    weir__tensors_add(t, tensor);
+    return 1;
 }
 
 /* ---- opening ------------------------------------------------------------------------------------ */
@@ -387,21 +390,20 @@ alloc_in_context(weir_tensors *t, size_t bytes, weir_stream stream, void **block
     return status;
 }
 
-/* Serves a request from pools that lend, after the allocator had no memory for it.  Returns 1 on success, else 0. */
-static __attribute__((noinline, cold)) int borrow(weir_tensors *t, size_t bytes, size_t requested,
-                                                  struct weir_tensor_use user, void *note,
-                                                  void **block) {
+/* Serves a request from pools that lend, after the allocator had no memory for it. */
+static __attribute__((noinline, cold)) weir_status borrow(weir_tensors *t,
+                                                          struct weir_tensor_request *made) {
     weir_status status;
 
     weir__tensors_lock(t);
-    status = weir__pool_borrow(t, bytes, requested, user, note, block);
+    status = weir__pool_borrow(t, made);
     weir__tensors_unlock(t);
-    return status == WEIR_OK;
+    return status;
 }
 
 /* Reports an out-of-memory failure to all that watch.  Other errors are returned unchanged. */
 static __attribute__((noinline, cold)) weir_status
-refuse(weir_tensors *t, size_t bytes, weir_stream stream, void *note, weir_status status) {
+refuse(weir_tensors *t, const struct weir_tensor_request *made, weir_status status) {
     int result = weir_last_driver_result();
     uint64_t free_bytes;
 
@@ -410,68 +412,73 @@ refuse(weir_tensors *t, size_t bytes, weir_stream stream, void *note, weir_statu
     free_bytes = weir__device_free(&t->allocator->device);
     weir__tensors_lock(t);
     t->figures.ooms++;
-    weir__tensors_tell(t, WEIR_TENSORS_OOM, free_bytes, bytes, stream, weir__pool_for(t, stream),
-                       note);
+    weir__tensors_tell(t, WEIR_TENSORS_OOM, free_bytes, made->bytes, made->home.stream,
+                       weir__pool_for(t, made->home.stream), made->note);
     weir__tensors_unlock(t);
     if (t->allocator->device.drop_in && weir__drop_in_refused)
-        weir__drop_in_refused(t->allocator, bytes);
+        weir__drop_in_refused(t->allocator, made->bytes);
     weir__set_driver_result(result);
     return status;
 }
 
-static weir_status note_block(weir_tensors *t, size_t bytes, size_t requested,
-                              struct weir_tensor_use user, void *note, void *block) {
-    struct weir_tensor *tensor;
+/* Makes the record of a block of shared memory, or frees the block. */
+static weir_status note_shared(weir_tensors *t, const struct weir_tensor_request *made) {
     int is_noted;
 
     weir__tensors_lock(t);
-    tensor = weir__tensor_new(t);
-    is_noted = tensor && weir__map_put(&t->map, (uintptr_t)block, (uintptr_t)tensor);
-    if (is_noted) {
-        tensor->address = (uintptr_t)block;
-        tensor->bytes = bytes;
-        tensor->requested = requested;
-        tensor->stream = user.stream;
-        tensor->name = user.name;
-        tensor->pool = NULL;
-        tensor->note = note;
-        weir__tensors_tell_shared(t, tensor->address, user.stream, note);
-        weir__tensors_add(t, tensor);
-    } else if (tensor) {
-        weir__tensor_drop(t, tensor);
-    }
+    weir__tensors_tell_shared(t, made->address, made->home.stream, made->note);
+    is_noted = weir__tensor_note(t, made, NULL, 0);
     weir__tensors_unlock(t);
     if (is_noted)
         return WEIR_OK;
-    (void)weir__pending_free(t, (uintptr_t)block, bytes, user);
+    (void)weir__pending_free(t, made->address, made->bytes, made->home);
     return WEIR_E_HOST_MEMORY;
 }
 
 /* Completes frees whose uses are over, then serves the request from a pool if a route accepts it.  Returns 1 with the
  * result in *status, 0 if no route accepts the request. */
-static __attribute__((noinline)) int alloc_routed(weir_tensors *t, size_t bytes, size_t requested,
-                                                  weir_stream stream, int lasts, void *note,
-                                                  void **block, weir_status *status) {
-    struct weir_tensor_use user = {.stream = stream};
+static __attribute__((noinline)) int alloc_routed(weir_tensors *t, struct weir_tensor_request *made,
+                                                  int lasts, weir_status *status) {
     struct weir_tensor_pool *pool;
 
     weir__tensors_lock(t);
     if (atomic_load_explicit(&t->unsettled, memory_order_relaxed))
         weir__pending_settle(t, 0);
-    pool = weir__pool_for(t, stream);
+    pool = weir__pool_for(t, made->home.stream);
     if (pool) {
-        user.name = weir__tensors_name(t, stream, lasts);
-        *status = weir__pool_alloc(t, pool, bytes, requested, user, 0, note, block);
+        made->home.name = weir__tensors_name(t, made->home.stream, lasts);
+        *status = weir__pool_alloc(t, pool, made, 0);
     }
     weir__tensors_unlock(t);
     return pool != NULL;
 }
 
+/* Allocates shared memory, or memory of a pool that lends. */
+static inline weir_status alloc_shared(weir_tensors *t, struct weir_tensor_request *made,
+                                       int lasts) {
+    weir_stream stream = made->home.stream;
+    void *served = NULL;
+    weir_status status;
+
+    if (lasts && (last_bound.stream != stream || last_bound.tensors != t))
+        bind_stream(t, stream);
+    status = alloc_unrouted(t, made->bytes, stream, &served);
+    if (__builtin_expect(status == WEIR_E_STREAM, 0))
+        status = alloc_in_context(t, made->bytes, stream, &served);
+    if (__builtin_expect(status != WEIR_OK && !weir__is_failure(status), 0))
+        return status;
+    made->home.name = weir__tensors_name(t, stream, lasts);
+    if (__builtin_expect(status != WEIR_OK, 0))
+        return borrow(t, made) == WEIR_OK ? WEIR_OK : status;
+    made->address = (uintptr_t)served;
+    return note_shared(t, made);
+}
+
 weir_status weir_tensors_alloc(weir_tensors *t, size_t bytes, size_t requested, weir_stream stream,
                                int lasts, void *note, void **block) {
-    struct weir_tensor_use user = {.stream = stream};
+    struct weir_tensor_request made = {
+        .bytes = bytes, .requested = requested, .home.stream = stream, .note = note};
     weir_status status = weir__call_check(t && block);
-    void *served = NULL;
 
     if (status != WEIR_OK)
         return status;
@@ -480,29 +487,14 @@ weir_status weir_tensors_alloc(weir_tensors *t, size_t bytes, size_t requested, 
         return WEIR_OK;
     }
     if (__builtin_expect((atomic_load_explicit(&t->routes, memory_order_relaxed) |
-                          atomic_load_explicit(&t->unsettled, memory_order_relaxed)) != 0,
-                         0) &&
-        alloc_routed(t, bytes, requested, stream, lasts, note, &served, &status)) {
-        if (status == WEIR_OK)
-            *block = served;
-        return status == WEIR_OK ? status : refuse(t, bytes, stream, note, status);
-    }
-    if (lasts && (last_bound.stream != stream || last_bound.tensors != t))
-        bind_stream(t, stream);
-    status = alloc_unrouted(t, bytes, stream, &served);
-    if (__builtin_expect(status == WEIR_E_STREAM, 0))
-        status = alloc_in_context(t, bytes, stream, &served);
-    if (__builtin_expect(status != WEIR_OK && !weir__is_failure(status), 0))
-        return status;
-    user.name = weir__tensors_name(t, stream, lasts);
+                          atomic_load_explicit(&t->unsettled, memory_order_relaxed)) == 0,
+                         1) ||
+        !alloc_routed(t, &made, lasts, &status))
+        status = alloc_shared(t, &made, lasts);
     if (__builtin_expect(status != WEIR_OK, 0))
-        return borrow(t, bytes, requested, user, note, block)
-                   ? WEIR_OK
-                   : refuse(t, bytes, stream, note, status);
-    status = note_block(t, bytes, requested, user, note, served);
-    if (status == WEIR_OK)
-        *block = served;
-    return status;
+        return refuse(t, &made, status);
+    *block = (void *)(uintptr_t)made.address;
+    return WEIR_OK;
 }
 
 /* ---- frees and uses ----------------------------------------------------------------------------- */
@@ -556,7 +548,7 @@ static inline __attribute__((always_inline)) struct weir_tensor *find(uint64_t a
 }
 
 weir_status weir_tensors_free(void *block) {
-    struct weir_tensor_use user;
+    struct weir_tensor_use home;
     struct weir_tensor *tensor;
     weir_tensors *t;
     size_t bytes;
@@ -574,12 +566,12 @@ weir_status weir_tensors_free(void *block) {
     } else if (tensor->pool) {
         weir__pool_give(t, tensor);
     } else {
-        user = (struct weir_tensor_use){tensor->stream, tensor->name};
+        home = tensor->home;
         bytes = tensor->bytes;
         weir__tensors_completed(t, tensor);
         weir__tensor_drop(t, tensor);
         weir__tensors_unlock(t);
-        return weir__pending_free(t, (uintptr_t)block, bytes, user);
+        return weir__pending_free(t, (uintptr_t)block, bytes, home);
     }
     weir__tensors_unlock(t);
     return WEIR_OK;
@@ -602,10 +594,10 @@ weir_status weir_tensors_use(void *block, weir_stream stream) {
 
     if (status != WEIR_OK)
         return status;
-    if (tensor->stream != stream || !weir__name_lasts(tensor->name)) {
+    if (tensor->home.stream != stream || !weir__name_lasts(tensor->home.name)) {
         use.name =
             weir__tensors_name(t, stream, weir__map_get(&t->lasting, name_by_handle(stream), NULL));
-        if (tensor->stream != stream || tensor->name != use.name)
+        if (!weir__use_is(tensor->home, use))
             is_noted = weir__tensor_use_home(tensor) && note_use(tensor, use);
     }
     weir__tensors_unlock(t);
@@ -623,7 +615,7 @@ weir_status weir_tensors_find(const void *block, weir_tensors **tensors, weir_te
     *out = (weir_tensors_block){.address = tensor->address,
                                 .bytes = tensor->bytes,
                                 .requested = tensor->requested,
-                                .stream = tensor->stream,
+                                .stream = tensor->home.stream,
                                 .segment = tensor->address,
                                 .segment_bytes = tensor->bytes,
                                 .note = tensor->note};

@@ -30,23 +30,30 @@
 #define WEIR_TENSORS_ID (UINT64_C(1) << 63)
 #define WEIR_TENSORS_CAPTURED (UINT64_C(1) << 62)
 
-/* Another stream that uses a block. */
+/* A stream that uses a block. */
 struct weir_tensor_use {
     weir_stream stream;
     uint64_t name;
+};
+
+/* A request of the program, and the address of its block. */
+struct weir_tensor_request {
+    size_t bytes, requested;
+    struct weir_tensor_use home;
+    void *note;
+    uint64_t address;
 };
 
 /* A live block, or a freed block that waits for other streams. */
 struct weir_tensor {
     uint64_t address;
     size_t bytes, requested;
-    weir_stream stream;
-    uint64_t name;                 /* the name of `stream` */
+    struct weir_tensor_use home;   /* the stream for which the block was allocated */
     uint64_t capture;              /* the id of the capture that a stream of such a name was in */
     struct weir_tensor_pool *pool; /* NULL: the allocator's shared memory */
     void *note;
     struct weir_tensor *next; /* links held or spare records */
-    struct weir_tensor_use *uses; /* other streams that use the block, and its own if that can end */
+    struct weir_tensor_use *uses; /* other streams that use the block, and `home` if that can end */
     size_t use_count;
     size_t waits_for; /* waits for events that have not completed */
     int is_freed;
@@ -134,8 +141,8 @@ struct weir_tensors {
     atomic_int is_watched;                 /* set if the program wants events */
     atomic_int routes;                     /* the number of pools with a route */
     struct weir_tensor_queue *queues;
-    struct weir_tensor *held; /* freed blocks whose free failed and is repeated */
-    struct weir_order events; /* records and keeps events, and has no frees */
+    struct weir_tensor *held;     /* freed blocks whose free failed and is repeated */
+    struct weir_order events;     /* records and keeps events, and has no frees */
     atomic_int unsettled;         /* set unless `queues` and `held` are empty */
     weir_tensors_figures figures; /* without active and reserved ones: see figures.c */
     struct {
@@ -171,6 +178,10 @@ static inline int weir__name_lasts(uint64_t name) {
     return name != 0 && (name & (WEIR_TENSORS_ID | WEIR_TENSORS_CAPTURED)) == 0;
 }
 
+static inline int weir__use_is(struct weir_tensor_use a, struct weir_tensor_use b) {
+    return a.stream == b.stream && a.name == b.name;
+}
+
 static inline int weir__tensors_is_shared(weir_tensors_id id) {
     return id.first == 0 && id.second == 0;
 }
@@ -188,6 +199,10 @@ void weir__tensors_tell_shared(weir_tensors *t, uint64_t address, weir_stream st
 struct weir_tensor *weir__tensor_new(weir_tensors *t);
 /* Calls the hook `drop` for the block's note, and frees the record. */
 void weir__tensor_drop(weir_tensors *t, struct weir_tensor *tensor);
+/* Makes the record of a new live block, and adds the block to the map and the figures.  `capture` is as in the record.
+ * Returns 1 on success, 0 if there is no host memory. */
+int weir__tensor_note(weir_tensors *t, const struct weir_tensor_request *made,
+                      struct weir_tensor_pool *pool, uint64_t capture);
 /* Add a live block to the figures, and subtract one. */
 void weir__tensors_add(weir_tensors *t, const struct weir_tensor *tensor);
 void weir__tensors_subtract(weir_tensors *t, const struct weir_tensor *tensor);
@@ -200,8 +215,19 @@ void weir__tensors_completed(weir_tensors *t, const struct weir_tensor *tensor);
 /* Returns the name of a stream that the caller has just passed.  `lasts` is that of weir_tensors_alloc.  Calls the
  * driver unless the stream is never destroyed. */
 uint64_t weir__tensors_name(weir_tensors *t, weir_stream stream, int lasts);
-void weir__figure_add(weir_tensors_figure *figure, int64_t amount);
-void weir__figure_subtract(weir_tensors_figure *figure, int64_t amount);
+/* Adds `amount`, which is not negative, to a figure, or subtracts it if `sign` is negative. */
+static inline __attribute__((always_inline)) void weir__figure_add(weir_tensors_figure *figure,
+                                                                   int64_t amount, int sign) {
+    if (sign < 0) {
+        figure->current -= amount;
+        figure->freed += amount;
+        return;
+    }
+    figure->current += amount;
+    figure->allocated += amount;
+    if (figure->current > figure->peak)
+        figure->peak = figure->current;
+}
 
 /* ---- the lock ---- */
 
@@ -234,14 +260,12 @@ static inline __attribute__((always_inline)) void weir__tensors_unlock(weir_tens
 /* Returns the pool whose route accepts requests of this stream, or NULL.  The caller holds the lock. */
 struct weir_tensor_pool *weir__pool_for(weir_tensors *t, weir_stream stream);
 struct weir_tensor_pool *weir__pool_find(weir_tensors *t, weir_tensors_id id);
-/* Serves the request from the pool; with `lends`, only from its free memory.  Releases the lock while it waits for the
- * device or allocates a segment, and takes the lock again. */
-weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool, size_t bytes,
-                             size_t requested, struct weir_tensor_use user, int lends, void *note,
-                             void **block);
+/* Serves the request `made` from the pool, and sets its address; with `lends`, only from the pool's free memory.
+ * Releases the lock while it waits for the device or allocates a segment, and takes the lock again. */
+weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool,
+                             struct weir_tensor_request *made, int lends);
 /* Serves the request from free memory of pools that lend.  Releases the lock and takes it again. */
-weir_status weir__pool_borrow(weir_tensors *t, size_t bytes, size_t requested,
-                              struct weir_tensor_use user, void *note, void **block);
+weir_status weir__pool_borrow(weir_tensors *t, struct weir_tensor_request *made);
 /* Frees a block that waits for no stream.  The caller holds the lock. */
 void weir__pool_give(weir_tensors *t, struct weir_tensor *tensor);
 /* Frees the free segments of the pool, or with {0, 0} those of all pools without users.  Returns 1 if any was freed,
@@ -295,6 +319,6 @@ void weir__pending_settle(weir_tensors *t, int waits);
 int weir__pending_is_recorded(const weir_tensors *t);
 /* Frees shared memory that has no record, without the lock.  If that fails for now, the bytes count as pending. */
 weir_status weir__pending_free(weir_tensors *t, uint64_t address, size_t bytes,
-                               struct weir_tensor_use user);
+                               struct weir_tensor_use home);
 
 #endif
