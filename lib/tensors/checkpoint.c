@@ -16,7 +16,7 @@
 /* A live block, and the bytes of its chunk. */
 struct saved_block {
     size_t chunk;
-    struct weir_tensor tensor; /* without a pool, a note or uses */
+    struct weir_tensor_request made; /* without a note */
 };
 
 struct weir_tensors_state {
@@ -59,10 +59,10 @@ static int save_block(const weir_tensors *t, weir_tensors_state *s,
     (void)weir__map_get(&t->map, span->address, &value);
     tensor = (const struct weir_tensor *)value;
     s->blocks[s->block_count++] = (struct saved_block){.chunk = span->size,
-                                                       .tensor.address = tensor->address,
-                                                       .tensor.bytes = tensor->bytes,
-                                                       .tensor.requested = tensor->requested,
-                                                       .tensor.home = tensor->home};
+                                                       .made = {.bytes = tensor->bytes,
+                                                                .requested = tensor->requested,
+                                                                .home = tensor->home,
+                                                                .address = tensor->address}};
     return 1;
 }
 
@@ -149,7 +149,7 @@ static struct weir_placement *make_placement(const weir_tensors *t,
 static int place_block(struct weir_placement *p, uint64_t stream, uint64_t from,
                        const struct saved_block *block) {
     struct weir_placement_block place;
-    uint64_t at = block->tensor.address;
+    uint64_t at = block->made.address;
 
     return (at == from ||
             weir__placement_take_at(p, from, at - from, stream, &place) == WEIR_PLACEMENT_OK) &&
@@ -171,13 +171,13 @@ static int make_placements(const weir_tensors *t, struct weir_tensor_pool *pool,
     }
     for (size_t i = 0; ok && i < state->block_count; i++) {
         const struct saved_block *block = &state->blocks[i];
-        const struct weir_tensor_part *part = weir__pool_part(pool, block->tensor.address);
-        uint64_t base = weir__part_run(t, part, block->tensor.address).base;
+        const struct weir_tensor_part *part = weir__pool_part(pool, block->made.address);
+        uint64_t base = weir__part_run(t, part, block->made.address).base;
 
-        if (from < base || from > block->tensor.address)
+        if (from < base || from > block->made.address)
             from = base;
         ok = place_block(out[part - pool->part], stream, from, block);
-        from = block->tensor.address + block->chunk;
+        from = block->made.address + block->chunk;
     }
     for (int i = 0; i < WEIR_TENSORS_PARTS; i++)
         if (ok)
@@ -187,49 +187,33 @@ static int make_placements(const weir_tensors *t, struct weir_tensor_pool *pool,
     return ok;
 }
 
-/* The addresses to report to the caller, and records for the blocks that will live again. */
-struct change {
-    void **freed;
-    size_t freed_count, freed_room;
-    struct weir_tensor *records; /* a list by `next` with one record for each of these blocks */
+/* The blocks that a restore frees. */
+struct freed_blocks {
+    void **block;
+    size_t count;
 };
 
-static int add_freed(struct change *c, uint64_t address) {
-    void **moved = weir__hostmem_room(c->freed, c->freed_count, &c->freed_room, sizeof *c->freed);
-
-    if (!moved)
-        return 0;
-    c->freed = moved;
-    c->freed[c->freed_count++] = (void *)(uintptr_t)address;
-    return 1;
-}
-
-/* Allocates all that the restore needs in host memory.  Returns 1 on success, 0 if there is not enough. */
+/* Lists the live blocks of the pool, and allocates all else that the restore needs in host memory.  Returns 1 on
+ * success, 0 if there is not enough. */
 static int prepare(weir_tensors *t, const struct weir_tensor_pool *pool,
-                   const weir_tensors_state *state, struct change *c) {
-    for (size_t i = 0; i < t->map.capacity; i++) {
+                   const weir_tensors_state *state, struct freed_blocks *freed) {
+    freed->block = calloc(t->map.count + 1, sizeof *freed->block);
+    for (size_t i = 0; freed->block && i < t->map.capacity; i++) {
         const struct weir_tensor *tensor = (const struct weir_tensor *)t->map.slots[i].value;
 
-        if (t->map.slots[i].key && tensor->pool == pool && !add_freed(c, tensor->address))
-            return 0;
+        if (t->map.slots[i].key && tensor->pool == pool)
+            freed->block[freed->count++] = (void *)(uintptr_t)tensor->address;
     }
-    for (size_t i = 0; i < state->block_count; i++) {
-        struct weir_tensor *record = weir__tensor_new(t);
-
-        if (!record)
-            return 0;
-        record->next = c->records;
-        c->records = record;
-    }
-    return weir__map_reserve(&t->map, state->block_count);
+    return freed->block && weir__tensors_stock(t, state->block_count) &&
+           weir__map_reserve(&t->map, state->block_count);
 }
 
-static void free_all(weir_tensors *t, const struct change *c) {
-    for (size_t i = 0; i < c->freed_count; i++) {
+static void free_all(weir_tensors *t, const struct freed_blocks *freed) {
+    for (size_t i = 0; i < freed->count; i++) {
         uintptr_t value;
         struct weir_tensor *tensor;
 
-        (void)weir__map_take(&t->map, (uintptr_t)c->freed[i], &value);
+        (void)weir__map_take(&t->map, (uintptr_t)freed->block[i], &value);
         tensor = (struct weir_tensor *)value;
         weir__tensors_subtract(t, tensor);
         tensor->use_count = 0; /* the program must make sure that no stream still uses the block */
@@ -237,21 +221,8 @@ static void free_all(weir_tensors *t, const struct change *c) {
     }
 }
 
-static void make_all(weir_tensors *t, struct weir_tensor_pool *pool,
-                     const weir_tensors_state *state, struct change *c) {
-    for (size_t i = 0; i < state->block_count; i++) {
-        struct weir_tensor *tensor = c->records;
-
-        c->records = tensor->next;
-        *tensor = state->blocks[i].tensor;
-        tensor->pool = pool;
-        (void)weir__map_put(&t->map, tensor->address, (uintptr_t)tensor);
-        weir__tensors_add(t, tensor);
-    }
-}
-
 static weir_status restore(weir_tensors *t, struct weir_tensor_pool *pool,
-                           const weir_tensors_state *state, struct change *c) {
+                           const weir_tensors_state *state, struct freed_blocks *freed) {
     weir_status status = settle(t, pool);
     struct weir_placement *placements[WEIR_TENSORS_PARTS];
     CUresult result;
@@ -261,7 +232,7 @@ static weir_status restore(weir_tensors *t, struct weir_tensor_pool *pool,
     for (int i = 0; i < WEIR_TENSORS_PARTS; i++)
         if (!has_segments(&pool->part[i], &state->part[i]))
             return WEIR_E_NOT_OWNED;
-    if (!prepare(t, pool, state, c))
+    if (!prepare(t, pool, state, freed))
         return WEIR_E_HOST_MEMORY;
     /* Streams may still use the chunks that become free. */
     result = weir__device_wait(&t->allocator->device);
@@ -269,19 +240,20 @@ static weir_status restore(weir_tensors *t, struct weir_tensor_pool *pool,
         return weir__device_status(&t->allocator->device, result);
     if (!make_placements(t, pool, state, placements))
         return WEIR_E_HOST_MEMORY;
-    free_all(t, c);
+    free_all(t, freed);
     for (int i = 0; i < WEIR_TENSORS_PARTS; i++) {
         weir__placement_destroy(pool->part[i].placement);
         pool->part[i].placement = placements[i];
     }
-    make_all(t, pool, state, c);
+    for (size_t i = 0; i < state->block_count; i++) /* prepare() has made room for the records */
+        (void)weir__tensor_note(t, &state->blocks[i].made, pool, 0);
     return WEIR_OK;
 }
 
 weir_status weir_tensors_restore(weir_tensors *t, const weir_tensors_state *state,
                                  void (*freed)(void *context, void *block),
                                  void (*made)(void *context, void *block), void *context) {
-    struct change change = {0};
+    struct freed_blocks gone = {0};
     struct weir_tensor_pool *pool;
     weir_status status = weir__call_check(t && state);
 
@@ -289,19 +261,13 @@ weir_status weir_tensors_restore(weir_tensors *t, const weir_tensors_state *stat
         return status;
     weir__tensors_lock(t);
     pool = weir__pool_find(t, state->id);
-    status = pool ? restore(t, pool, state, &change) : WEIR_E_NOT_OWNED;
-    while (change.records) {
-        struct weir_tensor *record = change.records;
-
-        change.records = record->next;
-        weir__tensor_drop(t, record);
-    }
+    status = pool ? restore(t, pool, state, &gone) : WEIR_E_NOT_OWNED;
     weir__tensors_unlock(t);
-    for (size_t i = 0; status == WEIR_OK && freed && i < change.freed_count; i++)
-        freed(context, change.freed[i]);
+    for (size_t i = 0; status == WEIR_OK && freed && i < gone.count; i++)
+        freed(context, gone.block[i]);
     for (size_t i = 0; status == WEIR_OK && made && i < state->block_count; i++)
-        made(context, (void *)(uintptr_t)state->blocks[i].tensor.address);
-    free(change.freed);
+        made(context, (void *)(uintptr_t)state->blocks[i].made.address);
+    free(gone.block);
     return status == WEIR_OK ? status : weir__without_driver(status);
 }
 

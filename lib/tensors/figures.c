@@ -245,27 +245,19 @@ static size_t list_items(const weir_tensors *t, struct item *items) {
     return count;
 }
 
-static void show_block(const struct visit *v, const struct weir_tensor *tensor, uint64_t segment,
-                       size_t segment_bytes) {
-    weir_tensors_block block = {.address = tensor->address,
-                                .bytes = tensor->bytes,
-                                .requested = tensor->requested,
-                                .stream = tensor->home.stream,
-                                .segment = segment,
-                                .segment_bytes = segment_bytes,
-                                .note = tensor->note};
+static void show_block(const struct visit *v, const struct weir_tensor *tensor,
+                       struct weir_tensor_segment segment) {
+    weir_tensors_block block = weir__tensor_block(tensor, segment);
 
-    if (tensor->pool)
-        block.pool = tensor->pool->id;
     v->show(v->context, &block);
 }
 
-static void show_free(const struct visit *v, uint64_t from, uint64_t to, uint64_t segment,
-                      size_t segment_bytes) {
+static void show_free(const struct visit *v, uint64_t from, uint64_t to,
+                      struct weir_tensor_segment segment) {
     weir_tensors_block block = {.address = from,
                                 .bytes = to - from,
-                                .segment = segment,
-                                .segment_bytes = segment_bytes,
+                                .segment = segment.base,
+                                .segment_bytes = segment.bytes,
                                 .is_free = 1};
 
     if (to > from)
@@ -276,14 +268,14 @@ static void show_free(const struct visit *v, uint64_t from, uint64_t to, uint64_
  * the first item behind it. */
 static size_t show_segment(const struct visit *v, uint64_t from, uint64_t to,
                            const struct item *items, size_t at, size_t count) {
-    uint64_t free_from = from;
+    struct weir_tensor_segment segment = {from, to - from};
 
     for (; at < count && items[at].address < to && items[at].tensor; at++) {
-        show_free(v, free_from, items[at].address, from, to - from);
-        show_block(v, items[at].tensor, from, to - from);
-        free_from = items[at].address + items[at].bytes;
+        show_free(v, from, items[at].address, segment);
+        show_block(v, items[at].tensor, segment);
+        from = items[at].address + items[at].bytes;
     }
-    show_free(v, free_from, to, from, to - from);
+    show_free(v, from, to, segment);
     return at;
 }
 
@@ -333,7 +325,8 @@ static void show_shared(const struct visit *v, const struct item *items, size_t 
         /* A block that lies in no known piece is shown as its own segment. */
         for (; at < count && items[at].address < base; at++)
             if (items[at].tensor)
-                show_block(v, items[at].tensor, items[at].address, items[at].bytes);
+                show_block(v, items[at].tensor,
+                           (struct weir_tensor_segment){items[at].address, items[at].bytes});
         if (i < piece_count)
             at = show_piece(v, &pieces[i], items, at, count);
     }
@@ -354,7 +347,7 @@ static void show_chunk(struct visit *v, const struct weir_placement_span *span) 
     block.segment = v->segment.base;
     block.segment_bytes = v->segment.bytes;
     if (span->live && weir__map_get(&v->tensors->map, span->address, &value))
-        show_block(v, (const struct weir_tensor *)value, v->segment.base, v->segment.bytes);
+        show_block(v, (const struct weir_tensor *)value, v->segment);
     else
         v->show(v->context, &block);
 }

@@ -92,25 +92,22 @@ static void end_source(const weir_tensors_source *source) {
         source->end(source->context);
 }
 
-/* Removes a pool that has no users, no segments and no route. */
-static void end_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
+static int has_segments(const struct weir_tensor_pool *pool) {
+    return pool->part[0].count > 0 || pool->part[1].count > 0;
+}
+
+/* Ends a pool that nobody needs any more. */
+static void end_if_unused(weir_tensors *t, struct weir_tensor_pool *pool) {
     struct weir_tensor_pool **link = &t->pools;
 
+    if (pool->users > 0 || has_segments(pool) || pool->takes || pool->pins > 0)
+        return;
     while (*link != pool)
         link = &(*link)->next;
     *link = pool->next;
     atomic_fetch_sub_explicit(&t->unused, 1, memory_order_relaxed);
     end_source(&pool->source);
     free_pool(pool);
-}
-
-static int has_segments(const struct weir_tensor_pool *pool) {
-    return pool->part[0].count > 0 || pool->part[1].count > 0;
-}
-
-static void end_if_unused(weir_tensors *t, struct weir_tensor_pool *pool) {
-    if (pool->users == 0 && !has_segments(pool) && !pool->takes && pool->pins == 0)
-        end_pool(t, pool);
 }
 
 static weir_status check_id(weir_tensors *t, weir_tensors_id id) {

@@ -57,19 +57,26 @@ void weir__tensors_tell_shared(weir_tensors *t, uint64_t address, weir_stream st
                            NULL, note);
 }
 
-struct weir_tensor *weir__tensor_new(weir_tensors *t) {
-    struct weir_tensor *tensor = t->spare;
+int weir__tensors_stock(weir_tensors *t, size_t count) {
+    for (size_t added = 0; added < count; added += RECORDS) {
+        struct weir_tensor *tensor = calloc(RECORDS, sizeof *tensor);
 
-    if (!tensor) {
-        tensor = calloc(RECORDS, sizeof *tensor);
         if (!tensor)
-            return NULL;
-        for (int i = 1; i < RECORDS; i++) {
+            return 0;
+        for (int i = 0; i < RECORDS; i++) {
             tensor[i].next = t->spare;
             t->spare = &tensor[i];
         }
-        return tensor;
     }
+    return 1;
+}
+
+struct weir_tensor *weir__tensor_new(weir_tensors *t) {
+    struct weir_tensor *tensor;
+
+    if (!t->spare && !weir__tensors_stock(t, 1))
+        return NULL;
+    tensor = t->spare;
     t->spare = tensor->next;
     tensor->next = NULL;
     return tensor;
@@ -604,6 +611,18 @@ weir_status weir_tensors_use(void *block, weir_stream stream) {
     return is_noted ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
 }
 
+weir_tensors_block weir__tensor_block(const struct weir_tensor *tensor,
+                                      struct weir_tensor_segment segment) {
+    return (weir_tensors_block){.address = tensor->address,
+                                .bytes = tensor->bytes,
+                                .requested = tensor->requested,
+                                .stream = tensor->home.stream,
+                                .pool = tensor->pool ? tensor->pool->id : (weir_tensors_id){0, 0},
+                                .segment = segment.base,
+                                .segment_bytes = segment.bytes,
+                                .note = tensor->note};
+}
+
 weir_status weir_tensors_find(const void *block, weir_tensors **tensors, weir_tensors_block *out) {
     struct weir_tensor_segment segment;
     struct weir_tensor *tensor;
@@ -612,20 +631,12 @@ weir_status weir_tensors_find(const void *block, weir_tensors **tensors, weir_te
 
     if (status != WEIR_OK)
         return status;
-    *out = (weir_tensors_block){.address = tensor->address,
-                                .bytes = tensor->bytes,
-                                .requested = tensor->requested,
-                                .stream = tensor->home.stream,
-                                .segment = tensor->address,
-                                .segment_bytes = tensor->bytes,
-                                .note = tensor->note};
-    if (tensor->pool) {
-        out->pool = tensor->pool->id;
+    if (tensor->pool)
         segment =
             weir__part_run(t, weir__pool_part(tensor->pool, tensor->address), tensor->address);
-        out->segment = segment.base;
-        out->segment_bytes = segment.bytes;
-    }
+    else
+        segment = (struct weir_tensor_segment){tensor->address, tensor->bytes};
+    *out = weir__tensor_block(tensor, segment);
     weir__tensors_unlock(t);
     *tensors = t;
     return WEIR_OK;

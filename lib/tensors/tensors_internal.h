@@ -195,6 +195,8 @@ void weir__tensors_tell(weir_tensors *t, int action, uint64_t address, size_t by
                         weir_stream stream, const struct weir_tensor_pool *pool, void *note);
 /* Reports by an event how the shared memory has grown for a request or shrunk, if the caller wants events. */
 void weir__tensors_tell_shared(weir_tensors *t, uint64_t address, weir_stream stream, void *note);
+/* Makes `count` empty records.  Returns 1 on success, 0 if there is no host memory. */
+int weir__tensors_stock(weir_tensors *t, size_t count);
 /* Returns an empty record, or NULL if there is no host memory. */
 struct weir_tensor *weir__tensor_new(weir_tensors *t);
 /* Calls the hook `drop` for the block's note, and frees the record. */
@@ -212,6 +214,9 @@ int weir__tensor_use_home(struct weir_tensor *tensor);
 /* Count a freed block that other streams still use (`sign` -1: it waits no more), and a free that has completed. */
 void weir__tensors_pend(weir_tensors *t, const struct weir_tensor *tensor, int64_t sign);
 void weir__tensors_completed(weir_tensors *t, const struct weir_tensor *tensor);
+/* Returns what the program learns about a live block. */
+weir_tensors_block weir__tensor_block(const struct weir_tensor *tensor,
+                                      struct weir_tensor_segment segment);
 /* Returns the name of a stream that the caller has just passed.  `lasts` is that of weir_tensors_alloc.  Calls the
  * driver unless the stream is never destroyed. */
 uint64_t weir__tensors_name(weir_tensors *t, weir_stream stream, int lasts);
