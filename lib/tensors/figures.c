@@ -264,41 +264,34 @@ static void show_free(const struct visit *v, uint64_t from, uint64_t to,
         v->show(v->context, &block);
 }
 
-/* Shows [from, to), in which no pool's segment lies, as one segment with the items from `at` on.  Returns the index of
- * the first item behind it. */
-static size_t show_segment(const struct visit *v, uint64_t from, uint64_t to,
-                           const struct item *items, size_t at, size_t count) {
+/* Shows [from, to), in which no pool's segment lies, as one segment with these blocks. */
+static void show_run(const struct visit *v, uint64_t from, uint64_t to, const struct item *blocks,
+                     size_t count) {
     struct weir_tensor_segment segment = {from, to - from};
 
-    for (; at < count && items[at].address < to && items[at].tensor; at++) {
-        show_free(v, from, items[at].address, segment);
-        show_block(v, items[at].tensor, segment);
-        from = items[at].address + items[at].bytes;
+    for (size_t i = 0; i < count; i++) {
+        show_free(v, from, blocks[i].address, segment);
+        show_block(v, blocks[i].tensor, segment);
+        from = blocks[i].address + blocks[i].bytes;
     }
     show_free(v, from, to, segment);
-    return at;
 }
 
 /* Shows a piece of reserved memory with the items from `at` on.  Returns the index of the first item behind it. */
 static size_t show_piece(const struct visit *v, const struct weir_extent *piece,
                          const struct item *items, size_t at, size_t count) {
     uint64_t from = piece->base, end = piece->base + piece->bytes;
+    size_t next = at;
 
-    while (from < end) {
-        uint64_t to = end, next = end;
-
-        for (size_t i = at; i < count && items[i].address < end; i++)
-            if (!items[i].tensor) {
-                to = items[i].address;
-                next = to + items[i].bytes;
-                break;
-            }
-        if (to > from)
-            at = show_segment(v, from, to, items, at, count);
-        at += at < count && items[at].address == to && !items[at].tensor;
-        from = next;
+    for (; next < count && items[next].address < end; next++) {
+        if (items[next].tensor)
+            continue;
+        show_run(v, from, items[next].address, items + at, next - at);
+        from = items[next].address + items[next].bytes;
+        at = next + 1;
     }
-    return at;
+    show_run(v, from, end, items + at, next - at);
+    return next;
 }
 
 /* Lists the pieces of reserved memory, and joins adjacent ones.  Returns their number. */
