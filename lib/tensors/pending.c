@@ -142,24 +142,18 @@ static int wait_for(weir_tensors *t, struct weir_tensor_use use) {
            weir__device_wait(device) == CUDA_SUCCESS;
 }
 
-/* Returns the queue of the stream, or NULL if nothing waits for the stream. */
-static struct weir_tensor_queue *find_queue(const weir_tensors *t, struct weir_tensor_use use) {
-    struct weir_tensor_queue *queue = t->queues;
-
-    while (queue && !weir__use_is(queue->use, use))
-        queue = queue->next;
-    return queue;
-}
-
 /* Makes a freed block wait for all work that the stream has now, or will have at the end of its capture if it is being
  * captured.  Returns OK, E_HOST_MEMORY, or another error of record_use(). */
 static weir_status add_wait(weir_tensors *t, struct weir_tensor *tensor,
                             struct weir_tensor_use use) {
-    struct weir_tensor_queue *found = find_queue(t, use);
-    struct weir_tensor_queue *queue = found ? found : calloc(1, sizeof *queue);
+    struct weir_tensor_queue *found = t->queues, *queue;
     struct weir_tensor_wait *wait = calloc(1, sizeof *wait);
-    weir_status status = queue && wait ? WEIR_OK : WEIR_E_HOST_MEMORY;
+    weir_status status;
 
+    while (found && !weir__use_is(found->use, use))
+        found = found->next;
+    queue = found ? found : calloc(1, sizeof *queue);
+    status = queue && wait ? WEIR_OK : WEIR_E_HOST_MEMORY;
     if (status == WEIR_OK && !queue->open)
         status = record_use(t, use, &wait->event);
     if (status != WEIR_OK && status != WEIR_E_CAPTURE) {

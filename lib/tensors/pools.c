@@ -578,11 +578,14 @@ weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool,
     return WEIR_E_HOST_MEMORY;
 }
 
-weir_status weir__pool_borrow(weir_tensors *t, struct weir_tensor_request *made) {
-    for (struct weir_tensor_pool *pool = t->pools; pool; pool = pool->next)
-        if (pool->lends && weir__pool_alloc(t, pool, made, 1) == WEIR_OK)
-            return WEIR_OK;
-    return WEIR_E_NO_MEMORY;
+int weir__pool_borrow(weir_tensors *t, struct weir_tensor_request *made) {
+    int is_served = 0;
+
+    weir__tensors_lock(t);
+    for (struct weir_tensor_pool *pool = t->pools; pool && !is_served; pool = pool->next)
+        is_served = pool->lends && weir__pool_alloc(t, pool, made, 1) == WEIR_OK;
+    weir__tensors_unlock(t);
+    return is_served;
 }
 
 /* Names a stream that was not known at its request, below driver 12.0, if it is being captured now.  Returns the name, or 0

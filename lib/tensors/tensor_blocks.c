@@ -18,8 +18,7 @@ _Atomic(weir_tensors *) weir__tensors_of[WEIR_TENSORS_DEVICES];
 
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 static int opened;
-atomic_int weir__tensors_several;
-static _Atomic(weir_tensors *) only_one; /* NULL: there is none, or there are several */
+_Atomic(weir_tensors *) weir__tensors_only;
 
 enum { RECORDS = 64 };
 
@@ -285,10 +284,9 @@ weir_status weir_tensors_open(int device, const weir_tensors_hooks *hooks, weir_
     t = atomic_load_explicit(&weir__tensors_of[device], memory_order_acquire);
     if (!t) {
         status = make(device, hooks, &t);
-        if (status == WEIR_OK) {
-            atomic_store_explicit(&weir__tensors_several, opened > 0, memory_order_relaxed);
-            atomic_store_explicit(&only_one, opened++ == 0 ? t : NULL, memory_order_release);
-        }
+        if (status == WEIR_OK)
+            atomic_store_explicit(&weir__tensors_only, opened++ == 0 ? t : NULL,
+                                  memory_order_release);
     }
     if (status == WEIR_OK) {
         atomic_store_explicit(&weir__tensors_of[device], t, memory_order_release);
@@ -397,17 +395,6 @@ alloc_in_context(weir_tensors *t, size_t bytes, weir_stream stream, void **block
     return status;
 }
 
-/* Serves a request from pools that lend, after the allocator had no memory for it. */
-static __attribute__((noinline, cold)) weir_status borrow(weir_tensors *t,
-                                                          struct weir_tensor_request *made) {
-    weir_status status;
-
-    weir__tensors_lock(t);
-    status = weir__pool_borrow(t, made);
-    weir__tensors_unlock(t);
-    return status;
-}
-
 /* Reports an out-of-memory failure to all that watch.  Other errors are returned unchanged. */
 static __attribute__((noinline, cold)) weir_status
 refuse(weir_tensors *t, const struct weir_tensor_request *made, weir_status status) {
@@ -476,7 +463,7 @@ static inline weir_status alloc_shared(weir_tensors *t, struct weir_tensor_reque
         return status;
     made->home.name = weir__tensors_name(t, stream, lasts);
     if (__builtin_expect(status != WEIR_OK, 0))
-        return borrow(t, made) == WEIR_OK ? WEIR_OK : status;
+        return weir__pool_borrow(t, made) ? WEIR_OK : status;
     made->address = (uintptr_t)served;
     return note_shared(t, made);
 }
@@ -546,7 +533,7 @@ static __attribute__((noinline)) struct weir_tensor *find_among(uint64_t address
 
 static inline __attribute__((always_inline)) struct weir_tensor *find(uint64_t address, int takes,
                                                                       weir_tensors **owner) {
-    weir_tensors *only = atomic_load_explicit(&only_one, memory_order_acquire);
+    weir_tensors *only = atomic_load_explicit(&weir__tensors_only, memory_order_acquire);
 
     if (__builtin_expect(!only, 0))
         return find_among(address, takes, owner);

@@ -52,7 +52,7 @@ struct weir_tensor {
     uint64_t capture;              /* the id of the capture that a stream of such a name was in */
     struct weir_tensor_pool *pool; /* NULL: the allocator's shared memory */
     void *note;
-    struct weir_tensor *next; /* links held or spare records */
+    struct weir_tensor *next;     /* links held or spare records */
     struct weir_tensor_use *uses; /* other streams that use the block, and `home` if that can end */
     size_t use_count;
     size_t waits_for; /* waits for events that have not completed */
@@ -236,15 +236,15 @@ static inline __attribute__((always_inline)) void weir__figure_add(weir_tensors_
 
 /* ---- the lock ---- */
 
-/* Set once a second device was opened: then no lock has a bias any more.  A thread holds the lock while it waits for
- * its device, which must not delay threads that use another device. */
-extern atomic_int weir__tensors_several;
+/* The tensors of the only device, or NULL if there are several, or none yet.  With several devices no lock has a bias:
+ * a thread holds the lock while it waits for its device, which must not delay threads that use another device. */
+extern _Atomic(weir_tensors *) weir__tensors_only;
 
 /* Takes the lock as the outer of two levels: frees to the allocator take the locks of its caches inside. */
 static inline __attribute__((always_inline)) void weir__tensors_lock(weir_tensors *t) {
-    int several = atomic_load_explicit(&weir__tensors_several, memory_order_relaxed);
+    int is_only = atomic_load_explicit(&weir__tensors_only, memory_order_relaxed) != NULL;
     int taken =
-        weir__bias_take_at(&t->lock, WEIR_BIAS_OUTER, several ? WEIR_BIAS_GUEST : WEIR_BIAS_USER);
+        weir__bias_take_at(&t->lock, WEIR_BIAS_OUTER, is_only ? WEIR_BIAS_USER : WEIR_BIAS_GUEST);
 
     t->lock_taken = taken;
 }
@@ -269,8 +269,9 @@ struct weir_tensor_pool *weir__pool_find(weir_tensors *t, weir_tensors_id id);
  * Releases the lock while it waits for the device or allocates a segment, and takes the lock again. */
 weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool,
                              struct weir_tensor_request *made, int lends);
-/* Serves the request from free memory of pools that lend.  Releases the lock and takes it again. */
-weir_status weir__pool_borrow(weir_tensors *t, struct weir_tensor_request *made);
+/* Serves the request from free memory of pools that lend, after the allocator had no memory for it.  Returns 1 on
+ * success, else 0.  The caller does not hold the lock. */
+int weir__pool_borrow(weir_tensors *t, struct weir_tensor_request *made);
 /* Frees a block that waits for no stream.  The caller holds the lock. */
 void weir__pool_give(weir_tensors *t, struct weir_tensor *tensor);
 /* Frees the free segments of the pool, or with {0, 0} those of all pools without users.  Returns 1 if any was freed,
