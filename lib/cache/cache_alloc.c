@@ -193,7 +193,7 @@ static weir_status add_slot(struct weir_caches *f, struct weir_cache *c, struct 
 
     if (atomic_load_explicit(&f->order.deferred, memory_order_relaxed) > 0) {
         pthread_mutex_lock(&f->lock);
-        settle_some(f);
+        complete_some(f);
         pthread_mutex_unlock(&f->lock);
     }
     for (; status == WEIR_OK; status = add_slab(f, c, r)) {

@@ -117,7 +117,7 @@ int weir__caches_settle(struct weir_caches *f) {
     int settled;
 
     pthread_mutex_lock(&f->lock);
-    settled = weir__order_settle(&f->order, SIZE_MAX);
+    settled = weir__order_complete(&f->order, SIZE_MAX);
     pthread_mutex_unlock(&f->lock);
     return settled;
 }
@@ -133,11 +133,10 @@ static void deliver(struct weir_caches *f, struct weir_cache *c, weir_stream str
     if (!h->spans && !h->remotes)
         return;
     pthread_mutex_lock(&f->lock);
-    settle_some(f);
+    complete_some(f);
     weir__caches_give(f, h->spans, id, c);
     weir__caches_free_waiting(f, stream, id);
-    if (h->remotes &&
-        weir__order_defer(&f->order, stream, NULL, (uintptr_t)h->remotes) != WEIR_OK)
+    if (h->remotes && weir__order_defer(&f->order, stream, NULL, (uintptr_t)h->remotes) != WEIR_OK)
         weir__caches_strand(f, h->remotes);
     pthread_mutex_unlock(&f->lock);
 }
@@ -265,7 +264,7 @@ weir_status weir__caches_empty(void *caches) {
     if (arrived) {
         f->emptied = &emptied;
         weir__caches_return(f, (uintptr_t)h.remotes);
-        weir__order_settle(&f->order, SIZE_MAX);
+        weir__order_complete(&f->order, SIZE_MAX);
         f->emptied = NULL;
     } else {
         weir__caches_strand(f, h.remotes);

@@ -66,7 +66,7 @@ static weir_status free_slot(struct weir_caches *f, struct weir_slab *s, uint64_
     }
     if (captured)
         weir__caches_strand(f, remote);
-    settle_some(f);
+    complete_some(f);
     pthread_mutex_unlock(&f->lock);
     return status;
 }

@@ -43,7 +43,7 @@ struct weir_caches {
     struct weir_cache *loose;  /* the cache that counts the blocks that no other cache counts */
     size_t default_streams;    /* caches that are found by id, without bound ones */
     size_t cached;             /* caches that have served a stream */
-    struct weir_order order;            /* defers the return of batches of remote frees */
+    struct weir_order order;   /* defers the return of batches of remote frees */
     struct weir_remote_slots *unfenced; /* a batch that only a wait for the device completes */
     /* During a flush of all caches: gets the slabs that become empty, which leave their caches.  Else NULL. */
     struct weir_flushed *emptied;
@@ -153,8 +153,8 @@ void weir__caches_return(void *caches, uintptr_t remotes);
 /* Lets a batch wait for a wait for the device.  The caller holds `lock`. */
 void weir__caches_strand(struct weir_caches *f, struct weir_remote_slots *remotes);
 /* Queries the next few deferred batches, so that no call queries all of them.  The caller holds `lock`. */
-static inline void settle_some(struct weir_caches *f) {
-    (void)weir__order_settle(&f->order, 8);
+static inline void complete_some(struct weir_caches *f) {
+    (void)weir__order_complete(&f->order, 8);
 }
 
 /* Sets the cache's cap, and lowers those of others to their parts.  The caller holds `lock`. */

@@ -185,7 +185,7 @@ static void end_deferred_block(void *context, uintptr_t block) {
 }
 
 int weir__heap_look_around(struct weir_heap *h, size_t most) {
-    int found = weir__order_settle(&h->order, most);
+    int found = weir__order_complete(&h->order, most);
 
     return weir__order_look_around(&h->order, most) | found;
 }
@@ -223,7 +223,7 @@ weir_status weir__heap_wait(struct weir_heap *h, int must) {
         return weir__device_status(h->e.device, result);
     weir__order_observe_until(&h->order, sequence);
     observe_quarantine(h, quarantined);
-    (void)weir__order_settle(&h->order, SIZE_MAX);
+    (void)weir__order_complete(&h->order, SIZE_MAX);
     return WEIR_OK;
 }
 
@@ -404,7 +404,7 @@ static weir_status heap_free(struct weir_engine *e, CUdeviceptr block, weir_stre
     else
         status = free_with_uses(h, block, stream, uses);
     if (uses)
-        (void)weir__order_settle(&h->order, DEFERRED_PEEKED);
+        (void)weir__order_complete(&h->order, DEFERRED_PEEKED);
     weir__lock_give(&h->lock);
     return status;
 }

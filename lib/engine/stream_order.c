@@ -40,7 +40,7 @@ struct weir_order_mark {
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-void weir__order_give_event(struct weir_order *o, CUevent event) {
+void weir__order_recycle(struct weir_order *o, CUevent event) {
     CUevent *spare =
         weir__hostmem_room(o->spare, o->spare_count, &o->spare_capacity, sizeof *spare);
 
@@ -75,7 +75,7 @@ weir_status weir__order_record(struct weir_order *o, weir_stream stream, uint64_
         return weir__device_status(o->device, result);
     result = weir__device_record(o->device, *event, stream, id);
     if (result != CUDA_SUCCESS)
-        weir__order_give_event(o, *event);
+        weir__order_recycle(o, *event);
     else
         o->event_records++;
     return weir__device_status(o->device, result);
@@ -117,34 +117,33 @@ static int is_quiet(const struct weir_order_stream *s) {
 /* ---- deferred frees -------------------------------------------------------------------------- */
 
 /* Adds a fence to the list, as the last one to be queried. */
-static void add_fence(struct weir_order *o, struct weir_fence *f) {
+static void append_fence(struct weir_order *o, struct weir_fence *f) {
     f->next = NULL;
     *(o->fences ? &o->last_fence->next : &o->fences) = f;
     o->last_fence = f;
-    o->deferred++;
 }
 
 /* Removes and returns the first fence of the list, which is not empty. */
-static struct weir_fence *take_fence(struct weir_order *o) {
+static struct weir_fence *pop_fence(struct weir_order *o) {
     struct weir_fence *f = o->fences;
 
     o->fences = f->next;
-    o->deferred--;
     return f;
 }
 
 /* Frees a fence that is not in the list. */
 static void drop_fence(struct weir_order *o, struct weir_fence *f) {
     while (f->events > 0)
-        weir__order_give_event(o, f->event[--f->events]);
+        weir__order_recycle(o, f->event[--f->events]);
     free(f);
 }
 
 /* Ends the first deferred free of the list. */
 static void end_deferred(struct weir_order *o) {
-    struct weir_fence *f = take_fence(o);
+    struct weir_fence *f = pop_fence(o);
     uintptr_t freed = f->freed;
 
+    o->deferred--;
     drop_fence(o, f);
     o->ended(o->context, freed);
 }
@@ -152,7 +151,7 @@ static void end_deferred(struct weir_order *o) {
 /* Queries the events of a fence.  Returns 1 if all have completed, else 0. */
 static int fence_is_done(struct weir_order *o, struct weir_fence *f) {
     while (f->events > 0 && weir__order_is_done(o, f->event[f->events - 1]))
-        weir__order_give_event(o, f->event[--f->events]);
+        weir__order_recycle(o, f->event[--f->events]);
     return f->events == 0;
 }
 
@@ -178,11 +177,12 @@ weir_status weir__order_defer(struct weir_order *o, weir_stream stream, struct w
         }
         f->events++;
     }
-    add_fence(o, f);
+    append_fence(o, f);
+    o->deferred++;
     return WEIR_OK;
 }
 
-int weir__order_settle(struct weir_order *o, size_t most) {
+int weir__order_complete(struct weir_order *o, size_t most) {
     const struct weir_fence *last = o->last_fence;
     int ended = 0, more = o->fences != NULL;
 
@@ -192,7 +192,7 @@ int weir__order_settle(struct weir_order *o, size_t most) {
             end_deferred(o);
             ended = 1;
         } else {
-            add_fence(o, take_fence(o));
+            append_fence(o, pop_fence(o));
         }
     }
     return ended;
@@ -215,7 +215,7 @@ static void cover(struct weir_order *o, struct weir_order_stream *s) {
 static void drop_mark(struct weir_order *o, struct weir_order_stream *s) {
     struct weir_order_mark *mark = s->marks;
 
-    weir__order_give_event(o, mark->event);
+    weir__order_recycle(o, mark->event);
     s->marks = mark->next;
     free(mark);
     o->waiting_marks--;

@@ -221,7 +221,7 @@ weir_status weir__order_record(struct weir_order *o, weir_stream stream, uint64_
 /* Returns 1 if the work before the event has completed, else 0. */
 int weir__order_is_done(const struct weir_order *o, CUevent event);
 /* Keeps an event that is no longer needed for the next record. */
-void weir__order_give_event(struct weir_order *o, CUevent event);
+void weir__order_recycle(struct weir_order *o, CUevent event);
 
 /* Defers the free of `freed` until all work that `stream` and each stream of `uses` (or NULL) have now has completed.
  * On an error nothing is left, and uses of streams that the driver does not know are marked `refused`.  Returns OK,
@@ -230,6 +230,6 @@ weir_status weir__order_defer(struct weir_order *o, weir_stream stream, struct w
                               uintptr_t freed);
 /* Queries the fences of up to `most` deferred frees, each once, from where the last call stopped.  Ends the frees whose
  * fences have completed.  Returns 1 if there was such a free, else 0. */
-int weir__order_settle(struct weir_order *o, size_t most);
+int weir__order_complete(struct weir_order *o, size_t most);
 
 #endif

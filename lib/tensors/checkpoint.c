@@ -246,7 +246,7 @@ static weir_status restore(weir_tensors *t, struct weir_tensor_pool *pool,
         pool->part[i].placement = placements[i];
     }
     for (size_t i = 0; i < state->block_count; i++) /* prepare() has made room for the records */
-        (void)weir__tensor_note(t, &state->blocks[i].made, pool, 0);
+        (void)weir__tensor_record(t, &state->blocks[i].made, pool, 0);
     return WEIR_OK;
 }
 

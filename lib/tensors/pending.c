@@ -220,7 +220,7 @@ static void end_wait(weir_tensors *t, struct weir_tensor_queue *queue) {
 
     queue->first = wait->next;
     if (wait->event)
-        weir__order_give_event(&t->events, wait->event);
+        weir__order_recycle(&t->events, wait->event);
     free(wait);
     if (--tensor->waits_for > 0 || tensor->use_count > 0)
         return;

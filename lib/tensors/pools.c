@@ -571,7 +571,7 @@ weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool,
     made->address = place.address;
     if (made->home.name & WEIR_TENSORS_CAPTURED)
         capture = weir__device_capture_id(&t->allocator->device, made->home.stream);
-    if (weir__tensor_note(t, made, pool, capture))
+    if (weir__tensor_record(t, made, pool, capture))
         return WEIR_OK;
     (void)weir__placement_give(part->placement, place.address, made->home.name, ++t->sequence,
                                NULL);

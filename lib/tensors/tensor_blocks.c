@@ -121,7 +121,7 @@ add(weir_tensors_figure figure[3], const struct weir_tensor *tensor, size_t amou
 
 /* Adds a live block (`sign` 1) to the figures, or subtracts one (-1). */
 static inline __attribute__((always_inline)) void
-add_live(weir_tensors_figures *f, const struct weir_tensor *tensor, int sign) {
+count_live(weir_tensors_figures *f, const struct weir_tensor *tensor, int sign) {
     add(f->allocation, tensor, 1, sign);
     add(f->allocated_bytes, tensor, tensor->bytes, sign);
     add(f->requested_bytes, tensor, tensor->requested, sign);
@@ -158,14 +158,14 @@ void weir__tensors_pend(weir_tensors *t, const struct weir_tensor *tensor, int64
 }
 
 void weir__tensors_add(weir_tensors *t, const struct weir_tensor *tensor) {
-    add_live(&t->figures, tensor, 1);
+    count_live(&t->figures, tensor, 1);
     if (__builtin_expect(t->pending[0].blocks > 0, 0))
         note_active_peak(t);
     tell_block(t, WEIR_TENSORS_ALLOC, tensor);
 }
 
 void weir__tensors_subtract(weir_tensors *t, const struct weir_tensor *tensor) {
-    add_live(&t->figures, tensor, -1);
+    count_live(&t->figures, tensor, -1);
     tell_block(t, WEIR_TENSORS_FREE_REQUESTED, tensor);
 }
 
@@ -175,8 +175,8 @@ void weir__tensors_completed(weir_tensors *t, const struct weir_tensor *tensor) 
     tell_block(t, WEIR_TENSORS_FREE_COMPLETED, tensor);
 }
 
-int weir__tensor_note(weir_tensors *t, const struct weir_tensor_request *made,
-                      struct weir_tensor_pool *pool, uint64_t capture) {
+int weir__tensor_record(weir_tensors *t, const struct weir_tensor_request *made,
+                        struct weir_tensor_pool *pool, uint64_t capture) {
     struct weir_tensor *tensor = weir__tensor_new(t);
 
     if (!tensor || !weir__map_put(&t->map, made->address, (uintptr_t)tensor)) {
@@ -416,12 +416,12 @@ refuse(weir_tensors *t, const struct weir_tensor_request *made, weir_status stat
 }
 
 /* Makes the record of a block of shared memory, or frees the block. */
-static weir_status note_shared(weir_tensors *t, const struct weir_tensor_request *made) {
+static weir_status record_shared(weir_tensors *t, const struct weir_tensor_request *made) {
     int is_noted;
 
     weir__tensors_lock(t);
     weir__tensors_tell_shared(t, made->address, made->home.stream, made->note);
-    is_noted = weir__tensor_note(t, made, NULL, 0);
+    is_noted = weir__tensor_record(t, made, NULL, 0);
     weir__tensors_unlock(t);
     if (is_noted)
         return WEIR_OK;
@@ -465,7 +465,7 @@ static inline weir_status alloc_shared(weir_tensors *t, struct weir_tensor_reque
     if (__builtin_expect(status != WEIR_OK, 0))
         return weir__pool_borrow(t, made) ? WEIR_OK : status;
     made->address = (uintptr_t)served;
-    return note_shared(t, made);
+    return record_shared(t, made);
 }
 
 weir_status weir_tensors_alloc(weir_tensors *t, size_t bytes, size_t requested, weir_stream stream,

@@ -203,8 +203,8 @@ struct weir_tensor *weir__tensor_new(weir_tensors *t);
 void weir__tensor_drop(weir_tensors *t, struct weir_tensor *tensor);
 /* Makes the record of a new live block, and adds the block to the map and the figures.  `capture` is as in the record.
  * Returns 1 on success, 0 if there is no host memory. */
-int weir__tensor_note(weir_tensors *t, const struct weir_tensor_request *made,
-                      struct weir_tensor_pool *pool, uint64_t capture);
+int weir__tensor_record(weir_tensors *t, const struct weir_tensor_request *made,
+                        struct weir_tensor_pool *pool, uint64_t capture);
 /* Add a live block to the figures, and subtract one. */
 void weir__tensors_add(weir_tensors *t, const struct weir_tensor *tensor);
 void weir__tensors_subtract(weir_tensors *t, const struct weir_tensor *tensor);
@@ -214,7 +214,7 @@ int weir__tensor_use_home(struct weir_tensor *tensor);
 /* Count a freed block that other streams still use (`sign` -1: it waits no more), and a free that has completed. */
 void weir__tensors_pend(weir_tensors *t, const struct weir_tensor *tensor, int64_t sign);
 void weir__tensors_completed(weir_tensors *t, const struct weir_tensor *tensor);
-/* Returns what the program learns about a live block. */
+/* Returns the description of a live block for the program. */
 weir_tensors_block weir__tensor_block(const struct weir_tensor *tensor,
                                       struct weir_tensor_segment segment);
 /* Returns the name of a stream that the caller has just passed.  `lasts` is that of weir_tensors_alloc.  Calls the
