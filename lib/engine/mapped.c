@@ -797,6 +797,7 @@ static weir_status give_idle(struct weir_heap *h, size_t keep, int *unseen) {
     struct weir_mapped_range *g = h->range;
     const struct weir_mapped_window none = {0};
     struct weir_driver_scope scope;
+    uint64_t before = weir__heap_reserve(h);
     weir_status status = WEIR_OK;
     CUresult result;
 
@@ -818,19 +819,17 @@ static weir_status give_idle(struct weir_heap *h, size_t keep, int *unseen) {
             status = lift_and_release(h, s);
     }
     *unseen |= has_unseen_alias(h);
+    g->has_shed |= weir__heap_reserve(h) < before;
     weir__driver_leave(h->e.device->driver, &scope);
     return status;
 }
 
 static weir_status mapped_shrink(struct weir_heap *h, const struct weir_trim *trim) {
-    uint64_t before = weir__heap_reserve(h);
     int unseen = 0;
     weir_status status = give_idle(h, trim->keep, &unseen);
 
-    if (trim->mode != WEIR_TRIM_FULLY) {
-        h->range->has_shed |= weir__heap_reserve(h) < before;
+    if (trim->mode != WEIR_TRIM_FULLY)
         return WEIR_OK;
-    }
     if (status != WEIR_OK || weir__heap_reserve(h) <= trim->keep || !unseen)
         return status;
     status = weir__heap_wait(h, 1);

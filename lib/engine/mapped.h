@@ -163,7 +163,7 @@ struct weir_mapped_range {
     uint64_t total, taken;     /* h->total and h->taken when `may_move` was last updated */
     struct weir_access access; /* the devices with access to all memory; changes under `bringing` */
     pthread_mutex_t bringing;  /* taken before the heap's lock */
-    int has_shed;  /* set once memory went back without a wait, as above a release threshold */
+    int has_shed;  /* set once memory has gone back to the device */
     size_t coming; /* the bytes that background growth is mapping, which are part of `kept` */
     const struct weir_mapped_packing *packing;
     struct weir_map exported; /* the descriptors of physical allocations, by handle */

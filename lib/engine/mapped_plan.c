@@ -26,9 +26,11 @@ enum { FRAGMENT_PART = 64, WASTE_PART = 8 };
  * the own window lacks. */
 enum { LITTLE_PART = 8 };
 
-/* Above a release threshold a new physical allocation has at most FINE bytes until memory goes back for the first time.
- * Blocks that last come early, and each of them would pin a whole physical allocation from then on. */
-#define FINE (16 * MIB)
+/* Above a release threshold a new physical allocation has at most FINE bytes, or a part of the heap if that is more.
+ * A block that lasts keeps its whole physical allocation reserved.  Most such blocks come early, so the part is
+ * EARLY_PART until memory goes back for the first time, and SHED_PART afterwards. */
+#define FINE (8 * MIB)
+enum { EARLY_PART = 2048, SHED_PART = 8 };
 
 const struct weir_mapped_packing weir__mapped_packings[] = {
     [WEIR_PACKING_COMPACT] = {1, 8 * MIB, 8 * MIB, 8 * MIB, 8 * MIB, 4, 2 * MIB, 8 * MIB, 1,
@@ -316,6 +318,16 @@ static size_t policy_step(struct weir_heap *h, size_t want, size_t planned) {
     return step > want ? step : 0;
 }
 
+/* Returns the most bytes of a new physical allocation, which are few above a release threshold.  `planned` bytes will be
+ * added to the heap before. */
+static size_t most_above_threshold(const struct weir_heap *h, size_t planned) {
+    size_t total = h->total + planned;
+
+    if (total < h->e.threshold)
+        return SIZE_MAX;
+    return weir__size_larger(FINE, total / (h->range->has_shed ? SHED_PART : EARLY_PART));
+}
+
 /* Returns the bytes of the next new physical allocation for `want` bytes where `most` fit. */
 static size_t new_bytes(struct weir_heap *h, int small, size_t want, size_t most, size_t planned) {
     struct weir_mapped_range *g = h->range;
@@ -341,8 +353,7 @@ static size_t new_bytes(struct weir_heap *h, int small, size_t want, size_t most
         unit = weir__size_smaller(weir__size_smaller(unit, g->most_new), pending);
     }
     step = weir__size_smaller(step, weir__size_larger(unit, wanted));
-    if (!g->has_shed && h->total + planned >= h->e.threshold)
-        step = weir__size_smaller(step, FINE);
+    step = weir__size_smaller(step, most_above_threshold(h, planned));
     return weir__size_round_down(step, PAGE);
 }
 
