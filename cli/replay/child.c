@@ -268,10 +268,15 @@ static void end_iteration(struct replay *replay) {
 }
 
 static int do_mark(struct replay *replay) {
+    weir_status status = WEIR_OK;
     struct figures after;
 
     if (!synchronise(replay))
         return 0;
+    if (replay->kind->settle)
+        status = replay->kind->settle(replay->allocator);
+    if (status != WEIR_OK)
+        return child_fail(replay, "weir_decay: %s", weir_status_message(status));
     replay->kind->figures(replay->allocator, &after);
     replay->now.growths = after.growths - replay->before.growths;
     replay->now.trims = after.given_back - replay->before.given_back;

@@ -62,6 +62,9 @@ struct allocator_kind {
     weir_status (*free)(void *allocator, uint32_t block, void *address, CUstream stream);
     /* Declares that `stream' uses the block, too, so that the block's next use must come after that use. */
     weir_status (*use)(void *allocator, uint32_t block, void *address, CUstream stream);
+    /* Gives idle memory above a release threshold back, after the replay has synchronised the device; may be NULL.
+     * Returns OK if there is no such memory. */
+    weir_status (*settle)(void *allocator);
     /* Reads the figures.  A replay calls this at the ends of iterations, after the device was synchronised. */
     void (*figures)(void *allocator, struct figures *out);
     /* Returns the reserved memory.  Unlike `figures', this changes nothing that the allocator keeps. */

@@ -105,6 +105,13 @@ static weir_status public_use(void *allocator, uint32_t block, void *address, CU
     return weir_use(opened->allocator, address, stream);
 }
 
+static weir_status public_settle(void *allocator) {
+    const struct public *opened = allocator;
+
+    return opened->allocator->reserve.goal.has_threshold ? weir_decay(opened->allocator, NULL)
+                                                         : WEIR_OK;
+}
+
 enum { EVENTS = 64 };
 
 /* Reads up to EVENTS events behind number `last'.  Returns how many there are. */
@@ -288,6 +295,7 @@ const struct allocator_kind public_kind = {.open = public_open,
                                            .alloc = public_alloc,
                                            .free = public_free,
                                            .use = public_use,
+                                           .settle = public_settle,
                                            .figures = public_figures,
                                            .reserved = public_reserved,
                                            .steps = public_steps,

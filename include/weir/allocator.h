@@ -352,13 +352,18 @@ typedef struct weir_process_memory {
  * E_FORKED.  Other statuses are those of weir_trim.  Since 0.1. */
 WEIR_API weir_status weir_process_trim(weir_process_memory *out);
 
-/* Gives idle memory that has decayed by now (options.decay_ms) back to the device, and writes its bytes to *released
- * (may be NULL).  It is for programs that make no requests for long, or only requests that their per-stream caches
- * serve.  Call it about every half-life, from any thread.  It does nothing until a half-life is over, or there is
- * memory pressure (weir_low_memory).  Then it works as weir_trim does, and may wait.
+/* Gives idle memory that has decayed by now (options.decay_ms), or is above a finite options.release_threshold, back to
+ * the device, and writes its bytes to *released (may be NULL).  It is for programs that make no requests for long, or
+ * only requests that their per-stream caches serve.  Any thread may call it.
+ *   decay       Call it about every half-life.  It does nothing until a half-life is over, or there is memory pressure
+ *               (weir_low_memory).  Then it works as weir_trim does, and may wait.
+ *   threshold   For the engines mapped and bfc.  Call it after the host has waited for the device, as at the end of an
+ *               iteration, where CUDA's own pool gives memory back.  It observes which frees are complete without a
+ *               wait, and gives back what is above the threshold.  Only cuMemFree, for engine bfc, may wait.
  * E_INVALID: `allocator` is NULL.
- * E_NOT_SUPPORTED: decay is off and there is no memory pressure, or nothing is reserved (engine direct; a pool of
- * driver 11.2), or the engine is bfc-fixed.  The log gives the reason, once.  Other statuses are those of weir_trim. */
+ * E_NOT_SUPPORTED: decay is off, and there is neither such a threshold nor memory pressure; or nothing is reserved
+ * (engine direct; a pool of driver 11.2), or the engine is bfc-fixed.  The log gives the reason, once.  Other statuses
+ * are those of weir_trim. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_decay(weir_allocator *allocator, size_t *released);
 
 /* Reports memory pressure: another library of the process, or another program, needs `bytes` bytes of the device (0

@@ -173,9 +173,10 @@ typedef struct weir_options {
      * others, and weir has to grow again later.
      * Pool engine: the driver's own threshold, which the driver applies at each synchronisation.  Engines mapped and
      * bfc: idle memory above the threshold goes back, without a wait, once the host has observed that its uses are
-     * complete: in the next request that goes beyond the per-stream caches, and for mapped also in weir_stats.  Memory
-     * that a request grew stays for at least 16 times the time that the growth took.  Engine bfc gives memory back only
-     * while one stream uses the allocator, since cuMemFree waits for the device. */
+     * complete: in the next request that goes beyond the per-stream caches, or in weir_decay.  weir does not see the
+     * program's synchronisations, so memory above the threshold stays until such a call.  In requests, memory that has
+     * just grown stays for at least 16 times the time that the growth took.  Engine bfc gives memory back only while
+     * one stream uses the allocator, since cuMemFree waits for the device. */
     weir_amount release_threshold;
 
     /* The longest wait for frees to complete when memory ran out, and for pending frees at destroy, in milliseconds.  0

@@ -158,7 +158,6 @@ struct weir_allocator;
  * and writes that size to out->size.  Thread-safe; does not block, but asks the driver for two or three numbers.  The
  * figures are consistent as a whole if no other call is under way; otherwise each figure is right in itself.  The call
  * works after E_DEVICE_LOST; figures that only the driver has are then those of the last query.
- * With a finite options.release_threshold the call first gives the memory back that is due (engine mapped).
  * E_INVALID: an argument is NULL, or out->size is 0.
  * E_FORKED.  Since 0.1. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_stats(struct weir_allocator *allocator,

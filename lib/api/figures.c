@@ -36,18 +36,6 @@ void weir__stats_read(weir_allocator *a, weir_statistics *out) {
     out->profile_runs = a->learn ? a->learn->known.runs : 0;
 }
 
-/* Gives memory above the release threshold back whose uses have completed.  Engines whose memory goes back only behind
- * a wait do so in requests. */
-static void settle(weir_allocator *a) {
-    int result_before = weir__driver_result;
-
-    if (!a->reserve.goal.has_threshold || !(a->reserve.engine->traits & WEIR_ENGINE_SHEDS) ||
-        weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST))
-        return;
-    weir__goal_settle(&a->reserve);
-    weir__set_driver_result(result_before);
-}
-
 weir_status weir_stats(weir_allocator *a, weir_statistics *out) {
     weir_statistics figures;
 
@@ -55,7 +43,6 @@ weir_status weir_stats(weir_allocator *a, weir_statistics *out) {
         return wrong(a, "weir_stats", "out is NULL");
     if (weir__driver_forked())
         return weir__without_driver(WEIR_E_FORKED);
-    settle(a);
     weir__stats_read(a, &figures);
     return hand_out(a, "weir_stats", out, &figures, sizeof figures);
 }

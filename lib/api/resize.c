@@ -188,7 +188,7 @@ weir_status weir_decay(weir_allocator *a, size_t *released) {
     weir_statistics figures = {.size = sizeof figures};
     weir_status status = weir__gate(a);
     int result_before = weir__driver_result;
-    size_t answered = 0, decayed = 0;
+    size_t answered = 0, decayed = 0, settled = 0;
     const char *reason;
     uint64_t keep;
     int wanted;
@@ -196,7 +196,7 @@ weir_status weir_decay(weir_allocator *a, size_t *released) {
     if (status != WEIR_OK)
         return status;
     wanted = atomic_load_explicit(&a->reserve.goal.pressure.wanted, memory_order_relaxed) != 0;
-    if (a->reserve.goal.half_life_ns == 0 && !wanted) {
+    if (a->reserve.goal.half_life_ns == 0 && !a->reserve.goal.has_threshold && !wanted) {
         reason = weir__why_it_stays(a);
         if (atomic_exchange(&a->decay_told, 1)) /* a program may call it often */
             return weir__without_driver(WEIR_E_NOT_SUPPORTED);
@@ -212,8 +212,10 @@ weir_status weir_decay(weir_allocator *a, size_t *released) {
         if (keep < figures.reserved)
             status = weir__trim_all(a, (size_t)keep, WEIR_EVENT_DECAY, &decayed);
     }
+    if (status == WEIR_OK && a->reserve.goal.has_threshold)
+        settled = weir__goal_settle(&a->reserve);
     if (released)
-        *released = answered + decayed;
+        *released = answered + decayed + settled;
     return weir__ended(result_before, status);
 }
 

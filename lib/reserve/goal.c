@@ -220,7 +220,7 @@ static uint64_t growth_ns(const struct weir_reserve *v) {
     return atomic_load_explicit(&v->events.counters->stall_ns, memory_order_relaxed);
 }
 
-void weir__goal_settle(struct weir_reserve *v) {
+size_t weir__goal_settle(struct weir_reserve *v) {
     weir_statistics figures = {.size = sizeof figures};
     struct weir_trim trim = {.mode = WEIR_TRIM_DONE, .cause = WEIR_EVENT_DECAY};
 
@@ -228,9 +228,10 @@ void weir__goal_settle(struct weir_reserve *v) {
     trim.keep = (size_t)weir__goal_target(v, figures.reserved, figures.in_use, UINT64_MAX);
     /* Above a lowered limit the memory could not come back, and a failure may have promised it to the next request. */
     if (figures.reserved <= trim.keep || figures.reserved > v->limit.bytes)
-        return;
+        return 0;
     (void)weir__goal_lower(v, &trim);
     atomic_store(&v->goal.lowered, growth_ns(v));
+    return trim.released;
 }
 
 /* Sets the time of the next release in requests, after growth. */

@@ -23,7 +23,7 @@
  *              look does not release enough, requests look again after pauses that double; after a second the signal
  *              ends.  weir_decay may wait, and answers the signal at once by a trim.
  *   Threshold  A finite release threshold is part of the floor.  Idle memory above the floor whose uses are complete
- *              goes back in the next request, or in weir_stats.  After growth, requests keep the memory for 16 times as
+ *              goes back in the next request, or in weir_decay.  After growth, requests keep the memory for 16 times as
  *              long as the growth since the last release took.  So a load that needs the memory again and again spends
  *              a 16th of its time on growth at most.  If nothing can go, requests try again after pauses that double.
  *
@@ -128,9 +128,9 @@ weir_status weir__goal_lower(struct weir_reserve *v, struct weir_trim *trim);
  * should go back. */
 void weir__goal_look(struct weir_reserve *v, const struct weir_request *r);
 
-/* Releases idle memory above the floor whose uses the host has observed to be complete.  Called without a stream, for
- * an allocator with a release threshold. */
-void weir__goal_settle(struct weir_reserve *v);
+/* Observes completed frees without a wait, and releases idle memory above the floor.  Called without a stream, for an
+ * allocator with a release threshold.  Returns the bytes that went. */
+size_t weir__goal_settle(struct weir_reserve *v);
 
 /* Records the bytes in use after a request at the time `now', and writes the time since the last request.  Returns 1 if
  * the window is over, else 0. */
