@@ -133,7 +133,6 @@ lib_libweir_core_la_SOURCES = \
 	lib/engine/stream_uses.h \
 	lib/reserve/goal.c \
 	lib/reserve/goal.h \
-	lib/reserve/goal_raise.c \
 	lib/reserve/limit.c \
 	lib/reserve/limit.h \
 	lib/reserve/oom_recovery.c \

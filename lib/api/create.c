@@ -217,7 +217,7 @@ static void look_ahead(weir_allocator *a) {
     if (e->step_bytes == 0 || a->low == 0)
         return;
     e->traits |= WEIR_ENGINE_GROWS_AHEAD | WEIR_ENGINE_IS_PEEKED;
-    if (weir__goal_start(&a->reserve, a->low, a->high) == WEIR_OK) {
+    if (weir__goal_start(&a->reserve, a->low) == WEIR_OK) {
         weir__prepare(a);
         return;
     }

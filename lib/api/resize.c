@@ -180,7 +180,7 @@ static weir_status answer_signal(weir_allocator *a, size_t *released) {
     status = weir__relieve(a, weir__size_less(wanted, reclaimed), WEIR_EVENT_LOW_MEMORY, released);
     *released += (size_t)reclaimed;
     if (status == WEIR_OK)
-        weir__goal_end_signal(&a->reserve.goal, wanted);
+        weir__goal_want_less(&a->reserve.goal, wanted, 0);
     return status;
 }
 

@@ -1,18 +1,66 @@
 /* SPDX-License-Identifier: MIT */
-/* goal.c: when reserved memory goes back to the device (goal.h). */
+/* goal.c: how much memory should be reserved, and how reserved memory is lowered and raised (goal.h).
+ *
+ * Preallocation.  Processes that start together and each want nine tenths of the free memory would fail, since all read
+ * one amount of free memory.  So the processes of one user preallocate on a device one after the other, by a lock
+ * (turn_lock.h), and each computes its amount again once it has the lock.  If there is no lock, or another process holds
+ * it for too long, preallocation goes on without the lock and says so in the log.  A preallocation fails only if less is
+ * reserved than prealloc_min; then its memory goes back.
+ *
+ * What counts as idle.  The thread of grow-ahead looks at the reserved memory that is in no live block of the engine;
+ * memory in per-stream caches is live to the engine.  Some of it may be of no use: pieces that are too small, or that
+ * wait for other streams.  If a request had to grow although more than its size was idle, all that was idle then counts
+ * as useless.  Where memory moves it does not count so, since it was only in the wrong places.  If the last piece at the
+ * growing end nearly holds the largest request so far, the thread also adds the rest.
+ *
+ * Pace.  Growth holds the driver's lock, so the pace decides the slowest calls of other threads.  A step takes a tenth
+ * of a millisecond, and the pause after it ten times as long; below `low' the pause is shorter.
+ *
+ * Waking.  A request that leaves less than `mark' idle sets `mark' to 0 and signals the thread, so it signals once.
+ * The thread sets the mark before it looks for the last time, so it misses no request (tests/spin/ahead.pml).  A
+ * request that finds useless memory always wakes the thread.
+ *
+ * On the device model time is virtual, and a real thread would make figures depend on the scheduler.  There the first
+ * request after a turn was due plays the turn, free of charge, before the request itself grows reserved memory.
+ *
+ * At the end of the process the driver is unloaded, perhaps during a turn.  So a thread holds `stepping' in each turn,
+ * and no turn begins after exit() has, which waits for the last turn for a second.
+ *
+ * Locks, outermost first: `turning', `stepping', those of a growth, `lock'.
+ *
+ * This file must not know any single engine, settings' names or the caller for memory.
+ */
 #include "reserve/goal.h"
 
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
 #include "base/bounds.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/result.h"
 #include "base/size.h"
+#include "base/text.h"
+#include "base/thread.h"
+#include "config/amount.h"
+#include "ipc/group_process.h"
 #include "reserve/reserve.h"
+
+/* ---- lowering ---------------------------------------------------------------------------------- */
 
 /* Decay releases this much memory above the need at once. */
 #define LEAST ((uint64_t)64 << 20)
 enum { MOST_WINDOWS = 64 }; /* 64 halves of any amount leave nothing */
 
+/* The pauses between looks.  A signal ends after the longest pause, which is a second after the first look. */
 #define FIRST_PAUSE_NS UINT64_C(1000000)
 #define LONGEST_PAUSE_NS UINT64_C(1024000000)
-enum { MOST_LOOKS = 11 }; /* the last one a second after the first */
+/* With a release threshold growth may take this part of the time of a load that needs its memory again and again. */
+#define GROWTH_PART 16
 
 void weir__goal_open(struct weir_goal *g, uint64_t half_life_ns, uint64_t floor, int in_requests,
                      uint64_t idle) {
@@ -22,7 +70,6 @@ void weir__goal_open(struct weir_goal *g, uint64_t half_life_ns, uint64_t floor,
     atomic_store(&g->floor, floor);
     atomic_store(&g->decay.ends, half_life_ns);
     g->decay.aim = UINT64_MAX;
-    atomic_store(&g->lower_pause, FIRST_PAUSE_NS);
 }
 
 uint64_t weir__goal_target(const struct weir_reserve *v, uint64_t reserved, uint64_t in_use,
@@ -35,25 +82,23 @@ uint64_t weir__goal_target(const struct weir_reserve *v, uint64_t reserved, uint
 }
 
 weir_status weir__goal_lower(struct weir_reserve *v, struct weir_trim *trim) {
+    struct weir_ahead *a = &v->goal.ahead;
     weir_status status, flushed = WEIR_OK;
 
     if (trim->mode == WEIR_TRIM_FULLY && v->flush && weir__engine_reserve(v->engine) > trim->keep)
         flushed = v->flush(v->flush_context);
     status = v->engine->ops->trim(v->engine, trim);
-    weir__goal_forget(&v->goal.ahead);
+    /* The trim may have released the memory that was useless. */
+    atomic_store_explicit(&a->useless, 0, memory_order_relaxed);
+    atomic_store_explicit(&a->seen, 0, memory_order_relaxed);
+    atomic_store_explicit(&a->largest, 0, memory_order_relaxed);
     return status == WEIR_OK ? flushed : status;
 }
 
-/* Releases idle memory until `target' bytes are reserved, after a request, without a wait. */
-static void lower_at_once(struct weir_reserve *v, const struct weir_request *r, uint64_t target,
-                          int cause) {
-    struct weir_trim trim = {.mode = WEIR_TRIM_AT_ONCE,
-                             .keep = (size_t)target,
-                             .stream = r->stream,
-                             .id = r->id,
-                             .cause = cause};
-
-    (void)weir__goal_lower(v, &trim);
+/* Returns a trim that needs no wait, after the request `r'. */
+static struct weir_trim trim_after(const struct weir_request *r, int cause) {
+    return (struct weir_trim){
+        .mode = WEIR_TRIM_AT_ONCE, .stream = r->stream, .id = r->id, .cause = cause};
 }
 
 /* ---- decay ------------------------------------------------------------------------------------- */
@@ -128,16 +173,16 @@ uint64_t weir__goal_end_window(struct weir_goal *g, uint64_t now, uint64_t in_us
  * request. */
 static __attribute__((noinline)) void
 end_window(struct weir_reserve *v, const struct weir_request *r, uint64_t now, uint64_t pause) {
+    struct weir_trim trim = trim_after(r, WEIR_EVENT_DECAY);
     weir_statistics figures = {.size = sizeof figures};
-    uint64_t keep;
 
     v->engine->ops->figures(v->engine, &figures);
-    keep = weir__goal_end_window(
+    trim.keep = (size_t)weir__goal_end_window(
         &v->goal, now, figures.in_use, figures.reserved,
         /* unreached: a pause of 0, for which another thread must end the window meanwhile */
         pause ? pause : 1);
-    if (keep < figures.reserved)
-        lower_at_once(v, r, keep, WEIR_EVENT_DECAY);
+    if (trim.keep < figures.reserved)
+        (void)weir__goal_lower(v, &trim);
 }
 
 static void decay_in_request(struct weir_reserve *v, const struct weir_request *r) {
@@ -148,129 +193,617 @@ static void decay_in_request(struct weir_reserve *v, const struct weir_request *
         end_window(v, r, now, pause);
 }
 
-/* ---- memory pressure --------------------------------------------------------------------------- */
+/* ---- memory pressure and the release threshold ------------------------------------------------- */
 
 void weir__goal_signal(struct weir_goal *g, uint64_t bytes) {
-    atomic_fetch_add_explicit(&g->pressure.raised, 1, memory_order_relaxed);
     weir__raise_to(&g->pressure.wanted, bytes);
+    atomic_store_explicit(&g->pressure.due, 0, memory_order_release);
 }
 
-/* Lowers `wanted', unless another thread has changed it. */
-static void want_less(struct weir_pressure *p, uint64_t wanted, uint64_t rest) {
-    (void)atomic_compare_exchange_strong_explicit(&p->wanted, &wanted, rest, memory_order_relaxed,
-                                                  memory_order_relaxed);
+void weir__goal_want_less(struct weir_goal *g, uint64_t wanted, uint64_t rest) {
+    (void)atomic_compare_exchange_strong_explicit(&g->pressure.wanted, &wanted, rest,
+                                                  memory_order_relaxed, memory_order_relaxed);
 }
-
-void weir__goal_end_signal(struct weir_goal *g, uint64_t wanted) {
-    want_less(&g->pressure, wanted, 0);
-}
-
-/* Releases up to `wanted' bytes without a wait.  Returns the bytes that went. */
-static uint64_t release_wanted(struct weir_reserve *v, const struct weir_request *r,
-                               uint64_t wanted) {
-    weir_statistics before = {.size = sizeof before};
-    uint64_t keep;
-
-    v->engine->ops->figures(v->engine, &before);
-    keep = weir__goal_target(v, before.reserved, before.in_use, wanted);
-    if (keep >= before.reserved)
-        return 0;
-    lower_at_once(v, r, keep, WEIR_EVENT_LOW_MEMORY);
-    return weir__size_less(before.reserved, weir__engine_reserve(v->engine));
-}
-
-/* Answers the signal, if the signal is new or a look is due.  The caller has set `is_looking'. */
-static void answer_signal(struct weir_reserve *v, const struct weir_request *r) {
-    struct weir_pressure *p = &v->goal.pressure;
-    uint64_t wanted = atomic_load_explicit(&p->wanted, memory_order_acquire), got;
-    unsigned raised = atomic_load_explicit(&p->raised, memory_order_relaxed);
-    uint64_t now = weir__device_since(v->device, v->device->created_ticks);
-
-    if (raised != p->seen) {
-        p->seen = raised;
-        p->looks = 0;
-    } else if (now < p->due) {
-        return;
-    }
-    got = release_wanted(v, r, wanted);
-    p->due = now + (FIRST_PAUSE_NS << p->looks);
-    if (++p->looks == MOST_LOOKS)
-        want_less(p, wanted, 0);
-    else if (wanted != UINT64_MAX)
-        want_less(p, wanted, weir__size_less(wanted, got));
-}
-
-/* Answers the signal, unless another request does at the moment. */
-static void relieve_in_request(struct weir_reserve *v, const struct weir_request *r) {
-    struct weir_pressure *p = &v->goal.pressure;
-
-    if (atomic_exchange_explicit(&p->is_looking, 1, memory_order_acquire))
-        return;
-    answer_signal(v, r);
-    atomic_store_explicit(&p->is_looking, 0, memory_order_release);
-}
-
-/* ---- the release threshold --------------------------------------------------------------------- */
-
-/* Growth may take this part of the time of a load that needs released memory again and again. */
-#define GROWTH_PART 16
 
 /* Returns the nanoseconds that growth has taken so far. */
 static uint64_t growth_ns(const struct weir_reserve *v) {
     return atomic_load_explicit(&v->events.counters->stall_ns, memory_order_relaxed);
 }
 
+/* Releases up to `wanted' bytes above the target in the mode of *trim.  Returns the bytes that went. */
+static size_t release(struct weir_reserve *v, struct weir_trim *trim, uint64_t wanted) {
+    weir_statistics before = {.size = sizeof before};
+
+    v->engine->ops->figures(v->engine, &before);
+    trim->keep = (size_t)weir__goal_target(v, before.reserved, before.in_use, wanted);
+    if (before.reserved > trim->keep)
+        (void)weir__goal_lower(v, trim);
+    atomic_store_explicit(&v->goal.pressure.grown, growth_ns(v), memory_order_relaxed);
+    return trim->released;
+}
+
 size_t weir__goal_settle(struct weir_reserve *v) {
-    weir_statistics figures = {.size = sizeof figures};
     struct weir_trim trim = {.mode = WEIR_TRIM_DONE, .cause = WEIR_EVENT_DECAY};
 
-    v->engine->ops->figures(v->engine, &figures);
-    trim.keep = (size_t)weir__goal_target(v, figures.reserved, figures.in_use, UINT64_MAX);
     /* Above a lowered limit the memory could not come back, and a failure may have promised it to the next request. */
-    if (figures.reserved <= trim.keep || figures.reserved > v->limit.bytes)
-        return 0;
-    (void)weir__goal_lower(v, &trim);
-    atomic_store(&v->goal.lowered, growth_ns(v));
-    return trim.released;
+    return weir__engine_reserve(v->engine) > v->limit.bytes ? 0 : release(v, &trim, UINT64_MAX);
 }
 
-/* Sets the time of the next release in requests, after growth. */
-static void keep_grown(struct weir_reserve *v, uint64_t now) {
+/* Releases memory if a look is due.  The caller has set `is_looking'.  The next look comes after a pause, which doubles,
+ * unless it follows a signal, growth, or memory that went back from above a release threshold. */
+static void look_now(struct weir_reserve *v, const struct weir_request *r, uint64_t wanted) {
     struct weir_goal *g = &v->goal;
-    uint64_t grown = weir__size_less(growth_ns(v), atomic_load(&g->lowered));
+    struct weir_pressure *p = &g->pressure;
+    uint64_t due = atomic_load_explicit(&p->due, memory_order_acquire), got;
+    uint64_t now = weir__device_since(v->device, v->device->created_ticks);
+    struct weir_trim trim = trim_after(r, wanted > 0 ? WEIR_EVENT_LOW_MEMORY : WEIR_EVENT_DECAY);
 
-    atomic_store_explicit(&g->lower_due, now + GROWTH_PART * grown, memory_order_relaxed);
-    atomic_store_explicit(&g->lower_pause, FIRST_PAUSE_NS, memory_order_relaxed);
+    if (now < due)
+        return;
+    if (due == 0 || atomic_load_explicit(&p->grown, memory_order_relaxed) != growth_ns(v))
+        p->pause = FIRST_PAUSE_NS;
+    got = release(v, &trim, g->has_threshold ? UINT64_MAX : wanted);
+    /* A signal in the meantime wants a look at once. */
+    (void)atomic_compare_exchange_strong(&p->due, &due, now + p->pause);
+    p->pause = g->has_threshold && got > 0 ? FIRST_PAUSE_NS : 2 * p->pause;
+    if (p->pause > LONGEST_PAUSE_NS) {
+        p->pause = LONGEST_PAUSE_NS;
+        weir__goal_want_less(g, wanted, 0);
+    } else if (wanted != UINT64_MAX) {
+        weir__goal_want_less(g, wanted, weir__size_less(wanted, got));
+    }
 }
 
-/* Releases idle memory above the floor.  The next release comes after a pause, which doubles if nothing went. */
-static void lower_to_floor(struct weir_reserve *v, const struct weir_request *r, uint64_t reserved,
-                           uint64_t target, uint64_t now) {
-    struct weir_goal *g = &v->goal;
-    uint64_t pause = 2 * atomic_load_explicit(&g->lower_pause, memory_order_relaxed);
+/* Keeps memory that has just grown above a release threshold for a while. */
+static void keep_grown(struct weir_reserve *v) {
+    struct weir_pressure *p = &v->goal.pressure;
+    uint64_t now = weir__device_since(v->device, v->device->created_ticks);
+    uint64_t grown = weir__size_less(growth_ns(v), atomic_load(&p->grown));
 
-    lower_at_once(v, r, target, WEIR_EVENT_DECAY);
-    atomic_store(&g->lowered, growth_ns(v));
-    if (atomic_load_explicit(&v->engine->seen.reserved, memory_order_relaxed) < reserved)
-        pause = FIRST_PAUSE_NS;
-    pause = weir__size_smaller(pause, LONGEST_PAUSE_NS);
-    atomic_store_explicit(&g->lower_pause, pause, memory_order_relaxed);
-    atomic_store_explicit(&g->lower_due, now + pause, memory_order_relaxed);
+    atomic_store_explicit(&p->due, now + GROWTH_PART * grown, memory_order_relaxed);
 }
 
-/* Releases idle memory above the floor, unless reserved memory has just grown. */
-static void settle_in_request(struct weir_reserve *v, const struct weir_request *r) {
+/* Returns 1 if more is reserved than a release threshold allows, else 0. */
+static int is_above_floor(const struct weir_reserve *v) {
     uint64_t reserved = atomic_load_explicit(&v->engine->seen.reserved, memory_order_relaxed);
     uint64_t in_use = atomic_load_explicit(&v->engine->seen.in_use, memory_order_relaxed);
-    uint64_t target = weir__goal_target(v, reserved, in_use, UINT64_MAX), now;
 
-    if (reserved <= target && !r->grew)
+    return reserved > weir__goal_target(v, reserved, in_use, UINT64_MAX);
+}
+
+/* Releases memory that a signal wants, or that lies above a release threshold, unless another request does so now. */
+static void lower_in_request(struct weir_reserve *v, const struct weir_request *r) {
+    struct weir_goal *g = &v->goal;
+    struct weir_pressure *p = &g->pressure;
+    uint64_t wanted = g->in_requests ? atomic_load_explicit(&p->wanted, memory_order_acquire) : 0;
+
+    if (g->has_threshold && r->grew)
+        keep_grown(v);
+    else if ((wanted == 0 && !(g->has_threshold && is_above_floor(v))) ||
+             atomic_exchange_explicit(&p->is_looking, 1, memory_order_acquire))
         return;
-    now = weir__device_since(v->device, v->device->created_ticks);
-    if (r->grew)
-        keep_grown(v, now);
-    else if (now >= atomic_load_explicit(&v->goal.lower_due, memory_order_relaxed))
-        lower_to_floor(v, r, reserved, target, now);
+    else {
+        look_now(v, r, wanted);
+        atomic_store_explicit(&p->is_looking, 0, memory_order_release);
+    }
+}
+
+/* The granularity of mapped memory and of cuMemAlloc. */
+#define PAGE ((uint64_t)2 << 20)
+
+/* ---- preallocation: one process after the other ------------------------------------------------ */
+
+#define RECLAIM_PAUSE_NS UINT64_C(10000000)
+/* The longest wait for the lock. */
+#define LONGEST_WAIT_NS UINT64_C(10000000000)
+/* The time for other processes to answer, and the time after which weir stops waiting for memory if no more comes free.
+ * A process that releases all of an H200 takes 0.2 s. */
+#define SHARE_NS UINT64_C(100000000)
+#define STILL_NS UINT64_C(1000000000)
+
+/* Returns the bytes that a preallocated share leaves to other processes, or 0 if the preallocation is no share. */
+static uint64_t apart_of(const struct weir_reserve *v) {
+    return v->options->prealloc.kind == WEIR_AMOUNT_SHARE ? v->limit.apart : 0;
+}
+
+/* Computes the target again, since other processes may have released memory, or reserved some.  Memory that this
+ * allocator has reserved counts as free.  A share leaves the memory of other processes' shares free. */
+static void refresh_target(struct weir_reserve *v) {
+    struct weir_preallocation *p = &v->goal.preallocation;
+    const weir_amount *amount = &v->options->prealloc;
+    struct weir_device_memory memory = {.total = v->device->total};
+    int is_share = amount->kind == WEIR_AMOUNT_SHARE;
+    uint64_t target;
+
+    (void)weir__limit_refresh(v);
+    if (!is_share && amount->kind != WEIR_AMOUNT_OF_FREE && amount->kind != WEIR_AMOUNT_MAX)
+        return;
+    memory.free = weir__device_free(v->device);
+    if (memory.free == UINT64_MAX)
+        return;
+    memory.free = weir__size_less(memory.free, apart_of(v)) + weir__engine_reserve(v->engine);
+    if (is_share) {
+        p->target = weir__size_smaller(p->target, weir__size_larger(memory.free, p->least));
+        return;
+    }
+    target = weir__size_smaller(weir__budget_bytes(amount, &memory, 0), memory.free);
+    p->target = weir__size_smaller(target, v->limit.bytes);
+}
+
+/* Waits for the lock, but not without a bound. */
+static void wait_for_turn(struct weir_reserve *v) {
+    struct weir_process_lock *lock = &v->goal.preallocation.lock;
+    uint64_t began = weir__clock_ns(), waited;
+    struct timespec pause = {0, 1000000};
+    char name[WEIR_UUID_BYTES] = "";
+    int got;
+
+    /* Each device has one file, since its number differs between processes. */
+    if (!weir__kept_is(&lock->file))
+        (void)weir__driver_uuid(v->device->driver, v->device->ordinal, name);
+    while ((got = weir__process_lock_try(lock, name)) == 0 &&
+           weir__clock_ns() - began < LONGEST_WAIT_NS) {
+        nanosleep(&pause, NULL);
+        if (pause.tv_nsec < 16000000)
+            pause.tv_nsec *= 2;
+    }
+    waited = weir__clock_ns() - began;
+    if (got < 0)
+        weir__log(v->options->log, WEIR_LOG_WARNING,
+                  "preallocation: no lock against other processes (%s): it goes on without",
+                  strerror(errno));
+    if (got == 0)
+        weir__log(v->options->log, WEIR_LOG_WARNING,
+                  "preallocation: another process has not ended its own: it goes on beside it");
+    atomic_fetch_add(&v->events.counters->prealloc.waited_ns, waited);
+}
+
+/* Waits for memory that other processes have above their shares, as long as they answer and more memory comes free. */
+static void wait_for_others(struct weir_reserve *v) {
+    uint64_t target = v->goal.preallocation.target, device_free, most_free = 0;
+    uint64_t lacks = weir__size_less(target, weir__engine_reserve(v->engine)) + v->limit.apart;
+    uint64_t began = weir__clock_ns(), now = began, moved = began;
+    struct weir_answers answers;
+
+    if (v->options->prealloc.kind != WEIR_AMOUNT_SHARE || !v->events.peers)
+        return;
+    while ((device_free = weir__device_free(v->device)) < lacks && now - moved <= STILL_NS) {
+        answers = weir__group_ask_whom_it_concerns(v->events.peers, lacks - device_free, began,
+                                                   now + SHARE_NS);
+        if (!answers.awaited)
+            break;
+        nanosleep(&(struct timespec){0, RECLAIM_PAUSE_NS}, NULL);
+        now = weir__clock_ns();
+        if (device_free > most_free) {
+            most_free = device_free;
+            moved = now;
+        }
+    }
+    atomic_fetch_add(&v->events.counters->prealloc.waited_ns, weir__clock_ns() - began);
+}
+
+/* ---- preallocation: messages ------------------------------------------------------------------- */
+
+enum { CAUSE_BYTES = 80 };
+
+/* Writes why no more than `reserved' bytes are reserved.  A share leaves `apart' bytes of the device to others. */
+static void write_cause(const struct weir_reserve *v, uint64_t reserved, uint64_t apart,
+                        char text[CAUSE_BYTES]) {
+    size_t least = v->engine->least_limit;
+    uint64_t limit = v->limit.bytes, unit = least ? least : PAGE, device_free;
+    int is_left = limit < weir__limit_own(&v->limit);
+
+    snprintf(text, CAUSE_BYTES, "the device has no more");
+    if (limit != UINT64_MAX && weir__size_less(limit, reserved) < unit) {
+        snprintf(text, CAUSE_BYTES, "%s %s",
+                 is_left                   ? "keep-free keeps for others"
+                 : weir__limit_is_share(v) ? "the limit, a share, is"
+                                           : "the limit is",
+                 WEIR_SHOWN(is_left ? v->limit.keep_free : limit));
+        return;
+    }
+    device_free = weir__device_free(v->device);
+    if (device_free == UINT64_MAX || device_free < unit)
+        return;
+    if (weir__size_less(device_free, apart) < unit)
+        snprintf(text, CAUSE_BYTES, "a share leaves %s of the device", WEIR_SHOWN(apart));
+    else /* The driver allocates a region as a whole or not at all. */
+        snprintf(text, CAUSE_BYTES, "the driver refused more, with %s free",
+                 WEIR_SHOWN(device_free));
+}
+
+void weir__goal_log_preallocation(const struct weir_reserve *v, uint64_t asked, uint64_t reserved,
+                                  uint64_t apart) {
+    char cause[CAUSE_BYTES];
+
+    write_cause(v, reserved, apart, cause);
+    weir__log(v->options->log, WEIR_LOG_WARNING, "preallocation: requested %s, got and kept %s; %s",
+              WEIR_SHOWN(asked), WEIR_SHOWN(reserved), cause);
+}
+
+/* Frees what a preallocation got if that is less than `least', and writes the reason.  `figures' are the engine's:
+ * those before the call on entry, those after it on return. */
+static weir_status fail_below_least(struct weir_reserve *v, weir_status status, uint64_t keep,
+                                    weir_statistics *figures, char *text, size_t text_bytes) {
+    struct weir_preallocation *p = &v->goal.preallocation;
+    char cause[CAUSE_BYTES] = "no more was asked"; /* the target itself is below prealloc_min */
+    size_t released;
+
+    if (weir__is_failure(status))
+        write_cause(v, figures->reserved, apart_of(v), cause);
+    if (status == WEIR_OK || weir__is_failure(status))
+        snprintf(text, text_bytes,
+                 "preallocation: requested %s, at least %s, got only %s; %s: set prealloc-min to "
+                 "that or less",
+                 WEIR_SHOWN(p->target), WEIR_SHOWN(p->least), WEIR_SHOWN(figures->reserved), cause);
+    if (status == WEIR_OK)
+        status = weir__without_driver(WEIR_E_NO_MEMORY);
+    (void)weir__engine_trim(v->engine, (size_t)keep, WEIR_EVENT_TRIM, &released);
+    v->engine->ops->figures(v->engine, figures);
+    return status;
+}
+
+/* ---- preallocation ----------------------------------------------------------------------------- */
+
+weir_status weir__goal_preallocate(struct weir_reserve *v, char *text, size_t text_bytes) {
+    weir_statistics before = {.size = sizeof before}, after = {.size = sizeof after};
+    struct weir_counters *counters = v->events.counters;
+    struct weir_preallocation *p = &v->goal.preallocation;
+    struct weir_engine *e = v->engine;
+    uint64_t started;
+    weir_status status;
+    int lacks;
+
+    text[0] = '\0';
+    wait_for_turn(v);
+    wait_for_others(v);
+    refresh_target(v);
+    started = v->device->driver->ticks();
+    weir__counters_read(counters, &before);
+    e->ops->figures(e, &before);
+    status = e->ops->grow(e, p->target, p->target, WEIR_EVENT_PREALLOC);
+    weir__counters_read(counters, &after);
+    e->ops->figures(e, &after);
+    atomic_fetch_add(&counters->prealloc.got, after.growth_bytes - before.growth_bytes);
+    lacks = after.reserved < p->least;
+    if (lacks)
+        status = fail_below_least(v, status, before.reserved, &after, text, text_bytes);
+    atomic_fetch_add(&counters->prealloc.ns, weir__device_since(v->device, started));
+    atomic_store(&counters->prealloc.asked, p->target);
+    atomic_store(&counters->prealloc.kept, after.reserved);
+    weir__raise_to(&v->goal.floor, weir__size_smaller(after.reserved, p->target));
+    weir__process_lock_give(&p->lock);
+    if (lacks || !weir__is_failure(status))
+        return status;
+    weir__goal_log_preallocation(v, p->target, after.reserved, apart_of(v));
+    return after.reserved == 0 ? status : WEIR_OK; /* partial success is success */
+}
+
+/* ---- grow-ahead: what is idle ------------------------------------------------------------------ */
+
+/* The last piece grows by at most this part of the largest request. */
+enum { REST_PART = 4 };
+
+/* Returns 1 on the device model, which has no thread, else 0. */
+static int is_played(const struct weir_reserve *v) {
+    return v->device->driver->aside != NULL;
+}
+
+/* Returns the idle bytes that can serve requests. */
+static uint64_t usable(struct weir_ahead *a, uint64_t idle) {
+    uint64_t useless = atomic_load(&a->useless), known = useless;
+
+    if (useless > idle)
+        (void)atomic_compare_exchange_strong(&a->useless, &known, idle);
+    return weir__size_less(idle, useless);
+}
+
+/* Records that reserved memory grew for a request of `bytes', after which `idle' bytes are idle.  Returns 1 if the
+ * memory that was idle before counts as useless from now on, else 0. */
+static int learn_useless(struct weir_ahead *a, size_t bytes, uint64_t idle) {
+    uint64_t seen = atomic_load_explicit(&a->seen, memory_order_relaxed);
+
+    if (usable(a, seen) < bytes)
+        return 0;
+    atomic_store(&a->useless, weir__size_smaller(seen, idle));
+    return 1;
+}
+
+/* Returns the bytes that the last piece lacks to hold the largest request so far, or 0 if that is much, or more than
+ * may be idle. */
+static uint64_t rest_of_largest(struct weir_reserve *v, uint64_t idle) {
+    struct weir_ahead *a = &v->goal.ahead;
+    uint64_t wanted = atomic_load_explicit(&a->largest, memory_order_relaxed), lacks;
+    struct weir_survey survey = {.what = WEIR_SURVEY_PIECES};
+
+    v->engine->ops->survey(v->engine, &survey);
+    lacks = wanted - survey.piece.last;
+    return survey.piece.largest >= wanted || lacks > wanted / REST_PART ||
+                   idle + lacks > v->goal.idle
+               ? 0
+               : lacks;
+}
+
+/* Returns the idle bytes that can serve requests, and the reserved memory in *reserved. */
+static uint64_t read_idle(struct weir_reserve *v, uint64_t *reserved) {
+    weir_statistics figures = {.size = sizeof figures};
+
+    v->engine->ops->figures(v->engine, &figures);
+    *reserved = figures.reserved;
+    return usable(&v->goal.ahead, weir__size_less(figures.reserved, figures.in_use));
+}
+
+/* ---- grow-ahead: a turn ------------------------------------------------------------------------ */
+
+#define PAUSE_NS UINT64_C(1000000)
+#define FIRST_BACK_OFF_NS UINT64_C(10000000)
+#define LONGEST_BACK_OFF_NS UINT64_C(2560000000)
+/* The pause after a turn until a request wakes the thread. */
+#define REST UINT64_C(0)
+enum {
+    HURRY = 4,     /* below `low' pauses are shorter by this factor */
+    LEFT_PART = 64 /* grow-ahead leaves this part of the device to requests */
+};
+
+/* Ends grow-ahead, since no step can succeed. */
+static uint64_t give_up(struct weir_ahead *a) {
+    a->low = a->high = 0;
+    atomic_store(&a->mark, 0);
+    return REST;
+}
+
+/* Makes one step, and lowers *lacks by the step, unless the device has no memory to spare. */
+static weir_status grow(struct weir_reserve *v, uint64_t reserved, uint64_t *lacks) {
+    uint64_t room = weir__size_less(v->limit.bytes, reserved), step = v->engine->step_bytes;
+    uint64_t device_free;
+
+    if (*lacks < step)
+        step = (*lacks + PAGE - 1) / PAGE * PAGE;
+    if (room < step)
+        step = weir__size_round_down((size_t)room, PAGE);
+    device_free = weir__device_free(v->device);
+    if (step == 0 ||
+        (device_free != UINT64_MAX && device_free < step + v->device->total / LEFT_PART))
+        return WEIR_E_NO_MEMORY;
+    *lacks = weir__size_less(*lacks, step);
+    return v->engine->ops->grow(v->engine, reserved + step, reserved + step, WEIR_EVENT_GROW_AHEAD);
+}
+
+/* Returns the nanoseconds until the turn after a step, or REST.  `lacks' bytes are missing now. */
+static uint64_t pause_after(struct weir_reserve *v, weir_status status, uint64_t lacks) {
+    struct weir_ahead *a = &v->goal.ahead;
+    double idle = (double)weir__size_less(a->high, lacks), low = (double)a->low;
+    uint64_t pause = a->back_off_ns;
+
+    if (status == WEIR_OK) {
+        a->back_off_ns = FIRST_BACK_OFF_NS;
+        return a->raising && idle < low ? 1 + (uint64_t)((double)PAUSE_NS / HURRY * idle / low)
+                                        : PAUSE_NS;
+    }
+    if (status == WEIR_E_NOT_SUPPORTED)
+        weir__log(
+            v->options->log, WEIR_LOG_WARNING,
+            "grow-ahead has no effect: this driver does not report what its pool has reserved");
+    if (status == WEIR_E_NOT_SUPPORTED || status == WEIR_E_DEVICE_LOST)
+        return give_up(a);
+    if (!a->raising) { /* the step was for the rest of the largest request, which is forgotten */
+        atomic_store_explicit(&a->largest, 0, memory_order_relaxed);
+        atomic_store(&a->mark, a->low);
+        return REST;
+    }
+    atomic_fetch_add_explicit(&v->events.counters->ahead_failures, 1, memory_order_relaxed);
+    a->back_off_ns = weir__size_smaller(pause * 2, LONGEST_BACK_OFF_NS);
+    return pause;
+}
+
+/* Makes one step if too little is idle.  Returns the nanoseconds until the next turn, or REST.  The caller holds
+ * `turning'. */
+static uint64_t take_turn(struct weir_reserve *v) {
+    struct weir_ahead *a = &v->goal.ahead;
+    uint64_t reserved, idle, lacks;
+    weir_status status;
+
+    atomic_store(&a->mark, 0);
+    if (weir__slow_path_is(&v->device->slow_path, WEIR_SLOW_PATH_LOST))
+        return give_up(a);
+    atomic_store(&a->mark, a->low);
+    idle = read_idle(v, &reserved);
+    a->raising = idle < (a->raising ? a->high : a->low);
+    lacks = a->raising ? a->high - idle : rest_of_largest(v, idle);
+    if (lacks == 0)
+        return REST;
+    atomic_store(&a->mark, is_played(v) ? a->high : 0);
+    status = grow(v, reserved, &lacks);
+    return pause_after(v, status, lacks);
+}
+
+/* ---- grow-ahead: the thread -------------------------------------------------------------------- */
+
+static pthread_mutex_t stepping = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static atomic_int exiting; /* set at exit: no new turn begins */
+
+static void stop_for_good(void) {
+    if (weir__driver_forked())
+        return;
+    atomic_store(&exiting, 1);
+    /* unreached: not available, for which the driver must hang */
+    if (weir__thread_lock_at_end(&stepping))
+        pthread_mutex_unlock(&stepping);
+}
+
+static void prepare_exit(void) {
+    (void)atexit(stop_for_good);
+}
+
+/* Waits for a pause or, with REST, until a request wakes the thread.  The caller holds `lock'. */
+static void wait(struct weir_ahead *a, uint64_t pause) {
+    uint64_t ns = weir__clock_ns() + pause;
+    struct timespec until = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
+
+    if (pause == REST)
+        while (!a->stopped && !a->told)
+            pthread_cond_wait(&a->woken, &a->lock);
+    else
+        while (!a->stopped && pthread_cond_timedwait(&a->woken, &a->lock, &until) != ETIMEDOUT)
+            ;
+}
+
+static void *run(void *reserve) {
+    struct weir_reserve *v = reserve;
+    struct weir_ahead *a = &v->goal.ahead;
+    uint64_t pause;
+
+    weir__thread_begin();
+    pthread_mutex_lock(&a->lock);
+    while (!a->stopped) {
+        a->told = 0;
+        pthread_mutex_unlock(&a->lock);
+        pthread_mutex_lock(&a->turning);
+        pthread_mutex_lock(&stepping);
+        pause = atomic_load(&exiting) ? REST : take_turn(v);
+        pthread_mutex_unlock(&stepping);
+        pthread_mutex_unlock(&a->turning);
+        pthread_mutex_lock(&a->lock);
+        wait(a, pause);
+    }
+    pthread_mutex_unlock(&a->lock);
+    return NULL;
+}
+
+/* Wakes the thread, unless another request has. */
+static void wake(struct weir_ahead *a) {
+    if (atomic_exchange(&a->mark, 0) == 0)
+        return;
+    pthread_mutex_lock(&a->lock);
+    a->told = 1;
+    pthread_cond_signal(&a->woken);
+    pthread_mutex_unlock(&a->lock);
+}
+
+/* ---- grow-ahead: a modelled device ------------------------------------------------------------- */
+
+/* The time in which a thread wakes up and makes its first step. */
+#define WAKE_NS UINT64_C(200000)
+
+/* Plays all turns that are due, at no cost to the caller.  If the thread rests, `begins' wakes it. */
+static void play(struct weir_reserve *v, int begins) {
+    struct weir_ahead *a = &v->goal.ahead;
+    const struct weir_driver *driver = v->device->driver;
+    uint64_t now = driver->ticks(), pause;
+
+    if (pthread_mutex_trylock(&a->turning) != 0)
+        return;
+    if (a->due_ticks == 0 && begins)
+        a->due_ticks = now + WAKE_NS;
+    while (a->due_ticks != 0 && a->due_ticks <= now) {
+        driver->aside(1);
+        pause = take_turn(v);
+        a->due_ticks += driver->aside(0) + pause;
+        if (pause == REST)
+            a->due_ticks = 0;
+    }
+    pthread_mutex_unlock(&a->turning);
+}
+
+void weir__goal_catch_up(struct weir_reserve *v) {
+    if (v->goal.ahead.is_on && is_played(v))
+        play(v, 0);
+}
+
+/* ---- grow-ahead: for others -------------------------------------------------------------------- */
+
+/* Wakes the thread if little memory is idle, after a request that the engine has served.  Makes no driver call, and takes
+ * no lock that a step holds.  The caller does not hold the engine's lock. */
+static void wake_ahead(struct weir_reserve *v, const struct weir_request *r) {
+    struct weir_ahead *a = &v->goal.ahead;
+    uint64_t mark, reserved, in_use, idle, size = weir__size_smaller(r->bytes, v->goal.idle);
+
+    if (size > atomic_load_explicit(&a->largest, memory_order_relaxed))
+        atomic_store_explicit(&a->largest, size, memory_order_relaxed);
+    mark = atomic_load_explicit(&a->mark, memory_order_relaxed);
+    if (mark == 0 && !r->grew)
+        return;
+    reserved = atomic_load_explicit(&v->engine->seen.reserved, memory_order_relaxed);
+    in_use = atomic_load_explicit(&v->engine->seen.in_use, memory_order_relaxed);
+    idle = weir__size_less(reserved, in_use);
+    if (r->grew && !(v->engine->traits & WEIR_ENGINE_MOVES) && learn_useless(a, r->bytes, idle) &&
+        !is_played(v))
+        wake(a);
+    atomic_store_explicit(&a->seen, idle, memory_order_relaxed);
+    idle = usable(a, idle);
+    if (mark == 0 || (idle >= mark && rest_of_largest(v, idle) == 0))
+        return;
+    if (is_played(v))
+        play(v, 1);
+    else
+        wake(a);
+}
+
+void weir__goal_hold(struct weir_reserve *v) {
+    if (v->goal.ahead.is_on)
+        pthread_mutex_lock(&v->goal.ahead.turning);
+}
+
+void weir__goal_go_on(struct weir_reserve *v) {
+    if (v->goal.ahead.is_on)
+        pthread_mutex_unlock(&v->goal.ahead.turning);
+}
+
+static void end_ahead(struct weir_ahead *a) {
+    a->is_on = 0;
+    pthread_cond_destroy(&a->woken);
+    pthread_mutex_destroy(&a->lock);
+    pthread_mutex_destroy(&a->turning);
+}
+
+weir_status weir__goal_start(struct weir_reserve *v, uint64_t low) {
+    struct weir_ahead *a = &v->goal.ahead;
+    pthread_condattr_t monotonic;
+    uint64_t reserved, idle, lacks;
+    weir_status status = WEIR_OK;
+
+    a->low = low;
+    a->high = v->goal.idle;
+    a->back_off_ns = FIRST_BACK_OFF_NS;
+    atomic_init(&a->mark, low);
+    pthread_mutex_init(&a->turning, NULL);
+    pthread_mutex_init(&a->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&a->woken, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    while (status == WEIR_OK && (idle = read_idle(v, &reserved)) < low) {
+        a->raising = 1;
+        lacks = low - idle;
+        status = grow(v, reserved, &lacks);
+    }
+    a->is_on = 1;
+    if (is_played(v)) {
+        a->due_ticks = v->device->driver->ticks() + PAUSE_NS;
+        return WEIR_OK;
+    }
+    pthread_once(&once, prepare_exit);
+    if (weir__thread_start(&a->thread, run, v) == 0)
+        return WEIR_OK;
+    end_ahead(a);
+    return weir__without_driver(WEIR_E_HOST_MEMORY);
+}
+
+void weir__goal_close(struct weir_reserve *v) {
+    struct weir_ahead *a = &v->goal.ahead;
+
+    weir__process_lock_give(&v->goal.preallocation.lock);
+    if (!a->is_on)
+        return;
+    if (!is_played(v)) {
+        pthread_mutex_lock(&a->lock);
+        a->stopped = 1;
+        pthread_cond_signal(&a->woken);
+        pthread_mutex_unlock(&a->lock);
+        pthread_join(a->thread, NULL);
+    }
+    end_ahead(a);
 }
 
 /* ---- after a request --------------------------------------------------------------------------- */
@@ -279,15 +812,12 @@ void weir__goal_look(struct weir_reserve *v, const struct weir_request *r) {
     struct weir_goal *g = &v->goal;
 
     if (g->ahead.is_on)
-        weir__goal_wake(v, r->bytes, r->grew);
+        wake_ahead(v, r);
     if (r->grew) {
         (void)weir__limit_refresh(v);
         atomic_fetch_add_explicit(&v->events.counters->growth_allocs, 1, memory_order_release);
     }
     if (g->half_life_ns > 0)
         decay_in_request(v, r);
-    if (g->has_threshold)
-        settle_in_request(v, r);
-    if (g->in_requests && atomic_load_explicit(&g->pressure.wanted, memory_order_relaxed) != 0)
-        relieve_in_request(v, r);
+    lower_in_request(v, r);
 }

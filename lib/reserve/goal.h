@@ -4,13 +4,13 @@
  * The goal is the memory in use plus the idle memory of grow-ahead, but at least the floor: the preallocated memory and
  * a finite release threshold.
  *
- * Raising (goal_raise.c).  Preallocation reserves memory at once, one process after the other.  Grow-ahead is one thread
- * of an allocator, which raises the reserved memory in small steps when little of it is idle, so that a request seldom
- * finds no idle memory.
+ * Raising.  Preallocation reserves memory at once, one process after the other.  Grow-ahead is one thread of an
+ * allocator, which raises the reserved memory in small steps when little of it is idle, so that a request seldom finds
+ * no idle memory.
  *
- * Lowering (goal.c).  weir__goal_lower is the only way back to the device: of a trim, of decay, of memory pressure, of
- * the release threshold and of another process's request.  Each request that the engine has served, but no hit of a
- * cache, looks whether memory should go back, and releases it without a wait.
+ * Lowering.  weir__goal_lower is the only way back to the device: of a trim, of decay, of memory pressure, of the release
+ * threshold and of another process's request.  Each request that the engine has served, but no hit of a cache, looks
+ * whether memory should go back, and releases it without a wait.
  *
  *   Decay      Time has windows of one half-life.  The need of a window is its peak of memory in use, times the reserved
  *              memory for each byte in use that was enough before.  A window in which reserved memory grew needed all
@@ -22,10 +22,10 @@
  *   Pressure   weir_low_memory raises a signal with a number of bytes, which writes two words and takes no lock.  If one
  *              look does not release enough, requests look again after pauses that double; after a second the signal
  *              ends.  weir_decay may wait, and answers the signal at once by a trim.
- *   Threshold  A finite release threshold is part of the floor.  Idle memory above the floor whose uses are complete
- *              goes back in the next request, or in weir_decay.  After growth, requests keep the memory for 16 times as
- *              long as the growth since the last release took.  So a load that needs the memory again and again spends
- *              a 16th of its time on growth at most.  If nothing can go, requests try again after pauses that double.
+ *   Threshold  A finite release threshold is part of the floor, and works as a signal for all idle memory that never
+ *              ends.  After growth, requests keep the memory for 16 times as long as the growth since the last release
+ *              took.  So a load that needs the memory again and again spends a 16th of its time on growth at most.
+ *              weir_decay releases the memory at once.
  *
  * Only whole regions or physical allocations go back.  If each is larger than the amount of decay, the amount grows with
  * the next windows.
@@ -60,14 +60,15 @@ struct weir_decay {
     uint64_t aim;     /* the reserved memory that should remain */
 };
 
+/* When requests release memory because of a signal or a release threshold. */
 struct weir_pressure {
+    /* The bytes that signals want: 0 without a signal, UINT64_MAX for all idle memory. */
+    _Atomic uint64_t wanted;
     _Atomic uint64_t
-        wanted; /* bytes to release: 0 without a signal, UINT64_MAX for all idle memory */
-    _Atomic unsigned raised; /* the number of signals so far */
-    atomic_int is_looking;   /* set while a request looks, which alone uses the next fields */
-    unsigned seen;           /* `raised' at the last look */
-    unsigned looks;          /* the number of looks since the last signal */
-    uint64_t due;            /* the time of the next look, since the creation of the allocator */
+        due; /* the time of the next look, since the creation of the allocator; 0: at once */
+    _Atomic uint64_t grown; /* the nanoseconds that growth had taken at the last release */
+    atomic_int is_looking;  /* set while a request looks, which alone uses the next field */
+    uint64_t pause;         /* the pause after the next look */
 };
 
 /* The memory that an allocator preallocates.  One thread at a time uses it. */
@@ -77,14 +78,12 @@ struct weir_preallocation {
 };
 
 struct weir_ahead {
-    int is_on;     /* set if there is grow-ahead; fixed */
-    int is_played; /* set on the device model, which has no thread; fixed */
+    int is_on; /* set if there is grow-ahead; fixed */
 
     _Atomic uint64_t mark; /* a request that leaves less idle wakes the thread; 0 if it need not */
     _Atomic uint64_t useless; /* idle bytes that cannot serve requests */
     _Atomic uint64_t seen;    /* bytes that were idle after the last request that looked */
-    _Atomic uint64_t largest; /* bytes of the largest request so far, at most `most_idle' */
-    uint64_t most_idle;       /* `high' at the beginning; fixed */
+    _Atomic uint64_t largest; /* bytes of the largest request so far, at most `idle' of the goal */
 
     pthread_mutex_t turning; /* held during a turn; guards the next fields */
     uint64_t low, high;      /* idle bytes; both 0 if no step can succeed */
@@ -103,13 +102,10 @@ struct weir_goal {
     uint64_t half_life_ns;  /* the half-life of decay, or 0; fixed */
     int in_requests;        /* set if the engine can release memory without a wait; fixed */
     int has_threshold;      /* set if idle memory above the floor goes back at once; fixed */
-    uint64_t idle;          /* bytes that grow-ahead keeps idle; fixed */
+    uint64_t idle;          /* the most bytes that grow-ahead keeps idle; fixed */
     _Atomic uint64_t floor; /* all threads see changes of the floor in one order */
     struct weir_decay decay;
     struct weir_pressure pressure;
-    _Atomic uint64_t lower_due; /* the time from which requests release memory above the floor */
-    _Atomic uint64_t lowered;   /* the nanoseconds that growth had taken at the last such release */
-    _Atomic uint64_t lower_pause; /* the pause after the last release, longer if nothing went */
     struct weir_preallocation preallocation;
     struct weir_ahead ahead;
 };
@@ -142,8 +138,8 @@ uint64_t weir__goal_end_window(struct weir_goal *g, uint64_t now, uint64_t in_us
 
 /* Raises the signal of memory pressure. */
 void weir__goal_signal(struct weir_goal *g, uint64_t bytes);
-/* Ends a signal of `wanted' bytes, after all memory that can go has gone. */
-void weir__goal_end_signal(struct weir_goal *g, uint64_t wanted);
+/* Lowers a signal of `wanted' bytes to `rest' bytes, unless another thread has changed the signal. */
+void weir__goal_want_less(struct weir_goal *g, uint64_t wanted, uint64_t rest);
 
 /* ---- raising ---- */
 
@@ -156,17 +152,11 @@ void weir__goal_log_preallocation(const struct weir_reserve *v, uint64_t asked, 
                                   uint64_t apart);
 
 /* Grows the reserved memory until `low' bytes are idle, as far as the device has them, and starts the thread of
- * grow-ahead.  The thread makes `high' bytes idle whenever less than `low' are.  The engine of `v' is open and has a
- * step.  Returns OK, or E_HOST_MEMORY if there is no thread; then there is no grow-ahead. */
-weir_status weir__goal_start(struct weir_reserve *v, uint64_t low, uint64_t high);
+ * grow-ahead.  The thread makes `idle' bytes of the goal idle whenever less than `low' are.  The engine of `v' is open
+ * and has a step.  Returns OK, or E_HOST_MEMORY if there is no thread; then there is no grow-ahead. */
+weir_status weir__goal_start(struct weir_reserve *v, uint64_t low);
 /* Ends the thread after its current step, if there is one, and gives the lock of preallocations back. */
 void weir__goal_close(struct weir_reserve *v);
-/* Wakes the thread if little memory is idle, after a request of `bytes' that the engine has served.  `grew' is set if
- * reserved memory grew for the request.  Makes no driver call, and takes no lock that a step holds.  The caller does
- * not hold the engine's lock. */
-void weir__goal_wake(struct weir_reserve *v, size_t bytes, int grew);
-/* Forgets which memory is useless, after a trim that may have released it. */
-void weir__goal_forget(struct weir_ahead *a);
 /* weir__goal_hold waits for the current step.  No step begins until weir__goal_go_on. */
 void weir__goal_hold(struct weir_reserve *v);
 void weir__goal_go_on(struct weir_reserve *v);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* ahead.pml: growth ahead of demand by a thread (lib/reserve/goal_raise.c), beside requests, until the allocator
+/* ahead.pml: growth ahead of demand by a thread (lib/reserve/goal.c), beside requests, until the allocator
  * is destroyed or the process ends (lib/api/create.c), in units of reserved memory.
  *
  * Two threads allocate and free.  A request may find that idle memory is of no use, and grow although there is some.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* turns.pml: processes that preallocate shares of what is free take turns (lib/reserve/goal_raise.c,
+/* turns.pml: processes that preallocate shares of what is free take turns (lib/reserve/goal.c,
  * lib/ipc/turn_lock.c).
  *
  * Two processes of one user.  Each may wait for the other to end its preallocation, not longer than it wants to;
