@@ -236,9 +236,7 @@ typedef struct weir_options {
      * millisecond; the pauses between them are shorter the less memory is idle.
      * Memory counts as idle here if it is in no live block and in no per-stream cache.  A request may have to grow
      * reserved memory although more than its size was idle; from then on weir leaves as much as was idle out of the
-     * count.  With engine mapped the last idle piece also grows, by up to a quarter of the largest request so far,
-     * or of twice `grow_ahead`.  The thread enlarges the piece only if the piece then holds as much as the request or
-     * twice `grow_ahead`, no piece holds that yet, and at most twice `grow_ahead` is idle then.
+     * count.
      * The thread leaves a 64th of the device to requests and to other programs.  Where the device or the limit has
      * no more it tries again later, at most every 2.56 s.  On the device model, whose time is virtual, its steps run
      * between the calls.

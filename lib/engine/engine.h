@@ -138,8 +138,7 @@ enum { WEIR_SURVEY_STREAMS = 16 };
 enum {
     WEIR_SURVEY_IDLE = 1,    /* largest_free to is_untold */
     WEIR_SURVEY_LARGEST = 2, /* largest */
-    WEIR_SURVEY_PIECES = 4,  /* piece */
-    WEIR_SURVEY_PENDING = 8  /* frees; first queries the pending events */
+    WEIR_SURVEY_PENDING = 4  /* frees; first queries the pending events */
 };
 
 /* The figures of an engine's memory.  All fields but what, id and back are zero before the call. */
@@ -160,11 +159,6 @@ struct weir_survey {
     /* The bytes of the largest request on that stream, whose last request has failed, that would surely succeed now or
      * after OOM recovery.  0 if none is known to succeed. */
     uint64_t largest;
-    /* The bytes of the largest piece, and of the piece at the end, which grows with reserved memory, in idle memory
-     * that every stream may use.  Both are 0 if there is no end or the engine does not know. */
-    struct {
-        uint64_t largest, last;
-    } piece;
     /* waiting: the frees, or batches of frees, that a later query of their events can find complete.  silent: the
      * streams with frees that no event covers, and pending work that the end of an allocator need not wait for. */
     struct {

@@ -179,7 +179,6 @@ static int free_observed(struct weir_heap *h, CUdeviceptr block, struct weir_pla
 static void end_deferred_block(void *context, uintptr_t block) {
     struct weir_heap *h = context;
 
-    h->deferred_count--;
     weir__placement_undefer(placement_at(h, block), block);
     (void)free_observed(h, block, NULL);
 }
@@ -363,7 +362,6 @@ static weir_status free_with_uses(struct weir_heap *h, CUdeviceptr block, weir_s
         return free_quarantined(h, block);
     if (status != WEIR_OK)
         return status;
-    h->deferred_count++;
     weir__placement_defer(p, block);
     unaccount(h, &found);
     return WEIR_OK;
@@ -712,15 +710,11 @@ static void heap_survey(struct weir_engine *e, struct weir_survey *out) {
     if (out->what & WEIR_SURVEY_PENDING) {
         (void)weir__heap_look_around(h, SIZE_MAX);
         out->frees.silent = h->order.several ? h->order.silent_streams : 0;
-        out->frees.waiting = h->order.waiting_marks + h->deferred_count;
+        out->frees.waiting = h->order.waiting_marks + atomic_load_explicit(&h->order.deferred, memory_order_relaxed);
     }
     if (out->what & WEIR_SURVEY_LARGEST) { /* the largest free piece, or new memory */
         out->largest = largest_free(h, out->id);
         out->largest = weir__size_larger(out->largest, h->backing->largest(h, out));
-    }
-    if (h->range && out->what & WEIR_SURVEY_PIECES) {
-        out->piece.largest = weir__placement_largest(h->placement[WEIR_HEAP_COMMON], 0);
-        out->piece.last = weir__placement_tail(h->placement[WEIR_HEAP_COMMON]);
     }
     weir__lock_give(&h->lock);
 }

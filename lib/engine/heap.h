@@ -70,7 +70,6 @@ struct weir_heap {
     struct weir_placement *placement[WEIR_HEAP_KINDS];
     uint64_t starts[WEIR_HEAP_KINDS]; /* the first address of each kind, with a range */
     struct weir_growth_cursor cursor;
-    size_t deferred_count; /* blocks that are deferred */
     uint64_t observed; /* the sequence of the last free under OBSERVED */
     /* Bytes freed under QUARANTINE so far.  The sequences of these frees rise with it. */
     uint64_t quarantined;

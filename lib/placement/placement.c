@@ -836,30 +836,16 @@ int weir__placement_unmap(struct weir_placement *p, uint64_t within, uint64_t ad
     return WEIR_PLACEMENT_OK;
 }
 
-/* Returns the unmapped range that ends the last region, or 0. */
-static uint32_t last_unmapped(const struct weir_placement *p) {
+int weir__placement_last_unmapped(const struct weir_placement *p, uint64_t *address,
+                                  size_t *bytes) {
     uint32_t id =
         p->regions == 0 ? 0 : p->all.chunk[p->region[p->by_base[p->regions - 1]].border].prev;
 
-    return id != 0 && p->all.kind[id] == UNMAPPED ? id : 0;
-}
-
-int weir__placement_last_unmapped(const struct weir_placement *p, uint64_t *address,
-                                  size_t *bytes) {
-    uint32_t id = last_unmapped(p);
-
-    if (id == 0)
+    if (id == 0 || p->all.kind[id] != UNMAPPED)
         return 0;
     *address = p->all.chunk[id].address << p->shift;
     *bytes = p->all.chunk[id].size << p->shift;
     return 1;
-}
-
-size_t weir__placement_tail(const struct weir_placement *p) {
-    uint32_t id = last_unmapped(p);
-
-    id = id == 0 ? 0 : p->all.chunk[id].prev;
-    return id != 0 && p->all.kind[id] == CLEAN ? p->all.chunk[id].size << p->shift : 0;
 }
 
 /* ---- take ---- */

@@ -175,8 +175,6 @@ void weir__placement_observe(struct weir_placement *p, uint64_t stream, uint64_t
 void weir__placement_figures(const struct weir_placement *p, struct weir_placement_figures *out);
 /* Finds the unmapped range at the end of the last region.  Returns 1 if there is one, 0 otherwise. */
 int weir__placement_last_unmapped(const struct weir_placement *p, uint64_t *address, size_t *bytes);
-/* Returns the bytes of the chunk before the last region's unmapped end if it is free for all streams, else 0. */
-size_t weir__placement_tail(const struct weir_placement *p);
 /* Finds the next chunk, by address.  *span has the last chunk, or is zero before the first one; the placement has not
  * changed in between.  Returns 1 and the chunk in *span, or 0 if there is no other. */
 int weir__placement_next(struct weir_placement *p, struct weir_placement_span *span);

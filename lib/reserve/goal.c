@@ -10,8 +10,7 @@
  * What counts as idle.  The thread of grow-ahead looks at the reserved memory that is in no live block of the engine;
  * memory in per-stream caches is live to the engine.  Some of it may be of no use: pieces that are too small, or that
  * wait for other streams.  If a request had to grow although more than its size was idle, all that was idle then counts
- * as useless.  Where memory moves it does not count so, since it was only in the wrong places.  If the last piece at the
- * growing end nearly holds the largest request so far, the thread also adds the rest.
+ * as useless.  Where memory moves it does not count so, since it was only in the wrong places.
  *
  * Pace.  Growth holds the driver's lock, so the pace decides the slowest calls of other threads.  A step takes a tenth
  * of a millisecond, and the pause after it ten times as long; below `low' the pause is shorter.
@@ -91,7 +90,6 @@ weir_status weir__goal_lower(struct weir_reserve *v, struct weir_trim *trim) {
     /* The trim may have released the memory that was useless. */
     atomic_store_explicit(&a->useless, 0, memory_order_relaxed);
     atomic_store_explicit(&a->seen, 0, memory_order_relaxed);
-    atomic_store_explicit(&a->largest, 0, memory_order_relaxed);
     return status == WEIR_OK ? flushed : status;
 }
 
@@ -481,9 +479,6 @@ weir_status weir__goal_preallocate(struct weir_reserve *v, char *text, size_t te
 
 /* ---- grow-ahead: what is idle ------------------------------------------------------------------ */
 
-/* The last piece grows by at most this part of the largest request. */
-enum { REST_PART = 4 };
-
 /* Returns 1 on the device model, which has no thread, else 0. */
 static int is_played(const struct weir_reserve *v) {
     return v->device->driver->aside != NULL;
@@ -507,21 +502,6 @@ static int learn_useless(struct weir_ahead *a, size_t bytes, uint64_t idle) {
         return 0;
     atomic_store(&a->useless, weir__size_smaller(seen, idle));
     return 1;
-}
-
-/* Returns the bytes that the last piece lacks to hold the largest request so far, or 0 if that is much, or more than
- * may be idle. */
-static uint64_t rest_of_largest(struct weir_reserve *v, uint64_t idle) {
-    struct weir_ahead *a = &v->goal.ahead;
-    uint64_t wanted = atomic_load_explicit(&a->largest, memory_order_relaxed), lacks;
-    struct weir_survey survey = {.what = WEIR_SURVEY_PIECES};
-
-    v->engine->ops->survey(v->engine, &survey);
-    lacks = wanted - survey.piece.last;
-    return survey.piece.largest >= wanted || lacks > wanted / REST_PART ||
-                   idle + lacks > v->goal.idle
-               ? 0
-               : lacks;
 }
 
 /* Returns the idle bytes that can serve requests, and the reserved memory in *reserved. */
@@ -577,7 +557,7 @@ static uint64_t pause_after(struct weir_reserve *v, weir_status status, uint64_t
 
     if (status == WEIR_OK) {
         a->back_off_ns = FIRST_BACK_OFF_NS;
-        return a->raising && idle < low ? 1 + (uint64_t)((double)PAUSE_NS / HURRY * idle / low)
+        return idle < low ? 1 + (uint64_t)((double)PAUSE_NS / HURRY * idle / low)
                                         : PAUSE_NS;
     }
     if (status == WEIR_E_NOT_SUPPORTED)
@@ -586,11 +566,6 @@ static uint64_t pause_after(struct weir_reserve *v, weir_status status, uint64_t
             "grow-ahead has no effect: this driver does not report what its pool has reserved");
     if (status == WEIR_E_NOT_SUPPORTED || status == WEIR_E_DEVICE_LOST)
         return give_up(a);
-    if (!a->raising) { /* the step was for the rest of the largest request, which is forgotten */
-        atomic_store_explicit(&a->largest, 0, memory_order_relaxed);
-        atomic_store(&a->mark, a->low);
-        return REST;
-    }
     atomic_fetch_add_explicit(&v->events.counters->ahead_failures, 1, memory_order_relaxed);
     a->back_off_ns = weir__size_smaller(pause * 2, LONGEST_BACK_OFF_NS);
     return pause;
@@ -609,9 +584,9 @@ static uint64_t take_turn(struct weir_reserve *v) {
     atomic_store(&a->mark, a->low);
     idle = read_idle(v, &reserved);
     a->raising = idle < (a->raising ? a->high : a->low);
-    lacks = a->raising ? a->high - idle : rest_of_largest(v, idle);
-    if (lacks == 0)
+    if (!a->raising)
         return REST;
+    lacks = a->high - idle;
     atomic_store(&a->mark, is_played(v) ? a->high : 0);
     status = grow(v, reserved, &lacks);
     return pause_after(v, status, lacks);
@@ -717,11 +692,8 @@ void weir__goal_catch_up(struct weir_reserve *v) {
  * no lock that a step holds.  The caller does not hold the engine's lock. */
 static void wake_ahead(struct weir_reserve *v, const struct weir_request *r) {
     struct weir_ahead *a = &v->goal.ahead;
-    uint64_t mark, reserved, in_use, idle, size = weir__size_smaller(r->bytes, v->goal.idle);
+    uint64_t mark = atomic_load_explicit(&a->mark, memory_order_relaxed), reserved, in_use, idle;
 
-    if (size > atomic_load_explicit(&a->largest, memory_order_relaxed))
-        atomic_store_explicit(&a->largest, size, memory_order_relaxed);
-    mark = atomic_load_explicit(&a->mark, memory_order_relaxed);
     if (mark == 0 && !r->grew)
         return;
     reserved = atomic_load_explicit(&v->engine->seen.reserved, memory_order_relaxed);
@@ -732,7 +704,7 @@ static void wake_ahead(struct weir_reserve *v, const struct weir_request *r) {
         wake(a);
     atomic_store_explicit(&a->seen, idle, memory_order_relaxed);
     idle = usable(a, idle);
-    if (mark == 0 || (idle >= mark && rest_of_largest(v, idle) == 0))
+    if (idle >= mark)
         return;
     if (is_played(v))
         play(v, 1);

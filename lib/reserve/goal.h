@@ -83,7 +83,6 @@ struct weir_ahead {
     _Atomic uint64_t mark; /* a request that leaves less idle wakes the thread; 0 if it need not */
     _Atomic uint64_t useless; /* idle bytes that cannot serve requests */
     _Atomic uint64_t seen;    /* bytes that were idle after the last request that looked */
-    _Atomic uint64_t largest; /* bytes of the largest request so far, at most `idle' of the goal */
 
     pthread_mutex_t turning; /* held during a turn; guards the next fields */
     uint64_t low, high;      /* idle bytes; both 0 if no step can succeed */
