@@ -86,6 +86,8 @@ static int is_short(const struct weir_reserve *v, weir_status why) {
 struct climb {
     struct weir_reserve *v;
     struct weir_request *r;
+    uint64_t deadline_ns;
+    int trim_waits; /* set if step 3 waits for the device */
     int tries;
 };
 
@@ -111,14 +113,9 @@ static weir_status try_with_more(struct climb *c) {
     return end_tries(c, try_again(c));
 }
 
-/* Returns 1 if step 3 waits for the device. */
-static int trim_waits(const struct climb *c) {
-    return (c->v->engine->traits & WEIR_ENGINE_TRIM_WAITS) != 0;
-}
-
 /* Returns 1 if the deadline allows step 3. */
 static int may_give_back(const struct climb *c) {
-    return !trim_waits(c) || deadline_ns(c->v) > 0;
+    return !c->trim_waits || c->deadline_ns > 0;
 }
 
 /* Step 3.  Returns 1 if there may be room that was not there before.  For a request above the limit the trim only
@@ -130,18 +127,17 @@ static int give_back(struct climb *c) {
     return may_give_back(c) &&
            weir__engine_trim(c->v->engine, (size_t)keep, WEIR_EVENT_RECOVERY, &released) ==
                WEIR_OK &&
-           (released > 0 || trim_waits(c));
+           (released > 0 || c->trim_waits);
 }
 
 /* Returns how long step 2 polls: until the deadline while a free is pending.  For streams that are silent it polls only
  * a moment if step 3 will wait for the device. */
 static uint64_t patience_ns(const struct climb *c, int is_pending, size_t silent) {
     if (is_pending || (c->v->engine->traits & WEIR_ENGINE_HIDES_PENDING))
-        return deadline_ns(c->v);
-    if (silent > 0)
-        return trim_waits(c) && may_give_back(c) ? weir__size_smaller(SILENT_NS, deadline_ns(c->v))
-                                                 : deadline_ns(c->v);
-    return 0;
+        return c->deadline_ns;
+    if (silent == 0)
+        return 0;
+    return c->trim_waits ? weir__size_smaller(SILENT_NS, c->deadline_ns) : c->deadline_ns;
 }
 
 /* Makes the layer above free memory that it does not need.  Caches get its blocks and return them to the engine.
@@ -149,7 +145,7 @@ static uint64_t patience_ns(const struct climb *c, int is_pending, size_t silent
 static int reclaim_above(struct climb *c, int may_wait, uint64_t *pending) {
     if (!weir__reserve_reclaim(c->v, may_wait, pending))
         return 0;
-    if (c->v->flush_caches && deadline_ns(c->v) > 0)
+    if (c->v->flush_caches && c->deadline_ns > 0)
         (void)c->v->flush_caches(c->v->caches);
     return 1;
 }
@@ -178,7 +174,6 @@ static weir_status wait_for_frees(struct climb *c, uint64_t above, weir_status w
 /* Step 4.  Returns the status of the last try, or `why' without one. */
 static weir_status ask_allocators(struct climb *c, weir_status why) {
     struct weir_reserve *v = c->v;
-    int may_wait = deadline_ns(v) > 0;
     weir_failure now;
     size_t bytes = c->r->bytes;
     uint64_t idle, least, most = weir__size_larger(bytes, UNIT);
@@ -189,7 +184,7 @@ static weir_status ask_allocators(struct climb *c, weir_status why) {
         least = weir__size_less(bytes, idle + weir__size_less(now.device_free, v->limit.keep_free));
         if (now.device_free == UINT64_MAX ||
             bytes > idle + weir__size_less(weir__limit_own(&v->limit), now.reserved) ||
-            v->lend_device(v->lend_context, least, most, may_wait) == 0)
+            v->lend_device(v->lend_context, least, most, c->deadline_ns > 0) == 0)
             break;
         why = try_with_more(c);
     }
@@ -203,22 +198,6 @@ static void sleep_between_rounds(uint64_t pause_ns) {
 /* Returns the bytes of a request that neither idle memory nor the device has. */
 static uint64_t lack_of(const struct weir_reserve *v, const weir_failure *now, size_t bytes) {
     return weir__size_less(bytes, now->reserved - now->in_use + usable_free(v, now->device_free));
-}
-
-/* Returns 1 if no other process will release memory, after a round in which none did.  Others may keep `room' bytes and
- * must release `lacks' bytes.  *alone is 0 while another process is there.  Afterwards it is the time until which weir
- * waits for memory of processes that left unseen; a round that began later has seen that memory. */
-static int nobody_will(const struct weir_answers *answers, uint64_t room, uint64_t lacks,
-                       uint64_t began, uint64_t now, uint64_t *alone) {
-    if (answers->kept != UINT64_MAX) {
-        *alone = 0;
-        return room < answers->kept;
-    }
-    if (answers->ending > 0 && answers->ending >= lacks)
-        return 0;
-    if (*alone == 0)
-        *alone = now + ALONE_NS;
-    return began > *alone;
 }
 
 /* Returns the figures of a failure in which only live blocks count as in use.  Otherwise memory that another thread
@@ -239,23 +218,30 @@ static int is_too_much(const struct weir_reserve *v, const weir_failure *now, si
                        weir__size_less(weir__limit_own(&v->limit), now->reserved);
 }
 
-/* A round of requests to other processes in which none released memory. */
-struct round {
-    const struct weir_answers *answers;
-    uint64_t began, now;
-    uint64_t *alone; /* the parameter of nobody_will() */
-};
-
-/* Returns 1 if no other process will release memory, and the memory that the device lacked has not come free
- * meanwhile. */
-static int is_over(struct weir_reserve *v, size_t bytes, const weir_failure *figures,
-                   const struct round *round) {
-    uint64_t room = weir__size_less(v->device->total - v->limit.keep_free, figures->in_use + bytes);
-    uint64_t lacks = lack_of(v, figures, bytes);
+/* Returns 1 if step 5 ends after a round in which no process released memory: no other process will, and the memory that
+ * the device lacked has not come free meanwhile.  `before' are the figures before the round, which began at `began'.
+ * *alone is 0 while another process is there.  Afterwards it is the time until which weir waits for memory of processes
+ * that left unseen; a round that began later has seen that memory. */
+static int is_over(struct climb *c, const weir_failure *before, const struct weir_answers *answers,
+                   uint64_t began, uint64_t *alone) {
+    struct weir_reserve *v = c->v;
+    size_t bytes = c->r->bytes;
+    uint64_t most = v->device->total - v->limit.keep_free, lacks = lack_of(v, before, bytes);
     weir_failure now;
 
-    if (!nobody_will(round->answers, room, lacks, round->began, round->now, round->alone))
+    if (answers->kept != UINT64_MAX) {
+        *alone = 0;
+        /* The request fits once the others have released all but `kept' bytes. */
+        if (weir__size_less(most, before->in_use + bytes) >= answers->kept)
+            return 0;
+    } else if (answers->ending > 0 && answers->ending >= lacks) {
         return 0;
+    } else {
+        if (*alone == 0)
+            *alone = weir__registry_now() + ALONE_NS;
+        if (began <= *alone)
+            return 0;
+    }
     now = read_live(v, bytes);
     return lacks == 0 || lack_of(v, &now, bytes) > 0;
 }
@@ -265,7 +251,7 @@ static weir_status ask_process_peers(struct climb *c, weir_status why) {
     struct weir_reserve *v = c->v;
     struct weir_process_peers *peers = v->events.peers;
     size_t bytes = c->r->bytes;
-    uint64_t began = weir__registry_now(), until = began + deadline_ns(v) / PROCESS_PEERS_PART;
+    uint64_t began = weir__registry_now(), until = began + c->deadline_ns / PROCESS_PEERS_PART;
     uint64_t total = v->device->total, most = weir__size_larger(total / ASKED_PART, UNIT);
     uint64_t now, missing, first = began, alone = 0;
     uint64_t pause = LONGEST_PAUSE_NS, least = 0;
@@ -286,12 +272,11 @@ static weir_status ask_process_peers(struct climb *c, weir_status why) {
                               figures.reserved);
         /* The memory of a process that was ending may have come free since the last try. */
         has_ended = was_ending && answers.ending == 0;
-        if (answers.given == 0 && !has_ended &&
-            is_over(v, bytes, &figures, &(struct round){&answers, began, now, &alone}))
+        if (answers.given == 0 && !has_ended && is_over(c, &figures, &answers, began, &alone))
             break;
         if (has_ended)
             least = now + 2 * ENDING_PAUSE_NS;
-        until = first + deadline_ns(v) / (answers.ending > 0 ? 1 : PROCESS_PEERS_PART);
+        until = first + c->deadline_ns / (answers.ending > 0 ? 1 : PROCESS_PEERS_PART);
         until = weir__size_larger(until, least);
         was_ending = answers.ending > 0;
         pause = was_ending ? weir__size_smaller(pause * 2, ENDING_PAUSE_NS) : LONGEST_PAUSE_NS;
@@ -333,7 +318,7 @@ static int ask_members(struct climb *c, struct weir_group *g, uint64_t bytes, ui
 /* Step 5 for a process group that lacks memory, in real time.  Returns the status of the last try, or `why' without
  * one. */
 static weir_status ask_group(struct climb *c, struct weir_group *g, weir_status why) {
-    uint64_t first = weir__registry_now(), until = first + deadline_ns(c->v) / PROCESS_PEERS_PART;
+    uint64_t first = weir__registry_now(), until = first + c->deadline_ns / PROCESS_PEERS_PART;
     uint64_t most = weir__size_larger(weir__group_limit(g) / ASKED_PART, UNIT), lacks;
 
     if (c->r->bytes > weir__group_limit(g))
@@ -360,20 +345,6 @@ uint64_t weir__oom_recovery_largest(struct weir_reserve *v,
     return survey.largest;
 }
 
-/* Counts the failure, and writes the engine's figures of it. */
-static void fill_failure(struct weir_reserve *v, const struct weir_request *r, weir_status status,
-                         uint64_t waited_ns) {
-    atomic_fetch_add_explicit(&v->events.counters->failed_requests, 1, memory_order_relaxed);
-    if (!r->refused)
-        return;
-    *r->refused =
-        (struct weir_failed_request){.figures = read_failure(v, r->asked),
-                                     .stream = r->id,
-                                     .is_captured = (r->flags & WEIR_REQUEST_CAPTURED) != 0,
-                                     .status = status};
-    r->refused->figures.waited_ns = waited_ns;
-}
-
 /* Frees the idle memory of the caches to the engine, behind a wait for the device, if the request may wait and the device
  * is large enough.  Returns 1 if the request should be tried again, else 0. */
 static int flush_caches(struct climb *c) {
@@ -388,7 +359,7 @@ static weir_status climb(struct climb *c, weir_status status) {
     weir_failure failure;
     uint64_t above = 0;
 
-    if (reclaim_above(c, deadline_ns(c->v) > 0, &above))
+    if (reclaim_above(c, c->deadline_ns > 0, &above))
         status = try_again(c);
     failure = read_failure(c->v, c->r->bytes);
     if (weir__is_failure(status) && could_fit(&failure, above))
@@ -427,7 +398,7 @@ weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *
     struct weir_counters *counters = v->events.counters;
     uint64_t started = v->device->driver->ticks(), waited;
     uint64_t counted = atomic_load_explicit(&counters->stall_ns, memory_order_relaxed);
-    struct climb c = {v, r, 0};
+    struct climb c = {v, r, deadline_ns(v), (v->engine->traits & WEIR_ENGINE_TRIM_WAITS) != 0, 0};
     weir_status status = why;
 
     if (why == WEIR_E_LIMIT && weir__limit_refresh(v))
@@ -441,8 +412,17 @@ weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *
     counted = atomic_load_explicit(&counters->stall_ns, memory_order_relaxed) - counted;
     atomic_fetch_add_explicit(&counters->stall_ns, weir__size_less(waited, counted),
                               memory_order_relaxed);
-    if (weir__is_failure(status))
-        fill_failure(v, r, status, waited);
+    if (!weir__is_failure(status))
+        return status;
+    atomic_fetch_add_explicit(&counters->failed_requests, 1, memory_order_relaxed);
+    if (r->refused) {
+        *r->refused =
+            (struct weir_failed_request){.figures = read_failure(v, r->asked),
+                                         .stream = r->id,
+                                         .is_captured = (r->flags & WEIR_REQUEST_CAPTURED) != 0,
+                                         .status = status};
+        r->refused->figures.waited_ns = waited;
+    }
     return status;
 }
 
