@@ -228,28 +228,28 @@ size_t weir__goal_settle(struct weir_reserve *v) {
 }
 
 /* Releases memory if a look is due.  The caller has set `is_looking'.  The next look comes after a pause, which doubles,
- * unless it follows a signal, growth, or memory that went back from above a release threshold. */
+ * unless it follows a signal, or, with a release threshold, growth or a release.  A threshold answers a signal in one
+ * look, since it goes on to release all idle memory. */
 static void look_now(struct weir_reserve *v, const struct weir_request *r, uint64_t wanted) {
     struct weir_goal *g = &v->goal;
     struct weir_pressure *p = &g->pressure;
-    uint64_t due = atomic_load_explicit(&p->due, memory_order_acquire), got;
+    uint64_t due = atomic_load_explicit(&p->due, memory_order_acquire), got, rest;
     uint64_t now = weir__device_since(v->device, v->device->created_ticks);
     struct weir_trim trim = trim_after(r, wanted > 0 ? WEIR_EVENT_LOW_MEMORY : WEIR_EVENT_DECAY);
 
     if (now < due)
         return;
-    if (due == 0 || atomic_load_explicit(&p->grown, memory_order_relaxed) != growth_ns(v))
+    if (due == 0 || (g->has_threshold && atomic_load(&p->grown) != growth_ns(v)))
         p->pause = FIRST_PAUSE_NS;
     got = release(v, &trim, g->has_threshold ? UINT64_MAX : wanted);
     /* A signal in the meantime wants a look at once. */
     (void)atomic_compare_exchange_strong(&p->due, &due, now + p->pause);
     p->pause = g->has_threshold && got > 0 ? FIRST_PAUSE_NS : 2 * p->pause;
-    if (p->pause > LONGEST_PAUSE_NS) {
-        p->pause = LONGEST_PAUSE_NS;
-        weir__goal_want_less(g, wanted, 0);
-    } else if (wanted != UINT64_MAX) {
-        weir__goal_want_less(g, wanted, weir__size_less(wanted, got));
-    }
+    rest = wanted == UINT64_MAX ? wanted : weir__size_less(wanted, got);
+    if (g->has_threshold || p->pause > LONGEST_PAUSE_NS)
+        rest = 0;
+    weir__goal_want_less(g, wanted, rest);
+    p->pause = weir__size_smaller(p->pause, LONGEST_PAUSE_NS);
 }
 
 /* Keeps memory that has just grown above a release threshold for a while. */
@@ -275,7 +275,7 @@ static void lower_in_request(struct weir_reserve *v, const struct weir_request *
     struct weir_pressure *p = &g->pressure;
     uint64_t wanted = g->in_requests ? atomic_load_explicit(&p->wanted, memory_order_acquire) : 0;
 
-    if (g->has_threshold && r->grew)
+    if (g->has_threshold && r->grew && wanted == 0)
         keep_grown(v);
     else if ((wanted == 0 && !(g->has_threshold && is_above_floor(v))) ||
              atomic_exchange_explicit(&p->is_looking, 1, memory_order_acquire))
@@ -557,8 +557,7 @@ static uint64_t pause_after(struct weir_reserve *v, weir_status status, uint64_t
 
     if (status == WEIR_OK) {
         a->back_off_ns = FIRST_BACK_OFF_NS;
-        return idle < low ? 1 + (uint64_t)((double)PAUSE_NS / HURRY * idle / low)
-                                        : PAUSE_NS;
+        return idle < low ? 1 + (uint64_t)((double)PAUSE_NS / HURRY * idle / low) : PAUSE_NS;
     }
     if (status == WEIR_E_NOT_SUPPORTED)
         weir__log(
