@@ -46,6 +46,9 @@ struct weir_device {
     struct weir_access access; /* the devices that may use the memory from the beginning */
     /* A block that was allocated for a wait and could not be freed, or 0. */
     _Atomic CUdeviceptr waited_by;
+    /* waits: the number of waits for the device that have begun.  waited: the number of the last wait that succeeded, of
+     * those that began last.  So work that was submitted while `waits` was below `waited` is done. */
+    _Atomic uint64_t waits, waited;
 };
 
 /* Stores a driver's result as the thread's last one, and returns its status.  A fatal one marks the device as lost. */

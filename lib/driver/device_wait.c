@@ -13,6 +13,7 @@
 
 #include <time.h>
 
+#include "base/bounds.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -138,6 +139,7 @@ static CUresult wait_by_host_block(struct weir_device *device) {
 
 /* Waits by a free of device memory, which is faster by 0.25 ms, or of host memory if the device is full. */
 CUresult weir__device_wait(struct weir_device *device) {
+    uint64_t number = atomic_fetch_add(&device->waits, 1) + 1;
     struct weir_driver_scope scope;
     CUresult result = weir__driver_enter(device->driver, device->context, &scope);
 
@@ -146,6 +148,8 @@ CUresult weir__device_wait(struct weir_device *device) {
     result = wait_by_block(device);
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
         result = wait_by_host_block(device);
+    if (result == CUDA_SUCCESS)
+        weir__raise_to(&device->waited, number);
     weir__driver_leave(device->driver, &scope);
     return result;
 }
