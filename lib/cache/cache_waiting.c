@@ -7,26 +7,26 @@
  * The next call on that stream frees them there.  A wait for the device frees all of them; blocks of an unknown stream
  * need that wait.
  *
- * Locks: the caches' lock guards the lists.  Under it the driver is called to free blocks.
+ * Locks: the caches' lock guards the list.  No block is freed under it, since the direct engine's free waits for the
+ * device.
  */
 #include "cache/caches_state.h"
 
 #include "base/result.h"
 
-/* Adds a block to its list. */
+/* Adds a block to the list. */
 static void add_waiting(struct weir_caches *f, struct weir_slab *s, uint64_t id) {
-    struct weir_slab **list = id == WEIR_ENGINE_UNKNOWN ? &f->waiting_longer : &f->waiting;
-
     atomic_store_explicit(&s->fetched_for, id, memory_order_relaxed);
-    s->next = *list;
-    *list = s;
+    s->next = f->waiting;
+    f->waiting = s;
     if (id == WEIR_ENGINE_UNKNOWN)
         atomic_fetch_add_explicit(&f->stranded, weir__slab_bytes(s), memory_order_relaxed);
 }
 
-/* Frees one block: on `stream` if `id` is the stream's, or at once with OBSERVED.  If the driver refuses the free, only a
- * wait for the device can free the block. */
-static void end_block(struct weir_caches *f, struct weir_slab *s, uint64_t id, weir_stream stream) {
+/* Frees one block: on `stream` if `id` is the stream's, or at once with OBSERVED.  Returns NULL, or the block's record if
+ * the driver refuses the free. */
+static struct weir_slab *end_block(struct weir_caches *f, struct weir_slab *s, uint64_t id,
+                                   weir_stream stream) {
     CUdeviceptr base = weir__slab_base(s);
     struct weir_freed freed = {.block = &base, .count = 1};
     size_t bytes = weir__slab_bytes(s);
@@ -37,74 +37,92 @@ static void end_block(struct weir_caches *f, struct weir_slab *s, uint64_t id, w
                                         : f->engine->ops->free(f->engine, base, stream, NULL);
     if (status == WEIR_OK) {
         count_given(f, bytes);
-        return;
+        return NULL;
     }
-    s = weir__records_whole(&f->records, base, bytes);
-    if (s) /* unreached: no host memory for the record that has just been given up */
-        add_waiting(f, s, WEIR_ENGINE_UNKNOWN);
+    /* NULL only without host memory for the record that has just been given up */
+    return weir__records_whole(&f->records, base, bytes);
+}
+
+/* Frees blocks without the lock, which the caller holds.  A block whose free the driver refuses waits for the device. */
+static void end_blocks(struct weir_caches *f, struct weir_slab *blocks, uint64_t id,
+                       weir_stream stream) {
+    struct weir_slab *refused = NULL;
+
+    if (!blocks)
+        return;
+    pthread_mutex_unlock(&f->lock);
+    while (blocks) {
+        struct weir_slab *next = blocks->next, *s = end_block(f, blocks, id, stream);
+
+        if (s) {
+            s->next = refused;
+            refused = s;
+        }
+        blocks = next;
+    }
+    pthread_mutex_lock(&f->lock);
+    weir__caches_wait(f, refused, WEIR_ENGINE_UNKNOWN);
 }
 
 void weir__caches_wait(struct weir_caches *f, struct weir_slab *spans, uint64_t id) {
+    if (id == WEIR_ENGINE_OBSERVED) {
+        end_blocks(f, spans, id, NULL);
+        return;
+    }
     while (spans) {
         struct weir_slab *s = spans;
 
         spans = s->next;
-        if (id == WEIR_ENGINE_OBSERVED)
-            end_block(f, s, id, NULL);
-        else
-            add_waiting(f, s, id);
+        add_waiting(f, s, id);
     }
 }
 
 void weir__caches_free_waiting(struct weir_caches *f, weir_stream stream, uint64_t id) {
-    struct weir_slab *waiting = f->waiting;
+    struct weir_slab **at = &f->waiting, *own = NULL;
 
-    f->waiting = NULL;
-    while (waiting) {
-        struct weir_slab *s = waiting;
+    while (*at) {
+        struct weir_slab *s = *at;
 
-        waiting = s->next;
         if (atomic_load_explicit(&s->fetched_for, memory_order_relaxed) == id) {
-            end_block(f, s, id, stream);
+            *at = s->next;
+            s->next = own;
+            own = s;
         } else {
-            s->next = f->waiting;
-            f->waiting = s;
+            at = &s->next;
         }
     }
+    end_blocks(f, own, id, stream);
 }
 
-/* Puts a list before another one. */
-static void join_lists(struct weir_slab **list, struct weir_slab *before) {
-    while (before) {
-        struct weir_slab *s = before;
+/* Adds the blocks of a list again that was taken off. */
+static void wait_again(struct weir_caches *f, struct weir_slab *blocks) {
+    while (blocks) {
+        struct weir_slab *s = blocks;
 
-        before = s->next;
-        s->next = *list;
-        *list = s;
+        blocks = s->next;
+        add_waiting(f, s, atomic_load_explicit(&s->fetched_for, memory_order_relaxed));
     }
 }
 
 /* Waits for the device without the lock, which the caller holds. */
 CUresult weir__caches_empty_waiting(struct weir_caches *f) {
-    struct weir_slab *longer = f->waiting_longer, *own = f->waiting;
+    struct weir_slab *blocks = f->waiting;
     CUresult result;
 
-    if (!longer && !own)
+    if (!blocks)
         return CUDA_SUCCESS;
-    f->waiting = f->waiting_longer = NULL;
+    f->waiting = NULL;
+    for (const struct weir_slab *s = blocks; s; s = s->next)
+        if (atomic_load_explicit(&s->fetched_for, memory_order_relaxed) == WEIR_ENGINE_UNKNOWN)
+            atomic_fetch_sub_explicit(&f->stranded, weir__slab_bytes(s), memory_order_relaxed);
     pthread_mutex_unlock(&f->lock);
     result = weir__device_wait(f->hits.device);
     pthread_mutex_lock(&f->lock);
-    if (result != CUDA_SUCCESS) {
-        join_lists(&f->waiting, own);
-        join_lists(&f->waiting_longer, longer);
-        return result;
-    }
-    for (const struct weir_slab *s = longer; s; s = s->next)
-        atomic_fetch_sub_explicit(&f->stranded, weir__slab_bytes(s), memory_order_relaxed);
-    weir__caches_wait(f, own, WEIR_ENGINE_OBSERVED);
-    weir__caches_wait(f, longer, WEIR_ENGINE_OBSERVED);
-    return CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS)
+        weir__caches_wait(f, blocks, WEIR_ENGINE_OBSERVED);
+    else
+        wait_again(f, blocks);
+    return result;
 }
 
 static void end_for_good(void *caches, struct weir_slab *s) {

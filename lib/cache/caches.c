@@ -401,7 +401,5 @@ void weir__caches_survey(struct weir_caches *f, uint64_t id, struct weir_survey 
     for (const struct weir_slab *s = f->waiting; s; s = s->next)
         weir__engine_pends(out, atomic_load_explicit(&s->fetched_for, memory_order_relaxed),
                            weir__slab_bytes(s));
-    for (const struct weir_slab *s = f->waiting_longer; s; s = s->next)
-        weir__engine_pends(out, 0, weir__slab_bytes(s));
     pthread_mutex_unlock(&f->lock);
 }

@@ -47,9 +47,8 @@ struct weir_caches {
     struct weir_remote_slots *unfenced; /* a batch that only a wait for the device completes */
     /* During a flush of all caches: gets the slabs that become empty, which leave their caches.  Else NULL. */
     struct weir_flushed *emptied;
-    /* Freed blocks that the driver still counts as live (cache_waiting.c): those that wait for a call on their stream,
-     * and those that only a wait for the device completes. */
-    struct weir_slab *waiting, *waiting_longer;
+    /* Freed blocks that the driver still counts as live (cache_waiting.c).  Each has its stream's id as `fetched_for`. */
+    struct weir_slab *waiting;
     /* The bytes of slots, and of waiting blocks, that only a wait for the device completes. */
     _Atomic size_t stranded;
     size_t host_bytes;
@@ -134,11 +133,11 @@ void weir__caches_catch_up(struct weir_caches *f, struct weir_cache *c, weir_str
  * known, else the stream's id.  The caller holds `lock`. */
 void weir__caches_retire(struct weir_caches *f, struct weir_cache *c, uint64_t id);
 
-/* Gives spans back to an engine with is_straight: with OBSERVED at once, else at the next call on the stream with that
- * id, or after a wait for the device.  The caller holds `lock`. */
+/* Gives spans back to an engine with is_straight: with OBSERVED at once, for which it releases `lock`, else at the next
+ * call on the stream with that id, or after a wait for the device.  The caller holds `lock`. */
 void weir__caches_wait(struct weir_caches *f, struct weir_slab *spans, uint64_t id);
-/* Frees on `stream` the waiting blocks of the stream with that id, which is not being captured.  The caller holds
- * `lock`. */
+/* Frees on `stream` the waiting blocks of the stream with that id, which is not being captured.  The caller holds `lock`,
+ * which the function releases if there are any. */
 void weir__caches_free_waiting(struct weir_caches *f, weir_stream stream, uint64_t id);
 /* Frees all waiting blocks after a wait for the device, for which it releases `lock`, if there are any. */
 CUresult weir__caches_empty_waiting(struct weir_caches *f);

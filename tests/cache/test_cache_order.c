@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* test_cache_order.c: the streams that may reuse cached memory: remote frees, noted uses, captures. */
+#include "cache/caches_state.h"
 #include "tests/fixtures/caches.h"
 
 /* ---- remote frees ---------------------------------------------------------------------------- */
@@ -432,6 +433,40 @@ TEST_EACH(2, frees_under_captures_wait_for_their_stream) {
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
     MUST_LE(weir__engine_reserve(a->reserve.engine) + 8 * MIB, live);
+}
+
+static CUresult free_without_the_lock(CUdeviceptr block) {
+    if (a) {
+        int is_taken = pthread_mutex_trylock(&a->caches->lock);
+
+        MUST_EQ(is_taken, 0);
+        pthread_mutex_unlock(&a->caches->lock);
+    }
+    return driver->cuMemFree(block);
+}
+
+/* A free of engine direct waits for the device, which must not keep other calls from the caches. */
+TEST(blocks_that_waited_are_freed_without_the_lock) {
+    weir_options options = plain(KIND_DIRECT);
+
+    copy_driver();
+    table.cuMemFree = free_without_the_lock;
+    options.cache = WEIR_SWITCH_ON;
+    make_with_on(&table, &options);
+    pair(3000, A);
+    for (int i = 0; i < 2; i++) {
+        void *block = take(8 * MIB, A);
+
+        begin_capture(A);
+        give(block, A);
+        end_capture(A, 0);
+        count_from_here();
+        if (i)
+            OK(weir_trim(a, 0, NULL));
+        else
+            pair(3000, A);
+        MUST_LE(1, calls(WEIR_ENTRY_cuMemFree));
+    }
 }
 
 /* Slabs of a stream that ended unseen go back after a wait for the device, in a trim. */
