@@ -127,6 +127,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/engine/peer_access.c \
 	lib/engine/peer_access.h \
 	lib/engine/pool.c \
+	lib/engine/pool_chunks.c \
+	lib/engine/pool_chunks.h \
 	lib/engine/stream_order.c \
 	lib/engine/stream_order.h \
 	lib/engine/stream_uses.c \

@@ -168,7 +168,7 @@ static weir_status add_slab(struct weir_caches *f, struct weir_cache *c, struct 
     weir_status status;
     int taken;
 
-    r->flags = 0; /* an earlier try of this request may have set them */
+    r->flags = WEIR_REQUEST_SLAB; /* without what an earlier try of this request may have set */
     r->grew = 0;
     r->bytes = in_pages(slab_slots(c, size_class) * slot);
     r->least = in_pages(slot);

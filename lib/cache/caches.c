@@ -200,16 +200,23 @@ enum { UNITS_MOST = 1 << 16 };
 /* The pieces of the engine's memory.  They may change during the count; a missing piece only makes the result
  * smaller. */
 struct held {
+    struct weir_engine *engine;
     struct weir_extent *piece; /* sorted by address; bytes is 0 once the piece is counted */
     size_t count;
     uint64_t bytes;
 };
 
-/* Counts the pieces that contain a part of a live block. */
+/* Counts the pieces that contain a part of a live block, or of the chunk that a slab is cut from. */
 static void hold(void *context, uint64_t base, size_t bytes) {
     struct held *h = context;
     size_t above = h->count, at;
+    struct weir_extent chunk;
 
+    if (h->engine->driver_pool &&
+        weir__engine_find(h->engine, WEIR_VISIT_PIECE_AT, base, &chunk) == 1) {
+        base = chunk.base;
+        bytes = chunk.bytes;
+    }
     WEIR_FIND_FIRST(above, at, h->piece[at].base > base);
     for (at = above > 0 ? above - 1 : 0; at < h->count && h->piece[at].base < base + bytes; at++)
         if (h->piece[at].base + h->piece[at].bytes > base) {
@@ -243,7 +250,7 @@ static size_t list_units(const struct weir_engine *engine, struct weir_extent **
 }
 
 uint64_t weir__held(struct weir_engine *engine, weir__live_walk_fn *live, void *of, uint64_t most) {
-    struct held h = {0};
+    struct held h = {.engine = engine};
 
     h.count = weir__engine_list_all(engine, WEIR_VISIT_WHOLES, &h.piece);
     if (!h.piece)

@@ -44,7 +44,9 @@ enum {
     /* the request goes to the driver even if the driver reports too little memory */
     WEIR_REQUEST_INSISTS = 1,
     /* the request is for a memory node of a graph, or was served by one */
-    WEIR_REQUEST_CAPTURED = 2
+    WEIR_REQUEST_CAPTURED = 2,
+    /* the block is a slab: it is freed in calls on the request's stream, or once all its uses are done */
+    WEIR_REQUEST_SLAB = 4
 };
 
 /* Blocks that were freed on one stream. */

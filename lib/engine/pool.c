@@ -42,6 +42,7 @@
 #include "base/size.h"
 #include "config/growth_policy.h"
 #include "engine/driver_blocks.h"
+#include "engine/pool_chunks.h"
 
 #define UNIT WEIR_POOL_UNIT
 
@@ -81,6 +82,7 @@ struct weir_pool_engine {
     int undone; /* set if a probe block was a request's, so that another stream's work may use it */
 
     struct weir_async async; /* frees the blocks */
+    struct weir_chunks chunks;
 
     /* The sizes of all blocks if the driver tells no figures.  Otherwise, for the blocks that begin behind the driver's
      * own block (align), the bytes between both. */
@@ -307,6 +309,8 @@ static void pool_figures(struct weir_engine *e, weir_statistics *out) {
         weir__sizes_figures(&p->sizes, out);
         out->reserved = out->reserved_peak = pool_read_reserve(p);
     }
+    out->requested = weir__size_less(out->requested,
+                                     atomic_load_explicit(&p->chunks.idle, memory_order_relaxed));
     out->in_use = out->requested; /* the driver counts blocks as requested */
     out->in_use_peak = out->requested_peak;
 }
@@ -475,6 +479,58 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
     return weir__without_driver(target > limit ? WEIR_E_LIMIT : WEIR_E_NO_MEMORY);
 }
 
+/* ---- frees ---- */
+
+/* Returns the address at which the driver's block begins, and forgets that another one was handed out. */
+static CUdeviceptr driver_block(struct weir_pool_engine *p, CUdeviceptr block, size_t *before) {
+    *before = 0;
+    if (p->has_figures && atomic_load_explicit(&p->has_aligned, memory_order_acquire))
+        (void)weir__sizes_take(&p->sizes, block, before);
+    return block - *before;
+}
+
+/* Frees a block of the driver.  The capture mode is relaxed, since the call may be one of weir's own beside another
+ * thread's capture. */
+static weir_status free_block(struct weir_pool_engine *p, CUdeviceptr block, weir_stream stream,
+                              struct weir_use_list *uses) {
+    struct weir_driver_scope scope;
+    size_t known = 0; /* bytes, or before */
+    CUdeviceptr base = driver_block(p, block, &known);
+    CUresult result;
+    weir_status status;
+
+    if (!p->has_figures && !weir__sizes_take(&p->sizes, block, &known))
+        return weir__without_driver(WEIR_E_NOT_OWNED);
+    result = weir__driver_relax(p->e.device->driver, &scope);
+    status = weir__device_status(p->e.device, result);
+    if (status == WEIR_OK) {
+        status = weir__async_free(&p->async, base, stream, uses);
+        weir__driver_unrelax(p->e.device->driver, &scope);
+    }
+    if (status != WEIR_OK && known > 0) /* cannot fail: the table's slot is still there */
+        (void)weir__sizes_put(&p->sizes, block, known);
+    else if (!p->has_figures)
+        weir__sizes_uncount(&p->sizes, known);
+    return status;
+}
+
+/* Frees the memory of a chunk that has left the list.  Returns 1 on success, else 0. */
+static int free_chunk(struct weir_pool_engine *p, struct weir_chunk *chunk, weir_stream stream) {
+    int is_freed = free_block(p, chunk->base, stream, NULL) == WEIR_OK;
+
+    weir__chunks_end(&p->chunks, chunk, is_freed);
+    return is_freed;
+}
+
+/* Frees the empty chunks whose uses are all done, or all empty chunks if all work of the device is done. */
+static void free_idle_chunks(struct weir_pool_engine *p, int all_done) {
+    struct weir_chunk *chunk;
+
+    do
+        chunk = weir__chunks_idle(&p->chunks, all_done);
+    while (chunk && free_chunk(p, chunk, p->grow_stream));
+}
+
 /* ---- trims ---- */
 
 /* Trims memory above `most`, which the driver took for a request that it then refused (H200, driver 580). */
@@ -534,6 +590,7 @@ static weir_status give_back(struct weir_pool_engine *p, struct weir_trim *trim)
 
     if (result != CUDA_SUCCESS)
         return weir__device_status(p->e.device, result);
+    free_idle_chunks(p, 0);
     pthread_mutex_lock(&p->growing);
     before = pool_read_reserve(p);
     pool_drop_probes(p);
@@ -584,14 +641,6 @@ static weir_status out_of_memory(struct weir_pool_engine *p, size_t bytes) {
         (weir__device_free(p->e.device) >= most || pool_read_reserve(p) >= limit_of(p)))
         return weir__without_driver(WEIR_E_LIMIT);
     return status;
-}
-
-/* Returns the address at which the driver's block begins, and forgets that another one was handed out. */
-static CUdeviceptr driver_block(struct weir_pool_engine *p, CUdeviceptr block, size_t *before) {
-    *before = 0;
-    if (p->has_figures && atomic_load_explicit(&p->has_aligned, memory_order_acquire))
-        (void)weir__sizes_take(&p->sizes, block, before);
-    return block - *before;
 }
 
 /* Frees a block that no caller has received.  If the driver refuses, keeps the block as a probe block. */
@@ -790,6 +839,32 @@ static weir_status serve(struct weir_pool_engine *p, struct weir_request *r) {
     return look_at_reserve(p, r, started);
 }
 
+/* Serves a request for a slab from a chunk.  If there is no memory for a new chunk, the slab is a chunk by itself. */
+static __attribute__((noinline)) weir_status serve_slab(struct weir_pool_engine *p,
+                                                        struct weir_request *r) {
+    size_t bytes = r->bytes;
+    struct weir_chunk *chunk;
+    weir_status status;
+
+    if (weir__chunks_cut(&p->chunks, r))
+        return WEIR_OK;
+    chunk = weir__chunks_make(&p->chunks, r, limit_of(p));
+    if (!chunk)
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
+    r->bytes = chunk->bytes;
+    status = serve(p, r);
+    r->bytes = bytes;
+    if (weir__is_failure(status) && chunk->bytes > bytes) {
+        chunk->bytes = bytes;
+        status = serve(p, r);
+    }
+    if (status == WEIR_OK)
+        weir__chunks_add(&p->chunks, chunk, r);
+    else
+        free(chunk);
+    return status;
+}
+
 static weir_status pool_alloc(struct weir_engine *e, struct weir_request *r) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
     const struct weir_driver *driver = e->device->driver;
@@ -799,36 +874,23 @@ static weir_status pool_alloc(struct weir_engine *e, struct weir_request *r) {
 
     if (result != CUDA_SUCCESS)
         return weir__device_status(e->device, result);
-    status = serve(p, r);
+    status = r->flags & WEIR_REQUEST_SLAB ? serve_slab(p, r) : serve(p, r);
     weir__driver_unrelax(driver, &scope);
     if (status == WEIR_OK && (e->traits & WEIR_ENGINE_IS_PEEKED))
         atomic_store_explicit(&e->seen.in_use, pool_read_in_use(p), memory_order_relaxed);
     return status;
 }
 
-/* The capture mode is relaxed, since the call may be one of weir's own beside another thread's capture. */
 static weir_status pool_free(struct weir_engine *e, CUdeviceptr block, weir_stream stream,
                              struct weir_use_list *uses) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
-    struct weir_driver_scope scope;
-    size_t known = 0; /* bytes, or before */
-    CUdeviceptr base = driver_block(p, block, &known);
-    CUresult result;
-    weir_status status;
+    struct weir_chunk *empty;
 
-    if (!p->has_figures && !weir__sizes_take(&p->sizes, block, &known))
-        return weir__without_driver(WEIR_E_NOT_OWNED);
-    result = weir__driver_relax(e->device->driver, &scope);
-    status = weir__device_status(e->device, result);
-    if (status == WEIR_OK) {
-        status = weir__async_free(&p->async, base, stream, uses);
-        weir__driver_unrelax(e->device->driver, &scope);
-    }
-    if (status != WEIR_OK && known > 0) /* cannot fail: the table's slot is still there */
-        (void)weir__sizes_put(&p->sizes, block, known);
-    else if (!p->has_figures)
-        weir__sizes_uncount(&p->sizes, known);
-    return status;
+    if (!weir__chunks_put(&p->chunks, block, stream == p->grow_stream, &empty))
+        return free_block(p, block, stream, uses);
+    if (empty)
+        (void)free_chunk(p, empty, stream);
+    return WEIR_OK;
 }
 
 /* Frees a block whose last use has completed, on the stream that runs nothing, so that every stream can have it. */
@@ -878,11 +940,14 @@ static void pool_survey(struct weir_engine *e, struct weir_survey *out) {
         out->largest = largest(p, out->back);
 }
 
-/* Shows the addresses of the last preallocation's probe blocks, where later blocks will lie. */
+/* Shows the addresses of the last preallocation's probe blocks, where later blocks will lie, or the chunk of a slab. */
 static int pool_visit(struct weir_engine *e, const struct weir_visit *visit) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
+    struct weir_extent chunk;
     int count;
 
+    if (visit->what == WEIR_VISIT_PIECE_AT && weir__chunks_find(&p->chunks, visit->address, &chunk))
+        return weir__engine_show(visit, &chunk, 1);
     if (visit->what != WEIR_VISIT_EXTENTS)
         return -1;
     pthread_mutex_lock(&p->growing);
@@ -939,11 +1004,13 @@ static void pool_close(struct weir_engine *e) {
     struct weir_driver_scope scope;
 
     if (weir__driver_enter(driver, p->e.device->context, &scope) == CUDA_SUCCESS) {
+        free_idle_chunks(p, 1);
         pool_drop_probes(p);
         driver->cuMemPoolDestroy(p->e.driver_pool);
         driver->cuStreamDestroy(p->grow_stream);
         weir__driver_leave(driver, &scope);
     }
+    weir__chunks_close(&p->chunks);
     weir__async_close(&p->async);
     weir__sizes_close(&p->sizes);
     pthread_mutex_destroy(&p->growing);
@@ -989,6 +1056,7 @@ weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine 
     }
     pthread_mutex_init(&p->growing, NULL);
     weir__async_open(&p->async, device);
+    weir__chunks_open(&p->chunks, device);
     weir__sizes_open(&p->sizes);
     *out = &p->e;
     return WEIR_OK;

@@ -701,6 +701,116 @@ TEST(without_ids_a_lost_event_is_not_replaced) {
     give(take(140 * MIB, B), B);
 }
 
+/* ---- slabs of the pool, which the caches request and free in calls on their stream -------------- */
+
+#define CHUNK (28 * MIB)
+
+static CUdeviceptr slab(size_t bytes, CUstream stream) {
+    struct weir_engine *e = a->reserve.engine;
+    struct weir_request r = {
+        .bytes = bytes, .asked = bytes, .stream = stream, .flags = WEIR_REQUEST_SLAB};
+    unsigned long long id;
+
+    CU(driver->cuStreamGetId(stream, &id));
+    r.id = id;
+    OK(e->ops->alloc(e, &r));
+    MUST_EQ(r.bytes, bytes);
+    return r.block;
+}
+
+static void give_slab(CUdeviceptr block, CUstream stream) {
+    OK(a->reserve.engine->ops->free(a->reserve.engine, block, stream, NULL));
+}
+
+static void give_done_slab(CUdeviceptr block) {
+    struct weir_freed freed = {.block = &block, .count = 1};
+
+    OK(a->reserve.engine->ops->give(a->reserve.engine, &freed, WEIR_ENGINE_OBSERVED));
+}
+
+/* Slabs of a stream lie together.  A slab that a busy stream has freed serves that stream alone, and so does the memory
+ * of its empty chunk. */
+TEST(a_slab_serves_its_own_stream) {
+    make(KIND_POOL, 0, "");
+    CUdeviceptr first = slab(64 * KIB, A), second = slab(512 * KIB, A), third = slab(16 * KIB, A);
+
+    MUST_EQ(second, first + 64 * KIB);
+    MUST_EQ(third, second + 512 * KIB);
+    MUST_EQ(check_identities(a).requested, 592 * KIB);
+    busy(A, 50 * MS);
+    give_slab(second, A);
+    CUdeviceptr of_b = slab(512 * KIB, B);
+    MUST(of_b - first >= CHUNK);
+    CUdeviceptr fourth = slab(256 * KIB, A), fifth = slab(256 * KIB, A);
+    MUST_EQ(fourth, second);
+    MUST_EQ(fifth, second + 256 * KIB);
+    give_slab(fourth, A);
+    give_slab(fifth, A);
+    give_slab(third, A);
+    give_slab(first, A);
+    void *block = take(CHUNK, B);
+    MUST((uintptr_t)block != first);
+    block = take(CHUNK, A);
+    MUST_EQ((uintptr_t)block, first);
+    give_slab(of_b, B);
+    MUST(weir__model_now_ns() < 50 * MS);
+}
+
+/* The last slab of a chunk is done, but a slab that A freed before may still be in use: the host waited earlier. */
+TEST(an_empty_chunk_is_behind_its_stream) {
+    make(KIND_POOL, 0, "");
+    CUdeviceptr first = slab(64 * KIB, A), second = slab(64 * KIB, A);
+
+    CU(weir__device_wait(&a->device));
+    busy(A, 50 * MS);
+    give_slab(second, A);
+    give_done_slab(first);
+    OK(weir_trim(a, 0, NULL));
+    MUST_LE(CHUNK, reserve());
+    MUST(weir__model_now_ns() < 50 * MS);
+    void *of_b = take(CHUNK, B);
+    MUST((uintptr_t)of_b != first);
+    CUdeviceptr again = slab(64 * KIB, A); /* its stream may use it at once */
+    MUST_EQ(again, first);
+    give_slab(first, A);
+    void *of_a = take(CHUNK, A);
+    MUST_EQ((uintptr_t)of_a, first);
+}
+
+/* A wait for the device after all frees in a chunk gives its memory back to every stream, even if the driver refuses the
+ * free at first. */
+TEST_EACH(2, an_empty_chunk_goes_back_after_a_wait) {
+    make(KIND_POOL, 0, "");
+    CUdeviceptr first = slab(64 * KIB, A), second = slab(64 * KIB, A);
+
+    give_slab(second, A);
+    CU(weir__device_wait(&a->device));
+    if (_i)
+        weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 1, CUDA_ERROR_INVALID_VALUE, 1);
+    give_done_slab(first);
+    weir__model_faults_clear();
+    MUST_EQ(check_identities(a).requested, 0);
+    if (_i)
+        MUST_LE(CHUNK, reserve());
+    OK(weir_trim(a, 0, NULL));
+    MUST_EQ(reserve(), 0);
+}
+
+/* Slabs are served as long as the limit has room for them, although not for a chunk. */
+TEST(slabs_are_served_beside_a_limit) {
+    make(KIND_POOL, 64 * MIB, "");
+    void *block = take(63 * MIB, A);
+    CUdeviceptr first = slab(512 * KIB, A), second = slab(512 * KIB, A);
+    struct weir_request r = {.bytes = 16 * KIB, .stream = A, .id = 1, .flags = WEIR_REQUEST_SLAB};
+
+    EXPECT(WEIR_E_LIMIT, a->reserve.engine->ops->alloc(a->reserve.engine, &r));
+    MUST_EQ(r.bytes, 16 * KIB);
+    MUST_EQ(reserve(), 64 * MIB);
+    give_slab(first, A);
+    give_slab(second, A);
+    give(block, A);
+}
+
 static void *use_elsewhere(void *unused) {
     (void)unused;
     elsewhere.status = weir_use(a, elsewhere.block, elsewhere.stream);
