@@ -65,8 +65,7 @@ struct weir_pool_engine {
     uint64_t threshold; /* the pool's release threshold; raised under `growing` */
     /* set if the release threshold is finite: a synchronisation may lower reserved memory */
     int shrinks;
-    _Atomic uint64_t used, reserved_peak; /* the values that pool_figures read last */
-    _Atomic uint64_t used_peak;           /* the peak of the memory in use, without probe blocks */
+    _Atomic uint64_t reserved_peak; /* the value that pool_figures read last */
     pthread_mutex_t growing;
     struct weir_growth_cursor cursor; /* guarded by `growing` */
     /* The probe blocks, guarded by `growing`.  Between steps these are blocks that the driver did not take back yet. */
@@ -77,8 +76,6 @@ struct weir_pool_engine {
     int is_preallocating;         /* set during a step of preallocation */
     _Atomic uint32_t probe_count; /* also read without the lock */
     _Atomic uint64_t probing; /* the bytes of the probe blocks, raised before each is allocated */
-    _Atomic uint32_t raises;  /* the number of steps that allocated probe blocks */
-    _Atomic int peak_has_probes; /* set while the driver's own peak includes probe blocks */
     int undone; /* set if a probe block was a request's, so that another stream's work may use it */
 
     struct weir_async async; /* frees the blocks */
@@ -168,27 +165,10 @@ static CUresult pool_set_attribute(struct weir_pool_engine *p, CUmemPool_attribu
     return p->e.device->driver->cuMemPoolSetAttribute(p->e.driver_pool, which, value);
 }
 
-/* ---- the peak ---- */
-
-/* Restarts the driver's peak after probe blocks were freed.  The caller holds `growing`. */
-static void pool_renew_peak(struct weir_pool_engine *p) {
-    uint64_t zero = 0;
-
-    if (p->probe_count == 0 && atomic_load(&p->peak_has_probes) &&
-        pool_set_attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero) == CUDA_SUCCESS)
-        atomic_store(&p->peak_has_probes, 0);
-}
-
-/* Saves the driver's own peak of the memory in use, before a block that no caller has may raise it. */
-static void pool_note_used_peak(struct weir_pool_engine *p) {
-    if (!atomic_load(&p->peak_has_probes))
-        weir__raise_to(&p->used_peak, attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0));
-}
-
 /* ---- probe blocks ---- */
 
-/* Frees the probe blocks and restarts the driver's peak.  A block that the driver refuses stays for the next call; all
- * stay if one lies behind work and the wait for the device fails.  The caller holds `growing` and is in the driver's
+/* Frees the probe blocks.  A block that the driver refuses stays for the next call; all stay if one lies behind work and
+ * the wait for the device fails.  The caller holds `growing` and is in the driver's
  * scope. */
 static void pool_drop_probes(struct weir_pool_engine *p) {
     const struct weir_driver *driver = p->e.device->driver;
@@ -201,16 +181,13 @@ static void pool_drop_probes(struct weir_pool_engine *p) {
         if (driver->cuMemFreeAsync(p->probes[i], p->grow_stream) != CUDA_SUCCESS)
             p->probes[kept++] = p->probes[i];
     p->probe_count = kept;
-    if (kept > 0)
-        return;
-    atomic_store(&p->probing, 0);
-    pool_renew_peak(p);
+    if (kept == 0)
+        atomic_store(&p->probing, 0);
 }
 
 /* Frees probe blocks that the driver refused before, if no other thread holds `growing`. */
 static void pool_drop_left_probes(struct weir_pool_engine *p) {
-    if ((atomic_load_explicit(&p->probe_count, memory_order_relaxed) == 0 &&
-         !atomic_load_explicit(&p->peak_has_probes, memory_order_relaxed)) ||
+    if (atomic_load_explicit(&p->probe_count, memory_order_relaxed) == 0 ||
         pthread_mutex_trylock(&p->growing) != 0)
         return;
     (void)WEIR_IN_SCOPE(p->e.device->driver, p->e.device->context,
@@ -244,57 +221,29 @@ static CUresult take_probe(struct weir_pool_engine *p, size_t bytes, uint64_t *r
             weir__engine_extend(p->preallocated, p->preallocated_count, WEIR_POOL_EXTENTS,
                                 (struct weir_extent){.base = *probe, .bytes = bytes});
     p->probe_count++;
-    atomic_store(&p->peak_has_probes, 1);
     return ask(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, reserve);
 }
 
 /* ---- figures ---- */
 
-/* Reads a figure and keeps it, so that a statistic has a value when the device is lost. */
-static uint64_t figure(struct weir_pool_engine *p, CUmemPool_attribute which,
-                       _Atomic uint64_t *kept) {
-    uint64_t value = attribute(p, which, atomic_load_explicit(kept, memory_order_relaxed));
-
-    atomic_store_explicit(kept, value, memory_order_relaxed);
-    return value;
+/* Returns the bytes of `used` without idle memory of chunks and, as far as possible, without probe blocks. */
+static uint64_t requested_of(const struct weir_pool_engine *p, uint64_t used) {
+    return weir__size_less(used, atomic_load_explicit(&p->chunks.idle, memory_order_relaxed) +
+                                     atomic_load(&p->probing));
 }
 
 /* Returns the bytes in blocks.  The program may have freed some of them by the driver's own call.  If the driver does
  * not answer, the counters of requests and frees tell whether there are any. */
-static uint64_t figure_of_use(struct weir_pool_engine *p) {
+static uint64_t pool_requested(const struct weir_pool_engine *p) {
     const struct weir_striped *striped = &p->e.events->counters->striped;
-    uint64_t used;
+    uint64_t used, most = atomic_load_explicit(&p->e.seen.most_in_use, memory_order_relaxed);
 
-    if (ask(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) != CUDA_SUCCESS)
-        return weir__striped_sum(striped, WEIR_STRIPED_ALLOCS) >
-                       weir__striped_sum(striped, WEIR_STRIPED_FREES)
-                   ? weir__size_larger(1, atomic_load_explicit(&p->used, memory_order_relaxed))
-                   : 0;
-    atomic_store_explicit(&p->used, used, memory_order_relaxed);
-    return used;
-}
-
-/* Reads the bytes in use and their peak.  Leaves out, as far as possible, probe blocks that another thread holds or
- * that the driver did not take back.  Ignores the driver's peak while it includes probe blocks. */
-static void used_figures(struct weir_pool_engine *p, weir_statistics *out) {
-    uint32_t raises = atomic_load(&p->raises);
-    int has_probes = atomic_load(&p->peak_has_probes);
-    uint64_t probing = atomic_load(&p->probing), later;
-    uint64_t peak = atomic_load_explicit(&p->used_peak, memory_order_relaxed);
-
-    out->requested = figure_of_use(p);
-    out->requested_peak = attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0);
-    later = atomic_load(&p->probing);
-    /* unreached: what another thread does between the readings */
-    if (has_probes || probing > 0 || later > 0 || raises != atomic_load(&p->raises)) {
-        probing = later > probing ? later : probing;
-        out->requested -= probing < out->requested ? probing : out->requested;
-        out->requested_peak = out->requested;
-    }
-    if (out->requested_peak < peak)
-        out->requested_peak = peak;
-    else
-        atomic_store_explicit(&p->used_peak, out->requested_peak, memory_order_relaxed);
+    if (ask(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) == CUDA_SUCCESS)
+        return requested_of(p, used);
+    return weir__striped_sum(striped, WEIR_STRIPED_ALLOCS) >
+                   weir__striped_sum(striped, WEIR_STRIPED_FREES)
+               ? weir__size_larger(1, most)
+               : 0;
 }
 
 static void pool_figures(struct weir_engine *e, weir_statistics *out) {
@@ -302,15 +251,18 @@ static void pool_figures(struct weir_engine *e, weir_statistics *out) {
 
     pool_drop_left_probes(p);
     if (p->has_figures) {
-        used_figures(p, out);
+        out->requested = pool_requested(p);
+        weir__raise_to(&e->seen.most_in_use, out->requested);
+        out->requested_peak = atomic_load_explicit(&e->seen.most_in_use, memory_order_relaxed);
         out->reserved = pool_read_reserve(p);
-        out->reserved_peak = figure(p, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &p->reserved_peak);
+        weir__raise_to(&p->reserved_peak, attribute(p, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0));
+        out->reserved_peak = atomic_load_explicit(&p->reserved_peak, memory_order_relaxed);
     } else {
         weir__sizes_figures(&p->sizes, out);
+        out->requested = weir__size_less(
+            out->requested, atomic_load_explicit(&p->chunks.idle, memory_order_relaxed));
         out->reserved = out->reserved_peak = pool_read_reserve(p);
     }
-    out->requested = weir__size_less(out->requested,
-                                     atomic_load_explicit(&p->chunks.idle, memory_order_relaxed));
     out->in_use = out->requested; /* the driver counts blocks as requested */
     out->in_use_peak = out->requested_peak;
 }
@@ -325,8 +277,6 @@ static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, CUres
     size_t largest = PROBE_BYTES, least = least_probe(p, reserve);
 
     *why = CUDA_SUCCESS;
-    atomic_fetch_add(&p->raises, 1);
-    pool_note_used_peak(p);
     while (reserve < target && p->probe_count < WEIR_POOL_PROBES) {
         uint64_t missing = target - reserve;
         size_t bytes = largest;
@@ -358,8 +308,6 @@ static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, CUres
 static void pool_let_trim_see(struct weir_pool_engine *p, uint64_t most) {
     uint64_t reserve = pool_read_reserve(p), now = reserve;
 
-    atomic_fetch_add(&p->raises, 1);
-    pool_note_used_peak(p);
     for (; most >= UNIT && now <= reserve && p->probe_count < WEIR_POOL_PROBES; most -= UNIT)
         if (take_probe(p, UNIT, &now) != CUDA_SUCCESS)
             break;
@@ -420,6 +368,7 @@ static int pool_reserve_moved(struct weir_pool_engine *p, size_t request, uint64
     } else if (now < before) {
         weir__growth_shrunk(&p->cursor, now);
     }
+    pool_lower_ceiling(p, now);
     pthread_mutex_unlock(&p->growing);
     return grew;
 }
@@ -658,8 +607,6 @@ static void take_back(struct weir_pool_engine *p, CUdeviceptr block, size_t byte
         p->probes[p->probe_count++] = block;
         p->undone = 1;
     }
-    atomic_store(&p->peak_has_probes, p->has_figures);
-    pool_renew_peak(p);
     pthread_mutex_unlock(&p->growing);
 }
 
@@ -692,22 +639,6 @@ static weir_status undo_alloc(struct weir_pool_engine *p, CUdeviceptr block, siz
     pool_lower_ceiling(p, pool_read_reserve(p));
     pthread_mutex_unlock(&p->growing);
     return weir__without_driver(WEIR_E_LIMIT);
-}
-
-/* Records that reserved memory has fallen since it was read last, under a finite threshold.  Otherwise growth back to
- * the old value would not be seen. */
-static void see_fall(struct weir_pool_engine *p) {
-    uint64_t now;
-
-    if (pthread_mutex_trylock(&p->growing) != 0)
-        return;
-    now = pool_read_reserve(p);
-    if (now < atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed)) {
-        atomic_store_explicit(&p->e.seen.reserved, now, memory_order_relaxed);
-        weir__growth_shrunk(&p->cursor, now);
-    }
-    pool_lower_ceiling(p, now);
-    pthread_mutex_unlock(&p->growing);
 }
 
 /* Exchanges a block that does not begin at a page of the caches for a larger one that contains such a block.  weir's
@@ -815,14 +746,13 @@ static weir_status serve(struct weir_pool_engine *p, struct weir_request *r) {
         see_limit(p);
     if (r->bytes > limit || (!p->has_figures && pool_read_in_use(p) > limit - r->bytes))
         return weir__without_driver(WEIR_E_LIMIT);
-    if (p->shrinks)
-        see_fall(p);
-    if (exceeds(p) && p->has_figures) {
-        /* If the pool grew for a block that is undone, the growth would go back only after the stream's work. */
-        if (pool_read_in_use(p) > weir__size_less(ceiling_of(p), r->bytes))
-            return weir__without_driver(WEIR_E_LIMIT);
-        pool_note_used_peak(p); /* the block may have to be undone */
-    }
+    /* Otherwise growth back to the value that was seen last would not be counted. */
+    if (p->shrinks && pool_read_reserve(p) < before)
+        (void)pool_reserve_moved(p, r->bytes, started);
+    /* If the pool grew for a block that is undone, the growth would go back only after the stream's work. */
+    if (exceeds(p) && p->has_figures &&
+        pool_read_in_use(p) > weir__size_less(ceiling_of(p), r->bytes))
+        return weir__without_driver(WEIR_E_LIMIT);
     result = is_hopeless(p, r) ? CUDA_ERROR_OUT_OF_MEMORY : take_block(p, r);
     if (result != CUDA_SUCCESS) {
         weir_status status = refused(p, result, r, before);
@@ -865,6 +795,16 @@ static __attribute__((noinline)) weir_status serve_slab(struct weir_pool_engine 
     return status;
 }
 
+/* Raises the peak of the bytes in blocks, which caches would count.  The caller has relaxed this thread's capture mode. */
+static void note_most_in_use(struct weir_pool_engine *p) {
+    uint64_t used;
+
+    if (p->has_figures &&
+        p->e.device->driver->cuMemPoolGetAttribute(
+            p->e.driver_pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) == CUDA_SUCCESS)
+        weir__raise_to(&p->e.seen.most_in_use, requested_of(p, used));
+}
+
 static weir_status pool_alloc(struct weir_engine *e, struct weir_request *r) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
     const struct weir_driver *driver = e->device->driver;
@@ -875,6 +815,8 @@ static weir_status pool_alloc(struct weir_engine *e, struct weir_request *r) {
     if (result != CUDA_SUCCESS)
         return weir__device_status(e->device, result);
     status = r->flags & WEIR_REQUEST_SLAB ? serve_slab(p, r) : serve(p, r);
+    if (status == WEIR_OK && e->options->cache != WEIR_SWITCH_ON)
+        note_most_in_use(p);
     weir__driver_unrelax(driver, &scope);
     if (status == WEIR_OK && (e->traits & WEIR_ENGINE_IS_PEEKED))
         atomic_store_explicit(&e->seen.in_use, pool_read_in_use(p), memory_order_relaxed);
@@ -909,11 +851,11 @@ static weir_status pool_give(struct weir_engine *e, struct weir_freed *freed, ui
 
 /* ---- what there is ---- */
 
-/* Returns 1 if no block was ever allocated from the pool, so that OOM recovery can trim all of its memory; else 0.  A
- * driver without the figure counts as one whose pool was used. */
+/* Returns 1 if no block was ever allocated from the pool, so that OOM recovery can trim all of its memory; else 0. */
 static int is_uncut(const struct weir_pool_engine *p) {
-    return p->e.options->recovery_timeout_ms != UINT32_MAX &&
-           attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 1) == 0 && atomic_load(&p->used_peak) == 0;
+    return p->e.options->recovery_timeout_ms != UINT32_MAX && p->has_figures &&
+           atomic_load_explicit(&p->e.seen.most_in_use, memory_order_relaxed) == 0 &&
+           attribute(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, 1) == 0;
 }
 
 /* Returns the bytes of the whole units that the pool could add after OOM recovery has released `back` bytes.  A request

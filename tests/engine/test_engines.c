@@ -427,12 +427,13 @@ TEST(blocks_of_others_do_not_shift_those_of_caches) {
     ck_assert_ptr_null(weir__model_fault());
 }
 
-TEST(a_hit_of_the_pool_costs_one_call_and_one_question) {
+/* weir asks for the reserved bytes and, without caches, for the bytes in blocks, of which it keeps the peak. */
+TEST(a_hit_of_the_pool_costs_one_call_and_two_questions) {
     make(KIND_POOL, 0, "");
     give(take(1000, A), A);
     count_from_here();
     void *block = take(1000, A);
-    EXPECT_CALLS({WEIR_ENTRY_cuMemAllocFromPoolAsync, 1}, {WEIR_ENTRY_cuMemPoolGetAttribute, 1},
+    EXPECT_CALLS({WEIR_ENTRY_cuMemAllocFromPoolAsync, 1}, {WEIR_ENTRY_cuMemPoolGetAttribute, 2},
                  {WEIR_ENTRY_cuThreadExchangeStreamCaptureMode, 2});
     count_from_here();
     give(block, A);
@@ -442,7 +443,7 @@ TEST(a_hit_of_the_pool_costs_one_call_and_one_question) {
     give(take(1000, A), A);
     count_from_here();
     block = take(1000, A);
-    EXPECT_CALLS({WEIR_ENTRY_cuMemAllocFromPoolAsync, 1}, {WEIR_ENTRY_cuMemPoolGetAttribute, 2},
+    EXPECT_CALLS({WEIR_ENTRY_cuMemAllocFromPoolAsync, 1}, {WEIR_ENTRY_cuMemPoolGetAttribute, 3},
                  {WEIR_ENTRY_cuThreadExchangeStreamCaptureMode, 4});
 }
 
