@@ -168,8 +168,7 @@ static CUresult pool_set_attribute(struct weir_pool_engine *p, CUmemPool_attribu
 /* ---- probe blocks ---- */
 
 /* Frees the probe blocks.  A block that the driver refuses stays for the next call; all stay if one lies behind work and
- * the wait for the device fails.  The caller holds `growing` and is in the driver's
- * scope. */
+ * the wait for the device fails.  The caller holds `growing` and is in the driver's scope. */
 static void pool_drop_probes(struct weir_pool_engine *p) {
     const struct weir_driver *driver = p->e.device->driver;
     uint32_t count = p->probe_count, kept = 0;
@@ -226,24 +225,22 @@ static CUresult take_probe(struct weir_pool_engine *p, size_t bytes, uint64_t *r
 
 /* ---- figures ---- */
 
-/* Returns the bytes of `used` without idle memory of chunks and, as far as possible, without probe blocks. */
-static uint64_t requested_of(const struct weir_pool_engine *p, uint64_t used) {
-    return weir__size_less(used, atomic_load_explicit(&p->chunks.idle, memory_order_relaxed) +
-                                     atomic_load(&p->probing));
-}
-
-/* Returns the bytes in blocks.  The program may have freed some of them by the driver's own call.  If the driver does
- * not answer, the counters of requests and frees tell whether there are any. */
+/* Returns the bytes in blocks, without idle memory of chunks and, as far as possible, without probe blocks, which another
+ * thread may just allocate or free.  The program may have freed some blocks by the driver's own call.  If the driver does
+ * not answer, the counters of requests and frees tell whether there are any blocks. */
 static uint64_t pool_requested(const struct weir_pool_engine *p) {
     const struct weir_striped *striped = &p->e.events->counters->striped;
-    uint64_t used, most = atomic_load_explicit(&p->e.seen.most_in_use, memory_order_relaxed);
+    uint64_t before = atomic_load(&p->probing), used, ours;
 
-    if (ask(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) == CUDA_SUCCESS)
-        return requested_of(p, used);
-    return weir__striped_sum(striped, WEIR_STRIPED_ALLOCS) >
-                   weir__striped_sum(striped, WEIR_STRIPED_FREES)
-               ? weir__size_larger(1, most)
-               : 0;
+    if (ask(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) == CUDA_SUCCESS) {
+        ours = weir__size_larger(before, atomic_load(&p->probing)) +
+               atomic_load_explicit(&p->chunks.idle, memory_order_relaxed);
+        return weir__size_less(used, ours);
+    }
+    if (weir__striped_sum(striped, WEIR_STRIPED_ALLOCS) <=
+        weir__striped_sum(striped, WEIR_STRIPED_FREES))
+        return 0;
+    return weir__size_larger(1, atomic_load_explicit(&p->e.seen.most_in_use, memory_order_relaxed));
 }
 
 static void pool_figures(struct weir_engine *e, weir_statistics *out) {
@@ -252,8 +249,8 @@ static void pool_figures(struct weir_engine *e, weir_statistics *out) {
     pool_drop_left_probes(p);
     if (p->has_figures) {
         out->requested = pool_requested(p);
-        weir__raise_to(&e->seen.most_in_use, out->requested);
-        out->requested_peak = atomic_load_explicit(&e->seen.most_in_use, memory_order_relaxed);
+        out->requested_peak = weir__size_larger(
+            out->requested, atomic_load_explicit(&e->seen.most_in_use, memory_order_relaxed));
         out->reserved = pool_read_reserve(p);
         weir__raise_to(&p->reserved_peak, attribute(p, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0));
         out->reserved_peak = atomic_load_explicit(&p->reserved_peak, memory_order_relaxed);
@@ -795,16 +792,6 @@ static __attribute__((noinline)) weir_status serve_slab(struct weir_pool_engine 
     return status;
 }
 
-/* Raises the peak of the bytes in blocks, which caches would count.  The caller has relaxed this thread's capture mode. */
-static void note_most_in_use(struct weir_pool_engine *p) {
-    uint64_t used;
-
-    if (p->has_figures &&
-        p->e.device->driver->cuMemPoolGetAttribute(
-            p->e.driver_pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) == CUDA_SUCCESS)
-        weir__raise_to(&p->e.seen.most_in_use, requested_of(p, used));
-}
-
 static weir_status pool_alloc(struct weir_engine *e, struct weir_request *r) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
     const struct weir_driver *driver = e->device->driver;
@@ -815,9 +802,10 @@ static weir_status pool_alloc(struct weir_engine *e, struct weir_request *r) {
     if (result != CUDA_SUCCESS)
         return weir__device_status(e->device, result);
     status = r->flags & WEIR_REQUEST_SLAB ? serve_slab(p, r) : serve(p, r);
-    if (status == WEIR_OK && e->options->cache != WEIR_SWITCH_ON)
-        note_most_in_use(p);
     weir__driver_unrelax(driver, &scope);
+    /* Caches would count the bytes in blocks, and their peak. */
+    if (status == WEIR_OK && p->has_figures && e->options->cache != WEIR_SWITCH_ON)
+        weir__raise_to(&e->seen.most_in_use, pool_requested(p));
     if (status == WEIR_OK && (e->traits & WEIR_ENGINE_IS_PEEKED))
         atomic_store_explicit(&e->seen.in_use, pool_read_in_use(p), memory_order_relaxed);
     return status;

@@ -434,7 +434,7 @@ TEST(a_hit_of_the_pool_costs_one_call_and_two_questions) {
     count_from_here();
     void *block = take(1000, A);
     EXPECT_CALLS({WEIR_ENTRY_cuMemAllocFromPoolAsync, 1}, {WEIR_ENTRY_cuMemPoolGetAttribute, 2},
-                 {WEIR_ENTRY_cuThreadExchangeStreamCaptureMode, 2});
+                 {WEIR_ENTRY_cuThreadExchangeStreamCaptureMode, 4});
     count_from_here();
     give(block, A);
     EXPECT_CALLS({WEIR_ENTRY_cuMemFreeAsync, 1}, {WEIR_ENTRY_cuThreadExchangeStreamCaptureMode, 2});
@@ -444,7 +444,7 @@ TEST(a_hit_of_the_pool_costs_one_call_and_two_questions) {
     count_from_here();
     block = take(1000, A);
     EXPECT_CALLS({WEIR_ENTRY_cuMemAllocFromPoolAsync, 1}, {WEIR_ENTRY_cuMemPoolGetAttribute, 3},
-                 {WEIR_ENTRY_cuThreadExchangeStreamCaptureMode, 4});
+                 {WEIR_ENTRY_cuThreadExchangeStreamCaptureMode, 6});
 }
 
 TEST_WHERE(KIND_FIXED, KIND_MAPPED + 1, NULL, a_hit_of_the_arena_costs_no_memory_call) {
