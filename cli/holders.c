@@ -32,7 +32,7 @@ static struct holders_device *add_device(struct holders *h, const char *name) {
 }
 
 static void add(const char *device, void *context) {
-    struct weir_registry registry;
+    struct weir_slot_file registry;
 
     if (weir__registry_look(&registry, device) != 0)
         return;
@@ -108,7 +108,7 @@ static void note_group(const char *name, void *device) {
 /* Reads the processes of a device.  Returns 1 if all of them have answered since `asked_ns', 0 if not. */
 static int read_entries(struct holders_device *d, uint64_t asked_ns) {
     uint64_t latest = 0, reserve = 0;
-    struct weir_registry registry;
+    struct weir_slot_file registry;
     int have_all_answered = 1;
 
     free(d->processes);
@@ -117,8 +117,8 @@ static int read_entries(struct holders_device *d, uint64_t asked_ns) {
     d->asked_ns = asked_ns;
     if (weir__registry_look(&registry, d->name) != 0)
         return 1;
-    d->processes = calloc(WEIR_REGISTRY_SLOTS, sizeof *d->processes);
-    for (int slot = 0; d->processes && slot < WEIR_REGISTRY_SLOTS; slot++) {
+    d->processes = calloc(WEIR_SLOTS, sizeof *d->processes);
+    for (int slot = 0; d->processes && slot < WEIR_SLOTS; slot++) {
         struct weir_registry_entry *e = &d->processes[d->count].entry;
 
         if (!weir__registry_read(&registry, slot, e))

@@ -96,6 +96,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/ipc/group_process.h \
 	lib/ipc/registry.c \
 	lib/ipc/registry.h \
+	lib/ipc/slot_file.c \
+	lib/ipc/slot_file.h \
 	lib/ipc/local_peers.c \
 	lib/ipc/local_peers.h \
 	lib/ipc/process_peers.c \

@@ -199,7 +199,7 @@ void weir__allocator_not_admitted(struct weir_process_peers *n, char *text, size
 struct weir_process_peers *weir__allocator_join(const struct weir_driver *driver, CUdevice device,
                                                 struct weir_claim *claim, int log) {
     static const struct weir_process_peers_calls calls = {tell_holding, give_way, resize};
-    char why[WEIR_REGISTRY_PATH + 96];
+    char why[WEIR_SLOT_PATH + 96];
     struct weir_process_peers *n =
         weir__process_peers_join(driver, device, &calls, claim, why, sizeof why);
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* group.h: one limit for all processes of a group on one device, by a file with a counter and a slot for each member.
  *
- * The file is FOLDER/weir-UID-groupVERSION-NAME-DEVICE with mode 0600; runfile.h defines FOLDER.  All members map the
- * file.
+ * The file is a slot file (slot_file.h) of the name groupVERSION-NAME-DEVICE.  All members map it.
  *
  * Glossary
  *   member   a process that takes part, from weir__group_join until it leaves or ends, in whatever way
@@ -14,17 +13,13 @@
 #ifndef WEIR_GROUP_H
 #define WEIR_GROUP_H
 
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include "base/kept.h"
 #include "ipc/registry.h"
 
 enum {
-    WEIR_GROUP_VERSION = 1,
-    WEIR_GROUP_SLOTS = 256,
+    WEIR_GROUP_VERSION = 2,
+    WEIR_GROUP_SLOTS = WEIR_SLOTS,
     WEIR_GROUP_NAME = 32, /* the most letters of a name */
     WEIR_GROUP_WHY = 480
 };
@@ -49,23 +44,13 @@ enum weir_group_kind {
 };
 const char *weir__group_kind_word(enum weir_group_kind kind);
 
-struct weir_group_file;
-
-/* A group on one device.  A zeroed one has not been joined.  All threads may use it.  The lock guards the fields after
- * it, and this process's changes of the file. */
+/* A group on one device.  A zeroed one has not been joined.  All threads may use it.  The lock of the file guards the
+ * fields, and this process's changes of the file. */
 struct weir_group {
-    pthread_mutex_t lock;
-    struct weir_group_file *file; /* the mapping, whose address never changes */
-    struct weir_kept alive;       /* the open file with this member's locks */
-    void *alive_page; /* a mapping of `alive`, which keeps the locks if the program closes it */
-    struct weir_kept others; /* another open file, to query locks */
-    uint64_t number;         /* the random number of this member, or 0 if the process only looks */
-    int slot;                /* the slot of this member, or -1 if the process only looks */
-    uint64_t looked_ns;      /* when this member last checked whether its file has the name */
-    int has_ended;           /* set once the process is about to end: it joins no other file */
-    int is_lost;             /* set if the file has no name and this member could join no other */
+    struct weir_slot_file shared;
+    int has_ended; /* set once the process is about to end: it joins no other file */
+    int is_lost;   /* set if the file has no name and this member could join no other */
     char name[WEIR_GROUP_NAME + 1];
-    char path[WEIR_REGISTRY_PATH];
 };
 
 /* A member, as read by any process. */

@@ -62,7 +62,7 @@ struct weir_process_peers {
     struct weir_process_peers *next; /* guarded by `joining` */
     struct weir_local_peer own;      /* in no list; finds allocators of the device */
     struct weir_process_peers_calls calls;
-    struct weir_registry registry;
+    struct weir_slot_file registry;
     pthread_t thread;
     atomic_int stopped, shares;
     uint64_t seen[WEIR_REGISTRY_ANSWERS]; /* used by the thread only, like `answers` */
@@ -75,8 +75,8 @@ struct weir_process_peers {
 
     pthread_mutex_t asking; /* held while a request asks; guards the fields below */
     struct silent silent[SILENT];
-    struct ending ending[WEIR_REGISTRY_SLOTS];
-    uint64_t kept[WEIR_REGISTRY_SLOTS]; /* the part of each slot in `kept` of struct weir_answers */
+    struct ending ending[WEIR_SLOTS];
+    uint64_t kept[WEIR_SLOTS]; /* the part of each slot in `kept` of struct weir_answers */
 };
 
 static pthread_mutex_t joining = PTHREAD_MUTEX_INITIALIZER;
@@ -95,18 +95,18 @@ int weir__process_peers_device(const struct weir_driver *driver, CUdevice device
 }
 
 /* Returns the sum of all weights in a registry, but at most `most`. */
-static uint64_t sum_of_weights(struct weir_registry *registry, uint64_t most) {
+static uint64_t sum_of_weights(struct weir_slot_file *registry, uint64_t most) {
     struct weir_registry_entry entry;
     uint64_t sum = 0;
 
-    for (int slot = 0; slot < WEIR_REGISTRY_SLOTS; slot++)
+    for (int slot = 0; slot < WEIR_SLOTS; slot++)
         if (weir__registry_read(registry, slot, &entry) && entry.weight < most - sum)
             sum += entry.weight;
     return sum;
 }
 
 /* Opens the registry of a device for reading only.  Returns 1 on success, 0 if there is none. */
-static int open_registry(struct weir_registry *registry, const struct weir_driver *driver,
+static int open_registry(struct weir_slot_file *registry, const struct weir_driver *driver,
                          CUdevice device) {
     char name[WEIR_UUID_BYTES];
 
@@ -116,7 +116,7 @@ static int open_registry(struct weir_registry *registry, const struct weir_drive
 
 uint64_t weir__process_peers_look(const struct weir_driver *driver, CUdevice device,
                                   uint64_t most) {
-    struct weir_registry registry;
+    struct weir_slot_file registry;
     uint64_t sum;
 
     if (!open_registry(&registry, driver, device))
@@ -128,12 +128,12 @@ uint64_t weir__process_peers_look(const struct weir_driver *driver, CUdevice dev
 
 uint64_t weir__process_peers_reserve(const struct weir_driver *driver, CUdevice device) {
     struct weir_registry_entry entry;
-    struct weir_registry registry;
+    struct weir_slot_file registry;
     uint64_t sum = 0;
 
     if (!open_registry(&registry, driver, device))
         return 0;
-    for (int slot = 0; slot < WEIR_REGISTRY_SLOTS; slot++)
+    for (int slot = 0; slot < WEIR_SLOTS; slot++)
         if (weir__registry_read(&registry, slot, &entry) && entry.pid != (uint64_t)getpid())
             sum += entry.reserved;
     weir__registry_close(&registry);
@@ -261,7 +261,7 @@ int weir__process_peers_any(struct weir_process_peers *n) {
     int own = weir__registry_slot(&n->registry);
     struct weir_registry_entry entry;
 
-    for (int slot = 0; slot < WEIR_REGISTRY_SLOTS; slot++)
+    for (int slot = 0; slot < WEIR_SLOTS; slot++)
         if (slot != own && weir__registry_read(&n->registry, slot, &entry))
             return 1;
     return 0;
@@ -335,7 +335,7 @@ static void look(struct weir_process_peers *n) {
 
     refresh(n, fit_shares(n));
     own = weir__registry_slot(&n->registry);
-    for (int slot = 0; slot < WEIR_REGISTRY_SLOTS; slot++) {
+    for (int slot = 0; slot < WEIR_SLOTS; slot++) {
         if (!weir__registry_read(&n->registry, slot, &entry))
             continue;
         bytes = slot == own ? 0 : asked_by(n, &entry, (uint64_t)own);
@@ -438,7 +438,7 @@ static size_t collect(struct weir_process_peers *n, struct candidate *out, uint6
 
     *missing = 0;
     *answers = (struct weir_answers){.kept = UINT64_MAX};
-    for (int slot = 0; slot < WEIR_REGISTRY_SLOTS; slot++) {
+    for (int slot = 0; slot < WEIR_SLOTS; slot++) {
         struct candidate *c = &out[count];
         int turn;
 
@@ -616,7 +616,7 @@ static struct weir_answers ask_members_of(struct weir_process_peers *n, uint64_t
                                           uint64_t began, uint64_t deadline,
                                           const struct members *members) {
     const struct round round = {members, began, deadline};
-    struct candidate all[WEIR_REGISTRY_SLOTS], *some[WEIR_REGISTRY_ASKS];
+    struct candidate all[WEIR_SLOTS], *some[WEIR_REGISTRY_ASKS];
     uint64_t now = weir__registry_now(), part;
     struct weir_answers answers;
     size_t count, picked;
@@ -677,7 +677,7 @@ static size_t read_holders(struct weir_process_peers *n, struct weir_holder *all
     size_t count = 0;
 
     pthread_mutex_lock(&n->asking);
-    for (int slot = 0; slot < WEIR_REGISTRY_SLOTS; slot++) {
+    for (int slot = 0; slot < WEIR_SLOTS; slot++) {
         struct weir_holder *h = &all[count];
 
         if (slot == weir__registry_slot(&n->registry) ||
@@ -697,7 +697,7 @@ static size_t read_holders(struct weir_process_peers *n, struct weir_holder *all
 }
 
 void weir__process_peers_holders(struct weir_process_peers *n, struct weir_holders *out) {
-    struct weir_holder all[WEIR_REGISTRY_SLOTS];
+    struct weir_holder all[WEIR_SLOTS];
 
     *out = (struct weir_holders){.count = read_holders(n, all)};
     for (size_t i = out->count; i-- > 0;) {
@@ -708,7 +708,7 @@ void weir__process_peers_holders(struct weir_process_peers *n, struct weir_holde
 }
 
 void weir__process_peers_show(struct weir_process_peers *n, char text[WEIR_PROCESS_PEERS_SHOWN]) {
-    struct weir_holder all[WEIR_REGISTRY_SLOTS];
+    struct weir_holder all[WEIR_SLOTS];
     size_t count = read_holders(n, all), length = 0;
     char name[64];
 

@@ -1,36 +1,27 @@
 /* SPDX-License-Identifier: MIT */
-/* registry.h: a file of slots in which the processes of a user publish their memory of one device and their requests.
+/* registry.h: a file in which the processes of a user publish their memory of one device and their requests.
  *
- * The file is FOLDER/weir-UID-registryVERSION-DEVICE with mode 0600; runfile.h defines FOLDER, which is one for all
- * processes of the user.
+ * The file is a slot file (slot_file.h) of the name registryVERSION-DEVICE.
  *
  * Glossary
- *   slot     the part of the file that one process writes, as long as it holds the kernel's lock on it; nobody ever
- *            waits for that lock, and the kernel drops it when the process ends in any way
  *   entry    the contents of a slot, written at once and with a checksum, so that a torn entry is detected
  *   bell     a word on which the threads of all processes sleep until a process rings
  *
- * Any process of the user may write anything into the file.  So a file that is not valid is replaced and never read,
- * and weir makes no load or store in memory that another process could take away.
+ * Any process of the user may write anything into the file.  So weir makes no load or store in memory that another
+ * process could take away.
  *
  * This file must not know what an allocator is or the reason of a request.
  */
 #ifndef WEIR_REGISTRY_H
 #define WEIR_REGISTRY_H
 
-#include <pthread.h>
-#include <stdint.h>
-#include <sys/types.h>
-
-#include "base/kept.h"
+#include "ipc/slot_file.h"
 
 enum {
-    WEIR_REGISTRY_VERSION = 3,
-    WEIR_REGISTRY_SLOTS = 256,
+    WEIR_REGISTRY_VERSION = 4,
     WEIR_REGISTRY_ASKS = 8,    /* the most processes that one request asks at once */
     WEIR_REGISTRY_ANSWERS = 8, /* the number of last answers in an entry */
     WEIR_REGISTRY_COMMAND = 48,
-    WEIR_REGISTRY_PATH = 256,
     WEIR_REGISTRY_DEVICE = 64 /* the bytes of a device's name */
 };
 
@@ -62,49 +53,39 @@ struct weir_registry_entry {
     char command[WEIR_REGISTRY_COMMAND];
 };
 
-/* The registry of one device.  A zeroed one is not open.  All threads may use one. */
-struct weir_registry {
-    pthread_mutex_t lock;  /* guards the fields below; held for a few system calls */
-    struct weir_kept file; /* none if the file was lost and could not be made again */
-    int slot;              /* the own slot, or -1 if the process only looks or has left */
-    int has_left;
-    void *page; /* the bell's page, at a fixed address, which is never accessed */
-    uint64_t start, namespace;
-    uint64_t looked_ns; /* when the file was last found to be valid */
-    char path[WEIR_REGISTRY_PATH];
-};
+/* The functions below take a slot file that weir__registry_open or weir__registry_look has opened.  All threads may use
+ * one. */
 
 /* Opens the registry of a device, or makes it, and claims a slot.  Returns 0 on success, -1 with errno on failure. */
-int weir__registry_open(struct weir_registry *l, const char *device);
+int weir__registry_open(struct weir_slot_file *f, const char *device);
 /* Opens the registry for reading only.  Returns 0 on success, -1 if there is none. */
-int weir__registry_look(struct weir_registry *l, const char *device);
-/* Gives up the slot for good.  The last process that leaves removes the file, and so does a process that only looks if
- * no slot is claimed.  Later calls do nothing. */
-void weir__registry_leave(struct weir_registry *l);
+int weir__registry_look(struct weir_slot_file *f, const char *device);
+/* Leaves the file, and wakes all sleepers.  Later calls do nothing. */
+void weir__registry_leave(struct weir_slot_file *f);
 /* Visits the names of the devices that have a registry. */
 void weir__registry_each(void (*visit)(const char *device, void *context), void *context);
 /* Leaves, and frees the mapping.  No thread may sleep on the bell. */
-void weir__registry_close(struct weir_registry *l);
+void weir__registry_close(struct weir_slot_file *f);
 /* Writes the entry into the own slot.  If the file was lost or overwritten, makes it again first. */
-void weir__registry_publish(struct weir_registry *l, struct weir_registry_entry *entry);
+void weir__registry_publish(struct weir_slot_file *f, struct weir_registry_entry *entry);
 /* Copies the entry of a slot.  Returns 1 if its process lives, else 0. */
-int weir__registry_read(struct weir_registry *l, int slot, struct weir_registry_entry *out);
+int weir__registry_read(struct weir_slot_file *f, int slot, struct weir_registry_entry *out);
 /* Visits the entries of ending processes, with or without their locks, whose memory may not be free yet.  Holds the
- * registry's lock.  Processes in another namespace of pids are left out. */
-void weir__registry_ending(struct weir_registry *l,
+ * file's lock.  Processes in another namespace of pids are left out. */
+void weir__registry_ending(struct weir_slot_file *f,
                            void (*visit)(int slot, const struct weir_registry_entry *entry,
                                          void *context),
                            void *context);
 /* Returns 1 if the entry's process is stopped and its pid is of this namespace, else 0. */
-int weir__registry_is_stopped(const struct weir_registry *l,
+int weir__registry_is_stopped(const struct weir_slot_file *f,
                               const struct weir_registry_entry *entry);
-int weir__registry_slot(struct weir_registry *l);
+int weir__registry_slot(struct weir_slot_file *f);
 
 /* Return the bell's value; sleep until it has another value or the milliseconds are over; ring the bell.  Without a
  * file the sleep is short. */
-uint32_t weir__registry_bell(struct weir_registry *l);
-void weir__registry_wait(struct weir_registry *l, uint32_t bell, unsigned milliseconds);
-void weir__registry_ring(struct weir_registry *l);
+uint32_t weir__registry_bell(struct weir_slot_file *f);
+void weir__registry_wait(struct weir_slot_file *f, uint32_t bell, unsigned milliseconds);
+void weir__registry_ring(struct weir_slot_file *f);
 
 uint64_t weir__registry_now(void);
 

@@ -47,7 +47,7 @@ static int open_each(void) {
     struct weir_process_lock lock = WEIR_PROCESS_LOCK_NONE;
     struct weir_replacement replacement;
     struct weir_segment segment;
-    struct weir_registry registry;
+    struct weir_slot_file registry;
     struct weir_group group;
     char why[WEIR_GROUP_WHY];
     struct stat is;
@@ -76,8 +76,7 @@ static int open_each(void) {
     EXPECT_ABOVE(registry.file.number);
     if (weir__group_join(&group, "g", "device", MIB, 1, why) != 0)
         return 5;
-    EXPECT_ABOVE(group.alive.number);
-    EXPECT_ABOVE(group.others.number);
+    EXPECT_ABOVE(group.shared.file.number);
     for (int i = 0; i <= STDERR_FILENO; i++) /* the standard three are still closed */
         if (fstat(i, &is) == 0)
             return 7;
@@ -120,7 +119,7 @@ static int is_pending(void) {
 
 static int write_each(void) {
     static const char bytes[2 * LIMIT_BYTES];
-    struct weir_registry near;
+    struct weir_slot_file near;
     struct weir_registry_entry entry = {.reserved = 1};
     struct weir_group group;
     char why[WEIR_GROUP_WHY];

@@ -251,7 +251,7 @@ TEST(test_one_that_does_not_answer) {
 
 /* Publishes an entry with `bytes` of reserved and idle memory.  With 0 bytes, the process does not answer. */
 static int be_member(uint64_t bytes) {
-    static struct weir_registry own;
+    static struct weir_slot_file own;
     struct weir_registry_entry e = {.reserved = bytes, .idle = bytes, .command = "a program"};
 
     if (bytes > 0) { /* answers every later question */

@@ -14,7 +14,7 @@
 enum { OTHERS = 10 };
 
 static char name[WEIR_UUID_BYTES];
-static struct weir_registry other[OTHERS]; /* one for each other process */
+static struct weir_slot_file other[OTHERS]; /* one for each other process */
 static struct weir_process_peers *own;     /* has the first slot */
 
 static void nap(long ms) {

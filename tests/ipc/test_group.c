@@ -156,11 +156,11 @@ TEST(test_a_folder_that_cannot_be_written_to_is_named) {
 
 TEST(test_what_is_no_file_of_a_group_is_replaced) {
     struct weir_group g;
-    char path[WEIR_REGISTRY_PATH];
+    char path[WEIR_SLOT_PATH];
     FILE *file;
 
     join(&g, LIMIT);
-    strcpy(path, g.path);
+    strcpy(path, g.shared.path);
     weir__group_leave(&g);
     file = fopen(path, "w");
     ck_assert_int_ge(fputs("something else", file), 0);
@@ -172,12 +172,12 @@ TEST(test_what_is_no_file_of_a_group_is_replaced) {
 
 TEST(test_a_process_that_joins_removes_the_files_of_groups_whose_members_were_killed) {
     struct weir_group g, lives;
-    char left[WEIR_REGISTRY_PATH];
+    char left[WEIR_SLOT_PATH];
     pid_t child;
 
     ck_assert_int_eq(weir__group_join(&lives, "lives", DEVICE, LIMIT, 1, why), 0);
     ck_assert_int_eq(weir__group_join(&g, "killed", DEVICE, LIMIT, 1, why), 0);
-    strcpy(left, g.path);
+    strcpy(left, g.shared.path);
     weir__group_leave(&g);
     child = fork();
     if (child == 0) {
@@ -189,7 +189,7 @@ TEST(test_a_process_that_joins_removes_the_files_of_groups_whose_members_were_ki
     ck_assert_int_eq(access(left, F_OK), 0);
     join(&g, LIMIT);
     ck_assert_int_ne(access(left, F_OK), 0);
-    ck_assert_int_eq(access(lives.path, F_OK), 0);
+    ck_assert_int_eq(access(lives.shared.path, F_OK), 0);
     weir__group_leave(&g);
     weir__group_leave(&lives);
 }
@@ -199,8 +199,7 @@ TEST(test_a_program_that_closes_all_files_stays_a_member) {
 
     join(&one, LIMIT);
     ck_assert(weir__group_take(&one, WEIR_GROUP_RESERVE, LIMIT));
-    close(one.alive.number);
-    close(one.others.number);
+    close(one.shared.file.number);
     join(&two, LIMIT);
     ck_assert(!weir__group_take(&two, WEIR_GROUP_RESERVE, 1));
     weir__group_give(&one, WEIR_GROUP_RESERVE, 1);
@@ -330,8 +329,7 @@ static void *go_on_ending(void *group) {
 
     while (!weir__process_is_ending(getpid(), start))
         sched_yield();
-    munmap(g->alive_page, 4096);
-    close(g->alive.number);
+    weir__slot_file_forget(&g->shared);
     if (write(left_by[1], "r", 1) != 1)
         _exit(1);
     (void)!read(leave_by[0], &byte, 1);
@@ -496,9 +494,8 @@ TEST(test_old_and_new_members_have_one_limit) {
     ck_assert_int_eq(weir__group_join(&near, "training", DEVICE, LIMIT, 3, why), 0);
     ck_assert(weir__group_take(&near, WEIR_GROUP_GRAPH, LIMIT / 4));
     weir__group_tell_idle(&near, 5);
-    remove_file(near.path);
-    close(near.alive.number);
-    close(near.others.number);
+    remove_file(near.shared.path);
+    close(near.shared.file.number);
     join(&late, LIMIT);
     ck_assert(weir__group_take(&late, WEIR_GROUP_RESERVE, LIMIT / 4));
     weir__group_give(&near, WEIR_GROUP_GRAPH, 1);
@@ -531,10 +528,10 @@ TEST(test_old_members_have_the_new_limit) {
 
     join(&one, LIMIT);
     ck_assert(weir__group_take(&one, WEIR_GROUP_RESERVE, LIMIT / 4));
-    remove_file(one.path);
+    remove_file(one.shared.path);
     ck_assert_uint_eq(weir__group_used(&one), LIMIT / 4);
     ck_assert(files());
-    remove_file(one.path);
+    remove_file(one.shared.path);
     join(&late, LIMIT / 2);
     weir__group_tell_idle(&one, 5);
     ck_assert_uint_eq(weir__group_limit(&one), LIMIT / 2);
@@ -550,14 +547,14 @@ TEST(test_no_new_file_can_be_made) {
 
     join(&one, LIMIT);
     ck_assert(weir__group_take(&one, WEIR_GROUP_RESERVE, LIMIT / 2));
-    ck_assert_int_eq(unlink(one.path), 0);
-    ck_assert_int_eq(mkdir(one.path, 0700), 0);
+    ck_assert_int_eq(unlink(one.shared.path), 0);
+    ck_assert_int_eq(mkdir(one.shared.path, 0700), 0);
     nanosleep(&(struct timespec){0, 20000000}, NULL);
     for (int i = 0; i < 2; i++)
         ck_assert(!weir__group_take(&one, WEIR_GROUP_RESERVE, 1));
     weir__group_give(&one, WEIR_GROUP_RESERVE, 1);
     ck_assert_uint_eq(weir__group_used(&one), LIMIT / 2 - 1);
-    ck_assert_int_eq(rmdir(one.path), 0);
+    ck_assert_int_eq(rmdir(one.shared.path), 0);
     nanosleep(&(struct timespec){0, 20000000}, NULL);
     ck_assert(weir__group_take(&one, WEIR_GROUP_RESERVE, LIMIT / 2 + 1));
     ck_assert(!weir__group_take(&one, WEIR_GROUP_RESERVE, 1));
@@ -746,7 +743,7 @@ TEST_EACH(2, test_threads_of_several_members) {
     for (int i = 0; i < 6; i++)
         ck_assert_int_eq(pthread_create(&thread[i], NULL, take_and_give, &group[i % 3]), 0);
     while (_i == 1 && atomic_load(&working) > 0) {
-        (void)unlink(group[0].path);
+        (void)unlink(group[0].shared.path);
         nanosleep(&(struct timespec){0, 3000000}, NULL);
     }
     for (int i = 0; i < 6; i++)

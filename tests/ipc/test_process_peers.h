@@ -244,14 +244,14 @@ static inline int registries(void) {
 }
 
 /* Open the device's registry with a slot, or for reading only.  Both functions need an open driver. */
-static inline void open_registry(struct weir_registry *registry) {
+static inline void open_registry(struct weir_slot_file *registry) {
     char name[WEIR_UUID_BYTES];
 
     ck_assert(weir__process_peers_device(driver, 0, name));
     ck_assert_int_eq(weir__registry_open(registry, name), 0);
 }
 
-static inline void look_at_registry(struct weir_registry *registry) {
+static inline void look_at_registry(struct weir_slot_file *registry) {
     char name[WEIR_UUID_BYTES];
 
     ck_assert(weir__process_peers_device(driver, 0, name));

@@ -2,7 +2,7 @@
 /* test_process_peers_contexts.c: processes free memory for contexts of others, and keep some of the device free. */
 #include "test_process_peers.h"
 
-static struct weir_registry registry;
+static struct weir_slot_file registry;
 static struct weir_registry_entry entry;
 
 /* ---- room for contexts --------------------------------------------------------------------------- */

@@ -249,13 +249,13 @@ TEST(test_until_what_fits_is_free) {
 /* Returns the MiB that the process has asked others for.  Needs an open driver. */
 static uint64_t asked_by(const struct child *c) {
     struct weir_registry_entry says = {0};
-    struct weir_registry look;
+    struct weir_slot_file look;
     uint64_t since = weir__registry_now();
 
     look_at_registry(&look);
     weir__registry_ring(&look);
     for (int slot = 0; says.pid != (uint64_t)c->pid || says.heartbeat_ns < since;
-         slot = (slot + 1) % WEIR_REGISTRY_SLOTS) {
+         slot = (slot + 1) % WEIR_SLOTS) {
         ck_assert_uint_lt(weir__registry_now() - since, 20000 * MS);
         (void)weir__registry_read(&look, slot, &says);
     }
@@ -298,7 +298,7 @@ TEST_EACH(2, test_who_is_refused_has_asked_little) {
     ck_assert_uint_eq(figures_of(&needy).reclaims, _i == 0);
 }
 
-static struct weir_registry registry;
+static struct weir_slot_file registry;
 static struct weir_registry_entry entry;
 
 /* Asks the only other process for memory.  Returns the bytes of its answer. */
@@ -308,7 +308,7 @@ static uint64_t ask_for(uint64_t bytes) {
     int slot = 0;
 
     while (slot == weir__registry_slot(&registry) || !weir__registry_read(&registry, slot, &other))
-        ck_assert_int_lt(++slot, WEIR_REGISTRY_SLOTS);
+        ck_assert_int_lt(++slot, WEIR_SLOTS);
     entry.sequence++;
     entry.until_ns = weir__registry_now() + 20000 * MS;
     entry.ask[0] = (struct weir_registry_ask){(uint64_t)slot, other.start, bytes};
@@ -355,7 +355,7 @@ TEST(test_asked_for_more_than_there_is) {
 /* Returns the MiB that the process in the first slot could free, as it has published. */
 static uint64_t could_give(void) {
     struct weir_registry_entry says = {0};
-    struct weir_registry look;
+    struct weir_slot_file look;
     uint64_t since = weir__registry_now();
 
     look_at_registry(&look);

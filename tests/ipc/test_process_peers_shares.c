@@ -2,7 +2,7 @@
 /* test_process_peers_shares.c: shares of the device. */
 #include "test_process_peers.h"
 
-static struct weir_registry registry;
+static struct weir_slot_file registry;
 
 /* Waits until the limit is `mib` MiB.  A process adapts its share at once, or half a second later. */
 static void expect_limit(struct child *c, unsigned mib) {
@@ -203,7 +203,7 @@ TEST(test_a_share_beside_one_that_grows_again) {
     start(&two, "0 prealloc share");
     look_at_registry(&registry);
     for (int slot = 0; two_says.pid != (uint64_t)two.pid; slot++) {
-        ck_assert_int_lt(slot, WEIR_REGISTRY_SLOTS);
+        ck_assert_int_lt(slot, WEIR_SLOTS);
         (void)weir__registry_read(&registry, slot, &two_says);
     }
     ck_assert_uint_ge(two_says.asked, 64 * MIB);

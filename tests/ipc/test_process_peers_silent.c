@@ -28,7 +28,7 @@ TEST(test_nobody_waits_long_for_a_stopped_one) {
 /* The end of a login session removes the registry's file. */
 TEST(test_an_idle_holder_comes_back_into_a_new_file) {
     struct weir_registry_entry entry = {0};
-    struct weir_registry before, registry;
+    struct weir_slot_file before, registry;
     struct child holder;
     int is_back = 0;
     uint64_t began;
@@ -42,7 +42,7 @@ TEST(test_an_idle_holder_comes_back_into_a_new_file) {
     open_registry(&registry); /* a process that comes later */
     while (!is_back && now_ms() - began < 5000) {
         nap(20);
-        for (int slot = 0; slot < WEIR_REGISTRY_SLOTS && !is_back; slot++)
+        for (int slot = 0; slot < WEIR_SLOTS && !is_back; slot++)
             is_back = weir__registry_read(&registry, slot, &entry) &&
                       entry.pid == (uint64_t)holder.pid && entry.in_use >= 128 * MIB;
     }

@@ -7,7 +7,7 @@
 CASE("slots", 30, set_up, tear_down);
 
 TEST(test_file_is_private_and_goes_with_the_last) {
-    struct weir_registry other;
+    struct weir_slot_file other;
     struct stat is;
 
     umask(0);
@@ -24,7 +24,7 @@ TEST(test_file_is_private_and_goes_with_the_last) {
 }
 
 TEST(test_each_sees_the_others) {
-    struct weir_registry other;
+    struct weir_slot_file other;
 
     open_registry(&registry);
     open_registry(&other);
@@ -88,7 +88,7 @@ TEST(test_a_child_is_not_its_parent) {
     ck_assert_int_eq(pipe(ready), 0);
     parent = fork();
     if (parent == 0) {
-        struct weir_registry own;
+        struct weir_slot_file own;
 
         if (weir__registry_open(&own, DEVICE) != 0)
             _exit(1);
@@ -125,9 +125,9 @@ TEST(test_a_start_that_is_not_known) {
 CASE("slots", 30, set_up, tear_down);
 
 TEST(test_full) {
-    static struct weir_registry all[WEIR_REGISTRY_SLOTS];
+    static struct weir_slot_file all[WEIR_SLOTS];
 
-    for (int i = 0; i < WEIR_REGISTRY_SLOTS; i++)
+    for (int i = 0; i < WEIR_SLOTS; i++)
         open_registry(&all[i]);
     ck_assert_int_eq(weir__registry_open(&registry, DEVICE), -1);
     ck_assert_int_eq(errno, EUSERS);
@@ -150,7 +150,7 @@ TEST(test_killed_while_they_write) {
             end(*at, SIGKILL);
         *at = fork();
         if (*at == 0) {
-            struct weir_registry own;
+            struct weir_slot_file own;
 
             if (weir__registry_open(&own, DEVICE) != 0)
                 _exit(1);
@@ -175,10 +175,10 @@ TEST(test_killed_while_they_write) {
 /* ---- calls that fail ----------------------------------------------------------------------------- */
 
 #ifdef CAN_DENY
-static struct weir_registry tried;
+static struct weir_slot_file tried;
 
 /* Publishes an entry after a check of the file. */
-static void write_entry(struct weir_registry *l, uint64_t reserve) {
+static void write_entry(struct weir_slot_file *l, uint64_t reserve) {
     struct weir_registry_entry e = {.reserved = reserve, .in_use = ~reserve};
 
     l->looked_ns = 0;
@@ -225,7 +225,7 @@ static const struct {
                 {try_read, 1, STATES}, {try_leave, 1, STATES}, {try_bell, 1, SOUND + 1}};
 
 /* Brings the file into a state.  `other` has a slot in each state but NO_FILE. */
-static void prepare(int state, struct weir_registry *other, int has_slot) {
+static void prepare(int state, struct weir_slot_file *other, int has_slot) {
     uint32_t version = WEIR_REGISTRY_VERSION + 1;
 
     if (state != NO_FILE) {
@@ -245,8 +245,8 @@ static void prepare(int state, struct weir_registry *other, int has_slot) {
 }
 
 /* Checks that a later process can join, and that the last one removes the file. */
-static void expect_sound(int state, struct weir_registry *other) {
-    struct weir_registry late;
+static void expect_sound(int state, struct weir_slot_file *other) {
+    struct weir_slot_file late;
 
     if (state != NO_FILE)
         write_entry(other, 3);
@@ -262,7 +262,7 @@ static void expect_sound(int state, struct weir_registry *other) {
 /* Denies the k-th system call of an attempt, for each k.  It succeeds or gives a reason, and leaves no file open. */
 static void deny_each(int which, int state, int for_good, int with) {
     int files = files_open(), has_slot = attempts[which].has_slot, result, reason;
-    struct weir_registry other;
+    struct weir_slot_file other;
 
     for (uint64_t k = 1, all = 1; all > 0; k++) {
         ck_assert_uint_lt(k, 400);
@@ -335,7 +335,7 @@ CASE("bell", 30, set_up, tear_down);
 
 /* A process of a login session and one of a service have one registry. */
 TEST_EACH(2, test_the_same_whatever_the_environment) {
-    char device[WEIR_REGISTRY_DEVICE], elsewhere[WEIR_REGISTRY_PATH];
+    char device[WEIR_REGISTRY_DEVICE], elsewhere[WEIR_SLOT_PATH];
     int visits = 0;
 
     ck_assert_int_eq(unsetenv("WEIR_RUN_FOLDER"), 0);
@@ -361,7 +361,7 @@ TEST_EACH(2, test_the_same_whatever_the_environment) {
 CASE("bad", 30, set_up, tear_down);
 
 TEST(test_a_name_that_is_too_long) {
-    char name[WEIR_REGISTRY_PATH];
+    char name[WEIR_SLOT_PATH];
 
     memset(name, 'x', sizeof name);
     name[sizeof name - 1] = '\0';
@@ -378,7 +378,7 @@ static void visit(const char *device, void *context) {
 CASE("bell", 30, set_up, tear_down);
 
 TEST(test_devices_that_have_one) {
-    char path[2 * WEIR_REGISTRY_PATH];
+    char path[2 * WEIR_SLOT_PATH];
     int visits = 0;
 
     open_registry(&registry);
@@ -390,7 +390,7 @@ TEST(test_devices_that_have_one) {
     weir__registry_each(visit, &visits);
     ck_assert_int_eq(visits, 1);
     snprintf(path, sizeof path, "%s", folder);
-    while (strlen(path) < WEIR_REGISTRY_PATH) /* longer than a registry's path */
+    while (strlen(path) < WEIR_SLOT_PATH) /* longer than a registry's path */
         strcat(path, "/.");
     ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", path, 1), 0);
     weir__registry_each(visit, &visits);
@@ -506,7 +506,7 @@ CASE("denied", 60, set_up, tear_down);
 /* A process that cannot open the file does not remove it, since other processes use the file. */
 TEST(test_who_cannot_open_it_leaves_it) {
     static const int with[] = {EMFILE, ENFILE, ENOMEM, EINTR, EIO};
-    struct weir_registry other;
+    struct weir_slot_file other;
 
     open_registry(&registry);
     for (size_t i = 0; i < sizeof with / sizeof with[0]; i++) {
@@ -539,7 +539,7 @@ TEST(test_who_had_all_lets_go_meanwhile) {
     struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     pid_t pid = begin_ending();
 
-    for (int k = 1; k <= WEIR_REGISTRY_SLOTS + 3; k++) {
+    for (int k = 1; k <= WEIR_SLOTS + 3; k++) {
         weir__registry_close(&registry);
         of_all = open(registry.path, O_RDWR);
         ck_assert_int_eq(fcntl(of_all, F_OFD_SETLK, &all), 0);

@@ -15,7 +15,7 @@
 
 enum { WRITERS = 3, KILLS = 60, GUESTS = 4, VISITS = 600 };
 
-static struct weir_registry registry;
+static struct weir_slot_file registry;
 static struct weir_registry_entry entry;
 
 /* The folder is in memory, since the tests make thousands of files. */
@@ -32,14 +32,14 @@ static inline void nap(long ns) {
     nanosleep(&(struct timespec){0, ns}, NULL);
 }
 
-static inline void publish(struct weir_registry *l, uint64_t reserve) {
+static inline void publish(struct weir_slot_file *l, uint64_t reserve) {
     struct weir_registry_entry e = {.reserved = reserve, .in_use = ~reserve, .command = "a test"};
 
     nap(1200000); /* so that publishing checks the file */
     weir__registry_publish(l, &e);
 }
 
-static inline void open_registry(struct weir_registry *l) {
+static inline void open_registry(struct weir_slot_file *l) {
     ck_assert_msg(weir__registry_open(l, DEVICE) == 0, "%s", strerror(errno));
 }
 
@@ -48,7 +48,7 @@ static inline int count(uint64_t *reserve) {
     int found = 0;
 
     *reserve = 0;
-    for (int slot = 0; slot < WEIR_REGISTRY_SLOTS; slot++)
+    for (int slot = 0; slot < WEIR_SLOTS; slot++)
         if (weir__registry_read(&registry, slot, &entry)) {
             ck_assert_uint_eq(entry.in_use, ~entry.reserved);
             *reserve += entry.reserved;
@@ -75,14 +75,14 @@ static inline int files_in_folder(void) {
 }
 
 /* Closes the last open registry, and checks that this has removed the file. */
-static inline void close_last(struct weir_registry *l) {
+static inline void close_last(struct weir_slot_file *l) {
     weir__registry_close(l);
     ck_assert_int_eq(files_in_folder(), 0);
 }
 
 /* Claims a slot and publishes `reserve` bytes in it.  Returns 1 on success, else 0. */
 static inline int be_member(uint64_t reserve) {
-    struct weir_registry own;
+    struct weir_slot_file own;
 
     if (weir__registry_open(&own, DEVICE) != 0)
         return 0;
@@ -123,7 +123,7 @@ static inline void be_ending(int ready, void *with) {
     if (write(ready, &byte, 1) != 1 || (told && read(*told, &byte, 1) != 1))
         _exit(1);
     close(registry.file.number);
-    munmap(registry.page, 4096);
+    munmap(registry.map, 4096);
     pthread_exit(NULL);
 }
 
@@ -155,7 +155,7 @@ static inline void write_over(const char *path, size_t at, const void *bytes, si
 }
 
 /* Returns 1 if the registry's path still names the open file, else 0. */
-static inline int has_its_name(const struct weir_registry *l) {
+static inline int has_its_name(const struct weir_slot_file *l) {
     struct stat is, named;
 
     return fstat(l->file.number, &is) == 0 && lstat(l->path, &named) == 0 &&

@@ -5,7 +5,7 @@
 /* ---- invalid files ------------------------------------------------------------------------------- */
 
 /* Checks that two members find each other again once both have published. */
-static void expect_healed(struct weir_registry *other) {
+static void expect_healed(struct weir_slot_file *other) {
     publish(&registry, 5);
     publish(other, 6);
     publish(&registry, 5);
@@ -15,7 +15,7 @@ static void expect_healed(struct weir_registry *other) {
 CASE("bad", 30, set_up, tear_down);
 
 TEST(test_truncated) {
-    struct weir_registry other, late;
+    struct weir_slot_file other, late;
     off_t length;
 
     open_registry(&registry);
@@ -37,7 +37,7 @@ TEST(test_truncated) {
 }
 
 TEST(test_another_version) {
-    struct weir_registry other;
+    struct weir_slot_file other;
     uint32_t version = WEIR_REGISTRY_VERSION + 1;
 
     open_registry(&registry);
@@ -51,7 +51,7 @@ TEST(test_another_version) {
 
 TEST(test_random_bytes) {
     static unsigned char noise[300000];
-    struct weir_registry other;
+    struct weir_slot_file other;
     uint64_t reserve;
     struct stat is;
 
@@ -77,7 +77,7 @@ TEST(test_random_bytes) {
 }
 
 TEST(test_removed) {
-    struct weir_registry other, late;
+    struct weir_slot_file other, late;
 
     open_registry(&registry);
     open_registry(&other);
@@ -91,7 +91,7 @@ TEST(test_removed) {
 }
 
 TEST(test_links_are_not_followed) {
-    char target[64], path[WEIR_REGISTRY_PATH];
+    char target[64], path[WEIR_SLOT_PATH];
     struct stat is;
     int file;
 
@@ -114,7 +114,7 @@ TEST(test_links_are_not_followed) {
 }
 
 TEST(test_no_plain_file) {
-    char path[WEIR_REGISTRY_PATH];
+    char path[WEIR_SLOT_PATH];
 
     open_registry(&registry);
     snprintf(path, sizeof path, "%s", registry.path);
@@ -131,7 +131,7 @@ TEST(test_no_plain_file) {
 
 TEST(test_others_may_open_it) {
     struct stat is;
-    struct weir_registry other;
+    struct weir_slot_file other;
 
     open_registry(&registry);
     ck_assert_int_eq(chmod(registry.path, 0666), 0);
@@ -143,7 +143,7 @@ TEST(test_others_may_open_it) {
 
 /* In the user's folder the file is replaced.  In a folder where the user may not remove it, there is no registry. */
 TEST(test_of_another_user) {
-    struct weir_registry other;
+    struct weir_slot_file other;
     pid_t pid;
     int status;
 
@@ -158,8 +158,8 @@ TEST(test_of_another_user) {
     ck_assert_int_eq(chmod(folder, 01777), 0);
     pid = fork();
     if (pid == 0) {
-        struct weir_registry own;
-        char path[WEIR_REGISTRY_PATH];
+        struct weir_slot_file own;
+        char path[WEIR_SLOT_PATH];
         int file;
 
         snprintf(path, sizeof path, "%s/weir-65534-registry%d-" DEVICE, folder,
@@ -183,7 +183,7 @@ TEST(test_no_folder) {
 /* ---- a program that closes weir's descriptors ---------------------------------------------------- */
 
 /* Checks that the slot is locked for other processes. */
-static void expect_held(struct weir_registry *l) {
+static void expect_held(struct weir_slot_file *l) {
     struct flock lock = {.l_type = F_WRLCK,
                          .l_whence = SEEK_SET,
                          .l_start = 4096 + weir__registry_slot(l) * 512,
@@ -199,7 +199,7 @@ CASE("lost", 30, set_up, tear_down);
 
 /* A file that has the lost number is left alone, and the slot stays locked until the process has another one. */
 TEST_EACH(4, test_a_number_that_was_lost) {
-    struct weir_registry other;
+    struct weir_slot_file other;
     int number, is_own = _i % 2, leaves = _i / 2;
 
     open_registry(&other);
@@ -247,7 +247,7 @@ TEST(test_a_number_that_was_lost_just_now) {
 
 /* Another allocator of the process has opened the registry's file, and has the lost descriptor's number. */
 TEST_EACH(2, test_a_number_that_another_has) {
-    struct weir_registry another;
+    struct weir_slot_file another;
     int number;
 
     open_registry(&registry);
@@ -270,7 +270,7 @@ TEST_EACH(2, test_a_number_that_another_has) {
 CASE("bell", 30, set_up, tear_down);
 
 TEST(test_who_looks_has_no_slot) {
-    struct weir_registry other;
+    struct weir_slot_file other;
 
     ck_assert_int_eq(weir__registry_look(&registry, DEVICE), -1);
     ck_assert_int_eq(files_in_folder(), 0);
@@ -292,7 +292,7 @@ TEST(test_bell_wakes_others) {
     bell = weir__registry_bell(&registry);
     pid = fork();
     if (pid == 0) {
-        struct weir_registry own;
+        struct weir_slot_file own;
 
         if (weir__registry_open(&own, DEVICE) != 0)
             _exit(1);

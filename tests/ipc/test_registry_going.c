@@ -5,7 +5,7 @@
 /* Joins and leaves again and again.  Returns 0 if the file kept its name each time, else another value. */
 static int visit_often(void) {
     for (int i = 0; i < VISITS; i++) {
-        struct weir_registry own;
+        struct weir_slot_file own;
 
         if (weir__registry_open(&own, DEVICE) != 0)
             return 1;
@@ -50,7 +50,7 @@ TEST(test_two_that_leave_at_once) {
         ck_assert_int_eq(pipe(go), 0);
         pid = fork();
         if (pid == 0) {
-            struct weir_registry own;
+            struct weir_slot_file own;
 
             if (weir__registry_open(&own, DEVICE) != 0 || write(ready[1], &byte, 1) != 1 ||
                 read(go[0], &byte, 1) != 1)
@@ -112,9 +112,9 @@ TEST(test_it_stays_while_somebody_is_ending) {
 
 /* The entry of an ending process is kept until no other slot is free. */
 TEST(test_who_is_ending_loses_its_slot_last) {
-    static struct weir_registry all[WEIR_REGISTRY_SLOTS];
+    static struct weir_slot_file all[WEIR_SLOTS];
     pid_t pid;
-    int last = WEIR_REGISTRY_SLOTS - 1;
+    int last = WEIR_SLOTS - 1;
 
     pid = begin_ending();
     for (int i = 0; i < last; i++) {

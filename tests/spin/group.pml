@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* group.pml: which file the members of a group count in, who removes it, and what follows if somebody else does
- * (lib/ipc/group.c).
+ * (lib/ipc/slot_file.c, lib/ipc/group.c).
  *
  * A file has the name, or none has.  A process that finds none makes one; if two make one at once, one of the files gets
  * the name.  A member holds the file's lock for reading, which is tried and never waited for, and looks at the name
@@ -8,7 +8,7 @@
  * leaves.  A process that leaves gives up the lock, and then tries it for writing: if it has the lock, it removes the
  * name.  With REMOVED somebody else removes the name once, at any time; so a process that removes the name may remove
  * that of a newer file.  A member looks at the name before it counts; if its file has lost the name, it joins again,
- * counts there what it has, and gives up the old lock.
+ * gives up the old lock, and counts in the new file what it has.
  *
  * Holds: without REMOVED the file of a member has the name.  With REMOVED this holds once each member has counted since.
  * Then the count is what the members have.  In the end there is no file.
@@ -86,12 +86,12 @@ inline add_one() {
     :: !got ->
         old = file;
         come();
+        readers[old]--;
         atomic {
             in_[_pid] = file;
 #ifndef FORGETFUL
-            count[file] = count[file] + has[_pid];
+            count[file] = count[file] + has[_pid]
 #endif
-            readers[old]--
         }
     :: else
     fi;

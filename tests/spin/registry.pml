@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* registry.pml: which file processes find that come and go, and who removes it (lib/ipc/registry.c).
+/* registry.pml: which file processes find that come and go, and who removes it (lib/ipc/slot_file.c).
  *
  * A file has the name, or none has; who finds none there makes one, and of two that do it at once one gets the name.
  * A slot is a lock on a byte of the file, tried and never waited for, which ends with its process; its entry does not.

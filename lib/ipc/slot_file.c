@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: MIT */
+/* slot_file.c: finds or makes the file, claims slots, and removes the file.
+ *
+ * A process claims a slot by the lock of an open file (fcntl, F_OFD_SETLK) on the slot's bytes, without ever waiting.  So
+ * two processes cannot have one slot, and the kernel frees the slot when its process dies at any point.  A child of fork
+ * has the lock, too, until it closes the file or becomes another program.
+ *
+ * The lock belongs to the open file that the mapping is of, so a program that closes the descriptor does not free the
+ * slot (kept.h).  If the descriptor has become another file's, weir opens the file again and takes another slot before
+ * it gives up the old one.
+ *
+ * A new file has no name until it is complete (O_TMPFILE).  A process that leaves unlocks its slot and then tries to
+ * lock all slots at once.  If that succeeds it is alone and keeps others out while it checks whether a process is still
+ * ending; if none is, it removes the name.  A process that had opened the file before finds no slot or no name, and
+ * begins again.  A file that a killed process left is used by the next process that joins, or removed by one that looks
+ * (tests/spin/registry.pml, tests/spin/group.pml).
+ *
+ * A login session that ends removes the files of its user (RemoveIPC in logind.conf), and later processes make a new
+ * file.  So a process checks from time to time whether its file still has the name, size and head.
+ */
+#include "ipc/slot_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/runfile.h"
+#include "base/who.h"
+
+/* The least time between two checks of the file, since growth comes in bursts. */
+#define LOOK_NS UINT64_C(1000000)
+enum { TRIES = 64, MOST_SLOT_BYTES = 512, READ_BYTES = 16 * MOST_SLOT_BYTES };
+/* How often a process that joins tries while another removes the file, with this pause.  A removal takes three calls
+ * and a check for ending processes, unless the remover is stopped between them. */
+enum { REMOVALS = 500 };
+#define REMOVAL_PAUSE_NS 1000000
+/* The bytes whose locks show that processes live, one for each slot, lie far behind the end of the file. */
+#define LIVES_AT ((off_t)1 << 61)
+
+static const char nothing[MOST_SLOT_BYTES];
+
+off_t weir__slot_place(const struct weir_slot_file *f, int slot) {
+    return (off_t)(WEIR_SLOTS_AT + (size_t)slot * f->kind->slot_bytes);
+}
+
+/* ---- the file ------------------------------------------------------------------------------------ */
+
+static size_t file_bytes(const struct weir_slot_file *f) {
+    return (size_t)weir__slot_place(f, WEIR_SLOTS);
+}
+
+static struct weir_slot_head head_of(const struct weir_slot_file *f) {
+    struct weir_slot_head head = {.version = f->kind->version,
+                                  .slots = WEIR_SLOTS,
+                                  .slot_bytes = (uint32_t)f->kind->slot_bytes,
+                                  .limit = f->limit};
+
+    memcpy(head.magic, f->kind->magic, sizeof head.magic);
+    return head;
+}
+
+/* Returns 1 if the file belongs to this user, is complete, and still has its name in the folder; else 0. */
+static int is_sound(const struct weir_slot_file *f, int file) {
+    const struct weir_slot_head head = head_of(f);
+
+    return weir__runfile_is_sound(file, file_bytes(f), &head,
+                                  offsetof(struct weir_slot_head, limit));
+}
+
+/* Returns 1 if the errno of open() says that the name belongs to something else than a plain file of this user, else 0.
+ * Other errors, such as a lack of descriptors, do not say so.  With EPERM the name cannot be removed. */
+static int is_in_the_way(int error) {
+    return error == ELOOP || error == ENXIO || error == EISDIR || error == EACCES;
+}
+
+/* Opens the file if it is valid.  Removes anything else of its name, and makes the file if there is none.  Returns -1
+ * with errno on failure. */
+static int find_file(const struct weir_slot_file *f) {
+    const struct weir_slot_head head = head_of(f);
+    int file, error;
+
+    for (int i = 0; i < TRIES; i++) {
+        file = weir__runfile_open(f->path, O_RDWR);
+        if (file >= 0 && is_sound(f, file))
+            return file;
+        if (file >= 0) {
+            error = weir__runfile_unname(file, f->path) == 0 ? ENOENT : errno;
+            close(file);
+        } else { /* a link is removed, not followed */
+            error = errno;
+            if (is_in_the_way(error))
+                error = unlink(f->path) == 0 ? ENOENT : errno;
+        }
+        errno = error;
+        if (error != ENOENT || (f->kind->is_counted && f->limit == 0) ||
+            weir__runfile_make(f->path, file_bytes(f), &head, sizeof head) != 0)
+            return -1;
+    }
+    errno = EAGAIN;
+    return -1;
+}
+
+/* ---- locks --------------------------------------------------------------------------------------- */
+
+/* Calls fcntl(2) for the lock of a range of bytes, and leaves the result in *lock. */
+static int lock_range(int file, int command, short type, off_t at, off_t end, struct flock *lock) {
+    *lock = (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = at, .l_len = end - at};
+    return fcntl(file, command, lock);
+}
+
+/* Returns 0 on success, 1 if another open file has one of these locks, -1 with errno if locks do not work here. */
+static int lock_slots(const struct weir_slot_file *f, int file, int first, int count) {
+    struct flock lock;
+
+    if (lock_range(file, F_OFD_SETLK, F_WRLCK, weir__slot_place(f, first),
+                   weir__slot_place(f, first + count), &lock) == 0)
+        return 0;
+    return errno == EAGAIN || errno == EACCES ? 1 : -1;
+}
+
+/* Unlocks all slots, also for a child of fork, which shares the open file. */
+static void unlock_slots(const struct weir_slot_file *f, int file) {
+    struct flock lock;
+
+    (void)lock_range(file, F_OFD_SETLK, F_UNLCK, weir__slot_place(f, 0),
+                     weir__slot_place(f, WEIR_SLOTS), &lock);
+}
+
+/* Returns 1 if another process holds all slots to remove the file, or has just unlocked them; else 0. */
+static int is_being_removed(const struct weir_slot_file *f, int file) {
+    struct flock lock;
+
+    /* F_GETLK leaves the length unchanged if there is no lock. */
+    return lock_range(file, F_OFD_GETLK, F_WRLCK, weir__slot_place(f, 0),
+                      weir__slot_place(f, WEIR_SLOTS), &lock) == 0 &&
+           lock.l_len != (off_t)f->kind->slot_bytes;
+}
+
+static int has_lock(const struct weir_slot_file *f, int file, int slot) {
+    struct flock lock;
+
+    return lock_range(file, F_OFD_GETLK, F_WRLCK, weir__slot_place(f, slot),
+                      weir__slot_place(f, slot + 1), &lock) == 0 &&
+           lock.l_type != F_UNLCK;
+}
+
+int weir__slot_is_locked(const struct weir_slot_file *f, int slot) {
+    return has_lock(f, f->file.number, slot);
+}
+
+static int lock_life(int file, int slot, short type) {
+    struct flock lock;
+
+    return lock_range(file, F_OFD_SETLK, type, LIVES_AT + slot, LIVES_AT + slot + 1, &lock);
+}
+
+static int has_life(int file, int slot) {
+    struct flock lock;
+
+    return lock_range(file, F_OFD_GETLK, F_WRLCK, LIVES_AT + slot, LIVES_AT + slot + 1, &lock) !=
+               0 ||
+           lock.l_type != F_UNLCK;
+}
+
+int weir__slot_lives(const struct weir_slot_file *f, int slot) {
+    return slot == f->slot || !weir__kept_is(&f->file) || has_life(f->file.number, slot);
+}
+
+int weir__slot_hold(const struct weir_slot_file *f, int slot) {
+    return lock_life(f->file.number, slot, F_WRLCK) == 0;
+}
+
+void weir__slot_release(const struct weir_slot_file *f, int slot) {
+    (void)lock_life(f->file.number, slot, F_UNLCK);
+}
+
+int weir__slot_hold_all(const struct weir_slot_file *f) {
+    return lock_slots(f, f->file.number, 0, WEIR_SLOTS) == 0;
+}
+
+/* ---- owners -------------------------------------------------------------------------------------- */
+
+int weir__slot_is_near(const struct weir_slot_file *f, uint64_t namespace) {
+    return namespace == f->namespace && f->namespace != 0;
+}
+
+int weir__slot_is_ending(const struct weir_slot_file *f, const struct weir_slot_owner *owner) {
+    return weir__slot_is_near(f, owner->namespace) &&
+           weir__process_is_ending((pid_t)owner->pid, owner->start);
+}
+
+/* Returns 1 if the process that had the slot has left it but has not ended, or is ending; else 0. */
+static int is_needed(const struct weir_slot_file *f, int file, int slot) {
+    struct weir_slot_owner owner;
+
+    if (f->kind->is_counted && has_life(file, slot))
+        return 1;
+    return pread(file, &owner, sizeof owner, weir__slot_place(f, slot) + WEIR_SLOT_OWNER_AT) ==
+               (ssize_t)sizeof owner &&
+           weir__slot_is_ending(f, &owner);
+}
+
+/* Returns 1 if another process is ending that has no lock any more, else 0. */
+static int is_any_ending(const struct weir_slot_file *f) {
+    char some[READ_BYTES];
+    int count = READ_BYTES / (int)f->kind->slot_bytes, file = f->file.number;
+    struct weir_slot_owner owner;
+
+    for (int i = 0; i < WEIR_SLOTS; i++) {
+        const char *slot = some + (size_t)(i % count) * f->kind->slot_bytes;
+
+        if (i % count == 0 && pread(file, some, sizeof some, weir__slot_place(f, i)) != READ_BYTES)
+            return 0;
+        memcpy(&owner, slot + WEIR_SLOT_OWNER_AT, sizeof owner);
+        if (i != f->slot && weir__slot_is_ending(f, &owner) &&
+            !(f->kind->is_counted && has_life(file, i)))
+            return 1;
+    }
+    return 0;
+}
+
+/* ---- claiming ------------------------------------------------------------------------------------ */
+
+static void clear_slot(const struct weir_slot_file *f, int file, int slot) {
+    if (!f->kind->is_counted)
+        (void)!weir__file_write_at(file, nothing, f->kind->slot_bytes, weir__slot_place(f, slot));
+}
+
+/* Claims a slot.  Returns -1 with errno on failure, EAGAIN if the file is being removed.  Slots whose processes are
+ * ending are taken only if all others are, because requests still need the ending processes' entries. */
+static int claim(const struct weir_slot_file *f, int file) {
+    for (int all = 0; all < 2; all++) {
+        for (int slot = 0; slot < WEIR_SLOTS; slot++) {
+            int taken;
+
+            if (!all && !has_lock(f, file, slot) && is_needed(f, file, slot))
+                continue;
+            taken = lock_slots(f, file, slot, 1);
+            if (taken < 0)
+                return -1;
+            if (taken > 0)
+                continue;
+            /* The old process may have begun to end meanwhile. */
+            if ((all || !is_needed(f, file, slot)) &&
+                (!f->kind->is_counted || lock_life(file, slot, F_WRLCK) == 0)) {
+                clear_slot(f, file, slot);
+                return slot;
+            }
+            unlock_slots(f, file); /* this process has no other slot yet */
+        }
+        if (is_being_removed(f, file)) {
+            errno = EAGAIN;
+            return -1;
+        }
+    }
+    errno = EUSERS;
+    return -1;
+}
+
+/* Maps the file at the address of the mapping before, which also unlocks the slot that the old mapping kept. */
+static int map_file(struct weir_slot_file *f, int file) {
+    void *map = mmap(f->map, f->kind->map_bytes, PROT_READ | PROT_WRITE,
+                     MAP_SHARED | (f->map ? MAP_FIXED : 0), file, 0);
+
+    if (map == MAP_FAILED)
+        return -1;
+    if (!f->map) /* otherwise the address stays, and other threads may be reading it */
+        f->map = map;
+    return 0;
+}
+
+/* Opens the file, claims a slot and maps the file in place of the old ones.  If another process is stopped while it
+ * removes the file, the file is replaced after a while. */
+static int attach(struct weir_slot_file *f) {
+    int file, slot, error, removals = 0;
+    struct weir_kept kept;
+
+    for (int i = 0; i < TRIES;) {
+        file = find_file(f);
+        if (file < 0)
+            return -1;
+        slot = claim(f, file);
+        if (slot >= 0 && is_sound(f, file) && weir__kept_set(&kept, file) == 0) {
+            /* Clears the old slot in that file, so that no process reads an entry twice. */
+            if (f->slot >= 0 && weir__kept_are_same(&f->file, &kept))
+                clear_slot(f, file, f->slot);
+            if (map_file(f, file) == 0) {
+                f->file = kept;
+                f->slot = slot;
+                return 0;
+            }
+        }
+        error = errno;
+        if (slot < 0 && error == EAGAIN && ++removals < REMOVALS)
+            nanosleep(&(struct timespec){0, REMOVAL_PAUSE_NS}, NULL);
+        else
+            i++;
+        if (removals == REMOVALS)
+            (void)weir__runfile_unname(file, f->path);
+        close(file);
+        errno = error;
+        if (slot < 0 && error != EAGAIN)
+            return -1;
+    }
+    errno = EAGAIN;
+    return -1;
+}
+
+/* ---- opening and leaving ------------------------------------------------------------------------- */
+
+static int begin(struct weir_slot_file *f, const struct weir_slot_kind *kind, const char *name,
+                 uint64_t limit) {
+    memset(f, 0, sizeof *f);
+    f->kind = kind;
+    f->limit = limit;
+    f->file.number = f->slot = -1;
+    f->start = weir__process_start(getpid());
+    f->namespace = weir__process_namespace();
+    return weir__runfile_path(f->path, sizeof f->path, "%s", name);
+}
+
+int weir__slot_file_open(struct weir_slot_file *f, const struct weir_slot_kind *kind,
+                         const char *name, uint64_t limit) {
+    if (begin(f, kind, name, limit) != 0 || attach(f) != 0)
+        return -1;
+    pthread_mutex_init(&f->lock, NULL);
+    return 0;
+}
+
+int weir__slot_file_look(struct weir_slot_file *f, const struct weir_slot_kind *kind,
+                         const char *name) {
+    int file;
+
+    if (begin(f, kind, name, 0) != 0)
+        return -1;
+    file = weir__runfile_open(f->path, O_RDWR);
+    if (file < 0)
+        return -1;
+    if (!is_sound(f, file) || weir__kept_set(&f->file, file) != 0 || map_file(f, file) != 0) {
+        close(file);
+        return -1;
+    }
+    pthread_mutex_init(&f->lock, NULL);
+    return 0;
+}
+
+struct visit {
+    const char *begins;
+    size_t most;
+    void (*visit)(const char *rest, void *context);
+    void *context;
+};
+
+/* Visits the file if it is in the folder where processes look for it. */
+static void visit_file(const char *path, const char *rest, void *context) {
+    const struct visit *of = context;
+    char own[WEIR_SLOT_PATH];
+
+    if (strlen(rest) < of->most &&
+        weir__runfile_path(own, sizeof own, "%s%s", of->begins, rest) == 0 &&
+        strcmp(path, own) == 0)
+        of->visit(rest, of->context);
+}
+
+void weir__slot_file_each(const char *begins, size_t most,
+                          void (*visit)(const char *rest, void *context), void *context) {
+    weir__runfile_each(begins, visit_file, &(struct visit){begins, most, visit, context});
+}
+
+/* Returns 1 if the own slot appears locked to the own open file, else 0.  Then the program has closed that file, and
+ * another part of the process has opened the file again with its number. */
+static int is_another(const struct weir_slot_file *f) {
+    return weir__kept_is(&f->file) && f->slot >= 0 && weir__slot_is_locked(f, f->slot);
+}
+
+int weir__slot_file_has(const struct weir_slot_file *f) {
+    return weir__kept_is(&f->file) && !is_another(f);
+}
+
+int weir__slot_file_is_valid(const struct weir_slot_file *f) {
+    return weir__slot_file_has(f) && is_sound(f, f->file.number);
+}
+
+int weir__slot_file_is_due(struct weir_slot_file *f) {
+    uint64_t now = weir__clock_ns();
+
+    if (now - f->looked_ns <= LOOK_NS && weir__kept_is(&f->file))
+        return 0;
+    f->looked_ns = now;
+    return 1;
+}
+
+int weir__slot_file_renew(struct weir_slot_file *f) {
+    if (is_another(f))
+        f->file.number = -1;
+    weir__kept_close(&f->file);
+    return f->file.number < 0 ? attach(f) : -1;
+}
+
+/* Unlocks the slot, and removes the file if no process has a slot or is ending.  If two processes leave at once, one of
+ * them finds itself alone. */
+static void remove_if_alone(const struct weir_slot_file *f) {
+    int file = f->file.number;
+
+    unlock_slots(f, file);
+    if (lock_slots(f, file, 0, WEIR_SLOTS) != 0)
+        return;
+    /* The file stays while a process is ending, whose memory a process that joins must know. */
+    if (!is_any_ending(f))
+        (void)weir__runfile_unname(file, f->path);
+    unlock_slots(f, file);
+}
+
+void weir__slot_file_end(struct weir_slot_file *f) {
+    if (weir__slot_file_has(f))
+        remove_if_alone(f);
+}
+
+void weir__slot_file_leave(struct weir_slot_file *f) {
+    pthread_mutex_lock(&f->lock);
+    if (f->file.number >= 0 && f->slot >= 0 && !weir__slot_file_has(f))
+        (void)weir__slot_file_renew(f);
+    if (weir__slot_file_has(f)) {
+        if (f->slot >= 0)
+            clear_slot(f, f->file.number, f->slot);
+        remove_if_alone(f);
+    }
+    f->slot = -1;
+    weir__kept_close(&f->file);
+    f->has_left = 1;
+    pthread_mutex_unlock(&f->lock);
+}
+
+void weir__slot_file_forget(struct weir_slot_file *f) {
+    if (f->map)
+        munmap(f->map, f->kind->map_bytes);
+    weir__kept_close(&f->file);
+    f->map = NULL;
+}
+
+void weir__slot_file_close(struct weir_slot_file *f) {
+    weir__slot_file_leave(f);
+    weir__slot_file_forget(f);
+    pthread_mutex_destroy(&f->lock);
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT */
+/* slot_file.h: a shared file with a slot for each of a user's processes.  The registry and the groups are such files.
+ *
+ * The file is FOLDER/weir-UID-NAME with mode 0600; runfile.h defines FOLDER, which is one for all processes of the user.
+ *
+ * Glossary
+ *   slot     the part of the file that one process writes, as long as it holds the kernel's lock on it; nobody ever
+ *            waits for that lock, and the kernel drops it when the process ends in any way
+ *   leave    to give up the slot; the last process that leaves removes the file
+ *   ending   said of a process that was killed or exits, and whose memory the kernel may not have freed yet
+ *
+ * Any process of the user may write anything into the file.  So a file that is not valid is replaced and never used.
+ *
+ * This file must not know the contents of a slot, except for its owner.
+ */
+#ifndef WEIR_SLOT_FILE_H
+#define WEIR_SLOT_FILE_H
+
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/kept.h"
+
+enum {
+    WEIR_SLOTS = 256,
+    WEIR_SLOTS_AT = 4096,  /* the place of the first slot; a page before it has the head */
+    WEIR_SLOT_OWNER_AT = 8 /* the place of struct weir_slot_owner in each slot */
+};
+enum { WEIR_SLOT_PATH = 256 };
+
+/* The begin of a file.  A file of another head is not valid; only the limit may differ. */
+struct weir_slot_head {
+    char magic[8];
+    uint32_t version, slots, slot_bytes, unused;
+    uint64_t limit; /* the limit of a group, else 0 */
+};
+
+/* The process that a slot belongs to, as words of the slot. */
+struct weir_slot_owner {
+    uint64_t pid, start, namespace;
+};
+
+struct weir_slot_kind {
+    const char *magic; /* 8 letters */
+    uint32_t version;
+    size_t slot_bytes; /* at most 512 */
+    size_t map_bytes;  /* the bytes of the file to map, from its begin */
+    /* Set if a slot counts bytes.  Its user then changes it with care: nothing clears it when it is claimed or left.  A
+     * second lock shows whether the process lives, since its bytes count until it has ended.  Without a limit no file is
+     * made. */
+    int is_counted;
+};
+
+/* A file that this process has opened.  The lock guards the other fields. */
+struct weir_slot_file {
+    pthread_mutex_t lock;
+    const struct weir_slot_kind *kind;
+    struct weir_kept file; /* none if the file was lost and could not be made again */
+    int slot;              /* the own slot, or -1 if the process only looks or has left */
+    int has_left;
+    void *map;      /* the mapping, whose address never changes */
+    uint64_t start; /* the start time of this process, and its namespace of pids */
+    uint64_t namespace;
+    uint64_t looked_ns; /* when this process last checked the file */
+    uint64_t limit;     /* the limit of a file that this process makes */
+    char path[WEIR_SLOT_PATH];
+};
+
+/* Opens the file of that name, or makes it, and claims a slot.  Returns 0 on success, -1 with errno on failure: EUSERS
+ * if all slots are claimed. */
+int weir__slot_file_open(struct weir_slot_file *f, const struct weir_slot_kind *kind,
+                         const char *name, uint64_t limit);
+/* Opens the file without a slot.  Returns 0 on success, -1 if there is none. */
+int weir__slot_file_look(struct weir_slot_file *f, const struct weir_slot_kind *kind,
+                         const char *name);
+/* Visits the files whose names begin with `begins`, if a process would open them.  `rest` is the rest of the name.  Names
+ * with a rest of `most` bytes or more are left out. */
+void weir__slot_file_each(const char *begins, size_t most,
+                          void (*visit)(const char *rest, void *context), void *context);
+
+/* Gives up the slot for good.  The last process that leaves removes the file, and so does a process without a slot if no
+ * slot is claimed.  The file stays while a process is ending.  Takes the lock. */
+void weir__slot_file_leave(struct weir_slot_file *f);
+/* Leaves, and frees the mapping. */
+void weir__slot_file_close(struct weir_slot_file *f);
+/* Records that the process is about to end: removes the file if no other process has a slot, but keeps the lock that
+ * shows that this process lives.  The caller holds the lock. */
+void weir__slot_file_end(struct weir_slot_file *f);
+/* Closes the file in a child of fork. */
+void weir__slot_file_forget(struct weir_slot_file *f);
+
+/* Returns 1 if the descriptor still belongs to the open file and to no other opening of it, else 0. */
+int weir__slot_file_has(const struct weir_slot_file *f);
+/* Returns 1 if it is time to check the file again, else 0.  The caller holds the lock, as for the functions below. */
+int weir__slot_file_is_due(struct weir_slot_file *f);
+/* Returns 1 if the open file is valid and has its name, else 0. */
+int weir__slot_file_is_valid(const struct weir_slot_file *f);
+/* Opens the file of the name again, or makes it, and claims a slot there in place of the old one.  The new mapping
+ * replaces the old one at its address.  Returns 0 on success, -1 with errno on failure: then the old mapping stays. */
+int weir__slot_file_renew(struct weir_slot_file *f);
+
+/* Returns the place of a slot in the file. */
+off_t weir__slot_place(const struct weir_slot_file *f, int slot);
+/* Returns 1 if a process has locked the slot, else 0. */
+int weir__slot_is_locked(const struct weir_slot_file *f, int slot);
+/* Returns 1 if that is the namespace of this process, so that pids of it mean something here; else 0. */
+int weir__slot_is_near(const struct weir_slot_file *f, uint64_t namespace);
+/* Returns 1 if the owner is ending, as far as its pid is of this namespace; else 0. */
+int weir__slot_is_ending(const struct weir_slot_file *f, const struct weir_slot_owner *owner);
+/* Returns 1 if the process that claimed the slot lives, or if the kernel cannot say; else 0.  For files with counts. */
+int weir__slot_lives(const struct weir_slot_file *f, int slot);
+/* Locks the slot of a process that has ended, so that no other process changes or claims it meanwhile.  Returns 1 on
+ * success, else 0.  For files with counts. */
+int weir__slot_hold(const struct weir_slot_file *f, int slot);
+void weir__slot_release(const struct weir_slot_file *f, int slot);
+/* Locks all slots of a file that was opened without a slot.  Returns 1 on success, 0 if a process has a slot. */
+int weir__slot_hold_all(const struct weir_slot_file *f);
+
+#endif
