@@ -25,6 +25,7 @@ struct weir_allocator {
     struct weir_device device;
     struct weir_harden *harden; /* NULL: off */
     struct weir_learn *learn;   /* NULL: off; fixed after creation */
+    const struct weir_creation *creation; /* NULL once the allocator is created */
     weir_options options;         /* complete; fixed after creation, like `reserve` */
     struct weir_reserve reserve;
     struct weir_counters counters;
@@ -77,10 +78,9 @@ enum {
     WEIR_CREATE_PREALLOCATES_LATER = 2 /* the first request preallocates, not the creation */
 };
 
-/* Creates an allocator as weir_allocator_create does.  On an error writes the reason to `message` instead of the
- * log. */
+/* Creates an allocator as weir_allocator_create does. */
 weir_status weir__allocator_create(const weir_options *options, unsigned how,
-                                   weir_allocator **allocator, char *message, size_t message_bytes);
+                                   weir_allocator **allocator);
 
 /* Sets options->engine to mapped if the options name no engine and the device can map memory.  Allocates nothing to
  * find out. */

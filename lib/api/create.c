@@ -41,27 +41,31 @@ const char *weir_version(void) {
 
 /* ---- failures ---------------------------------------------------------------------------------- */
 
-weir_status weir__create_cannot(const struct weir_message *message, int log, weir_status status,
-                                const char *format, ...) {
+/* Writes the reason to the message, or to the log if the caller wants no message. */
+static void say_reason(const struct weir_message *message, int log, const char *text) {
+    if (message && message->bytes > 0)
+        snprintf(message->text, message->bytes, "%s", text);
+    else
+        weir__log(log, WEIR_LOG_ERROR, "%s", text);
+}
+
+weir_status weir__create_cannot(const weir_allocator *a, weir_status status, const char *format,
+                                ...) {
     char text[WEIR_GROUP_SHOWN + 80];
     va_list arguments;
 
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    if (message->bytes > 0)
-        snprintf(message->text, message->bytes, "%s", text);
-    else
-        weir__log(log, WEIR_LOG_ERROR, "%s", text);
+    say_reason(a->creation ? &a->creation->message : NULL, a->options.log, text);
     return status;
 }
 
 /* Reports a failed creation, with the result of the driver, as weir__create_cannot does. */
-static weir_status create_refused(weir_allocator *a, const struct weir_message *message,
-                                  const char *what, CUresult result) {
+static weir_status create_refused(weir_allocator *a, const char *what, CUresult result) {
     weir_status status = weir__device_status(&a->device, result);
 
-    return weir__create_cannot(message, a->options.log, status, "%s: the driver answered %s", what,
+    return weir__create_cannot(a, status, "%s: the driver answered %s", what,
                                weir__driver_error_name(a->device.driver, result));
 }
 
@@ -73,15 +77,16 @@ const char *weir__why_not(const weir_allocator *a, weir_status status, char *tex
     return text;
 }
 
-static weir_status find_device(weir_allocator *a, int ordinal, const struct weir_message *message) {
+static weir_status find_device(weir_allocator *a) {
     const struct weir_driver *driver = a->device.driver;
     int count = 0, pools = 0, maps = 0, wants_map = a->options.engine == WEIR_ENGINE_MAPPED;
+    int ordinal = a->creation->ordinal;
     CUresult result = driver->cuDeviceGetCount(&count);
 
     if (result != CUDA_SUCCESS)
-        return create_refused(a, message, "cannot count the devices", result);
+        return create_refused(a, "cannot count the devices", result);
     if (ordinal >= count)
-        return weir__create_cannot(message, a->options.log, weir__without_driver(WEIR_E_NO_DEVICE),
+        return weir__create_cannot(a, weir__without_driver(WEIR_E_NO_DEVICE),
                                    "device '%s': there %s %d device%s, numbered from 0",
                                    a->options.device, count == 1 ? "is" : "are", count,
                                    count == 1 ? "" : "s");
@@ -93,43 +98,42 @@ static weir_status find_device(weir_allocator *a, int ordinal, const struct weir
         result = driver->cuDeviceGetAttribute(
             &maps, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, a->device.ordinal);
     if (result != CUDA_SUCCESS)
-        return create_refused(a, message, "cannot ask the device", result);
+        return create_refused(a, "cannot ask the device", result);
     if (wants_map && !maps)
         return weir__create_cannot(
-            message, a->options.log, weir__without_driver(WEIR_E_NOT_SUPPORTED),
+            a, weir__without_driver(WEIR_E_NOT_SUPPORTED),
             "device '%s' cannot map memory: choose engine pool, bfc or direct", a->options.device);
     if (!pools && a->options.engine == WEIR_ENGINE_POOL)
         return weir__create_cannot(
-            message, a->options.log, weir__without_driver(WEIR_E_NO_DEVICE),
+            a, weir__without_driver(WEIR_E_NO_DEVICE),
             "device '%s' has no memory pools: choose engine mapped, bfc or direct",
             a->options.device);
     return WEIR_OK;
 }
 
-static weir_status join_group(weir_allocator *a, const struct weir_message *message) {
+static weir_status join_group(weir_allocator *a) {
     char why[WEIR_GROUP_WHY];
 
     if (weir__group_enter(a->device.driver, a->device.ordinal, why) || !why[0])
         return WEIR_OK;
-    return weir__create_cannot(message, a->options.log, weir__without_driver(WEIR_E_INVALID), "%s",
-                               why);
+    return weir__create_cannot(a, weir__without_driver(WEIR_E_INVALID), "%s", why);
 }
 
 /* Returns E_LIMIT with a message if the limit of the process group leaves no room for the context, else OK. */
-static weir_status group_refuses(weir_allocator *a, const struct weir_message *message) {
+static weir_status group_refuses(weir_allocator *a) {
     struct weir_group *g = weir__group_of(a->device.driver, a->device.ordinal);
     char text[WEIR_GROUP_SHOWN];
 
     if (!g || weir__group_room(g) >= WEIR_GROUP_CONTEXT_BYTES)
         return WEIR_OK;
     weir__group_show(g, text);
-    return weir__create_cannot(message, a->options.log, weir__without_driver(WEIR_E_LIMIT),
+    return weir__create_cannot(a, weir__without_driver(WEIR_E_LIMIT),
                                "no room for the device's context (an estimate of 528MiB): %s",
                                text);
 }
 
 /* Retains the primary context.  If the device has no room for it, waits until other processes release memory. */
-static weir_status open_context(weir_allocator *a, const struct weir_message *message) {
+static weir_status open_context(weir_allocator *a) {
     struct weir_admission admission = {0};
     weir_status status;
     CUresult result;
@@ -141,26 +145,25 @@ static weir_status open_context(weir_allocator *a, const struct weir_message *me
            weir__allocator_admit(a->reserve.events.peers, &admission));
     if (result == CUDA_SUCCESS)
         return WEIR_OK;
-    status = result == CUDA_ERROR_OUT_OF_MEMORY ? group_refuses(a, message) : WEIR_OK;
+    status = result == CUDA_ERROR_OUT_OF_MEMORY ? group_refuses(a) : WEIR_OK;
     if (status != WEIR_OK)
         return status;
     if (result != CUDA_ERROR_OUT_OF_MEMORY || !a->reserve.events.peers)
-        return create_refused(a, message, "cannot open the device's context", result);
+        return create_refused(a, "cannot open the device's context", result);
     status = weir__device_status(&a->device, result);
     weir__allocator_not_admitted(a->reserve.events.peers, why, sizeof why);
-    return weir__create_cannot(message, a->options.log, status,
+    return weir__create_cannot(a, status,
                                "cannot open the device's context: the driver answered %s; %s",
                                weir__driver_error_name(a->device.driver, result), why);
 }
 
-weir_status weir__read_memory(weir_allocator *a, struct weir_device_memory *memory,
-                              const struct weir_message *message) {
+weir_status weir__read_memory(weir_allocator *a, struct weir_device_memory *memory) {
     size_t free_bytes = 0, total = 0;
     CUresult result = WEIR_IN_SCOPE(a->device.driver, a->device.context,
                                     a->device.driver->cuMemGetInfo(&free_bytes, &total));
 
     if (result != CUDA_SUCCESS)
-        return create_refused(a, message, "cannot read the device's memory", result);
+        return create_refused(a, "cannot read the device's memory", result);
     *memory = (struct weir_device_memory){.total = total, .free = free_bytes};
     return WEIR_OK;
 }
@@ -174,28 +177,6 @@ weir_status weir__preallocate(weir_allocator *a, char *text, size_t text_bytes) 
     if (status == WEIR_OK)
         weir__prepare(a);
     return status;
-}
-
-/* Turns the caches off if the driver (before 12.0) has no stream ids, by which caches distinguish streams. */
-static void need_ids(weir_allocator *a) {
-    if (a->options.cache != WEIR_SWITCH_ON || (a->device.driver->capabilities & WEIR_CAP_STREAM_ID))
-        return;
-    a->options.cache = WEIR_SWITCH_OFF;
-    weir__log(a->options.log, WEIR_LOG_WARNING,
-              "the driver has no stream ids (before 12.0): per-stream caches are off");
-}
-
-static weir_status open_kind(const struct weir_engine *setup, struct weir_engine **out) {
-    switch (setup->options->engine) {
-    case WEIR_ENGINE_POOL:
-        return weir__pool_open(setup, out);
-    case WEIR_ENGINE_DIRECT:
-        return weir__direct_open(setup, out);
-    case WEIR_ENGINE_MAPPED:
-        return weir__mapped_open(setup, out);
-    default:
-        return weir__bfc_open(setup, out);
-    }
 }
 
 void weir__prepare(weir_allocator *a) {
@@ -243,7 +224,8 @@ static weir_status preallocate_now(weir_allocator *a, char *text, size_t text_by
 
 /* Sets the preallocation to the need of earlier runs, unless the program has set prealloc, but to at least
  * prealloc_min. */
-static void learn(weir_allocator *a, const weir_options *given) {
+static void learn(weir_allocator *a) {
+    const weir_options *given = &a->creation->given;
     weir_options its = a->options;
     uint64_t target;
 
@@ -311,7 +293,19 @@ static weir_status open_engine(weir_allocator *a) {
         limit->bytes = weir__size_round_down((size_t)limit->bytes, WEIR_POOL_UNIT);
     if (a->reserve.goal.half_life_ns > 0 || limit->follows)
         setup.traits = WEIR_ENGINE_IS_FOLLOWED;
-    status = open_kind(&setup, &a->reserve.engine);
+    switch (a->options.engine) {
+    case WEIR_ENGINE_POOL:
+        status = weir__pool_open(&setup, &a->reserve.engine);
+        break;
+    case WEIR_ENGINE_DIRECT:
+        status = weir__direct_open(&setup, &a->reserve.engine);
+        break;
+    case WEIR_ENGINE_MAPPED:
+        status = weir__mapped_open(&setup, &a->reserve.engine);
+        break;
+    default:
+        status = weir__bfc_open(&setup, &a->reserve.engine);
+    }
     if (status == WEIR_OK && a->reserve.goal.half_life_ns > 0)
         a->reserve.engine->traits |= WEIR_ENGINE_IS_PEEKED;
     return status;
@@ -319,21 +313,20 @@ static weir_status open_engine(weir_allocator *a) {
 
 /* Makes all parts of the allocator that need the context.  On failure undoes them and leaves the context to the
  * caller. */
-static weir_status furnish(weir_allocator *a, const weir_options *given,
-                           const struct weir_message *message) {
-    weir_status status = weir__hold_settings(a, given, message);
+static weir_status furnish(weir_allocator *a) {
+    weir_status status = weir__hold_settings(a);
     char why[160] = "";
     int at_create, result;
 
     if (status != WEIR_OK)
         return status;
     weir__size_fixed_region(a);
-    learn(a, given);
+    learn(a);
     set_goal(a);
     status = open_engine(a);
     if (status != WEIR_OK) {
         weir__learn_close(a->learn);
-        return weir__create_cannot(message, a->options.log, status, "cannot open the engine: %s",
+        return weir__create_cannot(a, status, "cannot open the engine: %s",
                                    weir__why_not(a, status, why, sizeof why));
     }
     weir__limit_begin(&a->reserve, a->reserve.limit.bytes);
@@ -371,23 +364,38 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
     a->reserve.engine->ops->close(a->reserve.engine);
     weir__learn_close(a->learn);
     weir__set_driver_result(result);
-    return weir__create_cannot(message, a->options.log, status, "cannot start: %s",
+    return weir__create_cannot(a, status, "cannot start: %s",
                                why[0] ? why : weir__why_not(a, status, why, sizeof why));
 }
 
-/* Allocates an allocator, all zero but for its completed options and its driver.  Returns NULL with a status, and with
- * a message if the options are wrong. */
-static weir_allocator *begin(const struct weir_driver *driver, const weir_options *options,
-                             int *ordinal, weir_status *status,
-                             const struct weir_message *message) {
-    weir_allocator *a = aligned_alloc(_Alignof(weir_allocator), sizeof *a);
-    const char *driver_name;
+/* Reads and completes the options that a program has passed.  `options` may be NULL.  Returns OK, or a status with the
+ * reason in the message or in the log. */
+static weir_status read_options(struct weir_creation *c, const weir_options *options) {
+    char why[320];
+    weir_status status = weir__options_complete(options, &c->completed, why, sizeof why);
 
-    *status = a ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
+    if (status == WEIR_OK)
+        status =
+            weir__device_parse(c->completed.device, &c->driver_name, &c->ordinal, why, sizeof why);
+    if (status != WEIR_OK) {
+        say_reason(&c->message, weir__options_log(options), why);
+        return weir__without_driver(status);
+    }
+    weir_options_init(&c->given);
+    return options ? weir__options_take(options, &c->given, NULL, 0) : WEIR_OK;
+}
+
+/* Allocates an allocator, all zero but for its completed options and its driver.  Returns NULL if there is no host
+ * memory. */
+static weir_allocator *begin(const struct weir_creation *c) {
+    weir_allocator *a = aligned_alloc(_Alignof(weir_allocator), sizeof *a);
+
     if (!a)
         return NULL;
     memset(a, 0, sizeof *a);
-    a->device.driver = driver;
+    a->creation = c;
+    a->options = c->completed;
+    a->device.driver = c->driver;
     a->reserve.device = &a->device;
     a->reserve.options = &a->options;
     a->reserve.events.counters = &a->counters;
@@ -395,34 +403,33 @@ static weir_allocator *begin(const struct weir_driver *driver, const weir_option
     a->reserve.lend_device = weir__borrow;
     a->reserve.lend_context = a;
     atomic_init(&a->device.log, WEIR_LOG_NONE);
-    *status = weir__options_complete(options, &a->options, message->text, message->bytes);
-    if (*status == WEIR_OK)
-        *status = weir__device_parse(a->options.device, &driver_name, ordinal, message->text,
-                                     message->bytes);
-    if (*status == WEIR_OK)
-        return a;
-    (void)weir__without_driver(*status);
-    free(a);
-    return NULL;
+    /* Per-stream caches distinguish streams by their ids, which drivers before 12.0 do not have. */
+    if (a->options.cache == WEIR_SWITCH_ON && !(c->driver->capabilities & WEIR_CAP_STREAM_ID)) {
+        a->options.cache = WEIR_SWITCH_OFF;
+        weir__log(a->options.log, WEIR_LOG_WARNING,
+                  "the driver has no stream ids (before 12.0): per-stream caches are off");
+    }
+    return a;
 }
 
 weir_status weir__allocator_check_on(const struct weir_driver *driver, const weir_options *options,
                                      uint64_t *prealloc, char *message, size_t message_bytes) {
-    struct weir_message to = {message, message_bytes};
-    weir_status status;
-    int ordinal = 0;
-    weir_allocator *a = begin(driver, options, &ordinal, &status, &to);
+    struct weir_creation c = {.driver = driver, .message = {message, message_bytes}};
+    weir_status status = read_options(&c, options);
+    weir_allocator *a;
 
-    if (!a)
+    if (status != WEIR_OK)
         return status;
-    need_ids(a);
-    status = find_device(a, ordinal, &to);
+    a = begin(&c);
+    if (!a)
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
+    status = find_device(a);
     if (status == WEIR_OK)
-        status = open_context(a, &to);
+        status = open_context(a);
     if (status == WEIR_OK) {
         int result;
 
-        status = weir__hold_settings(a, options, &to);
+        status = weir__hold_settings(a);
         result = weir__driver_result;
         driver->cuDevicePrimaryCtxRelease(a->device.ordinal);
         weir__set_driver_result(result);
@@ -450,68 +457,61 @@ static void warn_of_oom_report(const weir_options *o, const weir_options *given)
                   WEIR_LOG_WARNING, "%s", line);
 }
 
-/* Creates an allocator as weir__allocator_create does, on `driver`, with the engine of the options or the pool
- * engine. */
-static weir_status create_with_engine(const struct weir_driver *driver, const weir_options *options,
-                                      unsigned how, weir_allocator **allocator, char *message,
-                                      size_t message_bytes) {
+/* Creates an allocator with the engine of the completed options. */
+static weir_status create_with_engine(const struct weir_creation *c, weir_allocator **allocator) {
     static _Atomic uint64_t made; /* the number of allocators so far */
-    struct weir_message to = {message, message_bytes};
-    weir_allocator *a;
     weir_status status;
-    int ordinal = 0, result_before = weir__driver_result;
+    int result_before = weir__driver_result;
     struct timespec now;
+    weir_allocator *a = begin(c);
 
-    if (weir__driver_forked())
-        return weir__without_driver(WEIR_E_FORKED);
-    a = begin(driver, options, &ordinal, &status, &to);
     if (!a)
-        return status;
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
     a->number = atomic_fetch_add_explicit(&made, 1, memory_order_relaxed) + 1;
     clock_gettime(CLOCK_REALTIME, &now);
     a->run_id = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
     atomic_fetch_add_explicit(&weir__device_age, 1, memory_order_relaxed);
-    a->device.created_ticks = driver->ticks();
-    a->device.decompresses = (how & WEIR_CREATE_DECOMPRESSES) != 0;
+    a->device.created_ticks = c->driver->ticks();
+    a->device.decompresses = (c->how & WEIR_CREATE_DECOMPRESSES) != 0;
     a->preallocates_later =
-        (how & WEIR_CREATE_PREALLOCATES_LATER) || weir__foreign_prealloc(&a->options);
+        (c->how & WEIR_CREATE_PREALLOCATES_LATER) || weir__foreign_prealloc(&a->options);
     if (weir__oom_report_is_wanted(a->options.oom_report)) /* since the caller may free its text */
         a->options.oom_report = weir__text_keep(a->options.oom_report, NULL);
     if (!a->options.oom_report) {
         status = weir__without_driver(WEIR_E_HOST_MEMORY);
         goto free_allocator;
     }
-    warn_of_oom_report(&a->options, options);
-    need_ids(a);
+    warn_of_oom_report(&a->options, &c->given);
     if (!weir__counters_open(&a->counters, a->options.latency == WEIR_SWITCH_ON)) {
         status = weir__without_driver(WEIR_E_HOST_MEMORY);
         goto free_allocator;
     }
-    status = find_device(a, ordinal, &to);
+    status = find_device(a);
     if (status != WEIR_OK)
         goto close_counters;
     weir__join_process_peers(a); /* first, since other processes make room for the context */
-    status = join_group(a, &to);
+    status = join_group(a);
     if (status == WEIR_OK)
-        status = open_context(a, &to);
+        status = open_context(a);
     if (status != WEIR_OK)
         goto leave_peers;
-    status = furnish(a, options, &to);
+    status = furnish(a);
     if (status != WEIR_OK)
         goto release_context;
     weir__uses_open(&a->uses, &a->device.slow_path);
     weir__graphs_open(&a->reserve.graphs);
     pthread_mutex_init(&a->first, NULL);
-    a->local_peer.driver = driver;
+    a->local_peer.driver = c->driver;
     a->local_peer.device = a->device.ordinal;
     a->local_peer.owner = a;
     atomic_store_explicit(&a->device.log, a->options.log, memory_order_relaxed);
+    a->creation = NULL;
     weir__local_peers_join(&a->local_peer); /* from now on other allocators may call this one */
     *allocator = a;
     return weir__ended(result_before, WEIR_OK);
 
 release_context:
-    driver->cuDevicePrimaryCtxRelease(a->device.ordinal);
+    c->driver->cuDevicePrimaryCtxRelease(a->device.ordinal);
 leave_peers:
     weir__leave_peers(a);
 close_counters:
@@ -575,64 +575,61 @@ void weir__default_engine_fill(const struct weir_driver *driver, CUdevice device
 
 /* Creates an allocator with the named engine, or with the default engine of the device.  If the default is the mapped
  * engine and the device cannot serve it, the allocator has the pool engine. */
-static weir_status create_by_choice(const struct weir_driver *driver, CUdevice device,
-                                    const weir_options *options, unsigned how,
-                                    weir_allocator **allocator, char *message,
-                                    size_t message_bytes) {
-    int is_named = options->engine == WEIR_ENGINE_MAPPED;
-    int is_chosen = maps_for(driver, device, options);
-    CUresult result =
-        (how & WEIR_CREATE_DECOMPRESSES) && (is_chosen || (is_named && can_map(driver, device)))
-            ? try_kind(driver, device)
-            : CUDA_SUCCESS;
+static weir_status create_by_choice(struct weir_creation *c, weir_allocator **allocator) {
+    int is_named = c->given.engine == WEIR_ENGINE_MAPPED;
+    int is_chosen = maps_for(c->driver, c->ordinal, &c->given);
+    CUresult result = (c->how & WEIR_CREATE_DECOMPRESSES) &&
+                              (is_chosen || (is_named && can_map(c->driver, c->ordinal)))
+                          ? try_kind(c->driver, c->ordinal)
+                          : CUDA_SUCCESS;
+    const struct weir_message message = c->message;
     int result_before = weir__driver_result;
-    weir_options its = *options;
     weir_status why, status;
-    char text[320]; /* the reason of a failure if the caller wants no message: goes to the log */
+    char text[320] =
+        ""; /* the reason of a failure if the caller wants no message: goes to the log */
 
-    if (message_bytes > 0)
-        message[0] = '\0';
+    if (message.bytes > 0)
+        message.text[0] = '\0';
     if (is_named && result != CUDA_SUCCESS) {
         weir__set_driver_result((int)result);
         return WEIR_E_NOT_SUPPORTED;
     }
     if (!is_chosen || result != CUDA_SUCCESS)
-        return create_with_engine(driver, options, how, allocator, message, message_bytes);
-    its.engine = WEIR_ENGINE_MAPPED;
-    why = create_with_engine(driver, &its, how, allocator, message_bytes > 0 ? message : text,
-                             message_bytes > 0 ? message_bytes : sizeof text);
+        return create_with_engine(c, allocator);
+    if (message.bytes == 0)
+        c->message = (struct weir_message){text, sizeof text};
+    c->completed.engine =
+        WEIR_ENGINE_MAPPED; /* no other default differs from that of the pool engine */
+    why = create_with_engine(c, allocator);
+    c->message = message;
     if ((why != WEIR_E_NOT_SUPPORTED && why != WEIR_E_NO_MEMORY) ||
         weir__driver_result == CUDA_SUCCESS) { /* no other engine would help */
-        if (why != WEIR_OK && message_bytes == 0 && text[0])
-            weir__log(weir__options_log(options), WEIR_LOG_ERROR, "%s", text);
+        if (why != WEIR_OK && text[0])
+            say_reason(NULL, c->completed.log, text);
         return why;
     }
-    if (message_bytes > 0)
-        message[0] = '\0';
+    if (message.bytes > 0)
+        message.text[0] = '\0';
     weir__set_driver_result(result_before);
-    its.engine = WEIR_ENGINE_POOL;
-    status = create_with_engine(driver, &its, how, allocator, message, message_bytes);
+    c->completed.engine = WEIR_ENGINE_POOL;
+    status = create_with_engine(c, allocator);
     if (status == WEIR_OK &&
         why == WEIR_E_NO_MEMORY) /* the mapped engine lacked addresses, not memory */
-        atomic_fetch_or_explicit(&full, bit_of(device), memory_order_relaxed);
+        atomic_fetch_or_explicit(&full, bit_of(c->ordinal), memory_order_relaxed);
     return status;
 }
 
+/* Creates an allocator on a driver, with options that are not read yet. */
 static weir_status create_on(const struct weir_driver *driver, const weir_options *options,
                              unsigned how, weir_allocator **allocator, char *message,
                              size_t message_bytes) {
-    weir_options completed, its;
-    const char *name;
-    int ordinal;
+    struct weir_creation c = {.driver = driver, .how = how, .message = {message, message_bytes}};
+    weir_status status;
 
-    if (weir__driver_forked() || weir__options_complete(options, &completed, NULL, 0) != WEIR_OK ||
-        weir__device_parse(completed.device, &name, &ordinal, NULL, 0) != WEIR_OK)
-        return create_with_engine(driver, options, how, allocator, message, message_bytes);
-    weir_options_init(&its);
-    if (options)
-        memcpy(&its, options, weir__size_smaller(options->size, sizeof its));
-    its.size = sizeof its;
-    return create_by_choice(driver, ordinal, &its, how, allocator, message, message_bytes);
+    if (weir__driver_forked())
+        return weir__without_driver(WEIR_E_FORKED);
+    status = read_options(&c, options);
+    return status == WEIR_OK ? create_by_choice(&c, allocator) : status;
 }
 
 weir_status weir__allocator_create_on(const struct weir_driver *driver, const weir_options *options,
@@ -649,42 +646,36 @@ weir_status weir__allocator_create_later(const struct weir_driver *driver,
 }
 
 weir_status weir__allocator_create(const weir_options *options, unsigned how,
-                                   weir_allocator **allocator, char *message,
-                                   size_t message_bytes) {
+                                   weir_allocator **allocator) {
+    struct weir_creation c = {.how = how};
     struct weir_group_settings group;
     struct weir_driver_failure failure;
-    const struct weir_driver *driver;
-    const char *name;
-    weir_options completed;
-    struct weir_message to = {message, message_bytes};
     weir_status status;
     char why[320];
-    int ordinal;
 
-    if (!allocator)
-        return weir__create_cannot(&to, weir__options_log(options),
-                                   weir__without_driver(WEIR_E_INVALID),
-                                   "weir_allocator_create: allocator is NULL");
+    if (!allocator) {
+        say_reason(NULL, weir__options_log(options), "weir_allocator_create: allocator is NULL");
+        return weir__without_driver(WEIR_E_INVALID);
+    }
     if (weir__driver_forked())
         return weir__without_driver(WEIR_E_FORKED);
-    status = weir__options_complete(options, &completed, why, sizeof why);
-    if (status == WEIR_OK)
-        status = weir__device_parse(completed.device, &name, &ordinal, why, sizeof why);
+    status = read_options(&c, options);
     if (status != WEIR_OK)
-        return weir__create_cannot(&to, weir__options_log(options), weir__without_driver(status),
-                                   "%s", why);
-    if (weir__group_settings(&group, why, sizeof why) < 0)
-        return weir__create_cannot(&to, completed.log, weir__without_driver(WEIR_E_PARSE), "%s",
-                                   why);
-    driver = weir__group_driver(weir__driver_open(name, &failure));
-    if (!driver)
-        return weir__create_cannot(&to, completed.log, weir__without_driver(WEIR_E_NO_DEVICE), "%s",
-                                   failure.text);
-    return create_on(driver, options, how, allocator, message, message_bytes);
+        return status;
+    if (weir__group_settings(&group, why, sizeof why) < 0) {
+        say_reason(NULL, c.completed.log, why);
+        return weir__without_driver(WEIR_E_PARSE);
+    }
+    c.driver = weir__group_driver(weir__driver_open(c.driver_name, &failure));
+    if (!c.driver) {
+        say_reason(NULL, c.completed.log, failure.text);
+        return weir__without_driver(WEIR_E_NO_DEVICE);
+    }
+    return create_by_choice(&c, allocator);
 }
 
 weir_status weir_allocator_create(const weir_options *options, weir_allocator **allocator) {
-    weir_status status = weir__allocator_create(options, 0, allocator, NULL, 0);
+    weir_status status = weir__allocator_create(options, 0, allocator);
 
     if (status == WEIR_OK && options)
         (*allocator)->has_own_limit = weir__option_is_set(options, WEIR_SETTING_LIMIT);

@@ -48,20 +48,27 @@ struct weir_message {
     size_t bytes;
 };
 
-/* Writes the reason why an allocator cannot be created to the message, or to the log if the caller wants no message.
- * Returns `status`. */
-__attribute__((format(printf, 4, 5))) weir_status
-weir__create_cannot(const struct weir_message *message, int log, weir_status status,
-                    const char *format, ...);
+/* The creation of an allocator, for which the options are read once. */
+struct weir_creation {
+    const struct weir_driver *driver;
+    const char *driver_name;
+    int ordinal;                 /* the number of the device */
+    unsigned how;                /* bits of WEIR_CREATE_ */
+    weir_options given;          /* the options as the program passed them */
+    weir_options completed;      /* the options with a value for each default */
+    struct weir_message message; /* for the reason of a failure; 0 bytes: it goes to the log */
+};
+
+/* Writes the reason why an allocator cannot be created to the message of its creation, or to the log if the caller
+ * wants no message.  Returns `status`. */
+__attribute__((format(printf, 3, 4))) weir_status
+weir__create_cannot(const weir_allocator *a, weir_status status, const char *format, ...);
 /* Returns the reason of a failed preallocation, as users read it: in `text`, or a static text. */
 const char *weir__why_not(const weir_allocator *a, weir_status status, char *text, size_t bytes);
-weir_status weir__read_memory(weir_allocator *a, struct weir_device_memory *memory,
-                              const struct weir_message *message);
+weir_status weir__read_memory(weir_allocator *a, struct weir_device_memory *memory);
 
-/* hold_settings.c: checks the settings against the device, and converts amounts to bytes.  `given` has the options as
- * the program passed them. */
-weir_status weir__hold_settings(weir_allocator *a, const weir_options *given,
-                                const struct weir_message *message);
+/* hold_settings.c: checks the settings against the device, and converts amounts to bytes. */
+weir_status weir__hold_settings(weir_allocator *a);
 /* Has engine bfc-fixed preallocate its region, and engine direct nothing. */
 void weir__size_fixed_region(weir_allocator *a);
 

@@ -53,7 +53,7 @@ weir_status weir__drop_in_create(const weir_options *options, int decompresses,
     unsigned how =
         WEIR_CREATE_PREALLOCATES_LATER | (decompresses ? (unsigned)WEIR_CREATE_DECOMPRESSES : 0);
 
-    return weir__allocator_create(options, how, allocator, NULL, 0);
+    return weir__allocator_create(options, how, allocator);
 }
 
 void weir__drop_in_lose(weir_allocator *a) {
@@ -156,12 +156,6 @@ void weir__drop_in_stream_ends(weir_allocator *a, weir_stream stream) {
     weir__set_driver_result(before);
 }
 
-/* Returns 1 if another thread has called with its own default stream, else 0.  That thread may have ended. */
-static int is_own_elsewhere(void) {
-    return atomic_load_explicit(&weir__device_own_streams, memory_order_relaxed) >
-           weir__device_has_own;
-}
-
 int weir__drop_in_is_idle(weir_allocator *a, weir_stream stream) {
     const struct weir_driver *driver = a->device.driver;
     struct weir_driver_scope scope;
@@ -223,20 +217,17 @@ int weir__drop_in_ask(weir_allocator *a, const weir_stream *streams, size_t coun
         (void)ask_all(a, streams, count);
     weir__driver_leave(driver, &scope);
     weir__set_driver_result(before);
-    return is_idle && !is_own_elsewhere();
+    /* Another thread, which may have ended, may have used its own default stream. */
+    return is_idle && atomic_load_explicit(&weir__device_own_streams, memory_order_relaxed) <=
+                          weir__device_has_own;
 }
 
 size_t weir__drop_in_reserve(const weir_allocator *a) {
     return weir__engine_reserve(a->reserve.engine);
 }
 
-static void give_done(weir_allocator *a, size_t keep) {
-    struct weir_trim trim = {.mode = WEIR_TRIM_DONE, .keep = keep, .cause = WEIR_EVENT_TRIM};
-
-    (void)weir__goal_lower(&a->reserve, &trim);
-}
-
 void weir__drop_in_trim(weir_allocator *a, size_t keep, int is_idle) {
+    struct weir_trim done = {.mode = WEIR_TRIM_DONE, .keep = keep, .cause = WEIR_EVENT_TRIM};
     int before = weir__driver_result;
 
     if (!is_usable(a))
@@ -244,7 +235,7 @@ void weir__drop_in_trim(weir_allocator *a, size_t keep, int is_idle) {
     if (is_idle) /* all streams are idle, so the wait for the device is short */
         (void)weir__trim_all(a, keep, WEIR_EVENT_TRIM, NULL);
     else if (!gives_behind_waits(a))
-        give_done(a, keep);
+        (void)weir__goal_lower(&a->reserve, &done);
     weir__set_driver_result(before);
 }
 

@@ -20,8 +20,7 @@
 enum { APART_PART = 64 };
 
 /* Converts `keep_free`, and a limit or preallocation that is a share of the device, to bytes. */
-static weir_status set_shares(weir_allocator *a, const struct weir_device_memory *memory,
-                              const struct weir_message *message) {
+static weir_status set_shares(weir_allocator *a, const struct weir_device_memory *memory) {
     struct weir_limit *limit = &a->reserve.limit;
     weir_options *o = &a->options;
     char asked[32];
@@ -31,7 +30,7 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
     if (limit->keep_free > memory->total) {
         weir__amount_spell(&o->keep_free, asked, sizeof asked);
         return weir__create_cannot(
-            message, o->log, weir__without_driver(WEIR_E_NO_MEMORY),
+            a, weir__without_driver(WEIR_E_NO_MEMORY),
             "keep-free '%s' is above the device's %s: nothing could be allocated; keep less free",
             asked, WEIR_SHOWN(memory->total));
     }
@@ -47,7 +46,7 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
     weights = weir__limit_weights(&a->reserve);
     if (weights == 0)
         return weir__create_cannot(
-            message, o->log, weir__without_driver(WEIR_E_INVALID),
+            a, weir__without_driver(WEIR_E_INVALID),
             "the weights of all processes on the device sum to 0: give one of them a "
             "share above 0");
     limit->apart = limit->keep_free > 0 ? limit->keep_free : memory->total / APART_PART;
@@ -74,8 +73,7 @@ static void hold_to_limit(weir_allocator *a, const char *asked) {
 
 /* Checks that prealloc-min is at most prealloc.  The options alone cannot show this if the amounts are of different
  * kinds.  Parts of free memory and shares are not checked, since they change. */
-static weir_status hold_least(const weir_allocator *a, const char *asked,
-                              const struct weir_message *message) {
+static weir_status hold_least(const weir_allocator *a, const char *asked) {
     const weir_options *o = &a->options;
     const char *of_another = weir__foreign_prealloc(o);
     int kind = o->prealloc.kind & WEIR_AMOUNT_KIND;
@@ -87,29 +85,19 @@ static weir_status hold_least(const weir_allocator *a, const char *asked,
     weir__amount_spell(&o->prealloc_min, min, sizeof min);
     weir__amount_spell(&o->prealloc, prealloc, sizeof prealloc);
     return weir__create_cannot(
-        message, o->log, weir__without_driver(WEIR_E_INVALID),
+        a, weir__without_driver(WEIR_E_INVALID),
         "prealloc-min '%s' is more than %s '%s', which is %s; expected at most that", min,
         of_another ? of_another : "prealloc", prealloc, asked);
 }
 
-/* Returns the least limit with which the engine can reserve memory, or 0 if any limit will do. */
-static size_t least_limit(const weir_options *options) {
-    return options->engine == WEIR_ENGINE_POOL ? WEIR_POOL_UNIT : 0;
-}
-
-/* Returns twice the amount.  weir__budget_bytes() reads a share above 100% as 100%. */
-static weir_amount twice_amount(weir_amount amount) {
-    amount.value = amount.value > UINT64_MAX / 2 ? UINT64_MAX : 2 * amount.value;
-    return amount;
-}
-
 /* Converts the amounts to bytes, and checks them against each other and against the device. */
-static weir_status set_budget(weir_allocator *a, const struct weir_message *message) {
+static weir_status set_budget(weir_allocator *a) {
     struct weir_limit *limit = &a->reserve.limit;
     weir_options *options = &a->options;
     struct weir_device_memory memory;
-    weir_status status = weir__read_memory(a, &memory, message);
-    weir_amount twice = twice_amount(options->grow_ahead);
+    weir_status status = weir__read_memory(a, &memory);
+    weir_amount twice = options->grow_ahead;
+    size_t least_limit = options->engine == WEIR_ENGINE_POOL ? WEIR_POOL_UNIT : 0;
     char asked[32];
 
     if (status != WEIR_OK)
@@ -121,16 +109,17 @@ static weir_status set_budget(weir_allocator *a, const struct weir_message *mess
         limit->bytes = memory.total;
     a->threshold = weir__budget_bytes(&options->release_threshold, &memory, UINT64_MAX);
     a->low = weir__budget_bytes(&options->grow_ahead, &memory, 0);
-    a->high = weir__budget_bytes(&twice, &memory, 0);
+    twice.value = twice.value > UINT64_MAX / 2 ? UINT64_MAX : 2 * twice.value;
+    a->high = weir__budget_bytes(&twice, &memory, 0); /* reads a share above 100% as 100% */
     a->prealloc = weir__budget_bytes(&options->prealloc, &memory, 0);
-    status = set_shares(a, &memory, message);
+    status = set_shares(a, &memory);
     if (status != WEIR_OK)
         return status;
     if (a->prealloc == UINT64_MAX) /* "max" means all memory that the limit and the device allow */
         a->prealloc = memory.free < limit->bytes ? memory.free : limit->bytes;
     a->prealloc_min = weir__budget_bytes(&options->prealloc_min, &memory, 0);
     weir__bytes_show(a->prealloc, asked, sizeof asked);
-    status = hold_least(a, asked, message);
+    status = hold_least(a, asked);
     if (status != WEIR_OK)
         return status;
     if (a->prealloc > limit->bytes && weir__foreign_prealloc(options))
@@ -139,22 +128,22 @@ static weir_status set_budget(weir_allocator *a, const struct weir_message *mess
         a->prealloc_min = a->prealloc;
     if (a->prealloc > memory.total)
         return weir__create_cannot(
-            message, options->log, weir__without_driver(WEIR_E_NO_MEMORY),
+            a, weir__without_driver(WEIR_E_NO_MEMORY),
             "preallocation of %s is above the device's %s: preallocate at most that", asked,
             WEIR_SHOWN(memory.total));
 
     if (a->prealloc > limit->bytes)
         return weir__create_cannot(
-            message, options->log, weir__without_driver(WEIR_E_LIMIT),
+            a, weir__without_driver(WEIR_E_LIMIT),
             "preallocation of %s is above the limit of %s: raise the limit, or "
             "preallocate at most that",
             asked, WEIR_SHOWN(limit->bytes));
 
-    if (limit->bytes < least_limit(options))
+    if (limit->bytes < least_limit)
         return weir__create_cannot(
-            message, options->log, weir__without_driver(WEIR_E_LIMIT),
+            a, weir__without_driver(WEIR_E_LIMIT),
             "a limit of %s leaves the engine nothing: its memory grows by %s",
-            WEIR_SHOWN(limit->bytes), WEIR_SHOWN(least_limit(options)));
+            WEIR_SHOWN(limit->bytes), WEIR_SHOWN(least_limit));
 
     atomic_init(&limit->promised,
                 weir__size_larger(a->threshold < memory.total ? a->threshold : 0, a->prealloc_min));
@@ -164,16 +153,14 @@ static weir_status set_budget(weir_allocator *a, const struct weir_message *mess
 }
 
 /* Warns of grow-ahead that cannot be reserved, and of growth that the release threshold would release at once. */
-static void warn_of_what_is_lost(const weir_allocator *a, uint64_t low) {
-    uint64_t all =
-        a->reserve.limit.bytes < a->device.total ? a->reserve.limit.bytes : a->device.total;
+static void warn_of_what_is_lost(const weir_allocator *a) {
+    uint64_t all = weir__size_smaller(a->reserve.limit.bytes, a->device.total);
 
-    if (low > all) {
+    if (a->low > all)
         weir__log(a->options.log, WEIR_LOG_WARNING,
                   "grow-ahead of %s is above the %s that can be reserved: weir keeps as much idle "
                   "as there is",
-                  WEIR_SHOWN(low), WEIR_SHOWN(all));
-    }
+                  WEIR_SHOWN(a->low), WEIR_SHOWN(all));
     if (a->options.engine == WEIR_ENGINE_POOL && a->options.grow_ahead.value > 0 &&
         a->threshold < a->device.total)
         weir__log(a->options.log, WEIR_LOG_WARNING,
@@ -186,7 +173,7 @@ static void warn_of_what_is_lost(const weir_allocator *a, uint64_t low) {
                   "added: raise it, or choose growth exact");
 }
 
-static weir_status open_to_peers(weir_allocator *a, const struct weir_message *message) {
+static weir_status open_to_peers(weir_allocator *a) {
     const char *peers = a->options.peers;
     char why[256] = "";
     CUresult result;
@@ -198,7 +185,7 @@ static weir_status open_to_peers(weir_allocator *a, const struct weir_message *m
         return WEIR_OK;
     status = result == CUDA_SUCCESS ? weir__without_driver(status)
                                     : weir__device_status(&a->device, result);
-    return weir__create_cannot(message, a->options.log, status, "peers '%s': %s", peers, why);
+    return weir__create_cannot(a, status, "peers '%s': %s", peers, why);
 }
 
 void weir__size_fixed_region(weir_allocator *a) {
@@ -242,8 +229,8 @@ static void warn_of_what_stays(const weir_allocator *a) {
 }
 
 /* Logs one warning for each setting that is set and has no effect with the chosen engine. */
-static void warn_of_unused(const weir_allocator *a, const weir_options *given) {
-    const weir_options *o = &a->options;
+static void warn_of_unused(const weir_allocator *a) {
+    const weir_options *o = &a->options, *given = &a->creation->given;
     int direct = o->engine == WEIR_ENGINE_DIRECT, mapped = o->engine == WEIR_ENGINE_MAPPED;
     int fixed = o->engine == WEIR_ENGINE_BFC_FIXED, cuts = weir__options_suballocate(o);
     const struct {
@@ -264,23 +251,22 @@ static void warn_of_unused(const weir_allocator *a, const weir_options *given) {
     char engine[WEIR_SHOW_BYTES];
 
     weir__option_show(o, WEIR_SETTING_ENGINE, engine, sizeof engine);
-    for (size_t i = 0; given && i < sizeof settings / sizeof settings[0]; i++)
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
         if (settings[i].unused && weir__option_is_set(given, settings[i].setting))
             weir__log(o->log, WEIR_LOG_WARNING, "%s has no effect with engine %s%s",
                       weir__setting_row(settings[i].setting)->name, engine,
                       fixed ? ": its size is the limit" : "");
 }
 
-weir_status weir__hold_settings(weir_allocator *a, const weir_options *given,
-                                const struct weir_message *message) {
-    weir_status status = set_budget(a, message);
+weir_status weir__hold_settings(weir_allocator *a) {
+    weir_status status = set_budget(a);
 
     if (status == WEIR_OK)
-        status = open_to_peers(a, message);
+        status = open_to_peers(a);
     if (status != WEIR_OK)
         return status;
-    warn_of_what_is_lost(a, a->low);
-    warn_of_unused(a, given);
+    warn_of_what_is_lost(a);
+    warn_of_unused(a);
     warn_of_what_stays(a);
     return WEIR_OK;
 }

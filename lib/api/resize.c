@@ -55,7 +55,6 @@ weir_status weir_preallocate(weir_allocator *a, size_t bytes, size_t *reserved) 
 }
 
 weir_status weir_set_limit(weir_allocator *a, weir_amount limit) {
-    const struct weir_message nobody = {NULL, 0};
     struct weir_device_memory memory;
     weir_status status = weir__gate(a);
     int result_before = weir__driver_result;
@@ -68,7 +67,7 @@ weir_status weir_set_limit(weir_allocator *a, weir_amount limit) {
     if (a->options.engine == WEIR_ENGINE_BFC_FIXED)
         return weir__allocator_misuse(a, WEIR_E_NOT_SUPPORTED, "weir_set_limit",
                                       "the limit of engine bfc-fixed is its size");
-    status = weir__read_memory(a, &memory, &nobody);
+    status = weir__read_memory(a, &memory);
     if (status != WEIR_OK)
         return status;
     weir__limit_set(&a->reserve, weir__budget_bytes(&limit, &memory, UINT64_MAX));

@@ -156,7 +156,7 @@ static void open_allocator(void) {
         options.oom_callback_data = &w;
     }
     sim_expect(at_first ? weir__allocator_create(&options, WEIR_CREATE_PREALLOCATES_LATER,
-                                                 &w.allocator, NULL, 0)
+                                                 &w.allocator)
                         : weir_allocator_create(&options, &w.allocator),
                WEIR_OK, "weir_allocator_create");
     w.limit = w.most = UINT64_MAX;
