@@ -145,28 +145,21 @@ static void empty_slot(struct group_file *file, int at) {
 
 /* ---- members ------------------------------------------------------------------------------------- */
 
-/* Returns 1 if the member's process is ending: it has lost its locks, but the kernel has not freed its memory yet.
- * Returns 0 otherwise, also if the process runs on as another program (exec), which has no locks and none of that
- * memory. */
-static int is_ending(const struct weir_group *g, const struct group_slot *slot) {
-    const struct weir_slot_owner owner = {atomic_load(&slot->pid), atomic_load(&slot->start),
-                                          atomic_load(&slot->namespace)};
-
-    return weir__slot_is_ending(&g->shared, &owner);
-}
-
-/* Recovers the bytes of ended members.  Returns those of members that are still ending.  The caller holds the lock. */
+/* Recovers the bytes of ended members.  Returns those of members that are still ending: they have lost their locks, but
+ * the kernel has not freed their memory yet.  A process that runs on as another program (exec) has none of that memory.
+ * The caller holds the lock. */
 static uint64_t recover_ended(struct weir_group *g) {
     struct group_file *file = file_of(g);
     uint64_t ending = 0;
 
     for (int i = 0; i < WEIR_SLOTS; i++) {
         struct group_slot *slot = &file->slot[i];
+        const struct weir_slot_owner owner = {atomic_load(&slot->pid), atomic_load(&slot->start),
+                                              atomic_load(&slot->namespace)};
 
-        if ((atomic_load(&slot->pid) == 0 && bytes_of_slot(slot) == 0) ||
-            weir__slot_lives(&g->shared, i))
+        if ((owner.pid == 0 && bytes_of_slot(slot) == 0) || weir__slot_lives(&g->shared, i))
             continue;
-        if (is_ending(g, slot)) {
+        if (weir__slot_is_ending(&g->shared, &owner)) {
             ending += bytes_of_slot(slot);
         } else if (weir__slot_hold(&g->shared, i)) {
             empty_slot(file, i);

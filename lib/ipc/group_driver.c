@@ -30,15 +30,21 @@ static struct weir_driver table;
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-/* Bytes and device of each allocation, as word_of() packs them. */
-static struct weir_map blocks, handles;
-static struct weir_map pools;        /* the bytes that are counted for each pool */
-static struct weir_map pool_devices; /* the device of each pool, plus 1 */
+/* The counted bytes and the device of each allocation and each pool, as word_of() packs them. */
+static struct weir_map blocks, handles, pools;
 
 enum { DEVICE_BITS = 6 };
 
 static uintptr_t word_of(uint64_t bytes, CUdevice device) {
     return (uintptr_t)(bytes << DEVICE_BITS | (unsigned)device);
+}
+
+static uint64_t bytes_in(uintptr_t word) {
+    return (uint64_t)word >> DEVICE_BITS;
+}
+
+static CUdevice device_in(uintptr_t word) {
+    return (CUdevice)(word & ((1U << DEVICE_BITS) - 1));
 }
 
 static struct weir_group *group_of(CUdevice device) {
@@ -65,22 +71,6 @@ static uintptr_t take(struct weir_map *map, uint64_t key) {
     (void)weir__map_take(map, key, &value);
     pthread_mutex_unlock(&lock);
     return value;
-}
-
-static uintptr_t get(const struct weir_map *map, uint64_t key) {
-    uintptr_t value = 0;
-
-    pthread_mutex_lock(&lock);
-    (void)weir__map_get(map, key, &value);
-    pthread_mutex_unlock(&lock);
-    return value;
-}
-
-static void give(uintptr_t word) {
-    struct weir_group *g = group_of((CUdevice)(word & ((1U << DEVICE_BITS) - 1)));
-
-    if (g)
-        weir__group_give(g, WEIR_GROUP_RESERVE, (uint64_t)word >> DEVICE_BITS);
 }
 
 /* ---- contexts ------------------------------------------------------------------------------------ */
@@ -134,18 +124,20 @@ static CUresult record_bytes(struct weir_group *g, struct weir_map *map,
         (void)undo(*key);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    weir__group_give(g, WEIR_GROUP_RESERVE, (uint64_t)word >> DEVICE_BITS);
+    weir__group_give(g, WEIR_GROUP_RESERVE, bytes_in(word));
     return result;
 }
 
 /* Frees a block or a handle.  The record goes first: the driver may give a freed number to another thread. */
 static CUresult free_recorded(struct weir_map *map, unsigned long long key, free_call *call) {
     uintptr_t word = take(map, key);
+    struct weir_group *g = word ? group_of(device_in(word)) : NULL;
     CUresult result = call(key);
 
-    if (word && result == CUDA_SUCCESS)
-        give(word);
-    else if (word) /* the map still has room for the record that it just had */
+    if (g && result == CUDA_SUCCESS)
+        weir__group_give(g, WEIR_GROUP_RESERVE, bytes_in(word));
+    else if (word &&
+             result != CUDA_SUCCESS) /* the map still has room for the record that it just had */
         (void)put(map, key, word);
     return result;
 }
@@ -191,14 +183,20 @@ static CUresult pool_create(CUmemoryPool *pool, const CUmemPoolProps *properties
     CUresult result = inner->cuMemPoolCreate(pool, properties);
 
     if (result == CUDA_SUCCESS && group_of(properties->location.id))
-        (void)put(&pool_devices, (uintptr_t)*pool, (uintptr_t)properties->location.id + 1);
+        (void)put(&pools, (uintptr_t)*pool, word_of(0, properties->location.id));
     return result;
 }
 
-static struct weir_group *group_of_pool(CUmemoryPool pool) {
-    uintptr_t device = get(&pool_devices, (uintptr_t)pool);
+/* Returns the group of a pool's device, with the bytes that are counted for the pool, or NULL. */
+static struct weir_group *group_of_pool(CUmemoryPool pool, uint64_t *counted) {
+    uintptr_t word = 0;
+    int is_known;
 
-    return device ? group_of((CUdevice)device - 1) : NULL;
+    pthread_mutex_lock(&lock);
+    is_known = weir__map_get(&pools, (uintptr_t)pool, &word);
+    pthread_mutex_unlock(&lock);
+    *counted = bytes_in(word);
+    return is_known ? group_of(device_in(word)) : NULL;
 }
 
 /* Returns the pool's reserved bytes, or UINT64_MAX if the driver does not say. */
@@ -220,17 +218,18 @@ static uint64_t ask_pool(CUmemoryPool pool) {
 static void settle(struct weir_group *g, CUmemoryPool pool, uint64_t before, uint64_t took) {
     static pthread_mutex_t settling =
         PTHREAD_MUTEX_INITIALIZER; /* an older size must not overwrite a newer one */
-    uintptr_t counted = 0;
-    uint64_t has;
+    uintptr_t word = 0;
+    uint64_t has, counted;
 
     pthread_mutex_lock(&settling);
     has = ask_pool(pool);
     pthread_mutex_lock(&lock);
-    (void)weir__map_get(&pools, (uintptr_t)pool, &counted);
+    (void)weir__map_get(&pools, (uintptr_t)pool, &word);
+    counted = bytes_in(word);
     if (has == UINT64_MAX)
         has = counted + took;
-    if (!weir__map_put(&pools, (uintptr_t)pool, (uintptr_t)has))
-        has = counted;
+    if (!weir__map_put(&pools, (uintptr_t)pool, word_of(has, device_in(word))))
+        has = counted; /* unreached: the map has the pool */
     if (has > counted + before)
         weir__group_add(g, WEIR_GROUP_RESERVE, has - counted - before);
     else
@@ -262,13 +261,13 @@ static int is_done(CUstream stream) {
 /* Counts whole units for a request to a pool.  If the group has no room for them, the pool may have enough idle memory,
  * but the driver need not use it.  So the pool is trimmed once the stream's frees are done.  Returns 0 on failure, else
  * 1. */
-static int take_units(struct weir_group *g, CUmemoryPool pool, CUstream stream, uint64_t units) {
+static int take_units(struct weir_group *g, CUmemoryPool pool, CUstream stream, uint64_t units,
+                      uint64_t counted) {
     CUstreamCaptureStatus status;
 
     if (weir__group_take(g, WEIR_GROUP_RESERVE, units))
         return 1;
-    if (get(&pools, (uintptr_t)pool) < units ||
-        inner->cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
+    if (counted < units || inner->cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
         status != CU_STREAM_CAPTURE_STATUS_NONE || !is_done(stream))
         return 0;
     (void)inner->cuMemPoolTrimTo(pool, 0);
@@ -277,13 +276,13 @@ static int take_units(struct weir_group *g, CUmemoryPool pool, CUstream stream, 
 }
 
 static CUresult pool_alloc(CUdeviceptr *block, size_t bytes, CUmemoryPool pool, CUstream stream) {
-    struct weir_group *g = group_of_pool(pool);
-    uint64_t units = (bytes + POOL_UNIT - 1) / POOL_UNIT * POOL_UNIT;
+    uint64_t counted, units = (bytes + POOL_UNIT - 1) / POOL_UNIT * POOL_UNIT;
+    struct weir_group *g = group_of_pool(pool, &counted);
     CUresult result;
 
     if (!g)
         return inner->cuMemAllocFromPoolAsync(block, bytes, pool, stream);
-    if (units < bytes || !take_units(g, pool, stream, units))
+    if (units < bytes || !take_units(g, pool, stream, units, counted))
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = inner->cuMemAllocFromPoolAsync(block, bytes, pool, stream);
     settle(g, pool, units, result == CUDA_SUCCESS ? units : 0);
@@ -292,7 +291,8 @@ static CUresult pool_alloc(CUdeviceptr *block, size_t bytes, CUmemoryPool pool, 
 
 static CUresult pool_trim(CUmemoryPool pool, size_t keep) {
     CUresult result = inner->cuMemPoolTrimTo(pool, keep);
-    struct weir_group *g = group_of_pool(pool);
+    uint64_t counted;
+    struct weir_group *g = group_of_pool(pool, &counted);
 
     if (g)
         settle(g, pool, 0, 0);
@@ -301,13 +301,12 @@ static CUresult pool_trim(CUmemoryPool pool, size_t keep) {
 
 /* Destroys a pool, and its count.  weir destroys a pool only after all its memory is freed. */
 static CUresult pool_destroy(CUmemoryPool pool) {
-    struct weir_group *g = group_of_pool(pool);
+    uint64_t counted;
+    struct weir_group *g = group_of_pool(pool, &counted);
     CUresult result = inner->cuMemPoolDestroy(pool);
 
-    if (g && result == CUDA_SUCCESS) {
-        weir__group_give(g, WEIR_GROUP_RESERVE, (uint64_t)take(&pools, (uintptr_t)pool));
-        (void)take(&pool_devices, (uintptr_t)pool);
-    }
+    if (g && result == CUDA_SUCCESS)
+        weir__group_give(g, WEIR_GROUP_RESERVE, bytes_in(take(&pools, (uintptr_t)pool)));
     return result;
 }
 

@@ -45,11 +45,6 @@ static void release(struct weir_local_peer *s) {
         pthread_cond_broadcast(&let_go);
 }
 
-/* Returns 1 if both are different peers of one device, else 0. */
-static int are_peers(const struct weir_local_peer *s, const struct weir_local_peer *other) {
-    return other != s && other->driver == s->driver && other->device == s->device;
-}
-
 struct weir_local_peer *weir__local_peers_next(const struct weir_local_peer *s,
                                                struct weir_local_peer *last) {
     struct weir_local_peer *found;
@@ -58,7 +53,8 @@ struct weir_local_peer *weir__local_peers_next(const struct weir_local_peer *s,
     pthread_mutex_lock(&lock);
     after = last ? last->number : 0;
     for (found = first; found; found = found->next)
-        if (found->number > after && (!s || are_peers(s, found)))
+        if (found->number > after &&
+            (!s || (found != s && found->driver == s->driver && found->device == s->device)))
             break;
     if (found)
         found->held++;

@@ -41,17 +41,13 @@
 #define BESIDE_RESERVE (UINT64_C(1) << 30)
 /* REFRESH_MS is the time for others to publish.  The thread wakes up each TICK_MS if the process has shares, else each
  * LONG_TICK_MS, since a killed process does not wake it. */
-enum { REFRESH_MS = 20, TICK_MS = 500, LONG_TICK_MS = 10000, SILENT = 32 };
+enum { REFRESH_MS = 20, TICK_MS = 500, LONG_TICK_MS = 10000 };
 enum { MOST_SHOWN = 3 /* the most processes that weir__process_peers_show names */ };
 
+/* The process that was last seen to be silent or ending in a slot.  Its start time tells it from the next owner. */
 struct silent {
-    uint64_t start; /* when the process started */
-    uint64_t heartbeat_ns;
-    uint64_t slot;
-    uint64_t until_ns;
+    uint64_t start, heartbeat_ns, until_ns;
 };
-
-/* The process that was last seen to be ending in a slot, and since when. */
 struct ending {
     uint64_t pid, start, since_ns;
 };
@@ -74,7 +70,7 @@ struct weir_process_peers {
     uint64_t notes; /* how often weir__process_peers_note() was called */
 
     pthread_mutex_t asking; /* held while a request asks; guards the fields below */
-    struct silent silent[SILENT];
+    struct silent silent[WEIR_SLOTS];
     struct ending ending[WEIR_SLOTS];
     uint64_t kept[WEIR_SLOTS]; /* the part of each slot in `kept` of struct weir_answers */
 };
@@ -142,15 +138,6 @@ uint64_t weir__process_peers_reserve(const struct weir_driver *driver, CUdevice 
 
 /* ---- the own entry ------------------------------------------------------------------------------- */
 
-static void add(struct weir_holding *sum, const struct weir_holding *h) {
-    sum->reserved += h->reserved;
-    sum->in_use += h->in_use;
-    sum->idle += h->idle;
-    sum->limit = h->limit > UINT64_MAX - sum->limit ? UINT64_MAX : sum->limit + h->limit;
-    sum->device_total = h->device_total;
-    sum->device_free = h->device_free;
-}
-
 /* Sums up what all allocators of this process have.  Returns 1 if there is an allocator, else 0. */
 static int sum_up(struct weir_process_peers *n, struct weir_holding *sum) {
     struct weir_local_peer *s = NULL;
@@ -163,7 +150,12 @@ static int sum_up(struct weir_process_peers *n, struct weir_holding *sum) {
         n->calls.holding(s->owner, &h);
         if (h.shown) /* so that weir__process_peers_note() does not add it again */
             atomic_store_explicit(h.shown, h.reserved, memory_order_relaxed);
-        add(sum, &h);
+        sum->reserved += h.reserved;
+        sum->in_use += h.in_use;
+        sum->idle += h.idle;
+        sum->limit = h.limit > UINT64_MAX - sum->limit ? UINT64_MAX : sum->limit + h.limit;
+        sum->device_total = h.device_total;
+        sum->device_free = h.device_free;
         any = 1;
     }
     return any;
@@ -255,16 +247,6 @@ void weir__process_peers_note(struct weir_process_peers *n, _Atomic uint64_t *sh
 
 struct weir_group *weir__process_peers_group(const struct weir_process_peers *n) {
     return weir__group_of(n->own.driver, n->own.device);
-}
-
-int weir__process_peers_any(struct weir_process_peers *n) {
-    int own = weir__registry_slot(&n->registry);
-    struct weir_registry_entry entry;
-
-    for (int slot = 0; slot < WEIR_SLOTS; slot++)
-        if (slot != own && weir__registry_read(&n->registry, slot, &entry))
-            return 1;
-    return 0;
 }
 
 uint64_t weir__process_peers_weights(struct weir_process_peers *n) {
@@ -370,25 +352,15 @@ struct candidate {
     int is_asked;
 };
 
-static struct silent *silence_of(struct weir_process_peers *n, int slot,
-                                 const struct weir_registry_entry *entry) {
-    uint64_t now = weir__registry_now();
+/* Returns until when the process of the entry is not asked, or 0 if it may be asked. */
+static uint64_t silence_of(const struct weir_process_peers *n, int slot,
+                           const struct weir_registry_entry *entry) {
+    const struct silent *s = &n->silent[slot];
 
-    for (int i = 0; i < SILENT; i++)
-        if (n->silent[i].until_ns > now && n->silent[i].slot == (uint64_t)slot &&
-            n->silent[i].start == entry->start && n->silent[i].heartbeat_ns == entry->heartbeat_ns)
-            return &n->silent[i];
-    return NULL;
-}
-
-static void leave_alone(struct weir_process_peers *n, const struct candidate *c) {
-    struct silent *oldest = &n->silent[0];
-
-    for (int i = 1; i < SILENT; i++)
-        if (n->silent[i].until_ns < oldest->until_ns)
-            oldest = &n->silent[i];
-    *oldest =
-        (struct silent){c->start, c->heartbeat_ns, c->slot, weir__registry_now() + SILENCE_NS};
+    return s->start == entry->start && s->heartbeat_ns == entry->heartbeat_ns &&
+                   s->until_ns > weir__registry_now()
+               ? s->until_ns
+               : 0;
 }
 
 static int in_turn(const void *one, const void *other) {
@@ -433,7 +405,7 @@ static size_t collect(struct weir_process_peers *n, struct candidate *out, uint6
                       const struct round *round, size_t *missing, struct weir_answers *answers) {
     int own = weir__registry_slot(&n->registry);
     struct weir_registry_entry entry;
-    const struct silent *silent;
+    uint64_t silent;
     size_t count = 0;
 
     *missing = 0;
@@ -458,7 +430,7 @@ static size_t collect(struct weir_process_peers *n, struct candidate *out, uint6
                                 .is_late = entry.heartbeat_ns < since};
         answers->kept = answers->kept == UINT64_MAX ? 0 : answers->kept;
         silent = silence_of(n, slot, &entry);
-        if (silent && silent->until_ns - SILENCE_NS >= round->began) {
+        if (silent && silent - SILENCE_NS >= round->began) {
             answers->awaited = 1;
             continue;
         }
@@ -473,15 +445,6 @@ static size_t collect(struct weir_process_peers *n, struct candidate *out, uint6
     }
     qsort(out, count, sizeof *out, in_turn);
     return count;
-}
-
-/* Sleeps until a process rings, or until the time `until`. */
-static void sleep_until(struct weir_process_peers *n, uint32_t bell, uint64_t until) {
-    uint64_t now = weir__registry_now();
-
-    if (now < until) /* unreached: false, for which the time must pass just now */
-        weir__registry_wait(&n->registry, bell,
-                            (unsigned)weir__size_smaller((until - now) / MILLISECOND + 1, 1000));
 }
 
 /* Makes all processes publish their memory, and lists them as collect() does. */
@@ -535,7 +498,7 @@ static void ask_some(struct weir_process_peers *n, struct candidate **some, size
                      const struct weir_registry_ask *asks, uint64_t until,
                      struct weir_answers *answers) {
     static const struct weir_registry_ask nothing[WEIR_REGISTRY_ASKS];
-    uint64_t sequence = weir__registry_now(), given, bytes;
+    uint64_t sequence = weir__registry_now(), now, given, bytes;
     size_t open;
 
     sequence = sequence << 8 ^ (uint64_t)getpid(); /* differs from the numbers of other processes */
@@ -551,13 +514,16 @@ static void ask_some(struct weir_process_peers *n, struct candidate **some, size
                 given += bytes;
             else
                 open++;
-        if (open == 0 || weir__registry_now() >= until)
+        now = weir__registry_now();
+        if (open == 0 || now >= until)
             break;
-        sleep_until(n, bell, until);
+        weir__registry_wait(&n->registry, bell,
+                            (unsigned)weir__size_smaller((until - now) / MILLISECOND + 1, 1000));
     }
     for (size_t i = 0; open > 0 && i < count; i++)
         if (some[i]->is_late && !is_answered(n, some[i], sequence, &bytes))
-            leave_alone(n, some[i]); /* unless it has published meanwhile */
+            n->silent[some[i]->slot] = (struct silent){some[i]->start, some[i]->heartbeat_ns,
+                                                       weir__registry_now() + SILENCE_NS};
     put_question(n, nothing, sequence, 0);
     answers->given += given;
     answers->heard |= open < count;
@@ -584,12 +550,13 @@ static size_t pick(struct candidate *all, size_t count, uint64_t bytes, struct c
 
 struct ending_sum {
     struct weir_process_peers *n;
-    uint64_t now, bytes, kept;
+    struct weir_answers *answers;
+    uint64_t now;
 };
 
 /* Adds the memory of an ending process, unless it has been ending for too long, which a hanging driver may cause. */
 static void add_ending(int slot, const struct weir_registry_entry *entry, void *context) {
-    struct ending_sum *sum = context;
+    const struct ending_sum *sum = context;
     struct ending *e = &sum->n->ending[slot];
 
     /* unreached: another start, for which the pids must have wrapped round */
@@ -597,18 +564,9 @@ static void add_ending(int slot, const struct weir_registry_entry *entry, void *
         *e = (struct ending){entry->pid, entry->start, sum->now};
     if (sum->now - e->since_ns > ENDING_NS)
         return;
-    sum->bytes += entry->reserved + BESIDE_RESERVE;
-    sum->kept += sum->n->kept[slot];
-}
-
-/* Adds the memory of ending processes, which may still hold their locks, to *answers.  The caller holds `asking`. */
-static void look_for_ending(struct weir_process_peers *n, struct weir_answers *answers) {
-    struct ending_sum sum = {n, weir__registry_now(), 0, 0};
-
-    weir__registry_ending(&n->registry, add_ending, &sum);
-    answers->ending = sum.bytes;
-    if (answers->kept != UINT64_MAX)
-        answers->kept -= sum.kept;
+    sum->answers->ending += entry->reserved + BESIDE_RESERVE;
+    if (sum->answers->kept != UINT64_MAX)
+        sum->answers->kept -= sum->n->kept[slot];
 }
 
 /* Does what weir__process_peers_ask does, but asks only the processes in `members`, or all if `members` is NULL. */
@@ -637,8 +595,9 @@ static struct weir_answers ask_members_of(struct weir_process_peers *n, uint64_t
         ask_some(n, some, picked, asks, weir__size_smaller(deadline, weir__registry_now() + part),
                  &answers);
     }
-    if (answers.given < bytes)
-        look_for_ending(n, &answers);
+    if (answers.given < bytes) /* ending processes may still hold their locks */
+        weir__registry_ending(&n->registry, add_ending,
+                              &(struct ending_sum){n, &answers, weir__registry_now()});
     answers.awaited |= answers.late || answers.ending > 0;
     pthread_mutex_lock(&n->lock);
     n->entry.asked += bytes;
@@ -750,12 +709,6 @@ static void prepare_exit(void) {
     (void)atexit(leave_at_exit);
 }
 
-static int start(struct weir_process_peers *n) {
-    pthread_once(&once, prepare_exit);
-    errno = weir__thread_start(&n->thread, run, n);
-    return errno == 0;
-}
-
 static void discard(struct weir_process_peers *n) {
     pthread_mutex_destroy(&n->lock);
     pthread_mutex_destroy(&n->asking);
@@ -783,7 +736,9 @@ static struct weir_process_peers *make(const struct weir_driver *driver, CUdevic
         return NULL;
     }
     weir__process_name(n->entry.command, sizeof n->entry.command);
-    if (start(n)) {
+    pthread_once(&once, prepare_exit);
+    errno = weir__thread_start(&n->thread, run, n);
+    if (errno == 0) {
         n->next = first;
         return first = n;
     }

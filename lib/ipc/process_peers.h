@@ -118,9 +118,6 @@ void weir__process_peers_holders(struct weir_process_peers *n, struct weir_holde
 enum { WEIR_PROCESS_PEERS_SHOWN = 600 };
 void weir__process_peers_show(struct weir_process_peers *n, char text[WEIR_PROCESS_PEERS_SHOWN]);
 
-/* Returns 1 if there are other processes, else 0. */
-int weir__process_peers_any(struct weir_process_peers *n);
-
 /* Returns the sum of all processes' weights, in millionths. */
 uint64_t weir__process_peers_weights(struct weir_process_peers *n);
 /* Returns the sum of all weights, but at most `most`, for a device on which this process has not joined. */

@@ -218,8 +218,9 @@ static int is_any_ending(const struct weir_slot_file *f) {
         if (i % count == 0 && pread(file, some, sizeof some, weir__slot_place(f, i)) != READ_BYTES)
             return 0;
         memcpy(&owner, slot + WEIR_SLOT_OWNER_AT, sizeof owner);
-        if (i != f->slot && weir__slot_is_ending(f, &owner) &&
-            !(f->kind->is_counted && has_life(file, i)))
+        /* A process that has said that it ends keeps its life lock nearly until it has ended. */
+        if (i != f->slot && owner.pid != 0 && !(f->kind->is_counted && has_life(file, i)) &&
+            weir__slot_is_ending(f, &owner))
             return 1;
     }
     return 0;

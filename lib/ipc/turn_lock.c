@@ -34,19 +34,15 @@ static int open_file(struct weir_process_lock *lock, const char *name) {
     return -1;
 }
 
-static int has_name(int file) {
+int weir__process_lock_try(struct weir_process_lock *lock, const char *name) {
     struct stat is;
 
-    return fstat(file, &is) != 0 || is.st_nlink > 0;
-}
-
-int weir__process_lock_try(struct weir_process_lock *lock, const char *name) {
     while (!lock->held) {
         if (!weir__kept_is(&lock->file) && open_file(lock, name) != 0)
             return -1;
         if (flock(lock->file.number, LOCK_EX | LOCK_NB) != 0)
             return errno == EWOULDBLOCK || errno == EINTR ? 0 : -1;
-        lock->held = has_name(lock->file.number);
+        lock->held = fstat(lock->file.number, &is) != 0 || is.st_nlink > 0;
         if (!lock->held)
             weir__process_lock_give(lock);
     }
