@@ -116,14 +116,8 @@ int weir__replace_open(const char *path, mode_t mode) {
                                                             : file;
 }
 
-/* Opens the file itself for writing.  Returns 0 or an errno. */
-static int open_in_place(struct weir_replacement *r, const char *path, int flags, mode_t mode) {
-    r->file = weir__file_open(path, flags, mode);
-    return r->file < 0 ? errno : 0;
-}
-
 int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mode) {
-    int is_link, is_there, flags = O_WRONLY | O_NOCTTY;
+    int is_link, is_there, is_open, flags = O_WRONLY | O_NOCTTY;
     struct stat link, is;
     char *target = NULL;
     int why;
@@ -143,12 +137,15 @@ int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mod
     is_there = stat(path, &is) == 0;
     if (!is_there && errno != ENOENT)
         return errno;
-    if (is_there && (is_same(&is, STDOUT_FILENO) || is_same(&is, STDERR_FILENO)))
-        return open_in_place(r, path, flags | O_APPEND, mode);
-    if (is_there && !S_ISREG(is.st_mode))
-        return open_in_place(r, path, flags, mode);
+    is_open = is_there && (is_same(&is, STDOUT_FILENO) || is_same(&is, STDERR_FILENO));
+    if (is_open)
+        flags |= O_APPEND;
     if (is_link && !is_there) /* the link leads to a file that does not exist yet */
-        return open_in_place(r, path, flags | O_CREAT | O_TRUNC, mode);
+        flags |= O_CREAT | O_TRUNC;
+    if (is_open || (is_there ? !S_ISREG(is.st_mode) : is_link)) { /* writes to it in place */
+        r->file = weir__file_open(path, flags, mode);
+        return r->file < 0 ? errno : 0;
+    }
     if (is_link && !(target = realpath(path, NULL)))
         return errno;
     why = open_beside(r, target ? target : path, is_there ? &is : NULL, mode);

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* text.c: reads and writes sizes, amounts, factors and counts.
  *
- * strtod and printf("%f") depend on the locale of the program that loaded weir, and strtoull accepts signs and leading
- * space.  So this file reads and writes numbers itself.  Sizes are computed in integers, so 0.1TiB is exact to the
- * byte. A factor is read and written by one formula (whole + digits / 10^n), so a written factor reads back exactly.
+ * strtoull accepts signs and leading space, so this file reads numbers itself.  Sizes are computed in integers, so
+ * 0.1TiB is exact to the byte.
  *
  * Kept texts are in a list that only grows, under a lock.
  */
 #include "base/text.h"
 
-#include <float.h>
 #include <inttypes.h>
+#include <locale.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -256,33 +255,25 @@ int weir__fraction_read(const char *text, uint64_t *millionths, struct weir_prob
     return 1;
 }
 
-/* Returns digits / 10^n, for n up to FACTOR_DIGITS. */
-static double scaled_digits(uint64_t digits, size_t n) {
-    double scale = 1;
-
-    while (n-- > 0)
-        scale *= 10;
-    return (double)digits / scale;
-}
-
 int weir__factor_read(const char *text, const char **end, double *factor,
                       struct weir_problem *problem) {
-    struct decimal decimal;
-    double whole = 0;
-    uint64_t digits = 0;
-    size_t used;
+    struct decimal d;
+    char plain[64];
+    double value;
 
-    if (!decimal_scan(text, end, &decimal, problem))
+    if (!decimal_scan(text, end, &d, problem))
         return 0;
-    for (size_t i = 0; i < decimal.whole_digits; i++)
-        whole = whole * 10 + (decimal.whole[i] - '0');
-    used = decimal.fraction_digits < FACTOR_DIGITS ? decimal.fraction_digits : FACTOR_DIGITS;
-    for (size_t i = 0; i < used; i++)
-        digits = digits * 10 + (uint64_t)(decimal.fraction[i] - '0');
-    whole += scaled_digits(digits, used);
-    if (!(whole < MOST_FACTOR))
+    for (; d.whole_digits > 0 && *d.whole == '0'; d.whole_digits--)
+        d.whole++;
+    /* strtod rounds correctly, but expects the point of the program's locale. */
+    snprintf(plain, sizeof plain, "%.*s%s%.*s", d.whole_digits < 20 ? (int)d.whole_digits : 20,
+             d.whole, localeconv()->decimal_point,
+             d.fraction_digits < FACTOR_DIGITS ? (int)d.fraction_digits : FACTOR_DIGITS,
+             d.fraction);
+    value = strtod(plain, NULL);
+    if (!(value < MOST_FACTOR))
         return weir__problem(problem, "it is too large");
-    *factor = whole;
+    *factor = value;
     return 1;
 }
 
@@ -376,14 +367,9 @@ struct weir_shown weir__shown(uint64_t bytes) {
     return shown;
 }
 
-static void share_spell(uint64_t weight, char *text, size_t text_bytes) {
+void weir__amount_spell(const weir_amount *amount, char *text, size_t text_bytes) {
     char number[WEIR_SPELL_BYTES];
 
-    decimal_spell(weight / 1000000, weight % 1000000, 6, "", number, sizeof number);
-    snprintf(text, text_bytes, "share:%.*s", WEIR_SPELL_BYTES - 8, number);
-}
-
-void weir__amount_spell(const weir_amount *amount, char *text, size_t text_bytes) {
     switch (amount->kind & WEIR_AMOUNT_KIND) {
     case WEIR_AMOUNT_BYTES:
         weir__bytes_spell(amount->value, text, text_bytes);
@@ -395,54 +381,35 @@ void weir__amount_spell(const weir_amount *amount, char *text, size_t text_bytes
                       amount->kind == WEIR_AMOUNT_OF_FREE ? "%free" : "%", text, text_bytes);
         break;
     case WEIR_AMOUNT_SHARE:
+        decimal_spell(amount->value / 1000000, amount->value % 1000000, 6, "", number,
+                      sizeof number);
         if (amount->value == 1000000)
             snprintf(text, text_bytes, "share");
         else
-            share_spell(amount->value, text, text_bytes);
+            snprintf(text, text_bytes, "share:%.*s", WEIR_SPELL_BYTES - 8, number);
         break;
     default:
         snprintf(text, text_bytes, amount->kind == WEIR_AMOUNT_MAX ? "max" : "default");
     }
 }
 
-/* Finds n digits which, after `whole` and the point, read back as the factor.  Scaling up and back rounds twice, so the
- * digits may differ by two units in the last place from the computed ones; the nearest are used.  Returns 1 on success,
- * 0 if there are no such digits. */
-static int factor_digits(double factor, double whole, int n, uint64_t *digits) {
-    static const int beside[] = {0, -1, 1, -2, 2};
-    double scale = 1;
-    uint64_t near, unit = 1;
-
-    for (int i = 0; i < n; i++)
-        scale *= 10;
-    near = (uint64_t)((factor - whole) * scale + 0.5);
-    while (near / unit >> DBL_MANT_DIG != 0)
-        unit *= 2;
-    for (size_t i = 0; i < sizeof beside / sizeof beside[0]; i++) {
-        double read;
-
-        /* A negative value wraps round and exceeds `scale`. */
-        *digits = near + (uint64_t)beside[i] * unit;
-        read = whole + scaled_digits(*digits, (size_t)n);
-        if ((double)*digits < scale && read >= factor && read <= factor)
-            return 1;
-    }
-    return 0;
-}
-
+/* Writes the fewest digits behind the point that read back as the factor. */
 void weir__factor_spell(double factor, char *text, size_t text_bytes) {
-    uint64_t digits = 0;
-    double whole;
-    int n = 0;
+    size_t point_bytes = strlen(localeconv()->decimal_point), digits;
+    struct weir_problem problem;
+    char number[400];
+    const char *end;
+    double read;
 
-    if (!(factor >= 0 && factor < MOST_FACTOR)) {
-        snprintf(text, text_bytes, "%.0f", factor);
-        return;
+    for (int n = 0; n <= FACTOR_DIGITS; n++) {
+        snprintf(number, sizeof number, "%.*f", n, factor);
+        digits = strspn(number, "-0123456789");
+        snprintf(text, text_bytes, "%.*s%s%s", (int)digits, number, n > 0 ? "." : "",
+                 number + digits + (n > 0 ? point_bytes : 0));
+        if (!(factor < MOST_FACTOR) ||
+            (weir__factor_read(text, &end, &read, &problem) && read >= factor && read <= factor))
+            return;
     }
-    whole = (double)(uint64_t)factor;
-    while (!factor_digits(factor, whole, n, &digits) && n < FACTOR_DIGITS)
-        n++;
-    decimal_spell((uint64_t)whole, digits, n, "", text, text_bytes);
 }
 
 static int same_letter(char a, char b) {

@@ -48,7 +48,9 @@ static const char *const compat_names[] = {TF_PREALLOC,     TF_ALLOCATOR, TF_GRO
                                            XLA_ALLOCATOR};
 #define COMPAT_NAMES (sizeof compat_names / sizeof compat_names[0])
 
-enum { ORIGIN = WEIR_AMOUNT_KIND + 1 }; /* the lowest bit of an amount's kind that tells of a variable */
+enum {
+    ORIGIN = WEIR_AMOUNT_KIND + 1
+}; /* the lowest bit of an amount's kind that tells of a variable */
 
 const char *weir__foreign_prealloc(const weir_options *options) {
     unsigned number = (unsigned)options->prealloc.kind / ORIGIN;
@@ -138,7 +140,8 @@ static weir_status read_variable(struct reading *reading, enum weir_setting sett
         return status;
     reading->options = with_it;
     reading->sources.of[setting] = variable;
-    if (setting == WEIR_SETTING_PREALLOC) /* `weir run' may have read the variable of another program */
+    if (setting ==
+        WEIR_SETTING_PREALLOC) /* `weir run' may have read the variable of another program */
         note_origin(&reading->options, weir__variable("WEIR_RUN_PREALLOC_OF"));
     return WEIR_OK;
 }
@@ -244,42 +247,25 @@ static weir_status read_fraction(struct reading *reading, struct compat *compat)
     return WEIR_OK;
 }
 
-/* Warns of a value that the framework knows, and for which weir has no engine. */
-static void warn_ignored(const struct reading *reading, const char *variable, const char *value,
-                         const char *known) {
-    char key[160];
-
-    snprintf(key, sizeof key, "%s=%s", variable, value);
-    if (first_warning(reading, key))
-        weir__log(warning_threshold(reading), WEIR_LOG_WARNING,
-                  "%s '%s' is ignored: weir has no such engine; it has %s", variable, value, known);
-}
-
 struct engine_word {
     const char *word;
     int engine; /* WEIR_ENGINE_DEFAULT if weir has no such engine */
 };
-
-/* Returns 1 if the value is this word.  Below another program the rule of its framework counts: TensorFlow
- * distinguishes upper and lower case, JAX does not. */
-static int is_word(const struct reading *reading, const char *variable, const char *value,
-                   const char *word) {
-    int by_case = reading->place != WEIR_PLACE_OWN && strcmp(variable, TF_ALLOCATOR) == 0;
-
-    return (by_case ? strcmp(value, word) : strcasecmp(value, word)) == 0;
-}
 
 /* Sets the engine unless a variable of higher precedence has. */
 static weir_status read_engine(struct reading *reading, struct compat *compat, const char *variable,
                                const struct engine_word *words, int *asks_pools, const char *known,
                                const char *expected) {
     const char *value = getenv(variable);
+    /* Below another program the rule of its framework counts: TensorFlow distinguishes upper and lower case. */
+    int by_case = reading->place != WEIR_PLACE_OWN && strcmp(variable, TF_ALLOCATOR) == 0;
+    char key[160];
 
     *asks_pools = reading->place == WEIR_PLACE_TELLS;
     if (!value)
         return WEIR_OK;
     for (; words->word; words++)
-        if (is_word(reading, variable, value, words->word))
+        if ((by_case ? strcmp(value, words->word) : strcasecmp(value, words->word)) == 0)
             break;
     if (!words->word)
         return refuse(reading, variable, value,
@@ -288,7 +274,11 @@ static weir_status read_engine(struct reading *reading, struct compat *compat, c
     if (reading->place != WEIR_PLACE_OWN)
         return WEIR_OK;
     if (words->engine == WEIR_ENGINE_DEFAULT) {
-        warn_ignored(reading, variable, words->word, known);
+        snprintf(key, sizeof key, "%s=%s", variable, words->word);
+        if (first_warning(reading, key))
+            weir__log(warning_threshold(reading), WEIR_LOG_WARNING,
+                      "%s '%s' is ignored: weir has no such engine; it has %s", variable,
+                      words->word, known);
     } else if (!compat->engine_name) {
         compat->engine = words->engine;
         compat->engine_name = variable;
@@ -471,38 +461,29 @@ static int note_unknown(struct reading *reading, const char *name, size_t length
     return !was_told && first_warning(reading, name);
 }
 
-static void warn_own(struct reading *reading, const char *name, size_t length) {
+/* Warns of a variable that nobody reads: any that begins with WEIR_, or one that is nearly that of a framework. */
+static void warn_unread(struct reading *reading, const char *name, size_t length, int is_own) {
     struct likeness likeness = {NULL, 0, 0, 0};
+    int is_near;
 
-    if (strncmp(name, TEST_PREFIX, strlen(TEST_PREFIX)) == 0)
-        return;
-    compare_name(&likeness, name, length, COMPAT);
-    for (size_t i = 0; i < PART_NAMES; i++)
-        compare_name(&likeness, name, length, part_names[i]);
-    for (int i = 0; i < WEIR_SETTING_COUNT; i++)
+    if (is_own)
+        compare_name(&likeness, name, length, COMPAT);
+    for (size_t i = 0; i < (is_own ? PART_NAMES : COMPAT_NAMES); i++)
+        compare_name(&likeness, name, length, is_own ? part_names[i] : compat_names[i]);
+    for (int i = 0; is_own && i < WEIR_SETTING_COUNT; i++)
         compare_name(&likeness, name, length, weir__setting_row((enum weir_setting)i)->variable);
-    if (likeness.is_known || !note_unknown(reading, name, length))
+    is_near = is_misspelt(&likeness, is_own ? OWN_START : 0, length);
+    if (likeness.is_known || !(is_near || is_own) || !note_unknown(reading, name, length))
         return;
-    if (is_misspelt(&likeness, OWN_START, length))
+    if (is_near)
         weir__log(warning_threshold(reading), WEIR_LOG_WARNING,
-                  "%s is no variable of weir's and is ignored; did you mean %s?", name,
-                  likeness.name);
+                  "%s is %s ignored; did you mean %s?", name,
+                  is_own ? "no variable of weir's and is" : "unknown and", likeness.name);
     else
         weir__log(warning_threshold(reading), WEIR_LOG_WARNING,
                   "%s is no variable of weir's and is ignored; `weir help --all' and "
                   "weir-settings(7) have them all",
                   name);
-}
-
-static void warn_look_alike(struct reading *reading, const char *name, size_t length) {
-    struct likeness likeness = {NULL, 0, 0, 0};
-
-    for (size_t i = 0; i < COMPAT_NAMES; i++)
-        compare_name(&likeness, name, length, compat_names[i]);
-    if (likeness.name && !likeness.is_known && is_misspelt(&likeness, 0, length) &&
-        note_unknown(reading, name, length))
-        weir__log(warning_threshold(reading), WEIR_LOG_WARNING,
-                  "%s is unknown and ignored; did you mean %s?", name, likeness.name);
 }
 
 static void warn_unknown(struct reading *reading, int compat_on) {
@@ -511,15 +492,15 @@ static void warn_unknown(struct reading *reading, int compat_on) {
     reading->sources.unknown[0] = '\0';
     for (char **entry = environ; entry && *entry; entry++) {
         size_t length = strcspn(*entry, "=");
+        int is_own;
 
         if (length == 0 || length > LONGEST_NAME)
             continue;
         memcpy(name, *entry, length);
         name[length] = '\0';
-        if (strncmp(name, "WEIR_", OWN_START) == 0)
-            warn_own(reading, name, length);
-        else if (compat_on)
-            warn_look_alike(reading, name, length);
+        is_own = strncmp(name, "WEIR_", OWN_START) == 0;
+        if ((is_own || compat_on) && strncmp(name, TEST_PREFIX, strlen(TEST_PREFIX)) != 0)
+            warn_unread(reading, name, length, is_own);
     }
 }
 

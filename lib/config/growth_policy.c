@@ -28,49 +28,29 @@ static size_t room(const weir_growth_state *state) {
     return weir__size_less(state->limit, state->reserved);
 }
 
-/* Rounds the request up to a multiple of `step`, which need not be a power of two. */
-static size_t whole_steps(size_t request, size_t step) {
-    size_t count = request / step + (request % step != 0);
-    size_t bytes;
-
-    return weir__size_mul(count, step, &bytes) ? bytes : SIZE_MAX;
-}
-
-/* Returns a fraction of the memory that remains: below the limit, or free on the device without a limit. */
-static size_t wish_remaining(const weir_options *options, const weir_growth_state *state) {
-    size_t remaining = state->limit == SIZE_MAX
-                           ? state->device_free
-                           : weir__size_smaller(room(state), state->device_free);
-
-    return remaining == SIZE_MAX ? 0 : scale(options->growth_factor, remaining);
-}
-
-static size_t wish_of_callback(const weir_options *options, const weir_growth_state *state,
-                               const struct weir_growth_cursor *cursor) {
-    weir_growth_state told = *state;
-
-    told.size = sizeof told;
-    told.steps = cursor->steps;
-    told.last_step = cursor->last_step;
-    return options->growth_function(&told, options->growth_context);
-}
-
 /* Returns the bytes that the policy would like to add: any number from 0 to SIZE_MAX. */
 static size_t wish(const weir_options *options, const weir_growth_state *state,
                    const struct weir_growth_cursor *cursor) {
-    size_t bytes;
+    weir_growth_state told = *state;
+    size_t bytes, step = (size_t)options->growth_step;
 
     switch (options->growth) {
-    case WEIR_GROWTH_STEP:
-        return whole_steps(state->request, (size_t)options->growth_step);
+    case WEIR_GROWTH_STEP: /* need not be a power of two */
+        return weir__size_mul(state->request / step + (state->request % step != 0), step, &bytes)
+                   ? bytes
+                   : SIZE_MAX;
     case WEIR_GROWTH_GEOMETRIC:
         bytes = scale(options->growth_factor - 1, state->reserved);
-        return options->growth_step ? weir__size_smaller(bytes, (size_t)options->growth_step)
-                                    : bytes;
-    case WEIR_GROWTH_REMAINING:
-        return wish_remaining(options, state);
+        return step ? weir__size_smaller(bytes, step) : bytes;
+    case WEIR_GROWTH_REMAINING: /* below the limit, or free on the device without a limit */
+        bytes = state->limit == SIZE_MAX ? state->device_free
+                                         : weir__size_smaller(room(state), state->device_free);
+        return bytes == SIZE_MAX ? 0 : scale(options->growth_factor, bytes);
     case WEIR_GROWTH_CALLBACK:
-        return wish_of_callback(options, state, cursor);
+        told.size = sizeof told;
+        told.steps = cursor->steps;
+        told.last_step = cursor->last_step;
+        return options->growth_function(&told, options->growth_context);
     default:
         return state->request;
     }
@@ -128,19 +108,15 @@ size_t weir__growth_step(const weir_options *options, const weir_growth_state *s
     return step;
 }
 
-/* TensorFlow multiplies in single precision and rounds up to 256.  For 256 it would try forever, so this step is always
- * smaller. */
-static size_t bfc_smaller(size_t step, size_t unit) {
-    size_t smaller = round_up_saturating((size_t)((float)step * 0.9f), unit);
-
-    return smaller < step ? smaller : step - weir__size_smaller(step, unit);
-}
-
 size_t weir__growth_smaller(const weir_options *options, size_t step, size_t request, size_t unit) {
     size_t need, smaller;
 
     if (options->growth == WEIR_GROWTH_BFC) {
-        smaller = bfc_smaller(step, unit);
+        /* TensorFlow multiplies in single precision and rounds up to 256.  For 256 it would try forever, so this step
+         * is always smaller. */
+        smaller = round_up_saturating((size_t)((float)step * 0.9f), unit);
+        if (smaller >= step)
+            smaller = step - weir__size_smaller(step, unit);
         return smaller < request ? 0 : smaller;
     }
     if (!weir__size_round_up(request, unit, &need) || step <= need)

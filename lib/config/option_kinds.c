@@ -74,30 +74,6 @@ const struct weir_option_kind weir__option_word = {
 
 /* ---- times ---- */
 
-/* Reads "250", "250ms" or "2s".  Refuses UINT32_MAX milliseconds and more, since the struct uses UINT32_MAX for "no
- * time". */
-static int milliseconds_read(const char *text, uint32_t *out, struct weir_problem *problem) {
-    size_t length = strspn(text, "0123456789");
-    uint64_t value, factor = 1;
-
-    if (strcasecmp(text + length, "s") == 0)
-        factor = 1000;
-    else if (text[length] != '\0' && strcasecmp(text + length, "ms") != 0)
-        return weir__problem(problem, *text == '-' ? "it is negative"
-                                                   : "it is not a whole number with ms or s");
-    if (!digits_read(text, length, (UINT32_MAX - 1) / factor, &value, problem))
-        return 0;
-    *out = (uint32_t)(value * factor);
-    return 1;
-}
-
-static void milliseconds_spell(uint32_t value, char *text, size_t bytes) {
-    if (value % 1000 == 0)
-        snprintf(text, bytes, "%us", value / 1000);
-    else
-        snprintf(text, bytes, "%ums", value);
-}
-
 static uint64_t number_of(const struct weir_option_row *row, const weir_options *options) {
     const void *at = field(row, options);
 
@@ -120,17 +96,25 @@ static uint64_t endless(const struct weir_option_row *row) {
     return row->kind->is_wide ? UINT64_MAX : UINT32_MAX;
 }
 
+/* Reads "250", "250ms" or "2s".  Refuses UINT32_MAX milliseconds and more, since the struct uses UINT32_MAX for "no
+ * time". */
 static int time_read(const struct weir_option_row *row, const char *text, weir_options *options,
                      struct weir_problem *problem) {
-    uint32_t value = 0;
+    size_t length = strspn(text, "0123456789");
+    uint64_t value, factor = 1;
 
     if (strcasecmp(text, row->kind->endless) == 0)
         return set_number(row, options, endless(row));
-    if (!milliseconds_read(text, &value, problem))
+    if (strcasecmp(text + length, "s") == 0)
+        factor = 1000;
+    else if (text[length] != '\0' && strcasecmp(text + length, "ms") != 0)
+        return weir__problem(problem, *text == '-' ? "it is negative"
+                                                   : "it is not a whole number with ms or s");
+    if (!digits_read(text, length, (UINT32_MAX - 1) / factor, &value, problem))
         return 0;
     if (value == 0 && row->kind->zero)
         return weir__problem(problem, "%s", row->kind->zero);
-    return set_number(row, options, value ? value : endless(row));
+    return set_number(row, options, value ? value * factor : endless(row));
 }
 
 static void time_spell(const struct weir_option_row *row, const weir_options *options, char *text,
@@ -139,8 +123,10 @@ static void time_spell(const struct weir_option_row *row, const weir_options *op
 
     if (value == endless(row))
         snprintf(text, bytes, "%s", row->kind->endless);
+    else if (value % 1000 == 0)
+        snprintf(text, bytes, "%us", (unsigned)value / 1000);
     else
-        milliseconds_spell((uint32_t)value, text, bytes);
+        snprintf(text, bytes, "%ums", (unsigned)value);
 }
 
 static int time_check(const struct weir_option_row *row, const weir_options *options,
@@ -199,16 +185,6 @@ static int bits_valid(const struct weir_option_row *row, uint64_t bits,
            weir__problem(problem, "there is no bit %#llx", (unsigned long long)(bits & ~all));
 }
 
-static int unknown_word(const char *text, size_t length, struct weir_problem *problem) {
-    char word[40], quoted[80];
-
-    if (length == 0)
-        return weir__problem(problem, "a word is empty");
-    snprintf(word, sizeof word, "%.*s", (int)(length < sizeof word ? length : sizeof word), text);
-    weir__quote(word, quoted, sizeof quoted);
-    return weir__problem(problem, "%s is none of the words known here", quoted);
-}
-
 static int list_read(const struct weir_option_row *row, const char *text, weir_options *options,
                      struct weir_problem *problem) {
     uint64_t bits = 0;
@@ -216,9 +192,15 @@ static int list_read(const struct weir_option_row *row, const char *text, weir_o
     for (const char *at = text;; at++) {
         size_t length = strcspn(at, ",");
         const struct weir_option_word *word = find_word(row->words, at, length);
+        char cut[40], quoted[80];
 
-        if (!word)
-            return unknown_word(at, length, problem);
+        if (length == 0)
+            return weir__problem(problem, "a word is empty");
+        if (!word) {
+            snprintf(cut, sizeof cut, "%.*s", length < sizeof cut ? (int)length : 40, at);
+            weir__quote(cut, quoted, sizeof quoted);
+            return weir__problem(problem, "%s is none of the words known here", quoted);
+        }
         bits |= (uint64_t)word->value;
         at += length;
         if (*at == '\0')
@@ -341,24 +323,16 @@ static int file_valid(const char *text, struct weir_problem *problem) {
     return 1;
 }
 
-/* Returns 1 for a word of a switch, which is probably a mistake rather than the name of a file. */
-static int is_switch_word(const char *text) {
-    static const char *const words[] = {"0", "1", "on", "yes", "no", "true", "false"};
-
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
-        if (strcasecmp(text, words[i]) == 0)
-            return 1;
-    return 0;
-}
-
 static int file_read(const struct weir_option_row *row, const char *text, weir_options *options,
                      struct weir_problem *problem) {
+    int on;
+
     if (!file_valid(text, problem))
         return 0;
-    if (is_switch_word(text))
-        return weir__problem(problem, "it is a switch; a file of that name is ./%s", text);
     if (strcasecmp(text, weir__option_no_file) == 0)
         text = weir__option_no_file;
+    else if (weir__switch_read(text, &on, problem)) /* probably a mistake */
+        return weir__problem(problem, "it is a switch; a file of that name is ./%s", text);
     return set_text(row, options, weir__text_keep(text, NULL), problem);
 }
 
