@@ -68,23 +68,9 @@ static void put_limit(struct weir_output *out, const weir_oom_report *v) {
     }
 }
 
-/* Returns 1 if the limit allows the bytes but not the step by which memory grows, else 0. */
-static int is_short_of_a_step(const weir_oom_report *v) {
-    uint64_t left = weir__size_less(v->limit, v->reserved);
-
-    return v->cause == WEIR_OOM_REPORT_LIMIT && left > 0 && left < STEP &&
-           v->idle + left >= v->asked;
-}
-
 /* Returns 1 if this process has most of the memory that is not the allocator's, else 0. */
 static int are_local_peers(const weir_oom_report *v) {
     return v->other_allocators > (v->others == UINT64_MAX ? 0 : v->others);
-}
-
-/* Returns the bytes that the limit and the device allow. */
-static uint64_t room_of(const weir_oom_report *v) {
-    return weir__size_smaller(weir__size_less(v->limit, v->reserved),
-                              v->device_free == UINT64_MAX ? v->device_total : v->device_free);
 }
 
 static void put_driver(struct weir_output *out, const weir_oom_report *v) {
@@ -98,14 +84,6 @@ static void put_driver(struct weir_output *out, const weir_oom_report *v) {
     weir__put(out, " with %s free", SHOW(v->device_free));
     if (v->no_descriptors)
         weir__put(out, ": no file descriptor is left");
-}
-
-static void put_in_use(struct weir_output *out, const weir_oom_report *v) {
-    uint64_t rest = v->idle + (v->device_free == UINT64_MAX ? 0 : v->device_free);
-
-    weir__put(out, "only %s is idle or free", SHOW(rest));
-    if (v->in_use > 0)
-        weir__put(out, "; live blocks have %s", SHOW(v->in_use));
 }
 
 static void put_cause(struct weir_output *out, const weir_oom_report *v) {
@@ -141,7 +119,10 @@ static void put_cause(struct weir_output *out, const weir_oom_report *v) {
                       SHOW(v->other_allocators + (v->others == UINT64_MAX ? 0 : v->others)));
         return;
     case WEIR_OOM_REPORT_IN_USE:
-        put_in_use(out, v);
+        weir__put(out, "only %s is idle or free",
+                  SHOW(v->idle + (v->device_free == UINT64_MAX ? 0 : v->device_free)));
+        if (v->in_use > 0)
+            weir__put(out, "; live blocks have %s", SHOW(v->in_use));
         return;
     case WEIR_OOM_REPORT_RESERVE:
         weir__put(out, "%s is idle in weir, but graphs take memory from the driver", SHOW(v->idle));
@@ -201,6 +182,7 @@ static void put_members(struct weir_output *out, const weir_oom_report *v) {
 /* Writes the request, the cause, the processes that have the memory, and the main figures.  These lines come first,
  * since a log may cut the text off. */
 static void put_head(struct weir_output *out, const weir_oom_report *v) {
+    uint64_t left = weir__size_less(v->limit, v->reserved);
     char asked[WEIR_SPELL_BYTES];
 
     weir__bytes_show(v->asked, asked, sizeof asked); /* SHOW() takes UINT64_MAX for unknown */
@@ -209,11 +191,12 @@ static void put_head(struct weir_output *out, const weir_oom_report *v) {
     weir__put(out, "  cause       %s: ", weir_oom_report_cause_word(v->cause));
     put_cause(out, v);
     weir__put(out, "\n");
-    if (is_short_of_a_step(v))
+    if (v->cause == WEIR_OOM_REPORT_LIMIT && left > 0 && left < STEP && v->idle + left >= v->asked)
         weir__put(out, "              less is left than one growth needs\n");
     if (v->cause == WEIR_OOM_REPORT_FRAGMENTED && v->idle < v->asked)
         weir__put(out, "              with %s that may be added it would be enough in one piece\n",
-                  SHOW(room_of(v)));
+                  SHOW(weir__size_smaller(left, v->device_free == UINT64_MAX ? v->device_total
+                                                                             : v->device_free)));
     put_holders(out, v);
     weir__put(out, "  (reserved %s", SHOW(v->reserved));
     if (v->limit == UINT64_MAX)
@@ -270,11 +253,6 @@ static const char *variable_of(const char *name) {
     return name;
 }
 
-/* Returns " or less" for keep-free, since a smaller value leaves this allocator more memory; else "". */
-static const char *bound_of(const char *name) {
-    return strcmp(name, weir__setting_row(WEIR_SETTING_KEEP_FREE)->name) == 0 ? " or less" : "";
-}
-
 static int is_own(const weir_oom_report_setting *setting) {
     return setting->name == weir__oom_report_own_limit;
 }
@@ -293,7 +271,9 @@ static void put_settings(struct weir_output *out, const weir_oom_report *v) {
     weir__put(out, "  Try");
     for (s = v->settings; s < end; s++)
         if (!is_own(s))
-            weir__put(out, " --%s %s%s", s->name, s->value, bound_of(s->name));
+            /* a smaller keep-free leaves this allocator more memory */
+            weir__put(out, " --%s %s%s", s->name, s->value,
+                      strcmp(s->name, "keep-free") == 0 ? " or less" : "");
     weir__put(out, "%s(", count > 1 ? "\n      " : " ");
     for (s = v->settings; s < end; s++)
         if (!is_own(s))
@@ -301,31 +281,20 @@ static void put_settings(struct weir_output *out, const weir_oom_report *v) {
     weir__put(out, ").\n");
 }
 
-/* Writes the advice about a process that is stopped or does not answer. */
-static void put_silent_advice(struct weir_output *out, const weir_oom_report *v) {
-    uintmax_t pid = v->silent_pid;
-
-    if (v->silent_stopped)
-        weir__put(out, "  Continue process %ju (kill -CONT %ju), or end it.\n", pid, pid);
-    else
-        weir__put(out, "  Wait until process %ju answers, or end it.\n", pid);
-}
-
-static void put_reserve_advice(struct weir_output *out, const weir_oom_report *v) {
-    weir__put(out, "  Trim before the capture (weir_trim), or use a %s.\n",
-              v->status != WEIR_E_LIMIT ? "smaller --prealloc or --limit"
-              : v->limit_is_set         ? "larger limit (weir_set_limit)"
-                                        : "larger --limit");
-}
-
 /* Writes the advice if no setting helps. */
 static void put_other_advice(struct weir_output *out, const weir_oom_report *v) {
     if (v->cause == WEIR_OOM_REPORT_NONE)
         weir__put(out, "  Try the request again.\n");
     else if (v->cause == WEIR_OOM_REPORT_RESERVE)
-        put_reserve_advice(out, v);
+        weir__put(out, "  Trim before the capture (weir_trim), or use a %s.\n",
+                  v->status != WEIR_E_LIMIT ? "smaller --prealloc or --limit"
+                  : v->limit_is_set         ? "larger limit (weir_set_limit)"
+                                            : "larger --limit");
+    else if (v->silent_pid != 0 && v->silent_stopped)
+        weir__put(out, "  Continue process %ju (kill -CONT %ju), or end it.\n", v->silent_pid,
+                  v->silent_pid);
     else if (v->silent_pid != 0)
-        put_silent_advice(out, v);
+        weir__put(out, "  Wait until process %ju answers, or end it.\n", v->silent_pid);
     else if (v->cause == WEIR_OOM_REPORT_DRIVER && v->no_descriptors)
         weir__put(out, "  Raise the limit of open files (ulimit -n): no setting makes room.\n");
     else if (v->cause == WEIR_OOM_REPORT_DRIVER)

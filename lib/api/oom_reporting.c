@@ -243,12 +243,6 @@ static uint64_t free_on(const weir_oom_report *v) {
     return v->device_free == UINT64_MAX ? v->device_total : v->device_free;
 }
 
-/* Returns 1 if the device has the memory but the group's limit forbids it, else 0. */
-static int group_forbids(const weir_oom_report *v, uint64_t lacks) {
-    return v->process_group[0] && lacks > 0 &&
-           weir__size_less(v->group_limit, v->group_used) <= free_on(v);
-}
-
 /* ---- the cause ------------------------------------------------------------------------------- */
 
 /* Returns the least bytes by which the reserved memory grows. */
@@ -260,13 +254,6 @@ static size_t unit_of(const weir_allocator *a) {
 
 static int is_mapped(const weir_allocator *a) {
     return a->options.engine == WEIR_ENGINE_MAPPED;
-}
-
-/* Returns the bytes by which the limit lets the reserved memory grow.  Engine mapped grows by whole pages. */
-static uint64_t growth_of(const weir_allocator *a, const weir_oom_report *v) {
-    uint64_t bytes = weir__size_less(v->limit, v->reserved);
-
-    return is_mapped(a) ? bytes / PAGE * PAGE : bytes;
 }
 
 /* Rounds a figure up, which cannot overflow: it is at most the device's memory. */
@@ -298,7 +285,7 @@ static int why_full(const weir_oom_report *v, uint64_t lacks) {
 
     if (lacks == 0)
         return refused_by(v);
-    if (group_forbids(v, lacks))
+    if (v->process_group[0] && weir__size_less(v->group_limit, v->group_used) <= free_on(v))
         return WEIR_OOM_REPORT_GROUP;
     if (v->graphs >= lacks && (v->graphs >= others || !much))
         return WEIR_OOM_REPORT_GRAPHS;
@@ -312,7 +299,8 @@ static int cause_of(const weir_allocator *a, const weir_oom_report *v, uint64_t 
                     uint64_t then) {
     size_t unit = unit_of(a);
     uint64_t need = need_of(a, v), free_bytes = free_on(v) / unit * unit;
-    uint64_t growth = growth_of(a, v);
+    uint64_t left = weir__size_less(v->limit, v->reserved);
+    uint64_t growth = is_mapped(a) ? left / PAGE * PAGE : left; /* engine mapped grows by pages */
     /* If the request is larger than the limit, only idle memory that is one piece already can serve it. */
     uint64_t idle = need > v->limit && at_rest < need ? 0 : v->idle;
     uint64_t room = weir__size_smaller(free_bytes, growth), had = idle + room;
@@ -493,12 +481,6 @@ static void name_holder(const weir_allocator *a, weir_oom_report *v, uint64_t la
     }
 }
 
-/* Returns 1 if the process with most memory could free enough, but the request must not wait for it; else 0. */
-static int would_be_given(const weir_allocator *a, const weir_oom_report *v) {
-    return a->options.recovery_timeout_ms == UINT32_MAX && v->holder_pid != 0 &&
-           v->holder_reclaimable >= lack_of(a, v);
-}
-
 /* Advises to preallocate before other processes take the memory, unless the allocator preallocated as much already, or
  * the device did not have as much then. */
 static void advise_early(const weir_allocator *a, weir_oom_report *v) {
@@ -557,7 +539,9 @@ static void advise_against_pieces(const weir_allocator *a, weir_oom_report *v) {
 
 /* Advises against memory of other processes. */
 static void advise_sharing(const weir_allocator *a, weir_oom_report *v) {
-    if (would_be_given(a, v))
+    /* The process with most memory could free enough, but the request must not wait for it. */
+    if (a->options.recovery_timeout_ms == UINT32_MAX && v->holder_pid != 0 &&
+        v->holder_reclaimable >= lack_of(a, v))
         advise_waiting(a, v);
     else if (v->silent_pid == 0)
         advise_early(a, v);
@@ -577,21 +561,15 @@ static void (*const advisers[WEIR_OOM_REPORT_CAUSE_COUNT])(const weir_allocator 
 
 /* ---- the driver ------------------------------------------------------------------------------ */
 
-static int has_no_descriptor(void) {
-    int file = weir__file_open("/", O_PATH, 0), problem = errno;
-
-    if (file >= 0)
-        (void)close(file);
-    return file < 0 && (problem == EMFILE || problem == ENFILE);
-}
-
 /* Records the driver's error.  The driver's figure of free memory is not reliable then, so `largest` counts idle memory
  * only. */
 static void blame_driver(weir_oom_report *v, const struct weir_failed_request *refused) {
-    int saved_errno = errno;
+    int saved_errno = errno, file = weir__file_open("/", O_PATH, 0);
 
     v->driver_result = (uint64_t)refused->result;
-    v->no_descriptors = (uint64_t)has_no_descriptor();
+    v->no_descriptors = file < 0 && (errno == EMFILE || errno == ENFILE);
+    if (file >= 0)
+        (void)close(file);
     v->largest = v->largest_free_block == UINT64_MAX
                      ? 0
                      : weir__size_smaller(v->largest_free_block, v->largest);

@@ -119,21 +119,13 @@ static weir_status preallocate_first(weir_allocator *a) {
 
 /* Allocates a block from the engine, without caches. */
 static weir_status ask_engine(weir_allocator *a, struct weir_request *r) {
-    weir_status status;
+    weir_status status = weir__reserve_alloc(&a->reserve, r);
 
-    r->bytes = r->asked;
-    status = weir__reserve_alloc(&a->reserve, r);
     if (status == WEIR_OK)
         weir__striped_add(&a->counters.striped, WEIR_STRIPED_ALLOCS);
     else
         weir__device_log_alloc(&a->device, r->asked, status);
     return status;
-}
-
-/* Fails a request that is larger than the device: the driver would take long to find that out. */
-static weir_status refuse(weir_allocator *a, struct weir_request *r) {
-    r->bytes = r->asked;
-    return weir__oom_recovery_run(&a->reserve, r, WEIR_E_NO_MEMORY);
 }
 
 /* Serves a request that is no hit.  `c` is the stream's cache, whose lock is held (`taken`), or NULL.  `id` is the
@@ -143,13 +135,15 @@ static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir
                                                   weir_stream stream, void **block) {
     int result_before = weir__driver_result;
     struct weir_failed_request refused;
-    struct weir_request r = {.asked = bytes, .stream = stream, .id = id, .refused = &refused};
+    struct weir_request r = {
+        .bytes = bytes, .asked = bytes, .stream = stream, .id = id, .refused = &refused};
     weir_status status;
 
     refused.status = WEIR_OK;
-    status = bytes > a->device.total ? refuse(a, &r)
-             : a->caches             ? weir__caches_miss(a->caches, c, taken, &r)
-                                     : ask_engine(a, &r);
+    if (bytes > a->device.total) /* the driver would take long to find that out */
+        status = weir__oom_recovery_run(&a->reserve, &r, WEIR_E_NO_MEMORY);
+    else
+        status = a->caches ? weir__caches_miss(a->caches, c, taken, &r) : ask_engine(a, &r);
     if (status == WEIR_OK)
         *block = (void *)(uintptr_t)r.block;
     else if (refused.status !=
@@ -214,13 +208,6 @@ weir_status weir__allocator_serve(void *allocator, size_t bytes, weir_stream str
     return status;
 }
 
-/* Counts the request as one failure at most, however many attempts inside it failed. */
-static void one_failure(weir_allocator *a, uint64_t met, int refused) {
-    if (met > (uint64_t)refused)
-        atomic_fetch_sub_explicit(&a->counters.failed_requests, met - (uint64_t)refused,
-                                  memory_order_relaxed);
-}
-
 static weir_status request_here(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
     CUdeviceptr address = 0;
     weir_status status = WEIR_OK;
@@ -233,7 +220,11 @@ static weir_status request_here(weir_allocator *a, size_t bytes, weir_stream str
     met = weir__failures_met();
     status = a->harden ? weir__harden_alloc(a->harden, bytes, stream, &address)
                        : weir__allocator_serve(a, bytes, stream, &address);
-    one_failure(a, weir__failures_met() - met, weir__is_failure(status));
+    met = weir__failures_met() - met;
+    /* Counts the request as one failure at most, however many attempts inside it failed. */
+    if (met > (uint64_t)weir__is_failure(status))
+        atomic_fetch_sub_explicit(&a->counters.failed_requests,
+                                  met - (uint64_t)weir__is_failure(status), memory_order_relaxed);
     if (status != WEIR_OK)
         return status;
     *block = (void *)(uintptr_t)address;

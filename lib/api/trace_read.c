@@ -97,18 +97,6 @@ static __attribute__((format(printf, 2, 3))) int refuse(weir_trace_reader *reade
     return 0;
 }
 
-/* Sets the error E_PARSE for a failure of the source, which comes after the last line read.  Returns 0. */
-static int refuse_source(weir_trace_reader *reader, const char *why) {
-    char behind[40] = "";
-
-    if (reader->line > 0)
-        snprintf(behind, sizeof behind, "behind line %" PRIu64 ": ", reader->line);
-    snprintf(reader->message, sizeof reader->message, "%s%s", behind,
-             why[0] ? why : "the source of the trace failed");
-    reader->status = WEIR_E_PARSE;
-    return 0;
-}
-
 /* Copies text of the file for a message: cuts it, and replaces characters that are not printable ASCII by '?'. */
 static const char *shown(char text[SHOWN_BYTES + 4], const char *from, size_t bytes) {
     size_t i;
@@ -125,7 +113,7 @@ static const char *shown(char text[SHOWN_BYTES + 4], const char *from, size_t by
  * error. */
 static int fill(weir_trace_reader *reader) {
     size_t kept = (size_t)(reader->filled - reader->next);
-    char text[192] = "";
+    char text[192] = "", behind[40] = "";
     ptrdiff_t got;
 
     memmove(reader->buffer, reader->next, kept);
@@ -134,7 +122,12 @@ static int fill(weir_trace_reader *reader) {
     got = reader->source(reader->context, reader->filled, BUFFER_BYTES - kept, text, sizeof text);
     if (got < 0) {
         text[sizeof text - 1] = '\0';
-        return refuse_source(reader, text);
+        if (reader->line > 0) /* the failure comes after the last line read */
+            snprintf(behind, sizeof behind, "behind line %" PRIu64 ": ", reader->line);
+        snprintf(reader->message, sizeof reader->message, "%s%s", behind,
+                 text[0] ? text : "the source of the trace failed");
+        reader->status = WEIR_E_PARSE;
+        return 0;
     }
     reader->at_end = got == 0;
     reader->filled += got;

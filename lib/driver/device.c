@@ -78,12 +78,6 @@ static int is_fatal(CUresult result) {
     }
 }
 
-/* Enters the device's own context once.  It fails if that context was destroyed, with which all its streams ended.  It
- * succeeds if only the caller's current context was destroyed. */
-static CUresult enter_own_context(struct weir_device *device) {
-    return WEIR_IN_SCOPE(device->driver, device->context, CUDA_SUCCESS);
-}
-
 static void log_answer(const struct weir_device *device, int level, const char *what,
                        CUresult result) {
     weir__log(atomic_load_explicit(&device->log, memory_order_relaxed), level, "%s%s", what,
@@ -97,7 +91,9 @@ weir_status weir__device_status(struct weir_device *device, CUresult result) {
         return WEIR_OK;
     weir__set_driver_result((int)result);
     if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_HANDLE)
-        own = enter_own_context(device);
+        /* Fails if the device's own context was destroyed, with which all its streams ended.  Succeeds if only the
+         * caller's current context was destroyed. */
+        own = WEIR_IN_SCOPE(device->driver, device->context, CUDA_SUCCESS);
     if (is_fatal(result) || own != CUDA_SUCCESS) {
         /* The driver ends before the process does, which is no error. */
         int goes = result == CUDA_ERROR_DEINITIALIZED || own == CUDA_ERROR_DEINITIALIZED;
