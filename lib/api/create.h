@@ -7,6 +7,7 @@
 #define WEIR_CREATE_H
 
 #include "api/allocator_internal.h"
+#include "base/log.h"
 
 /* ---- each call --------------------------------------------------------------------------------- */
 
@@ -42,11 +43,6 @@ static inline int weir__lend_context(const weir_allocator *a) {
 }
 
 /* ---- creation ---------------------------------------------------------------------------------- */
-
-struct weir_message {
-    char *text;
-    size_t bytes;
-};
 
 /* The creation of an allocator, for which the options are read once. */
 struct weir_creation {

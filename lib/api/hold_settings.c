@@ -201,17 +201,6 @@ void weir__size_fixed_region(weir_allocator *a) {
         a->prealloc = a->prealloc_min = 0;
 }
 
-/* Returns 1 if the preallocation is more than the share after another process of equal weight has come, else 0. */
-static int is_above_share(const weir_allocator *a) {
-    const weir_options *o = &a->options;
-
-    return a->prealloc > 0 &&
-           (o->prealloc.kind == WEIR_AMOUNT_SHARE || o->prealloc.kind == WEIR_AMOUNT_MAX ||
-            a->prealloc > weir__limit_part(&a->device, a->reserve.limit.keep_free, o->limit.value,
-                                           weir__limit_weights(&a->reserve)) /
-                              2);
-}
-
 /* Warns if an engine's memory stays above a share that falls as other processes come. */
 static void warn_of_what_stays(const weir_allocator *a) {
     const weir_options *o = &a->options;
@@ -222,7 +211,12 @@ static void warn_of_what_stays(const weir_allocator *a) {
         weir__log(o->log, WEIR_LOG_WARNING,
                   "engine bfc-fixed keeps the share that it has now, also as others come: choose "
                   "engine mapped or pool to have it fall");
-    else if (o->engine == WEIR_ENGINE_BFC && is_above_share(a))
+    else if (o->engine == WEIR_ENGINE_BFC && a->prealloc > 0 &&
+             (o->prealloc.kind == WEIR_AMOUNT_SHARE || o->prealloc.kind == WEIR_AMOUNT_MAX ||
+              /* the share after another process of equal weight has come */
+              a->prealloc > weir__limit_part(&a->device, a->reserve.limit.keep_free, o->limit.value,
+                                             weir__limit_weights(&a->reserve)) /
+                                2))
         weir__log(o->log, WEIR_LOG_WARNING,
                   "engine bfc preallocates one region, which goes whole or not at all: it stays "
                   "above its share as others come; choose engine mapped or pool");

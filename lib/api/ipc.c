@@ -12,7 +12,6 @@
 #include "config.h"
 
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +20,7 @@
 #include <weir/share.h>
 
 #include "api/create.h"
+#include "base/log.h"
 #include "base/map.h"
 #include "base/result.h"
 #include "base/text.h"
@@ -121,16 +121,6 @@ struct mapping {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards `mappings` and `closes` */
 static struct weir_map mappings;                         /* the key is the base */
 
-static __attribute__((format(printf, 3, 4))) weir_status
-say(weir_status status, const struct weir_message *why, const char *format, ...) {
-    va_list list;
-
-    va_start(list, format);
-    vsnprintf(why->text, why->bytes, format, list);
-    va_end(list);
-    return status;
-}
-
 static weir_status refused(const struct mapping *m, CUresult result, const char *call,
                            const struct weir_message *why) {
     weir_status status = WEIR_E_DRIVER;
@@ -139,9 +129,10 @@ static weir_status refused(const struct mapping *m, CUresult result, const char 
         status = WEIR_E_NO_MEMORY;
     else if (result == CUDA_ERROR_NOT_SUPPORTED || result == CUDA_ERROR_NOT_PERMITTED)
         status = WEIR_E_NOT_SUPPORTED;
+    (void)weir__refuse(status, why, "%s: the driver answered %s", call,
+                       weir__driver_error_name(m->device.driver, result));
     weir__set_driver_result((int)result);
-    return say(status, why, "%s: the driver answered %s", call,
-               weir__driver_error_name(m->device.driver, result));
+    return status;
 }
 
 /* Finds the device of the text by its UUID, and retains its context. */
@@ -165,8 +156,8 @@ static weir_status find_device(struct mapping *m, const struct weir_memory_text 
     }
     if (result != CUDA_SUCCESS)
         return refused(m, result, "the device of the block", why);
-    return say(
-        weir__without_driver(WEIR_E_NO_DEVICE), why,
+    return weir__refuse(
+        WEIR_E_NO_DEVICE, why,
         "this process does not see the block's device %s: does CUDA_VISIBLE_DEVICES hide it?",
         t->device);
 }
@@ -186,9 +177,11 @@ static weir_status map_file(struct mapping *m, const struct weir_memory_piece *p
             (void)driver->cuMemRelease(handle);
     }
     if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_HANDLE) {
+        (void)weir__refuse(WEIR_E_NOT_OWNED, why,
+                           "the sender's file descriptor %d is not the block's memory any more",
+                           p->file);
         weir__set_driver_result((int)result);
-        return say(WEIR_E_NOT_OWNED, why,
-                   "the sender's file descriptor %d is not the block's memory any more", p->file);
+        return WEIR_E_NOT_OWNED;
     }
     if (result != CUDA_SUCCESS)
         return refused(m, result, "mapping the block", why);
@@ -207,8 +200,7 @@ static weir_status map_pieces(struct mapping *m, const struct weir_memory_text *
     for (size_t i = 0; i < t->count && status == WEIR_OK; i++) {
         int file = -1;
 
-        status =
-            weir__memory_sender_take(t, sender, t->pieces[i].file, &file, why->text, why->bytes);
+        status = weir__memory_sender_take(t, sender, t->pieces[i].file, &file, why);
         if (status == WEIR_OK) {
             status = map_file(m, &t->pieces[i], file, why);
             close(file);
@@ -256,8 +248,7 @@ static weir_status map_all(struct mapping *m, const struct weir_memory_text *t, 
     if (result == CUDA_SUCCESS)
         status = map_pieces(m, t, sender, why);
     else if (result == CUDA_ERROR_INVALID_VALUE)
-        status = say(weir__without_driver(WEIR_E_PARSE), why,
-                     "the handle's sizes are none of physical memory");
+        status = weir__refuse(WEIR_E_PARSE, why, "the handle's sizes are none of physical memory");
     else
         status = refused(m, result, "addresses for the block", why);
     /* If the driver refuses twice to unmap, the mapping stays. */
@@ -266,15 +257,6 @@ static weir_status map_all(struct mapping *m, const struct weir_memory_text *t, 
         (void)driver->cuMemAddressFree(m->base, m->bytes);
     weir__driver_leave(driver, &scope);
     return status;
-}
-
-static int note(struct mapping *m) {
-    int noted;
-
-    pthread_mutex_lock(&lock);
-    noted = weir__map_put(&mappings, m->base, (uintptr_t)m);
-    pthread_mutex_unlock(&lock);
-    return noted;
 }
 
 /* Unmaps the memory, after a wait for all work of the device if `waits` is set, and frees the mapping.  On an error
@@ -313,15 +295,15 @@ static weir_status open_text(struct mapping *m, const struct weir_memory_text *t
 
     m->device.driver = weir__driver_open(t->driver, &failure);
     if (!m->device.driver)
-        return say(weir__without_driver(WEIR_E_NO_DEVICE), why, "%s", failure.text);
+        return weir__refuse(WEIR_E_NO_DEVICE, why, "%s", failure.text);
     /* unreached: every complete driver has these calls */
     if (~m->device.driver->capabilities & (WEIR_CAP_IPC | WEIR_CAP_VIRTUAL))
-        return say(weir__without_driver(WEIR_E_NOT_SUPPORTED), why,
-                   "the driver cannot share mapped memory with other processes");
+        return weir__refuse(WEIR_E_NOT_SUPPORTED, why,
+                            "the driver cannot share mapped memory with other processes");
     m->bytes = sum_of(t);
     if (m->bytes == 0)
-        return say(weir__without_driver(WEIR_E_PARSE), why, "the handle's sizes add up to no size");
-    status = weir__memory_sender_open(t, &sender, why->text, why->bytes);
+        return weir__refuse(WEIR_E_PARSE, why, "the handle's sizes add up to no size");
+    status = weir__memory_sender_open(t, &sender, why);
     if (status != WEIR_OK)
         return status;
     status = find_device(m, t, why);
@@ -338,16 +320,20 @@ static weir_status open_text(struct mapping *m, const struct weir_memory_text *t
 static weir_status open_mapping(const struct weir_memory_text *t, struct mapping **out,
                                 const struct weir_message *why) {
     struct mapping *m = calloc(1, sizeof *m);
-    weir_status status = m ? open_text(m, t, why)
-                           : say(weir__without_driver(WEIR_E_HOST_MEMORY), why, "no host memory");
+    weir_status status =
+        m ? open_text(m, t, why) : weir__refuse(WEIR_E_HOST_MEMORY, why, "no host memory");
+    int is_noted;
 
     if (status != WEIR_OK) {
         free(m);
         return status;
     }
-    if (!note(m)) {
+    pthread_mutex_lock(&lock);
+    is_noted = weir__map_put(&mappings, m->base, (uintptr_t)m);
+    pthread_mutex_unlock(&lock);
+    if (!is_noted) {
         (void)drop(m, 0);
-        return say(weir__without_driver(WEIR_E_HOST_MEMORY), why, "no host memory");
+        return weir__refuse(WEIR_E_HOST_MEMORY, why, "no host memory");
     }
     *out = m;
     return WEIR_OK;
@@ -365,17 +351,16 @@ weir_status weir_ipc_open(const char *text, int *device, void **base, char *mess
     if (why.bytes > 0)
         message[0] = '\0';
     if (!text || !base)
-        return say(weir__without_driver(WEIR_E_INVALID), &why, "%s is NULL",
-                   text ? "base" : "text");
+        return weir__refuse(WEIR_E_INVALID, &why, "%s is NULL", text ? "base" : "text");
     if (weir__driver_forked())
-        return say(weir__without_driver(WEIR_E_FORKED), &why,
-                   "CUDA does not work in a child of fork(): start a new program there");
+        return weir__refuse(WEIR_E_FORKED, &why,
+                            "CUDA does not work in a child of fork(): start a new program there");
     status = weir__memory_text_read(text, &t);
     if (status != WEIR_OK) {
         weir__quote(text, quoted, sizeof quoted);
-        return say(status, &why, "%s: %s", quoted,
-                   status == WEIR_E_PARSE ? "not a text of weir_ipc_make of this version"
-                                          : weir_status_message(status));
+        return weir__refuse(status, &why, "%s: %s", quoted,
+                            status == WEIR_E_PARSE ? "not a text of weir_ipc_make of this version"
+                                                   : weir_status_message(status));
     }
     status = open_mapping(&t, &m, &why);
     weir__memory_text_clear(&t);

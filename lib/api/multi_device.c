@@ -54,24 +54,13 @@ static weir_status look_at(const weir_options *options, const int *devices, size
     return status;
 }
 
-/* Destroys the allocators after a failure, the last one first, and keeps the thread's driver result.  There are no
- * blocks, so a destruction can fail only because a wait for the device needs memory; then it is tried again. */
-static void destroy(weir_allocator **made, size_t count) {
-    int result = weir__driver_result;
-
-    while (count-- > 0)
-        for (int tries = 0; tries < 3 && weir_allocator_destroy(made[count]) == WEIR_E_BUSY;)
-            tries++;
-    weir__set_driver_result(result);
-}
-
 weir_status weir_allocators_create(const weir_options *options, const int *devices, size_t count,
                                    weir_allocator **allocators) {
     weir_allocator *made[WEIR_MOST_DEVICES];
     const char *name = NULL;
     weir_options own;
     weir_status status;
-    int log = WEIR_LOG_NONE;
+    int log = WEIR_LOG_NONE, result;
 
     status = look_at(options, devices, count, allocators, &name, &log);
     if (status != WEIR_OK)
@@ -89,7 +78,13 @@ weir_status weir_allocators_create(const weir_options *options, const int *devic
         if (status != WEIR_OK) {
             weir__log(log, WEIR_LOG_ERROR, "no allocator for %zu device%s: %s: %s", count,
                       weir__plural(count), text, weir_status_message(status));
-            destroy(made, i);
+            result = weir__driver_result;
+            /* There are no blocks, so a destruction can fail only because a wait for the device needs memory. */
+            while (i-- > 0)
+                for (int tries = 0; tries < 3 && weir_allocator_destroy(made[i]) == WEIR_E_BUSY;)
+                    tries++;
+            weir__set_driver_result(result);
+            return status;
         }
     }
     if (status == WEIR_OK)

@@ -52,7 +52,6 @@ static struct place the_place;      /* fixed once `made` is not 0 */
 static weir_options settings;       /* fixed once `made` is not 0; guarded by `lock` */
 static struct weir_sources sources; /* the sources of `settings`; guarded like them */
 static _Atomic(weir_allocator *) allocators[MOST_DEVICES];
-static _Atomic(weir_allocator *) the_default; /* one of `allocators` */
 /* The first of `allocators`, and the only one while `made` is 1. */
 static _Atomic(weir_allocator *) the_first;
 static atomic_int made; /* the number of `allocators` */
@@ -229,13 +228,11 @@ static __attribute__((noinline, cold)) weir_status make(int device, weir_allocat
     weir_allocator *a = NULL;
     weir_status status;
     char why[641];
-    int is_default;
 
     take_lock();
     status = where(&options, &place);
     if (status != WEIR_OK)
         goto done;
-    is_default = device < 0 || device == place.device;
     device = device < 0 ? place.device : device;
     if (device >= MOST_DEVICES) {
         status = without_driver(WEIR_E_NO_DEVICE, options.log, "weir serves 64 devices at most");
@@ -257,8 +254,6 @@ static __attribute__((noinline, cold)) weir_status make(int device, weir_allocat
         atomic_store_explicit(&allocators[device], a, memory_order_release);
         publish(a, &options, &place);
     }
-    if (is_default)
-        atomic_store_explicit(&the_default, a, memory_order_release);
     *allocator = a;
 
 done:
@@ -266,9 +261,8 @@ done:
     return status;
 }
 
-static weir_status found_or_made(_Atomic(weir_allocator *) *found, int device,
-                                 weir_allocator **allocator) {
-    weir_allocator *a = atomic_load_explicit(found, memory_order_acquire);
+static weir_status found_or_made(int device, weir_allocator **allocator) {
+    weir_allocator *a = atomic_load_explicit(&allocators[device], memory_order_acquire);
 
     if (!a)
         return make(device, allocator);
@@ -279,7 +273,11 @@ static weir_status found_or_made(_Atomic(weir_allocator *) *found, int device,
 weir_status weir_default_allocator(weir_allocator **allocator) {
     weir_status status = weir__call_check(allocator != NULL);
 
-    return status == WEIR_OK ? found_or_made(&the_default, -1, allocator) : status;
+    if (status != WEIR_OK)
+        return status;
+    if (atomic_load_explicit(&made, memory_order_acquire) == 0 || the_place.device >= MOST_DEVICES)
+        return make(-1, allocator);
+    return found_or_made(the_place.device, allocator);
 }
 
 weir_status weir_device_allocator(int device, weir_allocator **allocator) {
@@ -297,7 +295,7 @@ weir_status weir_device_allocator(int device, weir_allocator **allocator) {
         *allocator = serves;
         return WEIR_OK;
     }
-    return found_or_made(&allocators[device], device, allocator);
+    return found_or_made(device, allocator);
 }
 
 /* ---- the device of a stream -------------------------------------------------------------------------- */

@@ -16,6 +16,7 @@
 
 #include "base/counters.h"
 #include "base/output.h"
+#include "base/size.h"
 
 enum { LANES = 16, FIRST_SLICES = 256, NUMBERS = 32 };
 
@@ -68,8 +69,7 @@ uint64_t weir__timeline_missing(const struct weir_timeline *t) {
 
 static void raise_to(struct point *p, const uint64_t values[WEIR_TIMELINE_COUNTERS]) {
     for (int i = 0; i < WEIR_TIMELINE_COUNTERS; i++)
-        if (values[i] > p->values[i])
-            p->values[i] = values[i];
+        p->values[i] = weir__size_larger(p->values[i], values[i]);
 }
 
 /* Merges each two neighbouring points into one. */
@@ -101,13 +101,6 @@ void weir__timeline_count(struct weir_timeline *t, uint64_t time_ns,
     t->of_last = 1;
 }
 
-static void widen(struct weir_timeline_extent *e, const struct point *p) {
-    for (int i = 0; i < WEIR_TIMELINE_COUNTERS; i++) {
-        e->low[i] = p->values[i] < e->low[i] ? p->values[i] : e->low[i];
-        e->high[i] = p->values[i] > e->high[i] ? p->values[i] : e->high[i];
-    }
-}
-
 size_t weir__timeline_extents(const struct weir_timeline *t, struct weir_timeline_extent *out,
                               size_t most) {
     size_t points =
@@ -122,7 +115,10 @@ size_t weir__timeline_extents(const struct weir_timeline *t, struct weir_timelin
             memcpy(out[count].low, p->values, sizeof p->values);
             memcpy(out[count++].high, p->values, sizeof p->values);
         }
-        widen(&out[count - 1], p);
+        for (int k = 0; k < WEIR_TIMELINE_COUNTERS; k++) {
+            out[count - 1].low[k] = weir__size_smaller(out[count - 1].low[k], p->values[k]);
+            out[count - 1].high[k] = weir__size_larger(out[count - 1].high[k], p->values[k]);
+        }
     }
     return count;
 }

@@ -46,16 +46,25 @@ struct weir_striped {
 extern _Thread_local unsigned weir__striped_thread WEIR_FAST_TLS;
 unsigned weir__striped_enlist(void); /* gives this thread a stripe; returns its number plus one */
 
-/* Raises a counter by one.  A thread that sums the counter up then sees all earlier writes of this thread. */
-static inline void weir__striped_add(struct weir_striped *striped, int counter) {
-    unsigned number = weir__striped_thread ? weir__striped_thread : weir__striped_enlist();
-    _Atomic uint64_t *mine = &striped->stripe[number - 1].counter[counter];
+/* Returns the index of this thread's stripe. */
+static inline unsigned weir__striped_own(void) {
+    return (weir__striped_thread ? weir__striped_thread : weir__striped_enlist()) - 1;
+}
 
-    if (number <= WEIR_STRIPED_STRIPES)
+/* Raises the counter of a stripe by one.  A thread that sums the counter up then sees all earlier writes of this
+ * thread. */
+static inline void weir__striped_raise(unsigned stripe, _Atomic uint64_t *mine) {
+    if (stripe < WEIR_STRIPED_STRIPES)
         atomic_store_explicit(mine, atomic_load_explicit(mine, memory_order_relaxed) + 1,
                               memory_order_release);
     else
         atomic_fetch_add_explicit(mine, 1, memory_order_release);
+}
+
+static inline void weir__striped_add(struct weir_striped *striped, int counter) {
+    unsigned own = weir__striped_own();
+
+    weir__striped_raise(own, &striped->stripe[own].counter[counter]);
 }
 
 /* Returns the counter's value, which is exact if no call is under way. */

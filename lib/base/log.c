@@ -13,22 +13,16 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/result.h"
 
 enum { LINE_BYTES = 1024 };
 
-static const char *level_word(int level) {
-    switch (level) { /* unreached: default and none, which are no levels of a line */
-#define LEVEL_WORD(name, word, value)                                                              \
-    case WEIR_LOG_##name:                                                                          \
-        return word;
+void weir__log(int threshold, int level, const char *format, ...) {
+    static const char *const words[] = {
+#define LEVEL_WORD(name, word, value) [WEIR_LOG_##name] = word,
         WEIR_LOG_LEVELS(LEVEL_WORD)
 #undef LEVEL_WORD
-    default:
-        return "log";
-    }
-}
-
-void weir__log(int threshold, int level, const char *format, ...) {
+    };
     char line[LINE_BYTES];
     int saved_errno = errno, head, body;
     struct weir_file_guard guard;
@@ -37,7 +31,7 @@ void weir__log(int threshold, int level, const char *format, ...) {
 
     if (level > threshold || level <= WEIR_LOG_NONE)
         return;
-    head = snprintf(line, sizeof line, "weir: %s: ", level_word(level));
+    head = snprintf(line, sizeof line, "weir: %s: ", words[level]);
     length = head > 0 ? (size_t)head : 0;
     va_start(arguments, format);
     body = vsnprintf(line + length, sizeof line - length, format, arguments);
@@ -52,4 +46,14 @@ void weir__log(int threshold, int level, const char *format, ...) {
         ;
     weir__file_unguard(&guard);
     errno = saved_errno;
+}
+
+weir_status weir__refuse(weir_status status, const struct weir_message *message, const char *format,
+                         ...) {
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(message->text, message->bytes, format, arguments);
+    va_end(arguments);
+    return weir__without_driver(status);
 }

@@ -1,13 +1,26 @@
 /* SPDX-License-Identifier: MIT */
-/* log.h: writes log lines to standard error.  This file must not know who logs. */
+/* log.h: writes log lines to standard error, and reasons of failures.  This file must not know who logs. */
 #ifndef WEIR_LOG_H
 #define WEIR_LOG_H
 
+#include <stddef.h>
+
 #include <weir/options.h>
+#include <weir/status.h>
 
 /* Writes "weir: LEVEL: TEXT" and a newline in one write(2) to standard error if `threshold` allows `level` (both are
  * WEIR_LOG_ constants).  Keeps errno.  Thread-safe. */
 void weir__log(int threshold, int level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* A place for the reason of a failure; with 0 bytes none is wanted. */
+struct weir_message {
+    char *text;
+    size_t bytes;
+};
+
+/* Writes the reason of a failure without a driver call.  Clears the driver's result, and returns `status`. */
+weir_status weir__refuse(weir_status status, const struct weir_message *message, const char *format,
+                         ...) __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -38,10 +38,6 @@ int weir__runfile_is_own(int file, struct stat *is);
 /* Returns 1 if the file is a plain file of this user with mode 0600, one name, that size and that head, else 0. */
 int weir__runfile_is_sound(int file, size_t bytes, const void *head, size_t head_bytes);
 
-/* Reserves all bytes of a new file, so that a full file system is an error here and no signal later.  Sets its mode,
- * whatever the umask is, and writes its head.  Returns 0 on success, -1 with errno on failure. */
-int weir__runfile_fill(int file, size_t bytes, const void *head, size_t head_bytes);
-
 /* Makes a file of that content for the path, which gets its name only when it is complete.  Returns 0 if there is a
  * file of that name now, which another process may have made first, or -1 with errno. */
 int weir__runfile_make(const char *path, size_t bytes, const void *head, size_t head_bytes);

@@ -95,8 +95,7 @@ struct reading {
     struct weir_sources sources;
     enum weir_place place;
     int warn;
-    char *message;
-    size_t message_bytes;
+    struct weir_message message;
 };
 
 static weir_status refuse(const struct reading *reading, const char *variable, const char *value,
@@ -104,13 +103,11 @@ static weir_status refuse(const struct reading *reading, const char *variable, c
     char quoted[80];
 
     weir__quote(value, quoted, sizeof quoted);
-    if (reading->message && reading->message_bytes > 0)
-        snprintf(reading->message, reading->message_bytes, "%s %s: %s; expected %s%s", variable,
-                 quoted, problem, expected,
-                 strncmp(variable, "WEIR_", OWN_START) == 0
-                     ? ""
-                     : " (weir leaves it alone under WEIR_COMPAT=0)");
-    return WEIR_E_PARSE;
+    return weir__refuse(WEIR_E_PARSE, &reading->message, "%s %s: %s; expected %s%s", variable,
+                        quoted, problem, expected,
+                        strncmp(variable, "WEIR_", OWN_START) == 0
+                            ? ""
+                            : " (weir leaves it alone under WEIR_COMPAT=0)");
 }
 
 /* Returns 1 in the first call of the process with this text if warnings are on, else 0. */
@@ -134,8 +131,8 @@ static weir_status read_variable(struct reading *reading, enum weir_setting sett
 
     if (!value)
         return WEIR_OK;
-    status = weir__option_set(&with_it, setting, variable, value, reading->message,
-                              reading->message_bytes);
+    status = weir__option_set(&with_it, setting, variable, value, reading->message.text,
+                              reading->message.bytes);
     if (status != WEIR_OK || weir__option_is_set(&reading->options, setting))
         return status;
     reading->options = with_it;
@@ -226,13 +223,10 @@ static weir_status read_fraction(struct reading *reading, struct compat *compat)
     if (value && *value && old_value && *old_value) {
         weir__quote(value, quoted, sizeof quoted);
         weir__quote(old_value, old_quoted, sizeof old_quoted);
-        if (reading->message && reading->message_bytes > 0)
-            snprintf(
-                reading->message, reading->message_bytes,
-                "%s %s and %s %s: both are set; expected one of them, the first: the second is "
-                "its former name",
-                XLA_FRACTION, quoted, XLA_OLD_FRACTION, old_quoted);
-        return WEIR_E_PARSE;
+        return weir__refuse(WEIR_E_PARSE, &reading->message,
+                            "%s %s and %s %s: both are set; expected one of them, the first: the "
+                            "second is its former name",
+                            XLA_FRACTION, quoted, XLA_OLD_FRACTION, old_quoted);
     }
     if (!value || !*value) {
         name = XLA_OLD_FRACTION;
@@ -538,7 +532,7 @@ weir_status weir__options_from_env(weir_options *options, struct weir_sources *s
                                    enum weir_place place, int warn, char *message,
                                    size_t message_bytes) {
     struct reading reading = {
-        .place = place, .warn = warn, .message = message, .message_bytes = message_bytes};
+        .place = place, .warn = warn, .message = {message, message ? message_bytes : 0}};
     weir_status status = weir__options_take(options, &reading.options, message, message_bytes);
 
     if (status != WEIR_OK)

@@ -6,36 +6,31 @@
  */
 #include "config/option_kinds.h"
 
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/result.h"
 #include "base/text.h"
-
-/* Writes the message, unless `message' is NULL.  Returns the status. */
-__attribute__((format(printf, 4, 5))) static weir_status
-refuse_option(weir_status status, char *message, size_t message_bytes, const char *format, ...) {
-    va_list arguments;
-
-    va_start(arguments, format);
-    if (message && message_bytes > 0)
-        vsnprintf(message, message_bytes, format, arguments);
-    va_end(arguments);
-    return status;
-}
 
 /* Writes the message about a text that a row does not accept.  `label` names the option, or is NULL for the row's
  * name. */
 static weir_status no_parse(const struct weir_option_row *row, const char *label, const char *text,
-                            const struct weir_problem *problem, char *message,
-                            size_t message_bytes) {
+                            const struct weir_problem *problem,
+                            const struct weir_message *message) {
     char quoted[80];
 
     weir__quote(text, quoted, sizeof quoted);
-    return refuse_option(WEIR_E_PARSE, message, message_bytes, "%s %s: %s; expected %s",
-                         label ? label : row->text.name, quoted, problem->text, row->text.accepts);
+    return weir__refuse(WEIR_E_PARSE, message, "%s %s: %s; expected %s",
+                        label ? label : row->text.name, quoted, problem->text, row->text.accepts);
+}
+
+/* Returns a caller's message, with an empty text; `text` may be NULL. */
+static struct weir_message message_at(char *text, size_t bytes) {
+    if (text && bytes > 0)
+        text[0] = '\0';
+    return (struct weir_message){text, text ? bytes : 0};
 }
 
 /* ---- the struct ---- */
@@ -95,10 +90,10 @@ static int tail_is_zero(const weir_options *options) {
 
 weir_status weir__options_take(const weir_options *options, weir_options *out, char *message,
                                size_t message_bytes) {
-    if (message && message_bytes > 0)
-        message[0] = '\0';
+    const struct weir_message to = message_at(message, message_bytes);
+
     if (size_problem(options))
-        return refuse_option(WEIR_E_INVALID, message, message_bytes, "%s", size_problem(options));
+        return weir__refuse(WEIR_E_INVALID, &to, "%s", size_problem(options));
     copy_options(options, out);
     return WEIR_OK;
 }
@@ -191,37 +186,35 @@ static void fill_defaults(weir_options *options) {
 
 weir_status weir__option_set(weir_options *options, enum weir_setting setting, const char *label,
                              const char *text, char *message, size_t message_bytes) {
+    const struct weir_message to = message_at(message, message_bytes);
     const struct weir_option_row *row = &weir__option_rows[setting];
     struct weir_problem problem;
     weir_options work;
 
-    if (message && message_bytes > 0)
-        message[0] = '\0';
     copy_options(options, &work);
     if (!row->kind->read(row, text, &work, &problem))
-        return no_parse(row, label, text, &problem, message, message_bytes);
+        return no_parse(row, label, text, &problem, &to);
     weir__options_give(&work, options);
     return WEIR_OK;
 }
 
 weir_status weir_options_set(weir_options *options, const char *name, const char *text,
                              char *message, size_t message_bytes) {
+    const struct weir_message to = message_at(message, message_bytes);
     const char *problem = size_problem(options);
     char quoted[80];
 
     if (!problem && (!name || !text))
         problem = name ? "the text is NULL" : "the option's name is NULL";
     if (problem)
-        return weir__without_driver(
-            refuse_option(WEIR_E_INVALID, message, message_bytes, "%s", problem));
+        return weir__refuse(WEIR_E_INVALID, &to, "%s", problem);
     for (size_t i = 0; i < WEIR_SETTING_COUNT; i++)
         if (strcmp(name, weir__option_rows[i].text.name) == 0)
             return weir__without_driver(weir__option_set(options, (enum weir_setting)i, NULL, text,
                                                          message, message_bytes));
     weir__quote(name, quoted, sizeof quoted);
-    return weir__without_driver(refuse_option(WEIR_E_INVALID, message, message_bytes,
-                                              "there is no option %s: weir-settings(7) lists them",
-                                              quoted));
+    return weir__refuse(WEIR_E_INVALID, &to, "there is no option %s: weir-settings(7) lists them",
+                        quoted);
 }
 
 int weir__option_is_set(const weir_options *options, enum weir_setting setting) {
@@ -239,33 +232,29 @@ void weir__option_show(const weir_options *options, enum weir_setting setting, c
 
 weir_status weir__peers_parse(const char *text, uint64_t *devices, char *message,
                               size_t message_bytes) {
+    const struct weir_message to = message_at(message, message_bytes);
     struct weir_problem problem;
 
-    if (message && message_bytes > 0)
-        message[0] = '\0';
-    if (weir__option_peers_scan(text, devices, &problem))
-        return WEIR_OK;
-    return no_parse(&weir__option_rows[WEIR_SETTING_PEERS], NULL, text, &problem, message,
-                    message_bytes);
+    return weir__option_peers_scan(text, devices, &problem)
+               ? WEIR_OK
+               : no_parse(&weir__option_rows[WEIR_SETTING_PEERS], NULL, text, &problem, &to);
 }
 
 weir_status weir__device_parse(const char *text, const char **driver, int *ordinal, char *message,
                                size_t message_bytes) {
+    const struct weir_message to = message_at(message, message_bytes);
     struct weir_problem problem;
 
-    if (message && message_bytes > 0)
-        message[0] = '\0';
-    if (weir__option_device_scan(text ? text : "cuda", driver, ordinal, &problem))
-        return WEIR_OK;
-    return no_parse(&weir__option_rows[WEIR_SETTING_DEVICE], NULL, text, &problem, message,
-                    message_bytes);
+    return weir__option_device_scan(text ? text : "cuda", driver, ordinal, &problem)
+               ? WEIR_OK
+               : no_parse(&weir__option_rows[WEIR_SETTING_DEVICE], NULL, text, &problem, &to);
 }
 
 /* ---- completion ---- */
 
 /* Refuses a preallocation above the limit, if both have one kind: without a device, weir cannot compare others.  A
  * preallocation from a variable of another program is capped later. */
-static weir_status hold_to_limit(const weir_options *filled, char *message, size_t message_bytes) {
+static weir_status hold_to_limit(const weir_options *filled, const struct weir_message *message) {
     char prealloc[WEIR_SPELL_BYTES], limit[WEIR_SPELL_BYTES];
 
     if (weir__foreign_prealloc(filled) || filled->prealloc.kind != filled->limit.kind ||
@@ -273,32 +262,32 @@ static weir_status hold_to_limit(const weir_options *filled, char *message, size
         return WEIR_OK;
     weir__amount_spell(&filled->prealloc, prealloc, sizeof prealloc);
     weir__amount_spell(&filled->limit, limit, sizeof limit);
-    return refuse_option(
-        WEIR_E_LIMIT, message, message_bytes,
+    return weir__refuse(
+        WEIR_E_LIMIT, message,
         "prealloc '%s' is more than limit '%s'; expected at most the limit, or a higher limit",
         prealloc, limit);
 }
 
 /* Refuses a prealloc-min above prealloc, if both have one kind, or if prealloc is 0. */
-static weir_status hold_min(const weir_options *filled, char *message, size_t message_bytes) {
+static weir_status hold_min(const weir_options *filled, const struct weir_message *message) {
     const weir_amount *all = &filled->prealloc, *least = &filled->prealloc_min;
     const char *of_another = weir__foreign_prealloc(filled);
     char prealloc[WEIR_SPELL_BYTES], min[WEIR_SPELL_BYTES];
 
     if (all->kind == WEIR_AMOUNT_MAX ||
         (least->kind == (all->kind & WEIR_AMOUNT_KIND) ? least->value <= all->value
-                                  : least->value == 0 || all->value > 0))
+                                                       : least->value == 0 || all->value > 0))
         return WEIR_OK;
     weir__amount_spell(all, prealloc, sizeof prealloc);
     weir__amount_spell(least, min, sizeof min);
-    return refuse_option(WEIR_E_INVALID, message, message_bytes,
-                         "prealloc-min '%s' is more than %s '%s'; expected at most that", min,
-                         of_another ? of_another : "prealloc", prealloc);
+    return weir__refuse(WEIR_E_INVALID, message,
+                        "prealloc-min '%s' is more than %s '%s'; expected at most that", min,
+                        of_another ? of_another : "prealloc", prealloc);
 }
 
 /* Checks that the engine can open its memory to other devices if the options name a device other than that of the
  * allocator.  Returns E_NOT_SUPPORTED with a message if the engine cannot. */
-static weir_status check_peers(const weir_options *filled, char *message, size_t message_bytes) {
+static weir_status check_peers(const weir_options *filled, const struct weir_message *message) {
     uint64_t devices = 0;
     const char *driver;
     int own = 0;
@@ -308,18 +297,18 @@ static weir_status check_peers(const weir_options *filled, char *message, size_t
         weir__device_parse(filled->device, &driver, &own, NULL, 0) != WEIR_OK ||
         (devices != UINT64_MAX && (devices & ~(own < 64 ? UINT64_C(1) << own : 0)) == 0))
         return WEIR_OK;
-    return refuse_option(WEIR_E_NOT_SUPPORTED, message, message_bytes, "peers '%s': %s",
-                         filled->peers, WEIR_NOT_OPENED);
+    return weir__refuse(WEIR_E_NOT_SUPPORTED, message, "peers '%s': %s", filled->peers,
+                        WEIR_NOT_OPENED);
 }
 
 static weir_status check(const struct weir_option_row *row, const weir_options *options,
-                         char *message, size_t message_bytes) {
+                         const struct weir_message *message) {
     struct weir_problem problem;
 
     return row->kind->check(row, options, &problem)
                ? WEIR_OK
-               : refuse_option(WEIR_E_INVALID, message, message_bytes, "%s: %s; expected %s",
-                               row->text.name, problem.text, row->text.accepts);
+               : weir__refuse(WEIR_E_INVALID, message, "%s: %s; expected %s", row->text.name,
+                              problem.text, row->text.accepts);
 }
 
 /* Accepts a limit of 0, after which reserved memory does not grow. */
@@ -330,12 +319,13 @@ weir_status weir__limit_check(const weir_amount *limit, char *message, size_t me
         .offset = offsetof(weir_options, limit)};
     const weir_options options = {.limit = *limit};
 
-    return check(&row, &options, message, message_bytes);
+    return check(&row, &options, &(struct weir_message){message, message_bytes});
 }
 
 weir_status weir__options_complete(const weir_options *options, weir_options *out, char *message,
                                    size_t message_bytes) {
     static const weir_options defaults = {.size = sizeof defaults};
+    const struct weir_message to = message_at(message, message_bytes);
     weir_options work;
     weir_status status =
         weir__options_take(options ? options : &defaults, &work, message, message_bytes);
@@ -343,25 +333,25 @@ weir_status weir__options_complete(const weir_options *options, weir_options *ou
     if (status != WEIR_OK)
         return status;
     if (options && !tail_is_zero(options))
-        return refuse_option(
-            WEIR_E_INVALID, message, message_bytes,
+        return weir__refuse(
+            WEIR_E_INVALID, &to,
             "options has fields set that this version of the library does not know");
     if (work.oom_callback_data && !work.oom_callback)
-        return refuse_option(WEIR_E_INVALID, message, message_bytes,
-                             "oom_callback_data: it is set without oom_callback; expected NULL");
+        return weir__refuse(WEIR_E_INVALID, &to,
+                            "oom_callback_data: it is set without oom_callback; expected NULL");
     for (size_t i = 0; i < WEIR_SETTING_COUNT && status == WEIR_OK; i++)
-        status = check(&weir__option_rows[i], &work, message, message_bytes);
+        status = check(&weir__option_rows[i], &work, &to);
     if (status != WEIR_OK)
         return status;
     /* Hardening reports to the log. */
     if (work.log == WEIR_LOG_DEFAULT && work.harden & ~(uint64_t)WEIR_HARDEN_OFF)
         work.log = WEIR_LOG_ERROR;
     fill_defaults(&work);
-    status = hold_to_limit(&work, message, message_bytes);
+    status = hold_to_limit(&work, &to);
     if (status == WEIR_OK)
-        status = hold_min(&work, message, message_bytes);
+        status = hold_min(&work, &to);
     if (status == WEIR_OK)
-        status = check_peers(&work, message, message_bytes);
+        status = check_peers(&work, &to);
     if (status == WEIR_OK)
         *out = work;
     return status;

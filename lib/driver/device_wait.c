@@ -62,37 +62,31 @@ static CUstream begin_proof(struct weir_device *device, enum way way) {
     return NULL;
 }
 
-static void note_disproof(const struct weir_device *device, enum way way) {
-    atomic_store_explicit(known_of(device, way), DOES_NOT, memory_order_relaxed);
-    weir__log(atomic_load_explicit(&device->log, memory_order_relaxed), WEIR_LOG_WARNING,
-              "this driver's %s does not wait for the device: weir calls cuCtxSynchronize instead, "
-              "which breaks stream captures that are under way; capture no stream while memory "
-              "is short",
-              way == BY_BLOCK ? "cuMemFree" : "cuMemFreeHost");
-}
-
-static void end_proof(struct weir_device *device, enum way way, CUstream stream, int waited) {
+/* Ends the proof after the call, which returned `result`.  Waits if the call is known not to wait. */
+static CUresult waited(struct weir_device *device, enum way way, CUstream proof, CUresult result) {
     const struct weir_driver *driver = device->driver;
     uint64_t now = weir__clock_ns();
     CUresult is;
 
-    if (!stream)
-        return;
-    is = waited ? driver->cuStreamQuery(stream) : CUDA_ERROR_UNKNOWN;
-    if (is == CUDA_SUCCESS && now - atomic_load_explicit(&ended_ns, memory_order_relaxed) < SOON_NS)
-        atomic_store_explicit(known_of(device, way), WAITS, memory_order_relaxed);
-    else if (is == CUDA_ERROR_NOT_READY)
-        note_disproof(device, way);
-    (void)driver->cuStreamDestroy(stream);
-    atomic_store_explicit(&proving, 0, memory_order_release);
-}
-
-/* Ends the proof after the call, which returned `result`.  Waits if the call is known not to wait. */
-static CUresult waited(struct weir_device *device, enum way way, CUstream proof, CUresult result) {
-    end_proof(device, way, proof, result == CUDA_SUCCESS);
+    if (proof) {
+        is = result == CUDA_SUCCESS ? driver->cuStreamQuery(proof) : CUDA_ERROR_UNKNOWN;
+        if (is == CUDA_SUCCESS &&
+            now - atomic_load_explicit(&ended_ns, memory_order_relaxed) < SOON_NS) {
+            atomic_store_explicit(known_of(device, way), WAITS, memory_order_relaxed);
+        } else if (is == CUDA_ERROR_NOT_READY) {
+            atomic_store_explicit(known_of(device, way), DOES_NOT, memory_order_relaxed);
+            weir__log(atomic_load_explicit(&device->log, memory_order_relaxed), WEIR_LOG_WARNING,
+                      "this driver's %s does not wait for the device: weir calls "
+                      "cuCtxSynchronize instead, which breaks stream captures that are under "
+                      "way; capture no stream while memory is short",
+                      way == BY_BLOCK ? "cuMemFree" : "cuMemFreeHost");
+        }
+        (void)driver->cuStreamDestroy(proof);
+        atomic_store_explicit(&proving, 0, memory_order_release);
+    }
     if (result == CUDA_SUCCESS &&
         atomic_load_explicit(known_of(device, way), memory_order_relaxed) == DOES_NOT)
-        result = device->driver->cuCtxSynchronize();
+        result = driver->cuCtxSynchronize();
     return result;
 }
 

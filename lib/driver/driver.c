@@ -20,6 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/counters.h"
+
 static struct {
     const char *name;
     const struct weir_driver *(*make)(struct weir_driver_failure *failure);
@@ -193,54 +195,20 @@ const char *weir__driver_error_name(const struct weir_driver *driver, CUresult r
 
 /* ---- counted calls ---- */
 
-/* The counts of one thread.  Only its owner writes to a page, so counting needs no locked instruction and no shared
- * cache line, and does not serialise the measured calls.  The list of pages only grows, so the sum over it is exact.
- * Threads without a page (no host memory) count in a shared page with locked additions. */
-struct page {
-    _Alignas(64) _Atomic uint64_t calls[WEIR_ENTRY_COUNT];
-    struct page *next; /* set before the page is linked, never changed */
-};
-
 static const struct weir_driver *inner_table; /* set before the counted table is handed out */
 static struct weir_driver counted_table;
+/* The calls of each stripe of threads (counters.h), so that counting does not serialise the measured calls. */
+static struct {
+    _Alignas(64) _Atomic uint64_t calls[WEIR_ENTRY_COUNT];
+} counted[WEIR_STRIPED_STRIPES + 1];
 static pthread_mutex_t count_lock =
     PTHREAD_MUTEX_INITIALIZER; /* guards both tables while they are made */
 
-static _Atomic(struct page *) pages;
-static struct page shared_page;
-static _Thread_local struct page *own_page;
-
-/* Counts the first call of a thread, and each call of a thread that has no page. */
-static __attribute__((noinline)) void count_slowly(enum weir_driver_entry entry) {
-    struct page *page = aligned_alloc(_Alignof(struct page), sizeof *page);
-
-    if (!page) {
-        atomic_fetch_add_explicit(&shared_page.calls[entry], 1, memory_order_relaxed);
-        return;
-    }
-    memset(page, 0, sizeof *page);
-    atomic_init(&page->calls[entry], 1);
-    page->next = atomic_load_explicit(&pages, memory_order_relaxed);
-    while (!atomic_compare_exchange_weak_explicit(&pages, &page->next, page, memory_order_release,
-                                                  memory_order_relaxed))
-        ;
-    own_page = page;
-}
-
-static inline void count_call(enum weir_driver_entry entry) {
-    struct page *page = own_page;
-
-    if (page)
-        atomic_store_explicit(&page->calls[entry],
-                              atomic_load_explicit(&page->calls[entry], memory_order_relaxed) + 1,
-                              memory_order_relaxed);
-    else
-        count_slowly(entry);
-}
-
 #define WEIR_ENTRY(group, entry, symbol, version, params, args)                                    \
     static CUresult counted_##entry params {                                                       \
-        count_call(WEIR_ENTRY_##entry);                                                            \
+        unsigned own = weir__striped_own();                                                        \
+                                                                                                   \
+        weir__striped_raise(own, &counted[own].calls[WEIR_ENTRY_##entry]);                         \
         return inner_table->entry args;                                                            \
     }
 WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
@@ -268,13 +236,11 @@ const struct weir_driver *weir__driver_counted(const struct weir_driver *inner) 
 }
 
 void weir__driver_counts(uint64_t counts[WEIR_ENTRY_COUNT]) {
-    const struct page *page;
-
-    for (int i = 0; i < WEIR_ENTRY_COUNT; i++)
-        counts[i] = atomic_load_explicit(&shared_page.calls[i], memory_order_relaxed);
-    for (page = atomic_load_explicit(&pages, memory_order_acquire); page; page = page->next)
-        for (int i = 0; i < WEIR_ENTRY_COUNT; i++)
-            counts[i] += atomic_load_explicit(&page->calls[i], memory_order_relaxed);
+    for (int i = 0; i < WEIR_ENTRY_COUNT; i++) {
+        counts[i] = 0;
+        for (int stripe = 0; stripe <= WEIR_STRIPED_STRIPES; stripe++)
+            counts[i] += atomic_load_explicit(&counted[stripe].calls[i], memory_order_relaxed);
+    }
 }
 
 const char *weir__driver_entry_name(enum weir_driver_entry entry) {

@@ -274,14 +274,6 @@ static void say_stub(struct weir_driver_failure *failure) {
                 "installed, or a folder named stubs stands before it in LD_LIBRARY_PATH");
 }
 
-static int check_version(const struct weir_driver *table, struct weir_driver_failure *failure) {
-    if (table->version >= WEIR_DRIVER_OLDEST)
-        return 1;
-    say(failure, LIBRARY " is a driver for CUDA %d.%d; weir needs 11.2 or later (driver 460.27.03)",
-        table->version / 1000, table->version % 1000 / 10);
-    return 0;
-}
-
 /* Checks the version and the entries.  The version is first, so that the message names the age of an old driver. */
 static int resolve(const struct library *library, struct weir_driver *table,
                    struct weir_driver_failure *failure) {
@@ -299,8 +291,12 @@ static int resolve(const struct library *library, struct weir_driver *table,
                 result);
             return 0;
         }
-        if (!check_version(table, failure))
+        if (table->version < WEIR_DRIVER_OLDEST) {
+            say(failure,
+                LIBRARY " is a driver for CUDA %d.%d; weir needs 11.2 or later (driver 460.27.03)",
+                table->version / 1000, table->version % 1000 / 10);
             return 0;
+        }
     }
     if (missing) {
         say(failure,

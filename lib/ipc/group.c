@@ -449,20 +449,22 @@ int weir__group_take(struct weir_group *g, enum weir_group_kind kind, uint64_t b
     return is_taken;
 }
 
-void weir__group_give(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes) {
-    if (bytes == 0)
+/* Adds and subtracts bytes, whatever the limit is. */
+static void count_anyway(struct weir_group *g, enum weir_group_kind kind, uint64_t more,
+                         uint64_t less) {
+    if (more == less)
         return;
     lock_in_named_file(g);
-    (void)count(g, kind, 0, bytes, WEIR_GROUP_MOST);
+    (void)count(g, kind, more, less, WEIR_GROUP_MOST);
     unlock(g);
 }
 
+void weir__group_give(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes) {
+    count_anyway(g, kind, 0, bytes);
+}
+
 void weir__group_add(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes) {
-    if (bytes == 0)
-        return;
-    lock_in_named_file(g);
-    (void)count(g, kind, bytes, 0, WEIR_GROUP_MOST);
-    unlock(g);
+    count_anyway(g, kind, bytes, 0);
 }
 
 void weir__group_tell_idle(struct weir_group *g, uint64_t bytes) {

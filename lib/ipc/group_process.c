@@ -26,13 +26,8 @@
 
 enum { MOST_DEVICES = 64, DRIVERS = 2, MOST_WEIGHT = 1000000, MOST_SHOWN = 12 };
 
-struct joined {
-    struct weir_group group;
-    unsigned primary; /* the number of holders of the primary context */
-};
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct joined all[DRIVERS][MOST_DEVICES];
+static struct weir_group all[DRIVERS][MOST_DEVICES];
 /* Pointers into `all`, set once joined. */
 static _Atomic(struct weir_group *) groups[DRIVERS][MOST_DEVICES];
 static atomic_int is_preload;
@@ -150,7 +145,7 @@ static void forget_all(void) {
     for (int i = 0; i < DRIVERS; i++)
         for (int k = 0; k < MOST_DEVICES; k++)
             if (atomic_exchange(&groups[i][k], NULL))
-                weir__group_forget(&all[i][k].group);
+                weir__group_forget(&all[i][k]);
 }
 
 static void watch_forks(void) {
@@ -161,7 +156,7 @@ __attribute__((destructor)) void weir__group_process_ends(void) {
     for (int i = 0; i < DRIVERS; i++)
         for (int k = 0; k < MOST_DEVICES; k++)
             if (atomic_load(&groups[i][k]))
-                weir__group_end(&all[i][k].group);
+                weir__group_end(&all[i][k]);
 }
 
 static int number_of(const struct weir_driver *driver) {
@@ -178,7 +173,7 @@ struct weir_group *weir__group_of(const struct weir_driver *driver, CUdevice dev
 static struct weir_group *join(const struct weir_driver *driver, CUdevice device,
                                const struct weir_group_settings *settings, char *why) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    struct joined *j = &all[number_of(driver)][device];
+    struct weir_group *g = &all[number_of(driver)][device];
     struct weir_device_memory memory = {0};
     char name[WEIR_UUID_BYTES];
     uint64_t limit = 0;
@@ -196,11 +191,11 @@ static struct weir_group *join(const struct weir_driver *driver, CUdevice device
     if (settings->limit.kind != WEIR_AMOUNT_DEFAULT)
         limit =
             weir__size_smaller(weir__budget_bytes(&settings->limit, &memory, 0), WEIR_GROUP_MOST);
-    if (weir__group_join(&j->group, settings->name, name, limit, settings->weight, why) != 0)
+    if (weir__group_join(g, settings->name, name, limit, settings->weight, why) != 0)
         return NULL;
     pthread_once(&once, watch_forks);
-    atomic_store_explicit(&groups[number_of(driver)][device], &j->group, memory_order_release);
-    return &j->group;
+    atomic_store_explicit(&groups[number_of(driver)][device], g, memory_order_release);
+    return g;
 }
 
 struct weir_group *weir__group_enter(const struct weir_driver *driver, CUdevice device,
@@ -223,34 +218,30 @@ struct weir_group *weir__group_enter(const struct weir_driver *driver, CUdevice 
 
 /* ---- contexts ------------------------------------------------------------------------------------ */
 
-static struct joined *joined_of(struct weir_group *g) {
-    return (struct joined *)((char *)g - offsetof(struct joined, group));
-}
-
 int weir__group_context_begins(struct weir_group *g, int is_primary) {
     int may = 1;
 
     pthread_mutex_lock(&lock);
-    if (!is_primary || joined_of(g)->primary == 0)
+    if (!is_primary || g->primary == 0)
         may = weir__group_take(g, WEIR_GROUP_CONTEXT, WEIR_GROUP_CONTEXT_BYTES);
     if (is_primary && may)
-        joined_of(g)->primary++;
+        g->primary++;
     pthread_mutex_unlock(&lock);
     return may;
 }
 
 void weir__group_context_ends(struct weir_group *g, int is_primary) {
     pthread_mutex_lock(&lock);
-    if (!is_primary || (joined_of(g)->primary > 0 && --joined_of(g)->primary == 0))
+    if (!is_primary || (g->primary > 0 && --g->primary == 0))
         weir__group_give(g, WEIR_GROUP_CONTEXT, WEIR_GROUP_CONTEXT_BYTES);
     pthread_mutex_unlock(&lock);
 }
 
 void weir__group_context_lost(struct weir_group *g) {
     pthread_mutex_lock(&lock);
-    if (joined_of(g)->primary > 0)
+    if (g->primary > 0)
         weir__group_give(g, WEIR_GROUP_CONTEXT, WEIR_GROUP_CONTEXT_BYTES);
-    joined_of(g)->primary = 0;
+    g->primary = 0;
     pthread_mutex_unlock(&lock);
 }
 

@@ -12,7 +12,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -167,44 +166,33 @@ void weir__memory_sender_allow(void) {
 #endif
 }
 
-static __attribute__((format(printf, 4, 5))) weir_status
-say(weir_status status, char *message, size_t message_bytes, const char *format, ...) {
-    va_list list;
-
-    va_start(list, format);
-    vsnprintf(message, message_bytes, format, list);
-    va_end(list);
-    return weir__without_driver(status);
-}
-
-static weir_status has_ended(const struct weir_memory_text *t, char *message,
-                             size_t message_bytes) {
-    return say(WEIR_E_NOT_OWNED, message, message_bytes,
-               "process %ld, which shared the block, has ended", (long)t->pid);
+static weir_status has_ended(const struct weir_memory_text *t, const struct weir_message *message) {
+    return weir__refuse(WEIR_E_NOT_OWNED, message, "process %ld, which shared the block, has ended",
+                        (long)t->pid);
 }
 
 /* Writes a message for a failure of pidfd_open or pidfd_getfd, and returns its status. */
 static weir_status failed(const struct weir_memory_text *t, const char *call, int error,
-                          char *message, size_t message_bytes) {
+                          const struct weir_message *message) {
     switch (error) {
     case ESRCH:
-        return has_ended(t, message, message_bytes);
+        return has_ended(t, message);
     case EBADF:
-        return say(WEIR_E_NOT_OWNED, message, message_bytes,
-                   "process %ld has freed the block, or has closed weir's file descriptors",
-                   (long)t->pid);
+        return weir__refuse(
+            WEIR_E_NOT_OWNED, message,
+            "process %ld has freed the block, or has closed weir's file descriptors", (long)t->pid);
     case EMFILE:
     case ENFILE:
-        return say(WEIR_E_HOST_MEMORY, message, message_bytes,
-                   "no file descriptor is left: raise the limit (ulimit -n)");
+        return weir__refuse(WEIR_E_HOST_MEMORY, message,
+                            "no file descriptor is left: raise the limit (ulimit -n)");
     case ENOMEM:
-        return say(WEIR_E_HOST_MEMORY, message, message_bytes, "%s: %s", call, strerror(error));
+        return weir__refuse(WEIR_E_HOST_MEMORY, message, "%s: %s", call, strerror(error));
     case ENOSYS:
-        return say(WEIR_E_NOT_SUPPORTED, message, message_bytes,
-                   "%s: the kernel does not have this call: use Linux 5.6 or later", call);
+        return weir__refuse(WEIR_E_NOT_SUPPORTED, message,
+                            "%s: the kernel does not have this call: use Linux 5.6 or later", call);
     default:
-        return say(
-            WEIR_E_NOT_SUPPORTED, message, message_bytes,
+        return weir__refuse(
+            WEIR_E_NOT_SUPPORTED, message,
             "%s: the kernel refuses file descriptors of process %ld (%s): run both processes "
             "as one user, set kernel.yama.ptrace_scope to 0 or 1, and give containers "
             "CAP_SYS_PTRACE (docker run --cap-add SYS_PTRACE)",
@@ -212,20 +200,21 @@ static weir_status failed(const struct weir_memory_text *t, const char *call, in
     }
 }
 
-weir_status weir__memory_sender_open(const struct weir_memory_text *t, int *sender, char *message,
-                                     size_t message_bytes) {
+weir_status weir__memory_sender_open(const struct weir_memory_text *t, int *sender,
+                                     const struct weir_message *message) {
     uint64_t space = weir__process_namespace(), start;
 
     *sender = -1;
     if (space != 0 && t->space != 0 && space != t->space)
-        return say(WEIR_E_NOT_SUPPORTED, message, message_bytes,
-                   "process %ld has other process ids than this one: run both in one container, or "
-                   "let the containers share them (docker run --pid)",
-                   (long)t->pid);
+        return weir__refuse(
+            WEIR_E_NOT_SUPPORTED, message,
+            "process %ld has other process ids than this one: run both in one container, or "
+            "let the containers share them (docker run --pid)",
+            (long)t->pid);
     if (t->pid != getpid()) {
         *sender = weir__file_above((int)syscall(SYS_pidfd_open, t->pid, 0));
         if (*sender < 0)
-            return failed(t, "pidfd_open", errno, message, message_bytes);
+            return failed(t, "pidfd_open", errno, message);
     }
     start = weir__process_start(t->pid);
     if (start == t->start || start == UINT64_MAX || t->start == UINT64_MAX)
@@ -234,18 +223,17 @@ weir_status weir__memory_sender_open(const struct weir_memory_text *t, int *send
         close(*sender);
     *sender = -1;
     return start == 0
-               ? has_ended(t, message, message_bytes)
-               : say(WEIR_E_NOT_OWNED, message, message_bytes,
+               ? has_ended(t, message)
+               : weir__refuse(
+                     WEIR_E_NOT_OWNED, message,
                      "the process that shared the block has ended: another one has its number "
                      "%ld now",
                      (long)t->pid);
 }
 
 weir_status weir__memory_sender_take(const struct weir_memory_text *t, int sender, int theirs,
-                                     int *file, char *message, size_t message_bytes) {
+                                     int *file, const struct weir_message *message) {
     *file = sender < 0 ? weir__file_copy(theirs)
                        : weir__file_above((int)syscall(SYS_pidfd_getfd, sender, theirs, 0));
-    return *file >= 0
-               ? WEIR_OK
-               : failed(t, sender < 0 ? "fcntl" : "pidfd_getfd", errno, message, message_bytes);
+    return *file >= 0 ? WEIR_OK : failed(t, sender < 0 ? "fcntl" : "pidfd_getfd", errno, message);
 }

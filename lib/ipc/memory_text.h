@@ -15,6 +15,7 @@
 
 #include <weir/status.h>
 
+#include "base/log.h"
 #include "driver/driver.h"
 
 enum { WEIR_DRIVER_WORD_BYTES = 8 };
@@ -50,11 +51,11 @@ void weir__memory_sender_allow(void);
 /* Opens the process that made the text.  Sets *sender to its pidfd, which the caller closes, or to -1 if it is this
  * process. Returns OK, or sets `message` and returns E_NOT_OWNED if the sender has ended, E_NOT_SUPPORTED if the kernel
  * or the sender's namespace forbids it, or E_HOST_MEMORY. */
-weir_status weir__memory_sender_open(const struct weir_memory_text *t, int *sender, char *message,
-                                     size_t message_bytes);
+weir_status weir__memory_sender_open(const struct weir_memory_text *t, int *sender,
+                                     const struct weir_message *message);
 /* Copies the sender's descriptor `theirs` into this process; the caller closes the copy.  Returns a status and sets
  * `message` as weir__memory_sender_open does, and E_NOT_OWNED also if the sender has closed the descriptor. */
 weir_status weir__memory_sender_take(const struct weir_memory_text *t, int sender, int theirs,
-                                     int *file, char *message, size_t message_bytes);
+                                     int *file, const struct weir_message *message);
 
 #endif

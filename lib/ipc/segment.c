@@ -46,7 +46,6 @@
 #include "base/who.h"
 
 #define MAGIC "weirseg1"
-#define NEW ".new" /* added to the name of a file that is not complete yet */
 
 enum { TRIES = 64, PREFIX_BYTES = 64 };
 
@@ -89,17 +88,16 @@ static const char *read_number(const char *text, uint64_t *number) {
     return isdigit((unsigned char)*text) && errno == 0 ? behind : NULL;
 }
 
-/* Reads "PID-START", or that with NEW at its end.  Returns 1 on success, else 0. */
-static int read_name(const char *name, struct weir_segment_name *out, int *is_new) {
+/* Reads "PID-START".  Returns 1 on success, else 0. */
+static int read_name(const char *name, struct weir_segment_name *out) {
     uint64_t pid;
     const char *at = read_number(name, &pid);
 
     if (!at || *at != '-' || pid == 0 || pid > INT32_MAX ||
         !(at = read_number(at + 1, &out->start)))
         return 0;
-    *is_new = strcmp(at, NEW) == 0;
     out->pid = (pid_t)pid;
-    return *is_new || *at == '\0';
+    return *at == '\0';
 }
 
 int weir__segment_lives(const struct weir_segment_name *name) {
@@ -114,14 +112,13 @@ struct visit {
 static void look_at(const char *path, const char *rest, void *context) {
     const struct visit *visit = context;
     struct weir_segment_name name;
-    int is_new;
 
-    if (!read_name(rest, &name, &is_new))
+    if (!read_name(rest, &name))
         return;
     snprintf(name.path, sizeof name.path, "%s", path);
     if (!weir__segment_lives(&name))
         (void)unlink(path); /* fails for another user's file in such folders */
-    else if (visit->living && !is_new)
+    else if (visit->living)
         visit->living(&name, visit->context);
 }
 
@@ -135,35 +132,30 @@ void weir__segment_each(const struct weir_segment_kind *kind, weir_segment_visit
 
 /* ---- the writer ---------------------------------------------------------------------------------- */
 
-/* Keeps the file open and maps its page.  Returns 0 on success, -1 with errno on failure. */
-static int keep_file(struct weir_segment *s, int file) {
-    void *page = mmap(NULL, sizeof *s->page, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-
-    if (page == MAP_FAILED)
-        return -1;
-    s->page = page;
-    return weir__kept_set(&s->file, file);
-}
-
-/* Creates the file under a temporary name, and renames it when it is complete. */
+/* Creates the file, keeps it open and maps its page.  Returns 0 on success, -1 with errno on failure. */
 static int create_file(struct weir_segment *s, const struct weir_segment_head *head) {
-    char made[WEIR_SEGMENT_PATH_BYTES + sizeof NEW];
+    void *page = MAP_FAILED;
     int file, error;
 
-    snprintf(made, sizeof made, "%s" NEW, s->path);
-    (void)unlink(made);
-    file = weir__runfile_open(made, O_RDWR | O_CREAT | O_EXCL);
-    if (file < 0)
+    (void)unlink(s->path); /* of a program that this process was before */
+    if (weir__runfile_make(s->path, sizeof *s->page + s->body_bytes, head, sizeof *head) != 0)
         return -1;
-    if (weir__runfile_fill(file, sizeof *s->page + s->body_bytes, head, sizeof *head) == 0 &&
-        keep_file(s, file) == 0 && rename(made, s->path) == 0)
+    file = weir__runfile_open(s->path, O_RDWR);
+    if (file >= 0) {
+        errno = EPERM; /* for a file that somebody else has given the name */
+        if (weir__runfile_is_sound(file, sizeof *s->page + s->body_bytes, head, sizeof *head))
+            page = mmap(NULL, sizeof *s->page, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    }
+    if (page != MAP_FAILED && weir__kept_set(&s->file, file) == 0) {
+        s->page = page;
         return 0;
+    }
     error = errno;
-    close(file);
-    (void)unlink(made);
-    if (s->page)
-        munmap(s->page, sizeof *s->page);
-    s->page = NULL;
+    if (page != MAP_FAILED)
+        munmap(page, sizeof *s->page);
+    if (file >= 0)
+        close(file);
+    (void)unlink(s->path);
     errno = error;
     return -1;
 }
