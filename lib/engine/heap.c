@@ -499,7 +499,7 @@ static weir_status maintain(struct weir_heap *h, uint64_t id, weir_stream stream
     const struct weir_order *o = &h->order;
     struct weir_order_stream *on;
 
-    if (!o->several && !o->covers_all && o->recent && o->recent->id == id)
+    if (!o->several && !o->covers_all && o->recent && o->recent_id == id)
         return WEIR_OK; /* the only stream so far, which needs no events */
     on = weir__order_stream(&h->order, id);
     if (!on)

@@ -328,7 +328,7 @@ static void forget_old(struct weir_order *o) {
 static struct weir_order_stream *find_stream(const struct weir_order *o, uint64_t id) {
     uintptr_t found = 0;
 
-    if (o->recent && o->recent->id == id)
+    if (o->recent && o->recent_id == id)
         return o->recent;
     if (id == 0)
         return o->unknown;
@@ -393,8 +393,10 @@ uint64_t weir__order_last_with(const struct weir_order *o, weir_stream stream) {
 static struct weir_order_stream *called(struct weir_order *o, struct weir_order_stream *s) {
     if (s && o->recent != s)
         left(o, s);
-    if (s)
+    if (s) {
         s->called = ++o->calls;
+        o->recent_id = s->id;
+    }
     o->recent = s;
     return s;
 }

@@ -110,11 +110,12 @@ struct weir_order_stream {
 /* The fields that most calls write come first, so that they share few cache lines. */
 struct weir_order {
     struct weir_order_stream *recent; /* the stream whose record was found last, or NULL */
-    uint64_t sequence;                /* the sequence of the last free on any stream */
-    uint64_t calls;           /* the number of calls so far, without those of the only stream */
-    int several;              /* set once a second stream, or stream 0, was seen */
-    int covers_all;           /* set by the owner while each free is due, also of the only stream */
-    uint64_t dry;             /* the number of requests that ran dry so far */
+    uint64_t recent_id; /* the id of `recent`, so that other streams need not read that record */
+    uint64_t sequence;  /* the sequence of the last free on any stream */
+    uint64_t calls;     /* the number of calls so far, without those of the only stream */
+    int several;        /* set once a second stream, or stream 0, was seen */
+    int covers_all;     /* set by the owner while each free is due, also of the only stream */
+    uint64_t dry;       /* the number of requests that ran dry so far */
     uint64_t unsettled_until; /* the sequence up to which the rules low and much hold */
     uint64_t worth;           /* bytes that are worth an event; set by the owner, 64 KiB at least */
     size_t waiting_marks, silent_streams;

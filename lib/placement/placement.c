@@ -88,11 +88,12 @@ static size_t stream_slot(const struct weir_placement *p, uint64_t id) {
 }
 
 struct weir_placement_stream *weir__placement_stream(struct weir_placement *p, uint64_t id) {
-    if (p->recent != NULL && p->recent->id == id)
+    if (p->recent != NULL && p->recent_id == id)
         return p->recent;
     if (p->stream_slots == 0 || p->streams[stream_slot(p, id)] == NULL)
         return NULL;
     p->recent = p->streams[stream_slot(p, id)];
+    p->recent_id = id;
     return p->recent;
 }
 
@@ -145,6 +146,7 @@ static struct weir_placement_stream *stream_make(struct weir_placement *p, uint6
     p->streams[stream_slot(p, id)] = s;
     p->stream_count++;
     p->recent = s;
+    p->recent_id = id;
     return s;
 }
 

@@ -69,6 +69,7 @@ struct weir_placement {
     size_t blocks;
     size_t unlisted;                      /* chunks of kind UNLISTED */
     struct weir_placement_stream *recent; /* the stream that was looked up last, or NULL */
+    uint64_t recent_id; /* the id of `recent`, so that other streams need not read that record */
     struct weir__bestfit clean;
     struct weir_placement_stream **streams; /* a hash table by id, at most half full */
     size_t stream_slots;
