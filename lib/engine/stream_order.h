@@ -12,7 +12,8 @@
  *   quiet      a stream without open frees and marks: it may be forgotten
  *   dry        a stream is dry when a request on it finds no memory that it may use
  *   held       by a stream: bytes that it has taken less those that it has freed, on whichever stream they were taken
- *   fence      events on several streams, for a free that waits for all of them
+ *   fence      events on several streams
+ *   deferred   a free that waits for all events of a fence
  *
  * Where events are recorded.  Only in calls that pass the stream, since recording on another thread's stream could land
  * in its capture or on a destroyed handle.  Nor are handles queried elsewhere: a destroyed stream's handle crashes the
@@ -64,7 +65,7 @@
  * functions. */
 typedef void weir__order_observed_fn(void *context, uint64_t id, uint64_t sequence);
 
-/* Ends a deferred free, all of whose uses have completed.  Must not call this file's functions. */
+/* Ends a deferred free when its last use has completed.  The function must not defer or end another free of the order. */
 typedef void weir__order_ended_fn(void *context, uintptr_t freed);
 
 struct weir_order_mark;
@@ -139,7 +140,7 @@ struct weir_order {
 /* A deferred free, with an event on each stream for which it waits. */
 struct weir_fence {
     struct weir_fence *next;
-    uintptr_t freed; /* what `ended` shall free */
+    uintptr_t freed; /* an argument of `ended` */
     size_t events;   /* events that have not completed yet */
     CUevent event[];
 };
@@ -215,13 +216,13 @@ void weir__order_observe_all(struct weir_order *o);
 /* Records that all frees up to `sequence` have completed: the device has finished all work before the next one. */
 void weir__order_observe_until(struct weir_order *o, uint64_t sequence);
 
-/* Records an event on `stream`, which the caller gives back.  The meaning of `id` is that of weir__device_record.
- * Returns OK, E_CAPTURE or the status of the driver's result. */
+/* Records an event on `stream`.  The caller passes the event to weir__order_recycle when it needs the event no longer.
+ * The meaning of `id` is that of weir__device_record.  Returns OK, E_CAPTURE or the status of the driver's result. */
 weir_status weir__order_record(struct weir_order *o, weir_stream stream, uint64_t id,
                                CUevent *event);
 /* Returns 1 if the work before the event has completed, else 0. */
 int weir__order_is_done(const struct weir_order *o, CUevent event);
-/* Keeps an event that is no longer needed for the next record. */
+/* Keeps an event for a later weir__order_record, or destroys it if there is no host memory. */
 void weir__order_recycle(struct weir_order *o, CUevent event);
 
 /* Defers the free of `freed` until all work that `stream` and each stream of `uses` (or NULL) have now has completed.

@@ -256,7 +256,6 @@ static weir_status make(int device, const weir_tensors_hooks *hooks, weir_tensor
         free(t);
         return status;
     }
-    t->device = device;
     weir__order_open(&t->events, &t->allocator->device, NULL, NULL, NULL);
     t->lock.level = WEIR_BIAS_OUTER;
     /* May take milliseconds, so not in a request. */

@@ -123,7 +123,6 @@ struct weir_tensor_queue {
 
 struct weir_tensors {
     weir_allocator *allocator;
-    int device;
     struct weir_extent apart; /* addresses where segments of pools join; empty if there are none */
     weir_tensors_hooks hooks;
     struct weir_bias lock; /* taken by weir__tensors_lock */

@@ -579,6 +579,37 @@ TEST(a_wait_for_the_device_observes_all) {
     MUST_EQ(told_sequence, open);
 }
 
+/* ---- deferred frees ---------------------------------------------------------------------------- */
+
+static void add_ended(void *context, uintptr_t freed) {
+    *(uintptr_t *)context += freed;
+}
+
+/* A call queries each deferred free once, and frees that wait for a stream at work do not keep it from later ones. */
+TEST(a_deferred_free_that_waits_hides_no_other) {
+    struct weir_order frees;
+    uintptr_t ended = 0;
+    uint64_t asked;
+
+    weir__order_open(&frees, &device, NULL, add_ended, &ended);
+    busy(A, 5 * MS);
+    for (uintptr_t i = 1; i < 1000; i *= 10)
+        OK(weir__order_defer(&frees, i == 100 ? B : A, NULL, i));
+    weir__model_advance(1 * MS);
+    MUST(!weir__order_complete(&frees, 2));
+    MUST(weir__order_complete(&frees, 1));
+    MUST_EQ(ended, 100);
+    asked = weir__model_calls(WEIR_ENTRY_cuEventQuery);
+    MUST(!weir__order_complete(&frees, SIZE_MAX));
+    MUST_EQ(queries_from(asked), 2);
+    MUST_EQ(frees.deferred, 2);
+    CU(driver->cuStreamSynchronize(A));
+    MUST(weir__order_complete(&frees, 1));
+    MUST_EQ(ended, 101);
+    weir__order_close(&frees); /* ends the last one, too */
+    MUST_EQ(ended, 111);
+}
+
 /* ---- streams that come and go ------------------------------------------------------------------ */
 
 /* Records follow the streams in use: ended streams leave none, and live ones stay known. */
