@@ -584,6 +584,28 @@ TEST_EACH(WORLDS, a_signal_ends) {
     end(rich);
 }
 
+/* A signal ends after its second although reserved memory grows again and again. */
+TEST_EACH(WORLDS, growth_does_not_prolong_a_signal) {
+    enum { GROWTHS = 20 };
+    void *block[GROWTHS];
+
+    if (!gives_in_requests(_i))
+        return;
+    rich = make_of(_i);
+    OK(weir_low_memory(rich, 0));
+    for (int i = 0; i < GROWTHS; i++) {
+        block[i] = take(rich, 64 * MIB, A);
+        work(rich, 100);
+    }
+    for (int i = 0; i < GROWTHS; i++)
+        OK(weir_free(rich, block[i], A));
+    CU(driver->cuCtxSynchronize());
+    uint64_t before = stats_of(rich).reserved;
+    work(rich, 200);
+    MUST_EQ(stats_of(rich).reserved, before);
+    end(rich);
+}
+
 TEST_EACH(WORLDS, promises_are_kept) {
     weir_options options = options_for(_i);
 

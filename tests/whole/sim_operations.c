@@ -551,9 +551,11 @@ static void decay(void) {
 
 void do_trim(uint64_t r) {
     size_t keep = r & 1 ? 0 : (size_t)(r >> 8) % w.set.capacity;
+    int settles =
+        w.set.threshold >= 2 && (w.set.kind == ARENA_REGIONS || w.set.kind == ARENA_MAPPED);
     weir_status status;
 
-    if (w.set.half_life_ms && r & 6) {
+    if ((w.set.half_life_ms || settles) && r & 6) {
         decay();
         return;
     }
