@@ -2,6 +2,8 @@
 /* driver_blocks.c: see driver_blocks.h. */
 #include "engine/driver_blocks.h"
 
+#include <string.h>
+
 #include "base/result.h"
 
 void weir__async_open(struct weir_async *async, struct weir_device *device) {
@@ -18,10 +20,27 @@ void weir__async_close(struct weir_async *async) {
     pthread_mutex_destroy(&async->joining);
 }
 
-CUresult weir__async_take(struct weir_device *device, CUmemoryPool pool, size_t bytes,
-                          weir_stream stream, CUdeviceptr *block) {
-    return WEIR_ON_STREAM(device,
-                          device->driver->cuMemAllocFromPoolAsync(block, bytes, pool, stream));
+CUresult weir__async_make_pool(const struct weir_device *device, const struct weir_access *access,
+                               size_t most, unsigned short usage, CUmemoryPool *pool) {
+    const struct weir_driver *driver = device->driver;
+    CUmemPoolProps properties;
+    CUresult result;
+
+    memset(&properties, 0, sizeof properties); /* the driver wants zeros in unused fields */
+    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    properties.location.id = device->ordinal;
+    properties.maxSize = most;
+    properties.usage = usage;
+    result = driver->cuMemPoolCreate(pool, &properties);
+    if (result == CUDA_SUCCESS && access->count > 1) {
+        result = driver->cuMemPoolSetAccess(*pool, access->list + 1, access->count - 1);
+        if (result != CUDA_SUCCESS)
+            driver->cuMemPoolDestroy(*pool);
+    }
+    if (result != CUDA_SUCCESS)
+        *pool = NULL;
+    return result;
 }
 
 CUresult weir__async_give(struct weir_device *device, CUdeviceptr block, weir_stream stream) {

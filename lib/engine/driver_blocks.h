@@ -21,10 +21,12 @@ void weir__async_open(struct weir_async *async, struct weir_device *device);
 /* No free with uses is pending, or the memory belongs to no pool that the caller is about to destroy. */
 void weir__async_close(struct weir_async *async);
 
-/* Allocate and free a block of a driver's pool.  On a captured stream these are nodes of the graph.  If the thread has
- * no context, a default stream (NULL, 0x1, 0x2) means the device's own. */
-CUresult weir__async_take(struct weir_device *device, CUmemoryPool pool, size_t bytes,
-                          weir_stream stream, CUdeviceptr *block);
+/* Makes a pool on the device, with access for the devices of the list: for at most `most` bytes (0: no limit), with
+ * `usage` as the driver's property.  The caller is in the driver's scope. */
+CUresult weir__async_make_pool(const struct weir_device *device, const struct weir_access *access,
+                               size_t most, unsigned short usage, CUmemoryPool *pool);
+/* Frees a block of a driver's pool.  On a captured stream the free is a node of the graph.  If the thread has no context,
+ * a default stream (NULL, 0x1, 0x2) means the device's own. */
 CUresult weir__async_give(struct weir_device *device, CUdeviceptr block, weir_stream stream);
 
 /* Checks that neither `stream` nor a noted stream is captured: an event recorded on one would draw the stream that waits

@@ -2,8 +2,6 @@
 /* graph_blocks.c: see graph_blocks.h. */
 #include "engine/graph_blocks.h"
 
-#include <string.h>
-
 #include "base/result.h"
 
 void weir__graphs_open(struct weir_graph_table *g) {
@@ -53,29 +51,6 @@ void weir__nodes_open(struct weir_nodes *n, struct weir_device *device) {
     n->access = device->access;
 }
 
-/* Makes the pool.  The caller is in the driver's scope. */
-static CUresult make_pool(struct weir_nodes *n) {
-    const struct weir_device *device = n->async.device;
-    const struct weir_driver *driver = device->driver;
-    CUmemPoolProps properties;
-    CUresult result;
-
-    memset(&properties, 0, sizeof properties); /* the driver wants zeros in unused fields */
-    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.handleTypes = CU_MEM_HANDLE_TYPE_NONE;
-    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    properties.location.id = device->ordinal;
-    result = driver->cuMemPoolCreate(&n->pool, &properties);
-    if (result == CUDA_SUCCESS && n->access.count > 1) {
-        result = driver->cuMemPoolSetAccess(n->pool, n->access.list + 1, n->access.count - 1);
-        if (result != CUDA_SUCCESS)
-            driver->cuMemPoolDestroy(n->pool);
-    }
-    if (result != CUDA_SUCCESS)
-        n->pool = NULL;
-    return result;
-}
-
 /* Destroys the pool, which graphs do not need any more.  On an error it stays.  The caller holds the lock, or no other
  * thread has the nodes. */
 static CUresult drop_pool(struct weir_nodes *n) {
@@ -105,11 +80,13 @@ static weir_status take(struct weir_nodes *n, struct weir_request *r) {
     if (result == CUDA_SUCCESS)
         n->outdated = 0;
     if (result == CUDA_SUCCESS && !n->pool)
-        result = WEIR_IN_SCOPE(device->driver, device->context, make_pool(n));
+        result = WEIR_IN_SCOPE(device->driver, device->context,
+                               weir__async_make_pool(device, &n->access, 0, 0, &n->pool));
     if (result == CUDA_ERROR_NOT_SUPPORTED)
         return weir__without_driver(WEIR_E_CAPTURE);
     if (result == CUDA_SUCCESS)
-        result = weir__async_take(device, n->pool, r->bytes, r->stream, &r->block);
+        result = WEIR_ON_STREAM(device, device->driver->cuMemAllocFromPoolAsync(
+                                            &r->block, r->bytes, n->pool, r->stream));
     if (result == CUDA_SUCCESS)
         r->flags |= WEIR_REQUEST_CAPTURED;
     return weir__device_status(device, result);

@@ -35,7 +35,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/bounds.h"
 #include "base/result.h"
@@ -505,12 +504,6 @@ static uint64_t spare(struct weir_pool_engine *p, uint64_t reserve, size_t keep)
                               weir__size_less(reserve, pool_read_in_use(p)));
 }
 
-/* Returns 1 if pool_let_trim_see() may make a trim release more, else 0.  That function needs the driver's figures, and
- * has no effect while a probe block is left that the driver did not free. */
-static int sees_more(const struct weir_pool_engine *p) {
-    return p->has_figures && p->probe_count == 0;
-}
-
 /* Trims to `keep`, as far as that needs no wait for a program's stream.  The caller holds `growing` and is in the
  * driver's scope. */
 static CUresult trim_to(struct weir_pool_engine *p, size_t keep) {
@@ -521,7 +514,10 @@ static CUresult trim_to(struct weir_pool_engine *p, size_t keep) {
     for (;;) {
         result = driver->cuMemPoolTrimTo(p->e.driver_pool, keep);
         now = pool_read_reserve(p);
-        if (result != CUDA_SUCCESS || !sees_more(p) || now >= reserve || spare(p, now, keep) < UNIT)
+        /* The next step needs the driver's figures.  It has no effect while a probe block is left that the driver did
+         * not free. */
+        if (result != CUDA_SUCCESS || !p->has_figures || p->probe_count > 0 || now >= reserve ||
+            spare(p, now, keep) < UNIT)
             return result;
         reserve = now;
         pool_let_trim_see(p, spare(p, now, keep));
@@ -713,13 +709,6 @@ look_at_reserve(struct weir_pool_engine *p, struct weir_request *r, uint64_t sta
     return WEIR_OK;
 }
 
-/* Applies a changed limit.  Reserved memory above the limit stays, and must not rise. */
-static __attribute__((noinline, cold)) void see_limit(struct weir_pool_engine *p) {
-    pthread_mutex_lock(&p->growing);
-    pool_set_ceiling(p, pool_read_reserve(p));
-    pthread_mutex_unlock(&p->growing);
-}
-
 /* Returns 1 if the device lacks memory for a large request, which the driver would need long to refuse; else 0. */
 static int is_hopeless(struct weir_pool_engine *p, struct weir_request *r) {
     uint64_t idle;
@@ -739,8 +728,12 @@ static weir_status serve(struct weir_pool_engine *p, struct weir_request *r) {
     uint64_t before = atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed);
     CUresult result;
 
-    if (limit != atomic_load_explicit(&p->limit_seen, memory_order_relaxed))
-        see_limit(p);
+    if (limit != atomic_load_explicit(&p->limit_seen, memory_order_relaxed)) {
+        /* Reserved memory above a changed limit stays, and must not rise. */
+        pthread_mutex_lock(&p->growing);
+        pool_set_ceiling(p, pool_read_reserve(p));
+        pthread_mutex_unlock(&p->growing);
+    }
     if (r->bytes > limit || (!p->has_figures && pool_read_in_use(p) > limit - r->bytes))
         return weir__without_driver(WEIR_E_LIMIT);
     /* Otherwise growth back to the value that was seen last would not be counted. */
@@ -898,29 +891,20 @@ static weir_status pool_allow(struct weir_engine *e, const CUmemAccessDesc *acce
 }
 
 static CUresult make_pool(struct weir_pool_engine *p) {
-    const struct weir_driver *driver = p->e.device->driver;
-    CUmemPoolProps properties;
+    const struct weir_device *device = p->e.device;
+    const struct weir_driver *driver = device->driver;
     uint64_t threshold = p->e.threshold;
     int off = 0;
     CUresult result;
 
-    memset(&properties, 0, sizeof properties); /* the driver wants zeros in unused fields */
-    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    properties.location.id = p->e.device->ordinal;
-    if (p->e.device->decompresses)
-        properties.usage = CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS;
-    if (p->told != UINT64_MAX)
-        properties.maxSize = (size_t)p->told;
-    result = driver->cuMemPoolCreate(&p->e.driver_pool, &properties);
+    result = weir__async_make_pool(
+        device, &device->access, p->told == UINT64_MAX ? 0 : (size_t)p->told,
+        device->decompresses ? CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS : 0, &p->e.driver_pool);
     if (result != CUDA_SUCCESS)
         return result;
     result = pool_set_attribute(p, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold);
     if (result == CUDA_SUCCESS)
         result = pool_set_attribute(p, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &off);
-    if (result == CUDA_SUCCESS && p->e.device->access.count > 1)
-        result = driver->cuMemPoolSetAccess(p->e.driver_pool, p->e.device->access.list + 1,
-                                            p->e.device->access.count - 1);
     if (result == CUDA_SUCCESS)
         result = driver->cuStreamCreate(&p->grow_stream, CU_STREAM_NON_BLOCKING);
     if (result != CUDA_SUCCESS)
