@@ -55,9 +55,9 @@ enum { ADDRESSES_SMALL = 16, ADDRESSES_APART = 8 };
 
 /* ---- file descriptors of physical allocations ---- */
 
-/* A physical allocation that was exported. */
-struct exported {
-    struct weir_kept file;
+/* The descriptor of a physical allocation that was exported.  The program may have closed the descriptor since. */
+struct weir_mapped_file {
+    struct weir_kept kept;
     uint64_t name;
 };
 
@@ -74,11 +74,11 @@ static int is_out_of_numbers(void) {
     return is_out;
 }
 
-static weir_status export_handle(struct weir_device *device, CUmemGenericAllocationHandle handle,
-                                 struct exported *x) {
+/* Exports a physical allocation. */
+static weir_status export_handle(struct weir_device *device, struct weir_mapped_handle *unit) {
     int file = -1;
     CUresult result = device->driver->cuMemExportToShareableHandle(
-        &file, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+        &file, unit->handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
 
     if (result != CUDA_SUCCESS && is_out_of_numbers())
         return weir__without_driver(WEIR_E_HOST_MEMORY);
@@ -88,48 +88,18 @@ static weir_status export_handle(struct weir_device *device, CUmemGenericAllocat
     file = weir__file_above(file);
     if (file < 0)
         return weir__without_driver(WEIR_E_HOST_MEMORY);
-    if (weir__kept_set(&x->file, file) != 0) {
+    if (weir__kept_set(&unit->file->kept, file) != 0) {
         close(file);
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
-    x->name = atomic_fetch_add_explicit(&names, 1, memory_order_relaxed) + 1;
-    return WEIR_OK;
-}
-
-/* Finds the descriptor of a physical allocation.  Exports the physical allocation if it has none. */
-static weir_status find_file(struct weir_mapped_range *g, struct weir_device *device,
-                             CUmemGenericAllocationHandle handle, const struct exported **out) {
-    struct exported *x;
-    uintptr_t value = 0;
-    weir_status status;
-
-    if (weir__map_get(&g->exported, handle, &value)) {
-        x = (struct exported *)value;
-        *out = x;
-        return weir__kept_is(&x->file) ? WEIR_OK : export_handle(device, handle, x);
-    }
-    x = malloc(sizeof *x);
-    if (!x)
-        return weir__without_driver(WEIR_E_HOST_MEMORY);
-    status = export_handle(device, handle, x);
-    if (status == WEIR_OK && !weir__map_put(&g->exported, handle, (uintptr_t)x)) {
-        weir__kept_close(&x->file);
-        status = weir__without_driver(WEIR_E_HOST_MEMORY);
-    }
-    if (status != WEIR_OK) {
-        free(x);
-        return status;
-    }
-    *out = x;
+    unit->file->name = atomic_fetch_add_explicit(&names, 1, memory_order_relaxed) + 1;
     return WEIR_OK;
 }
 
 /* Appends a physical allocation to the list `out`, with its descriptor.  Returns E_HOST_MEMORY if no host memory or no
  * descriptor is left, else the status of the driver's call. */
-static weir_status add_file(struct weir_mapped_range *g, struct weir_device *device,
-                            CUmemGenericAllocationHandle handle,
-                            const struct weir_memory_file *piece, struct weir_memory_files *out) {
-    const struct exported *x = NULL;
+static weir_status add_file(struct weir_device *device, struct weir_mapped_handle *unit,
+                            struct weir_memory_files *out) {
     struct weir_memory_file *list =
         weir__hostmem_room(out->list, out->count, &out->capacity, sizeof *list);
     weir_status status;
@@ -137,47 +107,25 @@ static weir_status add_file(struct weir_mapped_range *g, struct weir_device *dev
     if (!list)
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     out->list = list;
-    status = find_file(g, device, handle, &x);
+    if (!unit->file) {
+        unit->file = malloc(sizeof *unit->file);
+        if (!unit->file)
+            return weir__without_driver(WEIR_E_HOST_MEMORY);
+        *unit->file = (struct weir_mapped_file){.kept = WEIR_KEPT_NONE};
+    }
+    status = weir__kept_is(&unit->file->kept) ? WEIR_OK : export_handle(device, unit);
     if (status != WEIR_OK)
         return status;
-    list[out->count] = *piece;
-    list[out->count].file = x->file.number;
-    list[out->count].name = x->name;
-    out->count++;
+    list[out->count++] = (struct weir_memory_file){unit->base, unit->bytes, unit->file->kept.number,
+                                                   unit->file->name};
     return WEIR_OK;
 }
 
 /* Closes the descriptors made since `names` was `mark`, after a list could not be completed. */
 static void undo_files(struct weir_mapped_range *g, uint64_t mark) {
-    for (size_t i = 0; i < g->exported.capacity; i++) {
-        struct exported *x = (struct exported *)g->exported.slots[i].value;
-
-        if (g->exported.slots[i].key != 0 && x->name > mark)
-            weir__kept_close(&x->file);
-    }
-}
-
-/* Closes the descriptor of a physical allocation that is about to be released, if it has one. */
-static void close_file(struct weir_mapped_range *g, CUmemGenericAllocationHandle handle) {
-    uintptr_t value = 0;
-    struct exported *x;
-
-    if (g->exported.count == 0 || !weir__map_take(&g->exported, handle, &value))
-        return;
-    x = (struct exported *)value;
-    weir__kept_close(&x->file);
-    free(x);
-}
-
-/* Closes all descriptors, and frees the host memory. */
-static void end_files(struct weir_mapped_range *g) {
-    for (size_t i = 0; i < g->exported.capacity; i++) {
-        if (g->exported.slots[i].key == 0)
-            continue;
-        weir__kept_close(&((struct exported *)g->exported.slots[i].value)->file);
-        free((struct exported *)g->exported.slots[i].value);
-    }
-    weir__map_clear(&g->exported);
+    for (size_t i = 0; i < g->handle_count; i++)
+        if (g->handles[i].file && g->handles[i].file->name > mark)
+            weir__kept_close(&g->handles[i].file->kept);
 }
 
 /* ---- aliased mappings ---- */
@@ -204,11 +152,12 @@ static struct weir_mapped_alias *alias_of(const struct weir_mapped_range *g,
     return NULL;
 }
 
-/* Closes the descriptor of a physical allocation, if it has one, and releases it to the device. */
-static CUresult release_handle(const struct weir_heap *h, CUmemGenericAllocationHandle handle) {
-    struct weir_mapped_range *g = h->range;
-
-    close_file(g, handle);
+/* Closes the descriptor of a physical allocation, if it has one, and releases the allocation to the device. */
+static CUresult release_handle(const struct weir_heap *h, CUmemGenericAllocationHandle handle,
+                               struct weir_mapped_file *file) {
+    if (file)
+        weir__kept_close(&file->kept);
+    free(file);
     return h->e.device->driver->cuMemRelease(handle);
 }
 
@@ -220,8 +169,9 @@ static void release_memory(struct weir_heap *h, struct weir_mapped_handle unit) 
 
     if (s) {
         s->last = 1;
+        s->file = unit.file;
         h->kept += unit.bytes;
-    } else if (release_handle(h, unit.handle) != CUDA_SUCCESS) {
+    } else if (release_handle(h, unit.handle, unit.file) != CUDA_SUCCESS) {
         add_alias(h, &(struct weir_mapped_alias){
                          .base = NOWHERE, .bytes = unit.bytes, .handle = unit.handle, .last = 1});
     }
@@ -248,13 +198,15 @@ static void lift_alias(struct weir_heap *h, struct weir_mapped_alias *s) {
         other = s->last ? alias_of(h->range, s->handle) : NULL;
         if (other) {
             other->last = 1;
+            other->file = s->file;
             s->last = 0;
         }
     }
-    if (s->last && release_handle(h, s->handle) == CUDA_SUCCESS) {
+    if (s->last && release_handle(h, s->handle, s->file) == CUDA_SUCCESS) {
         h->kept -= s->bytes;
         s->last = 0;
     }
+    s->file = NULL;
 }
 
 /* Unmaps all aliased mappings whose uses are complete.  If `notes` is set and memory goes back to the device, adds that
@@ -346,9 +298,11 @@ static weir_status enter_memory(struct weir_heap *h, weir_status status, struct 
         m->in_hand = 0;
     } else if (m->is_mapped &&
                h->e.device->driver->cuMemUnmap(m->to.base, m->to.bytes) != CUDA_SUCCESS) {
-        add_alias(h,
-                  &(struct weir_mapped_alias){
-                      .base = m->to.base, .bytes = m->to.bytes, .handle = m->to.handle, .last = 1});
+        add_alias(h, &(struct weir_mapped_alias){.base = m->to.base,
+                                                 .bytes = m->to.bytes,
+                                                 .handle = m->to.handle,
+                                                 .last = 1,
+                                                 .file = m->to.file});
         m->in_hand = 0;
     }
     m->is_mapped = 0;
@@ -386,6 +340,7 @@ static weir_status lift(struct weir_heap *h, weir_stream stream, size_t piece, u
     if (old.tags == 0)
         result = h->e.device->driver->cuMemUnmap(base, old.bytes);
     old.last = result != CUDA_SUCCESS;
+    old.file = old.last ? unit->file : NULL;
     if (old.tags > 0 || old.last)
         add_alias(h, &old);
     return weir__device_status(h->e.device, result);
@@ -884,12 +839,11 @@ static weir_status list_files(struct weir_heap *h, uint64_t base, size_t bytes,
     uint64_t at = base;
 
     for (size_t i = handle_above(g, base); at < base + bytes && status == WEIR_OK; i++) {
-        const struct weir_mapped_handle *unit = &g->handles[i];
+        struct weir_mapped_handle *unit = &g->handles[i];
 
         if (i == g->handle_count || unit->base > at)
             return weir__without_driver(WEIR_E_NOT_OWNED);
-        status = add_file(g, h->e.device, unit->handle,
-                          &(struct weir_memory_file){unit->base, unit->bytes, -1, 0}, out);
+        status = add_file(h->e.device, unit, out);
         at = unit->base + unit->bytes;
     }
     return status;
@@ -994,18 +948,17 @@ static void mapped_close(struct weir_heap *h) {
     if (weir__driver_enter(driver, h->e.device->context, &scope) == CUDA_SUCCESS) {
         for (size_t i = 0; i < g->handle_count; i++) {
             (void)driver->cuMemUnmap(g->handles[i].base, g->handles[i].bytes);
-            (void)release_handle(h, g->handles[i].handle);
+            (void)release_handle(h, g->handles[i].handle, g->handles[i].file);
         }
         for (size_t i = 0; i < g->alias_count; i++) {
             if (g->aliases[i].base != NOWHERE)
                 (void)driver->cuMemUnmap(g->aliases[i].base, g->aliases[i].bytes);
             if (g->aliases[i].last)
-                (void)release_handle(h, g->aliases[i].handle);
+                (void)release_handle(h, g->aliases[i].handle, g->aliases[i].file);
         }
         (void)driver->cuMemAddressFree(g->base, (size_t)(g->end - g->base));
         weir__driver_leave(driver, &scope);
     }
-    end_files(g);
     pthread_mutex_destroy(&g->bringing);
     free(g->handles);
     free(g->aliases);

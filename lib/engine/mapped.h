@@ -14,7 +14,6 @@
 #include <pthread.h>
 
 #include "base/bounds.h"
-#include "base/map.h"
 #include "base/result.h"
 #include "base/size.h"
 #include "engine/heap.h"
@@ -32,11 +31,15 @@
 /* the most free chunks with uncompleted uses in one physical allocation that moves */
 enum { TAGS = 8 };
 
+struct weir_mapped_file;
+
 /* A physical allocation, which is mapped as a whole. */
 struct weir_mapped_handle {
     uint64_t base; /* the address of the mapping */
     size_t bytes;
     CUmemGenericAllocationHandle handle;
+    struct weir_mapped_file
+        *file; /* the descriptor, or NULL if the allocation was never exported */
 };
 
 /* The frees of a stream up to a sequence. */
@@ -53,6 +56,7 @@ struct weir_mapped_alias {
     /* Set if only aliased mappings have the physical allocation, which goes back to the device with the last of
      * them. */
     int last;
+    struct weir_mapped_file *file; /* the descriptor if `last` is set, else NULL */
     size_t tags;
     struct weir_mapped_tag tag[TAGS]; /* the last frees there */
 };
@@ -166,7 +170,6 @@ struct weir_mapped_range {
     int has_shed;  /* set once memory has gone back to the device */
     size_t coming; /* the bytes that background growth is mapping, which are part of `kept` */
     const struct weir_mapped_packing *packing;
-    struct weir_map exported; /* the descriptors of physical allocations, by handle */
 };
 
 /* Returns the index of the first physical allocation that ends above the address. */
