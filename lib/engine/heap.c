@@ -131,7 +131,7 @@ static void unaccount(struct weir_heap *h, const struct weir_placement_block *bl
 }
 
 /* Publishes a figure that is read without the lock.  Most requests leave it as it was, and then its cache line, too. */
-static void publish(_Atomic uint64_t *figure, uint64_t value) {
+static void publish_figure(_Atomic uint64_t *figure, uint64_t value) {
     if (atomic_load_explicit(figure, memory_order_relaxed) != value)
         atomic_store_explicit(figure, value, memory_order_relaxed);
 }
@@ -139,7 +139,7 @@ static void publish(_Atomic uint64_t *figure, uint64_t value) {
 /* Ends an operation: writes the results of the batch of frees on that stream, if there was one, publishes the figures,
  * and releases the lock.  While memory is reserved above a release threshold, each free should be covered by an event;
  * the size of bfc-fixed is fixed. */
-static void leave(struct weir_heap *h, struct weir_freed *freed, uint64_t id) {
+static void leave_heap(struct weir_heap *h, struct weir_freed *freed, uint64_t id) {
     uint64_t reserved = weir__heap_reserve(h);
 
     h->order.covers_all =
@@ -148,8 +148,8 @@ static void leave(struct weir_heap *h, struct weir_freed *freed, uint64_t id) {
         freed->room = weir__order_room(&h->order, id);
         freed->lacked = h->order.dry;
     }
-    publish(&h->e.seen.reserved, reserved);
-    publish(&h->e.seen.in_use, h->in_use);
+    publish_figure(&h->e.seen.reserved, reserved);
+    publish_figure(&h->e.seen.in_use, h->in_use);
     weir__lock_give(&h->lock);
 }
 
@@ -297,7 +297,7 @@ static weir_status heap_give(struct weir_engine *e, struct weir_freed *freed, ui
 
     weir__lock_take(&h->lock);
     status = free_batch(h, freed, id);
-    leave(h, freed, id);
+    leave_heap(h, freed, id);
     return status;
 }
 
@@ -333,8 +333,8 @@ static weir_status free_unknown(struct weir_heap *h, CUdeviceptr block,
 }
 
 /* Frees a block that one stream alone uses. */
-static weir_status free_on(struct weir_heap *h, CUdeviceptr block, uint64_t id,
-                           weir_stream stream) {
+static weir_status free_on_stream(struct weir_heap *h, CUdeviceptr block, uint64_t id,
+                                  weir_stream stream) {
     struct weir_order_stream *on = weir__order_stream(&h->order, id);
     weir_status status;
 
@@ -349,8 +349,8 @@ static weir_status free_on(struct weir_heap *h, CUdeviceptr block, uint64_t id,
 }
 
 /* Defers a block until the work on `stream` and on every noted stream up to now has completed. */
-static weir_status free_with_uses(struct weir_heap *h, CUdeviceptr block, weir_stream stream,
-                                  struct weir_use_list *uses) {
+static weir_status defer_free(struct weir_heap *h, CUdeviceptr block, weir_stream stream,
+                              struct weir_use_list *uses) {
     struct weir_placement *p = placement_at(h, block);
     struct weir_placement_block found;
     weir_status status;
@@ -398,9 +398,9 @@ static weir_status heap_free(struct weir_engine *e, CUdeviceptr block, weir_stre
     if (captured)
         status = free_captured(h, block, stream);
     else if (!uses)
-        status = free_on(h, block, id, stream);
+        status = free_on_stream(h, block, id, stream);
     else
-        status = free_with_uses(h, block, stream, uses);
+        status = defer_free(h, block, stream, uses);
     if (uses)
         (void)weir__order_complete(&h->order, DEFERRED_PEEKED);
     weir__lock_give(&h->lock);
@@ -479,8 +479,8 @@ static weir_status place_in_new(struct weir_heap *h, struct weir_request *r,
 /* Places the request in free memory, in memory that another thread brings, after a query of all events (a completed
  * free that growth missed would cost memory, and queries cost little beside mapping memory), behind a wait, or in new
  * memory. */
-static weir_status place(struct weir_heap *h, struct weir_request *r,
-                         struct weir_placement_block *out) {
+static weir_status place_block(struct weir_heap *h, struct weir_request *r,
+                               struct weir_placement_block *out) {
     int placed = place_free(h, r, PEEKED, out);
 
     if (placed == WEIR_PLACEMENT_NO_FIT && h->range && weir__mapped_await(h))
@@ -531,12 +531,12 @@ static weir_status heap_alloc(struct weir_engine *e, struct weir_request *r) {
         (void)free_batch(h, r->freed, r->id);
     status = maintain(h, r->id, r->stream);
     if (status == WEIR_OK)
-        status = r->at ? weir__mapped_place_at(h, r, &placed) : place(h, r, &placed);
+        status = r->at ? weir__mapped_place_at(h, r, &placed) : place_block(h, r, &placed);
     if (status == WEIR_OK) {
         account(h, &placed);
         r->block = placed.address;
     }
-    leave(h, r->freed, r->id);
+    leave_heap(h, r->freed, r->id);
     return status;
 }
 
@@ -584,13 +584,13 @@ static weir_status heap_grow(struct weir_engine *e, uint64_t target, uint64_t go
         status = weir__without_driver(WEIR_E_LIMIT);
     if (cause == WEIR_EVENT_PREALLOC && reserve >= goal)
         weir__heap_stock(h);
-    leave(h, NULL, 0);
+    leave_heap(h, NULL, 0);
     return status;
 }
 
 /* Gives idle memory back.  In mode FULLY the heap first waits for frees that no event covers.  In other modes each
  * stream that has such frees records an event at its next call. */
-static weir_status give_back(struct weir_heap *h, struct weir_trim *trim) {
+static weir_status heap_shrink(struct weir_heap *h, struct weir_trim *trim) {
     uint64_t started = h->e.device->driver->ticks(), before, after;
     int is_at_once = trim->mode == WEIR_TRIM_AT_ONCE;
     weir_status status = WEIR_OK;
@@ -617,7 +617,7 @@ static weir_status give_back(struct weir_heap *h, struct weir_trim *trim) {
         weir__engine_note(&h->e, trim->cause, 1, weir__size_less(before, trim->keep),
                           trim->released, weir__device_since(h->e.device, started), after);
     }
-    leave(h, NULL, 0);
+    leave_heap(h, NULL, 0);
     return status;
 }
 
@@ -647,7 +647,7 @@ static weir_status heap_trim(struct weir_engine *e, struct weir_trim *trim) {
     case WEIR_TRIM_AT_ONCE:
     case WEIR_TRIM_DONE:
     case WEIR_TRIM_FULLY:
-        return give_back(h, trim);
+        return heap_shrink(h, trim);
     default: /* a failure has nothing to undo */
         return WEIR_OK;
     }

@@ -98,8 +98,8 @@ static weir_status export_handle(struct weir_device *device, struct weir_mapped_
 
 /* Appends a physical allocation to the list `out`, with its descriptor.  Returns E_HOST_MEMORY if no host memory or no
  * descriptor is left, else the status of the driver's call. */
-static weir_status add_file(struct weir_device *device, struct weir_mapped_handle *unit,
-                            struct weir_memory_files *out) {
+static weir_status append_file(struct weir_device *device, struct weir_mapped_handle *unit,
+                               struct weir_memory_files *out) {
     struct weir_memory_file *list =
         weir__hostmem_room(out->list, out->count, &out->capacity, sizeof *list);
     weir_status status;
@@ -466,7 +466,8 @@ static weir_status carry_out(struct weir_heap *h, struct weir_request *r, int wh
 
 /* ---- requests ---- */
 
-static weir_status make_room(struct weir_heap *h, struct weir_request *r, size_t bytes, int way) {
+static weir_status make_room_by(struct weir_heap *h, struct weir_request *r, size_t bytes,
+                                int way) {
     struct weir_mapped_range *g = h->range;
     struct weir_mapped_window w;
     int small = weir__heap_kind(h, r->bytes) == WEIR_HEAP_SMALL;
@@ -506,11 +507,11 @@ static weir_status mapped_make_room(struct weir_heap *h, struct weir_request *r)
         return weir__without_driver(WEIR_E_NO_MEMORY);
     weir__order_ask(&h->order, r->id, r->stream);
     lift_aliases(h, 1);
-    status = make_room(h, r, bytes, OF_ITS_OWN);
+    status = make_room_by(h, r, bytes, OF_ITS_OWN);
     if (weir__is_failure(status) && h->range->piece > 0)
-        status = make_room(h, r, bytes, LEAST);
+        status = make_room_by(h, r, bytes, LEAST);
     if (weir__is_failure(status))
-        status = make_room(h, r, bytes, SQUEEZED);
+        status = make_room_by(h, r, bytes, SQUEEZED);
     return status;
 }
 
@@ -843,7 +844,7 @@ static weir_status list_files(struct weir_heap *h, uint64_t base, size_t bytes,
 
         if (i == g->handle_count || unit->base > at)
             return weir__without_driver(WEIR_E_NOT_OWNED);
-        status = add_file(h->e.device, unit, out);
+        status = append_file(h->e.device, unit, out);
         at = unit->base + unit->bytes;
     }
     return status;

@@ -718,7 +718,8 @@ int weir__placement_region(const struct weir_placement *p, uint64_t base, uint64
         uint64_t observed = p->several ? 0 : p->step.observed;
         unsigned kind = p->all.kind[id];
 
-        if (kind == LIVE || kind == DEFERRED || kind == UNMAPPED) /* often the first chunk, since blocks lie low */
+        /* often the first chunk, since blocks lie low */
+        if (kind == LIVE || kind == DEFERRED || kind == UNMAPPED)
             return WEIR_PLACEMENT_BUSY;
         if (p->all.chunk[id].sequence > observed)
             serves &= stream != 0 && (p->several ? p->all.tag[id].stream : p->only) == stream;

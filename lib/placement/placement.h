@@ -60,7 +60,7 @@ enum weir_placement_result {
     WEIR_PLACEMENT_NO_MEMORY, /* host memory ran out; nothing changed */
     WEIR_PLACEMENT_FOREIGN,   /* the address lies in no region */
     WEIR_PLACEMENT_INTERIOR,  /* the address lies inside a live block, not at its start */
-    WEIR_PLACEMENT_FREE,      /* the address lies in a free chunk or a deferred block: a double free */
+    WEIR_PLACEMENT_FREE, /* the address lies in a free chunk or a deferred block: a double free */
     /* the region still has live blocks, or free chunks that are not observed */
     WEIR_PLACEMENT_BUSY,
     WEIR_PLACEMENT_INVALID /* not a multiple of the granularity, zero, overflow, or overlapping */
