@@ -64,8 +64,7 @@ struct weir_decay {
 struct weir_pressure {
     /* The bytes that signals want: 0 without a signal, UINT64_MAX for all idle memory. */
     _Atomic uint64_t wanted;
-    _Atomic uint64_t
-        due; /* the time of the next look, since the creation of the allocator, or 0 */
+    _Atomic uint64_t due;   /* the time of the next look since the creation, or 0 for now */
     _Atomic uint64_t grown; /* the nanoseconds that growth had taken at the last release */
     atomic_int is_looking;  /* set while a request looks, which alone uses the next field */
     uint64_t pause;         /* the pause after the next look */
