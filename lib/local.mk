@@ -129,12 +129,12 @@ lib_libweir_core_la_SOURCES = \
 	lib/engine/peer_access.c \
 	lib/engine/peer_access.h \
 	lib/engine/pool.c \
-	lib/engine/pool_chunks.c \
-	lib/engine/pool_chunks.h \
 	lib/engine/stream_order.c \
 	lib/engine/stream_order.h \
 	lib/engine/stream_uses.c \
 	lib/engine/stream_uses.h \
+	lib/engine/superblocks.c \
+	lib/engine/superblocks.h \
 	lib/reserve/goal.c \
 	lib/reserve/goal.h \
 	lib/reserve/limit.c \

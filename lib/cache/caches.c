@@ -206,16 +206,16 @@ struct held {
     uint64_t bytes;
 };
 
-/* Counts the pieces that contain a part of a live block, or of the chunk that a slab is cut from. */
+/* Counts the pieces that contain a part of a live block, or of the superblock that a slab is cut from. */
 static void hold(void *context, uint64_t base, size_t bytes) {
     struct held *h = context;
     size_t above = h->count, at;
-    struct weir_extent chunk;
+    struct weir_extent superblock;
 
     if (h->engine->driver_pool &&
-        weir__engine_find(h->engine, WEIR_VISIT_PIECE_AT, base, &chunk) == 1) {
-        base = chunk.base;
-        bytes = chunk.bytes;
+        weir__engine_find(h->engine, WEIR_VISIT_PIECE_AT, base, &superblock) == 1) {
+        base = superblock.base;
+        bytes = superblock.bytes;
     }
     WEIR_FIND_FIRST(above, at, h->piece[at].base > base);
     for (at = above > 0 ? above - 1 : 0; at < h->count && h->piece[at].base < base + bytes; at++)

@@ -25,8 +25,8 @@ void weir__async_close(struct weir_async *async);
  * `usage` as the driver's property.  The caller is in the driver's scope. */
 CUresult weir__async_make_pool(const struct weir_device *device, const struct weir_access *access,
                                size_t most, unsigned short usage, CUmemoryPool *pool);
-/* Frees a block of a driver's pool.  On a captured stream the free is a node of the graph.  If the thread has no context,
- * a default stream (NULL, 0x1, 0x2) means the device's own. */
+/* Frees a block of a driver's pool.  On a captured stream the free is a node of the graph.  If the thread has no
+ * context, a default stream (NULL, 0x1, 0x2) means the device's own. */
 CUresult weir__async_give(struct weir_device *device, CUdeviceptr block, weir_stream stream);
 
 /* Checks that neither `stream` nor a noted stream is captured: an event recorded on one would draw the stream that waits

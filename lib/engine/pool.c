@@ -24,9 +24,11 @@
  * Figures.  If the driver does not tell the pool's figures (11.2), the engine keeps sizes in a table, and estimates
  * reserved memory as the peak of the memory in use, in whole units.
  *
+ * Slabs.  The engine cuts slabs from superblocks (superblocks.h), which are blocks of the driver for it.
+ *
  * Locks: `growing` is held while reserved memory is raised, trimmed or unwound.  The counters' lock and that of `sizes`
  * are taken under it, and a growth callback runs under it.  A request that hits takes no lock, but tries `growing` if the
- * release threshold is finite.
+ * release threshold is finite.  Each free takes the superblocks' lock for a moment.
  *
  * This file must not know other engines, settings' names or how a trace or a cache uses it.
  */
@@ -41,7 +43,7 @@
 #include "base/size.h"
 #include "config/growth_policy.h"
 #include "engine/driver_blocks.h"
-#include "engine/pool_chunks.h"
+#include "engine/superblocks.h"
 
 #define UNIT WEIR_POOL_UNIT
 
@@ -78,7 +80,7 @@ struct weir_pool_engine {
     int undone; /* set if a probe block was a request's, so that another stream's work may use it */
 
     struct weir_async async; /* frees the blocks */
-    struct weir_chunks chunks;
+    struct weir_superblocks superblocks;
 
     /* The sizes of all blocks if the driver tells no figures.  Otherwise, for the blocks that begin behind the driver's
      * own block (align), the bytes between both. */
@@ -166,8 +168,8 @@ static CUresult pool_set_attribute(struct weir_pool_engine *p, CUmemPool_attribu
 
 /* ---- probe blocks ---- */
 
-/* Frees the probe blocks.  A block that the driver refuses stays for the next call; all stay if one lies behind work and
- * the wait for the device fails.  The caller holds `growing` and is in the driver's scope. */
+/* Frees the probe blocks.  A block that the driver refuses stays for the next call; all stay if one lies behind work
+ * and the wait for the device fails.  The caller holds `growing` and is in the driver's scope. */
 static void pool_drop_probes(struct weir_pool_engine *p) {
     const struct weir_driver *driver = p->e.device->driver;
     uint32_t count = p->probe_count, kept = 0;
@@ -224,16 +226,16 @@ static CUresult take_probe(struct weir_pool_engine *p, size_t bytes, uint64_t *r
 
 /* ---- figures ---- */
 
-/* Returns the bytes in blocks, without idle memory of chunks and, as far as possible, without probe blocks, which another
- * thread may just allocate or free.  The program may have freed some blocks by the driver's own call.  If the driver does
- * not answer, the counters of requests and frees tell whether there are any blocks. */
+/* Returns the bytes in blocks, without idle memory of superblocks and, as far as possible, without probe blocks, which
+ * another thread may allocate or free at the same time.  The program may have freed some blocks by the driver's own
+ * call.  If the driver does not answer, the counters of requests and frees tell whether there are any blocks. */
 static uint64_t pool_requested(const struct weir_pool_engine *p) {
     const struct weir_striped *striped = &p->e.events->counters->striped;
     uint64_t before = atomic_load(&p->probing), used, ours;
 
     if (ask(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) == CUDA_SUCCESS) {
         ours = weir__size_larger(before, atomic_load(&p->probing)) +
-               atomic_load_explicit(&p->chunks.idle, memory_order_relaxed);
+               atomic_load_explicit(&p->superblocks.idle, memory_order_relaxed);
         return weir__size_less(used, ours);
     }
     if (weir__striped_sum(striped, WEIR_STRIPED_ALLOCS) <=
@@ -256,7 +258,7 @@ static void pool_figures(struct weir_engine *e, weir_statistics *out) {
     } else {
         weir__sizes_figures(&p->sizes, out);
         out->requested = weir__size_less(
-            out->requested, atomic_load_explicit(&p->chunks.idle, memory_order_relaxed));
+            out->requested, atomic_load_explicit(&p->superblocks.idle, memory_order_relaxed));
         out->reserved = out->reserved_peak = pool_read_reserve(p);
     }
     out->in_use = out->requested; /* the driver counts blocks as requested */
@@ -459,21 +461,22 @@ static weir_status free_block(struct weir_pool_engine *p, CUdeviceptr block, wei
     return status;
 }
 
-/* Frees the memory of a chunk that has left the list.  Returns 1 on success, else 0. */
-static int free_chunk(struct weir_pool_engine *p, struct weir_chunk *chunk, weir_stream stream) {
-    int is_freed = free_block(p, chunk->base, stream, NULL) == WEIR_OK;
+/* Frees the memory of a superblock that has left the list.  Returns 1 on success, else 0. */
+static int free_superblock(struct weir_pool_engine *p, struct weir_superblock *superblock,
+                           weir_stream stream) {
+    int is_freed = free_block(p, superblock->base, stream, NULL) == WEIR_OK;
 
-    weir__chunks_end(&p->chunks, chunk, is_freed);
+    weir__superblocks_end(&p->superblocks, superblock, is_freed);
     return is_freed;
 }
 
-/* Frees the empty chunks whose uses are all done, or all empty chunks if all work of the device is done. */
-static void free_idle_chunks(struct weir_pool_engine *p, int all_done) {
-    struct weir_chunk *chunk;
+/* Frees the empty superblocks whose uses are all done, or all empty superblocks if all work of the device is done. */
+static void free_idle_superblocks(struct weir_pool_engine *p, int all_done) {
+    struct weir_superblock *superblock;
 
     do
-        chunk = weir__chunks_idle(&p->chunks, all_done);
-    while (chunk && free_chunk(p, chunk, p->grow_stream));
+        superblock = weir__superblocks_idle(&p->superblocks, all_done);
+    while (superblock && free_superblock(p, superblock, p->grow_stream));
 }
 
 /* ---- trims ---- */
@@ -532,7 +535,7 @@ static weir_status give_back(struct weir_pool_engine *p, struct weir_trim *trim)
 
     if (result != CUDA_SUCCESS)
         return weir__device_status(p->e.device, result);
-    free_idle_chunks(p, 0);
+    free_idle_superblocks(p, 0);
     pthread_mutex_lock(&p->growing);
     before = pool_read_reserve(p);
     pool_drop_probes(p);
@@ -759,29 +762,30 @@ static weir_status serve(struct weir_pool_engine *p, struct weir_request *r) {
     return look_at_reserve(p, r, started);
 }
 
-/* Serves a request for a slab from a chunk.  If there is no memory for a new chunk, the slab is a chunk by itself. */
+/* Serves a request for a slab from a superblock.  If there is no memory for a new one, the slab is a superblock by
+ * itself. */
 static __attribute__((noinline)) weir_status serve_slab(struct weir_pool_engine *p,
                                                         struct weir_request *r) {
     size_t bytes = r->bytes;
-    struct weir_chunk *chunk;
+    struct weir_superblock *superblock;
     weir_status status;
 
-    if (weir__chunks_cut(&p->chunks, r))
+    if (weir__superblocks_cut(&p->superblocks, r))
         return WEIR_OK;
-    chunk = weir__chunks_make(&p->chunks, r, limit_of(p));
-    if (!chunk)
+    superblock = weir__superblocks_make(&p->superblocks, r, limit_of(p));
+    if (!superblock)
         return weir__without_driver(WEIR_E_HOST_MEMORY);
-    r->bytes = chunk->bytes;
+    r->bytes = superblock->bytes;
     status = serve(p, r);
     r->bytes = bytes;
-    if (weir__is_failure(status) && chunk->bytes > bytes) {
-        chunk->bytes = bytes;
+    if (weir__is_failure(status) && superblock->bytes > bytes) {
+        superblock->bytes = bytes;
         status = serve(p, r);
     }
     if (status == WEIR_OK)
-        weir__chunks_add(&p->chunks, chunk, r);
+        weir__superblocks_add(&p->superblocks, superblock, r);
     else
-        free(chunk);
+        free(superblock);
     return status;
 }
 
@@ -807,12 +811,12 @@ static weir_status pool_alloc(struct weir_engine *e, struct weir_request *r) {
 static weir_status pool_free(struct weir_engine *e, CUdeviceptr block, weir_stream stream,
                              struct weir_use_list *uses) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
-    struct weir_chunk *empty;
+    struct weir_superblock *empty;
 
-    if (!weir__chunks_put(&p->chunks, block, stream == p->grow_stream, &empty))
+    if (!weir__superblocks_put(&p->superblocks, block, stream == p->grow_stream, &empty))
         return free_block(p, block, stream, uses);
     if (empty)
-        (void)free_chunk(p, empty, stream);
+        (void)free_superblock(p, empty, stream);
     return WEIR_OK;
 }
 
@@ -863,14 +867,15 @@ static void pool_survey(struct weir_engine *e, struct weir_survey *out) {
         out->largest = largest(p, out->back);
 }
 
-/* Shows the addresses of the last preallocation's probe blocks, where later blocks will lie, or the chunk of a slab. */
+/* Shows the addresses of the last preallocation's probe blocks, where later blocks will lie, or a slab's superblock. */
 static int pool_visit(struct weir_engine *e, const struct weir_visit *visit) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
-    struct weir_extent chunk;
+    struct weir_extent superblock;
     int count;
 
-    if (visit->what == WEIR_VISIT_PIECE_AT && weir__chunks_find(&p->chunks, visit->address, &chunk))
-        return weir__engine_show(visit, &chunk, 1);
+    if (visit->what == WEIR_VISIT_PIECE_AT &&
+        weir__superblocks_find(&p->superblocks, visit->address, &superblock))
+        return weir__engine_show(visit, &superblock, 1);
     if (visit->what != WEIR_VISIT_EXTENTS)
         return -1;
     pthread_mutex_lock(&p->growing);
@@ -918,13 +923,13 @@ static void pool_close(struct weir_engine *e) {
     struct weir_driver_scope scope;
 
     if (weir__driver_enter(driver, p->e.device->context, &scope) == CUDA_SUCCESS) {
-        free_idle_chunks(p, 1);
+        free_idle_superblocks(p, 1);
         pool_drop_probes(p);
         driver->cuMemPoolDestroy(p->e.driver_pool);
         driver->cuStreamDestroy(p->grow_stream);
         weir__driver_leave(driver, &scope);
     }
-    weir__chunks_close(&p->chunks);
+    weir__superblocks_close(&p->superblocks);
     weir__async_close(&p->async);
     weir__sizes_close(&p->sizes);
     pthread_mutex_destroy(&p->growing);
@@ -970,7 +975,7 @@ weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine 
     }
     pthread_mutex_init(&p->growing, NULL);
     weir__async_open(&p->async, device);
-    weir__chunks_open(&p->chunks, device);
+    weir__superblocks_open(&p->superblocks, device);
     weir__sizes_open(&p->sizes);
     *out = &p->e;
     return WEIR_OK;

@@ -704,7 +704,7 @@ TEST(without_ids_a_lost_event_is_not_replaced) {
 
 /* ---- slabs of the pool, which the caches request and free in calls on their stream -------------- */
 
-#define CHUNK (28 * MIB)
+#define SUPERBLOCK (28 * MIB)
 
 static CUdeviceptr slab(size_t bytes, CUstream stream) {
     struct weir_engine *e = a->reserve.engine;
@@ -730,7 +730,7 @@ static void give_done_slab(CUdeviceptr block) {
 }
 
 /* Slabs of a stream lie together.  A slab that a busy stream has freed serves that stream alone, and so does the memory
- * of its empty chunk. */
+ * of its empty superblock. */
 TEST(a_slab_serves_its_own_stream) {
     make(KIND_POOL, 0, "");
     CUdeviceptr first = slab(64 * KIB, A), second = slab(512 * KIB, A), third = slab(16 * KIB, A);
@@ -741,7 +741,7 @@ TEST(a_slab_serves_its_own_stream) {
     busy(A, 50 * MS);
     give_slab(second, A);
     CUdeviceptr of_b = slab(512 * KIB, B);
-    MUST(of_b - first >= CHUNK);
+    MUST(of_b - first >= SUPERBLOCK);
     CUdeviceptr fourth = slab(256 * KIB, A), fifth = slab(256 * KIB, A);
     MUST_EQ(fourth, second);
     MUST_EQ(fifth, second + 256 * KIB);
@@ -749,16 +749,16 @@ TEST(a_slab_serves_its_own_stream) {
     give_slab(fifth, A);
     give_slab(third, A);
     give_slab(first, A);
-    void *block = take(CHUNK, B);
+    void *block = take(SUPERBLOCK, B);
     MUST((uintptr_t)block != first);
-    block = take(CHUNK, A);
+    block = take(SUPERBLOCK, A);
     MUST_EQ((uintptr_t)block, first);
     give_slab(of_b, B);
     MUST(weir__model_now_ns() < 50 * MS);
 }
 
-/* The last slab of a chunk is done, but a slab that A freed before may still be in use: the host waited earlier. */
-TEST(an_empty_chunk_is_behind_its_stream) {
+/* The last slab of a superblock is done, but a slab that A freed before may still be in use: the host waited earlier. */
+TEST(an_empty_superblock_is_behind_its_stream) {
     make(KIND_POOL, 0, "");
     CUdeviceptr first = slab(64 * KIB, A), second = slab(64 * KIB, A);
 
@@ -767,20 +767,20 @@ TEST(an_empty_chunk_is_behind_its_stream) {
     give_slab(second, A);
     give_done_slab(first);
     OK(weir_trim(a, 0, NULL));
-    MUST_LE(CHUNK, reserve());
+    MUST_LE(SUPERBLOCK, reserve());
     MUST(weir__model_now_ns() < 50 * MS);
-    void *of_b = take(CHUNK, B);
+    void *of_b = take(SUPERBLOCK, B);
     MUST((uintptr_t)of_b != first);
     CUdeviceptr again = slab(64 * KIB, A); /* its stream may use it at once */
     MUST_EQ(again, first);
     give_slab(first, A);
-    void *of_a = take(CHUNK, A);
+    void *of_a = take(SUPERBLOCK, A);
     MUST_EQ((uintptr_t)of_a, first);
 }
 
-/* A wait for the device after all frees in a chunk gives its memory back to every stream, even if the driver refuses the
- * free at first. */
-TEST_EACH(2, an_empty_chunk_goes_back_after_a_wait) {
+/* A wait for the device after all frees in a superblock gives its memory back, even if the driver refuses the free at
+ * first. */
+TEST_EACH(2, an_empty_superblock_goes_back_after_a_wait) {
     make(KIND_POOL, 0, "");
     CUdeviceptr first = slab(64 * KIB, A), second = slab(64 * KIB, A);
 
@@ -792,12 +792,12 @@ TEST_EACH(2, an_empty_chunk_goes_back_after_a_wait) {
     weir__model_faults_clear();
     MUST_EQ(check_identities(a).requested, 0);
     if (_i)
-        MUST_LE(CHUNK, reserve());
+        MUST_LE(SUPERBLOCK, reserve());
     OK(weir_trim(a, 0, NULL));
     MUST_EQ(reserve(), 0);
 }
 
-/* Slabs are served as long as the limit has room for them, although not for a chunk. */
+/* Slabs are served as long as the limit has room for them, although not for a superblock. */
 TEST(slabs_are_served_beside_a_limit) {
     make(KIND_POOL, 64 * MIB, "");
     void *block = take(63 * MIB, A);

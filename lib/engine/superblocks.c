@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: MIT */
+/* superblocks.c: see superblocks.h. */
+#include "engine/superblocks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/size.h"
+
+/* The largest superblock, and the first one of an allocator: seven eighths of a unit.  With 1 to 24 or 32 MiB and more,
+ * the recorded programs reserve more memory or meet more failures near a limit, and the driver moves more units. */
+#define SUPERBLOCK_MOST (WEIR_POOL_UNIT / 8 * 7)
+/* The first superblock of each further stream, which often has few small blocks. */
+#define SUPERBLOCK_LEAST ((size_t)2 << 20)
+/* A superblock has at most this part of the limit, and at least one slab. */
+#define LIMIT_PART 32
+
+enum { INSIDE = 255 };
+
+void weir__superblocks_open(struct weir_superblocks *list, struct weir_device *device) {
+    list->device = device;
+    list->end = &list->first;
+    pthread_mutex_init(&list->lock, NULL);
+}
+
+void weir__superblocks_close(struct weir_superblocks *list) {
+    while (list->first) {
+        struct weir_superblock *superblock = list->first;
+
+        list->first = superblock->next;
+        free(superblock);
+    }
+    pthread_mutex_destroy(&list->lock);
+}
+
+/* Adds a superblock at the end of the list, so that older superblocks fill first.  The caller holds `lock`. */
+static void append(struct weir_superblocks *list, struct weir_superblock *superblock) {
+    superblock->next = NULL;
+    *list->end = superblock;
+    list->end = &superblock->next;
+    atomic_fetch_add_explicit(&list->idle, superblock->bytes - superblock->used,
+                              memory_order_relaxed);
+}
+
+/* Removes the superblock that *at points to.  The caller holds `lock`. */
+static struct weir_superblock *withdraw(struct weir_superblocks *list,
+                                        struct weir_superblock **at) {
+    struct weir_superblock *superblock = *at;
+
+    *at = superblock->next;
+    if (list->end == &superblock->next)
+        list->end = at;
+    atomic_fetch_sub_explicit(&list->idle, superblock->bytes - superblock->used,
+                              memory_order_relaxed);
+    return superblock;
+}
+
+/* Returns the link to the superblock around the address, or to NULL.  The caller holds `lock`. */
+static struct weir_superblock **link_around(struct weir_superblocks *list, uint64_t address) {
+    struct weir_superblock **at = &list->first;
+
+    while (*at && address - (*at)->base >= (*at)->bytes)
+        at = &(*at)->next;
+    return at;
+}
+
+/* Places a slab of `bytes` at the lowest address with room.  Returns the address, or 0.  The caller holds `lock`. */
+static CUdeviceptr place_slab(struct weir_superblocks *list, struct weir_superblock *superblock,
+                              size_t bytes) {
+    size_t pages = bytes / WEIR_PAGE, end = superblock->bytes / WEIR_PAGE, free_pages = 0, at = 0;
+
+    while (at < end && free_pages < pages) {
+        free_pages = superblock->page[at] == 0 ? free_pages + 1 : 0;
+        at += superblock->page[at] == 0 ? 1 : superblock->page[at];
+    }
+    if (free_pages < pages)
+        return 0;
+    at -= pages;
+    memset(superblock->page + at, INSIDE, pages);
+    superblock->page[at] = (unsigned char)pages;
+    superblock->used += bytes;
+    atomic_fetch_sub_explicit(&list->idle, bytes, memory_order_relaxed);
+    return superblock->base + at * WEIR_PAGE;
+}
+
+int weir__superblocks_cut(struct weir_superblocks *list, struct weir_request *r) {
+    CUdeviceptr slab = 0;
+
+    pthread_mutex_lock(&list->lock);
+    for (struct weir_superblock *superblock = list->first; superblock && slab == 0;
+         superblock = superblock->next)
+        if (superblock->stream == r->id)
+            slab = place_slab(list, superblock, r->bytes);
+    pthread_mutex_unlock(&list->lock);
+    if (slab)
+        r->block = slab;
+    return slab != 0;
+}
+
+/* Returns the bytes of the stream's next superblock: as many as its superblocks have together. */
+static uint64_t next_bytes(struct weir_superblocks *list, uint64_t stream) {
+    uint64_t own = 0;
+    int is_first;
+
+    pthread_mutex_lock(&list->lock);
+    is_first = list->first == NULL;
+    for (const struct weir_superblock *superblock = list->first; superblock;
+         superblock = superblock->next)
+        if (superblock->stream == stream)
+            own += superblock->bytes;
+    pthread_mutex_unlock(&list->lock);
+    return is_first ? SUPERBLOCK_MOST
+                    : weir__size_smaller(weir__size_larger(own, SUPERBLOCK_LEAST), SUPERBLOCK_MOST);
+}
+
+struct weir_superblock *weir__superblocks_make(struct weir_superblocks *list,
+                                               const struct weir_request *r, uint64_t limit) {
+    uint64_t most = weir__size_smaller(next_bytes(list, r->id), limit / LIMIT_PART);
+    size_t bytes = weir__size_round_down(weir__size_larger(most, r->bytes), WEIR_PAGE);
+    struct weir_superblock *superblock = calloc(1, sizeof *superblock + bytes / WEIR_PAGE);
+
+    if (superblock) {
+        superblock->bytes = bytes;
+        superblock->stream = r->id;
+    }
+    return superblock;
+}
+
+void weir__superblocks_add(struct weir_superblocks *list, struct weir_superblock *superblock,
+                           const struct weir_request *r) {
+    superblock->base = r->block;
+    pthread_mutex_lock(&list->lock);
+    append(list, superblock);
+    (void)place_slab(list, superblock, r->bytes);
+    pthread_mutex_unlock(&list->lock);
+}
+
+/* Returns 1 if the host has waited for the device since the last free on the superblock's stream, else 0. */
+static int is_observed(const struct weir_superblocks *list,
+                       const struct weir_superblock *superblock) {
+    return atomic_load(&list->device->waited) > superblock->freed;
+}
+
+int weir__superblocks_put(struct weir_superblocks *list, CUdeviceptr slab, int is_done,
+                          struct weir_superblock **empty) {
+    struct weir_superblock **at, *superblock;
+    size_t first, pages = 0;
+
+    *empty = NULL;
+    pthread_mutex_lock(&list->lock);
+    at = link_around(list, slab);
+    superblock = *at;
+    if (superblock) {
+        first = (slab - superblock->base) / WEIR_PAGE;
+        pages = superblock->page[first];
+    }
+    if (pages == INSIDE) /* unreached: an address inside a slab, which the caches do not free */
+        pages = 0;
+    if (pages > 0) {
+        memset(superblock->page + first, 0, pages);
+        superblock->used -= pages * WEIR_PAGE;
+        atomic_fetch_add_explicit(&list->idle, pages * WEIR_PAGE, memory_order_relaxed);
+        if (!is_done)
+            superblock->freed = atomic_load(&list->device->waits);
+        if (superblock->used == 0 && (!is_done || is_observed(list, superblock)))
+            *empty = withdraw(list, at);
+    }
+    pthread_mutex_unlock(&list->lock);
+    return pages > 0;
+}
+
+struct weir_superblock *weir__superblocks_idle(struct weir_superblocks *list, int all_done) {
+    struct weir_superblock **at = &list->first, *superblock = NULL;
+
+    pthread_mutex_lock(&list->lock);
+    while (*at && ((*at)->used > 0 || !(all_done || is_observed(list, *at))))
+        at = &(*at)->next;
+    if (*at)
+        superblock = withdraw(list, at);
+    pthread_mutex_unlock(&list->lock);
+    return superblock;
+}
+
+void weir__superblocks_end(struct weir_superblocks *list, struct weir_superblock *superblock,
+                           int is_freed) {
+    if (is_freed) {
+        free(superblock);
+        return;
+    }
+    pthread_mutex_lock(&list->lock);
+    append(list, superblock);
+    pthread_mutex_unlock(&list->lock);
+}
+
+int weir__superblocks_find(struct weir_superblocks *list, uint64_t address,
+                           struct weir_extent *out) {
+    const struct weir_superblock *superblock;
+
+    pthread_mutex_lock(&list->lock);
+    superblock = *link_around(list, address);
+    if (superblock)
+        *out = (struct weir_extent){.base = superblock->base, .bytes = superblock->bytes};
+    pthread_mutex_unlock(&list->lock);
+    return superblock != NULL;
+}

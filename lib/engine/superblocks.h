@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+/* superblocks.h: the slabs of the pool engine, which are cut from superblocks.
+ *
+ * The driver moves idle units of 32 MiB to the requests that need them.  A slab is small and lives long.  If each slab
+ * were a block of the driver, slabs would lie among large blocks, and each would keep a unit from moving.  A superblock
+ * is one block of the driver, and keeps the slabs of one stream together.
+ *
+ * Stream order.  Slabs of a superblock are allocated and freed on its stream alone, so a freed slab may serve that stream
+ * at once.  The memory of an empty superblock is freed on that stream, too.  If the uses of the last slab are observed to
+ * be done, the memory is freed on a stream that runs nothing, but only once a wait for the device has succeeded that
+ * began after all frees in the superblock.
+ *
+ * Locks: `lock`, under which nothing is called.
+ *
+ * This file must not know the driver's pool.
+ */
+#ifndef WEIR_SUPERBLOCKS_H
+#define WEIR_SUPERBLOCKS_H
+
+#include "engine/engine.h"
+
+struct weir_superblock {
+    struct weir_superblock *next;
+    CUdeviceptr base;
+    size_t bytes, used; /* used: the bytes of slabs */
+    uint64_t stream;    /* the id of the stream whose slabs lie here */
+    uint64_t freed;     /* the device waits that had begun at the last free on that stream */
+    /* The entry of a slab's first page is the number of the slab's pages, that of its other pages is INSIDE, and that
+     * of a free page is 0. */
+    unsigned char page[];
+};
+
+struct weir_superblocks {
+    struct weir_device *device;
+    pthread_mutex_t lock; /* guards the fields below */
+    struct weir_superblock *first, **end;
+    _Atomic uint64_t idle; /* the bytes of the pages without a slab; read without the lock */
+};
+
+/* Opens a list whose bytes are all zero.  `list` below is such a list. */
+void weir__superblocks_open(struct weir_superblocks *list, struct weir_device *device);
+/* Forgets all superblocks, whose memory is the caller's. */
+void weir__superblocks_close(struct weir_superblocks *list);
+
+/* Serves a request for a slab from a superblock of the stream r->id.  Returns 1 on success, 0 if there is no room. */
+int weir__superblocks_cut(struct weir_superblocks *list, struct weir_request *r);
+/* Returns a superblock without memory, for a request that found no room, or NULL if there is no host memory.  The
+ * superblock is larger than the slab, unless the limit is low. */
+struct weir_superblock *weir__superblocks_make(struct weir_superblocks *list,
+                                               const struct weir_request *r, uint64_t limit);
+/* Adds a superblock of which r->block is the memory, and serves the request from its start. */
+void weir__superblocks_add(struct weir_superblocks *list, struct weir_superblock *superblock,
+                           const struct weir_request *r);
+/* Frees a slab.  The caller is in a call on the slab's stream, or sets `is_done` after all uses of the slab are done.
+ * If the superblock is empty now and the caller may free its memory, the superblock leaves the list, and *empty gets it;
+ * else *empty gets NULL.  Returns 1 on success, 0 if no slab begins at the address. */
+int weir__superblocks_put(struct weir_superblocks *list, CUdeviceptr slab, int is_done,
+                          struct weir_superblock **empty);
+/* Removes and returns an empty superblock whose uses are all done, or any empty superblock with `all_done`, which says
+ * that all work of the device is done.  Returns NULL if there is none. */
+struct weir_superblock *weir__superblocks_idle(struct weir_superblocks *list, int all_done);
+/* Ends a superblock that has left the list if its memory is freed, else puts the superblock back. */
+void weir__superblocks_end(struct weir_superblocks *list, struct weir_superblock *superblock,
+                           int is_freed);
+/* Finds the superblock around the address.  Returns 1 on success, else 0. */
+int weir__superblocks_find(struct weir_superblocks *list, uint64_t address,
+                           struct weir_extent *out);
+
+#endif
