@@ -132,27 +132,21 @@ static weir_status without_driver(weir_status status, int log, const char *why) 
     return status;
 }
 
-/* Appends the settings that come from the environment. */
-static void add_settings(struct weir_output *out, const weir_options *options) {
-    char value[WEIR_SHOW_BYTES];
+/* Logs why a device has no allocator, and the settings that come from the environment. */
+static void say_failure(weir_status status, const weir_options *options, const char *device,
+                        const char *why) {
+    char text[LINE_BYTES], value[WEIR_SHOW_BYTES];
+    struct weir_output out = {.text = text, .bytes = sizeof text};
     int any = 0;
 
+    weir__put(&out, "%s has no allocator: %.640s", device,
+              *why ? why : weir_status_message(status));
     for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
         if (!sources.of[i] || i == WEIR_SETTING_LOG)
             continue;
         weir__option_show(options, (enum weir_setting)i, value, sizeof value);
-        weir__put(out, "%s %s '%.200s'", any++ ? "," : "; set are", sources.of[i], value);
+        weir__put(&out, "%s %s '%.200s'", any++ ? "," : "; set are", sources.of[i], value);
     }
-}
-
-static void say_failure(weir_status status, const weir_options *options, const char *device,
-                        const char *why) {
-    char text[LINE_BYTES];
-    struct weir_output out = {.text = text, .bytes = sizeof text};
-
-    weir__put(&out, "%s has no allocator: %.640s", device,
-              *why ? why : weir_status_message(status));
-    add_settings(&out, options);
     say_why(status, options->log, text);
 }
 

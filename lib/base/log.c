@@ -31,7 +31,8 @@ void weir__log(int threshold, int level, const char *format, ...) {
 
     if (level > threshold || level <= WEIR_LOG_NONE)
         return;
-    head = snprintf(line, sizeof line, "weir: %s: ", words[level]);
+    head = snprintf(line, sizeof line, "weir: %s: ",
+                    (size_t)level < sizeof words / sizeof words[0] ? words[level] : "log");
     length = head > 0 ? (size_t)head : 0;
     va_start(arguments, format);
     body = vsnprintf(line + length, sizeof line - length, format, arguments);

@@ -142,33 +142,31 @@ const struct weir_option_kind weir__option_timeout = {TIME, .endless = "0"};
 const struct weir_option_kind weir__option_decay = {TIME, .is_wide = 1, .endless = "off",
                                                     .zero = "a half-life of 0 leaves nothing"};
 
-/* ---- counts ---- */
+/* ---- a priority ---- */
 
-/* Reads a number from 1 to the kind's `most'. */
-static int count_read(const struct weir_option_row *row, const char *text, weir_options *options,
-                      struct weir_problem *problem) {
+#define MOST_PRIORITY 1000
+
+static int priority_read(const struct weir_option_row *row, const char *text, weir_options *options,
+                         struct weir_problem *problem) {
     uint64_t value;
 
-    if (!weir__count_read(text, row->kind->most, &value, problem))
+    if (!weir__count_read(text, MOST_PRIORITY, &value, problem))
         return 0;
-    if (value == 0)
-        return weir__problem(problem, "it is too small");
-    return set_number(row, options, value);
+    return value > 0 ? set_number(row, options, value) : weir__problem(problem, "it is too small");
 }
 
-static int count_check(const struct weir_option_row *row, const weir_options *options,
-                       struct weir_problem *problem) {
-    return number_of(row, options) <= row->kind->most || weir__problem(problem, "it is too large");
+static int priority_check(const struct weir_option_row *row, const weir_options *options,
+                          struct weir_problem *problem) {
+    return number_of(row, options) <= MOST_PRIORITY || weir__problem(problem, "it is too large");
 }
 
-static void count_spell(const struct weir_option_row *row, const weir_options *options, char *text,
-                        size_t bytes) {
+static void priority_spell(const struct weir_option_row *row, const weir_options *options,
+                           char *text, size_t bytes) {
     snprintf(text, bytes, "%u", (unsigned)number_of(row, options));
 }
 
-#define COUNT FUNCTIONS(count_read, count_spell, number_is_set, count_check)
-
-const struct weir_option_kind weir__option_priority = {COUNT, .most = 1000};
+const struct weir_option_kind weir__option_priority = {
+    FUNCTIONS(priority_read, priority_spell, number_is_set, priority_check)};
 
 /* ---- a list of words ---- */
 

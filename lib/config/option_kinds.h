@@ -37,7 +37,6 @@ struct weir_option_kind {
                  struct weir_problem *problem);
     int percent;         /* for amounts: the kind (WEIR_AMOUNT_) of a percentage */
     int is_wide;         /* for numbers: set if the field has 64 bits rather than 32 */
-    uint64_t most;       /* for counts: the largest value */
     const char *endless; /* for times: the word that sets all bits */
     const char *zero;    /* for times: the reason why 0 is refused; if NULL, 0 means `endless' */
 };

@@ -378,8 +378,7 @@ static void lock_in_named_file(struct weir_group *g) {
     int saved_errno = errno;
 
     pthread_mutex_lock(&g->shared.lock);
-    if (g->shared.slot >= 0 && !g->has_ended && weir__slot_file_is_due(&g->shared) &&
-        !weir__slot_file_is_valid(&g->shared))
+    if (!g->has_ended && weir__slot_file_is_lost(&g->shared))
         join_again(g);
     errno = saved_errno;
 }
@@ -411,6 +410,7 @@ void weir__group_end(struct weir_group *g) {
     if (!g->shared.map || g->shared.slot < 0 || !weir__thread_lock_at_end(&g->shared.lock))
         return;
     g->has_ended = 1;
+    atomic_fetch_or(&own_slot(g)->pid, WEIR_SLOT_ENDS);
     weir__slot_file_end(&g->shared);
     unlock(g);
 }
@@ -489,9 +489,9 @@ uint64_t weir__group_used(struct weir_group *g) {
 /* Reads the slot of a member.  Returns 1, or 0 if the member has ended or the slot belongs to another by now. */
 static int read_member(struct weir_group *g, int at, struct weir_group_member *out) {
     struct group_slot *slot = &file_of(g)->slot[at];
-    uint64_t words[COMMAND_WORDS];
+    uint64_t words[COMMAND_WORDS], pid = atomic_load(&slot->pid);
 
-    *out = (struct weir_group_member){.pid = atomic_load(&slot->pid),
+    *out = (struct weir_group_member){.pid = pid & ~WEIR_SLOT_ENDS,
                                       .start = atomic_load(&slot->start),
                                       .namespace = atomic_load(&slot->namespace),
                                       .weight = atomic_load(&slot->weight),
@@ -505,8 +505,8 @@ static int read_member(struct weir_group *g, int at, struct weir_group_member *o
         words[i] = atomic_load(&slot->command[i]);
     memcpy(out->command, words, sizeof out->command);
     out->command[sizeof out->command - 1] = '\0';
-    return out->pid != 0 && weir__slot_lives(&g->shared, at) &&
-           atomic_load(&slot->pid) == out->pid && atomic_load(&slot->start) == out->start;
+    return pid != 0 && weir__slot_lives(&g->shared, at) && atomic_load(&slot->pid) == pid &&
+           atomic_load(&slot->start) == out->start;
 }
 
 size_t weir__group_members(struct weir_group *g, struct weir_group_member *out, size_t most) {

@@ -48,8 +48,8 @@ const char *weir__group_kind_word(enum weir_group_kind kind);
  * fields, and this process's changes of the file. */
 struct weir_group {
     struct weir_slot_file shared;
-    unsigned
-        primary;   /* the holders of the primary context; guarded by the lock of group_process.c */
+    /* The holders of the primary context, which the lock of group_process.c guards. */
+    unsigned primary;
     int has_ended; /* set once the process is about to end: it joins no other file */
     int is_lost;   /* set if the file has no name and this member could join no other */
     char name[WEIR_GROUP_NAME + 1];

@@ -162,17 +162,6 @@ void weir__registry_close(struct weir_slot_file *f) {
     weir__slot_file_close(f);
 }
 
-/* Finds or makes another file if this one is no longer valid.  The caller holds the lock. */
-static void look_after(struct weir_slot_file *f) {
-    if (f->has_left || weir__slot_file_is_valid(f))
-        return;
-    if (weir__slot_file_has(
-            f)) /* restores the page, without which sleepers on the bell could not be woken */
-        (void)weir__file_reserve(f->file.number, WEIR_SLOTS_AT);
-    weir__registry_ring(f);
-    (void)weir__slot_file_renew(f);
-}
-
 void weir__registry_publish(struct weir_slot_file *f, struct weir_registry_entry *entry) {
     struct slot slot;
     int saved_errno = errno;
@@ -183,8 +172,12 @@ void weir__registry_publish(struct weir_slot_file *f, struct weir_registry_entry
     entry->namespace = f->namespace;
     slot.entry = *entry;
     slot.sum = sum_of(entry);
-    if (weir__slot_file_is_due(f))
-        look_after(f);
+    if (weir__slot_file_is_lost(f)) {
+        if (weir__slot_file_has(f)) /* restores the page, without which no sleeper could be woken */
+            (void)weir__file_reserve(f->file.number, WEIR_SLOTS_AT);
+        weir__registry_ring(f);
+        (void)weir__slot_file_renew(f);
+    }
     if (f->slot >= 0 && weir__kept_is(&f->file))
         (void)!weir__file_write_at(f->file.number, &slot, sizeof slot,
                                    weir__slot_place(f, f->slot));

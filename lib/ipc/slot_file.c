@@ -206,7 +206,7 @@ static int is_needed(const struct weir_slot_file *f, int file, int slot) {
            weir__slot_is_ending(f, &owner);
 }
 
-/* Returns 1 if another process is ending that has no lock any more, else 0. */
+/* Returns 1 if another process is ending that was killed, else 0. */
 static int is_any_ending(const struct weir_slot_file *f) {
     char some[READ_BYTES];
     int count = READ_BYTES / (int)f->kind->slot_bytes, file = f->file.number;
@@ -218,9 +218,7 @@ static int is_any_ending(const struct weir_slot_file *f) {
         if (i % count == 0 && pread(file, some, sizeof some, weir__slot_place(f, i)) != READ_BYTES)
             return 0;
         memcpy(&owner, slot + WEIR_SLOT_OWNER_AT, sizeof owner);
-        /* A process that has said that it ends keeps its life lock nearly until it has ended. */
-        if (i != f->slot && owner.pid != 0 && !(f->kind->is_counted && has_life(file, i)) &&
-            weir__slot_is_ending(f, &owner))
+        if (i != f->slot && !(owner.pid & WEIR_SLOT_ENDS) && weir__slot_is_ending(f, &owner))
             return 1;
     }
     return 0;
@@ -384,17 +382,13 @@ int weir__slot_file_has(const struct weir_slot_file *f) {
     return weir__kept_is(&f->file) && !is_another(f);
 }
 
-int weir__slot_file_is_valid(const struct weir_slot_file *f) {
-    return weir__slot_file_has(f) && is_sound(f, f->file.number);
-}
-
-int weir__slot_file_is_due(struct weir_slot_file *f) {
+int weir__slot_file_is_lost(struct weir_slot_file *f) {
     uint64_t now = weir__clock_ns();
 
-    if (now - f->looked_ns <= LOOK_NS && weir__kept_is(&f->file))
+    if (f->slot < 0 || (now - f->looked_ns <= LOOK_NS && weir__kept_is(&f->file)))
         return 0;
     f->looked_ns = now;
-    return 1;
+    return !weir__slot_file_has(f) || !is_sound(f, f->file.number);
 }
 
 int weir__slot_file_renew(struct weir_slot_file *f) {
@@ -434,7 +428,6 @@ void weir__slot_file_leave(struct weir_slot_file *f) {
     }
     f->slot = -1;
     weir__kept_close(&f->file);
-    f->has_left = 1;
     pthread_mutex_unlock(&f->lock);
 }
 

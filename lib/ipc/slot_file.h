@@ -41,6 +41,9 @@ struct weir_slot_owner {
     uint64_t pid, start, namespace;
 };
 
+/* This bit of the pid says that the process is about to end by itself, so that it does not keep the file. */
+#define WEIR_SLOT_ENDS (UINT64_C(1) << 63)
+
 struct weir_slot_kind {
     const char *magic; /* 8 letters */
     uint32_t version;
@@ -58,9 +61,8 @@ struct weir_slot_file {
     const struct weir_slot_kind *kind;
     struct weir_kept file; /* none if the file was lost and could not be made again */
     int slot;              /* the own slot, or -1 if the process only looks or has left */
-    int has_left;
-    void *map;      /* the mapping, whose address never changes */
-    uint64_t start; /* the start time of this process, and its namespace of pids */
+    void *map;             /* the mapping, whose address never changes */
+    uint64_t start;        /* the start time of this process, and its namespace of pids */
     uint64_t namespace;
     uint64_t looked_ns; /* when this process last checked the file */
     uint64_t limit;     /* the limit of a file that this process makes */
@@ -92,10 +94,9 @@ void weir__slot_file_forget(struct weir_slot_file *f);
 
 /* Returns 1 if the descriptor still belongs to the open file and to no other opening of it, else 0. */
 int weir__slot_file_has(const struct weir_slot_file *f);
-/* Returns 1 if it is time to check the file again, else 0.  The caller holds the lock, as for the functions below. */
-int weir__slot_file_is_due(struct weir_slot_file *f);
-/* Returns 1 if the open file is valid and has its name, else 0. */
-int weir__slot_file_is_valid(const struct weir_slot_file *f);
+/* Checks the file, but once in a millisecond at most.  Returns 1 if the process has a slot in a file that is no longer
+ * valid or has lost its name, else 0.  The caller holds the lock, as for the function below. */
+int weir__slot_file_is_lost(struct weir_slot_file *f);
 /* Opens the file of the name again, or makes it, and claims a slot there in place of the old one.  The new mapping
  * replaces the old one at its address.  Returns 0 on success, -1 with errno on failure: then the old mapping stays. */
 int weir__slot_file_renew(struct weir_slot_file *f);
