@@ -137,7 +137,7 @@ static int create_file(struct weir_segment *s, const struct weir_segment_head *h
     void *page = MAP_FAILED;
     int file, error;
 
-    (void)unlink(s->path); /* of a program that this process was before */
+    (void)unlink(s->path); /* the program that this process ran before may have left it */
     if (weir__runfile_make(s->path, sizeof *s->page + s->body_bytes, head, sizeof *head) != 0)
         return -1;
     file = weir__runfile_open(s->path, O_RDWR);
