@@ -187,6 +187,7 @@ int weir__tensor_record(weir_tensors *t, const struct weir_tensor_request *made,
     tensor->address = made->address;
     tensor->bytes = made->bytes;
     tensor->requested = made->requested;
+    /* The caller has just written each of these two fields, so one load of both would wait for the stores. */
     tensor->home.stream = made->home.stream;
     tensor->home.name = made->home.name;
     tensor->capture = capture;
