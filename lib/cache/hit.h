@@ -145,9 +145,13 @@ static inline __attribute__((always_inline)) CUdeviceptr
 take_cached(struct weir_cache *c, uint64_t key, uint64_t id, size_t bytes) {
     CUdeviceptr block = 0;
 
-    if (bytes > WEIR_SLAB_SMALL)
-        return 0;
-
+    if (bytes > WEIR_SLAB_SMALL) {
+        if (c->inbox && c->is_ready && is_its(c, key, id))
+            block = weir__cache_take_whole(c, bytes);
+        if (block)
+            count_hit(c);
+        return block;
+    }
     for (int collected = 0;; collected = 1) {
         if (c->is_ready && is_its(c, key, id)) {
             block = weir__cache_take_home(c, bytes);

@@ -2,12 +2,21 @@
 /* stream_cache.c: the rare operations of a stream's cache. */
 #include "cache/stream_cache.h"
 
+#include "base/size.h"
+
 _Static_assert(offsetof(struct weir_cache, lock.lock) % 128 == 0,
                "threads that read whose the lock is share no cache line with its owner's hits");
 
 _Static_assert(offsetof(struct weir_slab, next) == 64 &&
                    offsetof(struct weir_slab, posted_next) == 128,
                "a slab's record has a cache line for each who writes");
+
+/* The newest blocks of an inbox that may serve a request. */
+enum { REUSED_NEWEST = 8 };
+
+/* The largest block that an inbox serves while several streams are in use.  Without a bound five streams with GPU work
+ * reserve a twentieth more, and with this one no more. */
+#define REUSED_MOST ((size_t)2 << 20)
 
 void weir__cache_collect(struct weir_cache *c) {
     struct weir_remote_queue *queue = &c->queue;
@@ -103,6 +112,28 @@ void weir__cache_drop_inbox(struct weir_cache *c, struct weir_flushed *out) {
         next = s->next;
         add_span(out, s);
     }
+}
+
+uint64_t weir__cache_take_whole(struct weir_cache *c, size_t bytes) {
+    size_t whole = (bytes + WEIR_PAGE - 1) & ~(WEIR_PAGE - 1);
+    int most = c->room == UINT64_MAX || whole <= REUSED_MOST ? REUSED_NEWEST : 0;
+
+    for (struct weir_slab **at = &c->inbox, *s; (s = *at) && most > 0; at = &s->next, most--) {
+        if (weir__slab_bytes(s) != whole)
+            continue;
+        *at = s->next;
+        c->inbox_count--;
+        atomic_store_explicit(&c->inbox_bytes,
+                              atomic_load_explicit(&c->inbox_bytes, memory_order_relaxed) - whole,
+                              memory_order_relaxed);
+        atomic_store_explicit(&s->fetched_for, atomic_load_explicit(&c->id, memory_order_relaxed),
+                              memory_order_relaxed);
+        atomic_store_explicit(&s->asked, bytes, memory_order_relaxed);
+        weir__sum_add(&c->requested, (int64_t)bytes);
+        weir__sum_add(&c->in_use, (int64_t)whole);
+        return weir__slab_base(s);
+    }
+    return 0;
 }
 
 void weir__cache_remotes(struct weir_cache *c, uint32_t least, struct weir_flushed *out) {

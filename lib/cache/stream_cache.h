@@ -8,7 +8,8 @@
  * Glossary: slab.h; and
  *   idle       bytes in slabs of which every slot is free.  The cap (cache_flush.c) limits them.
  *   inbox      whole blocks that were freed on the stream and that the engine does not know to be free.  The stream's
- *              next miss brings all of them to the engine.  Here they serve no request.
+ *              next miss brings all of them to the engine.  Before that, one of the newest serves a request of its own
+ *              size.
  *   room       the bytes that the inbox may hold: as long as the engine would record no event for these frees, it need
  *              not know of them
  *   remote     a slot of another cache's slab that was freed on this stream, and serves its requests
@@ -281,6 +282,10 @@ static inline struct weir_slab *weir__cache_empty_inbox(struct weir_cache *c) {
     return blocks;
 }
 
+/* Allocates a whole block of the size of the request from the newest blocks of the inbox, or returns 0.  While several
+ * streams are in use, larger blocks go to the engine: a block that returns to its stream again and again stays apart from
+ * the free memory beside it, which another stream could use together with the block. */
+uint64_t weir__cache_take_whole(struct weir_cache *c, size_t bytes);
 /* Removes the blocks of the inbox. */
 void weir__cache_drop_inbox(struct weir_cache *c, struct weir_flushed *out);
 /* Removes a slab, all of whose slots are free. */

@@ -64,6 +64,71 @@ TEST_WHERE(0, ENGINES, has_inbox, large_frees_wait_for_the_next_request) {
     MUST_EQ(s.cache_idle, 4 * MIB);
 }
 
+/* Uses two streams until the engine records few events. */
+static void calm_down(void) {
+    warm(A);
+    warm(B);
+    for (int i = 0; i < 1200; i++) {
+        pair(3 * MIB, A);
+        pair(3 * MIB, B);
+    }
+}
+
+/* A request gets a block of its own size from the inbox, whatever lies around the block, without the engine. */
+TEST_WHERE(0, ENGINES, has_inbox, an_inbox_serves_a_request_of_the_same_size) {
+    make(_i, "");
+    warm(A);
+    void *larger = take(5 * MIB, A), *block = take(4 * MIB, A);
+    give(larger, A);
+    give(block, A);
+    uint64_t hits = stats_of(a).cache_hits;
+    count_from_here();
+    MUST(take(4 * MIB - 1, A) == block);
+    expect_questions(1);
+    weir_statistics s = check_identities(a);
+    MUST_EQ(s.cache_hits, hits + 1);
+    MUST_EQ(s.requested, 4 * MIB - 1);
+    MUST_EQ(s.cache_idle, stats_of(a).cache_idle);
+    MUST(take(5 * MIB, A) == larger);
+    MUST_EQ(stats_of(a).cache_hits, hits + 2);
+    give(larger, A);
+    give(block, A);
+    MUST_EQ(stats_of(a).in_use, 0);
+}
+
+/* A block in an inbox serves only the stream that freed it: the next stream with that handle does not get it. */
+TEST_WHERE(0, ENGINES, has_inbox, a_block_from_an_inbox_is_its_streams) {
+    make(_i, "");
+    CUstream s = make_stream();
+    warm(s);
+    void *block = take(MIB, s);
+    busy(s, 50 * MS);
+    give(block, s);
+    forbid(block, MIB);
+    CU(driver->cuStreamDestroy(s));
+    CUstream t = make_stream();
+    MUST(s == t);
+    block = take(MIB, t);
+    MUST(!is_forbidden(block, MIB));
+    MUST(weir__model_now_ns() < 50 * MS);
+    give(block, t);
+    CU(driver->cuStreamDestroy(t));
+}
+
+/* While there are several streams, a larger block goes to the engine, where it joins free memory beside it. */
+TEST_WHERE(KIND_REGIONS, KIND_MAPPED + 1, NULL,
+           a_large_block_of_one_of_several_streams_joins_its_neighbours) {
+    make(_i, "");
+    OK(weir_preallocate(a, 256 * MIB, NULL));
+    calm_down();
+    for (size_t bytes = MIB; bytes <= 4 * MIB; bytes *= 4) {
+        pair(bytes, A);
+        uint64_t hits = stats_of(a).cache_hits;
+        pair(bytes, A);
+        MUST_EQ(stats_of(a).cache_hits - hits, bytes == MIB);
+    }
+}
+
 /* Statistics do not move the blocks of an inbox, so the next request is served as it is without them. */
 TEST_WHERE(0, ENGINES, has_inbox, statistics_leave_the_inbox_alone) {
     make(_i, "");
@@ -87,16 +152,6 @@ TEST_WHERE(0, ENGINES, has_inbox, what_an_inbox_brings_is_its_streams) {
     block = take(4 * MIB, B);
     MUST(!is_forbidden(block, 4 * MIB));
     give(block, B);
-}
-
-/* Uses two streams until the engine records few events. */
-static void calm_down(void) {
-    warm(A);
-    warm(B);
-    for (int i = 0; i < 1200; i++) {
-        pair(MIB, A);
-        pair(MIB, B);
-    }
 }
 
 /* Once a request has lacked memory, the next large free of each stream asks the driver, and records an event.  The other

@@ -3,9 +3,10 @@
  *
  * A free of a large block puts the block into the inbox of its stream handle and asks the driver nothing, as long as the
  * stream has allocated since its last event and no request has lacked memory since.  Otherwise the free asks for the
- * stream's id, moves the inbox to the heap, and records an event.  A request asks for the id, too, and moves the inbox of
- * its stream to the heap.  A trim waits for the device without the heap lock, and then moves what was freed before that
- * wait.  The locks are taken in this order: growing, heap, bias, inbox.
+ * stream's id, moves the inbox to the heap, and records an event.  A request asks for the id, too, and takes a block back
+ * from the inbox under the bias, or moves the inbox of its stream to the heap.  A trim waits for the device without the
+ * heap lock, and then moves what was freed before that wait.  The locks are taken in this order: growing, heap, bias,
+ * inbox.
  *
  * Two blocks, of which growth makes the second.  Two threads allocate and free; a third process trims.  A small request
  * also looks into the inbox under the bias.  With BY_ID both streams live all the time and each has an inbox.
@@ -21,7 +22,8 @@
  * FOREIGN_DRAIN (a request moves the inbox of another stream as its own); LATE_WAIT (a trim counts frees that were made
  * during its wait as completed); DEAF_FREE (a free does not look whether a request lacked memory); COUNTED_TWICE (moving
  * counts a block as idle again); HEAP_IN_BIAS (a small request takes the heap lock inside the bias); GROWING_IN_HEAP (a
- * request takes the growing mutex inside the heap lock); WAIT_IN_HEAP (a trim waits for the device with the heap lock). */
+ * request takes the growing mutex inside the heap lock); UNASKED_REUSE (a request takes a block back from the inbox of
+ * another stream that had the handle); WAIT_IN_HEAP (a trim waits for the device with the heap lock). */
 #define BLOCKS 2
 #define BIT(block) (1 << (block))
 #ifdef BY_ID
@@ -218,11 +220,41 @@ inline grow(stream) {
     unlock(growing)
 }
 
-inline allocate(n, stream) {
+/* Takes a block back from the inbox. */
+inline take_back(n, stream) {
+    lock(bias[n]);
+    lock_inbox(n);
+    moved = inbox[n];
+#ifdef UNASKED_REUSE
+    owner = stream;
+#else
+    owner = id[n];
+#endif
     if
-    :: is_small -> look_under_bias(n)
+    :: owner == stream && moved & 1 -> got = 0
+    :: owner == stream && moved & 2 -> got = 1
     :: else
     fi;
+    if
+    :: got < BLOCKS ->
+        d_step {
+            assert(!(live & BIT(got)));
+            assert(freed_on[got] == CLEAN || freed_on[got] == stream);
+            inbox[n] = moved & ~BIT(got);
+            live = live | BIT(got);
+            idle--
+        }
+    :: else
+    fi;
+    d_step {
+        moved = 0;
+        owner = 0;
+        inbox_lock[n] = 0;
+        bias[n] = 0
+    }
+}
+
+inline ask_heap(n, stream) {
     lock(heap_lock);
     visit(n, stream);
     if
@@ -245,7 +277,19 @@ inline allocate(n, stream) {
         grow(stream)
     :: else -> fresh[n] = true
     fi;
-    d_step { heap_lock = 0; got = BLOCKS }
+    heap_lock = 0
+}
+
+inline allocate(n, stream) {
+    if
+    :: is_small -> look_under_bias(n)
+    :: else -> take_back(n, stream)
+    fi;
+    if
+    :: got >= BLOCKS -> ask_heap(n, stream)
+    :: else
+    fi;
+    got = BLOCKS
 }
 
 inline put_into_inbox(n) {
