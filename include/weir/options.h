@@ -19,7 +19,8 @@ extern "C" {
  *   OF_TOTAL    `value` millionths of the device's memory: 750000 is 75%
  *   OF_FREE     `value` millionths of the device's free memory when the amount is first needed
  *   MAX         no bound, or all there is
- *   OF_IN_USE   `value` millionths of the most bytes that the allocator has had in use; for cache_limit only
+ *   OF_IN_USE   `value` millionths of the most bytes that the allocator had in use in this second and
+ *               the second before; for cache_limit only
  *   SHARE       this process's part of the device less `keep_free`, divided by weight among all processes in
  *               the device's shared registry (see `registry` below).  `value` is the weight in millionths;
  *               the weight of a process that sets none is 1000000.  For prealloc and limit only.  A share

@@ -62,8 +62,8 @@ static struct weir_slab *end_records(struct weir_caches *f, struct weir_slab *sp
     return spans;
 }
 
-/* Updates the room of a cache's inbox with the results of a call to the engine for its stream, unless `lacked` still is
- * UNTOLD.  The caller holds the cache's lock.
+/* Updates the room of a cache's inbox with the results of a call to the engine, unless the engine has written none.  The
+ * caller holds the cache's lock.
  *
  * With a release threshold, memory above it goes back as soon as it is free, so no block waits in an inbox.  If two calls
  * on the stream had the same count, the room of the earlier one may be the last that is noted.  That room was true a moment
@@ -233,7 +233,7 @@ static weir_status add_whole(struct weir_caches *f, struct weir_request *r) {
 static weir_status alloc_captured(struct weir_caches *f, struct weir_request *r) {
     weir_status status;
 
-    (void)weir__caches_visit_captured(f, r->stream, 0);
+    (void)weir__caches_visit_captured(f, r->stream);
     if (f->hits.device->drop_in)
         return weir__without_driver(WEIR_E_CAPTURE);
     r->bytes = r->asked;

@@ -29,28 +29,48 @@
 
 /* ---- caps ---- */
 
-/* All caches keep equal parts of a share of the most memory that was ever in the engine's blocks.  A limit that the user
- * set covers all caches together: a cache gets less than its part if others still hold the memory, since a stream without
- * calls cannot flush.  A release threshold cannot free cached memory at a synchronisation, so it limits the part, too. */
-void weir__caches_set_cap(struct weir_caches *f, struct weir_cache *c) {
-    const weir_amount *limit = &f->v->options->cache_limit;
-    uint64_t left = weir__budget_of_in_use(
-        limit, atomic_load_explicit(&f->engine->seen.most_in_use, memory_order_relaxed));
-    uint64_t part = left / f->cached, most;
+/* Returns 1 if idle_ns has passed from `then`, which another thread may have set later than `now`, to `now`; else 0. */
+static int is_over(const struct weir_caches *f, uint64_t then, uint64_t now) {
+    return now > then && f->hits.device->driver->ticks_to_ns(now - then) >= f->idle_ns;
+}
 
+/* Returns the most idle memory of all caches together, and sets *part to that of each cache if their parts are equal.  A
+ * release threshold cannot free cached memory at a synchronisation, so the threshold limits the part, too. */
+static uint64_t keep_together(const struct weir_caches *f, uint64_t *part) {
+    const weir_amount *limit = &f->v->options->cache_limit;
+    uint64_t peak = atomic_load_explicit(&f->engine->seen.most_in_use, memory_order_relaxed);
+    uint64_t bytes =
+        weir__budget_of_in_use(limit, weir__size_larger(f->lately[0], f->lately[1]), peak);
+
+    *part = bytes / f->cached;
     if (limit->kind == WEIR_AMOUNT_DEFAULT)
-        part = weir__size_larger(part, CACHE_LEAST);
-    part = weir__size_smaller(part, f->engine->threshold);
-    for (struct weir_cache *other = f->caches; other; other = other->next) {
-        most = atomic_load_explicit(&other->most, memory_order_relaxed);
-        if (most > part) { /* there are more caches than when its cap was set */
-            most = part;
-            atomic_store_explicit(&other->most, (size_t)most, memory_order_relaxed);
-        }
-        most = weir__size_larger(most, atomic_load_explicit(&other->idle, memory_order_relaxed));
-        left = other == c ? left : weir__size_less(left, most);
-    }
-    if (limit->kind != WEIR_AMOUNT_DEFAULT)
+        *part = weir__size_larger(*part, CACHE_LEAST);
+    *part = weir__size_smaller(*part, f->engine->threshold);
+    return bytes;
+}
+
+void weir__caches_lower_caps(struct weir_caches *f) {
+    uint64_t part;
+
+    (void)keep_together(f, &part);
+    for (struct weir_cache *c = f->caches; c; c = c->next)
+        if (atomic_load_explicit(&c->most, memory_order_relaxed) > part)
+            atomic_store_explicit(&c->most, (size_t)part, memory_order_relaxed);
+}
+
+/* A limit that the user set covers all caches together: a cache gets less than its part if others still hold the memory,
+ * since a stream without calls cannot flush. */
+void weir__caches_set_cap(struct weir_caches *f, struct weir_cache *c) {
+    uint64_t left, part;
+
+    f->lately[0] = weir__size_larger(f->lately[0], weir__caches_in_blocks(f));
+    left = keep_together(f, &part);
+    for (const struct weir_cache *other = f->caches; other; other = other->next)
+        if (other != c)
+            left = weir__size_less(
+                left, weir__size_larger(atomic_load_explicit(&other->idle, memory_order_relaxed),
+                                        atomic_load_explicit(&other->most, memory_order_relaxed)));
+    if (f->v->options->cache_limit.kind != WEIR_AMOUNT_DEFAULT)
         part = weir__size_smaller(part, left);
     atomic_store_explicit(&c->most, (size_t)part, memory_order_relaxed);
 }
@@ -143,17 +163,20 @@ static void deliver(struct weir_caches *f, struct weir_cache *c, weir_stream str
 
 /* Maintains a cache, in a call on its stream whose id was just found to be the cache's: adapts its cap, and flushes what
  * exceeds the cap or was unused for long. */
-static void look_after(struct weir_caches *f, struct weir_cache *c, weir_stream stream) {
+static void maintain_cache(struct weir_caches *f, struct weir_cache *c, weir_stream stream) {
     struct weir_flushed h = {0};
     uint64_t now = f->hits.device->driver->ticks();
     int taken, expired;
     size_t most;
 
     pthread_mutex_lock(&f->lock);
+    if (is_over(f, f->span_ticks, now)) { /* a new span begins */
+        f->span_ticks = now;
+        f->lately[1] = f->lately[0];
+        f->lately[0] = 0;
+    }
     weir__caches_set_cap(f, c);
-    /* Another thread may have set looked_ticks later than `now`. */
-    expired = now > c->looked_ticks &&
-              f->hits.device->driver->ticks_to_ns(now - c->looked_ticks) >= f->idle_ns;
+    expired = is_over(f, c->looked_ticks, now);
     if (expired)
         c->looked_ticks = now;
     pthread_mutex_unlock(&f->lock);
@@ -189,7 +212,7 @@ void weir__caches_catch_up(struct weir_caches *f, struct weir_cache *c, weir_str
     weir__cache_pass(c); /* a capture may have ended */
     weir__bias_give(&c->lock, taken);
     if (due)
-        look_after(f, c, stream);
+        maintain_cache(f, c, stream);
     weir__engine_maintain(f->engine, stream, atomic_load_explicit(&c->id, memory_order_relaxed));
 }
 
@@ -214,16 +237,6 @@ void weir__caches_retire(struct weir_caches *f, struct weir_cache *c, uint64_t i
 
 /* ---- flushing all caches ---- */
 
-/* Removes all idle memory from every cache.  The caller holds `lock`. */
-static void flush(struct weir_caches *f, struct weir_flushed *h) {
-    for (struct weir_cache *c = f->caches; c; c = c->next) {
-        int taken = weir__bias_take(&c->lock);
-
-        weir__cache_empty(c, h);
-        weir__bias_give(&c->lock, taken);
-    }
-}
-
 /* Returns the stream id under which flushed memory goes to the engine after a wait for the device: that of the only
  * stream, so that the engine need not order anything, or OBSERVED if there are several or the driver orders reuse. */
 static uint64_t whose(const struct weir_caches *f) {
@@ -240,9 +253,11 @@ static uint64_t whose(const struct weir_caches *f) {
                                 : WEIR_ENGINE_OBSERVED;
 }
 
-/* One thread flushes at a time.  The next one then finds what the first one freed: without this order its request could
- * fail while the first one waits for the device with the memory that it lacks.  A slab that becomes empty after the wait
- * may have slots that were freed after it, on any stream that the handle means.  So the slab is quarantined. */
+/* One thread flushes at a time, so the next thread finds what the first one freed.  Otherwise the next thread's request
+ * could fail while the first thread holds the memory and waits for the device.
+ *
+ * A slab that becomes empty after the wait may have slots that were freed after it, on any stream that the handle means.
+ * So the slab is quarantined. */
 weir_status weir__caches_empty(void *caches) {
     struct weir_caches *f = caches;
     struct weir_flushed h = {0}, emptied = {0};
@@ -254,7 +269,12 @@ weir_status weir__caches_empty(void *caches) {
     h.remotes = f->unfenced;
     f->unfenced = NULL;
     atomic_fetch_sub_explicit(&f->stranded, bytes_of(h.remotes), memory_order_relaxed);
-    flush(f, &h);
+    for (struct weir_cache *c = f->caches; c; c = c->next) {
+        int taken = weir__bias_take(&c->lock);
+
+        weir__cache_empty(c, &h);
+        weir__bias_give(&c->lock, taken);
+    }
     pthread_mutex_unlock(&f->lock);
     if (h.spans || h.remotes || f->order.deferred > 0)
         result = weir__device_wait(f->hits.device);

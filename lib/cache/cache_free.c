@@ -341,8 +341,7 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_caches *f, st
     if (status != WEIR_OK && !captured)
         return status;
     p.key = key_of(stream, p.id);
-    p.c = captured ? weir__caches_visit_captured(f, stream, p.id)
-                   : weir__caches_visit(f, stream, p.id);
+    p.c = captured ? weir__caches_visit_captured(f, stream) : weir__caches_visit(f, stream, p.id);
     if (p.c && !uses) {
         result = put(f, &p, 0);
         if (result == FULL && s->slot_units && make_room(p.c, s->size_class))
@@ -434,7 +433,7 @@ static weir_status check_unserved(struct weir_caches *f, weir_stream stream) {
 /* Lets a live whole block wait that was freed on a captured stream.  The handle's last call tells the stream. */
 static weir_status free_after_capture(struct weir_caches *f, struct weir_slab *s,
                                       weir_stream stream) {
-    const struct weir_cache *c = weir__caches_visit_captured(f, stream, 0);
+    const struct weir_cache *c = weir__caches_visit_captured(f, stream);
     uint64_t id = WEIR_ENGINE_UNKNOWN;
 
     pthread_mutex_lock(&f->lock);

@@ -246,9 +246,9 @@ static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, ui
 
 /* Makes the cache serve the stream, in a call on that stream.  The caller holds `lock`. */
 static void mature(struct weir_caches *f, struct weir_cache *c, uint64_t id) {
+    int is_first = atomic_load_explicit(&c->id, memory_order_relaxed) == 0;
     int taken = weir__bias_take(&c->lock);
 
-    f->cached += atomic_load_explicit(&c->id, memory_order_relaxed) == 0; /* its first stream */
     atomic_store_explicit(&c->id, id, memory_order_relaxed);
     c->room = 0;
     c->serves = 1;
@@ -256,6 +256,10 @@ static void mature(struct weir_caches *f, struct weir_cache *c, uint64_t id) {
     weir__cache_pass(c);
     weir__bias_give(&c->lock, taken);
     c->looked_ticks = f->hits.device->driver->ticks();
+    if (is_first) {
+        f->cached++;
+        weir__caches_lower_caps(f);
+    }
     weir__caches_set_cap(f, c);
 }
 
@@ -296,9 +300,8 @@ struct weir_cache *weir__caches_visit(struct weir_caches *f, weir_stream stream,
     return c;
 }
 
-struct weir_cache *weir__caches_visit_captured(struct weir_caches *f, weir_stream stream,
-                                               uint64_t id) {
-    struct weir_cache *c = cache_of(f, key_of(stream, id));
+struct weir_cache *weir__caches_visit_captured(struct weir_caches *f, weir_stream stream) {
+    struct weir_cache *c = cache_of(f, key_of(stream, 0));
     int taken;
 
     if (c && !atomic_load_explicit(&c->capturing, memory_order_relaxed)) {

@@ -50,6 +50,7 @@ weir_status weir__caches_open(struct weir_reserve *v, struct weir_caches **out) 
     f->hits.checks = v->options->stream_checks != WEIR_SWITCH_OFF;
     f->is_straight = !(v->engine->traits & WEIR_ENGINE_CUTS);
     f->idle_ns = IDLE_NS;
+    f->span_ticks = v->device->driver->ticks();
     pthread_mutex_init(&f->flushing, NULL);
     pthread_mutex_init(&f->lock, NULL);
     weir__order_open(&f->order, v->device, NULL, weir__caches_return, f);

@@ -3,7 +3,7 @@
  *
  * A request is served from its stream's cache (stream_cache.h), and a freed block enters the cache of the stream that
  * it was freed on: without the engine, without driver calls except queries of the stream, and without touching a cache
- * line that another stream's thread writes.  cache_stats.c says how much idle memory each cache may keep.
+ * line that another stream's thread writes.  cache_flush.c says how much idle memory each cache may keep.
  *
  * This file must not know the public API, settings' names or how an engine places blocks.
  */

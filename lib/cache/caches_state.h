@@ -54,8 +54,11 @@ struct weir_caches {
     size_t host_bytes;
     uint64_t requested_peak, in_use_peak;
     uint64_t requested_lately; /* the peak since weir__caches_renew_peak */
-    _Atomic uint64_t
-        add_up_above; /* bytes of the engine's blocks above which a miss adds up the sums */
+    /* The peak of the engine's blocks in this span of idle_ns, and in the span before. */
+    uint64_t lately[2];
+    uint64_t span_ticks; /* the time at which this span began */
+    /* A miss adds up the sums if the engine's blocks have more bytes than this. */
+    _Atomic uint64_t add_up_above;
 };
 
 /* ---- the cache of a stream ------------------------------------------------------------------------ */
@@ -112,9 +115,9 @@ weir_status weir__caches_identify(struct weir_caches *f, weir_stream stream, uin
 /* Pins and returns the cache of a stream that is not captured and has that id, in a call on the stream, or NULL if no
  * cache serves it.  Counts the calls of streams that have no cache yet. */
 struct weir_cache *weir__caches_visit(struct weir_caches *f, weir_stream stream, uint64_t id);
-/* Returns the cache of a stream that is being captured, in a call on it, or NULL.  Only default streams need `id`. */
-struct weir_cache *weir__caches_visit_captured(struct weir_caches *f, weir_stream stream,
-                                               uint64_t id);
+/* Returns the cache of a stream that is being captured, in a call on the stream.  Returns NULL for a default stream, whose
+ * id cannot be queried now. */
+struct weir_cache *weir__caches_visit_captured(struct weir_caches *f, weir_stream stream);
 
 /* ---- blocks that go to the engine: cache_alloc.c ---- */
 
@@ -156,7 +159,9 @@ static inline void complete_some(struct weir_caches *f) {
     (void)weir__order_complete(&f->order, 8);
 }
 
-/* Sets the cache's cap, and lowers those of others to their parts.  The caller holds `lock`. */
+/* Lowers the cap of each cache to its part, since one more cache keeps memory now.  The caller holds `lock`. */
+void weir__caches_lower_caps(struct weir_caches *f);
+/* Sets the cache's cap.  The caller holds `lock`. */
 void weir__caches_set_cap(struct weir_caches *f, struct weir_cache *c);
 
 /* ---- statistics: caches.c ---- */

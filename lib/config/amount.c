@@ -14,8 +14,8 @@
 #define MILLION UINT64_C(1000000)
 #define GRANULARITY UINT64_C(256)
 
-/* The default of weir__budget_of_in_use: a share in millionths, and at least IN_USE_LEAST while at most IN_USE_MUCH bytes
- * were in use. */
+/* The default of weir__budget_of_in_use: a share in millionths, and at least IN_USE_LEAST while the peak is at most
+ * IN_USE_MUCH. */
 #define IN_USE_SHARE UINT64_C(20000)
 #define IN_USE_LEAST (UINT64_C(16) << 20)
 #define IN_USE_MUCH (UINT64_C(256) << 20)
@@ -53,11 +53,11 @@ uint64_t weir__budget_bytes(const weir_amount *amount, const struct weir_device_
     }
 }
 
-uint64_t weir__budget_of_in_use(const weir_amount *amount, uint64_t peak) {
-    uint64_t standard = part_of(peak, IN_USE_SHARE);
+uint64_t weir__budget_of_in_use(const weir_amount *amount, uint64_t in_use, uint64_t peak) {
+    uint64_t standard = part_of(in_use, IN_USE_SHARE);
 
     if (amount->kind == WEIR_AMOUNT_OF_IN_USE)
-        return part_of(peak, amount->value);
+        return part_of(in_use, amount->value);
     if (peak <= IN_USE_MUCH)
         standard = weir__size_larger(standard, IN_USE_LEAST);
     return weir__budget_bytes(amount, NULL, standard);

@@ -242,20 +242,56 @@ TEST_EACH(ENGINES, idle_blocks_go_at_the_moment) {
     MUST_LE(stats_of(a).cache_idle, 64 * KIB);
 }
 
-/* The cap is a share of the most bytes that were ever in use, so it lasts when the use has fallen. */
-TEST_EACH(ENGINES, what_was_ever_in_use_counts) {
+/* Uses 4 MiB at a time until the next check, so that no block stays idle for long. */
+static void use_until_looked_at(void) {
     enum { COUNT = 64 };
     void *block[COUNT];
-    weir_options options = plain(_i);
 
-    options.cache_limit = (weir_amount){.kind = WEIR_AMOUNT_OF_IN_USE, .value = 100000};
-    make_with(&options);
-    give(take(100 * MIB, A), A);
-    for (int round = 0; round < 200; round++) {
+    for (int round = 0; round < 4096 / COUNT; round++) {
         for (int i = 0; i < COUNT; i++)
             block[i] = take(64 * KIB, A);
         for (int i = 0; i < COUNT; i++)
             give(block[i], A);
+    }
+    idle_clock += 10 * MS;
+}
+
+/* Opens an allocator whose caches keep a tenth of the bytes in use, and whose clock is idle_clock.  A new span of
+ * idle_ns begins after 100 MiB were freed. */
+static void come_down(int engine) {
+    weir_options options = plain(engine);
+
+    idle_clock = 1000 * MS;
+    copy_driver();
+    table.ticks = read_idle_clock;
+    options.cache_limit = (weir_amount){.kind = WEIR_AMOUNT_OF_IN_USE, .value = 100000};
+    make_with_on(&table, &options);
+    a->caches->idle_ns = 10 * MS;
+    OK(weir_preallocate(a, 256 * MIB, NULL));
+    void *held = take(100 * MIB, A);
+    for (int i = 0; i < 3; i++)
+        use_until_looked_at();
+    give(held, A);
+    use_until_looked_at();
+}
+
+/* The cap is a share of the most bytes in use during this span of idle_ns and the last one. */
+TEST_EACH(ENGINES, what_was_in_use_counts_for_two_spans) {
+    come_down(_i);
+
+    MUST_LE(4 * MIB, stats_of(a).cache_idle);
+    use_until_looked_at();
+    use_until_looked_at();
+    MUST_LE(stats_of(a).cache_idle, 2 * MIB);
+}
+
+/* A thread reads the clock, and another one begins the next span first.  The first thread must not end that span. */
+TEST_EACH(ENGINES, a_thread_that_is_late_ends_no_span) {
+    come_down(_i);
+
+    for (int i = 0; i < 3; i++) {
+        idle_clock -= 10 * MS + 1; /* a time in the last span */
+        use_until_looked_at();
     }
     MUST_LE(4 * MIB, stats_of(a).cache_idle);
 }

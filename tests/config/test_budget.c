@@ -60,24 +60,25 @@ TEST(test_empty_device) {
 TEST(test_share_of_what_is_in_use) {
     static const struct {
         weir_amount amount;
-        uint64_t peak, expected;
+        uint64_t in_use, peak, expected;
     } shares[] = {
-        {{0, WEIR_AMOUNT_DEFAULT}, 0, 16777216},
-        {{0, WEIR_AMOUNT_DEFAULT}, 268435456, 16777216},
-        {{0, WEIR_AMOUNT_DEFAULT}, 268435457, 5368576},     /* no longer a small program */
-        {{0, WEIR_AMOUNT_DEFAULT}, 5000005000, 100000000}, /* rounded down to 256 */
-        {{50000, WEIR_AMOUNT_OF_IN_USE}, 1024000, 51200},
-        {{50000, WEIR_AMOUNT_OF_IN_USE}, 0, 0},
-        {{0, WEIR_AMOUNT_OF_IN_USE}, 1024000, 0},
-        {{1000000, WEIR_AMOUNT_OF_IN_USE}, UINT64_MAX, UINT64_MAX - 255},
-        {{0, WEIR_AMOUNT_BYTES}, 1024000, 0},
-        {{67108864, WEIR_AMOUNT_BYTES}, 0, 67108864},
-        {{0, WEIR_AMOUNT_MAX}, 0, UINT64_MAX},
+        {{0, WEIR_AMOUNT_DEFAULT}, 0, 0, 16777216},
+        {{0, WEIR_AMOUNT_DEFAULT}, 0, 268435456, 16777216},
+        {{0, WEIR_AMOUNT_DEFAULT}, 0, 268435457, 0}, /* no longer a small program */
+        {{0, WEIR_AMOUNT_DEFAULT}, 5000005000, 5000005000, 100000000}, /* rounded down to 256 */
+        {{50000, WEIR_AMOUNT_OF_IN_USE}, 1024000, 0, 51200},
+        {{50000, WEIR_AMOUNT_OF_IN_USE}, 0, 0, 0},
+        {{0, WEIR_AMOUNT_OF_IN_USE}, 1024000, 0, 0},
+        {{1000000, WEIR_AMOUNT_OF_IN_USE}, UINT64_MAX, 0, UINT64_MAX - 255},
+        {{0, WEIR_AMOUNT_BYTES}, 1024000, 0, 0},
+        {{67108864, WEIR_AMOUNT_BYTES}, 0, 0, 67108864},
+        {{0, WEIR_AMOUNT_MAX}, 0, 0, UINT64_MAX},
     };
 
     for (size_t i = 0; i < COUNT(shares); i++)
-        ck_assert_uint_eq(weir__budget_of_in_use(&shares[i].amount, shares[i].peak),
-                          shares[i].expected);
+        ck_assert_uint_eq(
+            weir__budget_of_in_use(&shares[i].amount, shares[i].in_use, shares[i].peak),
+            shares[i].expected);
 }
 
 TEST(test_shares_rise) {
