@@ -152,12 +152,17 @@ static struct weir_mapped_alias *alias_of(const struct weir_mapped_range *g,
     return NULL;
 }
 
-/* Closes the descriptor of a physical allocation, if it has one, and releases the allocation to the device. */
-static CUresult release_handle(const struct weir_heap *h, CUmemGenericAllocationHandle handle,
-                               struct weir_mapped_file *file) {
+/* Closes the descriptor of a physical allocation, if it has one. */
+static void close_file(struct weir_mapped_file *file) {
     if (file)
         weir__kept_close(&file->kept);
     free(file);
+}
+
+/* Closes the descriptor of a physical allocation, if it has one, and releases the allocation to the device. */
+static CUresult release_handle(const struct weir_heap *h, CUmemGenericAllocationHandle handle,
+                               struct weir_mapped_file *file) {
+    close_file(file);
     return h->e.device->driver->cuMemRelease(handle);
 }
 
@@ -946,16 +951,21 @@ static void mapped_close(struct weir_heap *h) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_driver_scope scope;
 
+    /* The descriptors are closed even if the device is lost. */
+    for (size_t i = 0; i < g->handle_count; i++)
+        close_file(g->handles[i].file);
+    for (size_t i = 0; i < g->alias_count; i++)
+        close_file(g->aliases[i].file);
     if (weir__driver_enter(driver, h->e.device->context, &scope) == CUDA_SUCCESS) {
         for (size_t i = 0; i < g->handle_count; i++) {
             (void)driver->cuMemUnmap(g->handles[i].base, g->handles[i].bytes);
-            (void)release_handle(h, g->handles[i].handle, g->handles[i].file);
+            (void)driver->cuMemRelease(g->handles[i].handle);
         }
         for (size_t i = 0; i < g->alias_count; i++) {
             if (g->aliases[i].base != NOWHERE)
                 (void)driver->cuMemUnmap(g->aliases[i].base, g->aliases[i].bytes);
             if (g->aliases[i].last)
-                (void)release_handle(h, g->aliases[i].handle, g->aliases[i].file);
+                (void)driver->cuMemRelease(g->aliases[i].handle);
         }
         (void)driver->cuMemAddressFree(g->base, (size_t)(g->end - g->base));
         weir__driver_leave(driver, &scope);

@@ -53,7 +53,7 @@ static uint64_t steps_in(weir_allocator *a, uint64_t ms) {
     uint64_t steps = stats_of(a).ahead_steps;
     weir__model_advance(ms * MS);
     ck_assert_uint_eq(stats_of(a).ahead_steps, steps);
-    OK(weir_free(a, take(a, 65 * MIB, A), A));
+    OK(weir_free(a, take(a, 64 * MIB, A), A)); /* another size, which no inbox has */
     return stats_of(a).ahead_steps - steps;
 }
 
@@ -277,7 +277,8 @@ TEST_WHERE(0, WAYS, is_no_pool, pauses_after_failures_double_to_a_bound) {
     weir__model_fail(grows_by(_i), 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     for (uint64_t waited = 0; before < 11; waited++) {
         weir__model_advance(MS);
-        OK(weir_free(a, take(a, 3 * MIB, A), A)); /* the engine has room for this request */
+        /* The engine has room for this request, and no inbox has a block of its size. */
+        OK(weir_free(a, take(a, (2 + waited % 2) * MIB, A), A));
         failed_requests = stats_of(a).ahead_failures;
         if (failed_requests == before)
             continue;
