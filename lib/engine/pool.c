@@ -812,9 +812,16 @@ static weir_status pool_free(struct weir_engine *e, CUdeviceptr block, weir_stre
                              struct weir_use_list *uses) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
     struct weir_superblock *empty;
+    struct weir_extent around;
+    uint64_t id = WEIR_ENGINE_OBSERVED;
 
-    if (!weir__superblocks_put(&p->superblocks, block, stream == p->grow_stream, &empty))
+    if (!weir__superblocks_find(&p->superblocks, block, &around))
         return free_block(p, block, stream, uses);
+    if (stream != p->grow_stream &&
+        weir__device_stream_id(e->device, stream, &id) != CUDA_SUCCESS)
+        id = WEIR_ENGINE_UNKNOWN;
+    if (!weir__superblocks_put(&p->superblocks, block, id, &empty))
+        return weir__without_driver(WEIR_E_NOT_OWNED);
     if (empty)
         (void)free_superblock(p, empty, stream);
     return WEIR_OK;

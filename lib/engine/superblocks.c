@@ -141,7 +141,7 @@ static int is_observed(const struct weir_superblocks *list,
     return atomic_load(&list->device->waited) > superblock->freed;
 }
 
-int weir__superblocks_put(struct weir_superblocks *list, CUdeviceptr slab, int is_done,
+int weir__superblocks_put(struct weir_superblocks *list, CUdeviceptr slab, uint64_t id,
                           struct weir_superblock **empty) {
     struct weir_superblock **at, *superblock;
     size_t first, pages = 0;
@@ -160,9 +160,13 @@ int weir__superblocks_put(struct weir_superblocks *list, CUdeviceptr slab, int i
         memset(superblock->page + first, 0, pages);
         superblock->used -= pages * WEIR_PAGE;
         atomic_fetch_add_explicit(&list->idle, pages * WEIR_PAGE, memory_order_relaxed);
-        if (!is_done)
+        if (id != WEIR_ENGINE_OBSERVED) {
             superblock->freed = atomic_load(&list->device->waits);
-        if (superblock->used == 0 && (!is_done || is_observed(list, superblock)))
+            if (superblock->stream != id)
+                superblock->stream = WEIR_ENGINE_UNKNOWN;
+        }
+        if (superblock->used == 0 &&
+            (superblock->stream == id || is_observed(list, superblock)))
             *empty = withdraw(list, at);
     }
     pthread_mutex_unlock(&list->lock);

@@ -5,10 +5,13 @@
  * were a block of the driver, slabs would lie among large blocks, and each would keep a unit from moving.  A superblock
  * is one block of the driver, and keeps the slabs of one stream together.
  *
- * Stream order.  Slabs of a superblock are allocated and freed on its stream alone, so a freed slab may serve that stream
- * at once.  The memory of an empty superblock is freed on that stream, too.  If the uses of the last slab are observed to
- * be done, the memory is freed on a stream that runs nothing, but only once a wait for the device has succeeded that
- * began after all frees in the superblock.
+ * Stream order.  Slabs of a superblock are allocated on its stream, and as long as they are freed there alone, a freed
+ * slab may serve that stream at once.  The memory of an empty superblock is freed on that stream, too.  If the uses of
+ * the last slab are observed to be done, the memory is freed on a stream that runs nothing, but only once a wait for the
+ * device has succeeded that began after all frees in the superblock.
+ *
+ * Another stream may free a slab: the stream that has the handle, or the cache, of an ended one.  Then the superblock has
+ * no stream any more.  It serves no further slab, and its memory is freed after a wait for the device.
  *
  * Locks: `lock`, under which nothing is called.
  *
@@ -23,8 +26,8 @@ struct weir_superblock {
     struct weir_superblock *next;
     CUdeviceptr base;
     size_t bytes, used; /* used: the bytes of slabs */
-    uint64_t stream;    /* the id of the stream whose slabs lie here */
-    uint64_t freed;     /* the device waits that had begun at the last free on that stream */
+    uint64_t stream;    /* the id of the stream whose slabs lie here, or UNKNOWN if several have freed slabs */
+    uint64_t freed;     /* the device waits that had begun at the last free on a stream */
     /* The entry of a slab's first page is the number of the slab's pages, that of its other pages is INSIDE, and that
      * of a free page is 0. */
     unsigned char page[];
@@ -51,10 +54,10 @@ struct weir_superblock *weir__superblocks_make(struct weir_superblocks *list,
 /* Adds a superblock of which r->block is the memory, and serves the request from its start. */
 void weir__superblocks_add(struct weir_superblocks *list, struct weir_superblock *superblock,
                            const struct weir_request *r);
-/* Frees a slab.  The caller is in a call on the slab's stream, or sets `is_done` after all uses of the slab are done.
+/* Frees a slab, in a call on the stream with that id.  With OBSERVED, all uses of the slab are done.
  * If the superblock is empty now and the caller may free its memory, the superblock leaves the list, and *empty gets it;
  * else *empty gets NULL.  Returns 1 on success, 0 if no slab begins at the address. */
-int weir__superblocks_put(struct weir_superblocks *list, CUdeviceptr slab, int is_done,
+int weir__superblocks_put(struct weir_superblocks *list, CUdeviceptr slab, uint64_t id,
                           struct weir_superblock **empty);
 /* Removes and returns an empty superblock whose uses are all done, or any empty superblock with `all_done`, which says
  * that all work of the device is done.  Returns NULL if there is none. */

@@ -778,6 +778,27 @@ TEST(an_empty_superblock_is_behind_its_stream) {
     MUST_EQ((uintptr_t)of_a, first);
 }
 
+/* A stream that has the handle, or the cache, of an ended one may free a slab of the ended one.  No stream may use the
+ * memory of the superblock then, before a wait for the device. */
+TEST(a_superblock_in_which_another_stream_has_freed_waits_for_the_device) {
+    make(KIND_POOL, 0, "");
+    CUdeviceptr first = slab(64 * KIB, A), second = slab(64 * KIB, A), third;
+
+    busy(A, 50 * MS);
+    give_slab(second, A);
+    busy(B, 50 * MS);
+    give_slab(first, B);
+    third = slab(64 * KIB, A);
+    MUST(third - first >= SUPERBLOCK);
+    MUST((uintptr_t)take(SUPERBLOCK, B) != first);
+    MUST((uintptr_t)take(SUPERBLOCK, A) != first);
+    MUST(weir__model_now_ns() < 50 * MS);
+    CU(weir__device_wait(&a->device));
+    OK(weir_trim(a, 0, NULL));
+    MUST((uintptr_t)take(SUPERBLOCK, B) == first);
+    give_slab(third, A);
+}
+
 /* A wait for the device after all frees in a superblock gives its memory back, even if the driver refuses the free at
  * first. */
 TEST_EACH(2, an_empty_superblock_goes_back_after_a_wait) {
