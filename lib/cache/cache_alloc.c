@@ -65,15 +65,20 @@ static struct weir_slab *end_records(struct weir_caches *f, struct weir_slab *sp
 /* Updates the room of a cache's inbox with the results of a call to the engine, unless the engine has written none.  The
  * caller holds the cache's lock.
  *
- * With a release threshold, memory above it goes back as soon as it is free, so no block waits in an inbox.  If two calls
- * on the stream had the same count, the room of the earlier one may be the last that is noted.  That room was true a moment
+ * No block waits in an inbox with a release threshold, since memory above it goes back as soon as it is free; nor with
+ * decay or while memory is low, since each large request then looks whether memory can go back.  If two calls on the stream had the same count, the room of the earlier one may be the last that is noted.  That room was true a moment
  * ago, so at worst an event comes later by as much as the inbox then holds. */
 static void note_room(const struct weir_caches *f, struct weir_cache *c,
                       const struct weir_freed *freed) {
+    const struct weir_goal *goal = &f->v->goal;
+
     if (freed->lacked == UNTOLD || freed->lacked < c->lacked)
         return;
     c->lacked = freed->lacked;
-    c->room = has_threshold(f) ? 0 : freed->room;
+    c->room = has_threshold(f) || goal->half_life_ns > 0 ||
+                      atomic_load_explicit(&goal->pressure.wanted, memory_order_relaxed) > 0
+                  ? 0
+                  : freed->room;
 }
 
 int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id,

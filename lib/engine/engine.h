@@ -264,8 +264,8 @@ struct weir_engine {
     struct weir_device *device;
     const weir_options *options; /* the settings, with all defaults filled in */
     struct weir_event_sink *events;
-    /* CUTS: how often all streams were to record events for their frees, since a request lacked memory.  (Each large free
-     * reads it, so it lies apart from what requests write.) */
+    /* CUTS: how often a request lacked memory, or the program signalled that memory is low.  Each large free reads the
+     * count, so the count lies apart from the fields that requests write. */
     _Atomic uint64_t lacked;
     /* The most bytes of reserved memory, or UINT64_MAX for no limit.  It belongs to the limit (limit.h). */
     const _Atomic uint64_t *limit;

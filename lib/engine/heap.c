@@ -146,7 +146,7 @@ static void leave_heap(struct weir_heap *h, struct weir_freed *freed, uint64_t i
         reserved > h->e.threshold && h->e.options->engine != WEIR_ENGINE_BFC_FIXED;
     if (freed) {
         freed->room = weir__order_room(&h->order, id);
-        freed->lacked = h->order.dry;
+        freed->lacked = atomic_load_explicit(&h->e.lacked, memory_order_relaxed);
     }
     publish_figure(&h->e.seen.reserved, reserved);
     publish_figure(&h->e.seen.in_use, h->in_use);
@@ -191,7 +191,7 @@ int weir__heap_look_around(struct weir_heap *h, size_t most) {
 
 void weir__heap_dry(struct weir_heap *h) {
     weir__order_dry(&h->order);
-    atomic_store_explicit(&h->e.lacked, h->order.dry, memory_order_relaxed);
+    atomic_fetch_add_explicit(&h->e.lacked, 1, memory_order_relaxed);
 }
 
 /* Makes the memory of quarantined frees up to `sequence` usable by all streams, since they have completed. */

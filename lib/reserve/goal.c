@@ -195,7 +195,7 @@ static void decay_in_request(struct weir_reserve *v, const struct weir_request *
 
 void weir__goal_signal(struct weir_goal *g, uint64_t bytes) {
     weir__raise_to(&g->pressure.wanted, bytes);
-    atomic_store_explicit(&g->pressure.due, 0, memory_order_release);
+    atomic_store(&g->pressure.due, 0);
 }
 
 void weir__goal_want_less(struct weir_goal *g, uint64_t wanted, uint64_t rest) {
@@ -258,7 +258,9 @@ static void keep_grown(struct weir_reserve *v) {
     uint64_t now = weir__device_since(v->device, v->device->created_ticks);
     uint64_t grown = weir__size_less(growth_ns(v), atomic_load(&p->grown));
 
-    atomic_store_explicit(&p->due, now + GROWTH_PART * grown, memory_order_relaxed);
+    atomic_store(&p->due, now + GROWTH_PART * grown);
+    if (atomic_load(&p->wanted) > 0) /* a signal came meanwhile, whose look is due at once */
+        atomic_store(&p->due, 0);
 }
 
 /* Returns 1 if more is reserved than a release threshold allows, else 0. */

@@ -554,6 +554,23 @@ TEST_EACH(WORLDS, requests_give_what_lies_idle) {
     end(rich);
 }
 
+/* Requests of one size, which an inbox serves until then, give idle memory back, too. */
+TEST_EACH(WORLDS, requests_of_one_size_give_what_lies_idle) {
+    if (!gives_in_requests(_i))
+        return;
+    rich = make_of(_i);
+    fill(rich, PIECES);
+    for (int i = 0; i < 100; i++) {
+        if (i == 20)
+            OK(weir_low_memory(rich, 0));
+        OK(weir_free(rich, take(rich, 64 * MIB, A), A));
+        CU(driver->cuStreamSynchronize(A));
+        weir__model_advance(MS);
+    }
+    MUST_LE(stats_of(rich).reserved, 512 * MIB);
+    end(rich);
+}
+
 /* Memory that work still uses stays until the work has completed. */
 TEST_EACH(WORLDS, requests_give_nothing_that_is_in_use) {
     if (!gives_in_requests(_i))
