@@ -188,9 +188,10 @@ typedef struct weir_options {
     int latency; /* WEIR_SWITCH_: keep a histogram of the latency of every call; default off */
     int log;     /* WEIR_LOG_; default none, with harden error */
 
-    /* WEIR_SWITCH_: per-stream caches above the engine.  They serve a stream's requests of up to 512 KiB with memory
-     * that the stream freed itself, without an allocation by the driver.  Default: on; for engine direct off.  Off: the
-     * driver allocates every block of engines pool and direct, so that compute-sanitizer sees each. */
+    /* WEIR_SWITCH_: per-stream caches above the engine.  They serve a stream's requests of up to 512 KiB, and larger
+     * ones of the size of a block just freed, with memory that the stream freed itself, without the engine.  Default:
+     * on; for engine direct off.  Off: the driver allocates every block of engines pool and direct, so that
+     * compute-sanitizer sees each. */
     int cache;
 
     /* The most that all caches of the allocator keep in idle slabs, for requests of up to 512 KiB: BYTES (0 keeps

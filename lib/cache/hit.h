@@ -138,9 +138,9 @@ static inline void count_hit(struct weir_cache *c) {
         weir__cache_due(c);
 }
 
-/* Serves a request from the cache, or from the cache's remote-free queue.  Returns the block.  Returns 0 if there is no
- * block, if work was put off, or if the cache is no longer the stream's.  Caches keep no whole blocks.  The caller holds
- * the cache's lock. */
+/* Serves a request from the cache, from the cache's remote-free queue, or from its inbox.  Returns the block.  Returns 0
+ * if there is no block, if work was put off, or if the cache is no longer the stream's.  The caller holds the cache's
+ * lock. */
 static inline __attribute__((always_inline)) CUdeviceptr
 take_cached(struct weir_cache *c, uint64_t key, uint64_t id, size_t bytes) {
     CUdeviceptr block = 0;

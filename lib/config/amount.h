@@ -17,7 +17,7 @@ struct weir_device_memory {
 uint64_t weir__budget_bytes(const weir_amount *amount, const struct weir_device_memory *memory,
                             uint64_t standard);
 
-/* Returns an amount in bytes that may be a fraction of the bytes in use.  DEFAULT is 2% of them, and at least 32 MiB as
+/* Returns an amount in bytes that may be a fraction of the bytes in use.  DEFAULT is 2% of them, and at least 16 MiB as
  * long as `peak`, the most bytes ever in use, is at most 256 MiB. */
 uint64_t weir__budget_of_in_use(const weir_amount *amount, uint64_t in_use, uint64_t peak);
 
