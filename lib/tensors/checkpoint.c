@@ -16,7 +16,7 @@
 /* A live block, and the bytes of its chunk. */
 struct saved_block {
     size_t chunk;
-    struct weir_tensor_request made; /* without a note */
+    struct weir_tensor_request made; /* a request whose `note` is NULL */
 };
 
 struct weir_tensors_state {
@@ -26,9 +26,9 @@ struct weir_tensors_state {
     size_t block_count, block_room;
 };
 
-/* Returns the stream name for chunks that are free for all streams.  If the pool has had one stream only, that is the
- * stream's own name: the placement then knows no second stream, and all free chunks join.  The caller has waited for
- * the device, so any name is safe. */
+/* Returns the stream name for chunks that are free for all streams.  If only one stream has used the pool, returns the
+ * name of this stream, so that the placement knows one stream only and joins all free chunks.  The caller has waited
+ * for the device, so any name is safe. */
 static uint64_t everybody(const struct weir_tensor_pool *pool) {
     return pool->stream_count == 1 && pool->streams[0].name != 0 ? pool->streams[0].name
                                                                  : UINT64_MAX;
@@ -66,8 +66,8 @@ static int save_block(const weir_tensors *t, weir_tensors_state *s,
     return 1;
 }
 
-/* Waits for the device until no freed block of the pool waits for other streams.  Returns E_CAPTURE if some still wait
- * for the end of a capture. */
+/* Waits for the device until no freed block of the pool waits for other streams.  Returns E_CAPTURE if a freed block
+ * still waits for the end of a capture. */
 static weir_status settle(weir_tensors *t, struct weir_tensor_pool *pool) {
     if (pool->pending > 0)
         weir__pending_settle(t, 1);
@@ -130,7 +130,7 @@ static int has_segments(const struct weir_tensor_part *part, const struct weir_t
     return found == saved->count;
 }
 
-/* Creates a placement of the part, all of whose memory is free.  Returns NULL if there is no host memory. */
+/* Creates a placement in which all memory of the part is free.  Returns NULL if there is no host memory. */
 static struct weir_placement *make_placement(const weir_tensors *t,
                                              const struct weir_tensor_part *part) {
     struct weir_placement *p = weir__part_placement(t);
@@ -144,8 +144,8 @@ static struct weir_placement *make_placement(const weir_tensors *t,
     return NULL;
 }
 
-/* Allocates a saved block at its address.  `from` is the beginning of the free memory that the block lies in; memory
- * before the block is allocated, too, and freed again. */
+/* Allocates a saved block at its address.  `from` is the address at which the free memory around the block begins.  The
+ * function also allocates the memory from `from` to the block, and frees this memory again. */
 static int place_block(struct weir_placement *p, uint64_t stream, uint64_t from,
                        const struct saved_block *block) {
     struct weir_placement_block place;
@@ -193,8 +193,8 @@ struct freed_blocks {
     size_t count;
 };
 
-/* Lists the live blocks of the pool, and allocates all else that the restore needs in host memory.  Returns 1 on
- * success, 0 if there is not enough. */
+/* Lists the live blocks of the pool, and allocates all host memory that the restore needs.  Returns 1 on success, 0 if
+ * there is no host memory. */
 static int prepare(weir_tensors *t, const struct weir_tensor_pool *pool,
                    const weir_tensors_state *state, struct freed_blocks *freed) {
     freed->block = calloc(t->map.count + 1, sizeof *freed->block);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* figures.c: the figures of tensors, and the list of all blocks and free pieces.
  *
- * Figures of blocks are kept at each call; those of reserved memory are the allocator's.  What the allocator has
- * reserved in one piece of addresses is a segment, cut where a pool's segment lies in it.
+ * Each call updates the figures of blocks.  The figures of reserved memory come from the allocator.  A contiguous
+ * range of the allocator's reserved memory is shown as one segment, but segments of pools inside the range are shown
+ * by themselves.
  *
  * This file must not know frameworks.
  */
@@ -15,8 +16,8 @@
 
 /* ---- figures ------------------------------------------------------------------------------------ */
 
-/* Fills in the figures of reserved memory: the allocator's, and that of pools with another source.  Small blocks count
- * with their sizes; all other reserved memory counts as large. */
+/* Fills in the figures of reserved memory: the memory of the allocator, and the memory of pools with another source.
+ * Small blocks count by their sizes; all other reserved memory counts as memory for large blocks. */
 static void read_reserve(weir_tensors *t, const weir_statistics *s, weir_tensors_figures *f) {
     weir_tensors_figure *all = &f->reserved_bytes[0], *small = &f->reserved_bytes[1];
     weir_tensors_figure *large = &f->reserved_bytes[2];
@@ -174,7 +175,7 @@ weir_status weir_tensors_pools(weir_tensors *t,
 
 /* Returns the bytes of the segments in which no live block lies. */
 static uint64_t part_idle(const struct weir_tensor_part *part) {
-    const struct weir_tensor_segment *next = part->segments; /* above the live blocks so far */
+    const struct weir_tensor_segment *next = part->segments; /* the first above visited blocks */
     struct weir_placement_span span = {0};
     uint64_t bytes = part->bytes;
 
@@ -264,7 +265,7 @@ static void show_free(const struct visit *v, uint64_t from, uint64_t to,
         v->show(v->context, &block);
 }
 
-/* Shows [from, to), in which no pool's segment lies, as one segment with these blocks. */
+/* Shows the range from `from` to `to`, which contains no segment of a pool, as one segment with these blocks. */
 static void show_run(const struct visit *v, uint64_t from, uint64_t to, const struct item *blocks,
                      size_t count) {
     struct weir_tensor_segment segment = {from, to - from};
@@ -277,7 +278,8 @@ static void show_run(const struct visit *v, uint64_t from, uint64_t to, const st
     show_free(v, from, to, segment);
 }
 
-/* Shows a piece of reserved memory with the items from `at` on.  Returns the index of the first item behind it. */
+/* Shows a piece of reserved memory with the items from index `at` on.  Returns the index of the first item behind the
+ * piece. */
 static size_t show_piece(const struct visit *v, const struct weir_extent *piece,
                          const struct item *items, size_t at, size_t count) {
     uint64_t from = piece->base, end = piece->base + piece->bytes;
@@ -294,7 +296,7 @@ static size_t show_piece(const struct visit *v, const struct weir_extent *piece,
     return next;
 }
 
-/* Lists the pieces of reserved memory, and joins adjacent ones.  Returns their number. */
+/* Lists the pieces of reserved memory, and joins adjacent pieces.  Returns the number of pieces. */
 static size_t list_pieces(const weir_tensors *t, struct weir_extent **out) {
     size_t count = weir__engine_list_all(t->allocator->reserve.engine, WEIR_VISIT_WHOLES, out);
     struct weir_extent *pieces = *out;

@@ -42,9 +42,9 @@ static weir_status means_still(weir_tensors *t, struct weir_tensor_use user) {
     return now != 0 && now == user.name ? WEIR_OK : WEIR_E_STREAM;
 }
 
-/* Frees a block in the order of its stream.  The free fails with E_STREAM if the thread has no context, which a default
- * stream needs; so the second attempt is made in the device's context.  E_STREAM otherwise means that the stream has
- * ended.  Then weir_free_any waits for the device, and the free needs no order. */
+/* Frees a block in the order of its stream.  A free on a default stream fails with E_STREAM if the thread has no
+ * context.  So weir repeats the free in the device's context.  If the free fails with E_STREAM again, the stream has
+ * ended.  Then weir_free_any waits for the device and frees the block. */
 static weir_status free_shared(weir_tensors *t, uint64_t address, struct weir_tensor_use user) {
     struct weir_device *device = &t->allocator->device;
     void *block = (void *)(uintptr_t)address;
@@ -89,7 +89,7 @@ static int give(weir_tensors *t, struct weir_tensor *tensor) {
         return 0;
     if (tensor->is_freed)
         weir__tensors_completed(t, tensor);
-    else /* weir__pending_free has added the block, whose free was reported before */
+    else /* weir__pending_free has added this block and has reported the free */
         weir__tensors_pend(t, tensor, -1);
     weir__tensor_drop(t, tensor);
     return 1;
@@ -132,8 +132,8 @@ static weir_status record_use(weir_tensors *t, struct weir_tensor_use use, CUeve
     return status == WEIR_OK ? weir__order_record(&t->events, use.stream, 0, event) : status;
 }
 
-/* Waits without an event: for the stream if its handle still means that stream, else for the device.  Returns 1 on
- * success, 0 if both waits fail. */
+/* Waits without an event.  Waits for the stream if the handle still means that stream, else for the device.  Returns 1
+ * on success, 0 if both waits fail. */
 static int wait_for(weir_tensors *t, struct weir_tensor_use use) {
     struct weir_device *device = &t->allocator->device;
 
@@ -183,8 +183,8 @@ int weir__pending_is_recorded(const weir_tensors *t) {
     return 0;
 }
 
-/* Makes a freed block wait for each stream that uses it.  Frees the block at once if no stream has to be waited for.
- * Returns 1 on success, 0 if the driver fails or there is no host memory. */
+/* Makes a freed block wait for each stream that uses it.  Frees the block at once if no stream uses the block any
+ * more.  Returns 1 on success, 0 if the driver fails or there is no host memory. */
 static int cover(weir_tensors *t, struct weir_tensor *tensor) {
     while (tensor->use_count > 0) {
         struct weir_tensor_use use = tensor->uses[tensor->use_count - 1];
@@ -229,8 +229,8 @@ static void end_wait(weir_tensors *t, struct weir_tensor_queue *queue) {
 }
 
 /* Ends the waits of a queue that have completed, or all waits if `is_over` is set.  Queries the oldest event first,
- * then the newest one: if the newest event has completed, all events have.  Queries the events between only if it has
- * not. */
+ * then the newest event.  If the newest event has completed, all events have completed.  Otherwise queries the events
+ * between the two. */
 static void end_waits(weir_tensors *t, struct weir_tensor_queue *queue, int is_over) {
     int asks_newest = !is_over;
 
@@ -274,7 +274,7 @@ static void settle_waits(weir_tensors *t, int waits) {
     }
 }
 
-/* Repeats the frees that failed before. */
+/* Repeats the frees that have failed. */
 static void settle_held(weir_tensors *t) {
     struct weir_tensor *held = t->held;
 

@@ -25,7 +25,8 @@
 
 #define PAGE ((size_t)2 << 20)
 #define LARGEST_STEP ((size_t)20 << 20)
-/* A step is at least the pool's size divided by this number. */
+/* A part grows by at least its bytes divided by STEP_PART, or by STEP_PART_JOINED if segments join.  LARGEST_STEP
+ * limits this least growth. */
 enum { STEP_PART = 8, STEP_PART_JOINED = 128 };
 
 struct weir_tensor_pool *weir__pool_find(weir_tensors *t, weir_tensors_id id) {
@@ -55,8 +56,8 @@ static void free_pool(struct weir_tensor_pool *pool) {
     free(pool);
 }
 
-/* Returns the record of a pool's reserved memory, which an earlier pool of that id may have left, or NULL if there is no
- * host memory. */
+/* Returns the record of a pool's reserved memory.  An earlier pool with the id may have left this record.  Returns NULL
+ * if there is no host memory. */
 static struct weir_tensor_reserved *reserved_of(weir_tensors *t, weir_tensors_id id) {
     struct weir_tensor_reserved *reserved = t->reserved;
 
@@ -114,8 +115,8 @@ static weir_status check_id(weir_tensors *t, weir_tensors_id id) {
     return weir__call_check(t && !weir__tensors_is_shared(id));
 }
 
-/* Finds the pool and takes the lock, which the caller releases.  Returns NULL without the lock, and the reason in
- * *status. */
+/* Finds the pool and takes the lock, which the caller releases.  On failure returns NULL with the reason in *status,
+ * and does not hold the lock. */
 static struct weir_tensor_pool *enter(weir_tensors *t, weir_tensors_id id, weir_status *status) {
     struct weir_tensor_pool *pool;
 
@@ -264,8 +265,8 @@ weir_status weir_tensors_end(weir_tensors *t, weir_tensors_id id, void **context
 
 /* ---- segments ----------------------------------------------------------------------------------- */
 
-/* Rounds up to a multiple of `unit`, a power of two.  A size that would overflow stays unchanged: no such request
- * succeeds. */
+/* Rounds up to a multiple of `unit`, a power of two.  A size that would overflow stays unchanged, since a request of
+ * such a size fails anyway. */
 static size_t round_up(size_t bytes, size_t unit) {
     size_t rounded;
 
@@ -300,8 +301,8 @@ static weir_status give_segment(weir_tensors *t, const weir_tensors_source *sour
     return WEIR_OK;
 }
 
-/* Adds a new segment (`sign` 1) to the statistics, or subtracts one (-1), and reports the event.  Part 1 has small
- * blocks. */
+/* Adds a new segment (`sign` 1) to the statistics, or subtracts one (-1), and reports the event.  Part 1 of a pool has
+ * the small blocks. */
 static void count_segment(weir_tensors *t, const struct weir_tensor_pool *pool,
                           const struct weir_tensor_part *part, struct weir_tensor_segment segment,
                           int sign, weir_stream stream, void *note) {
@@ -335,8 +336,8 @@ static weir_status ask_apart(weir_tensors *t, size_t bytes, uint64_t at,
     return status;
 }
 
-/* Allocates a segment directly after the part's last one, or the part's first segment.  Returns OK without a segment if
- * another thread has added a segment meanwhile. */
+/* Allocates a segment directly after the part's last segment, or the part's first segment.  Returns OK without a
+ * segment if another thread has added a segment during the call. */
 static weir_status take_joined(weir_tensors *t, struct weir_tensor_part *part, size_t least,
                                uint64_t name, struct weir_tensor_segment *out) {
     uint64_t end = weir__part_end(t, part), at = end ? end : WEIR_ENGINE_FAR;
@@ -348,7 +349,7 @@ static weir_status take_joined(weir_tensors *t, struct weir_tensor_part *part, s
         status = ask_apart(t, round_up(lacks, PAGE), at, out);
     if (weir__is_failure(status) && weir__part_end(t, part) != end)
         return WEIR_OK;
-    if (status == WEIR_E_NO_MEMORY && end > 0) /* other memory may lie at that address */
+    if (status == WEIR_E_NO_MEMORY && end > 0) /* the address may be in use */
         status = ask_apart(t, round_up(least, PAGE), WEIR_ENGINE_FAR, out);
     return status;
 }
@@ -452,8 +453,9 @@ static struct weir_tensor_user *find_user(const struct weir_tensor_pool *pool, u
     return NULL;
 }
 
-/* Marks earlier streams of this handle as ended, since the stream of that handle now has another id.  The handle
- * of the per-thread default stream proves nothing, because it means another live stream in each thread. */
+/* Marks earlier streams with the handle of `user` as ended, since the stream with this handle now has another id.  The
+ * handle of the per-thread default stream proves nothing, because this handle means another live stream in each
+ * thread. */
 static void note_ended(weir_tensors *t, struct weir_tensor_pool *pool,
                        struct weir_tensor_use user) {
     if ((uintptr_t)user.stream == WEIR_STREAM_PER_THREAD_VALUE)
@@ -502,9 +504,9 @@ static int may_free_in_capture(const struct weir_tensor_pool *pool,
     return has_captures || !(user->name & WEIR_TENSORS_ID);
 }
 
-/* Makes all chunks of the part that were freed up to sequence `waited` free for all streams, after a wait for the
- * device.  While the pool has a route, chunks that streams may have freed in a capture are left out: a wait for the
- * device does not order the branches of a graph. */
+/* Makes the chunks of the part that were freed up to sequence `waited` free for all streams, after a wait for the
+ * device.  While the pool has a route, this does not include chunks that streams may have freed in a capture, because a
+ * wait for the device does not order the branches of a graph. */
 static void observe_part(const struct weir_tensor_pool *pool, struct weir_tensor_part *part,
                          uint64_t waited) {
     for (size_t i = 0; i < pool->stream_count; i++)
@@ -549,7 +551,7 @@ weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool,
         return WEIR_E_HOST_MEMORY;
     while ((found = take(pool, part, made->bytes, made->home.name, &place)) ==
            WEIR_PLACEMENT_NO_FIT) {
-        int is_last = lends || status != WEIR_OK; /* no further growth is possible */
+        int is_last = lends || status != WEIR_OK; /* set if the pool cannot grow any more */
 
         if (may_wait && (pool->has_lost || (is_last && has_segments(pool)))) {
             may_wait = 0;
@@ -558,14 +560,14 @@ weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool,
             break;
         } else {
             status = grow(t, pool, part, made);
-            may_wait = waits; /* blocks may have come free during OOM recovery */
+            may_wait = waits; /* the growth may have freed blocks in OOM recovery */
         }
     }
     if (found == WEIR_PLACEMENT_NO_MEMORY)
         return WEIR_E_HOST_MEMORY;
     if (found != WEIR_PLACEMENT_OK) {
         if (!lends)
-            end_if_unused(t, pool); /* the pool's route and users may have gone meanwhile */
+            end_if_unused(t, pool); /* the pool may have lost its route and its users */
         return status == WEIR_OK ? WEIR_E_NO_MEMORY : status;
     }
     made->address = place.address;
@@ -588,8 +590,8 @@ int weir__pool_borrow(weir_tensors *t, struct weir_tensor_request *made) {
     return is_served;
 }
 
-/* Names a stream that was not known at its request, below driver 12.0, if it is being captured now.  Returns the name, or 0
- * if the stream is not being captured. */
+/* Names the block's stream if the stream had no name at the request (drivers below 12.0) and is being captured now.
+ * Returns the name, or 0 if the stream is not being captured. */
 static uint64_t name_in_capture(weir_tensors *t, const struct weir_tensor *tensor) {
     struct weir_tensor_use user = {.stream = tensor->home.stream};
 
@@ -597,19 +599,19 @@ static uint64_t name_in_capture(weir_tensors *t, const struct weir_tensor *tenso
         return 0;
     user.name = weir__tensors_name(t, user.stream, 0);
     if (user.name != 0)
-        (void)note_user(t, tensor->pool, user); /* without a record no wait observes it */
+        (void)note_user(t, tensor->pool, user); /* so that a wait for the device covers the free */
     return user.name;
 }
 
-/* Returns 1 if the capture goes on in which the stream of the block was named.  After that capture the stream may have
- * used the block outside of a graph, and its handle may mean another stream. */
+/* Returns 1 if the capture in which the block's stream was named has not ended, else 0.  After the capture the stream
+ * may have used the block outside of a graph, and the handle may mean another stream. */
 static int is_still_captured(weir_tensors *t, const struct weir_tensor *tensor) {
     return tensor->pool->takes && tensor->capture != 0 &&
            weir__device_capture_id(&t->allocator->device, tensor->home.stream) == tensor->capture;
 }
 
-/* Returns the name of the stream that may have the freed block at once.  Returns 0, for nobody, if the stream has ended,
- * or if it was named during a capture that is over. */
+/* Returns the name of the stream that may reuse the freed block at once.  Returns 0, for no stream, if the block's
+ * stream has ended, or was named during a capture that has ended. */
 static uint64_t heir_of(weir_tensors *t, const struct weir_tensor *tensor) {
     const struct weir_tensor_user *user;
 
@@ -639,9 +641,9 @@ void weir__pool_give(weir_tensors *t, struct weir_tensor *tensor) {
 /* ---- trims -------------------------------------------------------------------------------------- */
 
 /* Returns 1 if the pool's free segments may be freed, else 0.  A pool with users keeps its segments, since a graph may
- * contain their addresses.  A pool that was closed after the sequence `waited` keeps them, too: the last launch of its
- * graphs may still run.  weir's own threads call no source of a pool, because a source may need a lock, such as
- * Python's, that a thread of the program holds while it waits for weir. */
+ * contain their addresses.  A pool that was closed after the sequence `waited` keeps its segments, too, because the
+ * last launch of the pool's graphs may still run.  weir's own threads call no source of a pool, because a source may
+ * need a lock, such as Python's, that a thread of the program holds while it waits for weir. */
 static int is_to_trim(const struct weir_tensor_pool *pool, weir_tensors_id id, uint64_t waited) {
     return pool->users == 0 && !pool->takes && pool->closed <= waited &&
            !(pool->source.alloc && weir__thread_is_own()) &&
@@ -672,7 +674,7 @@ static int trim_part(weir_tensors *t, struct weir_tensor_pool *pool, struct weir
 }
 
 /* Waits for the device, then frees the segments that were free before the wait.  Sets *is_late to 1 if uses of freed
- * blocks ended during the wait, else to 0: the segments of such blocks need another wait.  Returns 1 if a segment was
+ * blocks ended during the wait, else to 0.  The segments of such blocks need another wait.  Returns 1 if a segment was
  * freed, else 0. */
 static int trim_after_wait(weir_tensors *t, weir_tensors_id id, int *is_late) {
     struct weir_tensor_pool *pool, *next;
@@ -698,7 +700,7 @@ static int trim_after_wait(weir_tensors *t, weir_tensors_id id, int *is_late) {
         for (int i = 0; is_trimmed && i < WEIR_TENSORS_PARTS; i++)
             given |= trim_part(t, pool, &pool->part[i], id, waited);
         pool->pins--;
-        /* This pool was pinned, so it is still in the list, which may have changed. */
+        /* The list may have changed, but still contains this pool, which was pinned. */
         next = pool->next;
         if (is_trimmed)
             end_if_unused(t, pool);

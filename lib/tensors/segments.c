@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* segments.c: the segments of a part of a pool, and the free memory in them.
  *
- * The engine keeps some addresses apart for pools (weir__apart).  Adjacent segments there are one: the placement has
- * one region for all of these addresses, with unmapped ranges where the part has no segment.  Elsewhere each segment is
- * a region.
+ * The engine keeps some addresses apart for pools (weir__apart).  Adjacent segments at these addresses join.  The
+ * placement has one region for all of these addresses, with unmapped ranges where the part has no segment.  Each
+ * segment at other addresses is a region.
  *
  * This file must not know pools, routes or where segments come from.
  */
@@ -17,7 +17,7 @@ static int is_apart(const weir_tensors *t, uint64_t address) {
     return address - t->apart.base < t->apart.bytes;
 }
 
-/* Returns how many of the segments begin at or below the address. */
+/* Returns the number of segments that begin at or below the address. */
 static size_t up_to(const struct weir_tensor_part *part, uint64_t address) {
     size_t above = part->count, at;
 

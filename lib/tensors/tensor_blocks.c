@@ -34,7 +34,7 @@ void weir__tensors_tell(weir_tensors *t, int action, uint64_t address, size_t by
         t->hooks.event(t->hooks.context, &event);
 }
 
-/* Returns the bytes that the allocator has reserved and that no pool has. */
+/* Returns the allocator's reserved bytes without the bytes in segments of pools. */
 static int64_t shared_bytes(weir_tensors *t) {
     return (int64_t)atomic_load_explicit(&t->allocator->reserve.engine->seen.reserved,
                                          memory_order_relaxed) -
@@ -98,7 +98,7 @@ static int note_use(struct weir_tensor *tensor, struct weir_tensor_use use) {
     for (size_t i = 0; i < count; i++)
         if (weir__use_is(tensor->uses[i], use))
             return 1;
-    if ((count & (count - 1)) == 0) { /* full: the array has room for a power of two */
+    if ((count & (count - 1)) == 0) { /* the array is full, since its room is a power of two */
         moved = realloc(tensor->uses, (count > 0 ? 2 * count : 1) * sizeof *moved);
         if (!moved)
             return 0;
@@ -112,7 +112,8 @@ int weir__tensor_use_home(struct weir_tensor *tensor) {
     return tensor->pool || weir__name_lasts(tensor->home.name) || note_use(tensor, tensor->home);
 }
 
-/* Adds to the figures of all blocks, and to those of the block's size class (1: small, 2: large). */
+/* Adds `amount` to the figures of all blocks, and to the figures of the block's size class (1 for small, 2 for
+ * large). */
 static inline __attribute__((always_inline)) void
 add(weir_tensors_figure figure[3], const struct weir_tensor *tensor, size_t amount, int sign) {
     weir__figure_add(&figure[0], (int64_t)amount, sign);
@@ -133,7 +134,7 @@ static inline void tell_block(weir_tensors *t, int action, const struct weir_ten
                            tensor->pool, tensor->note);
 }
 
-/* Updates the peak of active blocks, which are the live ones and the freed ones that wait. */
+/* Updates the peak of active blocks: live blocks, and freed blocks that wait for other streams. */
 static void note_active_peak(weir_tensors *t) {
     const weir_tensors_figures *f = &t->figures;
 
@@ -187,7 +188,7 @@ int weir__tensor_record(weir_tensors *t, const struct weir_tensor_request *made,
     tensor->address = made->address;
     tensor->bytes = made->bytes;
     tensor->requested = made->requested;
-    /* The caller has just written each of these two fields, so one load of both would wait for the stores. */
+    /* The caller has just stored each of these two fields.  One load of both fields would wait for the two stores. */
     tensor->home.stream = made->home.stream;
     tensor->home.name = made->home.name;
     tensor->capture = capture;
@@ -224,16 +225,17 @@ static int reclaim(void *tensors, int may_wait, uint64_t *pending) {
         weir__tensors_unlock(t);
     }
     if (may_wait && atomic_load_explicit(&t->unused, memory_order_relaxed) > 0) {
-        lent = weir__device_lend_context(&t->allocator->device); /* a pool's source may need it */
+        /* The source of a pool may need a context. */
+        lent = weir__device_lend_context(&t->allocator->device);
         some |= weir__pools_trim(t, (weir_tensors_id){0, 0});
         weir__device_end_context(&t->allocator->device, lent);
     }
     return some;
 }
 
-/* Returns the bytes of the allocator that `reclaim` would free after a wait, as weir__reclaimable_fn describes.  Another
- * thread may hold the lock while it waits for the device.  Then the function returns its last result, so that the thread
- * that publishes figures does not wait. */
+/* Returns the bytes of the allocator that `reclaim` would free after a wait, as weir__reclaimable_fn describes.
+ * Another thread may hold the lock while it waits for the device.  In this case the function returns its last result,
+ * so that the thread that publishes figures does not wait. */
 static uint64_t reclaimable(void *tensors) {
     weir_tensors *t = tensors;
 
@@ -259,7 +261,7 @@ static weir_status make(int device, const weir_tensors_hooks *hooks, weir_tensor
     }
     weir__order_open(&t->events, &t->allocator->device, NULL, NULL, NULL);
     t->lock.level = WEIR_BIAS_OUTER;
-    /* May take milliseconds, so not in a request. */
+    /* Prepares here, not in a request, because this may take milliseconds. */
     weir__bias_prepare();
     if (!weir__apart(t->allocator, &t->apart))
         t->apart.bytes = 0;
@@ -383,7 +385,7 @@ static weir_status alloc_unrouted(weir_tensors *t, size_t bytes, weir_stream str
     return weir_alloc(t->allocator, bytes, stream, block);
 }
 
-/* Allocates in the device's context.  The caller's thread has no context, which a default stream needs. */
+/* Allocates in the device's context, because the caller's thread has no context and a default stream needs one. */
 static __attribute__((noinline, cold)) weir_status
 alloc_in_context(weir_tensors *t, size_t bytes, weir_stream stream, void **block) {
     int lent = weir__device_lend_context(&t->allocator->device);
@@ -395,7 +397,7 @@ alloc_in_context(weir_tensors *t, size_t bytes, weir_stream stream, void **block
     return status;
 }
 
-/* Reports an out-of-memory failure to all that watch.  Other errors are returned unchanged. */
+/* Reports an out-of-memory failure to the program's hooks and events.  Returns `status`. */
 static __attribute__((noinline, cold)) weir_status
 refuse(weir_tensors *t, const struct weir_tensor_request *made, weir_status status) {
     int result = weir_last_driver_result();
@@ -493,8 +495,8 @@ weir_status weir_tensors_alloc(weir_tensors *t, size_t bytes, size_t requested, 
 
 /* ---- frees and uses ----------------------------------------------------------------------------- */
 
-/* Returns the block's record with the lock held, which the caller releases; NULL without the lock if there is no such
- * block.  If `takes` is set, removes the record from the map. */
+/* Returns the block's record and holds the lock, which the caller releases.  Returns NULL without the lock if there is
+ * no such block.  If `takes` is set, removes the record from the map. */
 static inline __attribute__((always_inline)) struct weir_tensor *
 find_in(weir_tensors *t, uint64_t address, int takes, weir_tensors **owner) {
     uintptr_t value;
@@ -508,8 +510,9 @@ find_in(weir_tensors *t, uint64_t address, int takes, weir_tensors **owner) {
     return NULL;
 }
 
-/* Finds the block among several devices.  A thread may hold one device's lock while it waits for that device, whose
- * work may wait for work of this thread on another device.  So locks that are busy are waited for last. */
+/* Finds the block among several devices.  A thread may hold the lock of a device while it waits for the device, and
+ * this device's work may wait for work that the calling thread has yet to submit to another device.  So the function
+ * waits for busy locks last. */
 static __attribute__((noinline)) struct weir_tensor *find_among(uint64_t address, int takes,
                                                                 weir_tensors **owner) {
     struct weir_tensor *found = NULL;
@@ -571,7 +574,7 @@ weir_status weir_tensors_free(void *block) {
     return WEIR_OK;
 }
 
-/* Finds the record of a live block, and holds the lock of its tensors.  The lock is not held if *tensor is NULL. */
+/* Finds the record of a live block, and holds the lock of *t, unless *tensor is NULL. */
 static weir_status find_live(const void *block, weir_tensors **t, struct weir_tensor **tensor) {
     weir_status status = weir__call_check(block != NULL);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* tensors_internal.h: the structures of a weir_tensors, for the files of this folder.
  *
- * Locks: `lock` guards all fields that are not atomic.  Hooks, `takes`, `show` and `end`, frees to the allocator, calls
- * for events, queries of streams, and waits for the device run under the lock, requests to the allocator without it.
+ * Locks: `lock` guards all fields that are not atomic.  weir calls hooks, `takes`, `show` and `end`, frees memory to
+ * the allocator, records and queries events, and queries streams with the lock held.  weir also waits for the device
+ * with the lock held, except before a pool grows or is trimmed.  Requests to the allocator are made without the lock.
  */
 #ifndef WEIR_TENSORS_INTERNAL_H
 #define WEIR_TENSORS_INTERNAL_H
@@ -49,13 +50,13 @@ struct weir_tensor {
     uint64_t address;
     size_t bytes, requested;
     struct weir_tensor_use home;   /* the stream for which the block was allocated */
-    uint64_t capture;              /* the id of the capture that a stream of such a name was in */
+    uint64_t capture;              /* the id of the capture in which `home` was named, else 0 */
     struct weir_tensor_pool *pool; /* NULL: the allocator's shared memory */
     void *note;
     struct weir_tensor *next;     /* links held or spare records */
-    struct weir_tensor_use *uses; /* other streams that use the block, and `home` if that can end */
+    struct weir_tensor_use *uses; /* streams that use the block; `home` only if `home` can end */
     size_t use_count;
-    size_t waits_for; /* waits for events that have not completed */
+    size_t waits_for; /* the number of events that the free still waits for */
     int is_freed;
 };
 
@@ -64,7 +65,8 @@ struct weir_tensor_segment {
     size_t bytes;
 };
 
-/* A pool has one part for all blocks; or, if its segments join, part 0 for large blocks and part 1 for small ones. */
+/* A pool has one part for all blocks.  If the pool's segments join, part 0 is for large blocks and part 1 for small
+ * blocks. */
 enum { WEIR_TENSORS_PARTS = 2 };
 
 struct weir_tensor_part {
@@ -77,10 +79,11 @@ struct weir_tensor_part {
 struct weir_tensor_user {
     weir_stream stream;
     uint64_t name;
-    uint64_t ended; /* the sequence when its handle was found to mean another stream, else 0 */
+    uint64_t ended; /* the sequence when weir found that the handle means another stream, else 0 */
 };
 
-/* The reserved memory of a pool: all, for small blocks, for large ones.  A reset of the sums removes that of ended pools. */
+/* The reserved bytes of a pool: of all blocks, of small blocks, of large blocks.  weir_tensors_reset_sums removes the
+ * entries of ended pools. */
 struct weir_tensor_reserved {
     weir_tensors_id id;
     weir_tensors_figure bytes[3];
@@ -91,7 +94,7 @@ struct weir_tensor_pool {
     weir_tensors_id id;
     struct weir_tensor_pool *next;
     struct weir_tensor_reserved *reserved;
-    weir_tensors_source source; /* without `alloc`, the allocator is the source */
+    weir_tensors_source source; /* the source of segments; the allocator if `alloc` is NULL */
     int users, lends, is_whole;
     int pins; /* running calls that have released the lock and still use the pool */
     struct weir_tensor_part part[WEIR_TENSORS_PARTS];
@@ -100,7 +103,7 @@ struct weir_tensor_pool {
     size_t stream_count, stream_room;
     int has_lost;   /* set if ended or unknown streams may have freed memory here */
     size_t pending; /* freed blocks that wait for other streams */
-    int (*takes)(void *context, weir_stream stream); /* the route; NULL: none */
+    int (*takes)(void *context, weir_stream stream); /* the pool's route, or NULL */
     void *context;
     struct weir_tensor_pool *next_routed;
 };
@@ -108,7 +111,7 @@ struct weir_tensor_pool {
 /* A freed block that waits for an event on a stream that used it. */
 struct weir_tensor_wait {
     struct weir_tensor *tensor;
-    CUevent event; /* NULL: the event of an earlier wait covers this one */
+    CUevent event; /* NULL if an earlier wait's event covers this wait, or none is recorded yet */
     struct weir_tensor_wait *next;
 };
 
@@ -143,7 +146,7 @@ struct weir_tensors {
     struct weir_tensor *held;     /* freed blocks whose free failed and is repeated */
     struct weir_order events;     /* records and keeps events, and has no frees */
     atomic_int unsettled;         /* set unless `queues` and `held` are empty */
-    weir_tensors_figures figures; /* without active and reserved ones: see figures.c */
+    weir_tensors_figures figures; /* all but those that figures.c computes */
     struct {
         int64_t blocks, bytes;
         int64_t peak_blocks, peak_bytes;     /* including live blocks */
@@ -154,14 +157,14 @@ struct weir_tensors {
         int64_t current;  /* reserved bytes */
     } before;             /* the allocator's values at weir_tensors_reset_sums */
     int64_t pool_bytes;   /* reserved bytes that segments of pools hold */
-    int64_t shared_told;  /* the other reserved bytes, as last reported by an event */
+    int64_t shared_told;  /* the reserved bytes outside pools, as the last event reported them */
     uint64_t last_growth; /* the address in the last event of a growth */
 };
 
-/* States of a stream that is never destroyed: known, or also bound. */
+/* The states of a stream that is never destroyed: weir knows the stream, or has also bound the stream. */
 enum { WEIR_TENSORS_LASTING = 1, WEIR_TENSORS_BOUND };
 
-/* All weir_tensors, by device; and the unit of block sizes in pools. */
+/* WEIR_TENSORS_DEVICES is the most devices.  WEIR_TENSORS_UNIT is the unit of block sizes in pools, in bytes. */
 enum { WEIR_TENSORS_DEVICES = 64, WEIR_TENSORS_UNIT = 512 };
 extern _Atomic(weir_tensors *) weir__tensors_of[WEIR_TENSORS_DEVICES];
 
@@ -172,7 +175,8 @@ static inline uint64_t weir__tensors_legacy_id(const weir_tensors *t, weir_strea
                : 0;
 }
 
-/* Returns 1 if the name is that of a stream that is never destroyed, so that its handle identifies it; else 0. */
+/* Returns 1 if the stream of that name is never destroyed, so that the stream's handle identifies the stream; else
+ * 0. */
 static inline int weir__name_lasts(uint64_t name) {
     return name != 0 && (name & (WEIR_TENSORS_ID | WEIR_TENSORS_CAPTURED)) == 0;
 }
@@ -192,7 +196,7 @@ static inline int weir__tensors_same(weir_tensors_id a, weir_tensors_id b) {
 
 void weir__tensors_tell(weir_tensors *t, int action, uint64_t address, size_t bytes,
                         weir_stream stream, const struct weir_tensor_pool *pool, void *note);
-/* Reports by an event how the shared memory has grown for a request or shrunk, if the caller wants events. */
+/* Reports by an event how many bytes the shared memory has grown or shrunk, if the program wants events. */
 void weir__tensors_tell_shared(weir_tensors *t, uint64_t address, weir_stream stream, void *note);
 /* Makes `count` empty records.  Returns 1 on success, 0 if there is no host memory. */
 int weir__tensors_stock(weir_tensors *t, size_t count);
@@ -200,24 +204,25 @@ int weir__tensors_stock(weir_tensors *t, size_t count);
 struct weir_tensor *weir__tensor_new(weir_tensors *t);
 /* Calls the hook `drop` for the block's note, and frees the record. */
 void weir__tensor_drop(weir_tensors *t, struct weir_tensor *tensor);
-/* Makes the record of a new live block, and adds the block to the map and the figures.  `capture` is as in the record.
- * Returns 1 on success, 0 if there is no host memory. */
+/* Makes the record of a new live block, and adds the block to the map and the figures.  `capture` is that field of the
+ * record.  Returns 1 on success, 0 if there is no host memory. */
 int weir__tensor_record(weir_tensors *t, const struct weir_tensor_request *made,
                         struct weir_tensor_pool *pool, uint64_t capture);
 /* Add a live block to the figures, and subtract one. */
 void weir__tensors_add(weir_tensors *t, const struct weir_tensor *tensor);
 void weir__tensors_subtract(weir_tensors *t, const struct weir_tensor *tensor);
-/* Makes the free of the block wait for its own stream, too, if that stream can end and the block is of no pool.
+/* Makes the free of the block wait for the stream `home`, too, if `home` can end and the block belongs to no pool.
  * Returns 1 on success, 0 if there is no host memory. */
 int weir__tensor_use_home(struct weir_tensor *tensor);
-/* Count a freed block that other streams still use (`sign` -1: it waits no more), and a free that has completed. */
+/* Count a freed block that other streams still use (`sign` 1) or the end of the block's wait (-1), and a free that has
+ * completed. */
 void weir__tensors_pend(weir_tensors *t, const struct weir_tensor *tensor, int64_t sign);
 void weir__tensors_completed(weir_tensors *t, const struct weir_tensor *tensor);
 /* Returns the description of a live block for the program. */
 weir_tensors_block weir__tensor_block(const struct weir_tensor *tensor,
                                       struct weir_tensor_segment segment);
-/* Returns the name of a stream that the caller has just passed.  `lasts` is that of weir_tensors_alloc.  Calls the
- * driver unless the stream is never destroyed. */
+/* Returns the name of a stream that the program has just passed.  `lasts` has the meaning of the parameter of
+ * weir_tensors_alloc.  Calls the driver unless the stream is never destroyed. */
 uint64_t weir__tensors_name(weir_tensors *t, weir_stream stream, int lasts);
 /* Adds `amount`, which is not negative, to a figure, or subtracts it if `sign` is negative. */
 static inline __attribute__((always_inline)) void weir__figure_add(weir_tensors_figure *figure,
@@ -235,8 +240,9 @@ static inline __attribute__((always_inline)) void weir__figure_add(weir_tensors_
 
 /* ---- the lock ---- */
 
-/* The tensors of the only device, or NULL if there are several, or none yet.  With several devices no lock has a bias:
- * a thread holds the lock while it waits for its device, which must not delay threads that use another device. */
+/* The tensors of the only device, or NULL if there are several devices or none yet.  With several devices no lock has a
+ * bias, because a thread may hold a lock while it waits for a device, and must not delay threads that use another
+ * device. */
 extern _Atomic(weir_tensors *) weir__tensors_only;
 
 /* Takes the lock as the outer of two levels: frees to the allocator take the locks of its caches inside. */
@@ -247,7 +253,7 @@ static inline __attribute__((always_inline)) void weir__tensors_lock(weir_tensor
 
     t->lock_taken = taken;
 }
-/* Takes the lock if that is quick.  Returns 1 on success, 0 without the lock. */
+/* Takes the lock unless another thread keeps the lock for long.  Returns 1 on success, else 0. */
 static inline int weir__tensors_lock_soon(weir_tensors *t) {
     int taken = weir__bias_take_soon(&t->lock, WEIR_BIAS_OUTER);
 
@@ -264,7 +270,7 @@ static inline __attribute__((always_inline)) void weir__tensors_unlock(weir_tens
 /* Returns the pool whose route accepts requests of this stream, or NULL.  The caller holds the lock. */
 struct weir_tensor_pool *weir__pool_for(weir_tensors *t, weir_stream stream);
 struct weir_tensor_pool *weir__pool_find(weir_tensors *t, weir_tensors_id id);
-/* Serves the request `made` from the pool, and sets its address; with `lends`, only from the pool's free memory.
+/* Serves the request `made` from the pool, and sets `made->address`.  If `lends` is set, the pool does not grow.
  * Releases the lock while it waits for the device or allocates a segment, and takes the lock again. */
 weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool,
                              struct weir_tensor_request *made, int lends);
@@ -273,10 +279,10 @@ weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool,
 int weir__pool_borrow(weir_tensors *t, struct weir_tensor_request *made);
 /* Frees a block that waits for no stream.  The caller holds the lock. */
 void weir__pool_give(weir_tensors *t, struct weir_tensor *tensor);
-/* Frees the free segments of the pool, or with {0, 0} those of all pools without users.  Returns 1 if any was freed,
- * else 0.  The caller does not hold the lock. */
+/* Frees the free segments of the pool `id`, or of all pools without users if `id` is {0, 0}.  Returns 1 if a segment
+ * was freed, else 0.  The caller does not hold the lock. */
 int weir__pools_trim(weir_tensors *t, weir_tensors_id id);
-/* Returns the bytes of the allocator that it would free, of all pools.  The caller holds the lock. */
+/* Returns the bytes that weir__pools_trim would return to the allocator from all pools.  The caller holds the lock. */
 uint64_t weir__pools_idle(const weir_tensors *t);
 /* ---- segments.c: all under the lock ---- */
 
@@ -288,18 +294,19 @@ struct weir_tensor_segment weir__part_run(const weir_tensors *t,
                                           const struct weir_tensor_part *part, uint64_t address);
 /* Creates an empty placement.  Returns NULL if there is no host memory. */
 struct weir_placement *weir__part_placement(const weir_tensors *t);
-/* Adds a free segment to a placement, to which the lower segments of the part were added before.  Returns 1 on success,
- * else 0. */
+/* Adds a free segment to a placement.  The caller has added the part's segments at lower addresses before.  Returns 1
+ * on success, else 0. */
 int weir__part_place(const weir_tensors *t, struct weir_placement *p,
                      const struct weir_tensor_part *part, struct weir_tensor_segment segment);
 /* Adds a free segment to the part.  Returns 1 on success, 0 if there is no host memory. */
 int weir__part_add(const weir_tensors *t, struct weir_tensor_part *part,
                    struct weir_tensor_segment segment);
-/* Removes the first free segment above *out from the part.  The caller has waited for the device.  Returns 1 on
- * success, 0 if there is none. */
+/* Removes the part's first free segment above the segment *out, and stores the removed segment in *out.  The caller has
+ * waited for the device.  Returns 1 on success, 0 if there is no such segment. */
 int weir__part_take_free(const weir_tensors *t, struct weir_tensor_part *part,
                          struct weir_tensor_segment *out);
-/* Returns the number (1, 0 or -1) by which the segment changes the number of segments, if joined ones count as one. */
+/* Returns the number (1, 0 or -1) by which the segment raises the number of segments, where joined segments count as
+ * one. */
 int weir__part_weight(const weir_tensors *t, const struct weir_tensor_part *part,
                       struct weir_tensor_segment segment);
 /* Returns the address at which the next segment would join the last one, or 0. */
@@ -315,14 +322,16 @@ static inline struct weir_tensor_part *weir__pool_part(struct weir_tensor_pool *
 
 /* ---- pending.c ---- */
 
-/* Frees a block that other streams use, once these uses are over.  The caller holds the lock. */
+/* Frees a block that other streams use, after the work of those streams on the block has completed.  The caller holds
+ * the lock. */
 void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor);
-/* Frees the blocks whose uses are over, and records the events that can be recorded now.  With `waits` it first waits
- * for the device.  The caller holds the lock. */
+/* Frees the blocks whose uses have completed, and records the events that can be recorded now.  If `waits` is set,
+ * waits for the device before the frees.  The caller holds the lock. */
 void weir__pending_settle(weir_tensors *t, int waits);
 /* Returns 1 if a freed block waits for a recorded event, else 0.  The caller holds the lock. */
 int weir__pending_is_recorded(const weir_tensors *t);
-/* Frees shared memory that has no record, without the lock.  If that fails for now, the bytes count as pending. */
+/* Frees shared memory that has no record.  The caller does not hold the lock.  If the free fails and may succeed later,
+ * weir repeats the free, and the bytes count as pending until then. */
 weir_status weir__pending_free(weir_tensors *t, uint64_t address, size_t bytes,
                                struct weir_tensor_use home);
 
