@@ -1,25 +1,27 @@
 /* SPDX-License-Identifier: MIT */
 /* group.c: the counter of a group, and its members.
  *
- * The counter is one word: the bytes of all members, the slot that made the last change, and that change's number.  So
- * a change is one compare-and-swap, which keeps the limit or does not happen, and which names its author.  No process
- * ever holds a lock that another needs to count, so a process that is stopped or killed stops no other.
+ * The counter is one word.  The word has the bytes of all members, the slot that made the last change, and the number
+ * of that change.  So a change is one compare-and-swap that names its author.  A change that would exceed the limit is
+ * not made.  No process holds a lock that another process needs to count, so a process that is stopped or killed stops
+ * no other process.
  *
- * A slot has two values, for changes of even and of odd numbers.  A member first writes its next value, with the number
- * of its next change, and then makes the change in the counter; from then on the value counts.  `applied` is the number
- * of the slot's last change.  A member may be killed before it writes `applied`: so a process that is about to replace
- * the counter's word first writes `applied` for the author of the last change.  Thus the sum of all slots' values of
- * their last applied change is always the counter.
+ * A slot has two values, for changes of even and of odd numbers.  A member first writes its next value, with the
+ * number of its next change, and then makes the change in the counter.  From this time on the new value counts.
+ * `applied` is the number of the slot's last change.  A member may be killed before it writes `applied`.  So a process
+ * that is about to replace the counter's word first writes `applied` for the author of the last change.  Thus the
+ * counter is always the sum of the slots' values, each as of the slot's last applied change.
  *
- * Only the process that holds a slot's life lock (slot_file.h) changes the slot's values: its member, or, once the
- * member has ended, a process that makes one more change of the slot, to 0 bytes.  If that process is stopped meanwhile,
- * the bytes stay counted until it continues.
+ * Only the process that holds a slot's life lock (slot_file.h) changes the slot's values.  This process is the slot's
+ * member.  After the member has ended, another process takes the lock and makes one more change of the slot, to 0
+ * bytes.  If this other process is stopped before the change, the bytes stay counted until the process continues.
  *
- * A member that counts bytes or reads counts first checks its file at times.  If the file has lost its name, the member
- * joins the file of that name and counts its bytes there; until then the members of the two files do not know of each
- * other.  A member that cannot join the new file logs that and counts no more bytes until it can.
+ * A member that counts bytes or reads counts first checks its file at times.  If the file has lost its name, the
+ * member joins the file that has the name now, and counts its bytes in the new file.  Before this, the members of the
+ * two files do not know of each other.  A member that cannot join the new file logs an error, and counts no more bytes
+ * until the member can join.
  *
- * The file is mapped: if a process of the user truncates the file, the processes that use it get SIGBUS.
+ * The file is mapped.  If a process of the user truncates the file, the processes that use the file get SIGBUS.
  */
 #include "ipc/group.h"
 
@@ -42,7 +44,7 @@ struct group_slot {
     _Atomic uint64_t applied; /* the number of the last change of this slot, over all its owners */
     _Atomic uint64_t pid, start, namespace; /* pid: 0 until the other words describe the member */
     _Atomic uint64_t value[2]; /* for even and odd changes: the bytes and the change's number */
-    /* For people, and for the order in which members are asked. */
+    /* The fields below are for reports, and for the order in which members are asked for memory. */
     _Atomic uint64_t weight, idle;
     _Atomic uint64_t kind[WEIR_GROUP_KIND_COUNT];
     _Atomic uint64_t command[COMMAND_WORDS];
@@ -113,8 +115,8 @@ static uint64_t bytes_of_slot(struct group_slot *slot) {
     return bytes_in(atomic_load(&slot->value[atomic_load(&slot->applied) & 1]));
 }
 
-/* Makes one change of a slot whose life lock this process holds.  Returns 0 if the limit forbids it, else 1.  The caller
- * holds the lock. */
+/* Makes one change of a slot whose life lock this process holds.  Returns 0 if the limit forbids the change, else 1.
+ * The caller holds the lock. */
 static int change_count(struct group_file *file, int at, uint64_t more, uint64_t less,
                         uint64_t limit) {
     struct group_slot *slot = &file->slot[at];
@@ -145,9 +147,9 @@ static void empty_slot(struct group_file *file, int at) {
 
 /* ---- members ------------------------------------------------------------------------------------- */
 
-/* Recovers the bytes of ended members.  Returns those of members that are still ending: they have lost their locks, but
- * the kernel has not freed their memory yet.  A process that runs on as another program (exec) has none of that memory.
- * The caller holds the lock. */
+/* Recovers the bytes of ended members.  Returns the bytes of members that are still ending.  An ending member has lost
+ * its locks, but the kernel has not freed the member's memory yet.  A process that has become another program (exec)
+ * has none of the memory any more.  The caller holds the lock. */
 static uint64_t recover_ended(struct weir_group *g) {
     struct group_file *file = file_of(g);
     uint64_t ending = 0;
@@ -254,7 +256,7 @@ void weir__group_each(const char *name, void (*visit)(const char *device, void *
     weir__slot_file_each(begins, WEIR_REGISTRY_DEVICE, visit, context);
 }
 
-/* A visit of the groups of a device. */
+/* The visit of the groups of a device. */
 struct visit {
     const char *device;
     void (*each)(const char *name, void *context);
@@ -291,9 +293,9 @@ static void remove_if_left(const char *name, void *device) {
         weir__group_leave(&g);
 }
 
-/* Prepares a file that only ended members have used for another limit: removes the file, or, while a member is ending,
- * whose memory stays counted, writes the limit into it.  Returns 0 if the file of the group has no members and `limit`
- * is 0, else 1. */
+/* Prepares the file of a group for another limit, if the group has no live members.  Removes the file if all members
+ * have ended.  If a member is still ending, its memory stays counted, so the function writes the limit into the file.
+ * Returns 0 if the file has no members and `limit` is 0, else 1. */
 static int renew_limit(const char *name, const char *device, uint64_t limit) {
     struct weir_group old;
     int is_unused;
@@ -343,9 +345,9 @@ int weir__group_join(struct weir_group *g, const char *name, const char *device,
 
 /* ---- the name ------------------------------------------------------------------------------------ */
 
-/* Moves this member into the file that has the name now, and makes that file if there is none.  Counts there the bytes
- * that this member had counted, even if they exceed the limit.  If the member cannot join a new file, it stays in the
- * old one and counts no more bytes.  The caller holds the lock. */
+/* Moves this member into the file that has the name now, and makes the file if there is none.  Counts the member's
+ * bytes in the new file, even above the limit.  If the member cannot join a new file, the member stays in the old file
+ * and counts no more bytes.  The caller holds the lock. */
 static void join_again(struct weir_group *g) {
     struct group_slot *own = own_slot(g);
     uint64_t bytes = bytes_of_slot(own), idle = atomic_load(&own->idle),
@@ -370,10 +372,10 @@ static void join_again(struct weir_group *g) {
         atomic_store(&own->kind[i], kind[i]);
     atomic_store(&own->idle, idle);
     (void)change_count(file_of(g), g->shared.slot, bytes, 0, WEIR_GROUP_MOST);
-    (void)recover_ended(g); /* the old slot, if the program had only closed the file */
+    (void)recover_ended(g); /* recovers the old slot if the program had only closed the file */
 }
 
-/* Takes the lock.  A member whose file is no longer valid first joins the file that has the name now. */
+/* Takes the lock.  If this member's file is no longer valid, the member first joins the file that has the name now. */
 static void lock_in_named_file(struct weir_group *g) {
     int saved_errno = errno;
 
@@ -449,7 +451,7 @@ int weir__group_take(struct weir_group *g, enum weir_group_kind kind, uint64_t b
     return is_taken;
 }
 
-/* Adds and subtracts bytes, whatever the limit is. */
+/* Adds and subtracts bytes, even above the limit. */
 static void count_anyway(struct weir_group *g, enum weir_group_kind kind, uint64_t more,
                          uint64_t less) {
     if (more == less)
@@ -486,7 +488,8 @@ uint64_t weir__group_used(struct weir_group *g) {
     return used;
 }
 
-/* Reads the slot of a member.  Returns 1, or 0 if the member has ended or the slot belongs to another by now. */
+/* Reads the slot of a member.  Returns 1 on success, 0 if the member has ended or the slot belongs to another member
+ * now. */
 static int read_member(struct weir_group *g, int at, struct weir_group_member *out) {
     struct group_slot *slot = &file_of(g)->slot[at];
     uint64_t words[COMMAND_WORDS], pid = atomic_load(&slot->pid);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* group.h: one limit for all processes of a group on one device, by a file with a counter and a slot for each member.
+/* group.h: one limit for all processes of a group on one device.  A shared file has a counter, and a slot for each
+ * member.
  *
- * The file is a slot file (slot_file.h) of the name groupVERSION-NAME-DEVICE.  All members map it.
+ * The file is a slot file (slot_file.h) with the name groupVERSION-NAME-DEVICE.  All members map the file.
  *
  * Glossary
  *   member   a process that takes part, from weir__group_join until it leaves or ends, in whatever way
@@ -24,7 +25,7 @@ enum {
     WEIR_GROUP_WHY = 480
 };
 
-/* The largest limit: a slot cannot count more bytes. */
+/* The largest limit, since a slot cannot count more bytes. */
 #define WEIR_GROUP_MOST ((UINT64_C(1) << 43) - 1)
 
 /* The uses of counted bytes: X(name, word). */
@@ -44,22 +45,22 @@ enum weir_group_kind {
 };
 const char *weir__group_kind_word(enum weir_group_kind kind);
 
-/* A group on one device.  A zeroed one has not been joined.  All threads may use it.  The lock of the file guards the
- * fields, and this process's changes of the file. */
+/* A group on one device.  A zeroed struct is a group that the process has not joined.  All threads may use the struct.
+ * The lock of the file guards the fields, and this process's changes of the file. */
 struct weir_group {
     struct weir_slot_file shared;
     /* The holders of the primary context, which the lock of group_process.c guards. */
     unsigned primary;
-    int has_ended; /* set once the process is about to end: it joins no other file */
+    int has_ended; /* set once the process is about to end, and joins no other file */
     int is_lost;   /* set if the file has no name and this member could join no other */
     char name[WEIR_GROUP_NAME + 1];
 };
 
-/* A member, as read by any process. */
+/* A member of the group, as any process reads the member from the file. */
 struct weir_group_member {
-    uint64_t pid, start, namespace; /* these are 0 until the member has published them */
+    uint64_t pid, start, namespace; /* 0 until the member has published these fields */
     uint64_t weight;
-    uint64_t bytes; /* counted by the member */
+    uint64_t bytes; /* the bytes that the member has counted */
     uint64_t share; /* the member's part of the limit in bytes, by the weights of all members */
     uint64_t idle;  /* the bytes that the member could free, as last published */
     uint64_t kind[WEIR_GROUP_KIND_COUNT];
@@ -69,11 +70,11 @@ struct weir_group_member {
 
 /* Returns 1 if the text may name a group, else 0. */
 int weir__group_is_name(const char *name);
-/* Joins the group.  `limit` is in bytes; 0 stands for the limit of the group, which must then have members.  Returns 0
- * on success, -1 with the reason in `why` on failure. */
+/* Joins the group.  `limit` is in bytes.  If `limit` is 0, the group's own limit counts, and the group must have
+ * members.  Returns 0 on success, -1 with the reason in `why` on failure. */
 int weir__group_join(struct weir_group *g, const char *name, const char *device, uint64_t limit,
                      uint64_t weight, char why[WEIR_GROUP_WHY]);
-/* Opens the group for reading only.  Returns 0 on success, -1 if there is no such group on the device. */
+/* Opens the group for reading only.  Returns 0 on success, -1 if the device has no group of the name. */
 int weir__group_look(struct weir_group *g, const char *name, const char *device);
 /* Visits the devices on which a group has a file. */
 void weir__group_each(const char *name, void (*visit)(const char *device, void *context),
@@ -84,30 +85,31 @@ void weir__group_each_on(const char *device, void (*visit)(const char *name, voi
 /* Leaves the file and subtracts the bytes that this member had counted.  The last member removes the file.  A process
  * that opened the group for reading only (weir__group_look) removes a file without members. */
 void weir__group_leave(struct weir_group *g);
-/* Records that the process is about to end.  The last member removes the file; a process that joins before the driver
- * has freed the ended process's memory does not know of that memory.  If there are other members, or if this member is
- * killed, its bytes stay counted until it has ended, and the file stays until a process joins or looks. */
+/* Records that the process is about to end.  The last member removes the file.  A process that joins before the driver
+ * has freed the last member's memory does not know of this memory.  If there are other members, or if this member is
+ * killed, its bytes stay counted until the member has ended, and the file stays until a process joins or looks. */
 void weir__group_end(struct weir_group *g);
-/* Forgets the group in a child of fork: the member is the parent. */
+/* Forgets the group in a child of fork, since only the parent is a member. */
 void weir__group_forget(struct weir_group *g);
 
-/* Counts bytes.  If they do not fit, first recovers the bytes of members that have ended.  Returns 1 on success, 0 if
- * all members together would exceed the limit or if this member has lost its file and could join no new one. */
+/* Counts bytes.  If the bytes exceed the limit, recovers the bytes of members that have ended, and tries again.
+ * Returns 1 on success, 0 if all members together would exceed the limit, or if this member has lost its file and could
+ * join no new file. */
 int weir__group_take(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);
-/* Subtracts bytes of the kind, at most those that this member has counted. */
+/* Subtracts bytes of the kind, but no more than this member has counted. */
 void weir__group_give(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);
-/* Counts bytes that the driver has allocated already, even if they exceed the limit. */
+/* Counts bytes that the driver has allocated already, even above the limit. */
 void weir__group_add(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);
-/* Publishes how many of this member's bytes are idle. */
+/* Publishes the number of this member's idle bytes. */
 void weir__group_tell_idle(struct weir_group *g, uint64_t bytes);
 
 uint64_t weir__group_limit(const struct weir_group *g);
 uint64_t weir__group_used(struct weir_group *g);
 /* Recovers the bytes of members that have ended.  Returns the bytes of members that are still ending. */
 uint64_t weir__group_recover(struct weir_group *g);
-/* Lists the live members, at most `most`.  Returns their number. */
+/* Lists at most `most` live members.  Returns the number of listed members. */
 size_t weir__group_members(struct weir_group *g, struct weir_group_member *out, size_t most);
-/* Lists the live members as weir__group_members does, those with most bytes first. */
+/* Lists the live members as weir__group_members does, in falling order of their bytes. */
 size_t weir__group_largest_members(struct weir_group *g, struct weir_group_member *out,
                                    size_t most);
 

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* group_driver.c: a driver table that counts the device memory that it allocates for the group of this process.
+/* group_driver.c: a driver table that counts all device memory that the process allocates, in the group of the
+ * process.
  *
- * Memory is counted before the driver is called for it, and subtracted after the driver has freed it.  So the count is
- * never below the driver's memory.  A request above the limit fails as out of memory, like a request on a full device,
- * and the layers above handle it in that way.  For that reason the table reports no more free memory than the group has
- * room for.
+ * The table counts memory before it calls the driver to allocate the memory, and subtracts memory after the driver has
+ * freed the memory.  So the count is never below the memory that the driver has allocated.  A request above the limit
+ * fails as out of memory.  To the layers above, the device looks full.  For this reason the table never reports more
+ * free memory than the group's limit still allows.
  *
- * The driver does not say beforehand by how much a pool would grow.  So whole units are counted before a request, and
- * the pool's real size afterwards.  A captured request takes no memory: a graph's memory is allocated at its launch.
+ * The driver does not say before a request by how much a pool will grow.  So the table counts whole units before a
+ * request, and corrects the count to the pool's real size after the request.  A captured request counts no memory,
+ * since the driver allocates a graph's memory at the launch.
  *
- * Locks: `settling` is held while a pool is queried and counted; under it `lock`, which guards the maps; under that the
- * group's own.
+ * Locks: `settling` is held while a pool is queried and counted.  `lock` guards the maps, and is taken under
+ * `settling`.  The lock of the group is taken under `lock`.
  */
 #include "ipc/group_process.h"
 
@@ -110,11 +112,11 @@ static CUresult get_info(size_t *free_bytes, size_t *total) {
 
 /* ---- memory -------------------------------------------------------------------------------------- */
 
-/* A function of the driver that frees a block or a handle, both of which are numbers. */
+/* A function of the driver that frees a block or a handle.  Blocks and handles are numbers. */
 typedef CUresult free_call(unsigned long long key);
 
-/* Ends an allocation of bytes that the group has counted, by the driver's result.  Records the bytes; without host
- * memory for the record, frees the memory again. */
+/* Ends an allocation of counted bytes, after the driver has returned `result`.  On success records the bytes.  If there
+ * is no host memory for the record, frees the memory again.  On a failure subtracts the bytes. */
 static CUresult record_bytes(struct weir_group *g, struct weir_map *map,
                              const unsigned long long *key, uintptr_t word, CUresult result,
                              free_call *undo) {
@@ -128,7 +130,8 @@ static CUresult record_bytes(struct weir_group *g, struct weir_map *map,
     return result;
 }
 
-/* Frees a block or a handle.  The record goes first: the driver may give a freed number to another thread. */
+/* Frees a block or a handle.  Removes the record before the free, because the driver may return the freed number to
+ * another thread at once. */
 static CUresult free_recorded(struct weir_map *map, unsigned long long key, free_call *call) {
     uintptr_t word = take(map, key);
     struct weir_group *g = word ? group_of(device_in(word)) : NULL;
@@ -136,8 +139,7 @@ static CUresult free_recorded(struct weir_map *map, unsigned long long key, free
 
     if (g && result == CUDA_SUCCESS)
         weir__group_give(g, WEIR_GROUP_RESERVE, bytes_in(word));
-    else if (word &&
-             result != CUDA_SUCCESS) /* the map still has room for the record that it just had */
+    else if (word && result != CUDA_SUCCESS) /* the map still has room for the removed record */
         (void)put(map, key, word);
     return result;
 }
@@ -213,11 +215,11 @@ static uint64_t ask_pool(CUmemoryPool pool) {
     return bytes;
 }
 
-/* Corrects the count of a pool to its real size.  `before` bytes were counted for the request beforehand; `took` is the
- * request's growth in case the driver does not say. */
+/* Corrects the count of a pool to its real size.  `before` is the number of bytes that were counted before the
+ * request.  `took` is the assumed growth if the driver does not report the size. */
 static void settle(struct weir_group *g, CUmemoryPool pool, uint64_t before, uint64_t took) {
     static pthread_mutex_t settling =
-        PTHREAD_MUTEX_INITIALIZER; /* an older size must not overwrite a newer one */
+        PTHREAD_MUTEX_INITIALIZER; /* keeps an older size from replacing a newer size */
     uintptr_t word = 0;
     uint64_t has, counted;
 
@@ -238,8 +240,8 @@ static void settle(struct weir_group *g, CUmemoryPool pool, uint64_t before, uin
     pthread_mutex_unlock(&settling);
 }
 
-/* Polls the stream for at most a second.  Returns 1 if all its work is done and the driver has seen that, else 0.  The
- * stream must not be captured. */
+/* Polls the stream for at most a second.  Returns 1 if all work of the stream is done and the driver has observed the
+ * completion, else 0.  The stream must not be captured. */
 static int is_done(CUstream stream) {
     uint64_t began = inner->ticks(), pause = FIRST_PAUSE_NS;
     struct weir_driver_scope scope;
@@ -258,9 +260,9 @@ static int is_done(CUstream stream) {
     return result == CUDA_SUCCESS;
 }
 
-/* Counts whole units for a request to a pool.  If the group has no room for them, the pool may have enough idle memory,
- * but the driver need not use it.  So the pool is trimmed once the stream's frees are done.  Returns 0 on failure, else
- * 1. */
+/* Counts whole units for a request to a pool.  If the units exceed the limit, the pool may have enough idle memory, but
+ * the driver may grow the pool anyway.  So the function waits for the stream's frees, trims the pool, and tries again.
+ * Returns 0 on failure, else 1. */
 static int take_units(struct weir_group *g, CUmemoryPool pool, CUstream stream, uint64_t units,
                       uint64_t counted) {
     CUstreamCaptureStatus status;
@@ -299,7 +301,7 @@ static CUresult pool_trim(CUmemoryPool pool, size_t keep) {
     return result;
 }
 
-/* Destroys a pool, and its count.  weir destroys a pool only after all its memory is freed. */
+/* Destroys a pool and forgets its count.  weir destroys a pool only after all blocks of the pool are freed. */
 static CUresult pool_destroy(CUmemoryPool pool) {
     uint64_t counted;
     struct weir_group *g = group_of_pool(pool, &counted);

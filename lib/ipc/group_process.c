@@ -2,7 +2,7 @@
 /* group_process.c: joins the group of the environment, and asks its members for memory.
  *
  * Locks: `lock` is held while the process joins a group, and guards the counts of contexts.  The lock of a group is
- * taken under it.
+ * taken under `lock`.
  */
 #include "ipc/group_process.h"
 
@@ -28,7 +28,7 @@ enum { MOST_DEVICES = 64, DRIVERS = 2, MOST_WEIGHT = 1000000, MOST_SHOWN = 12 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weir_group all[DRIVERS][MOST_DEVICES];
-/* Pointers into `all`, set once joined. */
+/* Pointers into `all`, each set when the process has joined the group. */
 static _Atomic(struct weir_group *) groups[DRIVERS][MOST_DEVICES];
 static atomic_int is_preload;
 
@@ -61,7 +61,7 @@ static int check_folder(const struct weir_group_texts *t, char *message, size_t 
                   "members may write to";
     if (problem)
         return refuse(message, bytes, t->folder_is, t->folder, problem);
-    /* group.c makes its file with O_TMPFILE, too */
+    /* Tries O_TMPFILE, with which weir makes the group's file. */
     file = weir__file_open(t->folder, O_TMPFILE | O_RDWR, 0600);
     if (file < 0) {
         snprintf(text, sizeof text,

@@ -20,14 +20,15 @@
 
 struct weir_group_settings {
     char name[WEIR_GROUP_NAME + 1];
-    /* In bytes or as a part of the device's memory; DEFAULT stands for the group's limit. */
+    /* The limit in bytes or as a part of the device's memory.  DEFAULT stands for the group's own limit. */
     weir_amount limit;
     uint64_t weight;
 };
 
-/* Reads the settings from the environment.  Returns 1 if they name a group, 0 if there is none, -1 with a message. */
+/* Reads the settings from the environment.  Returns 1 if the settings name a group, 0 if they name no group, -1 with a
+ * message on an error. */
 int weir__group_settings(struct weir_group_settings *out, char *message, size_t bytes);
-/* Texts of the settings, NULL for unset ones, and the names of the settings for messages. */
+/* The texts of the settings, each NULL if the setting is not set, and the names of the settings for messages. */
 struct weir_group_texts {
     const char *name, *limit, *share, *folder;
     const char *name_is, *limit_is, *share_is, *folder_is;
@@ -39,12 +40,12 @@ int weir__group_settings_of(const struct weir_group_texts *texts, struct weir_gr
  * libweir-preload.so calls this function when it is loaded. */
 void weir__group_counts_here(void);
 
-/* Tells the groups of this process that the process is about to end.  A destructor does that, too; a process that ends
- * without destructors has to call this function. */
+/* Records in the groups of this process that the process is about to end.  A destructor calls this function; a process
+ * that ends without destructors must call the function itself. */
 void weir__group_process_ends(void);
 
-/* Returns the group of the environment on that device, and joins it if necessary.  Returns NULL with an empty `why` if
- * there is none, or NULL with the reason. */
+/* Returns the group that the environment names, on that device, and joins the group if necessary.  Returns NULL with an
+ * empty `why` if the environment names no group.  Returns NULL with the reason in `why` on failure. */
 struct weir_group *weir__group_enter(const struct weir_driver *driver, CUdevice device,
                                      char why[WEIR_GROUP_WHY]);
 /* Returns the group on that device if the process has joined it, else NULL.  Costs one load. */
@@ -57,7 +58,7 @@ void weir__group_context_ends(struct weir_group *g, int is_primary);
 /* Subtracts the primary context, which was reset: all its holders have lost it. */
 void weir__group_context_lost(struct weir_group *g);
 
-/* Returns the bytes that the limit still allows. */
+/* Returns the bytes that the group's limit still allows. */
 uint64_t weir__group_room(struct weir_group *g);
 
 /* Asks other processes for idle memory: only members of the group if its limit forbids the bytes, else all processes of
@@ -69,8 +70,8 @@ struct weir_answers weir__group_ask_whom_it_concerns(struct weir_process_peers *
 enum { WEIR_GROUP_SHOWN = 2400 };
 void weir__group_show(struct weir_group *g, char text[WEIR_GROUP_SHOWN]);
 
-/* group_driver.c: returns a driver table that counts the device memory that it allocates for the group of this process,
- * if the environment names a group that this library counts for; else returns `inner`, which may be NULL. */
+/* Returns a driver table that counts device memory in the group of this process (group_driver.c).  Returns `inner`,
+ * which may be NULL, if the environment names no group or another library counts the memory. */
 const struct weir_driver *weir__group_driver(const struct weir_driver *inner);
 
 #endif

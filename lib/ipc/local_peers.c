@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* local_peers.c: the list of a process's allocators.
  *
- * The list is in the order of joining, and a walk uses the numbers of the entries, so that entries may come and go
- * meanwhile.  A child of fork never uses the list: every public call ends before that.
+ * The list is in the order of joining.  A walk finds the next entry by its number, so that entries may join and leave
+ * during the walk.  A child of fork never uses the list, because every public call returns before.
  */
 #include "ipc/local_peers.h"
 
 #include <pthread.h>
 #include <stddef.h>
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* innermost; guards everything here */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* the innermost lock; guards the list */
 static pthread_cond_t let_go = PTHREAD_COND_INITIALIZER;
 static struct weir_local_peer *first;
 static uint64_t joined;
@@ -39,7 +39,7 @@ void weir__local_peers_leave(struct weir_local_peer *s) {
     pthread_mutex_unlock(&lock);
 }
 
-/* The caller holds the lock. */
+/* Releases an entry.  The caller holds the lock. */
 static void release(struct weir_local_peer *s) {
     if (--s->held == 0)
         pthread_cond_broadcast(&let_go);

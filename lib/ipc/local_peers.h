@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* local_peers.h: the allocators of a process that share a device.
  *
- * The list has its own lock, under which nothing is called.  A caller that uses an entry holds it by a count and holds
- * no lock meanwhile.  An allocator that leaves the list waits for the counts.
+ * The list has its own lock.  No function of another file is called under this lock.  A caller that uses an entry
+ * raises the entry's count, and holds no lock during the use.  An allocator that leaves the list waits until its count
+ * is 0.
  *
  * This file must not know what an allocator is.
  */
@@ -11,22 +12,24 @@
 
 #include <stdint.h>
 
-/* An allocator's entry in the list of the process's allocators.  It is all zero while it is not in the list.  The owner
- * sets `driver`, `device` and `owner` before it joins; other fields are private. */
+/* An allocator's entry in the list of the process's allocators.  An entry that is not in the list is all zero.  The
+ * owner sets `driver`, `device` and `owner` before the entry joins; the other fields are private. */
 struct weir_local_peer {
     const void *driver;
     int device;
     void *owner;
     struct weir_local_peer *next;
-    uint64_t number; /* its number in the order of joining, from 1 on; 0 if it is not in the list */
+    uint64_t number; /* the number in the order of joining, from 1 on, or 0 outside the list */
     unsigned held;
 };
 
 void weir__local_peers_join(struct weir_local_peer *s);
-/* Removes an entry and waits until nobody holds it.  Do not call this with a lock that a holder may want. */
+/* Removes an entry and waits until no thread holds the entry.  The caller must hold no lock that such a thread may
+ * want. */
 void weir__local_peers_leave(struct weir_local_peer *s);
-/* Returns the next peer after `last`, or the first one if `last` is NULL: on the device of `s`, but not `s` itself; on
- * any device if `s` is NULL.  Holds the returned peer, and releases `last`.  Returns NULL at the end of the list. */
+/* Returns the next peer after `last`, or the first peer if `last` is NULL.  If `s` is not NULL, returns only peers on
+ * the device of `s`, and not `s` itself.  Holds the returned peer, and releases `last`.  Returns NULL at the end of the
+ * list. */
 struct weir_local_peer *weir__local_peers_next(const struct weir_local_peer *s,
                                                struct weir_local_peer *last);
 /* Releases an entry before the end of a walk. */

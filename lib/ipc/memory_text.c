@@ -4,8 +4,9 @@
  * The text is "weir-ipc-1:cuda:PID:START:NAMESPACE:DEVICE:FILE.NAME.BYTES,FILE.NAME.BYTES,...".  All numbers are
  * decimal.
  *
- * The kernel may reuse a pid.  So the receiver first opens the process (pidfd_open) and then compares its start time.
- * If the time is right, the open process is the sender, or the sender has ended and gives no file.
+ * The kernel may reuse a pid.  So the receiver first opens the process (pidfd_open) and then compares the start time.
+ * If the start time is right, the open process is the sender; if the sender has ended since, no descriptor can be
+ * copied.
  */
 #include "ipc/memory_text.h"
 
@@ -25,7 +26,7 @@
 #include "base/result.h"
 #include "base/who.h"
 
-/* These numbers are equal on each architecture.  Headers may be older than the kernel. */
+/* The numbers of the system calls are equal on all architectures.  The headers may be older than the kernel. */
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
 #endif
@@ -59,7 +60,7 @@ void weir__memory_text_clear(struct weir_memory_text *t) {
     memset(t, 0, sizeof *t);
 }
 
-/* Appends to the text, of which `length` bytes are written, or only counted once the text is full. */
+/* Appends to the text, and adds to `length`.  Once the text is full, only adds to `length`. */
 #define APPEND(...)                                                                                \
     length += (size_t)snprintf(length < text_bytes ? text + length : NULL,                         \
                                length < text_bytes ? text_bytes - length : 0, __VA_ARGS__)

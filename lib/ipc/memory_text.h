@@ -39,18 +39,19 @@ struct weir_memory_text {
 void weir__memory_text_begin(struct weir_memory_text *t, const char *driver);
 /* Adds a piece of memory to the text.  Returns 1 on success, 0 if there is no host memory. */
 int weir__memory_text_add(struct weir_memory_text *t, const struct weir_memory_piece *piece);
-/* Writes the text, if it fits.  Returns its length without the NUL. */
+/* Writes the text, if it fits.  Returns the length of the text without the NUL. */
 size_t weir__memory_text_write(const struct weir_memory_text *t, char *text, size_t text_bytes);
-/* Reads a text, which must be complete.  Returns OK, or E_PARSE or E_HOST_MEMORY, with nothing to free. */
+/* Reads a complete text.  Returns OK, E_PARSE or E_HOST_MEMORY.  After an error there is nothing to free. */
 weir_status weir__memory_text_read(const char *text, struct weir_memory_text *t);
 void weir__memory_text_clear(struct weir_memory_text *t);
 
-/* Lets processes of this user take descriptors of this one where Yama restricts ptrace to parents. */
+/* Allows processes of this user to copy descriptors of this process on systems where Yama restricts ptrace to
+ * parents. */
 void weir__memory_sender_allow(void);
 
-/* Opens the process that made the text.  Sets *sender to its pidfd, which the caller closes, or to -1 if it is this
- * process. Returns OK, or sets `message` and returns E_NOT_OWNED if the sender has ended, E_NOT_SUPPORTED if the kernel
- * or the sender's namespace forbids it, or E_HOST_MEMORY. */
+/* Opens the process that made the text.  Sets *sender to a pidfd, which the caller closes, or to -1 if the sender is
+ * this process.  Returns OK, or sets `message` and returns E_NOT_OWNED if the sender has ended, E_NOT_SUPPORTED if the
+ * kernel or the sender's namespace forbids it, or E_HOST_MEMORY. */
 weir_status weir__memory_sender_open(const struct weir_memory_text *t, int *sender,
                                      const struct weir_message *message);
 /* Copies the sender's descriptor `theirs` into this process; the caller closes the copy.  Returns a status and sets

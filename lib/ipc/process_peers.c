@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /* process_peers.c: asks other processes for memory, and answers them.
  *
- * The caller first rings the bell, so that all processes publish their present memory: hits change it unnoticed.  Then
- * the caller writes into its own entry how much it asks of which process, and rings again.  An asked process frees
- * memory, writes the answer into its own entry, and rings.  Only the caller waits, a quarter of its time for each
- * round.  A process that has not answered by then is not asked for a while, unless it is ending: this request still
- * waits for it as long as it may, and later requests do not.
+ * The caller first rings the bell, so that all processes publish their present memory, because cache hits change the
+ * memory in use without a publication.  Then the caller writes into its own entry how many bytes each asked process
+ * shall free, and rings again.  An asked process frees memory, writes the answer into its own entry, and rings.  Only
+ * the caller waits, for a quarter of its time in each round.  A process that has not answered by the end of a round is
+ * not asked again for a while.  A request waits for an ending process until the request's deadline; later requests do
+ * not wait for this process.
  *
- * At exit the driver is unloaded while the thread may be about to call it.  So the thread holds `stepping` during its
- * work, and works no more once exit has begun.  Exit waits for `stepping` one second at most, since the work may be in
- * a call that never ends.  A child of fork has no thread, and its public calls end before they would need one.
+ * The driver is unloaded at exit, when the thread may be about to call the driver.  So the thread holds `stepping`
+ * during its work, and stops working once exit has begun.  Exit waits for `stepping` one second at most, since the
+ * thread may be in a call that never ends.  A child of fork has no thread, and its public calls return before they
+ * would need the thread.
  *
  * Locks: `joining` guards the list, and is held while an entry is created or ends.  The thread that asks holds
- * `asking`. A trim's locks are taken under `stepping`.  `lock` is innermost but for the locks of its registry and
- * group.
+ * `asking`.  The locks of a trim are taken under `stepping`.  Only the locks of the registry and of the group are
+ * taken under `lock`.
  */
 #include "ipc/process_peers.h"
 
@@ -35,16 +37,17 @@
 #define MILLISECOND UINT64_C(1000000)
 /* The time for which a process that did not answer is not asked again. */
 #define SILENCE_NS (2000 * MILLISECOND)
-/* The time that requests wait for an ending process, in all; and the memory that it may have beside its reserved
- * one. */
+/* ENDING_NS is the time in all that requests wait for an ending process.  BESIDE_RESERVE is the memory that an ending
+ * process may have besides its reserved memory, such as its context. */
 #define ENDING_NS (2000 * MILLISECOND)
 #define BESIDE_RESERVE (UINT64_C(1) << 30)
-/* REFRESH_MS is the time for others to publish.  The thread wakes up each TICK_MS if the process has shares, else each
- * LONG_TICK_MS, since a killed process does not wake it. */
+/* REFRESH_MS is the time for other processes to publish.  The thread wakes up every TICK_MS if a limit of the process
+ * is a share, else every LONG_TICK_MS, since a process that is killed does not ring. */
 enum { REFRESH_MS = 20, TICK_MS = 500, LONG_TICK_MS = 10000 };
 enum { MOST_SHOWN = 3 /* the most processes that weir__process_peers_show names */ };
 
-/* The process that was last seen to be silent or ending in a slot.  Its start time tells it from the next owner. */
+/* The last process of a slot that did not answer, and the last one that was ending.  The start time distinguishes the
+ * process from the slot's next owner. */
 struct silent {
     uint64_t start, heartbeat_ns, until_ns;
 };
@@ -52,22 +55,22 @@ struct ending {
     uint64_t pid, start, since_ns;
 };
 
-enum { REFRESHES = 8 /* more tries if an allocator has grown meanwhile */ };
+enum { REFRESHES = 8 /* the most tries while allocators grow */ };
 
 struct weir_process_peers {
     struct weir_process_peers *next; /* guarded by `joining` */
-    struct weir_local_peer own;      /* in no list; finds allocators of the device */
+    struct weir_local_peer own;      /* not in the list; used to find the device's allocators */
     struct weir_process_peers_calls calls;
     struct weir_slot_file registry;
     pthread_t thread;
     atomic_int stopped, shares;
-    uint64_t seen[WEIR_REGISTRY_ANSWERS]; /* used by the thread only, like `answers` */
+    uint64_t seen[WEIR_REGISTRY_ANSWERS]; /* only the thread uses `seen` and `answers` */
     unsigned answers;
 
     pthread_mutex_t lock; /* guards the fields below, up to `asking` */
     struct weir_registry_entry entry;
     struct weir_claim *claims;
-    uint64_t notes; /* how often weir__process_peers_note() was called */
+    uint64_t notes; /* the number of calls of weir__process_peers_note() */
 
     pthread_mutex_t asking; /* held while a request asks; guards the fields below */
     struct silent silent[WEIR_SLOTS];
@@ -80,7 +83,7 @@ static struct weir_process_peers *first; /* guarded by `joining`, like `has_fail
 static int has_failed;
 static pthread_mutex_t stepping = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static atomic_int exiting; /* set at exit: the thread may still end a turn */
+static atomic_int exiting; /* set at exit, when the thread may still finish its present work */
 
 /* ---- any registry, also of a device on which this process has not joined ---- */
 
@@ -138,7 +141,7 @@ uint64_t weir__process_peers_reserve(const struct weir_driver *driver, CUdevice 
 
 /* ---- the own entry ------------------------------------------------------------------------------- */
 
-/* Sums up what all allocators of this process have.  Returns 1 if there is an allocator, else 0. */
+/* Sums up the memory of all allocators of this process on the device.  Returns 1 if there is an allocator, else 0. */
 static int sum_up(struct weir_process_peers *n, struct weir_holding *sum) {
     struct weir_local_peer *s = NULL;
     struct weir_holding h;
@@ -148,7 +151,7 @@ static int sum_up(struct weir_process_peers *n, struct weir_holding *sum) {
     while ((s = weir__local_peers_next(&n->own, s))) {
         memset(&h, 0, sizeof h);
         n->calls.holding(s->owner, &h);
-        if (h.shown) /* so that weir__process_peers_note() does not add it again */
+        if (h.shown) /* so that weir__process_peers_note() does not add these bytes again */
             atomic_store_explicit(h.shown, h.reserved, memory_order_relaxed);
         sum->reserved += h.reserved;
         sum->in_use += h.in_use;
@@ -169,7 +172,7 @@ static void refresh(struct weir_process_peers *n, uint64_t looked_ns) {
     int any, tries = 0;
 
     pthread_mutex_lock(&n->lock);
-    do { /* a note that came meanwhile may not be in the sum */
+    do { /* a note during the sum may not be in the sum */
         notes = n->notes;
         pthread_mutex_unlock(&n->lock);
         any = sum_up(n, &sum);
@@ -214,7 +217,7 @@ static void put_claim(struct weir_process_peers *n, struct weir_claim *claim) {
     weir__registry_ring(&n->registry);
 }
 
-/* Removes a claim.  Returns 1 if it was the last, else 0. */
+/* Removes a claim.  Returns 1 if no claim is left, else 0. */
 static int take_claim(struct weir_process_peers *n, struct weir_claim *claim) {
     struct weir_claim **at = &n->claims;
     int was_last;
@@ -286,7 +289,8 @@ static void answer(struct weir_process_peers *n, uint64_t sequence, uint64_t byt
     weir__registry_ring(&n->registry);
 }
 
-/* Returns the bytes that the process of the entry asks of this one, or 0 if there are none or they were answered. */
+/* Returns the bytes that the process of the entry asks this process to free.  Returns 0 if there is no request, or this
+ * process has answered the request. */
 static uint64_t asked_by(const struct weir_process_peers *n,
                          const struct weir_registry_entry *entry, uint64_t own_slot) {
     if (entry->until_ns <= weir__registry_now() || has_answered(n, entry->sequence))
@@ -298,7 +302,7 @@ static uint64_t asked_by(const struct weir_process_peers *n,
     return 0;
 }
 
-/* Adapts the allocators' shares to the processes that have come and gone.  Returns the time just before. */
+/* Adapts the allocators' shares to the present processes.  Returns the time at which the processes were read. */
 static uint64_t fit_shares(struct weir_process_peers *n) {
     uint64_t now = weir__registry_now();
     uint64_t weights = atomic_load(&n->shares) ? weir__process_peers_weights(n) : 0;
@@ -309,7 +313,7 @@ static uint64_t fit_shares(struct weir_process_peers *n) {
     return now;
 }
 
-/* Publishes what this process has and answers all requests.  The caller holds `stepping`. */
+/* Publishes the memory of this process and answers all requests.  The caller holds `stepping`. */
 static void look(struct weir_process_peers *n) {
     struct weir_registry_entry entry;
     uint64_t bytes;
@@ -321,7 +325,7 @@ static void look(struct weir_process_peers *n) {
         if (!weir__registry_read(&n->registry, slot, &entry))
             continue;
         bytes = slot == own ? 0 : asked_by(n, &entry, (uint64_t)own);
-        if (bytes > 0) /* the process may have come just now */
+        if (bytes > 0) /* adapts the shares again, since the process may be new */
             answer(n, entry.sequence, bytes, fit_shares(n));
     }
 }
@@ -333,7 +337,7 @@ static void *run(void *peers) {
     weir__thread_begin();
     for (;;) {
         bell = weir__registry_bell(&n->registry);
-        if (atomic_load(&n->stopped)) /* a later stop rings after this bell was read */
+        if (atomic_load(&n->stopped)) /* a later stop ends the wait below */
             return NULL;
         pthread_mutex_lock(&stepping);
         if (!atomic_load(&exiting))
@@ -348,11 +352,11 @@ static void *run(void *peers) {
 struct candidate {
     uint64_t slot, start, pid, idle, priority, heartbeat_ns;
     int turn;
-    int is_late; /* set if it has not published since the survey began */
+    int is_late; /* set if the process has not published since the survey began */
     int is_asked;
 };
 
-/* Returns until when the process of the entry is not asked, or 0 if it may be asked. */
+/* Returns the time until which the process of the entry is not asked, or 0 if the process may be asked now. */
 static uint64_t silence_of(const struct weir_process_peers *n, int slot,
                            const struct weir_registry_entry *entry) {
     const struct silent *s = &n->silent[slot];
@@ -381,8 +385,9 @@ struct members {
     struct weir_group_member is[WEIR_GROUP_SLOTS];
 };
 
-/* Returns the turn of a process, of which lower ones are asked first: 1 for a member that has more than its share, 2
- * for another member, 0 for a process that is not asked.  If `members` is NULL, all processes have one turn. */
+/* Returns the turn of a process.  Processes with a lower turn are asked first.  The turn is 1 for a member that has
+ * more than its share, 2 for another member, 0 for a process that is not asked.  If `members` is NULL, all processes
+ * have turn 2. */
 static int turn_of(const struct weir_registry_entry *entry, const struct members *members) {
     for (size_t i = 0; members && i < members->count; i++) {
         const struct weir_group_member *m = &members->is[i];
@@ -395,12 +400,13 @@ static int turn_of(const struct weir_registry_entry *entry, const struct members
 
 /* The limits of one request to other processes. */
 struct round {
-    const struct members *members; /* the processes to ask, or NULL for all */
+    const struct members *members; /* the processes to ask, or NULL to ask all */
     uint64_t began, deadline;
 };
 
-/* Lists the other processes in the order in which to ask them.  Sets *missing to the number of those that have not
- * published `since` then, and sets *answers as far as it is known before any process is asked. */
+/* Lists the other processes in the order in which to ask them.  Sets *missing to the number of listed processes that
+ * have not published since the time `since`.  Sets the fields of *answers that are known before the first process is
+ * asked. */
 static size_t collect(struct weir_process_peers *n, struct candidate *out, uint64_t since,
                       const struct round *round, size_t *missing, struct weir_answers *answers) {
     int own = weir__registry_slot(&n->registry);
@@ -447,7 +453,7 @@ static size_t collect(struct weir_process_peers *n, struct candidate *out, uint6
     return count;
 }
 
-/* Makes all processes publish their memory, and lists them as collect() does. */
+/* Makes all processes publish their memory, and lists the processes as collect() does. */
 static size_t survey(struct weir_process_peers *n, struct candidate *out, const struct round *round,
                      struct weir_answers *answers) {
     uint64_t now = weir__registry_now(), until;
@@ -458,7 +464,7 @@ static size_t survey(struct weir_process_peers *n, struct candidate *out, const 
     weir__registry_publish(&n->registry, &n->entry); /* makes the file if there is none */
     pthread_mutex_unlock(&n->lock);
     weir__registry_ring(&n->registry);
-    for (;;) { /* a process that only publishes does not ring */
+    for (;;) { /* polls, because a process that only publishes does not ring */
         count = collect(n, out, now, round, &missing, answers);
         if (missing == 0 || weir__registry_now() >= until)
             return count;
@@ -466,7 +472,8 @@ static size_t survey(struct weir_process_peers *n, struct candidate *out, const 
     }
 }
 
-/* Returns 1 with the bytes if the process has answered, else 0.  A process that has ended has freed its idle memory. */
+/* Returns 1 and sets *bytes if the process has answered or ended, else 0.  A process that has ended has freed its idle
+ * memory. */
 static int is_answered(struct weir_process_peers *n, const struct candidate *c, uint64_t sequence,
                        uint64_t *bytes) {
     struct weir_registry_entry entry;
@@ -493,7 +500,8 @@ static void put_question(struct weir_process_peers *n, const struct weir_registr
     pthread_mutex_unlock(&n->lock);
 }
 
-/* Asks processes for memory, and waits.  Adds to *answers the freed bytes, and whether any or all answered. */
+/* Asks processes for memory, and waits for their answers.  Adds the freed bytes to *answers, and updates `heard` and
+ * `late`. */
 static void ask_some(struct weir_process_peers *n, struct candidate **some, size_t count,
                      const struct weir_registry_ask *asks, uint64_t until,
                      struct weir_answers *answers) {
@@ -530,7 +538,7 @@ static void ask_some(struct weir_process_peers *n, struct candidate **some, size
     answers->late |= open > 0;
 }
 
-/* Picks the next processes to ask, for `bytes` in all.  Returns their number. */
+/* Picks the next processes to ask for `bytes` in all.  Returns the number of picked processes. */
 static size_t pick(struct candidate *all, size_t count, uint64_t bytes, struct candidate **some,
                    struct weir_registry_ask *asks) {
     size_t picked = 0;
@@ -554,7 +562,8 @@ struct ending_sum {
     uint64_t now;
 };
 
-/* Adds the memory of an ending process, unless it has been ending for too long, which a hanging driver may cause. */
+/* Adds the memory of an ending process, unless the process has been ending for longer than ENDING_NS, as it may with a
+ * driver that hangs. */
 static void add_ending(int slot, const struct weir_registry_entry *entry, void *context) {
     const struct ending_sum *sum = context;
     struct ending *e = &sum->n->ending[slot];
@@ -588,14 +597,14 @@ static struct weir_answers ask_members_of(struct weir_process_peers *n, uint64_t
         picked = pick(all, count, bytes - answers.given, some, asks);
         if (picked == 0)
             break;
-        if (weir__registry_now() >= deadline) { /* another thread may have asked for that long */
+        if (weir__registry_now() >= deadline) { /* another thread may have used the time */
             answers.awaited = 1;
             break;
         }
         ask_some(n, some, picked, asks, weir__size_smaller(deadline, weir__registry_now() + part),
                  &answers);
     }
-    if (answers.given < bytes) /* ending processes may still hold their locks */
+    if (answers.given < bytes) /* adds ending processes, which may still hold their locks */
         weir__registry_ending(&n->registry, add_ending,
                               &(struct ending_sum){n, &answers, weir__registry_now()});
     answers.awaited |= answers.late || answers.ending > 0;
@@ -630,7 +639,7 @@ static int by_reserve(const void *one, const void *other) {
     return (a->reserved < b->reserved) - (a->reserved > b->reserved);
 }
 
-/* Lists the other processes that have memory of the device, those with most first. */
+/* Lists the other processes that have memory of the device, in falling order of their memory. */
 static size_t read_holders(struct weir_process_peers *n, struct weir_holder *all) {
     struct weir_registry_entry entry;
     size_t count = 0;
@@ -691,7 +700,8 @@ static void leave_at_exit(void) {
     if (weir__driver_forked())
         return;
     atomic_store(&exiting, 1);
-    if (!weir__thread_lock_at_end(&stepping)) /* others will see that the process has ended */
+    /* If the lock is busy, other processes will find that this process has ended. */
+    if (!weir__thread_lock_at_end(&stepping))
         return;
     pthread_mutex_unlock(&stepping);
     if (!weir__thread_lock_at_end(&joining))

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* registry.c: the entries of a registry and its bell.
  *
- * All data are read and written by pread and pwrite: any process of the user may truncate the file, and access to
- * truncated memory raises a signal.  One pwrite writes an entry; the entry's checksum detects a torn or a foreign one.
- * The bell's page is mapped for its address alone: the kernel accesses it in FUTEX_WAIT and FUTEX_WAKE_OP, and returns
- * an error if it is gone.
+ * weir reads and writes all data by pread and pwrite, because any process of the user may truncate the file, and
+ * access to truncated memory raises a signal.  One pwrite writes an entry.  The entry's checksum detects a torn entry,
+ * and data that is no entry.  The bell's page is mapped, but only the kernel accesses the page, in FUTEX_WAIT and
+ * FUTEX_WAKE_OP, which return an error if the page is gone.
  *
- * A child of fork keeps the lock of its parent's slot, but the entry names a process that has ended, and does not count.
- * If the pid is of another namespace, only the lock is checked.
+ * A child of fork keeps the lock of its parent's slot.  After the parent has ended, the entry names an ended process
+ * and does not count.  If the entry's pid is of another namespace, weir checks only the lock.
  *
- * A process that publishes checks the file.  If it is no longer valid, the process wakes all sleepers of the old bell
- * and finds or makes another file.  A sleeper checks the name once a second, since of two files that are made at once
- * one is lost.
+ * A process that publishes checks the file.  If the file is no longer valid, the process wakes all sleepers of the old
+ * bell, and finds or makes another file.  If two processes make a file at once, one of the two files loses its name.
+ * So a sleeper checks once a second whether its file has the name.
  */
 #include "ipc/registry.h"
 
@@ -28,7 +28,7 @@
 #include "base/who.h"
 
 enum { BELL_AT = 64, TRIES = 64 };
-/* A process that waits for a change (by a futex, the bell) checks this often whether the file has its name. */
+/* The time between two checks of a waiting process whether the file still has its name. */
 enum { NAME_MS = 1000 };
 
 struct slot {
@@ -62,7 +62,7 @@ static int is_whole(const struct slot *slot) {
     return slot->sum != 0 && slot->sum == sum_of(&slot->entry);
 }
 
-/* Reads a slot.  Returns 1 if it is whole, else 0. */
+/* Reads a slot.  Returns 1 if the entry is whole, else 0. */
 static int read_slot(const struct weir_slot_file *f, int number, struct slot *out) {
     return pread(f->file.number, out, sizeof *out, weir__slot_place(f, number)) ==
                (ssize_t)sizeof *out &&
@@ -81,7 +81,8 @@ void weir__registry_ring(struct weir_slot_file *f) {
                   WEIR_FUTEX_ADD_1);
 }
 
-/* Returns 0 if the bell was rung or has another value; else ETIMEDOUT, or EFAULT if the page is gone. */
+/* Sleeps until the bell has another value than `bell`.  Returns 0 if the bell was rung or had another value before,
+ * ETIMEDOUT after the given time, EFAULT if the page is gone. */
 static int sleep_on(struct weir_slot_file *f, uint32_t bell, unsigned milliseconds) {
     struct timespec longest = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
 
@@ -100,7 +101,8 @@ uint32_t weir__registry_bell(struct weir_slot_file *f) {
     return bell;
 }
 
-/* Returns 1 if the file is open and has a name, else 0.  The mapped page may be another file's by now. */
+/* Returns 1 if the file is open and has a name, else 0.  The descriptor may belong to another file than the mapped page
+ * now. */
 static int has_named_file(struct weir_slot_file *f) {
     struct stat is;
     int has;
@@ -111,7 +113,8 @@ static int has_named_file(struct weir_slot_file *f) {
     return has;
 }
 
-/* A thread that waits also checks whether the file has its name: no process rings the bell of a file without a name. */
+/* While the thread waits, it also checks whether the file has its name, because no process rings the bell of a file
+ * without a name. */
 void weir__registry_wait(struct weir_slot_file *f, uint32_t bell, unsigned milliseconds) {
     unsigned part;
     int error;
@@ -121,7 +124,7 @@ void weir__registry_wait(struct weir_slot_file *f, uint32_t bell, unsigned milli
         error = has_named_file(f) ? sleep_on(f, bell, part) : EFAULT;
         milliseconds -= part;
     } while (error == ETIMEDOUT && milliseconds > 0);
-    if (error == EFAULT) /* the caller looks for a file next, but not at once */
+    if (error == EFAULT) /* delays the caller, which then looks for another file */
         nanosleep(&(struct timespec){0, 20000000}, NULL);
 }
 
@@ -173,7 +176,7 @@ void weir__registry_publish(struct weir_slot_file *f, struct weir_registry_entry
     slot.entry = *entry;
     slot.sum = sum_of(entry);
     if (weir__slot_file_is_lost(f)) {
-        if (weir__slot_file_has(f)) /* restores the page, without which no sleeper could be woken */
+        if (weir__slot_file_has(f)) /* restores the page, which a wake needs */
             (void)weir__file_reserve(f->file.number, WEIR_SLOTS_AT);
         weir__registry_ring(f);
         (void)weir__slot_file_renew(f);
@@ -185,7 +188,7 @@ void weir__registry_publish(struct weir_slot_file *f, struct weir_registry_entry
     errno = saved_errno;
 }
 
-/* Returns 1 if the entry's process has ended, as far as its pid is of this namespace; else 0. */
+/* Returns 1 if the pid is of this namespace and the entry's process has ended, else 0. */
 static int has_ended(const struct weir_slot_file *f, const struct weir_registry_entry *entry) {
     return weir__slot_is_near(f, entry->namespace) &&
            !weir__process_lives((pid_t)entry->pid, entry->start);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* registry.h: a file in which the processes of a user publish their memory of one device and their requests.
  *
- * The file is a slot file (slot_file.h) of the name registryVERSION-DEVICE.
+ * The file is a slot file (slot_file.h) with the name registryVERSION-DEVICE.
  *
  * Glossary
  *   entry    the contents of a slot, written at once and with a checksum, so that a torn entry is detected
  *   bell     a word on which the threads of all processes sleep until a process rings
  *
- * Any process of the user may write anything into the file.  So weir makes no load or store in memory that another
- * process could take away.
+ * Any process of the user may write anything into the file.  So weir makes no load and no store in mapped memory of
+ * the file, which another process could truncate.
  *
  * This file must not know what an allocator is or the reason of a request.
  */
@@ -27,7 +27,7 @@ enum {
 
 struct weir_registry_ask {
     uint64_t slot, start; /* the slot of the asked process, and the start time of that process */
-    uint64_t bytes;       /* the bytes that are asked of it, or 0 */
+    uint64_t bytes;       /* the bytes that the process shall free, or 0 */
 };
 
 struct weir_registry_answer {
@@ -37,17 +37,17 @@ struct weir_registry_answer {
 
 /* An entry of 64-bit words.  Times are of CLOCK_MONOTONIC. */
 struct weir_registry_entry {
-    uint64_t pid, start, namespace; /* the registry fills these in */
-    /* The entry takes account of all that other processes had published by this time; 0 before the first entry. */
+    uint64_t pid, start, namespace; /* filled in by the registry */
+    /* The time up to which the entry takes the entries of other processes into account; 0 before the first entry. */
     uint64_t heartbeat_ns;
     uint64_t priority; /* processes with a lower priority are asked first */
-    uint64_t weight;   /* the weight for its share of the device, in millionths */
+    uint64_t weight;   /* the weight of the process's share of the device, in millionths */
     uint64_t limit;    /* in bytes; UINT64_MAX without a limit, 0 before it is published */
-    uint64_t reserved, in_use, idle;    /* in bytes; idle: the bytes that it could free */
-    uint64_t device_total, device_free; /* in bytes, at its last query of the driver; or 0 */
-    uint64_t asked, got, given; /* sums of bytes: asked of others, received, freed for others */
-    uint64_t sequence;          /* the number of its present or last request; 0 before the first */
-    uint64_t until_ns; /* the time until which it waits for answers, or 0 without a request */
+    uint64_t reserved, in_use, idle; /* in bytes; `idle`: the bytes that the process could free */
+    uint64_t device_total, device_free; /* in bytes, as last read from the driver, or 0 */
+    uint64_t asked, got, given; /* sums of bytes: asked for, received, freed for other processes */
+    uint64_t sequence;          /* the number of the last request; 0 before the first request */
+    uint64_t until_ns;          /* the time until which the process waits for answers, or 0 */
     struct weir_registry_ask ask[WEIR_REGISTRY_ASKS];
     struct weir_registry_answer answer[WEIR_REGISTRY_ANSWERS];
     char command[WEIR_REGISTRY_COMMAND];
@@ -64,14 +64,14 @@ int weir__registry_look(struct weir_slot_file *f, const char *device);
 void weir__registry_leave(struct weir_slot_file *f);
 /* Visits the names of the devices that have a registry. */
 void weir__registry_each(void (*visit)(const char *device, void *context), void *context);
-/* Leaves, and frees the mapping.  No thread may sleep on the bell. */
+/* Leaves the file, and frees the mapping.  No thread may sleep on the bell. */
 void weir__registry_close(struct weir_slot_file *f);
-/* Writes the entry into the own slot.  If the file was lost or overwritten, makes it again first. */
+/* Writes the entry into this process's slot.  If the file was lost or overwritten, first makes the file again. */
 void weir__registry_publish(struct weir_slot_file *f, struct weir_registry_entry *entry);
 /* Copies the entry of a slot.  Returns 1 if its process lives, else 0. */
 int weir__registry_read(struct weir_slot_file *f, int slot, struct weir_registry_entry *out);
-/* Visits the entries of ending processes, with or without their locks, whose memory may not be free yet.  Holds the
- * file's lock.  Processes in another namespace of pids are left out. */
+/* Visits the entries of ending processes, whose memory may not be free yet, even if a process has lost its locks.
+ * Holds the file's lock.  Does not visit processes in another namespace of pids. */
 void weir__registry_ending(struct weir_slot_file *f,
                            void (*visit)(int slot, const struct weir_registry_entry *entry,
                                          void *context),
@@ -81,8 +81,8 @@ int weir__registry_is_stopped(const struct weir_slot_file *f,
                               const struct weir_registry_entry *entry);
 int weir__registry_slot(struct weir_slot_file *f);
 
-/* Return the bell's value; sleep until it has another value or the milliseconds are over; ring the bell.  Without a
- * file the sleep is short. */
+/* Return the bell's value; sleep until the bell has another value or the milliseconds are over; ring the bell.  Without
+ * a file the sleep is short. */
 uint32_t weir__registry_bell(struct weir_slot_file *f);
 void weir__registry_wait(struct weir_slot_file *f, uint32_t bell, unsigned milliseconds);
 void weir__registry_ring(struct weir_slot_file *f);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* segment.c: the writer and the readers of a segment.
  *
- * The writer publishes under a sequence, which is odd while it writes and even when it is done.
+ * The writer publishes under a sequence number, which is odd while the writer writes, and even afterwards.
  *
  *     writer                                      reader
  *     sequence := odd                             first := sequence
@@ -12,8 +12,8 @@
  *     whole if first is even and last equals it
  *
  * If a reader gets a word of a later publication, (a) and (d) make `last` at least that publication's odd value, so
- * `last` is larger than `first`.  If `first` is a publication's even value, (b) and (c) make the reader see all its
- * words.
+ * `last` is larger than `first`.  If `first` is the even value of a publication, (b) and (c) make the reader get all
+ * words of the publication.
  *
  * The file's memory is never accessed directly.  Any process of the user may truncate the file, and access to truncated
  * memory raises a signal; read(2) returns less instead, and write(2) extends the file.  The kernel then does the loads
@@ -21,8 +21,9 @@
  * byte.  A mixture of two values is odd, or older, or 2^15 publications ahead, since it only arises while the lowest
  * byte overflows.
  *
- * A reader writes one word, the time of its read, and the writer sleeps on the lower half of that word.  For this both
- * map the page, and access it only by the system call, which returns an error if the page is gone.
+ * A reader writes one word, the time of its read, and the writer sleeps on the lower half of that word.  For this
+ * reason reader and writer map the page.  They access the page only by the system call, which returns an error if the
+ * page is gone.
  */
 #include "ipc/segment.h"
 
@@ -105,7 +106,7 @@ int weir__segment_lives(const struct weir_segment_name *name) {
 }
 
 struct visit {
-    weir_segment_visitor *living; /* NULL: only remove files of ended processes */
+    weir_segment_visitor *living; /* NULL to only remove files of ended processes */
     void *context;
 };
 
@@ -117,7 +118,7 @@ static void look_at(const char *path, const char *rest, void *context) {
         return;
     snprintf(name.path, sizeof name.path, "%s", path);
     if (!weir__segment_lives(&name))
-        (void)unlink(path); /* fails for another user's file in such folders */
+        (void)unlink(path); /* fails for another user's file in /dev/shm and /tmp */
     else if (visit->living)
         visit->living(&name, visit->context);
 }
@@ -137,12 +138,12 @@ static int create_file(struct weir_segment *s, const struct weir_segment_head *h
     void *page = MAP_FAILED;
     int file, error;
 
-    (void)unlink(s->path); /* the program that this process ran before may have left it */
+    (void)unlink(s->path); /* removes a file of the program that this process was before exec */
     if (weir__runfile_make(s->path, sizeof *s->page + s->body_bytes, head, sizeof *head) != 0)
         return -1;
     file = weir__runfile_open(s->path, O_RDWR);
     if (file >= 0) {
-        errno = EPERM; /* for a file that somebody else has given the name */
+        errno = EPERM; /* another user's file has the name */
         if (weir__runfile_is_sound(file, sizeof *s->page + s->body_bytes, head, sizeof *head))
             page = mmap(NULL, sizeof *s->page, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     }
@@ -170,7 +171,7 @@ int weir__segment_create(struct weir_segment *s, const struct weir_segment_kind 
 
     memset(s, 0, sizeof *s);
     if (start == 0 || start == UINT64_MAX || weir__process_namespace() == 0) {
-        errno = ENOSYS; /* no process could tell whose file it is */
+        errno = ENOSYS; /* no process could find the file's owner */
         return -1;
     }
     s->owner = getpid();
@@ -200,7 +201,8 @@ static int file_of(struct weir_segment *s) {
     return -1;
 }
 
-/* Writes into the file.  Checks the descriptor each time, which the program may close between two writes. */
+/* Writes into the file.  Checks the descriptor each time, because the program may close the descriptor between two
+ * writes. */
 static void write_at(struct weir_segment *s, size_t at, const void *from, size_t bytes) {
     int file = file_of(s);
 
@@ -269,7 +271,8 @@ void weir__segment_wait(struct weir_segment *s, unsigned milliseconds) {
     uint64_t watched = watched_of(s);
     struct timespec longest = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
 
-    /* Sleeps also while readers read often, and if the page is gone, so that no reader can wake the writer. */
+    /* Sleeps without a wake while readers read often, and if the page is gone, since no reader can wake the writer
+     * then. */
     if (is_recent(watched) || !sleep_on(s->page, watched))
         nanosleep(&longest, NULL);
 }
@@ -281,7 +284,7 @@ void weir__segment_remove(struct weir_segment *s) {
 
 /* ---- readers ------------------------------------------------------------------------------------- */
 
-/* Returns why the file may not be read, from its present state. */
+/* Returns the reason why the file may not be read, from the file's present state. */
 static enum weir_segment_fault fault_of(const char *path) {
     struct stat is;
 

@@ -63,7 +63,8 @@ const char *weir__segment_fault_text(enum weir_segment_fault fault);
 
 struct weir_segment_file;
 
-/* A segment that this process writes; zeroed without one.  Only weir__segment_remove is for other threads, too. */
+/* A segment that this process writes, or zero if there is no segment.  Only one thread uses the struct, but any thread
+ * may call weir__segment_remove. */
 struct weir_segment {
     struct weir_segment_file *page; /* used to sleep on only; NULL if there is no segment */
     struct weir_kept file;
@@ -73,9 +74,9 @@ struct weir_segment {
     char path[WEIR_SEGMENT_PATH_BYTES];
 };
 
-/* Makes this process's segment of that kind.  It replaces one that the process may have left when it became another
- * program.  Its file stays open; a child of fork has the descriptor, too, but does not use it.  Returns 0 on success,
- * -1 with errno on failure. */
+/* Makes this process's segment of that kind.  Replaces a segment that the process may have left when it became another
+ * program.  The segment's file stays open; a child of fork has the descriptor, too, but does not use the descriptor.
+ * Returns 0 on success, -1 with errno on failure. */
 int weir__segment_create(struct weir_segment *s, const struct weir_segment_kind *kind);
 /* Publishes a body of the kind's size.  If the file is gone or was truncated, no reader sees the body. */
 void weir__segment_publish(struct weir_segment *s, const void *body);
@@ -84,7 +85,7 @@ int weir__segment_is_watched(struct weir_segment *s);
 /* Sleeps until the next read, or for that number of milliseconds if the segment is watched. */
 void weir__segment_wait(struct weir_segment *s, unsigned milliseconds);
 /* Removes the file, unless this process is a child of fork of its owner.  The file stays open and mapped, since a
- * thread may sleep on it. */
+ * thread may sleep on the mapped page. */
 void weir__segment_remove(struct weir_segment *s);
 
 /* ---- readers ------------------------------------------------------------------------------------- */
@@ -98,7 +99,7 @@ struct weir_segment_name {
 
 typedef void weir_segment_visitor(const struct weir_segment_name *name, void *context);
 
-/* Visits the segments of that kind whose processes live, and removes those whose processes do not. */
+/* Visits the segments of that kind whose processes live, and removes the segments of ended processes. */
 void weir__segment_each(const struct weir_segment_kind *kind, weir_segment_visitor *visit,
                         void *context);
 

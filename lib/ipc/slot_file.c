@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /* slot_file.c: finds or makes the file, claims slots, and removes the file.
  *
- * A process claims a slot by the lock of an open file (fcntl, F_OFD_SETLK) on the slot's bytes, without ever waiting.  So
- * two processes cannot have one slot, and the kernel frees the slot when its process dies at any point.  A child of fork
- * has the lock, too, until it closes the file or becomes another program.
+ * A process claims a slot by the lock of an open file (fcntl, F_OFD_SETLK) on the slot's bytes, without ever waiting.
+ * So two processes cannot have one slot, and the kernel frees the slot whenever its process dies.  A child of fork has
+ * the lock, too, until it closes the file or becomes another program.
  *
- * The lock belongs to the open file that the mapping is of, so a program that closes the descriptor does not free the
- * slot (kept.h).  If the descriptor has become another file's, weir opens the file again and takes another slot before
- * it gives up the old one.
+ * The mapping keeps the open file and so the lock.  A program that closes the descriptor does not free the slot
+ * (kept.h).  If the descriptor belongs to another file now, weir opens the slot file again and claims another slot
+ * before weir gives up the old slot.
  *
  * A new file has no name until it is complete (O_TMPFILE).  A process that leaves unlocks its slot and then tries to
- * lock all slots at once.  If that succeeds it is alone and keeps others out while it checks whether a process is still
- * ending; if none is, it removes the name.  A process that had opened the file before finds no slot or no name, and
- * begins again.  A file that a killed process left is used by the next process that joins, or removed by one that looks
- * (tests/spin/registry.pml, tests/spin/group.pml).
+ * lock all slots at once.  If the process gets all locks, it is alone, and keeps other processes out while it checks
+ * whether a process is still ending.  If no process is ending, it removes the name.  A process that has opened the
+ * file before the removal finds no free slot or no name, and begins again.  The next process that joins uses a file
+ * that a killed process left; a process that looks removes such a file (tests/spin/registry.pml,
+ * tests/spin/group.pml).
  *
  * A login session that ends removes the files of its user (RemoveIPC in logind.conf), and later processes make a new
  * file.  So a process checks from time to time whether its file still has the name, size and head.
@@ -36,11 +37,13 @@
 /* The least time between two checks of the file, since growth comes in bursts. */
 #define LOOK_NS UINT64_C(1000000)
 enum { TRIES = 64, MOST_SLOT_BYTES = 512, READ_BYTES = 16 * MOST_SLOT_BYTES };
-/* How often a process that joins tries while another removes the file, with this pause.  A removal takes three calls
- * and a check for ending processes, unless the remover is stopped between them. */
+/* The number of tries, and the pause between two tries, of a process that joins while another process removes the
+ * file.  A removal takes three calls and a check for ending processes, so it is short unless the removing process is
+ * stopped. */
 enum { REMOVALS = 500 };
 #define REMOVAL_PAUSE_NS 1000000
-/* The bytes whose locks show that processes live, one for each slot, lie far behind the end of the file. */
+/* The place of the life locks, one byte for each slot, far behind the end of the file.  A locked byte shows that the
+ * slot's process lives. */
 #define LIVES_AT ((off_t)1 << 61)
 
 static const char nothing[MOST_SLOT_BYTES];
@@ -73,14 +76,15 @@ static int is_sound(const struct weir_slot_file *f, int file) {
                                   offsetof(struct weir_slot_head, limit));
 }
 
-/* Returns 1 if the errno of open() says that the name belongs to something else than a plain file of this user, else 0.
- * Other errors, such as a lack of descriptors, do not say so.  With EPERM the name cannot be removed. */
+/* Returns 1 if the errno of open() means that the name belongs to something else than a plain file of this user, else
+ * 0.  Other errors, such as a lack of descriptors, have other causes.  EPERM does not count, since the name cannot be
+ * removed then. */
 static int is_in_the_way(int error) {
     return error == ELOOP || error == ENXIO || error == EISDIR || error == EACCES;
 }
 
-/* Opens the file if it is valid.  Removes anything else of its name, and makes the file if there is none.  Returns -1
- * with errno on failure. */
+/* Opens the file if the file is valid.  Removes anything else that has the name, and makes the file if there is none.
+ * Returns the descriptor, or -1 with errno on failure. */
 static int find_file(const struct weir_slot_file *f) {
     const struct weir_slot_head head = head_of(f);
     int file, error;
@@ -92,7 +96,7 @@ static int find_file(const struct weir_slot_file *f) {
         if (file >= 0) {
             error = weir__runfile_unname(file, f->path) == 0 ? ENOENT : errno;
             close(file);
-        } else { /* a link is removed, not followed */
+        } else { /* removes a link, and does not follow the link */
             error = errno;
             if (is_in_the_way(error))
                 error = unlink(f->path) == 0 ? ENOENT : errno;
@@ -114,7 +118,8 @@ static int lock_range(int file, int command, short type, off_t at, off_t end, st
     return fcntl(file, command, lock);
 }
 
-/* Returns 0 on success, 1 if another open file has one of these locks, -1 with errno if locks do not work here. */
+/* Locks slots.  Returns 0 on success, 1 if another open file has one of the locks, -1 with errno if locks do not work
+ * in this folder. */
 static int lock_slots(const struct weir_slot_file *f, int file, int first, int count) {
     struct flock lock;
 
@@ -206,7 +211,7 @@ static int is_needed(const struct weir_slot_file *f, int file, int slot) {
            weir__slot_is_ending(f, &owner);
 }
 
-/* Returns 1 if another process is ending that was killed, else 0. */
+/* Returns 1 if another process was killed and is still ending, else 0. */
 static int is_any_ending(const struct weir_slot_file *f) {
     char some[READ_BYTES];
     int count = READ_BYTES / (int)f->kind->slot_bytes, file = f->file.number;
@@ -231,8 +236,9 @@ static void clear_slot(const struct weir_slot_file *f, int file, int slot) {
         (void)!weir__file_write_at(file, nothing, f->kind->slot_bytes, weir__slot_place(f, slot));
 }
 
-/* Claims a slot.  Returns -1 with errno on failure, EAGAIN if the file is being removed.  Slots whose processes are
- * ending are taken only if all others are, because requests still need the ending processes' entries. */
+/* Claims a slot.  Claims the slot of an ending process only if all other slots are claimed, because requests still need
+ * the entries of ending processes.  Returns the slot, or -1 with errno on failure; errno is EAGAIN if the file is being
+ * removed. */
 static int claim(const struct weir_slot_file *f, int file) {
     for (int all = 0; all < 2; all++) {
         for (int slot = 0; slot < WEIR_SLOTS; slot++) {
@@ -251,7 +257,7 @@ static int claim(const struct weir_slot_file *f, int file) {
                 clear_slot(f, file, slot);
                 return slot;
             }
-            unlock_slots(f, file); /* this process has no other slot yet */
+            unlock_slots(f, file); /* unlocks all slots, since this process has no other slot yet */
         }
         if (is_being_removed(f, file)) {
             errno = EAGAIN;
@@ -262,20 +268,21 @@ static int claim(const struct weir_slot_file *f, int file) {
     return -1;
 }
 
-/* Maps the file at the address of the mapping before, which also unlocks the slot that the old mapping kept. */
+/* Maps the file at the address of the old mapping, if there is one.  The end of the old mapping unlocks the old
+ * slot. */
 static int map_file(struct weir_slot_file *f, int file) {
     void *map = mmap(f->map, f->kind->map_bytes, PROT_READ | PROT_WRITE,
                      MAP_SHARED | (f->map ? MAP_FIXED : 0), file, 0);
 
     if (map == MAP_FAILED)
         return -1;
-    if (!f->map) /* otherwise the address stays, and other threads may be reading it */
+    if (!f->map) /* with an old mapping, its address stays in use by other threads */
         f->map = map;
     return 0;
 }
 
-/* Opens the file, claims a slot and maps the file in place of the old ones.  If another process is stopped while it
- * removes the file, the file is replaced after a while. */
+/* Opens the file, claims a slot and maps the file, in place of the old file, slot and mapping.  If another process is
+ * stopped while it removes the file, the function replaces the file after a while. */
 static int attach(struct weir_slot_file *f) {
     int file, slot, error, removals = 0;
     struct weir_kept kept;
@@ -356,7 +363,7 @@ struct visit {
     void *context;
 };
 
-/* Visits the file if it is in the folder where processes look for it. */
+/* Visits the file if processes look for the file in this folder. */
 static void visit_file(const char *path, const char *rest, void *context) {
     const struct visit *of = context;
     char own[WEIR_SLOT_PATH];
@@ -372,8 +379,8 @@ void weir__slot_file_each(const char *begins, size_t most,
     weir__runfile_each(begins, visit_file, &(struct visit){begins, most, visit, context});
 }
 
-/* Returns 1 if the own slot appears locked to the own open file, else 0.  Then the program has closed that file, and
- * another part of the process has opened the file again with its number. */
+/* Returns 1 if this process's slot appears locked by another open file, else 0.  If it does, the program has closed
+ * weir's descriptor, and another part of the process has opened the slot file again and got the descriptor's number. */
 static int is_another(const struct weir_slot_file *f) {
     return weir__kept_is(&f->file) && f->slot >= 0 && weir__slot_is_locked(f, f->slot);
 }
@@ -398,15 +405,16 @@ int weir__slot_file_renew(struct weir_slot_file *f) {
     return f->file.number < 0 ? attach(f) : -1;
 }
 
-/* Unlocks the slot, and removes the file if no process has a slot or is ending.  If two processes leave at once, one of
- * them finds itself alone. */
+/* Unlocks the slot, and removes the file if no process has a slot or is ending.  If two processes leave at once, at
+ * least one of the two gets all locks. */
 static void remove_if_alone(const struct weir_slot_file *f) {
     int file = f->file.number;
 
     unlock_slots(f, file);
     if (lock_slots(f, file, 0, WEIR_SLOTS) != 0)
         return;
-    /* The file stays while a process is ending, whose memory a process that joins must know. */
+    /* The file stays while a process is ending, because a process that joins must know of the ending process's
+     * memory. */
     if (!is_any_ending(f))
         (void)weir__runfile_unname(file, f->path);
     unlock_slots(f, file);

@@ -29,29 +29,30 @@ enum {
 };
 enum { WEIR_SLOT_PATH = 256 };
 
-/* The begin of a file.  A file of another head is not valid; only the limit may differ. */
+/* The head of a file.  A file with another head is not valid; only the limit may differ. */
 struct weir_slot_head {
     char magic[8];
     uint32_t version, slots, slot_bytes, unused;
     uint64_t limit; /* the limit of a group, else 0 */
 };
 
-/* The process that a slot belongs to, as words of the slot. */
+/* The process that owns a slot, as words in the slot. */
 struct weir_slot_owner {
     uint64_t pid, start, namespace;
 };
 
-/* This bit of the pid says that the process is about to end by itself, so that it does not keep the file. */
+/* This bit of the pid says that the process is about to end by itself, so that the process does not keep the file from
+ * its removal. */
 #define WEIR_SLOT_ENDS (UINT64_C(1) << 63)
 
 struct weir_slot_kind {
     const char *magic; /* 8 letters */
     uint32_t version;
     size_t slot_bytes; /* at most 512 */
-    size_t map_bytes;  /* the bytes of the file to map, from its begin */
-    /* Set if a slot counts bytes.  Its user then changes it with care: nothing clears it when it is claimed or left.  A
-     * second lock shows whether the process lives, since its bytes count until it has ended.  Without a limit no file is
-     * made. */
+    size_t map_bytes;  /* the number of bytes to map, from the file's begin */
+    /* Set if a slot counts bytes.  Then no function here clears a slot that is claimed or left, a second lock shows
+     * whether the slot's process lives, since the bytes count until the process has ended, and no file is made without
+     * a limit. */
     int is_counted;
 };
 
@@ -59,8 +60,8 @@ struct weir_slot_kind {
 struct weir_slot_file {
     pthread_mutex_t lock;
     const struct weir_slot_kind *kind;
-    struct weir_kept file; /* none if the file was lost and could not be made again */
-    int slot;              /* the own slot, or -1 if the process only looks or has left */
+    struct weir_kept file; /* no file if the file was lost and could not be made again */
+    int slot;              /* the slot of this process; -1 if the process only looks or has left */
     void *map;             /* the mapping, whose address never changes */
     uint64_t start;        /* the start time of this process, and its namespace of pids */
     uint64_t namespace;
@@ -76,15 +77,15 @@ int weir__slot_file_open(struct weir_slot_file *f, const struct weir_slot_kind *
 /* Opens the file without a slot.  Returns 0 on success, -1 if there is none. */
 int weir__slot_file_look(struct weir_slot_file *f, const struct weir_slot_kind *kind,
                          const char *name);
-/* Visits the files whose names begin with `begins`, if a process would open them.  `rest` is the rest of the name.  Names
- * with a rest of `most` bytes or more are left out. */
+/* Visits the valid files whose names begin with `begins`.  `rest` is the rest of the name.  Does not visit a file if
+ * `rest` has `most` bytes or more. */
 void weir__slot_file_each(const char *begins, size_t most,
                           void (*visit)(const char *rest, void *context), void *context);
 
 /* Gives up the slot for good.  The last process that leaves removes the file, and so does a process without a slot if no
  * slot is claimed.  The file stays while a process is ending.  Takes the lock. */
 void weir__slot_file_leave(struct weir_slot_file *f);
-/* Leaves, and frees the mapping. */
+/* Leaves the file, and frees the mapping. */
 void weir__slot_file_close(struct weir_slot_file *f);
 /* Records that the process is about to end: removes the file if no other process has a slot, but keeps the lock that
  * shows that this process lives.  The caller holds the lock. */
@@ -95,23 +96,24 @@ void weir__slot_file_forget(struct weir_slot_file *f);
 /* Returns 1 if the descriptor still belongs to the open file and to no other opening of it, else 0. */
 int weir__slot_file_has(const struct weir_slot_file *f);
 /* Checks the file, but once in a millisecond at most.  Returns 1 if the process has a slot in a file that is no longer
- * valid or has lost its name, else 0.  The caller holds the lock, as for the function below. */
+ * valid or has lost its name, else 0.  The caller holds the lock. */
 int weir__slot_file_is_lost(struct weir_slot_file *f);
-/* Opens the file of the name again, or makes it, and claims a slot there in place of the old one.  The new mapping
- * replaces the old one at its address.  Returns 0 on success, -1 with errno on failure: then the old mapping stays. */
+/* Opens or makes the file that has the name, and claims a slot in place of the old slot.  The new mapping replaces the
+ * old mapping at the old address.  The caller holds the lock.  Returns 0 on success, -1 with errno on failure, in which
+ * case the old mapping stays. */
 int weir__slot_file_renew(struct weir_slot_file *f);
 
 /* Returns the place of a slot in the file. */
 off_t weir__slot_place(const struct weir_slot_file *f, int slot);
 /* Returns 1 if a process has locked the slot, else 0. */
 int weir__slot_is_locked(const struct weir_slot_file *f, int slot);
-/* Returns 1 if that is the namespace of this process, so that pids of it mean something here; else 0. */
+/* Returns 1 if `namespace` is this process's namespace of pids, so that this process can use the pids; else 0. */
 int weir__slot_is_near(const struct weir_slot_file *f, uint64_t namespace);
-/* Returns 1 if the owner is ending, as far as its pid is of this namespace; else 0. */
+/* Returns 1 if the owner's pid is of this namespace and the owner is ending, else 0. */
 int weir__slot_is_ending(const struct weir_slot_file *f, const struct weir_slot_owner *owner);
 /* Returns 1 if the process that claimed the slot lives, or if the kernel cannot say; else 0.  For files with counts. */
 int weir__slot_lives(const struct weir_slot_file *f, int slot);
-/* Locks the slot of a process that has ended, so that no other process changes or claims it meanwhile.  Returns 1 on
+/* Locks the slot of a process that has ended, so that no other process changes or claims the slot.  Returns 1 on
  * success, else 0.  For files with counts. */
 int weir__slot_hold(const struct weir_slot_file *f, int slot);
 void weir__slot_release(const struct weir_slot_file *f, int slot);

@@ -51,7 +51,7 @@ int weir__process_lock_try(struct weir_process_lock *lock, const char *name) {
 
 void weir__process_lock_give(struct weir_process_lock *lock) {
     if (lock->held && weir__kept_is(&lock->file)) {
-        /* The file may have been removed by others, and another one may have the name, which stays. */
+        /* Another process may have removed the file.  If another file has the name now, the name stays. */
         (void)weir__runfile_unname(lock->file.number, lock->path);
         (void)flock(lock->file.number, LOCK_UN); /* a child of fork may have the file too */
     }

@@ -20,8 +20,8 @@ struct weir_process_lock {
 #define WEIR_PROCESS_LOCK_NONE                                                                     \
     { WEIR_KEPT_NONE, 0, "" }
 
-/* Tries to take the lock of that name, which is a part of a file's name, without waiting.  Returns 1 if it is held, 0
- * if another process or another lock object of this one has it, -1 with errno on failure. */
+/* Tries to take the lock of that name without waiting.  The name is a part of a file's name.  Returns 1 on success, 0
+ * if another process or another lock object of this process holds the lock, -1 with errno on failure. */
 int weir__process_lock_try(struct weir_process_lock *lock, const char *name);
 /* Releases the lock if it is held. */
 void weir__process_lock_give(struct weir_process_lock *lock);
