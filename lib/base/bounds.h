@@ -10,8 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Lowers `first` to the least number `at` for which `is_it` holds.  `is_it` must then hold for all larger numbers, too.
- * If it holds for none below `first`, `first` does not change.  Both are variables of type size_t. */
+/* Lowers `first` to the least number `at` for which the expression `is_it` is true.  `is_it` must also be true for all
+ * larger numbers.  If `is_it` is false for all numbers below `first`, `first` does not change.  `first` and `at` are
+ * variables of type size_t. */
 #define WEIR_FIND_FIRST(first, at, is_it)                                                          \
     do {                                                                                           \
         size_t its_low = 0;                                                                        \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* clock.h: the monotonic clock.  This file must not know devices, whose clock may be another. */
+/* clock.h: the monotonic clock.  This file must not know devices, which may have other clocks. */
 #ifndef WEIR_CLOCK_H
 #define WEIR_CLOCK_H
 

@@ -37,7 +37,7 @@ void weir__counters_close(struct weir_counters *counters) {
 }
 
 void weir__counters_event(struct weir_counters *counters, const weir_event *event) {
-    int is_ahead = event->cause == WEIR_EVENT_GROW_AHEAD; /* no request waited for the growth */
+    int is_ahead = event->cause == WEIR_EVENT_GROW_AHEAD; /* no request waited */
     struct weir_event *slot;
 
     pthread_mutex_lock(&counters->lock);
@@ -76,7 +76,7 @@ unsigned weir__striped_enlist(void) {
     static _Atomic unsigned threads; /* the number of threads that have a stripe so far */
     unsigned before = atomic_load_explicit(&threads, memory_order_relaxed);
 
-    /* Stops at the shared stripe, so that the number cannot wrap round. */
+    /* The number stops at the shared stripe, so that the number cannot overflow. */
     while (before < WEIR_STRIPED_STRIPES &&
            /* unreached: another thread gets a stripe at that moment */
            !atomic_compare_exchange_weak_explicit(&threads, &before, before + 1,
@@ -97,8 +97,9 @@ uint64_t weir__striped_sum(const struct weir_striped *striped, int counter) {
 /* ---- statistics ---- */
 
 void weir__counters_read(struct weir_counters *counters, weir_statistics *out) {
-    /* Reads frees first: a block is counted as allocated before it can be counted as freed.  A growth is counted after
-     * its allocation, and is read before it.  So no difference below is negative. */
+    /* Reads frees before allocations, because a block is counted as allocated before it can be counted as freed.  A
+     * growth is counted after its allocation, so growths are read before allocations, too.  So no difference below is
+     * negative. */
     out->frees = weir__striped_sum(&counters->striped, WEIR_STRIPED_FREES);
     out->growth_allocs = atomic_load_explicit(&counters->growth_allocs, memory_order_acquire);
     out->allocs = weir__striped_sum(&counters->striped, WEIR_STRIPED_ALLOCS);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* counters.h: an allocator's counters, its ring of growth events, and its latencies.
  *
- * The engine keeps the figures of memory as it is now (in use, reserved), from the driver or its own tables.  Counters
- * are relaxed atomics, each independent of all others; the ring has a lock, since growth is rare.
+ * The engine has the figures of the present memory (in use, reserved), from the driver or from the engine's own
+ * tables.  Each counter is a relaxed atomic, independent of all other counters.  The ring has a lock, since growth is
+ * rare.
  *
  * This file must not know engines or drivers (times are passed as numbers).
  */
@@ -19,12 +20,12 @@
 
 /* ---- counters that every call raises, without a locked instruction ---- */
 
-/* Each of the first WEIR_STRIPED_STRIPES threads that count anything owns one stripe of every counter.  Only that
- * thread writes the stripe, so it counts by a load and a store.  All later threads share one more stripe, by atomic
- * addition.  (A locked addition costs 5 to 12 ns; a request that the driver serves from its pool costs about 60.)
- * Stripes are not used again, so the counts of a thread stay when it ends. */
+/* Each of the first WEIR_STRIPED_STRIPES threads that count anything owns one stripe of every counter.  Only this
+ * thread writes the stripe, so the thread counts by a load and a store.  All later threads share one more stripe, and
+ * count by atomic addition.  (A locked addition costs 5 to 12 ns; a request that the driver serves from its pool costs
+ * about 60.)  No other thread gets the stripe of an ended thread, so the counts of the ended thread stay. */
 enum {
-    WEIR_STRIPED_ALLOCS, /* counted without caches only */
+    WEIR_STRIPED_ALLOCS, /* counted only if there are no caches */
     WEIR_STRIPED_FREES,  /* frees that no cache counts itself */
     WEIR_STRIPED_CACHES_YOUNG,
     WEIR_STRIPED_CACHES_EMPTY,
@@ -41,8 +42,9 @@ struct weir_striped {
     } stripe[WEIR_STRIPED_STRIPES + 1];
 };
 
-/* The number of this thread's stripe plus one, or 0 before its first count.  It is read by one instruction
- * (initial-exec), and needs four bytes of the space that the C library reserves for libraries that are loaded late. */
+/* The number of this thread's stripe plus one, or 0 before its first count.  One instruction reads the variable
+ * (initial-exec).  The variable needs four bytes of the space that the C library reserves for libraries that are loaded
+ * late. */
 extern _Thread_local unsigned weir__striped_thread WEIR_FAST_TLS;
 unsigned weir__striped_enlist(void); /* gives this thread a stripe; returns its number plus one */
 
@@ -105,11 +107,13 @@ struct weir_counters {
         struct weir_event *event; /* the event with number s is at (s - 1) % WEIR_KEPT_EVENTS */
     } ring;
 
-    /* One for each operation, or NULL without latencies; fixed after open. */
+    /* One histogram for each operation, or NULL if latencies are not measured.  The pointer is fixed after
+     * weir__counters_open. */
     struct weir_histogram *latency;
 };
 
-/* Returns 1 on success, 0 if there is no host memory.  `latency' is nonzero for histograms of latencies. */
+/* Opens the counters, with histograms of latencies if `latency' is not 0.  Returns 1 on success, 0 if there is no host
+ * memory. */
 int weir__counters_open(struct weir_counters *counters, int latency);
 void weir__counters_close(struct weir_counters *counters);
 
@@ -130,14 +134,14 @@ const char *weir__event_name(int cause, int shrink);
 /* A failed request: the figures that weir_last_failure returns, and those that an OOM report needs. */
 struct weir_failed_request {
     weir_failure figures;
-    uint64_t by;     /* the number of the allocator, or 0 if no request has failed yet */
+    uint64_t by;     /* the allocator's number, or 0 if no request has failed yet */
     uint64_t stream; /* the stream's id, or 0 if it is not known */
     int is_captured; /* nonzero if the stream was being captured */
     int result;      /* the driver's result, or 0 if no driver call failed */
     weir_status status;
 };
 
-/* The last failed request of the calling thread. */
+/* Set and return the last failed request of the calling thread. */
 void weir__failure_set(const struct weir_failed_request *refused);
 void weir__failure_get(struct weir_failed_request *out);
 /* Returns the number of failures in this thread, which distinguishes one failure from another. */

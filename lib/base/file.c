@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* file.c: opens and writes weir's own files.
  *
- * The kernel sends SIGXFSZ to the thread that writes.  So the guard blocks the signal in this thread only.  Afterwards
- * it removes a pending SIGXFSZ, unless one was pending before.  Without a limit on file sizes there is no such signal,
- * and the guard costs one system call.
+ * The kernel sends SIGXFSZ to the thread that writes.  So the guard blocks the signal in the calling thread only.
+ * After the write the guard removes a pending SIGXFSZ, unless SIGXFSZ was pending before the write.  If there is no
+ * limit on file sizes, the kernel sends no SIGXFSZ, and the guard costs one system call.
  */
 #include "base/file.h"
 

@@ -19,8 +19,9 @@
 /* Opens a file as open(2) does, closed on exec.  Returns a descriptor above 2, or -1 with errno. */
 int weir__file_open(const char *path, int flags, mode_t mode);
 
-/* Moves a descriptor that the caller has just got above 2; it is closed on exec.  Returns the descriptor, which is
- * unchanged if it was above 2, or -1 with errno.  If `file` is -1, errno stays as it is. */
+/* Replaces the descriptor `file`, which the caller has just opened, by a descriptor above 2 that is closed on exec.
+ * Returns this descriptor, which is `file` if `file` is above 2, or -1 with errno.  If `file` is -1, does not change
+ * errno. */
 int weir__file_above(int file);
 
 /* Duplicates a descriptor.  Returns a new descriptor above 2, closed on exec, or -1 with errno. */
@@ -35,7 +36,8 @@ ssize_t weir__file_read_up_to(int file, char *text, size_t most);
 /* The largest text that weir reads at once from a file that a user has named. */
 enum { WEIR_FILE_TEXT_BYTES = 1 << 20 };
 
-/* Reads a file of at most WEIR_FILE_TEXT_BYTES.  Returns its text, which the caller frees, or NULL and `why`. */
+/* Reads a file of at most WEIR_FILE_TEXT_BYTES.  Returns the text, which the caller frees, or NULL with the reason in
+ * `why`. */
 char *weir__file_text(const char *path, char *why, size_t why_bytes);
 
 /* The state of SIGXFSZ in this thread before weir__file_guard(). */
@@ -44,7 +46,8 @@ struct weir_file_guard {
     sigset_t before;
 };
 
-/* Makes writes of this thread fail with EFBIG, without a signal, until weir__file_unguard().  Both keep errno. */
+/* Makes writes of this thread fail with EFBIG, without a signal, until weir__file_unguard().  Both functions keep
+ * errno. */
 void weir__file_guard(struct weir_file_guard *guard);
 void weir__file_unguard(const struct weir_file_guard *guard);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* histogram.c: a log-linear histogram.
  *
- * Each value below 32 has its own bucket.  Above, each power of two is divided into 32 equal buckets, so a bucket is at
- * most 1/32 of its values wide.  Values of 2^63 and more are in the last 32 of the 60 * 32 buckets.
+ * Each value below 32 has its own bucket.  From 32 on, each range from a power of two to the next has 32 equal
+ * buckets, so the width of a bucket is at most 1/32 of its values.  Values of 2^63 and more are in the last 32 of the
+ * 60 * 32 buckets.
  */
 #include "base/histogram.h"
 

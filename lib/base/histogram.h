@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* histogram.h: a log-linear histogram of nanoseconds, like HdrHistogram.
  *
- * It has 32 linear buckets in each power of two, so a quantile differs from the true value by at most 1/32.  Maximum,
- * sum and count are exact.  It has a fixed size and allocates nothing.  Any thread may add values, by relaxed atomics.
+ * Each range from a power of two to the next has 32 equal buckets, so a quantile differs from the true value by at
+ * most 1/32.  Maximum, sum and count are exact.  A histogram has a fixed size and allocates nothing.  Any thread may
+ * add values, by relaxed atomics.
  *
  * This file must not know the meaning of the values.
  */

@@ -2,8 +2,8 @@
 /* hostmem.h: host memory that a test can make fail, and whose bytes are counted.
  *
  * A structure that must stay consistent when host memory runs out allocates all its memory through one `struct
- * weir__hostmem`.  A test then makes its k-th request fail, for every k, and the structure knows its own cost.  Short
- * arrays that need neither grow by weir__hostmem_room.
+ * weir__hostmem`.  A test then makes the structure's k-th request fail, for every k, and the structure knows its own
+ * cost.  Short arrays that need no such test and no count grow by weir__hostmem_room.
  *
  * This file must not know the use of the memory.
  */
@@ -24,8 +24,8 @@ struct weir__hostmem {
     size_t bytes;                    /* the bytes that are allocated now */
 };
 
-/* Requests large pages for memory that is not touched yet.  Random reads of a large table cost less than their address
- * translation otherwise, and half of that in a virtual machine.  A failure does no harm. */
+/* Requests large pages for memory that is not touched yet.  With small pages, the address translation of random reads
+ * in a large table costs more than the reads, and even more in a virtual machine.  A failure does no harm. */
 static inline void weir__hostmem_prefer_large_pages(void *memory, size_t bytes) {
 #ifdef MADV_HUGEPAGE
     const uintptr_t page = (uintptr_t)2 << 20;
@@ -40,8 +40,8 @@ static inline void weir__hostmem_prefer_large_pages(void *memory, size_t bytes) 
 #endif
 }
 
-/* Maps every page of this memory now, in one call where the kernel has it (Linux 5.14).  Mapping a page on its first
- * use would cost as much as several hits.  A failure does no harm. */
+/* Maps every page of this memory now, by one call of madvise (from Linux 5.14 on).  Mapping a page on its first use
+ * would cost as much as several hits.  A failure does no harm. */
 static inline void weir__hostmem_populate(void *memory, size_t bytes) {
 #ifdef MADV_POPULATE_WRITE
     const uintptr_t page = (uintptr_t)4 << 10, first = (uintptr_t)memory & ~(page - 1);
@@ -53,8 +53,8 @@ static inline void weir__hostmem_populate(void *memory, size_t bytes) {
 #endif
 }
 
-/* Resizes `memory`, which has `held` bytes (NULL and 0 for none).  Returns NULL on failure; nothing has changed then.
- * Returns NULL also if `bytes` is 0, which never fails. */
+/* Resizes `memory`, which has `held` bytes (NULL and 0 for none).  Returns NULL on failure, and changes nothing in this
+ * case.  If `bytes` is 0, frees the memory and returns NULL. */
 static inline void *weir__hostmem_resize(struct weir__hostmem *host, void *memory, size_t held,
                                          size_t bytes) {
     void *moved = NULL;
@@ -74,7 +74,7 @@ static inline void *weir__hostmem_resize(struct weir__hostmem *host, void *memor
 }
 
 /* Makes room for element number `count` of a plain array, which is NULL if it is empty.  Returns the array, which may
- * have moved, or NULL if there is no memory; nothing has changed then.  The owner frees the array. */
+ * have moved.  Returns NULL if there is no memory, and changes nothing in this case.  The owner frees the array. */
 static inline void *weir__hostmem_room(void *array, size_t count, size_t *capacity,
                                        size_t element) {
     size_t larger = *capacity ? *capacity * 2 : 8;

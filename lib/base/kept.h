@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* kept.h: a file that stays open while the program runs.
  *
- * The program may close a descriptor that is not its own, and open another file that gets the number.  So weir stores
- * device and inode, and compares them before each use of the number.  Between comparison and use another thread could
- * still close and open a file.
+ * A program may close a descriptor of weir's, and open another file that gets the descriptor's number.  So weir stores
+ * the device and the inode of the file, and compares both before each use of the number.  Another thread could still
+ * close and open a file between the comparison and the use.
  *
  * A mapping of the file keeps its inode from being used again.  It also keeps the locks of the open file description
  * that was mapped, even if the program closes the number.
@@ -28,9 +28,10 @@ struct weir_kept {
 int weir__kept_set(struct weir_kept *kept, int file);
 /* Returns 1 if the number still belongs to that file, else 0. */
 int weir__kept_is(const struct weir_kept *kept);
-/* Returns 1 if both are one file, whether or not the numbers still belong to it; else 0. */
+/* Returns 1 if both structs identify one file, else 0.  The numbers need not belong to the file any more. */
 int weir__kept_are_same(const struct weir_kept *one, const struct weir_kept *other);
-/* Closes the file if the number still belongs to it, and sets the number to -1.  If that is unknown, does nothing. */
+/* Closes the file if the number still belongs to the file, and sets the number to -1.  Does nothing if fstat(2)
+ * fails. */
 void weir__kept_close(struct weir_kept *kept);
 
 #endif

@@ -18,13 +18,13 @@ static inline void relax(void) {
 }
 
 static int try_take(struct weir_lock *lock) {
-    /* Reads first: a waiter that only reads leaves the cache line to the holder. */
+    /* Reads before the exchange, because a waiter that only reads does not take the cache line from the holder. */
     return atomic_load_explicit(&lock->taken, memory_order_relaxed) == 0 &&
            atomic_exchange_explicit(&lock->taken, 1, memory_order_acquire) == 0;
 }
 
 int weir__lock_try(struct weir_lock *lock) {
-    /* Waits longer after each look, so that many waiters do not fetch the cache line at each release. */
+    /* Waits longer after each try, so that not all waiters fetch the cache line at each release. */
     for (int spins = 0, pause = 1; spins < SPINS; spins += pause) {
         if (try_take(lock))
             return 1;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* lock.h: a lock for short holds that costs half as much as a mutex.
  *
- * To take it costs one locked instruction, to release it a plain store.  (A pthread mutex needs a locked instruction
- * for each: 11 ns instead of 5 ns for both.)  A thread that finds the lock taken spins, then yields, then sleeps for
- * growing pauses, since a holder may be in a driver call that grows the reserved memory.  No thread is woken, so a
- * waiter sleeps too long by one pause at most.  The lock is neither fair nor recursive.
+ * Taking the lock costs one locked instruction, and releasing the lock costs a plain store.  (A pthread mutex needs
+ * two locked instructions: 11 ns instead of 5 ns.)  A thread that waits for the lock spins, then yields, then sleeps
+ * for growing pauses, since the holder may be in a driver call that grows the reserved memory.  No thread is woken, so
+ * a waiter sleeps too long by one pause at most.  The lock is neither fair nor recursive.
  *
  * This file must not know which data it guards.
  */
@@ -17,8 +17,9 @@ struct weir_lock {
     atomic_int taken; /* 0 if the lock is free */
 };
 
-void weir__lock_wait(struct weir_lock *lock); /* takes a lock that was found taken */
-/* Takes the lock.  Returns 1 on success, 0 if it was held longer than a short hold takes, some microseconds. */
+/* Waits until the caller has the lock. */
+void weir__lock_wait(struct weir_lock *lock);
+/* Tries for some microseconds to take the lock.  Returns 1 on success, else 0. */
 int weir__lock_try(struct weir_lock *lock);
 
 static inline void weir__lock_take(struct weir_lock *lock) {

@@ -13,7 +13,7 @@
 void weir__log(int threshold, int level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* A place for the reason of a failure; with 0 bytes none is wanted. */
+/* A place for the text of the reason of a failure.  With 0 bytes the caller wants no text. */
 struct weir_message {
     char *text;
     size_t bytes;

@@ -11,7 +11,7 @@ static size_t home_of(const struct weir_map *map, uint64_t key) {
     return (size_t)((key * UINT64_C(0x9e3779b97f4a7c15)) >> 20) & (map->capacity - 1);
 }
 
-/* Returns the slot that holds the key, or the free slot where it belongs. */
+/* Returns the slot that holds the key, or the free slot where the key belongs. */
 static size_t find(const struct weir_map *map, uint64_t key) {
     size_t at = home_of(map, key);
 
@@ -83,7 +83,7 @@ int weir__map_take(struct weir_map *map, uint64_t key, uintptr_t *out) {
     if (!weir__map_get(map, key, out))
         return 0;
     gap = find(map, key);
-    /* Later entries move into the gap, unless that would put them before their first slot. */
+    /* A later entry moves into the gap, unless the gap lies before the first slot of the entry's key. */
     for (size_t at = (gap + 1) & mask; map->slots[at].key; at = (at + 1) & mask) {
         size_t home = home_of(map, map->slots[at].key);
 

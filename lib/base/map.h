@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* map.h: a hash map from a block's address to one pointer-sized value.
  *
- * Few parts of weir need to store something for single blocks: the direct engine for live blocks, weir_use for noted
- * streams, pending frees.  The map uses open addressing with linear probing and backward-shift deletion; it is a
- * quarter to a half full.  It is not thread-safe: its owner has a lock.
+ * The map stores values for single blocks: live blocks of the direct engine, streams that weir_use has noted, pending
+ * frees.  The map uses open addressing with linear probing and backward-shift deletion, and is a quarter to a half
+ * full.  The map is not thread-safe, so its owner has a lock.
  *
  * This file must not know the meaning of the values, which it never frees.
  */
@@ -26,8 +26,8 @@ struct weir_map_slot {
 
 /* A zeroed struct weir_map is an empty map. */
 void weir__map_clear(struct weir_map *map);
-/* Stores a value.  An old value of the key is replaced, which needs no memory and cannot fail.  Returns 1 on success, 0
- * if there is no host memory; nothing has changed then. */
+/* Stores a value.  Replaces an old value of the key, which cannot fail.  Returns 1 on success.  Returns 0 if there is
+ * no host memory, and changes nothing in this case. */
 int weir__map_put(struct weir_map *map, uint64_t key, uintptr_t value);
 /* Makes room for `more` keys, so that storing them cannot fail.  Returns 1 on success, 0 if there is no host memory. */
 int weir__map_reserve(struct weir_map *map, size_t more);

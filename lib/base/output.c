@@ -18,8 +18,8 @@ void weir__put(struct weir_output *out, const char *format, ...) {
     out->is_open = 0;
 }
 
-/* Returns the bytes of the UTF-8 character at that place, 0 if there is none.  JSON allows neither the longer form of a
- * shorter character, nor surrogates, nor numbers above U+10FFFF. */
+/* Returns the number of bytes of the UTF-8 character at `at`, or 0 if the bytes are not valid UTF-8.  Valid UTF-8 has
+ * no overlong forms, no surrogates, and no numbers above U+10FFFF. */
 static int utf8_bytes(const unsigned char *at) {
     int bytes = at[0] < 0x80   ? 1
                 : at[0] < 0xc2 ? 0
@@ -37,7 +37,8 @@ static int utf8_bytes(const unsigned char *at) {
                : bytes;
 }
 
-/* Writes a text as a JSON string.  A byte that is no character becomes the character of that number. */
+/* Writes a text as a JSON string.  A byte that is no part of valid UTF-8 becomes the character with the number of the
+ * byte. */
 static void put_string(struct weir_output *out, const char *text) {
     const unsigned char *at = (const unsigned char *)text;
 
@@ -88,7 +89,7 @@ void weir__put_json(struct weir_output *out, const char *format, ...) {
         } else if (format[1] == 'd') {
             weir__put(out, va_arg(arguments, int) ? "true" : "false");
             format += 2;
-        } else { /* %ju */
+        } else { /* the conversion is %ju */
             number = va_arg(arguments, uintmax_t);
             weir__put(out, number == UINT64_MAX ? "null" : "%ju", number);
             format += 3;

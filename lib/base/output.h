@@ -26,9 +26,10 @@ struct weir_output {
 void weir__put(struct weir_output *out, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Appends JSON.  The format is JSON with ' for ", and knows three conversions.  %s writes a text with its quotes and
- * escapes, or null for NULL.  %ju writes a number, or null for UINT64_MAX.  %d writes false for 0, else true.  A comma
- * after an opening bracket is left out, so that the format of each element of a list can begin with a comma. */
+/* Appends JSON.  The format is JSON with ' in place of ", and has three conversions.  %s writes a text with its quotes
+ * and escapes, or null for NULL.  %ju writes a number, or null for UINT64_MAX.  %d writes false for 0, else true.  The
+ * function does not write a comma after an opening bracket, so the format of each element of a list can begin with a
+ * comma. */
 void weir__put_json(struct weir_output *out, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

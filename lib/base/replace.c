@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* replace.c: replaces a file as a whole.
  *
- * The new file gets a temporary name beside the old one.  It is opened with O_EXCL, so a link of that name is not
- * followed and an existing file is not touched: weir tries the next name.
+ * The new file gets a temporary name beside the old one.  weir opens the new file with O_EXCL.  So weir does not
+ * follow a link of that name, and does not change an existing file, but tries the next name.
  */
 #include "config.h"
 
@@ -75,8 +75,9 @@ static int is_same(const struct stat *is, int file) {
     return fstat(file, &other) == 0 && other.st_dev == is->st_dev && other.st_ino == is->st_ino;
 }
 
-/* Returns 1 if weir may write to where the link leads, else 0.  In a folder that all users may write to, the link must
- * be this user's or root's.  This is stricter than Linux's protected_symlinks, which may be off. */
+/* Returns 1 if weir may write to the file that the link names, else 0.  In a folder that all users may write to, the
+ * link must belong to this user or to root.  This rule is stricter than Linux's protected_symlinks, which may be
+ * off. */
 static int may_follow(const char *path, const struct stat *link) {
     char folder[PATH_MAX];
     struct stat is;
@@ -104,7 +105,7 @@ static int open_beside(struct weir_replacement *r, const char *path, const struc
         return errno;
     if (before)
         (void)fchmod(r->file, before->st_mode & mode);
-    snprintf(r->path, sizeof r->path, "%s", path); /* fits, since `beside` is longer */
+    snprintf(r->path, sizeof r->path, "%s", path); /* the text fits, since `beside` is longer */
     return 0;
 }
 
@@ -124,7 +125,7 @@ int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mod
 
     r->file = -1;
     r->path[0] = '\0';
-    if (!*path) /* open(2) fails here, but a name beside "" could be made */
+    if (!*path) /* open(2) would fail, but a file beside "" could be made */
         return ENOENT;
     is_there = lstat(path, &link) == 0;
     if (!is_there && errno != ENOENT) /* the file may exist, but weir cannot see it */
@@ -140,9 +141,9 @@ int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mod
     is_open = is_there && (is_same(&is, STDOUT_FILENO) || is_same(&is, STDERR_FILENO));
     if (is_open)
         flags |= O_APPEND;
-    if (is_link && !is_there) /* the link leads to a file that does not exist yet */
+    if (is_link && !is_there) /* the link names a file that does not exist yet */
         flags |= O_CREAT | O_TRUNC;
-    if (is_open || (is_there ? !S_ISREG(is.st_mode) : is_link)) { /* writes to it in place */
+    if (is_open || (is_there ? !S_ISREG(is.st_mode) : is_link)) { /* writes to the file in place */
         r->file = weir__file_open(path, flags, mode);
         return r->file < 0 ? errno : 0;
     }
@@ -156,7 +157,7 @@ int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mod
 int weir__replace_end(struct weir_replacement *r, int why, int is_durable) {
     int is_beside = r->path[0] != '\0';
 
-    /* EINVAL: pipes have no disk */
+    /* fsync(2) fails with EINVAL for a pipe, which has no disk. */
     if (why == 0 && is_durable && fsync(r->file) != 0 && errno != EINVAL)
         why = errno;
     if (close(r->file) != 0 && why == 0)

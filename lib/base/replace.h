@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* replace.h: replaces a file as a whole, or leaves it unchanged.
  *
- * The new file is written beside the old one under an unused name, and renamed.  A symbolic link stays, and the file
- * that it leads to is replaced.  In a folder to which all users may write, only links of the user or of root are
- * followed.  A pipe or a terminal, and a file that is open as standard output or standard error, is written to in
- * place.
+ * The new file is written beside the old one under an unused name, and renamed.  A symbolic link stays, and weir
+ * replaces the file that the link names.  In a folder to which all users may write, weir follows only links of the
+ * user or of root.  weir writes in place to a pipe, to a terminal, and to a file that is open as standard output or
+ * standard error.
  *
  * This file must not know the contents of the file.
  */
@@ -24,16 +24,18 @@ struct weir_replacement {
 
 /* Writes all bytes.  Returns 0 or an errno. */
 int weir__write_all(int file, const char *at, size_t count);
-/* Appends a text to a file, which it creates if there is none.  Returns 0 on success, or an errno. */
+/* Appends a text to a file, and creates the file if there is none.  Returns 0 or an errno. */
 int weir__append_all(const char *path, const char *text, size_t length);
 
 /* Opens a file to replace the one at `path`.  Returns 0 or an errno. */
 int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mode);
-/* Closes the file and renames it.  If `why` is not 0, removes it instead.  Returns 0 or an errno. */
+/* Closes and renames the new file.  If `why`, an errno, is not 0, removes the new file instead.  Returns 0, `why`, or
+ * the errno of a failure. */
 int weir__replace_end(struct weir_replacement *r, int why, int is_durable);
 
-/* Replaces a file by these bytes.  A new file has that mode, less the umask; a replaced one keeps the bits of its mode
- * that `mode` has, too.  With `is_durable` the file is then on the disk.  Returns 0 or an errno. */
+/* Replaces a file by these bytes.  A new file has the mode `mode` less the umask.  A replaced file keeps the bits of
+ * its mode that are also in `mode`.  If `is_durable` is set, the file is on the disk when the function returns.
+ * Returns 0 or an errno. */
 int weir__replace_file(const char *path, mode_t mode, int is_durable, const void *bytes,
                        size_t count);
 

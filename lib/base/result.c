@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* result.c: statuses as text, and the thread's last driver result.
  *
- * Names and messages come from the list in weir/status.h, so they always agree with the values.
+ * Names and messages come from the list in weir/status.h, so names, messages and values always agree.
  */
 #include "base/result.h"
 

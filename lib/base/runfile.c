@@ -93,8 +93,9 @@ int weir__runfile_is_sound(int file, size_t bytes, const void *head, size_t head
            memcmp(has, head, head_bytes) == 0;
 }
 
-/* Reserves all bytes of a new file, so that a full file system is an error here and no signal later.  Sets its mode,
- * whatever the umask is, and writes its head.  Returns 0 on success, -1 with errno on failure. */
+/* Reserves all bytes of a new file, so that a full file system causes an error here and no signal later.  Sets the
+ * file's mode without regard to the umask, and writes the file's head.  Returns 0 on success, -1 with errno on
+ * failure. */
 static int fill_file(int file, size_t bytes, const void *head, size_t head_bytes) {
     int error = weir__file_reserve(file, (off_t)bytes);
 
@@ -117,7 +118,7 @@ int weir__runfile_make(const char *path, size_t bytes, const void *head, size_t 
     file = weir__file_open(in, O_TMPFILE | O_RDWR, 0600);
     if (file < 0)
         return -1;
-    /* /proc/self is that of the first thread, which may have ended. */
+    /* /proc/self belongs to the process's first thread, which may have ended. */
     snprintf(from, sizeof from, "/proc/thread-self/fd/%d", file);
     if (fill_file(file, bytes, head, head_bytes) != 0 ||
         linkat(AT_FDCWD, from, AT_FDCWD, path, AT_SYMLINK_FOLLOW) != 0)

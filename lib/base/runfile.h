@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* runfile.h: the files by which the processes of one user find each other while they run.
  *
- * Their folders are /dev/shm and then /tmp.  If $WEIR_RUN_FOLDER is an absolute path, only that folder is used;
- * otherwise, if $WEIR_GROUP_DIR is one, only that folder, which containers may share.  No other variable counts: a
- * process of a login session and one of a service must use one folder.
+ * The folders of these files are /dev/shm and then /tmp.  If $WEIR_RUN_FOLDER is an absolute path, weir uses only that
+ * folder.  Otherwise, if $WEIR_GROUP_DIR is an absolute path, weir uses only that folder, which containers may share.
+ * No other variable counts, because a process of a login session and a process of a service must use one folder.
  *
  * A name begins with "weir-UID-", and callers choose the rest.  Every user may make files in these folders.  So weir
  * follows no link, waits for no pipe, and callers check the owner of each file that they open.
  *
- * This file must not know the contents of a file, and which process looks for it.
+ * This file must not know the contents of a file or the process that searches for the file.
  */
 #ifndef WEIR_RUNFILE_H
 #define WEIR_RUNFILE_H
@@ -16,16 +16,17 @@
 #include <stddef.h>
 #include <sys/stat.h>
 
-/* Writes the path of a file.  The folder is the first one that this user may write to and in which the name is free or
- * is that of a plain file of this user; otherwise it is the last folder.  So all processes of the user get one path,
- * even if another user has made a file of that name.  Returns 0 on success, -1 with errno if the path is too long. */
+/* Writes the path of a file.  The folder is the first folder that this user may write to and in which the name is free
+ * or belongs to a plain file of this user.  If there is no such folder, the folder is the last one.  So all processes
+ * of the user get one path, even if another user has made a file of that name.  Returns 0 on success, -1 with errno if
+ * the path is too long. */
 int weir__runfile_path(char *path, size_t bytes, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* `rest` is the part of the name after the prefix. */
 typedef void weir_runfile_visitor(const char *path, const char *rest, void *context);
 
-/* Visits everything in all folders whose name begins with the prefix, files of other users and links included. */
+/* Visits all files in all folders whose names begin with the prefix, including links and other users' files. */
 void weir__runfile_each(const char *begins, weir_runfile_visitor *visit, void *context);
 
 /* Calls open(2) with these flags, but follows no link and waits for no pipe.  A new file has the mode 0600, less the
@@ -38,13 +39,13 @@ int weir__runfile_is_own(int file, struct stat *is);
 /* Returns 1 if the file is a plain file of this user with mode 0600, one name, that size and that head, else 0. */
 int weir__runfile_is_sound(int file, size_t bytes, const void *head, size_t head_bytes);
 
-/* Makes a file of that content for the path, which gets its name only when it is complete.  Returns 0 if there is a
- * file of that name now, which another process may have made first, or -1 with errno. */
+/* Makes a file with that head.  The file gets its name only when it is complete.  Returns 0 if there is a file of the
+ * name now, which another process may have made, or -1 with errno. */
 int weir__runfile_make(const char *path, size_t bytes, const void *head, size_t head_bytes);
 
-/* Removes the name if it still is that of this file.  A file that another process has given the name stays, unless that
- * happens between the check and the removal.  Follows no link.  Returns 0 if the file does not have the name any more,
- * -1 with errno on failure. */
+/* Removes the name if the name still belongs to this file.  If another process has given the name to another file, this
+ * other file stays, unless the process does so between the check and the removal.  Follows no link.  Returns 0 if the
+ * file does not have the name any more, -1 with errno on failure. */
 int weir__runfile_unname(int file, const char *path);
 
 #endif

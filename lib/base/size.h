@@ -10,7 +10,8 @@
 /* Caches request whole pages from engines.  Blocks for caches, and regions, begin at a multiple of a page. */
 #define WEIR_PAGE ((size_t)16 << 10)
 
-/* Compute a sum, a product or a rounded value.  Return 1 on success, 0 on overflow; *out is unchanged then. */
+/* Compute a sum, a product or a rounded value.  Return 1 on success.  Return 0 on overflow, and leave *out
+ * unchanged. */
 static inline int weir__size_add(size_t a, size_t b, size_t *out) {
     size_t result;
 

@@ -10,12 +10,12 @@
 #include <stdatomic.h>
 
 enum {
-    /* The caches are off, or latency is measured, or hardening is on.  Fixed after creation. */
+    /* The caches are off, or weir measures latency, or hardening is on.  The bit is fixed after creation. */
     WEIR_SLOW_PATH_ALWAYS = 1,
     WEIR_SLOW_PATH_LOST = 2,     /* a fault left the context unusable */
     WEIR_SLOW_PATH_PREALLOC = 4, /* the first request will preallocate */
-    WEIR_SLOW_PATH_USES = 8,     /* some block has noted streams */
-    /* A callback is called when a request fails.  Frees ignore this bit.  Fixed after creation. */
+    WEIR_SLOW_PATH_USES = 8,     /* some block has streams that weir_use has noted */
+    /* weir calls a callback when a request fails.  Frees ignore this bit.  The bit is fixed after creation. */
     WEIR_SLOW_PATH_OOM = 16
 };
 
@@ -26,7 +26,7 @@ static inline int weir__slow_path_is(const weir_slow_paths *paths, unsigned reas
     return (atomic_load_explicit(paths, memory_order_acquire) & reason) != 0;
 }
 
-/* Sets the bit `reason`, or clears the bit if `is_set` is 0.  Returns 1 if that changed the bit, else 0. */
+/* Sets the bit `reason`, or clears the bit if `is_set` is 0.  Returns 1 if the call changed the bit, else 0. */
 static inline int weir__slow_path_set(weir_slow_paths *paths, unsigned reason, int is_set) {
     unsigned before = is_set ? atomic_fetch_or_explicit(paths, reason, memory_order_acq_rel)
                              : atomic_fetch_and_explicit(paths, ~reason, memory_order_acq_rel);

@@ -37,7 +37,7 @@ static const struct {
     {"TB", UINT64_C(1000000000000)},
 };
 
-/* Refuses smaller numbers without a unit, whose writer probably meant MiB: no device has so much. */
+/* The least size that needs no unit.  The writer of a smaller number probably meant MiB; no device has 2^20 MiB. */
 #define LEAST_PLAIN (UINT64_C(1) << 20)
 #define MOST_FACTOR 1e15     /* above this, doubles have few digits after the point */
 enum { FACTOR_DIGITS = 17 }; /* more digits after the point change no double above 1 */
@@ -300,7 +300,7 @@ enum { LAST_UNIT = 4 };
 
 static const char *const decimal_units[] = {"B", "KB", "MB", "GB", "TB"};
 
-/* Divides the bytes by the base as often as that is exact.  Returns the unit of what is left. */
+/* Divides *bytes by the base while the quotient is exact.  Returns the unit of the quotient. */
 static unsigned reduce(uint64_t *bytes, unsigned base) {
     unsigned unit = 0;
 
@@ -311,7 +311,7 @@ static unsigned reduce(uint64_t *bytes, unsigned base) {
     return unit;
 }
 
-/* Uses decimal units if the number is then smaller: 4GB, not 3906250KiB. */
+/* Uses decimal units if their number is smaller: 4GB, not 3906250KiB. */
 void weir__bytes_spell(uint64_t bytes, char *text, size_t text_bytes) {
     uint64_t left = bytes, decimal = bytes;
     unsigned unit = reduce(&left, 1024), decimal_unit = reduce(&decimal, 1000);
@@ -424,7 +424,7 @@ size_t weir__text_distance(const char *a, size_t a_length, const char *b) {
     for (size_t j = 0; j <= b_length; j++)
         row[j] = j;
     for (size_t i = 1; i <= a_length; i++) {
-        size_t diagonal = row[0], far = 0; /* the distance two rows up and two letters back */
+        size_t diagonal = row[0], far = 0; /* the distance for i - 2 and j - 2 letters */
 
         row[0] = i;
         for (size_t j = 1; j <= b_length; j++) {

@@ -2,8 +2,8 @@
 /* text.h: reads and writes sizes, amounts, factors and counts.
  *
  * Readers are strict: the whole text must be the value, without sign, exponent or hexadecimal digits, and the decimal
- * point is a point in any locale.  A reader returns 1 with the value, or 0 with the reason in *problem; it writes
- * nothing else then.  A text that a writer makes reads back to an equal value.
+ * point is a point in any locale.  A reader returns 1 and writes the value, or returns 0 and writes only the reason
+ * into *problem.  A reader reads the text of a writer back as an equal value.
  *
  * This file must not know options or the origin of a text.
  */
@@ -48,13 +48,14 @@ int weir__count_read(const char *text, uint64_t most, uint64_t *count,
 void weir__bytes_spell(uint64_t bytes, char *text, size_t text_bytes);
 /* Writes bytes for tables and messages: "8GiB" if that is exact, else "1.53GiB". */
 void weir__bytes_show(uint64_t bytes, char *text, size_t text_bytes);
-/* Writes bytes as weir__bytes_show does, in a text that ends with the expression.  UINT64_MAX is "not known". */
+/* Evaluates to a text of the bytes as weir__bytes_show writes them.  The text lives as long as the full expression.
+ * For UINT64_MAX the text is "not known". */
 struct weir_shown {
     char text[24];
 };
 struct weir_shown weir__shown(uint64_t bytes);
 #define WEIR_SHOWN(bytes) (weir__shown(bytes).text)
-/* Writes an amount of any kind; "default" for DEFAULT. */
+/* Writes an amount of any kind.  Writes "default" for DEFAULT. */
 void weir__amount_spell(const weir_amount *amount, char *text, size_t text_bytes);
 void weir__factor_spell(double factor, char *text, size_t text_bytes);
 
@@ -72,12 +73,14 @@ static inline const char *weir__plural_are(uint64_t count) {
 }
 
 enum { WEIR_DISTANT = 96 };
-/* Returns the number of letters to insert, remove, change or swap to turn one name into the other, in any case; or
- * WEIR_DISTANT if a name is longer than that.  `a` need not end with a NUL. */
+/* Returns the least number of letters to insert, remove, change or swap that turns one name into the other.  Ignores
+ * upper and lower case.  Returns WEIR_DISTANT if a name has more letters than WEIR_DISTANT.  `a` need not end with a
+ * NUL. */
 size_t weir__text_distance(const char *a, size_t a_length, const char *b);
 
-/* Returns a copy of `text` that lives as long as the process: one pointer for equal texts.  *is_new (may be NULL) is
- * 1 in the first call with a text.  Returns NULL without host memory.  Thread-safe.  For few different texts. */
+/* Returns a copy of `text` that lives as long as the process: one pointer for equal texts.  Sets *is_new to 1 in the
+ * first call with this text, else to 0; `is_new` may be NULL.  Returns NULL if there is no host memory.  Thread-safe.
+ * Texts are never freed, so use the function for few different texts. */
 const char *weir__text_keep(const char *text, int *is_new);
 
 #endif

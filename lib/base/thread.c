@@ -101,7 +101,7 @@ void weir__thread_watch(void (*begins)(void)) {
     watcher = begins;
 }
 
-/* Returns the second number of the thread's schedstat, the run delay; 0 if there is none. */
+/* Returns the run delay, which is the second number of the thread's schedstat, or 0 if the kernel has no such file. */
 static uint64_t read_run_delay(void) {
     char text[64];
     uint64_t delay = 0;

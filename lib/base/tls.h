@@ -2,7 +2,7 @@
 /* tls.h: the access to thread-local variables of the hit path.
  *
  * One load reads such a variable, from the space that glibc reserves for libraries that are opened at run time.  Other
- * C libraries reserve none, and refuse to open such a library (musl: "initial-exec TLS").
+ * C libraries reserve no such space, and refuse to open a library with such variables (musl: "initial-exec TLS").
  */
 #ifndef WEIR_TLS_H
 #define WEIR_TLS_H

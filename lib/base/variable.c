@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 static const char begins[] = "WEIR_";
-/* Texts "NAME=VALUE", each with a NUL, and an empty text at the end; NULL if there are none. */
+/* The texts "NAME=VALUE", each with a NUL, and an empty text at the end, or NULL if there are no texts. */
 static char *noted;
 
 static int is_own(const char *entry) {

@@ -24,7 +24,8 @@ struct told {
 /* This is PF_EXITING of the kernel's include/linux/sched.h. */
 #define FLAG_EXITING 4u
 
-/* Reads the state of a process.  Returns 1 on success, 0 if there is no such process, -1 if the kernel does not say. */
+/* Reads the state of a process.  Returns 1 on success, 0 if there is no such process, -1 if the state cannot be
+ * read. */
 static int read_told(pid_t pid, struct told *out) {
     char path[32], text[1024], *at;
     ssize_t length;
@@ -48,8 +49,8 @@ static int read_told(pid_t pid, struct told *out) {
                : -1;
 }
 
-/* Returns 1 if all threads of the process have ended, else 0.  If only the first thread has ended, the state is that of
- * an ended process, too, but there are other threads. */
+/* Returns 1 if all threads of the process have ended, else 0.  If only the first thread has ended, the kernel reports
+ * the state of an ended process, but more than one thread. */
 static int has_ended(const struct told *told) {
     return (told->state == 'Z' || told->state == 'X') && told->threads <= 1;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* who.h: the identity of processes: start time, namespace of pids, command. */
+/* who.h: identifies processes by start time, namespace of pids and command. */
 #ifndef WEIR_WHO_H
 #define WEIR_WHO_H
 
@@ -12,11 +12,11 @@ enum { WEIR_COMMAND_BYTES = 256 }; /* the bytes of a command's text */
 /* Returns the start time of a process in ticks since boot.  Returns 0 if there is no such process or it has ended, even
  * if its parent has not waited for it yet; UINT64_MAX if the start time is not known. */
 uint64_t weir__process_start(pid_t pid);
-/* Returns 1 if the process with that start time has not ended, or if that is not known; else 0.  A process that has
- * ended counts as such even if its parent has not waited for it yet. */
+/* Returns 1 if the process with that start time has not ended, or if the state is not known; else 0.  An ended process
+ * counts as ended even if its parent has not waited for it yet. */
 int weir__process_lives(pid_t pid, uint64_t start);
-/* Returns 1 if the process with that start time is ending, by a signal or by itself, else 0.  Such a process executes
- * no more code of its program, but the kernel and drivers may need a while to free its memory. */
+/* Returns 1 if the process with that start time is ending, because of a signal or by itself, else 0.  Such a process
+ * executes no more code of its program, but the kernel and drivers may need a while to free its memory. */
 int weir__process_is_ending(pid_t pid, uint64_t start);
 /* Returns 1 if the process exists and is stopped (SIGSTOP, a debugger), else 0. */
 int weir__process_is_stopped(pid_t pid);
@@ -26,11 +26,11 @@ uint64_t weir__process_namespace(void);
 /* Returns 1 if libweir-preload.so is loaded in this process, else 0. */
 int weir__process_has_preload(void);
 
-/* Write the command of this process and of another one; "" if it is not known. */
+/* Write the command of this process, and of another process.  Write "" if the command is not known. */
 void weir__process_command(char *text, size_t bytes);
 void weir__process_command_of(pid_t pid, char *text, size_t bytes);
 
-/* Writes the command of this process without its program's folder, for texts with little room. */
+/* Writes the command of this process without the folder of the program, for texts with little room. */
 void weir__process_name(char *text, size_t bytes);
 
 #endif
