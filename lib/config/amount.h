@@ -12,13 +12,13 @@ struct weir_device_memory {
     uint64_t free;
 };
 
-/* Returns an amount in bytes, at most the address space: `standard` for DEFAULT, UINT64_MAX for MAX.  Rounds a fraction
- * of the total or of the free memory down to 256 bytes. */
+/* Returns an amount in bytes, but no more than the address space has.  Returns `standard` for DEFAULT, UINT64_MAX for
+ * MAX.  Rounds a fraction of the total or of the free memory down to a multiple of 256 bytes. */
 uint64_t weir__budget_bytes(const weir_amount *amount, const struct weir_device_memory *memory,
                             uint64_t standard);
 
-/* Returns an amount in bytes that may be a fraction of the bytes in use.  DEFAULT is 2% of them, and at least 16 MiB as
- * long as `peak`, the most bytes ever in use, is at most 256 MiB. */
+/* Returns an amount in bytes.  The amount may be a fraction of the bytes in use.  DEFAULT is 2% of the bytes in use,
+ * and at least 16 MiB as long as `peak` is at most 256 MiB.  `peak` is the most bytes that were ever in use. */
 uint64_t weir__budget_of_in_use(const weir_amount *amount, uint64_t in_use, uint64_t peak);
 
 #endif

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /* environment.c: options from the environment.
  *
- * weir first reads its own variables, one for each row of the option table.  Then, unless WEIR_COMPAT=0, it reads the
- * variables of TensorFlow, XLA and JAX, all before it uses any, since their meanings depend on each other.  Last, it
- * warns of names that are nearly those of known variables, once in each process and each `weir run'.
+ * weir first reads its own variables, one for each row of the option table.  Then, unless WEIR_COMPAT=0, weir reads
+ * the variables of TensorFlow, XLA and JAX.  weir reads all of these variables before it uses one, since their
+ * meanings depend on each other.  At the end weir warns of variables whose names nearly equal known names, once in
+ * each process and each `weir run'.
  *
- * The preallocation by compatibility variables; the first row that matches counts:
+ * The table shows which preallocation the compatibility variables mean.  The first row that matches counts.
  *     TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC=N    N bytes, none for N = 0
  *                                           =-1    a fraction of the device
  *     XLA_PYTHON_CLIENT_PREALLOCATE=false          none
  *                                  =anything else  a fraction of the device
  *     XLA_CLIENT_MEM_FRACTION=F or XLA_PYTHON_CLIENT_MEM_FRACTION=F: that fraction, which is 75% in the rows above if
  *     neither variable is set
- * "None" is about the framework's own preallocation, so a named profile still preallocates.  Engine direct reserves no
- * memory and ignores the table.  enum weir_place (settings.h) says when the rows count.
+ * "none" only switches off the framework's own preallocation, so a profile that the options name still preallocates.
+ * Engine direct reserves no memory and ignores the table.  enum weir_place (settings.h) says in which programs the
+ * rows count.
  *
  * weir reads into a copy, and changes the caller's options only if everything parses.
  *
@@ -41,7 +43,7 @@
 #define XLA_ALLOCATOR "XLA_PYTHON_CLIENT_ALLOCATOR"
 #define COMPAT "WEIR_COMPAT"
 
-#define DEFAULT_FRACTION 750000 /* millionths, the default of JAX and XLA */
+#define DEFAULT_FRACTION 750000 /* the default of JAX and XLA, in millionths */
 
 static const char *const compat_names[] = {TF_PREALLOC,     TF_ALLOCATOR, TF_GROWTH,
                                            XLA_PREALLOCATE, XLA_FRACTION, XLA_OLD_FRACTION,
@@ -50,7 +52,7 @@ static const char *const compat_names[] = {TF_PREALLOC,     TF_ALLOCATOR, TF_GRO
 
 enum {
     ORIGIN = WEIR_AMOUNT_KIND + 1
-}; /* the lowest bit of an amount's kind that tells of a variable */
+}; /* the lowest bit of the variable's number in an amount's kind */
 
 const char *weir__foreign_prealloc(const weir_options *options) {
     unsigned number = (unsigned)options->prealloc.kind / ORIGIN;
@@ -58,8 +60,8 @@ const char *weir__foreign_prealloc(const weir_options *options) {
     return number > 0 && number <= COMPAT_NAMES ? compat_names[number - 1] : NULL;
 }
 
-/* Sets the bits that tell from which variable the preallocation comes.  Ignores a name that is no compatibility
- * variable, or NULL. */
+/* Stores in the preallocation's kind the number of the variable that sets the preallocation.  Does nothing if
+ * `variable` is NULL or no compatibility variable. */
 static void note_origin(weir_options *options, const char *variable) {
     for (size_t i = 0; variable && i < COMPAT_NAMES; i++)
         if (strcmp(compat_names[i], variable) == 0)
@@ -79,7 +81,7 @@ static const char *const part_names[] = {
     "WEIR_RUN_VERBOSE"};
 #define PART_NAMES (sizeof part_names / sizeof part_names[0])
 
-/* The switches of the preload library, whose values are checked here. */
+/* The switches of the preload library.  This file checks their values. */
 static const char *const part_switches[] = {"WEIR_RUN_SAMPLES", "WEIR_RUN_SERVE_MALLOC",
                                             "WEIR_RUN_STATS", "WEIR_RUN_TORCH", "WEIR_RUN_VERBOSE"};
 #define PART_SWITCHES (sizeof part_switches / sizeof part_switches[0])
@@ -110,7 +112,7 @@ static weir_status refuse(const struct reading *reading, const char *variable, c
                             : " (weir leaves it alone under WEIR_COMPAT=0)");
 }
 
-/* Returns 1 in the first call of the process with this text if warnings are on, else 0. */
+/* Returns 1 if warnings are on and this is the process's first call with this text, else 0. */
 static int first_warning(const struct reading *reading, const char *text) {
     int is_new = 0;
 
@@ -172,7 +174,7 @@ enum { NOT_SET, NO, YES };
 
 /* The values of the compatibility variables. */
 struct compat {
-    int tf_prealloc; /* NOT_SET, NO for a number of bytes, or YES for -1 (the default fraction) */
+    int tf_prealloc; /* NOT_SET, NO for a number of bytes, YES for -1 (the default fraction) */
     uint64_t bytes;
     int preallocate;   /* NOT_SET, NO, YES */
     uint64_t fraction; /* in millionths, or 0 if no variable is set */
@@ -201,7 +203,7 @@ static weir_status read_tf_prealloc(struct reading *reading, struct compat *comp
     return WEIR_OK;
 }
 
-/* Reads the variable as JAX does: an empty one counts as not set, and only these three words are false. */
+/* Reads the variable as JAX does.  An empty variable counts as not set, and only the three words below are false. */
 static void read_preallocate(struct compat *compat) {
     static const char *const false_words[] = {"false", "False", "0"};
     const char *value = getenv(XLA_PREALLOCATE);
@@ -246,12 +248,13 @@ struct engine_word {
     int engine; /* WEIR_ENGINE_DEFAULT if weir has no such engine */
 };
 
-/* Sets the engine unless a variable of higher precedence has. */
+/* Sets the engine, unless a variable of higher precedence has set the engine. */
 static weir_status read_engine(struct reading *reading, struct compat *compat, const char *variable,
                                const struct engine_word *words, int *asks_pools, const char *known,
                                const char *expected) {
     const char *value = getenv(variable);
-    /* Below another program the rule of its framework counts: TensorFlow distinguishes upper and lower case. */
+    /* If weir runs below another program, the rule of the program's framework counts.  TensorFlow distinguishes upper
+     * and lower case. */
     int by_case = reading->place != WEIR_PLACE_OWN && strcmp(variable, TF_ALLOCATOR) == 0;
     char key[160];
 
@@ -280,7 +283,7 @@ static weir_status read_engine(struct reading *reading, struct compat *compat, c
     return WEIR_OK;
 }
 
-/* The variable is a list of NAME:VALUE, separated by semicolons. */
+/* Reads the variable, a list of NAME:VALUE separated by semicolons. */
 int weir__jax_options_allocator(char *name, size_t bytes) {
     static const char option[] = "allocator:";
     const char *list = getenv(WEIR_JAX_OPTIONS);
@@ -339,9 +342,9 @@ static weir_status read_allow_growth(struct reading *reading, struct compat *com
     return WEIR_OK;
 }
 
-/* A framework that does not use CUDA's memory pools preallocates its own memory, and its values may mean nothing to
- * weir: JAX allows a fraction above 1 for unified memory.  JAX has TensorFlow's allocator for pools and reads its
- * variable. */
+/* Reads the variables that set a preallocation, if they count.  A framework that does not use CUDA's memory pools
+ * preallocates its own memory, and the values of its variables may be invalid for weir; JAX, for instance, allows a
+ * fraction above 1 for unified memory.  With pools, JAX uses TensorFlow's allocator, and so TensorFlow's variable. */
 static weir_status read_preallocations(struct reading *reading, struct compat *compat) {
     int is_own = reading->place == WEIR_PLACE_OWN;
     weir_status status = WEIR_OK;
@@ -395,16 +398,16 @@ static void apply_compat(struct reading *reading, const struct compat *compat) {
 
 enum { LONGEST_NAME = WEIR_DISTANT, FURTHEST_LIKENESS = 2 };
 
-/* The known name that is most like a variable. */
+/* The known name that is most similar to a variable. */
 struct likeness {
     const char *name; /* NULL before the first comparison */
     size_t distance;
-    size_t prefix; /* the length of `name` if the variable begins with it and is longer, else 0 */
+    size_t prefix; /* the length of `name` if `name` is a proper prefix of the variable, else 0 */
     int is_known;  /* set if the variable is one of the known names */
 };
 
-/* Compares a variable with a known name.  The longest known name that the variable begins with wins; without one, the
- * known name that is nearest in spelling. */
+/* Compares a variable with a known name.  Keeps the longest known name that the variable begins with.  If there is no
+ * such name, keeps the known name that is nearest in spelling. */
 static void compare_name(struct likeness *likeness, const char *name, size_t length,
                          const char *known) {
     size_t known_length = strlen(known);
@@ -424,8 +427,9 @@ static void compare_name(struct likeness *likeness, const char *name, size_t len
     likeness->prefix = prefix;
 }
 
-/* Returns 1 if a variable is probably a misspelt known name: it begins with one that has at least a third of its
- * letters behind `start', or at most two of its letters differ, and less than half of them. */
+/* Returns 1 if a variable is probably a misspelt known name, else 0.  The variable begins with a known name that has at
+ * least a third of the variable's letters behind `start', or it differs from a known name in at most two letters and in
+ * less than half of its letters. */
 static int is_misspelt(const struct likeness *likeness, size_t start, size_t length) {
     size_t letters = length - start;
 
@@ -442,8 +446,8 @@ static int is_listed(const char *list, const char *name, size_t length) {
     return list != NULL;
 }
 
-/* Records a variable that nobody reads, so that processes below do not warn again.  Returns 1 if this process should
- * warn. */
+/* Records a variable that no program reads, so that child processes do not warn again.  Returns 1 if this process shall
+ * warn, else 0. */
 static int note_unknown(struct reading *reading, const char *name, size_t length) {
     int was_told = is_listed(weir__variable("WEIR_RUN_TOLD"), name, length);
     char *unknown = reading->sources.unknown;
@@ -455,7 +459,8 @@ static int note_unknown(struct reading *reading, const char *name, size_t length
     return !was_told && first_warning(reading, name);
 }
 
-/* Warns of a variable that nobody reads: any that begins with WEIR_, or one that is nearly that of a framework. */
+/* Warns of an unknown variable if its name begins with WEIR_, or if its name is probably a misspelt variable of a
+ * framework. */
 static void warn_unread(struct reading *reading, const char *name, size_t length, int is_own) {
     struct likeness likeness = {NULL, 0, 0, 0};
     int is_near;

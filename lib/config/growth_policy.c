@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* growth_policy.c: see growth_policy.h.
  *
- * A policy chooses a step.  plain_step() then holds the step to the request, the limit, the memory of the device and the
- * unit.  BFC follows TensorFlow's Extend (tsl/framework/bfc_allocator.cc) to the byte.  The mapped engine fits the step
- * to its physical allocations (engine/mapped_plan.c).  Sums and products saturate at SIZE_MAX.
+ * A policy chooses a step.  plain_step() then fits the step to the request, the limit, the memory of the device and
+ * the unit.  BFC computes exactly the steps of TensorFlow's Extend (tsl/framework/bfc_allocator.cc).  The mapped
+ * engine fits the step to its physical allocations (engine/mapped_plan.c).  Sums and products saturate at SIZE_MAX.
  */
 #include "config/growth_policy.h"
 
@@ -28,21 +28,21 @@ static size_t room(const weir_growth_state *state) {
     return weir__size_less(state->limit, state->reserved);
 }
 
-/* Returns the bytes that the policy would like to add: any number from 0 to SIZE_MAX. */
+/* Returns the bytes that the policy wants to add, from 0 to SIZE_MAX. */
 static size_t wish(const weir_options *options, const weir_growth_state *state,
                    const struct weir_growth_cursor *cursor) {
     weir_growth_state told = *state;
     size_t bytes, step = (size_t)options->growth_step;
 
     switch (options->growth) {
-    case WEIR_GROWTH_STEP: /* need not be a power of two */
+    case WEIR_GROWTH_STEP: /* the step need not be a power of two */
         return weir__size_mul(state->request / step + (state->request % step != 0), step, &bytes)
                    ? bytes
                    : SIZE_MAX;
     case WEIR_GROWTH_GEOMETRIC:
         bytes = scale(options->growth_factor - 1, state->reserved);
         return step ? weir__size_smaller(bytes, step) : bytes;
-    case WEIR_GROWTH_REMAINING: /* below the limit, or free on the device without a limit */
+    case WEIR_GROWTH_REMAINING: /* a part of the memory below the limit, or on the device */
         bytes = state->limit == SIZE_MAX ? state->device_free
                                          : weir__size_smaller(room(state), state->device_free);
         return bytes == SIZE_MAX ? 0 : scale(options->growth_factor, bytes);
@@ -56,8 +56,8 @@ static size_t wish(const weir_options *options, const weir_growth_state *state,
     }
 }
 
-/* Returns a step of whole units.  Rounds the policy's step down, but a step of policy STEP up, since a user named its
- * size. */
+/* Returns a step of whole units.  Rounds the policy's step down.  Rounds a step of policy STEP up, since the user named
+ * the size. */
 static size_t plain_step(const weir_options *options, const weir_growth_state *state, size_t unit,
                          const struct weir_growth_cursor *cursor) {
     size_t need, step, most = weir__size_round_down(room(state), unit);
@@ -71,7 +71,8 @@ static size_t plain_step(const weir_options *options, const weir_growth_state *s
     return weir__size_smaller(weir__size_larger(step, need), most);
 }
 
-/* Does what TensorFlow's Extend does.  The doubling ends at the request, which fits under the limit. */
+/* Computes the step as TensorFlow's Extend does.  The doubling cannot overflow, because it ends at the request, which
+ * fits under the limit. */
 static size_t bfc_step(const weir_growth_state *state, size_t unit,
                        struct weir_growth_cursor *cursor) {
     size_t need, step, available = weir__size_round_down(room(state), BFC_GRANULARITY);
@@ -133,7 +134,7 @@ void weir__growth_refused(struct weir_growth_cursor *cursor) {
     cursor->doubled_ahead = 0;
 }
 
-/* Regions of 2, 4, 8 MiB and so on together have the size of the next region, less that of the first. */
+/* The sum of regions of 2, 4, 8 MiB and so on is the size of the next region less the size of the first region. */
 void weir__growth_shrunk(struct weir_growth_cursor *cursor, uint64_t reserved) {
     while (cursor->next_region > BFC_FIRST_REGION &&
            cursor->next_region - BFC_FIRST_REGION > reserved)

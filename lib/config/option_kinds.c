@@ -11,7 +11,8 @@
 
 /* ---- words ---- */
 
-/* Returns the word that equals the first `length' characters of a text, in any case, or NULL. */
+/* Returns the word that equals the first `length' characters of a text, in upper or lower case.  Returns NULL if there
+ * is no such word. */
 static const struct weir_option_word *find_word(const struct weir_option_word *words,
                                                 const char *text, size_t length) {
     for (; words->word; words++)
@@ -170,7 +171,7 @@ const struct weir_option_kind weir__option_priority = {
 
 /* ---- a list of words ---- */
 
-/* Checks the bits of a list.  The first word of the kind means that no other word is set. */
+/* Checks the bits of a list.  If the first word of the kind is set, no other word may be set. */
 static int bits_valid(const struct weir_option_row *row, uint64_t bits,
                       struct weir_problem *problem) {
     uint64_t none = (uint64_t)row->words[0].value, all = 0;
@@ -279,7 +280,7 @@ int weir__option_device_scan(const char *text, const char **driver, int *ordinal
     return weir__problem(problem, *text ? "there is no such device" : "it is empty");
 }
 
-/* Keeps one spelling of each device, whatever zeros precede its number. */
+/* Reads a device, and stores one spelling of the device, without leading zeros in its number. */
 static int device_read(const struct weir_option_row *row, const char *text, weir_options *options,
                        struct weir_problem *problem) {
     char spelled[24];
@@ -329,7 +330,7 @@ static int file_read(const struct weir_option_row *row, const char *text, weir_o
         return 0;
     if (strcasecmp(text, weir__option_no_file) == 0)
         text = weir__option_no_file;
-    else if (weir__switch_read(text, &on, problem)) /* probably a mistake */
+    else if (weir__switch_read(text, &on, problem)) /* the user probably made a mistake */
         return weir__problem(problem, "it is a switch; a file of that name is ./%s", text);
     return set_text(row, options, weir__text_keep(text, NULL), problem);
 }
@@ -346,7 +347,8 @@ const struct weir_option_kind weir__option_file = {
 
 static const char to_stderr[] = "stderr";
 
-/* Refuses "stdout" and words that are nearly "stderr", which are probably mistakes rather than names of files. */
+/* Reads the place of OOM reports.  Refuses "stdout" and words similar to "stderr", which are probably mistakes and no
+ * names of files. */
 static int oom_report_read(const struct weir_option_row *row, const char *text,
                            weir_options *options, struct weir_problem *problem) {
     if (strcasecmp(text, to_stderr) == 0)
@@ -388,7 +390,7 @@ int weir__option_peers_scan(const char *text, uint64_t *devices, struct weir_pro
     }
 }
 
-/* Keeps one spelling of each list: in order, with each device once. */
+/* Reads a list of peers, and stores one spelling of the list, sorted and with each device once. */
 static int peers_read(const struct weir_option_row *row, const char *text, weir_options *options,
                       struct weir_problem *problem) {
     char spelled[256] = "";
@@ -468,7 +470,7 @@ static int set_amount(const struct weir_option_row *row, const weir_amount *amou
     if (!amount_valid(row, amount, options, problem))
         return 0;
     set->value = amount->value;
-    set->kind = amount->kind; /* member by member, so that the padding stays 0 */
+    set->kind = amount->kind; /* copies member by member, so that the padding stays 0 */
     return 1;
 }
 
@@ -522,12 +524,12 @@ const struct weir_option_kind weir__option_amount = {
 const struct weir_option_kind weir__option_part = {
     FUNCTIONS(part_read, amount_spell, amount_is_set, amount_check),
     .percent = WEIR_AMOUNT_OF_TOTAL};
-/* A limit must not be 0. */
+/* The kind of a limit, which must not be 0. */
 const struct weir_option_kind weir__option_limit = {
     FUNCTIONS(part_read, amount_spell, amount_is_set, amount_check),
     .percent = WEIR_AMOUNT_OF_TOTAL};
 
-/* Writes the default of cache-limit in words, since no amount stands for it. */
+/* Writes the default of cache-limit in words, since no amount means this default. */
 static void cache_spell(const struct weir_option_row *row, const weir_options *options, char *text,
                         size_t bytes) {
     if (amount_is_set(row, options))
@@ -594,7 +596,7 @@ static int growth_argument(const char *text, weir_options *growth, struct weir_p
     return growth->growth_step > 0 || weir__problem(problem, "the cap is 0");
 }
 
-/* Sets all fields of growth, so that no argument of an earlier policy stays. */
+/* Reads a policy and sets all fields of growth, so that no argument of an earlier policy stays. */
 static int growth_read(const struct weir_option_row *row, const char *text, weir_options *options,
                        struct weir_problem *problem) {
     size_t length = strcspn(text, ":");
@@ -650,7 +652,7 @@ static int growth_check(const struct weir_option_row *row, const weir_options *o
     if (!callback && options->growth_function)
         return weir__problem(problem, "growth_function is set, but the policy is not callback");
     if (options->growth_factor >= 0 && options->growth_factor <= 0)
-        return 1; /* the policy's default */
+        return 1; /* the policy has its default argument */
     return factor_valid(options->growth, options->growth_factor, problem);
 }
 

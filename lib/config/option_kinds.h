@@ -38,7 +38,7 @@ struct weir_option_kind {
     int percent;         /* for amounts: the kind (WEIR_AMOUNT_) of a percentage */
     int is_wide;         /* for numbers: set if the field has 64 bits rather than 32 */
     const char *endless; /* for times: the word that sets all bits */
-    const char *zero;    /* for times: the reason why 0 is refused; if NULL, 0 means `endless' */
+    const char *zero;    /* for times: the message that refuses 0; if NULL, 0 means `endless' */
 };
 
 #define FUNCTIONS(its_read, its_spell, its_is_set, its_check)                                      \
@@ -78,7 +78,7 @@ extern const struct weir_option_kind weir__option_device, weir__option_word, wei
     weir__option_timeout, weir__option_decay, weir__option_priority, weir__option_ahead,
     weir__option_list, weir__option_file, weir__option_oom_report, weir__option_peers;
 
-/* The words for no file and for no peers; a file of that name is ./off. */
+/* The words for no file ("off") and for no peers ("none").  A user names a file off as ./off. */
 extern const char weir__option_no_file[], weir__option_no_peers[];
 
 int weir__option_device_scan(const char *text, const char **driver, int *ordinal,

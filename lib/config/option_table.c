@@ -13,7 +13,7 @@
 
 /* ---- words ---- */
 
-/* weir shows the first word of a value. */
+/* The words of engines.  If several words mean one value, weir shows the first word. */
 static const struct weir_option_word engines[] = {
     {"pool", WEIR_ENGINE_POOL},           {"mapped", WEIR_ENGINE_MAPPED}, {"bfc", WEIR_ENGINE_BFC},
     {"bfc-fixed", WEIR_ENGINE_BFC_FIXED}, {"direct", WEIR_ENGINE_DIRECT}, {NULL, 0},
@@ -50,7 +50,7 @@ static const struct weir_option_word hardenings[] = {
 /* weir shows an ADVANCED setting only if a user asks for all settings. */
 #define BASIC .is_advanced = 0
 #define ADVANCED .is_advanced = 1
-/* The arguments after `its_words' are those of struct weir_setting_row. */
+/* The arguments after `its_words' are the fields of struct weir_setting_row. */
 #define ROW(setting, type, member, its_words, ...)                                                 \
     [WEIR_SETTING_##setting] = {.text = {__VA_ARGS__},                                             \
                                 .kind = &weir__option_##type,                                      \

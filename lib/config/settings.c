@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* settings.c: options as a whole: a caller's struct, options by their names, and what defaults mean.
+/* settings.c: reads and completes options: a caller's struct, options by name, and the values of defaults.
  *
- * A caller's weir_options may be of another version of the library.  New fields come at the end of the struct, and
+ * A caller may have the weir_options of another version of the library.  New fields come at the end of the struct, and
  * `size' says which fields the caller knows.
  */
 #include "config/option_kinds.h"
@@ -26,7 +26,7 @@ static weir_status no_parse(const struct weir_option_row *row, const char *label
                         label ? label : row->text.name, quoted, problem->text, row->text.accepts);
 }
 
-/* Returns a caller's message, with an empty text; `text` may be NULL. */
+/* Returns the message of a caller, and empties its text.  `text` may be NULL. */
 static struct weir_message message_at(char *text, size_t bytes) {
     if (text && bytes > 0)
         text[0] = '\0';
@@ -37,10 +37,10 @@ static struct weir_message message_at(char *text, size_t bytes) {
 
 #define AT(member) offsetof(weir_options, member)
 
-/* The size of the first version. */
+/* The size of weir_options in the first version. */
 #define SMALLEST_SIZE offsetof(weir_options, cache)
 
-/* A larger size was never initialised. */
+/* The largest valid size.  A larger size shows that the caller did not initialise the struct. */
 #define LARGEST_SIZE ((size_t)65536)
 
 /* Returns 1 if some version of weir_options has this size, else 0.  Each offset of a field is the size of a version. */
@@ -64,7 +64,7 @@ static const char *size_problem(const weir_options *options) {
     return NULL;
 }
 
-/* Copies a caller's struct, whose size was checked, without fields that this library does not know. */
+/* Copies a caller's struct without fields that this library does not know.  The caller has checked the size. */
 static void copy_options(const weir_options *options, weir_options *out) {
     memset(out, 0, sizeof *out);
     memcpy(out, options, options->size < sizeof *out ? options->size : sizeof *out);
@@ -124,7 +124,7 @@ int weir__options_can_open(const weir_options *o) {
     return o->engine == WEIR_ENGINE_POOL || o->engine == WEIR_ENGINE_MAPPED;
 }
 
-/* Replaces every default by its value, except that of cache_limit, for which there is no amount. */
+/* Replaces every default by its value, except the default of cache_limit, which no amount can express. */
 static void fill_defaults(weir_options *options) {
     if (options->engine == WEIR_ENGINE_DEFAULT)
         options->engine = WEIR_ENGINE_POOL;
@@ -252,8 +252,8 @@ weir_status weir__device_parse(const char *text, const char **driver, int *ordin
 
 /* ---- completion ---- */
 
-/* Refuses a preallocation above the limit, if both have one kind: without a device, weir cannot compare others.  A
- * preallocation from a variable of another program is capped later. */
+/* Refuses a preallocation above the limit if both amounts have one kind.  Amounts of different kinds can be compared
+ * only with a device.  A preallocation from another program's variable is lowered to the limit later. */
 static weir_status hold_to_limit(const weir_options *filled, const struct weir_message *message) {
     char prealloc[WEIR_SPELL_BYTES], limit[WEIR_SPELL_BYTES];
 
@@ -268,7 +268,7 @@ static weir_status hold_to_limit(const weir_options *filled, const struct weir_m
         prealloc, limit);
 }
 
-/* Refuses a prealloc-min above prealloc, if both have one kind, or if prealloc is 0. */
+/* Refuses a prealloc-min above prealloc, if both amounts have one kind or prealloc is 0. */
 static weir_status hold_min(const weir_options *filled, const struct weir_message *message) {
     const weir_amount *all = &filled->prealloc, *least = &filled->prealloc_min;
     const char *of_another = weir__foreign_prealloc(filled);
@@ -311,7 +311,7 @@ static weir_status check(const struct weir_option_row *row, const weir_options *
                               problem.text, row->text.accepts);
 }
 
-/* Accepts a limit of 0, after which reserved memory does not grow. */
+/* Accepts a limit of 0.  With this limit reserved memory does not grow. */
 weir_status weir__limit_check(const weir_amount *limit, char *message, size_t message_bytes) {
     static const struct weir_option_row row = {
         .text = {.name = "limit", .accepts = WEIR_SIZE_ACCEPTS},
@@ -343,7 +343,7 @@ weir_status weir__options_complete(const weir_options *options, weir_options *ou
         status = check(&weir__option_rows[i], &work, &to);
     if (status != WEIR_OK)
         return status;
-    /* Hardening reports to the log. */
+    /* Raises the log level, because hardening reports to the log. */
     if (work.log == WEIR_LOG_DEFAULT && work.harden & ~(uint64_t)WEIR_HARDEN_OFF)
         work.log = WEIR_LOG_ERROR;
     fill_defaults(&work);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* settings.h: the option table, for code that shows, parses or completes options.
  *
- * One table (option_table.c) drives the fields of weir_options, the environment (environment.c), the flags of the
- * program, `weir info` and the manual.  struct weir_sources has where each value came from.
+ * One table (option_table.c) has all that weir_options, the environment (environment.c), the flags of the program,
+ * `weir info` and the manual need.  struct weir_sources has the source of each value.
  *
  * A message about a value reads "LABEL 'VALUE': PROBLEM; expected FORM".  LABEL is the name that the user typed:
  * "--prealloc", "WEIR_PREALLOC" or "prealloc".
@@ -47,7 +47,7 @@ enum weir_setting {
         WEIR_SETTING_COUNT
 };
 
-/* Room for any value as text.  weir refuses longer names of files. */
+/* The room for any value as text.  weir refuses longer names of files. */
 enum { WEIR_SHOW_BYTES = 1024 };
 
 /* The texts of one option, for programs and manuals. */
@@ -63,42 +63,47 @@ struct weir_setting_row {
 
 const struct weir_setting_row *weir__setting_row(enum weir_setting setting);
 
-/* The source of each value, as text for `weir info`: "flag --prealloc", "WEIR_PREALLOC", a variable of another program,
- * or "the program" for a field that was set before weir read the environment. */
+/* The source of each value, as `weir info` prints the source: "flag --prealloc", "WEIR_PREALLOC", a variable of another
+ * program, or "the program" for a field that was set before weir read the environment. */
 struct weir_sources {
     const char *of[WEIR_SETTING_COUNT]; /* static text; NULL for a default */
     char unknown[512];                  /* names that draw a warning, separated by commas */
 };
 
-/* The reader of the settings.  It decides how variables of other programs count (weir-settings(7), COMPATIBILITY). */
+/* The kind of program that reads the settings.  The kind decides which variables of other programs count
+ * (weir-settings(7), COMPATIBILITY). */
 enum weir_place {
-    WEIR_PLACE_OWN, /* a program that creates an allocator for itself: all variables count */
+    WEIR_PLACE_OWN, /* a program that creates its own allocator: all variables count */
     /* weir, below a program that does not know weir.  No variable of a framework chooses the engine.  The framework's
      * preallocation counts only if a variable makes the framework use CUDA's memory pools. */
     WEIR_PLACE_USER,
-    WEIR_PLACE_TELLS /* `weir run', which itself will make the framework use CUDA's memory pools */
+    WEIR_PLACE_TELLS /* `weir run', which will make the framework use CUDA's memory pools */
 };
 
-/* Does what weir_options_from_env does, and notes the sources; `sources` may be NULL.  Warns on standard error if
- * `warn` is set and the log level allows it.  A value that does not parse is an error even if another value overrides
- * it, except for a framework's own preallocation. */
+/* Does what weir_options_from_env does, and stores the sources; `sources` may be NULL.  Warns on standard error if
+ * `warn` is set and the log level allows warnings.  A value that does not parse is an error even if another value
+ * overrides it, except for a framework's own preallocation. */
 weir_status weir__options_from_env(weir_options *options, struct weir_sources *sources,
                                    enum weir_place place, int warn, char *message,
                                    size_t message_bytes);
-/* Returns the variable of another program that the preallocation comes from, or NULL. */
+/* Returns the name of the variable of TensorFlow, XLA or JAX that has set the preallocation, or NULL if no such
+ * variable has. */
 const char *weir__foreign_prealloc(const weir_options *options);
 
-/* JAX's variable of options for its client.  An allocator there overrides XLA_PYTHON_CLIENT_ALLOCATOR. */
+/* JAX's variable with options for JAX's client.  If these options name an allocator, JAX ignores
+ * XLA_PYTHON_CLIENT_ALLOCATOR. */
 #define WEIR_JAX_OPTIONS "JAX_PJRT_CLIENT_CREATE_OPTIONS"
-/* Writes the name of the allocator in WEIR_JAX_OPTIONS, cut to `bytes'.  Returns 0 if there is none, else 1. */
+/* Writes the name of the allocator in WEIR_JAX_OPTIONS, cut to `bytes'.  Returns 1 on success, 0 if the variable names
+ * no allocator. */
 int weir__jax_options_allocator(char *name, size_t bytes);
-/* Does what weir_options_set does, by row.  `label` names the option in the message; NULL stands for the row's name. */
+/* Does what weir_options_set does, for the setting with that number.  `label` names the option in the message; if
+ * `label` is NULL, the message has the row's name. */
 weir_status weir__option_set(weir_options *options, enum weir_setting setting, const char *label,
                              const char *text, char *message, size_t message_bytes);
-/* Returns 1 if the field is set, 0 if it is default. */
+/* Returns 1 if the field is set, 0 if the field has its default. */
 int weir__option_is_set(const weir_options *options, enum weir_setting setting);
-/* Writes a value as a user types it ("8GiB", "75%", "step:64MiB", "pool").  Writes the meaning of a default ("pool");
- * that of cache-limit, which no user can type, in words. */
+/* Writes a value as a user types it ("8GiB", "75%", "step:64MiB", "pool").  For a default, writes the value that the
+ * default means ("pool").  Writes the default of cache-limit in words that no user can type. */
 void weir__option_show(const weir_options *options, enum weir_setting setting, char *text,
                        size_t bytes);
 
@@ -106,7 +111,8 @@ void weir__option_show(const weir_options *options, enum weir_setting setting, c
  * E_INVALID with a message if `options' is NULL or has a wrong size. */
 weir_status weir__options_take(const weir_options *options, weir_options *out, char *message,
                                size_t message_bytes);
-/* Copies options back into a caller's struct, which keeps its size and fields that this library does not know. */
+/* Copies options back into a caller's struct.  The struct keeps its size, and the fields that this library does not
+ * know. */
 void weir__options_give(const weir_options *from, weir_options *options);
 
 /* Checks a caller's struct and copies it into *out in this library's layout; NULL stands for default options.  Replaces
@@ -119,8 +125,8 @@ weir_status weir__options_complete(const weir_options *options, weir_options *ou
 /* Returns the log level of a caller's struct that may be wrong, or WEIR_LOG_NONE if the struct has no valid level. */
 int weir__options_log(const weir_options *options);
 
-/* Checks a limit that a program sets later; unlike that of the options it may be 0, and must not be a share.  Returns
- * OK, or E_INVALID with a message. */
+/* Checks a limit that a program sets after the creation.  Such a limit may be 0, and must not be a share.  Returns OK,
+ * or E_INVALID with a message. */
 weir_status weir__limit_check(const weir_amount *limit, char *message, size_t message_bytes);
 
 /* Returns 1 if the engine of these options cuts blocks from memory that it has reserved, else 0. */
@@ -136,8 +142,8 @@ int weir__options_can_open(const weir_options *options);
 weir_status weir__device_parse(const char *text, const char **driver, int *ordinal, char *message,
                                size_t message_bytes);
 
-/* Reads a list of peers into bits, device 0 the lowest; all bits are set for "all".  Returns OK, or E_PARSE with a
- * message. */
+/* Reads a list of peers into bits.  The lowest bit is device 0.  Sets all bits for "all".  Returns OK, or E_PARSE with
+ * a message. */
 weir_status weir__peers_parse(const char *text, uint64_t *devices, char *message,
                               size_t message_bytes);
 
