@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* cuda_abi.h: the part of the CUDA driver API that weir calls: types, constants, entry points.
  *
- * It is written from the documented ABI, so that a build needs no toolkit.  Where configure finds <cuda.h>,
- * tests/driver/abi_check.c compares every line with that.  Enumerations are `unsigned int` here, as in the ABI. An
- * entry has its base symbol, which cuGetProcAddress takes; the suffixed symbol that the library exports; and the first
- * driver version that has it.
+ * The file is written from the documented ABI, so that a build needs no toolkit.  If configure finds <cuda.h>,
+ * tests/driver/abi_check.c compares every line with <cuda.h>.  Enumerations are `unsigned int` here, as in the ABI.
+ * An entry has its base symbol, which cuGetProcAddress takes; the suffixed symbol that the library exports; and the
+ * first driver version that has it.
  *
  * This file must not know that a library is loaded, or that a device model exists.
  */
@@ -51,7 +51,7 @@ typedef struct CUmemLocation_st {
 } CUmemLocation;
 
 /* The struct has 88 bytes in every driver.  Drivers read maxSize from 12.2 on and `usage` from 12.8 on; from 13.4 on
- * the first reserved byte selects GPUDirect RDMA. Older drivers require zero there. */
+ * the first reserved byte selects GPUDirect RDMA.  Older drivers require zero in fields that they do not read. */
 typedef struct CUmemPoolProps_st {
     CUmemAllocationType allocType;
     CUmemAllocationHandleType handleTypes;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* cuda_constants.h: the constants of the CUDA driver API that weir uses, by their values.
  *
- * Where configure finds <cuda.h>, tests/driver/abi_check.c compares them with that.
+ * If configure finds <cuda.h>, tests/driver/abi_check.c compares the constants with <cuda.h>.
  */
 #ifndef WEIR_CUDA_CONSTANTS_H
 #define WEIR_CUDA_CONSTANTS_H
 
-/* Constants: X(name, value). */
+/* The constants, as X(name, value). */
 #define WEIR_CUDA_CONSTANTS(X)                                                                     \
     X(CUDA_SUCCESS, 0)                                                                             \
     X(CUDA_ERROR_INVALID_VALUE, 1)                                                                 \

@@ -73,7 +73,7 @@ static int is_fatal(CUresult result) {
     case 710: /* a kernel's assert() */
         return 1;
     default:
-        /* 714 to 719: from a hardware stack error to a failed launch */
+        /* The results from 714, a hardware stack error, to 719, a failed launch, are fatal. */
         return result >= 714 && result <= CUDA_ERROR_LAUNCH_FAILED;
     }
 }
@@ -91,11 +91,11 @@ weir_status weir__device_status(struct weir_device *device, CUresult result) {
         return WEIR_OK;
     weir__set_driver_result((int)result);
     if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_HANDLE)
-        /* Fails if the device's own context was destroyed, with which all its streams ended.  Succeeds if only the
-         * caller's current context was destroyed. */
+        /* The scope fails if the device's context was destroyed, and with the context all its streams.  The scope
+         * succeeds if only the caller's current context was destroyed. */
         own = WEIR_IN_SCOPE(device->driver, device->context, CUDA_SUCCESS);
     if (is_fatal(result) || own != CUDA_SUCCESS) {
-        /* The driver ends before the process does, which is no error. */
+        /* The driver ends before the process, which is no error. */
         int goes = result == CUDA_ERROR_DEINITIALIZED || own == CUDA_ERROR_DEINITIALIZED;
 
         if (weir__slow_path_set(&device->slow_path, WEIR_SLOW_PATH_LOST, 1))
@@ -147,7 +147,8 @@ size_t weir__device_room(struct weir_device *device, uint64_t most, uint64_t bac
     return most < pages ? (size_t)most : pages;
 }
 
-/* The legacy stream counts as captured beside a captured blocking stream (906), whose capture a query would break. */
+/* The legacy stream counts as captured while another blocking stream is captured (906), because a query of the legacy
+ * stream would break that capture. */
 weir_status weir__device_capture(struct weir_device *device, weir_stream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     CUresult result = WEIR_ON_STREAM(device, device->driver->cuStreamIsCapturing(stream, &status));
@@ -241,7 +242,7 @@ CUresult weir__device_join(struct weir_device *device, weir_stream waits, weir_s
     result = weir__device_record(device, event, stream, id);
     if (result == CUDA_SUCCESS)
         result = weir__device_follow(device, waits, event);
-    driver->cuEventDestroy(event); /* the wait does not need the event's handle any more */
+    driver->cuEventDestroy(event); /* the wait no longer needs the event's handle */
     return result;
 }
 

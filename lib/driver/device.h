@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* device.h: one device as an allocator uses it: the driver's results as statuses, and the state of streams.
  *
- * The layers above call these functions.  They call the driver's table directly only for what one layer alone needs.
- * Any thread may call the functions.
+ * The layers above call these functions.  A layer calls the driver's table directly only for calls that no other layer
+ * needs.  Any thread may call the functions.
  *
  * This file must not know memory, settings or the caller.
  */
@@ -26,7 +26,8 @@ struct weir_access {
     CUmemAccessDesc list[WEIR_MOST_PEERS + 1];
 };
 
-/* The allocator writes it before other threads have it.  Only atomic fields change later. */
+/* A device as an allocator uses it.  The allocator sets the fields before other threads can use the struct.  Only
+ * atomic fields change later. */
 struct weir_device {
     const struct weir_driver *driver;
     CUdevice ordinal;
@@ -34,51 +35,54 @@ struct weir_device {
     uint64_t total;            /* bytes */
     weir_slow_paths slow_path; /* the reasons why requests do not go straight to the caches */
     uint64_t created_ticks;    /* the time at which the allocator was created */
-    /* A level; NONE while the allocator is created, whose creator reports failures. */
+    /* The log level.  During the creation of the allocator the level is NONE, because the creator reports failures. */
     _Atomic int log;
-    int decompresses; /* set if memory is made for hardware decompression, too */
+    int decompresses; /* set if the memory must allow hardware decompression */
     int drop_in;      /* set if the allocator replaces the driver's pools: see drop_in.h */
-    /* Set if opportunistic reuse is off: memory that one stream has freed serves other streams only after the host has
-     * waited or memory was freed to the device. */
+    /* Set if opportunistic reuse is off.  Then memory that one stream has freed serves other streams only after a wait
+     * of the host, or after memory was freed to the device. */
     atomic_int keeps_apart;
-    /* May be NULL.  Returns 1 if an adapter saw the stream's creation, and so will see its captures and its end. */
+    /* Returns 1 if an adapter saw the stream's creation, and so will see the stream's captures and its end.  May be
+     * NULL. */
     int (*_Atomic watches)(weir_stream stream);
     struct weir_access access; /* the devices that may use the memory from the beginning */
     /* A block that was allocated for a wait and could not be freed, or 0. */
     _Atomic CUdeviceptr waited_by;
-    /* waits: the number of waits for the device that have begun.  waited: the number of the last wait that succeeded, of
-     * those that began last.  So work that was submitted while `waits` was below `waited` is done. */
+    /* `waits` is the number of waits for the device that have begun.  `waited` is the number of the latest begun wait
+     * that has succeeded.  So work that was submitted while `waits` was below `waited` is done. */
     _Atomic uint64_t waits, waited;
 };
 
-/* Stores a driver's result as the thread's last one, and returns its status.  A fatal one marks the device as lost. */
+/* Stores a driver's result as the thread's last driver result, and returns its status.  Marks the device as lost if the
+ * result is fatal. */
 weir_status weir__device_status(struct weir_device *device, CUresult result);
-/* Sets the properties for cuMemCreate, which are equal for all of an allocator's memory.  Network adapters and storage
- * may access the memory directly (GPUDirect RDMA) if the device supports that, as they may access memory of cuMemAlloc.
- * Other processes may open the memory, which costs nothing (H200). */
+/* Sets the properties for cuMemCreate, which are equal for all memory of an allocator.  If the device supports
+ * GPUDirect RDMA, network adapters and storage may access the memory directly, as with memory of cuMemAlloc.  Other
+ * processes may open the memory; this property costs nothing (H200). */
 CUresult weir__device_mapped_kind(const struct weir_driver *driver, CUdevice device,
                                   int decompresses, CUmemAllocationProp *kind);
-/* Returns the free bytes of the device, UINT64_MAX if the driver does not say. */
+/* Returns the free bytes of the device, or UINT64_MAX if the driver does not report the free bytes. */
 uint64_t weir__device_free(struct weir_device *device);
-/* Returns the bytes of the largest cuMemAlloc that would surely succeed now if the device had `back` bytes more: whole
- * pages of 2 MiB, or `most` if that is less. */
+/* Returns the bytes of the largest cuMemAlloc that would surely succeed now if the device had `back` more free bytes.
+ * The result is a multiple of 2 MiB, or `most` if `most` is less. */
 size_t weir__device_room(struct weir_device *device, uint64_t most, uint64_t back);
 
 /* Set once a call on a default stream (0, 1, 2) has failed because this thread has no current context.  A default
- * stream belongs to the current context.  Without one, weir uses the context of the device.  A failing call costs a
- * microsecond, as the driver logs it.  So once this flag is set, each request, free and use first checks for a current
- * context, and makes the device's context current if there is none. */
+ * stream belongs to the current context.  Without one, weir uses the context of the device.  A call that fails costs a
+ * microsecond, because the driver logs the failure.  So once this flag is set, each request, free and use first checks
+ * for a current context, and makes the device's context current if there is none. */
 extern _Thread_local int weir__device_lacks_context WEIR_FAST_TLS;
-/* Makes the device's context current if the thread has none.  Returns 1, or 0 if nothing was done;
- * weir__device_end_context takes that result. */
+/* Makes the device's context current if the thread has no context.  Returns 1 if the function did so, else 0.  The
+ * caller passes the result to weir__device_end_context. */
 int weir__device_lend_context(const struct weir_device *device);
 void weir__device_end_context(const struct weir_device *device, int lent);
-/* Handles a failed call on the caller's stream.  Returns 1 if the thread has no context: then the flag is set, and the
- * device's context is entered, in which the caller repeats the call.  Otherwise returns 0, with *result set if the
- * context cannot be entered.  With drop_in it always returns 0: the program gets the driver's result. */
+/* Handles a failed call on the caller's stream.  If the thread has no context, sets the flag, enters the device's
+ * context and returns 1; the caller then repeats the call.  Otherwise returns 0.  If the context cannot be entered,
+ * sets *result.  Always returns 0 with drop_in, since the program then gets the driver's result. */
 int weir__device_retry_in_context(const struct weir_device *device, CUresult *result,
                                   struct weir_driver_scope *scope);
-/* Returns the weir_status of `call` in the device's context, or the reason why that cannot be entered. */
+/* Evaluates to the weir_status of `call` in the device's context, or to the status of the failure to enter the
+ * context. */
 #define WEIR_STATUS_IN_SCOPE(device, call)                                                         \
     __extension__({                                                                                \
         struct weir_driver_scope its_scope;                                                        \
@@ -90,7 +94,8 @@ int weir__device_retry_in_context(const struct weir_device *device, CUresult *re
         }                                                                                          \
         its_status;                                                                                \
     })
-/* Returns the CUresult of `call` on a caller's stream, which it repeats in the device's context if there is none. */
+/* Evaluates to the CUresult of `call` on a caller's stream.  Repeats the call in the device's context if the thread has
+ * no context. */
 #define WEIR_ON_STREAM(device, call)                                                               \
     __extension__({                                                                                \
         struct weir_driver_scope its_scope;                                                        \
@@ -104,31 +109,34 @@ int weir__device_retry_in_context(const struct weir_device *device, CUresult *re
 
 /* Returns E_CAPTURE while `stream` is captured or a capture forbids the query, else OK or the driver's error. */
 weir_status weir__device_capture(struct weir_device *device, weir_stream stream);
-/* Returns the id of the capture that `stream` takes part in.  The driver never reuses such an id.  Returns 0 if there
- * is none, or if the driver does not tell. */
+/* Returns the id of the capture that `stream` takes part in.  The driver never reuses the id.  Returns 0 if there is no
+ * capture, or if the driver does not report the id. */
 uint64_t weir__device_capture_id(struct weir_device *device, weir_stream stream);
-/* Returns the id of a stream.  A default stream is that of the current context or, without one, of the device's
- * context.  The id is 0 if the driver has no ids.  For a stream that is being captured the function returns
- * CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED without a query. */
+/* Returns the id of a stream.  A default stream belongs to the current context or, if there is none, to the device's
+ * context.  The id is 0 if the driver has no ids.  Returns CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, without a query of
+ * the id, for a stream that is being captured. */
 CUresult weir__device_stream_id(struct weir_device *device, weir_stream stream, uint64_t *id);
 
-/* The ids of the calling thread's default streams in a device's context: the legacy one, and the thread's own.  They
- * stay valid as long as the context lives.  A new allocator shows that the context may have changed. */
+/* The ids of the calling thread's default streams in a device's context: the legacy stream, and the per-thread stream.
+ * The ids are valid as long as the context lives.  After the creation of an allocator the context may be another one,
+ * so weir queries the ids again. */
 enum { WEIR_DEFAULT_IDS = 4 };
 struct weir_default_ids {
-    CUcontext context; /* NULL: none yet */
+    CUcontext context; /* NULL before the first query */
     uint64_t age;      /* weir__device_age at the time of the query */
     unsigned long long id[2];
 };
 extern _Thread_local struct weir_default_ids weir__default_ids[WEIR_DEFAULT_IDS] WEIR_FAST_TLS;
-/* Rises with each allocator that is created. */
+/* The age of the stored ids, which each creation of an allocator raises. */
 extern _Atomic uint64_t weir__device_age;
-/* The number of threads that have used their own default stream, and whether this one has, by the noted ids. */
+/* weir__device_own_streams is the number of threads for which weir has stored the id of a per-thread default stream.
+ * weir__device_has_own is set if the calling thread is one of these threads. */
 extern _Atomic unsigned weir__device_own_streams;
 extern _Thread_local unsigned weir__device_has_own WEIR_FAST_TLS;
 
-/* Sets *id to that of a default stream without a query of it.  Returns 1, or 0 if the id is not known.  Only works with
- * an adapter that sees captures begin, since it does not query whether the stream is being captured. */
+/* Sets *id to the stored id of a default stream, without a query.  Returns 1 on success, 0 if the id is not known.
+ * Needs an adapter that sees captures begin, because the function does not query whether the stream is being
+ * captured. */
 static inline int weir__device_default_id(const struct weir_device *device, weir_stream stream,
                                           unsigned long long *id) {
     const struct weir_default_ids *known =
@@ -146,8 +154,8 @@ static inline int weir__device_default_id(const struct weir_device *device, weir
 /* Stores the id that a query of a default stream returned, for a device that an adapter watches. */
 void weir__device_note_default_id(const struct weir_device *device, weir_stream stream,
                                   unsigned long long id);
-/* Returns OK, or E_STREAM if the stream is another device's, so that no wait for this device covers its work.  Also
- * returns OK if the driver does not say. */
+/* Returns E_STREAM if the stream belongs to another device, so that a wait for this device does not cover the stream's
+ * work.  Returns OK otherwise, and if the driver does not report the stream's device. */
 weir_status weir__device_check_stream(struct weir_device *device, weir_stream stream);
 /* Returns 1 if the result means that the stream is being captured, or is the legacy stream during a capture; else 0. */
 static inline int weir__device_is_capture(CUresult result) {
@@ -155,16 +163,16 @@ static inline int weir__device_is_capture(CUresult result) {
            result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 }
 
-/* Records an event on a stream.  Returns CUDA_ERROR_INVALID_HANDLE if its id is not `id`, unless `id` is 0. */
+/* Records an event on a stream.  Returns CUDA_ERROR_INVALID_HANDLE if `id` is not 0 and the stream has another id. */
 CUresult weir__device_record(struct weir_device *device, CUevent event, weir_stream stream,
                              uint64_t id);
 /* Makes all later work on `stream` wait for the event. */
 CUresult weir__device_follow(struct weir_device *device, weir_stream stream, CUevent event);
-/* Makes all later work on `waits` wait for the work on `stream` so far.  Returns CUDA_ERROR_INVALID_HANDLE if the id of
- * `stream` is not `id`, unless `id` is 0. */
+/* Makes all later work on `waits` wait for the present work on `stream`.  Returns CUDA_ERROR_INVALID_HANDLE if the id
+ * of `stream` is not `id`, unless `id` is 0. */
 CUresult weir__device_join(struct weir_device *device, weir_stream waits, weir_stream stream,
                            uint64_t id);
-/* Returns 1 if the stream has no work left, else 0.  The query also makes the driver notice that. */
+/* Returns 1 if the stream has no work left, else 0.  The query also makes the driver observe the completion. */
 int weir__device_is_idle(struct weir_device *device, weir_stream stream);
 /* Waits until the device has completed all work, however long that takes, without harm to a capture (see
  * device_wait.c).  Returns CUDA_ERROR_OUT_OF_MEMORY if neither device nor host has the memory that the wait needs. */
@@ -172,7 +180,7 @@ CUresult weir__device_wait(struct weir_device *device);
 /* Frees the block that an earlier wait may have left (`waited_by`). */
 void weir__device_end_waits(struct weir_device *device);
 
-/* Log a line about a free that failed, and about a request on a stream that weir cannot use. */
+/* Log a free that failed, and a request on a stream that weir cannot use. */
 void weir__device_log_free(const struct weir_device *device, CUdeviceptr block, weir_status status);
 void weir__device_log_alloc(const struct weir_device *device, size_t bytes, weir_status status);
 /* Returns the nanoseconds since `ticks`. */

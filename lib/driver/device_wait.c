@@ -2,12 +2,12 @@
 /* device_wait.c: waits for all work of a device while other streams may be captured.
  *
  * cuCtxSynchronize is the documented call.  But while any stream of the context is captured, the driver refuses that
- * call and breaks the capture (H200, driver 580), and the driver does not report captures of other threads. cuMemFree
+ * call and breaks the capture (H200, driver 580), and the driver does not report captures of other threads.  cuMemFree
  * and cuMemFreeHost break no capture in relaxed mode, but are only documented as calls that may wait for the device.
  * So the first wait of a process on a device proves that the call waits: weir submits a millisecond of work to its own
- * stream, and after the call queries whether that work is done.  If it is not done, weir makes this wait and each later
- * one by cuCtxSynchronize.  If no proof is possible now (no memory for a stream, or the thread was held up), weir
- * trusts the call, and the next wait tries again.
+ * stream, and after the call queries whether that work is done.  If the work is not done, weir makes this wait and
+ * each later wait by cuCtxSynchronize.  If no proof is possible now (no memory for a stream, or the thread was
+ * preempted), weir trusts the call, and the next wait tries to prove it.
  */
 #include "driver/device.h"
 
@@ -19,7 +19,7 @@
 
 #define BLOCK_BYTES ((size_t)2 << 20)
 #define HOST_BYTES ((size_t)64 << 10)
-/* The length of the work.  It is longer than either call takes if the call does not wait (H200: 30 and 280 us). */
+/* The length of the work, which is longer than either call takes if the call does not wait (H200: 30 and 280 us). */
 #define PROOF_NS 1000000L
 
 /* The longest time between the end of the work and the return of the call that proves a wait. */
@@ -30,7 +30,7 @@ enum { UNKNOWN, WAITS, DOES_NOT };
 
 /* The result of the proof of each call, for each device of this process. */
 static _Atomic unsigned char known[WEIR_MOST_PEERS][WAYS];
-/* The proof that runs: set while there is one, and the time when its work ended. */
+/* `proving` is set while a proof runs.  `ended_ns` is the time when the work of the last proof ended. */
 static atomic_int proving;
 static _Atomic uint64_t ended_ns;
 
@@ -44,7 +44,7 @@ static void take_time(void *nothing) {
     atomic_store_explicit(&ended_ns, weir__clock_ns(), memory_order_relaxed);
 }
 
-/* Returns a stream with work, or NULL if there is nothing to prove, or no proof is possible now. */
+/* Returns a stream with work.  Returns NULL if the call needs no proof, or if no proof is possible now. */
 static CUstream begin_proof(struct weir_device *device, enum way way) {
     const struct weir_driver *driver = device->driver;
     CUstream stream = NULL;
@@ -62,7 +62,8 @@ static CUstream begin_proof(struct weir_device *device, enum way way) {
     return NULL;
 }
 
-/* Ends the proof after the call, which returned `result`.  Waits if the call is known not to wait. */
+/* Ends the proof after a call that returned `result`.  Calls cuCtxSynchronize if weir knows that the call does not
+ * wait. */
 static CUresult waited(struct weir_device *device, enum way way, CUstream proof, CUresult result) {
     const struct weir_driver *driver = device->driver;
     uint64_t now = weir__clock_ns();
@@ -115,7 +116,8 @@ void weir__device_end_waits(struct weir_device *device) {
         (void)WEIR_IN_SCOPE(device->driver, device->context, device->driver->cuMemFree(block));
 }
 
-/* Waits for the device by freeing page-locked host memory.  Tries twice, since the memory would be lost. */
+/* Waits for the device by freeing page-locked host memory.  Tries a failed free again, since the memory would be
+ * lost. */
 static CUresult wait_by_host_block(struct weir_device *device) {
     const struct weir_driver *driver = device->driver;
     void *block = NULL;

@@ -5,10 +5,10 @@
  * Tables are made under one lock and published with a release store.  So an open of a table that exists is one load.  A
  * failed open leaves nothing behind, and a later call tries again.
  *
- * Fork: a driver does not survive fork(), and threads that the child does not have may hold the child's copies of
- * locks.  So a child handler sets a flag, which every entry point reads before it takes a lock.  `in_use` is raised
- * before any lock is taken under which a driver may be opened, here or by the caller, so that a fork during an open is
- * covered, too.
+ * Fork: a driver does not survive fork().  In the child, locks may be held by threads that the child does not have.
+ * So a handler sets a flag in the child, and every entry point reads the flag before it takes a lock.  Whoever takes a
+ * lock under which a driver may be opened raises `in_use` before, so that the handler also covers a fork during an
+ * open.
  *
  * This file must not know the implementation of a table or the caller.
  */
@@ -75,7 +75,7 @@ int weir__driver_begin_use(void) {
     int registered = atomic_load_explicit(&handler_registered, memory_order_acquire);
 
     if (!registered && pthread_atfork(NULL, NULL, mark_child) == 0) {
-        registered = 1; /* if another thread registers it, too, a second handler does no harm */
+        registered = 1; /* a second handler by another thread does no harm */
         atomic_store_explicit(&handler_registered, 1, memory_order_release);
     }
     atomic_fetch_add_explicit(&in_use, 1, memory_order_relaxed);
@@ -86,7 +86,8 @@ void weir__driver_end_use(void) {
     atomic_fetch_sub_explicit(&in_use, 1, memory_order_relaxed);
 }
 
-/* Starts the driver of a table.  Its maker may have started it: cuInit may be called again. */
+/* Starts the driver of a table.  The table's maker may have started the driver before, since cuInit may be called
+ * again. */
 static int start(const struct weir_driver *table, struct weir_driver_failure *failure) {
     CUresult result = table->cuInit(0);
 
@@ -96,7 +97,7 @@ static int start(const struct weir_driver *table, struct weir_driver_failure *fa
     return result == CUDA_SUCCESS;
 }
 
-/* Returns the table, and makes it if there is none.  The caller holds open_lock. */
+/* Returns the table, and makes the table if there is none.  The caller holds open_lock. */
 static const struct weir_driver *make_table(size_t i, struct weir_driver_failure *failure) {
     const struct weir_driver *table = atomic_load_explicit(&drivers[i].table, memory_order_relaxed);
 
@@ -147,7 +148,8 @@ const struct weir_driver *weir__driver_open(const char *name, struct weir_driver
     return table;
 }
 
-/* Sets the capture mode first: that call needs no context, and the push of the context then runs in relaxed mode. */
+/* Sets the capture mode before it pushes the context.  The mode needs no context, and the push then runs in relaxed
+ * mode. */
 CUresult weir__driver_enter(const struct weir_driver *driver, CUcontext context,
                             struct weir_driver_scope *scope) {
     CUresult result = weir__driver_relax(driver, scope);
@@ -160,7 +162,8 @@ CUresult weir__driver_enter(const struct weir_driver *driver, CUcontext context,
     return result;
 }
 
-/* Ignores failures: the driver is ending or the context is gone, and the caller's next call will report it. */
+/* Ignores failures.  If the driver is ending or the context was destroyed, the caller's next call reports the
+ * failure. */
 void weir__driver_leave(const struct weir_driver *driver, const struct weir_driver_scope *scope) {
     CUcontext popped;
 
@@ -184,7 +187,7 @@ CUresult weir__driver_uuid(const struct weir_driver *driver, CUdevice device,
 }
 
 const char *weir__driver_error_name(const struct weir_driver *driver, CUresult result) {
-    static _Thread_local char unknown[32]; /* only for results that the driver cannot name */
+    static _Thread_local char unknown[32]; /* the name of a result that the driver cannot name */
     const char *name = NULL;
 
     if (driver->cuGetErrorName(result, &name) == CUDA_SUCCESS && name)
@@ -195,7 +198,7 @@ const char *weir__driver_error_name(const struct weir_driver *driver, CUresult r
 
 /* ---- counted calls ---- */
 
-static const struct weir_driver *inner_table; /* set before the counted table is handed out */
+static const struct weir_driver *inner_table; /* set before a caller gets the counted table */
 static struct weir_driver counted_table;
 /* The calls of each stripe of threads (counters.h), so that counting does not serialise the measured calls. */
 static struct {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* driver.h: the table of driver entry points that all layers above call.
  *
- * There are two makers of tables: driver_cuda.c fills one from libcuda.so.1, and model/ implements one in software.
- * The names and types are CUDA's.  The table also has a clock, since time on the device model is virtual.  A table is
- * made once, is never freed, and never changes afterwards, so threads read it without a lock.
+ * There are two makers of tables.  driver_cuda.c fills a table from libcuda.so.1, and model/ implements a table in
+ * software.  The names and types are CUDA's.  The table also has a clock, since time on the device model is virtual.
+ * A table is made once, is never freed, and never changes afterwards, so threads read it without a lock.
  *
  * This file must not know engines, settings, the public API or who calls it.
  */
@@ -16,9 +16,9 @@
 
 enum { WEIR_DRIVER_OLDEST = 11020 }; /* memory pools: CUDA 11.2, Linux driver 460.27.03 */
 
-/* The capabilities that not every driver has: X(name, word in output, first driver version).  Some are groups of
- * WEIR_DRIVER_ENTRIES, which need all their entries; the rest need the version alone.  `Complete' below means a driver
- * that lacks none of the group's entries.
+/* The capabilities that not every driver has: X(name, word in output, first driver version).  Some capabilities are
+ * groups of WEIR_DRIVER_ENTRIES; such a capability needs all entries of its group.  The other capabilities need only
+ * the version.  A `complete' driver in this list lacks no entry of the group.
  *   STREAM_ID      cuStreamGetId
  *   POOL_FIGURES   pool attributes 5 to 8 (CUDA programming guide, "Querying the memory pool")
  *   POOL_MAX_SIZE  CUmemPoolProps.maxSize limits the pool.  cuda.h documents it since toolkit 12.2; 12.1 has reserved
@@ -72,20 +72,23 @@ struct weir_driver {
     int version;           /* cuDriverGetVersion's number: 1000 * major + 10 * minor */
     unsigned capabilities; /* WEIR_CAP_ bits */
 
-    /* Return a counter that never runs backwards, and a difference of its values in nanoseconds.  The counter is cheap
-     * enough for every call (about 10 ns).  On the model it is the virtual clock. */
+    /* `ticks` returns a counter that never runs backwards.  `ticks_to_ns` converts a difference of two values to
+     * nanoseconds.  The counter is cheap enough for every call (about 10 ns).  On the model the counter is the virtual
+     * clock. */
     uint64_t (*ticks)(void);
     uint64_t (*ticks_to_ns)(uint64_t ticks);
     /* Waits for at least `ns` nanoseconds, which on the model are virtual. */
     void (*sleep_ns)(uint64_t ns);
-    /* Reads the cost of all calls.  Real time inside the model is measured from the first call on.  NULL for real
-     * devices. */
+    /* Reads the cost of all driver calls.  The first call of this function begins the measurement of real time inside
+     * the model.  The pointer is NULL for real devices. */
     void (*charge)(struct weir_driver_charge *out);
-    /* Begins (1) or ends (0) a time in which this thread does the work of another thread, since all threads share one
-     * clock.  The second call returns the time of the calls between, which the clock does not contain.  Meanwhile this
-     * thread's clock goes on; other threads are not charged for waits for this work.  NULL for real devices. */
+    /* Begins (1) or ends (0) a period in which this thread does work that another thread would do on a real device,
+     * because all threads share one virtual clock.  The call that ends the period returns the time of the driver calls
+     * in the period, which the shared clock does not contain.  This thread's own clock runs on during the period.
+     * Other threads are not charged for waits for this work.  The pointer is NULL for real devices. */
     uint64_t (*aside)(int begins);
-    /* Returns 1 if other processes may also use memory of the model's devices, else 0.  NULL for real devices. */
+    /* Returns 1 if other processes may also use memory of the model's devices, else 0.  The pointer is NULL for real
+     * devices. */
     int (*is_shared)(void);
 
 #define WEIR_ENTRY(group, name, symbol, version, params, args) CUresult(*name) params;
@@ -93,19 +96,20 @@ struct weir_driver {
 #undef WEIR_ENTRY
 };
 
-/* The reason why no table could be made, for a message. */
+/* The reason why a maker could not make a table, for a message. */
 struct weir_driver_failure {
     char text[256];
 };
 
-/* Returns the table of the driver "cuda" or "model", on which cuInit was called.  Returns NULL with *failure if that
- * fails; then a later call tries again.  The first call loads the driver, which may take seconds; later ones return its
- * table.  In a forked child it returns NULL without waiting for any lock.  Thread-safe. */
+/* Opens the driver "cuda" or "model", calls cuInit, and returns the driver's table.  On failure returns NULL with
+ * *failure, and a later call tries again.  The first call loads the driver, which may take seconds.  Later calls return
+ * the table.  In a child of fork the function returns NULL and waits for no lock.  Thread-safe. */
 const struct weir_driver *weir__driver_open(const char *name, struct weir_driver_failure *failure);
 
-/* Begin and end a time in which the caller holds a lock and may open a driver.  A child that is forked meanwhile would
- * find that lock held by no thread; so it is refused as if the driver were open.  Returns 1, or 0 if there is no host
- * memory to detect forks, which a later open reports. */
+/* Begin and end a period in which the caller holds a lock and may open a driver.  A child that is forked in this period
+ * would wait for ever for the lock.  So weir refuses calls in the child, as if the driver were open.
+ * weir__driver_begin_use returns 1 on success, 0 if there is no host memory for the fork handler; a later open reports
+ * this failure. */
 int weir__driver_begin_use(void);
 void weir__driver_end_use(void);
 
@@ -115,23 +119,24 @@ const struct weir_driver *weir__driver_model(struct weir_driver_failure *failure
 
 /* Returns the capabilities of a driver of that version in which no entry is missing. */
 unsigned weir__driver_capabilities(int version);
-/* Sets the capabilities of a table whose version and entries are set.  A group that lacks an entry loses its
- * capability, and the entries of a group without its capability become NULL. For makers. */
+/* Sets the capabilities of a table whose version and entries are set.  If a group lacks an entry, the table does not
+ * get the group's capability.  The entries of a group without its capability become NULL.  Only makers of tables call
+ * this function. */
 void weir__driver_settle(struct weir_driver *table);
 
-/* Returns a table that forwards to `inner` and counts each call.  An entry that is NULL in
- * `inner` is NULL in the table, too.  A process has one such table: a later call with another `inner`
- * returns NULL.  Counting costs one to three nanoseconds a call with any number of threads. */
+/* Returns a table that forwards to `inner` and counts each call.  An entry that is NULL in `inner` is also NULL in the
+ * table.  A process has one such table, so a later call with another `inner` returns NULL.  Counting costs one to three
+ * nanoseconds a call with any number of threads. */
 const struct weir_driver *weir__driver_counted(const struct weir_driver *inner);
 /* Reads the number of calls of each entry, by enum weir_driver_entry.  The numbers are exact if no call is running. */
 void weir__driver_counts(uint64_t counts[WEIR_ENTRY_COUNT]);
 /* Returns the exported symbol of an entry, such as "cuMemAlloc_v2"; or NULL for a number that is no entry. */
 const char *weir__driver_entry_name(enum weir_driver_entry entry);
 
-/* Enter a scope: makes the device's context current and the thread's capture mode relaxed, so that internal calls
- * neither depend on the caller's state nor change it.  Scopes may be nested.  The thread that has entered a scope
- * leaves it, in reverse order, which restores what enter has found.  Returns CUDA_SUCCESS, or the result of the call
- * that failed, with nothing changed. */
+/* Enter and leave a scope.  weir__driver_enter makes the device's context current and the thread's capture mode
+ * relaxed, so that internal calls do not depend on the caller's state.  Scopes may be nested.  A thread leaves its
+ * scopes in reverse order, and so restores the caller's state.  weir__driver_enter returns CUDA_SUCCESS, or the result
+ * of the call that failed; after a failure nothing has changed. */
 struct weir_driver_scope {
     CUstreamCaptureMode mode;
 };
@@ -139,8 +144,8 @@ CUresult weir__driver_enter(const struct weir_driver *driver, CUcontext context,
                             struct weir_driver_scope *scope);
 void weir__driver_leave(const struct weir_driver *driver, const struct weir_driver_scope *scope);
 
-/* Set and restore the capture mode alone, for calls that need no context.  If the first one fails, the mode is
- * unchanged, and there is nothing to restore. */
+/* Set and restore the capture mode alone, for calls that need no context.  If weir__driver_relax fails, the mode is
+ * unchanged, and the caller must not restore the mode. */
 static inline CUresult weir__driver_relax(const struct weir_driver *driver,
                                           struct weir_driver_scope *scope) {
     scope->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -153,7 +158,7 @@ static inline void weir__driver_unrelax(const struct weir_driver *driver,
     driver->cuThreadExchangeStreamCaptureMode(&mode);
 }
 
-/* Evaluates to the result of `call`, which is made in a scope; or to the reason why the scope cannot be entered. */
+/* Evaluates to the result of `call` in a scope, or to the result of the failure to enter the scope. */
 #define WEIR_IN_SCOPE(driver, context, call)                                                       \
     __extension__({                                                                                \
         struct weir_driver_scope its_scope;                                                        \
@@ -165,7 +170,7 @@ static inline void weir__driver_unrelax(const struct weir_driver *driver,
         its_result;                                                                                \
     })
 
-/* Evaluates to the result of `call`, which is made in relaxed mode; or to the reason why the mode cannot be set. */
+/* Evaluates to the result of `call` in relaxed mode, or to the result of the failure to set the mode. */
 #define WEIR_RELAXED(driver, call)                                                                 \
     __extension__({                                                                                \
         struct weir_driver_scope its_scope;                                                        \
@@ -177,7 +182,8 @@ static inline void weir__driver_unrelax(const struct weir_driver *driver,
         its_result;                                                                                \
     })
 
-/* Writes the id as nvidia-smi prints it, "GPU-01234567-89ab-cdef-0123-456789abcdef"; an unknown id is all zeros. */
+/* Writes the UUID as nvidia-smi prints it, "GPU-01234567-89ab-cdef-0123-456789abcdef".  An unknown UUID is all
+ * zeros. */
 enum { WEIR_UUID_BYTES = 41 };
 CUresult weir__driver_uuid(const struct weir_driver *driver, CUdevice device,
                            char text[WEIR_UUID_BYTES]);
@@ -186,7 +192,8 @@ CUresult weir__driver_uuid(const struct weir_driver *driver, CUdevice device,
  * returns "CUDA_ERROR_<number>", which stays valid until the thread's next call.  Never returns NULL. */
 const char *weir__driver_error_name(const struct weir_driver *driver, CUresult result);
 
-/* Only driver.c writes it.  All others call weir__driver_forked, on every call. */
+/* The flag that the fork handler sets in the child.  Only driver.c writes the flag.  Every public call reads the flag
+ * by weir__driver_forked(). */
 extern atomic_int weir__driver_is_forked __attribute__((visibility("hidden")));
 
 /* Returns 1 in a child of fork() of a process that had opened a driver or was opening one, else 0.  Such a child must

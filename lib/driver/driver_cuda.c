@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /* driver_cuda.c: the driver table of a real device, filled from libcuda.so.1 at run time.
  *
- * The library is opened, not linked: weir starts on machines without a driver, and one build serves every driver from
- * 11.2 on.  The driver's own resolver finds each entry point by its base name and the version that introduced it, which
- * fixes the ABI.  The resolver is cuGetProcAddress_v2 (from 12.0 on) or cuGetProcAddress (from 11.3 on).  If there is
- * none, or it does not know the entry, dlsym finds the exported symbol.  Flags 0 select the legacy meaning of stream 0;
- * a caller that means the per-thread default stream passes 0x2.
+ * weir opens the library at run time and does not link it.  So weir starts on machines without a driver, and one build
+ * works with every driver from 11.2 on.  The driver's own resolver finds each entry point by its base name and the
+ * version that introduced it, which fixes the ABI.  The resolver is cuGetProcAddress_v2 (from 12.0 on) or
+ * cuGetProcAddress (from 11.3 on).  If there is no resolver, or the resolver does not know the entry, dlsym finds the
+ * exported symbol.  Flags 0 select the legacy meaning of stream 0.  A caller that means the per-thread default stream
+ * passes 0x2.
  *
- * Until all required entries are found and the version is new enough, only the version is asked for, so a failure until
- * then closes the library.  After cuInit the library stays open, since the driver has started threads.
+ * Before all required entries are found and the version is checked, weir calls only the query of the version.  So weir
+ * can close the library after a failure in this phase.  After cuInit the library stays open, since the driver has
+ * started threads.
  *
- * The clock is the time stamp counter if the processor and the kernel vouch for it, else CLOCK_MONOTONIC.
+ * The clock is the time stamp counter if both the processor and the kernel report the counter as reliable, else
+ * CLOCK_MONOTONIC.
  *
  * Locks: weir__driver_open holds its lock.  This file must not know who opens the driver or that there is a device
  * model.  No other file may know that libcuda exists.
@@ -60,10 +63,10 @@ struct clock_pair {
     uint64_t ticks, ns;
 };
 
-/* The nanoseconds per counter tick in 32.32 fixed point, which are set before the table is published. */
+/* The nanoseconds per counter tick in 32.32 fixed point.  weir sets the value before it publishes the table. */
 static uint64_t ns_per_tick;
 
-/* Returns ticks * ns_per_tick / 2^32 without a wider type.  It overflows after 584 years. */
+/* Returns ticks * ns_per_tick / 2^32 without a wider type.  The result overflows after 584 years. */
 static uint64_t scaled_ns(uint64_t ticks) {
     uint64_t whole = ns_per_tick >> 32, part = ns_per_tick & 0xffffffffu;
 
@@ -77,9 +80,10 @@ static uint64_t counter(void) {
     return __builtin_ia32_rdtsc();
 }
 
-/* Returns 1 if the counter can be the clock, else 0.  Its rate must be equal in every power state (CPUID 0x80000007,
- * EDX bit 8).  Only the kernel knows whether the counters of all processors agree; if they do not, it keeps time by
- * hpet, acpi_pm or refined-jiffies instead.  If its choice cannot be read, the processor's bit decides. */
+/* Returns 1 if the counter can be the clock, else 0.  The counter's rate must be equal in every power state (CPUID
+ * 0x80000007, EDX bit 8).  Only the kernel knows whether the counters of all processors agree.  If the counters do not
+ * agree, the kernel keeps time by hpet, acpi_pm or refined-jiffies.  If the kernel's choice cannot be read, the
+ * processor's bit decides. */
 static int counter_is_usable(void) {
     static const char path[] = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     unsigned a, b, c, d;
@@ -98,7 +102,7 @@ static int counter_is_usable(void) {
            strncmp(source, "hyperv_clocksource", 18) == 0 || strncmp(source, "xen", 3) == 0;
 }
 
-/* Reads both clocks at one moment.  It uses the fastest of nine tries. */
+/* Reads both clocks at one moment.  Uses the fastest of nine tries. */
 static struct clock_pair read_pair(void) {
     struct clock_pair pair = {0, 0};
     uint64_t best = UINT64_MAX;
@@ -116,10 +120,10 @@ static struct clock_pair read_pair(void) {
 }
 
 /* Fills in the clock.  The rate is measured once, from `start` (when this library was loaded) to now, and over at least
- * 1 ms.  So hardly any program waits for it.  After more than a minute the measurement starts again, since the machine
- * may have slept and only one of the clocks counts sleep.  Each pair of readings is off by some ten nanoseconds, 0.001%
- * of 1 ms, and with a hypervisor by 0.1% at most.  The rate is not refined later, because then equal differences in
- * ticks could give different nanoseconds. */
+ * 1 ms.  So few programs wait for the measurement.  If more than a minute has passed, the measurement starts again,
+ * since the machine may have slept, and only one of the two clocks counts sleep.  Each pair of readings is off by some
+ * ten nanoseconds, 0.001% of 1 ms, and with a hypervisor by 0.1% at most.  The rate is not refined later, because then
+ * equal differences in ticks could give different nanoseconds. */
 static void set_clock(struct weir_driver *table, struct clock_pair start) {
     const uint64_t least = 1000000, most = 60000000000;
     struct clock_pair now;
@@ -132,7 +136,7 @@ static void set_clock(struct weir_driver *table, struct clock_pair start) {
     if (passed < least)
         sleep_ns(least - passed);
     now = read_pair();
-    /* A rate outside 100 MHz to 100 GHz is no clock: the counter is virtualised. */
+    /* A rate outside 100 MHz to 100 GHz means that the counter is virtualised and no clock. */
     if (now.ticks <= start.ticks || (now.ticks - start.ticks) / 100 > now.ns - start.ns ||
         (now.ticks - start.ticks) < (now.ns - start.ns) / 10)
         return;
@@ -157,7 +161,7 @@ static struct clock_pair read_pair(void) {
     return (struct clock_pair){counter(), 0};
 }
 
-/* The architecture states the rate (1 GHz from Armv8.6 on, tens of MHz before). */
+/* Fills in the clock.  A register has the counter's rate (1 GHz from Armv8.6 on, tens of MHz before). */
 static void set_clock(struct weir_driver *table, struct clock_pair start) {
     uint64_t hertz;
 
@@ -191,7 +195,8 @@ struct library {
     resolver_v1 resolve_v1;
 };
 
-/* The entries: capability bit, 0 if required; first version; both names; offset in the table. */
+/* The entries of the table.  `group` is the capability bit, or 0 for a required entry.  An entry also has its first
+ * version, both names and the offset in the table. */
 static const struct entry {
     unsigned group;
     int version;
@@ -205,11 +210,12 @@ static const struct entry {
 #undef WEIR_ENTRY
 };
 
-/* Copies a pointer to data into a pointer to a function: ISO C has no conversion, but POSIX makes their bytes equal. */
+/* Copies a pointer to data into a pointer to a function.  ISO C has no such conversion, but POSIX makes the bytes of
+ * both pointers equal. */
 #define COPY_POINTER(to, from) memcpy((to), (from), sizeof(void *))
 
-/* Finds the driver's resolver.  Returns 0, or CUDA_ERROR_STUB_LIBRARY for the toolkit's stub, which answers every call
- * with 34.  The probe for "" costs nothing and detects the stub; its other results do not matter. */
+/* Finds the driver's resolver.  Returns 0, or CUDA_ERROR_STUB_LIBRARY (34) for the toolkit's stub library, in which
+ * every call returns 34.  A query for the name "" detects the stub; other results of this query are ignored. */
 static CUresult find_resolver(struct library *library) {
     void *symbol = dlsym(library->handle, "cuGetProcAddress_v2"), *entry = NULL;
     CUresult result = CUDA_SUCCESS;
@@ -224,8 +230,8 @@ static CUresult find_resolver(struct library *library) {
     return result == CUDA_ERROR_STUB_LIBRARY ? result : CUDA_SUCCESS;
 }
 
-/* Returns the address of an entry, or NULL.  For a name that a resolver does not know at that version it returns
- * success with NULL; for a version above its own it returns an error. */
+/* Returns the address of an entry, or NULL.  A resolver that does not know the name at that version returns success
+ * with NULL.  If the version is above its own version, a resolver returns an error. */
 static void *find_entry(const struct library *library, const struct entry *entry) {
     void *address = NULL;
     CUresult result = CUDA_ERROR_NOT_FOUND;
@@ -242,7 +248,7 @@ static void *find_entry(const struct library *library, const struct entry *entry
     return dlsym(library->handle, entry->symbol);
 }
 
-/* Fills in the entries.  Returns the first required one that is missing, or NULL. */
+/* Fills in the entries.  Returns the first required entry that is missing, or NULL. */
 static const struct entry *find_entries(const struct library *library, struct weir_driver *table) {
     const struct entry *missing = NULL;
 
@@ -274,7 +280,7 @@ static void say_stub(struct weir_driver_failure *failure) {
                 "installed, or a folder named stubs stands before it in LD_LIBRARY_PATH");
 }
 
-/* Checks the version and the entries.  The version is first, so that the message names the age of an old driver. */
+/* Checks the version and then the entries, so that the message for an old driver names the driver's version. */
 static int resolve(const struct library *library, struct weir_driver *table,
                    struct weir_driver_failure *failure) {
     const struct entry *missing = find_entries(library, table);
@@ -341,8 +347,8 @@ const struct weir_driver *weir__driver_cuda(struct weir_driver_failure *failure)
     table.ticks = weir__clock_ns;
     table.ticks_to_ns = same_ns;
     table.sleep_ns = sleep_ns;
-    /* NOW makes an incomplete installation fail here, where it can be reported.  LOCAL keeps weir's driver from
-     * changing which symbols other libraries find. */
+    /* With NOW, an incomplete installation fails here, where weir can report the failure.  With LOCAL, the driver's
+     * symbols do not change which symbols other libraries find. */
     library.handle = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (!library.handle) {
         const char *why = dlerror();
