@@ -1,35 +1,38 @@
 /* SPDX-License-Identifier: MIT */
 /* guard.c: a layer that guards, poisons or clears blocks; see guard.h.
  *
- * Guard: a block is requested from the layer below with a gap on either side.  The gaps are filled on the block's
- * stream, and verified there when the block is freed.
+ * Guard: weir requests a block from the layer below with a gap on either side.  weir fills the gaps on the block's
+ * stream, and verifies the gaps on this stream when the block is freed.
  *
- * Poison: a freed block is filled on its stream and is *held* here, on the stream's *shelf*, where the layer below
- * cannot reuse it.  Any write to it that is found later came after the free.
+ * Poison: weir fills a freed block on the block's stream and *holds* the block on the stream's *shelf*, so that the
+ * layer below cannot reuse the block.  Any change of the block that weir finds later was written after the free.
  *
- * Zero: a block from below is zeroed on its stream before it is returned, since this layer does not know who used its
- * memory before.  With "zero-stream" freed blocks stay on the stream's shelf, too, and a block from there keeps its
- * contents, which are the stream's own.  With "zero-always" it is zeroed again.
+ * Zero: weir zeroes a block from the layer below on the block's stream before weir returns the block, because any
+ * stream may have used the memory before.  With "zero-stream" freed blocks also stay on the stream's shelf.  A block
+ * from the shelf keeps its contents, which only this stream has written.  With "zero-always" weir zeroes a block from
+ * the shelf, too.
  *
- * Capture: a block that is requested on a captured stream belongs to the graph.  It has neither gaps nor poison, but a
- * node of the graph zeroes it at each launch.  A block that is freed on a captured stream goes below unverified, since
- * weir cannot wait for a captured stream.
+ * Capture: a block that is requested on a captured stream belongs to the graph.  Such a block has neither gaps nor
+ * poison, but a node of the graph zeroes the block at each launch.  A block that is freed on a captured stream is
+ * freed below without verification, since weir cannot wait for a captured stream.
  *
- * Verification: weir copies memory to the host and waits for the stream.  If the driver refuses that wait, weir waits
- * for the device, at once or before the next verification: nobody may reuse the block or the buffer while a copy is
- * under way.  If a block has noted uses, its stream waits for those streams on the device.
+ * Verification: weir copies memory to the host and waits for the stream.  If the driver refuses the wait for the
+ * stream, weir waits for the device, at once or before the next verification, because a copy that is under way still
+ * reads the block and writes the buffer.  If other streams use a block, the block's stream waits for these streams on
+ * the device before the verification.
  *
- * Shelves: a block leaves the shelf after it was verified on the stream that freed it: oldest first to the next request
- * of that stream and size, or below if the shelf is full.  The shelves of all streams are emptied, after a wait for the
- * device, if memory has run out, in a trim, at the end, or if there are too many shelves.  A shelf belongs to a stream
- * id, since handles are used again.
+ * Shelves: the oldest block of the right size on a stream's shelf serves the stream's next request.  If the shelf is
+ * full, weir frees the oldest block below.  weir verifies a block on the stream that freed the block when the block
+ * leaves the shelf.  weir empties the shelves of all streams, after a wait for the device, if memory has run out, in a
+ * trim, at the end, or if there are too many shelves.  A shelf belongs to a stream id, since the driver reuses
+ * handles.
  *
- * Kept out: a block that was written to is *damaged*: weir reports it and holds it until the end, since the writer may
- * write again; and so it does with a block that the driver does not let weir verify.  A block that the layer below
- * refuses is held until the shelves are emptied again.
+ * Kept out: a block that was written to after its free is *damaged*.  weir reports a damaged block and holds the block
+ * until the end, since the writer may write again.  A block that weir cannot verify is damaged, too.  If the layer
+ * below refuses the free of a block, weir holds the block until the shelves are emptied again.
  *
- * Locks: `lock` guards the records of blocks; nothing is called under it.  `checking` guards the buffer, and is held
- * while the driver copies and waits.
+ * Locks: `lock` guards the records of blocks; no other layer is called under `lock`.  `checking` guards the buffer,
+ * and is held while the driver copies and waits.
  */
 #include "harden/guard.h"
 
@@ -45,13 +48,13 @@
 #include "base/size.h"
 #include "base/text.h"
 
-/* The bytes of each gap around a block; a multiple of the alignment. */
+/* The bytes of each gap around a block.  The number is a multiple of the alignment. */
 #define WEIR_GUARD_GAP ((size_t)256)
 
-/* The bytes that are verified at a time. */
+/* The most bytes that one copy to the host verifies. */
 #define WEIR_GUARD_BUFFER ((size_t)1 << 20)
 
-/* A shelf holds this many bytes at most, not counting its last block. */
+/* The most bytes on a shelf, not counting the shelf's last block. */
 #define WEIR_SHELF_BYTES ((size_t)64 << 20)
 
 enum {
@@ -64,8 +67,8 @@ enum {
 /* A block from the layer below. */
 struct weir_guarded {
     CUdeviceptr base;
-    size_t total, bytes;       /* the request below; the caller's request, behind the first gap */
-    uint64_t id;               /* the stream id of its shelf; 0 if the block is on no shelf */
+    size_t total, bytes;       /* the bytes of the layer below, with gaps, and of the caller */
+    uint64_t id;               /* the stream id of the shelf; 0 if the block is on no shelf */
     weir_stream stream;        /* the stream of the free, for messages */
     int is_damaged;            /* set if the block is kept out of use until the end */
     struct weir_guarded *next; /* links held blocks */
@@ -76,19 +79,19 @@ struct weir_harden {
     const weir_options *options;
     struct weir_harden_below below;
     uint64_t kinds; /* WEIR_HARDEN_ */
-    /* Runs only copies of blocks that are freed below after a wait for the device. */
+    /* A stream that runs only copies of blocks that weir verifies after a wait for the device. */
     CUstream quiet;
     _Atomic uint64_t reused; /* the number of requests that a shelf served */
     _Atomic uint64_t late_writes, overruns;
 
     pthread_mutex_t lock; /* guards the fields below, up to `checking` */
     struct weir_map live; /* maps the caller's address to a struct weir_guarded * */
-    /* The blocks on shelves, oldest first, and the blocks that are kept out of use.  The blocks of a shelf are adjacent,
-     * but for a failed wait. */
+    /* The blocks on shelves, oldest first, and the blocks that are kept out of use.  The blocks of a shelf are adjacent
+     * in the list, unless a wait for the device has failed. */
     struct weir_guarded *held;
-    uint64_t blocks, block_bytes;       /* all blocks from the layer below, by their size there */
-    uint64_t live_bytes;                /* live blocks, by their size below */
-    uint64_t requested, requested_peak; /* live blocks, by the callers' requests */
+    uint64_t blocks, block_bytes;       /* all blocks from the layer below, by `total` */
+    uint64_t live_bytes;                /* live blocks, by `total` */
+    uint64_t requested, requested_peak; /* live blocks, by `bytes` */
 
     pthread_mutex_t checking; /* guards the fields below */
     _Atomic int is_copying;   /* set while a copy may be under way; also read without the lock */
@@ -108,7 +111,7 @@ static inline CUdeviceptr guarded_address(const struct weir_harden *h,
     return b->base + guard_gap(h);
 }
 
-/* Returns the bytes of the gap behind the block, 0 without gaps. */
+/* Returns the bytes of the gap behind the block, or 0 without gaps. */
 static inline size_t gap_behind(const struct weir_harden *h, const struct weir_guarded *b) {
     return b->total - guard_gap(h) - b->bytes;
 }
@@ -130,7 +133,7 @@ static CUresult guard_fill(const struct weir_harden *h, CUdeviceptr at, size_t b
     return result;
 }
 
-/* Makes sure that no copy is under way.  The caller holds `checking`. */
+/* Waits for the device if a copy may be under way.  The caller holds `checking`. */
 static CUresult guard_end_copy(struct weir_harden *h) {
     CUresult result = h->is_copying ? weir__device_wait(h->device) : CUDA_SUCCESS;
 
@@ -186,7 +189,7 @@ static CUresult guard_verify(struct weir_harden *h, CUdeviceptr at, size_t bytes
     return result;
 }
 
-/* Makes the stream wait for all work that the noted streams have now. */
+/* Makes the stream wait for the present work of the streams in `uses`. */
 static CUresult wait_for_uses(const struct weir_harden *h, weir_stream stream,
                               struct weir_use_list *uses) {
     CUresult result = CUDA_SUCCESS;
@@ -228,7 +231,7 @@ static CUresult check_gaps(struct weir_harden *h, const struct weir_guarded *b,
 
 /* ---- held blocks ---- */
 
-/* Keeps a block out of use.  The blocks that are kept out lie before all shelves. */
+/* Keeps a block out of use.  Puts the block before all shelves in the list. */
 static void keep_out(struct weir_harden *h, struct weir_guarded *b) {
     pthread_mutex_lock(&h->lock);
     b->id = 0;
@@ -252,8 +255,8 @@ static weir_status free_below(struct weir_harden *h, struct weir_guarded *b, wei
     return WEIR_OK;
 }
 
-/* Verifies a block that has left its shelf, on `stream`, after all work on the block.  Returns 1 if the block is
- * unchanged; else keeps it out of use and returns 0. */
+/* Verifies on `stream` a block that was removed from its shelf.  All work on the block is ordered before the
+ * verification.  Returns 1 if the block is unchanged.  Otherwise keeps the block out of use and returns 0. */
 static int is_unchanged(struct weir_harden *h, struct weir_guarded *b, weir_stream stream) {
     size_t same = b->total;
     CUresult result = guard_has(h, WEIR_HARDEN_POISON)
@@ -278,8 +281,8 @@ static int is_unchanged(struct weir_harden *h, struct weir_guarded *b, weir_stre
     return 0;
 }
 
-/* Frees a block in the layer below, after it was verified if it comes from a shelf.  Keeps it out of use if the layer
- * below refuses it. */
+/* Frees a block in the layer below.  Verifies the block before the free if the block was on a shelf.  Keeps the block
+ * out of use if the layer below refuses the free. */
 static void give_down(struct weir_harden *h, struct weir_guarded *b, weir_stream stream) {
     if (b->id && !is_unchanged(h, b, stream))
         return;
@@ -287,8 +290,8 @@ static void give_down(struct weir_harden *h, struct weir_guarded *b, weir_stream
         keep_out(h, b);
 }
 
-/* Removes and returns the oldest block of that size on the stream's shelf, or the oldest one if `total` is 0.  Returns
- * NULL if there is none. */
+/* Removes and returns the oldest block of `total` bytes on the shelf of the stream with that id, or the oldest block of
+ * any size if `total` is 0.  Returns NULL if there is no such block. */
 static struct weir_guarded *take_shelved(struct weir_harden *h, uint64_t id, size_t total) {
     struct weir_guarded **at = &h->held, *b;
 
@@ -302,13 +305,13 @@ static struct weir_guarded *take_shelved(struct weir_harden *h, uint64_t id, siz
     return b;
 }
 
-/* Waits for the device and frees below, on `stream`, all blocks of shelves and all refused blocks, or with `all` all
- * held blocks.  Sets *status to that of the wait.  Returns 1 if there were such blocks and the wait succeeded, else
+/* Waits for the device.  Then frees on `stream`, in the layer below, all held blocks, but damaged blocks only if `all`
+ * is set.  Sets *status to the status of the wait.  Returns 1 if there were such blocks and the wait succeeded, else
  * 0. */
 static int guard_empty(struct weir_harden *h, int all, weir_stream stream, weir_status *status) {
     struct weir_guarded *taken = NULL, **end = &taken, **at, *b;
 
-    /* The wait may not cover blocks that are held from now on, so the blocks are taken before it. */
+    /* The wait may not cover blocks that are held from now on, so this loop removes the blocks before the wait. */
     pthread_mutex_lock(&h->lock);
     for (at = &h->held; (b = *at);) {
         if (b->is_damaged && !all) {
@@ -349,14 +352,14 @@ weir_status weir__harden_empty(struct weir_harden *h, int at_end) {
     if (at_end && live > 0)
         return weir__without_driver(WEIR_E_BUSY);
     (void)guard_empty(h, 0, h->quiet, &status);
-    /* The first call may have found damaged blocks. */
+    /* The first call may have found damaged blocks, which the second call frees. */
     if (at_end && status == WEIR_OK)
         (void)guard_empty(h, 1, h->quiet, &status);
-    return status; /* a block that the layer below refuses is kept out of use */
+    return status; /* a block whose free the layer below refuses is kept out of use */
 }
 
-/* Puts a block onto the shelf of the stream with that id.  Frees the oldest blocks of a shelf that is too full, and
- * empties all shelves if there are too many. */
+/* Puts a block onto the shelf of the stream with that id.  If the shelf is too full, frees its oldest blocks.  If there
+ * are too many shelves, empties all shelves. */
 static void guard_shelve(struct weir_harden *h, struct weir_guarded *b, uint64_t id,
                          weir_stream stream) {
     struct weir_guarded **at, **end = NULL;
@@ -382,7 +385,7 @@ static void guard_shelve(struct weir_harden *h, struct weir_guarded *b, uint64_t
     pthread_mutex_unlock(&h->lock);
     for (; count > 1 && (count > WEIR_SHELF_BLOCKS || bytes > WEIR_SHELF_BYTES); count--) {
         b = take_shelved(h, id, 0);
-        /* unreached: none, for which another thread must empty the shelf meanwhile */
+        /* unreached: no block is left, because another thread has just emptied the shelf */
         if (!b)
             break;
         bytes -= b->total;
@@ -394,7 +397,8 @@ static void guard_shelve(struct weir_harden *h, struct weir_guarded *b, uint64_t
 
 /* ---- requests ---- */
 
-/* Returns the bytes of the request to the layer below.  Nothing overflows: no request exceeds the device's memory. */
+/* Returns the bytes of the request to the layer below.  The sum cannot overflow, since no request exceeds the device's
+ * memory. */
 static size_t guarded_total(const struct weir_harden *h, size_t bytes) {
     return guard_has(h, WEIR_HARDEN_GUARD)
                ? weir__size_round_down(bytes + WEIR_GUARD_GAP - 1, WEIR_GUARD_GAP) +
@@ -410,8 +414,8 @@ size_t weir__harden_fit(const weir_options *options, size_t bytes) {
                : 0;
 }
 
-/* Makes a record with a new block from below.  If the layer below fails, empties the shelves and retries.  Returns NULL
- * with *status on failure. */
+/* Makes a record with a new block from the layer below.  If the layer below fails, empties the shelves and retries.
+ * Returns NULL with *status on failure. */
 static struct weir_guarded *guard_fresh(struct weir_harden *h, size_t total, weir_stream stream,
                                         weir_status *status) {
     struct weir_guarded *b = malloc(sizeof *b);
@@ -429,7 +433,7 @@ static struct weir_guarded *guard_fresh(struct weir_harden *h, size_t total, wei
         free(b);
         return NULL;
     }
-    /* The address no longer belongs to a graph, so a later free of it is not a graph's. */
+    /* The address no longer belongs to a graph's block, so a later free of the address is no free of the graph. */
     weir__graphs_forget(h->below.graphs, b->base);
     pthread_mutex_lock(&h->lock);
     h->blocks++;
@@ -438,7 +442,7 @@ static struct weir_guarded *guard_fresh(struct weir_harden *h, size_t total, wei
     return b;
 }
 
-/* Zeroes the block if the settings require that, and fills its gaps. */
+/* Zeroes the block if the settings require zeroed blocks, and fills the gaps. */
 static CUresult prepare_guarded(struct weir_harden *h, const struct weir_guarded *b, int is_fresh,
                                 weir_stream stream) {
     CUdeviceptr start = guarded_address(h, b);
@@ -485,7 +489,8 @@ static struct weir_guarded *take_live(struct weir_harden *h, CUdeviceptr address
     return b;
 }
 
-/* Allocates a node of a graph.  A pool without caches does not query captures, so the block is noted here, too. */
+/* Allocates a block as a node of a graph.  The pool engine without caches does not query captures, so this function
+ * records the block as a graph's, too. */
 static weir_status guard_alloc_captured(struct weir_harden *h, size_t bytes, weir_stream stream,
                                         CUdeviceptr *block) {
     weir_status status = h->below.alloc(h->below.context, bytes, stream, block);
@@ -549,14 +554,15 @@ weir_status weir__harden_alloc(struct weir_harden *h, size_t bytes, weir_stream 
     }
     status = guard_alloc(h, bytes, id, stream, block);
     if (weir__is_failure(status))
-        weir__failure_asked(bytes); /* the failure's figures shall not count the gaps */
+        weir__failure_asked(bytes); /* the failure's figures must not include the gaps */
     return status;
 }
 
 /* ---- frees ---- */
 
-/* Prepares a block for reuse: the stream waits for the noted uses, its gaps are verified and it is poisoned.  Returns OK
- * with the stream's id, or E_CAPTURE if the block must go below unverified. */
+/* Prepares a block for reuse: makes the stream wait for the block's uses, verifies the gaps, and poisons the block.
+ * Returns OK with the stream's id, or E_CAPTURE if the block must be freed below without verification, or another
+ * status on failure. */
 static weir_status finish_guarded(struct weir_harden *h, const struct weir_guarded *b,
                                   weir_stream stream, struct weir_use_list *uses, uint64_t *id) {
     weir_status status = weir__uses_check(h->device, stream, uses);
@@ -586,8 +592,8 @@ static weir_status guard_free(struct weir_harden *h, struct weir_guarded *b, wei
         guard_shelve(h, b, id, stream);
         return WEIR_OK;
     }
-    /* The layer below refuses the free if a noted stream is being captured.  A copy of the block is under way only if
-     * an earlier free failed; is_copying says so. */
+    /* The layer below refuses the free if a stream that uses the block is being captured.  A copy of the block may be
+     * under way if an earlier free failed; `is_copying` is set in this case. */
     if (status == WEIR_OK || (status == WEIR_E_CAPTURE && !atomic_load(&h->is_copying)))
         status = free_below(h, b, stream, is_checked && status == WEIR_OK ? NULL : uses);
     else
@@ -698,12 +704,13 @@ void weir__harden_live(void *guard, void (*see)(void *context, uint64_t base, si
             see(context, b->base, b->total);
         }
     for (b = h->held; b; b = b->next)
-        if (b->is_damaged) /* all other held blocks go below when the shelves are emptied */
+        if (b->is_damaged) /* a trim frees all other held blocks */
             see(context, b->base, b->total);
     pthread_mutex_unlock(&h->lock);
 }
 
-/* A block that is not live is freed for the caller, but live below.  Gaps belong to no caller. */
+/* For the caller, a block that is not live is freed, but in the layer below the block is live.  Gaps belong to no
+ * caller.  So this function corrects the figures of the layer below. */
 void weir__harden_figures(struct weir_harden *h, weir_statistics *out) {
     uint64_t reused = atomic_load(&h->reused), hidden, gone;
 
