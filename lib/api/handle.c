@@ -37,7 +37,8 @@ weir_status weir_use(weir_allocator *a, void *block, weir_stream stream) {
         return weir__misuse(a, WEIR_E_INVALID, "weir_use: block is NULL");
     if (!begins_block(a, (uintptr_t)block))
         return weir__misuse(a, WEIR_E_NOT_OWNED, "weir_use");
-    if ((uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE) { /* its meaning depends on the thread */
+    if ((uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE) {
+        /* The meaning of a default stream depends on the thread, so its id is noted, too. */
         int lent = weir__lend_context(a);
         CUresult result = weir__device_stream_id(&a->device, stream, &id);
 
@@ -137,7 +138,7 @@ weir_status weir_set_access(weir_allocator *a, int device, int access) {
         (void)weir__allocator_misuse(a, status, "weir_set_access", why);
         return result == CUDA_SUCCESS ? status : weir__device_status(&a->device, result);
     }
-    if (device == a->device.ordinal) /* its access never changes */
+    if (device == a->device.ordinal) /* the access of the own device never changes */
         return WEIR_OK;
     change.location.id = device;
     return weir__ended(result_before, a->reserve.engine->ops->allow(a->reserve.engine, &change));

@@ -16,7 +16,8 @@
 #include "config/settings.h"
 #include "engine/peer_access.h"
 
-/* A 64th of the device stays free if shares are preallocated, for contexts and the code that programs load. */
+/* If shares are preallocated, the device's memory divided by this number stays free, for contexts and for the code that
+ * programs load. */
 enum { APART_PART = 64 };
 
 /* Converts `keep_free`, and a limit or preallocation that is a share of the device, to bytes. */
@@ -52,7 +53,7 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
     limit->apart = limit->keep_free > 0 ? limit->keep_free : memory->total / APART_PART;
     if (o->limit.kind == WEIR_AMOUNT_SHARE && o->engine == WEIR_ENGINE_BFC_FIXED)
         limit->bytes = weir__limit_part(&a->device, limit->keep_free, o->limit.value, weights);
-    else if (o->limit.kind == WEIR_AMOUNT_SHARE) /* the share can become all of the device */
+    else if (o->limit.kind == WEIR_AMOUNT_SHARE) /* the share may grow to the whole device */
         limit->bytes = memory->total;
     if (o->prealloc.kind == WEIR_AMOUNT_SHARE)
         a->prealloc = weir__size_smaller(
@@ -72,7 +73,7 @@ static void hold_to_limit(weir_allocator *a, const char *asked) {
 }
 
 /* Checks that prealloc-min is at most prealloc.  The options alone cannot show this if the amounts are of different
- * kinds.  Parts of free memory and shares are not checked, since they change. */
+ * kinds.  The function does not check fractions of free memory and shares, because their values change. */
 static weir_status hold_least(const weir_allocator *a, const char *asked) {
     const weir_options *o = &a->options;
     const char *of_another = weir__foreign_prealloc(o);
@@ -110,7 +111,7 @@ static weir_status set_budget(weir_allocator *a) {
     a->threshold = weir__budget_bytes(&options->release_threshold, &memory, UINT64_MAX);
     a->low = weir__budget_bytes(&options->grow_ahead, &memory, 0);
     twice.value = twice.value > UINT64_MAX / 2 ? UINT64_MAX : 2 * twice.value;
-    a->high = weir__budget_bytes(&twice, &memory, 0); /* reads a share above 100% as 100% */
+    a->high = weir__budget_bytes(&twice, &memory, 0); /* a share above 100% counts as 100% */
     a->prealloc = weir__budget_bytes(&options->prealloc, &memory, 0);
     status = set_shares(a, &memory);
     if (status != WEIR_OK)
@@ -152,7 +153,8 @@ static weir_status set_budget(weir_allocator *a) {
     return WEIR_OK;
 }
 
-/* Warns of grow-ahead that cannot be reserved, and of growth that the release threshold would release at once. */
+/* Warns if the grow-ahead is above the memory that can be reserved, and if the release threshold would release grown
+ * memory at once. */
 static void warn_of_what_is_lost(const weir_allocator *a) {
     uint64_t all = weir__size_smaller(a->reserve.limit.bytes, a->device.total);
 
@@ -180,7 +182,7 @@ static weir_status open_to_peers(weir_allocator *a) {
     weir_status status = weir__peers_read(a->device.driver, a->device.ordinal, peers,
                                           &a->device.access, &result, why, sizeof why);
 
-    a->options.peers = NULL; /* the caller's text may end */
+    a->options.peers = NULL; /* the caller may free the text */
     if (status == WEIR_OK)
         return WEIR_OK;
     status = result == CUDA_SUCCESS ? weir__without_driver(status)
@@ -201,7 +203,7 @@ void weir__size_fixed_region(weir_allocator *a) {
         a->prealloc = a->prealloc_min = 0;
 }
 
-/* Warns if an engine's memory stays above a share that falls as other processes come. */
+/* Warns if the engine cannot release memory when the share falls because other processes join. */
 static void warn_of_what_stays(const weir_allocator *a) {
     const weir_options *o = &a->options;
 
@@ -213,7 +215,7 @@ static void warn_of_what_stays(const weir_allocator *a) {
                   "engine mapped or pool to have it fall");
     else if (o->engine == WEIR_ENGINE_BFC && a->prealloc > 0 &&
              (o->prealloc.kind == WEIR_AMOUNT_SHARE || o->prealloc.kind == WEIR_AMOUNT_MAX ||
-              /* the share after another process of equal weight has come */
+              /* the share if another process of equal weight joins */
               a->prealloc > weir__limit_part(&a->device, a->reserve.limit.keep_free, o->limit.value,
                                              weir__limit_weights(&a->reserve)) /
                                 2))

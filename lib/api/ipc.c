@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* ipc.c: shares blocks of the mapped engine with other processes (weir/share.h): the sender's text, the receiver's
- * mapping.
+/* ipc.c: shares blocks of the mapped engine with other processes (weir/share.h).  The sender makes a text, and the
+ * receiver maps the memory that the text names.
  *
  * A receiver reserves one range of addresses for all physical allocations of the text, and maps them there side by
- * side.  The receiver then closes its descriptors and releases its handles: the mappings alone keep the memory.
+ * side.  The receiver then closes its descriptors and releases its handles.  From then on only the mappings keep the
+ * memory.
  *
  * Locks: `lock` guards the table of mappings.  No driver call is made under it.
  *
@@ -47,8 +48,9 @@ static weir_status write_text(weir_allocator *a, const struct weir_memory_files 
     return whole ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
 }
 
-/* Lists the physical allocations of the block at the address, and of the adjacent blocks behind the block up to `most`
- * bytes from the address on: a caller that cut one block into several, as lib/tensors does, gets one text for all. */
+/* Lists the physical allocations of the block at the address, and of the adjacent blocks behind this block up to `most`
+ * bytes from the address on.  So a caller whose block lies across several adjacent blocks, as in lib/tensors, gets one
+ * text for all. */
 static weir_status find_files(weir_allocator *a, const void *address, size_t most,
                               struct weir_memory_files *files) {
     struct weir_engine *engine = a->reserve.engine;
@@ -115,7 +117,7 @@ struct mapping {
     struct weir_device device; /* the device, with its context retained */
     CUdeviceptr base;
     size_t bytes, mapped; /* the first `mapped` of the bytes are mapped */
-    int closes;           /* a thread is closing the mapping */
+    int closes;           /* set while a thread closes the mapping */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards `mappings` and `closes` */
@@ -162,7 +164,7 @@ static weir_status find_device(struct mapping *m, const struct weir_memory_text 
         t->device);
 }
 
-/* Maps the next physical allocation.  The descriptor stays the caller's. */
+/* Maps the next physical allocation.  The caller still owns the descriptor. */
 static weir_status map_file(struct mapping *m, const struct weir_memory_piece *p, int file,
                             const struct weir_message *why) {
     const struct weir_driver *driver = m->device.driver;
@@ -172,7 +174,7 @@ static weir_status map_file(struct mapping *m, const struct weir_memory_piece *p
 
     if (result == CUDA_SUCCESS) {
         result = driver->cuMemMap(m->base + m->mapped, (size_t)p->bytes, 0, handle, 0);
-        /* The mapping keeps the memory.  If the release fails, a second attempt avoids that the memory is lost. */
+        /* The mapping keeps the memory.  If the release fails, the second attempt keeps the memory from being lost. */
         if (driver->cuMemRelease(handle) != CUDA_SUCCESS)
             (void)driver->cuMemRelease(handle);
     }
@@ -222,7 +224,7 @@ static CUresult unmap(struct mapping *m) {
     return result;
 }
 
-/* Returns the sum of the pieces' sizes, 0 if the sum is too large. */
+/* Returns the sum of the pieces' sizes, or 0 if the sum is too large. */
 static size_t sum_of(const struct weir_memory_text *t) {
     uint64_t sum = 0;
 
@@ -234,7 +236,7 @@ static size_t sum_of(const struct weir_memory_text *t) {
     return (size_t)sum;
 }
 
-/* Maps all pieces.  The mapping's device is set. */
+/* Maps all pieces.  The caller has set the mapping's device. */
 static weir_status map_all(struct mapping *m, const struct weir_memory_text *t, int sender,
                            const struct weir_message *why) {
     const struct weir_driver *driver = m->device.driver;
@@ -251,7 +253,7 @@ static weir_status map_all(struct mapping *m, const struct weir_memory_text *t, 
         status = weir__refuse(WEIR_E_PARSE, why, "the handle's sizes are none of physical memory");
     else
         status = refused(m, result, "addresses for the block", why);
-    /* If the driver refuses twice to unmap, the mapping stays. */
+    /* If the driver refuses twice to unmap the memory, the mapping stays. */
     if (result == CUDA_SUCCESS && status != WEIR_OK &&
         (unmap(m) == CUDA_SUCCESS || unmap(m) == CUDA_SUCCESS))
         (void)driver->cuMemAddressFree(m->base, m->bytes);
@@ -259,8 +261,8 @@ static weir_status map_all(struct mapping *m, const struct weir_memory_text *t, 
     return status;
 }
 
-/* Unmaps the memory, after a wait for all work of the device if `waits` is set, and frees the mapping.  On an error
- * nothing has changed. */
+/* Unmaps the memory and frees the mapping.  If `waits` is set, waits for all work of the device before.  On an error
+ * changes nothing. */
 static CUresult drop(struct mapping *m, int waits) {
     const struct weir_driver *driver = m->device.driver;
     struct weir_driver_scope scope;
@@ -272,7 +274,7 @@ static CUresult drop(struct mapping *m, int waits) {
         return result;
     result = unmap(m);
     if (result == CUDA_SUCCESS) {
-        /* The table must forget the addresses before another mapping can get them. */
+        /* The table must forget the addresses before another mapping can get the addresses. */
         pthread_mutex_lock(&lock);
         (void)weir__map_take(&mappings, m->base, NULL);
         pthread_mutex_unlock(&lock);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* lend.c: gives an allocator's idle memory back to the device when other allocators of the process, or other processes,
- * need it, and asks them for theirs.
+/* lend.c: releases an allocator's idle memory to the device when other allocators of the process or other processes
+ * need memory, and asks these for their idle memory.
  *
  * This file must not know how an engine places blocks.
  */
@@ -17,17 +17,18 @@
 #include "ipc/group_process.h"
 #include "ipc/registry.h"
 
-/* The memory that weir asks for to make room for a context and its kernels (a context takes 0.5 GiB on an H200), and
- * the time that others have to free it.  A program without a context ends, so weir waits that long. */
+/* CONTEXT_BYTES is the memory that weir asks other processes to free for a context and its kernels (a context takes 0.5
+ * GiB on an H200).  CONTEXT_NS is the time that the other processes have.  The time is long, because a program without
+ * a context cannot run. */
 #define CONTEXT_BYTES ((uint64_t)1 << 30)
 #define CONTEXT_NS UINT64_C(1000000000)
 #define CONTEXT_PAUSE_NS 10000000
 
 /* ---- idle memory -------------------------------------------------------------------------------- */
 
-/* Returns the bytes that the allocator would give back: the idle bytes above those that stay, without those that share
- * physical memory with live blocks or with bytes that stay.  *above: with `may_wait`, the bytes among them that private
- * pools without users hold, else 0.  Engine direct has no other idle bytes. */
+/* Returns the idle bytes that the allocator could release.  Does not count bytes that stay reserved, and bytes that
+ * share a physical allocation with live blocks.  If `may_wait` is set, sets *above to the part of these bytes that
+ * private pools without users hold, else to 0.  Engine direct has no other idle bytes. */
 static uint64_t could_give(weir_allocator *a, int may_wait, uint64_t *above) {
     int is_direct = a->options.engine == WEIR_ENGINE_DIRECT;
     uint64_t idle, stays, held;
@@ -52,17 +53,17 @@ static uint64_t could_give(weir_allocator *a, int may_wait, uint64_t *above) {
     return weir__size_smaller(idle, weir__size_less(figures.reserved, held) + *above);
 }
 
-/* Frees idle memory for others.  weir first frees memory that private pools do not hold.  If that is not enough, then
- * with `may_wait` weir waits for the device, and private pools without users free their memory.  weir does not wait if
- * the engine's trim has waited and the layer above holds no idle memory.  It may free more than `wanted` bytes, since
- * idle memory goes in whole pieces.  Returns the freed bytes. */
+/* Releases idle memory for other allocators or processes.  First releases memory that private pools do not hold.  If
+ * this memory is less than `wanted` and `may_wait` is set, waits for the device, and private pools without users free
+ * their memory.  Does not wait if the engine's trim has waited and the layer above holds no idle memory.  May release
+ * more than `wanted` bytes, because engines release whole pieces.  Returns the released bytes. */
 static uint64_t give(weir_allocator *a, uint64_t wanted, int cause, int may_wait) {
     int trim_waits = (a->reserve.engine->traits & WEIR_ENGINE_TRIM_WAITS) != 0;
     int has_waited = !may_wait;
     uint64_t given = 0, more = wanted, pending = 0, idle, above;
     size_t released = 0;
 
-    if (may_wait) /* frees of tensors may have completed */
+    if (may_wait) /* completes deferred frees of tensors, without a wait */
         given = weir__reclaim_bytes(a, 0, &pending);
     while (given < wanted && (idle = could_give(a, may_wait, &above)) > 0) {
         if (weir__relieve(a, more, cause, &released) != WEIR_OK)
@@ -89,8 +90,8 @@ static uint64_t give(weir_allocator *a, uint64_t wanted, int cause, int may_wait
 
 /* ---- allocators of the process -------------------------------------------------------------------- */
 
-/* Returns the bytes that the allocator would free for another allocator of the process.  Without `may_wait` an allocator
- * whose trim waits for the device frees nothing. */
+/* Returns the bytes that the allocator could release for another allocator of the process.  If `may_wait` is 0, an
+ * allocator whose trim waits for the device releases nothing. */
 static uint64_t could_lend(weir_allocator *a, int may_wait) {
     uint64_t above;
 
@@ -140,8 +141,8 @@ static uint64_t give_way(void *allocator, uint64_t wanted) {
     return give(allocator, wanted, WEIR_EVENT_RELEASE, 1);
 }
 
-/* Frees idle memory above the limit.  Memory that a trim could not free, such as memory beside live blocks, is not
- * tried again before the program has allocated or freed. */
+/* Releases idle memory above the limit.  If a trim could not release some memory, such as memory beside live blocks,
+ * tries again only after the program has allocated or freed a block. */
 static void give_above(weir_allocator *a) {
     weir_statistics figures;
     uint64_t above, calls;
@@ -156,7 +157,8 @@ static void give_above(weir_allocator *a) {
     a->stayed_after = calls;
 }
 
-/* Adapts the limit after other processes have come or gone.  Also called from time to time. */
+/* Adapts the limit to the present processes.  The thread of the process peers calls this function after other processes
+ * have come or gone, and from time to time. */
 static void resize(void *allocator, uint64_t weights) {
     weir_allocator *a = allocator;
     weir_statistics figures;
@@ -180,9 +182,9 @@ int weir__allocator_admit(struct weir_process_peers *n, struct weir_admission *a
     answers = weir__group_ask_whom_it_concerns(n, CONTEXT_BYTES, admission->began_ns,
                                                admission->began_ns + CONTEXT_NS);
     admission->is_over = answers.given < CONTEXT_BYTES && !answers.awaited;
-    if (answers.given == 0 && answers.awaited) /* a silent process is not asked again */
+    if (answers.given == 0 && answers.awaited) /* weir does not ask a silent process again */
         nanosleep(&(struct timespec){0, CONTEXT_PAUSE_NS}, NULL);
-    return answers.heard || answers.awaited; /* shares may have fallen, and left room */
+    return answers.heard || answers.awaited; /* another process may have freed memory */
 }
 
 void weir__allocator_not_admitted(struct weir_process_peers *n, char *text, size_t bytes) {

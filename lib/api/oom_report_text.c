@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* oom_report_text.c: writes an OOM report as a screen of text, or as JSON.
  *
- * The report is written into the caller's memory.  Nothing is allocated, since the host may have no memory left.
+ * weir writes the report into the caller's memory, and allocates no memory, since the host may have no memory left.
  *
  * This file must not know how an OOM report is made.
  */
@@ -68,7 +68,7 @@ static void put_limit(struct weir_output *out, const weir_oom_report *v) {
     }
 }
 
-/* Returns 1 if this process has most of the memory that is not the allocator's, else 0. */
+/* Returns 1 if other allocators of this process have more memory than other processes, else 0. */
 static int are_local_peers(const weir_oom_report *v) {
     return v->other_allocators > (v->others == UINT64_MAX ? 0 : v->others);
 }
@@ -180,12 +180,12 @@ static void put_members(struct weir_output *out, const weir_oom_report *v) {
 }
 
 /* Writes the request, the cause, the processes that have the memory, and the main figures.  These lines come first,
- * since a log may cut the text off. */
+ * since a log may cut the end of the text. */
 static void put_head(struct weir_output *out, const weir_oom_report *v) {
     uint64_t left = weir__size_less(v->limit, v->reserved);
     char asked[WEIR_SPELL_BYTES];
 
-    weir__bytes_show(v->asked, asked, sizeof asked); /* SHOW() takes UINT64_MAX for unknown */
+    weir__bytes_show(v->asked, asked, sizeof asked); /* SHOW() would print UINT64_MAX as unknown */
     weir__put(out, "weir: out of memory: could not allocate %s on %s\n", asked,
               v->device[0] ? v->device : "the device");
     weir__put(out, "  cause       %s: ", weir_oom_report_cause_word(v->cause));
@@ -281,7 +281,7 @@ static void put_settings(struct weir_output *out, const weir_oom_report *v) {
     weir__put(out, ").\n");
 }
 
-/* Writes the advice if no setting helps. */
+/* Writes the advice for causes against which no setting helps. */
 static void put_other_advice(struct weir_output *out, const weir_oom_report *v) {
     if (v->cause == WEIR_OOM_REPORT_NONE)
         weir__put(out, "  Try the request again.\n");
@@ -347,12 +347,13 @@ static void put_text(struct weir_output *out, const weir_oom_report *v) {
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-/* Returns the number for JSON, where 0 means unknown. */
+/* Returns a number for JSON.  The number 0 means unknown. */
 static uint64_t id(uint64_t number) {
     return number ? number : UINT64_MAX;
 }
 
-/* Writes the elements of a list of processes; `has_share` adds the share of each in its group. */
+/* Writes the elements of a list of processes.  If `has_share` is set, also writes the share of each process in the
+ * group. */
 static void put_processes_json(struct weir_output *out, const weir_oom_report_member *member,
                                uint32_t count, int has_share) {
     for (const weir_oom_report_member *m = member; m < member + count; m++) {
@@ -408,7 +409,7 @@ static void put_json(struct weir_output *out, const weir_oom_report *v) {
     weir__put_json(out, "{'cause':%s,'sentence':%s,'status':%s,'device':%s,'asked':",
                    weir_oom_report_cause_word(v->cause), text, weir_status_name(v->status),
                    v->device[0] ? v->device : NULL);
-    weir__put(out, "%ju", v->asked); /* UINT64_MAX is a size here */
+    weir__put(out, "%ju", v->asked); /* prints UINT64_MAX as a number, too */
     weir__put_json(out, ",'stream':%ju,'default_stream':%ju,'waited_ns':%ju,'largest':%ju",
                    id(v->stream), id(v->default_stream), v->waited_ns, v->largest);
     weir__put_json(out, ",'limit':%ju,'limit_is_set':%d,'share':%ju,'keep_free':%ju", v->limit,
@@ -436,7 +437,7 @@ size_t weir_oom_report_text(const weir_oom_report *v, int format, char *text, si
     if (!v || v->size < SMALLEST_SIZE ||
         (format != WEIR_OOM_REPORT_AS_TEXT && format != WEIR_OOM_REPORT_AS_JSON))
         return 0;
-    memset(&all, 0, sizeof all); /* fields that a caller's older struct lacks are 0 */
+    memset(&all, 0, sizeof all); /* sets the fields that an older caller's struct lacks */
     memcpy(&all, v, v->size < sizeof all ? v->size : sizeof all);
     if (format == WEIR_OOM_REPORT_AS_JSON)
         put_json(&out, &all);
@@ -473,12 +474,12 @@ void weir__oom_report_write(const weir_oom_report *v, const char *to) {
 
     written = weir_oom_report_text(v, is_json ? WEIR_OOM_REPORT_AS_JSON : WEIR_OOM_REPORT_AS_TEXT,
                                    screen, sizeof screen - 1);
-    if (written > sizeof screen - 2) /* unreached: a report is shorter by far */
+    if (written > sizeof screen - 2) /* unreached: a report is much shorter */
         written = sizeof screen - 2;
     if (is_json)
         screen[written++] = '\n';
     problem = strcmp(to, "stderr") == 0 ? -1 : weir__append_all(to, screen, written);
-    if (problem > 0) /* logged whatever the allocator's log level is */
+    if (problem > 0) /* weir logs this failure at any log level */
         weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING,
                   "oom-report '%s': %s: this OOM report goes to standard error", to,
                   strerror(problem));

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* oom_reporting.c: why a request failed: reads the figures and finds the cause.
+/* oom_reporting.c: reads the figures after a failed request, and finds the cause of the failure.
  *
- * All figures are read when a report is wanted; a failure itself costs nothing more.  The engine says how much of its
- * reserved memory is idle and for which stream (`survey`), and so do the caches.  The caches, or without caches the
- * engine (`visit`), list the live blocks.  Each takes its own locks, one after the other, and this file holds none.
+ * weir reads all figures when a report is wanted, so a failure without a report costs nothing more.  The engine and
+ * the caches report how much of the reserved memory is idle, and for which stream (`survey`).  The caches, or without
+ * caches the engine (`visit`), list the live blocks.  The engine and the caches take their own locks one after the
+ * other, and this file holds no lock.
  *
- * Groups are counted in a table of fixed size, which is allocated before any lock is taken; if the host has no memory,
- * a small table on the stack is used.  Blocks for which there is no room in the table are summed up.
+ * A table of fixed size counts groups of blocks.  weir allocates the table before it takes a lock; if the host has no
+ * memory, weir uses a small table on the stack.  If the table is full, weir only sums up the bytes of further groups.
  *
  * This file must not know how an engine keeps its memory or how an OOM report is written.
  */
@@ -36,11 +37,10 @@ _Static_assert((int)WEIR_OOM_REPORT_PROCESSES <= (int)WEIR_MOST_HOLDERS,
                "the registry names enough processes");
 
 enum {
-    TABLE_ROOM = 4096, /* rooms of the table for groups; both are powers of two */
+    TABLE_ROOM = 4096, /* entries of the table for groups; a power of two, like STACK_ROOM */
     STACK_ROOM = 64,
-    OTHERS_PART =
-        16,        /* a 16th of the device: less is not worth blaming, since contexts need some */
-    LOOKED_AT = 16 /* the first failures of an allocator, for which weir may write a report */
+    OTHERS_PART = 16, /* other processes are no cause with less than a 16th of the device */
+    LOOKED_AT = 16    /* the number of first failures for which weir may write a report */
 };
 #define PAGE ((size_t)2 << 20) /* the unit of cuMemAlloc */
 #define UNIT ((size_t)32 << 20)
@@ -49,10 +49,10 @@ enum {
 /* ---- groups ---------------------------------------------------------------------------------- */
 
 struct groups {
-    /* An open-addressing table by size and stream; an entry without blocks is free. */
+    /* An open-addressing table with the size and the stream as the key.  An entry without blocks is free. */
     weir_oom_report_group *group;
     size_t room, count;
-    uint64_t left_out; /* bytes of blocks without a group */
+    uint64_t left_out; /* the bytes of blocks whose group has no entry */
 };
 
 static weir_oom_report_group *find_group(const struct groups *g, uint64_t bytes, uint64_t stream) {
@@ -128,7 +128,7 @@ static void read_pending(const struct weir_survey *survey, weir_oom_report *v) {
     weir_oom_report_stream *by = v->pending_by;
 
     v->pending = survey->pending;
-    for (size_t i = 0; i < survey->streams; i++) { /* keeps the streams with most bytes, in order */
+    for (size_t i = 0; i < survey->streams; i++) { /* keeps the largest streams, in order */
         uint32_t at = v->pending_streams;
 
         while (at > 0 && survey->by[i].bytes > by[at - 1].bytes)
@@ -256,7 +256,7 @@ static int is_mapped(const weir_allocator *a) {
     return a->options.engine == WEIR_ENGINE_MAPPED;
 }
 
-/* Rounds a figure up, which cannot overflow: it is at most the device's memory. */
+/* Rounds a figure up.  The sum cannot overflow, because a figure is at most the device's memory. */
 static uint64_t round_up(uint64_t bytes, size_t unit) {
     return (bytes + unit - 1) / unit * unit;
 }
@@ -294,21 +294,21 @@ static int why_full(const weir_oom_report *v, uint64_t lacks) {
     return v->graphs > others ? WEIR_OOM_REPORT_GRAPHS : WEIR_OOM_REPORT_OTHERS;
 }
 
-/* Finds the cause.  `then` is the largest request that would have succeeded when this one failed. */
+/* Finds the cause.  `then` is the largest request that would have succeeded at the time of the failure. */
 static int cause_of(const weir_allocator *a, const weir_oom_report *v, uint64_t at_rest,
                     uint64_t then) {
     size_t unit = unit_of(a);
     uint64_t need = need_of(a, v), free_bytes = free_on(v) / unit * unit;
     uint64_t left = weir__size_less(v->limit, v->reserved);
     uint64_t growth = is_mapped(a) ? left / PAGE * PAGE : left; /* engine mapped grows by pages */
-    /* If the request is larger than the limit, only idle memory that is one piece already can serve it. */
+    /* If the request is larger than the limit, only idle memory in one piece can serve the request. */
     uint64_t idle = need > v->limit && at_rest < need ? 0 : v->idle;
     uint64_t room = weir__size_smaller(free_bytes, growth), had = idle + room;
 
     if (v->asked > v->device_total)
         return WEIR_OOM_REPORT_TOO_LARGE;
     if (v->largest >=
-        /* The driver refused memory that it reports as free, or the memory was freed meanwhile. */
+        /* The driver refused memory that it reports as free, or another thread has freed memory since. */
         v->asked)
         return then >= v->asked ? refused_by(v) : WEIR_OOM_REPORT_NONE;
     if (had >= need && v->pending != UINT64_MAX && v->pending > 0 &&
@@ -322,8 +322,8 @@ static int cause_of(const weir_allocator *a, const weir_oom_report *v, uint64_t 
     return why_full(v, lack_of(a, v));
 }
 
-/* Returns the bytes that a request under capture lacks.  A pool's limit may also count the memory that a graph
- * requests. */
+/* Returns the bytes that a request under capture lacks.  If the pool's limit refused the request, the limit counts,
+ * too. */
 static uint64_t lack_under_capture(const weir_oom_report *v) {
     uint64_t growth =
         v->status == WEIR_E_LIMIT ? weir__size_less(v->limit, v->reserved) : UINT64_MAX;
@@ -331,8 +331,8 @@ static uint64_t lack_under_capture(const weir_oom_report *v) {
     return weir__size_less(v->asked, weir__size_smaller(free_on(v), growth));
 }
 
-/* Finds the cause for a graph's request.  A graph's memory comes from the driver, so idle or pending memory could not
- * have served the request, but idle memory may take its room. */
+/* Finds the cause for a graph's request.  A graph's memory comes from the driver.  So idle or pending memory of weir
+ * could not have served the request, but idle memory may occupy the memory that the driver lacks. */
 static int cause_under_capture(const weir_oom_report *v) {
     uint64_t lacks = lack_under_capture(v);
 
@@ -348,7 +348,7 @@ static int cause_under_capture(const weir_oom_report *v) {
 
 /* ---- what to try ----------------------------------------------------------------------------- */
 
-/* Adds a setting to the advice, and returns it. */
+/* Adds a setting to the advice.  Returns the new entry. */
 static weir_oom_report_setting *advise(weir_oom_report *v, enum weir_setting setting,
                                        const char *value) {
     weir_oom_report_setting *advice = v->settings;
@@ -368,9 +368,9 @@ static weir_oom_report_setting *advise_bytes(weir_oom_report *v, enum weir_setti
     return advise(v, setting, text);
 }
 
-/* Returns the reserved memory with which the request would have succeeded.  It has one more region, or, if the device
- * has no room or all memory is idle, one region in place of the idle memory.  This is an estimate: under another limit
- * the blocks lie elsewhere. */
+/* Returns an estimate of the reserved memory with which the request would have succeeded.  The estimate adds one region
+ * to the reserved memory.  If the device has no memory for another region, or all reserved memory is idle, the region
+ * replaces the idle memory.  Under another limit blocks may lie elsewhere, so the true value may differ. */
 static uint64_t reserve_that_does(const weir_allocator *a, const weir_oom_report *v) {
     size_t unit = unit_of(a);
     uint64_t need = round_up(need_of(a, v), unit);
@@ -380,7 +380,7 @@ static uint64_t reserve_that_does(const weir_allocator *a, const weir_oom_report
 }
 
 /* Returns the limit to advise.  Rounds large limits up in larger steps, of an eighth at most, because the next request
- * may lack a little, too. */
+ * may also lack a little. */
 static uint64_t limit_that_does(const weir_allocator *a, const weir_oom_report *v) {
     uint64_t bytes = reserve_that_does(a, v);
     size_t step = UNIT;
@@ -392,7 +392,7 @@ static uint64_t limit_that_does(const weir_allocator *a, const weir_oom_report *
 
 const char weir__oom_report_own_limit[] = "limit";
 
-/* Returns 1 if the program set options.limit, to another value than the environment's, else 0. */
+/* Returns 1 if the program has set options.limit to another value than the environment, else 0. */
 static int has_own_limit(const weir_allocator *a) {
     const weir_amount *limit = &a->options.limit;
     weir_options said;
@@ -438,7 +438,7 @@ static void advise_waiting(const weir_allocator *a, weir_oom_report *v) {
     advise(v, WEIR_SETTING_RECOVERY_TIMEOUT, text);
 }
 
-/* Advises a setting with which idle memory can be joined again by mapping. */
+/* Advises a setting with which weir can join idle memory by mapping. */
 static void advise_mapping(const weir_allocator *a, weir_oom_report *v) {
     const weir_options *o = &a->options;
     int mapped = is_mapped(a);
@@ -451,9 +451,9 @@ static void advise_mapping(const weir_allocator *a, weir_oom_report *v) {
     }
 }
 
-/* Lists the other processes.  Names one of them as the cause: a process that has the lacking bytes but is stopped or
- * does not answer.  Otherwise names the process with most memory, if it has more than the other allocators of this
- * process, or could free enough. */
+/* Lists the other processes, and names one process as the cause.  The cause is a process that has the lacking bytes and
+ * is stopped or does not answer.  If there is no such process, the cause is the process with most memory, if this
+ * process has more than the other allocators of the own process, or could free enough. */
 static void name_holder(const weir_allocator *a, weir_oom_report *v, uint64_t lacks) {
     struct weir_holders has;
 
@@ -481,8 +481,8 @@ static void name_holder(const weir_allocator *a, weir_oom_report *v, uint64_t la
     }
 }
 
-/* Advises to preallocate before other processes take the memory, unless the allocator preallocated as much already, or
- * the device did not have as much then. */
+/* Advises to preallocate before other processes take the memory.  Gives no such advice if the allocator has
+ * preallocated as much, or if the device had less free memory when the allocator was created. */
 static void advise_early(const weir_allocator *a, weir_oom_report *v) {
     uint64_t bytes = round_up(v->in_use + need_of(a, v), unit_of(a));
 
@@ -491,8 +491,8 @@ static void advise_early(const weir_allocator *a, weir_oom_report *v) {
         advise_bytes(v, WEIR_SETTING_PREALLOC, bytes);
 }
 
-/* Returns the bytes that the allocator could get without a limit: free memory and idle memory of others who can be
- * asked.  The idle memory of other processes is not known, so all their memory counts. */
+/* Returns the bytes that the allocator could have without a limit: its own memory, free memory, and memory that others
+ * could free.  The idle memory of other processes is not known, so all memory of these processes counts. */
 static uint64_t could_have(const weir_allocator *a, const weir_oom_report *v) {
     uint64_t bytes = v->reserved + v->device_free, idle;
 
@@ -505,7 +505,7 @@ static uint64_t could_have(const weir_allocator *a, const weir_oom_report *v) {
     return weir__size_smaller(bytes, v->device_total);
 }
 
-/* Advises a higher limit or a smaller keep-free, unless the device cannot hold as much. */
+/* Advises a smaller keep-free, or a higher limit if the device has enough memory. */
 static void advise_more(const weir_allocator *a, weir_oom_report *v) {
     if (v->keep_free > 0)
         advise_leaving(a, v);
@@ -513,7 +513,7 @@ static void advise_more(const weir_allocator *a, weir_oom_report *v) {
         advise_limit(a, v, weir__size_smaller(limit_that_does(a, v), v->device_total));
 }
 
-/* Advises the shared registry if other processes have the lacking bytes and were not asked. */
+/* Advises the shared registry if other processes have the lacking bytes and weir did not ask these processes. */
 static void advise_asking(const weir_allocator *a, weir_oom_report *v) {
     const weir_options *o = &a->options;
     uint64_t lacks = lack_of(a, v);
@@ -526,20 +526,20 @@ static void advise_asking(const weir_allocator *a, weir_oom_report *v) {
         advise_waiting(a, v);
 }
 
-/* Advises against fragmentation.  Joining by mapping needs an idle page.  Without one a higher limit is the surer way,
- * if the device has the memory and the limit forbids it. */
+/* Advises settings against fragmentation.  Joining by mapping needs an idle page.  If there is no idle page, and only
+ * the limit forbids a growth, a higher limit is the surer advice. */
 static void advise_against_pieces(const weir_allocator *a, weir_oom_report *v) {
     int is_short = need_of(a, v) <= free_on(v) && reserve_that_does(a, v) > v->limit;
 
     if (!is_short || v->largest_free_block >= PAGE)
         advise_mapping(a, v);
-    if (!v->settings[0].name && is_short) /* advised nothing yet */
+    if (!v->settings[0].name && is_short) /* there is no advice yet */
         advise_more(a, v);
 }
 
-/* Advises against memory of other processes. */
+/* Advises settings if other processes have the memory. */
 static void advise_sharing(const weir_allocator *a, weir_oom_report *v) {
-    /* The process with most memory could free enough, but the request must not wait for it. */
+    /* The process with most memory could free enough, but the settings forbid the request to wait. */
     if (a->options.recovery_timeout_ms == UINT32_MAX && v->holder_pid != 0 &&
         v->holder_reclaimable >= lack_of(a, v))
         advise_waiting(a, v);
@@ -549,7 +549,7 @@ static void advise_sharing(const weir_allocator *a, weir_oom_report *v) {
         advise_asking(a, v);
 }
 
-/* The functions that advise settings, by cause.  No setting helps against other causes. */
+/* The functions that advise settings, one for each cause against which settings help. */
 static void (*const advisers[WEIR_OOM_REPORT_CAUSE_COUNT])(const weir_allocator *a,
                                                            weir_oom_report *v) = {
     [WEIR_OOM_REPORT_PENDING] = advise_waiting,
@@ -561,8 +561,8 @@ static void (*const advisers[WEIR_OOM_REPORT_CAUSE_COUNT])(const weir_allocator 
 
 /* ---- the driver ------------------------------------------------------------------------------ */
 
-/* Records the driver's error.  The driver's figure of free memory is not reliable then, so `largest` counts idle memory
- * only. */
+/* Records the driver's error.  After an error the driver's figure of free memory is not reliable, so `largest` counts
+ * only idle memory. */
 static void blame_driver(weir_oom_report *v, const struct weir_failed_request *refused) {
     int saved_errno = errno, file = weir__file_open("/", O_PATH, 0);
 
@@ -634,7 +634,7 @@ int weir__oom_report_is_wanted(const char *to) {
     return strcmp(to, "off") != 0;
 }
 
-/* A program that tries requests which may fail gets a few reports only, one for each cause. */
+/* A program that sends requests which may fail gets only a few reports, one for each cause. */
 int weir__oom_report_new(weir_allocator *a, weir_oom_report *out) {
     unsigned bit;
 

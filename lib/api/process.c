@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* process.c: the allocators of the process, one for each device at most.
  *
- * All plug-ins (weir/cuda.h, libweir-adapters.so, a program's libraries) get their allocator here, so that they share
- * one on each device without knowing of each other.  An allocator is created by the first request for it, with the
- * environment's settings (create.c chooses the engine), and is never destroyed.  It is published with a release
- * store, and later calls find it with one load.
+ * All plug-ins (weir/cuda.h, libweir-adapters.so, a program's libraries) get their allocator from this file.  So all
+ * plug-ins share one allocator on each device.  The first request for an allocator creates the allocator, with the
+ * environment's settings (create.c chooses the engine).  weir never destroys such an allocator.  A release store
+ * publishes the allocator, and later calls find the allocator with one load.
  *
- * A query creates no allocator: the driver alone says to which device a stream belongs, since an allocator holds a
- * context, which takes hundreds of MB on its device.
+ * A query creates no allocator, since an allocator retains a context, which takes hundreds of MB on its device.  So
+ * only the driver finds the device of a stream.
  *
- * In a process with libweir-preload.so, that library serves the pool of an allocator made here like any pool of a
- * program.  The reserved memory and its settings are those of the preload's allocator; ours only has caches above it,
- * and grows by the bytes of each request.  With other settings it would reserve everything twice, and
- * preallocation would wait for itself.
+ * In a process with libweir-preload.so, the preload library serves the driver pool of an allocator of this file like
+ * any pool of a program.  The preload's allocator then has the reserved memory and its settings.  The allocator of
+ * this file only has caches, and grows by the bytes of each request.  With other settings both allocators would
+ * reserve memory, and preallocation would wait for itself.
  *
  * Locks: `lock` is held while an allocator is created, for as long as the driver needs to start.
  *
@@ -50,13 +50,14 @@ void (*weir__drop_in_refused)(weir_allocator *allocator, size_t bytes);
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct place the_place;      /* fixed once `made` is not 0 */
 static weir_options settings;       /* fixed once `made` is not 0; guarded by `lock` */
-static struct weir_sources sources; /* the sources of `settings`; guarded like them */
+static struct weir_sources sources; /* the sources of `settings`; guarded by `lock` */
 static _Atomic(weir_allocator *) allocators[MOST_DEVICES];
-/* The first of `allocators`, and the only one while `made` is 1. */
+/* The allocator that was made first.  While `made` is 1, it is the only allocator. */
 static _Atomic(weir_allocator *) the_first;
 static atomic_int made; /* the number of `allocators` */
 
-/* Takes the lock.  A child of fork that is created meanwhile is refused before it needs the lock. */
+/* Takes the lock.  weir refuses the calls of a child of fork that is created while the lock is held, before the child
+ * would take the lock. */
 static void take_lock(void) {
     (void)weir__driver_begin_use();
     pthread_mutex_lock(&lock);
@@ -96,11 +97,11 @@ static void save_all(void *unused) {
             (void)weir__learn_save(learner(device), NULL);
 }
 
-/* Saves the profiles at exit.  The C library calls it before the driver is unloaded, since it was registered after the
- * driver was opened.  The driver may not answer any more, or a thread may hold an allocator's lock in a call that never
- * ends. */
+/* Saves the profiles at exit.  The C library calls this function before the driver is unloaded, because weir registers
+ * the function after it has opened the driver.  The function has time limits, because the driver may not answer any
+ * more, or a thread may hold an allocator's lock in a call that never ends. */
 static void save_at_exit(void) {
-    static atomic_int driver_answers; /* static, since the other thread may never end */
+    static atomic_int driver_answers; /* static, since the thread of ask_all() may never end */
 
     if (weir__driver_forked())
         return;
@@ -116,8 +117,8 @@ static void save_at_exit(void) {
                   "a profile was not written within %d s: the process ends without it", SAVE_S);
 }
 
-/* Logs the reason why there is no allocator, unless the environment switches the log off: the caller may have no way to
- * report it.  Logs each status and each mistake once, because programs may repeat the call. */
+/* Logs the reason why there is no allocator, unless the environment switches the log off, because the caller may be
+ * unable to report the reason.  Logs each status and each mistake once, because programs may repeat the call. */
 static void say_why(weir_status status, int log, const char *why) {
     int is_new = 1;
 
@@ -150,8 +151,8 @@ static void say_failure(weir_status status, const weir_options *options, const c
     say_why(status, options->log, text);
 }
 
-/* Leaves all decisions to the preload's allocator.  The preload library serves only the pool engine; the calls of other
- * engines go to the driver. */
+/* Leaves all decisions about reserved memory to the preload's allocator, if there is one.  The preload library serves
+ * only the pool engine; the calls of other engines go to the driver. */
 static void leave_to_preload(weir_options *options) {
     if ((options->engine != WEIR_ENGINE_DEFAULT && options->engine != WEIR_ENGINE_POOL) ||
         !weir__process_has_preload())
@@ -214,7 +215,8 @@ static void publish(weir_allocator *a, const weir_options *options, const struct
     atomic_fetch_add_explicit(&made, 1, memory_order_release);
 }
 
-/* Creates the allocator of a device (-1: the environment's), unless another thread has created it meanwhile. */
+/* Creates the allocator of a device, unless another thread has just created the allocator.  If `device` is -1, creates
+ * the allocator of the environment's device. */
 static __attribute__((noinline, cold)) weir_status make(int device, weir_allocator **allocator) {
     static char names[MOST_DEVICES][32];
     struct place place = {NULL, 0, 0};
@@ -233,7 +235,7 @@ static __attribute__((noinline, cold)) weir_status make(int device, weir_allocat
         goto done;
     }
     a = atomic_load_explicit(&allocators[device], memory_order_relaxed);
-    /* unreached: false, for which another thread must have created it meanwhile */
+    /* unreached: another thread has just created the allocator */
     if (!a) {
         weir_options its = options;
 
@@ -299,7 +301,8 @@ static weir_status driver_says(CUresult result) {
     return result == CUDA_ERROR_INVALID_HANDLE ? WEIR_E_STREAM : WEIR_E_DRIVER;
 }
 
-/* Finds the device of a default stream: that of the current context or, without one, the environment's. */
+/* Finds the device of a default stream: the current context's device or, if there is no current context, the
+ * environment's device. */
 static weir_status device_of_thread(const struct place *place, int *device) {
     CUdevice current;
     CUresult result = place->driver->cuCtxGetDevice(&current);
@@ -323,7 +326,7 @@ static weir_status device_of(const struct place *place, weir_stream stream, int 
     result = driver->cuStreamGetCtx(stream, &context);
     if (result != CUDA_SUCCESS)
         return driver_says(result);
-    /* unreached: more devices, which no model has */
+    /* unreached: no model has more than MOST_DEVICES devices */
     for (int i = 0; i < MOST_DEVICES && i < place->count; i++) {
         weir_allocator *a = atomic_load_explicit(&allocators[i], memory_order_acquire);
 

@@ -118,7 +118,8 @@ uint64_t weir__learn_target(weir_allocator *a) {
     return target;
 }
 
-/* Adds this run to the file, which another run may have replaced since this one began. */
+/* Adds this run to the file.  Reads the file again before, because another run may have replaced the file since this
+ * run began. */
 static weir_status save(weir_allocator *a, const struct weir_learn *learn,
                         const weir_statistics *s) {
     uint64_t given = weir__size_larger(s->prealloc_asked, s->prealloc_kept);
@@ -147,7 +148,7 @@ weir_status weir__learn_save(weir_allocator *a, const char *path) {
     struct weir_learn elsewhere = {.log = a->options.log};
     CUresult result;
 
-    /* unreached: a failure of weir_stats, since the caller has checked the allocator */
+    /* unreached: weir_stats does not fail for a checked allocator */
     if (status != WEIR_OK || s.allocs == 0 || s.in_use_peak == 0)
         return status;
     if (!path)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* profile_use.h: what an allocator reads from its profile and writes to it.
+/* profile_use.h: reads an allocator's profile, and writes this run to the profile.
  *
  * An allocator whose options name a profile reads the file before it preallocates, and writes how much memory this run
  * needed when it is destroyed, or when weir_profile_save is called.  No request reads a profile.
@@ -26,15 +26,15 @@ static inline int weir__learn_can(const weir_options *options) {
     return options->engine != WEIR_ENGINE_DIRECT && options->engine != WEIR_ENGINE_BFC_FIXED;
 }
 
-/* Reads the profile that the completed options name.  Returns NULL if they name none, or if it cannot be used; then the
- * log says why. */
+/* Reads the profile that the completed options name.  Returns NULL if the options name no profile.  Logs the reason and
+ * returns NULL if the profile cannot be used. */
 struct weir_learn *weir__learn_open(const struct weir_driver *driver, CUdevice device,
                                     const weir_options *options);
 /* Frees a profile; NULL is allowed. */
 void weir__learn_close(struct weir_learn *learn);
 /* Returns the bytes to preallocate, within the limit and the free memory of the device, or 0. */
 uint64_t weir__learn_target(weir_allocator *a);
-/* Does what weir_profile_save does.  A failure is in the log. */
+/* Does what weir_profile_save does.  Logs a failure. */
 weir_status weir__learn_save(weir_allocator *a, const char *path);
 
 #endif

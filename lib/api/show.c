@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* show.c: see show.h.
  *
- * Figures come from weir_stats, which asks the driver for two or three numbers, takes locks that are held briefly, and
+ * The figures come from weir_stats, which queries two or three numbers of the driver, takes locks only briefly, and
  * never waits for the device.
  *
- * This file must not know the process that publishes figures, and the process that reads them.
+ * This file must not know the process that publishes the figures or the process that reads the figures.
  */
 #include "api/show.h"
 
@@ -87,7 +87,8 @@ int weir__show_fill(weir_allocator *a, struct weir_show_allocator *out) {
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-/* Ends the text, and replaces all characters but printable ASCII, which could control a terminal. */
+/* Ends the text.  Replaces all characters that are not printable ASCII, because such characters could control a
+ * terminal. */
 static void check_text(char *text, size_t bytes) {
     text[bytes - 1] = '\0';
     for (; *text; text++)

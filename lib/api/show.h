@@ -3,8 +3,8 @@
  * (segment.h).
  *
  * The struct has 64-bit words and texts only, so that it has no padding.  A change of the layout needs a new version.
- * A reader calls weir__show_check before it uses figures that another process wrote: then all texts end, and all counts
- * are in range.
+ * A reader calls weir__show_check before it uses figures that another process wrote.  After this call all texts end
+ * with a NUL, and all counts are in range.
  *
  * This file must not know the place of a segment.
  */
@@ -34,7 +34,7 @@ struct weir_show_event {
 };
 
 struct weir_show_latency {
-    uint64_t count, p50_ns, p90_ns, p99_ns, p999_ns, max_ns; /* count 0: not measured */
+    uint64_t count, p50_ns, p90_ns, p99_ns, p999_ns, max_ns; /* `count` is 0 if not measured */
 };
 
 /* clang-format off */
@@ -49,12 +49,12 @@ struct weir_show_allocator {
     char device[WEIR_SHOW_WORD]; /* "cuda:0" */
     char engine[WEIR_SHOW_WORD]; /* "mapped" */
     char serves[WEIR_SHOW_WORD]; /* "pool", "cuMemAlloc" */
-    uint64_t limit;              /* UINT64_MAX: none */
+    uint64_t limit;              /* UINT64_MAX if there is no limit */
 #define WEIR_SHOW_FIELD(name) uint64_t name;
     WEIR_SHOW_FIGURES(WEIR_SHOW_FIELD)
 #undef WEIR_SHOW_FIELD
-    struct weir_show_latency latency[2]; /* latency of weir_alloc, and of weir_free */
-    uint64_t events;                     /* number of entries of `event`, oldest first */
+    struct weir_show_latency latency[2]; /* the latencies of weir_alloc and of weir_free */
+    uint64_t events; /* the number of entries of `event`; the oldest comes first */
     struct weir_show_event event[WEIR_SHOW_EVENTS];
 };
 
@@ -69,12 +69,13 @@ struct weir_show_caller {
 };
 
 struct weir_show {
-    uint64_t time_ns; /* the time of the figures, of CLOCK_MONOTONIC */
+    uint64_t time_ns; /* the time of the figures by CLOCK_MONOTONIC */
     char command[WEIR_SHOW_COMMAND];
     uint64_t left;                               /* requests that weir did not serve */
     struct weir_show_kind kind[WEIR_SHOW_KINDS]; /* memory that weir does not serve, by call */
-    struct weir_show_caller caller[WEIR_SHOW_CALLERS]; /* and by the library that called */
-    uint64_t all; /* number of all allocators, of which the first ones follow */
+    /* Memory that weir does not serve, by the library that called. */
+    struct weir_show_caller caller[WEIR_SHOW_CALLERS];
+    uint64_t all; /* the number of all allocators; only the first ones follow */
     uint64_t allocators;
     struct weir_show_allocator allocator[WEIR_SHOW_MOST];
 };
@@ -85,7 +86,7 @@ extern const struct weir_segment_kind weir__show_kind;
  * "bfc-fixed".  The text never changes. */
 void weir__show_engine(const struct weir_allocator *allocator, char *text, size_t bytes);
 
-/* Fills in the figures of an allocator, all but `device` and `serves`.  Returns 1 on success, 0 if weir_stats fails. */
+/* Fills in the figures of an allocator except `device` and `serves`.  Returns 1 on success, 0 if weir_stats fails. */
 int weir__show_fill(struct weir_allocator *allocator, struct weir_show_allocator *out);
 
 /* Returns the nanoseconds since the allocator's creation, by its device's clock. */

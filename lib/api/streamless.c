@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* streamless.c: blocks for callers that name no stream.
  *
- * Such a block belongs to a stream of the allocator's own, which runs no work and is created for the first such block.
- * If weir makes that stream wait for other streams' work, that work is over before the block is returned.  Before a
- * block is freed, weir waits for the device, so that all uses of the block are over.  All else is as for any stream:
- * caches, noted uses, hardening.
+ * Such a block belongs to a stream of the allocator.  weir creates this stream for the first such block, and the
+ * stream runs no work.  If weir makes the stream wait for work of other streams, weir waits for this work before it
+ * returns the block.  Before weir frees a block, weir waits for the device, so that all uses of the block have
+ * completed.  Caches, noted uses and hardening work as for any stream.
  *
  * This file must not know engines or the caches.
  */
 #include "api/create.h"
 #include "base/result.h"
 
-/* Creates the stream, unless another thread does so first.  The device's context is current. */
+/* Creates the allocator's own stream, unless another thread has just created the stream.  The device's context is
+ * current. */
 static CUresult make_quiet(weir_allocator *a, CUstream *stream) {
     const struct weir_driver *driver = a->device.driver;
     CUresult result = driver->cuStreamCreate(stream, CU_STREAM_NON_BLOCKING);
@@ -42,7 +43,7 @@ void weir__anywhere_close(weir_allocator *a) {
                             a->device.driver->cuStreamDestroy(a->quiet));
 }
 
-/* Waits for the stream, in relaxed mode: without it, a capture in another thread would forbid the wait. */
+/* Waits for the stream in relaxed mode.  In another mode, a capture in another thread would forbid the wait. */
 static weir_status wait_for(weir_allocator *a, CUstream stream) {
     const struct weir_driver *driver = a->device.driver;
     CUresult result = WEIR_RELAXED(driver, driver->cuStreamSynchronize(stream));

@@ -35,9 +35,9 @@ struct point {
 };
 
 struct weir_timeline {
-    size_t points;    /* number of points */
-    size_t of_last;   /* number of values that the last point sums up */
-    size_t per_point; /* number of values that each other point sums up */
+    size_t points;    /* the number of points */
+    size_t of_last;   /* the number of recorded values in the last point */
+    size_t per_point; /* the number of recorded values in each other point */
     size_t slices, room;
     struct slice *slice;
     uint64_t missing;
@@ -72,7 +72,7 @@ static void raise_to(struct point *p, const uint64_t values[WEIR_TIMELINE_COUNTE
         p->values[i] = weir__size_larger(p->values[i], values[i]);
 }
 
-/* Merges each two neighbouring points into one. */
+/* Merges each pair of neighbouring points into one point. */
 static void halve(struct weir_timeline *t) {
     for (size_t i = 0; i < WEIR_TIMELINE_POINTS / 2; i++) {
         t->point[i] = t->point[2 * i];
@@ -191,7 +191,7 @@ static void put_time(struct weir_output *out, const char *key, uint64_t ns) {
     weir__put(out, ",\"%s\":%ju.%03ju", key, ns / 1000, ns % 1000);
 }
 
-/* Returns the thread of the picture for a lane.  Lane -1 has the iterations. */
+/* Returns the number of the thread that shows a lane.  Lane -1 has the iterations. */
 static int thread_of(int number, int lane) {
     return number * NUMBERS + lane + 2;
 }
@@ -236,7 +236,8 @@ static void put_slice(FILE *file, const struct slice *s, long process, int threa
     weir__put(&out, "}");
 }
 
-/* Orders slices by their begins.  If two begin together, the longer slice comes first, since it contains the other. */
+/* Orders slices by their begins.  If two slices begin together, the longer slice comes first, since it contains the
+ * shorter slice. */
 static int compare(const void *one, const void *other) {
     const struct slice *a = one, *b = other;
 

@@ -50,8 +50,9 @@ struct weir_timeline_extent {
  * their largest values. */
 size_t weir__timeline_extents(const struct weir_timeline *t, struct weir_timeline_extent *out,
                               size_t most);
-/* Records growths and memory given back, of an allocator that was created at `made_ns`.  The events follow the event
- * with the sequence `last`; missing events in between are counted.  Returns the sequence of the last event. */
+/* Records growths and releases of an allocator that was created at `made_ns`.  `last` is the sequence of the last event
+ * that was recorded before; the function counts missing events after `last`.  Returns the sequence of the last
+ * event. */
 uint64_t weir__timeline_events(struct weir_timeline *t, uint64_t made_ns, uint64_t last,
                                const weir_event *events, size_t count);
 /* Records a failed request of `bytes` bytes. */
@@ -63,12 +64,12 @@ void weir__timeline_iteration(struct weir_timeline *t, uint64_t from_ns, uint64_
 /* Returns the number of slices and marks that are missing. */
 uint64_t weir__timeline_missing(const struct weir_timeline *t);
 
-/* Writes the text that a process's file has until the timeline is written.  The text is a file of the format, names the
- * process, and has less than 300 bytes.  Returns its length. */
+/* Writes the contents that a process's file has until the timeline is written.  The text is a valid file of the format,
+ * names the process, and has less than 300 bytes.  Returns the length of the text. */
 int weir__timeline_unfinished(char *text, size_t bytes, long process);
 
-/* Write a file: its begin, then each timeline, then its end.  A timeline has the number and the name of its process,
- * and a number and a name that no other timeline of the process has.  Errors are those of the file (ferror). */
+/* Write a file: first its begin, then each timeline, then its end.  A timeline has the number and the name of its
+ * process, and a number and a name that are unique in the process.  ferror(3) reports errors. */
 void weir__timeline_begin_file(FILE *file);
 void weir__timeline_write(const struct weir_timeline *t, FILE *file, long process,
                           const char *process_name, int number, const char *name);

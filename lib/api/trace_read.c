@@ -24,7 +24,7 @@
 
 enum { BUFFER_BYTES = 1 << 17, MESSAGE_BYTES = 320, SHOWN_BYTES = 40 };
 
-#define MOST_ID (UINT64_MAX - 1) /* the largest id of a block or a stream: id + 1 is a key */
+#define MOST_ID (UINT64_MAX - 1) /* the largest id of a block or a stream, since id + 1 is a key */
 #define MOST_BYTES (INT64_MAX < UINTPTR_MAX ? (uint64_t)INT64_MAX : (uint64_t)UINTPTR_MAX)
 
 struct weir_trace_reader {
@@ -40,7 +40,7 @@ struct weir_trace_reader {
     char *filled;
     const char *fields; /* the key=value fields of the last event, up to fields_end */
     const char *fields_end;
-    weir_trace_comment comment; /* receives comments; NULL: none */
+    weir_trace_comment comment; /* receives comments, or NULL */
     void *comment_context;
     char message[MESSAGE_BYTES];
     char buffer[BUFFER_BYTES];
@@ -109,7 +109,7 @@ static const char *shown(char text[SHOWN_BYTES + 4], const char *from, size_t by
 
 /* ----------------------------------------------------------------- lines ---- */
 
-/* Moves the rest of the text to the begin of the buffer, and reads more text behind it.  Returns 1 on success, 0 on an
+/* Moves the rest of the text to the begin of the buffer, and appends more text.  Returns 1 on success, 0 on an
  * error. */
 static int fill(weir_trace_reader *reader) {
     size_t kept = (size_t)(reader->filled - reader->next);
@@ -122,7 +122,7 @@ static int fill(weir_trace_reader *reader) {
     got = reader->source(reader->context, reader->filled, BUFFER_BYTES - kept, text, sizeof text);
     if (got < 0) {
         text[sizeof text - 1] = '\0';
-        if (reader->line > 0) /* the failure comes after the last line read */
+        if (reader->line > 0) /* the source failed after this line */
             snprintf(behind, sizeof behind, "behind line %" PRIu64 ": ", reader->line);
         snprintf(reader->message, sizeof reader->message, "%s%s", behind,
                  text[0] ? text : "the source of the trace failed");
@@ -140,7 +140,7 @@ static int skip_long_comment(weir_trace_reader *reader) {
         char *newline = memchr(reader->next, '\n', (size_t)(reader->filled - reader->next));
 
         if (newline) {
-            reader->next = newline; /* leaves an empty line */
+            reader->next = newline; /* the rest of the comment is an empty line */
             return 1;
         }
         reader->next = reader->filled - 1; /* keeps one byte, so that the line is not empty */
