@@ -71,12 +71,19 @@ void weir__heap_remove(struct weir_heap *h, uint64_t base, size_t bytes) {
     count_total(h, h->total - bytes);
 }
 
-int weir__heap_add_range(struct weir_heap *h, int kind, uint64_t base, uint64_t end) {
-    h->starts[kind] = base;
-    if (end == base)
-        return WEIR_PLACEMENT_OK;
-    weir__engine_widen(&h->e, base, (size_t)(end - base));
-    return weir__placement_add_unmapped(h->placement[kind], base, (size_t)(end - base));
+int weir__heap_add_ranges(struct weir_heap *h) {
+    int placed = WEIR_PLACEMENT_OK;
+
+    for (int kind = 0; kind < WEIR_HEAP_KINDS && placed == WEIR_PLACEMENT_OK; kind++) {
+        size_t bytes = (size_t)(h->starts[kind + 1] - h->starts[kind]);
+
+        if (bytes > 0)
+            placed = weir__placement_add_unmapped(h->placement[kind], h->starts[kind], bytes);
+    }
+    if (placed == WEIR_PLACEMENT_OK)
+        weir__engine_widen(&h->e, h->starts[0],
+                           (size_t)(h->starts[WEIR_HEAP_KINDS] - h->starts[0]));
+    return placed;
 }
 
 int weir__heap_fill(struct weir_heap *h, uint64_t below, uint64_t address, size_t bytes,
@@ -710,7 +717,8 @@ static void heap_survey(struct weir_engine *e, struct weir_survey *out) {
     if (out->what & WEIR_SURVEY_PENDING) {
         (void)weir__heap_look_around(h, SIZE_MAX);
         out->frees.silent = h->order.several ? h->order.silent_streams : 0;
-        out->frees.waiting = h->order.waiting_marks + atomic_load_explicit(&h->order.deferred, memory_order_relaxed);
+        out->frees.waiting =
+            h->order.waiting_marks + atomic_load_explicit(&h->order.deferred, memory_order_relaxed);
     }
     if (out->what & WEIR_SURVEY_LARGEST) { /* the largest free piece, or new memory */
         out->largest = largest_free(h, out->id);

@@ -68,7 +68,8 @@ struct weir_heap {
     struct weir_order order;
     uint64_t reserved_peak;
     struct weir_placement *placement[WEIR_HEAP_KINDS];
-    uint64_t starts[WEIR_HEAP_KINDS]; /* the first address of each kind, with a range */
+    /* With a range: the first address of each kind, and the end of the range. */
+    uint64_t starts[WEIR_HEAP_KINDS + 1];
     struct weir_growth_cursor cursor;
     uint64_t observed; /* the sequence of the last free under OBSERVED */
     /* Bytes freed under QUARANTINE so far.  The sequences of these frees rise with it. */
@@ -113,8 +114,8 @@ void weir__heap_stock(struct weir_heap *h);
 int weir__heap_add(struct weir_heap *h, uint64_t base, size_t bytes);
 /* Removes the region at `base`, all of whose memory every stream may use. */
 void weir__heap_remove(struct weir_heap *h, uint64_t base, size_t bytes);
-/* Adds the unmapped range [base, end), if it is not empty, for a kind of requests.  Returns a placement's result. */
-int weir__heap_add_range(struct weir_heap *h, int kind, uint64_t base, uint64_t end);
+/* Adds the unmapped ranges between the addresses h->starts.  Returns a placement's result. */
+int weir__heap_add_ranges(struct weir_heap *h);
 /* Gives memory to a part of an unmapped range.  The range starts at `below`, where the last memory below `address`
  * ends, or with its kind.  The stream with that id may use the memory at once, or, with OBSERVED, all streams.  Returns
  * a placement's result. */

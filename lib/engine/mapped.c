@@ -471,35 +471,45 @@ static weir_status carry_out(struct weir_heap *h, struct weir_request *r, int wh
 
 /* ---- requests ---- */
 
-static weir_status make_room_by(struct weir_heap *h, struct weir_request *r, size_t bytes,
-                                int way) {
+/* Makes the memory that the window of a request lacks.  Memory that moves before its uses complete becomes the stream's
+ * own, so the stream must have an id. */
+static weir_status fill_window(struct weir_heap *h, struct weir_request *r, int kind,
+                               const struct weir_mapped_window *w, int way) {
     struct weir_mapped_range *g = h->range;
-    struct weir_mapped_window w;
-    int small = weir__heap_kind(h, r->bytes) == WEIR_HEAP_SMALL;
+    int least = r->id != 0 && kind != WEIR_HEAP_APART ? BEHIND : CLEAN;
+    int may = weir__mapped_may_move(h, way);
     size_t planned;
-    int may;
 
-    if (!weir__mapped_survey(h, r->id))
-        return weir__without_driver(WEIR_E_HOST_MEMORY);
-    weir__mapped_find_place(h, small, bytes, way, &w);
-    if (w.missing == SIZE_MAX)
-        return weir__without_driver(WEIR_E_NO_MEMORY);
     g->spare_count = 0;
-    may = weir__mapped_may_move(h, way);
-    /* Memory that moves before its uses complete becomes the stream's own, so the stream must have an id. */
     if (may)
-        weir__mapped_find_spares(g, &w, r->id != 0 ? BEHIND : CLEAN);
-    if (!weir__mapped_plan(h, &w, way == SQUEEZED, &planned))
+        weir__mapped_find_spares(g, w, least);
+    if (!weir__mapped_plan(h, kind, w, way, &planned))
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     /* the heap cannot grow instead */
-    if (planned > weir__heap_room(h) && !may && g->packing->patience > 0) {
-        weir__mapped_find_spares(g, &w, r->id != 0 ? BEHIND : CLEAN);
-        if (!weir__mapped_plan(h, &w, 0, &planned))
+    if (planned > weir__heap_room(h) && !may &&
+        (g->packing->patience > 0 || kind == WEIR_HEAP_APART)) {
+        weir__mapped_find_spares(g, w, least);
+        if (!weir__mapped_plan(h, kind, w, way, &planned))
             return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
     if (planned > weir__heap_room(h))
         return weir__heap_is_full(h);
-    return WEIR_STATUS_IN_SCOPE(h->e.device, carry_out(h, r, w.what, may && way != SQUEEZED));
+    /* each stream records an event for its frees at its next call */
+    if (kind == WEIR_HEAP_APART && planned > 0)
+        weir__heap_dry(h);
+    return WEIR_STATUS_IN_SCOPE(h->e.device, carry_out(h, r, w->what, may && way != SQUEEZED));
+}
+
+static weir_status make_room_by(struct weir_heap *h, struct weir_request *r, size_t bytes,
+                                int way) {
+    int kind = weir__heap_kind(h, r->bytes);
+    struct weir_mapped_window w;
+
+    if (!weir__mapped_survey(h, r->id))
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
+    weir__mapped_find_place(h, kind, bytes, way, &w);
+    return w.missing == SIZE_MAX ? weir__without_driver(WEIR_E_NO_MEMORY)
+                                 : fill_window(h, r, kind, &w, way);
 }
 
 static weir_status mapped_make_room(struct weir_heap *h, struct weir_request *r) {
@@ -548,12 +558,11 @@ int weir__mapped_await(struct weir_heap *h) {
 
 /* Finds the part behind all aliased mappings of the unmapped range that is behind all memory of large or of small
  * requests.  Returns 1 if there is one, 0 otherwise. */
-static int find_end(const struct weir_heap *h, int small, uint64_t *at, size_t *bytes) {
+static int find_end(const struct weir_heap *h, int kind, uint64_t *at, size_t *bytes) {
     const struct weir_mapped_range *g = h->range;
     uint64_t end;
 
-    if (!weir__placement_last_unmapped(h->placement[small ? WEIR_HEAP_SMALL : WEIR_HEAP_COMMON], at,
-                                       bytes))
+    if (!weir__placement_last_unmapped(h->placement[kind], at, bytes))
         return 0;
     end = *at + *bytes;
     for (size_t i = 0; i < g->alias_count; i++)
@@ -568,7 +577,7 @@ static int find_end(const struct weir_heap *h, int small, uint64_t *at, size_t *
 static size_t idle_small(const struct weir_mapped_range *g) {
     size_t bytes = 0;
 
-    for (size_t i = g->small_pieces; i < g->apart_pieces; i++) {
+    for (size_t i = g->first[WEIR_HEAP_SMALL]; i < g->first[WEIR_HEAP_APART]; i++) {
         const struct weir_mapped_piece *p = &g->pieces[i];
 
         bytes += p->what == UNMAPPED || p->what == ALIAS || p->bytes < SMALL ? 0 : p->bytes;
@@ -607,7 +616,7 @@ static weir_status bring(struct weir_heap *h, uint64_t at, size_t bytes, size_t 
 }
 
 /* Adds `bytes` to the memory of large or of small requests, behind its end, in physical allocations of up to `most`. */
-static weir_status grow_kind(struct weir_heap *h, int small, size_t bytes, size_t most,
+static weir_status grow_kind(struct weir_heap *h, int kind, size_t bytes, size_t most,
                              size_t *got) {
     weir_status status = WEIR_OK;
 
@@ -619,7 +628,7 @@ static weir_status grow_kind(struct weir_heap *h, int small, size_t bytes, size_
         bytes = weir__size_smaller(bytes, weir__size_round_down(weir__heap_room(h), PAGE));
         if (bytes == 0)
             break;
-        if (!find_end(h, small, &at, &room))
+        if (!find_end(h, kind, &at, &room))
             return weir__without_driver(WEIR_E_NO_MEMORY);
         step = weir__size_smaller(weir__size_smaller(bytes, room), most);
         status = bring(h, at, step, &added);
@@ -633,6 +642,15 @@ static weir_status grow_kind(struct weir_heap *h, int small, size_t bytes, size_
     return status;
 }
 
+/* Returns the most bytes of a physical allocation made ahead of requests, when reserved memory is to become `goal`. */
+static size_t most_ahead(const struct weir_mapped_packing *p, uint64_t goal, int cause) {
+    size_t part = weir__size_round_down((size_t)goal / p->prealloc_part, PAGE);
+
+    return cause == WEIR_EVENT_PREALLOC
+               ? weir__size_smaller(weir__size_larger(p->unit_least, part), p->ahead_most)
+               : p->ahead_most;
+}
+
 static weir_status mapped_grow(struct weir_heap *h, uint64_t reserve, uint64_t goal, int cause,
                                size_t *got) {
     struct weir_driver_scope scope;
@@ -643,7 +661,7 @@ static weir_status mapped_grow(struct weir_heap *h, uint64_t reserve, uint64_t g
 
     mapped_begin_bringing(h);
     lift_aliases(h, 1);
-    most = weir__mapped_most_ahead(h, weir__size_larger(reserve, goal), cause);
+    most = most_ahead(h->range->packing, weir__size_larger(reserve, goal), cause);
     lacks = (size_t)weir__size_less(reserve, weir__heap_reserve(h));
     bytes = weir__size_round_down(weir__size_smaller(lacks, weir__heap_room(h)), PAGE);
     if (!weir__mapped_survey(h, 0)) {
@@ -654,12 +672,12 @@ static weir_status mapped_grow(struct weir_heap *h, uint64_t reserve, uint64_t g
     small = bytes > PAGE ? (size_t)weir__size_less(small, idle_small(h->range)) : 0;
     small = weir__size_smaller(small, bytes);
     result = weir__driver_enter(h->e.device->driver, h->e.device->context, &scope);
-    if (!find_end(h, 1, &at, &room)) /* all addresses of small requests are in use */
+    if (!find_end(h, WEIR_HEAP_SMALL, &at, &room)) /* all addresses of small requests are in use */
         small = 0;
     if (result == CUDA_SUCCESS) {
-        status = grow_kind(h, 0, bytes - small, most, got);
+        status = grow_kind(h, WEIR_HEAP_COMMON, bytes - small, most, got);
         if (status == WEIR_OK)
-            status = grow_kind(h, 1, small, most, got);
+            status = grow_kind(h, WEIR_HEAP_SMALL, small, most, got);
         weir__driver_leave(h->e.device->driver, &scope);
     } else {
         status = weir__device_status(h->e.device, result);
@@ -674,29 +692,45 @@ static weir_status mapped_grow(struct weir_heap *h, uint64_t reserve, uint64_t g
 /* ---- requests that name an address ---- */
 
 /* Returns the middle of the largest unmapped range, so that memory on either side can grow, or NOWHERE. */
-static uint64_t find_far(const struct weir_mapped_range *g, size_t bytes) {
+static uint64_t find_far(const struct weir_heap *h, size_t bytes) {
+    const struct weir_mapped_range *g = h->range;
     uint64_t at = NOWHERE;
     size_t most = 2 * bytes;
 
-    for (size_t i = g->apart_pieces; i < g->piece_count; i++) {
+    for (size_t i = g->first[WEIR_HEAP_APART]; i < g->piece_count; i++) {
         const struct weir_mapped_piece *p = &g->pieces[i];
 
         if (p->what != UNMAPPED || p->bytes <= most)
             continue;
         most = p->bytes;
-        at = p->base == g->apart_base ? p->base
-                                      : p->base + weir__size_round_down(p->bytes / 2, PAGE);
+        at = p->base;
+        if (at != h->starts[WEIR_HEAP_APART])
+            at += weir__size_round_down(p->bytes / 2, PAGE);
     }
     return at;
 }
 
+/* Returns 1 if the window has neither a block nor memory that other streams use, 0 otherwise. */
+static int is_open(const struct weir_mapped_range *g, const struct weir_mapped_window *w) {
+    uint64_t at = w->base; /* the end of the pieces of the window so far */
+
+    for (size_t i = g->first[WEIR_HEAP_APART]; i < g->piece_count && at < w->end; i++) {
+        const struct weir_mapped_piece *p = &g->pieces[i];
+
+        if (p->base + p->bytes <= at)
+            continue;
+        if (p->base > at || (p->what != UNMAPPED && p->what != CLEAN))
+            return 0;
+        at = p->base + p->bytes;
+    }
+    return at >= w->end;
+}
+
 weir_status weir__mapped_place_at(struct weir_heap *h, struct weir_request *r,
                                   struct weir_placement_block *out) {
-    struct weir_mapped_range *g = h->range;
     struct weir_mapped_window w = {.what = CLEAN};
     weir_status status;
-    size_t planned;
-    int may, placed;
+    int placed;
 
     (void)weir__mapped_await(h);
     weir__order_ask(&h->order, r->id, r->stream);
@@ -704,25 +738,11 @@ weir_status weir__mapped_place_at(struct weir_heap *h, struct weir_request *r,
     lift_aliases(h, 1);
     if (!weir__mapped_survey(h, r->id))
         return weir__without_driver(WEIR_E_HOST_MEMORY);
-    w.base = r->at == WEIR_ENGINE_FAR ? find_far(g, r->bytes) : r->at;
+    w.base = r->at == WEIR_ENGINE_FAR ? find_far(h, r->bytes) : r->at;
     w.end = w.base + r->bytes;
-    if (w.base == NOWHERE || w.end > g->end)
+    if (w.base == NOWHERE || !is_open(h->range, &w))
         return weir__without_driver(WEIR_E_NO_MEMORY);
-    g->spare_count = 0;
-    may = weir__mapped_may_move(h, LEAST);
-    if (may)
-        weir__mapped_find_spares(g, &w, CLEAN);
-    status = weir__mapped_plan_at(h, &w, &planned);
-    if (weir__is_failure(status) && !may) { /* the heap cannot grow instead */
-        weir__mapped_find_spares(g, &w, CLEAN);
-        status = weir__mapped_plan_at(h, &w, &planned);
-    }
-    if (status != WEIR_OK)
-        return status;
-    /* each stream records an event for its frees at its next call */
-    if (planned > 0)
-        weir__heap_dry(h);
-    status = WEIR_STATUS_IN_SCOPE(h->e.device, carry_out(h, r, CLEAN, may));
+    status = fill_window(h, r, WEIR_HEAP_APART, &w, LEAST);
     if (status != WEIR_OK)
         return status;
     placed = weir__placement_take_at(h->placement[WEIR_HEAP_APART], w.base, r->bytes, r->id, out);
@@ -902,32 +922,33 @@ int weir__mapped_wholes(const struct weir_heap *h, const struct weir_visit *visi
  * move there, and new memory. */
 static size_t mapped_largest(struct weir_heap *h, const struct weir_survey *asked) {
     struct weir_mapped_range *g = h->range;
+    const struct weir_mapped_piece *last;
     struct weir_mapped_window tail;
     size_t bytes;
 
     if (!weir__mapped_survey(h, asked->id))
         return 0;
-    weir__mapped_find_tail(g, 0, 0, &tail);
+    weir__mapped_find_tail(h, WEIR_HEAP_COMMON, 0, &tail);
     if (tail.missing > 0)
         return 0;
-    tail.end = g->pieces[g->small_pieces - 1].base;
+    last = &g->pieces[g->first[WEIR_HEAP_SMALL] - 1];
+    tail.end = last->base;
     weir__mapped_find_spares(g, &tail, CLEAN);
     bytes = weir__size_round_down(weir__device_room(h->e.device, weir__heap_room(h), 0), PAGE);
     bytes += (size_t)(tail.end - tail.base);
     for (size_t i = 0; i < g->spare_count; i++)
         bytes += g->spares[i].bytes;
-    bytes = (size_t)weir__size_smaller(bytes,
-                                       tail.end + g->pieces[g->small_pieces - 1].bytes - tail.base);
+    bytes = (size_t)weir__size_smaller(bytes, last->base + last->bytes - tail.base);
     return weir__heap_kind(h, bytes) == WEIR_HEAP_SMALL ? 0 : bytes;
 }
 
 void weir__mapped_foresee(const struct weir_heap *h, struct weir_extent *out) {
-    const struct weir_mapped_range *g = h->range;
     size_t bytes = weir__size_smaller(h->e.device->total / FORESEEN_PART, FORESEEN_MOST);
 
-    out[0] = (struct weir_extent){.base = g->small_base, .bytes = SPARE_SMALL};
-    out[1] = (struct weir_extent){
-        .base = g->base, .bytes = weir__size_round_down(bytes, PAGE), .large = 1};
+    out[0] = (struct weir_extent){.base = h->starts[WEIR_HEAP_SMALL], .bytes = SPARE_SMALL};
+    out[1] = (struct weir_extent){.base = h->starts[WEIR_HEAP_COMMON],
+                                  .bytes = weir__size_round_down(bytes, PAGE),
+                                  .large = 1};
 }
 
 /* ---- beginning and end ---- */
@@ -967,7 +988,8 @@ static void mapped_close(struct weir_heap *h) {
             if (g->aliases[i].last)
                 (void)driver->cuMemRelease(g->aliases[i].handle);
         }
-        (void)driver->cuMemAddressFree(g->base, (size_t)(g->end - g->base));
+        (void)driver->cuMemAddressFree(h->starts[0],
+                                       (size_t)(h->starts[WEIR_HEAP_KINDS] - h->starts[0]));
         weir__driver_leave(driver, &scope);
     }
     pthread_mutex_destroy(&g->bringing);
@@ -981,7 +1003,7 @@ static void mapped_close(struct weir_heap *h) {
 
 /* Reserves the range of addresses, and divides it between the kinds of requests.  The caller is in the driver's
  * scope. */
-static CUresult reserve_addresses(const struct weir_device *device, struct weir_mapped_range *g) {
+static CUresult reserve_addresses(const struct weir_device *device, uint64_t *starts) {
     const size_t total = weir__size_round_down(device->total, PAGE);
     size_t bytes = total * ADDRESSES, apart = 0;
     CUdeviceptr base = 0;
@@ -993,10 +1015,11 @@ static CUresult reserve_addresses(const struct weir_device *device, struct weir_
     }
     if (bytes == total * ADDRESSES)
         apart = weir__size_round_down(bytes / ADDRESSES_APART, PAGE);
-    g->base = base;
-    g->end = base + bytes;
-    g->apart_base = g->end - apart;
-    g->small_base = g->apart_base - weir__size_round_down(bytes / ADDRESSES_SMALL, PAGE);
+    starts[WEIR_HEAP_COMMON] = base;
+    starts[WEIR_HEAP_KINDS] = base + bytes;
+    starts[WEIR_HEAP_APART] = base + bytes - apart;
+    starts[WEIR_HEAP_SMALL] =
+        starts[WEIR_HEAP_APART] - weir__size_round_down(bytes / ADDRESSES_SMALL, PAGE);
     return result;
 }
 
@@ -1018,14 +1041,14 @@ static weir_status open_range(struct weir_heap *h) {
     struct weir_device *device = h->e.device;
     struct weir_mapped_range *g = calloc(1, sizeof *g);
     CUresult result;
-    int placed;
 
     if (!g)
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     result =
         weir__device_mapped_kind(device->driver, device->ordinal, device->decompresses, &g->kind);
     if (result == CUDA_SUCCESS)
-        result = WEIR_IN_SCOPE(device->driver, device->context, reserve_addresses(device, g));
+        result =
+            WEIR_IN_SCOPE(device->driver, device->context, reserve_addresses(device, h->starts));
     if (result != CUDA_SUCCESS) {
         free(g);
         return weir__device_status(device, result);
@@ -1035,12 +1058,7 @@ static weir_status open_range(struct weir_heap *h) {
     pthread_mutex_init(&g->bringing, NULL);
     h->range = g;
     h->e.step_bytes = weir__size_smaller(h->e.step_bytes, 2 * g->packing->ahead_most);
-    placed = weir__heap_add_range(h, WEIR_HEAP_COMMON, g->base, g->small_base);
-    if (placed == WEIR_PLACEMENT_OK)
-        placed = weir__heap_add_range(h, WEIR_HEAP_SMALL, g->small_base, g->apart_base);
-    if (placed == WEIR_PLACEMENT_OK)
-        placed = weir__heap_add_range(h, WEIR_HEAP_APART, g->apart_base, g->end);
-    if (placed == WEIR_PLACEMENT_OK)
+    if (weir__heap_add_ranges(h) == WEIR_PLACEMENT_OK)
         return WEIR_OK;
     mapped_close(h);
     return weir__without_driver(WEIR_E_HOST_MEMORY);

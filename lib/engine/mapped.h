@@ -108,21 +108,21 @@ struct weir_mapped_move {
 
 /* The rules that give new physical allocations their size.
  *
- * A physical allocation has at most a `unit_part` of the heap's bytes, within its bounds, and a growth adds at least a
+ * A physical allocation has at most a part of the heap's bytes, within its bounds, and a growth adds at least a
  * `step_part`.  A growth policy that wants a larger growth gets it as one physical allocation.
  *
- * A request of at least `large_least` bytes has its own physical allocations if it is a `large_part` of the heap or as
+ * A request of at least `large_least` bytes has its own physical allocations if it is a large part of the heap or as
  * large as `unit_most`.  All of them are idle once it is freed, so a trim gives them back.  They have one size, about
  * PIECE or more, and there are at most `pieces` of them, unless each would be larger than `unit_most`.
  *
- * With several streams physical allocations are smaller, since the last free of one stream pins a whole one.  While
- * work is pending, physical allocations are smaller still, and a growth adds only what the request lacks.
+ * With several streams physical allocations are smaller, and `pieces` counts twice, since the last free of one stream
+ * pins a whole one.  While work is pending, they are smaller still, and a growth adds only what the request lacks.
  */
 struct weir_mapped_packing {
-    size_t unit_part, unit_least, unit_most, unit_most_several, unit_most_pending;
+    size_t unit_least, unit_most, unit_most_several, unit_most_pending;
     size_t step_part, step_least, step_most;
-    size_t large_part, large_least; /* SIZE_MAX: no request is large */
-    size_t pieces, pieces_several;
+    size_t large_least; /* SIZE_MAX: no request is large */
+    size_t pieces;
     size_t patience;    /* the bytes that may move for each byte of growth */
     size_t moves_part;  /* the divisor: a request of N bytes allows moves of N / moves_part bytes */
     size_t moved_least; /* the least bytes that one move counts */
@@ -139,9 +139,6 @@ enum {
 };
 
 struct weir_mapped_range {
-    /* Requests that are not small have the addresses from `base` on, small ones those from `small_base` on, and requests
-     * that name an address those from `apart_base` to `end`. */
-    uint64_t base, small_base, apart_base, end;
     CUmemAllocationProp kind;           /* the properties of every physical allocation */
     struct weir_mapped_handle *handles; /* sorted by base */
     size_t handle_count, handle_capacity;
@@ -150,8 +147,8 @@ struct weir_mapped_range {
     size_t alias_count, alias_capacity;
     struct weir_mapped_piece *pieces; /* the pieces of the last survey, sorted by base */
     size_t piece_count, piece_capacity;
-    size_t small_pieces; /* the first piece of the addresses of small requests */
-    size_t apart_pieces; /* the first piece of the addresses of requests that name an address */
+    size_t first[WEIR_HEAP_KINDS +
+                 1]; /* the first piece of each kind of addresses, and the last end */
     /* idle physical allocations by base; room for all handles */
     struct weir_mapped_spare *spares;
     size_t spare_count, spare_capacity;
@@ -167,7 +164,7 @@ struct weir_mapped_range {
     uint64_t total, taken;     /* h->total and h->taken when `may_move` was last updated */
     struct weir_access access; /* the devices with access to all memory; changes under `bringing` */
     pthread_mutex_t bringing;  /* taken before the heap's lock */
-    int has_shed;  /* set once memory has gone back to the device */
+    int has_shed;              /* set once memory has gone back to the device */
     size_t coming; /* the bytes that background growth is mapping, which are part of `kept` */
     const struct weir_mapped_packing *packing;
 };
@@ -202,22 +199,16 @@ void weir__mapped_find_spares(struct weir_mapped_range *g, const struct weir_map
                               int least);
 /* Finds the window for a request in one of the three ways.  Clean memory is better than the stream's own, and the
  * stream's own is better than the memory of other streams.  Sets w->missing to SIZE_MAX if there is no window. */
-void weir__mapped_find_place(const struct weir_heap *h, int small, size_t bytes, int way,
+void weir__mapped_find_place(const struct weir_heap *h, int kind, size_t bytes, int way,
                              struct weir_mapped_window *w);
 /* Finds the window behind the last memory of its kind, with the free memory at its end. */
-void weir__mapped_find_tail(const struct weir_mapped_range *g, int small, size_t bytes,
+void weir__mapped_find_tail(const struct weir_heap *h, int kind, size_t bytes,
                             struct weir_mapped_window *w);
-/* Returns the most bytes of a physical allocation made ahead of requests, when reserved memory is to become `goal`. */
-size_t weir__mapped_most_ahead(const struct weir_heap *h, uint64_t goal, int cause);
-/* Plans all memory that the window lacks; *planned gets the new bytes.  Returns 1 on success, 0 if there is no host
- * memory. */
-int weir__mapped_plan(struct weir_heap *h, const struct weir_mapped_window *w, int squeeze,
+/* Plans all memory that the window lacks; *planned gets the new bytes.  A window of a request that names an address gets
+ * no surplus, except that an idle physical allocation of up to PIECE may reach beyond the window, where the next request
+ * of this owner will grow.  Returns 1 on success, 0 if there is no host memory. */
+int weir__mapped_plan(struct weir_heap *h, int kind, const struct weir_mapped_window *w, int way,
                       size_t *planned);
-/* Plans the memory that the window of a request that names an address lacks, without a surplus, except that an idle
- * physical allocation of up to PIECE may reach beyond the window, where the next request of this owner will grow.
- * Fails if a block or other streams' memory lies in the window. */
-weir_status weir__mapped_plan_at(struct weir_heap *h, const struct weir_mapped_window *w,
-                                 size_t *planned);
 /* Raises the allowance of bytes that may move: by `patience` times the growth of the heap, and by a part of the bytes
  * that requests got, up to `patience` times the heap.  A load that rarely needs moves need not grow.  A load that
  * often needs them spends less time on moves than on writing its memory once, and grows when the allowance is used up.

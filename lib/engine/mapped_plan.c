@@ -33,103 +33,81 @@ enum { LITTLE_PART = 8 };
 enum { EARLY_PART = 2048, SHED_PART = 8 };
 
 const struct weir_mapped_packing weir__mapped_packings[] = {
-    [WEIR_PACKING_COMPACT] = {1, 8 * MIB, 8 * MIB, 8 * MIB, 8 * MIB, 4, 2 * MIB, 8 * MIB, 1,
-                              SIZE_MAX, 0, 0, 8, 64, 0, 64 * MIB, 1},
-    [WEIR_PACKING_BALANCED] = {16, 40 * MIB, 256 * MIB, 80 * MIB, 32 * MIB, 16, 40 * MIB, 256 * MIB,
-                               12, 32 * MIB, 8, 16, 4, 32, 32 * MIB, 256 * MIB, 64},
-    [WEIR_PACKING_FAST] = {1, SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX, 1, 2 * MIB, SIZE_MAX, 1,
-                           SIZE_MAX, 0, 0, 0, 64, 0, 4096 * MIB, 1},
+    [WEIR_PACKING_COMPACT] = {8 * MIB, 8 * MIB, 8 * MIB, 8 * MIB, 4, 2 * MIB, 8 * MIB, SIZE_MAX, 0,
+                              8, 64, 0, 64 * MIB, 1},
+    [WEIR_PACKING_BALANCED] = {40 * MIB, 256 * MIB, 80 * MIB, 32 * MIB, 16, 40 * MIB, 256 * MIB,
+                               32 * MIB, 8, 4, 32, 32 * MIB, 256 * MIB, 64},
+    [WEIR_PACKING_FAST] = {SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX, 1, 2 * MIB, SIZE_MAX, SIZE_MAX,
+                           0, 0, 64, 0, 4096 * MIB, 1},
 };
+
+/* A physical allocation has at most the UNIT_PARTth part of the heap's bytes, within the bounds of its packing.  A request
+ * is large if it has the LARGE_PARTth part of the heap. */
+enum { UNIT_PART = 16, LARGE_PART = 12 };
 
 /* ---- survey ---- */
 
-struct survey {
-    struct weir_heap *heap;
-    uint64_t id;
-    int failed;
-};
-
-static void add_piece(struct survey *v, const struct weir_mapped_piece *p) {
-    struct weir_mapped_range *g = v->heap->range;
+static int add_piece(struct weir_mapped_range *g, const struct weir_mapped_piece *p) {
     struct weir_mapped_piece *pieces =
         weir__hostmem_room(g->pieces, g->piece_count, &g->piece_capacity, sizeof *pieces);
 
-    if (!pieces) {
-        v->failed = 1;
-        return;
-    }
+    if (!pieces)
+        return 0;
     g->pieces = pieces;
     pieces[g->piece_count++] = *p;
+    return 1;
 }
 
-static void add_free(void *context, const struct weir_placement_span *span) {
-    struct survey *v = context;
-    int what;
+static int add_free(struct weir_heap *h, uint64_t id, const struct weir_placement_span *span) {
+    int what = OTHERS;
 
     if (span->sequence == 0)
         what = CLEAN;
-    else if (span->stream == v->id && v->id != 0)
+    else if (span->stream == id && id != 0)
         what = OWN;
-    else if (weir__heap_may_follow(v->heap, span->stream, span->sequence))
+    else if (weir__heap_may_follow(h, span->stream, span->sequence))
         what = BEHIND;
-    else
-        what = OTHERS;
-    add_piece(v, &(struct weir_mapped_piece){
-                     span->address, span->size, what, {span->stream, span->sequence}});
+    return add_piece(h->range,
+                     &(struct weir_mapped_piece){
+                         span->address, span->size, what, {span->stream, span->sequence}});
 }
 
 /* Adds an unmapped range.  Aliased mappings in the range become pieces of kind ALIAS. */
-static void add_unmapped(struct survey *v, uint64_t at, uint64_t end) {
-    const struct weir_mapped_range *g = v->heap->range;
-    uint64_t base = at;
-
+static int add_unmapped(struct weir_mapped_range *g, uint64_t at, uint64_t end) {
     for (size_t i = 0; i < g->alias_count && g->aliases[i].base < end; i++) {
         const struct weir_mapped_alias *s = &g->aliases[i];
 
-        if (s->base < base)
+        if (s->base < at)
             continue;
-        if (s->base > at)
-            add_piece(v, &(struct weir_mapped_piece){at, (size_t)(s->base - at), UNMAPPED, {0}});
-        add_piece(v, &(struct weir_mapped_piece){s->base, s->bytes, ALIAS, {0}});
+        if (s->base > at &&
+            !add_piece(g, &(struct weir_mapped_piece){at, (size_t)(s->base - at), UNMAPPED, {0}}))
+            return 0;
+        if (!add_piece(g, &(struct weir_mapped_piece){s->base, s->bytes, ALIAS, {0}}))
+            return 0;
         at = s->base + s->bytes;
     }
-    if (at < end)
-        add_piece(v, &(struct weir_mapped_piece){at, (size_t)(end - at), UNMAPPED, {0}});
-}
-
-static int by_base(const void *one, const void *other) {
-    const struct weir_mapped_piece *a = one, *b = other;
-
-    return (a->base > b->base) - (a->base < b->base);
-}
-
-/* Adds the pieces of one kind of requests, sorted by base.  Its unmapped ranges lie between the physical
- * allocations. */
-static void survey_kind(struct survey *v, int kind, uint64_t base, uint64_t end) {
-    struct weir_mapped_range *g = v->heap->range;
-    size_t first = g->piece_count;
-
-    weir__placement_walk_free(v->heap->placement[kind], add_free, v);
-    for (size_t i = handle_above(g, base); i < g->handle_count && g->handles[i].base < end; i++) {
-        add_unmapped(v, base, g->handles[i].base);
-        base = g->handles[i].base + g->handles[i].bytes;
-    }
-    add_unmapped(v, base, end);
-    if (!v->failed)
-        qsort(g->pieces + first, g->piece_count - first, sizeof *g->pieces, by_base);
+    return at == end ||
+           add_piece(g, &(struct weir_mapped_piece){at, (size_t)(end - at), UNMAPPED, {0}});
 }
 
 int weir__mapped_survey(struct weir_heap *h, uint64_t id) {
     struct weir_mapped_range *g = h->range;
-    struct survey v = {.heap = h, .id = id};
 
     g->piece_count = 0;
-    survey_kind(&v, WEIR_HEAP_COMMON, g->base, g->small_base);
-    g->small_pieces = g->piece_count;
-    survey_kind(&v, WEIR_HEAP_SMALL, g->small_base, g->apart_base);
-    g->apart_pieces = g->piece_count;
-    survey_kind(&v, WEIR_HEAP_APART, g->apart_base, g->end);
-    return !v.failed;
+    for (int kind = 0; kind < WEIR_HEAP_KINDS; kind++) {
+        struct weir_placement_span span = {0};
+
+        g->first[kind] = g->piece_count;
+        while (weir__placement_next(h->placement[kind], &span)) {
+            if (span.live || span.deferred)
+                continue;
+            if (!(span.unmapped ? add_unmapped(g, span.address, span.address + span.size)
+                                : add_free(h, id, &span)))
+                return 0;
+        }
+    }
+    g->first[WEIR_HEAP_KINDS] = g->piece_count;
+    return 1;
 }
 
 static uint64_t end_of(const struct weir_mapped_piece *p) {
@@ -216,12 +194,11 @@ static void try_window(const struct weir_mapped_range *g, size_t first, size_t l
 
 /* Finds the window with the least missing memory, and the lowest of these, if one is better than *best.  A window
  * begins where its gap begins, or begins or ends with a piece of free memory. */
-static void find_window(const struct weir_mapped_range *g, int small, size_t bytes, int what,
+static void find_window(const struct weir_mapped_range *g, int kind, size_t bytes, int what,
                         struct weir_mapped_window *best) {
-    size_t end = small ? g->apart_pieces : g->small_pieces, last;
+    size_t end = g->first[kind + 1], last;
 
-    for (size_t first = small ? g->small_pieces : 0;
-         first<end; first = last> first ? last : first + 1) {
+    for (size_t first = g->first[kind]; first<end; first = last> first ? last : first + 1) {
         uint64_t begin = g->pieces[first].base, behind;
 
         last = gap_end(g, first, end, what);
@@ -245,19 +222,24 @@ static void find_window(const struct weir_mapped_range *g, int small, size_t byt
 /* Finds the best window for a request with its own physical allocations.  It begins at the beginning of a physical
  * allocation that is free, or in an unmapped range: as far behind the memory before the range as the window is long,
  * since that memory may grow so far, and neither joins the other. */
-static void find_own(const struct weir_mapped_range *g, size_t bytes, int what,
+static void find_own(const struct weir_heap *h, size_t bytes, int what,
                      struct weir_mapped_window *best) {
-    for (size_t i = 0; i < g->small_pieces; i++) {
+    const struct weir_mapped_range *g = h->range;
+    size_t end = g->first[WEIR_HEAP_SMALL];
+
+    for (size_t i = 0; i < end; i++) {
         const struct weir_mapped_piece *p = &g->pieces[i];
 
         if (p->what == UNMAPPED) {
-            size_t before = p->base > g->base ? weir__size_round_down(bytes, PAGE) + PAGE : 0;
+            size_t before = p->base > h->starts[WEIR_HEAP_COMMON]
+                                ? weir__size_round_down(bytes, PAGE) + PAGE
+                                : 0;
 
             if (bytes < best->missing && p->bytes >= before + bytes + 2 * PAGE)
                 *best = (struct weir_mapped_window){
                     .base = p->base + before, .end = p->base + before + bytes, bytes, CLEAN};
         } else if (p->what >= what && g->handles[handle_above(g, p->base)].base == p->base) {
-            size_t last = gap_end(g, i, g->small_pieces, what);
+            size_t last = gap_end(g, i, end, what);
 
             if (end_of(&g->pieces[last - 1]) >= p->base + bytes)
                 try_window(g, i, last, p->base, bytes, what, best);
@@ -265,10 +247,11 @@ static void find_own(const struct weir_mapped_range *g, size_t bytes, int what,
     }
 }
 
-void weir__mapped_find_tail(const struct weir_mapped_range *g, int small, size_t bytes,
+void weir__mapped_find_tail(const struct weir_heap *h, int kind, size_t bytes,
                             struct weir_mapped_window *w) {
-    size_t first = small ? g->small_pieces : 0, i = small ? g->apart_pieces : g->small_pieces;
-    uint64_t end = small ? g->apart_base : g->small_base;
+    const struct weir_mapped_range *g = h->range;
+    size_t first = g->first[kind], i = g->first[kind + 1];
+    uint64_t end = h->starts[kind + 1];
 
     *w = (struct weir_mapped_window){.missing = SIZE_MAX}; /* unless the addresses suffice */
     if (i == first || g->pieces[i - 1].what != UNMAPPED || end_of(&g->pieces[i - 1]) != end)
@@ -283,11 +266,11 @@ void weir__mapped_find_tail(const struct weir_mapped_range *g, int small, size_t
 
 /* ---- sizes ---- */
 
-/* Returns the bytes of the memory of large or of small requests. */
-static size_t bytes_held(const struct weir_heap *h, int small) {
+/* Returns the bytes of the memory of one kind. */
+static size_t bytes_held(const struct weir_heap *h, int kind) {
     struct weir_placement_figures figures;
 
-    weir__placement_figures(h->placement[small ? WEIR_HEAP_SMALL : WEIR_HEAP_COMMON], &figures);
+    weir__placement_figures(h->placement[kind], &figures);
     return figures.total;
 }
 
@@ -329,18 +312,20 @@ static size_t most_above_threshold(const struct weir_heap *h, size_t planned) {
 }
 
 /* Returns the bytes of the next new physical allocation for `want` bytes where `most` fit. */
-static size_t new_bytes(struct weir_heap *h, int small, size_t want, size_t most, size_t planned) {
+static size_t new_bytes(struct weir_heap *h, int kind, size_t want, size_t most, size_t planned) {
     struct weir_mapped_range *g = h->range;
     const struct weir_mapped_packing *p = g->packing;
-    size_t total = bytes_held(h, small) + planned, pending = unit_pending(h);
+    size_t total = bytes_held(h, kind) + planned, pending = unit_pending(h);
     size_t wanted = 0, step, unit = g->piece;
 
     if (h->e.options->growth != WEIR_GROWTH_EXACT) /* exact wants no more than the request */
         wanted = policy_step(h, want, planned);
     step = wanted;
     if (g->piece == 0 && pending >= p->step_least) {
-        size_t least = small ? weir__size_smaller(p->step_least, STEP_SMALL) : p->step_least;
+        size_t least = p->step_least;
 
+        if (kind == WEIR_HEAP_SMALL)
+            least = weir__size_smaller(least, STEP_SMALL);
         least = weir__size_smaller(within(least, total / p->step_part, p->step_most), g->most_new);
         step = weir__size_larger(step, least);
     }
@@ -349,7 +334,7 @@ static size_t new_bytes(struct weir_heap *h, int small, size_t want, size_t most
         within(want, weir__size_smaller(step, most), weir__size_less(weir__heap_room(h), planned));
     if (unit == 0) {
         unit = h->order.several ? p->unit_most_several : p->unit_most;
-        unit = within(p->unit_least, (total + want) / p->unit_part, unit);
+        unit = within(p->unit_least, (total + want) / UNIT_PART, unit);
         unit = weir__size_smaller(weir__size_smaller(unit, g->most_new), pending);
     }
     step = weir__size_smaller(step, weir__size_larger(unit, wanted));
@@ -364,9 +349,9 @@ static size_t own_bytes(const struct weir_heap *h, size_t bytes) {
     size_t pieces;
 
     if (bytes < p->large_least || h->e.options->growth != WEIR_GROWTH_EXACT ||
-        bytes < weir__size_smaller(bytes_held(h, 0) / p->large_part, p->unit_most))
+        bytes < weir__size_smaller(bytes_held(h, WEIR_HEAP_COMMON) / LARGE_PART, p->unit_most))
         return 0;
-    pieces = h->order.several ? p->pieces_several : p->pieces;
+    pieces = h->order.several ? 2 * p->pieces : p->pieces;
     pieces = within((bytes + p->unit_most - 1) / p->unit_most, (bytes + PIECE / 2) / PIECE, pieces);
     pieces = weir__size_larger(pieces, bytes / unit_pending(h));
     pieces = hurries(h) ? 1 : pieces;
@@ -375,13 +360,13 @@ static size_t own_bytes(const struct weir_heap *h, size_t bytes) {
 
 /* Returns the most bytes of a new physical allocation for a request.  If the free memory of its stream exceeds the
  * request by an eighth of the heap, the heap is fragmented: then new ones are small, so that they can move later. */
-static size_t most_new(const struct weir_heap *h, int small, size_t bytes) {
+static size_t most_new(const struct weir_heap *h, int kind, size_t bytes) {
     const struct weir_mapped_range *g = h->range;
-    size_t free_bytes = 0, total = bytes_held(h, 0);
+    size_t free_bytes = 0, total = bytes_held(h, WEIR_HEAP_COMMON);
 
-    if (small || hurries(h) || g->packing->patience == 0)
+    if (kind == WEIR_HEAP_SMALL || hurries(h) || g->packing->patience == 0)
         return SIZE_MAX;
-    for (size_t i = 0; i < g->small_pieces; i++)
+    for (size_t i = 0; i < g->first[WEIR_HEAP_SMALL]; i++)
         if (g->pieces[i].what >= BEHIND && g->pieces[i].what != UNMAPPED)
             free_bytes += g->pieces[i].bytes;
     if (free_bytes < bytes + total / WASTE_PART)
@@ -389,36 +374,27 @@ static size_t most_new(const struct weir_heap *h, int small, size_t bytes) {
     return weir__size_larger(FRAGMENT, total / FRAGMENT_PART);
 }
 
-size_t weir__mapped_most_ahead(const struct weir_heap *h, uint64_t goal, int cause) {
-    const struct weir_mapped_packing *p = h->range->packing;
-    size_t part = weir__size_round_down((size_t)goal / p->prealloc_part, PAGE);
-
-    return cause == WEIR_EVENT_PREALLOC
-               ? weir__size_smaller(weir__size_larger(p->unit_least, part), p->ahead_most)
-               : p->ahead_most;
-}
-
 /* ---- the plan ---- */
 
-void weir__mapped_find_place(const struct weir_heap *h, int small, size_t bytes, int way,
+void weir__mapped_find_place(const struct weir_heap *h, int kind, size_t bytes, int way,
                              struct weir_mapped_window *w) {
     struct weir_mapped_range *g = h->range;
     struct weir_mapped_window own = {.missing = SIZE_MAX};
 
     *w = own;
     g->piece = 0;
-    g->most_new = most_new(h, small, bytes);
+    g->most_new = most_new(h, kind, bytes);
     if (way == SQUEEZED) {
-        weir__mapped_find_tail(g, small, bytes, w);
+        weir__mapped_find_tail(h, kind, bytes, w);
         return;
     }
     for (int what = CLEAN; what >= BEHIND; what--)
-        find_window(g, small, bytes, what, w);
+        find_window(g, kind, bytes, what, w);
     g->piece = way == LEAST ? 0 : own_bytes(h, bytes);
     if (g->piece == 0)
         return;
     for (int what = CLEAN; what >= BEHIND; what--)
-        find_own(g, bytes, what, &own);
+        find_own(h, bytes, what, &own);
     /* The best window for all is as good if it lacks little, or if no own window has addresses. */
     if (w->missing > own.missing / LITTLE_PART)
         *w = own;
@@ -444,16 +420,18 @@ static struct weir_mapped_spare *choose_spare(struct weir_mapped_range *g, size_
     return best;
 }
 
-/* Plans memory for [at, to) of an unmapped range, or up to `most`.  Returns 1 on success, 0 if there is no host
- * memory. */
-static int plan_unmapped(struct weir_heap *h, int squeeze, int small, uint64_t at, uint64_t to,
+/* Plans memory for [at, to) of an unmapped range, or up to `most`.  If `exact`, new physical allocations have no
+ * surplus.  Returns 1 on success, 0 if there is no host memory. */
+static int plan_unmapped(struct weir_heap *h, int kind, int exact, uint64_t at, uint64_t to,
                          uint64_t most, size_t *planned) {
     struct weir_mapped_range *g = h->range;
 
     while (at < to) {
         size_t want = (size_t)(to - at);
         /* A small block that stays would pin a large physical allocation. */
-        uint64_t fits = small && !squeeze ? weir__size_smaller(SPARE_SMALL, most - at) : most - at;
+        uint64_t fits = kind == WEIR_HEAP_SMALL && !exact
+                            ? weir__size_smaller(SPARE_SMALL, most - at)
+                            : most - at;
         struct weir_mapped_spare *spare = choose_spare(g, want, fits);
         struct weir_mapped_move m = {.to.base = at, .from = NOWHERE, .what = CLEAN};
         struct weir_mapped_move *moves =
@@ -469,7 +447,7 @@ static int plan_unmapped(struct weir_heap *h, int squeeze, int small, uint64_t a
             m.what = spare->what;
             spare->bytes = 0;
         } else {
-            m.to.bytes = squeeze ? want : new_bytes(h, small, want, (size_t)(most - at), *planned);
+            m.to.bytes = exact ? want : new_bytes(h, kind, want, (size_t)(most - at), *planned);
             *planned += m.to.bytes;
         }
         m.least = weir__size_smaller(want, m.to.bytes);
@@ -479,48 +457,24 @@ static int plan_unmapped(struct weir_heap *h, int squeeze, int small, uint64_t a
     return 1;
 }
 
-int weir__mapped_plan(struct weir_heap *h, const struct weir_mapped_window *w, int squeeze,
+int weir__mapped_plan(struct weir_heap *h, int kind, const struct weir_mapped_window *w, int way,
                       size_t *planned) {
     struct weir_mapped_range *g = h->range;
-    uint64_t from, to;
+    int exact = way == SQUEEZED || kind == WEIR_HEAP_APART;
+    uint64_t from, to, most;
 
     g->move_count = 0;
     *planned = 0;
-    for (size_t i = 0; i < g->piece_count; i++) {
-        const struct weir_mapped_piece *p = &g->pieces[i];
-
-        if (covers(w, p, &from, &to) &&
-            !plan_unmapped(h, squeeze, i >= g->small_pieces, from, to, end_of(p), planned))
+    for (size_t i = g->first[kind]; i < g->first[kind + 1]; i++) {
+        if (!covers(w, &g->pieces[i], &from, &to))
+            continue;
+        most = end_of(&g->pieces[i]);
+        if (kind == WEIR_HEAP_APART)
+            most = weir__size_larger(to, weir__size_smaller(from + PIECE, most));
+        if (!plan_unmapped(h, kind, exact, from, to, most, planned))
             return 0;
     }
     return 1;
-}
-
-weir_status weir__mapped_plan_at(struct weir_heap *h, const struct weir_mapped_window *w,
-                                 size_t *planned) {
-    struct weir_mapped_range *g = h->range;
-    uint64_t at = w->base; /* the end of the pieces of the window so far */
-
-    g->move_count = 0;
-    *planned = 0;
-    for (size_t i = g->apart_pieces; i < g->piece_count && g->pieces[i].base < w->end; i++) {
-        const struct weir_mapped_piece *p = &g->pieces[i];
-        uint64_t from, to, most;
-
-        if (end_of(p) <= w->base)
-            continue;
-        if (p->base > at || (p->what != UNMAPPED && p->what != CLEAN))
-            return weir__without_driver(WEIR_E_NO_MEMORY);
-        at = end_of(p);
-        if (!covers(w, p, &from, &to))
-            continue;
-        most = weir__size_smaller(from + PIECE, p->base + weir__size_round_down(p->bytes, PAGE));
-        if (!plan_unmapped(h, 1, 0, from, to, weir__size_larger(to, most), planned))
-            return weir__without_driver(WEIR_E_HOST_MEMORY);
-    }
-    if (at < w->end)
-        return weir__without_driver(WEIR_E_NO_MEMORY);
-    return *planned > weir__heap_room(h) ? weir__heap_is_full(h) : WEIR_OK;
 }
 
 int weir__mapped_may_move(const struct weir_heap *h, int way) {

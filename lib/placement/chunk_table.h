@@ -32,7 +32,6 @@ struct weir__chunk {
         uint64_t requested; /* live: the bytes that were requested */
         /* free: the sequence of the latest free of memory in the chunk; 0 if every stream may use the chunk */
         uint64_t sequence;
-        uint64_t region; /* border: the index of its region */
     };
 };
 

@@ -72,7 +72,6 @@ void weir__placement_destroy(struct weir_placement *p) {
     weir__hostmem_resize(&host, p->streams, p->stream_slots * sizeof *p->streams, 0);
     weir__chunks_drop(&p->all, &host);
     weir__hostmem_resize(&host, p->region, 0, 0);
-    weir__hostmem_resize(&host, p->by_base, 0, 0);
     weir__hostmem_resize(&host, p, 0, 0);
 }
 
@@ -261,7 +260,7 @@ static uint32_t settle(struct weir_placement *p, struct weir_placement_stream *s
 /* Puts the unlisted chunks into their sets.  Returns 1 on success, 0 if memory still lacks. */
 static int list_unlisted(struct weir_placement *p) {
     for (size_t i = 0; i < p->regions && p->unlisted > 0; i++) {
-        uint32_t border = p->region[p->by_base[i]].border;
+        uint32_t border = p->region[i].border;
 
         for (uint32_t id = p->all.chunk[border].next; id != border; id = p->all.chunk[id].next) {
             struct weir__chunk *c = &p->all.chunk[id];
@@ -345,7 +344,7 @@ static void records_follow(struct weir_placement *p, const struct weir__chunks *
         }
     }
     for (size_t i = 0; i < p->regions; i++) {
-        struct weir_placement_region *r = &p->region[p->by_base[i]];
+        struct weir_placement_region *r = &p->region[i];
         uint32_t id;
 
         r->border = MOVED(r->border);
@@ -457,7 +456,7 @@ static uint32_t unlist_all(struct weir_placement *p, uint64_t stream) {
 
     p->unlisted = 0;
     for (size_t i = 0; i < p->regions; i++) {
-        const struct weir_placement_region *r = &p->region[p->by_base[i]];
+        const struct weir_placement_region *r = &p->region[i];
 
         cut_at_mark(p, r);
         for (uint32_t id = p->all.chunk[r->border].next; id != r->border;
@@ -531,7 +530,7 @@ static void step_observe(struct weir_placement_pace *step, uint64_t sequence) {
  * for want of host memory. */
 static void observe_unlisted(struct weir_placement *p, uint64_t stream, uint64_t sequence) {
     for (size_t i = 0; i < p->regions; i++) {
-        uint32_t border = p->region[p->by_base[i]].border;
+        uint32_t border = p->region[i].border;
 
         for (uint32_t id = p->all.chunk[border].next; id != border; id = p->all.chunk[id].next)
             if (p->all.kind[id] == UNLISTED && p->all.tag[id].stream == stream &&
@@ -565,17 +564,17 @@ void weir__placement_observe(struct weir_placement *p, uint64_t stream, uint64_t
 
 /* ---- regions ---- */
 
-/* Returns the index in by_base of the first region that ends above `address`. */
+/* Returns the index of the first region that ends above `address`. */
 static size_t region_position(const struct weir_placement *p, uint64_t address) {
     size_t first = p->regions, at;
 
-    WEIR_FIND_FIRST(first, at, p->region[p->by_base[at]].end > address);
+    WEIR_FIND_FIRST(first, at, p->region[at].end > address);
     return first;
 }
 
 /* Raises the marks of a region for memory that ends at `end`.  If the memory is no block, `used` stays. */
 static void mark_end(struct weir_placement *p, uint64_t end, int is_block) {
-    struct weir_placement_region *r = &p->region[p->by_base[region_position(p, end - 1)]];
+    struct weir_placement_region *r = &p->region[region_position(p, end - 1)];
 
     if (end > r->high) {
         p->extent += end - r->high;
@@ -585,40 +584,19 @@ static void mark_end(struct weir_placement *p, uint64_t end, int is_block) {
         r->used = end;
 }
 
-/* Lengthens an array to `want` elements if it is shorter.  Returns the array, or NULL if there is no host memory; then
- * nothing has changed. */
-static void *array_grow(struct weir__hostmem *host, void *array, size_t *length, size_t want,
-                        size_t element) {
-    void *grown;
-    size_t bytes;
+/* Makes room for one more region.  Returns 1 on success, 0 if there is no host memory. */
+static int region_reserve(struct weir_placement *p) {
+    size_t want = 2 * p->region_length + 1;
+    struct weir_placement_region *more;
 
-    if (*length >= want)
-        return array;
-    if (!weir__size_mul(want, element, &bytes))
-        return NULL;
-    grown = weir__hostmem_resize(host, array, *length * element, bytes);
-    if (grown != NULL)
-        *length = want;
-    return grown;
-}
-
-/* Finds a slot for one more region.  Returns 1 and the slot in *slot, or 0 if there is no host memory. */
-static int region_reserve(struct weir_placement *p, size_t *slot) {
-    size_t length = p->region_length;
-    size_t want = p->regions < length ? length : 2 * length + 1;
-    void *array;
-
-    array = array_grow(&p->host, p->by_base, &p->by_base_length, want, sizeof *p->by_base);
-    if (array == NULL)
+    if (p->regions < p->region_length)
+        return 1;
+    more = weir__hostmem_resize(&p->host, p->region, p->region_length * sizeof *more,
+                                want * sizeof *more);
+    if (more == NULL)
         return 0;
-    p->by_base = array;
-    array = array_grow(&p->host, p->region, &p->region_length, want, sizeof *p->region);
-    if (array == NULL)
-        return 0;
-    p->region = array;
-    memset(p->region + length, 0, (want - length) * sizeof *p->region);
-    for (*slot = 0; p->region[*slot].border != 0; ++*slot) {
-    }
+    p->region = more;
+    p->region_length = want;
     return 1;
 }
 
@@ -626,16 +604,15 @@ int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes) {
     uint64_t first = base >> p->shift;
     uint64_t end = first + (bytes >> p->shift);
     size_t position = region_position(p, first);
-    size_t slot;
     uint32_t border;
     uint32_t id;
 
     if (bytes == 0 || ((base | bytes) & p->mask) != 0 || bytes > UINT64_MAX - base ||
         end >> WEIR__BESTFIT_BITS != 0)
         return WEIR_PLACEMENT_INVALID;
-    if (position < p->regions && p->region[p->by_base[position]].base < end)
+    if (position < p->regions && p->region[position].base < end)
         return WEIR_PLACEMENT_INVALID;
-    if (!records_reserve(p, p->regions + 3) || !region_reserve(p, &slot))
+    if (!records_reserve(p, p->regions + 3) || !region_reserve(p))
         return WEIR_PLACEMENT_NO_MEMORY;
     id = weir__chunks_add(&p->all, first);
     p->all.chunk[id] = (struct weir__chunk){.address = first, .size = end - first};
@@ -645,15 +622,13 @@ int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes) {
     }
     p->all.kind[id] = CLEAN;
     border = weir__chunks_add(&p->all, end);
-    p->all.chunk[border] =
-        (struct weir__chunk){.address = end, .prev = id, .next = id, .region = slot};
+    p->all.chunk[border] = (struct weir__chunk){.address = end, .prev = id, .next = id};
     p->all.kind[border] = BORDER;
     p->all.chunk[id].prev = p->all.chunk[id].next = border;
-    p->region[slot] = (struct weir_placement_region){
+    memmove(&p->region[position + 1], &p->region[position],
+            (p->regions - position) * sizeof *p->region);
+    p->region[position] = (struct weir_placement_region){
         .base = first, .end = end, .high = first, .used = first, .border = border};
-    memmove(&p->by_base[position + 1], &p->by_base[position],
-            (p->regions - position) * sizeof *p->by_base);
-    p->by_base[position] = (uint32_t)slot;
     p->regions++;
     p->total += end - first;
     return WEIR_PLACEMENT_OK;
@@ -680,9 +655,9 @@ static void chunk_free(struct weir_placement *p, uint32_t id, uint64_t stream, u
     settle(p, c->sequence == 0 ? NULL : s, id);
 }
 
-/* Removes the region at a position of by_base, all of which is free. */
+/* Removes the region at that index, all of which is free. */
 static void region_unlink(struct weir_placement *p, size_t position) {
-    struct weir_placement_region *r = &p->region[p->by_base[position]];
+    struct weir_placement_region *r = &p->region[position];
 
     for (uint32_t id = p->all.chunk[r->border].next, next; id != r->border; id = next) {
         next = p->all.chunk[id].next;
@@ -698,10 +673,8 @@ static void region_unlink(struct weir_placement *p, size_t position) {
     weir__chunks_remove(&p->all, r->border);
     p->total -= r->end - r->base;
     p->extent -= r->high - r->base;
-    r->border = 0;
     p->regions--;
-    memmove(&p->by_base[position], &p->by_base[position + 1],
-            (p->regions - position) * sizeof *p->by_base);
+    memmove(r, r + 1, (p->regions - position) * sizeof *r);
 }
 
 int weir__placement_region(const struct weir_placement *p, uint64_t base, uint64_t stream) {
@@ -711,7 +684,7 @@ int weir__placement_region(const struct weir_placement *p, uint64_t base, uint64
 
     if (position == p->regions)
         return WEIR_PLACEMENT_FOREIGN;
-    r = &p->region[p->by_base[position]];
+    r = &p->region[position];
     if (r->base << p->shift != base)
         return WEIR_PLACEMENT_FOREIGN;
     for (uint32_t id = p->all.chunk[r->border].next; id != r->border; id = p->all.chunk[id].next) {
@@ -734,7 +707,7 @@ int weir__placement_region_above(const struct weir_placement *p, uint64_t addres
 
     if (position == p->regions)
         return 0;
-    r = &p->region[p->by_base[position]];
+    r = &p->region[position];
     *base = r->base << p->shift;
     *bytes = (size_t)(r->end - r->base) << p->shift;
     return 1;
@@ -841,8 +814,7 @@ int weir__placement_unmap(struct weir_placement *p, uint64_t within, uint64_t ad
 
 int weir__placement_last_unmapped(const struct weir_placement *p, uint64_t *address,
                                   size_t *bytes) {
-    uint32_t id =
-        p->regions == 0 ? 0 : p->all.chunk[p->region[p->by_base[p->regions - 1]].border].prev;
+    uint32_t id = p->regions == 0 ? 0 : p->all.chunk[p->region[p->regions - 1].border].prev;
 
     if (id == 0 || p->all.kind[id] != UNMAPPED)
         return 0;
@@ -1043,7 +1015,7 @@ int weir__placement_take_behind(struct weir_placement *p, size_t bytes, uint64_t
     if (!p->several)
         return WEIR_PLACEMENT_NO_FIT;
     for (size_t i = 0; i < p->regions; i++)
-        run_search(p, &p->region[p->by_base[i]], want, stream, waits, &best);
+        run_search(p, &p->region[i], want, stream, waits, &best);
     if (best.first == 0 || !run_wait(p, best.first, want, stream, waits))
         return WEIR_PLACEMENT_NO_FIT;
     first = p->all.chunk[best.first].address;
@@ -1065,9 +1037,9 @@ static int diagnose(const struct weir_placement *p, uint64_t address,
     size_t position = region_position(p, granule);
     uint32_t id;
 
-    if (position == p->regions || p->region[p->by_base[position]].base > granule)
+    if (position == p->regions || p->region[position].base > granule)
         return WEIR_PLACEMENT_FOREIGN;
-    id = p->all.chunk[p->region[p->by_base[position]].border].next;
+    id = p->all.chunk[p->region[position].border].next;
     while (p->all.chunk[id].address + p->all.chunk[id].size <= granule)
         id = p->all.chunk[id].next;
     if (p->all.kind[id] == UNMAPPED)
@@ -1171,33 +1143,9 @@ int weir__placement_next(struct weir_placement *p, struct weir_placement_span *s
         region += id != 0;
         if (region == p->regions)
             return 0;
-        id = p->all.chunk[p->region[p->by_base[region]].border].next;
+        id = p->all.chunk[p->region[region].border].next;
     }
     *span = span_of(p, id);
     span->region = region;
     return 1;
-}
-
-void weir__placement_walk_free(struct weir_placement *p,
-                               void (*visit)(void *context, const struct weir_placement_span *span),
-                               void *context) {
-    struct weir__bestfit_hit hit;
-
-    if (p->unlisted > 0)
-        (void)list_unlisted(p);
-    for (hit = weir__bestfit_from(&p->clean, 0); hit.key != WEIR__BESTFIT_NONE;
-         hit = weir__bestfit_from(&p->clean, hit.key + 1)) {
-        const struct weir_placement_span span = span_of(p, hit.value);
-
-        visit(context, &span);
-    }
-    for (size_t i = 0; i < p->stream_slots; i++) {
-        uint32_t id = p->streams[i] != NULL ? p->streams[i]->oldest : 0;
-
-        for (; id != 0; id = p->all.tag[id].newer) {
-            const struct weir_placement_span span = span_of(p, id);
-
-            visit(context, &span);
-        }
-    }
 }

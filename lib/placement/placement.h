@@ -178,9 +178,5 @@ int weir__placement_last_unmapped(const struct weir_placement *p, uint64_t *addr
 /* Finds the next chunk, by address.  *span has the last chunk, or is zero before the first one; the placement has not
  * changed in between.  Returns 1 and the chunk in *span, or 0 if there is no other. */
 int weir__placement_next(struct weir_placement *p, struct weir_placement_span *span);
-/* Calls visit for every free chunk, in no order, but not for chunks that a lack of host memory keeps out of the sets. */
-void weir__placement_walk_free(struct weir_placement *p,
-                               void (*visit)(void *context, const struct weir_placement_span *span),
-                               void *context);
 
 #endif

@@ -36,9 +36,9 @@ enum kind {
 struct weir_placement_region {
     uint64_t base;
     uint64_t end;
-    uint64_t high;   /* the highest end of blocks and filled memory so far, or base */
-    uint64_t used;   /* the highest end of blocks so far, while there is only one stream */
-    uint32_t border; /* 0 if the slot is not in use */
+    uint64_t high; /* the highest end of blocks and filled memory so far, or base */
+    uint64_t used; /* the highest end of blocks so far, while there is only one stream */
+    uint32_t border;
 };
 
 struct weir_placement_pace {
@@ -74,11 +74,8 @@ struct weir_placement {
     struct weir_placement_stream **streams; /* a hash table by id, at most half full */
     size_t stream_slots;
     size_t stream_count;
-    struct weir_placement_region *region; /* the slots; a border keeps its slot's index */
-    uint32_t *by_base;                    /* the slots in use, sorted by base */
-    size_t region_length;
-    size_t by_base_length;
-    size_t regions;
+    struct weir_placement_region *region; /* sorted by base */
+    size_t regions, region_length;
     size_t total;  /* granules in all regions, without unmapped ranges */
     size_t extent; /* granules below the regions' high marks */
     struct weir__bestfit_pool pool;
