@@ -55,7 +55,7 @@ static weir_status take_region(struct weir_heap *h, size_t bytes, size_t least, 
             bytes = least;
     }
     if (result == CUDA_SUCCESS) {
-        placed = weir__heap_add(h, base, bytes);
+        placed = weir__placement_add(h->placement[0], base, bytes);
         if (placed != WEIR_PLACEMENT_OK)
             driver->cuMemFree(base);
     }
@@ -64,6 +64,8 @@ static weir_status take_region(struct weir_heap *h, size_t bytes, size_t least, 
         return weir__device_status(h->e.device, result);
     if (placed != WEIR_PLACEMENT_OK)
         return weir__without_driver(WEIR_E_HOST_MEMORY);
+    weir__engine_widen(&h->e, base, bytes);
+    weir__heap_count(h, h->total + bytes);
     weir__heap_grown(h);
     *got = bytes;
     return WEIR_OK;
@@ -128,7 +130,8 @@ static CUresult drop_region(struct weir_heap *h, const struct weir_extent *regio
     if (result != CUDA_SUCCESS)
         return result;
     weir__heap_observe_all(h);
-    weir__heap_remove(h, region->base, region->bytes);
+    (void)weir__placement_remove(h->placement[0], region->base);
+    weir__heap_count(h, h->total - region->bytes);
     return CUDA_SUCCESS;
 }
 

@@ -27,21 +27,14 @@ enum { DEFERRED_PEEKED = 2 };
 /* An event is worth this part of all memory. */
 enum { WORTH_PART = 256 };
 
-/* The placement makes a chunk's record beforehand for each STOCK_PART of memory, but STOCK_MOST at most, which are
- * enough for nearly all first iterations. */
-#define STOCK_PART ((size_t)16 << 20)
-
-enum { STOCK_MOST = 400 };
+/* The chunks whose records a placement makes beforehand.  They are enough for nearly all first iterations. */
+enum { STOCK = 400 };
 
 /* ---- placements ---- */
 
-/* Returns the placement whose addresses begin at or below the address. */
+/* Returns the placement of the address. */
 static struct weir_placement *placement_at(const struct weir_heap *h, uint64_t address) {
-    int kind = h->kinds - 1;
-
-    while (kind > 0 && address < h->starts[kind])
-        kind--;
-    return h->placement[kind];
+    return h->placement[weir__heap_kind_at(h, address)];
 }
 
 /* Finds the region around an address.  Returns 1 if there is one, 0 otherwise. */
@@ -51,24 +44,9 @@ static int find_region(const struct weir_heap *h, uint64_t address, struct weir_
            out->base <= address;
 }
 
-static void count_total(struct weir_heap *h, uint64_t total) {
+void weir__heap_count(struct weir_heap *h, uint64_t total) {
     h->total = total;
     h->order.worth = total / WORTH_PART;
-}
-
-int weir__heap_add(struct weir_heap *h, uint64_t base, size_t bytes) {
-    int placed = weir__placement_add(h->placement[0], base, bytes);
-
-    if (placed != WEIR_PLACEMENT_OK)
-        return placed;
-    weir__engine_widen(&h->e, base, bytes);
-    count_total(h, h->total + bytes);
-    return WEIR_PLACEMENT_OK;
-}
-
-void weir__heap_remove(struct weir_heap *h, uint64_t base, size_t bytes) {
-    (void)weir__placement_remove(h->placement[0], base);
-    count_total(h, h->total - bytes);
 }
 
 int weir__heap_add_ranges(struct weir_heap *h) {
@@ -83,36 +61,6 @@ int weir__heap_add_ranges(struct weir_heap *h) {
     if (placed == WEIR_PLACEMENT_OK)
         weir__engine_widen(&h->e, h->starts[0],
                            (size_t)(h->starts[WEIR_HEAP_KINDS] - h->starts[0]));
-    return placed;
-}
-
-int weir__heap_fill(struct weir_heap *h, uint64_t below, uint64_t address, size_t bytes,
-                    uint64_t id) {
-    struct weir_order_stream *on = id == OBSERVED ? NULL : weir__order_stream(&h->order, id);
-    struct weir_extent range = {0};
-    uint64_t sequence = 0;
-    int placed;
-
-    /* unreached: no host memory for its record, which the request has made */
-    if (id != OBSERVED && !on)
-        return WEIR_PLACEMENT_NO_MEMORY;
-    if (on) {
-        weir__order_taken(&h->order, bytes);
-        sequence = weir__order_freed(&h->order, on, bytes);
-    }
-    (void)find_region(h, address, &range);
-    placed = weir__placement_fill(placement_at(h, address), weir__size_larger(below, range.base),
-                                  address, bytes, id, sequence);
-    if (placed == WEIR_PLACEMENT_OK)
-        count_total(h, h->total + bytes);
-    return placed;
-}
-
-int weir__heap_unmap(struct weir_heap *h, uint64_t chunk, uint64_t address, size_t bytes) {
-    int placed = weir__placement_unmap(placement_at(h, address), chunk, address, bytes);
-
-    if (placed == WEIR_PLACEMENT_OK)
-        count_total(h, h->total - bytes);
     return placed;
 }
 
@@ -374,17 +322,11 @@ static weir_status defer_free(struct weir_heap *h, CUdeviceptr block, weir_strea
     return WEIR_OK;
 }
 
-/* Returns 1 if the block lies in no region and is a graph's, else 0. */
-static int is_node(struct weir_heap *h, CUdeviceptr block) {
+/* Returns 1 if the block lies in no region and is a graph's, else 0.  The caller holds the lock. */
+static int is_node(const struct weir_heap *h, CUdeviceptr block) {
     struct weir_extent region;
-    int ours;
 
-    if (!weir__graphs_has(h->e.graphs, block))
-        return 0;
-    weir__lock_take(&h->lock);
-    ours = find_region(h, block, &region);
-    weir__lock_give(&h->lock);
-    return !ours;
+    return weir__graphs_has(h->e.graphs, block) && !find_region(h, block, &region);
 }
 
 static weir_status heap_free(struct weir_engine *e, CUdeviceptr block, weir_stream stream,
@@ -393,10 +335,15 @@ static weir_status heap_free(struct weir_engine *e, CUdeviceptr block, weir_stre
     weir_status status;
     CUresult result;
     uint64_t id;
-    int captured;
+    int captured, node;
 
-    if (is_node(h, block))
-        return weir__nodes_free(&h->nodes, block, stream, uses);
+    if (weir__graphs_has(e->graphs, block)) {
+        weir__lock_take(&h->lock);
+        node = is_node(h, block);
+        weir__lock_give(&h->lock);
+        if (node)
+            return weir__nodes_free(&h->nodes, block, stream, uses);
+    }
     result = weir__device_stream_id(e->device, stream, &id);
     captured = weir__device_is_capture(result) && !uses;
     if (result != CUDA_SUCCESS && !captured)
@@ -550,17 +497,8 @@ static weir_status heap_alloc(struct weir_engine *e, struct weir_request *r) {
 /* ---- growth and trims ---- */
 
 void weir__heap_stock(struct weir_heap *h) {
-    uint64_t bytes = weir__heap_reserve(h);
-    struct weir_extent next[WEIR_MAPPED_FORESEEN];
-    size_t chunks;
-
-    if (h->range) {
-        weir__mapped_foresee(h, next);
-        bytes = h->total + next[0].bytes + next[1].bytes;
-    }
-    chunks = (size_t)weir__size_smaller(bytes / STOCK_PART, STOCK_MOST);
     for (int i = 0; i < h->kinds && i <= WEIR_HEAP_SMALL; i++)
-        weir__placement_stock(h->placement[i], chunks);
+        weir__placement_stock(h->placement[i], STOCK);
 }
 
 static weir_status heap_grow(struct weir_engine *e, uint64_t target, uint64_t goal, int cause) {
@@ -676,44 +614,45 @@ static weir_status heap_allow(struct weir_engine *e, const CUmemAccessDesc *acce
 
 /* ---- what there is ---- */
 
-/* Returns the bytes of the largest block that the stream with that id could get anywhere now, without a wait, after
- * its request failed.  Returns 0 if there is none. */
-static size_t largest_free(struct weir_heap *h, uint64_t id) {
+/* Finds the next chunk, from the last kind of addresses to the first.  Returns 1 if there is one, 0 otherwise. */
+static int next_chunk(const struct weir_heap *h, int *kind, struct weir_placement_span *span) {
+    for (; *kind >= 0; --*kind, *span = (struct weir_placement_span){0})
+        if (weir__placement_next(h->placement[*kind], span))
+            return 1;
+    return 0;
+}
+
+/* Adds the idle memory to the survey, after a query of all events.  Returns the bytes of the largest block that the
+ * stream of the survey could get now without a wait, or 0 if there is none. */
+static size_t survey_idle(struct weir_heap *h, struct weir_survey *out) {
+    struct weir_placement_span span = {0};
+    uint64_t end = 0, run = 0; /* adjacent free memory: the end so far, and the bytes */
+    int kind = h->kinds - 1;
     size_t largest = 0;
 
     (void)weir__heap_look_around(h, SIZE_MAX);
-    for (int i = 0; i < h->kinds; i++)
-        largest = weir__size_larger(largest, weir__placement_largest(h->placement[i], id));
-    return largest;
-}
-
-/* Adds the idle memory of a placement to the survey. */
-static void survey_idle(struct weir_placement *p, struct weir_survey *out) {
-    struct weir_placement_span span = {0};
-    uint64_t end = 0, run = 0; /* adjacent free memory: the end so far, and the bytes */
-
-    while (weir__placement_next(p, &span)) {
+    while (next_chunk(h, &kind, &span)) {
         if (span.unmapped || span.live)
             continue;
         run = (span.address == end ? run : 0) + span.size;
         end = span.address + span.size;
         out->largest_free_at_rest = weir__size_larger(out->largest_free_at_rest, run);
-        if (span.deferred)
+        if (span.deferred || span.stream == QUARANTINE)
             weir__engine_pends(out, 0, span.size);
-        else if (span.sequence != 0 && span.stream != out->id)
-            weir__engine_pends(out, span.stream == QUARANTINE ? 0 : span.stream, span.size);
+        else if (span.sequence != 0 && (span.stream != out->id || out->id == 0))
+            weir__engine_pends(out, span.stream, span.size);
+        else
+            largest = weir__size_larger(largest, span.size);
     }
+    return largest;
 }
 
 static void heap_survey(struct weir_engine *e, struct weir_survey *out) {
     struct weir_heap *h = (struct weir_heap *)e;
 
     weir__lock_take(&h->lock);
-    if (out->what & WEIR_SURVEY_IDLE) {
-        out->largest_free = weir__size_larger(out->largest_free, largest_free(h, out->id));
-        for (int i = 0; i < h->kinds; i++)
-            survey_idle(h->placement[i], out);
-    }
+    if (out->what & WEIR_SURVEY_IDLE)
+        out->largest_free = weir__size_larger(out->largest_free, survey_idle(h, out));
     if (out->what & WEIR_SURVEY_PENDING) {
         (void)weir__heap_look_around(h, SIZE_MAX);
         out->frees.silent = h->order.several ? h->order.silent_streams : 0;
@@ -721,7 +660,7 @@ static void heap_survey(struct weir_engine *e, struct weir_survey *out) {
             h->order.waiting_marks + atomic_load_explicit(&h->order.deferred, memory_order_relaxed);
     }
     if (out->what & WEIR_SURVEY_LARGEST) { /* the largest free piece, or new memory */
-        out->largest = largest_free(h, out->id);
+        out->largest = survey_idle(h, out);
         out->largest = weir__size_larger(out->largest, h->backing->largest(h, out));
     }
     weir__lock_give(&h->lock);
@@ -730,23 +669,21 @@ static void heap_survey(struct weir_engine *e, struct weir_survey *out) {
 /* Shows the memory of all placements.  Adjacent chunks are one extent. */
 static int show_extents(struct weir_heap *h, const struct weir_visit *visit) {
     struct weir_extent next[WEIR_MAPPED_FORESEEN], last = {0};
-    int count = 0;
+    struct weir_placement_span span = {0};
+    int count = 0, kind = h->kinds - 1;
 
-    for (int kind = h->kinds - 1; kind >= 0; kind--) {
+    while (next_chunk(h, &kind, &span)) {
         int large = h->range && kind != WEIR_HEAP_SMALL;
-        struct weir_placement_span span = {0};
 
-        while (weir__placement_next(h->placement[kind], &span)) {
-            if (span.unmapped)
-                continue;
-            if (last.base + last.bytes == span.address && last.large == large) {
-                last.bytes += span.size;
-                continue;
-            }
-            if (last.bytes > 0)
-                count += weir__engine_show(visit, &last, 1);
-            last = (struct weir_extent){.base = span.address, .bytes = span.size, .large = large};
+        if (span.unmapped)
+            continue;
+        if (last.base + last.bytes == span.address && last.large == large) {
+            last.bytes += span.size;
+            continue;
         }
+        if (last.bytes > 0)
+            count += weir__engine_show(visit, &last, 1);
+        last = (struct weir_extent){.base = span.address, .bytes = span.size, .large = large};
     }
     if (last.bytes > 0)
         count += weir__engine_show(visit, &last, 1);
@@ -757,17 +694,13 @@ static int show_extents(struct weir_heap *h, const struct weir_visit *visit) {
 }
 
 static int show_live(struct weir_heap *h, const struct weir_visit *visit) {
-    int count = 0;
+    struct weir_placement_span span = {0};
+    int count = 0, kind = h->kinds - 1;
 
-    for (int i = 0; i < h->kinds; i++) {
-        struct weir_placement_span span = {0};
-
-        while (weir__placement_next(h->placement[i], &span)) {
-            if (span.live)
-                count += weir__engine_show(
-                    visit, &(struct weir_extent){.base = span.address, .bytes = span.requested}, 1);
-        }
-    }
+    while (next_chunk(h, &kind, &span))
+        if (span.live)
+            count += weir__engine_show(
+                visit, &(struct weir_extent){.base = span.address, .bytes = span.requested}, 1);
     return count;
 }
 
@@ -776,11 +709,8 @@ static int show_live(struct weir_heap *h, const struct weir_visit *visit) {
 static int show_block_at(struct weir_heap *h, const struct weir_visit *visit) {
     struct weir_extent block = {.base = visit->address};
     struct weir_placement_block found;
-    int result;
+    int result = weir__placement_find(placement_at(h, visit->address), visit->address, &found);
 
-    weir__lock_take(&h->lock);
-    result = weir__placement_find(placement_at(h, visit->address), visit->address, &found);
-    weir__lock_give(&h->lock);
     if ((result == WEIR_PLACEMENT_OK || result == WEIR_PLACEMENT_INTERIOR) &&
         visit->address - found.address < found.requested)
         block = (struct weir_extent){.base = found.address, .bytes = found.requested};
@@ -809,12 +739,12 @@ static int show_locked(struct weir_heap *h, const struct weir_visit *visit) {
         return h->range ? weir__mapped_wholes(h, visit) : show_regions(h->placement[0], visit);
     case WEIR_VISIT_BLOCKS:
         return show_live(h, visit);
+    case WEIR_VISIT_BLOCK_AT:
+        return show_block_at(h, visit);
     case WEIR_VISIT_PIECE_AT:
         return find_region(h, visit->address, &region) ? weir__engine_show(visit, &region, 1) : 0;
-    case WEIR_VISIT_APART:
+    default: /* WEIR_VISIT_APART */
         return h->range ? show_regions(h->placement[WEIR_HEAP_APART], visit) : 0;
-    default: /* unreached: show_block_at() takes the lock itself */
-        return -1;
     }
 }
 
@@ -822,8 +752,6 @@ static int heap_visit(struct weir_engine *e, const struct weir_visit *visit) {
     struct weir_heap *h = (struct weir_heap *)e;
     int count;
 
-    if (visit->what == WEIR_VISIT_BLOCK_AT)
-        return show_block_at(h, visit);
     weir__lock_take(&h->lock);
     count = show_locked(h, visit);
     weir__lock_give(&h->lock);

@@ -107,23 +107,13 @@ weir_status weir__heap_open(const struct weir_engine *setup, const struct weir_b
                             struct weir_heap **out);
 /* Frees all host memory of a heap whose backing is closed.  Live and deferred blocks are forgotten. */
 void weir__heap_drop(struct weir_heap *h);
-/* Makes the host tables for blocks in the heap's memory, and where its backing expects memory first. */
+/* Makes the host tables for blocks beforehand. */
 void weir__heap_stock(struct weir_heap *h);
 
-/* Adds memory to the heap's first placement, which all streams may use at once.  Returns a placement's result. */
-int weir__heap_add(struct weir_heap *h, uint64_t base, size_t bytes);
-/* Removes the region at `base`, all of whose memory every stream may use. */
-void weir__heap_remove(struct weir_heap *h, uint64_t base, size_t bytes);
+/* Records that the placements have `total` bytes of memory now. */
+void weir__heap_count(struct weir_heap *h, uint64_t total);
 /* Adds the unmapped ranges between the addresses h->starts.  Returns a placement's result. */
 int weir__heap_add_ranges(struct weir_heap *h);
-/* Gives memory to a part of an unmapped range.  The range starts at `below`, where the last memory below `address`
- * ends, or with its kind.  The stream with that id may use the memory at once, or, with OBSERVED, all streams.  Returns
- * a placement's result. */
-int weir__heap_fill(struct weir_heap *h, uint64_t below, uint64_t address, size_t bytes,
-                    uint64_t id);
-/* Removes the memory of a range of addresses, whichever streams may use it.  The range may lie in several adjacent free
- * chunks, of which `chunk` is the first.  Returns a placement's result. */
-int weir__heap_unmap(struct weir_heap *h, uint64_t chunk, uint64_t address, size_t bytes);
 
 /* Records that a request lacked memory: every stream then records an event for its frees at its next call. */
 void weir__heap_dry(struct weir_heap *h);
@@ -146,6 +136,15 @@ static inline uint64_t weir__heap_reserve(const struct weir_heap *h) {
 /* Returns the kind of addresses that a request of this size gets. */
 static inline int weir__heap_kind(const struct weir_heap *h, size_t bytes) {
     return bytes <= h->backing->small ? WEIR_HEAP_SMALL : WEIR_HEAP_COMMON;
+}
+
+/* Returns the kind of the addresses that begin at or below the address. */
+static inline int weir__heap_kind_at(const struct weir_heap *h, uint64_t address) {
+    int kind = h->kinds - 1;
+
+    while (kind > 0 && address < h->starts[kind])
+        kind--;
+    return kind;
 }
 
 /* Returns the bytes by which reserved memory may still grow. */

@@ -284,17 +284,39 @@ static weir_status map_memory(const struct weir_heap *h, struct weir_mapped_move
     return weir__device_status(h->e.device, result);
 }
 
+/* Adds a mapped physical allocation, number `at` of the sorted list, to the placement.  The unmapped range there begins at
+ * the end of the memory below, or with its kind. */
+static weir_status fill(struct weir_heap *h, const struct weir_mapped_handle *unit, size_t at,
+                        uint64_t id) {
+    const struct weir_mapped_handle *below = at > 0 ? &h->range->handles[at - 1] : NULL;
+    struct weir_order_stream *on =
+        id == WEIR_ENGINE_OBSERVED ? NULL : weir__order_stream(&h->order, id);
+    int kind = weir__heap_kind_at(h, unit->base), placed;
+    uint64_t begin = weir__size_larger(h->starts[kind], below ? below->base + below->bytes : 0);
+    uint64_t sequence = 0;
+
+    /* unreached: no host memory for its record, which the request has made */
+    if (id != WEIR_ENGINE_OBSERVED && !on)
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
+    if (on) {
+        weir__order_taken(&h->order, unit->bytes);
+        sequence = weir__order_freed(&h->order, on, unit->bytes);
+    }
+    placed = weir__placement_fill(h->placement[kind], begin, unit->base, unit->bytes, id, sequence);
+    if (placed == WEIR_PLACEMENT_OK)
+        weir__heap_count(h, h->total + unit->bytes);
+    return weir__heap_status(placed);
+}
+
 /* Adds a mapped physical allocation to the placement if `status` is WEIR_OK.  `id` is the stream that may use it.  On
  * an error, unmaps the allocation.  The caller has called make_place. */
 static weir_status enter_memory(struct weir_heap *h, weir_status status, struct weir_mapped_move *m,
                                 uint64_t id) {
     struct weir_mapped_range *g = h->range;
     size_t at = handle_above(g, m->to.base);
-    /* the end of the memory below, where the unmapped range begins, unless a region begins in between */
-    uint64_t below = at > 0 ? g->handles[at - 1].base + g->handles[at - 1].bytes : 0;
 
     if (status == WEIR_OK)
-        status = weir__heap_status(weir__heap_fill(h, below, m->to.base, m->to.bytes, id));
+        status = fill(h, &m->to, at, id);
     if (status == WEIR_OK) {
         memmove(&g->handles[at + 1], &g->handles[at],
                 (g->handle_count - at) * sizeof g->handles[0]);
@@ -336,9 +358,11 @@ static weir_status lift(struct weir_heap *h, weir_stream stream, size_t piece, u
     }
     if (result != CUDA_SUCCESS)
         return weir__device_status(h->e.device, result);
-    status = weir__heap_status(weir__heap_unmap(h, g->pieces[piece].base, base, old.bytes));
+    status = weir__heap_status(weir__placement_unmap(h->placement[weir__heap_kind_at(h, base)],
+                                                     g->pieces[piece].base, base, old.bytes));
     if (status != WEIR_OK)
         return status;
+    weir__heap_count(h, h->total - old.bytes);
     *unit = g->handles[at];
     g->handle_count--;
     memmove(&g->handles[at], &g->handles[at + 1], (g->handle_count - at) * sizeof g->handles[0]);
@@ -544,15 +568,11 @@ static void mapped_begin_bringing(struct weir_heap *h) {
     weir__lock_take(&h->lock);
 }
 
-static void mapped_end_bringing(struct weir_heap *h) {
-    pthread_mutex_unlock(&h->range->bringing);
-}
-
 int weir__mapped_await(struct weir_heap *h) {
     if (h->range->coming == 0)
         return 0;
     mapped_begin_bringing(h);
-    mapped_end_bringing(h);
+    pthread_mutex_unlock(&h->range->bringing);
     return 1;
 }
 
@@ -665,7 +685,7 @@ static weir_status mapped_grow(struct weir_heap *h, uint64_t reserve, uint64_t g
     lacks = (size_t)weir__size_less(reserve, weir__heap_reserve(h));
     bytes = weir__size_round_down(weir__size_smaller(lacks, weir__heap_room(h)), PAGE);
     if (!weir__mapped_survey(h, 0)) {
-        mapped_end_bringing(h);
+        pthread_mutex_unlock(&h->range->bringing);
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
     small = weir__size_round_down(within(PAGE, bytes / PREALLOC_SMALL, SPARE_SMALL), PAGE);
@@ -682,7 +702,7 @@ static weir_status mapped_grow(struct weir_heap *h, uint64_t reserve, uint64_t g
     } else {
         status = weir__device_status(h->e.device, result);
     }
-    mapped_end_bringing(h);
+    pthread_mutex_unlock(&h->range->bringing);
     weir__heap_grown(h);
     if (status == WEIR_OK && *got < lacks)
         return weir__heap_is_full(h);
@@ -753,30 +773,12 @@ weir_status weir__mapped_place_at(struct weir_heap *h, struct weir_request *r,
 
 /* ---- trims ---- */
 
-/* Returns 1 if a physical allocation is left in aliased mappings alone and has uncompleted uses, else 0. */
-static int has_unseen_alias(const struct weir_heap *h) {
-    const struct weir_mapped_range *g = h->range;
-
-    for (size_t at = 0; at < g->alias_count; at++)
-        if (g->aliases[at].last && !is_seen(h, &g->aliases[at]))
-            return 1;
-    return 0;
-}
-
-static weir_status lift_and_release(struct weir_heap *h, const struct weir_mapped_spare *s) {
-    struct weir_mapped_handle unit;
-    weir_status status = lift(h, NULL, s->piece, s->base, &unit);
-
-    if (status == WEIR_OK)
-        release_memory(h, unit);
-    return status;
-}
-
 /* Gives idle physical allocations back, the highest first, until at most `keep` bytes are left.  Sets *unseen if more
  * would be idle once their uses complete. */
 static weir_status give_idle(struct weir_heap *h, size_t keep, int *unseen) {
     struct weir_mapped_range *g = h->range;
     const struct weir_mapped_window none = {0};
+    struct weir_mapped_handle unit;
     struct weir_driver_scope scope;
     uint64_t before = weir__heap_reserve(h);
     weir_status status = WEIR_OK;
@@ -794,12 +796,16 @@ static weir_status give_idle(struct weir_heap *h, size_t keep, int *unseen) {
     for (size_t i = g->spare_count; i-- > 0;) {
         const struct weir_mapped_spare *s = &g->spares[i];
 
-        if (s->what != CLEAN)
+        if (s->what != CLEAN) {
             *unseen = 1;
-        else if (status == WEIR_OK && weir__heap_reserve(h) >= keep + s->bytes)
-            status = lift_and_release(h, s);
+        } else if (status == WEIR_OK && weir__heap_reserve(h) >= keep + s->bytes) {
+            status = lift(h, NULL, s->piece, s->base, &unit);
+            if (status == WEIR_OK)
+                release_memory(h, unit);
+        }
     }
-    *unseen |= has_unseen_alias(h);
+    for (size_t i = 0; i < g->alias_count; i++)
+        *unseen |= g->aliases[i].last && !is_seen(h, &g->aliases[i]);
     g->has_shed |= weir__heap_reserve(h) < before;
     weir__driver_leave(h->e.device->driver, &scope);
     return status;
@@ -839,7 +845,7 @@ weir_status weir__mapped_allow(struct weir_heap *h, const CUmemAccessDesc *acces
     mapped_begin_bringing(h);
     result = weir__driver_enter(driver, h->e.device->context, &scope);
     if (result != CUDA_SUCCESS) {
-        mapped_end_bringing(h);
+        pthread_mutex_unlock(&h->range->bringing);
         return weir__device_status(h->e.device, result);
     }
     before.flags = flags_of(&g->access, access->location.id);
@@ -851,7 +857,7 @@ weir_status weir__mapped_allow(struct weir_heap *h, const CUmemAccessDesc *acces
         while (i-- > 0)
             (void)driver->cuMemSetAccess(g->handles[i].base, g->handles[i].bytes, &before, 1);
     weir__driver_leave(driver, &scope);
-    mapped_end_bringing(h);
+    pthread_mutex_unlock(&h->range->bringing);
     return weir__device_status(h->e.device, result);
 }
 

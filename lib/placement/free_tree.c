@@ -543,25 +543,3 @@ void weir__bestfit_set(struct weir__bestfit *f, uint64_t key, uint32_t value) {
     leaf = leaf_for(f->pool, s->others, mark_of(key));
     leaf->value[node_rank(leaf, mark_of(key))] = value;
 }
-
-/* Returns the largest key of a class in use. */
-static uint64_t slot_last(const struct weir__bestfit *f, const struct weir__bestfit_slot *s) {
-    ref r = s->others;
-
-    if (r == 0)
-        return s->key;
-    while (!is_leaf(r))
-        r = node_of(f->pool, r)->value[0];
-    return key_of(node_of(f->pool, r)->key[0]);
-}
-
-uint64_t weir__bestfit_last(const struct weir__bestfit *f) {
-    size_t octave;
-    size_t c;
-
-    if (f->octaves == 0)
-        return NONE;
-    octave = 63 - (size_t)__builtin_clzll(f->octaves);
-    c = octave * WEIR__BESTFIT_CLASSES + 63 - (size_t)__builtin_clzll(f->used[octave]);
-    return slot_last(f, &f->slot[c]);
-}

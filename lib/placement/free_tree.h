@@ -91,8 +91,6 @@ void weir__bestfit_drop(struct weir__bestfit *f);
 void weir__bestfit_populate(const struct weir__bestfit *f);
 /* Changes the value of a key that is in the set. */
 void weir__bestfit_set(struct weir__bestfit *f, uint64_t key, uint32_t value);
-/* Returns the largest key, or NONE. */
-uint64_t weir__bestfit_last(const struct weir__bestfit *f);
 
 /* The slow paths of the inline functions below, for trees and for growth of the table. */
 struct weir__bestfit_hit weir__bestfit_from_others(const struct weir__bestfit *f, uint64_t key);
@@ -106,12 +104,6 @@ static inline uint64_t weir__bestfit_key(uint64_t size, uint64_t address) {
     /* The top bit of the size is added to the octave's field, which becomes k + 1. */
     return ((uint64_t)k << WEIR__BESTFIT_BITS) + (size << (WEIR__BESTFIT_BITS - k)) +
            (address >> k);
-}
-
-static inline uint64_t weir__bestfit_size(uint64_t key) {
-    uint64_t k = (key >> WEIR__BESTFIT_BITS) - 1;
-
-    return (key - (k << WEIR__BESTFIT_BITS)) >> (WEIR__BESTFIT_BITS - k);
 }
 
 static inline size_t weir__bestfit_class(uint64_t key) {

@@ -1087,21 +1087,6 @@ int weir__placement_find(const struct weir_placement *p, uint64_t address,
 
 /* ---- figures and walks ---- */
 
-/* Returns the size of the largest chunk of a set, in granules. */
-static uint64_t largest_of(const struct weir__bestfit *fit) {
-    uint64_t key = weir__bestfit_last(fit);
-
-    return key == WEIR__BESTFIT_NONE ? 0 : weir__bestfit_size(key);
-}
-
-size_t weir__placement_largest(struct weir_placement *p, uint64_t stream) {
-    const struct weir_placement_stream *own = own_of(p, stream);
-    uint64_t clean = largest_of(&p->clean);
-    uint64_t tagged = own == NULL ? 0 : largest_of(&own->fit);
-
-    return (clean > tagged ? clean : tagged) << p->shift;
-}
-
 void weir__placement_figures(const struct weir_placement *p, struct weir_placement_figures *out) {
     out->regions = p->regions;
     out->total = p->total << p->shift;

@@ -32,8 +32,8 @@
  *
  * Cost.  Every operation takes O(log n) in the number of chunks, amortised over growth of the tables.  Host memory is
  * proportional to the number of chunks.  Linear are: the answers INTERIOR and FREE (in the chunks of the region);
- * adding, removing and finding regions (in the regions); the largest free chunk (in the streams); once the
- * appearance of the second stream; and the call after a lack of host memory.
+ * adding, removing and finding regions (in the regions); once the appearance of the second stream; and the call after
+ * a lack of host memory.
  */
 #ifndef WEIR_PLACEMENT_H
 #define WEIR_PLACEMENT_H
@@ -152,8 +152,6 @@ int weir__placement_take_at(struct weir_placement *p, uint64_t address, size_t b
 int weir__placement_take_behind(struct weir_placement *p, size_t bytes, uint64_t stream,
                                 const struct weir_placement_waits *waits,
                                 struct weir_placement_block *out);
-/* Returns the bytes of the largest block that `stream` could get now, after a request on it, or 0. */
-size_t weir__placement_largest(struct weir_placement *p, uint64_t stream);
 /* Frees the live block at `address` on `stream` with `sequence`, which rises for each stream.  *out gets the block,
  * unless it is NULL.  Returns OK, FOREIGN, INTERIOR or FREE. */
 int weir__placement_give(struct weir_placement *p, uint64_t address, uint64_t stream,
