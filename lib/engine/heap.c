@@ -462,19 +462,15 @@ static weir_status maintain(struct weir_heap *h, uint64_t id, weir_stream stream
     return WEIR_OK;
 }
 
-/* Serves a request on a captured stream, or on the legacy stream beside a capture, where queries fail (error 906). */
-static weir_status alloc_node(struct weir_heap *h, struct weir_request *r) {
-    return weir__driver_result == CUDA_SUCCESS ? weir__nodes_alloc(&h->nodes, r) : WEIR_E_CAPTURE;
-}
-
 static weir_status heap_alloc(struct weir_engine *e, struct weir_request *r) {
     struct weir_heap *h = (struct weir_heap *)e;
     struct weir_placement_block placed;
     weir_status status = r->id ? WEIR_OK : weir__device_capture(e->device, r->stream);
     CUresult result;
 
+    /* A captured stream, or the legacy stream beside a capture, where queries fail (error 906). */
     if (status == WEIR_E_CAPTURE)
-        return alloc_node(h, r);
+        return weir__driver_result == CUDA_SUCCESS ? weir__nodes_alloc(&h->nodes, r) : status;
     if (status != WEIR_OK)
         return status;
     result = r->id ? CUDA_SUCCESS : weir__device_stream_id(e->device, r->stream, &r->id);
@@ -566,18 +562,6 @@ static weir_status heap_shrink(struct weir_heap *h, struct weir_trim *trim) {
     return status;
 }
 
-/* Covers the stream's frees.  For no stream, only finds out whether a request holds the lock for long. */
-static weir_status cover_frees(struct weir_heap *h, const struct weir_trim *trim) {
-    if (trim->id != 0) {
-        weir__lock_take(&h->lock);
-        weir__order_cover(&h->order, trim->id, trim->stream);
-    } else if (!weir__lock_try(&h->lock)) {
-        return WEIR_E_BUSY;
-    }
-    weir__lock_give(&h->lock);
-    return WEIR_OK;
-}
-
 static weir_status heap_trim(struct weir_engine *e, struct weir_trim *trim) {
     struct weir_heap *h = (struct weir_heap *)e;
 
@@ -585,10 +569,15 @@ static weir_status heap_trim(struct weir_engine *e, struct weir_trim *trim) {
     case WEIR_TRIM_MAINTAIN:
         weir__lock_take(&h->lock);
         (void)maintain(h, trim->id, trim->stream); /* on an error the next call records */
-        weir__lock_give(&h->lock);
-        return WEIR_OK;
+        break;
     case WEIR_TRIM_ASK:
-        return cover_frees(h, trim);
+        if (trim->id == 0 && !weir__lock_try(&h->lock))
+            return WEIR_E_BUSY;
+        if (trim->id == 0)
+            break;
+        weir__lock_take(&h->lock);
+        weir__order_cover(&h->order, trim->id, trim->stream);
+        break;
     case WEIR_TRIM_AT_ONCE:
     case WEIR_TRIM_DONE:
     case WEIR_TRIM_FULLY:
@@ -596,6 +585,8 @@ static weir_status heap_trim(struct weir_engine *e, struct weir_trim *trim) {
     default: /* a failure has nothing to undo */
         return WEIR_OK;
     }
+    weir__lock_give(&h->lock);
+    return WEIR_OK;
 }
 
 static weir_status heap_allow(struct weir_engine *e, const CUmemAccessDesc *access) {
@@ -729,31 +720,34 @@ static int show_regions(const struct weir_placement *p, const struct weir_visit 
     return count;
 }
 
-static int show_locked(struct weir_heap *h, const struct weir_visit *visit) {
-    struct weir_extent region = {0};
-
-    switch (visit->what) {
-    case WEIR_VISIT_EXTENTS:
-        return show_extents(h, visit);
-    case WEIR_VISIT_WHOLES:
-        return h->range ? weir__mapped_wholes(h, visit) : show_regions(h->placement[0], visit);
-    case WEIR_VISIT_BLOCKS:
-        return show_live(h, visit);
-    case WEIR_VISIT_BLOCK_AT:
-        return show_block_at(h, visit);
-    case WEIR_VISIT_PIECE_AT:
-        return find_region(h, visit->address, &region) ? weir__engine_show(visit, &region, 1) : 0;
-    default: /* WEIR_VISIT_APART */
-        return h->range ? show_regions(h->placement[WEIR_HEAP_APART], visit) : 0;
-    }
-}
-
 static int heap_visit(struct weir_engine *e, const struct weir_visit *visit) {
     struct weir_heap *h = (struct weir_heap *)e;
-    int count;
+    struct weir_extent region = {0};
+    int count = 0;
 
     weir__lock_take(&h->lock);
-    count = show_locked(h, visit);
+    switch (visit->what) {
+    case WEIR_VISIT_EXTENTS:
+        count = show_extents(h, visit);
+        break;
+    case WEIR_VISIT_WHOLES:
+        count = h->range ? weir__mapped_wholes(h, visit) : show_regions(h->placement[0], visit);
+        break;
+    case WEIR_VISIT_BLOCKS:
+        count = show_live(h, visit);
+        break;
+    case WEIR_VISIT_BLOCK_AT:
+        count = show_block_at(h, visit);
+        break;
+    case WEIR_VISIT_PIECE_AT:
+        if (find_region(h, visit->address, &region))
+            count = weir__engine_show(visit, &region, 1);
+        break;
+    case WEIR_VISIT_APART:
+        if (h->range)
+            count = show_regions(h->placement[WEIR_HEAP_APART], visit);
+        break;
+    }
     weir__lock_give(&h->lock);
     return count;
 }

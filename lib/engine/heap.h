@@ -5,26 +5,18 @@
  * A backing takes memory from the device and gives it back: mapped.c (one range of addresses) or bfc.c (regions at any
  * address, as in TensorFlow's and XLA's BFC allocator).
  *
- * Stream order.  A freed block carries (stream id, sequence).  The block serves its own stream at once.  It serves
- * other streams, and merges with their memory, only once the host has observed its stream past the sequence.  With one
- * stream no event is recorded.  If a request does not fit, the heap queries a few events, and all of them before
- * reserved memory grows.
- *
- * A block that other streams use too (weir_use) is deferred at its free: it stays placed until events on all these
- * streams have completed.
- *
- * A free on stream 0 (not known) serves no stream before it was observed, and records its event at once.  A free that
- * has no event, or no host memory for its record, is quarantined: it serves no stream before a wait for the device.
- *
- * A request on a captured stream becomes a memory node (graph_blocks.h).
+ * Stream order.  A freed block carries (stream id, sequence).  It serves its own stream at once.  It serves other
+ * streams, and merges with their memory, only once the host has observed its stream past the sequence.  A block that
+ * other streams use too (weir_use) is deferred at its free: it stays placed until events on all these streams have
+ * completed.  A free that has no event, or no host memory for its record, is quarantined: it serves no stream before a
+ * wait for the device.
  *
  * A trim waits for the device if no event covers some of the open frees, or if the backing has idle memory whose last
- * use has not completed.  It releases the lock meanwhile, so that other calls go on.  Only bfc.c waits under the lock,
- * in cuMemFree.  A trim of completed memory alone (DONE) never waits.
+ * use has not completed.  It releases the lock meanwhile.  Only bfc.c waits under the lock, in cuMemFree.
  *
  * Locks: one lock guards everything here, and is taken once for each operation.  Driver calls for events, queries,
- * growth and moves run under it.  The counters' lock and the lock of the nodes are taken under it; under the latter a
- * pool ends when access changes, which is rare.  A backing that grows beside requests releases the lock meanwhile.
+ * growth and moves run under it, and the counters' lock, the nodes' and the graph table's are taken under it.  A backing
+ * that grows beside requests releases the lock meanwhile.
  *
  * This file must not know settings' names or the layers above.
  */

@@ -13,20 +13,12 @@
  * `bringing` for all of it.  A thread that has to grow waits for `bringing` first, since the new memory may be enough
  * for it, and then keeps the heap's lock, so that nothing is placed in the unmapped range where the new memory comes.
  *
- * Each physical allocation has whole pages of 2 MiB, and is mapped whole.  cuMemUnmap does not wait for work that still
- * uses the memory.  So a physical allocation leaves its address only if the host has observed that its last uses have
- * completed.  Memory that is free for the stream, but whose uses have not completed, is mapped at its new address,
- * which that stream alone may use; the old address stays mapped, as an aliased mapping.  With internal_dependencies,
- * other streams' free memory moves so, too, after the stream was made to wait for it.
- *
- * An aliased mapping is an address where a physical allocation is still mapped after it has moved.  It lies in an
- * unmapped range, and nothing is placed there.  Its uses were not complete when the physical allocation moved ("Virtual
- * aliasing" in the CUDA programming guide), or the driver did not unmap it.
+ * Each physical allocation has whole pages of 2 MiB, and is mapped whole.  doc/design.md ("Mapped") says when one may
+ * leave its address, and when an aliased mapping stays there: the physical allocation is then mapped twice.
  *
  * Other processes map a physical allocation by a file descriptor, which weir makes when a block in it is first shared.
  * The program may close weir's descriptor (kept.h).  Then weir exports the physical allocation again, under another
- * name, so that no receiver opens another file instead.  A descriptor stays open until its memory goes back to the
- * device, and is closed first, since an open descriptor would keep the memory.
+ * name, so that no receiver opens another file instead.
  *
  * Numbers (H200, driver 580): 35 us to make and map one of up to 64 MiB, 45 us up to 256 MiB, 90 us for a GiB; 38 us to
  * move one of up to 64 MiB.

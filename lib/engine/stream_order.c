@@ -363,23 +363,6 @@ static uint64_t worth_of(const struct weir_order *o) {
     return weir__size_larger(o->worth, LEAST_WORTH);
 }
 
-/* Ends a burst of the stream, since another stream has called.  Notes whether the events of the burst left little
- * open. */
-static void left(const struct weir_order *o, struct weir_order_stream *s) {
-    if (s->open_bytes > MUCH * worth_of(o))
-        s->foreseen = 0;
-    else if (s->alone > 0 && s->foreseen < FAR)
-        s->foreseen++;
-    s->alone = 0;
-}
-
-/* Records that the handle means the stream in this call. */
-static void note_handle(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
-    if (s->id != 0 && (uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE &&
-        weir__map_put(&o->by_handle, (uintptr_t)stream, (uintptr_t)s))
-        s->handle = stream;
-}
-
 uint64_t weir__order_last_with(const struct weir_order *o, weir_stream stream) {
     uintptr_t found = 0;
 
@@ -388,11 +371,16 @@ uint64_t weir__order_last_with(const struct weir_order *o, weir_stream stream) {
                : 0;
 }
 
-/* Records a call on the stream.  What ends its last burst is written here, and not in the other stream's call, so that
- * no call touches another stream's record. */
+/* Records a call on the stream.  If another stream has called since, the stream's last burst has ended.  What that burst
+ * left is written here, and not in the other stream's call, so that no call touches another stream's record. */
 static struct weir_order_stream *called(struct weir_order *o, struct weir_order_stream *s) {
-    if (s && o->recent != s)
-        left(o, s);
+    if (s && o->recent != s) {
+        if (s->open_bytes > MUCH * worth_of(o))
+            s->foreseen = 0;
+        else if (s->alone > 0 && s->foreseen < FAR)
+            s->foreseen++;
+        s->alone = 0;
+    }
     if (s) {
         s->called = ++o->calls;
         o->recent_id = s->id;
@@ -532,8 +520,10 @@ static int tell(struct weir_order *o, struct weir_order_stream *s, weir_stream s
 }
 
 void weir__order_maintain(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
-    if (s->handle != stream)
-        note_handle(o, s, stream);
+    /* The handle means the stream in this call. */
+    if (s->handle != stream && s->id != 0 && (uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE &&
+        weir__map_put(&o->by_handle, (uintptr_t)stream, (uintptr_t)s))
+        s->handle = stream;
     if (!weir__order_is_due(o, s))
         return;
     if (tell(o, s, stream)) { /* else a later call tries again */
@@ -718,4 +708,3 @@ void weir__order_cover(struct weir_order *o, uint64_t id, weir_stream stream) {
     else if ((uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE)
         weir__order_mark(o, s, stream);
 }
-

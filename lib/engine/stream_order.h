@@ -15,38 +15,23 @@
  *   fence      events on several streams
  *   deferred   a free that waits for all events of a fence
  *
- * Where events are recorded.  Only in calls that pass the stream, since recording on another thread's stream could land
- * in its capture or on a destroyed handle.  Nor are handles queried elsewhere: a destroyed stream's handle crashes the
- * driver, or means another stream by then.  weir__order_cover is for callers that keep captures from beginning and
- * streams from ending meanwhile.  If a non-blocking stream is found idle, all its work is done, so no event is recorded
- * and the owner is told at once.  A stream that is found at work is queried again after 1 event, then 2, and so on up
- * to 16.
+ * doc/design.md ("Stream order") says where events are recorded.  A non-blocking stream that is found idle needs none.
  *
- * When events are recorded.  A program with one stream has no events.  With several streams, an event is worth the
- * memory that it makes available to others.  A stream at work uses its own frees again and again, so an event then
- * gives others little.  What it leaves at the end of its burst of work matters, and afterwards it may not call for
- * long.  So:
- *   young      A stream's first 16 frees have an event each: the stream may end after any call.
- *   asked      If another request ran dry since the stream's last event, the stream records at its next call.  Its held
- *              bytes then are its low until it holds less.
- *   low        A stream records when it holds as much as at its low, or little more, and has fallen by `worth`
- *              (a 256th of the reserved memory, 64 KiB at least) since its last event.
- *   much       A stream records when its held bytes have fallen by 4 times `worth`.
- *   share      A stream records when its held bytes have fallen by its share of 16 times `worth` (32 MiB at least).
- *              All silent streams have equal shares, so the memory that they keep from others does not grow with their
- *              number.  Streams that ended unseen are silent, too, and leave 5.4 times the whole at most, the sum of
- *              1/n over 128 of them.  Beyond 128 silent streams each free is due, since each of them costs host memory.
- *   all        While more is reserved than the release threshold, each free is due: memory goes back to the device only
- *              once the host has observed that its uses are complete.
+ * When events are recorded.  With several streams, an event is worth the memory that it makes available to others.  A
+ * stream at work uses its own frees again, so what counts is the memory that it leaves at the end of a burst of work.
+ *   young      One of the stream's first 16 frees: the stream may end after any call.
+ *   asked      Another request ran dry since the stream's last event.  The stream's held bytes then are its low.
+ *   low        The stream holds little more than at its low, and has fallen by `worth` since its last event.
+ *   much       The stream's held bytes have fallen by 4 times `worth`.
+ *   share      The stream's held bytes have fallen by its share of 16 times `worth`.  All silent streams have equal
+ *              shares.  Beyond 128 silent streams each free is due, since each of them costs host memory.
+ *   all        More is reserved than the release threshold.
  * Low and much hold for 2,048 frees after the second stream appeared, and after each time that a request ran dry.
  * Events of much and share serve nobody if no other stream calls before the next one.  After each burst whose events
- * left little open, the events of the next burst are twice as far apart, up to 4 times.  A burst that left much open
- * ends that.  So a burst costs one event, and a request that runs dry finds nearly all frees of other streams.
+ * left little open, the events of the next burst are twice as far apart, up to 4 times.
  *
- * Cost.  A stream is found in a hash table.  A look around queries at most 32 events, of the streams that have marks,
- * and goes on where the last one stopped.  A new stream pays for old ones: two that have marks are queried, and two
- * that are quiet and were not called for 16,384 calls are forgotten.  So host memory follows the streams that are in
- * use or have open frees, and no call takes longer because there were many streams.
+ * Cost.  A new stream pays for old ones: two that have marks are queried, and two that are quiet and were not called for
+ * 16,384 calls are forgotten.  So no call takes longer because there were many streams.
  *
  * Streams are told apart by cuStreamGetId; 0 is an unknown stream (below driver 12.0 all are).  A mark on stream 0 must
  * be recorded at once, since a later call's handle may mean another stream.

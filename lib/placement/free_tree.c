@@ -386,14 +386,17 @@ static void tree_erase(pool *p, ref r, uint64_t mark) {
         tree_rebalance(p, n, at);
 }
 
-/* Removes `mark` from `leaf`, in a tree whose root is no leaf.  Returns the root. */
+/* Removes `mark` from `leaf`.  Returns the root, or 0 if the tree is empty. */
 static ref tree_cut(pool *p, ref root, node *leaf, uint64_t mark) {
     node *n = node_of(p, root);
     ref only;
 
-    if (leaf->count > SPARSE) {
+    if (leaf->count > SPARSE || is_leaf(root)) {
         node_drop(leaf, mark);
-        return root;
+        if (leaf->count > 0)
+            return root;
+        node_give(p, root);
+        return 0;
     }
     tree_erase(p, root, mark);
     if (n->count > 1)
@@ -430,9 +433,7 @@ static const node *tree_up_to(const pool *p, ref r, uint64_t mark, unsigned *at)
 
 /* ---------------------------------------------------------------- the set -- */
 
-/* Inserts a key that needs memory, or whose class has more than one node. */
-static __attribute__((noinline)) int insert_deep(struct weir__bestfit *f, uint64_t key,
-                                                 uint32_t value) {
+int weir__bestfit_insert_more(struct weir__bestfit *f, uint64_t key, uint32_t value) {
     size_t c = weir__bestfit_class(key), octave = c / WEIR__BESTFIT_CLASSES;
     struct weir__bestfit_slot *s;
     int first;
@@ -450,39 +451,11 @@ static __attribute__((noinline)) int insert_deep(struct weir__bestfit *f, uint64
     return 1;
 }
 
-int weir__bestfit_insert_more(struct weir__bestfit *f, uint64_t key, uint32_t value) {
-    struct weir__bestfit_slot *s;
-    node *leaf;
-
-    if (weir__bestfit_class(key) / WEIR__BESTFIT_CLASSES >= f->reach)
-        return insert_deep(f, key, value);
-    s = &f->slot[weir__bestfit_class(key)];
-    if (s->others == 0) {
-        if (f->pool->spares == 0)
-            return insert_deep(f, key, value);
-        s->others = node_take(f->pool);
-    }
-    leaf = node_of(f->pool, s->others);
-    if (!is_leaf(s->others) || leaf->count == SLOTS)
-        return insert_deep(f, key, value);
-    if (key > s->key) {
-        node_add(leaf, mark_of(key), value);
-        return 1;
-    }
-    leaf->key[leaf->count] = mark_of(s->key);
-    leaf->value[leaf->count] = s->value;
-    leaf->count++;
-    s->key = key;
-    s->value = value;
-    return 1;
-}
-
-/* Erases a key whose class has more than one node. */
-static __attribute__((noinline)) void erase_deep(struct weir__bestfit *f, uint64_t key) {
+void weir__bestfit_erase_more(struct weir__bestfit *f, uint64_t key) {
     struct weir__bestfit_slot *s = &f->slot[weir__bestfit_class(key)];
     node *leaf;
 
-    if (s->key == key) {
+    if (s->key == key) { /* the next key moves into the slot */
         leaf = leaf_last(f->pool, s->others);
         key = key_of(leaf->key[leaf->count - 1]);
         s->key = key;
@@ -491,30 +464,6 @@ static __attribute__((noinline)) void erase_deep(struct weir__bestfit *f, uint64
         leaf = leaf_for(f->pool, s->others, mark_of(key));
     }
     s->others = tree_cut(f->pool, s->others, leaf, mark_of(key));
-}
-
-void weir__bestfit_erase_more(struct weir__bestfit *f, uint64_t key) {
-    struct weir__bestfit_slot *s = &f->slot[weir__bestfit_class(key)];
-    node *leaf = node_of(f->pool, s->others);
-    unsigned last;
-
-    if (!is_leaf(s->others)) {
-        erase_deep(f, key);
-        return;
-    }
-    last = leaf->count - 1;
-    if (s->key == key) { /* the next key moves into the slot */
-        s->key = key_of(leaf->key[last]);
-        s->value = leaf->value[last];
-        leaf->key[last] = NONE;
-        leaf->count = last;
-    } else {
-        node_drop(leaf, mark_of(key));
-    }
-    if (last == 0) {
-        node_give(f->pool, s->others);
-        s->others = 0;
-    }
 }
 
 /* Finds the smallest key that is at least `key`, whose class is in use but has a smaller key in its slot. */

@@ -855,8 +855,6 @@ static void block_begin(struct weir_placement *p, uint32_t id, size_t bytes,
 
     p->all.kind[id] = LIVE;
     c->requested = bytes;
-    p->used += c->size;
-    p->requested += bytes;
     p->blocks++;
     block_describe(p, id, out);
 }
@@ -1054,14 +1052,11 @@ static int diagnose(const struct weir_placement *p, uint64_t address,
 int weir__placement_give(struct weir_placement *p, uint64_t address, uint64_t stream,
                          uint64_t sequence, struct weir_placement_block *out) {
     uint32_t id = block_find(p, address, LIVE);
-    const struct weir__chunk *c = &p->all.chunk[id];
 
     if (id == 0)
         return diagnose(p, address, NULL);
     if (out != NULL)
         block_describe(p, id, out);
-    p->used -= c->size;
-    p->requested -= c->requested;
     p->blocks--;
     chunk_free(p, id, stream, sequence);
     return WEIR_PLACEMENT_OK;
@@ -1090,8 +1085,6 @@ int weir__placement_find(const struct weir_placement *p, uint64_t address,
 void weir__placement_figures(const struct weir_placement *p, struct weir_placement_figures *out) {
     out->regions = p->regions;
     out->total = p->total << p->shift;
-    out->used = p->used << p->shift;
-    out->requested = p->requested;
     out->blocks = p->blocks;
     out->extent = p->extent << p->shift;
     out->host_bytes = p->host.bytes;

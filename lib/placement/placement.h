@@ -74,10 +74,8 @@ struct weir_placement_block {
 
 struct weir_placement_figures {
     size_t regions;
-    size_t total;     /* bytes in all regions, without unmapped ranges */
-    size_t used;      /* bytes that live blocks occupy */
-    size_t requested; /* bytes requested for live blocks */
-    size_t blocks;    /* live blocks */
+    size_t total;  /* bytes in all regions, without unmapped ranges */
+    size_t blocks; /* live blocks */
     size_t extent; /* the sum over regions of (highest address ever allocated or filled - base) */
     size_t host_bytes; /* bytes of host memory */
 };

@@ -64,8 +64,6 @@ struct weir_placement {
     uint64_t only;  /* the one stream seen so far, or 0 if there was none or several */
     struct weir_placement_pace step; /* the progress of the only stream */
     struct weir__chunks all;         /* the records */
-    size_t used;                     /* granules in live blocks */
-    size_t requested;                /* bytes requested for live blocks */
     size_t blocks;
     size_t unlisted;                      /* chunks of kind UNLISTED */
     struct weir_placement_stream *recent; /* the stream that was looked up last, or NULL */

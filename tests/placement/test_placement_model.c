@@ -123,20 +123,12 @@ static void same_piece(size_t at, const struct weir_placement_span *span) {
 }
 
 static void same_layout(void) {
-    struct weir_placement_figures f = figures();
     struct weir_placement_span span = {0};
     size_t at = 0;
-    size_t used = 0;
 
     while (weir__placement_next(p, &span))
         same_piece(at++, &span);
     MUST_EQUAL(at, model.pieces);
-    for (size_t i = 0; i < model.pieces; i++) {
-        const struct piece *c = &model.piece[i];
-
-        used += c->requested != 0 ? c->size : 0;
-    }
-    MUST_EQUAL(f.used, used);
     healthy();
 }
 

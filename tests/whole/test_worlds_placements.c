@@ -73,12 +73,7 @@ static void same_figures(void) {
             wanted.extent += model.high[c->region] - c->base;
         }
         wanted.total += c->size;
-        if (c->requested) {
-            wanted.used += c->size;
-            wanted.requested += c->requested;
-            wanted.blocks++;
-            continue;
-        }
+        wanted.blocks += c->requested != 0;
     }
     weir__placement_figures(placement, &f);
     wanted.host_bytes = f.host_bytes;
