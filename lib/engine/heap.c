@@ -85,6 +85,15 @@ static void unaccount(struct weir_heap *h, const struct weir_placement_block *bl
     h->requested -= block->requested;
 }
 
+/* Frees a live block under that id and sequence.  Returns OK, or E_NOT_OWNED if there is no such block. */
+static weir_status give_block(struct weir_heap *h, CUdeviceptr block, uint64_t id,
+                              uint64_t sequence, struct weir_placement_block *was) {
+    if (weir__placement_give(placement_at(h, block), block, id, sequence, was) != WEIR_PLACEMENT_OK)
+        return weir__without_driver(WEIR_E_NOT_OWNED);
+    unaccount(h, was);
+    return WEIR_OK;
+}
+
 /* Publishes a figure that is read without the lock.  Most requests leave it as it was, and then its cache line, too. */
 static void publish_figure(_Atomic uint64_t *figure, uint64_t value) {
     if (atomic_load_explicit(figure, memory_order_relaxed) != value)
@@ -191,14 +200,13 @@ int weir__heap_may_follow(const struct weir_heap *h, uint64_t id, uint64_t seque
 /* Frees a block whose memory serves no stream before a wait for the device. */
 static weir_status free_quarantined(struct weir_heap *h, CUdeviceptr block) {
     struct weir_placement_block was;
+    weir_status status = give_block(h, block, QUARANTINE, h->quarantined + 1, &was);
 
-    if (weir__placement_give(placement_at(h, block), block, QUARANTINE, h->quarantined + 1, &was) !=
-        WEIR_PLACEMENT_OK)
-        return weir__without_driver(WEIR_E_NOT_OWNED);
+    if (status != WEIR_OK)
+        return status;
     weir__order_several(&h->order);
     h->quarantined += was.size;
     atomic_fetch_add_explicit(&h->e.seen.quarantined, was.size, memory_order_relaxed);
-    unaccount(h, &was);
     return WEIR_OK;
 }
 
@@ -207,16 +215,15 @@ static weir_status free_quarantined(struct weir_heap *h, CUdeviceptr block) {
  * streams may use that memory as soon as the event has completed. */
 static weir_status free_silently(struct weir_heap *h, CUdeviceptr block,
                                  struct weir_order_stream *on) {
-    struct weir_placement *p = placement_at(h, block);
     struct weir_placement_block was;
+    weir_status status;
 
     if (on->held <= on->low && on->open == 0)
-        weir__placement_part(p, on->id);
-    if (weir__placement_give(p, block, on->id, h->order.sequence + 1, &was) != WEIR_PLACEMENT_OK)
-        return weir__without_driver(WEIR_E_NOT_OWNED);
-    (void)weir__order_freed(&h->order, on, was.size);
-    unaccount(h, &was);
-    return WEIR_OK;
+        weir__placement_part(placement_at(h, block), on->id);
+    status = give_block(h, block, on->id, h->order.sequence + 1, &was);
+    if (status == WEIR_OK)
+        (void)weir__order_freed(&h->order, on, was.size);
+    return status;
 }
 
 /* Frees blocks as an engine's `give` does, or those that a request brings. */
@@ -281,8 +288,7 @@ static weir_status free_unknown(struct weir_heap *h, CUdeviceptr block,
         return status;
     if (status != WEIR_OK)
         return free_quarantined(h, block);
-    (void)weir__placement_give(p, block, on->id, sequence, NULL);
-    unaccount(h, &was);
+    (void)give_block(h, block, on->id, sequence, &was);
     weir__order_observe(&h->order, on, SIZE_MAX);
     return WEIR_OK;
 }
@@ -659,7 +665,7 @@ static void heap_survey(struct weir_engine *e, struct weir_survey *out) {
 
 /* Shows the memory of all placements.  Adjacent chunks are one extent. */
 static int show_extents(struct weir_heap *h, const struct weir_visit *visit) {
-    struct weir_extent next[WEIR_MAPPED_FORESEEN], last = {0};
+    struct weir_extent last = {0};
     struct weir_placement_span span = {0};
     int count = 0, kind = h->kinds - 1;
 
@@ -678,10 +684,7 @@ static int show_extents(struct weir_heap *h, const struct weir_visit *visit) {
     }
     if (last.bytes > 0)
         count += weir__engine_show(visit, &last, 1);
-    if (!h->range)
-        return count;
-    weir__mapped_foresee(h, next);
-    return count + weir__engine_show(visit, next, WEIR_MAPPED_FORESEEN);
+    return h->range ? count + weir__mapped_foresee(h, visit) : count;
 }
 
 static int show_live(struct weir_heap *h, const struct weir_visit *visit) {

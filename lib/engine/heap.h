@@ -173,8 +173,6 @@ static inline void weir__heap_grown(struct weir_heap *h) {
 
 /* ---- for heaps with a range: mapped.c ---- */
 
-enum { WEIR_MAPPED_FORESEEN = 2 };
-
 /* Waits for memory that another thread is bringing, after a request did not fit; may release the lock for a while.
  * Returns 1 if the request may fit now, else 0. */
 int weir__mapped_await(struct weir_heap *h);
@@ -183,8 +181,8 @@ weir_status weir__mapped_place_at(struct weir_heap *h, struct weir_request *r,
                                   struct weir_placement_block *out);
 /* Changes a device's access, with the results of an engine's `allow`; may release the lock for a while. */
 weir_status weir__mapped_allow(struct weir_heap *h, const CUmemAccessDesc *access);
-/* Lists WEIR_MAPPED_FORESEEN ranges in which memory will lie first. */
-void weir__mapped_foresee(const struct weir_heap *h, struct weir_extent *out);
+/* Shows the ranges in which memory will lie first.  Returns their number. */
+int weir__mapped_foresee(const struct weir_heap *h, const struct weir_visit *visit);
 /* Shows the physical allocations, as an engine's visit of WHOLES. */
 int weir__mapped_wholes(const struct weir_heap *h, const struct weir_visit *visit);
 

@@ -237,17 +237,11 @@ static void lift_aliases(struct weir_heap *h, int notes) {
 static int make_place(struct weir_mapped_range *g, size_t handles, size_t aliases) {
     struct weir_mapped_handle *more = weir__hostmem_room(g->handles, g->handle_count + handles,
                                                          &g->handle_capacity, sizeof *more);
-    struct weir_mapped_spare *spares;
     struct weir_mapped_alias *dark;
 
     if (!more)
         return 0;
     g->handles = more;
-    spares = weir__hostmem_room(g->spares, g->handle_count + handles, &g->spare_capacity,
-                                sizeof *spares);
-    if (!spares)
-        return 0;
-    g->spares = spares;
     dark =
         weir__hostmem_room(g->aliases, g->alias_count + aliases, &g->alias_capacity, sizeof *dark);
     if (!dark)
@@ -496,9 +490,7 @@ static weir_status fill_window(struct weir_heap *h, struct weir_request *r, int 
     int may = weir__mapped_may_move(h, way);
     size_t planned;
 
-    g->spare_count = 0;
-    if (may)
-        weir__mapped_find_spares(g, w, least);
+    weir__mapped_find_spares(g, w, may ? least : UNMAPPED);
     if (!weir__mapped_plan(h, kind, w, way, &planned))
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     /* the heap cannot grow instead */
@@ -780,14 +772,16 @@ static weir_status give_idle(struct weir_heap *h, size_t keep, int *unseen) {
     if (!weir__mapped_survey(h, 0))
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     weir__mapped_find_spares(g, &none, OTHERS);
-    if (!make_place(g, 0, g->spare_count))
+    if (!make_place(g, 0, g->handle_count))
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     result = weir__driver_enter(h->e.device->driver, h->e.device->context, &scope);
     if (result != CUDA_SUCCESS)
         return weir__device_status(h->e.device, result);
-    for (size_t i = g->spare_count; i-- > 0;) {
-        const struct weir_mapped_spare *s = &g->spares[i];
+    for (size_t i = g->handle_count; i-- > 0;) {
+        const struct weir_mapped_handle *s = &g->handles[i];
 
+        if (!s->spare)
+            continue;
         if (s->what != CLEAN) {
             *unseen = 1;
         } else if (status == WEIR_OK && weir__heap_reserve(h) >= keep + s->bytes) {
@@ -934,19 +928,22 @@ static size_t mapped_largest(struct weir_heap *h, const struct weir_survey *aske
     weir__mapped_find_spares(g, &tail, CLEAN);
     bytes = weir__size_round_down(weir__device_room(h->e.device, weir__heap_room(h), 0), PAGE);
     bytes += (size_t)(tail.end - tail.base);
-    for (size_t i = 0; i < g->spare_count; i++)
-        bytes += g->spares[i].bytes;
+    for (size_t i = 0; i < g->handle_count; i++)
+        bytes += g->handles[i].spare ? g->handles[i].bytes : 0;
     bytes = (size_t)weir__size_smaller(bytes, last->base + last->bytes - tail.base);
     return weir__heap_kind(h, bytes) == WEIR_HEAP_SMALL ? 0 : bytes;
 }
 
-void weir__mapped_foresee(const struct weir_heap *h, struct weir_extent *out) {
+int weir__mapped_foresee(const struct weir_heap *h, const struct weir_visit *visit) {
     size_t bytes = weir__size_smaller(h->e.device->total / FORESEEN_PART, FORESEEN_MOST);
+    const struct weir_extent next[] = {
+        {.base = h->starts[WEIR_HEAP_SMALL], .bytes = SPARE_SMALL},
+        {.base = h->starts[WEIR_HEAP_COMMON],
+         .bytes = weir__size_round_down(bytes, PAGE),
+         .large = 1},
+    };
 
-    out[0] = (struct weir_extent){.base = h->starts[WEIR_HEAP_SMALL], .bytes = SPARE_SMALL};
-    out[1] = (struct weir_extent){.base = h->starts[WEIR_HEAP_COMMON],
-                                  .bytes = weir__size_round_down(bytes, PAGE),
-                                  .large = 1};
+    return weir__engine_show(visit, next, sizeof next / sizeof next[0]);
 }
 
 /* ---- beginning and end ---- */
@@ -994,7 +991,6 @@ static void mapped_close(struct weir_heap *h) {
     free(g->handles);
     free(g->aliases);
     free(g->pieces);
-    free(g->spares);
     free(g->moves);
     free(g);
 }

@@ -40,6 +40,10 @@ struct weir_mapped_handle {
     CUmemGenericAllocationHandle handle;
     struct weir_mapped_file
         *file; /* the descriptor, or NULL if the allocation was never exported */
+    /* Set by weir__mapped_find_spares.  If `spare`: the piece in which the allocation begins, the least kind of its pieces,
+     * and the number of its pieces that are not CLEAN. */
+    int spare, what;
+    size_t piece, tags;
 };
 
 /* The frees of a stream up to a sequence. */
@@ -76,15 +80,6 @@ struct weir_mapped_piece {
     size_t bytes;
     int what;
     struct weir_mapped_tag tag; /* the last free, for OTHERS, BEHIND and OWN */
-};
-
-/* An idle physical allocation: the piece in which it begins, and the address of its mapping. */
-struct weir_mapped_spare {
-    size_t piece;
-    uint64_t base;
-    size_t bytes;
-    int what;    /* the least kind of its pieces */
-    size_t tags; /* the number of its pieces that are not CLEAN */
 };
 
 /* The place for a request: free memory and unmapped ranges side by side. */
@@ -149,9 +144,6 @@ struct weir_mapped_range {
     size_t piece_count, piece_capacity;
     size_t first[WEIR_HEAP_KINDS +
                  1]; /* the first piece of each kind of addresses, and the last end */
-    /* idle physical allocations by base; room for all handles */
-    struct weir_mapped_spare *spares;
-    size_t spare_count, spare_capacity;
     /* The device's free memory when the present request came, if knows_free is set. */
     uint64_t device_free;
     int knows_free;
@@ -194,7 +186,8 @@ extern const struct weir_mapped_packing weir__mapped_packings[]; /* indexed by W
 /* Lists the free and unmapped pieces of the range, for the stream with that id, or for no stream if it is 0.  Returns 1
  * on success, 0 if there is no host memory. */
 int weir__mapped_survey(struct weir_heap *h, uint64_t id);
-/* Lists the idle physical allocations outside of the window whose pieces are all of kind `least` or better. */
+/* Marks the idle physical allocations outside of the window whose pieces are all of kind `least` or better.  With
+ * UNMAPPED there is none. */
 void weir__mapped_find_spares(struct weir_mapped_range *g, const struct weir_mapped_window *w,
                               int least);
 /* Finds the window for a request in one of the three ways.  Clean memory is better than the stream's own, and the

@@ -125,14 +125,13 @@ static size_t gap_end(const struct weir_mapped_range *g, size_t i, size_t end, i
     return at;
 }
 
-/* Adds the idle physical allocations in the gap [i, end) and outside the window to the spares. */
+/* Marks the idle physical allocations in the gap [i, end) and outside the window. */
 static void find_spares_in(struct weir_mapped_range *g, const struct weir_mapped_window *w,
                            size_t i, size_t end) {
     uint64_t begins = g->pieces[i].base, ends = end_of(&g->pieces[end - 1]);
 
     for (size_t at = handle_above(g, begins); at < g->handle_count; at++) {
-        const struct weir_mapped_handle *unit = &g->handles[at];
-        struct weir_mapped_spare s = {.base = unit->base, .bytes = unit->bytes, .what = CLEAN};
+        struct weir_mapped_handle *unit = &g->handles[at];
 
         if (unit->base + unit->bytes > ends)
             break;
@@ -140,13 +139,15 @@ static void find_spares_in(struct weir_mapped_range *g, const struct weir_mapped
             continue;
         while (end_of(&g->pieces[i]) <= unit->base)
             i++;
-        s.piece = i;
+        unit->spare = 1;
+        unit->piece = i;
+        unit->what = CLEAN;
+        unit->tags = 0;
         for (size_t p = i; p < end && g->pieces[p].base < unit->base + unit->bytes; p++) {
-            s.tags += g->pieces[p].what != CLEAN;
-            if (g->pieces[p].what < s.what)
-                s.what = g->pieces[p].what;
+            unit->tags += g->pieces[p].what != CLEAN;
+            if (g->pieces[p].what < unit->what)
+                unit->what = g->pieces[p].what;
         }
-        g->spares[g->spare_count++] = s;
     }
 }
 
@@ -154,7 +155,8 @@ void weir__mapped_find_spares(struct weir_mapped_range *g, const struct weir_map
                               int least) {
     size_t end;
 
-    g->spare_count = 0;
+    for (size_t i = 0; i < g->handle_count; i++)
+        g->handles[i].spare = 0;
     for (size_t i = 0; i<g->piece_count; i = end> i ? end : i + 1) {
         end = gap_end(g, i, g->piece_count, least);
         if (end > i)
@@ -403,14 +405,14 @@ void weir__mapped_find_place(const struct weir_heap *h, int kind, size_t bytes, 
 /* Chooses the idle physical allocation to move for `want` bytes where `most` fit.  One that is free for all streams is
  * better than one of the stream, which is better than one that needs a wait.  Among equals the largest of at most
  * `want` bytes is best, else the smallest.  Returns NULL if there is none. */
-static struct weir_mapped_spare *choose_spare(struct weir_mapped_range *g, size_t want,
-                                              uint64_t most) {
-    struct weir_mapped_spare *best = NULL;
+static struct weir_mapped_handle *choose_spare(struct weir_mapped_range *g, size_t want,
+                                               uint64_t most) {
+    struct weir_mapped_handle *best = NULL;
 
-    for (size_t i = 0; i < g->spare_count; i++) {
-        struct weir_mapped_spare *s = &g->spares[i];
+    for (size_t i = 0; i < g->handle_count; i++) {
+        struct weir_mapped_handle *s = &g->handles[i];
 
-        if (s->bytes == 0 || s->bytes > most || s->tags > TAGS || (best && s->what < best->what))
+        if (!s->spare || s->bytes > most || s->tags > TAGS || (best && s->what < best->what))
             continue;
         if (!best || s->what > best->what ||
             (s->bytes <= want ? best->bytes > want || s->bytes > best->bytes
@@ -432,7 +434,7 @@ static int plan_unmapped(struct weir_heap *h, int kind, int exact, uint64_t at, 
         uint64_t fits = kind == WEIR_HEAP_SMALL && !exact
                             ? weir__size_smaller(SPARE_SMALL, most - at)
                             : most - at;
-        struct weir_mapped_spare *spare = choose_spare(g, want, fits);
+        struct weir_mapped_handle *spare = choose_spare(g, want, fits);
         struct weir_mapped_move m = {.to.base = at, .from = NOWHERE, .what = CLEAN};
         struct weir_mapped_move *moves =
             weir__hostmem_room(g->moves, g->move_count, &g->move_capacity, sizeof *moves);
@@ -445,7 +447,7 @@ static int plan_unmapped(struct weir_heap *h, int kind, int exact, uint64_t at, 
             m.from = spare->base;
             m.piece = spare->piece;
             m.what = spare->what;
-            spare->bytes = 0;
+            spare->spare = 0; /* another move must not choose it */
         } else {
             m.to.bytes = exact ? want : new_bytes(h, kind, want, (size_t)(most - at), *planned);
             *planned += m.to.bytes;
