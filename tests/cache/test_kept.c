@@ -117,7 +117,7 @@ TEST_WHERE(0, ENGINES, has_inbox, a_block_from_an_inbox_is_its_streams) {
 
 /* While there are several streams, a larger block goes to the engine, where it joins free memory beside it. */
 TEST_WHERE(KIND_REGIONS, KIND_MAPPED + 1, NULL,
-           a_large_block_of_one_of_several_streams_joins_its_neighbours) {
+           a_large_block_of_one_of_several_streams_goes_to_the_engine) {
     make(_i, "");
     OK(weir_preallocate(a, 256 * MIB, NULL));
     calm_down();
