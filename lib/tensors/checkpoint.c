@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* checkpoint.c: saves which blocks of a pool live, and restores them later.
  *
- * PyTorch's graph trees run graphs that continue each other.  Such a graph needs a pool as it was when the earlier
- * graph ended, whatever the program has freed since.  So weir makes a new placement of each part of the pool, in which
- * all memory is free, and allocates the saved blocks there at their addresses.
+ * PyTorch's graph trees run graphs that continue each other.  Such a graph needs the pool in the state at the end of
+ * the earlier graph, even if the program has freed blocks since.  So weir makes a new placement of each part of the
+ * pool, in which all memory is free, and allocates the saved blocks there at their addresses.
  *
  * This file must not know graphs or captures.
  */
@@ -187,7 +187,7 @@ static int make_placements(const weir_tensors *t, struct weir_tensor_pool *pool,
     return ok;
 }
 
-/* The blocks that a restore frees. */
+/* The live blocks of a pool, which a restore frees. */
 struct freed_blocks {
     void **block;
     size_t count;

@@ -74,7 +74,7 @@ weir_status weir_tensors_stats(weir_tensors *t, weir_tensors_figures *out) {
     return WEIR_OK;
 }
 
-/* Returns figure number `i` of the struct, in the order of its fields. */
+/* Returns the figure that is field number `i` of the struct. */
 static weir_tensors_figure *figure_at(weir_tensors_figures *f, int i) {
     return &f->allocation[0] + i;
 }

@@ -29,7 +29,7 @@ static void hold(weir_tensors *t, struct weir_tensor *tensor) {
 /* ---- freeing blocks ------------------------------------------------------------------------------ */
 
 /* Checks which stream the handle means now.  Returns OK if the handle still means the stream of that name, E_STREAM if
- * it means another stream or none, E_CAPTURE if the driver cannot say because of a capture. */
+ * the handle means another stream or no stream, E_CAPTURE if a capture forbids the query. */
 static weir_status means_still(weir_tensors *t, struct weir_tensor_use user) {
     struct weir_device *device = &t->allocator->device;
     uint64_t now;
@@ -124,8 +124,8 @@ weir_status weir__pending_free(weir_tensors *t, uint64_t address, size_t bytes,
 
 /* ---- events ------------------------------------------------------------------------------------- */
 
-/* Records an event after all work that the stream has now.  Returns E_CAPTURE if the stream is being captured, E_STREAM
- * if weir knows that the handle means another stream or none. */
+/* Records an event after the present work of the stream.  Returns E_CAPTURE if the stream is being captured, E_STREAM
+ * if weir knows that the handle means another stream or no stream. */
 static weir_status record_use(weir_tensors *t, struct weir_tensor_use use, CUevent *event) {
     weir_status status = means_still(t, use);
 
@@ -295,7 +295,7 @@ void weir__pending_settle(weir_tensors *t, int waits) {
 
     if (weir__driver_enter(device->driver, device->context, &scope) != CUDA_SUCCESS)
         return;
-    /* weir's own threads record no event: the program may begin to capture the stream at any time. */
+    /* weir's own threads record no event, because the program may begin to capture the stream at any time. */
     if (!weir__thread_is_own()) {
         settle_held(t);
         for (struct weir_tensor_queue *queue = t->queues; queue; queue = queue->next)

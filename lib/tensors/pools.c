@@ -97,7 +97,7 @@ static int has_segments(const struct weir_tensor_pool *pool) {
     return pool->part[0].count > 0 || pool->part[1].count > 0;
 }
 
-/* Ends a pool that nobody needs any more. */
+/* Ends a pool without users, segments, route and pins. */
 static void end_if_unused(weir_tensors *t, struct weir_tensor_pool *pool) {
     struct weir_tensor_pool **link = &t->pools;
 

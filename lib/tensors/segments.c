@@ -12,7 +12,7 @@
 #include "base/bounds.h"
 #include "tensors/tensors_internal.h"
 
-/* Returns 1 if the address is one of those that the engine keeps apart for pools, else 0. */
+/* Returns 1 if the engine keeps the address apart for pools, else 0. */
 static int is_apart(const weir_tensors *t, uint64_t address) {
     return address - t->apart.base < t->apart.bytes;
 }
@@ -34,7 +34,7 @@ const struct weir_tensor_segment *weir__part_segment(const struct weir_tensor_pa
                : NULL;
 }
 
-/* Returns 1 if the segment at `i` is joined with the one before it, else 0. */
+/* Returns 1 if segment number `i` is joined with the segment before, else 0. */
 static int is_joined(const weir_tensors *t, const struct weir_tensor_part *part, size_t i) {
     const struct weir_tensor_segment *s = &part->segments[i];
 
@@ -157,7 +157,7 @@ uint64_t weir__part_end(const weir_tensors *t, const struct weir_tensor_part *pa
 
     if (part->count == 0)
         return 0;
-    /* Addresses that are kept apart lie above all others. */
+    /* Addresses that the engine keeps apart lie above all other addresses. */
     last = &part->segments[part->count - 1];
     return is_apart(t, last->base) ? last->base + last->bytes : 0;
 }

@@ -146,7 +146,7 @@ struct weir_tensors {
     struct weir_tensor *held;     /* freed blocks whose free failed and is repeated */
     struct weir_order events;     /* records and keeps events, and has no frees */
     atomic_int unsettled;         /* set unless `queues` and `held` are empty */
-    weir_tensors_figures figures; /* all but those that figures.c computes */
+    weir_tensors_figures figures; /* all figures except those of figures.c */
     struct {
         int64_t blocks, bytes;
         int64_t peak_blocks, peak_bytes;     /* including live blocks */
@@ -224,7 +224,7 @@ weir_tensors_block weir__tensor_block(const struct weir_tensor *tensor,
 /* Returns the name of a stream that the program has just passed.  `lasts` has the meaning of the parameter of
  * weir_tensors_alloc.  Calls the driver unless the stream is never destroyed. */
 uint64_t weir__tensors_name(weir_tensors *t, weir_stream stream, int lasts);
-/* Adds `amount`, which is not negative, to a figure, or subtracts it if `sign` is negative. */
+/* Adds `amount`, which is not negative, to a figure, or subtracts `amount` if `sign` is negative. */
 static inline __attribute__((always_inline)) void weir__figure_add(weir_tensors_figure *figure,
                                                                    int64_t amount, int sign) {
     if (sign < 0) {
@@ -322,7 +322,7 @@ static inline struct weir_tensor_part *weir__pool_part(struct weir_tensor_pool *
 
 /* ---- pending.c ---- */
 
-/* Frees a block that other streams use, after the work of those streams on the block has completed.  The caller holds
+/* Frees a block that other streams use, after the work of these streams on the block has completed.  The caller holds
  * the lock. */
 void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor);
 /* Frees the blocks whose uses have completed, and records the events that can be recorded now.  If `waits` is set,
