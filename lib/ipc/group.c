@@ -96,7 +96,7 @@ static struct group_slot *own_slot(const struct weir_group *g) {
     return &file_of(g)->slot[g->shared.slot];
 }
 
-/* Returns the counter's word, after its last change has been written to the author's `applied`. */
+/* Returns the counter's word.  Writes the word's last change to `applied` of the change's author before. */
 static uint64_t read_used(struct group_file *file) {
     for (;;) {
         uint64_t word = atomic_load(&file->used), applied;

@@ -104,7 +104,7 @@ static uint64_t sum_of_weights(struct weir_slot_file *registry, uint64_t most) {
     return sum;
 }
 
-/* Opens the registry of a device for reading only.  Returns 1 on success, 0 if there is none. */
+/* Opens the registry of a device for reading only.  Returns 1 on success, 0 if there is no registry. */
 static int open_registry(struct weir_slot_file *registry, const struct weir_driver *driver,
                          CUdevice device) {
     char name[WEIR_UUID_BYTES];

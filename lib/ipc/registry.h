@@ -58,7 +58,7 @@ struct weir_registry_entry {
 
 /* Opens the registry of a device, or makes it, and claims a slot.  Returns 0 on success, -1 with errno on failure. */
 int weir__registry_open(struct weir_slot_file *f, const char *device);
-/* Opens the registry for reading only.  Returns 0 on success, -1 if there is none. */
+/* Opens the registry for reading only.  Returns 0 on success, -1 if there is no registry. */
 int weir__registry_look(struct weir_slot_file *f, const char *device);
 /* Leaves the file, and wakes all sleepers.  Later calls do nothing. */
 void weir__registry_leave(struct weir_slot_file *f);

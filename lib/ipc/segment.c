@@ -80,7 +80,7 @@ static void write_prefix(char prefix[PREFIX_BYTES], const struct weir_segment_ki
     snprintf(prefix, PREFIX_BYTES, "%s-%" PRIu64 "-", kind->name, weir__process_namespace());
 }
 
-/* Reads decimal digits.  Returns the text behind them, or NULL if there are none or too many. */
+/* Reads decimal digits.  Returns the text behind the digits, or NULL if there are no digits or too many digits. */
 static const char *read_number(const char *text, uint64_t *number) {
     char *behind;
 

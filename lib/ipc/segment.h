@@ -82,7 +82,7 @@ int weir__segment_create(struct weir_segment *s, const struct weir_segment_kind 
 void weir__segment_publish(struct weir_segment *s, const void *body);
 /* Returns 1 if a reader has read within WEIR_SEGMENT_WATCHED_NS, else 0. */
 int weir__segment_is_watched(struct weir_segment *s);
-/* Sleeps until the next read, or for that number of milliseconds if the segment is watched. */
+/* Sleeps for that number of milliseconds if the segment is watched, else until the next read. */
 void weir__segment_wait(struct weir_segment *s, unsigned milliseconds);
 /* Removes the file, unless this process is a child of fork of its owner.  The file stays open and mapped, since a
  * thread may sleep on the mapped page. */
@@ -107,7 +107,7 @@ void weir__segment_each(const struct weir_segment_kind *kind, weir_segment_visit
 int weir__segment_lives(const struct weir_segment_name *name);
 
 /* Marks the segment as watched, and copies the body that was published last as a whole.  After NOT_YET and TORN the
- * caller may try again.  `body` is written in any case. */
+ * caller may try again.  The function may also write to `body` if it fails. */
 enum weir_segment_fault weir__segment_read(const char *path, const struct weir_segment_kind *kind,
                                            void *body);
 

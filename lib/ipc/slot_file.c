@@ -251,7 +251,7 @@ static int claim(const struct weir_slot_file *f, int file) {
                 return -1;
             if (taken > 0)
                 continue;
-            /* The old process may have begun to end meanwhile. */
+            /* The slot's last process may have begun to end since the first check. */
             if ((all || !is_needed(f, file, slot)) &&
                 (!f->kind->is_counted || lock_life(file, slot, F_WRLCK) == 0)) {
                 clear_slot(f, file, slot);

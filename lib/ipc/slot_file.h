@@ -74,7 +74,7 @@ struct weir_slot_file {
  * if all slots are claimed. */
 int weir__slot_file_open(struct weir_slot_file *f, const struct weir_slot_kind *kind,
                          const char *name, uint64_t limit);
-/* Opens the file without a slot.  Returns 0 on success, -1 if there is none. */
+/* Opens the file without a slot.  Returns 0 on success, -1 if there is no file. */
 int weir__slot_file_look(struct weir_slot_file *f, const struct weir_slot_kind *kind,
                          const char *name);
 /* Visits the valid files whose names begin with `begins`.  `rest` is the rest of the name.  Does not visit a file if
@@ -93,7 +93,7 @@ void weir__slot_file_end(struct weir_slot_file *f);
 /* Closes the file in a child of fork. */
 void weir__slot_file_forget(struct weir_slot_file *f);
 
-/* Returns 1 if the descriptor still belongs to the open file and to no other opening of it, else 0. */
+/* Returns 1 if the descriptor still belongs to weir's open file description, else 0. */
 int weir__slot_file_has(const struct weir_slot_file *f);
 /* Checks the file, but once in a millisecond at most.  Returns 1 if the process has a slot in a file that is no longer
  * valid or has lost its name, else 0.  The caller holds the lock. */
