@@ -131,7 +131,7 @@ size_t weir__counters_events(struct weir_counters *counters, uint64_t after, voi
 /* Returns words such as "grow: request" or "give back: trim".  The text is static. */
 const char *weir__event_name(int cause, int shrink);
 
-/* A failed request: the figures that weir_last_failure returns, and those that an OOM report needs. */
+/* A failed request, with the figures that weir_last_failure returns and the figures that an OOM report needs. */
 struct weir_failed_request {
     weir_failure figures;
     uint64_t by;     /* the allocator's number, or 0 if no request has failed yet */

@@ -5,7 +5,7 @@
  * program's printf() would write into that file.  So weir's own files get descriptors above 2.
  *
  * A write beyond RLIMIT_FSIZE sends SIGXFSZ, which ends the program by default.  weir's own writes fail with EFBIG
- * instead, whatever the program does with that signal.
+ * instead, even if the program handles this signal.
  *
  * This file must not know the contents of a file.
  */

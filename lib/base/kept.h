@@ -16,7 +16,7 @@
 #include <sys/types.h>
 
 struct weir_kept {
-    int number; /* -1 if there is none */
+    int number; /* the descriptor, or -1 if there is no file */
     dev_t device, special;
     ino_t inode;
 };

@@ -88,7 +88,7 @@ static int may_follow(const char *path, const struct stat *link) {
     return !open_to_all || link->st_uid == geteuid() || link->st_uid == 0;
 }
 
-/* Opens a new file beside the path.  Returns 0 or an errno. */
+/* Opens a new file in the folder of the file at `path`.  Returns 0 or an errno. */
 static int open_beside(struct weir_replacement *r, const char *path, const struct stat *before,
                        mode_t mode) {
     for (int i = 0; i < TRIES && r->file < 0; i++) {

@@ -27,7 +27,7 @@ int weir__write_all(int file, const char *at, size_t count);
 /* Appends a text to a file, and creates the file if there is none.  Returns 0 or an errno. */
 int weir__append_all(const char *path, const char *text, size_t length);
 
-/* Opens a file to replace the one at `path`.  Returns 0 or an errno. */
+/* Opens a new file that will replace the file at `path`.  Returns 0 or an errno. */
 int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mode);
 /* Closes and renames the new file.  If `why`, an errno, is not 0, removes the new file instead.  Returns 0, `why`, or
  * the errno of a failure. */

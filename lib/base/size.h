@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* size.h: arithmetic of sizes that checks for overflow, or saturates.  This file must not know anything else. */
+/* size.h: arithmetic of sizes that checks for overflow, or saturates.  This file must not know the meaning of a
+ * size. */
 #ifndef WEIR_SIZE_H
 #define WEIR_SIZE_H
 

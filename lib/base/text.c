@@ -76,7 +76,8 @@ static size_t digits_at(const char *text) {
     return strspn(text, "0123456789");
 }
 
-/* Finds the decimal number at the start of `text`.  *end points behind it.  ".5" is a number, "5." is not. */
+/* Finds the decimal number at the start of `text`.  Sets *end to the first character behind the number.  ".5" is a
+ * number, "5."  is not. */
 static int decimal_scan(const char *text, const char **end, struct decimal *out,
                         struct weir_problem *problem) {
     size_t whole_digits = digits_at(text);

@@ -35,7 +35,7 @@ int weir__size_read(const char *text, uint64_t *bytes, struct weir_problem *prob
 int weir__amount_read(const char *text, weir_amount *amount, struct weir_problem *problem);
 /* Reads a fraction such as ".75" or "1", above 0 and at most 1, in millionths. */
 int weir__fraction_read(const char *text, uint64_t *millionths, struct weir_problem *problem);
-/* Reads a factor such as "2" or "1.25", below 1e15.  *end points to the first character behind it. */
+/* Reads a factor such as "2" or "1.25", below 1e15.  Sets *end to the first character behind the factor. */
 int weir__factor_read(const char *text, const char **end, double *factor,
                       struct weir_problem *problem);
 /* Reads "on", "1", "true", "yes" as 1 and "off", "0", "false", "no" as 0, in upper or lower case. */
@@ -46,7 +46,7 @@ int weir__count_read(const char *text, uint64_t most, uint64_t *count,
 
 /* Writes bytes exactly, as weir__size_read reads them: "8GiB", "1536MiB", "4GB", "1001B", "0". */
 void weir__bytes_spell(uint64_t bytes, char *text, size_t text_bytes);
-/* Writes bytes for tables and messages: "8GiB" if that is exact, else "1.53GiB". */
+/* Writes bytes for tables and messages: "8GiB" if the number is whole, else "1.53GiB". */
 void weir__bytes_show(uint64_t bytes, char *text, size_t text_bytes);
 /* Evaluates to a text of the bytes as weir__bytes_show writes them.  The text lives as long as the full expression.
  * For UINT64_MAX the text is "not known". */

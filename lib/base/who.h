@@ -9,8 +9,9 @@
 
 enum { WEIR_COMMAND_BYTES = 256 }; /* the bytes of a command's text */
 
-/* Returns the start time of a process in ticks since boot.  Returns 0 if there is no such process or it has ended, even
- * if its parent has not waited for it yet; UINT64_MAX if the start time is not known. */
+/* Returns the start time of a process in ticks since boot.  Returns 0 if there is no such process, or if the process
+ * has ended, even if the parent has not waited for the process yet.  Returns UINT64_MAX if the start time is not
+ * known. */
 uint64_t weir__process_start(pid_t pid);
 /* Returns 1 if the process with that start time has not ended, or if the state is not known; else 0.  An ended process
  * counts as ended even if its parent has not waited for it yet. */
