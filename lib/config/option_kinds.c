@@ -28,7 +28,7 @@ static const char *word_for(const struct weir_option_word *words, int value) {
     return words->word;
 }
 
-/* Reads the `length' digits at the beginning of a text, a number of at most `most'. */
+/* Reads a number of at most `most' from the first `length' characters of a text, which are digits. */
 static int digits_read(const char *text, size_t length, uint64_t most, uint64_t *value,
                        struct weir_problem *problem) {
     char digits[24];

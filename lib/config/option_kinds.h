@@ -78,7 +78,7 @@ extern const struct weir_option_kind weir__option_device, weir__option_word, wei
     weir__option_timeout, weir__option_decay, weir__option_priority, weir__option_ahead,
     weir__option_list, weir__option_file, weir__option_oom_report, weir__option_peers;
 
-/* The words for no file ("off") and for no peers ("none").  A user names a file off as ./off. */
+/* The words for no file ("off") and for no peers ("none").  A user names a file "off" as ./off. */
 extern const char weir__option_no_file[], weir__option_no_peers[];
 
 int weir__option_device_scan(const char *text, const char **driver, int *ordinal,

@@ -285,8 +285,8 @@ static weir_status hold_min(const weir_options *filled, const struct weir_messag
                         of_another ? of_another : "prealloc", prealloc);
 }
 
-/* Checks that the engine can open its memory to other devices if the options name a device other than that of the
- * allocator.  Returns E_NOT_SUPPORTED with a message if the engine cannot. */
+/* Checks that the engine can open its memory to other devices if the options name a device other than the allocator's.
+ * Returns E_NOT_SUPPORTED with a message if the engine cannot open its memory. */
 static weir_status check_peers(const weir_options *filled, const struct weir_message *message) {
     uint64_t devices = 0;
     const char *driver;

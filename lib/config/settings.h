@@ -14,7 +14,7 @@
 
 #include <weir/options.h>
 
-/* The settings, in the order in which weir shows them: first those that are not advanced. */
+/* The settings, in the order in which weir shows the settings.  Settings that are not advanced come first. */
 enum weir_setting {
 #define WEIR_SETTING_LIST(X)                                                                       \
     X(ENGINE)                                                                                      \
@@ -116,9 +116,9 @@ weir_status weir__options_take(const weir_options *options, weir_options *out, c
 void weir__options_give(const weir_options *from, weir_options *options);
 
 /* Checks a caller's struct and copies it into *out in this library's layout; NULL stands for default options.  Replaces
- * every default by its value for the engine, except that of cache_limit (weir__budget_of_in_use).  Returns OK, or with
- * a message: E_INVALID; E_LIMIT if the preallocation is above the limit; E_NOT_SUPPORTED if the engine cannot serve the
- * named peers. */
+ * every default by its value for the engine, except the default of cache_limit (weir__budget_of_in_use).  Returns OK,
+ * or an error with a message: E_INVALID, E_LIMIT if the preallocation is above the limit, E_NOT_SUPPORTED if the engine
+ * cannot open its memory to the named peers. */
 weir_status weir__options_complete(const weir_options *options, weir_options *out, char *message,
                                    size_t message_bytes);
 
