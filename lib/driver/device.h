@@ -68,9 +68,9 @@ uint64_t weir__device_free(struct weir_device *device);
 size_t weir__device_room(struct weir_device *device, uint64_t most, uint64_t back);
 
 /* Set once a call on a default stream (0, 1, 2) has failed because this thread has no current context.  A default
- * stream belongs to the current context.  Without one, weir uses the context of the device.  A call that fails costs a
- * microsecond, because the driver logs the failure.  So once this flag is set, each request, free and use first checks
- * for a current context, and makes the device's context current if there is none. */
+ * stream belongs to the current context.  If there is no current context, weir uses the device's context.  A call that
+ * fails costs a microsecond, because the driver logs the failure.  So once this flag is set, each request, free and use
+ * first checks for a current context, and makes the device's context current if there is none. */
 extern _Thread_local int weir__device_lacks_context WEIR_FAST_TLS;
 /* Makes the device's context current if the thread has no context.  Returns 1 if the function did so, else 0.  The
  * caller passes the result to weir__device_end_context. */

@@ -16,7 +16,7 @@
 
 enum { WEIR_DRIVER_OLDEST = 11020 }; /* memory pools: CUDA 11.2, Linux driver 460.27.03 */
 
-/* The capabilities that not every driver has: X(name, word in output, first driver version).  Some capabilities are
+/* The capabilities that not every driver has, as X(name, word in output, first driver version).  Some capabilities are
  * groups of WEIR_DRIVER_ENTRIES; such a capability needs all entries of its group.  The other capabilities need only
  * the version.  A `complete' driver in this list lacks no entry of the group.
  *   STREAM_ID      cuStreamGetId
