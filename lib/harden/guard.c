@@ -599,8 +599,7 @@ static weir_status guard_free(struct weir_harden *h, struct weir_guarded *b, wei
     else
         weir__device_log_free(h->device, guarded_address(h, b), status);
     if (status != WEIR_OK)
-        (void)add_live(h,
-                       b); /* the map still has room for the block, unless it has grown meanwhile */
+        (void)add_live(h, b); /* the map has room, unless the map has grown since */
     return status;
 }
 

@@ -24,7 +24,8 @@ struct weir_harden_below {
     struct weir_graph_table *graphs;
 };
 
-/* Opens the guard.  Device and options outlive it.  Returns OK, E_HOST_MEMORY, or a status of a failed driver call. */
+/* Opens the guard.  The device and the options must outlive the guard.  Returns OK, E_HOST_MEMORY, or a status of a
+ * failed driver call. */
 weir_status weir__harden_open(struct weir_device *device, const weir_options *options,
                               const struct weir_harden_below *below, struct weir_harden **out);
 /* Frees the guard's host memory, but no block.  `h` may be NULL. */
