@@ -44,8 +44,9 @@ void weir__drop_in_hush(weir_allocator *allocator);
  * block's work.  Slots of less than a page always return to the cache of their own stream. */
 void weir__drop_in_keep_apart(weir_allocator *allocator, int on);
 
-/* Reads options as weir_options_from_env does.  But no variable of another program names an engine, and variables for
- * preallocation count even if that program is told to use CUDA's memory pools (settings.h).  `sources` may be NULL. */
+/* Reads options as weir_options_from_env does, with two differences.  No variable of another program chooses the
+ * engine.  Variables for preallocation count even if only weir makes the other program use CUDA's memory pools
+ * (settings.h).  `sources` may be NULL. */
 struct weir_sources;
 weir_status weir__drop_in_options(weir_options *options, struct weir_sources *sources,
                                   char *message, size_t message_bytes);
@@ -79,7 +80,7 @@ weir_status weir__drop_in_free_done(weir_allocator *allocator, void *block);
 
 /* Frees a block in the order of a stream of another device or context, which weir does not know.  `apart` is a stream
  * of the block's device without other work.  The function makes `apart` wait on the device for the work of `stream`,
- * and frees the block on `apart`.  Returns E_STREAM if that wait is not possible. */
+ * and frees the block on `apart`.  Returns E_STREAM if `apart` cannot wait for `stream`. */
 weir_status weir__drop_in_free_behind(weir_allocator *allocator, void *block, weir_stream stream,
                                       weir_stream apart);
 

@@ -14,7 +14,7 @@
 #include "config/settings.h"
 #include "engine/peer_access.h"
 
-/* Returns 1 if a live block begins at the address, as far as weir knows; else 0. */
+/* Returns 0 if weir knows that no live block begins at the address, else 1. */
 static int begins_block(const weir_allocator *a, CUdeviceptr block) {
     struct weir_extent live;
     int found;
@@ -51,8 +51,8 @@ weir_status weir_use(weir_allocator *a, void *block, weir_stream stream) {
     return WEIR_OK;
 }
 
-/* Finds the live block that contains the address.  Returns 1 on success, 0 if there is none, -1 if the engine does not
- * know. */
+/* Finds the live block that contains the address.  Returns 1 on success, 0 if there is no such block, -1 if the engine
+ * does not know its blocks. */
 static int find(const weir_allocator *a, CUdeviceptr address, CUdeviceptr *block, size_t *bytes) {
     struct weir_extent live = {0};
     int found = 1;

@@ -46,7 +46,7 @@ static uint64_t could_give(weir_allocator *a, int may_wait, uint64_t *above) {
     idle = weir__size_less(figures.reserved, stays);
     if (is_direct || idle == 0)
         return weir__size_smaller(idle, *above);
-    /* A region of engine bfc goes whole or not at all.  A region of the pool becomes its units. */
+    /* Engine bfc releases a region as a whole or not at all.  Engine pool can release single units of a region. */
     held = weir__held(a->reserve.engine, a->harden ? weir__harden_live : weir__caches_live,
                       a->harden ? (void *)a->harden : (void *)a->caches,
                       weir__options_suballocate(&a->options) ? idle : UINT64_MAX);

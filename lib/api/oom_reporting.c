@@ -141,7 +141,7 @@ static void read_pending(const struct weir_survey *survey, weir_oom_report *v) {
     }
 }
 
-/* Returns the memory of graphs on the device, or 0 if the driver does not report it. */
+/* Returns the bytes that graphs have on the device, or 0 if the driver does not report these bytes. */
 static uint64_t graph_memory(const struct weir_device *device, CUgraphMem_attribute attribute) {
     const struct weir_driver *driver = device->driver;
     uint64_t bytes = 0;
@@ -428,8 +428,8 @@ static void advise_leaving(const weir_allocator *a, weir_oom_report *v) {
         advise_limit(a, v, limit);
 }
 
-/* Advises twice the deadline, rounded up to whole seconds, or one second if there is none.  weir does not advise
- * internal_dependencies, which can deadlock a program. */
+/* Advises a timeout of twice the present timeout, rounded up to whole seconds, or of one second if requests do not
+ * wait.  weir does not advise internal_dependencies, which can deadlock a program. */
 static void advise_waiting(const weir_allocator *a, weir_oom_report *v) {
     uint32_t ms = a->options.recovery_timeout_ms;
     char text[16];

@@ -10,9 +10,9 @@
 
 /* Returns 0 if options.oom_report is "off", else 1. */
 int weir__oom_report_is_wanted(const char *to);
-/* Writes a report of this thread's last failure to the place that options.oom_report names, if that is one of the first
- * few failures of the allocator and the first with its cause.  Returns 1 with the report in *out, else 0.  Leaves the
- * thread's last driver result unchanged. */
+/* Writes a report of this thread's last failure to the place that options.oom_report names.  Writes a report only of
+ * the first few failures of an allocator, and only one for each cause.  Returns 1 with the report in *out, else 0.
+ * Leaves the thread's last driver result unchanged. */
 int weir__oom_report_new(weir_allocator *a, weir_oom_report *out);
 /* The word "limit" as the name of an advised setting.  It means the field options.limit, which the program has set, so
  * that no flag or variable would change it.  The writer recognises the name by its address. */

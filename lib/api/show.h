@@ -82,8 +82,8 @@ struct weir_show {
 
 extern const struct weir_segment_kind weir__show_kind;
 
-/* Writes the engine of an allocator, and its packing if that is not the default: "mapped", "mapped compact",
- * "bfc-fixed".  The text never changes. */
+/* Writes the engine of an allocator: "mapped", "bfc-fixed".  Also writes the packing if the packing is not the default:
+ * "mapped compact".  The text never changes. */
 void weir__show_engine(const struct weir_allocator *allocator, char *text, size_t bytes);
 
 /* Fills in the figures of an allocator except `device` and `serves`.  Returns 1 on success, 0 if weir_stats fails. */

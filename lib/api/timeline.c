@@ -2,9 +2,9 @@
 /* timeline.c: see timeline.h.
  *
  * The format is the "Trace Event Format" (Google, 2016), as Perfetto's importer reads it.  Events are M (names), C
- * (counters), X (slices) and i (marks), with times in microseconds.  Two slices of one thread must not overlap, unless
- * one contains the other.  Steps of several threads do overlap.  So each step goes into the first free lane; a lane is
- * a thread of the picture.
+ * (counters), X (slices) and i (marks), with times in microseconds.  In this format two slices of one thread must not
+ * overlap, unless one slice contains the other.  But slices of several threads may overlap.  So each slice goes into
+ * the first free lane, which the picture shows as a thread.
  *
  * This file must not know allocators or the place of a file.
  */
@@ -246,7 +246,7 @@ static int compare(const void *one, const void *other) {
     return a->ns == b->ns ? 0 : a->ns > b->ns ? -1 : 1;
 }
 
-/* Returns the first lane that is free, or the last lane if none is. */
+/* Returns the first free lane, or the last lane if no lane is free. */
 static int lane_of(const struct slice *s, uint64_t ends[LANES]) {
     int lane = 0;
 

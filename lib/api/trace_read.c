@@ -381,7 +381,7 @@ static int check_version(const struct cursor *line) {
                   shown(text, rest.at, (size_t)(end - rest.at)));
 }
 
-/* Passes a comment to the program.  Meanwhile a NUL replaces the newline or carriage return. */
+/* Passes a comment to the program.  During the call a NUL replaces the newline or the carriage return. */
 static void tell_comment(const struct cursor *line) {
     struct cursor rest = {line->reader, line->at + 1, line->end};
     char *end = (char *)(uintptr_t)line->end, behind = *end;
