@@ -181,26 +181,19 @@ static weir_status bfc_shrink(struct weir_heap *h, const struct weir_trim *trim)
 
 /* ---- estimates ----------------------------------------------------------------------- */
 
-/* Counts the regions that OOM recovery would give back, if it may wait for the device. */
-static void count_idle(const struct weir_heap *h, uint64_t id, uint64_t *bytes, uint64_t *pages) {
-    struct weir_extent r = {0};
-
-    *bytes = *pages = 0;
-    if (h->e.options->recovery_timeout_ms == UINT32_MAX)
-        return;
-    while (next_region(h, &r)) {
-        if (weir__placement_region(h->placement[0], r.base, id) != WEIR_PLACEMENT_OK)
-            continue;
-        *bytes += r.bytes;
-        *pages += weir__size_round_down(r.bytes, DRIVER_PAGE);
-    }
-}
-
 static size_t bfc_largest(struct weir_heap *h, const struct weir_survey *asked) {
-    uint64_t idle, pages, room;
+    int may_wait = h->e.options->recovery_timeout_ms != UINT32_MAX;
+    uint64_t idle = 0, pages = 0, room;
+    struct weir_extent r = {0};
     size_t added;
 
-    count_idle(h, asked->id, &idle, &pages);
+    /* OOM recovery gives these regions back, if it may wait for the device. */
+    while (may_wait && next_region(h, &r)) {
+        if (weir__placement_region(h->placement[0], r.base, asked->id) != WEIR_PLACEMENT_OK)
+            continue;
+        idle += r.bytes;
+        pages += weir__size_round_down(r.bytes, DRIVER_PAGE);
+    }
     room = weir__size_less(weir__engine_limit(&h->e),
                            h->total - idle); /* reserved memory may exceed the limit */
     added = weir__size_round_down(weir__device_room(h->e.device, room, pages), GRANULARITY);

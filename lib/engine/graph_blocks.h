@@ -5,9 +5,8 @@
  * back.  It needs a pool for that, of which the graph takes over only which devices have access.  The first such
  * request makes this pool, which itself never holds a byte.
  *
- * Each allocator has one table of the addresses of graphs' blocks, for all engines; caches and guard read it too.  Each
- * launch brings a block back at its address, so the note stays after a free.  A layer whose own live block lies at that
- * address ignores the note.
+ * Each allocator has one table of the addresses of graphs' blocks.  Each launch brings a block back at its address, so the
+ * note stays after a free.  A layer whose own live block lies at that address ignores the note.
  *
  * Locks: weir_nodes.lock, under which the pool is made, and nodes; weir_graph_table.lock, under which nothing is
  * called.

@@ -12,10 +12,8 @@
 
 #include "base/result.h"
 
-/* Ids that are no streams.  The host has observed the end of an OBSERVED block by other means than one stream's event.
- * Only a wait for the device shows the end of a QUARANTINE block. */
+/* The ids of frees that are no streams'. */
 #define OBSERVED WEIR_ENGINE_OBSERVED
-
 #define QUARANTINE (UINT64_MAX - 1)
 
 /* The events that a request that does not fit queries, before the heap decides whether to grow. */
@@ -32,14 +30,9 @@ enum { STOCK = 400 };
 
 /* ---- placements ---- */
 
-/* Returns the placement of the address. */
-static struct weir_placement *placement_at(const struct weir_heap *h, uint64_t address) {
-    return h->placement[weir__heap_kind_at(h, address)];
-}
-
 /* Finds the region around an address.  Returns 1 if there is one, 0 otherwise. */
 static int find_region(const struct weir_heap *h, uint64_t address, struct weir_extent *out) {
-    return weir__placement_region_above(placement_at(h, address), address, &out->base,
+    return weir__placement_region_above(weir__heap_placement(h, address), address, &out->base,
                                         &out->bytes) &&
            out->base <= address;
 }
@@ -88,7 +81,8 @@ static void unaccount(struct weir_heap *h, const struct weir_placement_block *bl
 /* Frees a live block under that id and sequence.  Returns OK, or E_NOT_OWNED if there is no such block. */
 static weir_status give_block(struct weir_heap *h, CUdeviceptr block, uint64_t id,
                               uint64_t sequence, struct weir_placement_block *was) {
-    if (weir__placement_give(placement_at(h, block), block, id, sequence, was) != WEIR_PLACEMENT_OK)
+    if (weir__placement_give(weir__heap_placement(h, block), block, id, sequence, was) !=
+        WEIR_PLACEMENT_OK)
         return weir__without_driver(WEIR_E_NOT_OWNED);
     unaccount(h, was);
     return WEIR_OK;
@@ -134,7 +128,8 @@ static int free_observed(struct weir_heap *h, CUdeviceptr block, struct weir_pla
 
     weir__order_several(&h->order);
     h->observed++;
-    result = weir__placement_give(placement_at(h, block), block, OBSERVED, h->observed, was);
+    result =
+        weir__placement_give(weir__heap_placement(h, block), block, OBSERVED, h->observed, was);
     heap_observed(h, OBSERVED, h->observed);
     return result;
 }
@@ -143,7 +138,7 @@ static int free_observed(struct weir_heap *h, CUdeviceptr block, struct weir_pla
 static void end_deferred_block(void *context, uintptr_t block) {
     struct weir_heap *h = context;
 
-    weir__placement_undefer(placement_at(h, block), block);
+    weir__placement_undefer(weir__heap_placement(h, block), block);
     (void)free_observed(h, block, NULL);
 }
 
@@ -219,7 +214,7 @@ static weir_status free_silently(struct weir_heap *h, CUdeviceptr block,
     weir_status status;
 
     if (on->held <= on->low && on->open == 0)
-        weir__placement_part(placement_at(h, block), on->id);
+        weir__placement_part(weir__heap_placement(h, block), on->id);
     status = give_block(h, block, on->id, h->order.sequence + 1, &was);
     if (status == WEIR_OK)
         (void)weir__order_freed(&h->order, on, was.size);
@@ -276,7 +271,7 @@ static weir_status free_captured(struct weir_heap *h, CUdeviceptr block, weir_st
 /* Frees a block on a stream whose id is not known, after recording an event. */
 static weir_status free_unknown(struct weir_heap *h, CUdeviceptr block,
                                 struct weir_order_stream *on, weir_stream stream) {
-    struct weir_placement *p = placement_at(h, block);
+    struct weir_placement *p = weir__heap_placement(h, block);
     struct weir_placement_block was;
     uint64_t sequence;
     weir_status status;
@@ -312,7 +307,7 @@ static weir_status free_on_stream(struct weir_heap *h, CUdeviceptr block, uint64
 /* Defers a block until the work on `stream` and on every noted stream up to now has completed. */
 static weir_status defer_free(struct weir_heap *h, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses) {
-    struct weir_placement *p = placement_at(h, block);
+    struct weir_placement *p = weir__heap_placement(h, block);
     struct weir_placement_block found;
     weir_status status;
 
@@ -703,7 +698,8 @@ static int show_live(struct weir_heap *h, const struct weir_visit *visit) {
 static int show_block_at(struct weir_heap *h, const struct weir_visit *visit) {
     struct weir_extent block = {.base = visit->address};
     struct weir_placement_block found;
-    int result = weir__placement_find(placement_at(h, visit->address), visit->address, &found);
+    int result =
+        weir__placement_find(weir__heap_placement(h, visit->address), visit->address, &found);
 
     if ((result == WEIR_PLACEMENT_OK || result == WEIR_PLACEMENT_INTERIOR) &&
         visit->address - found.address < found.requested)

@@ -42,8 +42,8 @@ enum {
     WEIR_HEAP_KINDS
 };
 
-/* A heap engine.  It must not be moved in memory while it is open.  The fields that each request writes stand between
- * the lock and the order's own, so that they share few cache lines. */
+/* A heap engine.  The fields that each request writes stand between the lock and the order's own, so that they share few
+ * cache lines. */
 struct weir_heap {
     struct weir_engine e;
     const struct weir_backing *backing;
@@ -66,8 +66,7 @@ struct weir_heap {
     uint64_t observed; /* the sequence of the last free under OBSERVED */
     /* Bytes freed under QUARANTINE so far.  The sequences of these frees rise with it. */
     uint64_t quarantined;
-    uint64_t
-        steals; /* requests served by memory that other streams freed, after a query of events */
+    uint64_t steals; /* requests served by other streams' frees, after a query of events */
 };
 
 /* The functions and constants of a backing.  All functions but close are called under the heap's lock; `grow` and `shrink`
@@ -130,13 +129,14 @@ static inline int weir__heap_kind(const struct weir_heap *h, size_t bytes) {
     return bytes <= h->backing->small ? WEIR_HEAP_SMALL : WEIR_HEAP_COMMON;
 }
 
-/* Returns the kind of the addresses that begin at or below the address. */
-static inline int weir__heap_kind_at(const struct weir_heap *h, uint64_t address) {
+/* Returns the placement whose addresses begin at or below the address. */
+static inline struct weir_placement *weir__heap_placement(const struct weir_heap *h,
+                                                          uint64_t address) {
     int kind = h->kinds - 1;
 
     while (kind > 0 && address < h->starts[kind])
         kind--;
-    return kind;
+    return h->placement[kind];
 }
 
 /* Returns the bytes by which reserved memory may still grow. */

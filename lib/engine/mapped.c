@@ -277,9 +277,10 @@ static weir_status fill(struct weir_heap *h, const struct weir_mapped_handle *un
     const struct weir_mapped_handle *below = at > 0 ? &h->range->handles[at - 1] : NULL;
     struct weir_order_stream *on =
         id == WEIR_ENGINE_OBSERVED ? NULL : weir__order_stream(&h->order, id);
-    int kind = weir__heap_kind_at(h, unit->base), placed;
-    uint64_t begin = weir__size_larger(h->starts[kind], below ? below->base + below->bytes : 0);
-    uint64_t sequence = 0;
+    struct weir_placement *p = weir__heap_placement(h, unit->base);
+    uint64_t begin = 0, sequence = 0;
+    size_t bytes;
+    int placed;
 
     /* unreached: no host memory for its record, which the request has made */
     if (id != WEIR_ENGINE_OBSERVED && !on)
@@ -288,7 +289,10 @@ static weir_status fill(struct weir_heap *h, const struct weir_mapped_handle *un
         weir__order_taken(&h->order, unit->bytes);
         sequence = weir__order_freed(&h->order, on, unit->bytes);
     }
-    placed = weir__placement_fill(h->placement[kind], begin, unit->base, unit->bytes, id, sequence);
+    (void)weir__placement_region_above(p, unit->base, &begin, &bytes);
+    if (below)
+        begin = weir__size_larger(begin, below->base + below->bytes);
+    placed = weir__placement_fill(p, begin, unit->base, unit->bytes, id, sequence);
     if (placed == WEIR_PLACEMENT_OK)
         weir__heap_count(h, h->total + unit->bytes);
     return weir__heap_status(placed);
@@ -344,7 +348,7 @@ static weir_status lift(struct weir_heap *h, weir_stream stream, size_t piece, u
     }
     if (result != CUDA_SUCCESS)
         return weir__device_status(h->e.device, result);
-    status = weir__heap_status(weir__placement_unmap(h->placement[weir__heap_kind_at(h, base)],
+    status = weir__heap_status(weir__placement_unmap(weir__heap_placement(h, base),
                                                      g->pieces[piece].base, base, old.bytes));
     if (status != WEIR_OK)
         return status;
@@ -811,14 +815,6 @@ static weir_status mapped_shrink(struct weir_heap *h, const struct weir_trim *tr
 
 /* ---- access and descriptors ---- */
 
-/* Returns the access that a device has now. */
-static CUmemAccess_flags flags_of(const struct weir_access *access, CUdevice device) {
-    for (size_t i = 0; i < access->count; i++)
-        if (access->list[i].location.id == device)
-            return access->list[i].flags;
-    return CU_MEM_ACCESS_FLAGS_PROT_NONE;
-}
-
 /* Sets a device's access to all mapped memory, but not to aliased mappings, which no later work uses. */
 weir_status weir__mapped_allow(struct weir_heap *h, const CUmemAccessDesc *access) {
     const struct weir_driver *driver = h->e.device->driver;
@@ -834,7 +830,10 @@ weir_status weir__mapped_allow(struct weir_heap *h, const CUmemAccessDesc *acces
         pthread_mutex_unlock(&h->range->bringing);
         return weir__device_status(h->e.device, result);
     }
-    before.flags = flags_of(&g->access, access->location.id);
+    before.flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    for (i = 0; i < g->access.count; i++)
+        if (g->access.list[i].location.id == access->location.id)
+            before.flags = g->access.list[i].flags;
     for (i = 0; i < g->handle_count && result == CUDA_SUCCESS; i++)
         result = driver->cuMemSetAccess(g->handles[i].base, g->handles[i].bytes, access, 1);
     if (result == CUDA_SUCCESS)

@@ -38,8 +38,7 @@ struct weir_mapped_handle {
     uint64_t base; /* the address of the mapping */
     size_t bytes;
     CUmemGenericAllocationHandle handle;
-    struct weir_mapped_file
-        *file; /* the descriptor, or NULL if the allocation was never exported */
+    struct weir_mapped_file *file; /* the descriptor, or NULL if it was never exported */
     /* Set by weir__mapped_find_spares.  If `spare`: the piece in which the allocation begins, the least kind of its pieces,
      * and the number of its pieces that are not CLEAN. */
     int spare, what;

@@ -1,17 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* mapped_plan.c: where a request goes in the range, and which physical allocations are mapped there.
  *
- * A survey lists the pieces of the range that are free in one of several ways, or unmapped.  All other addresses are
- * taken.  Adjacent pieces make a gap.  A request goes where the least memory is missing.  Behind the end of all memory
- * there is always an unmapped range.  A large request does not begin in memory that other requests have left: it gets
- * its own physical allocations, so that they can move once it is freed.
+ * A survey lists the pieces of the range that are free in one of several ways, or unmapped.  Adjacent pieces make a gap.
+ * Behind the end of all memory there is always an unmapped range.  A large request does not begin in memory that other
+ * requests have left: it gets its own physical allocations, so that they can move once it is freed.
  *
- * A plan fills the unmapped ranges where a request goes, first with spares (idle physical allocations), which move
- * there, then with new ones.  Sizes follow the heap's total memory, by the rules of its packing.  Moves use up an
- * allowance of bytes, which growth and requests raise.
+ * A plan fills the unmapped ranges where a request goes, first with spares (idle physical allocations), then with new
+ * ones.  doc/design.md ("Mapped") has the reasons.
  */
-#include <stdlib.h>
-
 #include "base/hostmem.h"
 #include "engine/mapped.h"
 

@@ -70,7 +70,7 @@ struct weir_order_place {
 };
 
 struct weir_order_stream {
-    uint64_t id;         /* the stream's id, or 0 if it is not known */
+    uint64_t id;         /* 0 if it is not known */
     weir_stream handle;  /* the key of the stream in order.by_handle, or NULL */
     uint64_t sequence;   /* the sequence of the stream's last free */
     uint64_t observed;   /* the sequence up to which the host has observed the stream's frees */

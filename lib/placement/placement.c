@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* placement.c: see placement.h, and placement_state.h for the records.
  *
- * A take looks for the smallest free chunk that is large enough and cuts it.  A give makes a free chunk, which joins
- * its neighbours.  A take reserves all its host memory before it changes anything.  A give needs host memory only for
- * nodes of a set, or for a stream seen first.  If there is none, the chunk becomes UNLISTED.  The next take puts it into
- * its set, or fails for lack of memory; the next walk puts it there if it can.
+ * A take reserves all its host memory before it changes anything.  A give needs host memory only for nodes of a set, or
+ * for a stream seen first.  If there is none, the chunk becomes UNLISTED.  The next take puts it into its set, or fails
+ * for lack of memory; the next walk puts it there if it can.
  *
  * One record for each region stays in reserve for the second stream, which a free may bring.  No two unmapped ranges
  * are neighbours.

@@ -30,10 +30,9 @@
  *   Sequence.  From 1; 0 counts as 1.  A free with a sequence up to which its stream was already observed is clean at
  *              once.  A free that comes late counts as the stream's latest.
  *
- * Cost.  Every operation takes O(log n) in the number of chunks, amortised over growth of the tables.  Host memory is
- * proportional to the number of chunks.  Linear are: the answers INTERIOR and FREE (in the chunks of the region);
- * adding, removing and finding regions (in the regions); once the appearance of the second stream; and the call after
- * a lack of host memory.
+ * Cost.  An operation takes O(log n) in the number of chunks, amortised over growth of the tables, unless its comment
+ * says otherwise.  Linear are the answers INTERIOR and FREE, once the appearance of the second stream, and the call
+ * after a lack of host memory.
  */
 #ifndef WEIR_PLACEMENT_H
 #define WEIR_PLACEMENT_H
