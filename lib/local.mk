@@ -151,7 +151,6 @@ lib_libweir_core_la_SOURCES = \
 	lib/cache/cache_flush.c \
 	lib/cache/cache_free.c \
 	lib/cache/cache_streams.c \
-	lib/cache/cache_waiting.c \
 	lib/cache/caches.c \
 	lib/cache/caches_state.h \
 	lib/cache/caches.h \

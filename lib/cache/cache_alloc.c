@@ -81,6 +81,51 @@ static void note_room(const struct weir_caches *f, struct weir_cache *c,
                   : freed->room;
 }
 
+/* Lets blocks wait for a wait for the device.  The caller holds `lock`. */
+static void strand_blocks(struct weir_caches *f, struct weir_slab *blocks) {
+    while (blocks) {
+        struct weir_slab *s = blocks;
+
+        blocks = s->next;
+        s->next = f->waiting;
+        f->waiting = s;
+        atomic_fetch_add_explicit(&f->stranded, weir__slab_bytes(s), memory_order_relaxed);
+    }
+}
+
+/* No block is freed under `lock`, since a free of the direct engine waits for the device. */
+void weir__caches_end(struct weir_caches *f, struct weir_slab *blocks, uint64_t id,
+                      weir_stream stream) {
+    struct weir_slab *refused = NULL, *next;
+
+    if (!blocks)
+        return;
+    pthread_mutex_unlock(&f->lock);
+    for (struct weir_slab *s = blocks; s; s = next) {
+        CUdeviceptr base = weir__slab_base(s);
+        struct weir_freed freed = {.block = &base, .count = 1};
+        size_t bytes = weir__slab_bytes(s);
+        weir_status status;
+
+        next = s->next;
+        weir__records_end(&f->records, s);
+        status = id == WEIR_ENGINE_OBSERVED ? f->engine->ops->give(f->engine, &freed, id)
+                                            : f->engine->ops->free(f->engine, base, stream, NULL);
+        if (status == WEIR_OK) {
+            count_given(f, bytes);
+            continue;
+        }
+        /* NULL only without host memory for the record that has just been given up */
+        s = weir__records_whole(&f->records, base, bytes);
+        if (s) {
+            s->next = refused;
+            refused = s;
+        }
+    }
+    pthread_mutex_lock(&f->lock);
+    strand_blocks(f, refused);
+}
+
 int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id,
                       struct weir_cache *c) {
     CUdeviceptr block[WEIR_CACHE_INBOX];
@@ -88,7 +133,10 @@ int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t i
     int due = 0, taken;
 
     if (f->is_straight) {
-        weir__caches_wait(f, spans, id);
+        if (id == WEIR_ENGINE_OBSERVED)
+            weir__caches_end(f, spans, id, NULL);
+        else
+            strand_blocks(f, spans);
         return 0;
     }
     while (spans) {
@@ -308,7 +356,7 @@ static __attribute__((noinline)) weir_status alloc_slow(struct weir_caches *f,
     r->block = take_cached(c, key, r->id, r->asked);
     c->pins -= r->block != 0;
     /* unreached: the stream has lost the cache, for which the stream must end during this call */
-    if (!r->block && c->serves && is_its(c, key, r->id))
+    if (!r->block && !f->is_straight && c->serves && is_its(c, key, r->id))
         inbox = weir__cache_empty_inbox(c);
     weir__bias_give(&c->lock, taken);
     return r->block ? WEIR_OK : alloc_fresh(f, c, r, inbox);

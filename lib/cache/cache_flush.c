@@ -154,8 +154,10 @@ static void deliver(struct weir_caches *f, struct weir_cache *c, weir_stream str
         return;
     pthread_mutex_lock(&f->lock);
     complete_some(f);
-    weir__caches_give(f, h->spans, id, c);
-    weir__caches_free_waiting(f, stream, id);
+    if (f->is_straight)
+        weir__caches_end(f, h->spans, id, stream);
+    else
+        weir__caches_give(f, h->spans, id, c);
     if (h->remotes && weir__order_defer(&f->order, stream, NULL, (uintptr_t)h->remotes) != WEIR_OK)
         weir__caches_strand(f, h->remotes);
     pthread_mutex_unlock(&f->lock);
@@ -253,6 +255,25 @@ static uint64_t whose(const struct weir_caches *f) {
                                 : WEIR_ENGINE_OBSERVED;
 }
 
+/* Frees the blocks of an engine with is_straight that wait for a wait for the device, after such a wait.  The caller
+ * holds `lock`, which the function releases meanwhile. */
+static CUresult end_waiting(struct weir_caches *f) {
+    struct weir_slab *blocks = f->waiting;
+    CUresult result;
+
+    if (!blocks)
+        return CUDA_SUCCESS;
+    f->waiting = NULL;
+    for (const struct weir_slab *s = blocks; s; s = s->next)
+        atomic_fetch_sub_explicit(&f->stranded, weir__slab_bytes(s), memory_order_relaxed);
+    pthread_mutex_unlock(&f->lock);
+    result = weir__device_wait(f->hits.device);
+    pthread_mutex_lock(&f->lock);
+    weir__caches_give(f, blocks,
+                      result == CUDA_SUCCESS ? WEIR_ENGINE_OBSERVED : WEIR_ENGINE_UNKNOWN, NULL);
+    return result;
+}
+
 /* One thread flushes at a time, so the next thread finds what the first one freed.  Otherwise the next thread's request
  * could fail while the first thread holds the memory and waits for the device.
  *
@@ -291,7 +312,7 @@ weir_status weir__caches_empty(void *caches) {
     }
     weir__caches_give(f, emptied.spans, WEIR_ENGINE_UNKNOWN, NULL);
     if (arrived)
-        result = weir__caches_empty_waiting(f);
+        result = end_waiting(f);
     pthread_mutex_unlock(&f->lock);
     pthread_mutex_unlock(&f->flushing);
     return weir__device_status(f->hits.device, result);

@@ -218,10 +218,7 @@ static int put_whole(const struct weir_caches *f, struct put *p) {
     count_free(c, asked, bytes);
     if (c->inbox_count < WEIR_CACHE_INBOX && more < c->room &&
         c->lacked == atomic_load_explicit(&f->engine->lacked, memory_order_relaxed)) {
-        s->next = c->inbox;
-        c->inbox = s;
-        c->inbox_count++;
-        atomic_store_explicit(&c->inbox_bytes, more, memory_order_relaxed);
+        weir__cache_put_whole(c, s);
     } else {
         s->next = weir__cache_empty_inbox(c);
         p->out = s;
@@ -430,23 +427,31 @@ static weir_status check_unserved(struct weir_caches *f, weir_stream stream) {
     return status == WEIR_OK ? weir__caches_identify(f, stream, &id) : status;
 }
 
-/* Lets a live whole block wait that was freed on a captured stream.  The handle's last call tells the stream. */
+/* Frees a live whole block on a captured stream, where the driver frees none: the block waits in the inbox of the stream's
+ * cache for the stream's next call, or without a cache for a wait for the device. */
 static weir_status free_after_capture(struct weir_caches *f, struct weir_slab *s,
                                       weir_stream stream) {
-    const struct weir_cache *c = weir__caches_visit_captured(f, stream);
-    uint64_t id = WEIR_ENGINE_UNKNOWN;
+    struct weir_cache *c = weir__caches_visit_captured(f, stream);
+    int taken, kept = 0;
 
-    pthread_mutex_lock(&f->lock);
     /* unreached: freed meanwhile, which needs two threads that free one block at once */
-    if (atomic_exchange_explicit(&s->asked, 0, memory_order_relaxed) == 0) {
-        pthread_mutex_unlock(&f->lock);
+    if (atomic_exchange_explicit(&s->asked, 0, memory_order_relaxed) == 0)
         return weir__without_driver(WEIR_E_NOT_OWNED);
+    if (c) {
+        taken = weir__bias_take(&c->lock);
+        kept = c->serves;
+        if (kept) {
+            weir__cache_put_whole(c, s);
+            weir__cache_due(c);
+        }
+        weir__bias_give(&c->lock, taken);
     }
-    if (c)
-        id = c->serves ? atomic_load_explicit(&c->id, memory_order_relaxed) : c->young_id;
-    s->next = NULL;
-    weir__caches_wait(f, s, id);
-    pthread_mutex_unlock(&f->lock);
+    if (!kept) {
+        s->next = NULL;
+        pthread_mutex_lock(&f->lock);
+        weir__caches_give(f, s, WEIR_ENGINE_UNKNOWN, NULL);
+        pthread_mutex_unlock(&f->lock);
+    }
     count(f, WEIR_STRIPED_CACHES_DEFERRED);
     return WEIR_OK;
 }

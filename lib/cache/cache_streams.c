@@ -295,7 +295,6 @@ struct weir_cache *weir__caches_visit(struct weir_caches *f, weir_stream stream,
         else
             c = NULL;
     }
-    weir__caches_free_waiting(f, stream, id);
     pthread_mutex_unlock(&f->lock);
     return c;
 }

@@ -68,12 +68,22 @@ weir_status weir__caches_open(struct weir_reserve *v, struct weir_caches **out) 
     return WEIR_OK;
 }
 
+static void end_for_good(void *caches, struct weir_slab *s) {
+    struct weir_caches *f = caches;
+    CUdeviceptr base = weir__slab_base(s);
+    struct weir_freed freed = {.block = &base, .count = 1};
+
+    if (weir__slab_bytes(s) > 0)
+        (void)f->engine->ops->give(f->engine, &freed, WEIR_ENGINE_OBSERVED);
+}
+
 void weir__caches_close(struct weir_caches *f) {
     if (!f)
         return;
     weir__order_close(&f->order);
     weir__caches_return(f, (uintptr_t)f->unfenced);
-    weir__caches_end_blocks(f);
+    if (f->is_straight)
+        weir__records_walk(&f->records, end_for_good, f);
     while (f->caches) {
         struct weir_cache *c = f->caches;
 
@@ -407,7 +417,6 @@ void weir__caches_survey(struct weir_caches *f, uint64_t id, struct weir_survey 
             weir__engine_pends(out, of, idle_in(c));
     }
     for (const struct weir_slab *s = f->waiting; s; s = s->next)
-        weir__engine_pends(out, atomic_load_explicit(&s->fetched_for, memory_order_relaxed),
-                           weir__slab_bytes(s));
+        weir__engine_pends(out, WEIR_ENGINE_UNKNOWN, weir__slab_bytes(s));
     pthread_mutex_unlock(&f->lock);
 }

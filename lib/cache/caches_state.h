@@ -5,7 +5,7 @@
  * caches.c opens and closes the caches, finds live blocks, and makes the statistics; cache_streams.c finds and makes the
  * cache of a stream; cache_alloc.c serves the requests that hit.h does not serve; cache_free.c frees blocks;
  * cache_flush.c says how much idle memory each cache may keep, gives idle memory back to the engine, and slots that were
- * freed on other streams back to their slabs; cache_waiting.c frees blocks by calls of the driver.
+ * freed on other streams back to their slabs.
  *
  * Locks: `flushing` is held for one flush of all caches, and comes before all other locks.  `lock` guards writes of the
  * stream tables, and the order of deferred batches.  Under it the engine's lock may be taken, or the records', or a
@@ -47,7 +47,7 @@ struct weir_caches {
     struct weir_remote_slots *unfenced; /* a batch that only a wait for the device completes */
     /* During a flush of all caches: gets the slabs that become empty, which leave their caches.  Else NULL. */
     struct weir_flushed *emptied;
-    /* Freed blocks that the driver still counts as live (cache_waiting.c).  Each has its stream's id as `fetched_for`. */
+    /* With is_straight: freed blocks that only a wait for the device completes.  The driver still counts them as live. */
     struct weir_slab *waiting;
     /* The bytes of slots, and of waiting blocks, that only a wait for the device completes. */
     _Atomic size_t stranded;
@@ -126,6 +126,11 @@ struct weir_cache *weir__caches_visit_captured(struct weir_caches *f, weir_strea
 int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id,
                       struct weir_cache *c);
 
+/* Frees blocks of an engine with is_straight on `stream`, which has that id, or at once with OBSERVED.  Blocks whose free
+ * the driver refuses wait for a wait for the device.  The caller holds `lock`, which the function releases meanwhile. */
+void weir__caches_end(struct weir_caches *f, struct weir_slab *blocks, uint64_t id,
+                      weir_stream stream);
+
 /* ---- flushing: cache_flush.c ---- */
 
 /* Flushes all idle memory of the cache, in a call on its stream. */
@@ -136,16 +141,6 @@ void weir__caches_catch_up(struct weir_caches *f, struct weir_cache *c, weir_str
  * known, else the stream's id.  The caller holds `lock`. */
 void weir__caches_retire(struct weir_caches *f, struct weir_cache *c, uint64_t id);
 
-/* Gives spans back to an engine with is_straight: with OBSERVED at once, for which it releases `lock`, else at the next
- * call on the stream with that id, or after a wait for the device.  The caller holds `lock`. */
-void weir__caches_wait(struct weir_caches *f, struct weir_slab *spans, uint64_t id);
-/* Frees on `stream` the waiting blocks of the stream with that id, which is not being captured.  The caller holds `lock`,
- * which the function releases if there are any. */
-void weir__caches_free_waiting(struct weir_caches *f, weir_stream stream, uint64_t id);
-/* Frees all waiting blocks after a wait for the device, for which it releases `lock`, if there are any. */
-CUresult weir__caches_empty_waiting(struct weir_caches *f);
-/* Gives all blocks back to an engine with is_straight, after the device has finished all work. */
-void weir__caches_end_blocks(struct weir_caches *f);
 /* Returns a slot to its slab after its last use on every stream.  If the slab has become empty, removes it from its
  * cache, unless `emptied` is NULL.  The caller holds `lock`. */
 void weir__caches_bring_home(struct weir_caches *f, const struct weir_remote_slot *remote,

@@ -272,6 +272,17 @@ uint64_t weir__cache_take_further(struct weir_cache *c, size_t bytes);
 /* Adds a slab in which all slots are free. */
 void weir__cache_add_slab(struct weir_cache *c, struct weir_slab *slab);
 
+/* Puts a freed whole block into the inbox. */
+static inline void weir__cache_put_whole(struct weir_cache *c, struct weir_slab *s) {
+    s->next = c->inbox;
+    c->inbox = s;
+    c->inbox_count++;
+    atomic_store_explicit(&c->inbox_bytes,
+                          atomic_load_explicit(&c->inbox_bytes, memory_order_relaxed) +
+                              weir__slab_bytes(s),
+                          memory_order_relaxed);
+}
+
 /* Removes all blocks from the inbox, and returns them, linked by next. */
 static inline struct weir_slab *weir__cache_empty_inbox(struct weir_cache *c) {
     struct weir_slab *blocks = c->inbox;
