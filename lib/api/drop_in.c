@@ -248,11 +248,11 @@ int weir__drop_in_has_blocks(weir_allocator *a) {
 }
 
 uint64_t weir__drop_in_peak(weir_allocator *a) {
-    return weir__caches_peak_lately(a->caches);
+    return weir__caches_peak_lately(a->caches, 0);
 }
 
 void weir__drop_in_renew_peak(weir_allocator *a) {
-    weir__caches_renew_peak(a->caches);
+    (void)weir__caches_peak_lately(a->caches, 1);
 }
 
 CUresult weir__drop_in_wait(weir_allocator *a) {

@@ -7,9 +7,11 @@
 #include "config.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 
 #include "api/create.h"
+#include "base/bounds.h"
 #include "base/log.h"
 #include "base/size.h"
 #include "cache/caches.h"
@@ -23,6 +25,78 @@
 #define CONTEXT_BYTES ((uint64_t)1 << 30)
 #define CONTEXT_NS UINT64_C(1000000000)
 #define CONTEXT_PAUSE_NS 10000000
+
+/* ---- memory that live blocks pin ---------------------------------------------------------------- */
+
+/* The most units of a pool that are looked at. */
+enum { UNITS_MOST = 1 << 16 };
+
+/* The pieces of the engine's memory.  They may change during the count; a missing piece only makes the result
+ * smaller. */
+struct pinned {
+    struct weir_engine *engine;
+    struct weir_extent *piece; /* sorted by address; bytes is 0 once the piece is counted */
+    size_t count;
+    uint64_t bytes;
+};
+
+/* Counts the pieces that contain a part of a live block, or of the superblock that a slab is cut from. */
+static void pin_pieces(void *context, uint64_t base, size_t bytes) {
+    struct pinned *h = context;
+    size_t above = h->count, at;
+    struct weir_extent superblock;
+
+    if (h->engine->driver_pool &&
+        weir__engine_find(h->engine, WEIR_VISIT_PIECE_AT, base, &superblock) == 1) {
+        base = superblock.base;
+        bytes = superblock.bytes;
+    }
+    WEIR_FIND_FIRST(above, at, h->piece[at].base > base);
+    for (at = above > 0 ? above - 1 : 0; at < h->count && h->piece[at].base < base + bytes; at++)
+        if (h->piece[at].base + h->piece[at].bytes > base) {
+            h->bytes += h->piece[at].bytes;
+            h->piece[at].bytes = 0;
+        }
+}
+
+/* Counts the pieces that are larger than `most`: they stay, too. */
+static void pin_larger(struct pinned *h, uint64_t most) {
+    for (size_t i = 0; i < h->count; i++)
+        if (h->piece[i].bytes > most) {
+            h->bytes += h->piece[i].bytes;
+            h->piece[i].bytes = 0;
+        }
+}
+
+/* Lists the units of the driver's pool around all blocks so far, of which some may have no memory.  Returns their
+ * number. */
+static size_t list_units(const struct weir_engine *engine, struct weir_extent **out) {
+    uint64_t low = atomic_load_explicit(&engine->seen.low, memory_order_relaxed);
+    uint64_t high = atomic_load_explicit(&engine->seen.high, memory_order_relaxed);
+    size_t count =
+        engine->driver_pool ? (size_t)(high / WEIR_POOL_UNIT - low / WEIR_POOL_UNIT) + 1 : 0;
+
+    *out = count > 0 && count <= UNITS_MOST ? calloc(count, sizeof **out) : NULL;
+    for (size_t i = 0; *out && i < count; i++)
+        (*out)[i] = (struct weir_extent){.base = (low / WEIR_POOL_UNIT + i) * WEIR_POOL_UNIT,
+                                         .bytes = WEIR_POOL_UNIT};
+    return count;
+}
+
+uint64_t weir__held(struct weir_engine *engine, weir__live_walk_fn *live, void *of, uint64_t most) {
+    struct pinned h = {.engine = engine};
+
+    h.count = weir__engine_list_all(engine, WEIR_VISIT_WHOLES, &h.piece);
+    if (!h.piece)
+        h.count = list_units(engine, &h.piece);
+    if (!h.piece)
+        return 0;
+    if (of)
+        live(of, pin_pieces, &h);
+    pin_larger(&h, most);
+    free(h.piece);
+    return h.bytes;
+}
 
 /* ---- idle memory -------------------------------------------------------------------------------- */
 

@@ -329,7 +329,7 @@ weir_status weir__alloc_default(weir_allocator *a, size_t bytes, weir_stream str
     struct weir_cache *c = NULL;
 
     if (is_plain(a, 0) && bytes - 1 < a->device.total)
-        c = weir__cache_table_find(&a->caches->hits.by_id, key_of(stream, id));
+        c = weir__cache_find(&a->caches->hits, key_of(stream, id));
     return c ? alloc_in_cache(a, c, id, bytes, stream, block) : weir_alloc(a, bytes, stream, block);
 }
 
@@ -343,7 +343,7 @@ weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void
     if (__builtin_expect(!is_plain(a, 0) || !block || bytes - 1 >= a->device.total, 0))
         return alloc_fully(a, bytes, stream, block);
     h = &a->caches->hits;
-    c = weir__cache_table_find(&h->by_handle, (uintptr_t)stream);
+    c = weir__cache_find(h, (uintptr_t)stream);
     if (c && !is_vouched_for(h, c, stream))
         return alloc_checked(a, c, bytes, stream, block);
     if (!c || bytes > WEIR_SLAB_SMALL || !weir__bias_try_at(&c->lock, WEIR_BIAS_INNER))
@@ -439,7 +439,7 @@ free_checked(struct weir_caches *f, struct weir_cache *c, unsigned long long id,
             done = bring_back(c, key_of(stream, id), id, s, block);
     }
     if (!done)
-        status = weir__caches_free_found(f, c, id, s, block, stream);
+        status = weir__caches_free_found(f, c, id, s, block, stream, NULL);
     else if (done == 2)
         weir__caches_answer(f, stream);
     if (__builtin_expect(lent, 0))
@@ -457,7 +457,7 @@ weir_status weir__free_default(weir_allocator *a, void *block, weir_stream strea
         return free_fully(a, block, stream);
     h = &a->caches->hits;
     s = weir__records_find(&h->pages, (uintptr_t)block);
-    c = weir__cache_table_find(&h->by_id, key);
+    c = weir__cache_find(h, key);
     if (s && c && s->slot_units && bring_back(c, key, id, s, (uintptr_t)block))
         return WEIR_OK;
     return free_checked(a->caches, c, id, s, (uintptr_t)block, stream);
@@ -470,7 +470,7 @@ static inline __attribute__((always_inline)) weir_status free_with_record(struct
                                                                           CUdeviceptr block,
                                                                           weir_stream stream) {
     struct weir_hits *h = &f->hits;
-    struct weir_cache *c = weir__cache_table_find(&h->by_handle, (uintptr_t)stream);
+    struct weir_cache *c = weir__cache_find(h, (uintptr_t)stream);
 
     if (__builtin_expect(c && s->slot_units && bring_back(c, 0, 0, s, block), 1))
         return WEIR_OK;

@@ -95,13 +95,13 @@ static inline __attribute__((always_inline)) int weir__bias_try_at(struct weir_b
     return 0;
 }
 
-/* Takes the lock.  Returns the value that weir__bias_give_at() needs. */
+/* Takes the lock.  Returns the value that weir__bias_give_at() needs, or -1 if a polite caller finds the lock biased to
+ * another thread, and does not get it. */
 static inline int weir__bias_take_at(struct weir_bias *bias, int level,
                                      enum weir_bias_manner manner) {
     if (weir__bias_try_at(bias, level))
         return 1;
-    (void)weir__bias_take_slow(bias, manner);
-    return 0;
+    return weir__bias_take_slow(bias, manner) ? 0 : -1;
 }
 
 /* Takes the lock as a guest if that takes some microseconds at most.  Returns the value for weir__bias_give_at(), or -1
@@ -116,24 +116,11 @@ static inline void weir__bias_give_at(struct weir_bias *bias, int taken, int lev
 }
 
 static inline int weir__bias_take(struct weir_bias *bias) {
-    if (weir__bias_try_at(bias, WEIR_BIAS_INNER))
-        return 1;
-    (void)weir__bias_take_slow(bias, WEIR_BIAS_USER);
-    return 0;
-}
-
-/* Takes the lock as a guest.  Returns the value for weir__bias_give(), or -1 if a polite caller finds it biased. */
-static inline int weir__bias_take_as_guest(struct weir_bias *bias, int politely) {
-    if (weir__bias_try_at(bias, WEIR_BIAS_INNER))
-        return 1;
-    return weir__bias_take_slow(bias, politely ? WEIR_BIAS_POLITE : WEIR_BIAS_GUEST) ? 0 : -1;
+    return weir__bias_take_at(bias, WEIR_BIAS_INNER, WEIR_BIAS_USER);
 }
 
 static inline void weir__bias_give(struct weir_bias *bias, int taken) {
-    if (taken)
-        atomic_store_explicit(&weir__bias_mark->inside[WEIR_BIAS_INNER], 0, memory_order_release);
-    else
-        weir__lock_give(&bias->lock);
+    weir__bias_give_at(bias, taken, WEIR_BIAS_INNER);
 }
 
 #endif

@@ -156,12 +156,14 @@ int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t i
 /* Gets a block of r->bytes, or of r->least if there is no memory for more.  The stream is not being captured. */
 static weir_status ask_engine_for(struct weir_caches *f, struct weir_request *r) {
     weir_status status = weir__reserve_alloc(f->v, r);
+    uint64_t taken;
 
-    if (status == WEIR_OK && f->is_straight) {
-        weir__engine_widen(f->engine, r->block, r->bytes);
-        count_taken(f, r->bytes);
-    }
-    return status;
+    if (status != WEIR_OK || !f->is_straight)
+        return status;
+    weir__engine_widen(f->engine, r->block, r->bytes);
+    taken = atomic_fetch_add_explicit(&f->taken, r->bytes, memory_order_relaxed) + r->bytes;
+    weir__raise_to(&f->engine->seen.most_in_use, taken);
+    return WEIR_OK;
 }
 
 /* Gives a block back to the engine for which there is no record. */

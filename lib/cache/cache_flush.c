@@ -6,13 +6,10 @@
  * memory was unused for long.  Only weir__caches_empty flushes all caches at once, behind a wait for the device: for
  * trims and in OOM recovery.
  *
- * The engine alone serves a captured stream.  A block that is freed during a capture serves nobody until a request on
- * the stream has found that the capture is over.  Only such requests allocate from the cache or maintain it, so a free
- * need not query the capture.
+ * A block that is freed during a capture serves nobody until a request on the stream has found that the capture is over.
+ * Only such requests allocate from the cache or maintain it, so a free need not query the capture.
  *
- * A slot that was freed on another stream than its slab's first serves requests in the cache of the stream that freed
- * it. If many of a class pile up there, they return as a batch behind one event, or without an event behind a wait for
- * the device.
+ * Remote frees that pile up return to their slabs as a batch, behind one event, or behind a wait for the device.
  *
  * Locks: the caches' lock and a cache's are taken here.  Under the caches' lock a cache's is taken to retire or flush
  * it, and to return slots.

@@ -248,7 +248,9 @@ static int put_remote(const struct put *p) {
  * FULL also if the cache is no longer the stream's. */
 static int put(struct weir_caches *f, struct put *p, int politely) {
     struct weir_cache *c = p->c;
-    int taken = weir__bias_take_as_guest(&c->lock, politely), result = FULL;
+    int taken = weir__bias_take_at(&c->lock, WEIR_BIAS_INNER,
+                                   politely ? WEIR_BIAS_POLITE : WEIR_BIAS_GUEST),
+        result = FULL;
 
     if (taken < 0)
         return ANOTHERS;
@@ -405,7 +407,7 @@ static weir_status free_by_cache(struct weir_caches *f, struct put *p, weir_stre
  * Returns 1 if work was put off in the cache, else 0. */
 static int count_driver_free(struct weir_caches *f, struct weir_cache *c, uint64_t requested,
                              size_t in_use) {
-    int taken = c ? weir__bias_take_as_guest(&c->lock, 1) : -1, wanted;
+    int taken = c ? weir__bias_take_at(&c->lock, WEIR_BIAS_INNER, WEIR_BIAS_POLITE) : -1, wanted;
 
     if (taken < 0) {
         count_loose_free(f, requested, in_use);
@@ -483,29 +485,10 @@ static weir_status free_by_driver(struct weir_caches *f, struct weir_cache *c, s
 
 /* ---- frees ---- */
 
-/* Ends the use of a block.  Returns 1 on success, 0 if the block is no longer live.  The caller holds `lock`. */
-static int end_use(struct weir_caches *f, struct weir_slab *s, CUdeviceptr block) {
-    struct weir_remote_slot remote = {.span = s};
-
-    if (s->slot_units) {
-        remote.slot = weir__slab_slot(s, block);
-        /* unreached: freed meanwhile, which needs two threads that free one block at once */
-        if (!take_state(&s->slot[remote.slot]))
-            return 0;
-        weir__caches_bring_home(f, &remote, NULL);
-        return 1;
-    }
-    /* unreached: freed meanwhile, which needs two threads that free one block at once */
-    if (atomic_exchange_explicit(&s->asked, 0, memory_order_relaxed) == 0)
-        return 0;
-    s->next = NULL;
-    weir__caches_give(f, s, WEIR_ENGINE_OBSERVED, NULL);
-    return 1;
-}
-
 weir_status weir__caches_free_done(struct weir_caches *f, CUdeviceptr block) {
     struct weir_slab *s = weir__records_find(&f->hits.pages, block);
     uint64_t requested = s && weir__slab_bytes(s) > 0 ? weir__slab_asked(s, block) : 0;
+    struct weir_remote_slot remote = {.span = s};
     size_t in_use;
     int done;
 
@@ -513,19 +496,27 @@ weir_status weir__caches_free_done(struct weir_caches *f, CUdeviceptr block) {
         return weir__without_driver(WEIR_E_NOT_OWNED);
     in_use = weir__slab_in_use(s);
     pthread_mutex_lock(&f->lock);
-    done = end_use(f, s, block);
+    if (s->slot_units) {
+        remote.slot = weir__slab_slot(s, block);
+        done = take_state(&s->slot[remote.slot]);
+        if (done)
+            weir__caches_bring_home(f, &remote, NULL);
+    } else {
+        done = atomic_exchange_explicit(&s->asked, 0, memory_order_relaxed) > 0;
+        s->next = NULL;
+        if (done)
+            weir__caches_give(f, s, WEIR_ENGINE_OBSERVED, NULL);
+    }
     pthread_mutex_unlock(&f->lock);
-    if (!done) /* unreached: freed meanwhile */
+    if (!done) /* unreached: freed meanwhile, which needs two threads that free one block at once */
         return weir__without_driver(WEIR_E_NOT_OWNED);
     count_loose_free(f, requested, in_use);
     return WEIR_OK;
 }
 
-/* Frees a block that bring_back() did not take.  weir_free ends with this function, so the function restores the
- * thread's last driver result: see weir__ended.  `s` is the block's record or NULL, `c` the stream's cache or NULL. */
-static weir_status free_found(struct weir_caches *f, struct weir_cache *c, unsigned long long id,
-                              struct weir_slab *s, CUdeviceptr block, weir_stream stream,
-                              struct weir_use_list *uses) {
+weir_status weir__caches_free_found(struct weir_caches *f, struct weir_cache *c,
+                                    unsigned long long id, struct weir_slab *s, CUdeviceptr block,
+                                    weir_stream stream, struct weir_use_list *uses) {
     struct put p = {.c = c, .key = key_of(stream, id), .id = id, .s = s, .block = block};
     int result_before = weir__driver_result;
     weir_status status;
@@ -543,12 +534,6 @@ static weir_status free_found(struct weir_caches *f, struct weir_cache *c, unsig
     return status;
 }
 
-weir_status weir__caches_free_found(struct weir_caches *f, struct weir_cache *c,
-                                    unsigned long long id, struct weir_slab *s, CUdeviceptr block,
-                                    weir_stream stream) {
-    return free_found(f, c, id, s, block, stream, NULL);
-}
-
 weir_status weir__caches_free_used(struct weir_caches *f, CUdeviceptr block, weir_stream stream,
                                    struct weir_use_list *uses) {
     struct weir_slab *s = weir__records_find(&f->hits.pages, block);
@@ -562,7 +547,7 @@ weir_status weir__caches_free_used(struct weir_caches *f, CUdeviceptr block, wei
     else
         lent = is_default(stream) && weir__device_lacks_context &&
                weir__device_lend_context(f->hits.device);
-    status = free_found(f, c, id, s, block, stream, uses);
+    status = weir__caches_free_found(f, c, id, s, block, stream, uses);
     weir__device_end_context(f->hits.device, lent);
     return status;
 }

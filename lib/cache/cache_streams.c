@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* cache_streams.c: finds, makes, binds and unbinds the cache of a stream.
  *
- * What: a handle identifies no stream: the driver gives the handle of a destroyed stream to a new one.  A request on a
- * created stream queries the stream's id and compares it with the cache's.  A free does not: its block enters the cache
- * of the handle.  If the next request finds the id of the last one, the handle meant one stream all the time, since ids
- * are not used again, and every block in between was freed on that stream.  If the next request finds another id, the
- * cache's memory goes to the engine as quarantined, and serves nobody before a wait for the device.  The handle of a
- * default stream means another stream in another context or thread.  So caches of default streams are found by id,
- * which each free queries, too.
+ * What: a handle identifies no stream, since the driver gives the handle of a destroyed stream to a new one.  doc/design.md
+ * ("Per-stream caches") says when weir queries the id.  The caches of created streams are found by handle, those of
+ * default streams by id: the handle of a default stream means another stream in another context or thread.
  *
  * Locks: the caches' lock; under it one cache's.
  *
@@ -24,104 +20,11 @@
 enum {
     YOUNG = 64, /* calls on a stream before it gets a cache, unless it is the first stream */
     /* The most caches of unbound default streams: threads come and go, and their streams with them. */
-    DEFAULT_STREAMS = 256,
-    FIRST_ENTRIES = 64 /* the entries of a new table */
+    DEFAULT_STREAMS = 256
 };
 
 /* If streams that ended unseen leave more bytes than this to a device wait, new streams get no cache. */
 #define STRANDED_MOST ((uint64_t)64 << 20)
-
-/* ---- the tables of streams ---- */
-
-static struct weir_cache_entries *make_entries(size_t entries) {
-    struct weir_cache_entries *t = calloc(1, sizeof *t + entries * sizeof t->entry[0]);
-
-    if (t)
-        t->mask = entries - 1;
-    return t;
-}
-
-static struct weir_cache_entries *entries_of(struct weir_cache_table *table) {
-    return atomic_load_explicit(&table->now, memory_order_relaxed);
-}
-
-static uint64_t key_at(const struct weir_cache_entries *t, size_t i) {
-    return atomic_load_explicit(&t->entry[i].key, memory_order_relaxed);
-}
-
-static struct weir_cache *cache_in(const struct weir_cache_entries *t, size_t i) {
-    return atomic_load_explicit(&t->entry[i].cache, memory_order_relaxed);
-}
-
-static void set_entry(struct weir_cache_entries *t, size_t i, uint64_t key,
-                      struct weir_cache *cache) {
-    atomic_store_explicit(&t->entry[i].cache, cache, memory_order_release);
-    atomic_store_explicit(&t->entry[i].key, key, memory_order_release);
-}
-
-/* Adds a key, which is not 0 and not in the table.  There must be room. */
-static void add_entry(struct weir_cache_entries *t, uint64_t key, struct weir_cache *cache) {
-    size_t i = weir__cache_table_slot(t, key);
-
-    while (key_at(t, i) != 0)
-        i = (i + 1) & t->mask;
-    set_entry(t, i, key, cache);
-    t->keys++;
-}
-
-int weir__cache_table_open(struct weir_cache_table *table) {
-    atomic_store_explicit(&table->now, make_entries(FIRST_ENTRIES), memory_order_release);
-    return entries_of(table) != NULL;
-}
-
-void weir__cache_table_close(struct weir_cache_table *table) {
-    struct weir_cache_entries *t = entries_of(table);
-
-    while (t) {
-        struct weir_cache_entries *older = t->older;
-
-        free(t);
-        t = older;
-    }
-}
-
-/* Makes room for one more key.  Returns 1 on success, 0 if there is no host memory. */
-static int reserve_table(struct weir_cache_table *table) {
-    struct weir_cache_entries *t = entries_of(table), *larger;
-
-    if ((t->keys + 1) * 2 <= t->mask + 1)
-        return 1;
-    larger = make_entries((t->mask + 1) * 2);
-    if (!larger)
-        return 0;
-    larger->older = t;
-    for (size_t i = 0; i <= t->mask; i++)
-        if (key_at(t, i) != 0)
-            add_entry(larger, key_at(t, i), cache_in(t, i));
-    atomic_store_explicit(&table->now, larger, memory_order_release);
-    return 1;
-}
-
-/* Removes a key, which must be in the table. */
-static void remove_key(struct weir_cache_table *table, uint64_t key) {
-    struct weir_cache_entries *t = entries_of(table);
-    size_t gap = weir__cache_table_slot(t, key);
-
-    while (key_at(t, gap) != key)
-        gap = (gap + 1) & t->mask;
-    atomic_store_explicit(&t->entry[gap].key, 0, memory_order_release);
-    t->keys--;
-    /* The entries behind it move up, unless that would put them before their own place. */
-    for (size_t i = (gap + 1) & t->mask; key_at(t, i) != 0; i = (i + 1) & t->mask) {
-        size_t home = weir__cache_table_slot(t, key_at(t, i));
-
-        if (((i - home) & t->mask) < ((i - gap) & t->mask))
-            continue;
-        set_entry(t, gap, key_at(t, i), cache_in(t, i));
-        atomic_store_explicit(&t->entry[i].key, 0, memory_order_release);
-        gap = i;
-    }
-}
 
 /* ---- one stream ---- */
 
@@ -135,7 +38,7 @@ weir_status weir__caches_identify(struct weir_caches *f, weir_stream stream, uin
 
     if (result != CUDA_SUCCESS)
         return weir__device_status(f->hits.device, result);
-    c = cache_of(f, key_of(stream, *id));
+    c = weir__cache_find(&f->hits, key_of(stream, *id));
     if (c && atomic_load_explicit(&c->id, memory_order_relaxed) == *id)
         return WEIR_OK;
     return weir__device_check_stream(f->hits.device, stream);
@@ -161,6 +64,23 @@ struct weir_cache *weir__caches_make(struct weir_caches *f) {
     f->caches = c;
     f->host_bytes += sizeof *c;
     return c;
+}
+
+/* Adds a cache to the bucket of its key. */
+static void insert_cache(struct weir_caches *f, struct weir_cache *c) {
+    _Atomic(struct weir_cache *) *bucket = weir__cache_bucket(&f->hits, c->key);
+
+    atomic_store_explicit(&c->after, *bucket, memory_order_relaxed);
+    atomic_store_explicit(bucket, c, memory_order_release);
+}
+
+/* Removes a cache from the bucket of its former key. */
+static void remove_cache(struct weir_caches *f, const struct weir_cache *c, uint64_t key) {
+    _Atomic(struct weir_cache *) *at = weir__cache_bucket(&f->hits, key);
+
+    while (*at != c)
+        at = &(*at)->after;
+    atomic_store_explicit(at, c->after, memory_order_release);
 }
 
 /* Writes the key of a cache, unless a call has pinned the cache.  Threads that found the cache without a lock check the
@@ -206,7 +126,7 @@ static struct weir_cache *take_silent(struct weir_caches *f) {
     uint64_t key, calls;
 
     for (struct weir_cache *c = f->caches; c; c = c->next) {
-        if (!(c->key & 1) || atomic_load_explicit(&c->trusted, memory_order_relaxed))
+        if (!(c->key & WEIR_CACHE_BY_ID) || atomic_load_explicit(&c->trusted, memory_order_relaxed))
             continue;
         calls = calls_of(c);
         if (calls == c->swept && !silent)
@@ -216,7 +136,7 @@ static struct weir_cache *take_silent(struct weir_caches *f) {
     key = silent ? atomic_load_explicit(&silent->key, memory_order_relaxed) : 0;
     if (!silent || !rename_cache(silent, 0))
         return NULL;
-    remove_key(&f->hits.by_id, key);
+    remove_cache(f, silent, key);
     weir__caches_retire(f, silent, atomic_load_explicit(&silent->id, memory_order_relaxed));
     return silent;
 }
@@ -226,20 +146,20 @@ static struct weir_cache *take_silent(struct weir_caches *f) {
 static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, uint64_t id,
                                    int to_bind) {
     uint64_t key = key_of(stream, id);
-    struct weir_cache *c = cache_of(f, key);
-    int by_id = (int)(key & 1), full = by_id && f->default_streams >= DEFAULT_STREAMS;
+    struct weir_cache *c = weir__cache_find(&f->hits, key);
+    int by_id = is_default(stream), full = by_id && f->default_streams >= DEFAULT_STREAMS;
 
-    if (c || !key) /* unreached: no key, since no driver makes odd handles, and the id is known */
+    if (c || !key) /* unreached: no key, since the id is known */
         return c;
     if (full)
         c = take_silent(f);
-    if (!c && (!full || to_bind) && reserve_table(table_of(f, key))) {
+    if (!c && (!full || to_bind)) {
         c = weir__caches_make(f);
         f->default_streams += c && by_id;
     }
     if (c) {
         (void)rename_cache(c, key); /* the cache has no key now, so no call has pinned it */
-        add_entry(entries_of(table_of(f, key)), key, c);
+        insert_cache(f, c);
     }
     return c;
 }
@@ -300,7 +220,7 @@ struct weir_cache *weir__caches_visit(struct weir_caches *f, weir_stream stream,
 }
 
 struct weir_cache *weir__caches_visit_captured(struct weir_caches *f, weir_stream stream) {
-    struct weir_cache *c = cache_of(f, key_of(stream, 0));
+    struct weir_cache *c = weir__cache_find(&f->hits, key_of(stream, 0));
     int taken;
 
     if (c && !atomic_load_explicit(&c->capturing, memory_order_relaxed)) {
@@ -360,7 +280,7 @@ static struct weir_cache *pin_of(struct weir_caches *f, weir_stream stream, uint
     struct weir_cache *c;
 
     pthread_mutex_lock(&f->lock);
-    c = cache_of(f, key_of(stream, id));
+    c = weir__cache_find(&f->hits, key_of(stream, id));
     if (c && (!c->serves || atomic_load_explicit(&c->id, memory_order_relaxed) != id))
         c = NULL;
     if (c)
@@ -373,7 +293,7 @@ void weir__caches_ask(struct weir_caches *f, weir_stream stream) {
     struct weir_cache *c;
     uint64_t id = 0;
 
-    if (!is_default(stream) && !cache_of(f, key_of(stream, 0)))
+    if (!is_default(stream) && !weir__cache_find(&f->hits, key_of(stream, 0)))
         return;
     if (weir__device_stream_id(f->hits.device, stream, &id) != CUDA_SUCCESS ||
         (is_default(stream) && !weir__device_is_idle(f->hits.device, stream)))
@@ -390,7 +310,7 @@ void weir__caches_leave(struct weir_caches *f, weir_stream stream) {
     uint64_t id = 0;
 
     if (!is_default(stream)) {
-        c = cache_of(f, key_of(stream, 0));
+        c = weir__cache_find(&f->hits, key_of(stream, 0));
         if (!c)
             return;
         weir__caches_unwatch(c);
@@ -413,7 +333,7 @@ void weir__caches_leave(struct weir_caches *f, weir_stream stream) {
 }
 
 void weir__caches_meet(struct weir_caches *f, weir_stream stream) {
-    struct weir_cache *c = cache_of(f, key_of(stream, 0));
+    struct weir_cache *c = weir__cache_find(&f->hits, key_of(stream, 0));
 
     if (!c)
         return;

@@ -56,9 +56,7 @@ weir_status weir__caches_open(struct weir_reserve *v, struct weir_caches **out) 
     weir__order_open(&f->order, v->device, NULL, weir__caches_return, f);
     weir__bias_prepare();
     f->loose = weir__caches_make(f);
-    if (!f->loose || !weir__cache_table_open(&f->hits.by_handle) ||
-        !weir__cache_table_open(&f->hits.by_id) ||
-        !weir__records_open(&f->records, &f->hits.pages)) {
+    if (!f->loose || !weir__records_open(&f->records, &f->hits.pages)) {
         weir__caches_close(f);
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
@@ -92,8 +90,6 @@ void weir__caches_close(struct weir_caches *f) {
             free(c->remotes[i]);
         free(c);
     }
-    weir__cache_table_close(&f->hits.by_handle);
-    weir__cache_table_close(&f->hits.by_id);
     weir__records_close(&f->records);
     pthread_mutex_destroy(&f->lock);
     pthread_mutex_destroy(&f->flushing);
@@ -203,78 +199,6 @@ void weir__caches_blocks(struct weir_caches *f, weir__engine_visit_fn *show, voi
     weir__records_walk(&f->records, visit_span, &v);
 }
 
-/* ---- memory that live blocks pin ---- */
-
-/* The most units of a pool that are looked at. */
-enum { UNITS_MOST = 1 << 16 };
-
-/* The pieces of the engine's memory.  They may change during the count; a missing piece only makes the result
- * smaller. */
-struct held {
-    struct weir_engine *engine;
-    struct weir_extent *piece; /* sorted by address; bytes is 0 once the piece is counted */
-    size_t count;
-    uint64_t bytes;
-};
-
-/* Counts the pieces that contain a part of a live block, or of the superblock that a slab is cut from. */
-static void hold(void *context, uint64_t base, size_t bytes) {
-    struct held *h = context;
-    size_t above = h->count, at;
-    struct weir_extent superblock;
-
-    if (h->engine->driver_pool &&
-        weir__engine_find(h->engine, WEIR_VISIT_PIECE_AT, base, &superblock) == 1) {
-        base = superblock.base;
-        bytes = superblock.bytes;
-    }
-    WEIR_FIND_FIRST(above, at, h->piece[at].base > base);
-    for (at = above > 0 ? above - 1 : 0; at < h->count && h->piece[at].base < base + bytes; at++)
-        if (h->piece[at].base + h->piece[at].bytes > base) {
-            h->bytes += h->piece[at].bytes;
-            h->piece[at].bytes = 0;
-        }
-}
-
-/* Counts the pieces that are larger than `most`: they stay, too. */
-static void hold_larger(struct held *h, uint64_t most) {
-    for (size_t i = 0; i < h->count; i++)
-        if (h->piece[i].bytes > most) {
-            h->bytes += h->piece[i].bytes;
-            h->piece[i].bytes = 0;
-        }
-}
-
-/* Lists the units of the driver's pool around all blocks so far, of which some may have no memory.  Returns their
- * number. */
-static size_t list_units(const struct weir_engine *engine, struct weir_extent **out) {
-    uint64_t low = atomic_load_explicit(&engine->seen.low, memory_order_relaxed);
-    uint64_t high = atomic_load_explicit(&engine->seen.high, memory_order_relaxed);
-    size_t count =
-        engine->driver_pool ? (size_t)(high / WEIR_POOL_UNIT - low / WEIR_POOL_UNIT) + 1 : 0;
-
-    *out = count > 0 && count <= UNITS_MOST ? calloc(count, sizeof **out) : NULL;
-    for (size_t i = 0; *out && i < count; i++)
-        (*out)[i] = (struct weir_extent){.base = (low / WEIR_POOL_UNIT + i) * WEIR_POOL_UNIT,
-                                         .bytes = WEIR_POOL_UNIT};
-    return count;
-}
-
-uint64_t weir__held(struct weir_engine *engine, weir__live_walk_fn *live, void *of, uint64_t most) {
-    struct held h = {.engine = engine};
-
-    h.count = weir__engine_list_all(engine, WEIR_VISIT_WHOLES, &h.piece);
-    if (!h.piece)
-        h.count = list_units(engine, &h.piece);
-    if (!h.piece)
-        return 0;
-    if (of)
-        live(of, hold, &h);
-    hold_larger(&h, most);
-    free(h.piece);
-    return h.bytes;
-}
-
 /* ---- statistics ---- */
 
 static void raise_peak(uint64_t *peak, int64_t bytes) {
@@ -345,31 +269,25 @@ int weir__caches_has_blocks(struct weir_caches *f) {
     return figures.requested > 0;
 }
 
-uint64_t weir__caches_peak_lately(struct weir_caches *f) {
+uint64_t weir__caches_peak_lately(struct weir_caches *f, int renew) {
     weir_statistics figures;
     uint64_t peak;
 
     pthread_mutex_lock(&f->lock);
-    add_up(f, &figures);
-    peak = f->requested_lately;
-    pthread_mutex_unlock(&f->lock);
-    return peak;
-}
-
-void weir__caches_renew_peak(struct weir_caches *f) {
-    weir_statistics figures;
-
-    pthread_mutex_lock(&f->lock);
     add_up(f, &figures); /* updates the lifetime peaks */
-    for (struct weir_cache *c = f->caches; c; c = c->next) {
+    peak = f->requested_lately;
+    for (struct weir_cache *c = renew ? f->caches : NULL; c; c = c->next) {
         int taken = weir__bias_take(&c->lock);
 
         weir__sum_renew_peak(&c->requested);
         weir__bias_give(&c->lock, taken);
     }
-    f->requested_lately = figures.requested;
-    expect_growth(f);
+    if (renew) {
+        f->requested_lately = figures.requested;
+        expect_growth(f);
+    }
     pthread_mutex_unlock(&f->lock);
+    return peak;
 }
 
 /* Returns the bytes that are idle in a cache and in its inbox. */

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* caches.h: the per-stream caches, above any engine.
  *
- * A request is served from its stream's cache (stream_cache.h), and a freed block enters the cache of the stream that
- * it was freed on: without the engine, without driver calls except queries of the stream, and without touching a cache
- * line that another stream's thread writes.  cache_flush.c says how much idle memory each cache may keep.
- *
  * This file must not know the public API, settings' names or how an engine places blocks.
  */
 #ifndef WEIR_CACHES_H
@@ -72,10 +68,9 @@ weir_status weir__caches_empty(void *caches);
 /* Returns 1 if a block of the caches is live, else 0. */
 int weir__caches_has_blocks(struct weir_caches *f);
 
-/* weir__caches_peak_lately returns the peak requested memory since weir__caches_renew_peak, which restarts that peak at
- * the memory that is live then.  The lifetime peak of weir__caches_figures is not restarted. */
-uint64_t weir__caches_peak_lately(struct weir_caches *f);
-void weir__caches_renew_peak(struct weir_caches *f);
+/* Returns the peak requested memory since the last call with `renew`, which restarts that peak at the memory that is live
+ * then.  The lifetime peak of weir__caches_figures is not restarted. */
+uint64_t weir__caches_peak_lately(struct weir_caches *f, int renew);
 
 /* Add the caches' idle memory to a survey of the engine's, and visit the live blocks of the caches. */
 void weir__caches_survey(struct weir_caches *f, uint64_t id, struct weir_survey *out);
@@ -84,13 +79,6 @@ void weir__caches_blocks(struct weir_caches *f, weir__engine_visit_fn *show, voi
 /* Visits each block of the engine that contains a live block of the caches, under the records' lock. */
 typedef void weir__live_fn(void *context, uint64_t base, size_t bytes);
 void weir__caches_live(void *caches, weir__live_fn *see, void *context);
-
-/* Returns the bytes of all pieces that contain a live block or are larger than `most`, the largest that may be freed.
- * A piece is freed as a whole or not at all.  Returns 0 if that is not known.  Visits all blocks (about 10 ns each),
- * under the engine's lock and then the caches' or the guard's.  `live` visits the live blocks of `of`, which is the caches
- * or the guard; if `of` is NULL, no block is live. */
-typedef void weir__live_walk_fn(void *of, weir__live_fn *see, void *context);
-uint64_t weir__held(struct weir_engine *engine, weir__live_walk_fn *live, void *of, uint64_t most);
 
 /* Adds the caches' figures to *out, which already has those of the counters and of the engine. */
 void weir__caches_figures(struct weir_caches *f, weir_statistics *out);

@@ -2,13 +2,8 @@
 /* caches_state.h: the caches of all streams of one allocator, for the files that implement caches.h, and for request.c,
  * which inlines hit.h.
  *
- * caches.c opens and closes the caches, finds live blocks, and makes the statistics; cache_streams.c finds and makes the
- * cache of a stream; cache_alloc.c serves the requests that hit.h does not serve; cache_free.c frees blocks;
- * cache_flush.c says how much idle memory each cache may keep, gives idle memory back to the engine, and slots that were
- * freed on other streams back to their slabs.
- *
  * Locks: `flushing` is held for one flush of all caches, and comes before all other locks.  `lock` guards writes of the
- * stream tables, and the order of deferred batches.  Under it the engine's lock may be taken, or the records', or a
+ * buckets of caches, and the order of deferred batches.  Under it the engine's lock may be taken, or the records', or a
  * cache's, one at a time; under a cache's lock that of its remote-free queue.  Hits take the cache's lock only.
  *
  * This file must not know the public API, settings' names or how an engine places blocks.
@@ -53,23 +48,13 @@ struct weir_caches {
     _Atomic size_t stranded;
     size_t host_bytes;
     uint64_t requested_peak, in_use_peak;
-    uint64_t requested_lately; /* the peak since weir__caches_renew_peak */
+    uint64_t requested_lately; /* the peak of weir__caches_peak_lately */
     /* The peak of the engine's blocks in this span of idle_ns, and in the span before. */
     uint64_t lately[2];
     uint64_t span_ticks; /* the time at which this span began */
     /* A miss adds up the sums if the engine's blocks have more bytes than this. */
     _Atomic uint64_t add_up_above;
 };
-
-/* ---- the cache of a stream ------------------------------------------------------------------------ */
-
-static inline struct weir_cache_table *table_of(struct weir_caches *f, uint64_t key) {
-    return key & 1 ? &f->hits.by_id : &f->hits.by_handle;
-}
-
-static inline struct weir_cache *cache_of(struct weir_caches *f, uint64_t key) {
-    return weir__cache_table_find(table_of(f, key), key);
-}
 
 /* Returns 1 if there is a release threshold, else 0. */
 static inline int has_threshold(const struct weir_caches *f) {
@@ -80,13 +65,6 @@ static inline int has_threshold(const struct weir_caches *f) {
 static inline uint64_t weir__caches_in_blocks(const struct weir_caches *f) {
     return atomic_load_explicit(f->is_straight ? &f->taken : &f->engine->seen.in_use,
                                 memory_order_relaxed);
-}
-
-/* Counts a block that an engine with is_straight has allocated, and raises the peak of such blocks. */
-static inline void count_taken(struct weir_caches *f, size_t bytes) {
-    uint64_t now = atomic_fetch_add_explicit(&f->taken, bytes, memory_order_relaxed) + bytes;
-
-    weir__raise_to(&f->engine->seen.most_in_use, now);
 }
 
 /* Counts a block that an engine with is_straight has freed. */
@@ -100,10 +78,6 @@ static inline void count(struct weir_caches *f, int counter) {
 
 /* ---- streams: cache_streams.c ---- */
 
-/* Open and close a table.  weir__cache_table_open returns 1 on success, 0 if there is no host memory; a table may be
- * closed even then. */
-int weir__cache_table_open(struct weir_cache_table *table);
-void weir__cache_table_close(struct weir_cache_table *table);
 /* Makes a cache that has no key yet.  Returns NULL if there is no host memory.  The caller holds `lock`. */
 struct weir_cache *weir__caches_make(struct weir_caches *f);
 /* Records that the adapter no longer sees the stream's captures and end. */

@@ -13,72 +13,50 @@
 #include "cache/page_map.h"
 #include "cache/stream_cache.h"
 
-/* ---- the table of streams ---- */
+/* ---- the caches of streams ---- */
 
-/* Leads from a stream's key to its cache, without a lock for readers.  The table uses open addressing and is at most
- * half full.  Writers hold the caches' lock.  A table that has grown keeps the smaller one until the end, for threads
- * that still read it.  While a key is removed, a reader may miss any key, or find a cache that has another key by then.
- * So a reader checks the key under the cache's lock, and a reader that found nothing searches again under the caches'
- * lock. */
-struct weir_cache_entry {
-    _Atomic uint64_t key; /* 0 if the entry is free */
-    _Atomic(struct weir_cache *) cache;
-};
-
-struct weir_cache_entries {
-    size_t mask; /* the number of entries, which is a power of two, minus one */
-    size_t keys;
-    struct weir_cache_entries *older;
-    struct weir_cache_entry entry[];
-};
-
-struct weir_cache_table {
-    _Atomic(struct weir_cache_entries *) now;
-};
-
-static inline size_t weir__cache_table_slot(const struct weir_cache_entries *t, uint64_t key) {
-    return (uint32_t)key * UINT32_C(0x9E3779B1) >> 10 & t->mask;
-}
-
-/* Returns the cache of a key, or NULL.  0 is no key.  A cache found by id may have got another key by now, which
- * is_its() checks under the cache's lock. */
-static inline __attribute__((always_inline)) struct weir_cache *
-weir__cache_table_find(struct weir_cache_table *table, uint64_t key) {
-    const struct weir_cache_entries *t = atomic_load_explicit(&table->now, memory_order_acquire);
-    size_t i = weir__cache_table_slot(t, key);
-    uint64_t found;
-
-    if (__builtin_expect(key == 0, 0))
-        return NULL;
-    while (__builtin_expect(
-        (found = atomic_load_explicit(&t->entry[i].key, memory_order_acquire)) != key, 0)) {
-        if (found == 0)
-            return NULL;
-        i = (i + 1) & t->mask;
-    }
-    return atomic_load_explicit(&t->entry[i].cache, memory_order_acquire);
-}
+enum { WEIR_CACHE_BUCKETS = 1024 };
 
 /* The fields that a hit reads beside the stream's cache. */
 struct weir_hits {
     struct weir_device *device;
-    /* Finds caches of created streams by handle; their keys never change. */
-    struct weir_cache_table by_handle;
-    struct weir_cache_table by_id; /* finds caches of default streams by id */
-    int checks;                    /* nonzero if options.stream_checks is on */
-    struct weir_pagemap pages;     /* finds the records of blocks */
+    int checks;                /* nonzero if options.stream_checks is on */
+    struct weir_pagemap pages; /* finds the records of blocks */
+    /* Caches by the hash of their key, linked by `after`.  Writers hold the caches' lock, readers need none.  The key of a
+     * created stream stays.  If the key of a default stream is removed, a reader may go on in another list.  So a reader
+     * that found nothing searches again under the caches' lock. */
+    _Atomic(struct weir_cache *) bucket[WEIR_CACHE_BUCKETS];
 };
+
+static inline _Atomic(struct weir_cache *) *weir__cache_bucket(struct weir_hits *h, uint64_t key) {
+    return &h->bucket[(uint32_t)key * UINT32_C(0x9E3779B1) / (UINT32_MAX / WEIR_CACHE_BUCKETS + 1)];
+}
+
+/* Returns the cache of a key, or NULL.  0 is no key.  The cache of a default stream may have got another key by now, which
+ * is_its() checks under the cache's lock. */
+static inline __attribute__((always_inline)) struct weir_cache *
+weir__cache_find(struct weir_hits *h, uint64_t key) {
+    struct weir_cache *c = NULL;
+
+    if (__builtin_expect(key != 0, 1))
+        c = atomic_load_explicit(weir__cache_bucket(h, key), memory_order_acquire);
+    while (__builtin_expect(c && atomic_load_explicit(&c->key, memory_order_relaxed) != key, 0))
+        c = atomic_load_explicit(&c->after, memory_order_acquire);
+    return c;
+}
 
 /* ---- the cache of a stream ------------------------------------------------------------------------ */
 
-/* Returns a stream's key: an odd one by a default stream's id, an even one by a created stream's handle, or 0 for
- * none. */
+/* The bit that the keys of default streams have, which are made from their ids.  No handle of a stream has it. */
+#define WEIR_CACHE_BY_ID ((uint64_t)1 << 63)
+
+/* Returns a stream's key: that of a default stream's id, or a created stream's handle, or 0 for none. */
 static inline uint64_t key_of(weir_stream stream, uint64_t id) {
     uint64_t handle = (uintptr_t)stream;
 
     if (handle > WEIR_STREAM_PER_THREAD_VALUE)
-        return handle & 1 ? 0 : handle; /* unreached: an odd handle, which no driver makes */
-    return id << 1 | (id != 0);
+        return handle;
+    return id ? id | WEIR_CACHE_BY_ID : 0;
 }
 
 static inline int is_default(weir_stream stream) {
@@ -111,7 +89,7 @@ find_cache(struct weir_hits *h, weir_stream stream, unsigned long long *id, int 
     uint64_t key = key_of(stream, 0); /* 0 for a default stream, whose key is made from its id */
 
     if (key)
-        return weir__cache_table_find(&h->by_handle, key);
+        return weir__cache_find(h, key);
     *lent = weir__device_lacks_context && weir__device_lend_context(h->device);
     if (!weir__device_default_id(h->device, stream, id)) {
         if (!ask(h, stream, id))
@@ -119,7 +97,7 @@ find_cache(struct weir_hits *h, weir_stream stream, unsigned long long *id, int 
         if (atomic_load_explicit(&h->device->watches, memory_order_relaxed))
             weir__device_note_default_id(h->device, stream, *id);
     }
-    return weir__cache_table_find(&h->by_id, key_of(stream, *id));
+    return weir__cache_find(h, key_of(stream, *id));
 }
 
 /* Returns 1 if the cache still has this key and this stream id, else 0.  The id is 0 if the driver was not queried: the
@@ -191,11 +169,12 @@ static inline __attribute__((always_inline)) int bring_back(struct weir_cache *c
 weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int taken,
                               struct weir_request *r);
 
-/* Frees a block that bring_back() did not take.  `c` is the stream's cache or NULL, `id` the stream's id or 0, and `s`
- * the block's record.  Restores the thread's last driver result if it succeeds. */
+/* Frees a block that bring_back() did not take.  `c` is the stream's cache or NULL, `id` the stream's id or 0, `s` the
+ * block's record or NULL, and `uses` lists the uses on other streams or is NULL.  Restores the thread's last driver result
+ * if it succeeds, since weir_free ends with this function. */
 weir_status weir__caches_free_found(struct weir_caches *f, struct weir_cache *c,
                                     unsigned long long id, struct weir_slab *s, CUdeviceptr block,
-                                    weir_stream stream);
+                                    weir_stream stream, struct weir_use_list *uses);
 /* Does the work that was put off in the cache of a stream that only frees.  Restores the thread's last driver result. */
 void weir__caches_answer(struct weir_caches *f, weir_stream stream);
 

@@ -7,9 +7,7 @@
  *
  * Glossary: slab.h; and
  *   idle       bytes in slabs of which every slot is free.  The cap (cache_flush.c) limits them.
- *   inbox      whole blocks that were freed on the stream and that the engine does not know to be free.  The stream's
- *              next miss brings all of them to the engine.  Before that, one of the newest serves a request of its own
- *              size.
+ *   inbox      whole blocks that were freed on the stream and that the engine does not know to be free
  *   room       the bytes that the inbox may hold: as long as the engine would record no event for these frees, it need
  *              not know of them
  *   remote     a slot of another cache's slab that was freed on this stream, and serves its requests
@@ -131,9 +129,10 @@ struct weir_cache {
     _Atomic uint64_t id;      /* the stream's id, or 0 before the cache has served a stream */
     _Atomic size_t most;      /* the cap of idle memory */
     _Atomic uint32_t trusted; /* bindings, and WATCHED; above 0 the driver is not queried */
+    _Atomic(struct weir_cache *) after; /* the next cache in its bucket, see hit.h */
 
     /* The lock's owner is in the cache line above, its taken state in the one below. */
-    uint64_t filler[5];
+    uint64_t filler[4];
     struct weir_bias lock;
 
     /* Fields that hits write under the lock.  Other threads read the atomic ones without it.  `is_ready` is 1 if hits

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_pinned.c: idle memory beside live blocks. */
+#include "api/create.h"
 #include "tests/fixtures/caches.h"
-
 #include "tests/fixtures/refuse.h"
 
 /* A slab is live while one of its slots is.  A whole block is live while its caller has it, not in a cache. */

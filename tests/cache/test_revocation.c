@@ -91,8 +91,8 @@ enum manner { AS_USER, AS_GUEST, POLITELY };
 
 static void *come(void *arg) {
     int *manner = arg;
-    int taken = *manner == AS_USER ? weir__bias_take(&lock)
-                                   : weir__bias_take_as_guest(&lock, *manner == POLITELY);
+    const enum weir_bias_manner manners[] = {WEIR_BIAS_USER, WEIR_BIAS_GUEST, WEIR_BIAS_POLITE};
+    int taken = weir__bias_take_at(&lock, WEIR_BIAS_INNER, manners[*manner]);
 
     if (taken >= 0)
         weir__bias_give(&lock, taken);
