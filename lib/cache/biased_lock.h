@@ -116,11 +116,17 @@ static inline void weir__bias_give_at(struct weir_bias *bias, int taken, int lev
 }
 
 static inline int weir__bias_take(struct weir_bias *bias) {
-    return weir__bias_take_at(bias, WEIR_BIAS_INNER, WEIR_BIAS_USER);
+    if (weir__bias_try_at(bias, WEIR_BIAS_INNER))
+        return 1;
+    (void)weir__bias_take_slow(bias, WEIR_BIAS_USER);
+    return 0;
 }
 
 static inline void weir__bias_give(struct weir_bias *bias, int taken) {
-    weir__bias_give_at(bias, taken, WEIR_BIAS_INNER);
+    if (taken)
+        weir__bias_leave_at(WEIR_BIAS_INNER);
+    else
+        weir__lock_give(&bias->lock);
 }
 
 #endif

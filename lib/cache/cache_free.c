@@ -429,31 +429,26 @@ static weir_status check_unserved(struct weir_caches *f, weir_stream stream) {
     return status == WEIR_OK ? weir__caches_identify(f, stream, &id) : status;
 }
 
-/* Frees a live whole block on a captured stream, where the driver frees none: the block waits in the inbox of the stream's
- * cache for the stream's next call, or without a cache for a wait for the device. */
+/* Frees a live whole block on a captured stream, where the driver frees none.  The block waits in the inbox of the cache
+ * with the stream's handle for the next call of the stream that the handle meant last, or for a wait for the device. */
 static weir_status free_after_capture(struct weir_caches *f, struct weir_slab *s,
                                       weir_stream stream) {
     struct weir_cache *c = weir__caches_visit_captured(f, stream);
-    int taken, kept = 0;
+    int taken;
 
     /* unreached: freed meanwhile, which needs two threads that free one block at once */
     if (atomic_exchange_explicit(&s->asked, 0, memory_order_relaxed) == 0)
         return weir__without_driver(WEIR_E_NOT_OWNED);
+    s->next = NULL;
+    pthread_mutex_lock(&f->lock);
     if (c) {
         taken = weir__bias_take(&c->lock);
-        kept = c->serves;
-        if (kept) {
-            weir__cache_put_whole(c, s);
-            weir__cache_due(c);
-        }
+        weir__cache_put_whole(c, s);
         weir__bias_give(&c->lock, taken);
-    }
-    if (!kept) {
-        s->next = NULL;
-        pthread_mutex_lock(&f->lock);
+    } else {
         weir__caches_give(f, s, WEIR_ENGINE_UNKNOWN, NULL);
-        pthread_mutex_unlock(&f->lock);
     }
+    pthread_mutex_unlock(&f->lock);
     count(f, WEIR_STRIPED_CACHES_DEFERRED);
     return WEIR_OK;
 }

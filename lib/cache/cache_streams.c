@@ -149,6 +149,8 @@ static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, ui
     struct weir_cache *c = weir__cache_find(&f->hits, key);
     int by_id = is_default(stream), full = by_id && f->default_streams >= DEFAULT_STREAMS;
 
+    if (c && !c->serves && c->young_id != id) /* frees under captures of another stream */
+        weir__caches_give(f, weir__cache_empty_inbox(c), WEIR_ENGINE_UNKNOWN, NULL);
     if (c || !key) /* unreached: no key, since the id is known */
         return c;
     if (full)
@@ -190,9 +192,20 @@ static int is_watched(const struct weir_caches *f, weir_stream stream) {
     return watches && !is_default(stream) && watches(stream);
 }
 
+/* Frees on the stream the blocks that an engine with is_straight could not free under the stream's capture.  The caller
+ * holds `lock`, which the function releases meanwhile. */
+static void end_inbox(struct weir_caches *f, struct weir_cache *c, weir_stream stream, uint64_t id) {
+    struct weir_flushed h = {0};
+    int taken = weir__bias_take(&c->lock);
+
+    weir__cache_drop_inbox(c, &h);
+    weir__bias_give(&c->lock, taken);
+    weir__caches_end(f, h.spans, id, stream);
+}
+
 struct weir_cache *weir__caches_visit(struct weir_caches *f, weir_stream stream, uint64_t id) {
     struct weir_cache *c;
-    int vouched;
+    int vouched, serves = 0;
 
     pthread_mutex_lock(&f->lock);
     c = cache_at(f, stream, id, 0);
@@ -210,13 +223,14 @@ struct weir_cache *weir__caches_visit(struct weir_caches *f, weir_stream stream,
             mature(f, c, id);
         if (c->serves && is_watched(f, stream))
             atomic_fetch_or_explicit(&c->trusted, WEIR_CACHE_WATCHED, memory_order_relaxed);
-        if (c->serves)
+        serves = c->serves;
+        if (serves)
             pin_cache(c);
-        else
-            c = NULL;
+        if (f->is_straight && atomic_load_explicit(&c->inbox_bytes, memory_order_relaxed) > 0)
+            end_inbox(f, c, stream, id);
     }
     pthread_mutex_unlock(&f->lock);
-    return c;
+    return serves ? c : NULL;
 }
 
 struct weir_cache *weir__caches_visit_captured(struct weir_caches *f, weir_stream stream) {
