@@ -22,11 +22,13 @@ enum { FRAGMENT_PART = 64, WASTE_PART = 8 };
  * the own window lacks. */
 enum { LITTLE_PART = 8 };
 
-/* Above a release threshold a new physical allocation has at most FINE bytes, or a part of the heap if that is more.
- * A block that lasts keeps its whole physical allocation reserved.  Most such blocks come early, so the part is
- * EARLY_PART until memory goes back for the first time, and SHED_PART afterwards. */
-#define FINE (8 * MIB)
-enum { EARLY_PART = 2048, SHED_PART = 8 };
+/* Above a release threshold a new physical allocation has at most EARLY bytes, or an EARLY_PART of the heap if that is
+ * more.  A block that lasts keeps its whole physical allocation reserved.  With smaller ones a first iteration took
+ * longer than with the driver's own pool (six recorded programs).  Once memory has gone back, most blocks that last have
+ * their places, and the bounds are SHED and a SHED_PART. */
+#define EARLY (16 * MIB)
+#define SHED (8 * MIB)
+enum { EARLY_PART = 192, SHED_PART = 8 };
 
 const struct weir_mapped_packing weir__mapped_packings[] = {
     [WEIR_PACKING_COMPACT] = {8 * MIB, 8 * MIB, 8 * MIB, 8 * MIB, 4, 2 * MIB, 8 * MIB, SIZE_MAX, 0,
@@ -306,7 +308,8 @@ static size_t most_above_threshold(const struct weir_heap *h, size_t planned) {
 
     if (total < h->e.threshold)
         return SIZE_MAX;
-    return weir__size_larger(FINE, total / (h->range->has_shed ? SHED_PART : EARLY_PART));
+    return h->range->has_shed ? weir__size_larger(SHED, total / SHED_PART)
+                              : weir__size_larger(EARLY, total / EARLY_PART);
 }
 
 /* Returns the bytes of the next new physical allocation for `want` bytes where `most` fit. */
