@@ -64,17 +64,14 @@ struct weir_pool_engine {
      * limit_seen is the limit that `ceiling` was computed from.  Both are written under `growing`. */
     _Atomic uint64_t ceiling, limit_seen;
     uint64_t threshold; /* the pool's release threshold; raised under `growing` */
-    /* set if the release threshold is finite: a synchronisation may lower reserved memory */
-    int shrinks;
     _Atomic uint64_t reserved_peak; /* the value that pool_figures read last */
     pthread_mutex_t growing;
     struct weir_growth_cursor cursor; /* guarded by `growing` */
     /* The probe blocks, guarded by `growing`.  Between steps these are blocks that the driver did not take back yet. */
     CUdeviceptr probes[WEIR_POOL_PROBES];
-    /* The addresses of the last preallocation's probe blocks, among which are those of memory that was idle before. */
-    struct weir_extent preallocated[WEIR_POOL_EXTENTS];
-    size_t preallocated_count;
-    int is_preallocating;         /* set during a step of preallocation */
+    /* The addresses of the last step's probe blocks, among which are those of memory that was idle before. */
+    struct weir_extent probed[WEIR_POOL_EXTENTS];
+    size_t probed_count;
     _Atomic uint32_t probe_count; /* also read without the lock */
     _Atomic uint64_t probing; /* the bytes of the probe blocks, raised before each is allocated */
     int undone; /* set if a probe block was a request's, so that another stream's work may use it */
@@ -185,23 +182,9 @@ static void pool_drop_probes(struct weir_pool_engine *p) {
         atomic_store(&p->probing, 0);
 }
 
-/* Frees probe blocks that the driver refused before, if no other thread holds `growing`. */
-static void pool_drop_left_probes(struct weir_pool_engine *p) {
-    if (atomic_load_explicit(&p->probe_count, memory_order_relaxed) == 0 ||
-        pthread_mutex_trylock(&p->growing) != 0)
-        return;
-    (void)WEIR_IN_SCOPE(p->e.device->driver, p->e.device->context,
-                        (pool_drop_probes(p), CUDA_SUCCESS));
-    pthread_mutex_unlock(&p->growing);
-}
-
-/* Returns the least size of a probe block.  Probe blocks first use up the idle memory, for which half of their number
- * must be enough. */
-static size_t least_probe(struct weir_pool_engine *p, uint64_t reserve) {
-    uint64_t in_use = pool_read_in_use(p), idle = reserve > in_use ? reserve - in_use : 0;
-    size_t bytes = (size_t)weir__size_smaller(idle / (WEIR_POOL_PROBES / 2), PROBE_BYTES);
-
-    return bytes > UNIT ? (bytes + UNIT - 1) / UNIT * UNIT : UNIT;
+/* Returns the bytes of the whole units that hold `bytes`, at least one. */
+static size_t whole_units(uint64_t bytes) {
+    return weir__size_round_down((size_t)weir__size_larger(bytes, 1) + UNIT - 1, UNIT);
 }
 
 /* Allocates a probe block, for which the list has room, and reads the reserved memory afterwards. */
@@ -216,10 +199,8 @@ static CUresult take_probe(struct weir_pool_engine *p, size_t bytes, uint64_t *r
         atomic_fetch_sub(&p->probing, bytes);
         return result;
     }
-    if (p->is_preallocating)
-        p->preallocated_count =
-            weir__engine_extend(p->preallocated, p->preallocated_count, WEIR_POOL_EXTENTS,
-                                (struct weir_extent){.base = *probe, .bytes = bytes});
+    p->probed_count = weir__engine_extend(p->probed, p->probed_count, WEIR_POOL_EXTENTS,
+                                          (struct weir_extent){.base = *probe, .bytes = bytes});
     p->probe_count++;
     return ask(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, reserve);
 }
@@ -247,7 +228,6 @@ static uint64_t pool_requested(const struct weir_pool_engine *p) {
 static void pool_figures(struct weir_engine *e, weir_statistics *out) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
 
-    pool_drop_left_probes(p);
     if (p->has_figures) {
         out->requested = pool_requested(p);
         out->requested_peak = weir__size_larger(
@@ -267,50 +247,34 @@ static void pool_figures(struct weir_engine *e, weir_statistics *out) {
 
 /* ---- growth ---- */
 
-/* Raises reserved memory to `target` with probe blocks, as far as the device and the limit allow.  The caller holds
- * `growing`, is in the driver's scope, and has figures.  Returns the reserved memory.  *why gets a driver's result
- * other than lack of memory. */
-static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, CUresult *why) {
-    uint64_t reserve = pool_read_reserve(p);
-    size_t largest = PROBE_BYTES, least = least_probe(p, reserve);
+/* Raises reserved memory to `target` with probe blocks of at most `largest` and together at most `most` bytes, as far as
+ * the device and the limit allow.  The caller holds `growing`, is in the driver's scope, and has figures.  Returns the
+ * reserved memory.  *why gets a driver's result other than lack of memory. */
+static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_t largest,
+                              uint64_t most, CUresult *why) {
+    uint64_t reserve = pool_read_reserve(p), idle = weir__size_less(reserve, pool_read_in_use(p));
+    /* Probe blocks first use up the idle memory, for which half of their number must be enough. */
+    size_t least = whole_units(weir__size_smaller(idle / (WEIR_POOL_PROBES / 2), largest)), bytes;
+    CUresult result = CUDA_SUCCESS;
 
-    *why = CUDA_SUCCESS;
-    while (reserve < target && p->probe_count < WEIR_POOL_PROBES) {
-        uint64_t missing = target - reserve;
-        size_t bytes = largest;
-        CUresult result;
-
-        if (missing < largest) /* whole units, so that a probe block that stays shifts no block */
-            bytes = ((size_t)missing + UNIT - 1) / UNIT * UNIT;
-        if (bytes < least)
-            bytes = least;
+    p->probed_count = 0;
+    while (reserve < target && most >= least && p->probe_count < WEIR_POOL_PROBES) {
+        /* whole units, so that a probe block that stays shifts no block */
+        bytes = whole_units(weir__size_smaller(target - reserve, largest));
+        bytes = weir__size_larger(bytes, least);
         result = take_probe(p, bytes, &reserve);
-        if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-            if (bytes <= UNIT)
-                break;
-            largest = weir__size_round_down(bytes / 2 + UNIT - 1, UNIT);
+        if (result == CUDA_SUCCESS) {
+            most -= bytes;
+        } else if (result == CUDA_ERROR_OUT_OF_MEMORY && bytes > UNIT) {
+            largest = whole_units(bytes / 2);
             least = UNIT;
-            continue;
-        }
-        if (result != CUDA_SUCCESS) {
-            *why = result;
+        } else {
             break;
         }
     }
+    *why = result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_SUCCESS : result;
     pool_drop_probes(p);
     return reserve;
-}
-
-/* Makes the next trim see up to `most` bytes of completed memory, or less if the driver would grow.  The caller holds
- * `growing`, is in the driver's scope, and has figures. */
-static void pool_let_trim_see(struct weir_pool_engine *p, uint64_t most) {
-    uint64_t reserve = pool_read_reserve(p), now = reserve;
-
-    for (; most >= UNIT && now <= reserve && p->probe_count < WEIR_POOL_PROBES; most -= UNIT)
-        if (take_probe(p, UNIT, &now) != CUDA_SUCCESS)
-            break;
-    pool_drop_probes(p);
-    (void)p->e.device->driver->cuStreamSynchronize(p->grow_stream);
 }
 
 /* Adds the memory that the growth policy wants beyond the `got` bytes by which the driver grew for a request.  The
@@ -336,7 +300,7 @@ static void top_up(struct weir_pool_engine *p, size_t request, uint64_t got, uin
     step = weir__growth_step(p->e.options, &state, UNIT, &p->cursor);
     if (step <= got || weir__driver_enter(driver, p->e.device->context, &scope) != CUDA_SUCCESS)
         return;
-    after = raise_reserve(p, reserve + (step - got), &ignored);
+    after = raise_reserve(p, reserve + (step - got), PROBE_BYTES, UINT64_MAX, &ignored);
     weir__driver_leave(driver, &scope);
     atomic_store_explicit(&p->e.seen.reserved, after, memory_order_relaxed);
     if (after > reserve)
@@ -397,13 +361,9 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
         return weir__device_status(e->device, result);
     pthread_mutex_lock(&p->growing);
     if (cause == WEIR_EVENT_PREALLOC)
-        keep_at_least(p, target < limit ? target : limit);
+        keep_at_least(p, weir__size_smaller(target, limit));
     before = pool_read_reserve(p);
-    p->is_preallocating = cause == WEIR_EVENT_PREALLOC;
-    if (p->is_preallocating)
-        p->preallocated_count = 0;
-    after = raise_reserve(p, target < limit ? target : limit, &why);
-    p->is_preallocating = 0;
+    after = raise_reserve(p, weir__size_smaller(target, limit), PROBE_BYTES, UINT64_MAX, &why);
     if (after > before) {
         /* unreached: reserved memory sufficed, but another thread grew it after it was read */
         weir__engine_note(e, cause, 0, target > before ? target - before : 0, after - before,
@@ -512,9 +472,11 @@ static uint64_t spare(struct weir_pool_engine *p, uint64_t reserve, size_t keep)
 static CUresult trim_to(struct weir_pool_engine *p, size_t keep) {
     const struct weir_driver *driver = p->e.device->driver;
     uint64_t reserve = UINT64_MAX, now;
-    CUresult result;
+    CUresult result, ignored;
 
     for (;;) {
+        /* The stream runs only the frees of probe blocks, which the driver counts as pending until the host waits. */
+        (void)driver->cuStreamSynchronize(p->grow_stream);
         result = driver->cuMemPoolTrimTo(p->e.driver_pool, keep);
         now = pool_read_reserve(p);
         /* The next step needs the driver's figures.  It has no effect while a probe block is left that the driver did
@@ -523,7 +485,8 @@ static CUresult trim_to(struct weir_pool_engine *p, size_t keep) {
             spare(p, now, keep) < UNIT)
             return result;
         reserve = now;
-        pool_let_trim_see(p, spare(p, now, keep));
+        /* The next trim sees the idle units that are allocated here, but not those for which the driver would grow. */
+        (void)raise_reserve(p, now + 1, UNIT, spare(p, now, keep), &ignored);
     }
 }
 
@@ -539,8 +502,6 @@ static weir_status give_back(struct weir_pool_engine *p, struct weir_trim *trim)
     pthread_mutex_lock(&p->growing);
     before = pool_read_reserve(p);
     pool_drop_probes(p);
-    /* The stream runs only the frees of probe blocks, which the driver counts as pending until the host waits. */
-    (void)driver->cuStreamSynchronize(p->grow_stream);
     result = trim_to(p, trim->keep);
     weir__driver_leave(driver, &scope);
     after = pool_read_reserve(p);
@@ -576,18 +537,6 @@ static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
 
 /* ---- requests ---- */
 
-/* Returns the status of a request that the driver refused for lack of memory: E_LIMIT if the device had enough. */
-static weir_status out_of_memory(struct weir_pool_engine *p, size_t bytes) {
-    weir_status status = weir__device_status(p->e.device, CUDA_ERROR_OUT_OF_MEMORY);
-    size_t most;
-
-    /* unreached: an overflow, since no request is above the device's memory */
-    if (limit_of(p) != UINT64_MAX && weir__size_round_up(bytes, UNIT, &most) &&
-        (weir__device_free(p->e.device) >= most || pool_read_reserve(p) >= limit_of(p)))
-        return weir__without_driver(WEIR_E_LIMIT);
-    return status;
-}
-
 /* Frees a block that no caller has received.  If the driver refuses, keeps the block as a probe block. */
 static void take_back(struct weir_pool_engine *p, CUdeviceptr block, size_t bytes,
                       weir_stream stream) {
@@ -616,20 +565,15 @@ static void let_driver_see(const struct weir_driver *driver, weir_stream stream)
         (void)driver->cuStreamSynchronize(stream);
 }
 
-/* Undoes a request that raised reserved memory above a limit that the driver does not know.  This thread's capture mode
- * is relaxed, since the calls would break a capture, of which the request may be part. */
+/* Undoes a request that raised reserved memory above a limit that the driver does not know.  The caller has relaxed this
+ * thread's capture mode, since the calls would break a capture, of which the request may be part. */
 static weir_status undo_alloc(struct weir_pool_engine *p, CUdeviceptr block, size_t bytes,
                               weir_stream stream) {
     const struct weir_driver *driver = p->e.device->driver;
-    struct weir_driver_scope scope;
-    int relaxed = weir__driver_relax(driver, &scope) == CUDA_SUCCESS;
 
     take_back(p, block, bytes, stream);
-    if (relaxed) {
-        let_driver_see(driver, stream);
-        (void)driver->cuMemPoolTrimTo(p->e.driver_pool, (size_t)limit_of(p));
-        weir__driver_unrelax(driver, &scope);
-    }
+    let_driver_see(driver, stream);
+    (void)driver->cuMemPoolTrimTo(p->e.driver_pool, (size_t)limit_of(p));
     /* idle memory may have gone back, too, and must not come back */
     pthread_mutex_lock(&p->growing);
     pool_lower_ceiling(p, pool_read_reserve(p));
@@ -669,20 +613,26 @@ static CUresult take_block(struct weir_pool_engine *p, struct weir_request *r) {
     return result == CUDA_SUCCESS && r->id != 0 && r->block % WEIR_PAGE != 0 ? align(p, r) : result;
 }
 
-/* Handles a request that the driver refused.  `reserve` is the reserved memory before it. */
+/* Handles a request that the driver refused.  `reserve` is the reserved memory before it.  Returns E_LIMIT if the device
+ * had enough memory. */
 static __attribute__((noinline, cold)) weir_status
 refused(struct weir_pool_engine *p, CUresult result, struct weir_request *r, uint64_t reserve) {
+    weir_status status;
+    size_t most;
+
     if (result == CUDA_ERROR_INVALID_CONTEXT)
         result = WEIR_ON_STREAM(p->e.device, take_block(p, r));
-    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-        weir_status status = out_of_memory(p, r->bytes);
-
-        weir__lower_to(&p->unwind_to, reserve);
-        if (exceeds(p))
-            pool_undo_growth(p, ceiling_of(p));
+    status = weir__device_status(p->e.device, result);
+    if (status != WEIR_E_NO_MEMORY)
         return status;
-    }
-    return weir__device_status(p->e.device, result);
+    /* unreached: an overflow, since no request is above the device's memory */
+    if (limit_of(p) != UINT64_MAX && weir__size_round_up(r->bytes, UNIT, &most) &&
+        (weir__device_free(p->e.device) >= most || pool_read_reserve(p) >= limit_of(p)))
+        status = weir__without_driver(WEIR_E_LIMIT);
+    weir__lower_to(&p->unwind_to, reserve);
+    if (exceeds(p))
+        pool_undo_growth(p, ceiling_of(p));
+    return status;
 }
 
 /* Counts growth after a request.  Without figures, notes the block's size; undoes the request if it exceeds a limit
@@ -739,8 +689,9 @@ static weir_status serve(struct weir_pool_engine *p, struct weir_request *r) {
     }
     if (r->bytes > limit || (!p->has_figures && pool_read_in_use(p) > limit - r->bytes))
         return weir__without_driver(WEIR_E_LIMIT);
-    /* Otherwise growth back to the value that was seen last would not be counted. */
-    if (p->shrinks && pool_read_reserve(p) < before)
+    /* With a finite release threshold a synchronisation may lower reserved memory.  Otherwise growth back to the value
+     * that was seen last would not be counted. */
+    if (p->has_figures && p->e.threshold < p->e.device->total && pool_read_reserve(p) < before)
         (void)pool_reserve_moved(p, r->bytes, started);
     /* If the pool grew for a block that is undone, the growth would go back only after the stream's work. */
     if (exceeds(p) && p->has_figures &&
@@ -843,19 +794,15 @@ static weir_status pool_give(struct weir_engine *e, struct weir_freed *freed, ui
 
 /* ---- what there is ---- */
 
-/* Returns 1 if no block was ever allocated from the pool, so that OOM recovery can trim all of its memory; else 0. */
-static int is_uncut(const struct weir_pool_engine *p) {
-    return p->e.options->recovery_timeout_ms != UINT32_MAX && p->has_figures &&
-           atomic_load_explicit(&p->e.seen.most_in_use, memory_order_relaxed) == 0 &&
-           attribute(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, 1) == 0;
-}
-
 /* Returns the bytes of the whole units that the pool could add after OOM recovery has released `back` bytes.  A request
  * of this size succeeds however fragmented the pool's free memory is. */
 static size_t largest(struct weir_pool_engine *p, uint64_t back) {
     uint64_t reserve = pool_read_reserve(p), stays;
 
-    if (is_uncut(p))
+    /* OOM recovery can trim all memory of a pool from which no block was ever allocated. */
+    if (p->e.options->recovery_timeout_ms != UINT32_MAX && p->has_figures &&
+        atomic_load_explicit(&p->e.seen.most_in_use, memory_order_relaxed) == 0 &&
+        attribute(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, 1) == 0)
         back = reserve;
     stays = weir__size_less(reserve, back);
     return weir__size_round_down(
@@ -874,7 +821,7 @@ static void pool_survey(struct weir_engine *e, struct weir_survey *out) {
         out->largest = largest(p, out->back);
 }
 
-/* Shows the addresses of the last preallocation's probe blocks, where later blocks will lie, or a slab's superblock. */
+/* Shows the addresses of the last step's probe blocks, where later blocks will lie, or a slab's superblock. */
 static int pool_visit(struct weir_engine *e, const struct weir_visit *visit) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
     struct weir_extent superblock;
@@ -886,7 +833,7 @@ static int pool_visit(struct weir_engine *e, const struct weir_visit *visit) {
     if (visit->what != WEIR_VISIT_EXTENTS)
         return -1;
     pthread_mutex_lock(&p->growing);
-    count = weir__engine_show(visit, p->preallocated, p->preallocated_count);
+    count = weir__engine_show(visit, p->probed, p->probed_count);
     pthread_mutex_unlock(&p->growing);
     return count;
 }
@@ -974,7 +921,6 @@ weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine 
     p->told = device->driver->capabilities & WEIR_CAP_POOL_MAX_SIZE ? p->ceiling : UINT64_MAX;
     p->threshold = setup->threshold;
     p->has_figures = (device->driver->capabilities & WEIR_CAP_POOL_FIGURES) != 0;
-    p->shrinks = p->has_figures && setup->threshold < device->total;
     result = WEIR_IN_SCOPE(device->driver, device->context, make_pool(p));
     if (result != CUDA_SUCCESS) {
         free(p);
