@@ -113,18 +113,13 @@ static weir_status try_with_more(struct climb *c) {
     return end_tries(c, try_again(c));
 }
 
-/* Returns 1 if the deadline allows step 3. */
-static int may_give_back(const struct climb *c) {
-    return !c->trim_waits || c->deadline_ns > 0;
-}
-
-/* Step 3.  Returns 1 if there may be room that was not there before.  For a request above the limit the trim only
- * waits, since memory that goes back to the device would not serve it. */
+/* Step 3, if the deadline allows it.  Returns 1 if there may be room that was not there before.  For a request above the
+ * limit the trim only waits, since memory that goes back to the device would not serve the request. */
 static int give_back(struct climb *c) {
     uint64_t keep = c->r->bytes <= c->v->limit.bytes ? 0 : weir__engine_reserve(c->v->engine);
     size_t released = 0;
 
-    return may_give_back(c) &&
+    return (!c->trim_waits || c->deadline_ns > 0) &&
            weir__engine_trim(c->v->engine, (size_t)keep, WEIR_EVENT_RECOVERY, &released) ==
                WEIR_OK &&
            (released > 0 || c->trim_waits);
@@ -140,13 +135,19 @@ static uint64_t patience_ns(const struct climb *c, int is_pending, size_t silent
     return c->trim_waits ? weir__size_smaller(SILENT_NS, c->deadline_ns) : c->deadline_ns;
 }
 
+/* Frees the idle memory of the caches to the engine, behind a wait for the device, if the request may wait and the device
+ * is large enough.  Returns 1 if the request should be tried again, else 0. */
+static int flush_caches(struct climb *c) {
+    return c->v->flush_caches && c->r->bytes <= c->v->device->total && c->deadline_ns > 0 &&
+           c->v->flush_caches(c->v->caches) == WEIR_OK;
+}
+
 /* Makes the layer above free memory that it does not need.  Caches get its blocks and return them to the engine.
  * Writes the bytes of frees that are still pending there.  Returns 1 if the layer freed something, else 0. */
 static int reclaim_above(struct climb *c, int may_wait, uint64_t *pending) {
     if (!weir__reserve_reclaim(c->v, may_wait, pending))
         return 0;
-    if (c->v->flush_caches && c->deadline_ns > 0)
-        (void)c->v->flush_caches(c->v->caches);
+    (void)flush_caches(c);
     return 1;
 }
 
@@ -343,14 +344,6 @@ uint64_t weir__oom_recovery_largest(struct weir_reserve *v,
         return 0;
     v->engine->ops->survey(v->engine, &survey);
     return survey.largest;
-}
-
-/* Frees the idle memory of the caches to the engine, behind a wait for the device, if the request may wait and the device
- * is large enough.  Returns 1 if the request should be tried again, else 0. */
-static int flush_caches(struct climb *c) {
-    return c->v->flush_caches && c->r->bytes <= c->v->device->total &&
-           c->v->options->recovery_timeout_ms != UINT32_MAX &&
-           c->v->flush_caches(c->v->caches) == WEIR_OK;
 }
 
 /* Takes the steps in order.  Returns the status of the last try. */
