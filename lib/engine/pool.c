@@ -63,7 +63,7 @@ struct weir_pool_engine {
     /* The bytes up to which reserved memory may rise: the limit, or the bytes reserved now if these are more.
      * limit_seen is the limit that `ceiling` was computed from.  Both are written under `growing`. */
     _Atomic uint64_t ceiling, limit_seen;
-    uint64_t threshold; /* the pool's release threshold; raised under `growing` */
+    uint64_t threshold;             /* the pool's release threshold; raised under `growing` */
     _Atomic uint64_t reserved_peak; /* the value that pool_figures read last */
     pthread_mutex_t growing;
     struct weir_growth_cursor cursor; /* guarded by `growing` */
@@ -100,18 +100,16 @@ static inline uint64_t ceiling_of(const struct weir_pool_engine *p) {
     return atomic_load_explicit(&p->ceiling, memory_order_relaxed);
 }
 
-/* Computes the ceiling of reserved memory from the present limit.  The caller holds `growing`. */
+/* Lowers the ceiling to the larger of the limit and the present reserved memory, or computes the ceiling again if the
+ * limit has changed.  The caller holds `growing`. */
 static void pool_set_ceiling(struct weir_pool_engine *p, uint64_t reserve) {
     uint64_t limit = limit_of(p);
 
+    if (reserve >= ceiling_of(p) &&
+        limit == atomic_load_explicit(&p->limit_seen, memory_order_relaxed))
+        return;
     atomic_store_explicit(&p->ceiling, weir__size_larger(limit, reserve), memory_order_relaxed);
     atomic_store_explicit(&p->limit_seen, limit, memory_order_relaxed);
-}
-
-/* Lowers the ceiling to the larger of the limit and the present reserved memory.  The caller holds `growing`. */
-static void pool_lower_ceiling(struct weir_pool_engine *p, uint64_t reserve) {
-    if (reserve < ceiling_of(p))
-        pool_set_ceiling(p, reserve);
 }
 
 /* ---- attributes of the pool ---- */
@@ -252,11 +250,15 @@ static void pool_figures(struct weir_engine *e, weir_statistics *out) {
  * reserved memory.  *why gets a driver's result other than lack of memory. */
 static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_t largest,
                               uint64_t most, CUresult *why) {
-    uint64_t reserve = pool_read_reserve(p), idle = weir__size_less(reserve, pool_read_in_use(p));
-    /* Probe blocks first use up the idle memory, for which half of their number must be enough. */
-    size_t least = whole_units(weir__size_smaller(idle / (WEIR_POOL_PROBES / 2), largest)), bytes;
+    uint64_t reserve = pool_read_reserve(p), idle;
+    size_t least = UNIT, bytes;
     CUresult result = CUDA_SUCCESS;
 
+    if (largest > UNIT) {
+        /* Probe blocks first use up the idle memory, for which half of their number must be enough. */
+        idle = weir__size_less(reserve, pool_read_in_use(p));
+        least = whole_units(weir__size_smaller(idle / (WEIR_POOL_PROBES / 2), largest));
+    }
     p->probed_count = 0;
     while (reserve < target && most >= least && p->probe_count < WEIR_POOL_PROBES) {
         /* whole units, so that a probe block that stays shifts no block */
@@ -330,7 +332,7 @@ static int pool_reserve_moved(struct weir_pool_engine *p, size_t request, uint64
     } else if (now < before) {
         weir__growth_shrunk(&p->cursor, now);
     }
-    pool_lower_ceiling(p, now);
+    pool_set_ceiling(p, now);
     pthread_mutex_unlock(&p->growing);
     return grew;
 }
@@ -506,7 +508,7 @@ static weir_status give_back(struct weir_pool_engine *p, struct weir_trim *trim)
     weir__driver_leave(driver, &scope);
     after = pool_read_reserve(p);
     atomic_store_explicit(&p->e.seen.reserved, after, memory_order_relaxed);
-    pool_lower_ceiling(p, after);
+    pool_set_ceiling(p, after);
     trim->released = (size_t)weir__size_less(before, after);
     if (trim->released > 0) {
         weir__growth_shrunk(&p->cursor, after);
@@ -576,7 +578,7 @@ static weir_status undo_alloc(struct weir_pool_engine *p, CUdeviceptr block, siz
     (void)driver->cuMemPoolTrimTo(p->e.driver_pool, (size_t)limit_of(p));
     /* idle memory may have gone back, too, and must not come back */
     pthread_mutex_lock(&p->growing);
-    pool_lower_ceiling(p, pool_read_reserve(p));
+    pool_set_ceiling(p, pool_read_reserve(p));
     pthread_mutex_unlock(&p->growing);
     return weir__without_driver(WEIR_E_LIMIT);
 }

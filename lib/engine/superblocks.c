@@ -97,28 +97,24 @@ int weir__superblocks_cut(struct weir_superblocks *list, struct weir_request *r)
     return slab != 0;
 }
 
-/* Returns the bytes of the stream's next superblock: as many as its superblocks have together. */
-static uint64_t next_bytes(struct weir_superblocks *list, uint64_t stream) {
-    uint64_t own = 0;
-    int is_first;
-
-    pthread_mutex_lock(&list->lock);
-    is_first = list->first == NULL;
-    for (const struct weir_superblock *superblock = list->first; superblock;
-         superblock = superblock->next)
-        if (superblock->stream == stream)
-            own += superblock->bytes;
-    pthread_mutex_unlock(&list->lock);
-    return is_first ? SUPERBLOCK_MOST
-                    : weir__size_smaller(weir__size_larger(own, SUPERBLOCK_LEAST), SUPERBLOCK_MOST);
-}
-
 struct weir_superblock *weir__superblocks_make(struct weir_superblocks *list,
                                                const struct weir_request *r, uint64_t limit) {
-    uint64_t most = weir__size_smaller(next_bytes(list, r->id), limit / LIMIT_PART);
-    size_t bytes = weir__size_round_down(weir__size_larger(most, r->bytes), WEIR_PAGE);
-    struct weir_superblock *superblock = calloc(1, sizeof *superblock + bytes / WEIR_PAGE);
+    uint64_t most = SUPERBLOCK_LEAST, own = 0;
+    struct weir_superblock *superblock;
+    size_t bytes;
 
+    pthread_mutex_lock(&list->lock);
+    if (!list->first)
+        most = SUPERBLOCK_MOST;
+    for (superblock = list->first; superblock; superblock = superblock->next)
+        if (superblock->stream == r->id)
+            own += superblock->bytes;
+    pthread_mutex_unlock(&list->lock);
+    /* A stream's next superblock has as many bytes as the stream's superblocks have together. */
+    most = weir__size_smaller(weir__size_larger(most, own), SUPERBLOCK_MOST);
+    most = weir__size_smaller(most, limit / LIMIT_PART);
+    bytes = weir__size_round_down(weir__size_larger(most, r->bytes), WEIR_PAGE);
+    superblock = calloc(1, sizeof *superblock + bytes / WEIR_PAGE);
     if (superblock) {
         superblock->bytes = bytes;
         superblock->stream = r->id;
