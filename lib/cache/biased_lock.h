@@ -124,7 +124,7 @@ static inline int weir__bias_take(struct weir_bias *bias) {
 
 static inline void weir__bias_give(struct weir_bias *bias, int taken) {
     if (taken)
-        weir__bias_leave_at(WEIR_BIAS_INNER);
+        atomic_store_explicit(&weir__bias_mark->inside[WEIR_BIAS_INNER], 0, memory_order_release);
     else
         weir__lock_give(&bias->lock);
 }

@@ -194,7 +194,8 @@ static int is_watched(const struct weir_caches *f, weir_stream stream) {
 
 /* Frees on the stream the blocks that an engine with is_straight could not free under the stream's capture.  The caller
  * holds `lock`, which the function releases meanwhile. */
-static void end_inbox(struct weir_caches *f, struct weir_cache *c, weir_stream stream, uint64_t id) {
+static void end_inbox(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
+                      uint64_t id) {
     struct weir_flushed h = {0};
     int taken = weir__bias_take(&c->lock);
 
