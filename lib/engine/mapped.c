@@ -272,8 +272,8 @@ static weir_status map_memory(const struct weir_heap *h, struct weir_mapped_move
 
 /* Adds a mapped physical allocation, number `at` of the sorted list, to the placement.  The unmapped range there begins at
  * the end of the memory below, or with its kind. */
-static weir_status fill(struct weir_heap *h, const struct weir_mapped_handle *unit, size_t at,
-                        uint64_t id) {
+static weir_status place_memory(struct weir_heap *h, const struct weir_mapped_handle *unit,
+                                size_t at, uint64_t id) {
     const struct weir_mapped_handle *below = at > 0 ? &h->range->handles[at - 1] : NULL;
     struct weir_order_stream *on =
         id == WEIR_ENGINE_OBSERVED ? NULL : weir__order_stream(&h->order, id);
@@ -306,7 +306,7 @@ static weir_status enter_memory(struct weir_heap *h, weir_status status, struct 
     size_t at = handle_above(g, m->to.base);
 
     if (status == WEIR_OK)
-        status = fill(h, &m->to, at, id);
+        status = place_memory(h, &m->to, at, id);
     if (status == WEIR_OK) {
         memmove(&g->handles[at + 1], &g->handles[at],
                 (g->handle_count - at) * sizeof g->handles[0]);
