@@ -25,24 +25,19 @@ static void direct_close(struct weir_engine *e) {
     free(e);
 }
 
-/* Allocates a block of `bytes`, which are counted.  The caller is in the driver's scope. */
-static weir_status alloc_block(struct direct *p, size_t bytes, CUdeviceptr *block) {
-    CUresult result = p->e.device->driver->cuMemAlloc(block, bytes);
-
-    if (result != CUDA_SUCCESS)
-        return weir__device_status(p->e.device, result);
-    if (weir__sizes_put(&p->live, *block, bytes))
-        return WEIR_OK;
-    p->e.device->driver->cuMemFree(*block);
-    return weir__without_driver(WEIR_E_HOST_MEMORY);
-}
-
 static weir_status alloc_counted(struct direct *p, size_t bytes, CUdeviceptr *block) {
+    const struct weir_driver *driver = p->e.device->driver;
+    CUcontext context = p->e.device->context;
     weir_status status;
 
     if (!weir__sizes_count(&p->live, bytes, weir__engine_limit(&p->e)))
         return weir__without_driver(WEIR_E_LIMIT);
-    status = WEIR_STATUS_IN_SCOPE(p->e.device, alloc_block(p, bytes, block));
+    status = weir__device_status(p->e.device,
+                                 WEIR_IN_SCOPE(driver, context, driver->cuMemAlloc(block, bytes)));
+    if (status == WEIR_OK && !weir__sizes_put(&p->live, *block, bytes)) {
+        (void)WEIR_IN_SCOPE(driver, context, driver->cuMemFree(*block));
+        status = weir__without_driver(WEIR_E_HOST_MEMORY);
+    }
     if (status != WEIR_OK)
         weir__sizes_uncount(&p->live, bytes);
     return status;

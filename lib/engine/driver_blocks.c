@@ -111,10 +111,9 @@ int weir__async_is_pending(struct weir_async *async) {
     CUresult result = CUDA_SUCCESS;
 
     pthread_mutex_lock(&async->joining);
-    if (async->joined) {
+    if (async->joined)
         result =
             WEIR_IN_SCOPE(driver, async->device->context, driver->cuStreamQuery(async->joined));
-    }
     pthread_mutex_unlock(&async->joining);
     return result != CUDA_SUCCESS; /* frees may be pending if the query fails */
 }
