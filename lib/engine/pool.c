@@ -770,8 +770,7 @@ static weir_status pool_free(struct weir_engine *e, CUdeviceptr block, weir_stre
 
     if (!weir__superblocks_find(&p->superblocks, block, &around))
         return free_block(p, block, stream, uses);
-    if (stream != p->grow_stream &&
-        weir__device_stream_id(e->device, stream, &id) != CUDA_SUCCESS)
+    if (stream != p->grow_stream && weir__device_stream_id(e->device, stream, &id) != CUDA_SUCCESS)
         id = WEIR_ENGINE_UNKNOWN;
     if (!weir__superblocks_put(&p->superblocks, block, id, &empty))
         return weir__without_driver(WEIR_E_NOT_OWNED);

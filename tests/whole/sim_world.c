@@ -155,9 +155,9 @@ static void open_allocator(void) {
         options.oom_callback = sim_give_idle_back;
         options.oom_callback_data = &w;
     }
-    sim_expect(at_first ? weir__allocator_create(&options, WEIR_CREATE_PREALLOCATES_LATER,
-                                                 &w.allocator)
-                        : weir_allocator_create(&options, &w.allocator),
+    sim_expect(at_first
+                   ? weir__allocator_create(&options, WEIR_CREATE_PREALLOCATES_LATER, &w.allocator)
+                   : weir_allocator_create(&options, &w.allocator),
                WEIR_OK, "weir_allocator_create");
     w.limit = w.most = UINT64_MAX;
 }
