@@ -529,7 +529,8 @@ enum {
 
 /* Ends grow-ahead, since no step can succeed. */
 static uint64_t give_up(struct weir_ahead *a) {
-    a->low = a->high = 0;
+    a->low = 0;
+    a->raising = 0;
     atomic_store(&a->mark, 0);
     return REST;
 }
@@ -554,7 +555,7 @@ static weir_status grow(struct weir_reserve *v, uint64_t reserved, uint64_t *lac
 /* Returns the nanoseconds until the turn after a step, or REST.  `lacks' bytes are missing now. */
 static uint64_t pause_after(struct weir_reserve *v, weir_status status, uint64_t lacks) {
     struct weir_ahead *a = &v->goal.ahead;
-    double idle = (double)weir__size_less(a->high, lacks), low = (double)a->low;
+    double idle = (double)weir__size_less(v->goal.idle, lacks), low = (double)a->low;
     uint64_t pause = a->back_off_ns;
 
     if (status == WEIR_OK) {
@@ -584,11 +585,11 @@ static uint64_t take_turn(struct weir_reserve *v) {
         return give_up(a);
     atomic_store(&a->mark, a->low);
     idle = read_idle(v, &reserved);
-    a->raising = idle < (a->raising ? a->high : a->low);
+    a->raising = idle < (a->raising ? v->goal.idle : a->low);
     if (!a->raising)
         return REST;
-    lacks = a->high - idle;
-    atomic_store(&a->mark, is_played(v) ? a->high : 0);
+    lacks = v->goal.idle - idle;
+    atomic_store(&a->mark, is_played(v) ? v->goal.idle : 0);
     status = grow(v, reserved, &lacks);
     return pause_after(v, status, lacks);
 }
@@ -737,7 +738,6 @@ weir_status weir__goal_start(struct weir_reserve *v, uint64_t low) {
     weir_status status = WEIR_OK;
 
     a->low = low;
-    a->high = v->goal.idle;
     a->back_off_ns = FIRST_BACK_OFF_NS;
     atomic_init(&a->mark, low);
     pthread_mutex_init(&a->turning, NULL);

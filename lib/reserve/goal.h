@@ -84,8 +84,8 @@ struct weir_ahead {
     _Atomic uint64_t seen;    /* bytes that were idle after the last request that looked */
 
     pthread_mutex_t turning; /* held during a turn; guards the next fields */
-    uint64_t low, high;      /* idle bytes; both 0 if no step can succeed */
-    int raising;             /* set from less than `low' idle bytes on until `high' are idle */
+    uint64_t low;            /* idle bytes; 0 if no step can succeed */
+    int raising;             /* set from less than `low' idle bytes on until the goal's are idle */
     uint64_t back_off_ns;    /* the pause after the next failure */
     uint64_t due_ticks;      /* on the device model: the time of the next turn, or 0 */
 
