@@ -98,8 +98,8 @@ uint64_t weir__borrow(void *allocator, uint64_t least, uint64_t most, int may_wa
 void weir__join_process_peers(weir_allocator *a);
 void weir__leave_peers(weir_allocator *a);
 
-/* lend.c: returns the bytes of all pieces that contain a live block or are larger than `most`, the largest that may be
- * freed.  A piece is freed as a whole or not at all.  Returns 0 if that is not known.  Visits all blocks (about 10 ns
+/* lend.c: returns the bytes that a trim cannot release, or 0 if they are not known.  A trim releases a piece as a whole
+ * or not at all, so these are the bytes of all pieces that contain a live block or are larger than `most`.  Visits all blocks (about 10 ns
  * each), under the engine's lock and then the caches' or the guard's.  `live` visits the live blocks of `of`, which is the
  * caches or the guard; if `of` is NULL, no block is live. */
 typedef void weir__live_walk_fn(void *of, weir__live_fn *see, void *context);

@@ -244,8 +244,8 @@ static int put_remote(const struct put *p) {
     return KEPT;
 }
 
-/* Puts a block into the cache.  Returns ANOTHERS if the caller is polite and the lock is biased to another thread, and
- * FULL also if the cache is no longer the stream's. */
+/* Puts a block into the cache.  Returns KEPT, NO_BLOCK or FULL.  Also returns FULL if the cache is no longer the stream's.
+ * If `politely` is set and the lock is biased to another thread, changes nothing and returns ANOTHERS. */
 static int put(struct weir_caches *f, struct put *p, int politely) {
     struct weir_cache *c = p->c;
     int taken = weir__bias_take_at(&c->lock, WEIR_BIAS_INNER,

@@ -121,7 +121,7 @@ void weir__caches_bring_home(struct weir_caches *f, const struct weir_remote_slo
                              struct weir_flushed *emptied);
 /* Returns the slots of a batch to their slabs, after their last use on every stream.  The caller holds `lock`. */
 void weir__caches_return(void *caches, uintptr_t remotes);
-/* Lets a batch wait for a wait for the device.  The caller holds `lock`. */
+/* Keeps a batch until the next wait for the device, since no event covers the batch.  The caller holds `lock`. */
 void weir__caches_strand(struct weir_caches *f, struct weir_remote_slots *remotes);
 /* Queries the next few deferred batches, so that no call queries all of them.  The caller holds `lock`. */
 static inline void complete_some(struct weir_caches *f) {

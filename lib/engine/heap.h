@@ -183,7 +183,7 @@ weir_status weir__mapped_place_at(struct weir_heap *h, struct weir_request *r,
 weir_status weir__mapped_allow(struct weir_heap *h, const CUmemAccessDesc *access);
 /* Shows the ranges in which memory will lie first.  Returns their number. */
 int weir__mapped_foresee(const struct weir_heap *h, const struct weir_visit *visit);
-/* Shows the physical allocations, as an engine's visit of WHOLES. */
+/* Shows each physical allocation to `visit`, for WEIR_VISIT_WHOLES (engine.h).  Returns their number. */
 int weir__mapped_wholes(const struct weir_heap *h, const struct weir_visit *visit);
 
 #endif

@@ -177,7 +177,7 @@ end_window(struct weir_reserve *v, const struct weir_request *r, uint64_t now, u
     v->engine->ops->figures(v->engine, &figures);
     trim.keep = (size_t)weir__goal_end_window(
         &v->goal, now, figures.in_use, figures.reserved,
-        /* unreached: a pause of 0, for which another thread must end the window meanwhile */
+        /* unreached: `pause` is 0 only if another thread has just ended the window */
         pause ? pause : 1);
     if (trim.keep < figures.reserved)
         (void)weir__goal_lower(v, &trim);
@@ -223,13 +223,14 @@ static size_t release(struct weir_reserve *v, struct weir_trim *trim, uint64_t w
 size_t weir__goal_settle(struct weir_reserve *v) {
     struct weir_trim trim = {.mode = WEIR_TRIM_DONE, .cause = WEIR_EVENT_DECAY};
 
-    /* Above a lowered limit the memory could not come back, and a failure may have promised it to the next request. */
+    /* If more is reserved than a lowered limit allows, weir could not reserve released memory again, although a failure
+     * may have promised that memory to the next request.  So nothing is released then. */
     return weir__engine_reserve(v->engine) > v->limit.bytes ? 0 : release(v, &trim, UINT64_MAX);
 }
 
-/* Releases memory if a look is due.  The caller has set `is_looking'.  The next look comes after a pause, which doubles,
- * unless it follows a signal, or, with a release threshold, growth or a release.  A threshold answers a signal in one
- * look, since it goes on to release all idle memory. */
+/* Releases memory if the pause since the last call has passed.  The caller has set `is_looking`.  Each call doubles the
+ * pause.  A signal resets the pause to its first length, and with a release threshold growth and a release do so, too.
+ * With a release threshold one call ends a signal, since the call releases all idle memory. */
 static void look_now(struct weir_reserve *v, const struct weir_request *r, uint64_t wanted) {
     struct weir_goal *g = &v->goal;
     struct weir_pressure *p = &g->pressure;

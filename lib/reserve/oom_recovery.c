@@ -62,8 +62,8 @@ static weir_failure read_failure(struct weir_reserve *v, size_t bytes) {
     };
 }
 
-/* Returns 1 if the request would fit, should all that is idle or pending inside come free in one piece, with the bytes
- * that are pending in the layer above. */
+/* Returns 1 if the request would fit, if these were one piece: the engine's idle and pending memory, the `above` bytes
+ * that are pending in the layer above, and the memory that the limit and the device still allow.  Returns 0 otherwise. */
 static int could_fit(const weir_failure *r, uint64_t above) {
     uint64_t idle = r->reserved - r->in_use + above;
     uint64_t device = r->device_free == UINT64_MAX ? r->device_total : r->device_free;
