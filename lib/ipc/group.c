@@ -147,9 +147,16 @@ static void empty_slot(struct group_file *file, int at) {
 
 /* ---- members ------------------------------------------------------------------------------------- */
 
+/* Returns 1 if the member of the slot was killed, but a child that it had just forked still has its life lock; else 0. */
+static int has_left_its_lock(const struct weir_group *g, const struct weir_slot_owner *owner) {
+    return owner->pid != 0 && weir__slot_is_near(&g->shared, owner->namespace) &&
+           !weir__process_lives((pid_t)owner->pid, owner->start);
+}
+
 /* Recovers the bytes of ended members.  Returns the bytes of members that are still ending.  An ending member has lost
- * its locks, but the kernel has not freed the member's memory yet.  A process that has become another program (exec)
- * has none of the memory any more.  The caller holds the lock. */
+ * its locks, but the kernel has not freed the member's memory yet; or a child of the member has the locks for a moment
+ * longer.  A process that has become another program (exec) has none of the memory any more.  The caller holds the
+ * lock. */
 static uint64_t recover_ended(struct weir_group *g) {
     struct group_file *file = file_of(g);
     uint64_t ending = 0;
@@ -159,9 +166,11 @@ static uint64_t recover_ended(struct weir_group *g) {
         const struct weir_slot_owner owner = {atomic_load(&slot->pid), atomic_load(&slot->start),
                                               atomic_load(&slot->namespace)};
 
-        if ((owner.pid == 0 && bytes_of_slot(slot) == 0) || weir__slot_lives(&g->shared, i))
+        if (owner.pid == 0 && bytes_of_slot(slot) == 0)
             continue;
-        if (weir__slot_is_ending(&g->shared, &owner)) {
+        if (weir__slot_lives(&g->shared, i)) {
+            ending += i != g->shared.slot && has_left_its_lock(g, &owner) ? bytes_of_slot(slot) : 0;
+        } else if (weir__slot_is_ending(&g->shared, &owner)) {
             ending += bytes_of_slot(slot);
         } else if (weir__slot_hold(&g->shared, i)) {
             empty_slot(file, i);

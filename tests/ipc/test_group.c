@@ -257,12 +257,13 @@ TEST(test_another_program_of_the_process_has_nothing) {
 
 TEST(test_a_child_of_fork_does_not_keep_what_its_parent_had) {
     struct weir_group g;
-    int ready[2], gone[2];
+    int ready[2], gone[2], forgets[2];
     pid_t pid, child;
     char byte;
 
     ck_assert_int_eq(pipe(ready), 0);
     ck_assert_int_eq(pipe(gone), 0);
+    ck_assert_int_eq(pipe(forgets), 0);
     pid = fork();
     if (pid == 0) {
         if (weir__group_join(&g, "training", DEVICE, LIMIT, 1, why) != 0 ||
@@ -270,13 +271,17 @@ TEST(test_a_child_of_fork_does_not_keep_what_its_parent_had) {
             _exit(1);
         child = fork();
         if (child == 0) {
-            weir__group_forget(&g);
+            child = getpid();
             close(gone[1]);
+            if (write(ready[1], &child, sizeof child) != sizeof child ||
+                read(forgets[0], &byte, 1) != 1)
+                _exit(1);
+            weir__group_forget(&g);
+            if (write(ready[1], &child, sizeof child) != sizeof child)
+                _exit(1);
             (void)!read(gone[0], &byte, 1); /* waits for the end of the test */
             _exit(0);
         }
-        if (write(ready[1], &child, sizeof child) != sizeof child)
-            _exit(1);
         for (;;)
             pause();
     }
@@ -284,6 +289,11 @@ TEST(test_a_child_of_fork_does_not_keep_what_its_parent_had) {
     ck_assert_int_eq(read(ready[0], &child, sizeof child), (int)sizeof child);
     end(pid, SIGKILL);
     join(&g, LIMIT);
+    /* The child still has its parent's lock, so a request waits, as for a process that is ending. */
+    ck_assert(!weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT));
+    ck_assert_uint_eq(weir__group_recover(&g), LIMIT);
+    ck_assert_int_eq(write(forgets[1], "", 1), 1);
+    ck_assert_int_eq(read(ready[0], &child, sizeof child), (int)sizeof child);
     ck_assert(weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT));
     ck_assert_int_eq(kill(child, 0), 0);
     weir__group_leave(&g);
