@@ -66,8 +66,9 @@ static struct weir_slab *end_records(struct weir_caches *f, struct weir_slab *sp
  * caller holds the cache's lock.
  *
  * No block waits in an inbox with a release threshold, since memory above it goes back as soon as it is free; nor with
- * decay or while memory is low, since each large request then looks whether memory can go back.  If two calls on the stream had the same count, the room of the earlier one may be the last that is noted.  That room was true a moment
- * ago, so at worst an event comes later by as much as the inbox then holds. */
+ * decay or while memory is low, since each large request then looks whether memory can go back.  If two calls on the
+ * stream had the same count, the room of the earlier one may be the last that is noted.  That room was true a moment ago,
+ * so at worst an event comes later by as much as the inbox then holds. */
 static void note_room(const struct weir_caches *f, struct weir_cache *c,
                       const struct weir_freed *freed) {
     const struct weir_goal *goal = &f->v->goal;
@@ -76,7 +77,8 @@ static void note_room(const struct weir_caches *f, struct weir_cache *c,
         return;
     c->lacked = freed->lacked;
     c->room = has_threshold(f) || goal->half_life_ns > 0 ||
-                      atomic_load_explicit(&goal->pressure.wanted, memory_order_relaxed) > 0
+                      (goal->in_requests &&
+                       atomic_load_explicit(&goal->pressure.wanted, memory_order_relaxed) > 0)
                   ? 0
                   : freed->room;
 }
@@ -377,7 +379,8 @@ weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int t
         r->id = atomic_load_explicit(&c->id, memory_order_relaxed);
     if (plain) {
         weir__cache_pin(c);
-        inbox = weir__cache_empty_inbox(c);
+        /* The blocks of an engine with is_straight go back by driver calls on the stream (weir__caches_visit). */
+        inbox = f->is_straight ? NULL : weir__cache_empty_inbox(c);
     }
     weir__bias_give(&c->lock, taken);
     return plain ? alloc_fresh(f, c, r, inbox) : alloc_slow(f, r);

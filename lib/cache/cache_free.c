@@ -444,6 +444,9 @@ static weir_status free_after_capture(struct weir_caches *f, struct weir_slab *s
     if (c) {
         taken = weir__bias_take(&c->lock);
         weir__cache_put_whole(c, s);
+        /* A request that found the capture over meanwhile has not seen the block, so the next one has to look. */
+        atomic_store_explicit(&c->capturing, 1, memory_order_relaxed);
+        weir__cache_pass(c);
         weir__bias_give(&c->lock, taken);
     } else {
         weir__caches_give(f, s, WEIR_ENGINE_UNKNOWN, NULL);

@@ -70,7 +70,7 @@ struct weir_cache *weir__caches_make(struct weir_caches *f) {
 static void insert_cache(struct weir_caches *f, struct weir_cache *c) {
     _Atomic(struct weir_cache *) *bucket = weir__cache_bucket(&f->hits, c->key);
 
-    atomic_store_explicit(&c->after, *bucket, memory_order_relaxed);
+    atomic_store_explicit(&c->after, *bucket, memory_order_release);
     atomic_store_explicit(bucket, c, memory_order_release);
 }
 
@@ -149,8 +149,14 @@ static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, ui
     struct weir_cache *c = weir__cache_find(&f->hits, key);
     int by_id = is_default(stream), full = by_id && f->default_streams >= DEFAULT_STREAMS;
 
-    if (c && !c->serves && c->young_id != id) /* frees under captures of another stream */
-        weir__caches_give(f, weir__cache_empty_inbox(c), WEIR_ENGINE_UNKNOWN, NULL);
+    if (c && !c->serves && c->young_id != id) { /* frees under captures of another stream */
+        struct weir_flushed h = {0};
+        int taken = weir__bias_take(&c->lock);
+
+        weir__cache_drop_inbox(c, &h);
+        weir__bias_give(&c->lock, taken);
+        weir__caches_give(f, h.spans, WEIR_ENGINE_UNKNOWN, NULL);
+    }
     if (c || !key) /* unreached: no key, since the id is known */
         return c;
     if (full)

@@ -15,21 +15,27 @@
 
 /* ---- the caches of streams ---- */
 
-enum { WEIR_CACHE_BUCKETS = 1024 };
+enum { WEIR_CACHE_BUCKETS = 512 };
 
 /* The fields that a hit reads beside the stream's cache. */
 struct weir_hits {
     struct weir_device *device;
     int checks;                /* nonzero if options.stream_checks is on */
     struct weir_pagemap pages; /* finds the records of blocks */
-    /* Caches by the hash of their key, linked by `after`.  Writers hold the caches' lock, readers need none.  The key of a
-     * created stream stays.  If the key of a default stream is removed, a reader may go on in another list.  So a reader
-     * that found nothing searches again under the caches' lock. */
-    _Atomic(struct weir_cache *) bucket[WEIR_CACHE_BUCKETS];
+    /* Caches by the hash of their key, linked by `after`: those of created streams, then those of default streams.
+     * Writers hold the caches' lock, readers need none.  The key of a created stream stays.  If the key of a default
+     * stream is removed, a reader may go on in another list of default streams.  So a reader that found no cache of a
+     * default stream searches again under the caches' lock. */
+    _Atomic(struct weir_cache *) bucket[2 * WEIR_CACHE_BUCKETS];
 };
 
+/* The bit that the keys of default streams have, which are made from their ids.  No handle of a stream has it. */
+#define WEIR_CACHE_BY_ID ((uint64_t)1 << 63)
+
 static inline _Atomic(struct weir_cache *) *weir__cache_bucket(struct weir_hits *h, uint64_t key) {
-    return &h->bucket[(uint32_t)key * UINT32_C(0x9E3779B1) / (UINT32_MAX / WEIR_CACHE_BUCKETS + 1)];
+    uint32_t hash = (uint32_t)key * UINT32_C(0x9E3779B1) / (UINT32_MAX / WEIR_CACHE_BUCKETS + 1);
+
+    return &h->bucket[hash + (key & WEIR_CACHE_BY_ID ? WEIR_CACHE_BUCKETS : 0)];
 }
 
 /* Returns the cache of a key, or NULL.  0 is no key.  The cache of a default stream may have got another key by now, which
@@ -46,9 +52,6 @@ weir__cache_find(struct weir_hits *h, uint64_t key) {
 }
 
 /* ---- the cache of a stream ------------------------------------------------------------------------ */
-
-/* The bit that the keys of default streams have, which are made from their ids.  No handle of a stream has it. */
-#define WEIR_CACHE_BY_ID ((uint64_t)1 << 63)
 
 /* Returns a stream's key: that of a default stream's id, or a created stream's handle, or 0 for none. */
 static inline uint64_t key_of(weir_stream stream, uint64_t id) {

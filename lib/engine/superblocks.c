@@ -161,7 +161,8 @@ int weir__superblocks_put(struct weir_superblocks *list, CUdeviceptr slab, uint6
             if (superblock->stream != id)
                 superblock->stream = WEIR_ENGINE_UNKNOWN;
         }
-        if (superblock->used == 0 && (superblock->stream == id || is_observed(list, superblock)))
+        if (superblock->used == 0 && ((superblock->stream == id && id != WEIR_ENGINE_UNKNOWN) ||
+                                      is_observed(list, superblock)))
             *empty = withdraw(list, at);
     }
     pthread_mutex_unlock(&list->lock);

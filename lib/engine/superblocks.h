@@ -26,8 +26,9 @@ struct weir_superblock {
     struct weir_superblock *next;
     CUdeviceptr base;
     size_t bytes, used; /* used: the bytes of slabs */
-    uint64_t stream;    /* the id of the stream whose slabs lie here; UNKNOWN if another has freed one */
-    uint64_t freed;     /* the device waits that had begun at the last free on a stream */
+    uint64_t
+        stream; /* the id of the stream whose slabs lie here; UNKNOWN if another has freed one */
+    uint64_t freed; /* the device waits that had begun at the last free on a stream */
     /* The entry of a slab's first page is the number of the slab's pages, that of its other pages is INSIDE, and that
      * of a free page is 0. */
     unsigned char page[];

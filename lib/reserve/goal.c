@@ -260,7 +260,8 @@ static void keep_grown(struct weir_reserve *v) {
     uint64_t grown = weir__size_less(growth_ns(v), atomic_load(&p->grown));
 
     atomic_store(&p->due, now + GROWTH_PART * grown);
-    if (atomic_load(&p->wanted) > 0) /* a signal came meanwhile, whose look is due at once */
+    /* A signal that came meanwhile is due at once. */
+    if (v->goal.in_requests && atomic_load(&p->wanted) > 0)
         atomic_store(&p->due, 0);
 }
 

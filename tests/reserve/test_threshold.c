@@ -214,6 +214,25 @@ TEST_EACH(2, a_load_does_not_grow_in_each_request) {
     close_it();
 }
 
+/* A signal of low memory that bfc answers in weir_decay alone does not make a load grow in each request. */
+TEST_EACH(2, a_signal_that_only_weir_decay_answers_costs_no_growth) {
+    weir_options options = options_for(REGIONS + _i, 0);
+    void *lasting;
+
+    options.growth = WEIR_GROWTH_DEFAULT;
+    OK(weir_allocator_create(&options, &a));
+    OK(weir_free(a, take(a, 12 * MIB, A), A));
+    lasting = take(a, 4 * MIB, A);
+    OK(weir_low_memory(a, 0));
+    for (int i = 0; i < 400; i++) {
+        OK(weir_free(a, take(a, 256 * MIB, A), A));
+        OK(weir_free(a, take(a, 2 * MIB, A), A));
+    }
+    MUST_LE(stats_of(a).growth_allocs, 100);
+    OK(weir_free(a, lasting, A));
+    close_it();
+}
+
 /* A block that lasts pins the rest of its physical allocation.  Requests try seldom to give that back. */
 TEST_EACH(2, what_cannot_go_is_seldom_tried) {
     uint64_t asked;
