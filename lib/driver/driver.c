@@ -6,9 +6,9 @@
  * failed open leaves nothing behind, and a later call tries again.
  *
  * Fork: a driver does not survive fork().  In the child, locks may be held by threads that the child does not have.
- * So a handler sets a flag in the child, and every entry point reads the flag before it takes a lock.  A function that takes a
- * lock under which a driver may be opened raises `in_use` before, so that the handler also covers a fork during an
- * open.
+ * So a handler sets a flag in the child, and every entry point reads the flag before it takes a lock.  A function that
+ * takes a lock under which a driver may be opened raises `in_use` before, so that the handler also covers a fork during
+ * an open.
  *
  * This file must not know the implementation of a table or the caller.
  */
