@@ -539,12 +539,14 @@ void do_advance(uint64_t r) {
 
 /* ---- Reserve ---- */
 
+/* Calls weir_decay, which is not supported where a profile has raised the threshold to the whole device. */
 static void decay(void) {
     size_t went = 0;
     weir_status status;
 
     tell("decay: ");
-    if (!CALL(status, weir_decay(w.allocator, &went)))
+    if (!CALL(status, weir_decay(w.allocator, &went)) &&
+        !(w.set.learns && status == WEIR_E_NOT_SUPPORTED))
         sim_expect(status, WEIR_OK, "weir_decay");
     tell("%s, %zu bytes went\n", weir_status_name(status), went);
 }
