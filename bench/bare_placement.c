@@ -47,7 +47,7 @@
 #define RANGE (104 * GIB)
 #define BASE ((uint64_t)1 << 46)
 #define SIZES ((size_t)1 << 16) /* sizes are drawn beforehand, so that no logarithm is timed */
-#define STREAM 7
+#define STREAMS 4
 
 /* ---------------------------------------------------------------- backends -- */
 
@@ -62,6 +62,7 @@ struct backend {
 };
 
 static struct weir_placement *placement;
+static struct weir_placement_stream records[STREAMS];
 static uint64_t sequence;
 
 static _Noreturn void die(const char *what) {
@@ -74,6 +75,9 @@ static void placement_open_with(size_t regions) {
 
     if (weir__placement_create(&bfc, &placement) != WEIR_PLACEMENT_OK) {
         die("no memory");
+    }
+    for (uint64_t i = 0; i < STREAMS; i++) {
+        records[i].id = i + 1;
     }
     for (size_t i = 0; i < regions; i++) {
         if (weir__placement_add(placement, BASE + i * (RANGE / regions), RANGE / regions) !=
@@ -91,39 +95,40 @@ static void regions_open(void) {
     placement_open_with(52);
 }
 
-static uint64_t take_on(size_t bytes, uint64_t id) {
+static uint64_t take_on(size_t bytes, struct weir_placement_stream *s) {
     struct weir_placement_block block;
 
-    return weir__placement_take(placement, bytes, id, &block) == WEIR_PLACEMENT_OK ? block.address
-                                                                                   : 0;
+    return weir__placement_take(placement, bytes, s, &block) == WEIR_PLACEMENT_OK ? block.address
+                                                                                  : 0;
 }
 
-static void give_on(uint64_t address, uint64_t id) {
+static void give_on(uint64_t address, struct weir_placement_stream *s) {
     struct weir_placement_block block;
 
-    if (weir__placement_give(placement, address, id, ++sequence, &block) != WEIR_PLACEMENT_OK) {
+    if (weir__placement_give(placement, address, s, ++sequence, &block) != WEIR_PLACEMENT_OK) {
         die("a block could not be given back");
     }
 }
 
 static uint64_t placement_take(size_t bytes) {
-    return take_on(bytes, STREAM);
+    return take_on(bytes, &records[0]);
 }
 
 static void placement_give(uint64_t address) {
-    give_on(address, STREAM);
+    give_on(address, &records[0]);
 }
 
 /* Allocates and frees on four streams in turn.  At each 64th free, one of the streams completes all its frees but those
  * among the last 256. */
 static uint64_t streams_take(size_t bytes) {
-    return take_on(bytes, STREAM + sequence % 4);
+    return take_on(bytes, &records[sequence % STREAMS]);
 }
 
 static void streams_give(uint64_t address) {
-    give_on(address, STREAM + sequence % 4);
+    give_on(address, &records[sequence % STREAMS]);
     if (sequence % 64 == 0 && sequence > 256) {
-        weir__placement_observe(placement, STREAM + sequence / 64 % 4, sequence - 256);
+        records[sequence / 64 % STREAMS].observed = sequence - 256;
+        weir__placement_observe(placement, &records[sequence / 64 % STREAMS]);
     }
 }
 

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* heap.c: the engine that cuts blocks from its own memory; heap.h says how.
  *
- * A free may have an id that is no stream: OBSERVED frees are complete at once, QUARANTINE frees only after a wait for
- * the device.
- *
  * This file must not know settings' names or how placement orders its chunks.
  */
 #include "engine/heap.h"
@@ -12,8 +9,7 @@
 
 #include "base/result.h"
 
-/* The ids of frees that are no streams'. */
-#define OBSERVED WEIR_ENGINE_OBSERVED
+/* The id of quarantined frees, which is no stream's. */
 #define QUARANTINE (UINT64_MAX - 1)
 
 /* The events that a request that does not fit queries, before the heap decides whether to grow. */
@@ -59,8 +55,9 @@ int weir__heap_add_ranges(struct weir_heap *h) {
 
 /* ---- accounts ---- */
 
-static void account(struct weir_heap *h, const struct weir_placement_block *block) {
-    weir__order_taken(&h->order, block->size);
+static void account(struct weir_heap *h, struct weir_order_stream *on,
+                    const struct weir_placement_block *block) {
+    weir__order_taken(on, block->size);
     h->taken += block->size;
     h->in_use += block->size;
     h->requested += block->requested;
@@ -78,10 +75,12 @@ static void unaccount(struct weir_heap *h, const struct weir_placement_block *bl
     h->requested -= block->requested;
 }
 
-/* Frees a live block under that id and sequence.  Returns OK, or E_NOT_OWNED if there is no such block. */
-static weir_status give_block(struct weir_heap *h, CUdeviceptr block, uint64_t id,
-                              uint64_t sequence, struct weir_placement_block *was) {
-    if (weir__placement_give(weir__heap_placement(h, block), block, id, sequence, was) !=
+/* Frees a live block on a stream with that sequence, or for all streams if `s` is NULL.  Returns OK, or E_NOT_OWNED if
+ * there is no such block. */
+static weir_status give_block(struct weir_heap *h, CUdeviceptr block,
+                              struct weir_placement_stream *s, uint64_t sequence,
+                              struct weir_placement_block *was) {
+    if (weir__placement_give(weir__heap_placement(h, block), block, s, sequence, was) !=
         WEIR_PLACEMENT_OK)
         return weir__without_driver(WEIR_E_NOT_OWNED);
     unaccount(h, was);
@@ -94,16 +93,17 @@ static void publish_figure(_Atomic uint64_t *figure, uint64_t value) {
         atomic_store_explicit(figure, value, memory_order_relaxed);
 }
 
-/* Ends an operation: writes the results of the batch of frees on that stream, if there was one, publishes the figures,
- * and releases the lock.  While memory is reserved above a release threshold, each free should be covered by an event;
+/* Ends an operation: writes the results of the batch of frees on the stream, if there was one, publishes the figures, and
+ * releases the lock.  While memory is reserved above a release threshold, each free should be covered by an event;
  * the size of bfc-fixed is fixed. */
-static void leave_heap(struct weir_heap *h, struct weir_freed *freed, uint64_t id) {
+static void leave_heap(struct weir_heap *h, struct weir_freed *freed,
+                       const struct weir_order_stream *on) {
     uint64_t reserved = weir__heap_reserve(h);
 
     h->order.covers_all =
         reserved > h->e.threshold && h->e.options->engine != WEIR_ENGINE_BFC_FIXED;
     if (freed) {
-        freed->room = weir__order_room(&h->order, id);
+        freed->room = weir__order_room(&h->order, on);
         freed->lacked = atomic_load_explicit(&h->e.lacked, memory_order_relaxed);
     }
     publish_figure(&h->e.seen.reserved, reserved);
@@ -113,33 +113,26 @@ static void leave_heap(struct weir_heap *h, struct weir_freed *freed, uint64_t i
 
 /* ---- completed frees ---- */
 
-/* Makes the frees of the stream with that id, up to that sequence, available to all streams. */
-static void heap_observed(void *context, uint64_t id, uint64_t sequence) {
+/* Makes the stream's observed frees available to all streams, or forgets the stream. */
+static void heap_observed(void *context, struct weir_order_stream *s, int is_forgotten) {
     struct weir_heap *h = context;
 
-    for (int i = 0; i < h->kinds; i++)
-        weir__placement_observe(h->placement[i], id, sequence);
+    for (int i = 0; i < h->kinds; i++) {
+        if (is_forgotten)
+            weir__placement_forget(h->placement[i], &s->placed);
+        else
+            weir__placement_observe(h->placement[i], &s->placed);
+    }
 }
 
-/* Makes the memory of a live block, whose last use is observed, available to all streams.  Returns a placement's
- * result. */
-static int free_observed(struct weir_heap *h, CUdeviceptr block, struct weir_placement_block *was) {
-    int result;
-
-    weir__order_several(&h->order);
-    h->observed++;
-    result =
-        weir__placement_give(weir__heap_placement(h, block), block, OBSERVED, h->observed, was);
-    heap_observed(h, OBSERVED, h->observed);
-    return result;
-}
-
-/* Frees a deferred block. */
+/* Frees a deferred block, whose last use is observed. */
 static void end_deferred_block(void *context, uintptr_t block) {
     struct weir_heap *h = context;
+    struct weir_placement *p = weir__heap_placement(h, block);
 
-    weir__placement_undefer(weir__heap_placement(h, block), block);
-    (void)free_observed(h, block, NULL);
+    weir__order_several(&h->order);
+    weir__placement_undefer(p, block);
+    (void)weir__placement_give(p, block, NULL, 0, NULL);
 }
 
 int weir__heap_look_around(struct weir_heap *h, size_t most) {
@@ -157,7 +150,9 @@ void weir__heap_dry(struct weir_heap *h) {
 static void observe_quarantine(struct weir_heap *h, uint64_t sequence) {
     size_t left = (size_t)(h->quarantined - sequence);
 
-    heap_observed(h, QUARANTINE, sequence);
+    h->quarantine.observed = sequence;
+    for (int i = 0; i < h->kinds; i++)
+        weir__placement_observe(h->placement[i], &h->quarantine);
     if (left < atomic_load_explicit(&h->e.seen.quarantined, memory_order_relaxed))
         atomic_store_explicit(&h->e.seen.quarantined, left, memory_order_relaxed);
 }
@@ -195,7 +190,7 @@ int weir__heap_may_follow(const struct weir_heap *h, uint64_t id, uint64_t seque
 /* Frees a block whose memory serves no stream before a wait for the device. */
 static weir_status free_quarantined(struct weir_heap *h, CUdeviceptr block) {
     struct weir_placement_block was;
-    weir_status status = give_block(h, block, QUARANTINE, h->quarantined + 1, &was);
+    weir_status status = give_block(h, block, &h->quarantine, h->quarantined + 1, &was);
 
     if (status != WEIR_OK)
         return status;
@@ -214,32 +209,31 @@ static weir_status free_silently(struct weir_heap *h, CUdeviceptr block,
     weir_status status;
 
     if (on->held <= on->low && on->open == 0)
-        weir__placement_part(weir__heap_placement(h, block), on->id);
-    status = give_block(h, block, on->id, h->order.sequence + 1, &was);
+        weir__placement_part(weir__heap_placement(h, block), &on->placed, on->sequence);
+    status = give_block(h, block, &on->placed, h->order.sequence + 1, &was);
     if (status == WEIR_OK)
         (void)weir__order_freed(&h->order, on, was.size);
     return status;
 }
 
-/* Frees blocks as an engine's `give` does, or those that a request brings. */
-static weir_status free_batch(struct weir_heap *h, struct weir_freed *freed, uint64_t id) {
-    int is_stream = id != OBSERVED && id != WEIR_ENGINE_UNKNOWN && freed->count > 0;
-    struct weir_order_stream *on = is_stream ? weir__order_stream_silently(&h->order, id) : NULL;
+/* Frees blocks as an engine's `give` does, or those that a request brings.  `on` is the record of the stream `id`, or NULL
+ * if it has none. */
+static weir_status free_batch(struct weir_heap *h, struct weir_freed *freed, uint64_t id,
+                              struct weir_order_stream *on) {
     struct weir_placement_block was;
     weir_status status = WEIR_OK, one;
     int is_due = 0;
 
     for (size_t i = 0; i < freed->count; i++) {
         one = WEIR_OK;
-        if (on) {
+        if (on && id != WEIR_ENGINE_UNKNOWN) {
             one = free_silently(h, freed->block[i], on);
             is_due |= weir__order_is_due(&h->order, on);
-        } else if (id != OBSERVED) {
+        } else if (id == WEIR_ENGINE_OBSERVED) {
+            weir__order_several(&h->order);
+            one = give_block(h, freed->block[i], NULL, 0, &was);
+        } else {
             one = free_quarantined(h, freed->block[i]);
-        } else if (free_observed(h, freed->block[i], &was) == WEIR_PLACEMENT_OK) {
-            unaccount(h, &was);
-        } else { /* unreached: a cache gives only blocks that it has taken */
-            one = weir__without_driver(WEIR_E_NOT_OWNED);
         }
         if (one != WEIR_OK)
             status = one;
@@ -250,11 +244,14 @@ static weir_status free_batch(struct weir_heap *h, struct weir_freed *freed, uin
 
 static weir_status heap_give(struct weir_engine *e, struct weir_freed *freed, uint64_t id) {
     struct weir_heap *h = (struct weir_heap *)e;
+    int is_stream = id != WEIR_ENGINE_OBSERVED && id != WEIR_ENGINE_UNKNOWN;
+    struct weir_order_stream *on;
     weir_status status;
 
     weir__lock_take(&h->lock);
-    status = free_batch(h, freed, id);
-    leave_heap(h, freed, id);
+    on = is_stream ? weir__order_stream_silently(&h->order, id) : NULL;
+    status = free_batch(h, freed, id, on);
+    leave_heap(h, freed, on);
     return status;
 }
 
@@ -263,7 +260,8 @@ static weir_status heap_give(struct weir_engine *e, struct weir_freed *freed, ui
 static weir_status free_captured(struct weir_heap *h, CUdeviceptr block, weir_stream stream) {
     struct weir_freed one = {.block = &block, .count = 1};
     uint64_t id = weir__order_last_with(&h->order, stream);
-    weir_status status = free_batch(h, &one, id ? id : WEIR_ENGINE_UNKNOWN);
+    weir_status status =
+        free_batch(h, &one, id, id ? weir__order_stream_silently(&h->order, id) : NULL);
 
     return status == WEIR_ENGINE_DUE ? WEIR_OK : status;
 }
@@ -283,7 +281,7 @@ static weir_status free_unknown(struct weir_heap *h, CUdeviceptr block,
         return status;
     if (status != WEIR_OK)
         return free_quarantined(h, block);
-    (void)give_block(h, block, on->id, sequence, &was);
+    (void)give_block(h, block, &on->placed, sequence, &was);
     weir__order_observe(&h->order, on, SIZE_MAX);
     return WEIR_OK;
 }
@@ -366,16 +364,17 @@ static weir_status heap_free(struct weir_engine *e, CUdeviceptr block, weir_stre
 
 /* Places the request in free memory.  If none fits, queries up to `most` events, and retries after frees of other
  * streams have completed.  Returns a placement's result. */
-static int place_free(struct weir_heap *h, const struct weir_request *r, size_t most,
+static int place_free(struct weir_heap *h, const struct weir_request *r,
+                      struct weir_placement_stream *on, size_t most,
                       struct weir_placement_block *out) {
     struct weir_placement *p = h->placement[weir__heap_kind(h, r->bytes)];
-    int result = weir__placement_take(p, r->bytes, r->id, out);
+    int result = weir__placement_take(p, r->bytes, on, out);
 
     if (result != WEIR_PLACEMENT_NO_FIT ||
         atomic_load_explicit(&h->e.device->keeps_apart, memory_order_relaxed) ||
         !weir__heap_look_around(h, most))
         return result;
-    result = weir__placement_take(p, r->bytes, r->id, out);
+    result = weir__placement_take(p, r->bytes, on, out);
     h->steals += result == WEIR_PLACEMENT_OK;
     return result;
 }
@@ -400,11 +399,11 @@ static int wait_behind(void *context, uint64_t id, uint64_t sequence) {
 /* Places a request that did not fit in several adjacent free chunks.  The chunks are free for all streams, the stream's
  * own, or freed by streams that it may wait for.  On the device the stream waits for their work. */
 static int place_behind(struct weir_heap *h, const struct weir_request *r,
-                        struct weir_placement_block *out) {
+                        struct weir_placement_stream *on, struct weir_placement_block *out) {
     struct behind behind = {h, r->stream};
     const struct weir_placement_waits waits = {may_wait, wait_behind, &behind};
     int result = weir__placement_take_behind(h->placement[weir__heap_kind(h, r->bytes)], r->bytes,
-                                             r->id, &waits, out);
+                                             on, &waits, out);
 
     h->steals += result == WEIR_PLACEMENT_OK;
     return result;
@@ -413,20 +412,21 @@ static int place_behind(struct weir_heap *h, const struct weir_request *r,
 /* Makes room by growth or moves of the backing, and places the request there.  If the heap cannot get more memory, the
  * request may have memory of any kind. */
 static weir_status place_in_new(struct weir_heap *h, struct weir_request *r,
+                                struct weir_placement_stream *on,
                                 struct weir_placement_block *out) {
     weir_status status = h->backing->make_room(h, r);
     int placed;
 
     if (weir__is_failure(status)) {
         for (int i = 0; i < h->kinds; i++)
-            if (weir__placement_take(h->placement[i], r->bytes, r->id, out) == WEIR_PLACEMENT_OK)
+            if (weir__placement_take(h->placement[i], r->bytes, on, out) == WEIR_PLACEMENT_OK)
                 return WEIR_OK;
     }
     if (status != WEIR_OK)
         return status;
-    placed = place_free(h, r, PEEKED, out);
+    placed = place_free(h, r, on, PEEKED, out);
     if (placed == WEIR_PLACEMENT_NO_FIT)
-        placed = place_behind(h, r, out);
+        placed = place_behind(h, r, on, out);
     /* unreached: another result than OK and NO_MEMORY, since there is room now */
     return weir__heap_status(placed);
 }
@@ -435,37 +435,42 @@ static weir_status place_in_new(struct weir_heap *h, struct weir_request *r,
  * free that growth missed would cost memory, and queries cost little beside mapping memory), behind a wait, or in new
  * memory. */
 static weir_status place_block(struct weir_heap *h, struct weir_request *r,
-                               struct weir_placement_block *out) {
-    int placed = place_free(h, r, PEEKED, out);
+                               struct weir_placement_stream *on, struct weir_placement_block *out) {
+    int placed = place_free(h, r, on, PEEKED, out);
 
     if (placed == WEIR_PLACEMENT_NO_FIT && h->range && weir__mapped_await(h))
-        placed = place_free(h, r, PEEKED, out);
+        placed = place_free(h, r, on, PEEKED, out);
     if (placed != WEIR_PLACEMENT_NO_FIT)
         return weir__heap_status(placed);
     weir__heap_dry(h);
-    placed = place_free(h, r, SIZE_MAX, out);
+    placed = place_free(h, r, on, SIZE_MAX, out);
     if (placed == WEIR_PLACEMENT_NO_FIT)
-        placed = place_behind(h, r, out);
-    return placed == WEIR_PLACEMENT_NO_FIT ? place_in_new(h, r, out) : weir__heap_status(placed);
+        placed = place_behind(h, r, on, out);
+    return placed == WEIR_PLACEMENT_NO_FIT ? place_in_new(h, r, on, out)
+                                           : weir__heap_status(placed);
 }
 
-/* Records the events that are due on `stream`, as each request on it does first.  Returns OK or E_HOST_MEMORY. */
-static weir_status maintain(struct weir_heap *h, uint64_t id, weir_stream stream) {
-    const struct weir_order *o = &h->order;
-    struct weir_order_stream *on;
+/* Places the request of the stream whose record is `on`, after recording the events that are due on the stream. */
+static weir_status place_request(struct weir_heap *h, struct weir_request *r,
+                                 struct weir_order_stream *on) {
+    struct weir_placement_block placed;
+    weir_status status;
 
-    if (!o->several && !o->covers_all && o->recent && o->recent_id == id)
-        return WEIR_OK; /* the only stream so far, which needs no events */
-    on = weir__order_stream(&h->order, id);
-    if (!on)
-        return weir__without_driver(WEIR_E_HOST_MEMORY);
-    weir__order_maintain(&h->order, on, stream);
-    return WEIR_OK;
+    weir__order_maintain(&h->order, on, r->stream);
+    on->serving++;
+    status = r->at ? weir__mapped_place_at(h, r, &on->placed, &placed)
+                   : place_block(h, r, &on->placed, &placed);
+    on->serving--;
+    if (status == WEIR_OK) {
+        account(h, on, &placed);
+        r->block = placed.address;
+    }
+    return status;
 }
 
 static weir_status heap_alloc(struct weir_engine *e, struct weir_request *r) {
     struct weir_heap *h = (struct weir_heap *)e;
-    struct weir_placement_block placed;
+    struct weir_order_stream *on;
     weir_status status = r->id ? WEIR_OK : weir__device_capture(e->device, r->stream);
     CUresult result;
 
@@ -478,16 +483,11 @@ static weir_status heap_alloc(struct weir_engine *e, struct weir_request *r) {
     if (result != CUDA_SUCCESS)
         return weir__device_status(e->device, result);
     weir__lock_take(&h->lock);
+    on = weir__order_stream(&h->order, r->id);
     if (r->freed)
-        (void)free_batch(h, r->freed, r->id);
-    status = maintain(h, r->id, r->stream);
-    if (status == WEIR_OK)
-        status = r->at ? weir__mapped_place_at(h, r, &placed) : place_block(h, r, &placed);
-    if (status == WEIR_OK) {
-        account(h, &placed);
-        r->block = placed.address;
-    }
-    leave_heap(h, r->freed, r->id);
+        (void)free_batch(h, r->freed, r->id, on);
+    status = on ? place_request(h, r, on) : weir__without_driver(WEIR_E_HOST_MEMORY);
+    leave_heap(h, r->freed, on);
     return status;
 }
 
@@ -526,7 +526,7 @@ static weir_status heap_grow(struct weir_engine *e, uint64_t target, uint64_t go
         status = weir__without_driver(WEIR_E_LIMIT);
     if (cause == WEIR_EVENT_PREALLOC && reserve >= goal)
         weir__heap_stock(h);
-    leave_heap(h, NULL, 0);
+    leave_heap(h, NULL, NULL);
     return status;
 }
 
@@ -559,17 +559,20 @@ static weir_status heap_shrink(struct weir_heap *h, struct weir_trim *trim) {
         weir__engine_note(&h->e, trim->cause, 1, weir__size_less(before, trim->keep),
                           trim->released, weir__device_since(h->e.device, started), after);
     }
-    leave_heap(h, NULL, 0);
+    leave_heap(h, NULL, NULL);
     return status;
 }
 
 static weir_status heap_trim(struct weir_engine *e, struct weir_trim *trim) {
     struct weir_heap *h = (struct weir_heap *)e;
+    struct weir_order_stream *on;
 
     switch (trim->mode) {
     case WEIR_TRIM_MAINTAIN:
         weir__lock_take(&h->lock);
-        (void)maintain(h, trim->id, trim->stream); /* on an error the next call records */
+        on = weir__order_stream(&h->order, trim->id);
+        if (on) /* else the next call records */
+            weir__order_maintain(&h->order, on, trim->stream);
         break;
     case WEIR_TRIM_ASK:
         if (trim->id == 0 && !weir__lock_try(&h->lock))
@@ -778,8 +781,11 @@ static void heap_figures(struct weir_engine *e, weir_statistics *out) {
 
 void weir__heap_drop(struct weir_heap *h) {
     weir__order_close(&h->order);
-    for (int i = 0; i < h->kinds; i++)
+    for (int i = 0; i < h->kinds; i++) {
+        if (h->placement[i])
+            weir__placement_forget(h->placement[i], &h->quarantine);
         weir__placement_destroy(h->placement[i]);
+    }
     weir__nodes_close(&h->nodes);
     free(h);
 }
@@ -819,10 +825,12 @@ weir_status weir__heap_open(const struct weir_engine *setup, const struct weir_b
     h->kinds = backing->small > 0 ? WEIR_HEAP_KINDS : 1;
     weir__nodes_open(&h->nodes, setup->device);
     weir__order_open(&h->order, setup->device, heap_observed, end_deferred_block, h);
+    h->quarantine.id = QUARANTINE;
     /* A stream that may wait for other streams can use their memory, so the tightest fit wastes least. */
     if (setup->options->internal_dependencies == WEIR_SWITCH_ON)
         rule.own_first = 0;
     for (int i = 0; i < h->kinds; i++) {
+        rule.index = (unsigned)i;
         if (weir__placement_create(&rule, &h->placement[i]) != WEIR_PLACEMENT_OK) {
             weir__heap_drop(h);
             return weir__without_driver(WEIR_E_HOST_MEMORY);

@@ -63,9 +63,10 @@ struct weir_heap {
     /* With a range: the first address of each kind, and the end of the range. */
     uint64_t starts[WEIR_HEAP_KINDS + 1];
     struct weir_growth_cursor cursor;
-    uint64_t observed; /* the sequence of the last free under OBSERVED */
     /* Bytes freed under QUARANTINE so far.  The sequences of these frees rise with it. */
     uint64_t quarantined;
+    struct weir_placement_stream
+        quarantine;  /* stands for a stream in the place of quarantined frees */
     uint64_t steals; /* requests served by other streams' frees, after a query of events */
 };
 
@@ -178,6 +179,7 @@ static inline void weir__heap_grown(struct weir_heap *h) {
 int weir__mapped_await(struct weir_heap *h);
 /* Places a request that names an address; its size is a multiple of a page. */
 weir_status weir__mapped_place_at(struct weir_heap *h, struct weir_request *r,
+                                  struct weir_placement_stream *on,
                                   struct weir_placement_block *out);
 /* Changes a device's access, with the results of an engine's `allow`; may release the lock for a while. */
 weir_status weir__mapped_allow(struct weir_heap *h, const CUmemAccessDesc *access);

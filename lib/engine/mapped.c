@@ -286,13 +286,14 @@ static weir_status place_memory(struct weir_heap *h, const struct weir_mapped_ha
     if (id != WEIR_ENGINE_OBSERVED && !on)
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     if (on) {
-        weir__order_taken(&h->order, unit->bytes);
+        weir__order_taken(on, unit->bytes);
         sequence = weir__order_freed(&h->order, on, unit->bytes);
     }
     (void)weir__placement_region_above(p, unit->base, &begin, &bytes);
     if (below)
         begin = weir__size_larger(begin, below->base + below->bytes);
-    placed = weir__placement_fill(p, begin, unit->base, unit->bytes, id, sequence);
+    placed =
+        weir__placement_fill(p, begin, unit->base, unit->bytes, on ? &on->placed : NULL, sequence);
     if (placed == WEIR_PLACEMENT_OK)
         weir__heap_count(h, h->total + unit->bytes);
     return weir__heap_status(placed);
@@ -735,6 +736,7 @@ static int is_open(const struct weir_mapped_range *g, const struct weir_mapped_w
 }
 
 weir_status weir__mapped_place_at(struct weir_heap *h, struct weir_request *r,
+                                  struct weir_placement_stream *on,
                                   struct weir_placement_block *out) {
     struct weir_mapped_window w = {.what = CLEAN};
     weir_status status;
@@ -753,7 +755,7 @@ weir_status weir__mapped_place_at(struct weir_heap *h, struct weir_request *r,
     status = fill_window(h, r, WEIR_HEAP_APART, &w, LEAST);
     if (status != WEIR_OK)
         return status;
-    placed = weir__placement_take_at(h->placement[WEIR_HEAP_APART], w.base, r->bytes, r->id, out);
+    placed = weir__placement_take_at(h->placement[WEIR_HEAP_APART], w.base, r->bytes, on, out);
     /* The free memory before the window has joined it, so that no free chunk starts there. */
     return placed == WEIR_PLACEMENT_NO_FIT ? weir__without_driver(WEIR_E_NO_MEMORY)
                                            : weir__heap_status(placed);

@@ -4,7 +4,7 @@
  * The marks of a stream complete in order, so only the oldest is queried.  Completed events are kept and used again,
  * since creating one costs more than recording it.
  *
- * This file must not know placement, blocks, growth or how the owner uses the reports.
+ * This file must not know blocks, growth or how the owner uses the reports.
  */
 #include "engine/stream_order.h"
 
@@ -257,8 +257,8 @@ static void finish(struct weir_order *o, struct weir_order_stream *s) {
     while (s->marks)
         drop_mark(o, s);
     cover(o, s);
-    s->observed = s->sequence;
-    o->observed(o->context, s->id, s->sequence);
+    s->placed.observed = s->sequence;
+    o->observed(o->context, s, 0);
 }
 
 /* ---- streams --------------------------------------------------------------------------------- */
@@ -282,10 +282,11 @@ static void forget(struct weir_order *o, struct weir_order_stream *s) {
         weir__map_take(&o->by_handle, (uintptr_t)s->handle, NULL);
     if (o->recent == s)
         o->recent = NULL;
-    if (s->id == 0)
+    if (s->placed.id == 0)
         o->unknown = NULL;
     else
-        weir__map_take(&o->streams, s->id, NULL);
+        weir__map_take(&o->streams, s->placed.id, NULL);
+    o->observed(o->context, s, 1);
     free(s);
 }
 
@@ -317,7 +318,7 @@ static void forget_old(struct weir_order *o) {
     for (int i = 0; i < OLD_PER_NEW && o->quiet.first; i++) {
         struct weir_order_stream *s = o->quiet.first;
 
-        if (o->calls - s->called > FORGET_CALLS)
+        if (o->calls - s->called > FORGET_CALLS && s->serving == 0)
             forget(o, s);
         else
             move_last(&o->quiet, s);
@@ -348,8 +349,8 @@ static struct weir_order_stream *add_stream(struct weir_order *o, uint64_t id) {
     }
     if (id == 0)
         o->unknown = s;
-    s->id = id;
-    s->observed = o->sequence; /* frees from before the stream was forgotten are observed */
+    s->placed.id = id;
+    s->placed.observed = o->sequence; /* frees from before the stream was forgotten are observed */
     s->marks_end = &s->marks;
     s->is_apart = id == 0 ? 0 : -1;
     append(&o->quiet, s);
@@ -367,7 +368,7 @@ uint64_t weir__order_last_with(const struct weir_order *o, weir_stream stream) {
     uintptr_t found = 0;
 
     return weir__map_get(&o->by_handle, (uintptr_t)stream, &found)
-               ? ((const struct weir_order_stream *)found)->id
+               ? ((const struct weir_order_stream *)found)->placed.id
                : 0;
 }
 
@@ -383,7 +384,7 @@ static struct weir_order_stream *called(struct weir_order *o, struct weir_order_
     }
     if (s) {
         s->called = ++o->calls;
-        o->recent_id = s->id;
+        o->recent_id = s->placed.id;
     }
     o->recent = s;
     return s;
@@ -458,8 +459,7 @@ static uint64_t room_above_low(const struct weir_order *o, const struct weir_ord
     return above > 0 ? weir__size_larger(least, (uint64_t)above * SLACK / (SLACK + 1)) : least;
 }
 
-uint64_t weir__order_room(const struct weir_order *o, uint64_t id) {
-    const struct weir_order_stream *s = find_stream(o, id);
+uint64_t weir__order_room(const struct weir_order *o, const struct weir_order_stream *s) {
     uint64_t room, most;
 
     /* While the program forbids reuse by other streams, no event is due.  It may allow that reuse at any time. */
@@ -521,7 +521,8 @@ static int tell(struct weir_order *o, struct weir_order_stream *s, weir_stream s
 
 void weir__order_maintain(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     /* The handle means the stream in this call. */
-    if (s->handle != stream && s->id != 0 && (uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE &&
+    if (s->handle != stream && s->placed.id != 0 &&
+        (uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE &&
         weir__map_put(&o->by_handle, (uintptr_t)stream, (uintptr_t)s))
         s->handle = stream;
     if (!weir__order_is_due(o, s))
@@ -534,11 +535,7 @@ void weir__order_maintain(struct weir_order *o, struct weir_order_stream *s, wei
     }
 }
 
-void weir__order_taken(struct weir_order *o, size_t bytes) {
-    struct weir_order_stream *s = o->recent;
-
-    if (!s)
-        return;
+void weir__order_taken(struct weir_order_stream *s, size_t bytes) {
     s->held += (int64_t)bytes;
     s->fallen = weir__size_less(s->fallen, bytes);
 }
@@ -575,12 +572,12 @@ size_t weir__order_observe(struct weir_order *o, struct weir_order_stream *s, si
     size_t completed = 0;
 
     while (s->marks && completed < most && weir__order_is_done(o, s->marks->event)) {
-        s->observed = s->marks->sequence;
+        s->placed.observed = s->marks->sequence;
         drop_mark(o, s);
         completed++;
     }
     if (completed > 0)
-        o->observed(o->context, s->id, s->observed);
+        o->observed(o->context, s, 0);
     return completed;
 }
 
@@ -611,10 +608,10 @@ static void observe_until(struct weir_order *o, struct weir_order_stream *s, uin
     }
     while (s->marks && s->marks->sequence <= sequence)
         drop_mark(o, s);
-    if (s->observed >= sequence)
+    if (s->placed.observed >= sequence)
         return;
-    s->observed = sequence;
-    o->observed(o->context, s->id, sequence);
+    s->placed.observed = sequence;
+    o->observed(o->context, s, 0);
 }
 
 void weir__order_observe_until(struct weir_order *o, uint64_t sequence) {
@@ -640,7 +637,7 @@ void weir__order_observe_all(struct weir_order *o) {
 int weir__order_is_observed(const struct weir_order *o, uint64_t id, uint64_t sequence) {
     const struct weir_order_stream *s = find_stream(o, id);
 
-    return !s || s->observed >= sequence; /* only quiet streams are forgotten */
+    return !s || s->placed.observed >= sequence; /* only quiet streams are forgotten */
 }
 
 void weir__order_mark(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {

@@ -38,23 +38,26 @@
  *
  * Locks: the caller holds the lock that guards a struct weir_order; driver calls for events are made under it.
  *
- * This file must not know placement, blocks, growth or how the owner uses the reports.
+ * A stream's record also has the stream's chunks in each placement, for the owner.
+ *
+ * This file must not know blocks, growth or how the owner uses the reports.
  */
 #ifndef WEIR_STREAM_ORDER_H
 #define WEIR_STREAM_ORDER_H
 
 #include "base/map.h"
 #include "engine/engine.h"
-
-/* Reports that the host has observed the frees of stream `id` up to `sequence`.  Must not call this file's
- * functions. */
-typedef void weir__order_observed_fn(void *context, uint64_t id, uint64_t sequence);
-
-/* Ends a deferred free when its last use has completed.  The function must not defer or end another free of the order. */
-typedef void weir__order_ended_fn(void *context, uintptr_t freed);
+#include "placement/placement.h"
 
 struct weir_order_mark;
 struct weir_order_stream;
+
+/* Reports that the host has observed the stream's frees up to `placed.observed`, or that the stream is forgotten.  Must
+ * not call this file's functions. */
+typedef void weir__order_observed_fn(void *context, struct weir_order_stream *s, int is_forgotten);
+
+/* Ends a deferred free when its last use has completed.  The function must not defer or end another free of the order. */
+typedef void weir__order_ended_fn(void *context, uintptr_t freed);
 
 /* A stream is in at most one list of each kind: `marked` or `quiet` (BY_MARKS), and `silent` (BY_OPEN). */
 enum { WEIR_ORDER_BY_MARKS, WEIR_ORDER_BY_OPEN, WEIR_ORDER_LISTS };
@@ -70,10 +73,10 @@ struct weir_order_place {
 };
 
 struct weir_order_stream {
-    uint64_t id;         /* 0 if it is not known */
+    struct weir_placement_stream
+        placed;          /* the id, what is observed, and the chunks of the placements */
     weir_stream handle;  /* the key of the stream in order.by_handle, or NULL */
     uint64_t sequence;   /* the sequence of the stream's last free */
-    uint64_t observed;   /* the sequence up to which the host has observed the stream's frees */
     uint64_t frees;      /* the number of the stream's frees */
     size_t open;         /* the number of open frees */
     uint64_t open_bytes; /* the bytes of open frees */
@@ -89,6 +92,7 @@ struct weir_order_stream {
     unsigned between; /* events between two queries whether the stream is idle */
     unsigned recorded; /* events since the last such query */
     uint64_t called;   /* the value of order.calls at the stream's last call */
+    unsigned serving;  /* requests that hold this record; it is not forgotten meanwhile */
     struct weir_order_mark *marks, **marks_end;      /* oldest first */
     struct weir_order_place place[WEIR_ORDER_LISTS]; /* the stream's links, by the kind of list */
 };
@@ -139,15 +143,16 @@ void weir__order_open(struct weir_order *o, struct weir_device *device,
 void weir__order_close(struct weir_order *o);
 
 /* Finds the stream's record in a call on the stream, or makes it.  Returns NULL if there is no host memory.  The record
- * is valid until the next such call, since a new stream makes this file query and forget others. */
+ * is valid until the next such call, since a new stream makes this file query and forget others.  A caller that
+ * increments `serving` may keep the record longer. */
 struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id);
 /* Finds or makes the stream's record as weir__order_stream does, but without any driver call. */
 struct weir_order_stream *weir__order_stream_silently(struct weir_order *o, uint64_t id);
 /* Covers the stream's open frees, if an event is due by the rules above, by an event or because the stream is idle.
  * Every operation on `stream`, whose record is `s`, calls it.  If the driver fails, a later call tries again. */
 void weir__order_maintain(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
-/* Adds bytes to those that the stream looked up last holds. */
-void weir__order_taken(struct weir_order *o, size_t bytes);
+/* Adds bytes to those that the stream holds. */
+void weir__order_taken(struct weir_order_stream *s, size_t bytes);
 /* Adds a free of `bytes` on `s`, and returns its sequence.  The free is open until an event covers it, or until
  * weir__order_maintain finds the stream idle. */
 uint64_t weir__order_freed(struct weir_order *o, struct weir_order_stream *s, size_t bytes);
@@ -163,9 +168,9 @@ uint64_t weir__order_last_with(const struct weir_order *o, weir_stream stream);
 void weir__order_several(struct weir_order *o);
 /* Returns 1 if weir__order_maintain would record an event or query the stream, else 0. */
 int weir__order_is_due(const struct weir_order *o, const struct weir_order_stream *s);
-/* Returns the bytes of frees of the stream with that id for which weir__order_is_due stays 0: 0 if it is 1 after any
+/* Returns the bytes of frees of the stream, which is NULL if it has no record, for which weir__order_is_due stays 0: 0 if it is 1 after any
  * free, UINT64_MAX if there is no other stream. */
-uint64_t weir__order_room(const struct weir_order *o, uint64_t id);
+uint64_t weir__order_room(const struct weir_order *o, const struct weir_order_stream *s);
 /* Records that a request found no memory.  Every stream then covers its open frees by an event at its next call. */
 void weir__order_dry(struct weir_order *o);
 

@@ -19,6 +19,8 @@
 #include <stdint.h>
 #include <string.h>
 
+struct weir_placement_stream;
+
 #define WEIR__CHUNKS_FACTOR UINT64_C(0x9E3779B97F4A7C15) /* 2^64 / golden ratio */
 #define WEIR__CHUNKS_ONES UINT64_C(0x0101010101010101)   /* one in each byte */
 
@@ -37,7 +39,7 @@ struct weir__chunk {
 
 /* The part of a record that only a tagged chunk uses. */
 struct weir__chunk_tag {
-    uint64_t stream;
+    struct weir_placement_stream *stream;
     uint32_t older; /* the next older chunk in the stream's list, or 0 */
     uint32_t newer;
 };

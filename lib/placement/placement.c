@@ -2,7 +2,7 @@
 /* placement.c: see placement.h, and placement_state.h for the records.
  *
  * A take reserves all its host memory before it changes anything.  A give needs host memory only for nodes of a set, or
- * for a stream seen first.  If there is none, the chunk becomes UNLISTED.  The next take puts it into its set, or fails
+ * for a stream's first tagged chunk.  If there is none, the chunk becomes UNLISTED.  The next take puts it into its set, or fails
  * for lack of memory; the next walk puts it there if it can.
  *
  * One record for each region stays in reserve for the second stream, which a free may bring.  No two unmapped ranges
@@ -20,9 +20,9 @@
 #include "base/bounds.h"
 #include "base/size.h"
 
-#define STREAM_FACTOR UINT64_C(0x9E3779B97F4A7C15) /* 2^64 / golden ratio */
-#define FIRST_STREAMS ((size_t)16)
 #define FIRST_RECORDS ((size_t)32)
+/* the streams that keep host memory of a placement even while they have no tagged chunk */
+#define KEPT_OWNERS ((size_t)16)
 
 /* ---- a placement ---- */
 
@@ -42,6 +42,8 @@ int weir__placement_create(const struct weir_placement_rule *rule, struct weir_p
     p->shift = (unsigned)__builtin_ctzll(rule->granularity);
     p->waste = (rule->split_waste - 1) / rule->granularity + 1;
     p->own_first = rule->own_first;
+    p->index = rule->index;
+    p->ended.observed = UINT64_MAX;
     if (!weir__chunks_init(&p->all, &p->host, FIRST_RECORDS)) {
         weir__hostmem_resize(&host, p, 0, 0);
         return WEIR_PLACEMENT_NO_MEMORY;
@@ -52,117 +54,52 @@ int weir__placement_create(const struct weir_placement_rule *rule, struct weir_p
     return WEIR_PLACEMENT_OK;
 }
 
-static void stream_drop(struct weir_placement *p, struct weir_placement_stream *s) {
-    weir__bestfit_drop(&s->fit);
-    weir__hostmem_resize(&p->host, s, sizeof *s, 0);
-}
-
 void weir__placement_destroy(struct weir_placement *p) {
     struct weir__hostmem host;
 
     if (p == NULL)
         return;
-    for (size_t i = 0; i < p->stream_slots; i++)
-        if (p->streams[i] != NULL)
-            stream_drop(p, p->streams[i]);
     weir__bestfit_drop(&p->clean);
     weir__bestfit_pool_drop(&p->pool);
     host = p->host;
-    weir__hostmem_resize(&host, p->streams, p->stream_slots * sizeof *p->streams, 0);
     weir__chunks_drop(&p->all, &host);
     weir__hostmem_resize(&host, p->region, 0, 0);
     weir__hostmem_resize(&host, p, 0, 0);
 }
 
-/* ---- the table of streams ---- */
+/* ---- streams ---- */
 
-static size_t stream_slot(const struct weir_placement *p, uint64_t id) {
-    size_t mask = p->stream_slots - 1;
-    size_t i = (size_t)(id * STREAM_FACTOR >> 32) & mask;
+/* Returns the tagged chunks of the stream, after making their record if there is none.  Returns NULL if there is no host
+ * memory. */
+static struct weir_placement_own *own_make(struct weir_placement *p,
+                                           struct weir_placement_stream *s) {
+    struct weir_placement_own *own = own_in(p, s);
 
-    while (p->streams[i] != NULL && p->streams[i]->id != id)
-        i = (i + 1) & mask;
-    return i;
-}
-
-struct weir_placement_stream *weir__placement_stream(struct weir_placement *p, uint64_t id) {
-    if (p->recent != NULL && p->recent_id == id)
-        return p->recent;
-    if (p->stream_slots == 0 || p->streams[stream_slot(p, id)] == NULL)
+    if (own != NULL)
+        return own;
+    own = weir__hostmem_resize(&p->host, NULL, 0, sizeof *own);
+    if (own == NULL)
         return NULL;
-    p->recent = p->streams[stream_slot(p, id)];
-    p->recent_id = id;
-    return p->recent;
+    memset(own, 0, sizeof *own);
+    weir__bestfit_init(&own->fit, &p->pool);
+    s->own[p->index] = own;
+    p->owners++;
+    return own;
 }
 
-/* Makes room for one more stream.  Forgets streams without tagged chunks, so that the table of a program that keeps
- * making streams does not grow for ever.  Returns 1 on success, 0 if there is no host memory. */
-static int streams_reserve(struct weir_placement *p) {
-    struct weir_placement_stream **old = p->streams;
-    size_t old_slots = p->stream_slots;
-    size_t kept = 0;
-    size_t slots = FIRST_STREAMS;
-
-    if (p->stream_count < old_slots / 2)
-        return 1;
-    for (size_t i = 0; i < old_slots; i++)
-        kept += old[i] != NULL && old[i]->oldest != 0;
-    while (slots < 4 * (kept + 1))
-        slots *= 2;
-    p->streams = weir__hostmem_resize(&p->host, NULL, 0, slots * sizeof *p->streams);
-    if (p->streams == NULL) {
-        p->streams = old;
-        return 0;
-    }
-    memset(p->streams, 0, slots * sizeof *p->streams);
-    p->stream_slots = slots;
-    p->stream_count = kept;
-    p->recent = NULL;
-    for (size_t i = 0; i < old_slots; i++)
-        if (old[i] != NULL && old[i]->oldest == 0)
-            stream_drop(p, old[i]);
-        else if (old[i] != NULL)
-            p->streams[stream_slot(p, old[i]->id)] = old[i];
-    weir__hostmem_resize(&p->host, old, old_slots * sizeof *old, 0);
-    return 1;
+/* Frees the record of the stream's tagged chunks, of which none is left. */
+static void own_drop(struct weir_placement *p, struct weir_placement_stream *s) {
+    weir__bestfit_drop(&own_in(p, s)->fit);
+    weir__hostmem_resize(&p->host, own_in(p, s), sizeof *own_in(p, s), 0);
+    s->own[p->index] = NULL;
+    p->owners--;
 }
 
-/* Finds the record of a stream, or adds it.  Returns NULL if there is no host memory. */
-static struct weir_placement_stream *stream_make(struct weir_placement *p, uint64_t id) {
-    struct weir_placement_stream *s = weir__placement_stream(p, id);
-
-    if (s != NULL)
-        return s;
-    if (!streams_reserve(p))
-        return NULL;
-    s = weir__hostmem_resize(&p->host, NULL, 0, sizeof *s);
-    if (s == NULL)
-        return NULL;
-    memset(s, 0, sizeof *s);
-    s->id = id;
-    weir__bestfit_init(&s->fit, &p->pool);
-    p->streams[stream_slot(p, id)] = s;
-    p->stream_count++;
-    p->recent = s;
-    p->recent_id = id;
-    return s;
-}
-
-/* Returns the stream whose tagged chunks the stream may use at once, or NULL if it has none. */
-static struct weir_placement_stream *own_of(struct weir_placement *p, uint64_t stream) {
-    return p->several && stream != 0 ? weir__placement_stream(p, stream) : NULL;
-}
-
-/* Returns the sequence that a free gets, or 0 if the stream was already observed up to it.  A free that comes late
- * counts as the latest, so that lists stay in order. */
-static uint64_t step_admit(struct weir_placement_pace *step, uint64_t sequence) {
-    sequence += sequence == 0;
-    if (sequence <= step->observed)
-        return 0;
-    if (sequence < step->last)
-        sequence = step->last;
-    step->last = sequence;
-    return sequence;
+void weir__placement_forget(struct weir_placement *p, struct weir_placement_stream *s) {
+    if (own_in(p, s) != NULL)
+        own_drop(p, s);
+    if (p->only == s)
+        p->only = &p->ended;
 }
 
 /* ---- lists of tagged chunks ---- */
@@ -170,39 +107,42 @@ static uint64_t step_admit(struct weir_placement_pace *step, uint64_t sequence) 
 /* Inserts a chunk into the stream's list by its sequence.  Only the rest of a chunk that was cut belongs before the
  * end. */
 static void list_insert(struct weir_placement *p, struct weir_placement_stream *s, uint32_t id) {
-    uint32_t older = s->newest;
+    struct weir_placement_own *own = own_in(p, s);
+    uint32_t older = own->newest;
     uint32_t newer = 0;
 
     while (older != 0 && p->all.chunk[older].sequence > p->all.chunk[id].sequence) {
         newer = older;
         older = p->all.tag[older].older;
     }
-    p->all.tag[id] = (struct weir__chunk_tag){.stream = s->id, .older = older, .newer = newer};
-    *(older != 0 ? &p->all.tag[older].newer : &s->oldest) = id;
-    *(newer != 0 ? &p->all.tag[newer].older : &s->newest) = id;
+    p->all.tag[id] = (struct weir__chunk_tag){.stream = s, .older = older, .newer = newer};
+    *(older != 0 ? &p->all.tag[older].newer : &own->oldest) = id;
+    *(newer != 0 ? &p->all.tag[newer].older : &own->newest) = id;
 }
 
 static void list_remove(struct weir_placement *p, struct weir_placement_stream *s, uint32_t id) {
+    struct weir_placement_own *own = own_in(p, s);
     struct weir__chunk_tag *t = &p->all.tag[id];
 
-    *(t->older != 0 ? &p->all.tag[t->older].newer : &s->oldest) = t->newer;
-    *(t->newer != 0 ? &p->all.tag[t->newer].older : &s->newest) = t->older;
+    *(t->older != 0 ? &p->all.tag[t->older].newer : &own->oldest) = t->newer;
+    *(t->newer != 0 ? &p->all.tag[t->newer].older : &own->newest) = t->older;
 }
 
 /* Puts `id` into the list in place of `old`. */
 static void list_replace(struct weir_placement *p, struct weir_placement_stream *s, uint32_t old,
                          uint32_t id) {
+    struct weir_placement_own *own = own_in(p, s);
     struct weir__chunk_tag *t = &p->all.tag[id];
 
     *t = p->all.tag[old];
-    *(t->older != 0 ? &p->all.tag[t->older].newer : &s->oldest) = id;
-    *(t->newer != 0 ? &p->all.tag[t->newer].older : &s->newest) = id;
+    *(t->older != 0 ? &p->all.tag[t->older].newer : &own->oldest) = id;
+    *(t->newer != 0 ? &p->all.tag[t->newer].older : &own->newest) = id;
 }
 
 /* ---- free chunks ---- */
 
 static struct weir__bestfit *set_of(struct weir_placement *p, struct weir_placement_stream *s) {
-    return s == NULL ? &p->clean : &s->fit;
+    return s == NULL ? &p->clean : &own_in(p, s)->fit;
 }
 
 /* Removes a free chunk that is about to change from its set, and from the list of `s` unless `s` is NULL. */
@@ -225,9 +165,9 @@ static void chunk_join(struct weir_placement *p, uint32_t left, uint32_t right) 
 }
 
 /* Keeps a free chunk out of all sets and lists, since there is no host memory. */
-static void chunk_unlist(struct weir_placement *p, uint32_t id, uint64_t stream) {
+static void chunk_unlist(struct weir_placement *p, uint32_t id, struct weir_placement_stream *s) {
     p->all.kind[id] = UNLISTED;
-    p->all.tag[id].stream = stream;
+    p->all.tag[id].stream = s;
     p->unlisted++;
 }
 
@@ -247,7 +187,7 @@ static uint32_t settle(struct weir_placement *p, struct weir_placement_stream *s
         id = prev;
     }
     if (!weir__bestfit_insert(set_of(p, s), key_of(&p->all.chunk[id]), id)) {
-        chunk_unlist(p, id, s == NULL ? 0 : s->id);
+        chunk_unlist(p, id, s);
         return id;
     }
     p->all.kind[id] = s == NULL ? CLEAN : TAGGED;
@@ -268,13 +208,12 @@ static int list_unlisted(struct weir_placement *p) {
             if (p->all.kind[id] != UNLISTED)
                 continue;
             if (p->several && c->sequence != 0) {
-                s = stream_make(p, p->all.tag[id].stream);
-                if (s == NULL)
+                s = p->all.tag[id].stream;
+                if (own_make(p, s) == NULL)
                     return 0;
-                c->sequence = step_admit(&s->step, c->sequence);
             }
             p->unlisted--;
-            id = settle(p, c->sequence == 0 ? NULL : s, id);
+            id = settle(p, s, id);
             if (p->all.kind[id] == UNLISTED)
                 return 0;
         }
@@ -300,11 +239,15 @@ static uint32_t chunk_cut(struct weir_placement *p, uint32_t id, uint64_t addres
     return rest;
 }
 
+/* Returns the stream whose tag the free chunk has, or NULL if it is clean. */
+static struct weir_placement_stream *tag_of(const struct weir_placement *p, uint32_t id) {
+    return p->all.kind[id] == TAGGED ? p->all.tag[id].stream : NULL;
+}
+
 /* Removes the part of one free chunk that lies in [first, end).  Returns the part's record. */
 static uint32_t claim_part(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end) {
     const struct weir__chunk *c = &p->all.chunk[id];
-    struct weir_placement_stream *s =
-        p->all.kind[id] == TAGGED ? weir__placement_stream(p, p->all.tag[id].stream) : NULL;
+    struct weir_placement_stream *s = tag_of(p, id);
 
     chunk_leave(p, s, id);
     p->all.kind[id] = LIVE;
@@ -334,14 +277,6 @@ static uint32_t claim_run(struct weir_placement *p, uint32_t id, uint64_t first,
 /* Updates every number of a record after the table has grown, from `old`. */
 static void records_follow(struct weir_placement *p, const struct weir__chunks *old) {
 #define MOVED(id) ((id) == 0 ? 0 : (uint32_t)old->chunk[id].address)
-    for (size_t i = 0; i < p->stream_slots; i++) {
-        struct weir_placement_stream *s = p->streams[i];
-
-        if (s != NULL) {
-            s->oldest = MOVED(s->oldest);
-            s->newest = MOVED(s->newest);
-        }
-    }
     for (size_t i = 0; i < p->regions; i++) {
         struct weir_placement_region *r = &p->region[i];
         uint32_t id;
@@ -355,9 +290,13 @@ static void records_follow(struct weir_placement *p, const struct weir__chunks *
             c->prev = MOVED(c->prev);
             c->next = MOVED(c->next);
             if (p->all.kind[id] == TAGGED) {
+                struct weir_placement_own *own = own_in(p, t->stream);
+
                 t->older = MOVED(t->older);
                 t->newer = MOVED(t->newer);
-                weir__bestfit_set(&weir__placement_stream(p, t->stream)->fit, key_of(c), id);
+                own->oldest = t->older == 0 ? id : own->oldest;
+                own->newest = t->newer == 0 ? id : own->newest;
+                weir__bestfit_set(&own->fit, key_of(c), id);
             } else if (p->all.kind[id] == CLEAN) {
                 weir__bestfit_set(&p->clean, key_of(c), id);
             }
@@ -439,7 +378,7 @@ static void cut_at_mark(struct weir_placement *p, const struct weir_placement_re
 
         if (c->address + c->size <= r->used)
             return;
-        if (!is_free || c->sequence <= p->step.observed)
+        if (!is_free || c->sequence <= p->only->observed)
             continue;
         if (r->used > c->address) {
             p->all.chunk[chunk_cut(p, id, r->used, CLEAN)].sequence = 0;
@@ -449,8 +388,8 @@ static void cut_at_mark(struct weir_placement *p, const struct weir_placement_re
     }
 }
 
-/* Makes all free chunks unlisted.  Returns a chain, linked by `newer`, of the chunks that wait for `stream`. */
-static uint32_t unlist_all(struct weir_placement *p, uint64_t stream) {
+/* Makes all free chunks unlisted.  Returns a chain, linked by `newer`, of the chunks that wait for the only stream. */
+static uint32_t unlist_all(struct weir_placement *p) {
     uint32_t chain = 0;
 
     p->unlisted = 0;
@@ -464,8 +403,8 @@ static uint32_t unlist_all(struct weir_placement *p, uint64_t stream) {
 
             if (p->all.kind[id] != CLEAN && p->all.kind[id] != UNLISTED)
                 continue;
-            chunk_unlist(p, id, stream);
-            if (c->sequence <= p->step.observed) {
+            chunk_unlist(p, id, p->only);
+            if (c->sequence <= p->only->observed) {
                 c->sequence = 0;
                 continue;
             }
@@ -478,87 +417,73 @@ static uint32_t unlist_all(struct weir_placement *p, uint64_t stream) {
 
 /* Makes tags count from here on.  Linear in the number of chunks, once in a placement's life. */
 static void second_stream(struct weir_placement *p) {
-    uint64_t first = p->only;
-    struct weir_placement_stream *s;
+    struct weir_placement_stream *first = p->only;
     uint32_t chain;
 
     p->several = 1;
-    p->only = 0;
-    if (first == 0)
+    if (first == NULL)
         return;
     weir__bestfit_drop(&p->clean);
-    chain = list_sort(p, unlist_all(p, first));
-    s = stream_make(p, first);
-    if (s != NULL)
-        s->step = p->step;
-    while (s != NULL && chain != 0) {
+    chain = list_sort(p, unlist_all(p));
+    p->only = NULL;
+    while (chain != 0 && own_make(p, first) != NULL) {
         uint32_t id = chain;
 
         chain = p->all.tag[id].newer;
         p->unlisted--;
-        settle(p, s, id);
+        settle(p, first, id);
     }
     list_unlisted(p);
 }
 
-/* Records that `stream` allocates or frees. */
-static void stream_seen(struct weir_placement *p, uint64_t stream) {
-    if ((stream == p->only && stream != 0) || p->several)
+/* Records that the stream allocates or frees.  It is unknown if `s` is NULL. */
+static void stream_seen(struct weir_placement *p, struct weir_placement_stream *s) {
+    int is_known = s != NULL && s->id != 0;
+
+    if (p->several || (is_known && s == p->only))
         return;
-    if (p->only == 0 && stream != 0)
-        p->only = stream;
+    if (p->only == NULL && is_known)
+        p->only = s;
     else
         second_stream(p);
 }
 
-void weir__placement_part(struct weir_placement *p, uint64_t stream) {
-    struct weir_placement_stream *s = own_of(p, stream);
-
-    if (s != NULL)
-        s->parted = s->step.last;
+void weir__placement_part(struct weir_placement *p, struct weir_placement_stream *s,
+                          uint64_t sequence) {
+    if (own_in(p, s) != NULL)
+        own_in(p, s)->parted = sequence;
 }
 
 /* ---- observe ---- */
 
-static void step_observe(struct weir_placement_pace *step, uint64_t sequence) {
-    sequence = weir__size_smaller(sequence, step->last); /* later frees are not observed */
-    step->observed = weir__size_larger(step->observed, sequence);
-}
-
-/* Makes unlisted chunks that the stream freed up to `sequence` free for all streams.  Even the stream may lack a record
- * for want of host memory. */
-static void observe_unlisted(struct weir_placement *p, uint64_t stream, uint64_t sequence) {
+/* Makes the stream's unlisted chunks whose frees are observed free for all streams. */
+static void observe_unlisted(struct weir_placement *p, const struct weir_placement_stream *s) {
     for (size_t i = 0; i < p->regions; i++) {
         uint32_t border = p->region[i].border;
 
         for (uint32_t id = p->all.chunk[border].next; id != border; id = p->all.chunk[id].next)
-            if (p->all.kind[id] == UNLISTED && p->all.tag[id].stream == stream &&
-                p->all.chunk[id].sequence <= sequence)
+            if (p->all.kind[id] == UNLISTED && p->all.tag[id].stream == s &&
+                p->all.chunk[id].sequence <= s->observed)
                 p->all.chunk[id].sequence = 0;
     }
 }
 
-void weir__placement_observe(struct weir_placement *p, uint64_t stream, uint64_t sequence) {
-    struct weir_placement_stream *s;
+void weir__placement_observe(struct weir_placement *p, struct weir_placement_stream *s) {
+    struct weir_placement_own *own = own_in(p, s);
 
-    if (!p->several) {
-        if (stream == p->only)
-            step_observe(&p->step, sequence);
-        return;
-    }
     if (p->unlisted > 0)
-        observe_unlisted(p, stream, sequence);
-    s = weir__placement_stream(p, stream);
-    if (s == NULL)
+        observe_unlisted(p, s);
+    if (own == NULL)
         return;
-    step_observe(&s->step, sequence);
-    while (s->oldest != 0 && p->all.chunk[s->oldest].sequence <= s->step.observed) {
-        uint32_t id = s->oldest;
+    while (own->oldest != 0 && p->all.chunk[own->oldest].sequence <= s->observed) {
+        uint32_t id = own->oldest;
 
         chunk_leave(p, s, id);
         p->all.chunk[id].sequence = 0;
         settle(p, NULL, id);
     }
+    if (own->oldest == 0 && p->owners > KEPT_OWNERS)
+        own_drop(p, s);
 }
 
 /* ---- regions ---- */
@@ -633,25 +558,17 @@ int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes) {
     return WEIR_PLACEMENT_OK;
 }
 
-/* Frees the chunk `id`, which is in no set, on `stream` with `sequence`. */
-static void chunk_free(struct weir_placement *p, uint32_t id, uint64_t stream, uint64_t sequence) {
-    struct weir__chunk *c = &p->all.chunk[id];
-    struct weir_placement_stream *s;
-
-    stream_seen(p, stream);
-    if (!p->several) {
-        c->sequence = step_admit(&p->step, sequence);
+/* Frees the chunk `id`, which is in no set, on the stream with `sequence`. */
+static void chunk_free(struct weir_placement *p, uint32_t id, struct weir_placement_stream *s,
+                       uint64_t sequence) {
+    stream_seen(p, s);
+    p->all.chunk[id].sequence = sequence;
+    if (sequence == 0 || !p->several)
         settle(p, NULL, id);
-        return;
-    }
-    s = stream_make(p, stream);
-    if (s == NULL) {
-        c->sequence = sequence + (sequence == 0);
-        chunk_unlist(p, id, stream);
-        return;
-    }
-    c->sequence = step_admit(&s->step, sequence);
-    settle(p, c->sequence == 0 ? NULL : s, id);
+    else if (own_make(p, s) != NULL)
+        settle(p, s, id);
+    else
+        chunk_unlist(p, id, s);
 }
 
 /* Removes the region at that index, all of which is free. */
@@ -663,10 +580,7 @@ static void region_unlink(struct weir_placement *p, size_t position) {
         if (p->all.kind[id] == UNLISTED)
             p->unlisted--;
         else
-            chunk_leave(p,
-                        p->all.kind[id] == TAGGED ? weir__placement_stream(p, p->all.tag[id].stream)
-                                                  : NULL,
-                        id);
+            chunk_leave(p, tag_of(p, id), id);
         weir__chunks_remove(&p->all, id);
     }
     weir__chunks_remove(&p->all, r->border);
@@ -674,6 +588,14 @@ static void region_unlink(struct weir_placement *p, size_t position) {
     p->extent -= r->high - r->base;
     p->regions--;
     memmove(r, r + 1, (p->regions - position) * sizeof *r);
+}
+
+/* Returns the stream whose free of the free chunk `id` is not observed, or NULL if there is none. */
+static const struct weir_placement_stream *waits_for(const struct weir_placement *p, uint32_t id) {
+    const struct weir_placement_stream *s = p->several ? p->all.tag[id].stream : p->only;
+    uint64_t sequence = p->all.chunk[id].sequence;
+
+    return sequence == 0 || (!p->several && sequence <= s->observed) ? NULL : s;
 }
 
 int weir__placement_region(const struct weir_placement *p, uint64_t base, uint64_t stream) {
@@ -687,14 +609,13 @@ int weir__placement_region(const struct weir_placement *p, uint64_t base, uint64
     if (r->base << p->shift != base)
         return WEIR_PLACEMENT_FOREIGN;
     for (uint32_t id = p->all.chunk[r->border].next; id != r->border; id = p->all.chunk[id].next) {
-        uint64_t observed = p->several ? 0 : p->step.observed;
         unsigned kind = p->all.kind[id];
 
         /* often the first chunk, since blocks lie low */
         if (kind == LIVE || kind == DEFERRED || kind == UNMAPPED)
             return WEIR_PLACEMENT_BUSY;
-        if (p->all.chunk[id].sequence > observed)
-            serves &= stream != 0 && (p->several ? p->all.tag[id].stream : p->only) == stream;
+        if (waits_for(p, id) != NULL)
+            serves &= stream != 0 && waits_for(p, id)->id == stream;
     }
     return serves ? WEIR_PLACEMENT_OK : WEIR_PLACEMENT_FREE;
 }
@@ -763,7 +684,7 @@ static uint32_t chunk_around(const struct weir_placement *p, uint64_t within, un
 }
 
 int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t address, size_t bytes,
-                         uint64_t stream, uint64_t sequence) {
+                         struct weir_placement_stream *s, uint64_t sequence) {
     uint64_t first = address >> p->shift;
     uint64_t end = first + (bytes >> p->shift);
     struct weir__chunk *c;
@@ -784,7 +705,7 @@ int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t add
     if (sequence == 0)
         settle(p, NULL, id);
     else
-        chunk_free(p, id, stream, sequence);
+        chunk_free(p, id, s, sequence);
     return WEIR_PLACEMENT_OK;
 }
 
@@ -826,13 +747,14 @@ int weir__placement_last_unmapped(const struct weir_placement *p, uint64_t *addr
 
 /* Begins a take: makes room for the record of a remainder, and lists all unlisted chunks.  *want gets the granules that
  * hold `bytes`.  Returns OK, INVALID or NO_MEMORY. */
-static int take_begin(struct weir_placement *p, size_t bytes, uint64_t stream, uint64_t *want) {
+static int take_begin(struct weir_placement *p, size_t bytes, struct weir_placement_stream *s,
+                      uint64_t *want) {
     size_t rounded;
 
     if (bytes == 0 || !weir__size_round_up(bytes, p->mask + 1, &rounded))
         return WEIR_PLACEMENT_INVALID;
     *want = rounded >> p->shift;
-    stream_seen(p, stream);
+    stream_seen(p, s);
     if (!records_reserve(p, p->regions + 1) || (p->unlisted > 0 && !list_unlisted(p)))
         return WEIR_PLACEMENT_NO_MEMORY;
     return WEIR_PLACEMENT_OK;
@@ -861,7 +783,7 @@ static void block_begin(struct weir_placement *p, uint32_t id, size_t bytes,
 /* Finds the best fit for `want` granules among chunks that are free for all streams and, unless NULL, chunks of
  * `own`. */
 static struct weir__bestfit_hit best_for(const struct weir_placement *p,
-                                         const struct weir_placement_stream *own, uint64_t want) {
+                                         const struct weir_placement_own *own, uint64_t want) {
     uint64_t key = weir__bestfit_key(want, 0);
     struct weir__bestfit_hit first = {.key = WEIR__BESTFIT_NONE}, clean;
 
@@ -873,48 +795,46 @@ static struct weir__bestfit_hit best_for(const struct weir_placement *p,
     return first.key < clean.key ? first : clean;
 }
 
-/* Removes the first `want` granules, or all if the rest would be too small, from a free chunk and its set.  `own` is
- * the stream whose tag the chunk has, or NULL. */
-static void take_carve(struct weir_placement *p, struct weir_placement_stream *own, uint32_t id,
+/* Removes the first `want` granules, or all if the rest would be too small, from a free chunk and its set.  `s` is the
+ * stream whose tag the chunk has, or NULL. */
+static void take_carve(struct weir_placement *p, struct weir_placement_stream *s, uint32_t id,
                        uint64_t want) {
     struct weir__chunk *c = &p->all.chunk[id];
     uint32_t rest;
 
-    weir__bestfit_erase(set_of(p, own), key_of(c));
+    weir__bestfit_erase(set_of(p, s), key_of(c));
     if (c->size - want < weir__size_smaller(want, p->waste)) {
-        if (own != NULL)
-            list_remove(p, own, id);
+        if (s != NULL)
+            list_remove(p, s, id);
         return;
     }
-    rest = chunk_cut(p, id, c->address + want, own == NULL ? CLEAN : TAGGED);
-    if (weir__bestfit_insert(set_of(p, own), key_of(&p->all.chunk[rest]), rest)) {
-        if (own != NULL)
-            list_replace(p, own, id, rest);
+    rest = chunk_cut(p, id, c->address + want, s == NULL ? CLEAN : TAGGED);
+    if (weir__bestfit_insert(set_of(p, s), key_of(&p->all.chunk[rest]), rest)) {
+        if (s != NULL)
+            list_replace(p, s, id, rest);
         return;
     }
-    if (own != NULL)
-        list_remove(p, own, id);
-    chunk_unlist(p, rest, own == NULL ? 0 : own->id);
+    if (s != NULL)
+        list_remove(p, s, id);
+    chunk_unlist(p, rest, s);
 }
 
-int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream,
+int weir__placement_take(struct weir_placement *p, size_t bytes, struct weir_placement_stream *s,
                          struct weir_placement_block *out) {
-    struct weir_placement_stream *own;
     struct weir__bestfit_hit hit;
     uint64_t want;
     unsigned next;
-    int result = take_begin(p, bytes, stream, &want);
+    int result = take_begin(p, bytes, s, &want);
 
     if (result != WEIR_PLACEMENT_OK)
         return result;
     if (want >> WEIR__BESTFIT_BITS != 0)
         return WEIR_PLACEMENT_NO_FIT;
-    own = own_of(p, stream);
-    hit = best_for(p, own, want);
+    hit = best_for(p, s->id == 0 ? NULL : own_in(p, s), want);
     if (hit.key == WEIR__BESTFIT_NONE)
         return WEIR_PLACEMENT_NO_FIT;
     next = p->all.kind[p->all.chunk[hit.value].next];
-    take_carve(p, p->all.kind[hit.value] == TAGGED ? own : NULL, hit.value, want);
+    take_carve(p, tag_of(p, hit.value), hit.value, want);
     block_begin(p, hit.value, bytes, out);
     /* Only a border or an unmapped range can follow the last memory of a region, so other blocks cannot reach above a
      * mark. */
@@ -931,15 +851,15 @@ static void take_run(struct weir_placement *p, uint32_t id, uint64_t first, uint
 }
 
 int weir__placement_take_at(struct weir_placement *p, uint64_t address, size_t bytes,
-                            uint64_t stream, struct weir_placement_block *out) {
+                            struct weir_placement_stream *s, struct weir_placement_block *out) {
     uint64_t first = address >> p->shift, want;
-    int result = take_begin(p, bytes, stream, &want);
+    int result = take_begin(p, bytes, s, &want);
     uint32_t id;
 
     if (result != WEIR_PLACEMENT_OK)
         return result;
     id = chunk_around(p, address, CLEAN, address, bytes);
-    if (id == 0 || p->all.chunk[id].sequence > p->step.observed)
+    if (id == 0 || waits_for(p, id) != NULL)
         return WEIR_PLACEMENT_NO_FIT;
     take_run(p, id, first, first + want, bytes, out);
     return WEIR_PLACEMENT_OK;
@@ -954,27 +874,29 @@ struct run {
 };
 
 /* Returns 1 if the free chunk `id` has another stream's tag, else 0. */
-static int is_others(const struct weir_placement *p, uint32_t id, uint64_t stream) {
-    return p->all.kind[id] == TAGGED && (p->all.tag[id].stream != stream || stream == 0);
+static int is_others(const struct weir_placement *p, uint32_t id,
+                     const struct weir_placement_stream *s) {
+    return p->all.kind[id] == TAGGED && (p->all.tag[id].stream != s || s->id == 0);
 }
 
-/* Returns 1 if `stream` may use the chunk `id` at once or behind a wait, else 0. */
-static int may_have(const struct weir_placement *p, uint32_t id, uint64_t stream,
+/* Returns 1 if the stream may use the chunk `id` at once or behind a wait, else 0. */
+static int may_have(const struct weir_placement *p, uint32_t id,
+                    const struct weir_placement_stream *s,
                     const struct weir_placement_waits *waits) {
-    if (is_others(p, id, stream))
-        return waits->may(waits->context, p->all.tag[id].stream, p->all.chunk[id].sequence);
+    if (is_others(p, id, s))
+        return waits->may(waits->context, p->all.tag[id].stream->id, p->all.chunk[id].sequence);
     return p->all.kind[id] == CLEAN || p->all.kind[id] == TAGGED;
 }
 
 /* Finds the smallest run in a region that holds `want` granules, and keeps it in *best if it is smaller than *best. */
 static void run_search(const struct weir_placement *p, const struct weir_placement_region *r,
-                       uint64_t want, uint64_t stream, const struct weir_placement_waits *waits,
-                       struct run *best) {
+                       uint64_t want, const struct weir_placement_stream *s,
+                       const struct weir_placement_waits *waits, struct run *best) {
     const struct weir__chunk *chunk = p->all.chunk;
     struct run now = {0};
 
     for (uint32_t id = chunk[r->border].next; id != r->border; id = chunk[id].next) {
-        if (!may_have(p, id, stream, waits)) {
+        if (!may_have(p, id, s, waits)) {
             now = (struct run){0};
             continue;
         }
@@ -991,29 +913,31 @@ static void run_search(const struct weir_placement *p, const struct weir_placeme
 }
 
 /* Waits for the chunks from `id` on that hold `want` granules.  Returns 1 on success, 0 if a wait failed. */
-static int run_wait(const struct weir_placement *p, uint32_t id, uint64_t want, uint64_t stream,
+static int run_wait(const struct weir_placement *p, uint32_t id, uint64_t want,
+                    const struct weir_placement_stream *s,
                     const struct weir_placement_waits *waits) {
     for (uint64_t got = 0; got < want; got += p->all.chunk[id].size, id = p->all.chunk[id].next)
-        if (is_others(p, id, stream) &&
-            !waits->wait(waits->context, p->all.tag[id].stream, p->all.chunk[id].sequence))
+        if (is_others(p, id, s) &&
+            !waits->wait(waits->context, p->all.tag[id].stream->id, p->all.chunk[id].sequence))
             return 0;
     return 1;
 }
 
-int weir__placement_take_behind(struct weir_placement *p, size_t bytes, uint64_t stream,
+int weir__placement_take_behind(struct weir_placement *p, size_t bytes,
+                                struct weir_placement_stream *s,
                                 const struct weir_placement_waits *waits,
                                 struct weir_placement_block *out) {
     struct run best = {0};
     uint64_t want, first;
-    int result = take_begin(p, bytes, stream, &want);
+    int result = take_begin(p, bytes, s, &want);
 
     if (result != WEIR_PLACEMENT_OK)
         return result;
     if (!p->several)
         return WEIR_PLACEMENT_NO_FIT;
     for (size_t i = 0; i < p->regions; i++)
-        run_search(p, &p->region[i], want, stream, waits, &best);
-    if (best.first == 0 || !run_wait(p, best.first, want, stream, waits))
+        run_search(p, &p->region[i], want, s, waits, &best);
+    if (best.first == 0 || !run_wait(p, best.first, want, s, waits))
         return WEIR_PLACEMENT_NO_FIT;
     first = p->all.chunk[best.first].address;
     take_run(p, best.first, first, first + want, bytes, out);
@@ -1048,8 +972,9 @@ static int diagnose(const struct weir_placement *p, uint64_t address,
     return WEIR_PLACEMENT_INTERIOR;
 }
 
-int weir__placement_give(struct weir_placement *p, uint64_t address, uint64_t stream,
-                         uint64_t sequence, struct weir_placement_block *out) {
+int weir__placement_give(struct weir_placement *p, uint64_t address,
+                         struct weir_placement_stream *s, uint64_t sequence,
+                         struct weir_placement_block *out) {
     uint32_t id = block_find(p, address, LIVE);
 
     if (id == 0)
@@ -1057,7 +982,7 @@ int weir__placement_give(struct weir_placement *p, uint64_t address, uint64_t st
     if (out != NULL)
         block_describe(p, id, out);
     p->blocks--;
-    chunk_free(p, id, stream, sequence);
+    chunk_free(p, id, s, sequence);
     return WEIR_PLACEMENT_OK;
 }
 
@@ -1101,8 +1026,8 @@ static struct weir_placement_span span_of(const struct weir_placement *p, uint32
         span.requested = c->requested;
     } else if (p->all.kind[id] == DEFERRED) {
         span.deferred = 1;
-    } else if (c->sequence > (p->several ? 0 : p->step.observed)) {
-        span.stream = p->several ? p->all.tag[id].stream : p->only;
+    } else if (waits_for(p, id) != NULL) {
+        span.stream = waits_for(p, id)->id;
         span.sequence = c->sequence;
     }
     return span;

@@ -28,7 +28,7 @@ enum kind {
     TAGGED = 4,
     UNMAPPED = 5, /* has no memory */
     /* A free chunk in no set and no list, since there was no host memory when it was freed.  It joins no other chunk.
-     * If its sequence is not 0 and there are several streams, it has the stream of its free as its tag. */
+     * If its sequence is not 0 and there are several streams, its tag names the stream of its free. */
     UNLISTED = 6,
     DEFERRED = 7
 };
@@ -41,14 +41,8 @@ struct weir_placement_region {
     uint32_t border;
 };
 
-struct weir_placement_pace {
-    uint64_t observed; /* the sequence up to which the stream was observed; never above `last` */
-    uint64_t last;     /* the latest sequence of a free */
-};
-
-struct weir_placement_stream {
-    uint64_t id;
-    struct weir_placement_pace step;
+/* The tagged chunks of a stream in one placement. */
+struct weir_placement_own {
     uint64_t parted; /* chunks freed up to this sequence join no other tagged chunk */
     uint32_t oldest; /* the list of tagged chunks, in the order of sequences; 0 if empty */
     uint32_t newest;
@@ -57,21 +51,19 @@ struct weir_placement_stream {
 
 struct weir_placement {
     unsigned shift; /* log2 of the granularity */
+    unsigned index; /* the rule's index */
     int several;    /* a second stream, or stream 0, was seen */
     int own_first;  /* the rule's own_first */
     uint64_t mask;  /* granularity - 1 */
     uint64_t waste; /* the rule's split_waste in granules, rounded up */
-    uint64_t only;  /* the one stream seen so far, or 0 if there was none or several */
-    struct weir_placement_pace step; /* the progress of the only stream */
-    struct weir__chunks all;         /* the records */
+    /* the one stream seen so far, or NULL if there was none or several */
+    struct weir_placement_stream *only;
+    struct weir_placement_stream ended; /* stands for an only stream that was forgotten */
+    struct weir__chunks all;            /* the records */
     size_t blocks;
-    size_t unlisted;                      /* chunks of kind UNLISTED */
-    struct weir_placement_stream *recent; /* the stream that was looked up last, or NULL */
-    uint64_t recent_id; /* the id of `recent`, so that other streams need not read that record */
+    size_t unlisted; /* chunks of kind UNLISTED */
+    size_t owners;   /* the streams that have a struct weir_placement_own */
     struct weir__bestfit clean;
-    struct weir_placement_stream **streams; /* a hash table by id, at most half full */
-    size_t stream_slots;
-    size_t stream_count;
     struct weir_placement_region *region; /* sorted by base */
     size_t regions, region_length;
     size_t total;  /* granules in all regions, without unmapped ranges */
@@ -79,6 +71,12 @@ struct weir_placement {
     struct weir__bestfit_pool pool;
     struct weir__hostmem host;
 };
+
+/* Returns the tagged chunks of a stream, or NULL if it has none. */
+static inline struct weir_placement_own *own_in(const struct weir_placement *p,
+                                                const struct weir_placement_stream *s) {
+    return s->own[p->index];
+}
 
 static inline uint64_t key_of(const struct weir__chunk *c) {
     return weir__bestfit_key(c->size, c->address);
@@ -90,11 +88,9 @@ static inline int chunk_joins(const struct weir_placement *p, uint32_t id, uint3
                               const struct weir_placement_stream *s) {
     if (s == NULL)
         return p->all.kind[id] == CLEAN;
-    return p->all.kind[id] == TAGGED && p->all.tag[id].stream == s->id &&
-           p->all.chunk[id].sequence > s->parted && p->all.chunk[other].sequence > s->parted;
+    return p->all.kind[id] == TAGGED && p->all.tag[id].stream == s &&
+           p->all.chunk[id].sequence > own_in(p, s)->parted &&
+           p->all.chunk[other].sequence > own_in(p, s)->parted;
 }
-
-/* Finds the record of a stream.  Returns NULL if it has none. */
-struct weir_placement_stream *weir__placement_stream(struct weir_placement *p, uint64_t id);
 
 #endif

@@ -26,12 +26,11 @@ struct weir_tensors_state {
     size_t block_count, block_room;
 };
 
-/* Returns the stream name for chunks that are free for all streams.  If only one stream has used the pool, returns the
- * name of this stream, so that the placement knows one stream only and joins all free chunks.  The caller has waited
- * for the device, so any name is safe. */
-static uint64_t everybody(const struct weir_tensor_pool *pool) {
-    return pool->stream_count == 1 && pool->streams[0].name != 0 ? pool->streams[0].name
-                                                                 : UINT64_MAX;
+/* Returns the stream on which a restore allocates and frees.  If only one stream has used the pool, returns this stream,
+ * so that the placement knows one stream only and joins all free chunks.  The caller has waited for the device, so any
+ * stream is safe. */
+static struct weir_placement_stream *restoring_stream(struct weir_tensor_pool *pool) {
+    return pool->streams && !pool->streams->next ? &pool->streams->placed : &pool->unknown;
 }
 
 void weir_tensors_state_destroy(weir_tensors_state *state) {
@@ -132,8 +131,9 @@ static int has_segments(const struct weir_tensor_part *part, const struct weir_t
 
 /* Creates a placement in which all memory of the part is free.  Returns NULL if there is no host memory. */
 static struct weir_placement *make_placement(const weir_tensors *t,
-                                             const struct weir_tensor_part *part) {
-    struct weir_placement *p = weir__part_placement(t);
+                                             const struct weir_tensor_pool *pool, int number) {
+    const struct weir_tensor_part *part = &pool->part[number];
+    struct weir_placement *p = weir__part_placement(t, number);
     int ok = p != NULL;
 
     for (size_t i = 0; ok && i < part->count; i++)
@@ -146,15 +146,15 @@ static struct weir_placement *make_placement(const weir_tensors *t,
 
 /* Allocates a saved block at its address.  `from` is the address at which the free memory around the block begins.  The
  * function also allocates the memory from `from` to the block, and frees this memory again. */
-static int place_block(struct weir_placement *p, uint64_t stream, uint64_t from,
-                       const struct saved_block *block) {
+static int place_block(struct weir_placement *p, struct weir_placement_stream *stream,
+                       uint64_t from, const struct saved_block *block) {
     struct weir_placement_block place;
     uint64_t at = block->made.address;
 
     return (at == from ||
             weir__placement_take_at(p, from, at - from, stream, &place) == WEIR_PLACEMENT_OK) &&
            weir__placement_take_at(p, at, block->chunk, stream, &place) == WEIR_PLACEMENT_OK &&
-           (at == from || weir__placement_give(p, from, stream, 1, NULL) == WEIR_PLACEMENT_OK);
+           (at == from || weir__placement_give(p, from, stream, 0, NULL) == WEIR_PLACEMENT_OK);
 }
 
 /* Creates the placements of all parts with the saved blocks.  Free chunks are free for all streams, since the caller has
@@ -162,11 +162,12 @@ static int place_block(struct weir_placement *p, uint64_t stream, uint64_t from,
 static int make_placements(const weir_tensors *t, struct weir_tensor_pool *pool,
                            const weir_tensors_state *state,
                            struct weir_placement *out[WEIR_TENSORS_PARTS]) {
-    uint64_t stream = everybody(pool), from = 0; /* the end of the last block */
+    struct weir_placement_stream *stream = restoring_stream(pool);
+    uint64_t from = 0; /* the end of the last block */
     int ok = 1;
 
     for (int i = 0; i < WEIR_TENSORS_PARTS; i++) {
-        out[i] = make_placement(t, &pool->part[i]);
+        out[i] = make_placement(t, pool, i);
         ok &= out[i] != NULL;
     }
     for (size_t i = 0; ok && i < state->block_count; i++) {
@@ -179,11 +180,8 @@ static int make_placements(const weir_tensors *t, struct weir_tensor_pool *pool,
         ok = place_block(out[part - pool->part], stream, from, block);
         from = block->made.address + block->chunk;
     }
-    for (int i = 0; i < WEIR_TENSORS_PARTS; i++)
-        if (ok)
-            weir__placement_observe(out[i], stream, 1);
-        else
-            weir__placement_destroy(out[i]);
+    for (int i = 0; !ok && i < WEIR_TENSORS_PARTS; i++)
+        weir__placement_destroy(out[i]);
     return ok;
 }
 
@@ -242,7 +240,7 @@ static weir_status restore(weir_tensors *t, struct weir_tensor_pool *pool,
         return WEIR_E_HOST_MEMORY;
     free_all(t, freed);
     for (int i = 0; i < WEIR_TENSORS_PARTS; i++) {
-        weir__placement_destroy(pool->part[i].placement);
+        weir__pool_drop_placement(pool, i);
         pool->part[i].placement = placements[i];
     }
     for (size_t i = 0; i < state->block_count; i++) /* prepare() has made room for the records */

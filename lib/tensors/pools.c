@@ -47,12 +47,28 @@ struct weir_tensor_pool *weir__pool_for(weir_tensors *t, weir_stream stream) {
 
 /* ---- pools -------------------------------------------------------------------------------------- */
 
+void weir__pool_drop_placement(struct weir_tensor_pool *pool, int part) {
+    struct weir_placement *p = pool->part[part].placement;
+
+    if (!p)
+        return;
+    for (struct weir_tensor_user *user = pool->streams; user; user = user->next)
+        weir__placement_forget(p, &user->placed);
+    weir__placement_forget(p, &pool->unknown);
+    weir__placement_destroy(p);
+}
+
 static void free_pool(struct weir_tensor_pool *pool) {
+    struct weir_tensor_user *user;
+
     for (int i = 0; i < WEIR_TENSORS_PARTS; i++) {
-        weir__placement_destroy(pool->part[i].placement);
+        weir__pool_drop_placement(pool, i);
         free(pool->part[i].segments);
     }
-    free(pool->streams);
+    while ((user = pool->streams) != NULL) {
+        pool->streams = user->next;
+        free(user);
+    }
     free(pool);
 }
 
@@ -79,7 +95,7 @@ static struct weir_tensor_pool *make_pool(weir_tensors *t, weir_tensors_id id) {
     pool->id = id;
     pool->reserved = reserved_of(t, id);
     for (int i = 0; i < WEIR_TENSORS_PARTS; i++) {
-        pool->part[i].placement = weir__part_placement(t);
+        pool->part[i].placement = weir__part_placement(t, i);
         if (!pool->reserved || !pool->part[i].placement) {
             free_pool(pool);
             return NULL;
@@ -411,7 +427,7 @@ static weir_status grow(weir_tensors *t, struct weir_tensor_pool *pool,
 /* ---- blocks ------------------------------------------------------------------------------------- */
 
 /* Finds the smallest free segment that holds the block, in a pool whose segments are never split. */
-static int take_whole(struct weir_tensor_part *part, size_t bytes, uint64_t name,
+static int take_whole(struct weir_tensor_part *part, size_t bytes, struct weir_tensor_user *user,
                       struct weir_placement_block *place) {
     const struct weir_tensor_segment *best = NULL;
     struct weir_placement_block other;
@@ -423,7 +439,7 @@ static int take_whole(struct weir_tensor_part *part, size_t bytes, uint64_t name
             weir__placement_find(part->placement, s->base, &other) == WEIR_PLACEMENT_FREE)
             best = s;
     }
-    return best ? weir__placement_take(part->placement, best->bytes, name, place)
+    return best ? weir__placement_take(part->placement, best->bytes, &user->placed, place)
                 : WEIR_PLACEMENT_NO_FIT;
 }
 
@@ -433,24 +449,25 @@ static int nobody_waits(void *context, uint64_t stream, uint64_t sequence) {
 }
 
 static int take(const struct weir_tensor_pool *pool, struct weir_tensor_part *part, size_t bytes,
-                uint64_t name, struct weir_placement_block *place) {
+                struct weir_tensor_user *user, struct weir_placement_block *place) {
     const struct weir_placement_waits none = {nobody_waits, nobody_waits, NULL};
     int found;
 
     if (pool->is_whole)
-        return take_whole(part, bytes, name, place);
-    found = weir__placement_take(part->placement, bytes, name, place);
+        return take_whole(part, bytes, user, place);
+    found = weir__placement_take(part->placement, bytes, &user->placed, place);
     /* Joins the stream's own freed chunks with adjacent chunks that are free for all streams. */
     return found == WEIR_PLACEMENT_NO_FIT
-               ? weir__placement_take_behind(part->placement, bytes, name, &none, place)
+               ? weir__placement_take_behind(part->placement, bytes, &user->placed, &none, place)
                : found;
 }
 
 static struct weir_tensor_user *find_user(const struct weir_tensor_pool *pool, uint64_t name) {
-    for (size_t i = pool->stream_count; i-- > 0;)
-        if (pool->streams[i].name == name)
-            return &pool->streams[i];
-    return NULL;
+    struct weir_tensor_user *user = pool->streams;
+
+    while (user && user->placed.id != name)
+        user = user->next;
+    return user;
 }
 
 /* Marks earlier streams with the handle of `user` as ended, since the stream with this handle now has another id.  The
@@ -460,10 +477,8 @@ static void note_ended(weir_tensors *t, struct weir_tensor_pool *pool,
                        struct weir_tensor_use user) {
     if ((uintptr_t)user.stream == WEIR_STREAM_PER_THREAD_VALUE)
         return;
-    for (size_t i = 0; i < pool->stream_count; i++) {
-        struct weir_tensor_user *old = &pool->streams[i];
-
-        if ((old->name & user.name & WEIR_TENSORS_ID) && old->stream == user.stream &&
+    for (struct weir_tensor_user *old = pool->streams; old; old = old->next) {
+        if ((old->placed.id & user.name & WEIR_TENSORS_ID) && old->stream == user.stream &&
             !old->ended) {
             old->ended = ++t->sequence;
             pool->has_lost = 1;
@@ -471,23 +486,25 @@ static void note_ended(weir_tensors *t, struct weir_tensor_pool *pool,
     }
 }
 
-/* Records that the stream will free memory of the pool, so that a wait for the device covers these frees.  Returns 1 on
- * success, 0 if there is no host memory. */
-static int note_user(weir_tensors *t, struct weir_tensor_pool *pool, struct weir_tensor_use user) {
-    struct weir_tensor_user *moved;
+/* Records that the stream will free memory of the pool, so that a wait for the device covers these frees.  Returns the
+ * stream's record, which is valid until the lock is released, or NULL if there is no host memory. */
+static struct weir_tensor_user *note_user(weir_tensors *t, struct weir_tensor_pool *pool,
+                                          struct weir_tensor_use user) {
+    struct weir_tensor_user *made = find_user(pool, user.name);
 
-    if (find_user(pool, user.name))
-        return 1;
-    moved = weir__hostmem_room(pool->streams, pool->stream_count, &pool->stream_room,
-                               sizeof *pool->streams);
-    if (!moved)
-        return 0;
-    pool->streams = moved;
+    if (made)
+        return made;
+    made = calloc(1, sizeof *made);
+    if (!made)
+        return NULL;
     note_ended(t, pool, user);
     if (weir__name_lasts(user.name) && !weir__map_get(&t->lasting, user.name, NULL))
         (void)weir__map_put(&t->lasting, user.name, WEIR_TENSORS_LASTING);
-    moved[pool->stream_count++] = (struct weir_tensor_user){user.stream, user.name, 0};
-    return 1;
+    made->placed.id = user.name;
+    made->stream = user.stream;
+    made->next = pool->streams;
+    pool->streams = made;
+    return made;
 }
 
 /* Returns 1 if the stream may have freed memory of the pool in a capture that still runs, else 0.  An ended stream is
@@ -495,30 +512,34 @@ static int note_user(weir_tensors *t, struct weir_tensor_pool *pool, struct weir
  * all streams once a stream of the pool was captured. */
 static int may_free_in_capture(const struct weir_tensor_pool *pool,
                                const struct weir_tensor_user *user) {
-    int has_captures = 0;
+    const struct weir_tensor_user *captured = pool->streams;
 
     if (user->ended)
         return 0;
-    for (size_t i = 0; i < pool->stream_count; i++)
-        has_captures |= (pool->streams[i].name & WEIR_TENSORS_CAPTURED) != 0;
-    return has_captures || !(user->name & WEIR_TENSORS_ID);
+    while (captured && !(captured->placed.id & WEIR_TENSORS_CAPTURED))
+        captured = captured->next;
+    return captured || !(user->placed.id & WEIR_TENSORS_ID);
 }
 
 /* Makes the chunks of the part that were freed up to sequence `waited` free for all streams, after a wait for the
  * device.  While the pool has a route, this does not include chunks that streams may have freed in a capture, because a
  * wait for the device does not order the branches of a graph. */
-static void observe_part(const struct weir_tensor_pool *pool, struct weir_tensor_part *part,
+static void observe_part(struct weir_tensor_pool *pool, struct weir_tensor_part *part,
                          uint64_t waited) {
-    for (size_t i = 0; i < pool->stream_count; i++)
-        if (!pool->takes || !may_free_in_capture(pool, &pool->streams[i]))
-            weir__placement_observe(part->placement, pool->streams[i].name, waited);
-    weir__placement_observe(part->placement, 0, waited);
+    for (struct weir_tensor_user *user = pool->streams; user; user = user->next) {
+        if (pool->takes && may_free_in_capture(pool, user))
+            continue;
+        user->placed.observed = weir__size_larger(user->placed.observed, waited);
+        weir__placement_observe(part->placement, &user->placed);
+    }
+    pool->unknown.observed = weir__size_larger(pool->unknown.observed, waited);
+    weir__placement_observe(part->placement, &pool->unknown);
 }
 
 /* Waits for the device without the lock.  Then marks all earlier frees in the pool as completed. */
 static void wait_for_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
+    struct weir_tensor_user **link = &pool->streams, *user;
     uint64_t waited = t->sequence;
-    size_t kept = 0;
     CUresult result;
 
     pool->pins++;
@@ -533,24 +554,29 @@ static void wait_for_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
     }
     for (int i = 0; i < WEIR_TENSORS_PARTS; i++)
         observe_part(pool, &pool->part[i], waited);
-    for (size_t i = 0; i < pool->stream_count; i++)
-        if (pool->streams[i].ended == 0 || pool->streams[i].ended > waited)
-            pool->streams[kept++] = pool->streams[i];
-    pool->stream_count = kept;
+    while ((user = *link) != NULL) {
+        if (user->ended == 0 || user->ended > waited) {
+            link = &user->next;
+            continue;
+        }
+        for (int i = 0; i < WEIR_TENSORS_PARTS; i++)
+            weir__placement_forget(pool->part[i].placement, &user->placed);
+        *link = user->next;
+        free(user);
+    }
 }
 
 weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool,
                              struct weir_tensor_request *made, int lends) {
     struct weir_tensor_part *part = part_for(t, pool, made->bytes);
+    struct weir_tensor_user *user;
     struct weir_placement_block place;
     weir_status status = WEIR_OK;
     uint64_t capture = 0;
     int found, waits = t->allocator->options.recovery_timeout_ms != UINT32_MAX, may_wait = waits;
 
-    if (!note_user(t, pool, made->home))
-        return WEIR_E_HOST_MEMORY;
-    while ((found = take(pool, part, made->bytes, made->home.name, &place)) ==
-           WEIR_PLACEMENT_NO_FIT) {
+    while ((user = note_user(t, pool, made->home)) != NULL &&
+           (found = take(pool, part, made->bytes, user, &place)) == WEIR_PLACEMENT_NO_FIT) {
         int is_last = lends || status != WEIR_OK; /* set if the pool cannot grow any more */
 
         if (may_wait && (pool->has_lost || (is_last && has_segments(pool)))) {
@@ -563,7 +589,7 @@ weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool,
             may_wait = waits; /* the growth may have freed blocks in OOM recovery */
         }
     }
-    if (found == WEIR_PLACEMENT_NO_MEMORY)
+    if (!user || found == WEIR_PLACEMENT_NO_MEMORY)
         return WEIR_E_HOST_MEMORY;
     if (found != WEIR_PLACEMENT_OK) {
         if (!lends)
@@ -575,8 +601,7 @@ weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool,
         capture = weir__device_capture_id(&t->allocator->device, made->home.stream);
     if (weir__tensor_record(t, made, pool, capture))
         return WEIR_OK;
-    (void)weir__placement_give(part->placement, place.address, made->home.name, ++t->sequence,
-                               NULL);
+    (void)weir__placement_give(part->placement, place.address, &user->placed, ++t->sequence, NULL);
     return WEIR_E_HOST_MEMORY;
 }
 
@@ -591,16 +616,14 @@ int weir__pool_borrow(weir_tensors *t, struct weir_tensor_request *made) {
 }
 
 /* Names the block's stream if the stream had no name at the request (drivers below 12.0) and is being captured now.
- * Returns the name, or 0 if the stream is not being captured. */
-static uint64_t name_in_capture(weir_tensors *t, const struct weir_tensor *tensor) {
+ * Returns the stream's record, or NULL if the stream is not being captured. */
+static struct weir_tensor_user *name_in_capture(weir_tensors *t, const struct weir_tensor *tensor) {
     struct weir_tensor_use user = {.stream = tensor->home.stream};
 
     if (!tensor->pool->takes || (t->allocator->device.driver->capabilities & WEIR_CAP_STREAM_ID))
-        return 0;
+        return NULL;
     user.name = weir__tensors_name(t, user.stream, 0);
-    if (user.name != 0)
-        (void)note_user(t, tensor->pool, user); /* so that a wait for the device covers the free */
-    return user.name;
+    return user.name != 0 ? note_user(t, tensor->pool, user) : NULL;
 }
 
 /* Returns 1 if the capture in which the block's stream was named has not ended, else 0.  After the capture the stream
@@ -610,29 +633,27 @@ static int is_still_captured(weir_tensors *t, const struct weir_tensor *tensor) 
            weir__device_capture_id(&t->allocator->device, tensor->home.stream) == tensor->capture;
 }
 
-/* Returns the name of the stream that may reuse the freed block at once.  Returns 0, for no stream, if the block's
+/* Returns the record of the stream that may reuse the freed block at once.  Returns NULL, for no stream, if the block's
  * stream has ended, or was named during a capture that has ended. */
-static uint64_t heir_of(weir_tensors *t, const struct weir_tensor *tensor) {
-    const struct weir_tensor_user *user;
+static struct weir_tensor_user *heir_of(weir_tensors *t, const struct weir_tensor *tensor) {
+    struct weir_tensor_user *user;
 
-    if (weir__name_lasts(tensor->home.name))
-        return tensor->home.name;
     if (tensor->home.name == 0)
         return name_in_capture(t, tensor);
     user = find_user(tensor->pool, tensor->home.name);
     if (!user || user->ended ||
         ((tensor->home.name & WEIR_TENSORS_CAPTURED) && !is_still_captured(t, tensor)))
-        return 0;
-    return tensor->home.name;
+        return NULL;
+    return user;
 }
 
 void weir__pool_give(weir_tensors *t, struct weir_tensor *tensor) {
     struct weir_tensor_pool *pool = tensor->pool;
-    uint64_t heir = heir_of(t, tensor);
+    struct weir_tensor_user *heir = heir_of(t, tensor);
 
-    pool->has_lost |= heir == 0;
+    pool->has_lost |= heir == NULL;
     (void)weir__placement_give(weir__pool_part(pool, tensor->address)->placement, tensor->address,
-                               heir, ++t->sequence, NULL);
+                               heir ? &heir->placed : &pool->unknown, ++t->sequence, NULL);
     pool->pending -= (size_t)tensor->is_freed;
     weir__tensors_completed(t, tensor);
     weir__tensor_drop(t, tensor);

@@ -57,9 +57,11 @@ struct weir_tensor_segment weir__part_run(const weir_tensors *t,
 
 /* ---- placements --------------------------------------------------------------------------------- */
 
-struct weir_placement *weir__part_placement(const weir_tensors *t) {
-    struct weir_placement_rule rule = {
-        .granularity = WEIR_TENSORS_UNIT, .split_waste = WEIR_TENSORS_UNIT, .own_first = 1};
+struct weir_placement *weir__part_placement(const weir_tensors *t, int part) {
+    struct weir_placement_rule rule = {.granularity = WEIR_TENSORS_UNIT,
+                                       .split_waste = WEIR_TENSORS_UNIT,
+                                       .own_first = 1,
+                                       .index = (unsigned)part};
     struct weir_placement *p;
 
     if (weir__placement_create(&rule, &p) != WEIR_PLACEMENT_OK)
@@ -80,7 +82,7 @@ int weir__part_place(const weir_tensors *t, struct weir_placement *p,
         return weir__placement_add(p, segment.base, segment.bytes) == WEIR_PLACEMENT_OK;
     if (below > 0 && is_apart(t, part->segments[below - 1].base))
         unmapped = part->segments[below - 1].base + part->segments[below - 1].bytes;
-    return weir__placement_fill(p, unmapped, segment.base, segment.bytes, 0, 0) ==
+    return weir__placement_fill(p, unmapped, segment.base, segment.bytes, NULL, 0) ==
            WEIR_PLACEMENT_OK;
 }
 

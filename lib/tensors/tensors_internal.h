@@ -77,9 +77,10 @@ struct weir_tensor_part {
 
 /* A stream that has allocated from a pool. */
 struct weir_tensor_user {
+    struct weir_placement_stream placed; /* the id is the stream's name */
     weir_stream stream;
-    uint64_t name;
     uint64_t ended; /* the sequence when weir found that the handle means another stream, else 0 */
+    struct weir_tensor_user *next;
 };
 
 /* The reserved bytes of a pool: of all blocks, of small blocks, of large blocks.  weir_tensors_reset_sums removes the
@@ -98,9 +99,10 @@ struct weir_tensor_pool {
     int users, lends, is_whole;
     int pins; /* running calls that have released the lock and still use the pool */
     struct weir_tensor_part part[WEIR_TENSORS_PARTS];
-    uint64_t closed;                  /* the sequence when the last user closed the pool */
-    struct weir_tensor_user *streams; /* the streams that have allocated from the pool */
-    size_t stream_count, stream_room;
+    uint64_t closed; /* the sequence when the last user closed the pool */
+    struct weir_tensor_user
+        *streams; /* the streams that have allocated from the pool, newest first */
+    struct weir_placement_stream unknown; /* stands for ended and unknown streams */
     int has_lost;   /* set if ended or unknown streams may have freed memory here */
     size_t pending; /* freed blocks that wait for other streams */
     int (*takes)(void *context, weir_stream stream); /* the pool's route, or NULL */
@@ -282,6 +284,8 @@ void weir__pool_give(weir_tensors *t, struct weir_tensor *tensor);
 /* Frees the free segments of the pool `id`, or of all pools without users if `id` is {0, 0}.  Returns 1 if a segment
  * was freed, else 0.  The caller does not hold the lock. */
 int weir__pools_trim(weir_tensors *t, weir_tensors_id id);
+/* Destroys the placement of a part.  Does nothing if there is none. */
+void weir__pool_drop_placement(struct weir_tensor_pool *pool, int part);
 /* Returns the bytes that weir__pools_trim would return to the allocator from all pools.  The caller holds the lock. */
 uint64_t weir__pools_idle(const weir_tensors *t);
 /* ---- segments.c: all under the lock ---- */
@@ -292,8 +296,8 @@ const struct weir_tensor_segment *weir__part_segment(const struct weir_tensor_pa
 /* Returns the range of all joined segments around an address, which a segment must contain. */
 struct weir_tensor_segment weir__part_run(const weir_tensors *t,
                                           const struct weir_tensor_part *part, uint64_t address);
-/* Creates an empty placement.  Returns NULL if there is no host memory. */
-struct weir_placement *weir__part_placement(const weir_tensors *t);
+/* Creates an empty placement for the part with that number.  Returns NULL if there is no host memory. */
+struct weir_placement *weir__part_placement(const weir_tensors *t, int part);
 /* Adds a free segment to a placement.  The caller has added the part's segments at lower addresses before.  Returns 1
  * on success, else 0. */
 int weir__part_place(const weir_tensors *t, struct weir_placement *p,

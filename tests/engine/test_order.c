@@ -15,10 +15,12 @@ static struct weir_device device;
 static struct weir_order order;
 static uint64_t told_id, told_sequence, told_times; /* last report, and the number of reports */
 
-static void tell(void *context, uint64_t id, uint64_t sequence) {
+static void tell(void *context, struct weir_order_stream *s, int is_forgotten) {
     MUST(context == &order);
-    told_id = id;
-    told_sequence = sequence;
+    if (is_forgotten)
+        return;
+    told_id = s->placed.id;
+    told_sequence = s->placed.observed;
     told_times++;
 }
 
@@ -110,8 +112,7 @@ TEST(a_young_stream_records_each_free) {
 
 static void take_often(size_t bytes, int times) {
     while (times-- > 0) {
-        (void)weir__order_stream(&order, a_id);
-        weir__order_taken(&order, bytes);
+        weir__order_taken(weir__order_stream(&order, a_id), bytes);
     }
 }
 
@@ -307,7 +308,8 @@ TEST(silent_streams_share_what_they_keep) {
     for (uint64_t id = 1000; id < 1000 + STREAMS; id++)
         open += stream_of(id)->open_bytes;
     MUST_LE(open, SHARE * MIB);
-    for (uint64_t id = 2000; id < 2000 + 50 * STREAMS; id++) /* each ends before the next one begins */
+    for (uint64_t id = 2000; id < 2000 + 50 * STREAMS;
+         id++) /* each ends before the next one begins */
         free_often(A, id, MIB, 2 * YOUNG);
     open = 0;
     for (uint64_t id = 1000; id < 2000 + 50 * STREAMS; id++)
@@ -670,9 +672,11 @@ TEST(what_is_not_known) {
 
 static const struct {
     int kind, cache;
-} served[] = {
-    {KIND_REGIONS, WEIR_SWITCH_OFF}, {KIND_REGIONS, WEIR_SWITCH_ON}, {KIND_POOL, WEIR_SWITCH_ON},
-    {KIND_MAPPED, WEIR_SWITCH_OFF},  {KIND_MAPPED, WEIR_SWITCH_ON}};
+} served[] = {{KIND_REGIONS, WEIR_SWITCH_OFF},
+              {KIND_REGIONS, WEIR_SWITCH_ON},
+              {KIND_POOL, WEIR_SWITCH_ON},
+              {KIND_MAPPED, WEIR_SWITCH_OFF},
+              {KIND_MAPPED, WEIR_SWITCH_ON}};
 enum { SERVED = sizeof served / sizeof served[0] };
 
 static weir_allocator *make(int which, uint32_t timeout_ms) {

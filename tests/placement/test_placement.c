@@ -48,7 +48,7 @@ TEST(an_empty_placement_has_nothing) {
 
     ck_assert_int_eq(weir__placement_create(&bfc, &p), WEIR_PLACEMENT_OK);
     ck_assert_int_eq(take_fails(1, A), WEIR_PLACEMENT_NO_FIT);
-    ck_assert_int_eq(weir__placement_give(p, BASE, A, 1, NULL), WEIR_PLACEMENT_FOREIGN);
+    ck_assert_int_eq(give_at(BASE, A, 1, NULL), WEIR_PLACEMENT_FOREIGN);
     ck_assert_int_eq(weir__placement_find(p, BASE, &block), WEIR_PLACEMENT_FOREIGN);
     ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_FOREIGN);
     ck_assert_uint_eq(figures().total, 0);
@@ -279,8 +279,7 @@ TEST(idle_regions_can_be_removed) {
     ck_assert_int_eq(weir__placement_remove(p, BASE + 4097), WEIR_PLACEMENT_FOREIGN);
     ck_assert_int_eq(weir__placement_remove(p, BASE + 20480), WEIR_PLACEMENT_FOREIGN);
     uint64_t q = give(4096, A);
-    ck_assert_int_eq(weir__placement_remove(p, BASE + 4096),
-                     WEIR_PLACEMENT_BUSY); /* unobserved */
+    ck_assert_int_eq(weir__placement_remove(p, BASE + 4096), WEIR_PLACEMENT_BUSY); /* unobserved */
     observe(A, q);
     ck_assert_int_eq(weir__placement_remove(p, BASE + 4096), WEIR_PLACEMENT_OK);
     healthy();
@@ -317,27 +316,34 @@ TEST_EACH(2, a_block_can_name_its_address) {
     if (_i) {
         ck_assert_uint_eq(take(512, B), 0);
         give(0, B);
-        weir__placement_observe(p, B, UINT64_MAX);
+        observe_until(B, UINT64_MAX);
     }
-    ck_assert_int_eq(weir__placement_take_at(p, end, 512, A, &block), WEIR_PLACEMENT_NO_FIT);
-    ck_assert_int_eq(weir__placement_fill(p, end, end, 2048, 0, 0), WEIR_PLACEMENT_OK);
-    ck_assert_int_eq(weir__placement_take_at(p, end, 2304, A, &block), WEIR_PLACEMENT_NO_FIT);
-    ck_assert_int_eq(weir__placement_take_at(p, end + 256, 256, A, &block), WEIR_PLACEMENT_NO_FIT);
+    ck_assert_int_eq(weir__placement_take_at(p, end, 512, record_of(A), &block),
+                     WEIR_PLACEMENT_NO_FIT);
+    ck_assert_int_eq(weir__placement_fill(p, end, end, 2048, NULL, 0), WEIR_PLACEMENT_OK);
+    ck_assert_int_eq(weir__placement_take_at(p, end, 2304, record_of(A), &block),
+                     WEIR_PLACEMENT_NO_FIT);
+    ck_assert_int_eq(weir__placement_take_at(p, end + 256, 256, record_of(A), &block),
+                     WEIR_PLACEMENT_NO_FIT);
     healthy();
-    ck_assert_int_eq(weir__placement_take_at(p, end, 1024, A, &block), WEIR_PLACEMENT_OK);
+    ck_assert_int_eq(weir__placement_take_at(p, end, 1024, record_of(A), &block),
+                     WEIR_PLACEMENT_OK);
     ck_assert_uint_eq(block.address, end);
     ck_assert_uint_eq(block.size, 1024);
     healthy();
-    ck_assert_int_eq(weir__placement_take_at(p, end + 1024, 1024, A, &block), WEIR_PLACEMENT_OK);
+    ck_assert_int_eq(weir__placement_take_at(p, end + 1024, 1024, record_of(A), &block),
+                     WEIR_PLACEMENT_OK);
     healthy();
-    ck_assert_int_eq(weir__placement_fill(p, end + 2048, end + 2048, 512, 0, 0), WEIR_PLACEMENT_OK);
+    ck_assert_int_eq(weir__placement_fill(p, end + 2048, end + 2048, 512, NULL, 0),
+                     WEIR_PLACEMENT_OK);
     give(4096 + 1024, A);
     /* A free on stream A does not serve B. */
-    ck_assert_int_eq(weir__placement_take_at(p, end + 1024, 1024, B, &block),
+    ck_assert_int_eq(weir__placement_take_at(p, end + 1024, 1024, record_of(B), &block),
                      WEIR_PLACEMENT_NO_FIT);
     healthy();
-    weir__placement_observe(p, A, UINT64_MAX);
-    ck_assert_int_eq(weir__placement_take_at(p, end + 1024, 1536, B, &block), WEIR_PLACEMENT_OK);
+    observe_until(A, UINT64_MAX);
+    ck_assert_int_eq(weir__placement_take_at(p, end + 1024, 1536, record_of(B), &block),
+                     WEIR_PLACEMENT_OK);
     healthy();
 }
 
@@ -373,15 +379,15 @@ TEST(wrong_addresses_are_diagnosed) {
     take(512, A);
     take(1000, A);
     give(0, A);
-    ck_assert_int_eq(weir__placement_give(p, BASE, A, 9, &block), WEIR_PLACEMENT_FREE);
-    ck_assert_int_eq(weir__placement_give(p, BASE + 4096, A, 9, &block), WEIR_PLACEMENT_FREE);
-    ck_assert_int_eq(weir__placement_give(p, BASE + 513, A, 9, &block), WEIR_PLACEMENT_INTERIOR);
-    ck_assert_int_eq(weir__placement_give(p, BASE + 768, A, 9, &block), WEIR_PLACEMENT_INTERIOR);
-    ck_assert_int_eq(weir__placement_give(p, BASE + 1535, A, 9, &block), WEIR_PLACEMENT_INTERIOR);
-    ck_assert_int_eq(weir__placement_give(p, BASE - 1, A, 9, &block), WEIR_PLACEMENT_FOREIGN);
-    ck_assert_int_eq(weir__placement_give(p, BASE + 8192, A, 9, &block), WEIR_PLACEMENT_FOREIGN);
-    ck_assert_int_eq(weir__placement_give(p, 0, A, 9, &block), WEIR_PLACEMENT_FOREIGN);
-    ck_assert_int_eq(weir__placement_give(p, UINT64_MAX, A, 9, &block), WEIR_PLACEMENT_FOREIGN);
+    ck_assert_int_eq(give_at(BASE, A, 9, &block), WEIR_PLACEMENT_FREE);
+    ck_assert_int_eq(give_at(BASE + 4096, A, 9, &block), WEIR_PLACEMENT_FREE);
+    ck_assert_int_eq(give_at(BASE + 513, A, 9, &block), WEIR_PLACEMENT_INTERIOR);
+    ck_assert_int_eq(give_at(BASE + 768, A, 9, &block), WEIR_PLACEMENT_INTERIOR);
+    ck_assert_int_eq(give_at(BASE + 1535, A, 9, &block), WEIR_PLACEMENT_INTERIOR);
+    ck_assert_int_eq(give_at(BASE - 1, A, 9, &block), WEIR_PLACEMENT_FOREIGN);
+    ck_assert_int_eq(give_at(BASE + 8192, A, 9, &block), WEIR_PLACEMENT_FOREIGN);
+    ck_assert_int_eq(give_at(0, A, 9, &block), WEIR_PLACEMENT_FOREIGN);
+    ck_assert_int_eq(give_at(UINT64_MAX, A, 9, &block), WEIR_PLACEMENT_FOREIGN);
     ck_assert_uint_eq(block.address, 0);
     healthy();
     ck_assert_int_eq(weir__placement_find(p, BASE + 512, &block), WEIR_PLACEMENT_OK);
@@ -392,9 +398,9 @@ TEST(wrong_addresses_are_diagnosed) {
     ck_assert_int_eq(weir__placement_find(p, BASE + 1536, &block), WEIR_PLACEMENT_FREE);
     ck_assert_int_eq(weir__placement_find(p, BASE, &block), WEIR_PLACEMENT_FREE);
     ck_assert_int_eq(weir__placement_find(p, BASE + 8192, &block), WEIR_PLACEMENT_FOREIGN);
-    ck_assert_int_eq(weir__placement_give(p, BASE + 512, A, 9, &block), WEIR_PLACEMENT_OK);
+    ck_assert_int_eq(give_at(BASE + 512, A, 9, &block), WEIR_PLACEMENT_OK);
     ck_assert(block.address == BASE + 512 && block.requested == 1000 && block.size == 1024);
-    ck_assert_int_eq(weir__placement_give(p, BASE + 512, A, 9, NULL), WEIR_PLACEMENT_FREE);
+    ck_assert_int_eq(give_at(BASE + 512, A, 9, NULL), WEIR_PLACEMENT_FREE);
 }
 
 /* A block that is freed right after its allocation, without a look at the placement in between, is free in every
@@ -403,23 +409,23 @@ TEST(block_that_comes_and_goes_is_free) {
     struct weir_placement_block block;
 
     begin(&bfc, 8192);
-    MUST_EQUAL(weir__placement_take(p, 500, A, &block), WEIR_PLACEMENT_OK);
-    MUST_EQUAL(weir__placement_give(p, BASE, A, 1, NULL), WEIR_PLACEMENT_OK);
-    MUST_EQUAL(weir__placement_give(p, BASE, A, 2, NULL), WEIR_PLACEMENT_FREE);
-    MUST_EQUAL(weir__placement_take(p, 500, A, &block), WEIR_PLACEMENT_OK);
-    MUST_EQUAL(weir__placement_give(p, BASE, A, 3, NULL), WEIR_PLACEMENT_OK);
+    MUST_EQUAL(weir__placement_take(p, 500, record_of(A), &block), WEIR_PLACEMENT_OK);
+    MUST_EQUAL(give_at(BASE, A, 1, NULL), WEIR_PLACEMENT_OK);
+    MUST_EQUAL(give_at(BASE, A, 2, NULL), WEIR_PLACEMENT_FREE);
+    MUST_EQUAL(weir__placement_take(p, 500, record_of(A), &block), WEIR_PLACEMENT_OK);
+    MUST_EQUAL(give_at(BASE, A, 3, NULL), WEIR_PLACEMENT_OK);
     MUST_EQUAL(weir__placement_find(p, BASE, &block), WEIR_PLACEMENT_FREE);
-    MUST_EQUAL(weir__placement_take(p, 500, A, &block), WEIR_PLACEMENT_OK);
-    MUST_EQUAL(weir__placement_give(p, BASE, A, 4, NULL), WEIR_PLACEMENT_OK);
-    MUST_EQUAL(weir__placement_take(p, 512, A, &block), WEIR_PLACEMENT_OK);
+    MUST_EQUAL(weir__placement_take(p, 500, record_of(A), &block), WEIR_PLACEMENT_OK);
+    MUST_EQUAL(give_at(BASE, A, 4, NULL), WEIR_PLACEMENT_OK);
+    MUST_EQUAL(weir__placement_take(p, 512, record_of(A), &block), WEIR_PLACEMENT_OK);
     MUST_EQUAL(block.address, BASE);
     MUST_EQUAL(block.requested, 512);
-    MUST_EQUAL(weir__placement_give(p, BASE, A, 5, NULL), WEIR_PLACEMENT_OK);
-    weir__placement_observe(p, A, 5);
+    MUST_EQUAL(give_at(BASE, A, 5, NULL), WEIR_PLACEMENT_OK);
+    observe_until(A, 5);
     MUST_EQUAL(free_figures().waiting, 0);
-    MUST_EQUAL(weir__placement_take(p, 512, A, &block), WEIR_PLACEMENT_OK);
-    MUST_EQUAL(weir__placement_give(p, BASE, A, 6, NULL), WEIR_PLACEMENT_OK);
-    weir__placement_observe(p, A, 6);
+    MUST_EQUAL(weir__placement_take(p, 512, record_of(A), &block), WEIR_PLACEMENT_OK);
+    MUST_EQUAL(give_at(BASE, A, 6, NULL), WEIR_PLACEMENT_OK);
+    observe_until(A, 6);
     MUST_EQUAL(weir__placement_remove(p, BASE), WEIR_PLACEMENT_OK);
 }
 
@@ -428,8 +434,8 @@ TEST(new_region_counts_for_the_size_that_just_went) {
     struct weir_placement_block block;
 
     begin(&bfc, 8192);
-    MUST_EQUAL(weir__placement_take(p, 512, A, &block), WEIR_PLACEMENT_OK);
-    MUST_EQUAL(weir__placement_give(p, BASE, A, 1, NULL), WEIR_PLACEMENT_OK);
+    MUST_EQUAL(weir__placement_take(p, 512, record_of(A), &block), WEIR_PLACEMENT_OK);
+    MUST_EQUAL(give_at(BASE, A, 1, NULL), WEIR_PLACEMENT_OK);
     MUST_EQUAL(weir__placement_add(p, BASE + 65536, 512), WEIR_PLACEMENT_OK);
     ck_assert_uint_eq(take(512, A), 65536);
 }
@@ -439,7 +445,7 @@ TEST(wrong_frees_bring_no_stream) {
     begin(&bfc, 1024);
     take(512, A);
     give(0, A);
-    ck_assert_int_eq(weir__placement_give(p, BASE, B, 9, NULL), WEIR_PLACEMENT_FREE);
+    ck_assert_int_eq(give_at(BASE, B, 9, NULL), WEIR_PLACEMENT_FREE);
     ck_assert_str_eq(layout(), "A@1 0+1024");
 }
 
@@ -455,10 +461,10 @@ TEST(a_deferred_block_stays_placed) {
     weir__placement_defer(p, BASE);
     healthy();
     ck_assert_int_eq(weir__placement_region(p, BASE, 0), WEIR_PLACEMENT_BUSY);
-    ck_assert_int_eq(weir__placement_take(p, 256, A, &block), WEIR_PLACEMENT_NO_FIT);
+    ck_assert_int_eq(weir__placement_take(p, 256, record_of(A), &block), WEIR_PLACEMENT_NO_FIT);
     ck_assert_int_eq(weir__placement_find(p, BASE, &block), WEIR_PLACEMENT_FREE);
     ck_assert_int_eq(weir__placement_find(p, BASE + 256, &block), WEIR_PLACEMENT_FREE);
-    ck_assert_int_eq(weir__placement_give(p, BASE, A, 1, NULL), WEIR_PLACEMENT_FREE);
+    ck_assert_int_eq(give_at(BASE, A, 1, NULL), WEIR_PLACEMENT_FREE);
     weir__placement_undefer(p, BASE);
     give(0, A);
     healthy();
@@ -497,7 +503,8 @@ TEST(host_memory_follows_the_chunks) {
     for (size_t i = 0; i < 100000; i++) {
         struct weir_placement_block block;
 
-        MUST_EQUAL(weir__placement_take(p, 512 + i % 1000 * 1024, A, &block), WEIR_PLACEMENT_OK);
+        MUST_EQUAL(weir__placement_take(p, 512 + i % 1000 * 1024, record_of(A), &block),
+                   WEIR_PLACEMENT_OK);
     }
     ck_assert_uint_lt(figures().host_bytes, 16 * MIB);
     for (size_t i = 0; i < 1000; i++)
@@ -513,13 +520,12 @@ TEST(a_hundred_thousand_of_one_size) {
 
     begin(&bfc, GIB);
     for (size_t i = 0; i < 2 * N; i++)
-        MUST_EQUAL(weir__placement_take(p, 512, A, &block), WEIR_PLACEMENT_OK);
+        MUST_EQUAL(weir__placement_take(p, 512, record_of(A), &block), WEIR_PLACEMENT_OK);
     for (size_t i = 0; i < N; i++) /* 7919 is a prime: every even block once, in a wild order */
-        MUST_EQUAL(weir__placement_give(p, BASE + (i * 7919 % N) * 1024, A, ++q, NULL),
-                   WEIR_PLACEMENT_OK);
+        MUST_EQUAL(give_at(BASE + (i * 7919 % N) * 1024, A, ++q, NULL), WEIR_PLACEMENT_OK);
     healthy();
     for (size_t i = 0; i < N; i++) {
-        MUST_EQUAL(weir__placement_take(p, 512, A, &block), WEIR_PLACEMENT_OK);
+        MUST_EQUAL(weir__placement_take(p, 512, record_of(A), &block), WEIR_PLACEMENT_OK);
         MUST_EQUAL(block.address, BASE + i * 1024);
     }
 }

@@ -141,7 +141,8 @@ static void differ_take(uint64_t stream, size_t bytes) {
     struct weir_placement_block ours = {0};
     struct weir_placement_block theirs = {0};
 
-    MUST_EQUAL(weir__placement_take(p, bytes, stream, &ours), model_take(bytes, stream, &theirs));
+    MUST_EQUAL(weir__placement_take(p, bytes, record_of(stream), &ours),
+               model_take(bytes, stream, &theirs));
     if (ours.size != 0) {
         last = ours;
         last_stream = stream;
@@ -160,7 +161,7 @@ static void differ_take_behind(uint64_t stream, size_t bytes) {
     int result = model_take_behind(bytes, stream, &theirs);
     memcpy(expected, waited_for, sizeof expected);
     waited_for[0] = '\0';
-    MUST_EQUAL(weir__placement_take_behind(p, bytes, stream, &waits, &ours), result);
+    MUST_EQUAL(weir__placement_take_behind(p, bytes, record_of(stream), &waits, &ours), result);
     MUST(strcmp(expected, waited_for) == 0);
     MUST_EQUAL(ours.address, theirs.address);
     MUST_EQUAL(ours.requested, theirs.requested);
@@ -182,7 +183,7 @@ static void differ_give_at(uint64_t address, uint64_t stream, uint64_t sequence)
     int expected = model_give(address, stream, sequence, &theirs);
 
     MUST_EQUAL(weir__placement_find(p, address, &ours), expected);
-    MUST_EQUAL(weir__placement_give(p, address, stream, sequence, &ours), expected);
+    MUST_EQUAL(give_at(address, stream, sequence, &ours), expected);
     MUST_EQUAL(ours.address, theirs.address);
     MUST_EQUAL(ours.requested, theirs.requested);
     MUST_EQUAL(ours.size, theirs.size);
@@ -205,7 +206,7 @@ static void differ_again(uint64_t stream, uint64_t *sequence) {
             stream = last_stream;
         differ_give_at(last.address, stream, ++*sequence);
         if (random_below(8) == 0) {
-            weir__placement_observe(p, stream, *sequence);
+            observe_until(stream, *sequence);
             model_observe(stream, *sequence);
         }
         if (random_below(4) == 0 && last.size != 0)
@@ -246,6 +247,8 @@ static void differ(const struct weir_placement_rule *rule, uint64_t seed, size_t
     memset(&model, 0, sizeof model);
     model.rule = *rule;
     random_state = seed;
+    p = NULL;
+    forget_streams();
     MUST_EQUAL(weir__placement_create(rule, &p), WEIR_PLACEMENT_OK);
     MUST_EQUAL(weir__placement_add(p, BASE, 64 * KIB), WEIR_PLACEMENT_OK);
     model_add(BASE, 64 * KIB);
@@ -260,21 +263,19 @@ static void differ(const struct weir_placement_rule *rule, uint64_t seed, size_t
         } else if (what < takes) {
             differ_take(stream, random_bytes());
         } else if (what < 88) {
-            uint64_t late = random_below(30) == 0 ? 1 + random_below(60) : 0;
-
-            differ_give(stream, late < sequence ? sequence - late : sequence);
+            differ_give(stream, sequence);
         } else if (what < 92) {
             differ_again(stream, &sequence);
         } else if (what < 97) {
             uint64_t past = sequence - random_below(sequence < 60 ? sequence : 60);
 
-            weir__placement_observe(p, stream, past);
+            observe_until(stream, past);
             model_observe(stream, past);
         } else {
             differ_region();
         }
         if (random_below(50) == 0) {
-            weir__placement_part(p, stream);
+            weir__placement_part(p, record_of(stream), last_freed[stream]);
             model_part(stream);
         }
         /* A comparison may undo a short cut, so runs of steps without one are tested, too. */

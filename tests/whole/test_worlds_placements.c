@@ -40,7 +40,8 @@ static void *heap_resize(void *context, void *memory, size_t bytes) {
 #define BASE UINT64_C(0x7f0000000000)
 enum { MOST_REGIONS = 2 };
 
-static struct weir_placement *placement; /* the placement under test */
+static struct weir_placement *placement;                        /* the placement under test */
+static struct weir_placement_stream records[MODEL_STREAMS + 1]; /* indexed by the streams' ids */
 static struct {
     uint64_t address[MOST_STEPS + 1]; /* indexed by block numbers from 1 on; 0 for a freed block */
     int blocks, granules;
@@ -95,10 +96,11 @@ static void wrong_addresses(void) {
                                       : WEIR_PLACEMENT_INTERIOR;
         SAME(weir__placement_find(placement, address, &found), wanted);
         if (wanted != WEIR_PLACEMENT_OK)
-            SAME(weir__placement_give(placement, address, 1, life.clock + 1, NULL), wanted);
+            SAME(weir__placement_give(placement, address, &records[1], life.clock + 1, NULL),
+                 wanted);
     }
-    SAME(weir__placement_give(placement, BASE + (uint64_t)life.granules * G, 1, life.clock + 1,
-                              NULL),
+    SAME(weir__placement_give(placement, BASE + (uint64_t)life.granules * G, &records[1],
+                              life.clock + 1, NULL),
          WEIR_PLACEMENT_FOREIGN);
 }
 
@@ -158,7 +160,7 @@ static int apply(const struct step *s) {
         /* The bytes asked for differ from block to block, and from the size. */
         bytes = (size_t)s->what * G - (size_t)life.blocks;
         result = model_take(bytes, stream->id, &wanted);
-        SAME(weir__placement_take(placement, bytes, stream->id, &got), result);
+        SAME(weir__placement_take(placement, bytes, &records[s->stream], &got), result);
         HOLDS(memcmp(&got, &wanted, sizeof got) == 0);
         if (result == WEIR_PLACEMENT_OK)
             life.address[++life.blocks] = wanted.address;
@@ -168,7 +170,7 @@ static int apply(const struct step *s) {
             return 0;
         life.clock++;
         SAME(model_give(life.address[s->what], stream->id, life.clock, &wanted), WEIR_PLACEMENT_OK);
-        SAME(weir__placement_give(placement, wanted.address, stream->id, life.clock, &got),
+        SAME(weir__placement_give(placement, wanted.address, &records[s->stream], life.clock, &got),
              WEIR_PLACEMENT_OK);
         HOLDS(memcmp(&got, &wanted, sizeof got) == 0);
         life.address[s->what] = 0;
@@ -179,14 +181,15 @@ static int apply(const struct step *s) {
 
         if (stream->last == 0 || to <= stream->observed)
             return 0;
-        weir__placement_observe(placement, stream->id, to);
+        records[s->stream].observed = to;
+        weir__placement_observe(placement, &records[s->stream]);
         model_observe(stream->id, to);
         return 1;
     }
     case PART:
         if (!model.several || stream->parted == stream->last)
             return 0;
-        weir__placement_part(placement, stream->id);
+        weir__placement_part(placement, &records[s->stream], stream->last);
         model_part(stream->id);
         return 1;
     default:
@@ -201,12 +204,14 @@ static void explore(int named);
 static void try_step(int named, struct step step) {
     unsigned char *memory = memory_before[search.depth];
     struct placement_model model_before = model;
+    struct weir_placement_stream records_before[MODEL_STREAMS + 1];
     size_t used = heap.used;
     uint64_t block = step.kind == GIVE ? life.address[step.what] : 0;
     int blocks = life.blocks;
     uint32_t clock = life.clock;
 
     memcpy(memory, heap.byte, used);
+    memcpy(records_before, records, sizeof records);
     search.done[search.depth++] = step;
     if (apply(&step)) {
         search.sequences++;
@@ -217,6 +222,7 @@ static void try_step(int named, struct step step) {
     }
     search.depth--;
     model = model_before;
+    memcpy(records, records_before, sizeof records);
     life.blocks = blocks;
     life.clock = clock;
     if (step.kind == GIVE)
@@ -257,6 +263,9 @@ TEST_EACH(SMALL_PLACEMENTS, every_short_life_of_a_placement) {
     SAME(weir__placement_create(&world_rule, &placement), WEIR_PLACEMENT_OK);
     memset(&model, 0, sizeof model);
     memset(&life, 0, sizeof life);
+    memset(records, 0, sizeof records);
+    for (uint64_t id = 1; id <= MODEL_STREAMS; id++)
+        records[id].id = id;
     model.rule = world_rule;
     for (int r = 0; r < MOST_REGIONS && w->regions[r]; life.granules += w->regions[r], r++) {
         uint64_t base = BASE + (uint64_t)life.granules * G;
