@@ -108,6 +108,10 @@ static weir_status find_device(weir_allocator *a) {
             a, weir__without_driver(WEIR_E_NO_DEVICE),
             "device '%s' has no memory pools: choose engine mapped, bfc or direct",
             a->options.device);
+    if (!(driver->capabilities & WEIR_CAP_POOL_FIGURES) && a->options.engine == WEIR_ENGINE_POOL)
+        return weir__create_cannot(a, weir__without_driver(WEIR_E_NO_DEVICE),
+                                   "the driver (before 11.3) does not report what its memory pools "
+                                   "have: choose engine mapped, bfc or direct");
     return WEIR_OK;
 }
 
@@ -246,18 +250,7 @@ static void learn(weir_allocator *a) {
 }
 
 const char *weir__why_not_told(const weir_allocator *a) {
-    switch (a->options.engine) {
-    case WEIR_ENGINE_DIRECT:
-        return "engine direct reserves no memory";
-    case WEIR_ENGINE_BFC:
-    case WEIR_ENGINE_BFC_FIXED:
-    case WEIR_ENGINE_MAPPED:
-        return NULL;
-    default:
-        return a->device.driver->capabilities & WEIR_CAP_POOL_FIGURES
-                   ? NULL
-                   : "the driver (before 11.3) does not report what its pool has reserved";
-    }
+    return a->options.engine == WEIR_ENGINE_DIRECT ? "engine direct reserves no memory" : NULL;
 }
 
 const char *weir__why_it_stays(const weir_allocator *a) {

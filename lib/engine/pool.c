@@ -21,9 +21,6 @@
  * breaks captures (H200, driver 580).  So the engine allocates completed memory as probe blocks, unit by unit, on the
  * stream that runs nothing, frees them there and waits for that stream.  Then the trim releases the memory.
  *
- * Figures.  If the driver does not tell the pool's figures (11.2), the engine keeps sizes in a table, and estimates
- * reserved memory as the peak of the memory in use, in whole units.
- *
  * Slabs.  The engine cuts slabs from superblocks (superblocks.h), which are blocks of the driver for it.
  *
  * Locks: `growing` is held while reserved memory is raised, trimmed or unwound.  The counters' lock and that of `sizes`
@@ -59,7 +56,6 @@ struct weir_pool_engine {
     /* The least value that reserved memory had before a request that the driver refused since the last unwind, or
      * UINT64_MAX if there was no such request. */
     _Atomic uint64_t unwind_to;
-    int has_figures; /* set if the driver tells RESERVED and USED */
     /* The bytes up to which reserved memory may rise: the limit, or the bytes reserved now if these are more.
      * limit_seen is the limit that `ceiling` was computed from.  Both are written under `growing`. */
     _Atomic uint64_t ceiling, limit_seen;
@@ -79,9 +75,8 @@ struct weir_pool_engine {
     struct weir_async async; /* frees the blocks */
     struct weir_superblocks superblocks;
 
-    /* The sizes of all blocks if the driver tells no figures.  Otherwise, for the blocks that begin behind the driver's
-     * own block (align), the bytes between both. */
-    struct weir_sizes sizes;
+    /* For each block that begins behind the driver's own block (align), the bytes between both. */
+    struct weir_sizes before;
     _Atomic int has_aligned; /* set once there was such a block */
 };
 
@@ -138,22 +133,12 @@ static inline uint64_t attribute(const struct weir_pool_engine *p, CUmemPool_att
 }
 
 static uint64_t pool_read_reserve(struct weir_pool_engine *p) {
-    weir_statistics sizes;
-
-    if (p->has_figures)
-        return attribute(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
-                         atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed));
-    weir__sizes_figures(&p->sizes, &sizes);
-    return (sizes.in_use_peak + UNIT - 1) / UNIT * UNIT;
+    return attribute(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+                     atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed));
 }
 
 static uint64_t pool_read_in_use(struct weir_pool_engine *p) {
-    weir_statistics sizes;
-
-    if (p->has_figures)
-        return attribute(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, 0);
-    weir__sizes_figures(&p->sizes, &sizes);
-    return sizes.in_use;
+    return attribute(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, 0);
 }
 
 static CUresult pool_set_attribute(struct weir_pool_engine *p, CUmemPool_attribute which,
@@ -226,19 +211,12 @@ static uint64_t pool_requested(const struct weir_pool_engine *p) {
 static void pool_figures(struct weir_engine *e, weir_statistics *out) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
 
-    if (p->has_figures) {
-        out->requested = pool_requested(p);
-        out->requested_peak = weir__size_larger(
-            out->requested, atomic_load_explicit(&e->seen.most_in_use, memory_order_relaxed));
-        out->reserved = pool_read_reserve(p);
-        weir__raise_to(&p->reserved_peak, attribute(p, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0));
-        out->reserved_peak = atomic_load_explicit(&p->reserved_peak, memory_order_relaxed);
-    } else {
-        weir__sizes_figures(&p->sizes, out);
-        out->requested = weir__size_less(
-            out->requested, atomic_load_explicit(&p->superblocks.idle, memory_order_relaxed));
-        out->reserved = out->reserved_peak = pool_read_reserve(p);
-    }
+    out->requested = pool_requested(p);
+    out->requested_peak = weir__size_larger(
+        out->requested, atomic_load_explicit(&e->seen.most_in_use, memory_order_relaxed));
+    out->reserved = pool_read_reserve(p);
+    weir__raise_to(&p->reserved_peak, attribute(p, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0));
+    out->reserved_peak = atomic_load_explicit(&p->reserved_peak, memory_order_relaxed);
     out->in_use = out->requested; /* the driver counts blocks as requested */
     out->in_use_peak = out->requested_peak;
 }
@@ -246,8 +224,8 @@ static void pool_figures(struct weir_engine *e, weir_statistics *out) {
 /* ---- growth ---- */
 
 /* Raises reserved memory to `target` with probe blocks of at most `largest` and together at most `most` bytes, as far as
- * the device and the limit allow.  The caller holds `growing`, is in the driver's scope, and has figures.  Returns the
- * reserved memory.  *why gets a driver's result other than lack of memory. */
+ * the device and the limit allow.  The caller holds `growing` and is in the driver's scope.  Returns the reserved
+ * memory.  *why gets a driver's result other than lack of memory. */
 static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_t largest,
                               uint64_t most, CUresult *why) {
     uint64_t reserve = pool_read_reserve(p), idle;
@@ -290,7 +268,7 @@ static void top_up(struct weir_pool_engine *p, size_t request, uint64_t got, uin
     CUresult ignored; /* the request has succeeded anyway */
     size_t step;
 
-    if (p->e.options->growth == WEIR_GROWTH_EXACT || !p->has_figures)
+    if (p->e.options->growth == WEIR_GROWTH_EXACT)
         return;
     device_free = weir__device_free(p->e.device);
     /* free memory may have served a part of it */
@@ -356,8 +334,6 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
     CUresult result, why;
 
     (void)goal; /* a step towards any goal takes equal units */
-    if (!p->has_figures)
-        return weir__without_driver(WEIR_E_NOT_SUPPORTED);
     result = weir__driver_enter(driver, e->device->context, &scope);
     if (result != CUDA_SUCCESS)
         return weir__device_status(e->device, result);
@@ -393,8 +369,8 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
 /* Returns the address at which the driver's block begins, and forgets that another one was handed out. */
 static CUdeviceptr driver_block(struct weir_pool_engine *p, CUdeviceptr block, size_t *before) {
     *before = 0;
-    if (p->has_figures && atomic_load_explicit(&p->has_aligned, memory_order_acquire))
-        (void)weir__sizes_take(&p->sizes, block, before);
+    if (atomic_load_explicit(&p->has_aligned, memory_order_acquire))
+        (void)weir__sizes_take(&p->before, block, before);
     return block - *before;
 }
 
@@ -403,23 +379,17 @@ static CUdeviceptr driver_block(struct weir_pool_engine *p, CUdeviceptr block, s
 static weir_status free_block(struct weir_pool_engine *p, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses) {
     struct weir_driver_scope scope;
-    size_t known = 0; /* bytes, or before */
-    CUdeviceptr base = driver_block(p, block, &known);
-    CUresult result;
-    weir_status status;
+    size_t before;
+    CUdeviceptr base = driver_block(p, block, &before);
+    CUresult result = weir__driver_relax(p->e.device->driver, &scope);
+    weir_status status = weir__device_status(p->e.device, result);
 
-    if (!p->has_figures && !weir__sizes_take(&p->sizes, block, &known))
-        return weir__without_driver(WEIR_E_NOT_OWNED);
-    result = weir__driver_relax(p->e.device->driver, &scope);
-    status = weir__device_status(p->e.device, result);
     if (status == WEIR_OK) {
         status = weir__async_free(&p->async, base, stream, uses);
         weir__driver_unrelax(p->e.device->driver, &scope);
     }
-    if (status != WEIR_OK && known > 0) /* cannot fail: the table's slot is still there */
-        (void)weir__sizes_put(&p->sizes, block, known);
-    else if (!p->has_figures)
-        weir__sizes_uncount(&p->sizes, known);
+    if (status != WEIR_OK && before > 0) /* cannot fail: the table's slot is still there */
+        (void)weir__sizes_put(&p->before, block, before);
     return status;
 }
 
@@ -447,7 +417,7 @@ static void free_idle_superblocks(struct weir_pool_engine *p, int all_done) {
 static void pool_undo_growth(struct weir_pool_engine *p, uint64_t most) {
     const struct weir_driver *driver = p->e.device->driver;
 
-    if (p->has_figures && pool_read_reserve(p) > most)
+    if (pool_read_reserve(p) > most)
         (void)WEIR_RELAXED(driver, driver->cuMemPoolTrimTo(p->e.driver_pool, (size_t)most));
 }
 
@@ -481,9 +451,8 @@ static CUresult trim_to(struct weir_pool_engine *p, size_t keep) {
         (void)driver->cuStreamSynchronize(p->grow_stream);
         result = driver->cuMemPoolTrimTo(p->e.driver_pool, keep);
         now = pool_read_reserve(p);
-        /* The next step needs the driver's figures.  It has no effect while a probe block is left that the driver did
-         * not free. */
-        if (result != CUDA_SUCCESS || !p->has_figures || p->probe_count > 0 || now >= reserve ||
+        /* The next step has no effect while a probe block is left that the driver did not free. */
+        if (result != CUDA_SUCCESS || p->probe_count > 0 || now >= reserve ||
             spare(p, now, keep) < UNIT)
             return result;
         reserve = now;
@@ -599,7 +568,7 @@ static __attribute__((noinline, cold)) CUresult align(struct weir_pool_engine *p
         return result;
     before = (size_t)(-block % WEIR_PAGE);
     atomic_store_explicit(&p->has_aligned, 1, memory_order_release);
-    if (before > 0 && !weir__sizes_put(&p->sizes, block + before, before)) {
+    if (before > 0 && !weir__sizes_put(&p->before, block + before, before)) {
         (void)driver->cuMemFreeAsync(block, r->stream);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -637,19 +606,12 @@ refused(struct weir_pool_engine *p, CUresult result, struct weir_request *r, uin
     return status;
 }
 
-/* Counts growth after a request.  Without figures, notes the block's size; undoes the request if it exceeds a limit
- * that the driver does not know. */
+/* Counts growth after a request.  Undoes the request if it exceeds a limit that the driver does not know. */
 static __attribute__((noinline)) weir_status
 look_at_reserve(struct weir_pool_engine *p, struct weir_request *r, uint64_t started) {
     uint64_t reserve;
 
-    if (!p->has_figures && weir__sizes_count(&p->sizes, r->bytes, UINT64_MAX) &&
-        !weir__sizes_put(&p->sizes, r->block, r->bytes)) {
-        weir__sizes_uncount(&p->sizes, r->bytes);
-        take_back(p, r->block, r->bytes, r->stream);
-        return weir__without_driver(WEIR_E_HOST_MEMORY);
-    }
-    if (exceeds(p) && p->has_figures) {
+    if (exceeds(p)) {
         CUresult result = ask(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserve);
 
         if (result != CUDA_SUCCESS || reserve > ceiling_of(p)) {
@@ -668,7 +630,7 @@ look_at_reserve(struct weir_pool_engine *p, struct weir_request *r, uint64_t sta
 static int is_hopeless(struct weir_pool_engine *p, struct weir_request *r) {
     uint64_t idle;
 
-    if (r->bytes < WEIR_ENGINE_LARGE || !p->has_figures)
+    if (r->bytes < WEIR_ENGINE_LARGE)
         return 0;
     idle = weir__size_less(atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed),
                            pool_read_in_use(p));
@@ -689,15 +651,14 @@ static weir_status serve(struct weir_pool_engine *p, struct weir_request *r) {
         pool_set_ceiling(p, pool_read_reserve(p));
         pthread_mutex_unlock(&p->growing);
     }
-    if (r->bytes > limit || (!p->has_figures && pool_read_in_use(p) > limit - r->bytes))
+    if (r->bytes > limit)
         return weir__without_driver(WEIR_E_LIMIT);
     /* With a finite release threshold a synchronisation may lower reserved memory.  Otherwise growth back to the value
      * that was seen last would not be counted. */
-    if (p->has_figures && p->e.threshold < p->e.device->total && pool_read_reserve(p) < before)
+    if (p->e.threshold < p->e.device->total && pool_read_reserve(p) < before)
         (void)pool_reserve_moved(p, r->bytes, started);
     /* If the pool grew for a block that is undone, the growth would go back only after the stream's work. */
-    if (exceeds(p) && p->has_figures &&
-        pool_read_in_use(p) > weir__size_less(ceiling_of(p), r->bytes))
+    if (exceeds(p) && pool_read_in_use(p) > weir__size_less(ceiling_of(p), r->bytes))
         return weir__without_driver(WEIR_E_LIMIT);
     result = is_hopeless(p, r) ? CUDA_ERROR_OUT_OF_MEMORY : take_block(p, r);
     if (result != CUDA_SUCCESS) {
@@ -706,8 +667,7 @@ static weir_status serve(struct weir_pool_engine *p, struct weir_request *r) {
         if (status != WEIR_OK)
             return status;
     }
-    if (p->has_figures &&
-        driver->cuMemPoolGetAttribute(p->e.driver_pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+    if (driver->cuMemPoolGetAttribute(p->e.driver_pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
                                       &reserve) == CUDA_SUCCESS &&
         reserve == atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed) &&
         reserve <= ceiling_of(p))
@@ -754,7 +714,7 @@ static weir_status pool_alloc(struct weir_engine *e, struct weir_request *r) {
     status = r->flags & WEIR_REQUEST_SLAB ? serve_slab(p, r) : serve(p, r);
     weir__driver_unrelax(driver, &scope);
     /* Caches would count the bytes in blocks, and their peak. */
-    if (status == WEIR_OK && p->has_figures && e->options->cache != WEIR_SWITCH_ON)
+    if (status == WEIR_OK && e->options->cache != WEIR_SWITCH_ON)
         weir__raise_to(&e->seen.most_in_use, pool_requested(p));
     if (status == WEIR_OK && (e->traits & WEIR_ENGINE_IS_PEEKED))
         atomic_store_explicit(&e->seen.in_use, pool_read_in_use(p), memory_order_relaxed);
@@ -801,7 +761,7 @@ static size_t largest(struct weir_pool_engine *p, uint64_t back) {
     uint64_t reserve = pool_read_reserve(p), stays;
 
     /* OOM recovery can trim all memory of a pool from which no block was ever allocated. */
-    if (p->e.options->recovery_timeout_ms != UINT32_MAX && p->has_figures &&
+    if (p->e.options->recovery_timeout_ms != UINT32_MAX &&
         atomic_load_explicit(&p->e.seen.most_in_use, memory_order_relaxed) == 0 &&
         attribute(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, 1) == 0)
         back = reserve;
@@ -886,7 +846,7 @@ static void pool_close(struct weir_engine *e) {
     }
     weir__superblocks_close(&p->superblocks);
     weir__async_close(&p->async);
-    weir__sizes_close(&p->sizes);
+    weir__sizes_close(&p->before);
     pthread_mutex_destroy(&p->growing);
     free(p);
 }
@@ -921,7 +881,6 @@ weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine 
     p->ceiling = p->limit_seen = limit_of(p);
     p->told = device->driver->capabilities & WEIR_CAP_POOL_MAX_SIZE ? p->ceiling : UINT64_MAX;
     p->threshold = setup->threshold;
-    p->has_figures = (device->driver->capabilities & WEIR_CAP_POOL_FIGURES) != 0;
     result = WEIR_IN_SCOPE(device->driver, device->context, make_pool(p));
     if (result != CUDA_SUCCESS) {
         free(p);
@@ -930,7 +889,7 @@ weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine 
     pthread_mutex_init(&p->growing, NULL);
     weir__async_open(&p->async, device);
     weir__superblocks_open(&p->superblocks, device);
-    weir__sizes_open(&p->sizes);
+    weir__sizes_open(&p->before);
     *out = &p->e;
     return WEIR_OK;
 }
