@@ -5,7 +5,7 @@
  * request to see growth, counts the growth, and adds memory up to the size that the growth policy wants.
  *
  * A request that the driver refuses may leave all of the device's memory reserved (H200, driver 580).  The engine gives
- * this memory back after OOM recovery (TRIM_REFUSED), or at once if it is above the limit.
+ * this memory back at once.
  *
  * The engine switches internal dependencies off, which are the driver's last resort when memory is short: with them an
  * allocation may make its stream wait for another stream's work, or block the host.  oom_recovery.c polls with a
@@ -53,9 +53,6 @@ struct weir_pool_engine {
     struct weir_engine e;
     CUstream grow_stream; /* runs nothing, so that memory freed on it serves every stream at once */
     uint64_t told;        /* The limit that the driver knows, in whole units, or UINT64_MAX. */
-    /* The least value that reserved memory had before a request that the driver refused since the last unwind, or
-     * UINT64_MAX if there was no such request. */
-    _Atomic uint64_t unwind_to;
     /* The bytes up to which reserved memory may rise: the limit, or the bytes reserved now if these are more.
      * limit_seen is the limit that `ceiling` was computed from.  Both are written under `growing`. */
     _Atomic uint64_t ceiling, limit_seen;
@@ -413,26 +410,6 @@ static void free_idle_superblocks(struct weir_pool_engine *p, int all_done) {
 
 /* ---- trims ---- */
 
-/* Trims memory above `most`, which the driver took for a request that it then refused (H200, driver 580). */
-static void pool_undo_growth(struct weir_pool_engine *p, uint64_t most) {
-    const struct weir_driver *driver = p->e.device->driver;
-
-    if (pool_read_reserve(p) > most)
-        (void)WEIR_RELAXED(driver, driver->cuMemPoolTrimTo(p->e.driver_pool, (size_t)most));
-}
-
-/* Undoes the growth for refused requests if the last request was refused; else the memory stays. */
-static void unwind(struct weir_pool_engine *p, int is_refused) {
-    uint64_t least = atomic_exchange_explicit(&p->unwind_to, UINT64_MAX, memory_order_relaxed);
-
-    if (!is_refused)
-        return;
-    pthread_mutex_lock(&p->growing);
-    pool_undo_growth(p, weir__size_smaller(least, atomic_load_explicit(&p->e.seen.reserved,
-                                                                       memory_order_relaxed)));
-    pthread_mutex_unlock(&p->growing);
-}
-
 /* Returns the idle bytes that a trim to `keep` may release. */
 static uint64_t spare(struct weir_pool_engine *p, uint64_t reserve, size_t keep) {
     return weir__size_smaller(weir__size_less(reserve, keep),
@@ -491,19 +468,10 @@ static weir_status give_back(struct weir_pool_engine *p, struct weir_trim *trim)
 
 /* Waits for no work of the program in any mode; a pool has no events to record. */
 static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
-    struct weir_pool_engine *p = (struct weir_pool_engine *)e;
+    int gives_back = trim->mode == WEIR_TRIM_FULLY || trim->mode == WEIR_TRIM_AT_ONCE ||
+                     trim->mode == WEIR_TRIM_DONE;
 
-    switch (trim->mode) {
-    case WEIR_TRIM_REFUSED:
-    case WEIR_TRIM_SERVED:
-        unwind(p, trim->mode == WEIR_TRIM_REFUSED);
-        return WEIR_OK;
-    case WEIR_TRIM_MAINTAIN:
-    case WEIR_TRIM_ASK:
-        return WEIR_OK;
-    default:
-        return give_back(p, trim);
-    }
+    return gives_back ? give_back((struct weir_pool_engine *)e, trim) : WEIR_OK;
 }
 
 /* ---- requests ---- */
@@ -584,8 +552,8 @@ static CUresult take_block(struct weir_pool_engine *p, struct weir_request *r) {
     return result == CUDA_SUCCESS && r->id != 0 && r->block % WEIR_PAGE != 0 ? align(p, r) : result;
 }
 
-/* Handles a request that the driver refused.  `reserve` is the reserved memory before it.  Returns E_LIMIT if the device
- * had enough memory. */
+/* Handles a request that the driver refused, and gives the memory back that the driver took for it.  `reserve` is the
+ * reserved memory before the request.  Returns E_LIMIT if the device had enough memory. */
 static __attribute__((noinline, cold)) weir_status
 refused(struct weir_pool_engine *p, CUresult result, struct weir_request *r, uint64_t reserve) {
     weir_status status;
@@ -600,9 +568,9 @@ refused(struct weir_pool_engine *p, CUresult result, struct weir_request *r, uin
     if (limit_of(p) != UINT64_MAX && weir__size_round_up(r->bytes, UNIT, &most) &&
         (weir__device_free(p->e.device) >= most || pool_read_reserve(p) >= limit_of(p)))
         status = weir__without_driver(WEIR_E_LIMIT);
-    weir__lower_to(&p->unwind_to, reserve);
-    if (exceeds(p))
-        pool_undo_growth(p, ceiling_of(p));
+    reserve = weir__size_smaller(reserve, ceiling_of(p));
+    if (pool_read_reserve(p) > reserve)
+        (void)p->e.device->driver->cuMemPoolTrimTo(p->e.driver_pool, (size_t)reserve);
     return status;
 }
 
@@ -877,7 +845,6 @@ weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine 
     p->e.traits |=
         WEIR_ENGINE_HIDES_PENDING | WEIR_ENGINE_SETTLES | WEIR_ENGINE_SHEDS | WEIR_ENGINE_TAKES;
     p->e.step_bytes = p->e.least_limit = UNIT;
-    atomic_init(&p->unwind_to, UINT64_MAX);
     p->ceiling = p->limit_seen = limit_of(p);
     p->told = device->driver->capabilities & WEIR_CAP_POOL_MAX_SIZE ? p->ceiling : UINT64_MAX;
     p->threshold = setup->threshold;
