@@ -80,7 +80,7 @@ struct weir_pool_engine {
 /* ---- limits ---- */
 
 static inline uint64_t limit_of(const struct weir_pool_engine *p) {
-    return weir__engine_limit(&p->e);
+    return atomic_load_explicit(p->e.limit, memory_order_relaxed);
 }
 
 /* Returns 1 if there is a limit that the driver does not know, else 0. */
@@ -141,6 +141,13 @@ static uint64_t pool_read_in_use(struct weir_pool_engine *p) {
 static CUresult pool_set_attribute(struct weir_pool_engine *p, CUmemPool_attribute which,
                                    void *value) {
     return p->e.device->driver->cuMemPoolSetAttribute(p->e.driver_pool, which, value);
+}
+
+/* Computes the ceiling from the present reserved memory. */
+static void read_ceiling(struct weir_pool_engine *p) {
+    pthread_mutex_lock(&p->growing);
+    pool_set_ceiling(p, pool_read_reserve(p));
+    pthread_mutex_unlock(&p->growing);
 }
 
 /* ---- probe blocks ---- */
@@ -315,11 +322,9 @@ static int pool_reserve_moved(struct weir_pool_engine *p, size_t request, uint64
 /* Raises the release threshold to `bytes`, so that the next synchronisation does not give preallocated memory back.
  * The driver rounds the threshold down to whole units. */
 static void keep_at_least(struct weir_pool_engine *p, uint64_t bytes) {
-    if (bytes % UNIT > 0)
-        bytes = bytes < UINT64_MAX - UNIT ? bytes + UNIT - bytes % UNIT : UINT64_MAX;
-    if (bytes <= p->threshold)
-        return;
-    if (pool_set_attribute(p, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &bytes) == CUDA_SUCCESS)
+    bytes = whole_units(weir__size_smaller(bytes, p->e.device->total));
+    if (bytes > p->threshold &&
+        pool_set_attribute(p, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &bytes) == CUDA_SUCCESS)
         p->threshold = bytes;
 }
 
@@ -504,20 +509,19 @@ static void let_driver_see(const struct weir_driver *driver, weir_stream stream)
         (void)driver->cuStreamSynchronize(stream);
 }
 
-/* Undoes a request that raised reserved memory above a limit that the driver does not know.  The caller has relaxed this
- * thread's capture mode, since the calls would break a capture, of which the request may be part. */
-static weir_status undo_alloc(struct weir_pool_engine *p, CUdeviceptr block, size_t bytes,
-                              weir_stream stream) {
+/* Undoes a request after which reserved memory is above a limit that the driver does not know, or is unknown because the
+ * driver answered `result`.  The caller has relaxed this thread's capture mode, since the calls would break a capture,
+ * of which the request may be part. */
+static __attribute__((noinline, cold)) weir_status
+undo_alloc(struct weir_pool_engine *p, const struct weir_request *r, CUresult result) {
     const struct weir_driver *driver = p->e.device->driver;
 
-    take_back(p, block, bytes, stream);
-    let_driver_see(driver, stream);
+    take_back(p, r->block, r->bytes, r->stream);
+    let_driver_see(driver, r->stream);
     (void)driver->cuMemPoolTrimTo(p->e.driver_pool, (size_t)limit_of(p));
-    /* idle memory may have gone back, too, and must not come back */
-    pthread_mutex_lock(&p->growing);
-    pool_set_ceiling(p, pool_read_reserve(p));
-    pthread_mutex_unlock(&p->growing);
-    return weir__without_driver(WEIR_E_LIMIT);
+    read_ceiling(p); /* idle memory may have gone back, too, and must not come back */
+    return result == CUDA_SUCCESS ? weir__without_driver(WEIR_E_LIMIT)
+                                  : weir__device_status(p->e.device, result);
 }
 
 /* Exchanges a block that does not begin at a page of the caches for a larger one that contains such a block.  weir's
@@ -574,26 +578,6 @@ refused(struct weir_pool_engine *p, CUresult result, struct weir_request *r, uin
     return status;
 }
 
-/* Counts growth after a request.  Undoes the request if it exceeds a limit that the driver does not know. */
-static __attribute__((noinline)) weir_status
-look_at_reserve(struct weir_pool_engine *p, struct weir_request *r, uint64_t started) {
-    uint64_t reserve;
-
-    if (exceeds(p)) {
-        CUresult result = ask(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserve);
-
-        if (result != CUDA_SUCCESS || reserve > ceiling_of(p)) {
-            weir_status status = undo_alloc(p, r->block, r->bytes, r->stream);
-
-            return result == CUDA_SUCCESS ? status : weir__device_status(p->e.device, result);
-        }
-    }
-    reserve = pool_read_reserve(p);
-    if (reserve != atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed))
-        r->grew |= pool_reserve_moved(p, r->bytes, started);
-    return WEIR_OK;
-}
-
 /* Returns 1 if the device lacks memory for a large request, which the driver would need long to refuse; else 0. */
 static int is_hopeless(struct weir_pool_engine *p, struct weir_request *r) {
     uint64_t idle;
@@ -613,12 +597,8 @@ static weir_status serve(struct weir_pool_engine *p, struct weir_request *r) {
     uint64_t before = atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed);
     CUresult result;
 
-    if (limit != atomic_load_explicit(&p->limit_seen, memory_order_relaxed)) {
-        /* Reserved memory above a changed limit stays, and must not rise. */
-        pthread_mutex_lock(&p->growing);
-        pool_set_ceiling(p, pool_read_reserve(p));
-        pthread_mutex_unlock(&p->growing);
-    }
+    if (limit != atomic_load_explicit(&p->limit_seen, memory_order_relaxed))
+        read_ceiling(p); /* reserved memory above a changed limit stays, and must not rise */
     if (r->bytes > limit)
         return weir__without_driver(WEIR_E_LIMIT);
     /* With a finite release threshold a synchronisation may lower reserved memory.  Otherwise growth back to the value
@@ -635,12 +615,14 @@ static weir_status serve(struct weir_pool_engine *p, struct weir_request *r) {
         if (status != WEIR_OK)
             return status;
     }
-    if (driver->cuMemPoolGetAttribute(p->e.driver_pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
-                                      &reserve) == CUDA_SUCCESS &&
-        reserve == atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed) &&
-        reserve <= ceiling_of(p))
-        return WEIR_OK;
-    return look_at_reserve(p, r, started);
+    result = driver->cuMemPoolGetAttribute(p->e.driver_pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+                                           &reserve);
+    if (exceeds(p) && (result != CUDA_SUCCESS || reserve > ceiling_of(p)))
+        return undo_alloc(p, r, result);
+    if (result == CUDA_SUCCESS &&
+        reserve != atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed))
+        r->grew |= pool_reserve_moved(p, r->bytes, started);
+    return WEIR_OK;
 }
 
 /* Serves a request for a slab from a superblock.  If there is no memory for a new one, the slab is a superblock by
