@@ -279,13 +279,12 @@ static weir_status open_engine(weir_allocator *a) {
                                 .events = &a->reserve.events,
                                 .limit = &limit->bytes,
                                 .graphs = &a->reserve.graphs,
-                                .threshold = a->threshold};
+                                .threshold = a->threshold,
+                                .seen.low = UINT64_MAX};
     weir_status status;
 
     if (a->options.engine == WEIR_ENGINE_POOL && limit->bytes != UINT64_MAX)
         limit->bytes = weir__size_round_down((size_t)limit->bytes, WEIR_POOL_UNIT);
-    if (a->reserve.goal.half_life_ns > 0 || limit->follows)
-        setup.traits = WEIR_ENGINE_IS_FOLLOWED;
     switch (a->options.engine) {
     case WEIR_ENGINE_POOL:
         status = weir__pool_open(&setup, &a->reserve.engine);

@@ -7,31 +7,9 @@
 
 #include <stdlib.h>
 
-#include "base/bounds.h"
 #include "base/log.h"
 #include "base/result.h"
 #include "base/text.h"
-
-size_t weir__engine_extend(struct weir_extent *list, size_t count, size_t most,
-                           struct weir_extent extent) {
-    struct weir_extent *last = count > 0 ? &list[count - 1] : NULL;
-
-    if (last && last->base + last->bytes == extent.base && last->large == extent.large)
-        last->bytes += extent.bytes;
-    else if (count < most)
-        list[count++] = extent;
-    return count;
-}
-
-void weir__engine_widen(struct weir_engine *e, uint64_t base, size_t bytes) {
-    uint64_t low = atomic_load_explicit(&e->seen.low, memory_order_relaxed);
-
-    while ((low == 0 || base < low) &&
-           !atomic_compare_exchange_weak_explicit(&e->seen.low, &low, base, memory_order_relaxed,
-                                                  memory_order_relaxed))
-        ;
-    weir__raise_to(&e->seen.high, base + bytes);
-}
 
 /* The survey counts streams beyond the first WEIR_SURVEY_STREAMS as unknown. */
 void weir__engine_pends(struct weir_survey *survey, uint64_t stream, uint64_t bytes) {

@@ -17,6 +17,7 @@
 #include <weir/allocator.h>
 #include <weir/stats.h>
 
+#include "base/bounds.h"
 #include "base/counters.h"
 #include "base/result.h"
 #include "driver/device.h"
@@ -219,12 +220,10 @@ enum {
     WEIR_ENGINE_SHEDS = 16,  /* AT_ONCE and DONE trims may give memory back */
     /* The engine cuts blocks from regions itself, and orders their reuse.  Without this trait the driver does both. */
     WEIR_ENGINE_CUTS = 32,
-    WEIR_ENGINE_TAKES = 64, /* the engine can preallocate, and shows the addresses as EXTENTS */
-    /* The reserve layer sets these before the engine is open or before its first request. */
-    /* memory goes back by itself, or the limit follows other processes */
-    WEIR_ENGINE_IS_FOLLOWED = 128,
-    WEIR_ENGINE_GROWS_AHEAD = 256, /* some reserved memory is kept idle for later requests */
-    WEIR_ENGINE_IS_PEEKED = 512    /* a layer above reads `in_use` after each request */
+    WEIR_ENGINE_TAKES = 64, /* the heap can preallocate, and shows the addresses as EXTENTS */
+    /* The reserve layer sets these before the engine's first request. */
+    WEIR_ENGINE_GROWS_AHEAD = 128, /* some reserved memory is kept idle for later requests */
+    WEIR_ENGINE_IS_PEEKED = 256    /* a layer above reads `in_use` after each request */
 };
 
 struct weir_engine;
@@ -285,8 +284,8 @@ struct weir_engine {
         _Atomic uint64_t most_in_use;
         /* CUTS: the bytes freed since the last wait for the device that serve no request before the next one. */
         _Atomic uint64_t quarantined;
-        /* All present and former memory for blocks lies in [low, high).  Both are 0 if there was none.  Without CUTS
-         * the caches widen these bounds. */
+        /* All present and former memory for blocks lies in [low, high).  If there was none, low is UINT64_MAX and high
+         * is 0.  Without CUTS the caches widen these bounds. */
         _Atomic uint64_t low, high;
     } seen;
 };
@@ -372,7 +371,10 @@ static inline uint64_t weir__engine_limit(const struct weir_engine *e) {
 }
 
 /* Widens the bounds seen.low and seen.high to new memory for blocks.  Any number of threads may call this at once. */
-void weir__engine_widen(struct weir_engine *e, uint64_t base, size_t bytes);
+static inline void weir__engine_widen(struct weir_engine *e, uint64_t base, size_t bytes) {
+    weir__lower_to(&e->seen.low, base);
+    weir__raise_to(&e->seen.high, base + bytes);
+}
 /* Records a growth or a trim in the counters and, at level info, in the log. */
 void weir__engine_note(const struct weir_engine *e, int cause, int shrink, uint64_t asked,
                        uint64_t got, uint64_t stall_ns, uint64_t reserved_after);
@@ -382,10 +384,6 @@ void weir__engine_note(const struct weir_engine *e, int cause, int shrink, uint6
  * device may have more than it reports, so the function returns 0 for a request that insists. */
 int weir__engine_would_refuse(const struct weir_engine *e, struct weir_request *r, uint64_t bytes,
                               uint64_t idle);
-/* Appends an extent to a list of `count` extents, or merges it with the last one.  Drops it if the list has `most`.
- * Returns the new count. */
-size_t weir__engine_extend(struct weir_extent *list, size_t count, size_t most,
-                           struct weir_extent extent);
 /* Calls visit->show, if there is one, for each extent of the list.  Returns `count`. */
 int weir__engine_show(const struct weir_visit *visit, const struct weir_extent *list, size_t count);
 /* Adds free bytes that wait for the stream with that id to the survey. */

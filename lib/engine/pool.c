@@ -47,7 +47,7 @@
 /* Probe blocks are at most this large, so that one step holds the driver's lock for about 1 ms. */
 #define PROBE_BYTES ((size_t)1 << 30)
 
-enum { WEIR_POOL_PROBES = 512, WEIR_POOL_EXTENTS = 16 };
+enum { WEIR_POOL_PROBES = 512 };
 
 struct weir_pool_engine {
     struct weir_engine e;
@@ -62,9 +62,6 @@ struct weir_pool_engine {
     struct weir_growth_cursor cursor; /* guarded by `growing` */
     /* The probe blocks, guarded by `growing`.  Between steps these are blocks that the driver did not take back yet. */
     CUdeviceptr probes[WEIR_POOL_PROBES];
-    /* The addresses of the last step's probe blocks, among which are those of memory that was idle before. */
-    struct weir_extent probed[WEIR_POOL_EXTENTS];
-    size_t probed_count;
     _Atomic uint32_t probe_count; /* also read without the lock */
     _Atomic uint64_t probing; /* the bytes of the probe blocks, raised before each is allocated */
     int undone; /* set if a probe block was a request's, so that another stream's work may use it */
@@ -186,8 +183,6 @@ static CUresult take_probe(struct weir_pool_engine *p, size_t bytes, uint64_t *r
         atomic_fetch_sub(&p->probing, bytes);
         return result;
     }
-    p->probed_count = weir__engine_extend(p->probed, p->probed_count, WEIR_POOL_EXTENTS,
-                                          (struct weir_extent){.base = *probe, .bytes = bytes});
     p->probe_count++;
     return ask(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, reserve);
 }
@@ -241,7 +236,6 @@ static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_
         idle = weir__size_less(reserve, pool_read_in_use(p));
         least = whole_units(weir__size_smaller(idle / (WEIR_POOL_PROBES / 2), largest));
     }
-    p->probed_count = 0;
     while (reserve < target && most >= least && p->probe_count < WEIR_POOL_PROBES) {
         /* whole units, so that a probe block that stays shifts no block */
         bytes = whole_units(weir__size_smaller(target - reserve, largest));
@@ -732,21 +726,15 @@ static void pool_survey(struct weir_engine *e, struct weir_survey *out) {
         out->largest = largest(p, out->back);
 }
 
-/* Shows the addresses of the last step's probe blocks, where later blocks will lie, or a slab's superblock. */
+/* Shows a slab's superblock.  The driver does not report other objects. */
 static int pool_visit(struct weir_engine *e, const struct weir_visit *visit) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
     struct weir_extent superblock;
-    int count;
 
-    if (visit->what == WEIR_VISIT_PIECE_AT &&
-        weir__superblocks_find(&p->superblocks, visit->address, &superblock))
-        return weir__engine_show(visit, &superblock, 1);
-    if (visit->what != WEIR_VISIT_EXTENTS)
-        return -1;
-    pthread_mutex_lock(&p->growing);
-    count = weir__engine_show(visit, p->probed, p->probed_count);
-    pthread_mutex_unlock(&p->growing);
-    return count;
+    return visit->what == WEIR_VISIT_PIECE_AT &&
+                   weir__superblocks_find(&p->superblocks, visit->address, &superblock)
+               ? weir__engine_show(visit, &superblock, 1)
+               : -1;
 }
 
 /* ---- beginning and end ---- */
@@ -824,8 +812,7 @@ weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine 
     p->e = *setup;
     p->e.ops = &pool_ops;
     /* A pool that is destroyed while frees in it are pending crashes the driver (580) now and then. */
-    p->e.traits |=
-        WEIR_ENGINE_HIDES_PENDING | WEIR_ENGINE_SETTLES | WEIR_ENGINE_SHEDS | WEIR_ENGINE_TAKES;
+    p->e.traits |= WEIR_ENGINE_HIDES_PENDING | WEIR_ENGINE_SETTLES | WEIR_ENGINE_SHEDS;
     p->e.step_bytes = p->e.least_limit = UNIT;
     p->ceiling = p->limit_seen = limit_of(p);
     p->told = device->driver->capabilities & WEIR_CAP_POOL_MAX_SIZE ? p->ceiling : UINT64_MAX;

@@ -28,29 +28,6 @@ static void tear_down(void) {
 
 CASE("engine", 30, set_up, tear_down);
 
-/* An extent for which the list has no room is left out, unless it continues the last extent. */
-TEST(extents_that_do_not_fit) {
-    struct weir_extent list[2];
-    size_t count = 0;
-
-    count = weir__engine_extend(list, count, 2,
-                                (struct weir_extent){.base = 1000, .bytes = 10, .large = 0});
-    count = weir__engine_extend(list, count, 2,
-                                (struct weir_extent){.base = 1010, .bytes = 10, .large = 0});
-    count = weir__engine_extend(list, count, 2,
-                                (struct weir_extent){.base = 2000, .bytes = 10, .large = 0});
-    count = weir__engine_extend(list, count, 2,
-                                (struct weir_extent){.base = 3000, .bytes = 10, .large = 0});
-    count = weir__engine_extend(list, count, 2,
-                                (struct weir_extent){.base = 2010, .bytes = 5, .large = 0});
-    count = weir__engine_extend(
-        list, count, 2,
-        (struct weir_extent){.base = 2015, .bytes = 10, .large = 1}); /* another kind */
-    MUST_EQ(count, 2);
-    MUST_EQ(list[0].bytes, 20);
-    MUST_EQ(list[1].bytes, 15);
-}
-
 /* A survey counts the streams for which it has no room in one row, whose stream is 0 (unknown). */
 TEST(more_streams_than_are_told_apart) {
     struct weir_survey survey = {0};
