@@ -394,7 +394,10 @@ static int free_superblock(struct weir_pool_engine *p, struct weir_superblock *s
                            weir_stream stream) {
     int is_freed = free_block(p, superblock->base, stream, NULL) == WEIR_OK;
 
-    weir__superblocks_end(&p->superblocks, superblock, is_freed);
+    if (is_freed)
+        free(superblock);
+    else
+        weir__superblocks_add(&p->superblocks, superblock, 0);
     return is_freed;
 }
 
@@ -639,8 +642,9 @@ static __attribute__((noinline)) weir_status serve_slab(struct weir_pool_engine 
         superblock->bytes = bytes;
         status = serve(p, r);
     }
+    superblock->base = r->block;
     if (status == WEIR_OK)
-        weir__superblocks_add(&p->superblocks, superblock, r);
+        weir__superblocks_add(&p->superblocks, superblock, bytes);
     else
         free(superblock);
     return status;

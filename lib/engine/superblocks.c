@@ -19,7 +19,6 @@ enum { INSIDE = 255 };
 
 void weir__superblocks_open(struct weir_superblocks *list, struct weir_device *device) {
     list->device = device;
-    list->end = &list->first;
     pthread_mutex_init(&list->lock, NULL);
 }
 
@@ -33,25 +32,13 @@ void weir__superblocks_close(struct weir_superblocks *list) {
     pthread_mutex_destroy(&list->lock);
 }
 
-/* Adds a superblock at the end of the list, so that older superblocks fill first.  The caller holds `lock`. */
-static void append(struct weir_superblocks *list, struct weir_superblock *superblock) {
-    superblock->next = NULL;
-    *list->end = superblock;
-    list->end = &superblock->next;
-    atomic_fetch_add_explicit(&list->idle, superblock->bytes - superblock->used,
-                              memory_order_relaxed);
-}
-
-/* Removes the superblock that *at points to.  The caller holds `lock`. */
+/* Removes the empty superblock that *at points to.  The caller holds `lock`. */
 static struct weir_superblock *withdraw(struct weir_superblocks *list,
                                         struct weir_superblock **at) {
     struct weir_superblock *superblock = *at;
 
     *at = superblock->next;
-    if (list->end == &superblock->next)
-        list->end = at;
-    atomic_fetch_sub_explicit(&list->idle, superblock->bytes - superblock->used,
-                              memory_order_relaxed);
+    atomic_fetch_sub_explicit(&list->idle, superblock->bytes, memory_order_relaxed);
     return superblock;
 }
 
@@ -122,12 +109,19 @@ struct weir_superblock *weir__superblocks_make(struct weir_superblocks *list,
     return superblock;
 }
 
+/* Adds the superblock at the end of the list, so that older superblocks fill first. */
 void weir__superblocks_add(struct weir_superblocks *list, struct weir_superblock *superblock,
-                           const struct weir_request *r) {
-    superblock->base = r->block;
+                           size_t bytes) {
+    struct weir_superblock **end = &list->first;
+
     pthread_mutex_lock(&list->lock);
-    append(list, superblock);
-    (void)place_slab(list, superblock, r->bytes);
+    while (*end)
+        end = &(*end)->next;
+    *end = superblock;
+    superblock->next = NULL;
+    atomic_fetch_add_explicit(&list->idle, superblock->bytes, memory_order_relaxed);
+    if (bytes > 0)
+        (void)place_slab(list, superblock, bytes);
     pthread_mutex_unlock(&list->lock);
 }
 
@@ -179,17 +173,6 @@ struct weir_superblock *weir__superblocks_idle(struct weir_superblocks *list, in
         superblock = withdraw(list, at);
     pthread_mutex_unlock(&list->lock);
     return superblock;
-}
-
-void weir__superblocks_end(struct weir_superblocks *list, struct weir_superblock *superblock,
-                           int is_freed) {
-    if (is_freed) {
-        free(superblock);
-        return;
-    }
-    pthread_mutex_lock(&list->lock);
-    append(list, superblock);
-    pthread_mutex_unlock(&list->lock);
 }
 
 int weir__superblocks_find(struct weir_superblocks *list, uint64_t address,

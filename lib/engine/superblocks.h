@@ -37,7 +37,7 @@ struct weir_superblock {
 struct weir_superblocks {
     struct weir_device *device;
     pthread_mutex_t lock; /* guards the fields below */
-    struct weir_superblock *first, **end;
+    struct weir_superblock *first;
     _Atomic uint64_t idle; /* the bytes of the pages without a slab; read without the lock */
 };
 
@@ -52,20 +52,19 @@ int weir__superblocks_cut(struct weir_superblocks *list, struct weir_request *r)
  * superblock is larger than the slab, unless the limit is low. */
 struct weir_superblock *weir__superblocks_make(struct weir_superblocks *list,
                                                const struct weir_request *r, uint64_t limit);
-/* Adds a superblock of which r->block is the memory, and serves the request from its start. */
+/* Adds an empty superblock, whose caller has set `base`.  If `bytes` is above 0, a slab of that size begins at the
+ * superblock's base. */
 void weir__superblocks_add(struct weir_superblocks *list, struct weir_superblock *superblock,
-                           const struct weir_request *r);
+                           size_t bytes);
 /* Frees a slab, in a call on the stream with that id.  With OBSERVED, all uses of the slab are done.
  * If the superblock is empty now and the caller may free its memory, the superblock leaves the list, and *empty gets it;
- * else *empty gets NULL.  Returns 1 on success, 0 if no slab begins at the address. */
+ * else *empty gets NULL.  The caller ends *empty by free(), or adds it again if the driver does not free its memory.
+ * Returns 1 on success, 0 if no slab begins at the address. */
 int weir__superblocks_put(struct weir_superblocks *list, CUdeviceptr slab, uint64_t id,
                           struct weir_superblock **empty);
 /* Removes and returns an empty superblock whose uses are all done, or any empty superblock with `all_done`, which says
  * that all work of the device is done.  Returns NULL if there is none. */
 struct weir_superblock *weir__superblocks_idle(struct weir_superblocks *list, int all_done);
-/* Ends a superblock that has left the list if its memory is freed, else puts the superblock back. */
-void weir__superblocks_end(struct weir_superblocks *list, struct weir_superblock *superblock,
-                           int is_freed);
 /* Finds the superblock around the address.  Returns 1 on success, else 0. */
 int weir__superblocks_find(struct weir_superblocks *list, uint64_t address,
                            struct weir_extent *out);
