@@ -81,10 +81,10 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_allocators_create(const weir_options
                                                               weir_allocator **allocators);
 
 /* Destroys the allocator and gives all its memory back to the device.  NULL is OK and does nothing.  The caller must
- * not use the allocator afterwards.  The call waits up to the recovery timeout for streams that still have frees
- * pending.  It then waits for the device, however long that takes, except on engine direct with options.cache off.
- * E_BUSY: live blocks, frees pending past the deadline, or no memory for that wait.  Nothing changed, but a pool may
- * have given idle memory back.  The caller may try again.
+ * not use the allocator afterwards.  The call waits for all work of the device, however
+ * long that takes, except on engine direct with options.cache off, so frees that are still pending complete.
+ * E_BUSY: live blocks, frees that wait for the end of a capture, or no memory for that wait.  Nothing changed, but a
+ * pool may have given idle memory back.  The caller may try again.
  * E_FORKED: the host memory of the child stays as it is. */
 WEIR_API weir_status weir_allocator_destroy(weir_allocator *allocator);
 

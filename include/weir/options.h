@@ -180,9 +180,9 @@ typedef struct weir_options {
      * one stream uses the allocator, since cuMemFree waits for the device. */
     weir_amount release_threshold;
 
-    /* The longest wait for frees to complete when memory ran out, and for pending frees at destroy, in milliseconds.  0
-     * means 1000; UINT32_MAX means no wait at all.  If nothing else helps, engine bfc gives idle regions back, which
-     * waits for the device in addition to this time. */
+    /* The longest wait for frees to complete when memory ran out, in milliseconds.  0 means 1000; UINT32_MAX means no
+     * wait at all.  If nothing else helps, engine bfc gives idle regions back, which waits for the device in addition
+     * to this time. */
     uint32_t recovery_timeout_ms;
 
     int latency; /* WEIR_SWITCH_: keep a histogram of the latency of every call; default off */

@@ -34,7 +34,7 @@ extern "C" {
  *                      its code.  The allocator keeps working as far as the driver does.
  *   E_DEVICE_LOST      A fault on the device or a reset left its context unusable.  Blocks are gone;
  *                      only weir_stats and weir_allocator_destroy still work.
- *   E_BUSY             weir_allocator_destroy found live blocks, or pending frees past its deadline.
+ *   E_BUSY             weir_allocator_destroy found live blocks, or could not wait for pending frees.
  *                      Nothing changed; free the blocks and call again.
  *   E_NOT_OWNED        The pointer is not a live block of this allocator: foreign, interior, or
  *                      freed before.  Nothing changed.

@@ -26,7 +26,6 @@
 #include "base/text.h"
 #include "config/settings.h"
 #include "ipc/group_process.h"
-#include "reserve/oom_recovery.h"
 
 /* weir makes host tables for this much preallocated memory, in at most EXTENTS pieces.  Tables take a 2048th of the
  * memory. */
@@ -694,14 +693,18 @@ static int has_blocks(const weir_allocator *a) {
                      : weir__engine_has_blocks(a->reserve.engine);
 }
 
-/* Returns 1 if memory may be unmapped.  If a wait for the device fails, for example without memory, the memory and
- * the allocator stay: the device may still use them. */
+/* Returns 1 if no work uses the allocator's memory any more.  Waits for the device if the engine needs that before its end,
+ * or if frees are pending.  If the wait fails, for example without memory, or a free is still pending, for example in a
+ * capture, returns 0: the memory and the allocator stay, since the device may still use them. */
 static int is_settled(weir_allocator *a) {
-    weir_status status = WEIR_OK;
+    struct weir_engine *e = a->reserve.engine;
+    weir_status status;
 
-    if (a->reserve.engine->traits & WEIR_ENGINE_SETTLES)
-        status = weir__device_status(&a->device, weir__device_wait(&a->device));
-    return status == WEIR_OK || status == WEIR_E_DEVICE_LOST;
+    if (!(e->traits & WEIR_ENGINE_SETTLES) && weir__engine_reclaim(e, NULL) == 0)
+        return 1;
+    status = weir__device_status(&a->device, weir__device_wait(&a->device));
+    return status == WEIR_E_DEVICE_LOST ||
+           (status == WEIR_OK && weir__engine_reclaim(e, NULL) == 0);
 }
 
 weir_status weir_allocator_destroy(weir_allocator *a) {
@@ -713,7 +716,7 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
         return weir__misuse(a, WEIR_E_FORKED, "destroy");
     lost = weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST);
     weir__goal_hold(&a->reserve);
-    busy = !lost && (has_blocks(a) || !weir__oom_recovery_drain(&a->reserve) || !is_settled(a));
+    busy = !lost && (has_blocks(a) || !is_settled(a));
     weir__goal_go_on(&a->reserve);
     if (busy)
         return weir__misuse(a, WEIR_E_BUSY, "destroy");

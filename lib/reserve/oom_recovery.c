@@ -418,17 +418,3 @@ weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *
     }
     return status;
 }
-
-int weir__oom_recovery_drain(struct weir_reserve *v) {
-    const struct weir_driver *driver = v->device->driver;
-    uint64_t started = driver->ticks();
-    uint64_t pause = FIRST_PAUSE_NS;
-
-    while (weir__engine_reclaim(v->engine, NULL) > 0) {
-        if (weir__device_since(v->device, started) >= deadline_ns(v))
-            return 0;
-        driver->sleep_ns(pause);
-        pause = weir__size_smaller(pause * 2, LONGEST_PAUSE_NS);
-    }
-    return 1;
-}

@@ -30,7 +30,4 @@ weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *
 uint64_t weir__oom_recovery_largest(struct weir_reserve *v,
                                     const struct weir_failed_request *refused);
 
-/* Polls until no free is pending.  Returns 1, or 0 if the deadline passed first. */
-int weir__oom_recovery_drain(struct weir_reserve *v);
-
 #endif
