@@ -1,21 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* oom_recovery.c: OOM recovery.
  *
- * The steps.  After each that changed something, weir retries the request:
- *   1. memory of completed frees, in the engine, and in the layer above the allocator (weir__reclaim_fn);
- *   2. pending frees, polled with growing pauses until the deadline.  Never without a bound: the stream that holds the
- *      memory may wait for the caller;
- *   3. a trim of all idle memory.  It may wait for the device without a bound, so it is left out if the deadline is 0;
- *   4. idle memory of other allocators of the process on the device: first as much as the request, then all;
- *   5. other processes (process_peers.h), for a tenth of the deadline in real time, or for all of it while a killed
- *      process is ending.  If the process group (group.h) lacks memory, only its members release memory;
- *   6. a retry that asks the driver, for engines that did not since it reports too little free memory.
- *
- * A request on a captured stream takes no step.  A request that could not fit even if all idle and pending memory came
- * free skips 2 and 3.  Steps 4 and 5 are for a device without memory, and come after memory of failed tries has gone
- * back to the driver.  A limit that depends on other processes is first computed again.
- *
- * This file has no lock; the engine guards itself.  This file must not know any single engine.
+ * The table `steps' has the steps in order.  weir retries the request after each step that may have changed something,
+ * and stops at the first success.  A request on a captured stream takes no step.  This file has no lock; the engine
+ * guards itself.  This file must not know any single engine.
  */
 #include "reserve/oom_recovery.h"
 
@@ -27,7 +15,7 @@
 
 #define FIRST_PAUSE_NS UINT64_C(20000)
 #define LONGEST_PAUSE_NS UINT64_C(2000000)
-/* Time for threads to record an event after frees without one.  Step 3 waits for the device and needs no event. */
+/* Time for threads to record an event after frees without one.  A trim that waits for the device needs no event. */
 #define SILENT_NS UINT64_C(4000000)
 /* The pause while a process is ending, for which the driver needs a tenth of a second. */
 #define ENDING_PAUSE_NS UINT64_C(10000000)
@@ -62,15 +50,6 @@ static weir_failure read_failure(struct weir_reserve *v, size_t bytes) {
     };
 }
 
-/* Returns 1 if the request would fit, if these were one piece: the engine's idle and pending memory, the `above` bytes
- * that are pending in the layer above, and the memory that the limit and the device still allow.  Returns 0 otherwise. */
-static int could_fit(const weir_failure *r, uint64_t above) {
-    uint64_t idle = r->reserved - r->in_use + above;
-    uint64_t device = r->device_free == UINT64_MAX ? r->device_total : r->device_free;
-
-    return r->asked <= idle + weir__size_smaller(device, weir__size_less(r->limit, r->reserved));
-}
-
 /* Returns the free memory of the device that weir may use.  Returns 0 if the driver does not report it; other processes
  * then release the whole request. */
 static uint64_t usable_free(const struct weir_reserve *v, uint64_t device_free) {
@@ -82,52 +61,60 @@ static int is_short(const struct weir_reserve *v, weir_status why) {
     return why == WEIR_E_NO_MEMORY || (why == WEIR_E_LIMIT && v->limit.keep_free > 0);
 }
 
+/* ---- the steps inside the allocator ------------------------------------------------------------ */
+
 /* The state of a request in OOM recovery. */
-struct climb {
+struct recovery {
     struct weir_reserve *v;
     struct weir_request *r;
-    uint64_t deadline_ns;
-    int trim_waits; /* set if step 3 waits for the device */
+    struct weir_group *group; /* the process group, or NULL */
+    uint64_t deadline_ns;     /* the longest wait for frees, or 0 */
+    uint64_t above;           /* bytes of frees that are pending in the layer above */
+    int trim_waits;           /* set if a trim waits for the device */
     int tries;
+    weir_status status; /* of the last try */
 };
 
-static weir_status try_again(struct climb *c) {
+static void try_again(struct recovery *c) {
     c->tries++;
-    return weir__oom_recovery_try(c->v, c->r);
+    c->status = weir__oom_recovery_try(c->v, c->r);
 }
 
-/* Ends a step after its last try.  Memory that the driver took for failed tries goes back after a failure, and becomes
- * reserved memory after a success.  Returns `status'. */
-static weir_status end_tries(struct climb *c, weir_status status) {
-    struct weir_engine *e = c->v->engine;
-    struct weir_trim trim = {.mode =
-                                 weir__is_failure(status) ? WEIR_TRIM_REFUSED : WEIR_TRIM_SERVED};
+/* Returns 1 if the request would fit, if these were one piece: the engine's idle and pending memory, the memory that is
+ * pending in the layer above, and the memory that the limit and the device still allow.  Returns 0 otherwise. */
+static int could_fit(const struct recovery *c) {
+    weir_failure now = read_failure(c->v, c->r->bytes);
+    uint64_t idle = now.reserved - now.in_use + c->above;
+    uint64_t device = now.device_free == UINT64_MAX ? now.device_total : now.device_free;
 
-    (void)e->ops->trim(e, &trim);
-    return status;
+    return now.asked <= idle + weir__size_smaller(device, weir__size_less(now.limit, now.reserved));
 }
 
-/* Retries the request after other allocators or processes have released memory. */
-static weir_status try_with_more(struct climb *c) {
-    (void)weir__limit_refresh(c->v);
-    return end_tries(c, try_again(c));
+/* Returns the idle memory of the caches to the engine, behind a wait for the device, if the request may wait and the
+ * device is large enough.  Returns 1 on success, else 0. */
+static int flush_caches(struct recovery *c) {
+    return c->v->flush_caches && c->r->bytes <= c->v->device->total && c->deadline_ns > 0 &&
+           c->v->flush_caches(c->v->caches) == WEIR_OK;
 }
 
-/* Step 3, if the deadline allows it.  Returns 1 if there may be room that was not there before.  For a request above the
- * limit the trim only waits, since memory that goes back to the device would not serve the request. */
-static int give_back(struct climb *c) {
-    uint64_t keep = c->r->bytes <= c->v->limit.bytes ? 0 : weir__engine_reserve(c->v->engine);
-    size_t released = 0;
-
-    return (!c->trim_waits || c->deadline_ns > 0) &&
-           weir__engine_trim(c->v->engine, (size_t)keep, WEIR_EVENT_RECOVERY, &released) ==
-               WEIR_OK &&
-           (released > 0 || c->trim_waits);
+/* Makes the layer above free memory that it does not need.  Caches get its blocks and return them to the engine.
+ * Returns 1 if the layer freed something, else 0. */
+static int reclaim_above(struct recovery *c, int may_wait) {
+    if (!weir__reserve_reclaim(c->v, may_wait, &c->above))
+        return 0;
+    (void)flush_caches(c);
+    return 1;
 }
 
-/* Returns how long step 2 polls: until the deadline while a free is pending.  For streams that are silent it polls only
- * a moment if step 3 will wait for the device. */
-static uint64_t patience_ns(const struct climb *c, int is_pending, size_t silent) {
+/* Frees the memory that the layer above the allocator no longer needs. */
+static void free_above(struct recovery *c) {
+    if (reclaim_above(c, c->deadline_ns > 0))
+        try_again(c);
+}
+
+/* Returns how long weir polls: until the deadline while a free is pending.  For streams that are silent it polls only a
+ * moment if a trim will wait for the device. */
+static uint64_t patience_ns(const struct recovery *c, int is_pending, size_t silent) {
     if (is_pending || (c->v->engine->traits & WEIR_ENGINE_HIDES_PENDING))
         return c->deadline_ns;
     if (silent == 0)
@@ -135,61 +122,86 @@ static uint64_t patience_ns(const struct climb *c, int is_pending, size_t silent
     return c->trim_waits ? weir__size_smaller(SILENT_NS, c->deadline_ns) : c->deadline_ns;
 }
 
-/* Frees the idle memory of the caches to the engine, behind a wait for the device, if the request may wait and the device
- * is large enough.  Returns 1 if the request should be tried again, else 0. */
-static int flush_caches(struct climb *c) {
-    return c->v->flush_caches && c->r->bytes <= c->v->device->total && c->deadline_ns > 0 &&
-           c->v->flush_caches(c->v->caches) == WEIR_OK;
-}
-
-/* Makes the layer above free memory that it does not need.  Caches get its blocks and return them to the engine.
- * Writes the bytes of frees that are still pending there.  Returns 1 if the layer freed something, else 0. */
-static int reclaim_above(struct climb *c, int may_wait, uint64_t *pending) {
-    if (!weir__reserve_reclaim(c->v, may_wait, pending))
-        return 0;
-    (void)flush_caches(c);
-    return 1;
-}
-
-/* Step 2.  `above' bytes are pending in the layer above.  Returns the status of the last try, or `why' without one. */
-static weir_status wait_for_frees(struct climb *c, uint64_t above, weir_status why) {
+/* Polls pending frees with growing pauses until the deadline, since the stream that holds the memory may wait for the
+ * caller. */
+static void wait_for_frees(struct recovery *c) {
     struct weir_engine *e = c->v->engine;
     uint64_t started = e->device->driver->ticks();
     uint64_t pause = FIRST_PAUSE_NS;
-    size_t silent = 0, pending = weir__engine_reclaim(e, &silent);
+    size_t silent = 0, pending;
 
-    while (weir__is_failure(why)) {
+    if (!could_fit(c))
+        return;
+    pending = weir__engine_reclaim(e, &silent);
+    while (weir__is_failure(c->status)) {
         uint64_t waited = weir__device_since(e->device, started);
 
-        if (waited >= patience_ns(c, pending > 0 || above > 0, silent))
-            break;
+        if (waited >= patience_ns(c, pending > 0 || c->above > 0, silent))
+            return;
         e->device->driver->sleep_ns(pause);
         pause = weir__size_smaller(pause * 2, LONGEST_PAUSE_NS);
-        (void)reclaim_above(c, 0, &above);
+        (void)reclaim_above(c, 0);
         pending = weir__engine_reclaim(e, &silent);
-        why = try_again(c);
+        try_again(c);
     }
-    return why;
 }
 
-/* Step 4.  Returns the status of the last try, or `why' without one. */
-static weir_status ask_allocators(struct climb *c, weir_status why) {
+/* Flushes the idle memory of all caches to the engine.  The next try is still the first one that uses all idle memory,
+ * so it does not count as a retry. */
+static void flush(struct recovery *c) {
+    if (flush_caches(c))
+        c->status = weir__oom_recovery_try(c->v, c->r);
+}
+
+/* Trims all idle memory, unless the trim would wait for the device and the deadline is 0.  For a request above the limit
+ * the trim only waits, since memory that goes back to the device would not serve the request. */
+static void trim_idle(struct recovery *c) {
+    struct weir_engine *e = c->v->engine;
+    size_t released = 0;
+    uint64_t keep;
+
+    if (!could_fit(c) || (c->trim_waits && c->deadline_ns == 0))
+        return;
+    keep = c->r->bytes <= c->v->limit.bytes ? 0 : weir__engine_reserve(e);
+    if (weir__engine_trim(e, (size_t)keep, WEIR_EVENT_RECOVERY, &released) == WEIR_OK &&
+        (released > 0 || c->trim_waits))
+        try_again(c);
+}
+
+/* Returns the memory that the driver took for failed tries to the device. */
+static void end_failures(struct recovery *c) {
+    struct weir_engine *e = c->v->engine;
+
+    (void)e->ops->trim(e, &(struct weir_trim){.mode = WEIR_TRIM_REFUSED});
+}
+
+/* ---- the steps outside the allocator ------------------------------------------------------------ */
+
+/* Retries the request after other allocators or processes have released memory. */
+static void try_with_more(struct recovery *c) {
+    (void)weir__limit_refresh(c->v);
+    try_again(c);
+    if (weir__is_failure(c->status))
+        end_failures(c);
+}
+
+/* Frees idle memory of other allocators of the process on the device: first as much as the request, then all. */
+static void ask_allocators(struct recovery *c) {
     struct weir_reserve *v = c->v;
     weir_failure now;
     size_t bytes = c->r->bytes;
     uint64_t idle, least, most = weir__size_larger(bytes, UNIT);
 
-    for (int i = 0; i < 2 && v->lend_device && is_short(v, why); i++, most = UINT64_MAX) {
+    for (int i = 0; i < 2 && v->lend_device && is_short(v, c->status); i++, most = UINT64_MAX) {
         now = read_failure(v, bytes);
         idle = now.reserved - now.in_use;
         least = weir__size_less(bytes, idle + weir__size_less(now.device_free, v->limit.keep_free));
         if (now.device_free == UINT64_MAX ||
             bytes > idle + weir__size_less(weir__limit_own(&v->limit), now.reserved) ||
             v->lend_device(v->lend_context, least, most, c->deadline_ns > 0) == 0)
-            break;
-        why = try_with_more(c);
+            return;
+        try_with_more(c);
     }
-    return why;
 }
 
 static void sleep_between_rounds(uint64_t pause_ns) {
@@ -219,12 +231,12 @@ static int is_too_much(const struct weir_reserve *v, const weir_failure *now, si
                        weir__size_less(weir__limit_own(&v->limit), now->reserved);
 }
 
-/* Returns 1 if step 5 ends after a round in which no process released memory: no other process will, and the memory that
+/* Returns 1 if asking ends after a round in which no process released memory: no other process will, and the memory that
  * the device lacked has not come free meanwhile.  `before' are the figures before the round, which began at `began'.
  * *alone is 0 while another process is there.  Afterwards it is the time until which weir waits for memory of processes
  * that left unseen; a round that began later has seen that memory. */
-static int is_over(struct climb *c, const weir_failure *before, const struct weir_answers *answers,
-                   uint64_t began, uint64_t *alone) {
+static int is_over(struct recovery *c, const weir_failure *before,
+                   const struct weir_answers *answers, uint64_t began, uint64_t *alone) {
     struct weir_reserve *v = c->v;
     size_t bytes = c->r->bytes;
     uint64_t most = v->device->total - v->limit.keep_free, lacks = lack_of(v, before, bytes);
@@ -247,8 +259,53 @@ static int is_over(struct climb *c, const weir_failure *before, const struct wei
     return lacks == 0 || lack_of(v, &now, bytes) > 0;
 }
 
-/* Step 5, in real time.  Returns the status of the last try, or `why' without one. */
-static weir_status ask_process_peers(struct climb *c, weir_status why) {
+/* Returns the bytes that the limit of the process group lacks for the request. */
+static uint64_t group_lacks(struct weir_group *g, size_t bytes) {
+    return weir__size_less(bytes + UNIT, weir__group_room(g));
+}
+
+/* Makes one round of requests to the members of the process group.  Returns 1 if a retry may succeed, else 0. */
+static int ask_members(struct recovery *c, uint64_t bytes, uint64_t first, uint64_t until) {
+    struct weir_answers answers = {0};
+    struct weir_group *g = c->group;
+    struct weir_reserve *v = c->v;
+    uint64_t now, used = weir__group_used(g), ending = weir__group_recover(g);
+
+    if (weir__group_used(g) < used)
+        return 1;
+    now = weir__registry_now();
+    if (v->events.peers)
+        answers = weir__process_peers_ask(v->events.peers, bytes, first, until, g);
+    if (v->events.peers && answers.given > 0)
+        weir__engine_note(v->engine, WEIR_EVENT_RECLAIM, 0, bytes, answers.given,
+                          weir__registry_now() - now, weir__engine_reserve(v->engine));
+    if (answers.given == 0 && (answers.awaited || ending > 0))
+        sleep_between_rounds(ENDING_PAUSE_NS);
+    return answers.given > 0 || answers.awaited || ending > 0;
+}
+
+/* Asks the members of the process group, if the group lacks memory, for a tenth of the deadline in real time. */
+static void ask_group(struct recovery *c) {
+    struct weir_group *g = c->group;
+    uint64_t first = weir__registry_now(), until = first + c->deadline_ns / PROCESS_PEERS_PART;
+    uint64_t most, lacks;
+
+    if (!g || c->r->bytes > weir__group_limit(g))
+        return;
+    most = weir__size_larger(weir__group_limit(g) / ASKED_PART, UNIT);
+    while (c->status == WEIR_E_NO_MEMORY && (lacks = group_lacks(g, c->r->bytes)) > 0) {
+        most = weir__size_larger(most, lacks);
+        if (!ask_members(c, most, first, until))
+            return;
+        try_with_more(c);
+        most = weir__size_smaller(most * 2, weir__group_limit(g));
+        if (weir__registry_now() >= until)
+            return;
+    }
+}
+
+/* Asks other processes for a tenth of the deadline in real time, or for all of it while a killed process is ending. */
+static void ask_processes(struct recovery *c) {
     struct weir_reserve *v = c->v;
     struct weir_process_peers *peers = v->events.peers;
     size_t bytes = c->r->bytes;
@@ -260,7 +317,9 @@ static weir_status ask_process_peers(struct climb *c, weir_status why) {
     struct weir_answers answers;
     weir_failure figures;
 
-    for (; peers && is_short(v, why) && began < until; began = now) {
+    if (c->group && group_lacks(c->group, bytes) > 0)
+        return;
+    for (; peers && is_short(v, c->status) && began < until; began = now) {
         figures = read_live(v, bytes);
         if (is_too_much(v, &figures, bytes))
             break;
@@ -286,55 +345,28 @@ static weir_status ask_process_peers(struct climb *c, weir_status why) {
         else if (!has_ended)
             sleep_between_rounds(pause);
         has_asked = 1;
-        why = try_with_more(c);
+        try_with_more(c);
     }
-    return why;
 }
 
-/* Returns the bytes that the limit of the process group lacks for the request. */
-static uint64_t group_lacks(struct weir_group *g, size_t bytes) {
-    return weir__size_less(bytes + UNIT, weir__group_room(g));
+/* Asks the driver, if the engine did not because the driver reports too little free memory: the driver may have more. */
+static void insist(struct recovery *c) {
+    if (!c->r->foretold)
+        return;
+    c->r->flags |= WEIR_REQUEST_INSISTS;
+    c->status =
+        weir__oom_recovery_try(c->v, c->r); /* no retry, since the driver was not asked before */
+    if (weir__is_failure(c->status))
+        end_failures(c);
 }
 
-/* Makes one round of requests to the members of the process group.  Returns 1 if a retry may succeed, else 0. */
-static int ask_members(struct climb *c, struct weir_group *g, uint64_t bytes, uint64_t first,
-                       uint64_t until) {
-    struct weir_answers answers = {0};
-    struct weir_reserve *v = c->v;
-    uint64_t now, used = weir__group_used(g), ending = weir__group_recover(g);
+/* ---- OOM recovery ------------------------------------------------------------------------------ */
 
-    if (weir__group_used(g) < used)
-        return 1;
-    now = weir__registry_now();
-    if (v->events.peers)
-        answers = weir__process_peers_ask(v->events.peers, bytes, first, until, g);
-    if (v->events.peers && answers.given > 0)
-        weir__engine_note(v->engine, WEIR_EVENT_RECLAIM, 0, bytes, answers.given,
-                          weir__registry_now() - now, weir__engine_reserve(v->engine));
-    if (answers.given == 0 && (answers.awaited || ending > 0))
-        sleep_between_rounds(ENDING_PAUSE_NS);
-    return answers.given > 0 || answers.awaited || ending > 0;
-}
-
-/* Step 5 for a process group that lacks memory, in real time.  Returns the status of the last try, or `why' without
- * one. */
-static weir_status ask_group(struct climb *c, struct weir_group *g, weir_status why) {
-    uint64_t first = weir__registry_now(), until = first + c->deadline_ns / PROCESS_PEERS_PART;
-    uint64_t most = weir__size_larger(weir__group_limit(g) / ASKED_PART, UNIT), lacks;
-
-    if (c->r->bytes > weir__group_limit(g))
-        return why;
-    while (why == WEIR_E_NO_MEMORY && (lacks = group_lacks(g, c->r->bytes)) > 0) {
-        most = weir__size_larger(most, lacks);
-        if (!ask_members(c, g, most, first, until))
-            break;
-        why = try_with_more(c);
-        most = weir__size_smaller(most * 2, weir__group_limit(g));
-        if (weir__registry_now() >= until)
-            break;
-    }
-    return why;
-}
+/* All steps, in order.  Memory of failed tries goes back before weir asks for memory outside the allocator. */
+static void (*const steps[])(struct recovery *c) = {
+    free_above,     wait_for_frees, flush,         trim_idle, end_failures,
+    ask_allocators, ask_group,      ask_processes, insist,
+};
 
 uint64_t weir__oom_recovery_largest(struct weir_reserve *v,
                                     const struct weir_failed_request *refused) {
@@ -344,37 +376,6 @@ uint64_t weir__oom_recovery_largest(struct weir_reserve *v,
         return 0;
     v->engine->ops->survey(v->engine, &survey);
     return survey.largest;
-}
-
-/* Takes the steps in order.  Returns the status of the last try. */
-static weir_status climb(struct climb *c, weir_status status) {
-    struct weir_group *group = weir__group_of(c->v->device->driver, c->v->device->ordinal);
-    weir_failure failure;
-    uint64_t above = 0;
-
-    if (reclaim_above(c, c->deadline_ns > 0, &above))
-        status = try_again(c);
-    failure = read_failure(c->v, c->r->bytes);
-    if (weir__is_failure(status) && could_fit(&failure, above))
-        status = wait_for_frees(c, above, status);
-    if (weir__is_failure(status) && flush_caches(c))
-        status = weir__oom_recovery_try(c->v, c->r);
-    if (weir__is_failure(status)) {
-        failure = read_failure(c->v, c->r->bytes);
-        if (could_fit(&failure, above) && give_back(c))
-            status = try_again(c);
-    }
-    status = end_tries(c, status);
-    status = ask_allocators(c, status);
-    if (group)
-        status = ask_group(c, group, status);
-    if (!group || group_lacks(group, c->r->bytes) == 0)
-        status = ask_process_peers(c, status);
-    if (c->r->foretold && weir__is_failure(status)) { /* the driver may have more than it reports */
-        c->r->flags |= WEIR_REQUEST_INSISTS;
-        status = end_tries(c, weir__oom_recovery_try(c->v, c->r));
-    }
-    return status;
 }
 
 /* Returns 1 if the stream is being captured.  No idle memory of an engine serves a graph, and a free on the captured
@@ -391,13 +392,18 @@ weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *
     struct weir_counters *counters = v->events.counters;
     uint64_t started = v->device->driver->ticks(), waited;
     uint64_t counted = atomic_load_explicit(&counters->stall_ns, memory_order_relaxed);
-    struct climb c = {v, r, deadline_ns(v), (v->engine->traits & WEIR_ENGINE_TRIM_WAITS) != 0, 0};
-    weir_status status = why;
+    struct recovery c = {.v = v,
+                         .r = r,
+                         .group = weir__group_of(v->device->driver, v->device->ordinal),
+                         .deadline_ns = deadline_ns(v),
+                         .trim_waits = (v->engine->traits & WEIR_ENGINE_TRIM_WAITS) != 0,
+                         .status = why};
 
     if (why == WEIR_E_LIMIT && weir__limit_refresh(v))
-        status = try_again(&c);
-    if (weir__is_failure(status) && !is_captured(v, r))
-        status = climb(&c, status);
+        try_again(&c);
+    if (weir__is_failure(c.status) && !is_captured(v, r))
+        for (size_t i = 0; weir__is_failure(c.status) && i < sizeof steps / sizeof *steps; i++)
+            steps[i](&c);
     if (c.tries > 0)
         atomic_fetch_add_explicit(&counters->retries, 1, memory_order_relaxed);
     waited = weir__device_since(v->device, started);
@@ -405,16 +411,18 @@ weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *
     counted = atomic_load_explicit(&counters->stall_ns, memory_order_relaxed) - counted;
     atomic_fetch_add_explicit(&counters->stall_ns, weir__size_less(waited, counted),
                               memory_order_relaxed);
-    if (!weir__is_failure(status))
-        return status;
+    if (!weir__is_failure(c.status)) { /* memory of failed tries becomes reserved memory */
+        (void)v->engine->ops->trim(v->engine, &(struct weir_trim){.mode = WEIR_TRIM_SERVED});
+        return c.status;
+    }
     atomic_fetch_add_explicit(&counters->failed_requests, 1, memory_order_relaxed);
     if (r->refused) {
         *r->refused =
             (struct weir_failed_request){.figures = read_failure(v, r->asked),
                                          .stream = r->id,
                                          .is_captured = (r->flags & WEIR_REQUEST_CAPTURED) != 0,
-                                         .status = status};
+                                         .status = c.status};
         r->refused->figures.waited_ns = waited;
     }
-    return status;
+    return c.status;
 }
