@@ -93,12 +93,6 @@ weir_status weir__goal_lower(struct weir_reserve *v, struct weir_trim *trim) {
     return status == WEIR_OK ? flushed : status;
 }
 
-/* Returns a trim that needs no wait, after the request `r'. */
-static struct weir_trim trim_after(const struct weir_request *r, int cause) {
-    return (struct weir_trim){
-        .mode = WEIR_TRIM_AT_ONCE, .stream = r->stream, .id = r->id, .cause = cause};
-}
-
 /* ---- decay ------------------------------------------------------------------------------------- */
 
 int weir__goal_note_use(struct weir_goal *g, uint64_t now, uint64_t in_use, uint64_t *pause) {
@@ -167,30 +161,6 @@ uint64_t weir__goal_end_window(struct weir_goal *g, uint64_t now, uint64_t in_us
     return keep;
 }
 
-/* Ends a window.  This function is not inline, since zeroing the public statistics takes as long as the rest of a
- * request. */
-static __attribute__((noinline)) void
-end_window(struct weir_reserve *v, const struct weir_request *r, uint64_t now, uint64_t pause) {
-    struct weir_trim trim = trim_after(r, WEIR_EVENT_DECAY);
-    weir_statistics figures = {.size = sizeof figures};
-
-    v->engine->ops->figures(v->engine, &figures);
-    trim.keep = (size_t)weir__goal_end_window(
-        &v->goal, now, figures.in_use, figures.reserved,
-        /* unreached: `pause` is 0 only if another thread has just ended the window */
-        pause ? pause : 1);
-    if (trim.keep < figures.reserved)
-        (void)weir__goal_lower(v, &trim);
-}
-
-static void decay_in_request(struct weir_reserve *v, const struct weir_request *r) {
-    uint64_t now = weir__device_since(v->device, v->device->created_ticks), pause;
-    uint64_t in_use = atomic_load_explicit(&v->engine->seen.in_use, memory_order_relaxed);
-
-    if (weir__goal_note_use(&v->goal, now, in_use, &pause) && v->goal.in_requests)
-        end_window(v, r, now, pause);
-}
-
 /* ---- memory pressure and the release threshold ------------------------------------------------- */
 
 void weir__goal_signal(struct weir_goal *g, uint64_t bytes) {
@@ -208,86 +178,116 @@ static uint64_t growth_ns(const struct weir_reserve *v) {
     return atomic_load_explicit(&v->events.counters->stall_ns, memory_order_relaxed);
 }
 
-/* Releases up to `wanted' bytes above the target in the mode of *trim.  Returns the bytes that went. */
-static size_t release(struct weir_reserve *v, struct weir_trim *trim, uint64_t wanted) {
-    weir_statistics before = {.size = sizeof before};
-
-    v->engine->ops->figures(v->engine, &before);
-    trim->keep = (size_t)weir__goal_target(v, before.reserved, before.in_use, wanted);
-    if (before.reserved > trim->keep)
-        (void)weir__goal_lower(v, trim);
-    atomic_store_explicit(&v->goal.pressure.grown, growth_ns(v), memory_order_relaxed);
-    return trim->released;
-}
-
 size_t weir__goal_settle(struct weir_reserve *v) {
     struct weir_trim trim = {.mode = WEIR_TRIM_DONE, .cause = WEIR_EVENT_DECAY};
+    weir_statistics figures = {.size = sizeof figures};
 
+    v->engine->ops->figures(v->engine, &figures);
+    trim.keep = (size_t)weir__goal_target(v, figures.reserved, figures.in_use, UINT64_MAX);
     /* If more is reserved than a lowered limit allows, weir could not reserve released memory again, although a failure
      * may have promised that memory to the next request.  So nothing is released then. */
-    return weir__engine_reserve(v->engine) > v->limit.bytes ? 0 : release(v, &trim, UINT64_MAX);
+    if (figures.reserved > v->limit.bytes)
+        return 0;
+    if (figures.reserved > trim.keep)
+        (void)weir__goal_lower(v, &trim);
+    atomic_store_explicit(&v->goal.pressure.grown, growth_ns(v), memory_order_relaxed);
+    return trim.released;
 }
 
-/* Releases memory if the pause since the last call has passed.  The caller has set `is_looking`.  Each call doubles the
- * pause.  A signal resets the pause to its first length, and with a release threshold growth and a release do so, too.
- * With a release threshold one call ends a signal, since the call releases all idle memory. */
-static void look_now(struct weir_reserve *v, const struct weir_request *r, uint64_t wanted) {
+/* Returns the bytes that requests should release because of a signal, or 0. */
+static uint64_t wanted_of(const struct weir_goal *g) {
+    return g->in_requests ? atomic_load_explicit(&g->pressure.wanted, memory_order_acquire) : 0;
+}
+
+/* Returns 1 if a signal or a release threshold wants memory back at the time `now', else 0. */
+static int presses(const struct weir_reserve *v, uint64_t now) {
+    const struct weir_goal *g = &v->goal;
+    uint64_t reserved = atomic_load_explicit(&v->engine->seen.reserved, memory_order_relaxed);
+    uint64_t in_use = atomic_load_explicit(&v->engine->seen.in_use, memory_order_relaxed);
+
+    if (wanted_of(g) == 0 &&
+        (!g->has_threshold || reserved <= weir__goal_target(v, reserved, in_use, UINT64_MAX)))
+        return 0;
+    return now >= atomic_load_explicit(&g->pressure.due, memory_order_acquire);
+}
+
+/* Sets the time of the next look and the rest of the signal, after a look at the time `now' that released `got' bytes.
+ * `due' was the time of this look.  Each look doubles the pause.  A signal resets the pause to its first length, and
+ * with a release threshold growth and a release do so, too.  With a release threshold one look ends a signal, since the
+ * look releases all idle memory. */
+static void look_later(struct weir_reserve *v, uint64_t now, uint64_t due, uint64_t wanted,
+                       uint64_t got) {
     struct weir_goal *g = &v->goal;
     struct weir_pressure *p = &g->pressure;
-    uint64_t due = atomic_load_explicit(&p->due, memory_order_acquire), got, rest;
-    uint64_t now = weir__device_since(v->device, v->device->created_ticks);
-    struct weir_trim trim = trim_after(r, wanted > 0 ? WEIR_EVENT_LOW_MEMORY : WEIR_EVENT_DECAY);
+    uint64_t rest = wanted == UINT64_MAX ? wanted : weir__size_less(wanted, got);
 
-    if (now < due)
-        return;
     if (due == 0 || (g->has_threshold && atomic_load(&p->grown) != growth_ns(v)))
         p->pause = FIRST_PAUSE_NS;
-    got = release(v, &trim, g->has_threshold ? UINT64_MAX : wanted);
+    atomic_store_explicit(&p->grown, growth_ns(v), memory_order_relaxed);
     /* A signal in the meantime wants a look at once. */
     (void)atomic_compare_exchange_strong(&p->due, &due, now + p->pause);
     p->pause = g->has_threshold && got > 0 ? FIRST_PAUSE_NS : 2 * p->pause;
-    rest = wanted == UINT64_MAX ? wanted : weir__size_less(wanted, got);
     if (g->has_threshold || p->pause > LONGEST_PAUSE_NS)
         rest = 0;
     weir__goal_want_less(g, wanted, rest);
     p->pause = weir__size_smaller(p->pause, LONGEST_PAUSE_NS);
 }
 
-/* Keeps memory that has just grown above a release threshold for a while. */
-static void keep_grown(struct weir_reserve *v) {
-    struct weir_pressure *p = &v->goal.pressure;
-    uint64_t now = weir__device_since(v->device, v->device->created_ticks);
-    uint64_t grown = weir__size_less(growth_ns(v), atomic_load(&p->grown));
+/* Lowers reserved memory at the time `now' without a wait: to the need of decay if a window is over, and to the target
+ * of a signal or a release threshold.  `pause' is the time since the last request.  The caller has set `is_looking'.
+ * This function is not inline, since zeroing the public statistics takes as long as the rest of a request. */
+static __attribute__((noinline)) void lower_now(struct weir_reserve *v,
+                                                const struct weir_request *r, uint64_t now,
+                                                int is_over, uint64_t pause) {
+    struct weir_goal *g = &v->goal;
+    uint64_t wanted = wanted_of(g), due = atomic_load(&g->pressure.due);
+    struct weir_trim trim = {.mode = WEIR_TRIM_AT_ONCE,
+                             .stream = r->stream,
+                             .id = r->id,
+                             .cause = wanted > 0 ? WEIR_EVENT_LOW_MEMORY : WEIR_EVENT_DECAY};
+    weir_statistics figures = {.size = sizeof figures};
+    uint64_t keep, target;
+    int is_due = presses(v, now);
 
-    atomic_store(&p->due, now + GROWTH_PART * grown);
-    /* A signal that came meanwhile is due at once. */
-    if (v->goal.in_requests && atomic_load(&p->wanted) > 0)
-        atomic_store(&p->due, 0);
+    v->engine->ops->figures(v->engine, &figures);
+    keep = figures.reserved;
+    if (is_over)
+        keep = weir__goal_end_window(g, now, figures.in_use, figures.reserved, pause);
+    if (is_due) {
+        target = weir__goal_target(v, figures.reserved, figures.in_use,
+                                   g->has_threshold ? UINT64_MAX : wanted);
+        keep = weir__size_smaller(keep, target);
+    }
+    trim.keep = (size_t)keep;
+    if (keep < figures.reserved)
+        (void)weir__goal_lower(v, &trim);
+    if (is_due)
+        look_later(v, now, due, wanted, trim.released);
 }
 
-/* Returns 1 if more is reserved than a release threshold allows, else 0. */
-static int is_above_floor(const struct weir_reserve *v) {
-    uint64_t reserved = atomic_load_explicit(&v->engine->seen.reserved, memory_order_relaxed);
-    uint64_t in_use = atomic_load_explicit(&v->engine->seen.in_use, memory_order_relaxed);
-
-    return reserved > weir__goal_target(v, reserved, in_use, UINT64_MAX);
-}
-
-/* Releases memory that a signal wants, or that lies above a release threshold, unless another request does so now. */
+/* Lowers reserved memory after a request, unless another request does so now.  Memory that has just grown above a
+ * release threshold stays for a while. */
 static void lower_in_request(struct weir_reserve *v, const struct weir_request *r) {
     struct weir_goal *g = &v->goal;
     struct weir_pressure *p = &g->pressure;
-    uint64_t wanted = g->in_requests ? atomic_load_explicit(&p->wanted, memory_order_acquire) : 0;
+    uint64_t due = atomic_load(&p->due), now, pause = 0;
+    uint64_t in_use = atomic_load_explicit(&v->engine->seen.in_use, memory_order_relaxed);
+    int is_over = 0;
 
-    if (g->has_threshold && r->grew && wanted == 0)
-        keep_grown(v);
-    else if ((wanted == 0 && !(g->has_threshold && is_above_floor(v))) ||
-             atomic_exchange_explicit(&p->is_looking, 1, memory_order_acquire))
+    if (g->half_life_ns == 0 && !g->has_threshold && wanted_of(g) == 0)
         return;
-    else {
-        look_now(v, r, wanted);
-        atomic_store_explicit(&p->is_looking, 0, memory_order_release);
-    }
+    now = weir__device_since(v->device, v->device->created_ticks);
+    if (g->half_life_ns > 0)
+        is_over = weir__goal_note_use(g, now, in_use, &pause) && g->in_requests;
+    if (g->has_threshold && r->grew && wanted_of(g) == 0)
+        (void)atomic_compare_exchange_strong(
+            &p->due, &due,
+            now + GROWTH_PART * weir__size_less(growth_ns(v), atomic_load(&p->grown)));
+    if ((!is_over && !presses(v, now)) ||
+        atomic_exchange_explicit(&p->is_looking, 1, memory_order_acquire))
+        return;
+    lower_now(v, r, now, is_over, pause);
+    atomic_store_explicit(&p->is_looking, 0, memory_order_release);
 }
 
 /* The granularity of mapped memory and of cuMemAlloc. */
@@ -791,7 +791,5 @@ void weir__goal_look(struct weir_reserve *v, const struct weir_request *r) {
         (void)weir__limit_refresh(v);
         atomic_fetch_add_explicit(&v->events.counters->growth_allocs, 1, memory_order_release);
     }
-    if (g->half_life_ns > 0)
-        decay_in_request(v, r);
     lower_in_request(v, r);
 }

@@ -244,6 +244,8 @@ TEST(memory_that_another_gives) {
     static struct weir_reserve v;
     struct weir_pressure *pressure = &v.goal.pressure;
 
+    v.engine = &engine;
+    v.device = &device;
     v.goal.in_requests = 1;
     weir__goal_signal(&v.goal, 300);
     weir__goal_signal(&v.goal, 200);
