@@ -236,9 +236,8 @@ typedef struct weir_options {
      * reserves `grow_ahead`, as far as the device has it.  When less than `grow_ahead` of reserved memory is idle, a
      * thread of the allocator adds more, until twice `grow_ahead` is idle.  Its steps take about a tenth of a
      * millisecond; the pauses between them are shorter the less memory is idle.
-     * Memory counts as idle here if it is in no live block and in no per-stream cache.  A request may have to grow
-     * reserved memory although more than its size was idle; from then on weir leaves as much as was idle out of the
-     * count.
+     * Memory counts as idle here if it is in no live block and in no per-stream cache.  A request that does not fit into
+     * the pieces of idle memory still grows reserved memory itself.
      * The thread leaves a 64th of the device to requests and to other programs.  Where the device or the limit has
      * no more it tries again later, at most every 2.56 s.  On the device model, whose time is virtual, its steps run
      * between the calls.

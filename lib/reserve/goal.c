@@ -9,15 +9,13 @@
  *
  * What counts as idle.  The thread of grow-ahead looks at the reserved memory that is in no live block of the engine;
  * memory in per-stream caches is live to the engine.  Some of it may be of no use: pieces that are too small, or that
- * wait for other streams.  If a request had to grow although more than its size was idle, all that was idle then counts
- * as useless.  Where memory moves it does not count so, since it was only in the wrong places.
+ * wait for other streams.  Then requests grow themselves.
  *
  * Pace.  Growth holds the driver's lock, so the pace decides the slowest calls of other threads.  A step takes a tenth
  * of a millisecond, and the pause after it ten times as long; below `low' the pause is shorter.
  *
  * Waking.  A request that leaves less than `mark' idle sets `mark' to 0 and signals the thread, so it signals once.
- * The thread sets the mark before it looks for the last time, so it misses no request (tests/spin/ahead.pml).  A
- * request that finds useless memory always wakes the thread.
+ * The thread sets the mark before it looks for the last time, so it misses no request (tests/spin/ahead.pml).
  *
  * On the device model time is virtual, and a real thread would make figures depend on the scheduler.  There the first
  * request after a turn was due plays the turn, free of charge, before the request itself grows reserved memory.
@@ -81,15 +79,11 @@ uint64_t weir__goal_target(const struct weir_reserve *v, uint64_t reserved, uint
 }
 
 weir_status weir__goal_lower(struct weir_reserve *v, struct weir_trim *trim) {
-    struct weir_ahead *a = &v->goal.ahead;
     weir_status status, flushed = WEIR_OK;
 
     if (trim->mode == WEIR_TRIM_FULLY && v->flush && weir__engine_reserve(v->engine) > trim->keep)
         flushed = v->flush(v->flush_context);
     status = v->engine->ops->trim(v->engine, trim);
-    /* The trim may have released the memory that was useless. */
-    atomic_store_explicit(&a->useless, 0, memory_order_relaxed);
-    atomic_store_explicit(&a->seen, 0, memory_order_relaxed);
     return status == WEIR_OK ? flushed : status;
 }
 
@@ -488,33 +482,13 @@ static int is_played(const struct weir_reserve *v) {
     return v->device->driver->aside != NULL;
 }
 
-/* Returns the idle bytes that can serve requests. */
-static uint64_t usable(struct weir_ahead *a, uint64_t idle) {
-    uint64_t useless = atomic_load(&a->useless), known = useless;
-
-    if (useless > idle)
-        (void)atomic_compare_exchange_strong(&a->useless, &known, idle);
-    return weir__size_less(idle, useless);
-}
-
-/* Records that reserved memory grew for a request of `bytes', after which `idle' bytes are idle.  Returns 1 if the
- * memory that was idle before counts as useless from now on, else 0. */
-static int learn_useless(struct weir_ahead *a, size_t bytes, uint64_t idle) {
-    uint64_t seen = atomic_load_explicit(&a->seen, memory_order_relaxed);
-
-    if (usable(a, seen) < bytes)
-        return 0;
-    atomic_store(&a->useless, weir__size_smaller(seen, idle));
-    return 1;
-}
-
-/* Returns the idle bytes that can serve requests, and the reserved memory in *reserved. */
-static uint64_t read_idle(struct weir_reserve *v, uint64_t *reserved) {
+/* Returns the idle bytes, and the reserved memory in *reserved. */
+static uint64_t read_idle(const struct weir_reserve *v, uint64_t *reserved) {
     weir_statistics figures = {.size = sizeof figures};
 
     v->engine->ops->figures(v->engine, &figures);
     *reserved = figures.reserved;
-    return usable(&v->goal.ahead, weir__size_less(figures.reserved, figures.in_use));
+    return weir__size_less(figures.reserved, figures.in_use);
 }
 
 /* ---- grow-ahead: a turn ------------------------------------------------------------------------ */
@@ -693,26 +667,17 @@ void weir__goal_catch_up(struct weir_reserve *v) {
 
 /* Wakes the thread if little memory is idle, after a request that the engine has served.  Makes no driver call, and takes
  * no lock that a step holds.  The caller does not hold the engine's lock. */
-static void wake_ahead(struct weir_reserve *v, const struct weir_request *r) {
-    struct weir_ahead *a = &v->goal.ahead;
-    uint64_t mark = atomic_load_explicit(&a->mark, memory_order_relaxed), reserved, in_use, idle;
+static void wake_ahead(struct weir_reserve *v) {
+    uint64_t mark = atomic_load_explicit(&v->goal.ahead.mark, memory_order_relaxed);
+    uint64_t reserved = atomic_load_explicit(&v->engine->seen.reserved, memory_order_relaxed);
+    uint64_t in_use = atomic_load_explicit(&v->engine->seen.in_use, memory_order_relaxed);
 
-    if (mark == 0 && !r->grew)
-        return;
-    reserved = atomic_load_explicit(&v->engine->seen.reserved, memory_order_relaxed);
-    in_use = atomic_load_explicit(&v->engine->seen.in_use, memory_order_relaxed);
-    idle = weir__size_less(reserved, in_use);
-    if (r->grew && !(v->engine->traits & WEIR_ENGINE_MOVES) && learn_useless(a, r->bytes, idle) &&
-        !is_played(v))
-        wake(a);
-    atomic_store_explicit(&a->seen, idle, memory_order_relaxed);
-    idle = usable(a, idle);
-    if (idle >= mark)
+    if (weir__size_less(reserved, in_use) >= mark)
         return;
     if (is_played(v))
         play(v, 1);
     else
-        wake(a);
+        wake(&v->goal.ahead);
 }
 
 void weir__goal_hold(struct weir_reserve *v) {
@@ -786,7 +751,7 @@ void weir__goal_look(struct weir_reserve *v, const struct weir_request *r) {
     struct weir_goal *g = &v->goal;
 
     if (g->ahead.is_on)
-        wake_ahead(v, r);
+        wake_ahead(v);
     if (r->grew) {
         (void)weir__limit_refresh(v);
         atomic_fetch_add_explicit(&v->events.counters->growth_allocs, 1, memory_order_release);

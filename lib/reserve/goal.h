@@ -80,8 +80,6 @@ struct weir_ahead {
     int is_on; /* set if there is grow-ahead; fixed */
 
     _Atomic uint64_t mark; /* a request that leaves less idle wakes the thread; 0 if it need not */
-    _Atomic uint64_t useless; /* idle bytes that cannot serve requests */
-    _Atomic uint64_t seen;    /* bytes that were idle after the last request that looked */
 
     pthread_mutex_t turning; /* held during a turn; guards the next fields */
     uint64_t low;            /* idle bytes; 0 if no step can succeed */

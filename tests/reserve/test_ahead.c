@@ -50,7 +50,8 @@ TEST_EACH(WAYS, little_is_idle_and_then_enough) {
     ck_assert_uint_eq(s.growths, s.ahead_steps); /* no request has grown the reserved memory */
     ck_assert_uint_eq(s.growth_allocs, 0);
     void *large = take(a, 300 * MIB, A);
-    AWAIT(idle_of(a) >= 512 * MIB);
+    /* Each region is too small for the request, which then grows itself and leaves the idle memory. */
+    AWAIT(idle_of(a) >= (_i == REGIONS ? 256 : 512) * MIB);
     await_rest(a);
     OK(weir_free(a, small, A));
     OK(weir_free(a, large, A));

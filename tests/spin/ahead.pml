@@ -2,7 +2,8 @@
 /* ahead.pml: growth ahead of demand by a thread (lib/reserve/goal.c), beside requests, until the allocator
  * is destroyed or the process ends (lib/api/create.c), in units of reserved memory.
  *
- * Two threads allocate and free.  A request may find that idle memory is of no use, and grow although there is some.
+ * Two threads allocate and free.  A request may find that idle memory is of no use, and grow although there is some;
+ * the idle memory counts nevertheless.
  * When all blocks are freed the allocator is destroyed, before or after the process begins to exit, or never; then the
  * driver goes.  A child may be forked at any time, and ends.  Growth of an engine that places blocks itself is one step
  * (under its lock).  With POOL a step holds the idle memory as probe blocks, with `growing`, and requests call the
@@ -14,8 +15,7 @@
  * thread nor a forked child waits for ever.
  *
  * Mistakes to be found: ARM_LATE (the thread arms the mark after it has looked); TOLD_LATE (the thread clears `told`
- * after its turn); QUIET (a request that notes useless memory does not wake the thread); NO_LOCK (`told` is set without
- * the lock); ONE_TRY (a request that fails does not wait for the step) and NO_HOLD (destruction looks beside a step),
+ * after its turn); NO_LOCK (`told` is set without the lock); ONE_TRY (a request that fails does not wait for the step) and NO_HOLD (destruction looks beside a step),
  * with POOL; NO_JOIN; NOT_SIGNALLED (the thread is not woken to end); NO_STEPPING (a turn does not look whether the
  * process ends); CHILD_EXITS (a child runs what its parent had for its exit). */
 #define LOW 1
@@ -25,7 +25,7 @@
 byte reserve, in_use, probing;
 bit growing;
 /* the thread's */
-byte mark = LOW, useless, seen;
+byte mark = LOW;
 bit turning, stepping, lock_;
 bool told, stopped, exiting;
 bool asleep;               /* until the signal */
@@ -49,13 +49,6 @@ inline take(which) {
 
 inline give(which) {
     which = 0
-}
-
-inline look_useless(idle) {
-    d_step {
-        useless = LOWER(useless, idle);
-        usable = idle - useless
-    }
 }
 
 /* ---- the thread ---- */
@@ -96,11 +89,10 @@ inline take_turn() {
         mark = LOW;
 #endif
         atomic { idle = IDLE; target = reserve + 1 }
-        look_useless(idle);
 #ifdef ARM_LATE
         mark = LOW;
 #endif
-        raising = usable < (raising -> HIGH : LOW);
+        raising = idle < (raising -> HIGH : LOW);
         if
         :: raising ->
             mark = 0;
@@ -117,11 +109,11 @@ inline take_turn() {
         :: else
         fi
     fi;
-    d_step { idle = 0; target = 0; usable = 0 }
+    d_step { idle = 0; target = 0 }
 }
 
 proctype thread() {
-    byte idle, usable, target;
+    byte idle, target;
     bool pauses, raising;
 
     take(lock_);
@@ -178,14 +170,13 @@ inline tell() {
 
 /* ---- requests ---- */
 
-/* One unit; `dry`: for which the reserve had to grow. */
+/* One unit, for which the reserve may have to grow. */
 inline ask_engine() {
     atomic {
-        dry = false;
         got = true;
         if
         :: FREE > 0 -> in_use++
-        :: reserve < LIMIT -> reserve++; in_use++; dry = true /* what was idle is of no use */
+        :: reserve < LIMIT -> reserve++; in_use++ /* what was idle is of no use */
         :: FREE == 0 && reserve >= LIMIT -> got = false; used_up = in_use >= LIMIT
         fi;
         assert(reserve <= LIMIT)
@@ -216,29 +207,15 @@ inline check() {
     armed = mark;
     atomic { idle = IDLE }
     if
-    :: dry ->
-        look_useless(seen);
-        if
-        :: usable >= 1 ->
-            useless = LOWER(seen, idle);
-#ifndef QUIET
-            wake()
-#endif
-        :: else
-        fi
+    :: idle < armed -> wake()
     :: else
     fi;
-    atomic { seen = idle; look_useless(idle) }
-    if
-    :: armed != 0 && usable < armed -> wake()
-    :: else
-    fi;
-    d_step { armed = 0; idle = 0; usable = 0; before = 0; dry = false; got = false; used_up = false }
+    d_step { armed = 0; idle = 0; before = 0; got = false; used_up = false }
 }
 
 proctype requester(byte left) {
-    byte mine, idle, usable, armed, before;
-    bool got, dry, used_up;
+    byte mine, idle, armed, before;
+    bool got, used_up;
 
     do
     :: atomic { left > 0 -> left--; under_way++ }
@@ -306,7 +283,7 @@ end:
     do
     :: atomic {
            asleep && under_way == 0 && !stopped && !exiting ->
-           assert(is_deaf || LESS(IDLE, useless) >= LOW)
+           assert(is_deaf || IDLE >= LOW)
        }
     od
 }
