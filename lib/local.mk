@@ -147,18 +147,13 @@ lib_libweir_core_la_SOURCES = \
 	lib/reserve/reserve.h \
 	lib/cache/biased_lock.c \
 	lib/cache/biased_lock.h \
-	lib/cache/cache_alloc.c \
-	lib/cache/cache_flush.c \
-	lib/cache/cache_free.c \
-	lib/cache/cache_streams.c \
+	lib/cache/cache_requests.c \
 	lib/cache/caches.c \
 	lib/cache/caches_state.h \
 	lib/cache/caches.h \
-	lib/cache/hit.h \
 	lib/cache/page_map.c \
 	lib/cache/page_map.h \
 	lib/cache/slab.h \
-	lib/cache/stream_cache.c \
 	lib/cache/stream_cache.h \
 	lib/harden/guard.c \
 	lib/harden/guard.h \

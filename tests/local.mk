@@ -397,8 +397,7 @@ check-order:
 # hour or two for all.
 GENERATED_FILES = lib/reserve/oom_recovery.c lib/engine/heap.c lib/engine/mapped.c lib/engine/mapped_plan.c \
 	lib/engine/bfc.c \
-	lib/cache/cache_alloc.c lib/cache/cache_flush.c lib/cache/cache_free.c \
-	lib/cache/cache_streams.c lib/cache/caches.c \
+	lib/cache/cache_requests.c lib/cache/caches.c \
 	lib/tensors/pending.c
 GENERATED_EVERY = 1
 generated_suites = tests/api/test_stats tests/engine/test_engines tests/engine/test_growing tests/engine/test_recovery \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* request.c: weir_alloc and weir_free.
  *
- * The hit path consists of argument checks and hit.h's inlined functions.  It calls no other function.  Everything else
- * depends on one word that is 0 in steady state (slow_path.h), or comes after a miss.  miss() reports failures.
+ * The hit path consists of argument checks and inlined functions of caches_state.h.  It calls no other function.
+ * Everything else depends on one word that is 0 in steady state (slow_path.h), or comes after a miss.  miss() reports failures.
  *
  * This file must not know how an engine places blocks or the names of settings.
  */
@@ -173,7 +173,7 @@ static __attribute__((noinline)) weir_status alloc_checked(weir_allocator *a, st
                                                            void **block) {
     unsigned long long id = 0;
 
-    if (__builtin_expect(!ask(&a->caches->hits, stream, &id), 0))
+    if (__builtin_expect(!ask(a->caches, stream, &id), 0))
         return miss(a, NULL, 0, 0, bytes, stream, block);
     return alloc_in_cache(a, c, id, bytes, stream, block);
 }
@@ -182,13 +182,13 @@ static __attribute__((noinline)) weir_status alloc_checked(weir_allocator *a, st
  * queries the id of a stream for which nobody vouches. */
 static __attribute__((noinline)) weir_status alloc_searched(weir_allocator *a, size_t bytes,
                                                             weir_stream stream, void **block) {
-    struct weir_hits *h = &a->caches->hits;
+    struct weir_caches *f = a->caches;
     unsigned long long id = 0;
     int lent = 0;
-    struct weir_cache *c = find_cache(h, stream, &id, &lent);
+    struct weir_cache *c = find_cache(f, stream, &id, &lent);
     weir_status status;
 
-    status = c && (id != 0 || is_vouched_for(h, c, stream))
+    status = c && (id != 0 || is_vouched_for(f, c, stream))
                  ? alloc_in_cache(a, c, id, bytes, stream, block)
                  : miss(a, NULL, 0, 0, bytes, stream, block);
     if (__builtin_expect(lent, 0))
@@ -329,22 +329,22 @@ weir_status weir__alloc_default(weir_allocator *a, size_t bytes, weir_stream str
     struct weir_cache *c = NULL;
 
     if (is_plain(a, 0) && bytes - 1 < a->device.total)
-        c = weir__cache_find(&a->caches->hits, key_of(stream, id));
+        c = weir__cache_find(a->caches, key_of(stream, id));
     return c ? alloc_in_cache(a, c, id, bytes, stream, block) : weir_alloc(a, bytes, stream, block);
 }
 
 /* Serves a hit on a stream that is known by its handle and bound or watched, if the lock is biased to this thread.  All
  * other calls are at the end of the function, so that the compiler makes no stack frame. */
 weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
-    struct weir_hits *h;
+    struct weir_caches *f;
     struct weir_cache *c;
     CUdeviceptr found = 0;
 
     if (__builtin_expect(!is_plain(a, 0) || !block || bytes - 1 >= a->device.total, 0))
         return alloc_fully(a, bytes, stream, block);
-    h = &a->caches->hits;
-    c = weir__cache_find(h, (uintptr_t)stream);
-    if (c && !is_vouched_for(h, c, stream))
+    f = a->caches;
+    c = weir__cache_find(f, (uintptr_t)stream);
+    if (c && !is_vouched_for(f, c, stream))
         return alloc_checked(a, c, bytes, stream, block);
     if (!c || bytes > WEIR_SLAB_SMALL || !weir__bias_try_at(&c->lock, WEIR_BIAS_INNER))
         return alloc_searched(a, bytes, stream, block);
@@ -427,14 +427,13 @@ static __attribute__((noinline)) weir_status free_fully(weir_allocator *a, void 
 static __attribute__((noinline)) weir_status
 free_checked(struct weir_caches *f, struct weir_cache *c, unsigned long long id,
              struct weir_slab *s, CUdeviceptr block, weir_stream stream) {
-    struct weir_hits *h = &f->hits;
     weir_status status = WEIR_OK;
     int lent = 0, done = 0;
 
     if (!s || weir__slab_bytes(s) == 0)
         return weir__caches_free_used(f, block, stream, NULL);
     if (!c) {
-        c = find_cache(h, stream, &id, &lent);
+        c = find_cache(f, stream, &id, &lent);
         if (c && s->slot_units)
             done = bring_back(c, key_of(stream, id), id, s, block);
     }
@@ -443,21 +442,21 @@ free_checked(struct weir_caches *f, struct weir_cache *c, unsigned long long id,
     else if (done == 2)
         weir__caches_answer(f, stream);
     if (__builtin_expect(lent, 0))
-        weir__device_end_context(h->device, lent);
+        weir__device_end_context(f->device, lent);
     return status;
 }
 
 weir_status weir__free_default(weir_allocator *a, void *block, weir_stream stream, uint64_t id) {
     uint64_t key = key_of(stream, id);
-    struct weir_hits *h;
+    struct weir_caches *f;
     struct weir_slab *s;
     struct weir_cache *c;
 
     if (!is_plain(a, WEIR_SLOW_PATH_OOM))
         return free_fully(a, block, stream);
-    h = &a->caches->hits;
-    s = weir__records_find(&h->pages, (uintptr_t)block);
-    c = weir__cache_find(h, key);
+    f = a->caches;
+    s = weir__records_find(&f->pages, (uintptr_t)block);
+    c = weir__cache_find(f, key);
     if (s && c && s->slot_units && bring_back(c, key, id, s, (uintptr_t)block))
         return WEIR_OK;
     return free_checked(a->caches, c, id, s, (uintptr_t)block, stream);
@@ -469,8 +468,7 @@ static inline __attribute__((always_inline)) weir_status free_with_record(struct
                                                                           struct weir_slab *s,
                                                                           CUdeviceptr block,
                                                                           weir_stream stream) {
-    struct weir_hits *h = &f->hits;
-    struct weir_cache *c = weir__cache_find(h, (uintptr_t)stream);
+    struct weir_cache *c = weir__cache_find(f, (uintptr_t)stream);
 
     if (__builtin_expect(c && s->slot_units && bring_back(c, 0, 0, s, block), 1))
         return WEIR_OK;
@@ -484,7 +482,7 @@ weir_status weir_free(weir_allocator *a, void *block, weir_stream stream) {
     if (!is_plain(a, WEIR_SLOW_PATH_OOM) || !block)
         return free_fully(a, block, stream);
     f = a->caches;
-    s = weir__records_find(&f->hits.pages, (uintptr_t)block);
+    s = weir__records_find(&f->pages, (uintptr_t)block);
     return __builtin_expect(s != NULL, 1)
                ? free_with_record(f, s, (uintptr_t)block, stream)
                : weir__caches_free_used(f, (uintptr_t)block, stream, NULL);
@@ -496,6 +494,6 @@ int weir__drop_in_free_own(weir_allocator *a, void *block, weir_stream stream) {
 
     if ((paths & ~(unsigned)WEIR_SLOW_PATH_OOM) != 0)
         return 0;
-    s = weir__records_find(&a->caches->hits.pages, (uintptr_t)block);
+    s = weir__records_find(&a->caches->pages, (uintptr_t)block);
     return s && free_with_record(a->caches, s, (uintptr_t)block, stream) == WEIR_OK;
 }

@@ -1,10 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* caches.c: opens and closes the caches of an allocator; finds and lists live blocks; makes the statistics.
+/* caches.c: makes, finds, flushes and closes the caches of all streams; finds and lists live blocks; makes the statistics.
  *
- * What: each cache counts its blocks under its own lock, and any thread may add the counts up.  Statistics add the
- * counts up, and so does a miss after the engine's blocks have grown; both raise the peaks of the sums.
+ * A handle identifies no stream, since the driver gives the handle of a destroyed stream to a new one.  doc/design.md
+ * ("Per-stream caches") says when weir queries the id.  The caches of created streams are found by handle, those of
+ * default streams by id: the handle of a default stream means another stream in another context or thread.
  *
- * Locks: the caches' lock; the records' lock, for lists of blocks.
+ * A cache flushes in calls on its own stream whose id is known: if it holds more idle memory than its cap, or if memory
+ * was unused for long.  Only weir__caches_empty flushes all caches at once, behind a wait for the device: for trims and in
+ * OOM recovery.
+ *
+ * A block that is freed during a capture serves nobody until a request on the stream has found that the capture is over.
+ * Only such requests allocate from the cache or maintain it, so a free need not query the capture.
+ *
+ * Remote frees that pile up return to their slabs as a batch, behind one event, or behind a wait for the device.
+ *
+ * Each cache counts its blocks under its own lock, and any thread may add the counts up.  Statistics add the counts up,
+ * and so does a miss after the engine's blocks have grown; both raise the peaks of the sums.
+ *
+ * Locks: the caches' lock; under it one cache's, to retire or flush it, and to return slots; the records' lock, for lists
+ * of blocks.
  */
 #include "cache/caches_state.h"
 
@@ -13,6 +27,19 @@
 
 #include "base/result.h"
 #include "base/size.h"
+#include "config/amount.h"
+
+/* The least default cap of a cache, however many caches there are. */
+#define CACHE_LEAST ((uint64_t)1 << 20)
+
+enum {
+    YOUNG = 64, /* calls on a stream before it gets a cache, unless it is the first stream */
+    /* The most caches of unbound default streams: threads come and go, and their streams with them. */
+    DEFAULT_STREAMS = 256
+};
+
+/* If streams that ended unseen leave more bytes than this to a device wait, new streams get no cache. */
+#define STRANDED_MOST ((uint64_t)64 << 20)
 
 /* The time after which a cache returns memory that its stream does not use. */
 #define IDLE_NS UINT64_C(1000000000)
@@ -20,8 +47,739 @@
 /* The sums are added up once the engine's blocks have grown by this part since the last time, and by GROWN_LEAST at
  * least. */
 #define GROWN_LEAST ((uint64_t)16 << 20)
-
 #define GROWN_PART 32
+
+_Static_assert(offsetof(struct weir_cache, lock.lock) % 128 == 0,
+               "threads that read whose the lock is share no cache line with its owner's hits");
+_Static_assert(offsetof(struct weir_slab, next) == 64 &&
+                   offsetof(struct weir_slab, posted_next) == 128,
+               "a slab's record has a cache line for each who writes");
+
+/* ---- one stream's cache ---- */
+
+/* Makes the remote-free queue accept slots for the cache's present key and id, or none if the cache does not serve.
+ * Collects the queue after that: slots in it were freed for the cache's former stream. */
+static void readdress_queue(struct weir_cache *c) {
+    weir__lock_take(&c->queue.lock);
+    c->queue.open = c->serves;
+    c->queue.key = atomic_load_explicit(&c->key, memory_order_relaxed);
+    c->queue.id = atomic_load_explicit(&c->id, memory_order_relaxed);
+    weir__lock_give(&c->queue.lock);
+    weir__cache_collect(c);
+}
+
+static void add_span(struct weir_flushed *out, struct weir_slab *s) {
+    s->next = out->spans;
+    out->spans = s;
+}
+
+/* Removes a slab, all of whose slots are free. */
+static void drop_slab(struct weir_cache *c, struct weir_slab *s, struct weir_flushed *out) {
+    weir__cache_unlink(c, s);
+    c->slabs[s->size_class]--;
+    weir__cache_less_idle(c, weir__slab_bytes(s));
+    add_span(out, s);
+}
+
+/* Removes empty slabs until at most `keep` bytes are idle.  With `unused`, removes only slabs that were not used since
+ * the last search for unused memory, and begins the next search. */
+static void drop_slabs(struct weir_cache *c, size_t keep, int unused, struct weir_flushed *out) {
+    for (int i = WEIR_SLAB_CLASSES - 1; i >= 0; i--) {
+        for (struct weir_slab *s = c->open[i], *next; s; s = next) {
+            if (atomic_load_explicit(&c->idle, memory_order_relaxed) <= keep)
+                break;
+            next = s->next;
+            if (s->idle == s->slots && !(unused && s->epoch == c->epoch))
+                drop_slab(c, s, out);
+        }
+    }
+    c->epoch += (uint32_t)unused;
+}
+
+/* Removes the blocks of the inbox. */
+static void drop_inbox(struct weir_cache *c, struct weir_flushed *out) {
+    for (struct weir_slab *s = weir__cache_empty_inbox(c), *next; s; s = next) {
+        next = s->next;
+        add_span(out, s);
+    }
+}
+
+/* Removes the remote frees of classes that have at least `least` of them, which is above 0. */
+static void drop_remotes(struct weir_cache *c, uint32_t least, struct weir_flushed *out) {
+    for (int i = 0; i < WEIR_SLAB_CLASSES; i++) {
+        if (!c->remotes[i] || c->remotes[i]->count < least)
+            continue;
+        c->remotes[i]->more = out->remotes;
+        out->remotes = c->remotes[i];
+        c->remotes[i] = NULL;
+    }
+}
+
+/* Removes everything but slabs with live slots. */
+static void empty_cache(struct weir_cache *c, struct weir_flushed *out) {
+    weir__cache_collect(c);
+    drop_inbox(c, out);
+    drop_slabs(c, 0, 0, out);
+    drop_remotes(c, 1, out);
+}
+
+/* Gives up the slabs that still have live slots, after empty_cache(): the stream on which their free slots were freed is
+ * no longer known. */
+static void disown_slabs(struct weir_cache *c) {
+    for (int i = 0; i < WEIR_SLAB_CLASSES; i++) {
+        while (c->open[i]) {
+            struct weir_slab *s = c->open[i];
+
+            weir__cache_unlink(c, s);
+            if (s->idle == 0)
+                continue;
+            c->slabs[i]--;
+            atomic_store_explicit(&s->cache, NULL, memory_order_relaxed);
+        }
+    }
+}
+
+/* ---- caps ---- */
+
+/* Returns 1 if idle_ns has passed from `then`, which another thread may have set later than `now`, to `now`; else 0. */
+static int is_over(const struct weir_caches *f, uint64_t then, uint64_t now) {
+    return now > then && f->device->driver->ticks_to_ns(now - then) >= f->idle_ns;
+}
+
+/* Returns the most idle memory of all caches together, and sets *part to that of each cache if their parts are equal.  A
+ * release threshold cannot free cached memory at a synchronisation, so the threshold limits the part, too. */
+static uint64_t keep_together(const struct weir_caches *f, uint64_t *part) {
+    const weir_amount *limit = &f->v->options->cache_limit;
+    uint64_t peak = atomic_load_explicit(&f->engine->seen.most_in_use, memory_order_relaxed);
+    uint64_t bytes =
+        weir__budget_of_in_use(limit, weir__size_larger(f->lately[0], f->lately[1]), peak);
+
+    *part = bytes / f->cached;
+    if (limit->kind == WEIR_AMOUNT_DEFAULT)
+        *part = weir__size_larger(*part, CACHE_LEAST);
+    *part = weir__size_smaller(*part, f->engine->threshold);
+    return bytes;
+}
+
+/* Lowers the cap of each cache to its part, since one more cache keeps memory now.  The caller holds `lock`. */
+static void lower_caps(struct weir_caches *f) {
+    uint64_t part;
+
+    (void)keep_together(f, &part);
+    for (struct weir_cache *c = f->caches; c; c = c->next)
+        if (atomic_load_explicit(&c->most, memory_order_relaxed) > part)
+            atomic_store_explicit(&c->most, (size_t)part, memory_order_relaxed);
+}
+
+/* A limit that the user set covers all caches together: a cache gets less than its part if others still hold the memory,
+ * since a stream without calls cannot flush. */
+static void set_cap(struct weir_caches *f, struct weir_cache *c) {
+    uint64_t left, part;
+
+    f->lately[0] = weir__size_larger(f->lately[0], weir__caches_in_blocks(f));
+    left = keep_together(f, &part);
+    for (const struct weir_cache *other = f->caches; other; other = other->next)
+        if (other != c)
+            left = weir__size_less(
+                left, weir__size_larger(atomic_load_explicit(&other->idle, memory_order_relaxed),
+                                        atomic_load_explicit(&other->most, memory_order_relaxed)));
+    if (f->v->options->cache_limit.kind != WEIR_AMOUNT_DEFAULT)
+        part = weir__size_smaller(part, left);
+    atomic_store_explicit(&c->most, (size_t)part, memory_order_relaxed);
+}
+
+/* ---- slots that were freed on other streams ---- */
+
+void weir__caches_bring_home(struct weir_caches *f, const struct weir_remote_slot *remote,
+                             struct weir_flushed *emptied) {
+    struct weir_slab *s = remote->span;
+    struct weir_cache *owner = atomic_load_explicit(&s->cache, memory_order_relaxed);
+
+    if (owner) {
+        int taken = weir__bias_take(&owner->lock);
+        uint32_t before = s->idle;
+
+        weir__slab_put(s, remote->slot);
+        weir__cache_welcome(owner, s, before);
+        if (emptied && s->idle == s->slots)
+            drop_slab(owner, s, emptied);
+        weir__bias_give(&owner->lock, taken);
+        return;
+    }
+    weir__slab_put(s, remote->slot);
+    if (s->idle == s->slots) {
+        s->next = NULL;
+        weir__caches_give(f, s, WEIR_ENGINE_UNKNOWN, NULL);
+    }
+}
+
+/* Returns the slots of a batch to their slabs, after their last use on every stream.  The caller holds `lock`. */
+static void return_batch(void *caches, uintptr_t remotes) {
+    struct weir_caches *f = caches;
+    struct weir_remote_slots *batch = (struct weir_remote_slots *)remotes;
+
+    while (batch) {
+        struct weir_remote_slots *more = batch->more;
+
+        for (uint32_t i = 0; i < batch->count; i++)
+            weir__caches_bring_home(f, &batch->remote[i], f->emptied);
+        free(batch);
+        batch = more;
+    }
+}
+
+static size_t bytes_of(const struct weir_remote_slots *remotes) {
+    size_t bytes = 0;
+
+    for (; remotes; remotes = remotes->more)
+        for (uint32_t i = 0; i < remotes->count; i++)
+            bytes += (size_t)remotes->remote[i].span->slot_units * WEIR_SLAB_UNIT;
+    return bytes;
+}
+
+void weir__caches_strand(struct weir_caches *f, struct weir_remote_slots *remotes) {
+    struct weir_remote_slots **end = &remotes;
+
+    atomic_fetch_add_explicit(&f->stranded, bytes_of(remotes), memory_order_relaxed);
+    while (*end)
+        end = &(*end)->more;
+    *end = f->unfenced;
+    f->unfenced = remotes;
+}
+
+int weir__caches_settle(struct weir_caches *f) {
+    int settled;
+
+    pthread_mutex_lock(&f->lock);
+    settled = weir__order_complete(&f->order, SIZE_MAX);
+    pthread_mutex_unlock(&f->lock);
+    return settled;
+}
+
+/* ---- flushing one cache ---- */
+
+/* Gives flushed memory of `c` to the engine, in a call on its stream, whose id was just found to be the cache's: spans
+ * as freed on that stream, remote frees behind an event there. */
+static void deliver(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
+                    struct weir_flushed *h) {
+    uint64_t id = atomic_load_explicit(&c->id, memory_order_relaxed);
+
+    if (!h->spans && !h->remotes)
+        return;
+    pthread_mutex_lock(&f->lock);
+    complete_some(f);
+    if (f->is_straight)
+        weir__caches_end(f, h->spans, id, stream);
+    else
+        weir__caches_give(f, h->spans, id, c);
+    if (h->remotes && weir__order_defer(&f->order, stream, NULL, (uintptr_t)h->remotes) != WEIR_OK)
+        weir__caches_strand(f, h->remotes);
+    pthread_mutex_unlock(&f->lock);
+}
+
+/* Maintains a cache, in a call on its stream whose id was just found to be the cache's: adapts its cap, and flushes what
+ * exceeds the cap or was unused for long. */
+static void maintain_cache(struct weir_caches *f, struct weir_cache *c, weir_stream stream) {
+    struct weir_flushed h = {0};
+    uint64_t now = f->device->driver->ticks();
+    int taken, expired;
+    size_t most;
+
+    pthread_mutex_lock(&f->lock);
+    if (is_over(f, f->span_ticks, now)) { /* a new span begins */
+        f->span_ticks = now;
+        f->lately[1] = f->lately[0];
+        f->lately[0] = 0;
+    }
+    set_cap(f, c);
+    expired = is_over(f, c->looked_ticks, now);
+    if (expired)
+        c->looked_ticks = now;
+    pthread_mutex_unlock(&f->lock);
+    taken = weir__bias_take(&c->lock);
+    c->due = 0;
+    weir__cache_pass(c);
+    most = atomic_load_explicit(&c->most, memory_order_relaxed);
+    drop_inbox(c, &h);
+    if (atomic_load_explicit(&c->idle, memory_order_relaxed) > most) {
+        weir__cache_collect(c);
+        /* A quarter less than allowed, so that the next request does not find the cache full again. */
+        drop_slabs(c, most - most / 4, 0, &h);
+    }
+    if (expired)
+        drop_slabs(c, 0, 1, &h);
+    drop_remotes(c, WEIR_CACHE_REMOTES, &h);
+    weir__bias_give(&c->lock, taken);
+    deliver(f, c, stream, &h);
+}
+
+/* Flushes all idle memory of the cache, in a call on its stream. */
+static void flush_cache(struct weir_caches *f, struct weir_cache *c, weir_stream stream) {
+    struct weir_flushed h = {0};
+    int taken = weir__bias_take(&c->lock);
+
+    empty_cache(c, &h);
+    weir__bias_give(&c->lock, taken);
+    deliver(f, c, stream, &h);
+}
+
+void weir__caches_catch_up(struct weir_caches *f, struct weir_cache *c, weir_stream stream) {
+    int taken = weir__bias_take(&c->lock), due = c->due;
+
+    weir__cache_pass(c); /* a capture may have ended */
+    weir__bias_give(&c->lock, taken);
+    if (due)
+        maintain_cache(f, c, stream);
+    weir__engine_maintain(f->engine, stream, atomic_load_explicit(&c->id, memory_order_relaxed));
+}
+
+/* Records that the adapter no longer sees the stream's captures and end. */
+static void unwatch_cache(struct weir_cache *c) {
+    atomic_fetch_and_explicit(&c->trusted, ~WEIR_CACHE_WATCHED, memory_order_relaxed);
+}
+
+/* Flushes the cache and detaches it from its stream.  `id` is UNKNOWN if the stream of its idle blocks is no longer
+ * known, else the stream's id.  The caller holds `lock`. */
+static void retire_cache(struct weir_caches *f, struct weir_cache *c, uint64_t id) {
+    struct weir_flushed h = {0};
+    int taken = weir__bias_take(&c->lock);
+
+    if (c->serves) {
+        c->serves = 0;
+        readdress_queue(c); /* from now on nothing enters the remote-free queue */
+        empty_cache(c, &h);
+        disown_slabs(c);
+    }
+    weir__cache_pass(c);
+    weir__bias_give(&c->lock, taken);
+    unwatch_cache(c);
+    c->is_left |= id == WEIR_ENGINE_UNKNOWN;
+    weir__caches_give(f, h.spans, id, NULL);
+    weir__caches_strand(f, h.remotes);
+    c->young = 0;
+}
+
+/* ---- flushing all caches ---- */
+
+/* Returns the stream id under which flushed memory goes to the engine after a wait for the device: that of the only
+ * stream, so that the engine need not order anything, or OBSERVED if there are several or the driver orders reuse. */
+static uint64_t whose(const struct weir_caches *f) {
+    const struct weir_cache *only = NULL;
+
+    for (const struct weir_cache *c = f->caches; c; c = c->next) {
+        if (c == f->loose)
+            continue;
+        if (only || f->is_straight)
+            return WEIR_ENGINE_OBSERVED;
+        only = c;
+    }
+    return only && only->serves ? atomic_load_explicit(&only->id, memory_order_relaxed)
+                                : WEIR_ENGINE_OBSERVED;
+}
+
+/* Frees the blocks of an engine with is_straight that wait for a wait for the device, after such a wait.  The caller
+ * holds `lock`, which the function releases meanwhile. */
+static CUresult end_waiting(struct weir_caches *f) {
+    struct weir_slab *blocks = f->waiting;
+    CUresult result;
+
+    if (!blocks)
+        return CUDA_SUCCESS;
+    f->waiting = NULL;
+    for (const struct weir_slab *s = blocks; s; s = s->next)
+        atomic_fetch_sub_explicit(&f->stranded, weir__slab_bytes(s), memory_order_relaxed);
+    pthread_mutex_unlock(&f->lock);
+    result = weir__device_wait(f->device);
+    pthread_mutex_lock(&f->lock);
+    weir__caches_give(f, blocks,
+                      result == CUDA_SUCCESS ? WEIR_ENGINE_OBSERVED : WEIR_ENGINE_UNKNOWN, NULL);
+    return result;
+}
+
+/* One thread flushes at a time, so the next thread finds what the first one freed.  Otherwise the next thread's request
+ * could fail while the first thread holds the memory and waits for the device.
+ *
+ * A slab that becomes empty after the wait may have slots that were freed after it, on any stream that the handle means.
+ * So the slab is quarantined. */
+weir_status weir__caches_empty(void *caches) {
+    struct weir_caches *f = caches;
+    struct weir_flushed h = {0}, emptied = {0};
+    CUresult result = CUDA_SUCCESS;
+    int arrived;
+
+    pthread_mutex_lock(&f->flushing);
+    pthread_mutex_lock(&f->lock);
+    h.remotes = f->unfenced;
+    f->unfenced = NULL;
+    atomic_fetch_sub_explicit(&f->stranded, bytes_of(h.remotes), memory_order_relaxed);
+    for (struct weir_cache *c = f->caches; c; c = c->next) {
+        int taken = weir__bias_take(&c->lock);
+
+        empty_cache(c, &h);
+        weir__bias_give(&c->lock, taken);
+    }
+    pthread_mutex_unlock(&f->lock);
+    if (h.spans || h.remotes || f->order.deferred > 0)
+        result = weir__device_wait(f->device);
+    arrived = result == CUDA_SUCCESS;
+    pthread_mutex_lock(&f->lock);
+    weir__caches_give(f, h.spans, arrived ? whose(f) : WEIR_ENGINE_UNKNOWN, NULL);
+    if (arrived) {
+        f->emptied = &emptied;
+        return_batch(f, (uintptr_t)h.remotes);
+        weir__order_complete(&f->order, SIZE_MAX);
+        f->emptied = NULL;
+    } else {
+        weir__caches_strand(f, h.remotes);
+    }
+    weir__caches_give(f, emptied.spans, WEIR_ENGINE_UNKNOWN, NULL);
+    if (arrived)
+        result = end_waiting(f);
+    pthread_mutex_unlock(&f->lock);
+    pthread_mutex_unlock(&f->flushing);
+    return weir__device_status(f->device, result);
+}
+
+/* ---- one stream ---- */
+
+weir_status weir__caches_identify(struct weir_caches *f, weir_stream stream, uint64_t *id) {
+    CUresult result = weir__device_stream_id(f->device, stream, id);
+    const struct weir_cache *c;
+
+    if (result != CUDA_SUCCESS)
+        return weir__device_status(f->device, result);
+    c = weir__cache_find(f, key_of(stream, *id));
+    if (c && atomic_load_explicit(&c->id, memory_order_relaxed) == *id)
+        return WEIR_OK;
+    return weir__device_check_stream(f->device, stream);
+}
+
+/* Returns 1 if a stream of this handle ended unseen and much memory waits for a device wait for that reason, else 0.
+ * More streams with a cache could leave memory without bound.  A program that ends its streams gets the old handles
+ * again, so streams with other handles are not refused a cache. */
+static int streams_end_unseen(const struct weir_caches *f, const struct weir_cache *c) {
+    return c->is_left &&
+           atomic_load_explicit(&f->stranded, memory_order_relaxed) +
+                   atomic_load_explicit(&f->engine->seen.quarantined, memory_order_relaxed) >
+               STRANDED_MOST;
+}
+
+/* Makes a cache that has no key yet.  Returns NULL if there is no host memory.  The caller holds `lock`. */
+static struct weir_cache *make_cache(struct weir_caches *f) {
+    struct weir_cache *c = aligned_alloc(_Alignof(struct weir_cache), sizeof *c);
+
+    if (!c)
+        return NULL;
+    memset(c, 0, sizeof *c);
+    c->next = f->caches;
+    f->caches = c;
+    f->host_bytes += sizeof *c;
+    return c;
+}
+
+/* Adds a cache to the bucket of its key. */
+static void insert_cache(struct weir_caches *f, struct weir_cache *c) {
+    _Atomic(struct weir_cache *) *bucket = weir__cache_bucket(f, c->key);
+
+    atomic_store_explicit(&c->after, *bucket, memory_order_release);
+    atomic_store_explicit(bucket, c, memory_order_release);
+}
+
+/* Removes a cache from the bucket of its former key. */
+static void remove_cache(struct weir_caches *f, const struct weir_cache *c, uint64_t key) {
+    _Atomic(struct weir_cache *) *at = weir__cache_bucket(f, key);
+
+    while (*at != c)
+        at = &(*at)->after;
+    atomic_store_explicit(at, c->after, memory_order_release);
+}
+
+/* Writes the key of a cache, unless a call has pinned the cache.  Threads that found the cache without a lock check the
+ * key under the cache's lock.  Returns 1 if the key was written, else 0. */
+static int rename_cache(struct weir_cache *c, uint64_t key) {
+    int taken = weir__bias_take(&c->lock), idle = c->pins == 0;
+
+    if (idle)
+        atomic_store_explicit(&c->key, key, memory_order_relaxed);
+    weir__bias_give(&c->lock, taken);
+    return idle;
+}
+
+static void pin_cache(struct weir_cache *c) {
+    int taken = weir__bias_take(&c->lock);
+
+    weir__cache_pin(c);
+    weir__bias_give(&c->lock, taken);
+}
+
+void weir__caches_unpin(struct weir_cache *c) {
+    int taken;
+
+    if (!c)
+        return;
+    taken = weir__bias_take(&c->lock);
+    c->pins--;
+    weir__bias_give(&c->lock, taken);
+}
+
+/* Returns the number of calls on the cache's stream.  The caller holds `lock`. */
+static uint64_t calls_of(struct weir_cache *c) {
+    return atomic_load_explicit(&c->hits, memory_order_relaxed) +
+           atomic_load_explicit(&c->calls, memory_order_relaxed) +
+           atomic_load_explicit(&c->frees, memory_order_relaxed) + weir__cache_posted(c).count +
+           c->young;
+}
+
+/* Finds the newest cache of a default stream whose call count has not changed since the last search, flushes it and
+ * removes its key.  Returns NULL if there is none.  Stores the call counts of all caches for the next search. */
+static struct weir_cache *take_silent(struct weir_caches *f) {
+    struct weir_cache *silent = NULL;
+    uint64_t key, calls;
+
+    for (struct weir_cache *c = f->caches; c; c = c->next) {
+        if (!(c->key & WEIR_CACHE_BY_ID) || atomic_load_explicit(&c->trusted, memory_order_relaxed))
+            continue;
+        calls = calls_of(c);
+        if (calls == c->swept && !silent)
+            silent = c;
+        c->swept = calls;
+    }
+    key = silent ? atomic_load_explicit(&silent->key, memory_order_relaxed) : 0;
+    if (!silent || !rename_cache(silent, 0))
+        return NULL;
+    remove_cache(f, silent, key);
+    retire_cache(f, silent, atomic_load_explicit(&silent->id, memory_order_relaxed));
+    return silent;
+}
+
+/* Returns the cache of a stream whose id was just queried, and makes it if there is none.  Returns NULL if there is no
+ * host memory, or if too many default streams that weir_bind has not bound have caches.  The caller holds `lock`. */
+static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, uint64_t id,
+                                   int to_bind) {
+    uint64_t key = key_of(stream, id);
+    struct weir_cache *c = weir__cache_find(f, key);
+    int by_id = is_default(stream), full = by_id && f->default_streams >= DEFAULT_STREAMS;
+
+    if (c && !c->serves && c->young_id != id) { /* frees under captures of another stream */
+        struct weir_flushed h = {0};
+        int taken = weir__bias_take(&c->lock);
+
+        drop_inbox(c, &h);
+        weir__bias_give(&c->lock, taken);
+        weir__caches_give(f, h.spans, WEIR_ENGINE_UNKNOWN, NULL);
+    }
+    if (c || !key) /* unreached: no key, since the id is known */
+        return c;
+    if (full)
+        c = take_silent(f);
+    if (!c && (!full || to_bind)) {
+        c = make_cache(f);
+        f->default_streams += c && by_id;
+    }
+    if (c) {
+        (void)rename_cache(c, key); /* the cache has no key now, so no call has pinned it */
+        insert_cache(f, c);
+    }
+    return c;
+}
+
+/* Makes the cache serve the stream, in a call on that stream.  The caller holds `lock`. */
+static void mature(struct weir_caches *f, struct weir_cache *c, uint64_t id) {
+    int is_first = atomic_load_explicit(&c->id, memory_order_relaxed) == 0;
+    int taken = weir__bias_take(&c->lock);
+
+    atomic_store_explicit(&c->id, id, memory_order_relaxed);
+    c->room = 0;
+    c->serves = 1;
+    readdress_queue(c);
+    weir__cache_pass(c);
+    weir__bias_give(&c->lock, taken);
+    c->looked_ticks = f->device->driver->ticks();
+    if (is_first) {
+        f->cached++;
+        lower_caps(f);
+    }
+    set_cap(f, c);
+}
+
+static int is_watched(const struct weir_caches *f, weir_stream stream) {
+    int (*watches)(weir_stream) = atomic_load_explicit(&f->device->watches, memory_order_relaxed);
+
+    return watches && !is_default(stream) && watches(stream);
+}
+
+/* Frees on the stream the blocks that an engine with is_straight could not free under the stream's capture.  The caller
+ * holds `lock`, which the function releases meanwhile. */
+static void end_inbox(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
+                      uint64_t id) {
+    struct weir_flushed h = {0};
+    int taken = weir__bias_take(&c->lock);
+
+    drop_inbox(c, &h);
+    weir__bias_give(&c->lock, taken);
+    weir__caches_end(f, h.spans, id, stream);
+}
+
+struct weir_cache *weir__caches_visit(struct weir_caches *f, weir_stream stream, uint64_t id) {
+    struct weir_cache *c;
+    int vouched, serves = 0;
+
+    pthread_mutex_lock(&f->lock);
+    c = cache_at(f, stream, id, 0);
+    if (c) {
+        atomic_store_explicit(&c->capturing, 0, memory_order_relaxed);
+        vouched = is_vouched_for(f, c, stream);
+        if (c->serves && atomic_load_explicit(&c->id, memory_order_relaxed) != id)
+            retire_cache(f, c, WEIR_ENGINE_UNKNOWN);
+        if (c->young_id != id) {
+            c->young_id = id;
+            c->young = 0;
+        }
+        if (!c->serves &&
+            (vouched || f->cached == 0 || (++c->young > YOUNG && !streams_end_unseen(f, c))))
+            mature(f, c, id);
+        if (c->serves && is_watched(f, stream))
+            atomic_fetch_or_explicit(&c->trusted, WEIR_CACHE_WATCHED, memory_order_relaxed);
+        serves = c->serves;
+        if (serves)
+            pin_cache(c);
+        if (f->is_straight && atomic_load_explicit(&c->inbox_bytes, memory_order_relaxed) > 0)
+            end_inbox(f, c, stream, id);
+    }
+    pthread_mutex_unlock(&f->lock);
+    return serves ? c : NULL;
+}
+
+struct weir_cache *weir__caches_visit_captured(struct weir_caches *f, weir_stream stream) {
+    struct weir_cache *c = weir__cache_find(f, key_of(stream, 0));
+    int taken;
+
+    if (c && !atomic_load_explicit(&c->capturing, memory_order_relaxed)) {
+        taken = weir__bias_take(&c->lock);
+        atomic_store_explicit(&c->capturing, 1, memory_order_relaxed);
+        weir__cache_pass(c);
+        weir__bias_give(&c->lock, taken);
+    }
+    return c;
+}
+
+/* ---- streams that are bound, end or begin ---- */
+
+weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int more) {
+    struct weir_cache *c;
+    uint32_t bindings;
+    uint64_t id = 0;
+    weir_status status = weir__caches_identify(f, stream, &id);
+    int last = 0;
+
+    if (status != WEIR_OK)
+        return status;
+    pthread_mutex_lock(&f->lock);
+    c = cache_at(f, stream, id, more);
+    bindings =
+        c ? atomic_load_explicit(&c->trusted, memory_order_relaxed) & ~WEIR_CACHE_WATCHED : 0;
+    if (more && c) {
+        if (c->serves && atomic_load_explicit(&c->id, memory_order_relaxed) != id)
+            retire_cache(f, c, WEIR_ENGINE_UNKNOWN);
+        if (!c->serves)
+            mature(f, c, id);
+        atomic_fetch_add_explicit(&c->trusted, 1, memory_order_relaxed);
+        f->default_streams -= bindings == 0 && is_default(stream);
+    } else if (more) {
+        status = weir__without_driver(WEIR_E_HOST_MEMORY);
+    } else if (bindings == 0) {
+        status = weir__without_driver(WEIR_E_INVALID);
+    } else {
+        atomic_fetch_sub_explicit(&c->trusted, 1, memory_order_relaxed);
+        f->default_streams += bindings == 1 && is_default(stream);
+        last = bindings == 1 && c->serves;
+        if (last)
+            pin_cache(c);
+    }
+    pthread_mutex_unlock(&f->lock);
+    if (last) { /* the stream may end now: an event covers the memory that it leaves */
+        flush_cache(f, c, stream);
+        weir__engine_maintain(f->engine, stream,
+                              atomic_load_explicit(&c->id, memory_order_relaxed));
+        weir__caches_unpin(c);
+    }
+    return status;
+}
+
+/* Pins and returns the cache of a stream whose id was just queried.  Returns NULL if no cache serves the stream. */
+static struct weir_cache *pin_of(struct weir_caches *f, weir_stream stream, uint64_t id) {
+    struct weir_cache *c;
+
+    pthread_mutex_lock(&f->lock);
+    c = weir__cache_find(f, key_of(stream, id));
+    if (c && (!c->serves || atomic_load_explicit(&c->id, memory_order_relaxed) != id))
+        c = NULL;
+    if (c)
+        pin_cache(c);
+    pthread_mutex_unlock(&f->lock);
+    return c;
+}
+
+void weir__caches_ask(struct weir_caches *f, weir_stream stream) {
+    struct weir_cache *c;
+    uint64_t id = 0;
+
+    if (!is_default(stream) && !weir__cache_find(f, key_of(stream, 0)))
+        return;
+    if (weir__device_stream_id(f->device, stream, &id) != CUDA_SUCCESS ||
+        (is_default(stream) && !weir__device_is_idle(f->device, stream)))
+        return;
+    c = pin_of(f, stream, id);
+    if (c)
+        flush_cache(f, c, stream);
+    weir__caches_unpin(c);
+    (void)weir__engine_ask(f->engine, stream, id);
+}
+
+void weir__caches_leave(struct weir_caches *f, weir_stream stream) {
+    struct weir_cache *c;
+    uint64_t id = 0;
+
+    if (!is_default(stream)) {
+        c = weir__cache_find(f, key_of(stream, 0));
+        if (!c)
+            return;
+        unwatch_cache(c);
+    }
+    if (weir__device_stream_id(f->device, stream, &id) != CUDA_SUCCESS)
+        return;
+    c = pin_of(f, stream, id);
+    if (c) {
+        flush_cache(f, c, stream);
+        weir__engine_maintain(f->engine, stream, id);
+    }
+    (void)weir__engine_ask(f->engine, stream, id); /* later the stream cannot be queried */
+    if (!c)
+        return;
+    pthread_mutex_lock(&f->lock);
+    /* The next stream with this handle is queried for its id even if streams are watched. */
+    retire_cache(f, c, id);
+    pthread_mutex_unlock(&f->lock);
+    weir__caches_unpin(c);
+}
+
+void weir__caches_meet(struct weir_caches *f, weir_stream stream) {
+    struct weir_cache *c = weir__cache_find(f, key_of(stream, 0));
+
+    if (!c)
+        return;
+    pthread_mutex_lock(&f->lock);
+    if (c->serves)
+        retire_cache(f, c, WEIR_ENGINE_UNKNOWN);
+    pthread_mutex_unlock(&f->lock);
+}
+
+void weir__caches_distrust(struct weir_caches *f) {
+    pthread_mutex_lock(&f->lock);
+    for (struct weir_cache *c = f->caches; c; c = c->next)
+        unwatch_cache(c);
+    pthread_mutex_unlock(&f->lock);
+}
 
 /* ---- all caches ---- */
 
@@ -46,17 +804,17 @@ weir_status weir__caches_open(struct weir_reserve *v, struct weir_caches **out) 
     memset(f, 0, sizeof *f);
     f->v = v;
     f->engine = v->engine;
-    f->hits.device = v->device;
-    f->hits.checks = v->options->stream_checks != WEIR_SWITCH_OFF;
+    f->device = v->device;
+    f->checks = v->options->stream_checks != WEIR_SWITCH_OFF;
     f->is_straight = !(v->engine->traits & WEIR_ENGINE_CUTS);
     f->idle_ns = IDLE_NS;
     f->span_ticks = v->device->driver->ticks();
     pthread_mutex_init(&f->flushing, NULL);
     pthread_mutex_init(&f->lock, NULL);
-    weir__order_open(&f->order, v->device, NULL, weir__caches_return, f);
+    weir__order_open(&f->order, v->device, NULL, return_batch, f);
     weir__bias_prepare();
-    f->loose = weir__caches_make(f);
-    if (!f->loose || !weir__records_open(&f->records, &f->hits.pages)) {
+    f->loose = make_cache(f);
+    if (!f->loose || !weir__records_open(&f->records, &f->pages)) {
         weir__caches_close(f);
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
@@ -79,7 +837,7 @@ void weir__caches_close(struct weir_caches *f) {
     if (!f)
         return;
     weir__order_close(&f->order);
-    weir__caches_return(f, (uintptr_t)f->unfenced);
+    return_batch(f, (uintptr_t)f->unfenced);
     if (f->is_straight)
         weir__records_walk(&f->records, end_for_good, f);
     while (f->caches) {
@@ -99,7 +857,7 @@ void weir__caches_close(struct weir_caches *f) {
 /* ---- live blocks ---- */
 
 int weir__caches_is_live(struct weir_caches *f, CUdeviceptr block) {
-    const struct weir_slab *s = weir__records_find(&f->hits.pages, block);
+    const struct weir_slab *s = weir__records_find(&f->pages, block);
 
     return s && weir__slab_bytes(s) > 0 ? weir__slab_asked(s, block) > 0
                                         : weir__graphs_has(&f->v->graphs, block);
@@ -115,7 +873,7 @@ static const struct weir_slab *span_around(struct weir_caches *f, CUdeviceptr ad
     if (!weir__engine_may_have(f->engine, address))
         return NULL;
     for (;; page -= WEIR_PAGE) {
-        const struct weir_slab *s = weir__records_find(&f->hits.pages, page);
+        const struct weir_slab *s = weir__records_find(&f->pages, page);
 
         if (s && weir__slab_bytes(s) > 0)
             return address - weir__slab_base(s) < weir__slab_bytes(s) ? s : NULL;
@@ -246,7 +1004,7 @@ static void add_up(struct weir_caches *f, weir_statistics *out) {
  * pools, so any growth counts where weir stands in for such a pool. */
 static void expect_growth(struct weir_caches *f) {
     uint64_t now = weir__caches_in_blocks(f);
-    uint64_t more = f->hits.device->drop_in ? 0 : weir__size_larger(now / GROWN_PART, GROWN_LEAST);
+    uint64_t more = f->device->drop_in ? 0 : weir__size_larger(now / GROWN_PART, GROWN_LEAST);
 
     atomic_store_explicit(&f->add_up_above, now + more, memory_order_relaxed);
 }
@@ -314,7 +1072,7 @@ void weir__caches_figures(struct weir_caches *f, weir_statistics *out) {
     add_up(f, out);
     out->cache_streams = f->cached;
     out->event_records += f->order.event_records;
-    out->host_bytes += f->host_bytes + f->records.host_bytes + f->hits.pages.host_bytes;
+    out->host_bytes += f->host_bytes + f->records.host_bytes + f->pages.host_bytes;
     pthread_mutex_unlock(&f->lock);
     out->cache_misses_young = weir__striped_sum(striped, WEIR_STRIPED_CACHES_YOUNG);
     out->cache_misses_empty = weir__striped_sum(striped, WEIR_STRIPED_CACHES_EMPTY);

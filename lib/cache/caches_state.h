@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* caches_state.h: the caches of all streams of one allocator, for the files that implement caches.h, and for request.c,
- * which inlines hit.h.
+/* caches_state.h: the caches of all streams of one allocator, for the files that implement caches.h, and for request.c:
+ * weir_alloc and weir_free inline a request that finds a block in its stream's cache, and a free that puts a block there.
+ * Otherwise request.c calls weir__caches_miss or weir__caches_free_found, and returns the status.
  *
  * Locks: `flushing` is held for one flush of all caches, and comes before all other locks.  `lock` guards writes of the
  * buckets of caches, and the order of deferred batches.  Under it the engine's lock may be taken, or the records', or a
@@ -11,7 +12,9 @@
 #ifndef WEIR_CACHES_STATE_H
 #define WEIR_CACHES_STATE_H
 
-#include "cache/hit.h"
+#include "cache/caches.h"
+#include "cache/page_map.h"
+#include "cache/stream_cache.h"
 
 #include <pthread.h>
 
@@ -19,8 +22,19 @@
 #include "base/counters.h"
 #include "engine/stream_order.h"
 
+enum { WEIR_CACHE_BUCKETS = 512 };
+
 struct weir_caches {
-    struct weir_hits hits;
+    /* The fields that a hit reads beside the stream's cache. */
+    struct weir_device *device;
+    int checks;                /* nonzero if options.stream_checks is on */
+    struct weir_pagemap pages; /* finds the records of blocks */
+    /* Caches by the hash of their key, linked by `after`: those of created streams, then those of default streams.
+     * Writers hold the caches' lock, readers need none.  The key of a created stream stays.  If the key of a default
+     * stream is removed, a reader may go on in another list of default streams.  So a reader that found no cache of a
+     * default stream searches again under the caches' lock. */
+    _Atomic(struct weir_cache *) bucket[2 * WEIR_CACHE_BUCKETS];
+
     struct weir_reserve *v;
     struct weir_engine *engine; /* the engine of `v` */
     /* Set if the driver orders the reuse of the engine's blocks.  Caches then keep slabs, but no whole blocks. */
@@ -56,9 +70,151 @@ struct weir_caches {
     _Atomic uint64_t add_up_above;
 };
 
+/* ---- the caches of streams ---- */
+
+/* The bit that the keys of default streams have, which are made from their ids.  No handle of a stream has it. */
+#define WEIR_CACHE_BY_ID ((uint64_t)1 << 63)
+
+static inline _Atomic(struct weir_cache *) *weir__cache_bucket(struct weir_caches *f,
+                                                               uint64_t key) {
+    uint32_t hash = (uint32_t)key * UINT32_C(0x9E3779B1) / (UINT32_MAX / WEIR_CACHE_BUCKETS + 1);
+
+    return &f->bucket[hash + (key & WEIR_CACHE_BY_ID ? WEIR_CACHE_BUCKETS : 0)];
+}
+
+/* Returns the cache of a key, or NULL.  0 is no key.  The cache of a default stream may have got another key by now, which
+ * is_its() checks under the cache's lock. */
+static inline __attribute__((always_inline)) struct weir_cache *
+weir__cache_find(struct weir_caches *f, uint64_t key) {
+    struct weir_cache *c = NULL;
+
+    if (__builtin_expect(key != 0, 1))
+        c = atomic_load_explicit(weir__cache_bucket(f, key), memory_order_acquire);
+    while (__builtin_expect(c && atomic_load_explicit(&c->key, memory_order_relaxed) != key, 0))
+        c = atomic_load_explicit(&c->after, memory_order_acquire);
+    return c;
+}
+
+/* ---- the cache of a stream ------------------------------------------------------------------------ */
+
+/* Returns a stream's key: that of a default stream's id, or a created stream's handle, or 0 for none. */
+static inline uint64_t key_of(weir_stream stream, uint64_t id) {
+    uint64_t handle = (uintptr_t)stream;
+
+    if (handle > WEIR_STREAM_PER_THREAD_VALUE)
+        return handle;
+    return id ? id | WEIR_CACHE_BY_ID : 0;
+}
+
+static inline int is_default(weir_stream stream) {
+    return (uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE;
+}
+
+/* Returns 1 if the program or the adapter vouches for the stream, so that weir need not query the driver; else 0.  The
+ * id of a default stream is queried even then. */
+static inline int is_vouched_for(const struct weir_caches *f, const struct weir_cache *c,
+                                 weir_stream stream) {
+    return atomic_load_explicit(&c->trusted, memory_order_relaxed) > 0 ||
+           (!f->checks && !is_default(stream));
+}
+
+/* Queries the driver.  Returns 1 with the id if the stream is not being captured, else 0. */
+static inline int ask(struct weir_caches *f, weir_stream stream, unsigned long long *id) {
+    const struct weir_driver *driver = f->device->driver;
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+
+    return driver->cuStreamIsCapturing(stream, &capture) == CUDA_SUCCESS &&
+           capture == CU_STREAM_CAPTURE_STATUS_NONE &&
+           driver->cuStreamGetId(stream, id) == CUDA_SUCCESS;
+}
+
+/* Returns the cache of a stream, or NULL.  For a default stream the function sets *id, and queries the id unless it is
+ * known.  If the thread has no context, the function makes the device's context current for the query and sets *lent,
+ * which the caller passes to weir__device_end_context().  For other streams *id and *lent are unchanged. */
+static inline __attribute__((always_inline)) struct weir_cache *
+find_cache(struct weir_caches *f, weir_stream stream, unsigned long long *id, int *lent) {
+    uint64_t key = key_of(stream, 0); /* 0 for a default stream, whose key is made from its id */
+
+    if (key)
+        return weir__cache_find(f, key);
+    *lent = weir__device_lacks_context && weir__device_lend_context(f->device);
+    if (!weir__device_default_id(f->device, stream, id)) {
+        if (!ask(f, stream, id))
+            return NULL;
+        if (atomic_load_explicit(&f->device->watches, memory_order_relaxed))
+            weir__device_note_default_id(f->device, stream, *id);
+    }
+    return weir__cache_find(f, key_of(stream, *id));
+}
+
+/* Returns 1 if the cache still has this key and this stream id, else 0.  The id is 0 if the driver was not queried: the
+ * program vouches for the stream, or a free uses the handle alone.  The caller holds the cache's lock. */
+static inline int is_its(const struct weir_cache *c, uint64_t key, uint64_t id) {
+    /* unreached: another key, which another thread must write between the look-up and the lock */
+    return atomic_load_explicit(&c->key, memory_order_relaxed) == key &&
+           (id == 0 || atomic_load_explicit(&c->id, memory_order_relaxed) == id);
+}
+
+static inline void count_hit(struct weir_cache *c) {
+    uint64_t hits = atomic_load_explicit(&c->hits, memory_order_relaxed) + 1;
+
+    atomic_store_explicit(&c->hits, hits, memory_order_relaxed);
+    if (hits % WEIR_CACHE_LOOK == 0)
+        weir__cache_due(c);
+}
+
+/* Serves a request from the cache, from the cache's remote-free queue, or from its inbox.  Returns the block.  Returns 0
+ * if there is no block, if work was put off, or if the cache is no longer the stream's.  The caller holds the cache's
+ * lock. */
+static inline __attribute__((always_inline)) CUdeviceptr
+take_cached(struct weir_cache *c, uint64_t key, uint64_t id, size_t bytes) {
+    CUdeviceptr block = 0;
+
+    if (bytes > WEIR_SLAB_SMALL) {
+        if (c->inbox && c->is_ready && is_its(c, key, id))
+            block = weir__cache_take_whole(c, bytes);
+        if (block)
+            count_hit(c);
+        return block;
+    }
+    for (int collected = 0;; collected = 1) {
+        if (c->is_ready && is_its(c, key, id)) {
+            block = weir__cache_take_home(c, bytes);
+            if (!block)
+                block = weir__cache_take_further(c, bytes);
+        }
+        if (__builtin_expect(block != 0, 1)) {
+            count_hit(c);
+            return block;
+        }
+        if (collected || !c->serves || !weir__cache_has_post(c, bytes))
+            return 0;
+        weir__cache_collect(c);
+    }
+}
+
+/* Puts a freed slot into the cache if the lock is biased to this thread, no work was put off, and the cache is still
+ * the stream's, which a cache that was found by handle (`key` 0) always is.  Returns 1 on success, 2 if the cache must
+ * be maintained after that, 0 if nothing has changed. */
+static inline __attribute__((always_inline)) int bring_back(struct weir_cache *c, uint64_t key,
+                                                            uint64_t id, struct weir_slab *s,
+                                                            CUdeviceptr block) {
+    int done;
+
+    if (__builtin_expect(!weir__bias_try_at(&c->lock, WEIR_BIAS_INNER), 0))
+        return 0;
+    done = c->is_ready && (key == 0 || is_its(c, key, id)) && weir__cache_put_plain(c, s, block);
+    if (done && !c->is_ready)
+        done = 2;
+    weir__bias_give(&c->lock, 1);
+    return done;
+}
+
+/* ---- all caches ---- */
+
 /* Returns 1 if there is a release threshold, else 0. */
 static inline int has_threshold(const struct weir_caches *f) {
-    return f->engine->threshold < f->hits.device->total;
+    return f->engine->threshold < f->device->total;
 }
 
 /* Returns the bytes of the engine's blocks. */
@@ -76,12 +232,33 @@ static inline void count(struct weir_caches *f, int counter) {
     weir__striped_add(&f->v->events.counters->striped, counter);
 }
 
-/* ---- streams: cache_streams.c ---- */
+/* ---- requests and frees: cache_requests.c ---- */
 
-/* Makes a cache that has no key yet.  Returns NULL if there is no host memory.  The caller holds `lock`. */
-struct weir_cache *weir__caches_make(struct weir_caches *f);
-/* Records that the adapter no longer sees the stream's captures and end. */
-void weir__caches_unwatch(struct weir_cache *c);
+/* Serves a request that missed in the stream's cache.  r->id is the stream's id, or 0 if the program vouches for the
+ * stream.  The caller holds the cache's lock (`taken`), which this function releases.  `c` is NULL if the stream has no
+ * cache, or if its id could not be queried. */
+weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int taken,
+                              struct weir_request *r);
+
+/* Frees a block that bring_back() did not take.  `c` is the stream's cache or NULL, `id` the stream's id or 0, `s` the
+ * block's record or NULL, and `uses` lists the uses on other streams or is NULL.  Restores the thread's last driver result
+ * if it succeeds, since weir_free ends with this function. */
+weir_status weir__caches_free_found(struct weir_caches *f, struct weir_cache *c,
+                                    unsigned long long id, struct weir_slab *s, CUdeviceptr block,
+                                    weir_stream stream, struct weir_use_list *uses);
+/* Does the work that was put off in the cache of a stream that only frees.  Restores the thread's last driver result. */
+void weir__caches_answer(struct weir_caches *f, weir_stream stream);
+/* Gives spans to the engine as freed on the stream `id`, and updates the room of that stream's cache, unless the cache is
+ * NULL.  The caller holds no lock of a cache.  Returns 1 if an event is due on that stream, else 0. */
+int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id,
+                      struct weir_cache *c);
+/* Frees blocks of an engine with is_straight on `stream`, which has that id, or at once with OBSERVED.  Blocks whose free
+ * the driver refuses wait for a wait for the device.  The caller holds `lock`, which the function releases meanwhile. */
+void weir__caches_end(struct weir_caches *f, struct weir_slab *blocks, uint64_t id,
+                      weir_stream stream);
+
+/* ---- streams and flushing: caches.c ---- */
+
 /* Ends a use of the cache over several holds of its lock.  `c` may be NULL. */
 void weir__caches_unpin(struct weir_cache *c);
 /* Queries a stream's id.  Checks that the stream belongs to this device, unless its cache has that id already. */
@@ -92,49 +269,18 @@ struct weir_cache *weir__caches_visit(struct weir_caches *f, weir_stream stream,
 /* Returns the cache of a stream that is being captured, in a call on the stream.  Returns NULL for a default stream, whose
  * id cannot be queried now. */
 struct weir_cache *weir__caches_visit_captured(struct weir_caches *f, weir_stream stream);
-
-/* ---- blocks that go to the engine: cache_alloc.c ---- */
-
-/* Gives spans to the engine as freed on the stream `id`, and updates the room of that stream's cache, unless the cache is
- * NULL.  The caller holds no lock of a cache.  Returns 1 if an event is due on that stream, else 0. */
-int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id,
-                      struct weir_cache *c);
-
-/* Frees blocks of an engine with is_straight on `stream`, which has that id, or at once with OBSERVED.  Blocks whose free
- * the driver refuses wait for a wait for the device.  The caller holds `lock`, which the function releases meanwhile. */
-void weir__caches_end(struct weir_caches *f, struct weir_slab *blocks, uint64_t id,
-                      weir_stream stream);
-
-/* ---- flushing: cache_flush.c ---- */
-
-/* Flushes all idle memory of the cache, in a call on its stream. */
-void weir__caches_give_all(struct weir_caches *f, struct weir_cache *c, weir_stream stream);
 /* Does the work that hits on the cache's stream put off, in a call on that stream. */
 void weir__caches_catch_up(struct weir_caches *f, struct weir_cache *c, weir_stream stream);
-/* Flushes the cache and detaches it from its stream.  `id` is UNKNOWN if the stream of its idle blocks is no longer
- * known, else the stream's id.  The caller holds `lock`. */
-void weir__caches_retire(struct weir_caches *f, struct weir_cache *c, uint64_t id);
-
 /* Returns a slot to its slab after its last use on every stream.  If the slab has become empty, removes it from its
  * cache, unless `emptied` is NULL.  The caller holds `lock`. */
 void weir__caches_bring_home(struct weir_caches *f, const struct weir_remote_slot *remote,
                              struct weir_flushed *emptied);
-/* Returns the slots of a batch to their slabs, after their last use on every stream.  The caller holds `lock`. */
-void weir__caches_return(void *caches, uintptr_t remotes);
 /* Keeps a batch until the next wait for the device, since no event covers the batch.  The caller holds `lock`. */
 void weir__caches_strand(struct weir_caches *f, struct weir_remote_slots *remotes);
 /* Queries the next few deferred batches, so that no call queries all of them.  The caller holds `lock`. */
 static inline void complete_some(struct weir_caches *f) {
     (void)weir__order_complete(&f->order, 8);
 }
-
-/* Lowers the cap of each cache to its part, since one more cache keeps memory now.  The caller holds `lock`. */
-void weir__caches_lower_caps(struct weir_caches *f);
-/* Sets the cache's cap.  The caller holds `lock`. */
-void weir__caches_set_cap(struct weir_caches *f, struct weir_cache *c);
-
-/* ---- statistics: caches.c ---- */
-
 /* Adds up the caches' sums after a miss, since the engine's blocks have grown above add_up_above. */
 void weir__caches_note_peak(struct weir_caches *f);
 

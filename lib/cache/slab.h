@@ -8,7 +8,7 @@
  *   class   sizes that are rounded to one slot size: every 512 bytes up to 4 KiB, then eight sizes in each doubling, so
  *           that rounding wastes an eighth at most
  *   home    the slab's own list of free slots
- *   away    said of a slot that was freed but is not in that list (yet): see cache_flush.c
+ *   away    said of a slot that was freed but is not in that list (yet): see caches.c
  *
  * One word holds a slot's state.  In a live slot it is the bytes that the caller requested, so that a double free is
  * found.  In the slab's free list it is the number of the next free slot.  Records stay allocated as long as the caches

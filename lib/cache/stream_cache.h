@@ -6,7 +6,7 @@
  * block, and takes no other lock than that of the remote-free queue.
  *
  * Glossary: slab.h; and
- *   idle       bytes in slabs of which every slot is free.  The cap (cache_flush.c) limits them.
+ *   idle       bytes in slabs of which every slot is free.  The cap (caches.c) limits them.
  *   inbox      whole blocks that were freed on the stream and that the engine does not know to be free
  *   room       the bytes that the inbox may hold: as long as the engine would record no event for these frees, it need
  *              not know of them
@@ -153,9 +153,9 @@ struct weir_cache {
     /* Fields that seldom change, under the lock. */
     int serves; /* set if everything in the cache was freed on the stream `id`, which it serves */
     int due;    /* set if the stream's next request shall maintain the cache */
-    uint32_t epoch; /* the number of searches for unused memory so far */
-    uint32_t pins;  /* calls that use the cache but do not hold its lock now */
-    int is_held;    /* the last result of is_held() in cache_alloc.c */
+    uint32_t epoch;         /* the number of searches for unused memory so far */
+    uint32_t pins;          /* calls that use the cache but do not hold its lock now */
+    int is_held;            /* the last result of is_held() in cache_requests.c */
     unsigned held_for;      /* the number of new slabs for which that result still holds */
     _Atomic uint64_t calls; /* the number of calls that pinned the cache */
     uint32_t slabs[WEIR_SLAB_CLASSES]; /* all slabs of each class, full ones too */
@@ -241,8 +241,6 @@ static inline int weir__cache_has_post(const struct weir_cache *c, size_t bytes)
 
 /* Moves the slots of the remote-free queue to their slabs. */
 void weir__cache_collect(struct weir_cache *c);
-/* Makes the remote-free queue accept slots for the cache's present key and id, or none if the cache does not serve. */
-void weir__cache_readdress(struct weir_cache *c);
 
 /* The slots of the remote-free queue, and their bytes as requested and as in use.  The cache's counts do not know of
  * their frees yet. */
@@ -268,8 +266,6 @@ static inline struct weir_posted weir__cache_posted(struct weir_cache *c) {
 
 /* Allocates a small block from the first slab of its class, from the next one, or from the class's remote frees. */
 uint64_t weir__cache_take_further(struct weir_cache *c, size_t bytes);
-/* Adds a slab in which all slots are free. */
-void weir__cache_add_slab(struct weir_cache *c, struct weir_slab *slab);
 
 /* Puts a freed whole block into the inbox. */
 static inline void weir__cache_put_whole(struct weir_cache *c, struct weir_slab *s) {
@@ -296,21 +292,6 @@ static inline struct weir_slab *weir__cache_empty_inbox(struct weir_cache *c) {
  * streams are in use, larger blocks go to the engine: a block that returns to its stream again and again stays apart from
  * the free memory beside it, which another stream could use together with the block. */
 uint64_t weir__cache_take_whole(struct weir_cache *c, size_t bytes);
-/* Removes the blocks of the inbox. */
-void weir__cache_drop_inbox(struct weir_cache *c, struct weir_flushed *out);
-/* Removes a slab, all of whose slots are free. */
-void weir__cache_drop_slab(struct weir_cache *c, struct weir_slab *s, struct weir_flushed *out);
-/* Removes empty slabs until at most `keep` bytes are idle.  With `unused`, removes only slabs that were not used since
- * the last search for unused memory, and begins the next search. */
-void weir__cache_drop_slabs(struct weir_cache *c, size_t keep, int unused,
-                            struct weir_flushed *out);
-/* Removes the remote frees of classes that have at least `least` of them, which is above 0. */
-void weir__cache_remotes(struct weir_cache *c, uint32_t least, struct weir_flushed *out);
-/* Removes everything but slabs with live slots. */
-void weir__cache_empty(struct weir_cache *c, struct weir_flushed *out);
-/* Gives up the slabs that still have live slots, after weir__cache_empty(): the stream on which their free slots were
- * freed is no longer known. */
-void weir__cache_disown(struct weir_cache *c);
 
 /* ---- the short ways of requests and frees, which are inlined ---- */
 

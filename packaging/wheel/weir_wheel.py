@@ -37,7 +37,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
 CFLAGS = ["-Os", "-g0", "-fPIC", "-fno-sanitize=all", "-ffunction-sections", "-fdata-sections"]
 # An allocation or a free that the stream's cache serves passes these files alone, which are compiled for speed.
-HIT = "api/request cache/cache_alloc cache/cache_free cache/stream_cache cache/page_map".split()
+HIT = "api/request cache/cache_requests cache/page_map".split()
 # The program has no copy of the library but loads libweir.so, which exports to it the internal functions that it calls.
 # The version of these symbols names the release, so the program starts with the libweir.so of its own wheel alone.
 SHARED = ["-fvisibility=protected"]

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* box.pml: the remote-free queue of a cache (lib/cache: cache_free.c: post; stream_cache.c: collect, readdress) against
- * the cache's being retired, renamed and filled again (cache_free.c, cache_streams.c).  A cell is one stream's cache here,
+/* box.pml: the remote-free queue of a cache (lib/cache: cache_requests.c: post_remote, collect; caches.c: readdress_queue) against
+ * the cache's being retired, renamed and filled again (caches.c).  A cell is one stream's cache here,
  * and its box that queue.
  *
  * One cell and one slab of two slots.  Two threads allocate and free, on one of two streams each time,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* table.pml: looking a cell up without a lock (lib/cache/hit.h) while keys come and go and the table
- * grows (lib/cache/cache_streams.c).
+ * grows (lib/cache/caches.c).
  *
  * All keys have the same place, so that they stand behind each other.  The writer, who holds the owner's
  * lock, adds keys 1 and 2 at first; then, in either order, takes 1 away, whose cell gets key 3, and
