@@ -27,7 +27,7 @@
 static inline void weir__raise_to(_Atomic uint64_t *most, uint64_t value) {
     uint64_t before = atomic_load(most);
 
-    /* unreached: another thread changes it at that moment */
+    /* unreached: no test makes another thread change *most at this moment */
     while (value > before && !atomic_compare_exchange_weak(most, &before, value))
         ;
 }
@@ -35,7 +35,7 @@ static inline void weir__raise_to(_Atomic uint64_t *most, uint64_t value) {
 static inline void weir__lower_to(_Atomic uint64_t *least, uint64_t value) {
     uint64_t before = atomic_load(least);
 
-    /* unreached: another thread changes it at that moment */
+    /* unreached: no test makes another thread change *least at this moment */
     while (value < before && !atomic_compare_exchange_weak(least, &before, value))
         ;
 }

@@ -8,7 +8,8 @@
 #include "base/result.h"
 #include "base/size.h"
 
-/* This thread's last failure.  Like the last driver result it is thread-local, since a status has no room for it. */
+/* The last failed request of this thread.  The variable is thread-local, because a returned status has no room for the
+ * details of a failure. */
 static _Thread_local struct weir_failed_request last;
 static _Thread_local uint64_t failures_met;
 
@@ -37,7 +38,8 @@ void weir__counters_close(struct weir_counters *counters) {
 }
 
 void weir__counters_event(struct weir_counters *counters, const weir_event *event) {
-    int is_ahead = event->cause == WEIR_EVENT_GROW_AHEAD; /* no request waited */
+    /* No request waits for background growth. */
+    int is_ahead = event->cause == WEIR_EVENT_GROW_AHEAD;
     struct weir_event *slot;
 
     pthread_mutex_lock(&counters->lock);
@@ -76,9 +78,9 @@ unsigned weir__striped_enlist(void) {
     static _Atomic unsigned threads; /* the number of threads that have a stripe so far */
     unsigned before = atomic_load_explicit(&threads, memory_order_relaxed);
 
-    /* The number stops at the shared stripe, so that the number cannot overflow. */
+    /* The count stops at the index of the shared stripe, so the count cannot overflow. */
     while (before < WEIR_STRIPED_STRIPES &&
-           /* unreached: another thread gets a stripe at that moment */
+           /* unreached: no test makes another thread get a stripe at this moment */
            !atomic_compare_exchange_weak_explicit(&threads, &before, before + 1,
                                                   memory_order_relaxed, memory_order_relaxed))
         ;

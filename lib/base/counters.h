@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* counters.h: an allocator's counters, its ring of growth events, and its latencies.
  *
- * The engine has the figures of the present memory (in use, reserved), from the driver or from the engine's own
- * tables.  Each counter is a relaxed atomic, independent of all other counters.  The ring has a lock, since growth is
- * rare.
+ * This file has no counter for the memory that is in use or reserved now: the engine takes these figures from the
+ * driver or from the engine's tables.  Each counter is a relaxed atomic, independent of all other counters.  The ring
+ * has a lock, since growth is rare.
  *
- * This file must not know engines or drivers (times are passed as numbers).
+ * This file must not know engines or drivers (callers pass times as numbers).
  */
 #ifndef WEIR_COUNTERS_H
 #define WEIR_COUNTERS_H
@@ -25,8 +25,8 @@
  * count by atomic addition.  (A locked addition costs 5 to 12 ns; a request that the driver serves from its pool costs
  * about 60.)  No other thread gets the stripe of an ended thread, so the counts of the ended thread stay. */
 enum {
-    WEIR_STRIPED_ALLOCS, /* counted only if there are no caches */
-    WEIR_STRIPED_FREES,  /* frees that no cache counts itself */
+    WEIR_STRIPED_ALLOCS, /* counted here only if there are no caches */
+    WEIR_STRIPED_FREES,  /* frees that no per-stream cache has counted */
     WEIR_STRIPED_CACHES_YOUNG,
     WEIR_STRIPED_CACHES_EMPTY,
     WEIR_STRIPED_CACHES_CAPTURE,
@@ -82,7 +82,7 @@ enum { WEIR_OPERATION_ALLOC = 0, WEIR_OPERATION_FREE = 1, WEIR_OPERATION_COUNT =
 struct weir_counters {
     struct weir_striped striped; /* allocations and frees, which every call counts */
 
-    /* Written seldom. */
+    /* Only rare events change these counters. */
     _Atomic uint64_t growth_allocs;
     _Atomic uint64_t failed_requests;
     _Atomic uint64_t retries;
@@ -92,7 +92,8 @@ struct weir_counters {
         _Atomic uint64_t asked, got, kept, ns, waited_ns;
     } prealloc;
 
-    pthread_mutex_t lock; /* innermost; guards the fields below */
+    /* Guards the fields below; a thread that holds this lock takes no other lock. */
+    pthread_mutex_t lock;
     struct {
         uint64_t growths, growth_bytes;
         uint64_t trims, trim_bytes;
@@ -100,7 +101,7 @@ struct weir_counters {
         uint64_t reclaims, received_bytes;
         uint64_t releases, released_bytes;
     } sums; /* sums over all events */
-    /* The most reserved memory after an event since weir__counters_renew_peak. */
+    /* The maximum of reserved memory that an event has reported since the last weir__counters_renew_peak(). */
     uint64_t reserved_peak;
     struct {
         uint64_t next_sequence;   /* the sequence number of the next event; the first is 1 */
@@ -122,7 +123,8 @@ void weir__counters_event(struct weir_counters *counters, const weir_event *even
 
 /* Sets the fields of *out that the counters have, and no other field. */
 void weir__counters_read(struct weir_counters *counters, weir_statistics *out);
-/* Returns the peak of reserved memory since weir__counters_renew_peak.  `now` is the memory that is reserved now. */
+/* Returns the peak of reserved memory since the last weir__counters_renew_peak().  `now` is the memory that is reserved
+ * now. */
 uint64_t weir__counters_reserve_peak(struct weir_counters *counters, uint64_t now);
 void weir__counters_renew_peak(struct weir_counters *counters, uint64_t now);
 size_t weir__counters_events(struct weir_counters *counters, uint64_t after, void *events,

@@ -40,7 +40,7 @@ FILE *weir__file_read(const char *path) {
     FILE *stream = file < 0 ? NULL : fdopen(file, "r");
 
     if (file >= 0 && !stream)
-        close(file); /* unreached: there is no host memory */
+        close(file); /* unreached: no test makes the C library run out of host memory here */
     return stream;
 }
 

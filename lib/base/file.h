@@ -16,15 +16,16 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-/* Opens a file as open(2) does, closed on exec.  Returns a descriptor above 2, or -1 with errno. */
+/* Opens a file as open(2) does, with a descriptor that exec(2) closes.  Returns a descriptor above 2, or -1 with
+ * errno. */
 int weir__file_open(const char *path, int flags, mode_t mode);
 
-/* Replaces the descriptor `file`, which the caller has just opened, by a descriptor above 2 that is closed on exec.
+/* Replaces the descriptor `file`, which the caller has just opened, by a descriptor above 2 that exec(2) closes.
  * Returns this descriptor, which is `file` if `file` is above 2, or -1 with errno.  If `file` is -1, does not change
  * errno. */
 int weir__file_above(int file);
 
-/* Duplicates a descriptor.  Returns a new descriptor above 2, closed on exec, or -1 with errno. */
+/* Duplicates a descriptor.  Returns a new descriptor above 2 that exec(2) closes, or -1 with errno. */
 int weir__file_copy(int file);
 
 /* Opens a file for reading as fopen(3) does.  Returns NULL with errno if the file cannot be opened. */

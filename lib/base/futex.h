@@ -9,7 +9,8 @@ enum {
     WEIR_FUTEX_WAIT = 0,
     WEIR_FUTEX_WAKE = 1,
     WEIR_FUTEX_WAKE_OP = 5,
-    /* An argument of WAKE_OP: add 1 to the second word, and wake its waiters if the word was negative. */
+    /* The argument of WEIR_FUTEX_WAKE_OP that adds 1 to the second word, and wakes the waiters of the second word if
+     * the word was negative. */
     WEIR_FUTEX_ADD_1 = 1 << 28 | 2 << 24 | 1 << 12
 };
 

@@ -74,5 +74,5 @@ uint64_t weir__histogram_quantile(const struct weir_histogram *h, double fractio
             return bound < max ? bound : max;
         }
     }
-    return max; /* another thread is adding a value */
+    return max; /* a value that another thread adds may be in `total`, but not in a bucket yet */
 }

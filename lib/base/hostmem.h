@@ -3,7 +3,7 @@
  *
  * A structure that must stay consistent when host memory runs out allocates all its memory through one `struct
  * weir__hostmem`.  A test then makes the structure's k-th request fail, for every k, and the structure knows its own
- * cost.  Short arrays that need no such test and no count grow by weir__hostmem_room.
+ * cost.  Short arrays that need neither the test nor the count grow by weir__hostmem_room.
  *
  * This file must not know the use of the memory.
  */
@@ -19,7 +19,7 @@
 typedef void *weir__hostmem_resize_fn(void *context, void *memory, size_t bytes);
 
 struct weir__hostmem {
-    weir__hostmem_resize_fn *resize; /* NULL for realloc and free */
+    weir__hostmem_resize_fn *resize; /* NULL if realloc and free do the work */
     void *context;                   /* the first argument of `resize` */
     size_t bytes;                    /* the bytes that are allocated now */
 };
@@ -40,8 +40,9 @@ static inline void weir__hostmem_prefer_large_pages(void *memory, size_t bytes) 
 #endif
 }
 
-/* Maps every page of this memory now, by one call of madvise (from Linux 5.14 on).  Mapping a page on its first use
- * would cost as much as several hits.  A failure does no harm. */
+/* Maps every page of this memory now, by one call of madvise (from Linux 5.14 on).  Otherwise the first use of each
+ * page would cost a page fault, which takes as long as several requests that a per-stream cache serves.  A failure does
+ * no harm. */
 static inline void weir__hostmem_populate(void *memory, size_t bytes) {
 #ifdef MADV_POPULATE_WRITE
     const uintptr_t page = (uintptr_t)4 << 10, first = (uintptr_t)memory & ~(page - 1);
@@ -53,8 +54,8 @@ static inline void weir__hostmem_populate(void *memory, size_t bytes) {
 #endif
 }
 
-/* Resizes `memory`, which has `held` bytes (NULL and 0 for none).  Returns NULL on failure, and changes nothing in this
- * case.  If `bytes` is 0, frees the memory and returns NULL. */
+/* Resizes `memory`, which has `held` bytes; `memory` is NULL and `held` is 0 if there is no memory yet.  Returns NULL
+ * on failure, and changes nothing in this case.  If `bytes` is 0, frees the memory and returns NULL. */
 static inline void *weir__hostmem_resize(struct weir__hostmem *host, void *memory, size_t held,
                                          size_t bytes) {
     void *moved = NULL;
@@ -73,8 +74,9 @@ static inline void *weir__hostmem_resize(struct weir__hostmem *host, void *memor
     return moved;
 }
 
-/* Makes room for element number `count` of a plain array, which is NULL if it is empty.  Returns the array, which may
- * have moved.  Returns NULL if there is no memory, and changes nothing in this case.  The owner frees the array. */
+/* Makes room for element number `count` of an array; `array` is NULL if the array has no memory yet.  Returns the
+ * array, which may have moved.  Returns NULL if there is no memory, and changes nothing in this case.  The owner frees
+ * the array. */
 static inline void *weir__hostmem_room(void *array, size_t count, size_t *capacity,
                                        size_t element) {
     size_t larger = *capacity ? *capacity * 2 : 8;

@@ -24,8 +24,8 @@ int weir__kept_are_same(const struct weir_kept *one, const struct weir_kept *oth
            one->special == other->special;
 }
 
-/* Returns 1 if the number still belongs to the file, 0 if it belongs to no file or to another one, -1 if fstat(2)
- * fails. */
+/* Returns 1 if the descriptor still belongs to the stored file, 0 if the descriptor is closed or belongs to another
+ * file, -1 if fstat(2) fails. */
 static int look(const struct weir_kept *kept) {
     struct weir_kept now;
     struct stat is;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* lock.h: a lock for short holds that costs half as much as a mutex.
  *
- * Taking the lock costs one locked instruction, and releasing the lock costs a plain store.  (A pthread mutex needs
- * two locked instructions: 11 ns instead of 5 ns.)  A thread that waits for the lock spins, then yields, then sleeps
- * for growing pauses, since the holder may be in a driver call that grows the reserved memory.  No thread is woken, so
- * a waiter sleeps too long by one pause at most.  The lock is neither fair nor recursive.
+ * Taking the lock costs one locked instruction, and releasing the lock costs a plain store.  (A pthread mutex needs two
+ * locked instructions: 11 ns instead of 5 ns.)  A thread that waits for the lock spins, then yields, then sleeps for
+ * growing pauses, since the holder may be in a driver call that grows the reserved memory.  A release wakes no thread,
+ * so a waiter may sleep up to one pause longer than needed.  The lock is neither fair nor recursive.
  *
- * This file must not know which data it guards.
+ * This file must not know which data a lock guards.
  */
 #ifndef WEIR_LOCK_H
 #define WEIR_LOCK_H

@@ -13,13 +13,14 @@
 void weir__log(int threshold, int level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* A place for the text of the reason of a failure.  With 0 bytes the caller wants no text. */
+/* The buffer for a text that says why a call failed.  If `bytes` is 0, the caller wants no text. */
 struct weir_message {
     char *text;
     size_t bytes;
 };
 
-/* Writes the reason of a failure without a driver call.  Clears the driver's result, and returns `status`. */
+/* Writes into *message why a call failed, if no driver call failed.  Sets the thread's driver result to 0, and returns
+ * `status`. */
 weir_status weir__refuse(weir_status status, const struct weir_message *message, const char *format,
                          ...) __attribute__((format(printf, 3, 4)));
 

@@ -6,7 +6,8 @@
 
 enum { FIRST_CAPACITY = 64 };
 
-/* Returns the first slot for a key.  A multiplicative hash (Knuth, TAOCP 6.4) spreads addresses, multiples of 256. */
+/* Returns the slot at which the search for a key begins.  A multiplicative hash (Knuth, TAOCP 6.4) spreads the keys,
+ * which are addresses and multiples of 256. */
 static size_t home_of(const struct weir_map *map, uint64_t key) {
     return (size_t)((key * UINT64_C(0x9e3779b97f4a7c15)) >> 20) & (map->capacity - 1);
 }
@@ -83,7 +84,7 @@ int weir__map_take(struct weir_map *map, uint64_t key, uintptr_t *out) {
     if (!weir__map_get(map, key, out))
         return 0;
     gap = find(map, key);
-    /* A later entry moves into the gap, unless the gap lies before the first slot of the entry's key. */
+    /* A later entry moves into the gap, unless the search for the entry's key begins behind the gap. */
     for (size_t at = (gap + 1) & mask; map->slots[at].key; at = (at + 1) & mask) {
         size_t home = home_of(map, map->slots[at].key);
 

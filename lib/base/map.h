@@ -24,16 +24,16 @@ struct weir_map_slot {
     uintptr_t value;
 };
 
-/* A zeroed struct weir_map is an empty map. */
+/* Removes all entries and frees the memory of the map.  A zeroed struct weir_map is an empty map. */
 void weir__map_clear(struct weir_map *map);
-/* Stores a value.  Replaces an old value of the key, which cannot fail.  Returns 1 on success.  Returns 0 if there is
- * no host memory, and changes nothing in this case. */
+/* Stores the value of a key, and replaces an old value of the key; such a replacement cannot fail.  Returns 1 on
+ * success.  Returns 0 if there is no host memory, and changes nothing in this case. */
 int weir__map_put(struct weir_map *map, uint64_t key, uintptr_t value);
 /* Makes room for `more` keys, so that storing them cannot fail.  Returns 1 on success, 0 if there is no host memory. */
 int weir__map_reserve(struct weir_map *map, size_t more);
-/* Finds a value; `out` may be NULL.  Returns 1 on success, else 0. */
+/* Finds the value of a key; `out` may be NULL.  Returns 1 if the map has the key, else 0. */
 int weir__map_get(const struct weir_map *map, uint64_t key, uintptr_t *out);
-/* Removes a value; `out` may be NULL.  Returns 1 on success, else 0. */
+/* Removes a key, and writes its value into *out; `out` may be NULL.  Returns 1 if the map had the key, else 0. */
 int weir__map_take(struct weir_map *map, uint64_t key, uintptr_t *out);
 
 #endif

@@ -41,8 +41,8 @@ int weir__append_all(const char *path, const char *text, size_t length) {
     int file = weir__file_open(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
     int error = file < 0 ? errno : weir__write_all(file, text, length);
 
-    if (file >= 0 && close(file) != 0 && error == 0) /* unreached: only on another machine's disk */
-        error = errno;                               /* unreached: only on another machine's disk */
+    if (file >= 0 && close(file) != 0 && error == 0) /* unreached: only a network disk fails here */
+        error = errno;                               /* unreached: only a network disk fails here */
     return error;
 }
 
@@ -105,7 +105,8 @@ static int open_beside(struct weir_replacement *r, const char *path, const struc
         return errno;
     if (before)
         (void)fchmod(r->file, before->st_mode & mode);
-    snprintf(r->path, sizeof r->path, "%s", path); /* the text fits, since `beside` is longer */
+    /* The text fits, since the longer r->beside fits. */
+    snprintf(r->path, sizeof r->path, "%s", path);
     return 0;
 }
 
@@ -125,7 +126,7 @@ int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mod
 
     r->file = -1;
     r->path[0] = '\0';
-    if (!*path) /* open(2) would fail, but a file beside "" could be made */
+    if (!*path) /* open(2) would fail for "", but open_beside() would make a file */
         return ENOENT;
     is_there = lstat(path, &link) == 0;
     if (!is_there && errno != ENOENT) /* the file may exist, but weir cannot see it */
@@ -134,7 +135,7 @@ int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mod
     if (is_link && !may_follow(path, &link))
         return EACCES;
     if (!is_link)
-        flags |= O_NOFOLLOW; /* a link may be made after the check */
+        flags |= O_NOFOLLOW; /* another process may make a link after the check */
     is_there = stat(path, &is) == 0;
     if (!is_there && errno != ENOENT)
         return errno;

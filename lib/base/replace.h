@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* A file that is being written.  The owner writes to `file`, and weir__replace_end closes it. */
+/* A file that is being written.  The owner writes to `file`, and weir__replace_end closes `file`. */
 struct weir_replacement {
     int file;
     char path[PATH_MAX]; /* the final path, or "" if the file is written in place */
@@ -40,7 +40,8 @@ int weir__replace_file(const char *path, mode_t mode, int is_durable, const void
                        size_t count);
 
 /* Removes a file or a link, and opens a new file in its place.  Readers see the new file while it is written.  In a
- * folder that all users share, another user's file stays.  Returns -1 with errno on failure. */
+ * folder that all users share, the kernel does not let weir remove another user's file.  Returns -1 with errno on
+ * failure. */
 int weir__replace_open(const char *path, mode_t mode);
 
 #endif

@@ -13,7 +13,7 @@
 #include "base/file.h"
 #include "base/variable.h"
 
-/* Returns the folder with that number, or NULL if there are fewer folders. */
+/* Returns the folder with the index `number`, or NULL if there are fewer folders. */
 static const char *folder(int number) {
     static const char *const folders[] = {"/dev/shm", "/tmp", NULL};
     const char *only = weir__variable("WEIR_RUN_FOLDER");

@@ -23,10 +23,11 @@
 int weir__runfile_path(char *path, size_t bytes, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* `rest` is the part of the name after the prefix. */
+/* `path` is the path of a file.  `rest` is the part of the file's name after "weir-UID-" and `begins`. */
 typedef void weir_runfile_visitor(const char *path, const char *rest, void *context);
 
-/* Visits all files in all folders whose names begin with the prefix, including links and other users' files. */
+/* Calls `visit` for each file, in all folders, whose name begins with "weir-UID-" and then `begins`.  The files include
+ * links and other users' files. */
 void weir__runfile_each(const char *begins, weir_runfile_visitor *visit, void *context);
 
 /* Calls open(2) with these flags, but follows no link and waits for no pipe.  A new file has the mode 0600, less the
@@ -36,11 +37,12 @@ int weir__runfile_open(const char *path, int flags);
 /* Returns 1 and sets *is if the file is a plain file of this user, else 0. */
 int weir__runfile_is_own(int file, struct stat *is);
 
-/* Returns 1 if the file is a plain file of this user with mode 0600, one name, that size and that head, else 0. */
+/* Returns 1 if the file is a plain file of this user with `bytes` bytes, a head equal to `head` and one name, and no
+ * other user may use the file; else 0. */
 int weir__runfile_is_sound(int file, size_t bytes, const void *head, size_t head_bytes);
 
-/* Makes a file with that head.  The file gets its name only when it is complete.  Returns 0 if there is a file of the
- * name now, which another process may have made, or -1 with errno. */
+/* Makes a file of `bytes` bytes that begins with `head`.  The file gets its name only when it is complete.  Returns 0
+ * if there is a file of the name now, which another process may have made, or -1 with errno. */
 int weir__runfile_make(const char *path, size_t bytes, const void *head, size_t head_bytes);
 
 /* Removes the name if the name still belongs to this file.  If another process has given the name to another file, this

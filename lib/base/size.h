@@ -8,7 +8,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Caches request whole pages from engines.  Blocks for caches, and regions, begin at a multiple of a page. */
+/* The unit, in bytes, of the memory that per-stream caches request from an engine, which takes memory from the device.
+ * Blocks for caches, and the regions of engines, begin at a multiple of this unit. */
 #define WEIR_PAGE ((size_t)16 << 10)
 
 /* Compute a sum, a product or a rounded value.  Return 1 on success.  Return 0 on overflow, and leave *out

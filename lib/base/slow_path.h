@@ -10,12 +10,14 @@
 #include <stdatomic.h>
 
 enum {
-    /* The caches are off, or weir measures latency, or hardening is on.  The bit is fixed after creation. */
+    /* The caches are off, or weir measures latency, or hardening is on.  The bit does not change after the allocator's
+     * creation. */
     WEIR_SLOW_PATH_ALWAYS = 1,
     WEIR_SLOW_PATH_LOST = 2,     /* a fault left the context unusable */
     WEIR_SLOW_PATH_PREALLOC = 4, /* the first request will preallocate */
-    WEIR_SLOW_PATH_USES = 8,     /* some block has streams that weir_use has noted */
-    /* weir calls a callback when a request fails.  Frees ignore this bit.  The bit is fixed after creation. */
+    WEIR_SLOW_PATH_USES = 8,     /* weir_use has noted another stream for some live block */
+    /* weir calls a callback when a request fails.  Frees ignore this bit.  The bit does not change after the
+     * allocator's creation. */
     WEIR_SLOW_PATH_OOM = 16
 };
 

@@ -4,7 +4,7 @@
  * strtoull accepts signs and leading space, so this file reads numbers itself.  Sizes are computed in integers, so
  * 0.1TiB is exact to the byte.
  *
- * Kept texts are in a list that only grows, under a lock.
+ * weir__text_keep() stores texts in a list that only grows, under a lock.
  */
 #include "base/text.h"
 
@@ -39,7 +39,7 @@ static const struct {
 
 /* The least size that needs no unit.  The writer of a smaller number probably meant MiB; no device has 2^20 MiB. */
 #define LEAST_PLAIN (UINT64_C(1) << 20)
-#define MOST_FACTOR 1e15     /* above this, doubles have few digits after the point */
+#define MOST_FACTOR 1e15     /* larger doubles have few digits after the point */
 enum { FACTOR_DIGITS = 17 }; /* more digits after the point change no double above 1 */
 
 int weir__problem(struct weir_problem *problem, const char *format, ...) {
@@ -119,8 +119,8 @@ static int whole_value(const struct decimal *decimal, uint64_t *out) {
     return 1;
 }
 
-/* Returns floor(0.fraction * factor) exactly.  It uses Horner's rule from the last digit, since nested floors of
- * divisions by ten equal the floor of the whole.  `factor` is at most 2^60. */
+/* Returns floor(0.fraction * factor) exactly.  Uses Horner's rule from the last digit, since nested floors of divisions
+ * by ten equal the floor of the whole.  `factor` is at most 2^60. */
 static uint64_t fraction_of(const struct decimal *decimal, uint64_t factor) {
     uint64_t value = 0;
 
@@ -312,7 +312,7 @@ static unsigned reduce(uint64_t *bytes, unsigned base) {
     return unit;
 }
 
-/* Uses decimal units if their number is smaller: 4GB, not 3906250KiB. */
+/* Uses a decimal unit if the number before the unit is then smaller: "4GB" instead of "3906250KiB". */
 void weir__bytes_spell(uint64_t bytes, char *text, size_t text_bytes) {
     uint64_t left = bytes, decimal = bytes;
     unsigned unit = reduce(&left, 1024), decimal_unit = reduce(&decimal, 1000);
@@ -325,7 +325,7 @@ void weir__bytes_spell(uint64_t bytes, char *text, size_t text_bytes) {
                  left == 0 || (unit == 0 && left >= LEAST_PLAIN) ? "" : binary_units[unit]);
 }
 
-/* Writes "12", or "12.5" from 12500 and 3 digits. */
+/* Writes a decimal number without zeros at its end: 12, 500 and 3 digits give "12.5". */
 static void decimal_spell(uint64_t whole, uint64_t fraction, int digits, const char *unit,
                           char *text, size_t text_bytes) {
     while (digits > 0 && fraction % 10 == 0) {

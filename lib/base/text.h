@@ -15,23 +15,26 @@
 
 #include <weir/options.h>
 
-/* The reason why a text was refused.  The message puts the quoted text and a colon before it. */
+/* The reason why a reader refused a text.  A message puts the quoted text and a colon before the reason. */
 struct weir_problem {
     char text[160];
 };
 
-/* The room for any amount, and for any factor that was read.  The text of a larger factor, such as 1e308, is cut. */
+/* The bytes for the text of any amount, and of any factor that a reader accepts.  The text of a larger factor, such as
+ * 1e308, is cut. */
 enum { WEIR_SPELL_BYTES = 48 };
 
-/* Writes the reason.  Returns 0, which a reader can return. */
+/* Writes the reason.  Returns 0, so that a reader can return the result. */
 int weir__problem(struct weir_problem *problem, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Reads bytes such as "4GiB", "512MB", "1.5G" or "1073741824".  A fraction needs a unit, and is cut to bytes. */
+/* Reads bytes such as "4GiB", "512MB", "1.5G" or "1073741824".  A number with a fraction needs a unit, and is rounded
+ * down to whole bytes. */
 int weir__bytes_read(const char *text, uint64_t *bytes, struct weir_problem *problem);
 /* Reads a size of memory.  Refuses a plain number below 2^20 other than 0, since its writer probably meant MiB. */
 int weir__size_read(const char *text, uint64_t *bytes, struct weir_problem *problem);
-/* Reads a size of memory, or "75%", "90%free" or "max".  A percentage alone is OF_TOTAL. */
+/* Reads a size of memory, or "75%", "90%free" or "max".  "75%" means a share of all memory of the device
+ * (WEIR_AMOUNT_OF_TOTAL). */
 int weir__amount_read(const char *text, weir_amount *amount, struct weir_problem *problem);
 /* Reads a fraction such as ".75" or "1", above 0 and at most 1, in millionths. */
 int weir__fraction_read(const char *text, uint64_t *millionths, struct weir_problem *problem);
@@ -48,8 +51,8 @@ int weir__count_read(const char *text, uint64_t most, uint64_t *count,
 void weir__bytes_spell(uint64_t bytes, char *text, size_t text_bytes);
 /* Writes bytes for tables and messages: "8GiB" if the number is whole, else "1.53GiB". */
 void weir__bytes_show(uint64_t bytes, char *text, size_t text_bytes);
-/* Evaluates to a text of the bytes as weir__bytes_show writes them.  The text lives as long as the full expression.
- * For UINT64_MAX the text is "not known". */
+/* WEIR_SHOWN evaluates to the text that weir__bytes_show writes for `bytes`, or to "not known" for UINT64_MAX.  The
+ * text lives as long as the full expression. */
 struct weir_shown {
     char text[24];
 };

@@ -81,7 +81,7 @@ int weir__thread_in_time(void (*work)(void *context), void *context, int seconds
         *job = (struct job){.work = work, .context = context};
         atomic_init(&job->holders, 2);
     }
-    /* unreached: sem_init fails, which needs no resource of the system */
+    /* unreached: sem_init does not fail, since a semaphore without a name needs no resource of the system */
     if (!job || sem_init(&job->done, 0, 0) != 0 || weir__thread_start(&thread, do_job, job) != 0) {
         free(job);
         work(context);

@@ -12,21 +12,22 @@
 #include <pthread.h>
 #include <stdint.h>
 
-/* Starts a thread with all signals blocked, since programs expect signals in their own.  Returns 0 or an errno. */
+/* Starts a thread with all signals blocked, since a program expects signals in the program's threads.  Returns 0 or an
+ * errno. */
 int weir__thread_start(pthread_t *thread, void *(*run)(void *), void *context);
 /* Marks the calling thread as one of weir's own.  Each of weir's threads calls this function first. */
 void weir__thread_begin(void);
 /* Returns 1 if the calling thread is one of weir's own, else 0. */
 int weir__thread_is_own(void);
-/* Takes a lock at the end of the process or of a context, when a thread in a driver call may keep the lock for ever.
- * Returns 1 on success, 0 if the lock was not free within a second. */
+/* Takes a lock at the end of the process or of a context.  A thread that hangs in a driver call may then keep the lock
+ * for ever.  Returns 1 on success, 0 if the lock was not free within a second. */
 int weir__thread_lock_at_end(pthread_mutex_t *lock);
 /* Calls `work` in another thread, because `work` may call a driver function that never returns, and waits up to
  * `seconds`.  Returns 1 if `work` has returned.  Returns 0 if `work` still runs; the thread then still uses `context`.
  * If no thread can be started, calls `work` in the calling thread. */
 int weir__thread_in_time(void (*work)(void *context), void *context, int seconds);
-/* Sets a function that each of weir's threads calls first.  Code between the program and the driver can so recognise
- * weir's threads.  The function must be set before the first thread starts. */
+/* Sets a function that each of weir's threads calls first.  By this function, code between the program and the driver
+ * recognises weir's threads.  The function must be set before the first thread starts. */
 void weir__thread_watch(void (*begins)(void));
 
 /* The time that the calling thread has waited for a processor, after preemptions and after sleeps. */
