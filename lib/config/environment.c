@@ -50,9 +50,9 @@ static const char *const compat_names[] = {TF_PREALLOC,     TF_ALLOCATOR, TF_GRO
                                            XLA_ALLOCATOR};
 #define COMPAT_NAMES (sizeof compat_names / sizeof compat_names[0])
 
-enum {
-    ORIGIN = WEIR_AMOUNT_KIND + 1
-}; /* the lowest bit of the variable's number in an amount's kind */
+/* The bits of a preallocation's kind from ORIGIN on hold the number of the compatibility variable that has set the
+ * preallocation, or 0 if no such variable has. */
+enum { ORIGIN = WEIR_AMOUNT_KIND + 1 };
 
 const char *weir__foreign_prealloc(const weir_options *options) {
     unsigned number = (unsigned)options->prealloc.kind / ORIGIN;
@@ -112,7 +112,7 @@ static weir_status refuse(const struct reading *reading, const char *variable, c
                             : " (weir leaves it alone under WEIR_COMPAT=0)");
 }
 
-/* Returns 1 if warnings are on and this is the process's first call with this text, else 0. */
+/* Returns 1 if the log level allows warnings and this process has not warned of this text before, else 0. */
 static int first_warning(const struct reading *reading, const char *text) {
     int is_new = 0;
 
@@ -179,7 +179,7 @@ struct compat {
     int preallocate;   /* NOT_SET, NO, YES */
     uint64_t fraction; /* in millionths, or 0 if no variable is set */
     const char *fraction_name;
-    int engine; /* WEIR_ENGINE_ */
+    int engine; /* one of the WEIR_ENGINE_ constants */
     const char *engine_name;
     int jax_asks_pools, tf_asks_pools; /* set if the framework uses CUDA's memory pools */
 };
@@ -283,7 +283,7 @@ static weir_status read_engine(struct reading *reading, struct compat *compat, c
     return WEIR_OK;
 }
 
-/* Reads the variable, a list of NAME:VALUE separated by semicolons. */
+/* Reads WEIR_JAX_OPTIONS, which is a list of NAME:VALUE pairs separated by semicolons. */
 int weir__jax_options_allocator(char *name, size_t bytes) {
     static const char option[] = "allocator:";
     const char *list = getenv(WEIR_JAX_OPTIONS);
@@ -342,9 +342,10 @@ static weir_status read_allow_growth(struct reading *reading, struct compat *com
     return WEIR_OK;
 }
 
-/* Reads the variables that set a preallocation, if they count.  A framework that does not use CUDA's memory pools
- * preallocates its own memory, and the values of its variables may be invalid for weir; JAX, for instance, allows a
- * fraction above 1 for unified memory.  With pools, JAX uses TensorFlow's allocator, and so TensorFlow's variable. */
+/* Reads the variables that set a preallocation, if enum weir_place lets these variables count.  A framework that does
+ * not use CUDA's memory pools preallocates its own memory, and the values of its variables may be invalid for weir;
+ * JAX, for instance, allows a fraction above 1 for unified memory.  With pools, JAX uses TensorFlow's allocator, and so
+ * TensorFlow's variable. */
 static weir_status read_preallocations(struct reading *reading, struct compat *compat) {
     int is_own = reading->place == WEIR_PLACE_OWN;
     weir_status status = WEIR_OK;
@@ -427,9 +428,9 @@ static void compare_name(struct likeness *likeness, const char *name, size_t len
     likeness->prefix = prefix;
 }
 
-/* Returns 1 if a variable is probably a misspelt known name, else 0.  The variable begins with a known name that has at
- * least a third of the variable's letters behind `start', or it differs from a known name in at most two letters and in
- * less than half of its letters. */
+/* Returns 1 if a variable is probably a misspelt known name, else 0.  A variable is probably misspelt if it begins with
+ * a known name that has at least a third of the variable's letters behind `start', or if it differs from a known name
+ * in at most two letters and in less than half of its letters. */
 static int is_misspelt(const struct likeness *likeness, size_t start, size_t length) {
     size_t letters = length - start;
 

@@ -28,7 +28,7 @@ static size_t room(const weir_growth_state *state) {
     return weir__size_less(state->limit, state->reserved);
 }
 
-/* Returns the bytes that the policy wants to add, from 0 to SIZE_MAX. */
+/* Returns the bytes that the policy chooses, from 0 to SIZE_MAX. */
 static size_t wish(const weir_options *options, const weir_growth_state *state,
                    const struct weir_growth_cursor *cursor) {
     weir_growth_state told = *state;
@@ -42,7 +42,8 @@ static size_t wish(const weir_options *options, const weir_growth_state *state,
     case WEIR_GROWTH_GEOMETRIC:
         bytes = scale(options->growth_factor - 1, state->reserved);
         return step ? weir__size_smaller(bytes, step) : bytes;
-    case WEIR_GROWTH_REMAINING: /* a part of the memory below the limit, or on the device */
+    /* The policy adds a part of the memory that is left below the limit, or on the device. */
+    case WEIR_GROWTH_REMAINING:
         bytes = state->limit == SIZE_MAX ? state->device_free
                                          : weir__size_smaller(room(state), state->device_free);
         return bytes == SIZE_MAX ? 0 : scale(options->growth_factor, bytes);
@@ -56,8 +57,8 @@ static size_t wish(const weir_options *options, const weir_growth_state *state,
     }
 }
 
-/* Returns a step of whole units.  Rounds the policy's step down.  Rounds a step of policy STEP up, since the user named
- * the size. */
+/* Returns a step that is a multiple of `unit`.  Rounds the policy's step down, but rounds a step of policy STEP up,
+ * since the user named its size. */
 static size_t plain_step(const weir_options *options, const weir_growth_state *state, size_t unit,
                          const struct weir_growth_cursor *cursor) {
     size_t need, step, most = weir__size_round_down(room(state), unit);
@@ -113,8 +114,8 @@ size_t weir__growth_smaller(const weir_options *options, size_t step, size_t req
     size_t need, smaller;
 
     if (options->growth == WEIR_GROWTH_BFC) {
-        /* TensorFlow multiplies in single precision and rounds up to 256.  For 256 it would try forever, so this step
-         * is always smaller. */
+        /* TensorFlow multiplies in single precision and rounds up to 256.  TensorFlow would retry a step of 256 bytes
+         * for ever, so weir makes each step smaller than the step before. */
         smaller = round_up_saturating((size_t)((float)step * 0.9f), unit);
         if (smaller >= step)
             smaller = step - weir__size_smaller(step, unit);
@@ -134,7 +135,8 @@ void weir__growth_refused(struct weir_growth_cursor *cursor) {
     cursor->doubled_ahead = 0;
 }
 
-/* The sum of regions of 2, 4, 8 MiB and so on is the size of the next region less the size of the first region. */
+/* Halves the size of BFC's next region until the regions before it fit into `reserved`.  Regions of 2, 4, 8 MiB and so
+ * on have, in sum, the size of the next region less the size of the first region. */
 void weir__growth_shrunk(struct weir_growth_cursor *cursor, uint64_t reserved) {
     while (cursor->next_region > BFC_FIRST_REGION &&
            cursor->next_region - BFC_FIRST_REGION > reserved)

@@ -7,20 +7,20 @@
 #include <weir/growth.h>
 #include <weir/options.h>
 
-/* The state of a policy between steps.  The state is all zero at first.  The growth lock of the allocator guards the
+/* The state of a policy between two steps.  All fields are 0 at first.  The allocator's growth lock guards the
  * state. */
 struct weir_growth_cursor {
     uint64_t steps;
     size_t last_step;
-    size_t next_region; /* for BFC: the planned size of the next region */
-    int doubled_ahead; /* for BFC: set if the last step doubled next_region for the step after it */
+    size_t next_region; /* for policy BFC: the planned size of the next region */
+    int doubled_ahead;  /* for policy BFC: set if the last step doubled `next_region` */
 };
 
 /* Returns the bytes of the next step and advances the cursor.  Returns 0 if the request is 0 or does not fit under the
  * limit.  A step is a multiple of `unit`, a power of two, and is at least the request.  A step does not exceed the
  * limit.  A step larger than the request does not exceed the free memory of the device.  Policy BFC, like TensorFlow,
- * rounds to 256 bytes below the limit, and ignores the free memory.  `options` is completed.  If the device refuses the
- * step, the caller calls weir__growth_smaller. */
+ * rounds to 256 bytes below the limit, and ignores the free memory.  weir__options_complete must have filled in
+ * `options`.  If the device refuses the step, the caller calls weir__growth_smaller. */
 size_t weir__growth_step(const weir_options *options, const weir_growth_state *state, size_t unit,
                          struct weir_growth_cursor *cursor);
 

@@ -21,7 +21,7 @@ static const struct weir_option_word *find_word(const struct weir_option_word *w
     return NULL;
 }
 
-/* Returns the first word for a value, or NULL. */
+/* Returns the first word that means `value`, or NULL if there is no such word. */
 static const char *word_for(const struct weir_option_word *words, int value) {
     while (words->word && words->value != value)
         words++;
@@ -97,8 +97,8 @@ static uint64_t endless(const struct weir_option_row *row) {
     return row->kind->is_wide ? UINT64_MAX : UINT32_MAX;
 }
 
-/* Reads "250", "250ms" or "2s".  Refuses UINT32_MAX milliseconds and more, since the struct uses UINT32_MAX for "no
- * time". */
+/* Reads "250", "250ms" or "2s".  Refuses UINT32_MAX milliseconds and more, since UINT32_MAX in the field stands for the
+ * kind's word `endless'. */
 static int time_read(const struct weir_option_row *row, const char *text, weir_options *options,
                      struct weir_problem *problem) {
     size_t length = strspn(text, "0123456789");
@@ -280,7 +280,8 @@ int weir__option_device_scan(const char *text, const char **driver, int *ordinal
     return weir__problem(problem, *text ? "there is no such device" : "it is empty");
 }
 
-/* Reads a device, and stores one spelling of the device, without leading zeros in its number. */
+/* Reads a device.  Stores the device in one form, without leading zeros in its number, so that equal devices have equal
+ * texts. */
 static int device_read(const struct weir_option_row *row, const char *text, weir_options *options,
                        struct weir_problem *problem) {
     char spelled[24];
@@ -330,7 +331,7 @@ static int file_read(const struct weir_option_row *row, const char *text, weir_o
         return 0;
     if (strcasecmp(text, weir__option_no_file) == 0)
         text = weir__option_no_file;
-    else if (weir__switch_read(text, &on, problem)) /* the user probably made a mistake */
+    else if (weir__switch_read(text, &on, problem)) /* the user probably meant a switch */
         return weir__problem(problem, "it is a switch; a file of that name is ./%s", text);
     return set_text(row, options, weir__text_keep(text, NULL), problem);
 }
@@ -390,7 +391,8 @@ int weir__option_peers_scan(const char *text, uint64_t *devices, struct weir_pro
     }
 }
 
-/* Reads a list of peers, and stores one spelling of the list, sorted and with each device once. */
+/* Reads a list of peers.  Stores the list in one form, sorted and with each device once, so that equal lists have equal
+ * texts. */
 static int peers_read(const struct weir_option_row *row, const char *text, weir_options *options,
                       struct weir_problem *problem) {
     char spelled[256] = "";
@@ -422,7 +424,7 @@ const struct weir_option_kind weir__option_peers = {
 
 /* ---- amounts of memory ---- */
 
-#define LARGEST_WEIGHT UINT64_C(1000000000000) /* a million, in millionths */
+#define LARGEST_WEIGHT UINT64_C(1000000000000) /* a weight of one million, in millionths */
 
 static int share_valid(const weir_amount *amount, int percent, struct weir_problem *problem) {
     if (percent == WEIR_AMOUNT_OF_IN_USE && amount->kind != percent)
@@ -469,8 +471,9 @@ static int set_amount(const struct weir_option_row *row, const weir_amount *amou
 
     if (!amount_valid(row, amount, options, problem))
         return 0;
+    /* An assignment of the whole struct could change the padding, which must stay 0. */
     set->value = amount->value;
-    set->kind = amount->kind; /* copies member by member, so that the padding stays 0 */
+    set->kind = amount->kind;
     return 1;
 }
 
@@ -652,7 +655,7 @@ static int growth_check(const struct weir_option_row *row, const weir_options *o
     if (!callback && options->growth_function)
         return weir__problem(problem, "growth_function is set, but the policy is not callback");
     if (options->growth_factor >= 0 && options->growth_factor <= 0)
-        return 1; /* the policy has its default argument */
+        return 1; /* the policy keeps its default argument */
     return factor_valid(options->growth, options->growth_factor, problem);
 }
 

@@ -2,8 +2,8 @@
 /* option_kinds.h: the kinds of options, for the files that make up the option table.
  *
  * A row (option_table.c) has the name of an option, its field, its kind and its help.  A kind has four functions, which
- * read a text, write a text, check a value, and find out whether it is set.  One range check serves both texts and
- * fields that a program has set.  settings.c uses the rows.
+ * read a text, write a text, check a value, and find out whether the option is set.  One range check serves both texts
+ * and fields that a program has set.  settings.c uses the rows.
  *
  * This file must not know the environment, which devices there are or what an option does.
  */

@@ -13,7 +13,7 @@
 
 /* ---- words ---- */
 
-/* The words of engines.  If several words mean one value, weir shows the first word. */
+/* The words for engines.  If several words mean one engine, weir prints the first word. */
 static const struct weir_option_word engines[] = {
     {"pool", WEIR_ENGINE_POOL},           {"mapped", WEIR_ENGINE_MAPPED}, {"bfc", WEIR_ENGINE_BFC},
     {"bfc-fixed", WEIR_ENGINE_BFC_FIXED}, {"direct", WEIR_ENGINE_DIRECT}, {NULL, 0},
@@ -47,10 +47,10 @@ static const struct weir_option_word hardenings[] = {
 /* ---- rows ---- */
 
 #define PART_ACCEPTS "a size (4GiB, 512MB, 75%, 90%free, max), share or share:WEIGHT"
-/* weir shows an ADVANCED setting only if a user asks for all settings. */
+/* weir lists an ADVANCED setting only if a user requests a list of all settings. */
 #define BASIC .is_advanced = 0
 #define ADVANCED .is_advanced = 1
-/* The arguments after `its_words' are the fields of struct weir_setting_row. */
+/* The arguments after `its_words` initialise the fields of struct weir_setting_row. */
 #define ROW(setting, type, member, its_words, ...)                                                 \
     [WEIR_SETTING_##setting] = {.text = {__VA_ARGS__},                                             \
                                 .kind = &weir__option_##type,                                      \

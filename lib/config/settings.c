@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* settings.c: reads and completes options: a caller's struct, options by name, and the values of defaults.
+/* settings.c: reads and completes options: a caller's struct, single options by name, and the values that stand for
+ * defaults.
  *
  * A caller may have the weir_options of another version of the library.  New fields come at the end of the struct, and
  * `size' says which fields the caller knows.
@@ -26,7 +27,7 @@ static weir_status no_parse(const struct weir_option_row *row, const char *label
                         label ? label : row->text.name, quoted, problem->text, row->text.accepts);
 }
 
-/* Returns the message of a caller, and empties its text.  `text` may be NULL. */
+/* Returns a struct for the message buffer of a caller, and makes its text empty.  `text` may be NULL. */
 static struct weir_message message_at(char *text, size_t bytes) {
     if (text && bytes > 0)
         text[0] = '\0';
@@ -43,7 +44,8 @@ static struct weir_message message_at(char *text, size_t bytes) {
 /* The largest valid size.  A larger size shows that the caller did not initialise the struct. */
 #define LARGEST_SIZE ((size_t)65536)
 
-/* Returns 1 if some version of weir_options has this size, else 0.  Each offset of a field is the size of a version. */
+/* Returns 1 if some version of weir_options has `bytes` bytes, else 0.  New fields were added at the end, so the offset
+ * of each field is the size of an older version. */
 static int is_size(size_t bytes) {
     _Static_assert(sizeof(weir_options) - AT(peers) <= sizeof(uint64_t),
                    "a field behind peers, if it is no setting's, is named below");
@@ -253,7 +255,7 @@ weir_status weir__device_parse(const char *text, const char **driver, int *ordin
 /* ---- completion ---- */
 
 /* Refuses a preallocation above the limit if both amounts have one kind.  Amounts of different kinds can be compared
- * only with a device.  A preallocation from another program's variable is lowered to the limit later. */
+ * only with a device.  weir later lowers a preallocation that comes from another program's variable to the limit. */
 static weir_status hold_to_limit(const weir_options *filled, const struct weir_message *message) {
     char prealloc[WEIR_SPELL_BYTES], limit[WEIR_SPELL_BYTES];
 
@@ -268,7 +270,7 @@ static weir_status hold_to_limit(const weir_options *filled, const struct weir_m
         prealloc, limit);
 }
 
-/* Refuses a prealloc-min above prealloc, if both amounts have one kind or prealloc is 0. */
+/* Refuses a prealloc_min above prealloc, if both amounts have one kind or prealloc is 0. */
 static weir_status hold_min(const weir_options *filled, const struct weir_message *message) {
     const weir_amount *all = &filled->prealloc, *least = &filled->prealloc_min;
     const char *of_another = weir__foreign_prealloc(filled);
@@ -311,7 +313,7 @@ static weir_status check(const struct weir_option_row *row, const weir_options *
                               problem.text, row->text.accepts);
 }
 
-/* Accepts a limit of 0.  With this limit reserved memory does not grow. */
+/* Accepts a limit of 0, which allows no growth of reserved memory. */
 weir_status weir__limit_check(const weir_amount *limit, char *message, size_t message_bytes) {
     static const struct weir_option_row row = {
         .text = {.name = "limit", .accepts = WEIR_SIZE_ACCEPTS},

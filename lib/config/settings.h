@@ -47,12 +47,13 @@ enum weir_setting {
         WEIR_SETTING_COUNT
 };
 
-/* The room for any value as text.  weir refuses longer names of files. */
+/* The number of bytes that holds the text of any value.  weir refuses longer names of files. */
 enum { WEIR_SHOW_BYTES = 1024 };
 
 /* The texts of one option, for programs and manuals. */
 struct weir_setting_row {
-    const char *name;         /* "prealloc": the flag is --prealloc, the variable WEIR_PREALLOC */
+    /* For example "prealloc", with the flag --prealloc and the variable WEIR_PREALLOC. */
+    const char *name;
     const char *variable;     /* "WEIR_PREALLOC" */
     const char *argument;     /* "SIZE", "POLICY", ... for the usage text */
     const char *accepts;      /* the accepted texts: "a size (4GiB, 512MB, 75%, 90%free, max)" */
@@ -67,17 +68,19 @@ const struct weir_setting_row *weir__setting_row(enum weir_setting setting);
  * program, or "the program" for a field that was set before weir read the environment. */
 struct weir_sources {
     const char *of[WEIR_SETTING_COUNT]; /* static text; NULL for a default */
-    char unknown[512];                  /* names that draw a warning, separated by commas */
+    /* The unknown variables of which weir warns, separated by commas. */
+    char unknown[512];
 };
 
 /* The kind of program that reads the settings.  The kind decides which variables of other programs count
  * (weir-settings(7), COMPATIBILITY). */
 enum weir_place {
     WEIR_PLACE_OWN, /* a program that creates its own allocator: all variables count */
-    /* weir, below a program that does not know weir.  No variable of a framework chooses the engine.  The framework's
-     * preallocation counts only if a variable makes the framework use CUDA's memory pools. */
+    /* An allocator that `weir run' puts below a program that does not know weir.  No variable of a framework chooses
+     * the engine.  The framework's preallocation counts only if a variable makes the framework use CUDA's memory
+     * pools. */
     WEIR_PLACE_USER,
-    WEIR_PLACE_TELLS /* `weir run', which will make the framework use CUDA's memory pools */
+    WEIR_PLACE_TELLS /* `weir run' itself, which will make the framework use CUDA's memory pools */
 };
 
 /* Does what weir_options_from_env does, and stores the sources; `sources` may be NULL.  Warns on standard error if
