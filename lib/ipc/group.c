@@ -41,7 +41,8 @@
 enum { COMMAND_WORDS = WEIR_REGISTRY_COMMAND / 8 };
 
 struct group_slot {
-    _Atomic uint64_t applied; /* the number of the last change of this slot, over all its owners */
+    /* The number of this slot's last change; a new owner continues the numbers. */
+    _Atomic uint64_t applied;
     _Atomic uint64_t pid, start, namespace; /* pid: 0 until the other words describe the member */
     _Atomic uint64_t value[2]; /* for even and odd changes: the bytes and the change's number */
     /* The fields below are for reports, and for the order in which members are asked for memory. */
@@ -96,7 +97,8 @@ static struct group_slot *own_slot(const struct weir_group *g) {
     return &file_of(g)->slot[g->shared.slot];
 }
 
-/* Returns the counter's word.  Writes the word's last change to `applied` of the change's author before. */
+/* Returns the counter's word.  First makes sure that `applied` of the slot that made the last change has the number of
+ * this change. */
 static uint64_t read_used(struct group_file *file) {
     for (;;) {
         uint64_t word = atomic_load(&file->used), applied;
@@ -104,7 +106,8 @@ static uint64_t read_used(struct group_file *file) {
 
         applied = atomic_load(&author->applied);
         if (atomic_load(&file->used) != word)
-            continue; /* `applied` may be older than the word */
+            /* Another process has made a change, so `applied` may not belong to the word. */
+            continue;
         if (low(applied + 1, LATE_BITS) == low(word, LATE_BITS))
             (void)atomic_compare_exchange_strong(&author->applied, &applied, applied + 1);
         return word;
@@ -147,7 +150,8 @@ static void empty_slot(struct group_file *file, int at) {
 
 /* ---- members ------------------------------------------------------------------------------------- */
 
-/* Returns 1 if the member of the slot was killed, but a child that it had just forked still has its life lock; else 0. */
+/* Returns 1 if the slot's member was killed, but a child that the member had just forked still holds the life lock;
+ * else 0. */
 static int has_left_its_lock(const struct weir_group *g, const struct weir_slot_owner *owner) {
     return owner->pid != 0 && weir__slot_is_near(&g->shared, owner->namespace) &&
            !weir__process_lives((pid_t)owner->pid, owner->start);
@@ -265,14 +269,15 @@ void weir__group_each(const char *name, void (*visit)(const char *device, void *
     weir__slot_file_each(begins, WEIR_REGISTRY_DEVICE, visit, context);
 }
 
-/* The visit of the groups of a device. */
+/* The arguments of visit_name(), which finds the groups of a device. */
 struct visit {
     const char *device;
     void (*each)(const char *name, void *context);
     void *context;
 };
 
-/* Visits a group of the device.  The rest of the file's name is "NAME-DEVICE"; NAME may have hyphens, too. */
+/* Calls `each` for the group of a file, if the file is of the device.  `rest` is "NAME-DEVICE"; NAME may have hyphens,
+ * too. */
 static void visit_name(const char *rest, void *context) {
     const struct visit *visit = context;
     size_t length = strlen(rest), tail = strlen(visit->device) + 1;
@@ -381,7 +386,9 @@ static void join_again(struct weir_group *g) {
         atomic_store(&own->kind[i], kind[i]);
     atomic_store(&own->idle, idle);
     (void)change_count(file_of(g), g->shared.slot, bytes, 0, WEIR_GROUP_MOST);
-    (void)recover_ended(g); /* recovers the old slot if the program had only closed the file */
+    /* If the program has only closed the descriptor, the new file is the old file.  Then this call recovers the bytes
+     * of this member's old slot. */
+    (void)recover_ended(g);
 }
 
 /* Takes the lock.  If this member's file is no longer valid, the member first joins the file that has the name now. */
@@ -460,7 +467,7 @@ int weir__group_take(struct weir_group *g, enum weir_group_kind kind, uint64_t b
     return is_taken;
 }
 
-/* Adds and subtracts bytes, even above the limit. */
+/* Adds and subtracts bytes, and ignores the limit. */
 static void count_anyway(struct weir_group *g, enum weir_group_kind kind, uint64_t more,
                          uint64_t less) {
     if (more == less)

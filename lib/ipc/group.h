@@ -6,7 +6,8 @@
  *
  * Glossary
  *   member   a process that takes part, from weir__group_join until it leaves or ends, in whatever way
- *   take     to count bytes before the driver is called for them; all takes together never exceed the limit
+ *   take     to count bytes for the group, before the driver allocates the bytes; a take that would exceed the limit
+ *            fails
  *   recover  to subtract the bytes that an ended member had counted
  *
  * This file must not know the use of the bytes, drivers or the choice of processes that are asked for memory.
@@ -49,10 +50,12 @@ const char *weir__group_kind_word(enum weir_group_kind kind);
  * The lock of the file guards the fields, and this process's changes of the file. */
 struct weir_group {
     struct weir_slot_file shared;
-    /* The holders of the primary context, which the lock of group_process.c guards. */
+    /* The number of holders of the device's primary context in this process.  The lock of group_process.c guards this
+     * number. */
     unsigned primary;
-    int has_ended; /* set once the process is about to end, and joins no other file */
-    int is_lost;   /* set if the file has no name and this member could join no other */
+    int has_ended; /* set once the process is about to end; the process then joins no other file */
+    /* Set if this member's file has lost its name, and the member could join no other file. */
+    int is_lost;
     char name[WEIR_GROUP_NAME + 1];
 };
 

@@ -201,7 +201,7 @@ static struct weir_group *group_of_pool(CUmemoryPool pool, uint64_t *counted) {
     return is_known ? group_of(device_in(word)) : NULL;
 }
 
-/* Returns the pool's reserved bytes, or UINT64_MAX if the driver does not say. */
+/* Returns the pool's reserved bytes, or UINT64_MAX if the driver does not report the size. */
 static uint64_t ask_pool(CUmemoryPool pool) {
     struct weir_driver_scope scope;
     uint64_t bytes = UINT64_MAX;
@@ -231,7 +231,7 @@ static void settle(struct weir_group *g, CUmemoryPool pool, uint64_t before, uin
     if (has == UINT64_MAX)
         has = counted + took;
     if (!weir__map_put(&pools, (uintptr_t)pool, word_of(has, device_in(word))))
-        has = counted; /* unreached: the map has the pool */
+        has = counted; /* unreached: weir__map_put() replaces a value, which cannot fail */
     if (has > counted + before)
         weir__group_add(g, WEIR_GROUP_RESERVE, has - counted - before);
     else

@@ -28,7 +28,7 @@ enum { MOST_DEVICES = 64, DRIVERS = 2, MOST_WEIGHT = 1000000, MOST_SHOWN = 12 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weir_group all[DRIVERS][MOST_DEVICES];
-/* Pointers into `all`, each set when the process has joined the group. */
+/* Each pointer points into `all`, and is set once the process has joined the group on the device. */
 static _Atomic(struct weir_group *) groups[DRIVERS][MOST_DEVICES];
 static atomic_int is_preload;
 

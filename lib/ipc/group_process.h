@@ -55,14 +55,14 @@ struct weir_group *weir__group_of(const struct weir_driver *driver, CUdevice dev
  * context is counted once for all its holders.  Returns 0 if the limit forbids the context, else 1. */
 int weir__group_context_begins(struct weir_group *g, int is_primary);
 void weir__group_context_ends(struct weir_group *g, int is_primary);
-/* Subtracts the primary context, which was reset: all its holders have lost it. */
+/* Subtracts the estimate for the primary context, after a reset has taken this context from all its holders. */
 void weir__group_context_lost(struct weir_group *g);
 
 /* Returns the bytes that the group's limit still allows. */
 uint64_t weir__group_room(struct weir_group *g);
 
-/* Asks other processes for idle memory: only members of the group if its limit forbids the bytes, else all processes of
- * the device. */
+/* Asks other processes for idle memory.  If the group's limit forbids the bytes, asks only the members of the group,
+ * else all processes that use the device. */
 struct weir_answers weir__group_ask_whom_it_concerns(struct weir_process_peers *n, uint64_t bytes,
                                                      uint64_t began, uint64_t deadline);
 

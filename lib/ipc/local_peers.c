@@ -2,7 +2,8 @@
 /* local_peers.c: the list of a process's allocators.
  *
  * The list is in the order of joining.  A walk finds the next entry by its number, so that entries may join and leave
- * during the walk.  A child of fork never uses the list, because every public call returns before.
+ * during the walk.  A child of fork never uses the list, because in a child of fork every public call returns before it
+ * uses the list.
  */
 #include "ipc/local_peers.h"
 
@@ -39,7 +40,7 @@ void weir__local_peers_leave(struct weir_local_peer *s) {
     pthread_mutex_unlock(&lock);
 }
 
-/* Releases an entry.  The caller holds the lock. */
+/* Lowers the count of the threads that use an entry.  The caller holds the lock. */
 static void release(struct weir_local_peer *s) {
     if (--s->held == 0)
         pthread_cond_broadcast(&let_go);

@@ -24,15 +24,15 @@ struct weir_local_peer {
 };
 
 void weir__local_peers_join(struct weir_local_peer *s);
-/* Removes an entry and waits until no thread holds the entry.  The caller must hold no lock that such a thread may
+/* Removes an entry and waits until no thread uses the entry.  The caller must hold no lock that such a thread may
  * want. */
 void weir__local_peers_leave(struct weir_local_peer *s);
 /* Returns the next peer after `last`, or the first peer if `last` is NULL.  If `s` is not NULL, returns only peers on
- * the device of `s`, and not `s` itself.  Holds the returned peer, and releases `last`.  Returns NULL at the end of the
- * list. */
+ * the device of `s`, and not `s` itself.  Raises the count of the returned peer, so that the peer stays in the list,
+ * and lowers the count of `last`.  Returns NULL at the end of the list. */
 struct weir_local_peer *weir__local_peers_next(const struct weir_local_peer *s,
                                                struct weir_local_peer *last);
-/* Releases an entry before the end of a walk. */
+/* Lowers the count of an entry, if the caller ends a walk before the end of the list. */
 void weir__local_peers_let_go(struct weir_local_peer *s);
 
 #endif

@@ -22,7 +22,7 @@ enum { WEIR_DRIVER_WORD_BYTES = 8 };
 
 struct weir_memory_piece {
     int file;
-    uint64_t name; /* the sender's number for the memory, which is never used again */
+    uint64_t name; /* the sender's number for the memory; the sender never uses a number twice */
     uint64_t bytes;
 };
 
@@ -51,7 +51,7 @@ void weir__memory_sender_allow(void);
 
 /* Opens the process that made the text.  Sets *sender to a pidfd, which the caller closes, or to -1 if the sender is
  * this process.  Returns OK, or sets `message` and returns E_NOT_OWNED if the sender has ended, E_NOT_SUPPORTED if the
- * kernel or the sender's namespace forbids it, or E_HOST_MEMORY. */
+ * kernel or the sender's namespace of pids does not let weir open the sender, or E_HOST_MEMORY. */
 weir_status weir__memory_sender_open(const struct weir_memory_text *t, int *sender,
                                      const struct weir_message *message);
 /* Copies the sender's descriptor `theirs` into this process; the caller closes the copy.  Returns a status and sets

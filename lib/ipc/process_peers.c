@@ -37,8 +37,8 @@
 #define MILLISECOND UINT64_C(1000000)
 /* The time for which a process that did not answer is not asked again. */
 #define SILENCE_NS (2000 * MILLISECOND)
-/* ENDING_NS is the time in all that requests wait for an ending process.  BESIDE_RESERVE is the memory that an ending
- * process may have besides its reserved memory, such as its context. */
+/* ENDING_NS is the longest time that all requests together wait for one ending process.  BESIDE_RESERVE is the memory
+ * that an ending process may have besides its reserved memory, such as its context. */
 #define ENDING_NS (2000 * MILLISECOND)
 #define BESIDE_RESERVE (UINT64_C(1) << 30)
 /* REFRESH_MS is the time for other processes to publish.  The thread wakes up every TICK_MS if a limit of the process
@@ -46,8 +46,8 @@
 enum { REFRESH_MS = 20, TICK_MS = 500, LONG_TICK_MS = 10000 };
 enum { MOST_SHOWN = 3 /* the most processes that weir__process_peers_show names */ };
 
-/* The last process of a slot that did not answer, and the last one that was ending.  The start time distinguishes the
- * process from the slot's next owner. */
+/* `silent` describes the last process of a slot that did not answer, and `ending` the last process of a slot that was
+ * ending.  The start time distinguishes the process from the slot's next owner. */
 struct silent {
     uint64_t start, heartbeat_ns, until_ns;
 };
@@ -55,7 +55,7 @@ struct ending {
     uint64_t pid, start, since_ns;
 };
 
-enum { REFRESHES = 8 /* the most tries while allocators grow */ };
+enum { REFRESHES = 8 /* the most attempts to sum up memory while allocators grow */ };
 
 struct weir_process_peers {
     struct weir_process_peers *next; /* guarded by `joining` */
@@ -164,7 +164,8 @@ static int sum_up(struct weir_process_peers *n, struct weir_holding *sum) {
     return any;
 }
 
-/* Publishes the allocators' memory.  The shares were adapted at `looked_ns`. */
+/* Publishes the memory of this process's allocators.  The caller has adapted the allocators' shares at the time
+ * `looked_ns`. */
 static void refresh(struct weir_process_peers *n, uint64_t looked_ns) {
     struct weir_group *group = weir__process_peers_group(n);
     struct weir_holding sum;
@@ -172,7 +173,7 @@ static void refresh(struct weir_process_peers *n, uint64_t looked_ns) {
     int any, tries = 0;
 
     pthread_mutex_lock(&n->lock);
-    do { /* a note during the sum may not be in the sum */
+    do { /* repeats the sum if an allocator has changed its memory during the sum */
         notes = n->notes;
         pthread_mutex_unlock(&n->lock);
         any = sum_up(n, &sum);
@@ -180,7 +181,7 @@ static void refresh(struct weir_process_peers *n, uint64_t looked_ns) {
     } while (notes != n->notes && ++tries < REFRESHES);
     n->entry.heartbeat_ns = looked_ns;
     n->entry.limit = sum.limit;
-    /* The published sum stays if there is no allocator yet, or if the allocators grow all the time. */
+    /* The sum that was published before stays if there is no allocator yet, or if the allocators grow all the time. */
     if (any && notes == n->notes) {
         n->entry.reserved = sum.reserved;
         n->entry.in_use = sum.in_use;
@@ -194,7 +195,7 @@ static void refresh(struct weir_process_peers *n, uint64_t looked_ns) {
     pthread_mutex_unlock(&n->lock);
 }
 
-/* Publishes the largest values of all claims.  The caller holds the lock. */
+/* Publishes the largest priority and the largest weight of all claims.  The caller holds the lock. */
 static void claim_anew(struct weir_process_peers *n) {
     int shares = 0;
 
@@ -239,7 +240,8 @@ void weir__process_peers_note(struct weir_process_peers *n, _Atomic uint64_t *sh
     pthread_mutex_lock(&n->lock);
     before = atomic_exchange_explicit(shown, reserve, memory_order_relaxed);
     n->notes++;
-    n->entry.reserved += reserve - before; /* modulo 2^64 if the memory has shrunk */
+    /* The unsigned sum is right even if the memory has shrunk. */
+    n->entry.reserved += reserve - before;
     if ((int64_t)n->entry.reserved < 0)
         n->entry.reserved = reserve;
     n->entry.idle = weir__size_smaller(n->entry.idle, n->entry.reserved);
@@ -325,7 +327,7 @@ static void look(struct weir_process_peers *n) {
         if (!weir__registry_read(&n->registry, slot, &entry))
             continue;
         bytes = slot == own ? 0 : asked_by(n, &entry, (uint64_t)own);
-        if (bytes > 0) /* adapts the shares again, since the process may be new */
+        if (bytes > 0) /* adapts the shares again, since the asking process may be new */
             answer(n, entry.sequence, bytes, fit_shares(n));
     }
 }
@@ -562,13 +564,13 @@ struct ending_sum {
     uint64_t now;
 };
 
-/* Adds the memory of an ending process, unless the process has been ending for longer than ENDING_NS, as it may with a
- * driver that hangs. */
+/* Adds the memory of an ending process, unless the process has been ending for longer than ENDING_NS, which happens if
+ * a driver hangs. */
 static void add_ending(int slot, const struct weir_registry_entry *entry, void *context) {
     const struct ending_sum *sum = context;
     struct ending *e = &sum->n->ending[slot];
 
-    /* unreached: another start, for which the pids must have wrapped round */
+    /* unreached: no test has two processes with one pid and different start times */
     if (e->pid != entry->pid || e->start != entry->start)
         *e = (struct ending){entry->pid, entry->start, sum->now};
     if (sum->now - e->since_ns > ENDING_NS)

@@ -3,8 +3,8 @@
  * (registry.h).
  *
  * A process has one struct weir_process_peers for each device on which it has an allocator, with a thread that sleeps
- * until another process rings.  Then the thread publishes the memory of the process's allocators, and frees the memory
- * that other processes ask for.
+ * until another process rings the bell of the registry.  Then the thread publishes the memory of the process's
+ * allocators, and frees the memory that other processes ask for.
  *
  * This file must not know settings' names or what an allocator is.
  */
@@ -28,8 +28,8 @@ struct weir_holding {
     _Atomic uint64_t *shown; /* see weir__process_peers_note; may be NULL */
 };
 
-/* The claim of one allocator to the device, from before the allocator's creation until its end.  A process publishes
- * the largest priority and the largest weight of its claims. */
+/* The claim of one allocator to memory of the device.  The claim begins before the allocator's creation, and ends with
+ * the allocator.  A process publishes the largest priority and the largest weight of its claims. */
 struct weir_claim {
     struct weir_claim *next; /* private */
     uint64_t priority;
@@ -89,8 +89,8 @@ struct weir_admission {
 
 /* Asks other processes for bytes until `deadline`.  Asks members of the group that have more than their share first,
  * then processes with a lower priority, then processes with most idle memory.  If `group` is NULL, asks all processes.
- * `began` is the start of the request; `began` and `deadline` are times of CLOCK_MONOTONIC.  Processes that are not
- * asked do not count in the result. */
+ * `began` is the start of the request; `began` and `deadline` are times of CLOCK_MONOTONIC.  Processes outside `group`
+ * do not count in the result. */
 struct weir_answers weir__process_peers_ask(struct weir_process_peers *n, uint64_t bytes,
                                             uint64_t began, uint64_t deadline,
                                             struct weir_group *group);
@@ -101,7 +101,7 @@ struct weir_group *weir__process_peers_group(const struct weir_process_peers *n)
 /* A process that has memory of the device. */
 struct weir_holder {
     uint64_t pid;
-    uint64_t reserved, idle; /* in bytes, as last published; `idle` could be freed */
+    uint64_t reserved, idle; /* in bytes, as last published; the process could free `idle` bytes */
     int is_stopped;
     int is_silent; /* the process is stopped, or has not answered */
     char command[WEIR_REGISTRY_COMMAND];
@@ -134,8 +134,8 @@ uint64_t weir__process_peers_look(const struct weir_driver *driver, CUdevice dev
  * process asks. */
 uint64_t weir__process_peers_reserve(const struct weir_driver *driver, CUdevice device);
 
-/* Writes the device's UUID, which is the device's name in shared registries.  Returns 0 if the device has no UUID or no
- * other process can have its memory, else 1. */
+/* Writes the device's UUID, which is the device's name in shared registries.  Returns 0 if the device has no UUID, or
+ * if no other process can use the device, else 1. */
 int weir__process_peers_device(const struct weir_driver *driver, CUdevice device,
                                char name[WEIR_UUID_BYTES]);
 

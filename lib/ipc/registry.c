@@ -113,8 +113,8 @@ static int has_named_file(struct weir_slot_file *f) {
     return has;
 }
 
-/* While the thread waits, it also checks whether the file has its name, because no process rings the bell of a file
- * without a name. */
+/* Sleeps as declared in registry.h.  Also checks whether the file still has its name, because no process rings the bell
+ * of a file without a name. */
 void weir__registry_wait(struct weir_slot_file *f, uint32_t bell, unsigned milliseconds) {
     unsigned part;
     int error;
@@ -176,7 +176,8 @@ void weir__registry_publish(struct weir_slot_file *f, struct weir_registry_entry
     slot.entry = *entry;
     slot.sum = sum_of(entry);
     if (weir__slot_file_is_lost(f)) {
-        if (weir__slot_file_has(f)) /* restores the page, which a wake needs */
+        /* Restores the bell's page, which weir__registry_ring() needs. */
+        if (weir__slot_file_has(f))
             (void)weir__file_reserve(f->file.number, WEIR_SLOTS_AT);
         weir__registry_ring(f);
         (void)weir__slot_file_renew(f);

@@ -5,7 +5,8 @@
  *
  * Glossary
  *   entry    the contents of a slot, written at once and with a checksum, so that a torn entry is detected
- *   bell     a word on which the threads of all processes sleep until a process rings
+ *   bell     a word on which the threads of all processes sleep
+ *   ring     to change the bell and wake all threads that sleep on the bell
  *
  * Any process of the user may write anything into the file.  So weir makes no load and no store in mapped memory of
  * the file, which another process could truncate.
@@ -38,7 +39,8 @@ struct weir_registry_answer {
 /* An entry of 64-bit words.  Times are of CLOCK_MONOTONIC. */
 struct weir_registry_entry {
     uint64_t pid, start, namespace; /* filled in by the registry */
-    /* The time up to which the entry takes the entries of other processes into account; 0 before the first entry. */
+    /* The time at which the process read the entries of other processes, before it published this entry; 0 before the
+     * first entry. */
     uint64_t heartbeat_ns;
     uint64_t priority; /* processes with a lower priority are asked first */
     uint64_t weight;   /* the weight of the process's share of the device, in millionths */
@@ -53,8 +55,8 @@ struct weir_registry_entry {
     char command[WEIR_REGISTRY_COMMAND];
 };
 
-/* The functions below take a slot file that weir__registry_open or weir__registry_look has opened.  All threads may use
- * one. */
+/* The functions below take a slot file that weir__registry_open or weir__registry_look has opened.  Several threads may
+ * use one slot file at once. */
 
 /* Opens the registry of a device, or makes it, and claims a slot.  Returns 0 on success, -1 with errno on failure. */
 int weir__registry_open(struct weir_slot_file *f, const char *device);
@@ -81,8 +83,8 @@ int weir__registry_is_stopped(const struct weir_slot_file *f,
                               const struct weir_registry_entry *entry);
 int weir__registry_slot(struct weir_slot_file *f);
 
-/* Return the bell's value; sleep until the bell has another value or the milliseconds are over; ring the bell.  Without
- * a file the sleep is short. */
+/* Return the bell's value; sleep until the bell has another value or the milliseconds are over; ring the bell.  If
+ * there is no file, the sleep is short. */
 uint32_t weir__registry_bell(struct weir_slot_file *f);
 void weir__registry_wait(struct weir_slot_file *f, uint32_t bell, unsigned milliseconds);
 void weir__registry_ring(struct weir_slot_file *f);

@@ -5,12 +5,13 @@
  *     FOLDER/weir-UID-KIND-NAMESPACE-PID-START
  * with mode 0600.  runfile.h defines FOLDER; NAMESPACE is the inode of the process's namespace of pids, and START the
  * process's start time in the kernel's ticks.  So the name alone tells whether its process lives: a reused pid has
- * another start time.  Files of another namespace are left alone.  Readers search all folders.  weir__segment_each
+ * another start time.  weir ignores files of another namespace.  Readers search all folders.  weir__segment_each
  * removes files of ended processes.
  *
  * Glossary
  *   body      the published data: a struct of 64-bit words, published as a whole
- *   watched   said of a segment that was read within the last seconds; the writer of an unwatched one sleeps
+ *   watched   said of a segment that a process has read within the last seconds; the writer of an unwatched segment
+ *             sleeps
  *
  * Any process of the user may write anything into the file.  So a reader checks size, magic and version before anything
  * else, and the caller must not trust the body.
@@ -63,10 +64,11 @@ const char *weir__segment_fault_text(enum weir_segment_fault fault);
 
 struct weir_segment_file;
 
-/* A segment that this process writes, or zero if there is no segment.  Only one thread uses the struct, but any thread
- * may call weir__segment_remove. */
+/* A segment that this process writes.  All fields are zero if there is no segment.  Only one thread uses the struct,
+ * but any thread may call weir__segment_remove. */
 struct weir_segment {
-    struct weir_segment_file *page; /* used to sleep on only; NULL if there is no segment */
+    /* The mapped file, on which the writer sleeps; NULL if there is no segment. */
+    struct weir_segment_file *page;
     struct weir_kept file;
     uint64_t sequence; /* the last sequence in the file */
     size_t body_bytes;
@@ -103,7 +105,8 @@ typedef void weir_segment_visitor(const struct weir_segment_name *name, void *co
 void weir__segment_each(const struct weir_segment_kind *kind, weir_segment_visitor *visit,
                         void *context);
 
-/* Returns 1 if the process of that name lives, else 0, even if its parent has not waited for it. */
+/* Returns 1 if the process of that name has not ended, else 0.  A process counts as ended even if its parent has not
+ * waited for it. */
 int weir__segment_lives(const struct weir_segment_name *name);
 
 /* Marks the segment as watched, and copies the body that was published last as a whole.  After NOT_YET and TORN the

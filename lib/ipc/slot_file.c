@@ -137,7 +137,7 @@ static void unlock_slots(const struct weir_slot_file *f, int file) {
                      weir__slot_place(f, WEIR_SLOTS), &lock);
 }
 
-/* Returns 1 if another process holds all slots to remove the file, or has just unlocked them; else 0. */
+/* Returns 1 if another process has locked all slots to remove the file, or has just unlocked them; else 0. */
 static int is_being_removed(const struct weir_slot_file *f, int file) {
     struct flock lock;
 
@@ -276,7 +276,7 @@ static int map_file(struct weir_slot_file *f, int file) {
 
     if (map == MAP_FAILED)
         return -1;
-    if (!f->map) /* with an old mapping, its address stays in use by other threads */
+    if (!f->map) /* an old mapping keeps its address, which other threads use */
         f->map = map;
     return 0;
 }
@@ -363,7 +363,7 @@ struct visit {
     void *context;
 };
 
-/* Visits the file if processes look for the file in this folder. */
+/* Visits the file, unless weir would use a file of that name in another folder. */
 static void visit_file(const char *path, const char *rest, void *context) {
     const struct visit *of = context;
     char own[WEIR_SLOT_PATH];

@@ -24,8 +24,9 @@
 
 enum {
     WEIR_SLOTS = 256,
-    WEIR_SLOTS_AT = 4096,  /* the place of the first slot; a page before it has the head */
-    WEIR_SLOT_OWNER_AT = 8 /* the place of struct weir_slot_owner in each slot */
+    /* The offset of the first slot; the page before the first slot has the head. */
+    WEIR_SLOTS_AT = 4096,
+    WEIR_SLOT_OWNER_AT = 8 /* the offset of struct weir_slot_owner in each slot */
 };
 enum { WEIR_SLOT_PATH = 256 };
 
@@ -41,8 +42,8 @@ struct weir_slot_owner {
     uint64_t pid, start, namespace;
 };
 
-/* This bit of the pid says that the process is about to end by itself, so that the process does not keep the file from
- * its removal. */
+/* A set bit of the pid says that the process is about to end by itself.  The file may then be removed before the
+ * process has ended. */
 #define WEIR_SLOT_ENDS (UINT64_C(1) << 63)
 
 struct weir_slot_kind {
@@ -50,9 +51,9 @@ struct weir_slot_kind {
     uint32_t version;
     size_t slot_bytes; /* at most 512 */
     size_t map_bytes;  /* the number of bytes to map, from the file's begin */
-    /* Set if a slot counts bytes.  Then no function here clears a slot that is claimed or left, a second lock shows
-     * whether the slot's process lives, since the bytes count until the process has ended, and no file is made without
-     * a limit. */
+    /* Set if a slot counts bytes, which must stay counted until the slot's process has ended.  So no function here
+     * clears such a slot when the slot is claimed or left.  A second lock, the life lock, shows whether the slot's
+     * process lives.  weir makes no such file without a limit. */
     int is_counted;
 };
 
@@ -74,7 +75,7 @@ struct weir_slot_file {
  * if all slots are claimed. */
 int weir__slot_file_open(struct weir_slot_file *f, const struct weir_slot_kind *kind,
                          const char *name, uint64_t limit);
-/* Opens the file without a slot.  Returns 0 on success, -1 if there is no file. */
+/* Opens the file without claiming a slot.  Returns 0 on success, -1 if there is no file. */
 int weir__slot_file_look(struct weir_slot_file *f, const struct weir_slot_kind *kind,
                          const char *name);
 /* Visits the valid files whose names begin with `begins`.  `rest` is the rest of the name.  Does not visit a file if
@@ -95,7 +96,7 @@ void weir__slot_file_forget(struct weir_slot_file *f);
 
 /* Returns 1 if the descriptor still belongs to weir's open file description, else 0. */
 int weir__slot_file_has(const struct weir_slot_file *f);
-/* Checks the file, but once in a millisecond at most.  Returns 1 if the process has a slot in a file that is no longer
+/* Checks the file, but at most once in a millisecond.  Returns 1 if the process has a slot in a file that is no longer
  * valid or has lost its name, else 0.  The caller holds the lock. */
 int weir__slot_file_is_lost(struct weir_slot_file *f);
 /* Opens or makes the file that has the name, and claims a slot in place of the old slot.  The new mapping replaces the
@@ -111,10 +112,11 @@ int weir__slot_is_locked(const struct weir_slot_file *f, int slot);
 int weir__slot_is_near(const struct weir_slot_file *f, uint64_t namespace);
 /* Returns 1 if the owner's pid is of this namespace and the owner is ending, else 0. */
 int weir__slot_is_ending(const struct weir_slot_file *f, const struct weir_slot_owner *owner);
-/* Returns 1 if the process that claimed the slot lives, or if the kernel cannot say; else 0.  For files with counts. */
+/* Returns 1 if the process that claimed the slot lives, or if the kernel cannot say; else 0.  Only for files whose
+ * slots count bytes. */
 int weir__slot_lives(const struct weir_slot_file *f, int slot);
 /* Locks the slot of a process that has ended, so that no other process changes or claims the slot.  Returns 1 on
- * success, else 0.  For files with counts. */
+ * success, else 0.  Only for files whose slots count bytes. */
 int weir__slot_hold(const struct weir_slot_file *f, int slot);
 void weir__slot_release(const struct weir_slot_file *f, int slot);
 /* Locks all slots of a file that was opened without a slot.  Returns 1 on success, 0 if a process has a slot. */

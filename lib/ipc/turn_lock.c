@@ -26,7 +26,7 @@ static int open_file(struct weir_process_lock *lock, const char *name) {
     if (file < 0)
         return -1;
     if (weir__runfile_is_own(file, &is) && weir__kept_set(&lock->file, file) == 0) {
-        (void)fchmod(file, 0600); /* the umask does not count */
+        (void)fchmod(file, 0600); /* the umask must not change the mode */
         return 0;
     }
     close(file);

@@ -10,7 +10,7 @@
 
 enum { WEIR_PROCESS_LOCK_PATH = 256 };
 
-/* A lock, which only one thread at a time uses. */
+/* A process's access to such a lock.  Only one thread at a time uses the struct. */
 struct weir_process_lock {
     struct weir_kept file;
     int held;
@@ -20,10 +20,10 @@ struct weir_process_lock {
 #define WEIR_PROCESS_LOCK_NONE                                                                     \
     { WEIR_KEPT_NONE, 0, "" }
 
-/* Tries to take the lock of that name without waiting.  The name is a part of a file's name.  Returns 1 on success, 0
- * if another process or another lock object of this process holds the lock, -1 with errno on failure. */
+/* Tries to take the lock that `name` names, without waiting.  `name` becomes a part of a file's name.  Returns 1 on
+ * success, 0 if another process or another struct of this process holds the lock, -1 with errno on failure. */
 int weir__process_lock_try(struct weir_process_lock *lock, const char *name);
-/* Releases the lock if it is held. */
+/* Releases the lock if this struct holds the lock. */
 void weir__process_lock_give(struct weir_process_lock *lock);
 
 #endif
