@@ -2,9 +2,9 @@
 /* cuda_abi.h: the part of the CUDA driver API that weir calls: types, constants, entry points.
  *
  * The file is written from the documented ABI, so that a build needs no toolkit.  If configure finds <cuda.h>,
- * tests/driver/abi_check.c compares every line with <cuda.h>.  Enumerations are `unsigned int` here, as in the ABI.
- * An entry has its base symbol, which cuGetProcAddress takes; the suffixed symbol that the library exports; and the
- * first driver version that has it.
+ * tests/driver/abi_check.c compares every line with <cuda.h>.  Enumerations are `unsigned int` here, as in the ABI.  An
+ * entry has its base symbol, which cuGetProcAddress takes; the suffixed symbol that the library exports; and the first
+ * driver version that has the entry.
  *
  * This file must not know that a library is loaded, or that a device model exists.
  */
@@ -84,7 +84,8 @@ typedef struct CUmemPoolPtrExportData_st {
     unsigned char reserved[64];
 } CUmemPoolPtrExportData;
 
-/* CUDA_MEM_ALLOC_NODE_PARAMS, the parameters of a graph node that allocates; and the start of CUgraphNodeParams. */
+/* Two structs of <cuda.h>: CUDA_MEM_ALLOC_NODE_PARAMS, which has the parameters of a graph node that allocates memory,
+ * and the start of CUgraphNodeParams. */
 struct weir_alloc_node {
     CUmemPoolProps pool;
     const void *access;

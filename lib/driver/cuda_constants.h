@@ -64,10 +64,10 @@
     X(CU_MEM_ALLOCATION_TYPE_MANAGED, 2) /* for pools, from 13.0 on */                             \
     X(CU_MEM_HANDLE_TYPE_NONE, 0)                                                                  \
     X(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 1)                                                 \
-    X(CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS, 2) /* from 12.8 on, as is */                         \
+    X(CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS, 2) /* from 12.8 on, and the next constant, too */    \
     X(CU_MEM_CREATE_USAGE_HW_DECOMPRESS, 2)                                                        \
     X(CU_MEM_LOCATION_TYPE_DEVICE, 1)                                                              \
-    X(CU_MEM_LOCATION_TYPE_HOST, 2) /* from 12.2 on, also for the next two */                      \
+    X(CU_MEM_LOCATION_TYPE_HOST, 2) /* from 12.2 on, and the next two constants, too */            \
     X(CU_MEM_LOCATION_TYPE_HOST_NUMA, 3)                                                           \
     X(CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT, 4)                                                   \
     X(CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN, 6) /* from 13.4 on; id: device + 256 domain */  \

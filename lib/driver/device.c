@@ -55,7 +55,8 @@ CUresult weir__device_mapped_kind(const struct weir_driver *driver, CUdevice dev
     kind->requestedHandleTypes = exports ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : 0;
     kind->allocFlags.gpuDirectRDMACapable = result == CUDA_SUCCESS && direct;
     kind->allocFlags.usage = decompresses ? CU_MEM_CREATE_USAGE_HW_DECOMPRESS : 0;
-    return result == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : result; /* an older driver */
+    /* An older driver does not know the attributes. */
+    return result == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : result;
 }
 
 int weir__device_is_idle(struct weir_device *device, weir_stream stream) {
@@ -95,7 +96,7 @@ weir_status weir__device_status(struct weir_device *device, CUresult result) {
          * succeeds if only the caller's current context was destroyed. */
         own = WEIR_IN_SCOPE(device->driver, device->context, CUDA_SUCCESS);
     if (is_fatal(result) || own != CUDA_SUCCESS) {
-        /* The driver ends before the process, which is no error. */
+        /* The driver may end before the process does, and that is no error. */
         int goes = result == CUDA_ERROR_DEINITIALIZED || own == CUDA_ERROR_DEINITIALIZED;
 
         if (weir__slow_path_set(&device->slow_path, WEIR_SLOW_PATH_LOST, 1))
@@ -266,7 +267,7 @@ __attribute__((cold)) void weir__device_log_alloc(const struct weir_device *devi
 
 __attribute__((cold)) void weir__device_log_free(const struct weir_device *device,
                                                  CUdeviceptr block, weir_status status) {
-    if (device->drop_in) /* the driver does not report this free either, or serves it */
+    if (device->drop_in) /* the driver then serves the free, or fails without a log line */
         return;
     weir__log(device->log, WEIR_LOG_ERROR, "free of 0x%llx: %s", (unsigned long long)block,
               weir_status_message(status));

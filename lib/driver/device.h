@@ -17,10 +17,10 @@
 #include "base/tls.h"
 #include "driver/driver.h"
 
-/* Device ordinals are below this number. */
+/* Ordinals of devices are below this number. */
 enum { WEIR_MOST_PEERS = 64 };
 
-/* The devices whose work may use memory; the first is the memory's own device. */
+/* The devices whose work may use memory.  The first device is the one that has the memory. */
 struct weir_access {
     size_t count;
     CUmemAccessDesc list[WEIR_MOST_PEERS + 1];
@@ -42,8 +42,8 @@ struct weir_device {
     /* Set if opportunistic reuse is off.  Then memory that one stream has freed serves other streams only after a wait
      * of the host, or after memory was freed to the device. */
     atomic_int keeps_apart;
-    /* Returns 1 if an adapter saw the stream's creation, and so will see the stream's captures and its end.  May be
-     * NULL. */
+    /* Returns 1 if an adapter, which is code of weir's between the program and the driver, saw the stream's creation,
+     * and so will see the stream's captures and its end.  May be NULL. */
     int (*_Atomic watches)(weir_stream stream);
     struct weir_access access; /* the devices that may use the memory from the beginning */
     /* A block that was allocated for a wait and could not be freed, or 0. */
@@ -127,7 +127,8 @@ struct weir_default_ids {
     unsigned long long id[2];
 };
 extern _Thread_local struct weir_default_ids weir__default_ids[WEIR_DEFAULT_IDS] WEIR_FAST_TLS;
-/* The age of the stored ids, which each creation of an allocator raises. */
+/* The age of the stored ids.  The creation of each allocator raises the age, and weir does not use ids of an older
+ * age. */
 extern _Atomic uint64_t weir__device_age;
 /* weir__device_own_streams is the number of threads for which weir has stored the id of a per-thread default stream.
  * weir__device_has_own is set if the calling thread is one of these threads. */

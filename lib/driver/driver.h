@@ -63,7 +63,7 @@ enum weir_driver_entry {
 /* The cost of all calls to the device model since the process began. */
 struct weir_driver_charge {
     uint64_t driver_ns; /* the virtual time of all calls, which is the virtual clock */
-    /* Real time inside the model since the first charge() call, without waits for a processor. */
+    /* The real time inside the model since the first call of charge(), without waits for a processor. */
     uint64_t host_ns;
 };
 
@@ -107,7 +107,7 @@ struct weir_driver_failure {
 const struct weir_driver *weir__driver_open(const char *name, struct weir_driver_failure *failure);
 
 /* Begin and end a period in which the caller holds a lock and may open a driver.  A child that is forked in this period
- * would wait for ever for the lock.  So weir refuses calls in the child, as if the driver were open.
+ * would wait for ever for the lock.  So weir refuses calls in the child, as weir does after a driver was opened.
  * weir__driver_begin_use returns 1 on success, 0 if there is no host memory for the fork handler; a later open reports
  * this failure. */
 int weir__driver_begin_use(void);

@@ -15,8 +15,8 @@
  * The clock is the time stamp counter if both the processor and the kernel report the counter as reliable, else
  * CLOCK_MONOTONIC.
  *
- * Locks: weir__driver_open holds its lock.  This file must not know who opens the driver or that there is a device
- * model.  No other file may know that libcuda exists.
+ * Locks: weir__driver_open holds a lock while it calls weir__driver_cuda.  This file must not know who opens the driver
+ * or that there is a device model.  No other file may know that libcuda exists.
  */
 #include "driver/driver.h"
 

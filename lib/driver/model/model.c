@@ -101,7 +101,7 @@ static void retire_thread(void *pointer) {
     int i;
 
     if (state & MODEL_FORKED)
-        return; /* a thread that does not exist in this process may hold the lock */
+        return; /* a thread that does not exist in this child process may hold the lock */
     weir__model_lock();
     for (i = 0; i < WEIR_ENTRY_COUNT; i++)
         weir__model.retired_calls[i] += atomic_load_explicit(&self->calls[i], memory_order_relaxed);
@@ -165,7 +165,7 @@ uint64_t weir__model_now_ns(void) {
 
 void weir__model_advance(uint64_t ns) {
     weir__model_charge(ns);
-    (void)weir__model_now(); /* other threads see the time at once */
+    (void)weir__model_now(); /* makes other threads see the time at once */
 }
 
 void weir__model_wait_until(uint64_t ns) {
@@ -188,13 +188,13 @@ static uint64_t ticks_to_ns(uint64_t ticks) {
 /* ---- The beginning and the end of each entry ---- */
 
 struct call {
-    uint64_t start_ns; /* real time, or 0 if it is not measured */
+    uint64_t start_ns; /* the real time, or 0 if the model does not measure real time */
     CUresult result;
-    int is_noted; /* the call is in the sequence of calls */
+    int is_noted; /* set if the sequence of calls contains the call */
 };
 
 /* Returns the result of a call in a child of fork(), where nothing works.  An allocation is out of memory, as with the
- * real driver.  But a pool serves the memory that it has, as the parent's does (model_pool.c). */
+ * real driver.  But a pool serves requests from its idle memory, as in the parent (model_pool_alloc.c). */
 static CUresult forked_result(enum weir_driver_entry entry) {
     switch (entry) {
     case WEIR_ENTRY_cuMemAllocFromPoolAsync:
@@ -302,7 +302,7 @@ static inline CUresult finish(const struct call *call) {
         default: MODEL_OTHER)
 #define ARGUMENT(x)                                                                                \
     { KIND(x), (uintptr_t)(x) }
-/* The first argument exists for entries without arguments, and is left out again. */
+/* The parameter `first` lets the macro work for entries without arguments; the macro drops `first`. */
 #define ARGUMENTS_12(first, a, b, c, d, e, f, g, h, i, j, k, ...)                                  \
     ARGUMENT(a), ARGUMENT(b), ARGUMENT(c), ARGUMENT(d), ARGUMENT(e), ARGUMENT(f), ARGUMENT(g),     \
         ARGUMENT(h), ARGUMENT(i), ARGUMENT(j), ARGUMENT(k)
@@ -330,7 +330,7 @@ static inline int lacks_group(unsigned group) {
 WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
 #undef WEIR_ENTRY
 
-/* The model counts a call that weir never makes as the call named `like`, and charges its price. */
+/* The model counts a call that weir never makes as a call of the entry `like`, and charges the cost of that entry. */
 #define WEIR_PROGRAM(name, like, symbol, version, params, args)                                    \
     CUresult weir__program_##name params {                                                         \
         struct call call;                                                                          \
@@ -373,7 +373,7 @@ static uint64_t measuring_cost(void) {
 static void charge(struct weir_driver_charge *out) {
     uint64_t now = weir__clock_ns();
 
-    /* A wait between two spans belongs to none of the calls that come next. */
+    /* A wait between two measured periods belongs to no later call. */
     (void)weir__thread_waits_in(&own_waits, now - own_charged_ns);
     own_charged_ns = now;
     if (!(atomic_load(&weir__model.state) & MODEL_MEASURED)) {
@@ -388,12 +388,13 @@ static void charge(struct weir_driver_charge *out) {
     out->host_ns = atomic_load_explicit(&weir__model.host_ns, memory_order_relaxed);
 }
 
-/* Begins or ends a time aside, whose real time counts as spent in the model, since it is not the caller's. */
+/* Begins or ends a period aside (driver.h).  The real time of the period counts as time inside the model, since it is
+ * not the caller's time. */
 static uint64_t aside(int begins) {
     struct model_aside *a = &weir__model_aside;
     uint64_t took, real, inside;
 
-    (void)weir__model_now(); /* adds the pending time to the clock that it belongs to */
+    (void)weir__model_now(); /* adds the pending time to the clock that was in use before */
     took = a->ns;
     if (a->start_ns && !begins) {
         real = weir__clock_ns() - a->start_ns;

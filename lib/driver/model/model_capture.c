@@ -33,20 +33,21 @@
 struct model_branch {
     struct model_capture *capture;
     struct model_stream *stream;
-    uint64_t steps;            /* the steps that it added */
-    struct model_orders after; /* the last step of each other branch that it is behind */
+    uint64_t steps;            /* the number of steps that the branch has added */
+    struct model_orders after; /* for each other branch, the last step that this branch is behind */
     struct model_branch *next; /* the next branch of the capture */
 };
 
 struct model_capture {
     uint64_t id;
     CUstreamCaptureMode mode;
-    const struct model_thread *thread; /* the thread that began it; NULL once that has ended */
+    /* The thread that began the capture; NULL once this thread has ended. */
+    const struct model_thread *thread;
     int invalid;
     struct model_stream *origin;
     struct model_branch *branches;
     struct model_plan *plan;
-    struct model_capture *next; /* links weir__model.captures */
+    struct model_capture *next; /* the next capture in the list weir__model.captures */
 };
 
 static struct model_capture *find_capture(uint64_t id) {
@@ -146,7 +147,8 @@ void weir__model_capture_drop_thread(const struct model_thread *thread) {
 
 /* ---- What is allowed ---- */
 
-/* Returns 1 if the capture has a stream of the context, and with `blocking` a blocking stream; else 0. */
+/* Returns 1 if a stream of the context takes part in the capture, else 0.  If `blocking` is set, counts only blocking
+ * streams. */
 static int is_of(const struct model_capture *capture, const struct model_context *context,
                  int blocking) {
     const struct model_branch *branch;
@@ -233,7 +235,8 @@ struct model_plan *weir__model_capture_plan(const struct model_branch *branch) {
     return branch->capture->plan;
 }
 
-/* Adds a step.  If there is no host memory, the capture is broken: without the step it is useless. */
+/* Adds a step.  If there is no host memory, invalidates the capture, since a graph without the step would be
+ * useless. */
 CUresult weir__model_capture_add(struct model_branch *branch, const struct model_step *step) {
     weir__model_charge(weir__model.profile.capture_step_ns);
     if (weir__model_plan_add(branch->capture->plan, step) != 0)
@@ -256,7 +259,7 @@ CUresult weir__model_capture_wait(struct model_stream *stream, struct model_bran
     if (event->capture_id && !capture)
         return branch ? break_capture(branch->capture, CUDA_ERROR_CAPTURED_EVENT)
                       : CUDA_ERROR_CAPTURED_EVENT;
-    if (!capture) /* a branch waits for work outside, or for no work */
+    if (!capture) /* `branch` waits for work outside of captures, or the event was never recorded */
         return event->stream_id
                    ? break_capture(branch->capture, CUDA_ERROR_STREAM_CAPTURE_ISOLATION)
                    : CUDA_SUCCESS;
@@ -342,8 +345,8 @@ static int all_joined(const struct model_capture *capture) {
     return 1;
 }
 
-/* Ends a capture.  After a call of the right thread on the origin the capture is over in any case.  A call on another
- * of its streams invalidates it.  The caller holds the lock. */
+/* Ends a capture.  If the right thread ends the capture on its origin stream, the capture is over in any case.  An end
+ * on another stream of the capture invalidates the capture.  The caller holds the lock. */
 static CUresult end(struct model_stream *stream, CUgraph *graph) {
     struct model_capture *capture = stream->branch ? stream->branch->capture : NULL;
     CUresult result = CUDA_SUCCESS;

@@ -112,7 +112,7 @@ CUresult weir__model_cuDeviceGetAttribute(int *value, CUdevice_attribute attribu
     case ATTRIBUTE_MAJOR:
         *value = 9;
         break;
-    default: /* also every attribute of a feature that the model lacks */
+    default: /* includes all attributes of features that the model lacks */
         *value = 0;
         break;
     }
@@ -151,7 +151,7 @@ struct model_context *weir__model_current(CUresult *why) {
     return NULL;
 }
 
-/* The caller holds the lock. */
+/* Makes a primary context.  The caller holds the lock. */
 static CUresult make_context(struct model_context *context) {
     struct model_device *device = &weir__model.devices[context->device];
 

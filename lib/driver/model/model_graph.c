@@ -32,8 +32,8 @@
 struct model_plan {
     struct model_step *step;
     size_t count, room;
-    int holders;    /* the number of captures, graphs and executables that hold it */
-    int executable; /* the number of its executables */
+    int holders;    /* the number of captures, graphs and executables that use the plan */
+    int executable; /* the number of executables that use the plan */
     int has_memory;
 };
 
@@ -43,9 +43,9 @@ struct model_graph_block {
     struct model_device *device;
     const struct model_plan *owner; /* NULL once the plan was dropped */
     uint64_t mapped;                /* bytes of whole pages */
-    int holders; /* the number of steps that name it, plus 1 while it is allocated */
+    int holders; /* the number of steps that name the block, plus 1 while the block is allocated */
     int allocated;
-    int has_free; /* a step frees it */
+    int has_free; /* set if a step frees the block */
 };
 
 struct model_graph {
@@ -314,7 +314,7 @@ CUresult weir__model_cuGraphDestroy(CUgraph handle) {
     return graph ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* The caller holds the lock. */
+/* Makes an executable of a plan.  The caller holds the lock. */
 static CUresult instantiate(struct model_plan *plan, unsigned long long flags,
                             CUgraphExec *handle) {
     struct model_exec *exec;
@@ -381,7 +381,8 @@ static CUresult clear_allocations(const struct model_exec *exec,
     return CUDA_SUCCESS;
 }
 
-/* Returns the most bytes that the launch adds to the memory of graphs on a device at any time. */
+/* Returns the maximum of the bytes that the launch adds to the memory of graphs on a device, over the course of the
+ * launch. */
 static uint64_t most_used(const struct model_plan *plan, const struct model_device *device) {
     int64_t used = 0, most = 0;
     size_t i;
@@ -423,7 +424,8 @@ static CUresult take_memory(const struct model_plan *plan) {
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Checks the frees of other graphs' allocations and takes memory: after that only steps can fail. */
+/* Checks the frees of other graphs' allocations, and takes the memory for the launch.  After this function only the
+ * steps themselves can fail. */
 static CUresult prepare(const struct model_plan *plan) {
     size_t i, mapped;
 

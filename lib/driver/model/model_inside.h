@@ -7,7 +7,8 @@
  * freed, so any value from a caller can be checked without a fault.  A destroyed handle is recognised until the next
  * create takes its slot, which happens at once, as with the real driver.
  *
- * The caller of a function holds the lock, unless a comment says otherwise.  The functions of entries take it.
+ * The caller of a function holds the lock, unless a comment says otherwise.  The functions of the table's entries take
+ * the lock.
  *
  * This file must not know anything above driver.h.
  */
@@ -37,7 +38,7 @@ enum {
     MODEL_GENERATION = 32
 };
 
-/* Add an item to a list whose items have the members `prev' and `next', and remove one from it. */
+/* Add an item to a list, or remove an item from a list.  The items have the members `prev' and `next'. */
 #define MODEL_LIST_ADD(list, item)                                                                 \
     do {                                                                                           \
         (item)->prev = NULL;                                                                       \
@@ -79,8 +80,9 @@ void weir__model_sequence_add(enum weir_driver_entry entry,
 
 /* ---- Ordered sets (model_tree.c) ---- */
 
-/* A node, a member of another structure.  The keys of a set are pairs, (key, tie), and differ.  The set is a treap
- * whose priorities are hashes of the keys, so its shape does not depend on its history. */
+/* A node of an ordered set.  The node is a member of another structure.  The keys of a set are pairs (key, tie), and
+ * all keys of a set differ.  The set is a treap whose priorities are hashes of the keys, so its shape does not depend
+ * on its history. */
 struct model_node {
     struct model_node *left, *right;
     uint64_t key, tie;
@@ -89,7 +91,8 @@ struct model_node {
 void weir__model_tree_insert(struct model_node **root, struct model_node *node);
 /* The node must be in the tree. */
 void weir__model_tree_remove(struct model_node **root, struct model_node *node);
-/* Return the first node at or behind (key, tie), and the last node at or before it; or NULL if there is none. */
+/* Return the first node at or behind (key, tie), and the last node at or before (key, tie), or NULL if there is no such
+ * node. */
 struct model_node *weir__model_tree_ceiling(struct model_node *root, uint64_t key, uint64_t tie);
 struct model_node *weir__model_tree_floor(struct model_node *root, uint64_t key, uint64_t tie);
 
@@ -98,12 +101,12 @@ struct model_node *weir__model_tree_floor(struct model_node *root, uint64_t key,
 /* The first member of each object that has a handle. */
 struct model_slot {
     _Atomic uint64_t id;      /* never 0 while the object lives; for a stream, its stream id */
-    struct model_slot *spare; /* the next free slot, while this one is free */
-    uint64_t ordinal;         /* its number in the sequence of calls, or 0 */
+    struct model_slot *spare; /* the next free slot, while this slot is free */
+    uint64_t ordinal;         /* the number of the object in the recorded sequence of calls, or 0 */
 };
 
 struct model_slab {
-    char *base;                 /* never changes once made */
+    char *base;                 /* the memory of all slots; never moves */
     size_t stride, limit, used; /* `stride` is a power of two */
     struct model_slot *spare;   /* freed slots, the latest first */
 };
@@ -116,35 +119,37 @@ void *weir__model_slab_find(const struct model_slab *slab, const void *handle);
 
 /* ---- Streams and events ---- */
 
-/* An order: "behind operation `seq` of stream `id`". */
+/* An order, which says that some work is "behind operation `seq` of stream `id`". */
 struct model_order {
     uint64_t id, seq;
 };
 struct model_orders {
     struct model_order *item; /* sorted by id */
     size_t count, room;
-    int lost; /* set once an order was lost for lack of host memory */
+    int lost; /* set once an order could not be stored, because there was no host memory */
 };
 
 struct model_stream {
     struct model_slot slot;
-    struct model_context *context; /* this and `flags` never change while the stream lives */
+    struct model_context *context; /* `context` and `flags` never change while the stream lives */
     unsigned flags;
     _Atomic CUstreamCaptureStatus capture_status;
-    struct model_branch *branch;      /* its part in a capture, or NULL */
-    uint64_t seq;                     /* operations submitted so far */
-    uint64_t end_ns;                  /* when the work submitted so far is done */
-    struct model_orders after;        /* the work that its next operation is ordered behind */
+    struct model_branch *branch;      /* the stream's branch of a capture, or NULL */
+    uint64_t seq;                     /* the number of operations submitted so far */
+    uint64_t end_ns;                  /* the time when the work submitted so far is done */
+    struct model_orders after;        /* the work that the stream's next operation is behind */
     struct model_stream *prev, *next; /* in the list of its context */
 };
 
 struct model_event {
     struct model_slot slot;
-    struct model_context *context; /* this and `flags` never change while the event lives */
+    struct model_context *context; /* `context` and `flags` never change while the event lives */
     unsigned flags;
-    uint64_t stream_id, seq; /* the work that the last record covers; stream_id 0: none */
+    /* The work that the last record covers, or 0 before the first record. */
+    uint64_t stream_id, seq;
     uint64_t end_ns;
-    uint64_t capture_id; /* if not 0, recorded in that capture: only `after` counts, in steps */
+    /* If not 0, the event was recorded in that capture, and `after` counts steps. */
+    uint64_t capture_id;
     struct model_orders after;
     struct model_event *prev, *next; /* in the list of its context */
 };
@@ -153,32 +158,36 @@ struct model_event {
 
 /* A context of one device; its address is the handle. */
 struct model_context {
-    _Atomic int retained;  /* 0 if it is destroyed or not made yet */
-    _Atomic int capturing; /* captured blocking streams, which forbid the legacy stream */
+    _Atomic int retained; /* 0 if the context is destroyed or was not made yet */
+    /* The number of captured blocking streams, which forbid the legacy stream. */
+    _Atomic int capturing;
     int device;
     struct model_stream *legacy;  /* set before `retained` is */
-    struct model_stream *streams; /* all streams, with the legacy one */
+    struct model_stream *streams; /* all streams, including the legacy stream */
     struct model_event *events;
 };
 
 struct model_device {
     struct model_context context; /* the primary context */
-    /* A context of a part of the device, here of all of it; one at a time. */
+    /* A green context, which CUDA makes for a part of a device.  Here the part is the whole device, and a device has at
+     * most one green context. */
     struct model_context green;
     uint64_t capacity;      /* bytes; never changes */
     uint64_t context_bytes; /* the bytes of a context; never changes */
     /* The bytes that contexts, cuMemAlloc, pools, graphs and handles have taken. */
     uint64_t physical;
-    uint64_t graph_bytes;            /* the part of `physical` that graphs have taken */
-    uint64_t graph_used;             /* the part of `graph_bytes` in allocations of graphs */
-    uint64_t graph_end_ns;           /* when the work before the last free of such memory is done */
-    uint64_t work_end_ns;            /* when all work submitted so far is done */
-    struct model_page *pages;        /* pages of small cuMemAlloc blocks with free space */
-    uint64_t page_count;             /* all such pages, also full ones */
-    struct model_direct *blocks;     /* all cuMemAlloc blocks */
-    struct model_direct *leaving;    /* blocks freed in stream order whose work is not done */
+    uint64_t graph_bytes; /* the part of `physical` that graphs have taken */
+    uint64_t graph_used;  /* the part of `graph_bytes` in allocations of graphs */
+    /* The time when the work before the last free of such memory is done. */
+    uint64_t graph_end_ns;
+    uint64_t work_end_ns;        /* the time when all work submitted so far is done */
+    struct model_page *pages;    /* pages of small cuMemAlloc blocks with free space */
+    uint64_t page_count;         /* the number of all such pages, including full pages */
+    struct model_direct *blocks; /* all cuMemAlloc blocks */
+    /* Blocks that were freed in stream order, and whose work is not done. */
+    struct model_direct *leaving;
     struct model_pool *default_pool; /* NULL until a program uses it */
-    struct model_pool *current_pool; /* the pool of cuMemAllocAsync; NULL: the default pool */
+    struct model_pool *current_pool; /* the pool of cuMemAllocAsync, or NULL for the default pool */
     struct model_host_block *host_blocks;
 };
 
@@ -188,7 +197,7 @@ struct model_device {
 struct model_block {
     struct model_node node;  /* key: address */
     uint64_t bytes;          /* the requested bytes */
-    struct model_pool *pool; /* NULL: from cuMemAlloc or a graph */
+    struct model_pool *pool; /* NULL for a block of cuMemAlloc or of a graph */
     int of_graph;            /* set for memory of a graph */
     int device;
     uint64_t id; /* unique to this allocation */
@@ -210,20 +219,21 @@ struct model_step {
     struct model_graph_block *block; /* the block of an allocation or a free */
 };
 
-struct model_plan;   /* captured steps: model_graph.c */
-struct model_branch; /* one stream's part in a capture: model_capture.c */
+struct model_plan;   /* the captured steps, defined in model_graph.c */
+struct model_branch; /* one stream's part in a capture, defined in model_capture.c */
 
 /* ---- Threads ---- */
 
 struct model_thread {
-    uint64_t state; /* weir__model.state as the fast path expects it */
-    int depth;      /* the depth of `stack` */
+    /* The value of weir__model.state with which this thread may take the fast path. */
+    uint64_t state;
+    int depth; /* the depth of `stack` */
     CUstreamCaptureMode capture_mode;
     struct model_context *stack[MODEL_CONTEXT_DEPTH];
-    /* Its per-thread default streams, which end with their contexts. */
+    /* The thread's per-thread default streams, which end with their contexts. */
     struct model_stream *own[MODEL_DEVICES];
     uint64_t own_id[MODEL_DEVICES];           /* the ids of `own`, since a handle may be reused */
-    _Atomic uint64_t calls[WEIR_ENTRY_COUNT]; /* only this thread writes them */
+    _Atomic uint64_t calls[WEIR_ENTRY_COUNT]; /* only this thread writes the numbers */
     struct model_thread *prev, *next;         /* guarded by the lock */
 };
 
@@ -239,8 +249,9 @@ struct model_fault {
 struct model {
     _Atomic uint64_t state;
     _Atomic uint64_t clock_ns;
-    _Atomic uint64_t host_ns;     /* real time inside calls while measured */
-    uint64_t measure_ns;          /* the real cost of a measurement that it does not see itself */
+    _Atomic uint64_t host_ns; /* real time inside calls while the model measures it */
+    /* The real time of a measurement that the measurement does not contain. */
+    uint64_t measure_ns;
     struct model_profile profile; /* never changes between resets */
     int device_count;             /* never changes between resets */
     struct model_device devices[MODEL_DEVICES];
@@ -249,16 +260,16 @@ struct model {
     struct model_slab streams, events, pools, graphs, execs, memories;
     int pools_grew;        /* set once a pool has grown since the reset */
     uint64_t handles_made; /* handles made since the reset */
-    /* In order of creation, with destroyed ones that have live blocks. */
+    /* The pools in order of creation, including destroyed pools that have live blocks. */
     struct model_pool *live_pools;
-    struct model_node *blocks; /* live blocks, by address */
+    struct model_node *blocks; /* live blocks, sorted by address */
     struct model_capture *captures;
-    struct model_node *graph_blocks; /* all allocations of graphs, live or not, by address */
+    struct model_node *graph_blocks; /* all allocations of graphs, live or not, sorted by address */
     uint64_t next_stream_id, next_object_id;
     uint64_t collect_at_id; /* the stream id at which orders are collected next (model_orders.c) */
     struct model_thread *threads;
     uint64_t retired_calls[WEIR_ENTRY_COUNT];        /* calls of threads that have ended */
-    struct model_fault faults[WEIR_ENTRY_COUNT + 1]; /* the last is for any entry */
+    struct model_fault faults[WEIR_ENTRY_COUNT + 1]; /* the last element is for any entry */
     uint64_t faults_met;
     enum weir_driver_entry last_fault; /* the entry of the last fault */
 };
@@ -276,16 +287,18 @@ static inline CUresult weir__model_unlocked(CUresult result) {
     weir__model_unlock();
     return result;
 }
-/* The time that this thread was charged since it last read the clock.  It is added to the clock at the next reading,
- * when other threads see it, because an atomic addition in every call would cost more than the quickest calls do. */
+/* The time that calls have charged to this thread since the thread last read the clock.  The next reading adds this
+ * time to the clock, and then other threads see the time.  An atomic addition in every call would cost more than the
+ * quickest calls do. */
 extern _Thread_local uint64_t weir__model_owed_ns WEIR_FAST_TLS;
 
-/* A thread that plays another one (driver.h, `aside`).  The clock does not contain the time of its calls. */
+/* The state of a thread that does the work of another thread for a while (driver.h, `aside`).  The clock does not
+ * contain the time of the thread's calls meanwhile. */
 struct model_aside {
     int on;
-    uint64_t ns;       /* 0 while it is off */
-    uint64_t start_ns; /* real time, or 0 if it is not measured */
-    uint64_t host_ns;  /* host_ns at the beginning */
+    uint64_t ns;       /* the time of the calls, or 0 while `on` is 0 */
+    uint64_t start_ns; /* real time, or 0 if the model does not measure real time */
+    uint64_t host_ns;  /* weir__model.host_ns at the beginning of the period */
 };
 extern _Thread_local struct model_aside weir__model_aside WEIR_FAST_TLS;
 
@@ -303,7 +316,7 @@ static inline uint64_t weir__model_now(void) {
 static inline void weir__model_charge(uint64_t ns) {
     weir__model_owed_ns += ns;
 }
-/* Makes the host wait until that time. */
+/* Makes the host wait until the clock is at `ns`. */
 void weir__model_wait_until(uint64_t ns);
 
 /* Returns the calling thread's state; never NULL inside an entry of the table. */
@@ -311,14 +324,15 @@ struct model_thread *weir__model_thread(void);
 /* Returns the calling thread's state, which it makes if necessary, or NULL.  For calls outside the table. */
 struct model_thread *weir__model_join(void);
 
-/* Returns the current context, or NULL with the reason. */
+/* Returns the current context, or NULL with the reason in *why. */
 struct model_context *weir__model_current(CUresult *why);
 CUresult weir__model_device_check(CUdevice device);
 
-/* Returns the stream of a handle, or NULL with the reason.  Locks only to make a default stream. */
+/* Returns the stream of a handle, or NULL with the reason in *why.  Takes the lock only to make a default stream. */
 struct model_stream *weir__model_stream(CUstream handle, CUresult *why);
 
-/* Return the physical bytes of a device that no process has taken; take bytes, returning 0 or -1; and free bytes. */
+/* Return the physical bytes of a device that no process has taken; take bytes and return 0, or -1 if there are not
+ * enough bytes; free bytes. */
 uint64_t weir__model_room(const struct model_device *device);
 int weir__model_take(struct model_device *device, uint64_t bytes);
 void weir__model_give(struct model_device *device, uint64_t bytes);
@@ -328,32 +342,37 @@ static inline uint64_t weir__model_stream_id(const struct model_stream *stream) 
 }
 struct model_stream *weir__model_stream_make(struct model_context *context, unsigned flags);
 void weir__model_stream_drop(struct model_stream *stream);
-/* Returns the thread's own stream on that device, or NULL if there is none yet or it ended with its context. */
+/* Returns the thread's own default stream on that device, or NULL if the stream does not exist yet or has ended with
+ * its context. */
 struct model_stream *weir__model_stream_own(const struct model_thread *thread, CUdevice device);
-void weir__model_streams_drop(struct model_context *context); /* drops its events, too */
+void weir__model_streams_drop(struct model_context *context); /* also drops the context's events */
 /* Orders a stream behind the streams that it implicitly waits for, and counts an operation. */
 void weir__model_stream_touch(struct model_stream *stream);
 void weir__model_stream_work(struct model_stream *stream, uint64_t duration_ns);
 int weir__model_stream_is_blocking(const struct model_stream *stream);
 
-/* Returns the operation of stream `id` up to which these orders reach, or 0 if they have none of that stream. */
+/* Returns the number of the last operation of stream `id` in these orders, or 0 if the orders do not name the
+ * stream. */
 uint64_t weir__model_order(const struct model_orders *orders, uint64_t id);
-/* Adds an order, or raises the order of that stream. */
+/* Adds an order, or raises the stream's order in the list to `seq`. */
 void weir__model_learn(struct model_orders *orders, uint64_t id, uint64_t seq);
 void weir__model_learn_all(struct model_orders *orders, const struct model_orders *from);
 void weir__model_forget_all(struct model_orders *orders);
-/* Removes the orders of streams that have no order in `named`. */
+/* Removes the orders of streams that `named` does not list. */
 void weir__model_keep_named(struct model_orders *orders, const struct model_orders *named);
-/* Drops orders that can decide nothing any more, if many streams were made since they were dropped last. */
+/* Drops the orders that cannot decide anything any more (model_orders.c), if many streams were made since the last
+ * collection. */
 void weir__model_orders_collect(void);
 
-/* Checks an operation on a stream.  Sets *branch to NULL to run it now, else to the branch that captures it. */
+/* Checks an operation on a stream.  Sets *branch to NULL if the operation shall run now, else to the branch that
+ * captures the operation. */
 CUresult weir__model_capture_enter(struct model_stream *stream, struct model_branch **branch);
 /* Check whether the host may query, or wait for, the work of a stream, an event or a context. */
 CUresult weir__model_capture_asks(struct model_stream *stream);
 CUresult weir__model_capture_asks_event(const struct model_event *event);
 CUresult weir__model_capture_asks_context(const struct model_context *context);
-/* Checks a call that is unsafe beside a capture; a call on a stream only if that stream is not captured. */
+/* Checks a call that is unsafe while other threads or streams are captured.  The caller has checked that the call's own
+ * stream, if there is one, is not captured. */
 CUresult weir__model_capture_unsafe(void);
 struct model_plan *weir__model_capture_plan(const struct model_branch *branch);
 CUresult weir__model_capture_add(struct model_branch *branch, const struct model_step *step);
@@ -361,7 +380,7 @@ void weir__model_capture_record(struct model_branch *branch, struct model_event 
 /* Makes the stream wait for an event.  `branch` is the branch of the stream, or NULL. */
 CUresult weir__model_capture_wait(struct model_stream *stream, struct model_branch *branch,
                                   const struct model_event *event);
-/* Forget a stream that is destroyed, and a thread that ends. */
+/* Forget a stream that a program destroys, and a thread that ends. */
 void weir__model_capture_drop_stream(struct model_stream *stream);
 void weir__model_capture_drop_thread(const struct model_thread *thread);
 const char *weir__model_capture_check(const struct model_context *context);
@@ -382,11 +401,12 @@ int weir__model_graph_holds(uint64_t address, uint64_t bytes);
 void weir__model_graph_block_free(struct model_block *block, const struct model_stream *stream);
 void weir__model_graphs_drop(void);
 const char *weir__model_graph_check(int device, uint64_t *physical);
-/* Return the access that a fill or a copy needs, and run one on the device's memory, as work of the stream. */
+/* Return the access that a fill or a copy needs, and run a fill or a copy on the device's memory as work of the
+ * stream. */
 CUmemAccess_flags weir__model_step_access(const struct model_step *step);
 void weir__model_step_run(const struct model_step *step, const struct model_stream *stream);
-/* The protection of a device's memory for the host, which plays the device.  Memory that can be written can also be
- * read (Linux).  Without a flag for reads, Valgrind does not search gigabytes for leaks. */
+/* The protection of a device's memory for the host, which does the work of the device.  Memory that can be written can
+ * also be read (Linux).  Without a flag for reads, Valgrind does not search gigabytes for leaks. */
 enum { MODEL_ACCESSIBLE = PROT_WRITE };
 /* Maps `bytes` of host memory, a multiple of the device's page size, at an address that is a multiple of that size.
  * Returns NULL on failure. */
@@ -438,7 +458,7 @@ int weir__model_virtual_allows(int device, uint64_t address, uint64_t bytes,
 /* Finds the mapping that contains an address, and the device of its memory.  Returns 1 if there is one, else 0. */
 int weir__model_virtual_find(uint64_t address, uint64_t *base, uint64_t *bytes, int *device,
                              int *decompresses);
-/* Finds the page-locked host memory that contains an address.  Returns 1 if there is any, else 0. */
+/* Finds the page-locked host memory that contains an address.  Returns 1 if there is such memory, else 0. */
 int weir__model_host_find(uint64_t address, uint64_t *base, uint64_t *bytes, int *device);
 /* Records that the stream's latest work fills or copies these bytes. */
 void weir__model_virtual_touch(uint64_t address, uint64_t bytes, const struct model_stream *stream);
@@ -452,7 +472,8 @@ const char *weir__model_virtual_check(int device, uint64_t *physical);
 /* Records for the oracle that the stream's latest work uses bytes for an owner. */
 void weir__model_oracle_use(const struct model_stream *stream, uint64_t address, uint64_t bytes,
                             uint64_t owner);
-/* Records that bytes are freed to the driver behind the stream, or with NULL behind all that the host has seen. */
+/* Records that the program frees bytes to the driver.  The free is ordered behind the work of `stream`, or, if `stream`
+ * is NULL, behind all work whose end the host has observed. */
 void weir__model_oracle_freed(uint64_t address, uint64_t bytes, const struct model_stream *stream);
 /* Records that the stream's latest work used a whole mapping, for no owner. */
 void weir__model_oracle_touched(const struct model_stream *stream, uint64_t address,
@@ -460,10 +481,11 @@ void weir__model_oracle_touched(const struct model_stream *stream, uint64_t addr
 /* Record that whole mappings lose their memory, or access to it, at once. */
 void weir__model_oracle_unmapped(uint64_t address, uint64_t bytes);
 void weir__model_oracle_closed(uint64_t address, uint64_t bytes);
-/* Record that the host has observed stream `id`'s work up to `seq` and all work in `after`, or all of a device. */
+/* Record that the host has observed the end of stream `id`'s work up to `seq` and of all work in `after`, or the end of
+ * all work of a device. */
 void weir__model_oracle_seen(uint64_t id, uint64_t seq, const struct model_orders *after);
 void weir__model_oracle_seen_device(int device);
-/* Forgets uses that the host has completed.  Adds the streams of all other uses to `named`. */
+/* Forgets the uses whose end the host has observed.  Adds the streams of all other uses to `named`. */
 void weir__model_oracle_collect(struct model_orders *named);
 void weir__model_oracle_forget(uint64_t address, uint64_t bytes);
 void weir__model_oracle_reset(void);
@@ -484,7 +506,7 @@ int weir__model_ipc_file(uint64_t bytes);
 /* Returns a new descriptor of the file for other processes, or -1. */
 int weir__model_ipc_export(int file, enum model_file what, uint64_t bytes, int device,
                            const struct model_identity *identity);
-/* Reads what an exported file contains.  Returns 1 on success, 0 if the file is of another kind. */
+/* Reads the description of an exported file.  Returns 1 on success, 0 if the file is of another kind. */
 int weir__model_ipc_read(int file, enum model_file what, uint64_t *bytes, int *device,
                          struct model_identity *identity);
 /* Maps the memory of an exported pool, and sets *device.  Returns NULL on failure. */
@@ -492,16 +514,17 @@ struct model_import *weir__model_import_open(int file, int *device);
 /* Unmaps the memory, and frees all blocks that were imported from it.  No block may be in the model's tree. */
 void weir__model_import_close(struct model_import *import);
 
-/* Describes a pointer `before` bytes into a block at `offset` of the pool. */
+/* Describes a pointer that is `before` bytes behind the start of a block; the block is at `offset` in its pool. */
 void weir__model_ipc_describe(const struct model_identity *identity, uint64_t offset,
                               uint64_t bytes, uint64_t before, CUmemPoolPtrExportData *data);
 /* Makes the block that `data` describes, with address and size.  The caller enters the block into the model's tree.
- * Returns NULL if the block is another pool's or already imported, or on lack of memory. */
+ * Returns NULL if the block belongs to another pool, if it is imported already, or if there is no host memory. */
 struct model_block *weir__model_import_add(struct model_import *import,
                                            const CUmemPoolPtrExportData *data, uint64_t *before);
 void weir__model_import_drop(struct model_import *import, struct model_block *block);
 
-/* The functions of the table's entries, which are called after counting, faults and the fixed cost. */
+/* The functions that do the work of the table's entries.  The table calls each function after it has counted the call,
+ * applied a planned fault, and charged the fixed cost. */
 #define WEIR_ENTRY(group, name, symbol, version, params, args) CUresult weir__model_##name params;
 WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
 #undef WEIR_ENTRY

@@ -36,7 +36,8 @@ struct tail {
 /* The contents of CUmemPoolPtrExportData: a place in a file. */
 struct place {
     struct model_identity identity;
-    uint64_t offset, bytes, before; /* `before`: from the block's start to the exported pointer */
+    /* `before` is the distance from the block's start to the exported pointer. */
+    uint64_t offset, bytes, before;
 };
 
 struct model_import {

@@ -28,13 +28,14 @@
 
 enum { GRAIN = 512, MOST_GRAINS = 8192, GRAIN_WORDS = MOST_GRAINS / 64 };
 
-/* A page that small blocks share.  It is in device->pages while it has free grains. */
+/* A page that small blocks share.  The page has grains, of which each small block takes some.  The page is in
+ * device->pages while it has free grains. */
 struct model_page {
     char *base;
-    size_t live; /* the number of its blocks */
+    size_t live; /* the number of blocks in the page */
     size_t free_grains;
     struct model_page *prev, *next;
-    uint64_t taken[GRAIN_WORDS]; /* the bits of grains that blocks have */
+    uint64_t taken[GRAIN_WORDS]; /* a bit for each grain, set if a block has the grain */
 };
 
 struct model_direct {
@@ -43,8 +44,9 @@ struct model_direct {
     struct model_page *page; /* NULL if the block has its own mapping */
     char *base;
     size_t mapped;   /* the bytes of the mapping of a block without a page */
-    uint64_t end_ns; /* while leaving: the time when the work of its stream is done */
-    struct model_direct *prev, *next; /* links in a list of the device: blocks, or leaving ones */
+    uint64_t end_ns; /* if the block is leaving: the time when the work of its stream is done */
+    /* Links in one of the device's lists: `blocks` or `leaving`. */
+    struct model_direct *prev, *next;
 };
 
 /* ---- Mappings ---- */
@@ -144,7 +146,7 @@ static void drop_page(struct model_device *device, struct model_page *page) {
 
 /* ---- Blocks ---- */
 
-/* Places a small block in a page.  Sets *fresh if it makes a page for the block. */
+/* Places a small block in a page.  Sets *fresh if the function makes a page for the block. */
 static int place_small(struct model_direct *direct, size_t count, int *fresh) {
     struct model_device *device = direct->device;
     size_t grains = weir__model.profile.page_bytes / GRAIN, first = grains;
@@ -298,7 +300,7 @@ static struct model_block *find_block(CUdeviceptr address) {
 
 /* ---- Entries ---- */
 
-/* The caller holds the lock. */
+/* Allocates memory of a device.  The caller holds the lock. */
 static CUresult alloc_direct(struct model_device *device, size_t bytes, void *address) {
     const struct model_profile *profile = &weir__model.profile;
     struct model_direct *direct = calloc(1, sizeof *direct);
@@ -355,7 +357,7 @@ static uint64_t free_cost(const struct model_direct *direct) {
     return weir__model_curve(&profile->mem_free_ns, direct->block.bytes >> 10);
 }
 
-/* Frees a block once the work of the stream is done.  Without a stream it waits for all work of the device first. */
+/* Frees a block once the work of the stream is done.  If `stream` is NULL, first waits for all work of the device. */
 static void free_direct(struct model_direct *direct, struct model_stream *stream) {
     struct model_device *device = direct->device;
 
@@ -374,7 +376,8 @@ static void free_direct(struct model_direct *direct, struct model_stream *stream
     release_direct(direct);
 }
 
-/* Frees any block behind the stream; or with NULL for the host, which knows that all use of the block is over. */
+/* Frees any block behind the work of the stream.  If `stream` is NULL, the free is on the host, which vouches that all
+ * use of the block is over. */
 static CUresult free_block(CUdeviceptr address, struct model_stream *stream) {
     struct model_block *block = find_block(address);
 
@@ -387,7 +390,8 @@ static CUresult free_block(CUdeviceptr address, struct model_stream *stream) {
         return CUDA_SUCCESS;
     }
     if (!block->pool && !stream)
-        weir__model_oracle_forget(address, block->bytes); /* the call waits for all uses */
+        /* The call waits for all uses of the block. */
+        weir__model_oracle_forget(address, block->bytes);
     else
         weir__model_oracle_freed(address, block->bytes, stream);
     if (!block->pool)
@@ -584,7 +588,7 @@ struct model_host_block {
     struct model_host_block *next; /* the next one of the device */
 };
 
-/* Plays page-locked memory by plain memory.  The caller holds the lock. */
+/* Models page-locked memory by ordinary host memory.  The caller holds the lock. */
 static CUresult alloc_host(struct model_device *device, size_t bytes, void *host) {
     struct model_host_block *block = malloc(sizeof *block);
 
@@ -628,7 +632,7 @@ int weir__model_host_find(uint64_t address, uint64_t *base, uint64_t *bytes, int
     return 0;
 }
 
-/* The caller holds the lock. */
+/* Frees page-locked memory.  The caller holds the lock. */
 static CUresult free_host(struct model_device *device, const void *host) {
     struct model_host_block **link = &device->host_blocks;
 

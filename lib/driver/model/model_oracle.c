@@ -5,7 +5,7 @@
  * block of a caller.  For each byte that was ever used, the oracle keeps its last owner, and up to which operation of
  * which streams that owner used it.  The first use by a new owner must be ordered behind all of these uses: on one
  * stream; by an event that its stream waits for; or because the host had observed their end before it submitted the new
- * use.  It is no order that the work happens to be done.
+ * use.  Work that only happens to be done is not ordered.
  *
  * Memory that is freed to the driver must be behind these uses, too: cuMemFreeAsync on its stream, cuMemFree for the
  * host, unless it waits for the device.  After that the driver is responsible.
@@ -26,19 +26,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A range of bytes with one history. */
+/* A range of bytes with one last owner and one list of uses. */
 struct model_share {
     struct model_node node; /* key: address */
     uint64_t bytes;
     uint64_t owner;
-    struct model_orders uses; /* the uses that the host has not completed, as far as they matter */
+    /* The uses that a later owner must be behind, and that the host has not completed. */
+    struct model_orders uses;
 };
 
 static struct {
     struct model_node *shares;
-    /* The shares (`struct model_share`) of mappings that fills and copies used.  Their owner is 0. */
+    /* The shares of mappings that fills and copies used.  The owner of these shares is 0. */
     struct model_node *touched;
-    struct model_orders seen;  /* work that the host has completed, as far as a share names it */
+    /* The work whose end the host has observed, for streams that a share names. */
+    struct model_orders seen;
     struct model_orders homes; /* for each stream in a share, the number of its device plus 1 */
     uint64_t uses;
     char fault[1024]; /* empty if there was no fault */
@@ -160,7 +162,7 @@ static struct model_share *add_share(uint64_t address, uint64_t bytes, uint64_t 
     return add_to(&oracle.shares, address, bytes, owner);
 }
 
-/* Cuts the share that contains both the byte before `address` and the byte at it, if there is one. */
+/* Cuts the share that contains both the byte before `address` and the byte at `address`, if there is such a share. */
 static void cut_at(uint64_t address) {
     struct model_share *left, *right;
 
@@ -227,7 +229,7 @@ static void check_alias(void *context, uint64_t address, uint64_t bytes) {
 
 /* ---- Uses ---- */
 
-/* Reports a use of memory to which the stream's device has no access, or which the driver has not given out. */
+/* Reports a use of memory to which the stream's device has no access, or which the driver has not allocated. */
 static void accuse_device(const struct model_stream *stream, uint64_t address, uint64_t bytes,
                           uint64_t owner) {
     int device = stream->context->device, i;
@@ -265,7 +267,7 @@ void weir__model_oracle_use(const struct model_stream *stream, uint64_t address,
     }
     take_over(address, bytes, "use beside another's", stream, owner);
     weir__model_each_alias(address, bytes, check_alias, &(struct alias){stream, owner});
-    /* Only the owner's own shares are left.  New shares fill the gaps between them. */
+    /* Now only shares of the owner are left in the range.  New shares fill the gaps between them. */
     while (at < address + bytes) {
         share = share_from(at);
         if (!share || share->node.key > at) {

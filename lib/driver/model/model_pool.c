@@ -52,7 +52,7 @@ static int device_at(const CUmemLocation *location, int is_managed) {
     switch (location->type) {
     case CU_MEM_LOCATION_TYPE_DEVICE:
         break;
-    case 0: /* no location, which only managed memory may have */
+    case 0: /* no location; only managed memory may have no location */
         id = is_managed ? 0 : -1;
         break;
     case CU_MEM_LOCATION_TYPE_HOST:
@@ -217,7 +217,8 @@ CUmemoryPool weir__model_pool_handle(const struct model_pool *pool) {
 
 /* ---- the pools of a device ---- */
 
-/* Returns the default pool, which it makes at the first call, or NULL.  The caller holds the lock. */
+/* Returns the default pool, or NULL if there is no memory for it.  Makes the pool at the first call.  The caller holds
+ * the lock. */
 static struct model_pool *default_pool(struct model_device *device) {
     CUmemPoolProps properties = {
         .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -329,8 +330,8 @@ static CUresult check_access(const struct model_pool *pool, const CUmemAccessDes
                : CUDA_SUCCESS;
 }
 
-/* Sets a device's access.  The call charges for the pool's present memory, which is mapped for the device or unmapped;
- * later growth costs no more for the device (assumed). */
+/* Sets a device's access.  The call charges for mapping or unmapping the pool's present memory for the device; later
+ * growth costs no more for the device (assumed). */
 static void set_access(struct model_pool *pool, int device, CUmemAccess_flags access) {
     if (pool->access[device] == access)
         return;
@@ -472,7 +473,7 @@ static int *policy_of(struct model_pool *pool, CUmemPool_attribute attribute) {
     }
 }
 
-/* The caller holds the lock. */
+/* Sets an attribute of a pool.  The caller holds the lock. */
 static CUresult set_attribute(struct model_pool *pool, CUmemPool_attribute attribute,
                               const void *value) {
     int *policy = policy_of(pool, attribute), on;

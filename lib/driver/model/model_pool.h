@@ -12,25 +12,25 @@
 #include "driver/model/model_span.h"
 
 struct model_pool {
-    struct model_slot slot; /* its id is 0 once the pool was destroyed */
+    struct model_slot slot; /* the id in the slot is 0 once the pool was destroyed */
     struct model_device *device;
     struct model_range range;
     uint64_t most_units; /* maxSize, or UINT64_MAX without a limit */
     uint64_t threshold;
     int follow_events, opportunistic, internal; /* the reuse attributes */
     CUmemAccess_flags access[MODEL_DEVICES];    /* the access of each device's work to the blocks */
-    int is_shared;                  /* set if its memory is a file, for other processes */
+    int is_shared;                  /* set if the pool's memory is a file, for other processes */
     struct model_identity identity; /* the identity of a shared pool */
     struct model_import *import;    /* the imported memory of another process's pool, or NULL */
     int destroyed;
-    CUmemPoolProps
-        properties; /* the properties at creation. The host cannot access managed memory here */
-    uint64_t live;  /* the number of live blocks */
+    /* The properties at creation.  On the model the host cannot access managed memory. */
+    CUmemPoolProps properties;
+    uint64_t live;                  /* the number of live blocks */
     uint64_t used, used_high;       /* requested bytes */
     uint64_t unused;                /* the used bytes of blocks that cuMemFree has freed */
     uint64_t reserved_high;         /* bytes */
     struct model_pool *prev, *next; /* links in weir__model.live_pools */
-    /* The number of handles made before its end, plus 1; or 0 while it lives. */
+    /* The number of handles that were made before the pool's end, plus 1; or 0 while the pool lives. */
     uint64_t gone_after;
 };
 

@@ -25,7 +25,8 @@
 
 /* ---- the steps of an allocation ---- */
 
-/* Frees spans whose work is done.  The driver checks that when a request needs memory, not for a trim. */
+/* Frees spans whose work is done.  The driver looks for completed work when a request needs memory, but not for a
+ * trim. */
 static void settle_all(struct model_pool *pool) {
     struct model_queue *queue = pool->range.queues, *next;
 
@@ -230,7 +231,7 @@ static struct model_span *alloc_block(struct model_pool *pool, struct model_stre
     return span;
 }
 
-/* The caller holds the lock. */
+/* Allocates a block and stores its address.  The caller holds the lock. */
 static CUresult alloc_on(struct model_pool *pool, struct model_stream *stream, uint64_t bytes,
                          CUdeviceptr *address) {
     struct model_branch *branch;
@@ -328,7 +329,7 @@ void weir__model_pool_free_now(struct model_block *block) {
     drop_if_done(pool);
 }
 
-/* Frees a block behind the work of the stream.  Without host memory for a queue it waits for that work. */
+/* Frees a block behind the work of the stream.  If there is no host memory for a queue, waits for that work. */
 void weir__model_pool_free_on(struct model_block *block, struct model_stream *stream) {
     struct model_pool *pool = block->pool;
     struct model_span *span;

@@ -74,8 +74,9 @@ struct model_profile {
     uint64_t call_ns[WEIR_ENTRY_COUNT];
 };
 
-/* Reads the built-in profile, and then the file at `path`, whose keys override it, unless `path` is NULL.  Returns 0;
- * or -1 with the file, the line and the value in *failure.  No two threads may call it at once. */
+/* Reads the built-in profile.  Then, unless `path` is NULL, reads the file at `path`, whose keys replace the built-in
+ * keys.  Returns 0 on success, or -1 with the file, the line and the value in *failure.  Two threads must not call the
+ * function at once. */
 int weir__model_profile_load(struct model_profile *profile, const char *path,
                              struct weir_driver_failure *failure);
 

@@ -17,7 +17,7 @@
 struct pointer {
     uint64_t base, bytes, id;
     int device;
-    int is_host, is_direct; /* is_direct: from cuMemAlloc */
+    int is_host, is_direct; /* `is_direct` is set for memory of cuMemAlloc */
     CUmemoryPool pool;
     int is_managed;
     int decompresses; /* set if the memory can be used for hardware decompression */

@@ -5,8 +5,8 @@
  * entry, numbers (bytes, flags, counts), streams, events, pools, and result.  Objects are numbered in the order in
  * which calls first named them.  Addresses and times are left out, since they differ between runs.
  *
- * model.c calls this only while a caller wants the sequence, inside the part of a call that the model measures, so that
- * the caller's own time does not contain the cost of recording.
+ * model.c calls this file only while a caller wants the sequence, inside the part of a call that the model measures, so
+ * that the caller's own time does not contain the cost of recording.
  *
  * This file must not know who compares.
  */
@@ -19,7 +19,7 @@
 static struct {
     struct weir_model_sequence so_far;
     uint64_t named[MODEL_OTHER]; /* the number of objects of each kind */
-    /* Digests of names, since numbers change with the list of entries. */
+    /* The digest of each entry's name.  The digests do not change if the list of entries gets new rows. */
     uint64_t entries[WEIR_ENTRY_COUNT];
     FILE *lines;
 } sequence; /* guarded by the model's lock */

@@ -4,9 +4,9 @@
  * The file has a mark, by which it is recognised, and an array of slots, one for each process.  Only the owner of a
  * slot writes to it.  There is no lock, since a stopped process would hold it for ever.  A process that takes memory
  * first writes the wanted bytes into its slot, and then checks whether all taken and wanted bytes are within the
- * capacity.  If not, it withdraws its wish.  If the taken bytes alone leave room, it tries again, because two processes
- * may have been in each other's way.  The slots of ended processes count until a process without room checks which
- * owners live, some milliseconds at most after their end.
+ * capacity.  If the sum exceeds the capacity, the process withdraws its wanted bytes.  If the taken bytes alone leave
+ * room, the process tries again, because two processes may have been in each other's way.  The slots of ended processes
+ * count until a process without room checks which owners live, some milliseconds at most after their end.
  *
  * This file must not know why memory is taken.
  */
@@ -28,15 +28,15 @@
 
 enum { SLOTS = 512, DEVICES = 16, TRIES = 200 };
 
-/* The owner of a slot that is being cleared: the slot belongs to no process and does not count. */
+/* The owner of a slot that a process is clearing.  Such a slot belongs to no process and does not count. */
 #define NOBODY UINT64_C(1)
 /* The least time between two checks of the owners. */
 #define BURY_NS UINT64_C(5000000)
 
 struct slot {
-    _Atomic uint64_t owner;           /* its pid and start time, one in each half, or 0 */
+    _Atomic uint64_t owner;           /* the process's pid and start time, one in each half, or 0 */
     _Atomic uint64_t bytes[DEVICES];  /* taken bytes */
-    _Atomic uint64_t wanted[DEVICES]; /* bytes that it is about to take */
+    _Atomic uint64_t wanted[DEVICES]; /* bytes that the process is about to take */
 };
 
 /* The first bytes of a file. */
@@ -96,7 +96,7 @@ static void bury(void) {
 }
 
 /* Marks an empty file.  A file with other contents is not touched.  Returns 0 on success, -1 with errno.  Several
- * processes may do this at once, since all write one mark. */
+ * processes may mark one file at once, since all write one mark. */
 static int take_file(int file) {
     char begins[sizeof mark];
     ssize_t length = pread(file, begins, sizeof begins, 0);
@@ -135,7 +135,7 @@ static int claim(void) {
     uint64_t own = owner_of(getpid(), weir__process_start(getpid()));
 
     bury();
-    for (int i = 0; i < SLOTS; i++) /* the slot of the program that this process ran before */
+    for (int i = 0; i < SLOTS; i++) /* finds the slot of the program that this process ran before */
         clear_if(&shared.file->slots[i], own);
     for (int i = 0; i < SLOTS; i++) {
         uint64_t nobody = 0;
@@ -171,7 +171,8 @@ uint64_t weir__model_shared_key(void) {
     return shared.own ? shared.key : 0;
 }
 
-/* Returns the bytes that all other slots have taken, and with `wanted` also those that they are about to take. */
+/* Returns the bytes that all slots but `without` have taken.  If `wanted` is set, adds the bytes that these slots are
+ * about to take. */
 static uint64_t taken(int device, const struct slot *without, int wanted) {
     uint64_t sum = 0;
 

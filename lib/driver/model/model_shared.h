@@ -12,8 +12,9 @@
 
 #include <stdint.h>
 
-/* Makes the calling process take part, with no memory taken.  If it took part already, its memory is freed.  Does
- * nothing if the variable is not set.  Returns 0; or -1 with errno, which is EEXIST for a file with other contents. */
+/* Makes the calling process take part, without any memory.  If the process took part already, its memory is freed.
+ * Does nothing if the variable is not set.  Returns 0 on success, or -1 with errno, which is EEXIST for a file with
+ * other contents. */
 int weir__model_shared_join(void);
 /* Returns 1 if this process takes part, else 0. */
 int weir__model_shared_is(void);

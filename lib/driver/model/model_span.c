@@ -231,7 +231,7 @@ static void requeue(struct model_span *rest, const struct model_span *span) {
 
 /* ---- Opening and closing ---- */
 
-/* Replaces the reserved address space by a mapping of a file.  Returns 0 or -1. */
+/* Replaces the reserved address space by a mapping of a file.  Returns 0 on success, else -1. */
 static int back_by_file(struct model_range *range) {
     range->file = weir__model_ipc_file(range->mapping_bytes);
     return range->file >= 0 &&
@@ -257,8 +257,8 @@ int weir__model_range_open(struct model_range *range, uint64_t bytes, uint64_t u
             continue;
         if (bytes == wanted)
             break;
-        wanted = bytes / 2 / unit *
-                 unit; /* the process has a limit: leaves half of the space to others */
+        /* The process has a limit of address space.  Half of the space stays for other uses. */
+        wanted = bytes / 2 / unit * unit;
         wanted = wanted < unit ? unit : wanted;
         munmap(mapping, bytes + unit);
         bytes = 2 * wanted;
@@ -390,7 +390,7 @@ static uint64_t strip_span(struct model_range *range, struct model_span *span, u
             stripped++;
         }
     span->backed = 0;
-    span->block.node.tie = turn; /* a span keeps its turn when it loses memory */
+    span->block.node.tie = turn; /* a span that loses memory keeps its turn */
     weir__model_tree_insert(tree_of(range, span), &span->block.node);
     range->loose -= stripped;
     return stripped;
@@ -409,7 +409,7 @@ uint64_t weir__model_range_shrink(struct model_range *range, uint64_t units) {
     return stripped;
 }
 
-/* Maps the units of a block that lack memory: all of them, or none on failure.  Returns 0 or -1. */
+/* Maps the units of a block that lack memory: all of them, or none on failure.  Returns 0 on success, else -1. */
 static int map_missing(struct model_range *range, uint64_t from, uint64_t to) {
     uint64_t unit, start = from / range->unit, end = first_unit_inside(range, to);
 
@@ -435,8 +435,8 @@ static void note_memory(struct model_range *range, uint64_t from, uint64_t to) {
         range->top = end;
 }
 
-/* Cuts off the rest of the span first, so that its units may move, too.  Then units lose their memory and the block's
- * units get memory, after which the rest may be wholly backed. */
+/* Cuts off the rest of the span first, so that the units of the rest may move, too.  Then units lose their memory and
+ * the block's units get memory, after which the rest may be wholly backed. */
 struct model_span *weir__model_range_grow(struct model_range *range, struct model_span *span,
                                           uint64_t bytes, uint64_t *moved) {
     uint64_t lacks = weir__model_range_lacks(range, span, bytes), end = span->offset + bytes;
@@ -458,7 +458,7 @@ struct model_span *weir__model_range_grow(struct model_range *range, struct mode
     return span;
 }
 
-/* The span lacks more units than `units`, so it does not become wholly backed. */
+/* The function adds fewer units than the span lacks, so the span does not become wholly backed. */
 int weir__model_range_add(struct model_range *range, uint64_t bytes, uint64_t units) {
     struct model_span *span = weir__model_range_fit(range->partial, bytes);
     uint64_t end, left = units;

@@ -50,8 +50,8 @@ struct model_span {
 struct model_queue {
     uint64_t stream_id; /* the stream, which may have been destroyed */
     int device;         /* the device of the stream */
-    int is_gone; /* set if the stream was destroyed: the queue is then dropped once it is empty */
-    uint64_t begun; /* the operation of the last work that began */
+    int is_gone; /* set if the stream was destroyed; the model drops the queue once it is empty */
+    uint64_t begun; /* the number of the stream's last operation that is work and has begun */
     struct model_node *spans;
     struct model_span *oldest, *newest;
     struct model_queue *next;
@@ -70,20 +70,23 @@ struct model_range {
     uint64_t turn;             /* the last turn (R1) */
     struct model_span *first, *last;
     struct model_node *backed, *partial; /* free spans */
-    struct model_queue *queues;          /* by stream, in the order of first requests */
+    struct model_queue *queues;          /* one for each stream, in the order of first requests */
     struct model_span *spare_spans;
     struct model_queue *spare_queues;
 };
 
-/* Reserves up to `bytes` of address space, less under a limit; with `is_shared` by a file.  Returns 0 or -1. */
+/* Reserves up to `bytes` bytes of address space, or fewer if the process has a limit.  If `is_shared` is set, the
+ * memory is a file.  Returns 0 on success, else -1. */
 int weir__model_range_open(struct model_range *range, uint64_t bytes, uint64_t unit, int is_shared);
 void weir__model_range_close(struct model_range *range);
-/* Allocates the host memory for the next operation, which then cannot fail halfway.  Returns 0 or -1. */
+/* Allocates the host memory that the next operation may need, so that the operation cannot fail halfway.  Returns 0 on
+ * success, else -1. */
 int weir__model_range_provide(struct model_range *range);
 
-/* Returns the smallest span of a tree that has these bytes, or NULL. */
+/* Returns the smallest span of a tree that has at least `bytes` bytes, or NULL. */
 struct model_span *weir__model_range_fit(struct model_node *tree, uint64_t bytes);
-/* Cuts a block from the start of adjacent spans from `span` on, whose units must have memory there. */
+/* Cuts a block from `span` and, if `span` is too small, from the adjacent spans behind it.  The units of the block must
+ * have memory. */
 struct model_span *weir__model_range_take(struct model_range *range, struct model_span *span,
                                           uint64_t bytes);
 /* Return the number of units that a block at the start of `span` lacks, and the number that could be moved there. */
@@ -91,12 +94,12 @@ uint64_t weir__model_range_lacks(const struct model_range *range, const struct m
                                  uint64_t bytes);
 uint64_t weir__model_range_movable(const struct model_range *range, const struct model_span *span,
                                    uint64_t bytes);
-/* Cuts a block from one free span that is not wholly backed, and moves and adds units as needed.  Returns NULL with
- * nothing changed if the process cannot have the memory. */
+/* Cuts a block from one free span some of whose units lack memory, and moves and adds units as needed.  Returns NULL
+ * and changes nothing if the process cannot have the memory. */
 struct model_span *weir__model_range_grow(struct model_range *range, struct model_span *span,
                                           uint64_t bytes, uint64_t *moved);
-/* Adds memory to `units` units from the start of the place that R6 selects for a block of these bytes, and places no
- * block.  Returns 0, or -1 with nothing changed. */
+/* Adds memory to `units` units, from the start of the place that rule R6 selects for a block of these bytes.  Places no
+ * block.  Returns 0 on success.  Returns -1 on failure, and changes nothing in this case. */
 int weir__model_range_add(struct model_range *range, uint64_t bytes, uint64_t units);
 
 /* Make a used span free, or pending on a stream. */
@@ -113,11 +116,11 @@ void weir__model_range_settle(struct model_range *range, struct model_queue *que
                               uint64_t now_ns);
 void weir__model_range_settle_seq(struct model_range *range, struct model_queue *queue,
                                   uint64_t seq);
-/* Adds the stream at the end of the order of R4, unless it is in it. */
+/* Appends the stream to the order of streams in rule R4, unless the stream has a place in this order. */
 void weir__model_range_meet(struct model_range *range, uint64_t stream_id, int device);
 /* Ends a stream: spans whose work is done become free, and the queue is dropped once it is empty. */
 void weir__model_range_forget(struct model_range *range, uint64_t stream_id, uint64_t now_ns);
-/* Takes memory from up to `units` loose units, highest address first.  Returns their number. */
+/* Takes the memory from up to `units` loose units, highest address first.  Returns the number of these units. */
 uint64_t weir__model_range_shrink(struct model_range *range, uint64_t units);
 
 /* Returns NULL, or a text about an error. */

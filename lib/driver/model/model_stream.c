@@ -177,8 +177,8 @@ static CUresult may_ask(struct model_stream *stream) {
     return why == CUDA_SUCCESS ? weir__model_capture_unsafe() : why;
 }
 
-/* Records that the host has waited for that work of a stream.  Work that the host only found done by a query is known
- * to be done, too, but pools do not use that (measured). */
+/* Records that the host has waited for that work of a stream.  If the host has only found by a query that work is done,
+ * pools do not use this knowledge (measured). */
 static void observe(uint64_t id, uint64_t seq, const struct model_orders *after) {
     weir__model_pools_observe(id, seq, after);
     weir__model_oracle_seen(id, seq, after);
@@ -356,7 +356,7 @@ CUresult weir__model_use(CUstream stream, CUdeviceptr address, size_t bytes, uin
 }
 
 /* Models a host function as weir uses it, to keep a stream busy: the function is called at once, and takes a
- * millisecond of the stream's time.  Captures of it are not modelled. */
+ * millisecond of the stream's time.  The model does not capture host functions. */
 #define HOST_FUNCTION_NS UINT64_C(1000000)
 
 CUresult weir__model_cuLaunchHostFunc(CUstream handle, CUhostFn function, void *data) {
@@ -386,7 +386,8 @@ CUresult weir__model_cuEventCreate(CUevent *handle, unsigned int flags) {
     struct model_context *context;
     struct model_event *event;
 
-    if (!handle || flags > 7) /* blocking sync, no timing, interprocess */
+    /* The flags are blocking sync (1), no timing (2) and interprocess (4). */
+    if (!handle || flags > 7)
         return CUDA_ERROR_INVALID_VALUE;
     context = weir__model_current(&why);
     if (!context)
@@ -469,7 +470,8 @@ CUresult weir__model_cuEventSynchronize(CUevent handle) {
 
 static CUresult elapsed(const struct model_event *from, const struct model_event *to,
                         float *milliseconds) {
-    if (from->capture_id || to->capture_id) /* this breaks no capture (measured) */
+    /* A call with such an event breaks no capture (measured). */
+    if (from->capture_id || to->capture_id)
         return CUDA_ERROR_CAPTURED_EVENT;
     if (!from->stream_id || !to->stream_id)
         return CUDA_ERROR_INVALID_HANDLE;

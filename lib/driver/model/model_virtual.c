@@ -53,10 +53,11 @@ struct model_memory {
     uint64_t bytes;
     uint64_t place; /* the offset in the file */
     uint32_t mappings;
-    int file;               /* its own file, or -1 for the common one */
-    int names;              /* the releases that are still due, or 0 if only mappings keep it */
-    short decompresses;     /* made for hardware decompression */
-    short belongs_to_other; /* another process has made it */
+    int file; /* its own file, or -1 for the common one */
+    /* The releases of the handle that are still due, or 0 if only mappings keep the memory. */
+    int names;
+    short decompresses;     /* set if the memory was made for hardware decompression */
+    short belongs_to_other; /* set if another process has made the memory */
 };
 
 _Static_assert(sizeof(struct model_memory) <= MODEL_MEMORY_STRIDE, "a handle fits its slot");
@@ -580,7 +581,7 @@ CUresult weir__model_cuMemRelease(CUmemGenericAllocationHandle handle) {
 
     weir__model_lock();
     memory = find_memory(handle);
-    if (!memory) /* the documentation leaves the result undefined */
+    if (!memory) /* the documentation does not define the result */
         return weir__model_unlocked(CUDA_ERROR_INVALID_VALUE);
     memory->names--;
     drop_if_done(memory);
