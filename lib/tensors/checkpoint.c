@@ -163,7 +163,7 @@ static int make_placements(const weir_tensors *t, struct weir_tensor_pool *pool,
                            const weir_tensors_state *state,
                            struct weir_placement *out[WEIR_TENSORS_PARTS]) {
     struct weir_placement_stream *stream = restoring_stream(pool);
-    uint64_t from = 0; /* the end of the last block */
+    uint64_t from = 0; /* the end of the block before */
     int ok = 1;
 
     for (int i = 0; i < WEIR_TENSORS_PARTS; i++) {

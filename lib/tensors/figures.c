@@ -175,7 +175,8 @@ weir_status weir_tensors_pools(weir_tensors *t,
 
 /* Returns the bytes of the segments in which no live block lies. */
 static uint64_t part_idle(const struct weir_tensor_part *part) {
-    const struct weir_tensor_segment *next = part->segments; /* the first above visited blocks */
+    /* The first segment above the blocks visited so far. */
+    const struct weir_tensor_segment *next = part->segments;
     struct weir_placement_span span = {0};
     uint64_t bytes = part->bytes;
 

@@ -2,12 +2,12 @@
 /* pending.c: frees that wait for other streams that use the block, or for the end of a capture.
  *
  * A block that other streams use is freed once an event on each of these streams has completed.  The block's own stream
- * may end before that.  So weir records an event on the own stream, too, unless that stream lasts or the block is of a
- * pool.  Each stream has a queue of waits, so that a request queries one event for each stream that still works.  An
- * event that is recorded while a stream is being captured would be part of the graph.  So weir records one event for
- * all waits of that stream once the capture is over.  Requests and the end of a route complete waits.  All functions
- * here run in the device's context: a default stream belongs to the current context, and the thread may have another
- * device's context.
+ * may end before that.  So weir records an event on the block's own stream, too, unless this stream is never destroyed
+ * or the block belongs to a pool.  Each stream has a queue of waits, so that a request queries one event for each
+ * stream that still works.  An event that is recorded while a stream is being captured would be part of the graph.  So
+ * weir records one event for all waits of that stream once the capture is over.  Requests complete waits, and so does
+ * the end of a route (pools.c).  All functions here run in the device's context: a default stream belongs to the
+ * current context, and the thread may have another device's context.
  *
  * This file must not know routes or placement.
  */

@@ -113,7 +113,7 @@ static int has_segments(const struct weir_tensor_pool *pool) {
     return pool->part[0].count > 0 || pool->part[1].count > 0;
 }
 
-/* Ends a pool without users, segments, route and pins. */
+/* Ends a pool that has no users, no segments, no route and no pins. */
 static void end_if_unused(weir_tensors *t, struct weir_tensor_pool *pool) {
     struct weir_tensor_pool **link = &t->pools;
 
@@ -232,7 +232,7 @@ weir_status weir_tensors_pool_whole(weir_tensors *t, weir_tensors_id id) {
     return WEIR_OK;
 }
 
-/* ---- routes ------------------------------------------------------------------------------------- */
+/* ---- routes, which decide whose requests a pool serves ------------------------------------------ */
 
 weir_status weir_tensors_begin(weir_tensors *t, weir_tensors_id id,
                                int (*takes)(void *context, weir_stream stream), void *context) {
@@ -352,8 +352,8 @@ static weir_status ask_apart(weir_tensors *t, size_t bytes, uint64_t at,
     return status;
 }
 
-/* Allocates a segment directly after the part's last segment, or the part's first segment.  Returns OK without a
- * segment if another thread has added a segment during the call. */
+/* Allocates a segment directly after the part's last segment, or, for an empty part, its first segment.  Returns OK
+ * without a segment if another thread has added a segment during the call. */
 static weir_status take_joined(weir_tensors *t, struct weir_tensor_part *part, size_t least,
                                uint64_t name, struct weir_tensor_segment *out) {
     uint64_t end = weir__part_end(t, part), at = end ? end : WEIR_ENGINE_FAR;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* tensor_blocks.c: requests, frees and uses of tensors, and the record of each block.
  *
- * A request goes to a private pool if a route accepts it, else to weir_alloc.  The record of a block contains the
- * stream for which the block was allocated, because a framework's free names no stream.
+ * A request goes to a private pool if the pool's route (weir_tensors_begin) accepts the request's stream, else to
+ * weir_alloc.  The record of a block contains the stream for which the block was allocated, because a framework's free
+ * names no stream.
  *
  * This file must not know frameworks or how a pool places blocks.
  */
@@ -417,7 +418,7 @@ refuse(weir_tensors *t, const struct weir_tensor_request *made, weir_status stat
     return status;
 }
 
-/* Makes the record of a block of shared memory, or frees the block. */
+/* Makes the record of a block of shared memory.  If there is no host memory for the record, frees the block. */
 static weir_status record_shared(weir_tensors *t, const struct weir_tensor_request *made) {
     int is_noted;
 
@@ -449,7 +450,8 @@ static __attribute__((noinline)) int alloc_routed(weir_tensors *t, struct weir_t
     return pool != NULL;
 }
 
-/* Allocates shared memory, or memory of a pool that lends. */
+/* Allocates memory that all pools share.  If the allocator has no memory, uses free memory of a pool that may lend it
+ * (weir_tensors_pool_lend). */
 static inline weir_status alloc_shared(weir_tensors *t, struct weir_tensor_request *made,
                                        int lasts) {
     weir_stream stream = made->home.stream;

@@ -51,10 +51,11 @@ struct weir_tensor {
     size_t bytes, requested;
     struct weir_tensor_use home;   /* the stream for which the block was allocated */
     uint64_t capture;              /* the id of the capture in which `home` was named, else 0 */
-    struct weir_tensor_pool *pool; /* NULL: the allocator's shared memory */
+    struct weir_tensor_pool *pool; /* NULL for a block of the memory that all pools share */
     void *note;
-    struct weir_tensor *next;     /* links held or spare records */
-    struct weir_tensor_use *uses; /* streams that use the block; `home` only if `home` can end */
+    struct weir_tensor *next; /* the next held or spare record */
+    /* Streams that use the block; also `home`, if the stream `home` can end. */
+    struct weir_tensor_use *uses;
     size_t use_count;
     size_t waits_for; /* the number of events that the free still waits for */
     int is_freed;
@@ -105,7 +106,8 @@ struct weir_tensor_pool {
     struct weir_placement_stream unknown; /* stands for ended and unknown streams */
     int has_lost;   /* set if ended or unknown streams may have freed memory here */
     size_t pending; /* freed blocks that wait for other streams */
-    int (*takes)(void *context, weir_stream stream); /* the pool's route, or NULL */
+    /* The pool's route: returns 1 if the pool serves the stream; NULL without a route. */
+    int (*takes)(void *context, weir_stream stream);
     void *context;
     struct weir_tensor_pool *next_routed;
 };
@@ -152,12 +154,12 @@ struct weir_tensors {
     struct {
         int64_t blocks, bytes;
         int64_t peak_blocks, peak_bytes;     /* including live blocks */
-        int64_t blocks_before, bytes_before; /* the values at weir_tensors_reset_sums */
+        int64_t blocks_before, bytes_before; /* the values at the last weir_tensors_reset_sums */
     } pending[3];                            /* freed blocks that wait for other streams */
     struct {
         uint64_t retries, growths, trims, growth_bytes;
         int64_t current;  /* reserved bytes */
-    } before;             /* the allocator's values at weir_tensors_reset_sums */
+    } before;             /* the allocator's values at the last weir_tensors_reset_sums */
     int64_t pool_bytes;   /* reserved bytes that segments of pools hold */
     int64_t shared_told;  /* the reserved bytes outside pools, as the last event reported them */
     uint64_t last_growth; /* the address in the last event of a growth */
@@ -247,7 +249,8 @@ static inline __attribute__((always_inline)) void weir__figure_add(weir_tensors_
  * device. */
 extern _Atomic(weir_tensors *) weir__tensors_only;
 
-/* Takes the lock as the outer of two levels: frees to the allocator take the locks of its caches inside. */
+/* Takes the lock, which is the outer of two nested biased locks: frees to the allocator take the locks of its caches
+ * while this lock is held. */
 static inline __attribute__((always_inline)) void weir__tensors_lock(weir_tensors *t) {
     int is_only = atomic_load_explicit(&weir__tensors_only, memory_order_relaxed) != NULL;
     int taken =
@@ -276,8 +279,8 @@ struct weir_tensor_pool *weir__pool_find(weir_tensors *t, weir_tensors_id id);
  * Releases the lock while it waits for the device or allocates a segment, and takes the lock again. */
 weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool,
                              struct weir_tensor_request *made, int lends);
-/* Serves the request from free memory of pools that lend, after the allocator had no memory for it.  Returns 1 on
- * success, else 0.  The caller does not hold the lock. */
+/* Serves the request from free memory of pools that may lend memory (weir_tensors_pool_lend), after the allocator had
+ * no memory for the request.  Returns 1 on success, else 0.  The caller does not hold the lock. */
 int weir__pool_borrow(weir_tensors *t, struct weir_tensor_request *made);
 /* Frees a block that waits for no stream.  The caller holds the lock. */
 void weir__pool_give(weir_tensors *t, struct weir_tensor *tensor);
@@ -309,11 +312,12 @@ int weir__part_add(const weir_tensors *t, struct weir_tensor_part *part,
  * waited for the device.  Returns 1 on success, 0 if there is no such segment. */
 int weir__part_take_free(const weir_tensors *t, struct weir_tensor_part *part,
                          struct weir_tensor_segment *out);
-/* Returns the number (1, 0 or -1) by which the segment raises the number of segments, where joined segments count as
- * one. */
+/* Returns the change (1, 0 or -1) of the number of segments when the segment is added.  Joined segments count as one
+ * segment. */
 int weir__part_weight(const weir_tensors *t, const struct weir_tensor_part *part,
                       struct weir_tensor_segment segment);
-/* Returns the address at which the next segment would join the last one, or 0. */
+/* Returns the address at which the next segment would join the last segment, or 0 if no segment can join the last
+ * segment. */
 uint64_t weir__part_end(const weir_tensors *t, const struct weir_tensor_part *part);
 /* Returns the free bytes directly before `end` that the stream of that name may use. */
 size_t weir__part_tail(const struct weir_tensor_part *part, uint64_t name, uint64_t end);
