@@ -67,18 +67,19 @@ enum {
 /* A block from the layer below. */
 struct weir_guarded {
     CUdeviceptr base;
-    size_t total, bytes;       /* the bytes of the layer below, with gaps, and of the caller */
+    /* The bytes in the layer below, with gaps; the bytes that the caller requested. */
+    size_t total, bytes;
     uint64_t id;               /* the stream id of the shelf; 0 if the block is on no shelf */
     weir_stream stream;        /* the stream of the free, for messages */
     int is_damaged;            /* set if the block is kept out of use until the end */
-    struct weir_guarded *next; /* links held blocks */
+    struct weir_guarded *next; /* the next block in `held` */
 };
 
 struct weir_harden {
     struct weir_device *device;
     const weir_options *options;
     struct weir_harden_below below;
-    uint64_t kinds; /* WEIR_HARDEN_ */
+    uint64_t kinds; /* the kinds of hardening, as bits WEIR_HARDEN_ */
     /* A stream that runs only copies of blocks that weir verifies after a wait for the device. */
     CUstream quiet;
     _Atomic uint64_t reused; /* the number of requests that a shelf served */
@@ -89,9 +90,10 @@ struct weir_harden {
     /* The blocks on shelves, oldest first, and the blocks that are kept out of use.  The blocks of a shelf are adjacent
      * in the list, unless a wait for the device has failed. */
     struct weir_guarded *held;
-    uint64_t blocks, block_bytes;       /* all blocks from the layer below, by `total` */
-    uint64_t live_bytes;                /* live blocks, by `total` */
-    uint64_t requested, requested_peak; /* live blocks, by `bytes` */
+    /* All blocks from the layer below, and the sum of their `total`. */
+    uint64_t blocks, block_bytes;
+    uint64_t live_bytes;                /* the sum of `total` of all live blocks */
+    uint64_t requested, requested_peak; /* the sum of `bytes` of all live blocks, and its peak */
 
     pthread_mutex_t checking; /* guards the fields below */
     _Atomic int is_copying;   /* set while a copy may be under way; also read without the lock */
@@ -155,7 +157,8 @@ static CUresult guard_copy(struct weir_harden *h, CUdeviceptr at, size_t bytes,
     return result;
 }
 
-/* Returns the offset of the first byte that is not `value`, or `bytes`, which is above 0. */
+/* Returns the offset of the first byte that is not `value`, or `bytes` if there is no such byte.  `bytes` must be above
+ * 0. */
 static size_t first_changed(const unsigned char *at, unsigned char value, size_t bytes) {
     size_t i = 0;
 
@@ -385,7 +388,7 @@ static void guard_shelve(struct weir_harden *h, struct weir_guarded *b, uint64_t
     pthread_mutex_unlock(&h->lock);
     for (; count > 1 && (count > WEIR_SHELF_BLOCKS || bytes > WEIR_SHELF_BYTES); count--) {
         b = take_shelved(h, id, 0);
-        /* unreached: no block is left, because another thread has just emptied the shelf */
+        /* unreached: no test makes another thread empty the shelf at this moment */
         if (!b)
             break;
         bytes -= b->total;
@@ -541,7 +544,7 @@ weir_status weir__harden_alloc(struct weir_harden *h, size_t bytes, weir_stream 
     weir_status status;
     uint64_t id = 0;
 
-    if (bytes > h->device->total) /* the request fails */
+    if (bytes > h->device->total) /* the layer below will refuse the request */
         return h->below.alloc(h->below.context, bytes, stream, block);
     status = weir__device_capture(h->device, stream);
     if (status == WEIR_E_CAPTURE)
@@ -599,7 +602,7 @@ static weir_status guard_free(struct weir_harden *h, struct weir_guarded *b, wei
     else
         weir__device_log_free(h->device, guarded_address(h, b), status);
     if (status != WEIR_OK)
-        (void)add_live(h, b); /* the map has room, unless the map has grown since */
+        (void)add_live(h, b); /* the map has room, unless other threads have added blocks since */
     return status;
 }
 
@@ -708,8 +711,8 @@ void weir__harden_live(void *guard, void (*see)(void *context, uint64_t base, si
     pthread_mutex_unlock(&h->lock);
 }
 
-/* For the caller, a block that is not live is freed, but in the layer below the block is live.  Gaps belong to no
- * caller.  So this function corrects the figures of the layer below. */
+/* A block on a shelf counts as live in the layer below, although the caller has freed the block.  Gaps count there,
+ * too, although they belong to no caller.  So this function corrects the figures of the layer below. */
 void weir__harden_figures(struct weir_harden *h, weir_statistics *out) {
     uint64_t reused = atomic_load(&h->reused), hidden, gone;
 
