@@ -24,7 +24,8 @@ static const char *names(void) {
     return text;
 }
 
-/* Refuses flags that only other commands have, and names these commands.  Returns 1 if it refused one, else 0. */
+/* Refuses flags that only other commands have, and names these commands.  Returns 1 if the function refused a flag,
+ * else 0. */
 static int refuse_others(int argc, char **argv) {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
         size_t length = strcspn(argv[i], "=");
@@ -82,8 +83,8 @@ static void list_configurations(FILE *file) {
     }
 }
 
-/* Returns the text behind the options with the list before it, or the text alone if there is no host memory.  argp
- * frees the result. */
+/* Returns the list of configurations followed by `text`, which help prints behind the options.  Returns `text` alone if
+ * there is no host memory.  argp frees the result. */
 static char *help_filter(int key, const char *text, void *input) {
     char *made = (char *)(uintptr_t)text;
     size_t bytes;

@@ -22,7 +22,7 @@
 
 /* ---- the command ---- */
 
-/* Returns 1 if the file can be run, 0 with errno if not. */
+/* Returns 1 if the file can be run, else 0 with errno. */
 static int is_program(const char *path) {
     struct stat is;
 
@@ -52,8 +52,7 @@ static const int passed_on[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUS
 
 enum { PASSED_ON = sizeof passed_on / sizeof passed_on[0] };
 
-/* Passes a signal on to the command, unless the terminal sent it: then the command has got it from the terminal,
- * too. */
+/* Passes a signal on to the command, unless the terminal has sent the signal to both processes. */
 static void pass_on(int number, siginfo_t *info, void *context) {
     int is_passed = child > 0 && info->si_code <= 0;
 
@@ -128,7 +127,7 @@ int command_end_as(int status) {
     if (WIFEXITED(status))
         return WEXITSTATUS(status);
     fflush(NULL);
-    setrlimit(RLIMIT_CORE, &none); /* the command has already written its core file */
+    setrlimit(RLIMIT_CORE, &none); /* the command has already written its own core file */
     signal(WTERMSIG(status), SIG_DFL);
     raise(WTERMSIG(status));
     return 128 + WTERMSIG(status);
@@ -171,7 +170,7 @@ static int names_library(const char *list, const char *library) {
     return 0;
 }
 
-/* Sets the variable to its value, if it has one, with the word added at the end. */
+/* Appends the word to the value of the variable, and calls `put` with the result. */
 static int put_behind(const char *name, const char *word, command_put_function *put, void *to) {
     const char *before = getenv(name);
     char *both = NULL;
@@ -183,9 +182,9 @@ static int put_behind(const char *name, const char *word, command_put_function *
     return failed;
 }
 
-/* Sets LD_PRELOAD.  If AddressSanitizer's runtime is a library that the program is linked with, it is loaded after
- * preloaded libraries, and ends the program unless ASAN_OPTIONS allows that order.  Another program may start that
- * program, so the option is always set. */
+/* Sets LD_PRELOAD.  If a program is linked with AddressSanitizer's runtime as a library, the program loads the runtime
+ * after preloaded libraries.  The runtime then ends the program, unless ASAN_OPTIONS allows this order.  The command
+ * may start such a program, so weir always sets the option. */
 int preloading_tell(const char *library, command_put_function *put, void *to) {
     static const char asan[] = "ASAN_OPTIONS", order[] = "verify_asan_link_order";
     const char *before = getenv("LD_PRELOAD"), *options = getenv(asan);
@@ -197,8 +196,8 @@ int preloading_tell(const char *library, command_put_function *put, void *to) {
            put_behind(asan, "verify_asan_link_order=0", put, to) != 0;
 }
 
-/* Returns 1 if the program gets other privileges than its user (set-user-ID and the like), else 0.  The dynamic linker
- * then ignores LD_PRELOAD. */
+/* Returns 1 if the program gets other privileges than its user (for example a set-user-ID program), else 0.  The
+ * dynamic linker then ignores LD_PRELOAD. */
 static int is_privileged(const char *path) {
     struct statvfs on;
     struct stat is;
@@ -211,7 +210,8 @@ static int is_privileged(const char *path) {
            (geteuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0);
 }
 
-/* Returns 1 if the program names no dynamic linker and is none itself (ld-linux-x86-64.so.2, ld.so), else 0. */
+/* Returns 1 if the program names no dynamic linker, and is no dynamic linker itself (ld-linux-x86-64.so.2, ld.so); else
+ * 0. */
 static int is_static(FILE *file, const char *path) {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     Elf64_Ehdr head;
@@ -228,8 +228,8 @@ static int is_static(FILE *file, const char *path) {
     return 1;
 }
 
-/* Replaces the path of a script by the interpreter from the script's first line.  Returns 1, or 0 if the file is no
- * script. */
+/* Replaces the path of a script by the interpreter from the script's first line.  Returns 1 on success, 0 if the file
+ * is no script. */
 static int replace_script(FILE *file, char *path, size_t bytes) {
     char line[512], *rest, *interpreter;
 

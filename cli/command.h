@@ -10,21 +10,22 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* Exit codes as env(1) has them: weir itself failed, the command cannot be run, there is no such command. */
+/* The exit codes of env(1): EXIT_OWN if weir itself failed, EXIT_NOT_RUN if the command cannot be run, EXIT_NOT_FOUND
+ * if there is no such command.  EXIT_USAGE is for usage errors. */
 enum { EXIT_USAGE = 2, EXIT_OWN = 125, EXIT_NOT_RUN = 126, EXIT_NOT_FOUND = 127 };
 
-/* Finds the file of a program as execvp(3) does.  Returns 1, or 0 with errno and the name in `path' if no such file
- * can be run. */
+/* Finds the file of a program as execvp(3) does.  Returns 1 on success, 0 with errno and the name in `path' if no such
+ * file can be run. */
 int command_find(const char *name, char *path, size_t bytes);
 /* Starts the command with the signals as this process found them, and passes on signals that are sent to this process.
- * Returns 0 or an errno. */
+ * Returns 0 on success, else an errno. */
 int command_start(char **command, pid_t *started);
-/* Says why the command could not be started; `error' is an errno.  Returns the exit code, as env(1) has it. */
+/* Prints why the command could not be started; `error' is an errno.  Returns the exit code that env(1) would have. */
 int command_refuse(const char *by, const char *name, int error);
 /* Stops passing signals on.  Must be called after the command has ended and was waited for. */
 void command_ended(void);
-/* Returns 1 after a signal that ends programs was sent to this process alone, or came after the command had ended;
- * else 0. */
+/* Returns 1 if a signal that ends programs was sent to this process alone, or came after the command had ended; else
+ * 0. */
 int command_is_told_to_end(void);
 /* Returns the exit code of the command.  If a signal ended the command, the signal ends this process, too. */
 int command_end_as(int status);
@@ -39,14 +40,15 @@ command_put_function command_put; /* does not use `to' */
 int preloading_find(const char *name, char *path, size_t bytes, const char **why);
 
 /* Calls `put' with each variable that a program needs to start with the library.  The library comes after libraries
- * that the user preloads, and is not added twice.  Returns 0, or 1 if there is no host memory. */
+ * that the user preloads, and is not added twice.  Returns 0 on success, 1 if there is no host memory. */
 int preloading_tell(const char *library, command_put_function *put, void *to);
 
-/* Returns the reason why the dynamic linker preloads nothing into that program, such as "it is linked statically",
- * or NULL if weir sees none. */
+/* Returns the reason why the dynamic linker preloads nothing into that program, such as "it is linked statically", or
+ * NULL if weir finds no reason. */
 const char *preloading_why_not(const char *program);
 
-/* Reports that there is no command, and which flag took a word that may be meant as the command. */
+/* Reports that there is no command.  If a flag took a word that may be meant as the command, the report names the
+ * flag. */
 void preloading_no_command(struct argp_state *state);
 
 #endif

@@ -2,9 +2,9 @@
 /* frameworks.c: see frameworks.h.
  *
  * JAX 0.9 to 0.12 reads XLA_PYTHON_CLIENT_ALLOCATOR, unless JAX_PJRT_CLIENT_CREATE_OPTIONS names an allocator.
- * TensorFlow reads TF_GPU_ALLOCATOR, which JAX ignores.  Both preallocate by default.  PyTorch reads
- * PYTORCH_ALLOC_CONF from 2.9 on, and PYTORCH_CUDA_ALLOC_CONF before (lib/adapters/torch/shim.c).  weir run keeps an
- * allocator that the user has named, and reports it.  JAX preallocates for itself then, and where weir does not
+ * TensorFlow reads TF_GPU_ALLOCATOR, which JAX ignores.  Both preallocate by default.  PyTorch reads PYTORCH_ALLOC_CONF
+ * from 2.9 on, and PYTORCH_CUDA_ALLOC_CONF before (lib/adapters/torch/shim.c).  weir run keeps an allocator that the
+ * user has named, and reports it.  Then JAX itself preallocates.  JAX also preallocates itself if weir does not
  * preallocate by JAX's variables.
  *
  * A Python package has a folder NAME-VERSION.dist-info beside its modules.  Only this name shows that a package is for
@@ -48,7 +48,7 @@ static void note_elsewhere(const char *variable, const char *is, const char *who
             is, who, served(serves_plain));
 }
 
-/* Writes which variables of JAX are set.  weir run leaves them as they are. */
+/* Writes which variables of JAX are set.  weir run does not change these variables. */
 static void note_untold(FILE *notes) {
     static const char *const names[] = {jax_preallocates, "XLA_CLIENT_MEM_FRACTION",
                                         "XLA_PYTHON_CLIENT_MEM_FRACTION"};
@@ -79,7 +79,7 @@ int frameworks_need_version(void) {
 }
 
 /* Sets the variables of JAX.  JAX reads the name of its allocator in upper or lower case, and preallocates with all
- * allocators except platform.  Returns 0, or 1 if there is no host memory. */
+ * allocators except platform.  Returns 0 on success, 1 if there is no host memory. */
 static int tell_jax(command_put_function *put, void *to, int serves_plain, int preallocates,
                     const struct version *jax, FILE *lacks, FILE *notes) {
     const char *variable, *is = jax_is_told(&variable);
@@ -154,7 +154,7 @@ int frameworks_tell(command_put_function *put, void *to, int serves_plain, int p
 /* ---- versions ---- */
 
 /* A framework: its name, the folders of its packages, and the versions that weir knows, as 1000 major + minor and as a
- * text; with a last version of 0, weir knows all. */
+ * text.  If the last version is 0, weir knows all versions. */
 static const struct known {
     const char *name, *pattern, *other_pattern;
     int first, last;

@@ -15,7 +15,7 @@
 enum framework { FRAMEWORK_JAX, FRAMEWORK_CUPY, FRAMEWORK_RMM, FRAMEWORK_NUMBA, FRAMEWORK_COUNT };
 
 struct version {
-    char text[32]; /* "0.11.2"; "": the framework is not installed for CUDA */
+    char text[32]; /* for example "0.11.2", or "" if the framework is not installed for CUDA */
     int major, minor, patch;
 };
 
@@ -31,9 +31,10 @@ const char *version_unknown(enum framework framework, const struct version *vers
 void versions_note(const struct version found[FRAMEWORK_COUNT], FILE *notes);
 
 /* Sets variables of JAX and TensorFlow by `put', unless the environment has them or `put' is NULL.  Sets none of
- * PyTorch.  Writes wishes of the user that weir cannot meet to `lacks', and other facts to `notes', each as ";
- * ...".  `serves_plain': weir serves cuMemAlloc, too.  `preallocates': weir preallocates in place of JAX, by JAX's
- * variables.  `jax' is the version of JAX, if it is known.  Returns 0, or 1 if there is no host memory. */
+ * PyTorch.  Writes wishes of the user that weir cannot meet to `lacks', and other facts to `notes', each as "; ...".
+ * `serves_plain' is set if weir serves cuMemAlloc, too.  `preallocates' is set if weir preallocates in place of JAX, by
+ * JAX's variables.  `jax' is the version of JAX, if it is known.  Returns 0 on success, 1 if there is no host
+ * memory. */
 int frameworks_tell(command_put_function *put, void *to, int serves_plain, int preallocates,
                     const struct version *jax, FILE *lacks, FILE *notes);
 
@@ -41,8 +42,8 @@ int frameworks_tell(command_put_function *put, void *to, int serves_plain, int p
  * else 0. */
 int frameworks_need_version(void);
 
-/* Writes for which frameworks weir preallocates that amount, by the variable NAME.  `are_told': weir run names an
- * allocator for frameworks without one. */
+/* Writes for which frameworks weir preallocates that amount, by the variable NAME.  `are_told' is set if weir run names
+ * an allocator for frameworks for which the user has named none. */
 void frameworks_note_prealloc(const char *name, const char *amount, int are_told, FILE *notes);
 
 #endif

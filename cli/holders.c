@@ -15,7 +15,7 @@
 /* A process that does not answer for this time is stopped or busy. */
 #define SILENCE_NS UINT64_C(300000000)
 #define PAUSE_NS UINT64_C(10000000)
-enum { USUAL_PRIORITY = 100 }; /* the default, which a row does not show */
+enum { USUAL_PRIORITY = 100 }; /* the default priority, which a row does not show */
 
 /* Returns the new device, or NULL if there is no host memory. */
 static struct holders_device *add_device(struct holders *h, const char *name) {
@@ -27,7 +27,7 @@ static struct holders_device *add_device(struct holders *h, const char *name) {
     d = &more[h->count++];
     memset(d, 0, sizeof *d);
     snprintf(d->name, sizeof d->name, "%s", name);
-    jsonfile_plain(d->name); /* since terminals obey control characters */
+    jsonfile_plain(d->name); /* a terminal would obey control characters in the name */
     return d;
 }
 
@@ -41,7 +41,7 @@ static void add(const char *device, void *context) {
     (void)add_device(context, device);
 }
 
-/* Returns NULL if there is no device of that name. */
+/* Returns the device of that name, or NULL if there is no such device. */
 static struct holders_device *find_device(const struct holders *h, const char *name) {
     for (size_t i = 0; i < h->count; i++)
         if (strcmp(h->devices[i].name, name) == 0)

@@ -16,13 +16,13 @@
 struct holders_process {
     struct weir_registry_entry entry;
     int is_stopped;
-    /* The group of the process on the device; "": the process has none. */
+    /* The group of the process on the device, or "" if the process has no group. */
     char group[WEIR_GROUP_NAME + 1];
 };
 
 struct holders_device {
     char name[WEIR_REGISTRY_DEVICE];
-    uint64_t total, used, rest; /* bytes; a total of 0: all three are unknown */
+    uint64_t total, used, rest; /* in bytes; if `total' is 0, all three are unknown */
     size_t count;
     struct holders_process *processes;
     uint64_t asked_ns; /* a process without a report since this time does not answer */

@@ -30,10 +30,10 @@ enum { MOST_DEVICES = 64 };
 
 struct device_facts {
     char name[96];
-    char uuid[WEIR_UUID_BYTES]; /* "": not known */
+    char uuid[WEIR_UUID_BYTES]; /* "" if it is not known */
     uint64_t total;
     uint64_t free;
-    int has_free; /* `free' is known, which takes a context on the device */
+    int has_free; /* set if `free' is known; the query needs a context on the device */
     int has_pools;
     char peers[MOST_DEVICES]; /* 1 for each device whose memory this device can access */
 };
@@ -42,15 +42,17 @@ struct info {
     struct weir_cli_settings settings;
     struct weir_cli_device device;
     char profile[64]; /* the source of a learned preallocation */
-    /* The limit to which weir cuts the preallocation of another program's variable, or 0 if it does not. */
+    /* The limit to which weir cuts the preallocation of another program's variable, or 0 if weir does not cut it. */
     uint64_t held;
-    struct weir_driver_failure no_cuda; /* why there is no CUDA driver; "" if there is one */
+    /* The reason why there is no CUDA driver, or "" if there is a driver. */
+    struct weir_driver_failure no_cuda;
     struct device_facts devices[MOST_DEVICES];
     int count;
-    int all;          /* show advanced settings, too */
-    int json;         /* write JSON */
-    int processes;    /* show only the processes on each device */
-    const char *file; /* the file of the JSON; NULL: standard output, in place of the table */
+    int all;       /* set to show advanced settings, too */
+    int json;      /* set to write JSON */
+    int processes; /* set to show only the processes on each device */
+    /* The file of the JSON; if NULL, standard output has the JSON instead of the table. */
+    const char *file;
 };
 
 /* ---------------------------------------------------------------- gathering ---- */
@@ -163,8 +165,8 @@ static void learn(struct info *info) {
     weir__learn_close(learn);
 }
 
-/* Checks the settings as an allocator does.  Returns 0, or 1 with a line in the log.  Also returns 0 if a driver call
- * failed, since the call may succeed when the device has more free memory. */
+/* Checks the settings as an allocator does.  Returns 0 on success, 1 with a line in the log.  Also returns 0 if a
+ * driver call failed, since the call may succeed when the device has more free memory. */
 static int check_settings(struct info *info) {
     weir_options options = info->settings.options;
     struct weir_device_memory memory = {info->device.total, info->device.total};
@@ -179,7 +181,7 @@ static int check_settings(struct info *info) {
     return 0;
 }
 
-/* Gathers all figures.  Returns 0, or the exit code with a message. */
+/* Gathers all figures.  Returns 0 on success, else the exit code with a message. */
 static int gather(struct info *info) {
     int code;
 
@@ -266,7 +268,8 @@ static void print_peers(const struct info *info) {
     }
 }
 
-/* Returns 1 if the table shows the setting: it is not advanced, or it is set, or --all was given. */
+/* Returns 1 if the table shows the setting, else 0.  The table shows all settings with --all, and else those that are
+ * set or not advanced. */
 static int is_shown(const struct info *info, int setting) {
     return info->all || info->settings.sources.of[setting] ||
            !weir__setting_row((enum weir_setting)setting)->is_advanced;
@@ -324,8 +327,8 @@ static void print_table(const struct info *info) {
 
 /* --------------------------------------------------------------------- JSON ---- */
 
-/* Returns NULL if there is no host memory, as the functions below do, since json_pack fails if one of its values
- * could not be made. */
+/* Returns an object, or NULL if there is no host memory.  Like the functions below, needs no check of its values:
+ * json_pack fails if one of its values could not be made. */
 static json_t *json_driver(const struct weir_driver *driver) {
     json_t *capabilities = json_array();
     char version[32];

@@ -6,7 +6,8 @@
  * memory has the trace FILE, each other process FILE.PID.
  *
  * Processes that the command leaves behind are recorded until they end, if they request memory within GRACE_NS of the
- * command's end; later ones say that they are not recorded.  As a subreaper this process is the parent of all of them.
+ * command's end; processes that request memory later report that they are not recorded.  As a subreaper this process is
+ * the parent of all of them.
  *
  * This file must not know which calls are recorded or the syntax of the lines.
  */
@@ -51,16 +52,17 @@
 
 enum { BOARD_FOLDERS = 2 };
 
-/* The places of the folders, in the order in which they are tried. */
+/* The places of the folders, in the order in which weir record tries them. */
 static const char *const board_places[BOARD_FOLDERS] = {"/dev/shm", "/tmp"};
 
 static struct board {
     struct weir_record_board *map;
-    int fd;          /* the file of the board, with the recorder's lock */
+    int fd;          /* the file of the board (record_ring.h), with the recorder's lock */
     uint32_t spares; /* the number of spare files; no process can change this copy */
     uint64_t seen;   /* the number of files that processes had made at the last look */
-    uint8_t is_adopted[WEIR_RECORD_SPARES]; /* the spare files that were found */
-    uint32_t told; /* the number of unrecorded processes that the user was told of */
+    uint8_t is_adopted[WEIR_RECORD_SPARES]; /* set for spare files that weir record has found */
+    /* The number of unrecorded processes that weir record has reported to the user. */
+    uint32_t told;
     char outer[BOARD_FOLDERS][96];    /* the outer folders; "" if one could not be made */
     char folders[BOARD_FOLDERS][136]; /* the inner folders */
 } board;
@@ -86,10 +88,11 @@ struct process {
     struct weir_record_file *file;
     struct weir_record_ring *rings[WEIR_RECORD_RINGS];
     int id, has_ended;
-    size_t order;   /* the place of the process among all adopted ones */
+    /* The number of the process among all adopted processes; to adopt a process is to begin its trace. */
+    size_t order;
     uint64_t start; /* the time at which the trace begins */
     char *path;
-    char command[WEIR_RECORD_COMMAND_BYTES]; /* "": the command is not known */
+    char command[WEIR_RECORD_COMMAND_BYTES]; /* the command, or "" if it is not known */
     struct waiting waiting[WEIR_RECORD_RINGS + 1];
     size_t count; /* the number of events that wait, in all rings */
     uint64_t safe, last_us;
@@ -108,13 +111,14 @@ static struct record {
     size_t found_count, found_room;
     struct process **processes; /* the adopted processes that live */
     size_t live, room;
-    char **lines;            /* the final message for each adopted process; NULL: none */
+    char **lines;            /* the final message for each adopted process, or NULL */
     size_t count, line_room; /* the number of adopted processes */
     struct weir_map ids;     /* process id -> the number of adopted processes with that id */
     uint64_t lost_events, lost_processes;
-    uint64_t ended_ns;   /* when the command ended, or 0 while it runs */
-    uint64_t present_ns; /* when a recorded process that the command left was last seen */
-    uint64_t wanted_ns;  /* the last time at which no signal had told this process to end */
+    uint64_t ended_ns; /* when the command ended, or 0 while it runs */
+    /* When weir record last saw a recorded process that the command had left. */
+    uint64_t present_ns;
+    uint64_t wanted_ns; /* the last time at which no signal had told this process to end */
     int has_told_of_rest;
     int is_short; /* set if a process had to wait for a descriptor for its trace */
     int has_counter, failed;
@@ -129,16 +133,16 @@ static int fail(int code, const char *what, const char *why) {
 
 /* ---------------------------------------------------------------------- folders ---- */
 
-/* A folder of record_ring.h has two levels.  Everybody may enter the outer one, but only the recorder's user may
- * list it.  The outer folder's name has the recorder's process, so that a later recorder removes the folder of a
- * recorder that was killed.  The name of the inner folder is random, so only processes of the command know it, of
- * whatever user.  Each of them may write to the board, but can remove no file of another user. */
+/* A folder of record_ring.h has two levels.  Everybody may enter the outer one, but only the recorder's user may list
+ * it.  The outer folder's name has the recorder's process, so that a later recorder removes the folder of a recorder
+ * that was killed.  The name of the inner folder is random, so only processes of the command know the name, whatever
+ * their users are.  Each of these processes may write to the board, but cannot remove a file of another user. */
 
 /* Set once a process has truncated a file that it shares with the recorder. */
 static volatile sig_atomic_t is_cut;
 
-/* Maps an empty page in place of a page that its file does not have any more.  Otherwise the recorder would end when it
- * reads a file that a process of the command has truncated. */
+/* Maps an empty page in place of a page that a process has cut off from its file.  Otherwise the recorder would end
+ * when it reads this page. */
 static void replace_lost_page(int number, siginfo_t *info, void *context) {
     uintptr_t bytes = (uintptr_t)getpagesize(), page = (uintptr_t)info->si_addr & ~(bytes - 1);
 
@@ -190,7 +194,7 @@ static void remove_left_folders(const char *place) {
         closedir(folder);
 }
 
-/* Makes both levels of a folder.  Returns 0 or errno. */
+/* Makes both levels of a folder.  Returns 0 on success, else an errno. */
 static int make_hidden_folder(int i) {
     char *outer = board.outer[i], *inner = board.folders[i];
     uint64_t random[2];
@@ -214,7 +218,7 @@ static int make_hidden_folder(int i) {
     return error;
 }
 
-/* Makes the board's file in that folder, with all its memory.  Returns 0 or errno. */
+/* Makes the board's file in that folder, with all its memory.  Returns 0 on success, else an errno. */
 static int make_board(const char *folder, uint32_t spares) {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
     size_t bytes = weir__record_board_bytes(spares);
@@ -250,7 +254,7 @@ static void board_end(void) {
         remove_folders(board.outer[i]);
 }
 
-/* Makes the folders and the board, and takes the recorder's lock.  Returns 0 or errno. */
+/* Makes the folders and the board, and takes the recorder's lock.  Returns 0 on success, else an errno. */
 static int board_begin(void) {
     static const uint32_t spares[] = {WEIR_RECORD_SPARES, 0};
     const struct sigaction lost = {.sa_sigaction = replace_lost_page, .sa_flags = SA_SIGINFO};
@@ -298,7 +302,7 @@ static void *board_map(const char *name, size_t bytes) {
     return map;
 }
 
-/* Adds the file of a process that waits to be adopted.  Returns 0 or ENOMEM. */
+/* Adds the file of a process that waits to be adopted.  Returns 0 on success, else ENOMEM. */
 static int add_found(struct weir_record_file *file) {
     if (!memory_make_room(&record.found, &record.found_room, record.found_count,
                           sizeof *record.found))
@@ -307,7 +311,7 @@ static int add_found(struct weir_record_file *file) {
     return 0;
 }
 
-/* Returns 0, or errno if the folder or a file in it cannot be read. */
+/* Finds new files in a folder.  Returns 0 on success, else an errno if the folder or a file in it cannot be read. */
 static int look_in_folder(const char *path) {
     DIR *folder = *path ? opendir(path) : NULL;
     int error = *path && !folder && errno != ENOENT ? errno : 0;
@@ -343,8 +347,8 @@ static int board_has_new(void) {
     return atomic_load(&board.map->files) != board.seen;
 }
 
-/* Adds the new files, and sorts all files that wait, the oldest first.  Returns 0, or an errno if a file could not be
- * mapped. */
+/* Adds the new files, and sorts all files that wait, the oldest first.  Returns 0 on success, else an errno if a file
+ * could not be mapped. */
 static int board_look(void) {
     int error = 0, failed;
 
@@ -416,8 +420,8 @@ static void tell_unrecorded(const struct weir_record_unrecorded *entry) {
                 why, WEIR_RECORD_SPARES);
 }
 
-/* Tells the user which processes have found no place for their events since the last call, why, and what to do.
- * Returns 1 if there are any, else 0. */
+/* Reports to the user which processes have found no place for their events since the last call, why, and what to do.
+ * Returns 1 if there are any such processes, else 0. */
 static int board_tell_unrecorded(void) {
     uint32_t before = board.told, count = atomic_load(&board.map->unrecorded_count);
 
@@ -441,7 +445,8 @@ static double ns_a_tick(void) {
                                        : 1.0;
 }
 
-/* Returns the time in the trace.  It never goes back, though the rate of the counter becomes known more exactly. */
+/* Returns the time in the trace.  The result never goes back, although the rate of the counter becomes known more
+ * exactly. */
 static uint64_t time_us(struct process *process, uint64_t time) {
     double ns = time > process->start ? (double)(time - process->start) * ns_a_tick() : 0.0;
     uint64_t us = (uint64_t)(ns / 1000.0);
@@ -497,9 +502,9 @@ static size_t drain_ring(struct process *process, struct weir_record_ring *ring,
     return (size_t)(written - first);
 }
 
-/* Writes the events before `safe' in the order of their times; with `is_last' it writes all events.  A thread that
- * stays long in a free of the driver makes at most MOST_WAITING events wait: after that its own event comes late
- * (tracing.h). */
+/* Writes the events before `safe' in the order of their times; if `is_last' is set, writes all events.  A thread that
+ * stays long in a free of the driver makes at most MOST_WAITING events wait.  After that, the thread's own event comes
+ * late (tracing.h). */
 static void write_waiting(struct process *process, uint32_t rings, int is_last) {
     for (;;) {
         uint64_t next = UINT64_MAX; /* the time of the first event of the other rings */
@@ -533,7 +538,8 @@ static void write_waiting(struct process *process, uint32_t rings, int is_last) 
     }
 }
 
-/* Returns a ring of the process.  Returns NULL if the ring cannot be mapped: then the recording of the process ends. */
+/* Returns a ring of the process.  Returns NULL if the ring cannot be mapped, and then the recording of the process
+ * ends. */
 static struct weir_record_ring *ring_of(struct process *process, uint32_t i) {
     char name[64];
 
@@ -548,7 +554,7 @@ static struct weir_record_ring *ring_of(struct process *process, uint32_t i) {
     return process->rings[i];
 }
 
-/* Empties the rings of a process, and writes the events before which no further event can come; with `is_last` it
+/* Empties the rings of a process, and writes the events before which no further event can come; if `is_last` is set,
  * writes all events.  Returns the number of events that were in the rings. */
 static size_t drain(struct process *process, int is_last) {
     uint32_t counted = atomic_load(&process->file->head.rings);
@@ -601,8 +607,8 @@ static int take_file(void) {
     return ftruncate(file, 0) == 0 || errno == EINVAL ? file : -1;
 }
 
-/* Begins the trace of a process.  Reads from /proc its mapped files, and its command if the process itself could
- * not read that.  Reads nothing of a process of another namespace, whose id may be that of another process here. */
+/* Begins the trace of a process.  Reads from /proc its mapped files, and its command if the process itself could not
+ * read the command.  Reads nothing of a process of another namespace, whose id may be that of another process here. */
 static void begin_trace(struct process *process, const struct weir_record_head *head) {
     int is_here = head->namespace != 0 && head->namespace == weir__process_namespace();
 
@@ -664,8 +670,8 @@ static int has_descriptor(void) {
     return getrlimit(RLIMIT_NOFILE, &most) != 0 || (rlim_t)probe + KEPT_DESCRIPTORS < most.rlim_cur;
 }
 
-/* Adopts new processes, the oldest first.  Those for whose trace there is no descriptor wait until others have
- * ended. */
+/* Adopts new processes, the oldest first.  If there is no descriptor for another trace, the processes wait until other
+ * processes have ended. */
 static void look_for_new(void) {
     size_t adopted = 0;
     int error;
@@ -770,7 +776,7 @@ static void take_file_back(void) {
         unlink(record.path);
 }
 
-/* Tells which recorded processes go on, since a signal has ended the recording. */
+/* Reports which recorded processes go on, since a signal has ended the recording. */
 static void tell_running(void) {
     for (size_t i = 0; i < record.live; i++) {
         struct process *process = record.processes[i];
@@ -857,9 +863,9 @@ static int end_as(int status) {
     return record.failed;
 }
 
-/* Returns 1 if the recording ends though the command has left processes behind.  It does so if none of these
- * processes is recorded, or if a signal has told this process to end.  Either must have been so for GRACE_NS, in
- * which a process that is about to make its first request makes it, and a process that is about to end ends. */
+/* Returns 1 if the recording ends though the command has left processes behind.  Else returns 0.  The recording ends if
+ * none of these processes is recorded, or if a signal has told this process to end.  Either condition must hold for
+ * GRACE_NS, so that a process can still make its first request, and an ending process can still end. */
 static int may_leave_rest(void) {
     uint64_t now = weir__clock_ns();
 
@@ -951,9 +957,9 @@ static int open_existing(void) {
     return file >= 0 ? file : open(record.path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
 }
 
-/* Opens the file, so that a path that cannot be written is told before the command runs.  What another recording left
- * in the file stays until there is an event to be written.  The lock keeps other recorders away until the trace is
- * closed.  Returns 0 or an exit code. */
+/* Opens the file, so that a path that cannot be written is reported before the command runs.  The contents of an
+ * earlier recording stay until there is an event to write.  The lock keeps other recorders away until the trace is
+ * closed.  Returns 0 on success, else an exit code. */
 static int try_file(void) {
     struct stat is;
     int file = open(record.path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

@@ -34,7 +34,7 @@
 struct run {
     struct weir_cli_settings settings;
     int no_env, stats, serve_malloc, no_torch, verbose, dry;
-    const char *json, *trace, *file; /* the files of the flags; `file' has settings */
+    const char *json, *trace, *file; /* the files of the flags; `file' is the file of settings */
     struct group_flags group;
     const char *report;
     char lines[PATH_MAX]; /* the file that processes write to for a report, or "" */
@@ -63,8 +63,8 @@ static int put(void *to, const char *name, const char *value) {
     return fprintf(run->said, " %s=%s", name, value) < 0;
 }
 
-/* Passes on which other program's variable asks for the preallocation, since such a wish is not an error if the limit
- * is less. */
+/* Passes on which variable of another program requests the preallocation.  Such a preallocation is no error if the
+ * limit is less. */
 static int put_prealloc_of(struct run *run) {
     const char *name = weir__foreign_prealloc(&run->settings.options);
 
@@ -122,8 +122,8 @@ static int put_told(struct run *run) {
     return *unknown && put(run, "WEIR_RUN_TOLD", unknown);
 }
 
-/* Names the first process of the command, which is this one unless this one waits for it.  Only that process reports
- * that there is nothing to report. */
+/* Passes on the id of the first process of the command.  The first process is this process, unless this process waits
+ * for the command.  Only the first process reports that there is nothing to report. */
 static int put_first(struct run *run) {
     char process[24];
 
@@ -204,8 +204,8 @@ static void note_unserved(const struct run *run, FILE *lacking) {
                 run->command[0], why);
 }
 
-/* Finds the packages of the interpreter, if the command starts one.  This starts the interpreter, so weir run does
- * it only if a message depends on the versions. */
+/* Finds the packages of the interpreter, if the command starts one.  The function starts the interpreter, so weir run
+ * calls it only if a message depends on the versions. */
 static void find_packages(struct run *run, struct version found[FRAMEWORK_COUNT]) {
     int has_python = run->command && shim_python(run->command, run->python, sizeof run->python);
 
@@ -216,8 +216,9 @@ static void find_packages(struct run *run, struct version found[FRAMEWORK_COUNT]
     versions_find(found, run->shim.folders);
 }
 
-/* Has the shim for the PyTorch that the command may load compiled beside the command, if it is missing.  The library in
- * the process finds the shim. */
+/* Starts the compilation of the shim for the PyTorch that the command may load, if the shim is missing.  (A shim is the
+ * C++ part that makes PyTorch use weir.)  The compilation runs beside the command.  The library in the process finds
+ * the shim. */
 static void prepare_torch(struct run *run, FILE *notes) {
     const struct shim *shim = &run->shim;
 
@@ -236,7 +237,7 @@ static void prepare_torch(struct run *run, FILE *notes) {
         note_ignored(notes);
 }
 
-/* Reports the user's wishes that cannot be met, and everything else with --verbose.  `lacks' and `notes' begin with
+/* Reports the user's wishes that weir cannot meet, and with --verbose everything else.  `lacks' and `notes' begin with
  * "; ". */
 static void tell(const struct run *run, const char *said, const char *lacks, const char *notes) {
     if (run->verbose && !run->dry)
@@ -282,7 +283,7 @@ static int set_environment(struct run *run, const char *library) {
 
 /* --------------------------------------------------------------------- report ---- */
 
-/* Prepares the report before the command starts.  Returns 0 or an exit code. */
+/* Prepares the report before the command starts.  Returns 0 on success, else an exit code. */
 static int prepare_report(struct run *run) {
     if (!run->report)
         return 0;
@@ -308,7 +309,7 @@ static void copy_lines(const struct run *run) {
         fclose(from);
 }
 
-/* Makes the report.  It shows the settings as the user gave them, not as the library completed them. */
+/* Makes the report.  The report shows the settings as the user gave them, not as the library completed them. */
 static void make_report(const struct run *run, int ended) {
     struct stat status;
     json_t *lines = NULL, *common, *line;
@@ -417,7 +418,8 @@ static const char doc[] =
     "cannot be run, 127 if there is none, as env(1); 2 usage or a bad setting, 125 another "
     "failure, and the command did not start.";
 
-/* Removes an old file of trace events: the first process that is served makes a new one.  Returns 0 or EXIT_OWN. */
+/* Removes an old file of trace events, because the first process that weir serves makes a new file.  Returns 0 on
+ * success, else EXIT_OWN. */
 static int clear_trace(const struct run *run) {
     struct stat is;
     int is_there = run->trace && stat(run->trace, &is) == 0;
@@ -451,7 +453,7 @@ static void tell_device(const struct run *run) {
                 options->device, why_no_device(options->device));
 }
 
-/* Returns 1 if all output files differ, else 0: each output replaces its file or adds to it. */
+/* Returns 1 if all output files differ, else 0.  Each output replaces its file or adds to it. */
 static int has_outputs_of_their_own(const struct run *run) {
     const struct weir_cli_settings *settings = &run->settings;
     const struct output outputs[] = {

@@ -81,7 +81,7 @@ static int takes_next(const char *word) {
 }
 
 /* Returns the words of the command after env, without env's options, their arguments, and variables.  `line` gets the
- * words of a split text; with NULL no text is split. */
+ * words of a split text; if `line` is NULL, no text is split. */
 static char *const *behind_env(char *const *words, struct line *line) {
     for (; *words && ((*words)[0] == '-' || strchr(*words, '=')); words++) {
         const char *text = line && (*words)[0] == '-' ? split_by_env(words) : NULL;
@@ -135,7 +135,8 @@ int shim_python(char *const *command, char *python, size_t bytes) {
 
 extern char **environ;
 
-/* Returns this environment without preloaded libraries, which the caller frees; NULL if there is no memory. */
+/* Returns a copy of this environment without preloaded libraries, or NULL if there is no memory.  The caller frees the
+ * copy. */
 static char **plain_environment(void) {
     size_t count = 0, at = 0;
     char **plain;
@@ -363,8 +364,8 @@ static void close_files(int but) {
         closedir(files);
 }
 
-/* Finds the shim, and compiles it if it is missing and no other process does.  A process that waits for the shim
- * reads the failure. */
+/* Finds the shim.  Compiles the shim if it is missing and no other process compiles it.  A process that waits for the
+ * shim reads the failure. */
 static void find_and_build(struct shim *shim, const char *python, int lock) {
     shim_find(shim, python);
     if (shim->state == SHIM_MISSING && !weir__shim_is_others(lock, name_of(shim->path)) &&

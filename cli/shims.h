@@ -31,8 +31,8 @@ struct shim {
     char why[1024 + 2 * PATH_MAX];
 };
 
-/* Finds the Python interpreter that the command starts, directly, by env, or by the #! line of a script.  Returns
- * 1, or 0 if there is none; errno is 0 then, or an error if `python', the file, cannot be run. */
+/* Finds the Python interpreter that the command starts, directly, by env, or by the #! line of a script.  Returns 1 on
+ * success, 0 if there is none; errno is 0 then, or an error if `python', the file, cannot be run. */
 int shim_python(char *const *command, char *python, size_t bytes);
 
 /* Finds the PyTorch of an interpreter and its shim. */

@@ -44,7 +44,7 @@ static struct command {
     int has_screen;
     int first;             /* the first line of the table, below its head, that the window shows */
     int page;              /* the number of lines that a page key scrolls */
-    const char *group;     /* the group whose members are shown; NULL: all programs */
+    const char *group;     /* the group whose members are shown, or NULL for all programs */
     struct weir_show read; /* static, since it is large */
 } command;
 
@@ -203,7 +203,7 @@ static void begin_screen(void) {
 /* The lines of the table that do not scroll: the title, and the names of the columns. */
 enum { HEAD = 2 };
 
-/* Draws one line, cut to the window.  Returns the text behind it. */
+/* Draws one line, cut to the width of the window.  Returns the text behind the line. */
 static const char *draw_line(const char *text, int columns) {
     size_t length = strcspn(text, "\n");
 
@@ -308,7 +308,7 @@ static int pause_for(uint64_t ns) {
     return has_to_end || (got > 0 && obey_keys(key, (size_t)got));
 }
 
-/* Prints an object on a line, and releases the reference.  Returns 0, or 1 if it could not be printed. */
+/* Prints an object on a line, and releases the reference.  Returns 0 on success, 1 if it could not be printed. */
 static int print_json(json_t *object) {
     int failed = !object || json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(12)) != 0;
 

@@ -23,7 +23,7 @@ enum { LOG_LINES = 4 };
 
 /* ---- figures ------------------------------------------------------------------------------------- */
 
-/* Rates, of which a negative one is not known. */
+/* Rates.  A negative rate is not known. */
 struct rates {
     double requests, frees, cached;
 };
@@ -66,7 +66,8 @@ const char *top_order_name(enum top_order order) {
     return order_names[order];
 }
 
-static enum top_order sorted_by; /* for compare_programs, to which qsort(3) passes nothing */
+/* compare_programs() reads this variable, because qsort(3) passes no other argument. */
+static enum top_order sorted_by;
 
 static double sort_key(const struct top_program *p) {
     double sum = 0;
@@ -231,7 +232,7 @@ static int is_counted(const struct top *top, uint64_t pid, const struct holders_
     return 0;
 }
 
-/* Counts the programs that call the library themselves: only the tables of devices list these. */
+/* Counts the programs that call the library themselves, which only the tables of devices list. */
 static size_t count_others(const struct top *top) {
     size_t others = 0;
 

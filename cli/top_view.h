@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* top_view.h: the programs that `weir top' has seen, as text and as JSON.
  *
- * This file must not know terminals or where figures come from.
+ * This file must not know terminals or the source of the figures.
  */
 #ifndef WEIR_CLI_TOP_VIEW_H
 #define WEIR_CLI_TOP_VIEW_H
@@ -18,7 +18,7 @@ struct top_program {
     int is_there;                  /* set if the program was there at the last look */
     int is_known;                  /* set if `now' was read at least once */
     int has_before;                /* set if `before' has figures */
-    int was_said;                  /* set if a message has told the fault */
+    int was_said;                  /* set if a message has reported the fault */
     struct weir_show now, before;  /* the figures as last read, and as last shown */
 };
 
@@ -31,7 +31,7 @@ struct top {
     size_t count;
     struct holders holders; /* the processes on each known device */
     uint64_t now_ns;        /* CLOCK_MONOTONIC of the last look */
-    char message[1024];     /* the last message, under the table on a terminal; "": none */
+    char message[1024];     /* the last message, under the table on a terminal, or "" */
 };
 
 /* Returns the title of the column by which `order' sorts. */

@@ -15,7 +15,7 @@
 
 struct torch {
     int build;
-    char **command; /* the interpreter; NULL: none is named */
+    char **command; /* the interpreter, or NULL if the user has named none */
 };
 
 static const struct weir_cli_flag flags[] = {
@@ -74,7 +74,7 @@ static int refuse(const char *name, const char *python, int error) {
     return 1;
 }
 
-/* Compiles the shim, and tells of the wait. */
+/* Compiles the shim, and reports that the user has to wait. */
 static void build_shim(struct shim *shim) {
     uint64_t began = weir__clock_ns();
 

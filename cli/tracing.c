@@ -184,7 +184,7 @@ static const char *file_of(struct tracing *tracing, uint64_t address) {
     return name && strcmp(name, TRACING_LIBRARY) != 0 ? name : NULL;
 }
 
-/* Appends " by=FILE at=PLACE range=NAME", as far as each is known. */
+/* Appends " by=FILE at=PLACE range=NAME", with the parts that are known. */
 static void spell_caller(struct tracing *tracing, const struct weir_record_event *event, char *text,
                          size_t bytes) {
     add_name("by", file_of(tracing, event->caller), text, bytes);
@@ -277,8 +277,9 @@ static struct block *take(struct weir_map *map, uint64_t key) {
     return key && weir__map_take(map, key, &value) ? (struct block *)value : NULL;
 }
 
-/* Removes the block that a free names from the map, and returns the block.  Returns NULL if no such allocation was
- * seen, or if the free comes late: then its block was ended when another block got the address. */
+/* Removes the block that a free names from the map, and returns the block.  Returns NULL if the trace has no such
+ * allocation.  Also returns NULL if the free comes late, because the trace ended its block when another block got the
+ * address. */
 static struct block *take_of(struct tracing *tracing, struct weir_map *map,
                              const struct weir_record_event *event) {
     uintptr_t value;
@@ -335,7 +336,8 @@ static void add_failed(struct tracing *tracing, const struct weir_record_event *
     say_block(tracing, time_us, 'x', &none, number_of(tracing, event->stream, event), event);
 }
 
-/* Adds a free.  With `bytes` set the free names no stream (cuMemFree), and the trace has the block's own stream. */
+/* Adds a free.  If the event has `bytes`, the free names no stream (cuMemFree), and the trace gets the stream of the
+ * block's allocation. */
 static void add_free(struct tracing *tracing, struct weir_record_event *event, uint64_t time_us) {
     struct block *block = take_of(tracing, &tracing->blocks, event);
 
@@ -373,7 +375,7 @@ static void add_map(struct tracing *tracing, const struct weir_record_event *eve
 
     add_to(&tracing->mapped, event->bytes);
     end_mapping(tracing, event->address, event, time_us);
-    /* The handle is of another process. */
+    /* The handle belongs to another process. */
     if (!weir__map_get(&tracing->handles, event->stream, &block))
         return;
     mapping = malloc(sizeof *mapping);

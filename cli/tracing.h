@@ -23,7 +23,7 @@ struct counts {
     uint64_t count, bytes, now, most;
 };
 
-/* The files to which code addresses of the process belong. */
+/* A file of the process that contains code, and the range of its addresses. */
 struct module {
     uint64_t begin, end;
     char *name; /* without the folder */

@@ -3,9 +3,9 @@
  *
  * A child records a command first.  The traces are replayed with GPU work: trial 0 has weir's defaults, each further
  * trial answers one question (what to preallocate, whether to return idle memory, in what limit to run), and the last
- * trial has all answers.  An answer that does harm, or gains next to nothing, is weir's default.  A limit is only for
- * the goal memory, and at least a quarter above the smallest one that serves the traces, since a run that needs more
- * memory fails.
+ * trial has all answers.  If a setting does harm, or gains next to nothing, the answer is weir's default.  A limit is
+ * only for the goal memory, and at least a quarter above the smallest one that serves the traces, since a run that
+ * needs more memory fails.
  *
  * Rows are those of `weir bench' (result.h), with trials in place of configurations; FIGURE_MAKESPAN includes the
  * creation.  On the device model a trial replays each trace once, since its makespan is equal each time; on a GPU
@@ -36,7 +36,7 @@
 enum { CHOICE_PREALLOC, CHOICE_DECAY, CHOICE_LIMIT, CHOICES };
 enum { TRIALS = 7 };
 
-/* The settings of a trial, as the user would type them; "": weir's default. */
+/* The settings of a trial, as the user would type them.  "" stands for weir's default. */
 struct choice {
     char text[CHOICES][WEIR_SPELL_BYTES];
 };
@@ -57,11 +57,12 @@ struct advice {
     enum goal goal;
     uint64_t limit; /* the limit that the user asks about, or 0 */
     uint64_t least; /* the smallest limit that serves the traces, or 0 if no limit serves them */
-    int fits;       /* set if the traces are served; else no trial tells anything */
+    int fits;       /* set if the traces are served; else the results of trials mean nothing */
     int has_times;  /* set if there are times; else only weir's defaults are tried */
     int without;    /* the trial without a limit, if the user asks about one */
-    const char *against[TRIALS]; /* why a trial is not recommended; NULL: it is good */
-    int best;                    /* the trial that is recommended */
+    /* The reason why a trial is not recommended, or NULL if the trial is good. */
+    const char *against[TRIALS];
+    int best; /* the trial that is recommended */
 };
 
 /* ---- trials ---- */
@@ -90,7 +91,7 @@ static void tell_broken(const struct trials *trials, size_t trace, const char *m
                 trials->contest->traces[trace].header.name, message);
 }
 
-/* Opens the trials of traces that are read, `most` of them.  Returns 1, or 0 if there is no host memory. */
+/* Opens the trials of traces that are read, `most` of them.  Returns 1 on success, 0 if there is no host memory. */
 static int trials_open(struct trials *trials, struct contest *contest, size_t most) {
     size_t rows = contest->trace_count * TRIALS;
 
@@ -105,8 +106,8 @@ static int trials_open(struct trials *trials, struct contest *contest, size_t mo
     return trials->results.rows != NULL;
 }
 
-/* Finds the smallest limit that serves all traces, or sets *least to 0 if no limit does.  Returns 1, or 0 with a
- * message printed. */
+/* Finds the smallest limit that serves all traces, or sets *least to 0 if no limit does.  Returns 1 on success, 0 with
+ * a message printed. */
 static int trials_least(struct trials *trials, uint64_t *least) {
     const struct contest *contest = trials->contest;
     char message[RUNNER_MESSAGE_BYTES] = "";
@@ -127,7 +128,7 @@ static int trials_least(struct trials *trials, uint64_t *least) {
     return 1;
 }
 
-/* Adds the runs of a trace.  Returns 1, or 0 with a message. */
+/* Adds the runs of a trace.  Returns 1 on success, 0 with a message. */
 static int run_trace(const struct contest *contest, const struct choice *choice, struct row *row,
                      char *message) {
     weir_options options = contest->options;
@@ -286,7 +287,7 @@ static int try_limits(struct trials *trials, struct advice *advice, struct choic
     return good;
 }
 
-/* Tries all that the goal allows.  Returns 1, or 0 with a message printed. */
+/* Tries all that the goal allows.  Returns 1 on success, 0 with a message printed. */
 static int try_all(struct trials *trials, struct advice *advice, struct choice *best) {
     uint64_t half_life_ns = HALF_LIFE_ITERATIONS * most_of(trials, FIGURE_STEADY_MAKESPAN);
     uint64_t peak = most_of(trials, FIGURE_REQUESTED) + prealloc_unit - 1;
@@ -300,7 +301,8 @@ static int try_all(struct trials *trials, struct advice *advice, struct choice *
            (advice->goal != GOAL_MEMORY || advice->limit || try_limits(trials, advice, best) >= 0);
 }
 
-/* Makes the trials, and fills the advice, whose goal and limit are set.  Returns 1, or 0 with a message printed. */
+/* Makes the trials, and fills the advice, whose goal and limit are set.  Returns 1 on success, 0 with a message
+ * printed. */
 static int advise(struct trials *trials, struct advice *advice) {
     double slack = advice->goal == GOAL_MEMORY ? memory_most_ratio : slack_ratio;
     struct choice best = {0};
@@ -353,7 +355,7 @@ struct command {
     struct advice advice;
     struct weir_cli_settings settings; /* only the device is used */
     const char *output;
-    char **program; /* the command to be recorded; NULL: there are traces */
+    char **program; /* the command to be recorded, or NULL if there are traces */
     char folder[PATH_MAX];
 };
 
@@ -398,7 +400,7 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
     }
 }
 
-/* Cuts the arguments behind "--" off.  Returns them, or NULL if there is no "--". */
+/* Cuts off the arguments behind "--".  Returns these arguments, or NULL if there is no "--". */
 static char **cut_program(int *argc, char **argv) {
     for (int i = 1; i < *argc; i++)
         if (strcmp(argv[i], "--") == 0) {
@@ -408,7 +410,8 @@ static char **cut_program(int *argc, char **argv) {
     return NULL;
 }
 
-/* Sets variables so that frameworks request the memory of each tensor, as under `weir run'.  Returns 0, or an errno. */
+/* Sets variables so that frameworks request the memory of each tensor, as under `weir run'.  Returns 0 on success, else
+ * an errno. */
 static int tell_frameworks(void) {
     static const char *const torch[] = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"};
     const struct version jax = {0}; /* the version of JAX does not matter */
@@ -573,7 +576,7 @@ static int check_files(struct command *command) {
     return !output_check("--output", command->output);
 }
 
-/* Returns the exit code. */
+/* Runs `weir tune'.  Returns the exit code. */
 static int tune(struct command *command) {
     struct contest *contest = &command->contest;
     struct trials *trials = &command->trials;

@@ -142,7 +142,7 @@ static int is_name(const struct variable *v, const char *name) {
     return name[i] == rest[i];
 }
 
-/* Prints the help of a variable that is no setting.  Returns 1, or 0 if there is no such variable. */
+/* Prints the help of a variable that is no setting.  Returns 1 on success, 0 if there is no such variable. */
 static int variables_tell(const char *name, FILE *file) {
     for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
         const struct variable *v = &variables[i];
@@ -155,7 +155,7 @@ static int variables_tell(const char *name, FILE *file) {
     return 0;
 }
 
-/* These come from configure.ac, and may be empty. */
+/* configure.ac sets these texts, which may be empty. */
 static const char contact[] = PACKAGE_BUGREPORT, url[] = PACKAGE_URL;
 
 static void print_usage(FILE *file) {
@@ -247,7 +247,8 @@ static int help(const char *word) {
     return 2;
 }
 
-/* Prints the wheel that has this program; a wheel has a file with its name (packaging/wheel). */
+/* Prints the name of the wheel, a Python package, that contains this program.  A wheel has a file with its name
+ * (packaging/wheel). */
 static void print_wheel(void) {
     char path[PATH_MAX], line[160] = "";
     FILE *file = shipped_find(path, sizeof path, "share/weir/wheel", "share/weir/wheel", "")

@@ -17,6 +17,6 @@ int weir_cmd_run(int argc, char **argv);
 int weir_cmd_top(int argc, char **argv);
 int weir_cmd_torch(int argc, char **argv);
 int weir_cmd_tune(int argc, char **argv);
-int weir_cmd_replay_child(int argc, char **argv); /* internal, of runner.h */
+int weir_cmd_replay_child(int argc, char **argv); /* an internal subcommand (runner.h) */
 
 #endif

@@ -19,8 +19,8 @@ static int is_one(const struct stat *a, const struct stat *b) {
     return S_ISREG(a->st_mode) && a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* Returns the name of a file that does not exist yet, behind its folder, and fills *folder.  Returns NULL if the
- * folder does not exist. */
+/* Returns the part of the path behind the folder, for a file that does not exist yet, and stores the state of the
+ * folder in *folder.  Returns NULL if the folder does not exist. */
 static const char *split(const char *path, struct stat *folder) {
     const char *slash = strrchr(path, '/');
     char *before = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
@@ -180,7 +180,7 @@ void temporary_remove(const char *path) {
 
     if (!folder) {
         if (file >= 0)
-            close(file); /* unreached: there is no host memory */
+            close(file); /* unreached: no test makes fdopen run out of host memory */
         return;
     }
     while ((entry = readdir(folder)))

@@ -32,7 +32,8 @@ static int refused_flag;
 
 #define PROFILE_EXPECTED "expected a profile, the name of one to be made, or a folder"
 
-/* Exit codes: something failed; a flag or a variable has a bad value, on every machine. */
+/* The exit codes.  FAILED means that something failed.  BAD_VALUE means that a flag or a variable has a value that is
+ * bad on every machine. */
 enum { FAILED = 1, BAD_VALUE };
 
 static int complain(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -69,7 +70,8 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     return 0;
 }
 
-/* Replaces two blanks by one: where argp breaks a line between two blanks, the next line begins with a blank. */
+/* Replaces two blanks by one blank, because argp may break a line between two blanks, and the next line would then
+ * begin with a blank. */
 static void without_double_blanks(char *text) {
     char *to = text;
 
@@ -113,7 +115,8 @@ int help_is_requested(const char *argument) {
            strcmp(argument, "-?") == 0;
 }
 
-/* Makes `--help --all' list the advanced settings, too, before argp ends the program at --help. */
+/* Makes `--help --all' list the advanced settings, too.  This function runs before argp, because argp ends the program
+ * at --help. */
 static void list_flags_asked_for(int argc, char **argv) {
     for (int i = 1; i + 1 < argc && strcmp(argv[i], "--") != 0; i++)
         if (help_is_requested(argv[i]) && strcmp(argv[i + 1], "--all") == 0)
@@ -163,7 +166,8 @@ static int compare_options(struct likeness *likeness, const struct argp *argp) {
     return is_known;
 }
 
-/* The option that the user meant by the first unknown option; NULL: no option is close, or all options are known. */
+/* The option that the user meant by the first unknown option.  NULL if no option is similar, or if all options are
+ * known. */
 static const char *meant;
 static FILE *argps_words; /* argp's error stream while `meant' is set */
 static argp_parser_t parser_of_command;
@@ -187,7 +191,7 @@ static const char *find_meant(const struct argp *argp, int argc, char **argv) {
 }
 
 /* Writes argp's message, after the option that the user meant.  getopt has said before that there is no such option, so
- * argp only says where to look. */
+ * argp only says where the user finds help. */
 static ssize_t tell_meant(void *unused, const char *words, size_t bytes) {
     static int has_begun;
 
@@ -264,7 +268,7 @@ int weir_cli_written(void) {
 
 static int is_parsing;
 
-/* Exits with 1 if a help text could not be written: argp exits with 0 after a help text. */
+/* Exits with 1 if a help text could not be written, because argp exits with 0 after every help text. */
 static void check_help(void) {
     if (is_parsing && !weir_cli_written())
         _exit(1);
@@ -435,7 +439,7 @@ int weir_cli_settings_finish(struct weir_cli_settings *settings) {
     return complain(BAD_VALUE, "%s", error);
 }
 
-/* Returns why the file is not a profile and cannot become one, or NULL if it is one or can. */
+/* Returns the reason why the file is no profile and cannot become a profile, or NULL if there is no such reason. */
 static const char *profile_problem(const char *path, const struct stat *is) {
     static const char title[] = "weir profile ";
     char begin[sizeof title] = "";
@@ -480,7 +484,8 @@ int weir_cli_oom_report_check(const struct weir_cli_settings *settings) {
                : FAILED;
 }
 
-/* Says that the profile does not exist yet.  If the engine learns nothing and makes no profile, the library says so. */
+/* Says that the profile does not exist yet.  If the engine learns nothing and makes no profile, the library reports
+ * this. */
 static void tell_first_profile(const struct weir_cli_settings *settings) {
     const char *path = settings->options.profile;
     char amount[WEIR_SHOW_BYTES];
@@ -618,7 +623,7 @@ const char *weir_cli_model_profile(void) {
     return path ? path : "built-in";
 }
 
-/* Makes a name such as "cuda:0 NVIDIA H200".  The name of the device model is "model h200": readers could take
+/* Makes a name such as "cuda:0 NVIDIA H200".  The name of the device model is "model h200", because readers could take
  * output with the name "NVIDIA H200 (device model)" for a measurement. */
 static void name_device(const char *driver, char *model, struct weir_cli_device *device) {
     char *end = strstr(model, " ("), *word;
@@ -676,8 +681,8 @@ static int open_device(const char *name, int ordinal, struct weir_cli_device *de
     return 1;
 }
 
-/* Compares amounts that depend on the device.  Returns 0, or 1 with a message.  The allocator itself checks shares
- * of the free memory, which change. */
+/* Compares amounts that depend on the device.  Returns 0 on success, 1 with a message.  The allocator itself checks
+ * shares of the free memory, which change. */
 static int check_amounts(const weir_options *options, const struct weir_cli_device *device) {
     struct weir_device_memory memory = {device->total, device->total};
     char asked[WEIR_SPELL_BYTES], most_text[WEIR_SPELL_BYTES], limit_text[WEIR_SPELL_BYTES];
@@ -687,7 +692,8 @@ static int check_amounts(const weir_options *options, const struct weir_cli_devi
 
     if (options->prealloc.kind == WEIR_AMOUNT_MAX || options->prealloc.kind == WEIR_AMOUNT_OF_FREE)
         return 0;
-    if (of_another && prealloc > limit) /* weir preallocates the limit then, and says so */
+    /* weir then preallocates only up to the limit, and reports this. */
+    if (of_another && prealloc > limit)
         return 0;
     weir__amount_spell(&options->prealloc, asked, sizeof asked);
     weir__bytes_show(device->total, most_text, sizeof most_text);
@@ -727,7 +733,7 @@ static void list_devices(const struct weir_cli_device *opened, char *text, size_
 
         if (!open_device(opened->driver->name, i, &device, why, sizeof why))
             snprintf(device.name, sizeof device.name, "%s", why);
-        name = strchr(device.name, ' '); /* after the number */
+        name = strchr(device.name, ' '); /* the GPU's name follows the device's number */
         used += (size_t)snprintf(text + used, bytes - used, "%s%s:%d (%s)", i ? ", " : "",
                                  opened->driver->name, i, name ? name + 1 : device.name);
     }
@@ -735,7 +741,7 @@ static void list_devices(const struct weir_cli_device *opened, char *text, size_
         snprintf(text + used, bytes - used, "; WEIR_MODEL_DEVICES=N makes N");
 }
 
-/* Says why the named device cannot be opened, and which devices can. */
+/* Prints why the named device cannot be opened, and which devices can be opened. */
 static int complain_of_device(const struct weir_cli_settings *settings, const char *text,
                               const struct weir_cli_device *device, const char *why) {
     const char *label = weir_cli_label(settings, WEIR_SETTING_DEVICE);
@@ -743,7 +749,7 @@ static int complain_of_device(const struct weir_cli_settings *settings, const ch
 
     if (device->driver && device->count >= 1)
         list_devices(device, expected, sizeof expected);
-    else if (strncmp(text, "model", 5) == 0) /* `why' also has the expected form */
+    else if (strncmp(text, "model", 5) == 0) /* `why' also has the expected form of the text */
         return complain(FAILED, "%s '%s': %s", label, text, why);
     else
         snprintf(expected, sizeof expected, "a machine with a GPU and its driver, or model");

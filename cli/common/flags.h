@@ -2,7 +2,8 @@
 /* flags.h: the flags of commands, and the settings of an allocator as flags.
  *
  * weir_settings_argp() has one long flag for each row of the option table (lib/config/settings.h).  A subcommand makes
- * it a child of its parser, calls weir_cli_settings_finish(), which reports bad values, and opens the device.
+ * the result a child of the subcommand's parser, calls weir_cli_settings_finish(), which reports bad values, and opens
+ * the device.
  *
  * This file must not know subcommands, engines or effects of options.
  */
@@ -25,18 +26,20 @@ struct weir_cli_settings {
     struct weir_sources sources; /* the source of each value */
     /* The place for which weir_cli_settings_finish() reads the environment. */
     enum weir_place place;
-    char error[512]; /* why the first bad value of a flag did not parse; "": all parsed */
+    /* The reason why the first bad value of a flag did not parse; "" if all values parsed. */
+    char error[512];
 };
 
-/* Returns the flags for a struct argp_child, as static memory.  Help texts do not list the setting `refused', if
- * that is one.  The input of the child is a struct weir_cli_settings that weir_cli_settings_init has initialised.
- * Not thread-safe. */
+/* Returns the flags for a struct argp_child, as static memory.  If `refused' is the number of a setting, help texts do
+ * not list this setting.  The input of the child is a struct weir_cli_settings that weir_cli_settings_init has
+ * initialised.  Not thread-safe. */
 const struct argp *weir_settings_argp(int refused);
 /* Returns the setting of that name, or WEIR_SETTING_COUNT if there is none.  The name need not end behind its
  * length. */
 int weir_cli_setting(const char *name, size_t length);
-/* Prints the help of the setting with that name, flag or variable; of each setting that is not advanced, for
- * "settings"; of each setting, for NULL.  Returns 1, or 0 if there is no such setting. */
+/* Prints the help of the setting that has `name' as its name, flag or variable.  If `name' is "settings", prints the
+ * help of all settings that are not advanced.  If `name' is NULL, prints the help of all settings.  Returns 1 on
+ * success, 0 if there is no such setting. */
 int weir_cli_settings_tell(const char *name, FILE *file);
 
 /* Returns 1 if all output was written to standard output, 0 with a message if not. */
@@ -44,7 +47,7 @@ int weir_cli_written(void);
 
 /* Parses as argp_parse does.  argp_parse ends the program at an unknown option; weir_cli_parse then also prints the
  * option that the user meant, if an option is close enough.  argp_parse also ends the program at --help; weir_cli_parse
- * lets -h do this as well, and fails if the help cannot be written. */
+ * treats -h in this way, too, and fails if the help cannot be written. */
 error_t weir_cli_parse(const struct argp *argp, int argc, char **argv, unsigned flags, void *input);
 
 /* Returns 1 if the argument is a request for help: --help, -h or -?; 0 if not. */
@@ -54,7 +57,7 @@ int help_is_requested(const char *argument);
 struct likeness {
     const char *word;
     size_t length;
-    const char *closest; /* NULL: no name was compared yet */
+    const char *closest; /* NULL before the first comparison */
     size_t distance;
 };
 
@@ -68,18 +71,19 @@ const char *likeness_closest(const struct likeness *likeness);
  * flags with the word, and returns an error at once.  Returns 1 if the command has the flag, 0 if not. */
 int weir_cli_flag_tell(struct likeness *flag, int (*command)(int argc, char **argv), char *title);
 
-/* Reads the text of a flag such as "--limit", NULL if the flag has none, into a field of the command's struct.
- * Ends the program with a usage error if the text is bad. */
+/* Reads the text of a flag such as "--limit" into a field of the command's struct.  `text' is NULL if the flag has no
+ * argument.  Ends the program with a usage error if the text is bad. */
 typedef void weir_cli_take(struct argp_state *state, const char *flag, const char *text,
                            void *field);
 
 /* A flag of a command.  A table of flags ends with a row that has no name. */
 struct weir_cli_flag {
     const char *name;
-    int key;              /* its letter, or 0, WEIR_CLI_OPTIONAL or WEIR_CLI_HIDDEN */
-    const char *argument; /* the argument's name in help texts; NULL: the flag has none */
+    int key; /* the flag's letter, or 0, WEIR_CLI_OPTIONAL or WEIR_CLI_HIDDEN */
+    /* The argument's name in help texts, or NULL if the flag has no argument. */
+    const char *argument;
     weir_cli_take *take;
-    size_t field; /* offset of the field in the input of the parser */
+    size_t field; /* the offset of the field in the input of the parser */
     const char *help;
 };
 /* The keys of flags without a letter whose argument may be left out, and of flags that help texts do not list. */
@@ -87,7 +91,8 @@ enum { WEIR_CLI_OPTIONAL = 0x100, WEIR_CLI_HIDDEN };
 
 /* Returns the options of a table for a struct argp, as static memory.  Not thread-safe. */
 const struct argp_option *weir_cli_options(const struct weir_cli_flag *flags);
-/* Reads a flag of the table into the input of the parser.  Returns 0, or ARGP_ERR_UNKNOWN if the key is of no flag. */
+/* Reads a flag of the table into the input of the parser.  Returns 0, or ARGP_ERR_UNKNOWN if no flag of the table has
+ * the key. */
 error_t weir_cli_read_flag(const struct weir_cli_flag *flags, int key, char *argument,
                            struct argp_state *state);
 
@@ -107,20 +112,20 @@ void weir_cli_settings_init(struct weir_cli_settings *settings);
 void weir_cli_settings_set(struct weir_cli_settings *settings, enum weir_setting setting,
                            const char *text);
 
-/* Sets the settings that no flag has set, as if the flag `flag' set them.  Is called after weir_cli_parse and before
- * weir_cli_settings_finish.
- * Returns 0 on success, 1 with a message if the file cannot be read, 2 with a message if a line is wrong. */
+/* Sets the settings that no flag has set, as if the flag `flag' set them.  Must be called after weir_cli_parse and
+ * before weir_cli_settings_finish.  Returns 0 on success, 1 with a message if the file cannot be read, 2 with a message
+ * if a line is wrong. */
 int settings_file_read(struct weir_cli_settings *settings, const char *flag, const char *path);
 
-/* Is called after weir_cli_parse.  Takes settings that no flag has set from the environment, and checks all settings
- * together.  Returns 0, or 2 with a message such as "weir: --prealloc '4X': ...". */
+/* Must be called after weir_cli_parse.  Takes settings that no flag has set from the environment, and checks all
+ * settings together.  Returns 0 on success, 2 with a message such as "weir: --prealloc '4X': ...". */
 int weir_cli_settings_finish(struct weir_cli_settings *settings);
 
 /* Returns the flag or the variable that has set the setting, or the name of the setting if there is neither. */
 const char *weir_cli_label(const struct weir_cli_settings *settings, enum weir_setting setting);
 
-/* Prints which settings the user has set though the command does not use them, since its configurations have their
- * own. */
+/* Prints which settings the user has set although the command does not use them, because its configurations have their
+ * own settings. */
 void weir_cli_settings_tell_unused(const struct weir_cli_settings *settings);
 
 /* The device on which a command runs. */
@@ -130,9 +135,9 @@ struct weir_cli_device {
     int count;      /* devices of this driver */
     uint64_t total; /* bytes of device memory */
     char name[128]; /* the name in output: "cuda:0 NVIDIA H200", "model h200" */
-    /* Set if this is the device model, since the user named no device and there is no GPU. */
+    /* Set if the device is the device model because the user named no device and there is no GPU. */
     int fell_back;
-    char why_not[256]; /* why there is no GPU, when fell_back */
+    char why_not[256]; /* if fell_back is set: the reason why there is no GPU */
 };
 
 /* Returns 0 if the profile of --profile or WEIR_PROFILE can be used or made, 1 with a message if not.  With `makes', a
@@ -144,11 +149,11 @@ const char *weir_cli_file_of(const weir_options *options, enum weir_setting sett
 /* Returns 0 if the file of --oom-report or WEIR_OOM_REPORT can be written, 1 with a message if not. */
 int weir_cli_oom_report_check(const struct weir_cli_settings *settings);
 
-/* Opens the device that --device or WEIR_DEVICE names.  Without either it opens the GPU, or the device model if
- * there is no GPU, and then says so on standard error unless `quiet'.  Sets settings->options.device to the
- * device's name.  Checks the preallocation against the device's memory and the limit; weir_cli_settings_finish can
- * only compare amounts of one kind.  Initialises the driver, so a process that forks later must exec.  Returns 0,
- * or 1 with a message if the device does not exist or is too small. */
+/* Opens the device that --device or WEIR_DEVICE names.  If neither names a device, opens the GPU.  If there is no GPU,
+ * opens the device model, and reports this on standard error unless `quiet' is set.  Sets settings->options.device to
+ * the device's name.  Checks the preallocation against the device's memory and the limit; weir_cli_settings_finish can
+ * only compare amounts of one kind.  Initialises the driver, so a process that forks later must exec.  Returns 0 on
+ * success, 1 with a message if the device does not exist or is too small. */
 int weir_cli_device_open(struct weir_cli_settings *settings, struct weir_cli_device *device,
                          int quiet);
 

@@ -9,8 +9,9 @@
 #include <jansson.h>
 #include <stdint.h>
 
-/* Writes an array, one value a line; or an object, one key a line and each of its arrays of objects one object a line.
- * "-" is standard output.  Replaces a file as a whole.  Returns 1, or 0 with a message. */
+/* Writes an array with one value on each line, or an object with one key on each line.  Writes an array of objects in
+ * the object with one object on each line.  "-" is standard output.  Replaces a file as a whole.  Returns 1 on success,
+ * 0 with a message. */
 int jsonfile_write(const char *path, const json_t *value);
 /* Returns a new object with the keys that all objects of a run have: schema, version, date, host, command. */
 json_t *jsonfile_common(int argc, char **argv);

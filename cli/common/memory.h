@@ -8,8 +8,8 @@
 
 #include "base/map.h"
 
-/* Makes room for one more element in an array.  `array' points to the pointer to the array, of whose `room'
- * elements `used' are in use.  Returns 1, or 0 with the array unchanged if there is no host memory. */
+/* Makes room for one more element in an array.  `array' points to the pointer to the array, of whose `room' elements
+ * `used' are in use.  Returns 1 on success, 0 with the array unchanged if there is no host memory. */
 static inline int memory_make_room(void *array, size_t *room, size_t used, size_t element) {
     size_t more = *room ? *room * 2 : 64;
     void *memory;

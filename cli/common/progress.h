@@ -16,7 +16,7 @@ struct progress {
 };
 
 void progress_begin(struct progress *progress, size_t total);
-/* Begins the next step, which `what' names, or ends it. */
+/* Begin the next step, which `what' names, and end this step. */
 void progress_step(struct progress *progress, const char *what);
 void progress_done(struct progress *progress, const char *what, const char *outcome);
 /* Clears the bar, so that a line can be printed. */
@@ -29,9 +29,9 @@ void terminal_size(int descriptor, int *columns, int *lines);
 
 /* Makes SIGINT, SIGTERM and SIGHUP set interrupt_came() in place of ending the process. */
 void interrupt_watch(void);
-/* Returns 1 if one of these signals came, after which the command begins no more work; else 0. */
+/* Returns 1 if one of these signals has come, else 0.  The command begins no more work after such a signal. */
 int interrupt_came(void);
-/* Ends the process by the signal, if one came, so that the process that started it learns of the signal. */
+/* If a signal has come, ends the process by this signal, so that the parent process learns of the signal. */
 void interrupt_end(void);
 
 #endif

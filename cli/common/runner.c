@@ -40,7 +40,7 @@ void job_make(struct job *job, const char *configuration, double busy_factor,
 
 /* ---------------------------------------------------------------- parent ---- */
 
-/* Makes a pipe whose ends lie above the descriptors that the child uses.  Returns 1, or 0 with errno. */
+/* Makes a pipe whose ends lie above the descriptors that the child uses.  Returns 1 on success, 0 with errno. */
 static int high_pipe(int ends[2]) {
     int low[2];
 
@@ -59,8 +59,8 @@ static int high_pipe(int ends[2]) {
     return 0;
 }
 
-/* Starts the child, whose standard output is the parent's standard error, since the parent's standard output gets
- * only the parent's table.  Returns 0 or an errno. */
+/* Starts the child, whose standard output is the parent's standard error, since the parent's standard output gets only
+ * the parent's table.  Returns 0 on success, else an errno. */
 static int start(int job_fd, int tape_fd, int result_fd, pid_t *child) {
     static char name[] = "weir", subcommand[] = RUNNER_SUBCOMMAND;
     char *arguments[] = {name, subcommand, NULL};
@@ -83,7 +83,7 @@ static int start(int job_fd, int tape_fd, int result_fd, pid_t *child) {
     return error;
 }
 
-/* Writes how a child that sent no result has ended. */
+/* Describes how a child that has sent no result ended. */
 static void tell_end(int status, char *message, size_t message_bytes) {
     if (WIFSIGNALED(status))
         snprintf(message, message_bytes, "killed by signal %d (%s)", WTERMSIG(status),
@@ -101,7 +101,7 @@ static json_t *collect(int result_fd, pid_t child, char *message, size_t message
     int status = 0;
 
     if (file)
-        fclose(file); /* a child that still writes ends by SIGPIPE */
+        fclose(file); /* if the child still writes, SIGPIPE ends the child */
     else
         close(result_fd);
     while (waitpid(child, &status, 0) < 0 && errno == EINTR)

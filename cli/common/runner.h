@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* runner.h: one replay in a fresh process.
  *
- * The parent starts the program again with an internal subcommand, sends it a job and a tape, and reads one JSON
- * object.  The parent never opens a driver, since CUDA does not survive fork, and since earlier work of a process on a
- * device changes the times of its next first iteration.
+ * The parent starts the program again with an internal subcommand, sends the child a job and a tape (tape.h), and reads
+ * one JSON object.  The parent never opens a driver, since CUDA does not survive fork, and since earlier work of a
+ * process on a device changes the times of its next first iteration.
  *
  * This file must not know configurations or figures.
  */
@@ -26,12 +26,12 @@ enum { CHILD_JOB_FD = 0, CHILD_TAPE_FD = 3, CHILD_RESULT_FD = 4 };
 struct job {
     char magic[8];
     size_t bytes;           /* sizeof(struct job) */
-    char configuration[32]; /* "": the child only reports its device */
-    char device[64];        /* "": options.device is NULL */
-    char device_source[64]; /* the flag or variable that named the device, for messages; "": none */
-    char profile[WEIR_SHOW_BYTES];    /* "": options.profile is NULL */
-    char oom_report[WEIR_SHOW_BYTES]; /* "": options.oom_report is NULL */
-    char peers[WEIR_SHOW_BYTES];      /* "": options.peers is NULL */
+    char configuration[32]; /* "" if the child only reports its device */
+    char device[64];        /* "" if options.device is NULL */
+    char device_source[64]; /* the flag or variable that named the device, for messages, or "" */
+    char profile[WEIR_SHOW_BYTES];    /* "" if options.profile is NULL */
+    char oom_report[WEIR_SHOW_BYTES]; /* "" if options.oom_report is NULL */
+    char peers[WEIR_SHOW_BYTES];      /* "" if options.peers is NULL */
     /* Set in a trial, which ends at the first request that fails, and only reports whether one failed. */
     int trial;
     int forgets; /* set if the child reads a profile and does not save it */
@@ -43,7 +43,7 @@ struct job {
     weir_options options;
 };
 
-/* Fills a job.  With a configuration of NULL or "" the child only reports its device.  options->device and
+/* Fills a job.  If the configuration is NULL or "", the child only reports its device.  options->device and
  * device_source may be NULL. */
 void job_make(struct job *job, const char *configuration, double busy_factor,
               const weir_options *options, const char *device_source);
@@ -53,10 +53,10 @@ void job_make(struct job *job, const char *configuration, double busy_factor,
  * `message' is empty. */
 json_t *runner_run(const struct job *job, int tape_fd, char *message, size_t message_bytes);
 
-/* Reads and checks the job in the child.  Returns 1, or 0 if runner_run() has not started this process. */
+/* Reads and checks the job in the child.  Returns 1 on success, 0 if runner_run() has not started this process. */
 int job_read(struct job *job);
-/* Sends the result of the child, or {"error": message}, to the parent, and releases the reference.  Returns 1, or 0
- * on failure. */
+/* Sends the result of the child, or {"error": message}, to the parent, and releases the reference.  Returns 1 on
+ * success, 0 on failure. */
 int result_send(json_t *result);
 
 #endif

@@ -19,13 +19,13 @@
 enum { FLUSH_NS = 1000000000 };
 
 struct sink {
-    FILE *file; /* plain, zstd */
+    FILE *file; /* the file, if it is plain or compressed by zstd */
     gzFile gzip;
 #ifdef HAVE_ZSTD
     ZSTD_CCtx *zstd;
 #endif
     int error;
-    int is_dirty; /* there is something to flush */
+    int is_dirty; /* set if there is something to flush */
     uint64_t flushed_ns;
     char packed[1 << 17];
 };

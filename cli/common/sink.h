@@ -20,7 +20,7 @@ int sink_write(struct sink *sink, const char *text, size_t bytes);
 /* Flushes the file, so that others can read the text that was written.  Flushes a compressed file once a second at
  * most. */
 int sink_flush(struct sink *sink);
-/* Closes the file.  Returns 1, or 0 with errno if not all of the file was written. */
+/* Closes the file.  Returns 1 on success, 0 with errno if not all of the file was written. */
 int sink_close(struct sink *sink);
 
 #endif

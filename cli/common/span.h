@@ -62,8 +62,8 @@ static inline uint64_t stopwatch_span(const struct stopwatch *watch, uint64_t fr
 
 struct span {
     uint64_t ns;        /* the whole span */
-    uint64_t driver_ns; /* virtual time of its driver calls */
-    uint64_t own_ns;    /* real time outside the model */
+    uint64_t driver_ns; /* the virtual time of the driver calls in the span */
+    uint64_t own_ns;    /* the real time outside the model */
 };
 
 struct span_clock {
@@ -75,7 +75,7 @@ struct span_clock {
 /* The state of a thread between its spans. */
 struct span_thread {
     struct weir_waits waits;
-    uint64_t last_ticks; /* the end of its last span */
+    uint64_t last_ticks; /* the end of the thread's last span */
 };
 extern _Thread_local struct span_thread span_thread;
 
@@ -97,7 +97,7 @@ CUresult span_clock_adjust(struct span_clock *clock, const struct weir_driver *c
 uint64_t span_driver_calls(void);
 
 static inline void span_begin(const struct span_clock *clock, struct span_start *start) {
-    /* A wait since the last span does not belong to this one. */
+    /* A wait since the last span does not belong to the new span. */
     (void)weir__thread_waits_in(
         &span_thread.waits,
         stopwatch_span(&clock->watch, span_thread.last_ticks, stopwatch_read(&clock->watch)));

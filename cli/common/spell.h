@@ -14,9 +14,9 @@ struct spelled {
 struct spelled spell_count(uint64_t count);
 /* Spells nanoseconds with their unit and three digits: "850 ns", "1.23 us", "45.6 s". */
 struct spelled spell_time(uint64_t ns);
-/* Spells nanoseconds as milliseconds with four digits that count. */
+/* Spells nanoseconds as milliseconds with four significant digits. */
 struct spelled spell_ms(double ns);
-/* Spells a ratio with four digits that count, three behind the point at most. */
+/* Spells a ratio with four significant digits, but at most three digits behind the point. */
 struct spelled spell_ratio(double ratio);
 
 #define SPELL_COUNT(count) (spell_count(count).text)

@@ -19,12 +19,13 @@ enum { LINES_FIELDS = 16, LINES_MESSAGE_BYTES = 512 };
 
 struct lines {
     struct source *source;
-    char *buffer; /* its bytes [at, filled) were read and are no lines yet */
+    /* The bytes [at, filled) were read from the file, and are not returned as lines yet. */
+    char *buffer;
     size_t at, filled, room;
     int at_end;
     uint64_t number; /* the number of the last line that was returned */
     char *fields[LINES_FIELDS];
-    size_t count; /* the number of fields of that line */
+    size_t count; /* the number of fields of the last line */
     char message[LINES_MESSAGE_BYTES];
 };
 
@@ -36,7 +37,8 @@ struct lines_column {
 /* Opens a file; "-" is standard input.  Returns 1 on success, 0 with a message on failure. */
 int lines_open(struct lines *lines, const char *path);
 void lines_close(struct lines *lines);
-/* Is called after the last byte.  Returns 1 if the file ends inside a line, a gzip member or a zstd frame, 0 if not. */
+/* Must be called after the last byte was read.  Returns 1 if the file ends inside a line, a gzip member or a zstd
+ * frame, 0 if not. */
 int lines_is_cut(const struct lines *lines);
 /* Copies the beginning of the first line, and leaves the line in place.
  * Returns NULL with a message if the file cannot be read. */
@@ -77,7 +79,7 @@ struct format {
 
 extern const struct format format_rmm, format_minimalloc;
 
-/* The device of the requests that were read; "" if the trace does not say. */
+/* The device of the requests that were read, or "" if the trace does not say. */
 struct input_device {
     char name[16];
 };
@@ -98,13 +100,13 @@ void input_close(struct input *input);
 /* Returns 1 if a trace can be read from the file or made from the file, 0 if not. */
 int input_is_trace(const char *path);
 
-/* Reads the next event of the trace of that name.  The operation is 0 at the end, or where the file is cut, which a
- * message on standard error tells.  Returns 1, or 0 with a message, which also says what weir expects if the first
- * event cannot be read. */
+/* Reads the next event of the trace of that name.  The operation is 0 at the end.  It is also 0 where the file is cut,
+ * which a message on standard error reports.  Returns 1 on success, 0 with a message, which also says what weir expects
+ * if the first event cannot be read. */
 int input_next(struct input *input, const char *name, weir_trace_event *event, char *message,
                size_t message_bytes);
-/* Checks that an event is on the device of the earlier events, since a replay has one device.  Returns 1 if so, 0
- * with a message if not. */
+/* Checks that an event is on the device of the earlier events, since a replay has one device.  Returns 1 if so, else 0
+ * with a message. */
 int input_is_on_device(struct input_device *device, const weir_trace_reader *reader,
                        const weir_trace_event *event, char *message, size_t message_bytes);
 

@@ -35,7 +35,7 @@ struct source {
     int is_cut;
     char last; /* the last byte that was read */
 #ifdef HAVE_ZSTD
-    ZSTD_DStream *zstd; /* NULL: the file is not packed by zstd */
+    ZSTD_DStream *zstd; /* NULL if the file is not packed by zstd */
 #endif
     size_t at; /* the bytes input[at .. filled) were read from the file and not used yet */
     size_t filled;
@@ -53,7 +53,8 @@ static __attribute__((format(printf, 2, 3))) int fail(struct lines *lines, const
     return 0;
 }
 
-/* Writes why zlib could not read, without the name of the file, with which the message of zlib begins.  Returns 0. */
+/* Writes why zlib could not read.  Leaves out the name of the file, with which the message of zlib begins.  Returns
+ * 0. */
 static int tell_gzip_error(struct lines *lines) {
     int code;
     const char *text = gzerror(lines->source->file, &code), *why = strstr(text, ": ");
@@ -62,8 +63,8 @@ static int tell_gzip_error(struct lines *lines) {
                            : fail(lines, "the gzip data is damaged: %s", why ? why + 2 : text);
 }
 
-/* Reads more bytes behind the unused ones, until there are `least` bytes or the file ends.  Returns 1, or 0 with a
- * message. */
+/* Reads more bytes behind the unused ones, until there are `least` bytes or the file ends.  Returns 1 on success, 0
+ * with a message. */
 static int fill(struct lines *lines, size_t least) {
     struct source *source = lines->source;
 
@@ -82,7 +83,7 @@ static int fill(struct lines *lines, size_t least) {
     return 1;
 }
 
-/* Opens the file.  Returns 1, or 0 with a message. */
+/* Opens the file.  Returns 1 on success, 0 with a message. */
 static int open_file(struct lines *lines, const char *path) {
     struct stat status;
     int fd = strcmp(path, "-") == 0 ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)
@@ -99,7 +100,7 @@ static int open_file(struct lines *lines, const char *path) {
     return 0;
 }
 
-/* Begins to unpack if the first bytes are those of zstd.  Returns 1, or 0 with a message. */
+/* Begins to unpack if the first bytes are those of zstd.  Returns 1 on success, 0 with a message. */
 static int begin_zstd(struct lines *lines) {
     static const unsigned char magic[] = {0x28, 0xb5, 0x2f, 0xfd};
     struct source *source = lines->source;
@@ -135,7 +136,7 @@ static ptrdiff_t unpack(struct lines *lines, char *buffer, size_t bytes) {
 }
 #endif
 
-/* Takes bytes of the file that are not packed by zstd. */
+/* Copies bytes of a file that zstd has not packed. */
 static ptrdiff_t take_bytes(struct source *source, char *buffer, size_t bytes) {
     size_t there = source->filled - source->at, n = there < bytes ? there : bytes;
 
@@ -382,7 +383,7 @@ int lines_number(struct lines *lines, size_t field, const char *what, uint64_t m
 
     errno = 0;
     value = strtoull(text, &end, strncmp(text, "0x", 2) == 0 ? 16 : 10);
-    /* Strtoull() takes signs and blanks. */
+    /* strtoull() also accepts signs and blanks, which this reader refuses. */
     if (!isdigit((unsigned char)*text) || *end || errno || value > most) {
         weir__quote(text, quoted, sizeof quoted);
         return lines_refuse(lines, "%s %s is no whole number from 0 to %" PRIu64, what, quoted,

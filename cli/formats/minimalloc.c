@@ -37,7 +37,8 @@ static const struct lines_column columns[COLUMNS] = {
     [SIZE] = {{"size"}},
 };
 
-/* Returns 1 if all columns but one are in the line: the error of a missing column then names the column. */
+/* Returns 1 if at most one of the columns is missing in the line, else 0.  If a column is missing, a later message
+ * names this column. */
 static int is_minimalloc_problem(const char *first_line) {
     char line[256], *rest = line, *word;
     unsigned found = 0;

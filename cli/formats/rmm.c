@@ -191,7 +191,7 @@ static int read_log_line(struct log *log) {
         log->unknown += !end_block(log, pointer, time_us, thread, &block.stream) && pointer;
         return 1;
     }
-    if (strcmp(action, "allocate") == 0 && !pointer) /* an allocation of no bytes */
+    if (strcmp(action, "allocate") == 0 && !pointer) /* the allocation has no bytes */
         return 1;
     block.id = log->next_id++;
     if (strcmp(action, "allocate") == 0)

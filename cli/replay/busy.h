@@ -23,8 +23,8 @@ const char *busy_lacks(const struct weir_driver *driver);
 
 struct busy;
 
-/* Prepares GPU work on these streams of the current context, which must outlive it.  Waits for the device.  Returns
- * NULL with the reason in `message' on failure. */
+/* Prepares GPU work on these streams of the current context, which must outlive the result.  Waits for the device.
+ * Returns NULL with the reason in `message' on failure. */
 struct busy *busy_open(const struct weir_driver *driver, double factor, const CUstream *streams,
                        size_t stream_count, char *message, size_t message_bytes);
 void busy_close(struct busy *busy); /* Does nothing if `busy' is NULL. */

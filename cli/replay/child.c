@@ -53,13 +53,13 @@ struct replay {
     CUstream *streams;
     int modelled;
     int refused;       /* set if a request failed for lack of memory */
-    struct busy *busy; /* NULL: no GPU work */
+    struct busy *busy; /* NULL if there is no GPU work */
 
     enum play play;
     void *allocator;
-    void **addresses; /* the address of each block; NULL: the block is not live */
+    void **addresses; /* the address of each block, or NULL if the block is not live */
     struct iteration *iterations;
-    uint64_t *bare_ns; /* the time of the loop alone, by iteration */
+    uint64_t *bare_ns; /* for each iteration, the time of the loop without an allocator */
     size_t iteration_count;
     struct iteration now; /* the current iteration */
     int in_stretch;
@@ -73,12 +73,13 @@ struct replay {
     json_t *oom_report; /* the OOM report of the first failure, or NULL */
 
     struct point *points;
-    struct weir_timeline *timeline; /* NULL: none */
+    struct weir_timeline *timeline; /* the time line, or NULL */
     /* The start of the time line, and the end of the last iteration in it. */
     uint64_t began_ticks, mark_ns;
     uint64_t requested; /* the requested bytes that are live */
 
-    struct weir_model_sequence sequence; /* the digest of the driver calls, if a test asks for it */
+    /* The digest of the driver calls, if a test wants the digest. */
+    struct weir_model_sequence sequence;
     FILE *lines; /* the file with a line for each call of the digest, or NULL */
     char error[RUNNER_MESSAGE_BYTES];
 };
@@ -410,7 +411,8 @@ static int follow(struct replay *replay, uint64_t i) {
     return 1;
 }
 
-/* Does all operations of the tape.  Returns 1, or 0 with replay->error or because a request of a trial failed. */
+/* Executes all operations of the tape.  Returns 1 on success.  Returns 0 with replay->error on failure, and also if a
+ * request of a trial fails. */
 static int child_play(struct replay *replay) {
     const struct tape *tape = &replay->tape;
 
@@ -515,8 +517,8 @@ static int close_configuration(struct replay *replay) {
             child_fail(replay, "%s", replay->session.message));
 }
 
-/* Starts the digest of the model's calls, if a test asks for it: WEIR_TEST_SEQUENCE names a file for a line of each
- * call, or is "".  The digest uses processor cache, so measurements do without. */
+/* Starts the digest of the model's calls, if the variable WEIR_TEST_SEQUENCE is set.  The variable names a file for a
+ * line of each call, or is "".  The digest uses processor cache, so measurements do without the digest. */
 static int start_sequence(struct replay *replay) {
     const char *path = getenv("WEIR_TEST_SEQUENCE");
 
@@ -723,8 +725,8 @@ static int show(struct replay *replay, int number, json_t *out) {
     return 1;
 }
 
-/* Makes all replays.  Only the last one saves a profile, so that all begin with the earlier one.  Only the timed
- * one writes a log. */
+/* Makes all replays.  Only the last replay saves a profile, so that all replays begin with the earlier profile.  Only
+ * the timed replay writes a log. */
 static int measure_into(struct replay *replay, json_t **out) {
     const struct job *job = replay->job;
     struct result_figures figures = {0};
@@ -754,8 +756,8 @@ static int measure_into(struct replay *replay, json_t **out) {
     return 1;
 }
 
-/* Returns 1 if lack of memory kept the allocator from opening.  Opening may also refuse a limit below the peak
- * requested memory. */
+/* Returns 1 if lack of memory kept the allocator from opening, else 0.  The opening may also refuse a limit below the
+ * peak requested memory. */
 static int is_refused(const struct session *session) {
     return session->refused || (session->limit && session->limit < session->live_peak_bytes);
 }
@@ -892,7 +894,7 @@ static void release_device(struct replay *replay) {
     }
 }
 
-/* Returns the result, or NULL with replay->error. */
+/* Makes the replays of a job.  Returns the result, or NULL with replay->error. */
 static json_t *replay_all(struct replay *replay) {
     json_t *out = NULL;
 

@@ -77,7 +77,7 @@ struct allocator_kind {
     json_t *(*oom_report)(void *allocator);
     /* Returns the hits and misses of the caches; may be NULL. */
     json_t *(*caches)(void *allocator);
-    /* Returns 1, or 0 with session->message if a block was left or a call failed. */
+    /* Returns 1 on success, 0 with session->message if a block was left or a call failed. */
     int (*close)(void *allocator);
 };
 
@@ -91,15 +91,17 @@ struct configuration {
     const struct allocator_kind *kind;
     /* Weir's settings, NAME=VALUE and commas between; @N stands for N eighths of the trace's peak requested memory. */
     const char *settings;
-    /* Why a program would not choose the configuration, which is only there to compare with; NULL: it would. */
+    /* The reason why a program would not choose the configuration, which then serves only for comparison.  NULL if
+     * there is no such reason. */
     const char *unusable;
-    int release_threshold_max; /* a pool of the driver has the largest release threshold */
-    int primed; /* a pool of the driver: the peak requested memory is allocated and freed before */
-    int least;  /* weir has the smallest limit that serves the trace */
-    int learns; /* an earlier run of weir, which does not count, has filled given->profile */
-    int by_name_only;  /* the configuration runs only if it is named */
-    int needs_virtual; /* the configuration needs memory mapped by handles */
-    /* This is "replay": all options are those of the session, and its name in output is its engine. */
+    int release_threshold_max; /* set if a pool of the driver has the largest release threshold */
+    /* Set if the replay first allocates and frees the peak requested memory, for a pool of the driver. */
+    int primed;
+    int least;  /* set if weir has the smallest limit that serves the trace */
+    int learns; /* set if an earlier run of weir, which does not count, fills given->profile */
+    int by_name_only;  /* set if the configuration runs only if the user names it */
+    int needs_virtual; /* set if the configuration needs memory that is mapped by handles */
+    /* Set for "replay", which has all options of the session, and the name of its engine in output. */
     int is_given;
 };
 
@@ -107,9 +109,9 @@ struct configuration {
 extern const struct configuration configurations[];
 /* Returns the configuration of that name, which may be "replay", or NULL if there is none. */
 const struct configuration *configuration_find(const char *name);
-/* Returns 1 if the configuration is a pool of the driver's. */
+/* Returns 1 if the configuration is a pool of the driver, else 0. */
 int configuration_is_driver(const struct configuration *configuration);
-/* Sets the options of one of weir's configurations, but for device and log. */
+/* Sets the options of one of weir's configurations, except device and log. */
 void configuration_choose(const struct configuration *configuration, const struct session *session,
                           weir_options *options);
 /* Returns the missing device feature that the configuration needs, or NULL. */

@@ -14,7 +14,7 @@
 
 #include "base/text.h"
 
-/* A note: another stream that uses a block.  Notes are named by index; index 0 is none. */
+/* A note records another stream that uses a block.  Each note has an index; the index 0 stands for no note. */
 struct note {
     CUstream stream;
     uint32_t next;

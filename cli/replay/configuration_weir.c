@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* configuration_weir.c: weir through its public interface, on the counted driver table.  It uses the library's inside
- * to make an allocator on a given table, to read a profile without saving it, and for time lines.
- */
+/* configuration_weir.c: weir through its public interface, on the counted driver table.  This file uses internal
+ * functions of the library to make an allocator on a given table, to read a profile without saving it, and for time
+ * lines. */
 #include "cli/replay/configuration.h"
 
 #include <stdio.h>
@@ -114,7 +114,7 @@ static weir_status public_settle(void *allocator) {
 
 enum { EVENTS = 64 };
 
-/* Reads up to EVENTS events behind number `last'.  Returns how many there are. */
+/* Reads up to EVENTS events behind the event with the number `last'.  Returns the number of events. */
 static size_t read_events(const struct public *opened, uint64_t last, weir_event *events) {
     size_t count = 0;
 
@@ -123,8 +123,8 @@ static size_t read_events(const struct public *opened, uint64_t last, weir_event
                : 0;
 }
 
-/* Reads the events since the last call, and counts those of OOM recovery that returned memory.  Events may have
- * left the ring; only such returns are missed then, since the statistics count growths and trims. */
+/* Reads the events since the last call, and counts the events in which OOM recovery returned memory.  Some events may
+ * have left the ring.  Then only returns by OOM recovery are missing, since the statistics count growths and trims. */
 static void look_at_events(struct public *opened) {
     weir_event events[EVENTS];
     size_t count;

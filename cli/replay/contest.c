@@ -2,8 +2,9 @@
 /* contest.c: every configuration on every trace; see contest.h.
  *
  * For each trace and repeat all configurations run one after another.  Each repeat begins with the next configuration,
- * so that the predecessor of a configuration varies, and its leftovers with it (pages to be scrubbed, clocks that have
- * risen).  Only the last run of a trace saves a profile (--profile), so that all runs begin alike.
+ * so that the predecessor of a configuration varies, and so do its effects on the device (pages to be scrubbed, clocks that
+ * have risen).  Only the last run of a trace saves a profile (--profile), so that all runs begin
+ * alike.
  */
 #include "cli/replay/contest.h"
 
@@ -159,7 +160,7 @@ static void number_name(struct contest *contest, size_t trace) {
         snprintf(name + length, room, " (%zu)", same + 1);
 }
 
-/* Reads all traces, and prints which are bad.  Returns 1, or 0 if a trace is bad. */
+/* Reads all traces, and prints which are bad.  Returns 1 on success, 0 if a trace is bad. */
 static int make_tapes(struct contest *contest) {
     char message[RUNNER_MESSAGE_BYTES];
     int good = 1;
@@ -255,7 +256,8 @@ static json_t *document_json(const struct contest *contest, const struct finding
     for (size_t i = 0; i < results->row_count; i++) {
         const struct row *row = &results->rows[i];
 
-        if (json_array_size(row->runs) == 0 && !row->error) /* an interrupt came before the row */
+        /* The user interrupted the command before this row. */
+        if (json_array_size(row->runs) == 0 && !row->error)
             continue;
         if (!run)
             run = json_array_get(row->runs, 0);
@@ -391,8 +393,8 @@ static uint64_t integer_at(const json_t *object, const char *key) {
  * some. */
 enum { OTHERS_PART = 16 };
 
-/* Returns the bytes of the device that other processes have: the larger of the figure from before the replay and that
- * of the OOM report. */
+/* Returns the bytes of the device that other processes have: the larger of two figures, of which one was measured
+ * before the replay and the other is in the OOM report. */
 static uint64_t others_in(const json_t *result, const json_t *oom_report) {
     uint64_t before = integer_at(result, "device_taken_bytes");
     uint64_t since = integer_at(oom_report, "others");
@@ -400,7 +402,7 @@ static uint64_t others_in(const json_t *result, const json_t *oom_report) {
     return since > before ? since : before;
 }
 
-/* Returns 1 if other processes' memory caused the failure. */
+/* Returns 1 if other processes' memory caused the failure, else 0. */
 static int is_others(const json_t *oom_report, uint64_t others, uint64_t device, uint64_t live) {
     const json_t *limit = json_object_get(oom_report, "limit");
     uint64_t there = weir__size_less(device, others);
@@ -412,7 +414,7 @@ static int is_others(const json_t *oom_report, uint64_t others, uint64_t device,
                : !json_is_integer(limit) || (uint64_t)json_integer_value(limit) > there;
 }
 
-/* Returns the most that this process may reserve under the limit of its process group. */
+/* Returns the largest amount of memory that this process may reserve under the limit of its process group. */
 static uint64_t group_left(const json_t *oom_report) {
     return integer_at(oom_report, "reserved") +
            weir__size_less(integer_at(oom_report, "group_limit"),
@@ -469,7 +471,7 @@ static void put_shortage(const json_t *result, uint64_t live, char *text, size_t
 
 /* ---- advice ---- */
 
-/* Returns 1 if the user has set the limit, rather than the device or other processes. */
+/* Returns 1 if the user has set the limit, 0 if the device or other processes limit the memory. */
 static int is_for_limit(const struct contest *contest, const struct row *row, const json_t *run) {
     const json_t *report = json_object_get(run, "oom_report");
     uint64_t live = integer_at(run, "requested_peak_bytes");
@@ -487,7 +489,7 @@ static json_t *advised_text(const char *text, uint64_t limit, int is_busy) {
     const char *advice = strstr(text, ").\n"), *rest = strstr(text, "\n  request ");
     char spelled[WEIR_SPELL_BYTES], line[192];
 
-    if (!advice || !rest || rest < advice) /* unreached: every report has both */
+    if (!advice || !rest || rest < advice) /* unreached: every report has both texts */
         return json_string(text);
     weir__bytes_spell(limit, spelled, sizeof spelled);
     snprintf(line, sizeof line,
@@ -614,7 +616,8 @@ static json_t *run_learning(const struct contest *contest, const struct row *row
     return result;
 }
 
-/* Finds the smallest limit once for a row whose configuration has it.  Returns 0 with a message if no limit serves. */
+/* Finds the smallest limit for a row whose configuration needs the limit, at the row's first run.  Returns 0 with a
+ * message if no limit serves. */
 static int find_limit(const struct contest *contest, struct row *row, char *message) {
     message[0] = '\0';
     if (row->limit == 0 && row->configuration->least)
@@ -714,7 +717,7 @@ static int make_rows(struct contest *contest) {
 
 /* ---- files ---- */
 
-/* Writes all time lines, each as a process.  Returns 1, or 0 with a message printed. */
+/* Writes all time lines, each as a process.  Returns 1 on success, 0 with a message printed. */
 static int write_timelines(const struct contest *contest) {
     FILE *file = contest->timeline_file ? fopen(contest->timeline_file, "we") : NULL;
     uint64_t missing = 0;

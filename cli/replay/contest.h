@@ -32,14 +32,15 @@ struct contest {
     /* The fields of the command's request. */
     uint64_t iterations; /* the mark after which replays end, or 0 */
     double pace;         /* waits between calls as a factor of the recorded program's time, or 0 */
-    /* NULL: none; "-": standard output, and the table goes to standard error. */
+    /* The file of the JSON, or NULL.  If the file is "-", standard output gets the JSON, and standard error gets the
+     * table. */
     const char *json_file;
-    const char *report;        /* the file of the report; NULL: none */
-    const char *timeline_file; /* the file of the time line; NULL: none */
+    const char *report;        /* the file of the report, or NULL */
+    const char *timeline_file; /* the file of the time line, or NULL */
     struct contest_trace *traces;
     size_t trace_count;
     weir_options options;      /* the options of the jobs */
-    const char *device_source; /* the flag or variable that named the device; NULL: none */
+    const char *device_source; /* the flag or variable that named the device, or NULL */
     int argc;
     char **argv;
     /* Set if a trace or a configuration could not be added, with a message printed. */
@@ -50,23 +51,24 @@ struct contest {
     int modelled;
     int driver_version;
 
-    struct results results; /* configurations, repeat and busy belong to the request */
+    /* `configurations', `repeat' and `busy' in the results belong to the request. */
+    struct results results;
 };
 
 /* Returns the flags that replay and bench share, for a struct argp_child whose input is a struct contest that
  * contest_init has set up. */
 const struct argp *contest_argp(void);
 void contest_init(struct contest *contest, int argc, char **argv);
-/* Adds a trace, by path or by the name of a shipped one. */
+/* Adds a trace, by its path or by the name of a shipped trace. */
 void contest_add_trace(struct contest *contest, const char *argument);
 /* Adds all traces that are shipped. */
 void contest_add_shipped(struct contest *contest);
 /* Adds a configuration, once. */
 void contest_add_configuration(struct contest *contest, const struct configuration *configuration);
-/* Checks that all outputs are different files, and no traces that are read, by the names in these settings.
- * Returns the exit code, with a message printed if it is not 0. */
+/* Checks that all outputs are different files, and that no output is a trace that the command reads.  The settings name
+ * some outputs.  Returns the exit code, with a message printed if it is not 0. */
 int contest_check_outputs(const struct contest *contest, const struct weir_cli_settings *settings);
-/* Prepares the runs: checks the files, reads the traces, asks for the device.  Returns 1, or 0 with a message
+/* Prepares the runs: checks the files, reads the traces, asks for the device.  Returns 1 on success, 0 with a message
  * printed. */
 int contest_prepare(struct contest *contest);
 /* Prints why a file is no trace. */

@@ -2,8 +2,8 @@
 /* explain.c: the memory of a trace: `weir replay --explain'.
  *
  * Requests are summed by kind of call, and grouped if they are alike: bytes, call, caller, NVTX range, stream and
- * device.  If one request is a large part of the device, the first lines report it, and how its framework can be told
- * not to preallocate, since most users ask for that.
+ * device.  If one request is a large part of the device, the first lines report it, and how the user turns off the
+ * preallocation of its framework, since this is what most users need.
  *
  * This file must not know allocators or devices.
  */
@@ -24,7 +24,7 @@ enum { EXPLAIN_KINDS = 32, EXPLAIN_DEVICES = 64, EXPLAIN_WORD_BYTES = 64, EXPLAI
 
 /* Requests of one kind of call. */
 struct explain_kind {
-    /* The word of the trace, such as "plain"; "": the trace has none. */
+    /* The word of the trace, such as "plain", or "" if the trace has none. */
     char word[EXPLAIN_WORD_BYTES];
     uint64_t requests, refused;
     uint64_t bytes, refused_bytes;
@@ -36,7 +36,7 @@ struct explain_kind {
 struct explain_group {
     uint64_t bytes, stream;
     uint32_t kind, device;
-    /* The caller.  "" stands for a part that the trace does not tell. */
+    /* The caller.  A part is "" if the trace does not name the part. */
     char by[EXPLAIN_WORD_BYTES], at[EXPLAIN_WORD_BYTES], range[EXPLAIN_WORD_BYTES];
     uint64_t times, live, most_live;
     uint64_t first_us, last_us; /* the times of the first and the last request */
@@ -46,7 +46,7 @@ struct explain_group {
 };
 
 struct explain_device {
-    uint64_t bytes; /* bytes of memory, or 0 if the trace does not tell */
+    uint64_t bytes; /* in bytes, or 0 if the trace does not tell */
     char name[EXPLAIN_WORD_BYTES];
 };
 
@@ -91,8 +91,8 @@ struct block {
     uint64_t time_us;
 };
 
-/* A request is taken for a preallocation from this share of the device on, or of the peak requested memory if the
- * device is not known. */
+/* The least share of the device's memory that a request needs to look like a preallocation, or of the peak requested
+ * memory if the device is not known. */
 enum { PREALLOCATION_PERCENT = 25, PREALLOCATION_OF_PEAK = 50, PREALLOCATION_MIB = 256 };
 
 /* Returns the driver's name of a kind, as "cuMemAlloc", or the word itself if it is unknown. */
@@ -209,8 +209,8 @@ static uint64_t sum(uint64_t a, uint64_t b) {
     return __builtin_add_overflow(a, b, &a) ? UINT64_MAX : a;
 }
 
-/* Adds a request, which may have failed (events a and x).  Returns 1, or 0 if there is no host memory or the sum of
- * live bytes is too large. */
+/* Adds a request, which may have failed (events a and x).  Returns 1 on success, 0 if there is no host memory or the
+ * sum of live bytes is too large. */
 static int take_request(struct explain *explain, weir_trace_reader *reader,
                         const weir_trace_event *event) {
     char word[EXPLAIN_WORD_BYTES], device[8];
@@ -317,7 +317,7 @@ static int is_smaller(const void *left, const void *right) {
     return a->first_us < b->first_us ? -1 : a->first_us > b->first_us;
 }
 
-/* Returns 1 if the block was freed into a driver pool, which keeps its memory. */
+/* Returns 1 if the block was freed into a driver pool, which keeps its memory; else 0. */
 static int explain_primes(const struct explain *explain, const struct explain_group *group) {
     const char *word = explain->kinds[group->kind].word;
 
@@ -328,7 +328,7 @@ static uint64_t device_bytes(const struct explain *explain, const struct explain
     return group->device < EXPLAIN_DEVICES ? explain->devices[group->device].bytes : 0;
 }
 
-/* Returns 1 if the request is large and lives for most of the trace, or in a pool of the driver. */
+/* Returns 1 if the request is large, and lives for most of the trace or in a pool of the driver; else 0. */
 static int is_preallocation(const struct explain *explain, const struct explain_group *group) {
     uint64_t device = device_bytes(explain, group);
     uint64_t least = device ? device / 100 * PREALLOCATION_PERCENT
@@ -370,7 +370,7 @@ static int read_all(struct explain *explain, struct input *input, uint64_t most_
     return 1;
 }
 
-/* Reads the trace up to its end, or to mark `most_marks' if that is not 0.  Returns 1, or 0 with the reason in
+/* Reads the trace up to its end, or to mark `most_marks' if that is not 0.  Returns 1 on success, 0 with the reason in
  * `message'; free_all() frees the memory in both cases. */
 static int read_trace(struct explain *explain, const char *path, uint64_t most_marks, char *message,
                       size_t message_bytes) {

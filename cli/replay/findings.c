@@ -18,7 +18,7 @@ static const struct row *row_of(const struct results *results, size_t trace, siz
     return result_at(results, trace, configuration, results->busy > 0);
 }
 
-/* Returns 1 if some configuration has that figure of the trace. */
+/* Returns 1 if some configuration has that figure of the trace, else 0. */
 static int is_known(const struct results *results, size_t trace, enum result_figure figure) {
     for (size_t i = 0; i < results->configuration_count; i++)
         if (row_of(results, trace, i)->median.has[figure])
@@ -96,7 +96,7 @@ static void set_standing(const struct results *results, size_t configuration,
         set_mean(results, configuration, (enum result_figure)figure, out);
 }
 
-/* Returns 1 if a program can choose the configuration, and it ran on all traces without a failure. */
+/* Returns 1 if a program can choose the configuration, and it ran on all traces without a failure; else 0. */
 static int is_choice(const struct standing *standing) {
     return standing->is_complete && !standing->configuration->unusable;
 }
@@ -128,8 +128,8 @@ static struct standing *least_marked(const struct findings *findings, enum mark 
     return least;
 }
 
-/* Keeps the mark of the least figure, and the marks of those that tie with it.  Changes nothing if no figure is
- * known. */
+/* Keeps the mark of the configuration with the least figure, and the marks of configurations that tie with this one.
+ * Changes nothing if no figure is known. */
 static void keep_least(struct findings *findings, enum mark mark, enum result_figure figure) {
     const struct standing *least = least_marked(findings, mark, figure);
 

@@ -18,7 +18,7 @@
 /* A mark is for configurations that a program can choose: the best one, and those that tie with it. */
 enum mark { MARK_FASTEST, MARK_SMALLEST, MARK_WARM_UP, MARKS };
 
-/* A double of 0 or less is not known. */
+/* One configuration in the comparison.  A figure of 0 or less is not known. */
 struct standing {
     const char *name;
     const struct configuration *configuration;
@@ -35,12 +35,13 @@ struct standing {
 enum { FINDINGS_SENTENCES = 6, FINDINGS_SENTENCE_BYTES = 1024 };
 
 struct findings {
-    /* One for each configuration; none after an interrupt, when nothing compares. */
+    /* One standing for each configuration.  There are none after an interrupt, because then nothing is compared. */
     struct standing *standings;
     size_t count;
-    /* Weir's default, or weir's first configuration; NULL: there is none. */
+    /* The standing of weir's default, or of weir's first configuration, or NULL if there is no configuration of
+     * weir. */
     const struct standing *usual;
-    /* CUDA's pool: driver-keep, or else driver; NULL: there is neither. */
+    /* The standing of CUDA's pool: driver-keep, or else driver.  NULL if there is neither. */
     const struct standing *driver;
     char sentences[FINDINGS_SENTENCES][FINDINGS_SENTENCE_BYTES];
     size_t sentence_count;

@@ -72,14 +72,14 @@ struct iteration {
 };
 
 struct row {
-    size_t trace; /* index into the traces */
+    size_t trace; /* the trace's index in the list of traces */
     const struct configuration *configuration;
     double busy;        /* GPU work as a factor of the trace's time, or 0 */
-    uint64_t limit;     /* the smallest limit, if the configuration has that, or 0 */
+    uint64_t limit;     /* the smallest limit, or 0 if the configuration has no such limit */
     json_t *runs;       /* an array of the runs that have figures */
-    json_t *timeline;   /* the time line; NULL: none */
+    json_t *timeline;   /* the time line, or NULL */
     size_t failed_runs; /* the number of runs without figures */
-    char *error;        /* why the first run without figures failed; NULL: there is none */
+    char *error;        /* the reason why the first run without figures failed, or NULL */
     /* Over the runs; the range of a single run is estimated. */
     struct result_figures median, low, high;
     int settled;                 /* set if every run has settled */
@@ -112,14 +112,15 @@ uint64_t result_median(uint64_t *values, size_t count);
  * in every run.  Growth up to an earlier peak, trims and moves repeat in steady iterations of any engine. */
 size_t result_warm_up(const struct iteration *iterations, size_t count, uint64_t reserved,
                       int modelled);
-/* Returns 1 if enough iterations follow the warm-up: at least 3, and a quarter of all. */
+/* Returns 1 if enough iterations follow the warm-up, else 0.  Enough iterations are at least 3, and a quarter of all
+ * iterations. */
 int result_settles(size_t warm_up, size_t count);
-/* Sets the figures of the steady iterations of a run, from number `from' on.  Returns 1, or 0 if there is no host
- * memory. */
+/* Sets the figures of the steady iterations of a run, from number `from' on.  Returns 1 on success, 0 if there is no
+ * host memory. */
 int result_set_steady(json_t *run, size_t from);
-/* Sets the figures of the steady iterations of all runs.  All rows of a trace get equal iterations, with GPU work
- * or without: those after the longest warm-up of a run that settled, or the second half if no run did.  Returns 1,
- * or 0 if there is no host memory. */
+/* Sets the figures of the steady iterations of all runs.  For all rows of a trace, with and without GPU work, equal
+ * iterations count as steady.  These are the iterations after the longest warm-up of a run that settled, or the second
+ * half if no run settled.  Returns 1 on success, 0 if there is no host memory. */
 int result_align(struct results *results);
 
 /* Computes medians, ranges and `settled` from the runs. */
@@ -129,7 +130,8 @@ void result_row(struct row *row);
 void result_mark(struct results *results);
 /* Returns the name of the row's configuration, or the engine of a replay. */
 const char *result_name(const struct row *row);
-/* Returns 1 if the figures of the row compare with others: at least one run, and no request or run failed. */
+/* Returns 1 if the figures of the row can be compared with others, else 0.  The row needs at least one run, and no
+ * request or run may have failed. */
 int result_compares(const struct row *row);
 /* Returns the number of runs that were made, or only of those with figures. */
 size_t result_runs(const struct results *results, int with_figures);

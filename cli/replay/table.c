@@ -164,8 +164,8 @@ static void print_wrapped(FILE *file, const char *sentence) {
     fputc('\n', file);
 }
 
-/* Prints a note after the names of the configurations that are unusable for the reason `why', or of the driver's
- * configurations if `why' is NULL. */
+/* Prints a note after the names of configurations.  These are the configurations that are unusable for the reason
+ * `why', or, if `why' is NULL, the configurations of the driver. */
 static void print_note(FILE *file, const struct contest *contest, const char *why,
                        const char *note) {
     size_t count = 0;
@@ -180,7 +180,7 @@ static void print_note(FILE *file, const struct contest *contest, const char *wh
         fprintf(file, "%s%s\n", why ? " (no *): " : ": ", note);
 }
 
-/* Returns 1 if an earlier configuration is unusable for an equal reason. */
+/* Returns 1 if an earlier configuration is unusable for an equal reason, else 0. */
 static int is_repeated(const struct contest *contest, size_t configuration) {
     for (size_t i = 0; i < configuration; i++)
         if (contest->results.configurations[i]->unusable ==

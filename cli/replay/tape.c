@@ -119,7 +119,8 @@ static int mark(struct maker *maker, const weir_trace_event *event, struct tape_
         return fail(maker, "more than 4294967296 iterations");
     if (!memory_make_room(&maker->labels, &maker->label_room, header->marks, sizeof *maker->labels))
         return fail(maker, "out of memory");
-    memset(maker->labels[header->marks], 0, sizeof *maker->labels); /* with its unused bytes */
+    /* Clears the unused bytes of the label, too. */
+    memset(maker->labels[header->marks], 0, sizeof *maker->labels);
     memcpy(maker->labels[header->marks], event->label, strlen(event->label));
     op->block = (uint32_t)header->marks++;
     return 1;

@@ -44,13 +44,13 @@ struct tape_header {
     uint64_t is_converted;    /* set if the trace is made of another format, which has no marks */
 };
 
-/* The longest gap in microseconds; longer ones are cut, since the program then loads data or code. */
+/* The longest gap in microseconds.  weir cuts longer gaps, because the program then loads data or code. */
 enum { TAPE_MOST_GAP_US = 10000 };
 
 /* Writes the name of a trace: "gpt2-train" for "path/gpt2-train.trace.zst", "stdin" for "-". */
 void tape_name(const char *path, char name[TAPE_NAME_BYTES]);
 
-/* Header, operations, ids of streams, labels and gaps of an open tape. */
+/* The header, operations, ids of streams, labels and gaps of an open tape. */
 struct tape {
     const struct tape_header *header;
     const struct tape_op *ops;
@@ -60,8 +60,8 @@ struct tape {
     size_t mapped;
 };
 
-/* Adds to *count the events that `weir record' left out, by --limit or because they were lost, if a comment of a
- * trace has that number.  Returns 1 if it has, else 0. */
+/* Adds to *count the events that `weir record' left out, by --limit or because they were lost, if a comment of a trace
+ * has that number.  Returns 1 if the comment has that number, else 0. */
 int tape_read_left_out(const char *comment, uint64_t *count);
 /* Prints how many events `weir record` left out of the trace. */
 void tape_tell_left_out(const char *name, uint64_t count);
@@ -72,7 +72,7 @@ void tape_tell_left_out(const char *name, uint64_t count);
 int tape_make(const char *path, uint64_t most_marks, struct tape_header *header, char *message,
               size_t message_bytes);
 
-/* Maps a tape.  Returns 1, or 0 if the file is no tape or there is no memory. */
+/* Maps a tape.  Returns 1 on success, 0 if the file is no tape or there is no memory. */
 int tape_map(int fd, struct tape *tape);
 void tape_unmap(struct tape *tape);
 

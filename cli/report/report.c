@@ -81,7 +81,7 @@ static const char *document_fault(const json_t *object) {
     return "it is JSON, but not of weir";
 }
 
-/* Adds a document, or each one of an array, to `all`.  Returns 1, or 0 with a message printed. */
+/* Adds a document, or each one of an array, to `all`.  Returns 1 on success, 0 with a message printed. */
 static int add_documents(json_t *all, json_t *value, const char *from) {
     const char *fault = json_is_array(value) ? NULL : document_fault(value);
 
@@ -161,7 +161,8 @@ json_t *report_read(const char *path) {
 
 /* ------------------------------------------------------------------- writing ---- */
 
-/* Writes JSON without the character that begins a tag, so that no text of it ends the script that holds it. */
+/* Writes JSON, and escapes the character that begins a tag.  Otherwise a text of the JSON could end the script that
+ * contains the JSON. */
 static int put_json(const char *text, size_t count, void *file) {
     for (size_t i = 0; i < count; i++)
         if (text[i] == '<')
@@ -171,8 +172,8 @@ static int put_json(const char *text, size_t count, void *file) {
     return ferror(file) ? -1 : 0;
 }
 
-/* Writes the template with the JSON of all files in place of its line DATA.  Returns 1, or 0 if there is no host
- * memory. */
+/* Writes the template with the JSON of all files in place of its line DATA.  Returns 1 on success, 0 if there is no
+ * host memory. */
 static int put_page(FILE *file, const void *files) {
     static const char place[] = "\nDATA\n";
     const char *at = strstr(report_page, place);
@@ -192,7 +193,7 @@ static int write_page(const json_t *files, const char *page) {
     return 0;
 }
 
-/* Adds the documents of one file to the files of a page.  Returns 1, or 0 with a message printed. */
+/* Adds the documents of one file to the files of a page.  Returns 1 on success, 0 with a message printed. */
 static int add_file(json_t *files, json_t *documents, const char *from) {
     json_t *file = json_pack("{s:o?, s:O}", "from", jsonfile_text(from), "documents", documents);
 
@@ -253,7 +254,7 @@ static int spares_files(const struct command *command) {
     return 1;
 }
 
-/* Reads all files, so that each bad one is told.  Returns a new reference, or NULL with a message printed. */
+/* Reads all files, so that all bad files are reported.  Returns a new reference, or NULL with a message printed. */
 static json_t *read_all(const struct command *command) {
     json_t *files = json_array();
     int good = files != NULL;

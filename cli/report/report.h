@@ -12,8 +12,8 @@
 
 #include <jansson.h>
 
-/* Writes the page of a document and prints its path.  `from' is the file that has the document; "": no file has it.
- * Returns the exit code: 1 after a failure, which a message has told, else 0. */
+/* Writes the page of a document and prints its path.  `from' is the file that has the document, or "" if no file has
+ * it.  Returns the exit code: 1 after a failure, which a message has reported, else 0. */
 int report_of(json_t *document, const char *from, const char *page);
 
 /* Reads all documents of a file into an array.  Returns a new reference, or NULL with a message printed. */
