@@ -36,8 +36,8 @@ struct holders {
     uint64_t since_ns; /* the time of an earlier question, which each process had time to answer */
 };
 
-/* Asks all processes for their figures, and waits `wait_ns', and up to a third of a second more for processes that
- * have not answered.  Replaces the figures in `h'.  With a wait_ns of 0, the next call reads the answers. */
+/* Asks all processes for their figures, and waits `wait_ns', and up to a third of a second more for processes that have
+ * not answered.  Replaces the figures in `h'.  If `wait_ns' is 0, the next call reads the answers. */
 void holders_look(struct holders *h, uint64_t wait_ns);
 /* Returns 1 if a process has reported how much of the device is used, 0 if not. */
 int holders_know(const struct holders *h, const char *device);

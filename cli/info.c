@@ -252,7 +252,7 @@ static void print_device(const struct info *info, int i) {
     printf("    memory pools  %s\n", facts->has_pools ? "yes" : "no");
 }
 
-/* Prints a line for each device, with a column for each device whose memory it may access. */
+/* Prints a line for each device.  A line has a column for each device whose memory the line's device can access. */
 static void print_peers(const struct info *info) {
     if (info->count < 2)
         return;
@@ -268,8 +268,8 @@ static void print_peers(const struct info *info) {
     }
 }
 
-/* Returns 1 if the table shows the setting, else 0.  The table shows all settings with --all, and else those that are
- * set or not advanced. */
+/* Returns 1 if the table shows the setting, else 0.  With the flag --all the table shows all settings, and without this
+ * flag the settings that are set or not advanced. */
 static int is_shown(const struct info *info, int setting) {
     return info->all || info->settings.sources.of[setting] ||
            !weir__setting_row((enum weir_setting)setting)->is_advanced;

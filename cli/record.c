@@ -77,8 +77,8 @@ enum {
     KEPT_DESCRIPTORS = 16  /* descriptors for files other than traces */
 };
 
-/* The events of a ring that wait, in order, until no thread can add an event with an earlier time.  They are
- * events[first] up to events[end]. */
+/* The events of a ring that wait, in order, until no thread can add an event with an earlier time.  The waiting events
+ * are events[first] up to events[end]. */
 struct waiting {
     struct weir_record_event *events;
     size_t first, end, room;
@@ -908,7 +908,7 @@ static int record_all(pid_t started, int *status) {
     }
 }
 
-/* Raises this process's limit of descriptors as far as it may.  A command that runs already keeps its limit. */
+/* Raises this process's limit of descriptors as far as possible.  A command that runs already keeps its limit. */
 static void raise_descriptors(void) {
     struct rlimit most;
 

@@ -75,7 +75,7 @@ static void tell_profile(const char *path) {
         fprintf(stderr, "weir: profile %s: nothing was learned, so there is none\n", path);
 }
 
-/* Explains the traces in place of a replay, which uses no setting.  Returns the exit code. */
+/* Explains the traces instead of replaying the traces.  The explanation uses no setting.  Returns the exit code. */
 static int explain(struct command *command) {
     for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
         const char *source = command->settings.sources.of[i];

@@ -204,8 +204,8 @@ static void note_unserved(const struct run *run, FILE *lacking) {
                 run->command[0], why);
 }
 
-/* Finds the packages of the interpreter, if the command starts one.  The function starts the interpreter, so weir run
- * calls it only if a message depends on the versions. */
+/* Finds the packages of the interpreter, if the command starts an interpreter.  The function starts the interpreter, so
+ * weir run calls the function only if a message depends on the versions. */
 static void find_packages(struct run *run, struct version found[FRAMEWORK_COUNT]) {
     int has_python = run->command && shim_python(run->command, run->python, sizeof run->python);
 

@@ -450,7 +450,7 @@ static int show_group(void) {
     return !weir_cli_written() || failed;
 }
 
-/* Shows the group once, or with --interval until the group has ended. */
+/* Shows the group once.  With --interval, shows the group until the group has ended. */
 static int watch_group(void) {
     uint64_t next = weir__clock_ns();
 

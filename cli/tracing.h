@@ -14,7 +14,8 @@
 #include "base/map.h"
 #include "cli/common/sink.h"
 
-/* The library that is preloaded.  It stands between the program and the driver, and requests no memory itself. */
+/* The library that weir preloads.  The library stands between the program and the driver, and requests no memory
+ * itself. */
 #define TRACING_LIBRARY "libweir-record.so"
 
 /* Sums of calls that are not written as events. */

@@ -216,7 +216,7 @@ static const uint64_t limit_percents[] = {125, 150, 200};
 enum { HALF_LIFE_ITERATIONS = 5 };
 static const uint64_t prealloc_unit = UINT64_C(2) << 20;
 
-/* Returns a ratio over all traces: the largest if `pick' is fmax, the least if it is fmin. */
+/* Returns a ratio over all traces.  The ratio is the largest if `pick' is fmax, and the least if `pick' is fmin. */
 static double ratio_by(double (*pick)(double, double), const struct trials *trials, int trial,
                        enum result_figure figure) {
     double picked = trials_ratio(trials, 0, trial, figure);
@@ -239,8 +239,8 @@ static const char *harm_of(const struct trials *trials, int trial, enum goal goa
                : NULL;
 }
 
-/* Makes the trial of a value of a setting, and copies the value into `best' if it is good.  Returns 1 if it is
- * good, 0 if not, -1 with a message printed. */
+/* Makes the trial of a value of a setting, and copies the value into `best' if the value is good.  Returns 1 if the
+ * value is good, 0 if not, -1 with a message printed. */
 static int try_value(struct trials *trials, struct advice *advice, int setting, uint64_t value,
                      struct choice *best) {
     double slack = advice->goal == GOAL_MEMORY ? memory_slack_ratio : slack_ratio;
@@ -483,7 +483,7 @@ static int record(struct command *command) {
     return command->contest.trace_count == 0;
 }
 
-/* Prints the figures of a trial on a trace, and why it is not recommended. */
+/* Prints the figures of a trial on a trace, and the reason why the trial is not recommended. */
 static void put_trial(const struct command *command, size_t trace, int trial) {
     const struct trials *trials = &command->trials;
     const struct row *row = result_at(&trials->results, trace, (size_t)trial, 0);

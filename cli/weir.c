@@ -38,7 +38,7 @@ static const struct command {
     {RUNNER_SUBCOMMAND, weir_cmd_replay_child, "internal"},
 };
 
-/* The number of commands without the internal one, which is the last. */
+/* The number of commands without the internal command, which is the last row. */
 enum { COMMANDS = sizeof commands / sizeof commands[0] - 1 };
 
 #define SETTINGS "weir-settings(7)"

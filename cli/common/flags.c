@@ -81,7 +81,7 @@ static void without_double_blanks(char *text) {
     *to = '\0';
 }
 
-/* Makes the options.  With `all', help texts list advanced settings, too. */
+/* Makes the options.  If `all' is set, help texts list advanced settings, too. */
 static void list_flags(int all) {
     struct argp_option *option = flag_options;
 
@@ -152,7 +152,7 @@ const char *likeness_closest(const struct likeness *likeness) {
                : NULL;
 }
 
-/* Compares the word with all options.  Returns 1 if the word is an option or the beginning of one, 0 if not. */
+/* Compares the word with all options.  Returns 1 if the word is an option or the beginning of an option, 0 if not. */
 static int compare_options(struct likeness *likeness, const struct argp *argp) {
     int is_known = 0;
 
@@ -709,7 +709,7 @@ static int check_amounts(const weir_options *options, const struct weir_cli_devi
                     asked, limit_text, most_text);
 }
 
-/* Opens the GPU if there is one, else the device model.  Returns 1 and the device's name in *text, or 0 with the
+/* Opens the GPU.  If there is no GPU, opens the device model.  Returns 1 and the device's name in *text, or 0 with the
  * reason. */
 static int choose_device(struct weir_cli_device *device, const char **text, char *why,
                          size_t why_bytes) {

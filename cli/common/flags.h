@@ -140,8 +140,8 @@ struct weir_cli_device {
     char why_not[256]; /* if fell_back is set: the reason why there is no GPU */
 };
 
-/* Returns 0 if the profile of --profile or WEIR_PROFILE can be used or made, 1 with a message if not.  With `makes', a
- * message says that the command will make the file. */
+/* Returns 0 if the profile of --profile or WEIR_PROFILE can be used or made, 1 with a message if not.  If `makes' is
+ * set, a message says that the command will make the file. */
 int weir_cli_profile_check(const struct weir_cli_settings *settings, int makes);
 /* Returns the file that the setting names, WEIR_SETTING_PROFILE or WEIR_SETTING_OOM_REPORT, or NULL if there is
  * none. */

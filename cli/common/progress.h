@@ -16,8 +16,9 @@ struct progress {
 };
 
 void progress_begin(struct progress *progress, size_t total);
-/* Begin the next step, which `what' names, and end this step. */
+/* Begins the next step, which `what' names. */
 void progress_step(struct progress *progress, const char *what);
+/* Ends the step, and shows the outcome. */
 void progress_done(struct progress *progress, const char *what, const char *outcome);
 /* Clears the bar, so that a line can be printed. */
 void progress_clear(const struct progress *progress);

@@ -250,7 +250,7 @@ static int synchronise(struct replay *replay) {
     return child_check(replay, "cuCtxSynchronize", replay->session.driver->cuCtxSynchronize());
 }
 
-/* Stores the figures of the current iteration: times if it is timed, memory if it is observed. */
+/* Stores the figures of the current iteration: times in the timed replay, memory in the observed replay. */
 static void end_iteration(struct replay *replay) {
     struct iteration *it = &replay->iterations[replay->iteration_count];
 

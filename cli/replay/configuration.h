@@ -71,7 +71,8 @@ struct allocator_kind {
     uint64_t (*reserved)(void *allocator);
     /* Adds growths and trims since the last call to a time line that began at `began_ticks`; may be NULL. */
     void (*steps)(void *allocator, struct weir_timeline *timeline, uint64_t began_ticks);
-    json_t *(*options)(void *allocator); /* Returns a new JSON object with the settings in force. */
+    /* Returns a new JSON object with the settings that apply. */
+    json_t *(*options)(void *allocator);
     json_t *(*latency)(void *allocator); /* Returns the allocator's histograms, or NULL. */
     /* Returns the OOM report of the last failure, with the driver's ids of streams; may be NULL. */
     json_t *(*oom_report)(void *allocator);

@@ -2,8 +2,8 @@
 /* contest.c: every configuration on every trace; see contest.h.
  *
  * For each trace and repeat all configurations run one after another.  Each repeat begins with the next configuration,
- * so that the predecessor of a configuration varies, and so do its effects on the device (pages to be scrubbed, clocks that
- * have risen).  Only the last run of a trace saves a profile (--profile), so that all runs begin
+ * so that the predecessor of a configuration varies, and so do the predecessor's effects on the device (pages to be
+ * scrubbed, clocks that have risen).  Only the last run of a trace saves a profile (--profile), so that all runs begin
  * alike.
  */
 #include "cli/replay/contest.h"
@@ -210,7 +210,7 @@ static void set_over_time(const struct tape *tape, json_t *out) {
             high = live;
         live -= op->code == 'f' ? op->bytes : 0;
         if (i + 1 == ops ||
-            /* This operation ends a part. */
+            /* The operation ends a part. */
             i * RESULT_POINTS / ops != (i + 1) * RESULT_POINTS / ops) {
             json_array_append_new(requested, jsonfile_integer(high));
             high = live;
@@ -389,8 +389,8 @@ static uint64_t integer_at(const json_t *object, const char *key) {
     return (uint64_t)json_integer_value(json_object_get(object, key));
 }
 
-/* Messages mention memory of other processes if it is more than this part of the device, since every context has
- * some. */
+/* A message mentions the memory of other processes if this memory is more than 1/OTHERS_PART of the device, since every
+ * context has some memory. */
 enum { OTHERS_PART = 16 };
 
 /* Returns the bytes of the device that other processes have: the larger of two figures, of which one was measured

@@ -95,7 +95,7 @@ struct block {
  * memory if the device is not known. */
 enum { PREALLOCATION_PERCENT = 25, PREALLOCATION_OF_PEAK = 50, PREALLOCATION_MIB = 256 };
 
-/* Returns the driver's name of a kind, as "cuMemAlloc", or the word itself if it is unknown. */
+/* Returns the driver's name of a kind, such as "cuMemAlloc", or the word itself if the kind is unknown. */
 static const char *explain_call_name(const char *word) {
     static const char *const names[][2] = {
         {"async", "cuMemAllocAsync"}, {"pool", "cuMemAllocFromPoolAsync"},
@@ -171,7 +171,8 @@ static uint32_t kind_of(struct explain *explain, const char *word) {
     return (uint32_t)i;
 }
 
-/* Returns the group equal to `like`, and creates it if it is missing; NULL if there is no host memory. */
+/* Returns the group that is equal to `like`, and creates the group if it is missing.  Returns NULL if there is no host
+ * memory. */
 static struct explain_group *find_group(struct explain *explain, const struct explain_group *like) {
     char key[5 * EXPLAIN_WORD_BYTES];
     struct explain_group *made = NULL;
@@ -519,7 +520,7 @@ static void show_marks(const struct explain *explain, const struct explain_group
         snprintf(text, bytes, "%.11s-%.11s", before ? before : "start", after ? after : "end");
 }
 
-/* Writes the caller as exactly as it is known: "train.py:12(step) in forward". */
+/* Writes the caller with all known details, such as "train.py:12(step) in forward". */
 static void show_caller(const struct explain_group *group, char *text, size_t bytes) {
     const char *caller = group->at[0] ? group->at : group->by;
 

@@ -26,7 +26,7 @@ static int is_known(const struct results *results, size_t trace, enum result_fig
     return 0;
 }
 
-/* Sets one figure: the geometric mean over the traces on which it is known. */
+/* Sets one figure to the geometric mean over the traces on which the figure is known. */
 static void set_mean(const struct results *results, size_t configuration, enum result_figure figure,
                      struct standing *out) {
     double mean = 0, low = 0, high = 0;
@@ -222,7 +222,7 @@ static void add_marked(struct findings *findings, enum mark mark) {
     add(findings, "%s", count > 1 ? " (a tie)" : "");
 }
 
-/* Adds "8.1 ms with mapped, as long as 20 steady iterations". */
+/* Adds a text such as "8.1 ms with mapped, as long as 20 steady iterations". */
 static void add_warm_up(struct findings *findings, const struct standing *standing) {
     add(findings, "%s ms with %s", MS(standing->mean[FIGURE_WARM_UP]), standing->name);
     if (standing->warm_up_iterations > 0)

@@ -15,7 +15,8 @@
 
 #include "cli/replay/result.h"
 
-/* A mark is for configurations that a program can choose: the best one, and those that tie with it. */
+/* A mark is for configurations that a program can choose.  The best configuration has the mark, and so do the
+ * configurations that tie with it. */
 enum mark { MARK_FASTEST, MARK_SMALLEST, MARK_WARM_UP, MARKS };
 
 /* One configuration in the comparison.  A figure of 0 or less is not known. */

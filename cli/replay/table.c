@@ -49,7 +49,7 @@ static struct spelled text_of(const struct row *row, const struct column *column
         return spell_ms((double)value);
     if (row->median.has[column->figure] && column->show == SHOW_COUNT)
         return spell_count(value);
-    /* Failed requests lower the memory of a replay, so it does not compare. */
+    /* Failed requests lower the memory of a replay, so the memory of such a replay cannot be compared. */
     if (row->median.has[column->figure] && requested && result_compares(row))
         return spell_ratio((double)value / (double)requested);
     return (struct spelled){"-"};

@@ -45,7 +45,7 @@ static int have_strings(const json_t *array, const char *key, const char *other)
     return json_is_array(array);
 }
 
-/* Returns why the page cannot show an object with `rows`, or NULL if it can. */
+/* Returns the reason why the page cannot show an object with `rows`, or NULL if the page can show the object. */
 static const char *results_fault(const json_t *object) {
     if (json_integer_value(json_object_get(object, "schema")) != SCHEMA)
         return "its results have another schema than 2: make them again with this weir";
@@ -64,7 +64,7 @@ static const char *results_fault(const json_t *object) {
     return NULL;
 }
 
-/* Returns why the page cannot show a document, or NULL if it can. */
+/* Returns the reason why the page cannot show a document, or NULL if the page can show the document. */
 static const char *document_fault(const json_t *object) {
     if (json_object_get(object, "rows"))
         return results_fault(object);

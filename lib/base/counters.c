@@ -16,7 +16,7 @@ static _Thread_local uint64_t failures_met;
 int weir__counters_open(struct weir_counters *counters, int latency) {
     memset(counters, 0, sizeof *counters);
     counters->ring.next_sequence = 1;
-    /* Each event is written before it is read, so the memory need not be zeroed. */
+    /* The memory need not be zeroed, because nobody reads an event before it is written. */
     counters->ring.event = malloc(WEIR_KEPT_EVENTS * sizeof *counters->ring.event);
     if (!counters->ring.event)
         return 0;

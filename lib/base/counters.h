@@ -143,10 +143,11 @@ struct weir_failed_request {
     weir_status status;
 };
 
-/* Set and return the last failed request of the calling thread. */
+/* Stores the last failed request of the calling thread. */
 void weir__failure_set(const struct weir_failed_request *refused);
+/* Returns the last failed request of the calling thread. */
 void weir__failure_get(struct weir_failed_request *out);
-/* Returns the number of failures in this thread, which distinguishes one failure from another. */
+/* Returns the number of failures in this thread, so that a caller can see whether a new failure has come. */
 uint64_t weir__failures_met(void);
 /* Sets the requested bytes of the thread's last failure. */
 void weir__failure_asked(uint64_t bytes);

@@ -5,8 +5,8 @@
  * weir stores the device and the inode of the file, and compares both before each use of the number.  Another thread
  * could still close and open a file between the comparison and the use.
  *
- * A mapping of the file keeps its inode from being used again.  It also keeps the locks of the open file description
- * that was mapped, even if the program closes the number.
+ * A mapping of the file keeps its inode from being used again.  The mapping also keeps the locks of the open file
+ * description that was mapped, even if the program closes the number.
  *
  * This file must not know the use of the file.
  */

@@ -62,7 +62,7 @@ struct weir_shown weir__shown(uint64_t bytes);
 void weir__amount_spell(const weir_amount *amount, char *text, size_t text_bytes);
 void weir__factor_spell(double factor, char *text, size_t text_bytes);
 
-/* Writes a text as messages show it: 'text', without control characters, and cut if it is very long. */
+/* Writes a text in quotes for a message, without control characters.  Cuts the text if it is very long. */
 void weir__quote(const char *text, char *quoted, size_t quoted_bytes);
 
 /* Returns the plural ending of a counted noun. */

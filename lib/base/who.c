@@ -21,7 +21,7 @@ struct told {
     uint64_t start;
 };
 
-/* This is PF_EXITING of the kernel's include/linux/sched.h. */
+/* The bit PF_EXITING of the kernel's include/linux/sched.h. */
 #define FLAG_EXITING 4u
 
 /* Reads the state of a process.  Returns 1 on success, 0 if there is no such process, -1 if the state cannot be

@@ -27,8 +27,9 @@ uint64_t weir__process_namespace(void);
 /* Returns 1 if libweir-preload.so is loaded in this process, else 0. */
 int weir__process_has_preload(void);
 
-/* Write the command of this process, and of another process.  Write "" if the command is not known. */
+/* Writes the command of this process, or "" if the command is not known. */
 void weir__process_command(char *text, size_t bytes);
+/* Writes the command of the process `pid`, or "" if the command is not known. */
 void weir__process_command_of(pid_t pid, char *text, size_t bytes);
 
 /* Writes the command of this process without the folder of the program, for texts with little room. */

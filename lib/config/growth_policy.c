@@ -72,8 +72,8 @@ static size_t plain_step(const weir_options *options, const weir_growth_state *s
     return weir__size_smaller(weir__size_larger(step, need), most);
 }
 
-/* Computes the step as TensorFlow's Extend does.  The doubling cannot overflow, because it ends at the request, which
- * fits under the limit. */
+/* Computes the step as TensorFlow's Extend does.  The doubling cannot overflow, because the doubling ends at the
+ * request, which fits under the limit. */
 static size_t bfc_step(const weir_growth_state *state, size_t unit,
                        struct weir_growth_cursor *cursor) {
     size_t need, step, available = weir__size_round_down(room(state), BFC_GRANULARITY);

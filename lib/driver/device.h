@@ -181,8 +181,9 @@ CUresult weir__device_wait(struct weir_device *device);
 /* Frees the block that an earlier wait may have left (`waited_by`). */
 void weir__device_end_waits(struct weir_device *device);
 
-/* Log a free that failed, and a request on a stream that weir cannot use. */
+/* Logs a free that failed. */
 void weir__device_log_free(const struct weir_device *device, CUdeviceptr block, weir_status status);
+/* Logs a request on a stream that weir cannot use. */
 void weir__device_log_alloc(const struct weir_device *device, size_t bytes, weir_status status);
 /* Returns the nanoseconds since `ticks`. */
 uint64_t weir__device_since(const struct weir_device *device, uint64_t ticks);

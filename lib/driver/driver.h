@@ -188,8 +188,8 @@ enum { WEIR_UUID_BYTES = 41 };
 CUresult weir__driver_uuid(const struct weir_driver *driver, CUdevice device,
                            char text[WEIR_UUID_BYTES]);
 
-/* Returns the name of a result, such as "CUDA_ERROR_OUT_OF_MEMORY".  For a result that the driver cannot name it
- * returns "CUDA_ERROR_<number>", which stays valid until the thread's next call.  Never returns NULL. */
+/* Returns the name of a result, such as "CUDA_ERROR_OUT_OF_MEMORY".  For a result that the driver cannot name, returns
+ * "CUDA_ERROR_<number>", which stays valid until the thread's next call.  Never returns NULL. */
 const char *weir__driver_error_name(const struct weir_driver *driver, CUresult result);
 
 /* The flag that the fork handler sets in the child.  Only driver.c writes the flag.  Every public call reads the flag

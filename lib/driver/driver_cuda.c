@@ -75,7 +75,8 @@ static uint64_t scaled_ns(uint64_t ticks) {
 #endif
 
 #if defined(__x86_64__)
-/* Reads the counter.  The instruction may move by some ten cycles, since it does not serialise. */
+/* Reads the counter.  The instruction does not serialise, so the processor may execute the instruction some ten cycles
+ * earlier or later. */
 static uint64_t counter(void) {
     return __builtin_ia32_rdtsc();
 }
@@ -231,7 +232,7 @@ static CUresult find_resolver(struct library *library) {
 }
 
 /* Returns the address of an entry, or NULL.  A resolver that does not know the name at that version returns success
- * with NULL.  If the version is above its own version, a resolver returns an error. */
+ * with NULL.  A resolver returns an error for a version above the driver's own version. */
 static void *find_entry(const struct library *library, const struct entry *entry) {
     void *address = NULL;
     CUresult result = CUDA_ERROR_NOT_FOUND;

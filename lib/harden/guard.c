@@ -67,7 +67,8 @@ enum {
 /* A block from the layer below. */
 struct weir_guarded {
     CUdeviceptr base;
-    /* The bytes in the layer below, with gaps; the bytes that the caller requested. */
+    /* `total` is the number of bytes in the layer below, with the gaps.  `bytes` is the number of bytes that the caller
+     * has requested. */
     size_t total, bytes;
     uint64_t id;               /* the stream id of the shelf; 0 if the block is on no shelf */
     weir_stream stream;        /* the stream of the free, for messages */
@@ -80,7 +81,8 @@ struct weir_harden {
     const weir_options *options;
     struct weir_harden_below below;
     uint64_t kinds; /* the kinds of hardening, as bits WEIR_HARDEN_ */
-    /* A stream that runs only copies of blocks that weir verifies after a wait for the device. */
+    /* A stream of the guard's own.  The stream only runs the copies of blocks that weir verifies after a wait for the
+     * device. */
     CUstream quiet;
     _Atomic uint64_t reused; /* the number of requests that a shelf served */
     _Atomic uint64_t late_writes, overruns;
@@ -90,7 +92,7 @@ struct weir_harden {
     /* The blocks on shelves, oldest first, and the blocks that are kept out of use.  The blocks of a shelf are adjacent
      * in the list, unless a wait for the device has failed. */
     struct weir_guarded *held;
-    /* All blocks from the layer below, and the sum of their `total`. */
+    /* `blocks` is the number of all blocks from the layer below, and `block_bytes` is the sum of their `total`. */
     uint64_t blocks, block_bytes;
     uint64_t live_bytes;                /* the sum of `total` of all live blocks */
     uint64_t requested, requested_peak; /* the sum of `bytes` of all live blocks, and its peak */
@@ -120,7 +122,7 @@ static inline size_t gap_behind(const struct weir_harden *h, const struct weir_g
 
 /* ---- memory on a stream ---- */
 
-/* Fills memory on the stream, in the caller's context if there is one. */
+/* Fills memory on the stream, in the caller's context if the caller has a context. */
 static CUresult guard_fill(const struct weir_harden *h, CUdeviceptr at, size_t bytes,
                            unsigned char value, weir_stream stream) {
     const struct weir_driver *driver = h->device->driver;

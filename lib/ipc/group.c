@@ -359,9 +359,9 @@ int weir__group_join(struct weir_group *g, const char *name, const char *device,
 
 /* ---- the name ------------------------------------------------------------------------------------ */
 
-/* Moves this member into the file that has the name now, and makes the file if there is none.  Counts the member's
- * bytes in the new file, even above the limit.  If the member cannot join a new file, the member stays in the old file
- * and counts no more bytes.  The caller holds the lock. */
+/* Moves this member into the file that now has the name of the group's file, and makes the file if there is none.
+ * Counts the member's bytes in the new file, even above the limit.  If the member cannot join a new file, the member
+ * stays in the old file and counts no more bytes.  The caller holds the lock. */
 static void join_again(struct weir_group *g) {
     struct group_slot *own = own_slot(g);
     uint64_t bytes = bytes_of_slot(own), idle = atomic_load(&own->idle),

@@ -51,9 +51,10 @@ struct weir_group *weir__group_enter(const struct weir_driver *driver, CUdevice 
 /* Returns the group on that device if the process has joined it, else NULL.  Costs one load. */
 struct weir_group *weir__group_of(const struct weir_driver *driver, CUdevice device);
 
-/* Count and subtract the estimate for a context, before the context is created and after it has ended.  A primary
- * context is counted once for all its holders.  Returns 0 if the limit forbids the context, else 1. */
+/* Counts the estimate for a context, before the context is created.  A primary context counts once for all its holders.
+ * Returns 0 if the limit forbids the context, else 1. */
 int weir__group_context_begins(struct weir_group *g, int is_primary);
+/* Subtracts the estimate for a context, after the context has ended or one holder has released it. */
 void weir__group_context_ends(struct weir_group *g, int is_primary);
 /* Subtracts the estimate for the primary context, after a reset has taken this context from all its holders. */
 void weir__group_context_lost(struct weir_group *g);

@@ -702,7 +702,8 @@ static void leave_at_exit(void) {
     if (weir__driver_forked())
         return;
     atomic_store(&exiting, 1);
-    /* If the lock is busy, other processes will find that this process has ended. */
+    /* If the lock is busy, this process does not leave the registries.  Other processes then find out by themselves
+     * that this process has ended. */
     if (!weir__thread_lock_at_end(&stepping))
         return;
     pthread_mutex_unlock(&stepping);

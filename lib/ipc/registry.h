@@ -44,7 +44,8 @@ struct weir_registry_entry {
     uint64_t heartbeat_ns;
     uint64_t priority; /* processes with a lower priority are asked first */
     uint64_t weight;   /* the weight of the process's share of the device, in millionths */
-    uint64_t limit;    /* in bytes; UINT64_MAX without a limit, 0 before it is published */
+    /* In bytes; UINT64_MAX without a limit, 0 before the process has published its limit. */
+    uint64_t limit;
     uint64_t reserved, in_use, idle; /* in bytes; `idle`: the bytes that the process could free */
     uint64_t device_total, device_free; /* in bytes, as last read from the driver, or 0 */
     uint64_t asked, got, given; /* sums of bytes: asked for, received, freed for other processes */
@@ -72,8 +73,9 @@ void weir__registry_close(struct weir_slot_file *f);
 void weir__registry_publish(struct weir_slot_file *f, struct weir_registry_entry *entry);
 /* Copies the entry of a slot.  Returns 1 if its process lives, else 0. */
 int weir__registry_read(struct weir_slot_file *f, int slot, struct weir_registry_entry *out);
-/* Visits the entries of ending processes, whose memory may not be free yet, even if a process has lost its locks.
- * Holds the file's lock.  Does not visit processes in another namespace of pids. */
+/* Visits the entries of ending processes.  The memory of such a process may not be free yet, although the process may
+ * have lost its locks.  Holds the file's lock during the visits.  Does not visit processes in another namespace of
+ * pids. */
 void weir__registry_ending(struct weir_slot_file *f,
                            void (*visit)(int slot, const struct weir_registry_entry *entry,
                                          void *context),
@@ -83,10 +85,12 @@ int weir__registry_is_stopped(const struct weir_slot_file *f,
                               const struct weir_registry_entry *entry);
 int weir__registry_slot(struct weir_slot_file *f);
 
-/* Return the bell's value; sleep until the bell has another value or the milliseconds are over; ring the bell.  If
- * there is no file, the sleep is short. */
+/* Returns the bell's value. */
 uint32_t weir__registry_bell(struct weir_slot_file *f);
+/* Sleeps until the bell has another value than `bell`, or until the milliseconds are over.  If there is no file, the
+ * sleep is short. */
 void weir__registry_wait(struct weir_slot_file *f, uint32_t bell, unsigned milliseconds);
+/* Changes the bell's value, and wakes all threads that sleep on the bell. */
 void weir__registry_ring(struct weir_slot_file *f);
 
 uint64_t weir__registry_now(void);

@@ -75,7 +75,7 @@ const char *weir__segment_fault_text(enum weir_segment_fault fault) {
     return texts[fault];
 }
 
-/* Writes "KIND-NAMESPACE-". */
+/* Writes the prefix "KIND-NAMESPACE-". */
 static void write_prefix(char prefix[PREFIX_BYTES], const struct weir_segment_kind *kind) {
     snprintf(prefix, PREFIX_BYTES, "%s-%" PRIu64 "-", kind->name, weir__process_namespace());
 }
@@ -89,7 +89,7 @@ static const char *read_number(const char *text, uint64_t *number) {
     return isdigit((unsigned char)*text) && errno == 0 ? behind : NULL;
 }
 
-/* Reads "PID-START".  Returns 1 on success, else 0. */
+/* Reads a text "PID-START".  Returns 1 on success, else 0. */
 static int read_name(const char *name, struct weir_segment_name *out) {
     uint64_t pid;
     const char *at = read_number(name, &pid);

@@ -268,8 +268,8 @@ static int claim(const struct weir_slot_file *f, int file) {
     return -1;
 }
 
-/* Maps the file at the address of the old mapping, if there is one.  The end of the old mapping unlocks the old
- * slot. */
+/* Maps the file.  If there is an old mapping, the new mapping replaces it at its address.  The end of the old mapping
+ * unlocks the old slot. */
 static int map_file(struct weir_slot_file *f, int file) {
     void *map = mmap(f->map, f->kind->map_bytes, PROT_READ | PROT_WRITE,
                      MAP_SHARED | (f->map ? MAP_FIXED : 0), file, 0);
@@ -293,7 +293,7 @@ static int attach(struct weir_slot_file *f) {
             return -1;
         slot = claim(f, file);
         if (slot >= 0 && is_sound(f, file) && weir__kept_set(&kept, file) == 0) {
-            /* Clears the old slot in that file, so that no process reads an entry twice. */
+            /* Clears this process's old slot in that file, so that no process reads an entry twice. */
             if (f->slot >= 0 && weir__kept_are_same(&f->file, &kept))
                 clear_slot(f, file, f->slot);
             if (map_file(f, file) == 0) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* slot_file.h: a shared file with a slot for each of a user's processes.  The registry and the groups are such files.
  *
- * The file is FOLDER/weir-UID-NAME with mode 0600; runfile.h defines FOLDER, which is one for all processes of the user.
+ * The file is FOLDER/weir-UID-NAME with mode 0600.  runfile.h defines FOLDER, and all processes of the user have one
+ * FOLDER.
  *
  * Glossary
  *   slot     the part of the file that one process writes, as long as it holds the kernel's lock on it; nobody ever
@@ -83,8 +84,8 @@ int weir__slot_file_look(struct weir_slot_file *f, const struct weir_slot_kind *
 void weir__slot_file_each(const char *begins, size_t most,
                           void (*visit)(const char *rest, void *context), void *context);
 
-/* Gives up the slot for good.  The last process that leaves removes the file, and so does a process without a slot if no
- * slot is claimed.  The file stays while a process is ending.  Takes the lock. */
+/* Gives up the slot for good.  The last process that leaves removes the file, and so does a process without a slot if
+ * no slot is claimed.  The file stays while a process is ending.  Takes the lock. */
 void weir__slot_file_leave(struct weir_slot_file *f);
 /* Leaves the file, and frees the mapping. */
 void weir__slot_file_close(struct weir_slot_file *f);

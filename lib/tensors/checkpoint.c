@@ -157,8 +157,8 @@ static int place_block(struct weir_placement *p, struct weir_placement_stream *s
            (at == from || weir__placement_give(p, from, stream, 0, NULL) == WEIR_PLACEMENT_OK);
 }
 
-/* Creates the placements of all parts with the saved blocks.  Free chunks are free for all streams, since the caller has
- * waited for the device.  Returns 1 on success, 0 if there is no host memory. */
+/* Creates the placements of all parts with the saved blocks.  Free chunks are free for all streams, since the caller
+ * has waited for the device.  Returns 1 on success, 0 if there is no host memory. */
 static int make_placements(const weir_tensors *t, struct weir_tensor_pool *pool,
                            const weir_tensors_state *state,
                            struct weir_placement *out[WEIR_TENSORS_PARTS]) {
@@ -232,7 +232,7 @@ static weir_status restore(weir_tensors *t, struct weir_tensor_pool *pool,
             return WEIR_E_NOT_OWNED;
     if (!prepare(t, pool, state, freed))
         return WEIR_E_HOST_MEMORY;
-    /* Streams may still use the chunks that become free. */
+    /* Waits because streams may still use the chunks that will become free. */
     result = weir__device_wait(&t->allocator->device);
     if (result != CUDA_SUCCESS)
         return weir__device_status(&t->allocator->device, result);

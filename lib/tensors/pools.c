@@ -317,8 +317,8 @@ static weir_status give_segment(weir_tensors *t, const weir_tensors_source *sour
     return WEIR_OK;
 }
 
-/* Adds a new segment (`sign` 1) to the statistics, or subtracts one (-1), and reports the event.  Part 1 of a pool has
- * the small blocks. */
+/* Adds a new segment to the statistics if `sign` is 1, subtracts a segment if `sign` is -1, and reports the event.
+ * Part 1 of a pool has the small blocks. */
 static void count_segment(weir_tensors *t, const struct weir_tensor_pool *pool,
                           const struct weir_tensor_part *part, struct weir_tensor_segment segment,
                           int sign, weir_stream stream, void *note) {
@@ -370,8 +370,9 @@ static weir_status take_joined(weir_tensors *t, struct weir_tensor_part *part, s
     return status;
 }
 
-/* Allocates a segment at any address from the pool's source or, without one, from the allocator.  The allocator falls
- * back to the bytes that the request needs.  Releases the lock during the call and takes it again. */
+/* Allocates a segment at any address from the pool's source, or from the allocator if the pool has no source.  The
+ * allocator falls back to the bytes that the request needs.  Releases the lock during the call and takes the lock
+ * again. */
 static weir_status take_alone(weir_tensors *t, struct weir_tensor_pool *pool,
                               const struct weir_tensor_part *part, size_t least,
                               struct weir_tensor_segment *out) {

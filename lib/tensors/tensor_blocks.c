@@ -121,7 +121,7 @@ add(weir_tensors_figure figure[3], const struct weir_tensor *tensor, size_t amou
     weir__figure_add(&figure[tensor->bytes > WEIR_TENSORS_SMALL ? 2 : 1], (int64_t)amount, sign);
 }
 
-/* Adds a live block (`sign` 1) to the figures, or subtracts one (-1). */
+/* Adds a live block to the figures if `sign` is 1, subtracts a live block if `sign` is -1. */
 static inline __attribute__((always_inline)) void
 count_live(weir_tensors_figures *f, const struct weir_tensor *tensor, int sign) {
     add(f->allocation, tensor, 1, sign);
@@ -201,8 +201,8 @@ int weir__tensor_record(weir_tensors *t, const struct weir_tensor_request *made,
 
 /* ---- opening ------------------------------------------------------------------------------------ */
 
-/* Takes the lock, and returns 1.  Returns 0 in weir's own threads if another thread keeps the lock, since that thread may
- * wait for the device. */
+/* Takes the lock, and returns 1.  Returns 0 in weir's own threads if another thread keeps the lock, since that thread
+ * may wait for the device. */
 static int lock_for_reclaim(weir_tensors *t) {
     if (weir__thread_is_own())
         return weir__tensors_lock_soon(t);
@@ -386,7 +386,8 @@ static weir_status alloc_unrouted(weir_tensors *t, size_t bytes, weir_stream str
     return weir_alloc(t->allocator, bytes, stream, block);
 }
 
-/* Allocates in the device's context, because the caller's thread has no context and a default stream needs one. */
+/* Allocates in the device's context, because the caller's thread has no context, and a default stream needs a
+ * context. */
 static __attribute__((noinline, cold)) weir_status
 alloc_in_context(weir_tensors *t, size_t bytes, weir_stream stream, void **block) {
     int lent = weir__device_lend_context(&t->allocator->device);

@@ -119,7 +119,8 @@ struct weir_tensor_wait {
     struct weir_tensor_wait *next;
 };
 
-/* The waits for one stream, at least one, oldest first.  Their events complete in this order. */
+/* The waits for one stream.  A queue has at least one wait, and the oldest wait is first.  The events of the waits
+ * complete in this order. */
 struct weir_tensor_queue {
     struct weir_tensor_use use;
     struct weir_tensor_wait *first, *last;
@@ -168,7 +169,8 @@ struct weir_tensors {
 /* The states of a stream that is never destroyed: weir knows the stream, or has also bound the stream. */
 enum { WEIR_TENSORS_LASTING = 1, WEIR_TENSORS_BOUND };
 
-/* WEIR_TENSORS_DEVICES is the most devices.  WEIR_TENSORS_UNIT is the unit of block sizes in pools, in bytes. */
+/* WEIR_TENSORS_DEVICES is the largest number of devices.  WEIR_TENSORS_UNIT is the unit of block sizes in pools, in
+ * bytes. */
 enum { WEIR_TENSORS_DEVICES = 64, WEIR_TENSORS_UNIT = 512 };
 extern _Atomic(weir_tensors *) weir__tensors_of[WEIR_TENSORS_DEVICES];
 
@@ -208,18 +210,18 @@ int weir__tensors_stock(weir_tensors *t, size_t count);
 struct weir_tensor *weir__tensor_new(weir_tensors *t);
 /* Calls the hook `drop` for the block's note, and frees the record. */
 void weir__tensor_drop(weir_tensors *t, struct weir_tensor *tensor);
-/* Makes the record of a new live block, and adds the block to the map and the figures.  `capture` is that field of the
- * record.  Returns 1 on success, 0 if there is no host memory. */
+/* Makes the record of a new live block, and adds the block to the map and the figures.  `capture` becomes the field of
+ * that name in the record.  Returns 1 on success, 0 if there is no host memory. */
 int weir__tensor_record(weir_tensors *t, const struct weir_tensor_request *made,
                         struct weir_tensor_pool *pool, uint64_t capture);
-/* Add a live block to the figures, and subtract one. */
+/* Add a live block to the figures, and subtract a live block. */
 void weir__tensors_add(weir_tensors *t, const struct weir_tensor *tensor);
 void weir__tensors_subtract(weir_tensors *t, const struct weir_tensor *tensor);
 /* Makes the free of the block wait for the stream `home`, too, if `home` can end and the block belongs to no pool.
  * Returns 1 on success, 0 if there is no host memory. */
 int weir__tensor_use_home(struct weir_tensor *tensor);
-/* Count a freed block that other streams still use (`sign` 1) or the end of the block's wait (-1), and a free that has
- * completed. */
+/* weir__tensors_pend counts a freed block that other streams still use if `sign` is 1, or the end of the block's wait
+ * if `sign` is -1.  weir__tensors_completed counts a free that has completed. */
 void weir__tensors_pend(weir_tensors *t, const struct weir_tensor *tensor, int64_t sign);
 void weir__tensors_completed(weir_tensors *t, const struct weir_tensor *tensor);
 /* Returns the description of a live block for the program. */

@@ -488,7 +488,8 @@ static const struct weir_driver newest = {
 
 static struct weir_driver table;
 
-/* Makes the model's driver table.  With the profile of an older driver it has only that driver's entries. */
+/* Makes the model's driver table.  If the profile is of an older driver, the table has only the entries of that
+ * driver. */
 static void make_table(void) {
     table = newest;
     table.version = (int)weir__model.profile.driver_version;

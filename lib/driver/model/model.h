@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* model.h: the functions by which tests and the bench control the device model, beside the driver table.
  *
- * A process has one model, as it has one driver. weir__driver_model (driver.h) makes it from the built-in profile, or
- * from the file that WEIR_MODEL_PROFILE names, with WEIR_MODEL_DEVICES devices; weir__model_reset makes it again.  Time
- * is virtual: calls advance one clock by their costs in the profile, so equal calls take equal time in every run.
+ * A process has one model, as it has one driver.  weir__driver_model (driver.h) makes the model from the built-in
+ * profile, or from the file that WEIR_MODEL_PROFILE names, with WEIR_MODEL_DEVICES devices; weir__model_reset makes the
+ * model again.  Time is virtual: calls advance one clock by their costs in the profile, so equal calls take equal time
+ * in every run.
  *
  * This file must not know anything above driver.h.
  */

@@ -237,7 +237,7 @@ CUresult weir__model_cuCtxPushCurrent(CUcontext handle) {
     return CUDA_SUCCESS;
 }
 
-/* Replaces the context on top of the stack, if there is one. */
+/* Replaces the context on top of the stack, if the stack has a context. */
 CUresult weir__model_cuCtxSetCurrent(CUcontext handle) {
     struct model_thread *self = weir__model_thread();
     int depth = self->depth;

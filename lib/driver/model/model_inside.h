@@ -89,11 +89,11 @@ struct model_node {
 };
 
 void weir__model_tree_insert(struct model_node **root, struct model_node *node);
-/* The node must be in the tree. */
+/* Removes a node, which must be in the tree. */
 void weir__model_tree_remove(struct model_node **root, struct model_node *node);
-/* Return the first node at or behind (key, tie), and the last node at or before (key, tie), or NULL if there is no such
- * node. */
+/* Returns the first node at or behind (key, tie), or NULL if there is no such node. */
 struct model_node *weir__model_tree_ceiling(struct model_node *root, uint64_t key, uint64_t tie);
+/* Returns the last node at or before (key, tie), or NULL if there is no such node. */
 struct model_node *weir__model_tree_floor(struct model_node *root, uint64_t key, uint64_t tie);
 
 /* ---- Handles ---- */
@@ -193,7 +193,8 @@ struct model_device {
 
 /* ---- Blocks ---- */
 
-/* A live block, in the tree weir__model.blocks by its address.  It is the first member of all kinds of blocks. */
+/* A live block.  The tree weir__model.blocks has all live blocks by their addresses.  All kinds of blocks begin with
+ * this struct. */
 struct model_block {
     struct model_node node;  /* key: address */
     uint64_t bytes;          /* the requested bytes */
@@ -331,10 +332,11 @@ CUresult weir__model_device_check(CUdevice device);
 /* Returns the stream of a handle, or NULL with the reason in *why.  Takes the lock only to make a default stream. */
 struct model_stream *weir__model_stream(CUstream handle, CUresult *why);
 
-/* Return the physical bytes of a device that no process has taken; take bytes and return 0, or -1 if there are not
- * enough bytes; free bytes. */
+/* Returns the physical bytes of a device that no process has taken. */
 uint64_t weir__model_room(const struct model_device *device);
+/* Takes physical bytes of a device.  Returns 0 on success, -1 if the device has fewer free bytes. */
 int weir__model_take(struct model_device *device, uint64_t bytes);
+/* Frees physical bytes of a device. */
 void weir__model_give(struct model_device *device, uint64_t bytes);
 
 static inline uint64_t weir__model_stream_id(const struct model_stream *stream) {
@@ -380,8 +382,9 @@ void weir__model_capture_record(struct model_branch *branch, struct model_event 
 /* Makes the stream wait for an event.  `branch` is the branch of the stream, or NULL. */
 CUresult weir__model_capture_wait(struct model_stream *stream, struct model_branch *branch,
                                   const struct model_event *event);
-/* Forget a stream that a program destroys, and a thread that ends. */
+/* Forgets a stream that a program destroys. */
 void weir__model_capture_drop_stream(struct model_stream *stream);
+/* Forgets a thread that ends. */
 void weir__model_capture_drop_thread(const struct model_thread *thread);
 const char *weir__model_capture_check(const struct model_context *context);
 
@@ -401,9 +404,9 @@ int weir__model_graph_holds(uint64_t address, uint64_t bytes);
 void weir__model_graph_block_free(struct model_block *block, const struct model_stream *stream);
 void weir__model_graphs_drop(void);
 const char *weir__model_graph_check(int device, uint64_t *physical);
-/* Return the access that a fill or a copy needs, and run a fill or a copy on the device's memory as work of the
- * stream. */
+/* Returns the access that a fill or a copy needs. */
 CUmemAccess_flags weir__model_step_access(const struct model_step *step);
+/* Runs a fill or a copy on the device's memory, as work of the stream. */
 void weir__model_step_run(const struct model_step *step, const struct model_stream *stream);
 /* The protection of a device's memory for the host, which does the work of the device.  Memory that can be written can
  * also be read (Linux).  Without a flag for reads, Valgrind does not search gigabytes for leaks. */
@@ -437,7 +440,7 @@ void weir__model_pool_free_now(struct model_block *block);
 void weir__model_pool_free_on(struct model_block *block, struct model_stream *stream);
 void weir__model_pools_drop(void);
 
-/* Makes a block live: it can be found by its address, and gets a unique id. */
+/* Makes a block live.  The block gets a unique id, and can be found by its address. */
 void weir__model_block_enter(struct model_block *block, int device);
 /* Returns the live block that contains all of [address, address + bytes), or NULL. */
 const struct model_block *weir__model_block_around(uint64_t address, uint64_t bytes);
@@ -455,7 +458,8 @@ int weir__model_allows(int device, uint64_t address, uint64_t bytes, CUmemAccess
 /* Returns 1 if adjacent mappings allow that access, else 0. */
 int weir__model_virtual_allows(int device, uint64_t address, uint64_t bytes,
                                CUmemAccess_flags access);
-/* Finds the mapping that contains an address, and the device of its memory.  Returns 1 if there is one, else 0. */
+/* Finds the mapping that contains an address, and the device of its memory.  Returns 1 if there is such a mapping, else
+ * 0. */
 int weir__model_virtual_find(uint64_t address, uint64_t *base, uint64_t *bytes, int *device,
                              int *decompresses);
 /* Finds the page-locked host memory that contains an address.  Returns 1 if there is such memory, else 0. */
@@ -478,12 +482,13 @@ void weir__model_oracle_freed(uint64_t address, uint64_t bytes, const struct mod
 /* Records that the stream's latest work used a whole mapping, for no owner. */
 void weir__model_oracle_touched(const struct model_stream *stream, uint64_t address,
                                 uint64_t bytes);
-/* Record that whole mappings lose their memory, or access to it, at once. */
+/* Records that whole mappings lose their memory at once. */
 void weir__model_oracle_unmapped(uint64_t address, uint64_t bytes);
+/* Records that whole mappings lose the access to their memory at once. */
 void weir__model_oracle_closed(uint64_t address, uint64_t bytes);
-/* Record that the host has observed the end of stream `id`'s work up to `seq` and of all work in `after`, or the end of
- * all work of a device. */
+/* Records that the host has observed the end of stream `id`'s work up to `seq`, and of all work in `after`. */
 void weir__model_oracle_seen(uint64_t id, uint64_t seq, const struct model_orders *after);
+/* Records that the host has observed the end of all work of a device. */
 void weir__model_oracle_seen_device(int device);
 /* Forgets the uses whose end the host has observed.  Adds the streams of all other uses to `named`. */
 void weir__model_oracle_collect(struct model_orders *named);

@@ -145,7 +145,8 @@ static void drop_share(struct model_share *share) {
     drop_from(&oracle.shares, share);
 }
 
-/* Adds a share of bytes.  Without host memory the oracle may miss a fault, but reports no false one. */
+/* Adds a share of bytes.  If there is no host memory, the oracle may miss a fault, but does not report a false
+ * fault. */
 static struct model_share *add_to(struct model_node **tree, uint64_t address, uint64_t bytes,
                                   uint64_t owner) {
     struct model_share *share = calloc(1, sizeof *share);
@@ -175,7 +176,8 @@ static void cut_at(uint64_t address) {
     left->bytes = address - left->node.key;
 }
 
-/* Returns 1 if the stream, or with NULL the host alone, is behind that use; else 0. */
+/* Returns 1 if the work of the stream is ordered behind that use, else 0.  If `stream` is NULL, the work is the
+ * host's. */
 static int is_behind(const struct model_stream *stream, const struct model_order *use) {
     return has_seen(use->id, use->seq) ||
            (stream && (weir__model_stream_id(stream) == use->id ||
@@ -213,7 +215,7 @@ struct alias {
     uint64_t owner;
 };
 
-/* Checks the uses of memory at another address at which it is also mapped. */
+/* Checks the uses of memory at another address at which the memory is also mapped. */
 static void check_alias(void *context, uint64_t address, uint64_t bytes) {
     const struct alias *a = context;
     struct model_share *share =

@@ -10,10 +10,10 @@
  * itself shares no pool.
  *
  * Measured on the device of the profile: thresholds act at a synchronisation, rounded down to units; trims act at once,
- * rounded up.  A trim frees memory whose work the host has waited for.  It does not free memory whose work is merely
- * done, was found done by a query, or was waited for by cuMemFree on the way.  When a stream ends, its completed frees
- * are free for every stream.  A trim waits for no kernel.  A high-water mark can only be set to 0, which makes it the
- * current value.
+ * rounded up.  A trim frees memory whose work the host has waited for.  A trim does not free memory whose work is
+ * merely done, was found done by a query, or was waited for by cuMemFree on the way.  When a stream ends, its completed
+ * frees are free for every stream.  A trim waits for no kernel.  A high-water mark can only be set to 0, which makes it
+ * the current value.
  *
  * This file must not know its callers, or how spans are cut.
  */

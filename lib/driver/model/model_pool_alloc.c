@@ -149,7 +149,7 @@ static struct model_span *grow(struct model_pool *pool, uint64_t bytes) {
 }
 
 /* Takes a pending span, and orders the stream's later work on the device behind its free.  Among the smallest spans
- * that are large enough it takes the one whose work is done first. */
+ * that are large enough, takes the span whose work is done first. */
 static struct model_span *behind(struct model_pool *pool, struct model_stream *stream,
                                  uint64_t bytes) {
     const struct model_queue *queue = pool->internal ? pool->range.queues : NULL;
@@ -255,7 +255,8 @@ static CUresult alloc_on(struct model_pool *pool, struct model_stream *stream, u
     return CUDA_SUCCESS;
 }
 
-/* Allocates from the pool of the handle, or with `handle` NULL from the current pool of the stream's device. */
+/* Allocates from the pool of the handle.  If `handle` is NULL, allocates from the current pool of the stream's
+ * device. */
 static CUresult alloc_from(const CUmemoryPool *handle, CUdeviceptr *address, size_t bytes,
                            CUstream stream_handle) {
     CUresult why = CUDA_ERROR_OUT_OF_MEMORY;

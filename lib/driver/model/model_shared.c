@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* model_shared.c: see model_shared.h.
  *
- * The file has a mark, by which it is recognised, and an array of slots, one for each process.  Only the owner of a
- * slot writes to it.  There is no lock, since a stopped process would hold it for ever.  A process that takes memory
- * first writes the wanted bytes into its slot, and then checks whether all taken and wanted bytes are within the
- * capacity.  If the sum exceeds the capacity, the process withdraws its wanted bytes.  If the taken bytes alone leave
- * room, the process tries again, because two processes may have been in each other's way.  The slots of ended processes
- * count until a process without room checks which owners live, some milliseconds at most after their end.
+ * The file has a mark, by which processes recognise the file, and an array of slots, one for each process.  Only the
+ * owner of a slot writes to it.  There is no lock, since a stopped process would hold it for ever.  A process that
+ * takes memory first writes the wanted bytes into its slot, and then checks whether all taken and wanted bytes are
+ * within the capacity.  If the sum exceeds the capacity, the process withdraws its wanted bytes.  If the taken bytes
+ * alone leave room, the process tries again, because two processes may have been in each other's way.  The slots of
+ * ended processes count until a process without room checks which owners live, some milliseconds at most after their
+ * end.
  *
  * This file must not know why memory is taken.
  */

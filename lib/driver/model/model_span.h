@@ -63,7 +63,7 @@ struct model_range {
     char *mapping; /* the start of the reserved address space */
     size_t mapping_bytes;
     uint64_t bytes, unit;
-    unsigned char *has_memory; /* for each unit: 1 if it has memory */
+    unsigned char *has_memory; /* for each unit: 1 if the unit has memory */
     uint64_t units;            /* the number of units with memory */
     uint64_t top;              /* the first unit behind all units with memory */
     uint64_t loose;            /* the number of units with memory that lie wholly in free spans */
@@ -89,9 +89,10 @@ struct model_span *weir__model_range_fit(struct model_node *tree, uint64_t bytes
  * have memory. */
 struct model_span *weir__model_range_take(struct model_range *range, struct model_span *span,
                                           uint64_t bytes);
-/* Return the number of units that a block at the start of `span` lacks, and the number that could be moved there. */
+/* Returns the number of units without memory in a block at the start of `span`. */
 uint64_t weir__model_range_lacks(const struct model_range *range, const struct model_span *span,
                                  uint64_t bytes);
+/* Returns the number of units whose memory could move to a block at the start of `span`. */
 uint64_t weir__model_range_movable(const struct model_range *range, const struct model_span *span,
                                    uint64_t bytes);
 /* Cuts a block from one free span some of whose units lack memory, and moves and adds units as needed.  Returns NULL
@@ -102,18 +103,20 @@ struct model_span *weir__model_range_grow(struct model_range *range, struct mode
  * block.  Returns 0 on success.  Returns -1 on failure, and changes nothing in this case. */
 int weir__model_range_add(struct model_range *range, uint64_t bytes, uint64_t units);
 
-/* Make a used span free, or pending on a stream. */
+/* Makes a used span free. */
 void weir__model_range_free(struct model_range *range, struct model_span *span);
+/* Makes a used span pending on a stream. */
 void weir__model_range_defer(struct model_range *range, struct model_span *span, uint64_t stream_id,
                              int device, uint64_t seq, uint64_t end_ns);
 /* Records that operation `seq` of the stream is work that begins at `begin_ns`: spans that were freed since the last
  * such operation are not completed before that time. */
 void weir__model_range_begin(struct model_range *range, uint64_t stream_id, uint64_t seq,
                              uint64_t begin_ns);
-/* Make pending spans of a queue free: the newest span that is done by `now_ns` and all older ones, or the spans up to
- * operation `seq`.  An empty queue is removed if its stream was destroyed. */
+/* Makes pending spans of a queue free: the newest span that is done by `now_ns`, and all older spans.  Removes an empty
+ * queue whose stream was destroyed. */
 void weir__model_range_settle(struct model_range *range, struct model_queue *queue,
                               uint64_t now_ns);
+/* Makes the pending spans of a queue up to operation `seq` free.  Removes an empty queue whose stream was destroyed. */
 void weir__model_range_settle_seq(struct model_range *range, struct model_queue *queue,
                                   uint64_t seq);
 /* Appends the stream to the order of streams in rule R4, unless the stream has a place in this order. */

@@ -540,8 +540,8 @@ CUresult weir__model_cuEventDestroy(CUevent handle) {
 
 /* ---- Modules, and the one kernel that the model plays ---- */
 
-/* The model runs no code.  It knows one kernel, weir_delay, whose only parameter is a uint64_t: the nanoseconds for
- * which the launch keeps its stream busy.  Every module has that kernel and no other, whatever its image says.  So
+/* The model runs no code.  The model knows one kernel, weir_delay, whose only parameter is a uint64_t: the nanoseconds
+ * for which the launch keeps its stream busy.  Every module has that kernel and no other, whatever its image says.  So
  * there is one handle for all modules, and one for the kernel: the addresses of these variables. */
 static char delay_module, delay_kernel;
 
