@@ -701,7 +701,7 @@ static void look_for_ends(void) {
     }
 }
 
-/* Returns the line that tells how many events of a process were recorded, or NULL if there is no memory. */
+/* Returns the line that reports how many events of a process were recorded, or NULL if there is no memory. */
 static char *spell_process(const struct process *process) {
     const struct tracing *tracing = &process->tracing;
     char left_out[64] = "", lost[96] = "", *line;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* run.c: `weir run': runs an unmodified program with its stream-ordered memory from weir.
  *
- * weir run sets variables: LD_PRELOAD gets the preload library, settings become WEIR_ variables, and frameworks are
- * told to request memory from CUDA (frameworks.h).  Variables of TensorFlow, XLA and JAX become WEIR_ variables, too,
- * with WEIR_COMPAT=0, since weir run sets some of them itself.  Then the command replaces this process, or, with
+ * weir run sets variables: LD_PRELOAD gets the preload library, settings become WEIR_ variables, and variables make
+ * frameworks request memory from CUDA (frameworks.h).  Variables of TensorFlow, XLA and JAX become WEIR_ variables,
+ * too, with WEIR_COMPAT=0, since weir run sets some of them itself.  Then the command replaces this process, or, with
  * --report, this process waits for the command.  Messages while the program runs are in lib/adapters/preload.
  *
  * This file must not know how the preload library works.

@@ -226,7 +226,7 @@ static double ratio_by(double (*pick)(double, double), const struct trials *tria
     return picked;
 }
 
-/* Returns why a trial does harm on a trace, or NULL. */
+/* Returns the reason why a trial does harm on a trace, or NULL if it does no harm. */
 static const char *harm_of(const struct trials *trials, int trial, enum goal goal, double slack) {
     if (isinf(ratio_by(fmax, trials, trial, FIGURE_STEADY_MAKESPAN)))
         return "requests fail";

@@ -172,7 +172,7 @@ static json_t *text_with_trace_streams(const struct replay *replay, const char *
     return string;
 }
 
-/* Returns why a request failed, with the trace's numbers of streams. */
+/* Returns the reason why a request failed, with the trace's numbers of streams. */
 static json_t *oom_report_json(const struct replay *replay) {
     json_t *report = replay->kind->oom_report(replay->allocator), *one;
     const char *text = json_string_value(json_object_get(report, "text"));

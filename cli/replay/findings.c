@@ -415,7 +415,8 @@ static int is_untimed(const struct results *results, size_t trace) {
            !is_known(results, trace, FIGURE_STEADY_MEAN);
 }
 
-/* Adds which traces have no steady time, and that one run of each tells little. */
+/* Adds a sentence that names the traces without a steady time, and a sentence that a single run of each row is little
+ * evidence. */
 static void tell_doubts(struct findings *findings, const struct results *results) {
     size_t untimed = 0;
 

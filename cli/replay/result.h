@@ -93,7 +93,7 @@ struct results {
     size_t configuration_count;
     uint64_t repeat; /* runs of each row, in fresh processes */
     double busy;     /* the factor of GPU work, with which every pair runs once more, or 0 */
-    /* Sorted by trace and configuration; a row with GPU work follows the one without. */
+    /* The rows, sorted by trace and configuration.  A row with GPU work follows the row without GPU work. */
     struct row *rows;
     size_t row_count;
 };

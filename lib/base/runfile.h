@@ -45,9 +45,10 @@ int weir__runfile_is_sound(int file, size_t bytes, const void *head, size_t head
  * if there is a file of the name now, which another process may have made, or -1 with errno. */
 int weir__runfile_make(const char *path, size_t bytes, const void *head, size_t head_bytes);
 
-/* Removes the name if the name still belongs to this file.  If another process has given the name to another file, this
- * other file stays, unless the process does so between the check and the removal.  Follows no link.  Returns 0 if the
- * file does not have the name any more, -1 with errno on failure. */
+/* Removes the name if the name still belongs to this file.  Another process may have given the name to another file,
+ * which then stays.  If another process gives the name to another file between the check and the removal, the other
+ * file loses its name.  Follows no link.  Returns 0 if the file does not have the name any more, -1 with errno on
+ * failure. */
 int weir__runfile_unname(int file, const char *path);
 
 #endif

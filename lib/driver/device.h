@@ -20,7 +20,7 @@
 /* Ordinals of devices are below this number. */
 enum { WEIR_MOST_PEERS = 64 };
 
-/* The devices whose work may use memory.  The first device is the one that has the memory. */
+/* The devices whose work may use memory.  The first device has the memory. */
 struct weir_access {
     size_t count;
     CUmemAccessDesc list[WEIR_MOST_PEERS + 1];

@@ -304,7 +304,8 @@ static uint64_t asked_by(const struct weir_process_peers *n,
     return 0;
 }
 
-/* Adapts the allocators' shares to the present processes.  Returns the time at which the processes were read. */
+/* Adapts the allocators' shares to the present processes.  Returns the time at which this process has read the entries
+ * of the other processes. */
 static uint64_t fit_shares(struct weir_process_peers *n) {
     uint64_t now = weir__registry_now();
     uint64_t weights = atomic_load(&n->shares) ? weir__process_peers_weights(n) : 0;

@@ -37,8 +37,8 @@
 /* The least time between two checks of the file, since growth comes in bursts. */
 #define LOOK_NS UINT64_C(1000000)
 enum { TRIES = 64, MOST_SLOT_BYTES = 512, READ_BYTES = 16 * MOST_SLOT_BYTES };
-/* The number of tries, and the pause between two tries, of a process that joins while another process removes the
- * file.  A removal takes three calls and a check for ending processes, so it is short unless the removing process is
+/* The number of tries, and the pause between two tries, of a process that joins while another process removes the file.
+ * A removal takes three calls and a check for ending processes, so the removal is short unless the removing process is
  * stopped. */
 enum { REMOVALS = 500 };
 #define REMOVAL_PAUSE_NS 1000000
@@ -363,7 +363,7 @@ struct visit {
     void *context;
 };
 
-/* Visits the file, unless weir would use a file of that name in another folder. */
+/* Visits the file if this folder is the one in which weir uses a file of that name. */
 static void visit_file(const char *path, const char *rest, void *context) {
     const struct visit *of = context;
     char own[WEIR_SLOT_PATH];

@@ -339,7 +339,7 @@ static void count_segment(weir_tensors *t, const struct weir_tensor_pool *pool,
     weir__tensors_tell(t, action, segment.base, segment.bytes, stream, pool, note);
 }
 
-/* Allocates a segment at the address.  Releases the lock during the call and takes it again. */
+/* Allocates a segment at the address.  Releases the lock during the call and takes the lock again. */
 static weir_status ask_apart(weir_tensors *t, size_t bytes, uint64_t at,
                              struct weir_tensor_segment *out) {
     void *segment = NULL;
@@ -400,7 +400,7 @@ static weir_status take_alone(weir_tensors *t, struct weir_tensor_pool *pool,
     return status;
 }
 
-/* Adds a segment to the part.  Releases the lock during calls to the allocator and takes it again. */
+/* Adds a segment to the part.  Releases the lock during calls to the allocator and takes the lock again. */
 static weir_status grow(weir_tensors *t, struct weir_tensor_pool *pool,
                         struct weir_tensor_part *part, const struct weir_tensor_request *made) {
     struct weir_tensor_segment segment = {0};
@@ -523,8 +523,8 @@ static int may_free_in_capture(const struct weir_tensor_pool *pool,
 }
 
 /* Makes the chunks of the part that were freed up to sequence `waited` free for all streams, after a wait for the
- * device.  While the pool has a route, this does not include chunks that streams may have freed in a capture, because a
- * wait for the device does not order the branches of a graph. */
+ * device.  While the pool has a route, the function leaves out chunks that streams may have freed in a capture, because
+ * a wait for the device does not order the branches of a graph. */
 static void observe_part(struct weir_tensor_pool *pool, struct weir_tensor_part *part,
                          uint64_t waited) {
     for (struct weir_tensor_user *user = pool->streams; user; user = user->next) {
@@ -673,7 +673,8 @@ static int is_to_trim(const struct weir_tensor_pool *pool, weir_tensors_id id, u
 }
 
 /* Frees the free segments of a part.  The caller has waited for all frees up to the sequence `waited`.  Releases the
- * lock during calls, so that the pool may get users, and takes it again.  Returns 1 if a segment was freed, else 0. */
+ * lock during calls, so that the pool may get users, and takes the lock again.  Returns 1 if a segment was freed, else
+ * 0. */
 static int trim_part(weir_tensors *t, struct weir_tensor_pool *pool, struct weir_tensor_part *part,
                      weir_tensors_id id, uint64_t waited) {
     struct weir_tensor_segment segment = {0};

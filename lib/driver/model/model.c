@@ -342,8 +342,8 @@ WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
 WEIR_PROGRAM_ENTRIES(WEIR_PROGRAM)
 #undef WEIR_PROGRAM
 
-/* Returns the part of a measurement's cost that the measurement does not see: parts of both clock readings, and the
- * addition.  Takes the least of several rounds, since any round may be interrupted.  No measurement runs yet, so
+/* Returns the part of a measurement's cost that the measured time does not contain: parts of both clock readings, and
+ * the addition.  Takes the least of several rounds, since any round may be interrupted.  No measurement runs yet, so
  * host_ns may be used and restored. */
 static uint64_t measuring_cost(void) {
     enum { ROUNDS = 8, CALLS = 500 };

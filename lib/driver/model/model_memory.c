@@ -559,7 +559,7 @@ CUresult weir__model_cuMemsetD32Async(CUdeviceptr address, unsigned int value, s
     return submit_on(handle, &step, weir__model.profile.memset_bytes_per_us);
 }
 
-/* Copies between device memory at `address` and host memory: one of the two is `from`, the other one `to`. */
+/* Copies between host memory and device memory.  Either `from` or `to` is in device memory, at `address`. */
 static CUresult copy(void *to, const void *from, CUdeviceptr address, size_t bytes,
                      CUstream handle) {
     struct model_step step = {

@@ -86,7 +86,8 @@ void weir__model_keep_named(struct model_orders *orders, const struct model_orde
     orders->count = kept;
 }
 
-/* Drops the orders of a context that decide nothing.  Orders of captured events count steps, and stay. */
+/* Drops the orders of a context that decide nothing.  Does not drop orders of captured events, which count steps
+ * instead of operations. */
 static void collect_in(struct model_context *context, const struct model_orders *named) {
     struct model_stream *stream;
     struct model_event *event;
