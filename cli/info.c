@@ -327,8 +327,8 @@ static void print_table(const struct info *info) {
 
 /* --------------------------------------------------------------------- JSON ---- */
 
-/* Returns an object, or NULL if there is no host memory.  Like the functions below, needs no check of its values:
- * json_pack fails if one of its values could not be made. */
+/* Returns an object, or NULL if there is no host memory, as the functions below do.  These functions do not check the
+ * values that they pass to json_pack, because json_pack fails if a value is NULL. */
 static json_t *json_driver(const struct weir_driver *driver) {
     json_t *capabilities = json_array();
     char version[32];

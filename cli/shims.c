@@ -343,7 +343,7 @@ void shim_build(struct shim *shim) {
     free(text);
 }
 
-/* ---- beside a program ---------------------------------------------------------------------------- */
+/* ---- compiling beside a program ------------------------------------------------------------------ */
 
 /* Makes the standard files /dev/null, and closes all other descriptors but `but`.  A reader of the program's pipe then
  * does not wait for this process. */

@@ -55,7 +55,7 @@ static int fail(const char *what, const char *why) {
     return 1;
 }
 
-/* ---- what is there ------------------------------------------------------------------------------- */
+/* ---- programs that run --------------------------------------------------------------------------- */
 
 static int is_chosen(pid_t pid) {
     for (size_t i = 0; i < command.chosen_count; i++)

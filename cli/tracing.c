@@ -141,7 +141,7 @@ static const char *find_module(struct modules *modules, uint64_t address) {
     return name;
 }
 
-/* ---- counts of calls that are no events of a trace ------------------------------------------------- */
+/* ---- counts of calls that the trace does not list -------------------------------------------------- */
 
 static void add_to(struct counts *counts, uint64_t bytes) {
     counts->count++;
@@ -404,7 +404,7 @@ static void add_unmap(struct tracing *tracing, const struct weir_record_event *e
     }
 }
 
-/* ---- all of it --------------------------------------------------------------------------------- */
+/* ---- adding any event -------------------------------------------------------------------------- */
 
 static void add(struct tracing *tracing, struct weir_record_event *event, uint64_t time_us) {
     switch (event->operation) {

@@ -13,7 +13,7 @@
 
 #include <weir/trace.h>
 
-/* ---- lines.c: a text file, plain, gzip or zstd, as lines, and lines as fields with commas between ---- */
+/* ---- lines.c: reads a text file (plain, gzip or zstd) as lines, and lines as fields between commas ---- */
 
 enum { LINES_FIELDS = 16, LINES_MESSAGE_BYTES = 512 };
 

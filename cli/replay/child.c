@@ -300,7 +300,7 @@ static int do_operation(struct replay *replay, const struct tape_op *op) {
     return 1;
 }
 
-/* ---- observed and shown ---- */
+/* ---- the observed replay and the time line ---- */
 
 static void observe(struct replay *replay, uint64_t i) {
     uint64_t reserved = replay->kind->reserved(replay->allocator);
@@ -487,7 +487,7 @@ static void child_subtract_bare(struct replay *replay) {
     }
 }
 
-/* ---- an allocator's life ---- */
+/* ---- opening and closing a configuration ---- */
 
 static int open_configuration(struct replay *replay) {
     struct span_start start;

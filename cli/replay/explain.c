@@ -156,7 +156,8 @@ static void take_comment(void *context, const char *text) {
 
 /* --------------------------------------------------------------------- groups ---- */
 
-/* Returns the index of a kind.  When there is no more room, all further kinds are one, "others". */
+/* Returns the index of a kind.  If there are too many kinds, all further kinds share the last index, with the name
+ * "others". */
 static uint32_t kind_of(struct explain *explain, const char *word) {
     size_t i;
 
@@ -307,7 +308,7 @@ static int take(struct explain *explain, weir_trace_reader *reader, const weir_t
     }
 }
 
-/* ---------------------------------------------------------------- all of it ---- */
+/* --------------------------------------------- groups after the whole trace ---- */
 
 static int is_smaller(const void *left, const void *right) {
     const struct explain_group *a = *(struct explain_group *const *)left;
@@ -437,7 +438,7 @@ static const char *label_at(const struct explain *explain, uint64_t mark) {
     return mark < explain->mark_count ? explain->labels[mark] : NULL;
 }
 
-/* -------------------------------------------------------------------- for a person ---- */
+/* --------------------------------------------------------------------- text output ---- */
 
 static void print_head(FILE *file, const struct explain *explain) {
     fprintf(file, "\n%s", explain->name);

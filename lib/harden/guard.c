@@ -644,7 +644,7 @@ int weir__harden_is_live(struct weir_harden *h, CUdeviceptr block) {
            weir__graphs_has(h->below.graphs, block);
 }
 
-/* ---- beginning and end ---- */
+/* ---- opening and closing the guard ---- */
 
 weir_status weir__harden_open(struct weir_device *device, const weir_options *options,
                               const struct weir_harden_below *below, struct weir_harden **out) {

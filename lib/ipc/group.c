@@ -391,7 +391,8 @@ static void join_again(struct weir_group *g) {
     (void)recover_ended(g);
 }
 
-/* Takes the lock.  If this member's file is no longer valid, the member first joins the file that has the name now. */
+/* Takes the lock.  If this member's file is no longer valid, the member first joins the file that now has the name of
+ * the group's file. */
 static void lock_in_named_file(struct weir_group *g) {
     int saved_errno = errno;
 

@@ -85,7 +85,7 @@ static pthread_mutex_t stepping = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static atomic_int exiting; /* set at exit, when the thread may still finish its present work */
 
-/* ---- any registry, also of a device on which this process has not joined ---- */
+/* ---- registries of all devices, which this process may not have joined ---- */
 
 int weir__process_peers_device(const struct weir_driver *driver, CUdevice device,
                                char name[WEIR_UUID_BYTES]) {
@@ -139,7 +139,7 @@ uint64_t weir__process_peers_reserve(const struct weir_driver *driver, CUdevice 
     return sum;
 }
 
-/* ---- the own entry ------------------------------------------------------------------------------- */
+/* ---- the entry of this process ------------------------------------------------------------------- */
 
 /* Sums up the memory of all allocators of this process on the device.  Returns 1 if there is an allocator, else 0. */
 static int sum_up(struct weir_process_peers *n, struct weir_holding *sum) {

@@ -28,7 +28,7 @@
 #include "base/who.h"
 
 enum { BELL_AT = 64, TRIES = 64 };
-/* The time between two checks of a waiting process whether the file still has its name. */
+/* A process that sleeps on the bell checks after each NAME_MS whether its file still has its name. */
 enum { NAME_MS = 1000 };
 
 struct slot {
@@ -101,8 +101,8 @@ uint32_t weir__registry_bell(struct weir_slot_file *f) {
     return bell;
 }
 
-/* Returns 1 if the file is open and has a name, else 0.  The descriptor may belong to another file than the mapped page
- * now. */
+/* Returns 1 if the descriptor still belongs to the file, and the file has a name; else 0.  The program may have closed
+ * the descriptor and opened another file, although the old file's page is still mapped. */
 static int has_named_file(struct weir_slot_file *f) {
     struct stat is;
     int has;

@@ -232,7 +232,7 @@ weir_status weir_tensors_pool_whole(weir_tensors *t, weir_tensors_id id) {
     return WEIR_OK;
 }
 
-/* ---- routes, which decide whose requests a pool serves ------------------------------------------ */
+/* ---- routes, which decide which requests a pool serves ------------------------------------------ */
 
 weir_status weir_tensors_begin(weir_tensors *t, weir_tensors_id id,
                                int (*takes)(void *context, weir_stream stream), void *context) {

@@ -86,7 +86,7 @@ int weir__part_place(const weir_tensors *t, struct weir_placement *p,
            WEIR_PLACEMENT_OK;
 }
 
-/* ---- segments come and go ----------------------------------------------------------------------- */
+/* ---- adding and removing segments --------------------------------------------------------------- */
 
 int weir__part_add(const weir_tensors *t, struct weir_tensor_part *part,
                    struct weir_tensor_segment segment) {

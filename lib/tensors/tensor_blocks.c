@@ -262,7 +262,7 @@ static weir_status make(int device, const weir_tensors_hooks *hooks, weir_tensor
     }
     weir__order_open(&t->events, &t->allocator->device, NULL, NULL, NULL);
     t->lock.level = WEIR_BIAS_OUTER;
-    /* Prepares here, not in a request, because this may take milliseconds. */
+    /* Prepares biased locks here, because the preparation may take milliseconds, for which no request should wait. */
     weir__bias_prepare();
     if (!weir__apart(t->allocator, &t->apart))
         t->apart.bytes = 0;

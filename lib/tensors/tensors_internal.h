@@ -198,7 +198,7 @@ static inline int weir__tensors_same(weir_tensors_id a, weir_tensors_id b) {
     return a.first == b.first && a.second == b.second;
 }
 
-/* ---- tensor_blocks.c: all under the lock ---- */
+/* ---- functions of tensor_blocks.c; callers hold the lock ---- */
 
 void weir__tensors_tell(weir_tensors *t, int action, uint64_t address, size_t bytes,
                         weir_stream stream, const struct weir_tensor_pool *pool, void *note);
@@ -293,7 +293,7 @@ int weir__pools_trim(weir_tensors *t, weir_tensors_id id);
 void weir__pool_drop_placement(struct weir_tensor_pool *pool, int part);
 /* Returns the bytes that weir__pools_trim would return to the allocator from all pools.  The caller holds the lock. */
 uint64_t weir__pools_idle(const weir_tensors *t);
-/* ---- segments.c: all under the lock ---- */
+/* ---- functions of segments.c; callers hold the lock ---- */
 
 /* Returns the segment that contains the address, or NULL. */
 const struct weir_tensor_segment *weir__part_segment(const struct weir_tensor_part *part,

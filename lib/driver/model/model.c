@@ -185,7 +185,7 @@ static uint64_t ticks_to_ns(uint64_t ticks) {
     return ticks;
 }
 
-/* ---- The beginning and the end of each entry ---- */
+/* ---- Steps that all entries of the table share ---- */
 
 struct call {
     uint64_t start_ns; /* the real time, or 0 if the model does not measure real time */
@@ -496,7 +496,7 @@ static void make_table(void) {
     weir__driver_settle(&table);
 }
 
-/* ---- Making and unmaking ---- */
+/* ---- Making and resetting the model ---- */
 
 /* Marks a child of fork(). */
 static void mark_child(void) {

@@ -58,7 +58,7 @@ static struct model_capture *find_capture(uint64_t id) {
     return capture;
 }
 
-/* ---- Streams that come and go ---- */
+/* ---- Streams that join or leave a capture ---- */
 
 static void count_blocking(const struct model_stream *stream, int by) {
     if (weir__model_stream_is_blocking(stream))
@@ -145,7 +145,7 @@ void weir__model_capture_drop_thread(const struct model_thread *thread) {
             capture->thread = NULL;
 }
 
-/* ---- What is allowed ---- */
+/* ---- Checks of calls during captures ---- */
 
 /* Returns 1 if a stream of the context takes part in the capture, else 0.  If `blocking` is set, counts only blocking
  * streams. */
@@ -279,7 +279,7 @@ CUresult weir__model_capture_wait(struct model_stream *stream, struct model_bran
     return CUDA_SUCCESS;
 }
 
-/* ---- Beginning and end ---- */
+/* ---- Beginning and ending a capture ---- */
 
 /* Begins a capture.  The caller holds the lock. */
 static CUresult begin(struct model_stream *stream, CUstreamCaptureMode mode) {

@@ -516,7 +516,7 @@ CUresult weir__model_cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
     return weir__model_unlocked(why);
 }
 
-/* ---- The end, and checking ---- */
+/* ---- Dropping and checking graphs ---- */
 
 /* Drops all graphs.  All captures have been dropped before. */
 void weir__model_graphs_drop(void) {

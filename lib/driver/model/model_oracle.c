@@ -330,7 +330,7 @@ void weir__model_oracle_forget(uint64_t address, uint64_t bytes) {
         drop_share(share);
 }
 
-/* ---- All of a device, and the end ---- */
+/* ---- Forgetting completed uses, and dropping all uses ---- */
 
 /* Drops the uses that the host has completed, and all uses by streams of the device; -1 stands for no device.  Adds the
  * streams of the uses that stay to `named`. */

@@ -373,7 +373,7 @@ CUresult weir__model_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool h
     return CUDA_SUCCESS;
 }
 
-/* ---- memory that is freed to the device ---- */
+/* ---- freeing memory to the device ---- */
 
 void weir__model_pools_forget(uint64_t id) {
     struct model_pool *pool;
@@ -598,7 +598,7 @@ CUresult weir__model_cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attrib
     return weir__model_unlocked(result);
 }
 
-/* ---- pools of several processes ---- */
+/* ---- pools that several processes share ---- */
 
 CUresult weir__model_cuMemPoolExportToShareableHandle(void *shared, CUmemoryPool handle,
                                                       CUmemAllocationHandleType type,

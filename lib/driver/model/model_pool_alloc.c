@@ -189,7 +189,7 @@ static uint64_t pair_ns(const struct model_pool *pool) {
     return weir__model_curve(&weir__model.profile.pool_pair_ns, pool->live);
 }
 
-/* Refuses a request.  Units that growth added before it met maxSize or the end of the device stay. */
+/* Refuses a request.  Growth may have added units before it reached maxSize or used up the device; these units stay. */
 static void refuse(struct model_pool *pool, uint64_t bytes) {
     uint64_t units = units_left(pool), taken = units * pool->range.unit;
 

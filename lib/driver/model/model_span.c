@@ -47,7 +47,7 @@ static void give_struct(struct model_range *range, struct model_span *span) {
     range->spare_spans = span;
 }
 
-/* ---- The list by address ---- */
+/* ---- The list of spans by address ---- */
 
 static void link_behind(struct model_range *range, struct model_span *span,
                         struct model_span *prev) {

@@ -538,7 +538,7 @@ CUresult weir__model_cuEventDestroy(CUevent handle) {
     return CUDA_SUCCESS;
 }
 
-/* ---- Modules, and the one kernel that the model plays ---- */
+/* ---- Modules, and the only kernel of the model ---- */
 
 /* The model runs no code.  The model knows one kernel, weir_delay, whose only parameter is a uint64_t: the nanoseconds
  * for which the launch keeps its stream busy.  Every module has that kernel and no other, whatever its image says.  So

@@ -662,7 +662,7 @@ CUresult weir__model_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle
     return weir__model_unlocked(import_memory((int)(intptr_t)shared, handle));
 }
 
-/* ---- The end, and checking ---- */
+/* ---- Dropping and checking mappings ---- */
 
 static void close_files(void) {
     const struct model_slab *slab = &weir__model.memories;
