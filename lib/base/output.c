@@ -37,8 +37,8 @@ static int utf8_bytes(const unsigned char *at) {
                : bytes;
 }
 
-/* Writes a text as a JSON string.  A byte that is no part of valid UTF-8 becomes the character with the number of the
- * byte. */
+/* Writes a text as a JSON string.  A byte that is no part of valid UTF-8 becomes the character whose code is the value
+ * of the byte. */
 static void put_string(struct weir_output *out, const char *text) {
     const unsigned char *at = (const unsigned char *)text;
 

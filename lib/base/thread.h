@@ -19,8 +19,8 @@ int weir__thread_start(pthread_t *thread, void *(*run)(void *), void *context);
 void weir__thread_begin(void);
 /* Returns 1 if the calling thread is one of weir's own, else 0. */
 int weir__thread_is_own(void);
-/* Takes a lock at the end of the process or of a context.  A thread that hangs in a driver call may then keep the lock
- * for ever.  Returns 1 on success, 0 if the lock was not free within a second. */
+/* Takes a lock at the end of the process or of a context, when another thread that hangs in a driver call may keep the
+ * lock for ever.  Returns 1 on success, 0 if the lock was not free within a second. */
 int weir__thread_lock_at_end(pthread_mutex_t *lock);
 /* Calls `work` in another thread, because `work` may call a driver function that never returns, and waits up to
  * `seconds`.  Returns 1 if `work` has returned.  Returns 0 if `work` still runs; the thread then still uses `context`.

@@ -376,7 +376,7 @@ static void free_direct(struct model_direct *direct, struct model_stream *stream
     release_direct(direct);
 }
 
-/* Frees any block behind the work of the stream.  If `stream` is NULL, the free is on the host, which vouches that all
+/* Frees any block behind the work of the stream.  If `stream` is NULL, the host frees the block, and must know that all
  * use of the block is over. */
 static CUresult free_block(CUdeviceptr address, struct model_stream *stream) {
     struct model_block *block = find_block(address);
