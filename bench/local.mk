@@ -80,14 +80,20 @@ EXTRA_DIST += \
 EXTRA_DIST += \
 	bench/torch/bert.py \
 	bench/torch/compare \
+	bench/torch/detect.py \
+	bench/torch/diffuse.py \
 	bench/torch/gpt2.py \
+	bench/torch/graph.py \
 	bench/torch/llama.py \
+	bench/torch/lora.py \
 	bench/torch/measured.py \
 	bench/torch/moe.py \
 	bench/torch/pair.cpp \
 	bench/torch/pair.py \
 	bench/torch/parallel.py \
 	bench/torch/resnet.py \
+	bench/torch/segment.py \
+	bench/torch/t5.py \
 	bench/torch/vit.py
 
 tracesdir = $(pkgdatadir)/traces

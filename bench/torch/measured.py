@@ -43,11 +43,14 @@ def parsed(text, iterations, **more):
     """The options that all programs have, and those of `more': name=(default, help).  Touches no GPU."""
     parser = argparse.ArgumentParser(description=text.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--iterations", type=int, default=iterations)
+    parser.add_argument("--share", type=float, default=1, help="part of the iterations that run")
     parser.add_argument("--compile", action="store_true", help='by torch.compile(mode="reduce-overhead")')
     parser.add_argument("--device", default="cuda", help="cpu shows whether the program works, and measures nothing")
     for name, (default, what) in more.items():
         parser.add_argument("--" + name, type=type(default), default=default, help=what)
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.iterations = max(2, round(options.iterations * options.share))
+    return options
 
 
 def begin(options):
