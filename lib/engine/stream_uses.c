@@ -4,8 +4,6 @@
 
 #include <stdlib.h>
 
-enum { FIRST_STREAMS = 4 };
-
 void weir__uses_open(struct weir_uses *uses, weir_slow_paths *paths) {
     uses->paths = paths;
     pthread_mutex_init(&uses->lock, NULL);
@@ -27,41 +25,26 @@ static void tell(struct weir_uses *uses) {
         (void)weir__slow_path_set(uses->paths, WEIR_SLOW_PATH_USES, some);
 }
 
-/* Returns a list with room for one more stream, or NULL, in which case `list` is unchanged. */
-static struct weir_use_list *with_room(struct weir_use_list *list) {
-    size_t capacity = list ? list->capacity * 2 : FIRST_STREAMS;
-    struct weir_use_list *larger;
-
-    if (list && list->count < list->capacity)
-        return list;
-    larger = realloc(list, sizeof *larger + capacity * sizeof larger->use[0]);
-    if (!larger)
-        return NULL;
-    larger->capacity = capacity;
-    if (!list)
-        larger->count = 0;
-    return larger;
-}
-
+/* Adds a use to the block's list, unless the list has the use.  Returns 0 if there is no host memory, else 1. */
 static int note_locked(struct weir_uses *uses, uint64_t block, weir_stream stream, uint64_t id) {
     uintptr_t known = 0;
-    int is_new = !weir__map_get(&uses->map, block, &known);
-    struct weir_use_list *list = (struct weir_use_list *)known;
-    struct weir_use_list *larger;
+    struct weir_use_list *list;
+    size_t count;
 
-    for (size_t i = 0; list && i < list->count; i++)
+    (void)weir__map_get(&uses->map, block, &known);
+    list = (struct weir_use_list *)known;
+    count = list ? list->count : 0;
+    for (size_t i = 0; i < count; i++)
         if (list->use[i].stream == stream && list->use[i].id == id)
             return 1;
-    if (is_new && !weir__map_put(&uses->map, block, 0))
+    if (!weir__map_reserve(&uses->map, 1))
         return 0;
-    larger = with_room(list);
-    if (!larger) {
-        if (is_new)
-            weir__map_take(&uses->map, block, NULL);
+    list = realloc(list, sizeof *list + (count + 1) * sizeof list->use[0]);
+    if (!list)
         return 0;
-    }
-    larger->use[larger->count++] = (struct weir_use){.stream = stream, .id = id};
-    weir__map_put(&uses->map, block, (uintptr_t)larger); /* cannot fail, since the key is there */
+    list->use[count] = (struct weir_use){.stream = stream, .id = id};
+    list->count = count + 1;
+    weir__map_put(&uses->map, block, (uintptr_t)list); /* cannot fail, since there is room */
     return 1;
 }
 

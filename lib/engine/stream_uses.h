@@ -26,7 +26,6 @@ struct weir_use {
 
 struct weir_use_list {
     size_t count;
-    size_t capacity;
     struct weir_use use[];
 };
 
