@@ -86,19 +86,18 @@ int weir__superblocks_cut(struct weir_superblocks *list, struct weir_request *r)
 
 struct weir_superblock *weir__superblocks_make(struct weir_superblocks *list,
                                                const struct weir_request *r, uint64_t limit) {
-    uint64_t most = SUPERBLOCK_LEAST, own = 0;
     struct weir_superblock *superblock;
+    uint64_t most;
     size_t bytes;
 
     pthread_mutex_lock(&list->lock);
-    if (!list->first)
-        most = SUPERBLOCK_MOST;
+    most = list->first ? 0 : SUPERBLOCK_MOST;
     for (superblock = list->first; superblock; superblock = superblock->next)
         if (superblock->stream == r->id)
-            own += superblock->bytes;
+            most += superblock->bytes;
     pthread_mutex_unlock(&list->lock);
     /* A stream's next superblock has as many bytes as the stream's superblocks have together. */
-    most = weir__size_smaller(weir__size_larger(most, own), SUPERBLOCK_MOST);
+    most = weir__size_smaller(weir__size_larger(most, SUPERBLOCK_LEAST), SUPERBLOCK_MOST);
     most = weir__size_smaller(most, limit / LIMIT_PART);
     bytes = weir__size_round_down(weir__size_larger(most, r->bytes), WEIR_PAGE);
     superblock = calloc(1, sizeof *superblock + bytes / WEIR_PAGE);
