@@ -119,8 +119,6 @@ lib_libweir_core_la_SOURCES = \
 	lib/engine/driver_blocks.h \
 	lib/engine/engine.c \
 	lib/engine/engine.h \
-	lib/engine/graph_blocks.c \
-	lib/engine/graph_blocks.h \
 	lib/engine/heap.c \
 	lib/engine/heap.h \
 	lib/engine/mapped.c \

@@ -175,3 +175,126 @@ void weir__sizes_figures(struct weir_sizes *sizes, weir_statistics *out) {
     out->host_bytes = sizes->map.capacity * sizeof *sizes->map.slots;
     pthread_mutex_unlock(&sizes->lock);
 }
+
+/* ---- graphs ---- */
+
+void weir__graphs_open(struct weir_graph_table *g) {
+    pthread_mutex_init(&g->lock, NULL);
+}
+
+void weir__graphs_close(struct weir_graph_table *g) {
+    weir__map_clear(&g->places);
+    pthread_mutex_destroy(&g->lock);
+}
+
+int weir__graphs_note(struct weir_graph_table *g, CUdeviceptr block) {
+    int noted;
+
+    pthread_mutex_lock(&g->lock);
+    noted = weir__map_put(&g->places, block, 1);
+    atomic_store_explicit(&g->host_bytes, g->places.capacity * sizeof *g->places.slots,
+                          memory_order_relaxed);
+    pthread_mutex_unlock(&g->lock);
+    if (noted)
+        atomic_store_explicit(&g->any, 1, memory_order_release);
+    return noted;
+}
+
+int weir__graphs_has(struct weir_graph_table *g, CUdeviceptr block) {
+    int has;
+
+    if (!atomic_load_explicit(&g->any, memory_order_acquire))
+        return 0;
+    pthread_mutex_lock(&g->lock);
+    has = weir__map_get(&g->places, block, NULL);
+    pthread_mutex_unlock(&g->lock);
+    return has;
+}
+
+void weir__graphs_forget(struct weir_graph_table *g, CUdeviceptr block) {
+    if (!atomic_load_explicit(&g->any, memory_order_acquire))
+        return;
+    pthread_mutex_lock(&g->lock);
+    (void)weir__map_take(&g->places, block, NULL);
+    pthread_mutex_unlock(&g->lock);
+}
+
+void weir__nodes_open(struct weir_nodes *n, struct weir_device *device) {
+    weir__async_open(&n->async, device);
+    pthread_mutex_init(&n->lock, NULL);
+    n->access = device->access;
+}
+
+/* Destroys the pool, which graphs do not need any more.  On an error it stays.  The caller holds the lock, or no other
+ * thread has the nodes. */
+static CUresult drop_pool(struct weir_nodes *n) {
+    const struct weir_device *device = n->async.device;
+    CUresult result = CUDA_SUCCESS;
+
+    /* An error of cuMemPoolDestroy is ignored: the pool is gone for this table. */
+    if (n->pool)
+        result = WEIR_IN_SCOPE(device->driver, device->context,
+                               (device->driver->cuMemPoolDestroy(n->pool), CUDA_SUCCESS));
+    if (result == CUDA_SUCCESS)
+        n->pool = NULL;
+    return result;
+}
+
+void weir__nodes_close(struct weir_nodes *n) {
+    (void)drop_pool(n);
+    pthread_mutex_destroy(&n->lock);
+    weir__async_close(&n->async);
+}
+
+/* Allocates a node's block.  The caller holds the lock. */
+static weir_status take(struct weir_nodes *n, struct weir_request *r) {
+    struct weir_device *device = n->async.device;
+    CUresult result = n->outdated ? drop_pool(n) : CUDA_SUCCESS;
+
+    if (result == CUDA_SUCCESS)
+        n->outdated = 0;
+    if (result == CUDA_SUCCESS && !n->pool)
+        result = WEIR_IN_SCOPE(device->driver, device->context,
+                               weir__async_make_pool(device, &n->access, 0, 0, &n->pool));
+    if (result == CUDA_ERROR_NOT_SUPPORTED)
+        return weir__without_driver(WEIR_E_CAPTURE);
+    if (result == CUDA_SUCCESS)
+        result = WEIR_ON_STREAM(device, device->driver->cuMemAllocFromPoolAsync(
+                                            &r->block, r->bytes, n->pool, r->stream));
+    if (result == CUDA_SUCCESS)
+        r->flags |= WEIR_REQUEST_CAPTURED;
+    return weir__device_status(device, result);
+}
+
+weir_status weir__nodes_alloc(struct weir_nodes *n, struct weir_request *r) {
+    const struct weir_device *device = n->async.device;
+    weir_status status;
+
+    if (device->drop_in || !(device->driver->capabilities & WEIR_CAP_GRAPH))
+        return weir__without_driver(WEIR_E_CAPTURE);
+    pthread_mutex_lock(&n->lock);
+    status = take(n, r);
+    pthread_mutex_unlock(&n->lock);
+    return status;
+}
+
+weir_status weir__nodes_free(struct weir_nodes *n, CUdeviceptr block, weir_stream stream,
+                             struct weir_use_list *uses) {
+    struct weir_device *device = n->async.device;
+    struct weir_driver_scope scope;
+    CUresult result = weir__driver_relax(device->driver, &scope);
+    weir_status status;
+
+    if (result != CUDA_SUCCESS)
+        return weir__device_status(device, result);
+    status = weir__async_free(&n->async, block, stream, uses);
+    weir__driver_unrelax(device->driver, &scope);
+    return status;
+}
+
+void weir__nodes_allow(struct weir_nodes *n, const CUmemAccessDesc *access) {
+    pthread_mutex_lock(&n->lock);
+    weir__peers_note(&n->access, access);
+    n->outdated = drop_pool(n) != CUDA_SUCCESS;
+    pthread_mutex_unlock(&n->lock);
+}

@@ -276,7 +276,7 @@ struct weir_engine {
     size_t step_bytes;
     _Atomic unsigned traits;         /* SETTLES may change after the engine is open */
     CUmemoryPool driver_pool;        /* the pool that the memory comes from, or NULL */
-    struct weir_graph_table *graphs; /* the blocks of graphs (graph_blocks.h) */
+    struct weir_graph_table *graphs; /* the blocks of graphs (driver_blocks.h) */
     /* Figures of the last request, which the engine writes and others read without its lock. */
     struct {
         _Atomic uint64_t reserved, in_use; /* in_use: only with IS_PEEKED or CUTS */

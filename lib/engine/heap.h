@@ -27,7 +27,7 @@
 #include "base/size.h"
 #include "config/growth_policy.h"
 #include "engine/engine.h"
-#include "engine/graph_blocks.h"
+#include "engine/driver_blocks.h"
 #include "engine/stream_order.h"
 #include "placement/placement.h"
 

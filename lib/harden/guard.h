@@ -10,7 +10,7 @@
 #ifndef WEIR_GUARD_H
 #define WEIR_GUARD_H
 
-#include "engine/graph_blocks.h"
+#include "engine/driver_blocks.h"
 
 struct weir_harden;
 

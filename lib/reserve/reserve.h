@@ -9,7 +9,7 @@
 #ifndef WEIR_RESERVE_H
 #define WEIR_RESERVE_H
 
-#include "engine/graph_blocks.h"
+#include "engine/driver_blocks.h"
 #include "reserve/goal.h"
 #include "reserve/limit.h"
 
