@@ -302,6 +302,15 @@ static weir_status open_engine(weir_allocator *a) {
     return status;
 }
 
+/* Closes all parts that furnish() makes. */
+static void close_parts(weir_allocator *a) {
+    weir__goal_close(&a->reserve);
+    weir__learn_close(a->learn);
+    weir__harden_close(a->harden);
+    weir__caches_close(a->caches);
+    a->reserve.engine->ops->close(a->reserve.engine);
+}
+
 /* Makes all parts of the allocator that need the context.  On failure undoes them and leaves the context to the
  * caller. */
 static weir_status furnish(weir_allocator *a) {
@@ -349,11 +358,7 @@ static weir_status furnish(weir_allocator *a) {
     if (status == WEIR_OK)
         return WEIR_OK;
     result = weir__driver_result;
-    weir__goal_close(&a->reserve);
-    weir__harden_close(a->harden);
-    weir__caches_close(a->caches);
-    a->reserve.engine->ops->close(a->reserve.engine);
-    weir__learn_close(a->learn);
+    close_parts(a);
     weir__set_driver_result(result);
     return weir__create_cannot(a, status, "cannot start: %s",
                                why[0] ? why : weir__why_not(a, status, why, sizeof why));
@@ -721,13 +726,9 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
     if (busy)
         return weir__misuse(a, WEIR_E_BUSY, "destroy");
     weir__local_peers_leave(&a->local_peer);
-    weir__goal_close(&a->reserve);
     if (!lost && a->learn)
         (void)weir__learn_save(a, NULL); /* a failure is in the log */
-    weir__learn_close(a->learn);
-    weir__harden_close(a->harden);
-    weir__caches_close(a->caches);
-    a->reserve.engine->ops->close(a->reserve.engine);
+    close_parts(a);
     weir__anywhere_close(a);
     weir__leave_peers(a);
     weir__device_end_waits(&a->device);

@@ -86,57 +86,79 @@ static void put_driver(struct weir_output *out, const weir_oom_report *v) {
         weir__put(out, ": no file descriptor is left");
 }
 
-static void put_cause(struct weir_output *out, const weir_oom_report *v) {
+/* Writes that idle memory of weir does not serve a graph.  Returns the advice. */
+static const char *put_reserve(struct weir_output *out, const weir_oom_report *v) {
+    weir__put(out, "%s is idle in weir, but graphs take memory from the driver", SHOW(v->idle));
+    if (v->status != WEIR_E_LIMIT)
+        return "Trim before the capture (weir_trim), or use a smaller --prealloc or --limit.";
+    return v->limit_is_set
+               ? "Trim before the capture (weir_trim), or use a larger limit (weir_set_limit)."
+               : "Trim before the capture (weir_trim), or use a larger --limit.";
+}
+
+static void put_pieces(struct weir_output *out, const weir_oom_report *v) {
+    if (v->largest_free_block == UINT64_MAX)
+        weir__put(out, "%s is idle, in pieces or behind other streams", SHOW(v->idle));
+    else if (v->largest_free_block == 0)
+        weir__put(out, "%s is idle, but only as padding of live blocks", SHOW(v->idle));
+    else
+        weir__put(out, "%s is idle, but in pieces of %s at most", SHOW(v->idle),
+                  SHOW(v->largest_free_block));
+}
+
+/* Writes the sentence of the cause.  Returns what the user can do if no setting helps. */
+static const char *put_cause(struct weir_output *out, const weir_oom_report *v) {
+    const char *advice = v->in_use > 0
+                             ? "Request less, or free live blocks first: no setting makes room."
+                             : "Request less: no setting makes room.";
+
     switch (v->cause) {
     case WEIR_OOM_REPORT_TOO_LARGE:
         weir__put(out, "it is more than the %s that the device has", SHOW(v->device_total));
-        return;
+        return advice;
     case WEIR_OOM_REPORT_PENDING:
         weir__put(out, "enough is idle%s, but %s of it waits for other streams",
                   v->idle < v->asked ? " or may be added" : "", SHOW(v->pending));
-        return;
+        return advice;
     case WEIR_OOM_REPORT_FRAGMENTED:
-        if (v->largest_free_block == UINT64_MAX)
-            weir__put(out, "%s is idle, in pieces or behind other streams", SHOW(v->idle));
-        else if (v->largest_free_block == 0)
-            weir__put(out, "%s is idle, but only as padding of live blocks", SHOW(v->idle));
-        else
-            weir__put(out, "%s is idle, but in pieces of %s at most", SHOW(v->idle),
-                      SHOW(v->largest_free_block));
-        return;
+        put_pieces(out, v);
+        return advice;
     case WEIR_OOM_REPORT_LIMIT:
         put_limit(out, v);
-        return;
+        return advice;
     case WEIR_OOM_REPORT_GRAPHS:
         weir__put(out, "the device has too little left, and graphs have %s of it", SHOW(v->graphs));
-        return;
+        return v->graphs_idle > 0 ? "Call cuDeviceGraphMemTrim: no setting makes room." : advice;
     case WEIR_OOM_REPORT_OTHERS:
-        if (are_local_peers(v))
+        if (are_local_peers(v)) {
             weir__put(out, "other weir pools of this process have %s of the device",
                       SHOW(v->other_allocators));
-        else
-            weir__put(out, "the device has too little left, and others have %s of it",
-                      SHOW(v->other_allocators + (v->others == UINT64_MAX ? 0 : v->others)));
-        return;
+            return "Trim the other pools, or free their blocks: no setting makes room.";
+        }
+        weir__put(out, "the device has too little left, and others have %s of it",
+                  SHOW(v->other_allocators + (v->others == UINT64_MAX ? 0 : v->others)));
+        return "Wait for other processes, or end them (weir info --processes):\n"
+               "  no setting makes room.";
     case WEIR_OOM_REPORT_IN_USE:
         weir__put(out, "only %s is idle or free",
                   SHOW(v->idle + (v->device_free == UINT64_MAX ? 0 : v->device_free)));
         if (v->in_use > 0)
             weir__put(out, "; live blocks have %s", SHOW(v->in_use));
-        return;
+        return advice;
     case WEIR_OOM_REPORT_RESERVE:
-        weir__put(out, "%s is idle in weir, but graphs take memory from the driver", SHOW(v->idle));
-        return;
+        return put_reserve(out, v);
     case WEIR_OOM_REPORT_DRIVER:
         put_driver(out, v);
-        return;
+        return v->no_descriptors
+                   ? "Raise the limit of open files (ulimit -n): no setting makes room."
+                   : "See what the driver lacks, such as host memory: no setting makes room.";
     case WEIR_OOM_REPORT_GROUP:
         weir__put(out, "the process group has %s of its limit of %s", SHOW(v->group_used),
                   SHOW(v->group_limit));
-        return;
+        return "Request less, or end members of the group: no setting makes room.";
     default:
         weir__put(out, "nothing any more: it would be served now");
-        return;
+        return "Try the request again.";
     }
 }
 
@@ -180,16 +202,17 @@ static void put_members(struct weir_output *out, const weir_oom_report *v) {
 }
 
 /* Writes the request, the cause, the processes that have the memory, and the main figures.  These lines come first,
- * since a log may cut the end of the text. */
-static void put_head(struct weir_output *out, const weir_oom_report *v) {
+ * since a log may cut the end of the text.  Returns the advice of put_cause(). */
+static const char *put_head(struct weir_output *out, const weir_oom_report *v) {
     uint64_t left = weir__size_less(v->limit, v->reserved);
     char asked[WEIR_SPELL_BYTES];
+    const char *advice;
 
     weir__bytes_show(v->asked, asked, sizeof asked); /* SHOW() would print UINT64_MAX as unknown */
     weir__put(out, "weir: out of memory: could not allocate %s on %s\n", asked,
               v->device[0] ? v->device : "the device");
     weir__put(out, "  cause       %s: ", weir_oom_report_cause_word(v->cause));
-    put_cause(out, v);
+    advice = put_cause(out, v);
     weir__put(out, "\n");
     if (v->cause == WEIR_OOM_REPORT_LIMIT && left > 0 && left < STEP && v->idle + left >= v->asked)
         weir__put(out, "              less is left than one growth needs\n");
@@ -213,6 +236,7 @@ static void put_head(struct weir_output *out, const weir_oom_report *v) {
     else
         weir__put(out, "  %s has %s free).\n",
                   v->process_group[0] ? "process group or device" : "device", SHOW(v->device_free));
+    return advice;
 }
 
 static void put_figures(struct weir_output *out, const weir_oom_report *v) {
@@ -281,40 +305,9 @@ static void put_settings(struct weir_output *out, const weir_oom_report *v) {
     weir__put(out, ").\n");
 }
 
-/* Writes the advice for causes against which no setting helps. */
-static void put_other_advice(struct weir_output *out, const weir_oom_report *v) {
-    if (v->cause == WEIR_OOM_REPORT_NONE)
-        weir__put(out, "  Try the request again.\n");
-    else if (v->cause == WEIR_OOM_REPORT_RESERVE)
-        weir__put(out, "  Trim before the capture (weir_trim), or use a %s.\n",
-                  v->status != WEIR_E_LIMIT ? "smaller --prealloc or --limit"
-                  : v->limit_is_set         ? "larger limit (weir_set_limit)"
-                                            : "larger --limit");
-    else if (v->silent_pid != 0 && v->silent_stopped)
-        weir__put(out, "  Continue process %ju (kill -CONT %ju), or end it.\n", v->silent_pid,
-                  v->silent_pid);
-    else if (v->silent_pid != 0)
-        weir__put(out, "  Wait until process %ju answers, or end it.\n", v->silent_pid);
-    else if (v->cause == WEIR_OOM_REPORT_DRIVER && v->no_descriptors)
-        weir__put(out, "  Raise the limit of open files (ulimit -n): no setting makes room.\n");
-    else if (v->cause == WEIR_OOM_REPORT_DRIVER)
-        weir__put(out,
-                  "  See what the driver lacks, such as host memory: no setting makes room.\n");
-    else if (v->cause == WEIR_OOM_REPORT_GRAPHS && v->graphs_idle > 0)
-        weir__put(out, "  Call cuDeviceGraphMemTrim: no setting makes room.\n");
-    else if (v->cause == WEIR_OOM_REPORT_OTHERS && are_local_peers(v))
-        weir__put(out, "  Trim the other pools, or free their blocks: no setting makes room.\n");
-    else if (v->cause == WEIR_OOM_REPORT_OTHERS)
-        weir__put(out, "  Wait for other processes, or end them (weir info --processes):\n"
-                       "  no setting makes room.\n");
-    else if (v->cause == WEIR_OOM_REPORT_GROUP)
-        weir__put(out, "  Request less, or end members of the group: no setting makes room.\n");
-    else
-        weir__put(out, "  Request less%s: no setting makes room.\n",
-                  v->in_use > 0 ? ", or free live blocks first" : "");
-}
-
-static void put_advice(struct weir_output *out, const weir_oom_report *v) {
+/* Writes the settings that help.  If there are none, writes the `advice' of the cause, unless a process that does not
+ * answer has the memory. */
+static void put_advice(struct weir_output *out, const weir_oom_report *v, const char *advice) {
     char limit[WEIR_SPELL_BYTES];
 
     if (v->set_limit > 0) {
@@ -324,13 +317,19 @@ static void put_advice(struct weir_output *out, const weir_oom_report *v) {
     }
     if (v->settings[0].name)
         put_settings(out, v);
-    else if (v->set_limit == 0)
-        put_other_advice(out, v);
+    else if (v->set_limit > 0)
+        return;
+    else if (v->silent_pid != 0 && v->silent_stopped)
+        weir__put(out, "  Continue process %ju (kill -CONT %ju), or end it.\n", v->silent_pid,
+                  v->silent_pid);
+    else if (v->silent_pid != 0)
+        weir__put(out, "  Wait until process %ju answers, or end it.\n", v->silent_pid);
+    else
+        weir__put(out, "  %s\n", advice);
 }
 
 static void put_text(struct weir_output *out, const weir_oom_report *v) {
-    put_head(out, v);
-    put_advice(out, v);
+    put_advice(out, v, put_head(out, v));
     weir__put(out, "  request     for ");
     put_stream(out, v, v->stream);
     weir__put(out, ": %s, waited %ju.%ju ms", weir_status_name(v->status), v->waited_ns / 1000000,
@@ -405,7 +404,7 @@ static void put_json(struct weir_output *out, const weir_oom_report *v) {
     char text[160];
     struct weir_output sentence = {.text = text, .bytes = sizeof text};
 
-    put_cause(&sentence, v);
+    (void)put_cause(&sentence, v);
     weir__put_json(out, "{'cause':%s,'sentence':%s,'status':%s,'device':%s,'asked':",
                    weir_oom_report_cause_word(v->cause), text, weir_status_name(v->status),
                    v->device[0] ? v->device : NULL);
