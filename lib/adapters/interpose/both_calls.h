@@ -9,10 +9,11 @@
 
 #include "driver/cuda_abi.h"
 
-/* A type that weir itself does not use. */
+/* A type of the driver that weir itself does not use. */
 typedef struct CUgraphNode_st *CUgraphNode;
 
-/* Symbols with a second form, _ptsz, for which stream 0 is the thread's own default stream. */
+/* Symbols that have a second form with the ending _ptsz.  In the second form, stream 0 means the thread's own default
+ * stream. */
 /* clang-format off */
 #define WEIR_BOTH_STREAMS(X)                                                                       \
     X(cuMemAllocAsync, cuMemAllocAsync, 11020,                                                     \
@@ -35,7 +36,7 @@ typedef struct CUgraphNode_st *CUgraphNode;
     X(cuStreamEndCapture, cuStreamEndCapture, 10000, (CUstream stream, CUgraph *graph),            \
       (stream, graph))
 
-/* Symbols with one form. */
+/* Symbols that have no second form. */
 #define WEIR_BOTH_PLAIN(X)                                                                         \
     X(cuMemAlloc, cuMemAlloc_v2, 3020, (CUdeviceptr *block, size_t bytes), (block, bytes))         \
     X(cuMemAllocPitch, cuMemAllocPitch_v2, 3020,                                                   \
@@ -68,7 +69,7 @@ typedef struct CUgraphNode_st *CUgraphNode;
     X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000, (CUdevice device), (device))         \
     X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, 11000, (CUdevice device), (device))
 
-/* Symbols that only these libraries call. */
+/* Symbols that both libraries call but do not replace. */
 #define WEIR_BOTH_USED(X)                                                                          \
     X(cuDeviceGetCount, cuDeviceGetCount, 2000, (int *count), (count))                             \
     X(cuCtxGetDevice, cuCtxGetDevice, 2000, (CUdevice *device), (device))                          \

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* interpose.c: the driver's names, dlsym and cuGetProcAddress, which this library exports in front of the driver.
+/* interpose.c: exports the driver's names, dlsym and cuGetProcAddress, and finds the driver's own functions.
  *
- * For RTLD_NEXT and RTLD_DEFAULT the result of dlsym depends on its caller.  So for every name that is not served, this
- * dlsym ends with a call of the real one, which compilers make a jump.  Nothing is allocated, locked or loaded on the
- * way.
+ * For RTLD_NEXT and RTLD_DEFAULT the result of dlsym depends on the library that calls it.  So for a name that this
+ * library does not replace, its dlsym ends with a jump to the dlsym of libc, which then sees the original caller.
+ * Before the jump, this dlsym allocates nothing, takes no lock and loads nothing.
  *
- * Between the program and the driver there may be a library that exports the driver's names and looks up those behind
- * it: a loader in place of the driver (as in WSL), or a wrapper.  Its lookups get the addresses that they would find
- * without this library, since with served functions the two libraries would call each other for ever.  Lookups of the
- * program get served functions.  The first address that such a lookup finds for a row is the driver's own function as
- * long as its library stays loaded, because a loader's resolver may return another address than its symbol has.  Rows
- * that the program never looked up are looked up when they are needed.
+ * Between the program and the driver there may be another library that exports the driver's names and looks up the
+ * driver's functions: a loader in place of the driver (as in WSL), or a wrapper.  The lookups of that library get the
+ * addresses that they would get without this library.  Otherwise the two libraries would call each other for ever.  The
+ * lookups of the program get the functions weir__serve_SYMBOL.  The first address that a lookup of the program finds
+ * for a row is stored as the driver's function, as long as the library with that address stays loaded: a loader's
+ * cuGetProcAddress may return another address than dlsym.  If this library needs a function that the program never
+ * looked up, this library looks it up itself.
  *
  * This file must not know weir, or how calls are served.
  */
@@ -29,7 +30,8 @@ typedef CUresult resolver_v1(const char *name, void **address, int version, uint
 typedef CUresult resolver_v2(const char *name, void **address, int version, uint64_t flags,
                              unsigned *status);
 
-/* Marks a call at the end of a function that must be compiled to a jump. */
+/* JUMP marks a call at the end of a function that the compiler must turn into a jump.  JUMPS marks the function with
+ * that call. */
 #if defined(__clang__)
 #define JUMPS
 #define JUMP __attribute__((musttail))
@@ -38,16 +40,17 @@ typedef CUresult resolver_v2(const char *name, void **address, int version, uint
 #define JUMP
 #endif
 
-/* Sanitizers call dlsym before their runtime is ready for instrumented code. */
+/* BARE marks the functions that sanitizers must not instrument, because sanitizers call dlsym before their runtime is
+ * ready. */
 #define BARE __attribute__((no_sanitize("address", "thread", "undefined")))
 
-enum { PER_THREAD = 2 }; /* the resolver's flag; flags 0 and 1 select the legacy stream */
+enum { PER_THREAD = 2 }; /* a flag of cuGetProcAddress; 0 and 1 select the legacy stream */
 
 _Atomic(void *) weir__interposed_real[WEIR_INTERPOSED_COUNT];
 atomic_int weir__interposed_unseen;
 _Thread_local int weir__inside;
 
-/* ---- what is exported -------------------------------------------------------------------------- */
+/* ---- exported functions ------------------------------------------------------------------------ */
 
 EXPORT void *dlsym(void *restrict handle, const char *restrict name);
 static resolver_v1 resolve_v1;
@@ -70,7 +73,7 @@ static const struct row {
     const char *base, *symbol;
     int version;
     int per_thread;
-    void *serves;   /* NULL if only this library calls the row's function */
+    void *serves;   /* weir__serve_SYMBOL; NULL if the symbol is not replaced */
     void *exported; /* the exported function, at the address that other libraries see */
 } rows[] = {
 #define ROW(base, symbol, version, params, args)                                                   \
@@ -92,7 +95,7 @@ static const struct row {
 
 /* ---- dlsym ------------------------------------------------------------------------------------- */
 
-/* Returns the dlsym of libc.  Takes no lock, since every thread finds an equal address. */
+/* Returns the dlsym of libc.  Takes no lock, because threads that look it up at once find equal addresses. */
 BARE static lookup *real_dlsym(void) {
     static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17"};
     static _Atomic(void *) known;
@@ -104,7 +107,8 @@ BARE static lookup *real_dlsym(void) {
     return __extension__(lookup *) real;
 }
 
-/* Sets a flag if a caller gets the address of a function that begins captures and that this library does not serve. */
+/* Sets weir__interposed_unseen if the program is about to get the driver's own address of a function that begins
+ * captures. */
 BARE static void note_passed(const char *name) {
     static const char begins[] = "cuStreamBegin";
 
@@ -112,14 +116,14 @@ BARE static void note_passed(const char *name) {
         atomic_store_explicit(&weir__interposed_unseen, 1, memory_order_relaxed);
 }
 
-/* Finds dlsym early, so that the program sees no failure of this lookup in dlerror. */
+/* Finds the dlsym of libc when this library is loaded, so that the program sees no error of that lookup in dlerror. */
 static __attribute__((constructor)) void begin(void) {
     weir__variables_note();
     (void)real_dlsym();
     (void)dlerror();
 }
 
-/* Returns the row of a symbol that is served, or NULL. */
+/* Returns the row of a symbol that this library replaces, or NULL if this library does not replace the symbol. */
 BARE static const struct row *row_of(const char *symbol) {
     if (!symbol || symbol[0] != 'c' || symbol[1] != 'u' || symbol[2] < 'A' || symbol[2] > 'Z')
         return NULL;
@@ -140,7 +144,7 @@ static int is_of_exporter(const void *address, const struct row *row) {
     symbol = library ? real_dlsym()(library, row->symbol) : NULL;
     if (library)
         dlclose(library);
-    (void)dlerror(); /* hides this library's miss from the program */
+    (void)dlerror(); /* clears an error that the program must not see */
     return symbol && dladdr(symbol, &found) && found.dli_fbase == of.dli_fbase;
 }
 
@@ -156,7 +160,7 @@ static int is_ours(const struct row *row, const void *address) {
     return address == row->serves || address == row->exported;
 }
 
-/* Returns the function behind this library, or NULL if dlsym finds none. */
+/* Returns the function that the lookup finds in a library other than this one, or NULL if there is none. */
 static void *find_behind(lookup *real, const struct row *row, void *handle) {
     void *found = real(handle, row->symbol);
 
@@ -179,13 +183,14 @@ BARE JUMPS void *dlsym(void *restrict handle, const char *restrict name) {
     return row->serves;
 }
 
-/* ---- the driver's own -------------------------------------------------------------------------- */
+/* ---- the driver's functions -------------------------------------------------------------------- */
 
 static CUresult is_missing(void) {
     return CUDA_ERROR_NOT_FOUND;
 }
 
-/* Finds the driver's function in the program, or in a driver that any library has opened. */
+/* Finds the driver's function among the libraries that were loaded with the program, or in a driver that any library
+ * has opened.  Returns the address of is_missing() if there is no such function. */
 void *weir__interpose_find(enum weir_interposed number) {
     const struct row *row = &rows[number];
     lookup *real = real_dlsym();
@@ -195,7 +200,7 @@ void *weir__interpose_find(enum weir_interposed number) {
         found = real(library, row->symbol);
         dlclose(library); /* the driver stays loaded for the libraries that opened it */
     }
-    (void)dlerror(); /* hides this library's miss from the program */
+    (void)dlerror(); /* clears an error that the program must not see */
     if (!found)
         return ADDRESS(is_missing);
     note(row, found);
@@ -204,8 +209,8 @@ void *weir__interpose_find(enum weir_interposed number) {
 
 /* ---- cuGetProcAddress -------------------------------------------------------------------------- */
 
-/* Returns the newest row up to the request's version, or NULL.  With PER_THREAD it prefers a row for the thread's own
- * stream. */
+/* Returns the row with the newest version up to `version`, or NULL if there is none.  If `flags` has PER_THREAD,
+ * prefers a row in which stream 0 is the thread's own stream. */
 static const struct row *row_of_request(const char *base, int version, uint64_t flags) {
     const struct row *best = NULL;
 
@@ -221,19 +226,21 @@ static const struct row *row_of_request(const char *base, int version, uint64_t 
     return best;
 }
 
-/* Returns the answer to a request for which the driver returned `real`.  `same` is the driver's answer for the row's
- * version.  If the two differ, `real` is a newer form, which this library does not know. */
+/* Returns the address with which cuGetProcAddress answers.  `real` is the driver's answer to the request, and `same`
+ * the driver's answer for the version of the row.  If the two differ, `real` is a newer form of the function, which
+ * this library does not know, and the program gets `real`. */
 static void *answer(const struct row *row, void *real, const void *same) {
     if (real != same) {
         note_passed(row->base);
         return real;
     }
-    if (!is_ours(row, real)) /* a driver may find its own names in this library, too */
+    if (!is_ours(row, real)) /* a driver may have found this library's function */
         note(row, real);
     return row->serves;
 }
 
-/* Returns the row that answers a request, or NULL to return the driver's answer. */
+/* Returns the row whose function replaces the driver's answer to a request.  Returns NULL if the driver's answer
+ * stays. */
 static const struct row *row_to_answer(CUresult result, void *const *address, const char *base,
                                        int version, uint64_t flags, const void *caller) {
     const struct row *row = NULL;

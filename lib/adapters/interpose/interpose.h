@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* interpose.h: how this library gets the calls of the CUDA driver, and calls the driver.
+/* interpose.h: how a preloaded library receives a program's calls of the CUDA driver, and how the library calls the
+ * driver.
  *
- * A program finds the driver's functions in three ways: it is linked against libcuda.so.1, calls dlsym, or calls
- * cuGetProcAddress, whose address it has from dlsym.  A library that is loaded before the driver and exports the
- * driver's names and dlsym gets all of these calls.  WEIR_INTERPOSED is the file with the lists of a library
- * (preload_calls.h, record_calls.h):
- *     WEIR_INTERPOSED_STREAMS  symbols with a second form, _ptsz, for which stream 0 is the thread's own default stream
- *     WEIR_INTERPOSED_PLAIN    symbols with one form
- *     WEIR_INTERPOSED_USED     symbols that only the library calls
- * The rows are X(base name, symbol, first version, (parameters), (arguments)).  For every name of the first two lists
- * the library defines weir__serve_SYMBOL, which may call the driver by REAL(SYMBOL).
+ * A program finds the driver's functions in three ways: the program is linked against libcuda.so.1, calls dlsym, or
+ * calls cuGetProcAddress, whose address dlsym returns.  A library that is loaded before the driver, and that exports
+ * the driver's names and dlsym, receives all of these calls.  The macro WEIR_INTERPOSED names a file with the lists of
+ * the driver's functions that the library uses (preload_calls.h or record_calls.h):
+ *     WEIR_INTERPOSED_STREAMS  symbols that have a second form with the ending _ptsz.  In the second form, stream 0
+ *                              means the thread's own default stream
+ *     WEIR_INTERPOSED_PLAIN    symbols that have no second form
+ *     WEIR_INTERPOSED_USED     symbols that the library calls but does not replace
+ * Each row is X(base name, symbol, first version, (parameters), (arguments)).  For every symbol of the first two lists
+ * the library defines weir__serve_SYMBOL, which replaces the driver's function for the program, and which may call the
+ * driver's function by REAL(SYMBOL).
  *
- * A lookup only gets a served address if the driver has an address for that request: for equal name, version of the
- * interface, and meaning of stream 0.  All other lookups pass through.
+ * A lookup gets the address of weir__serve_SYMBOL only if the driver has a function with that name, that version of the
+ * interface and that meaning of stream 0.  All other lookups get the driver's answer.
  *
  * This file must not know weir, or how calls are served.
  */
@@ -21,7 +24,7 @@
 
 #include <stdatomic.h>
 
-#include WEIR_INTERPOSED /* the lists of the library that is built */
+#include WEIR_INTERPOSED /* the file with the lists of the library that is built */
 
 enum weir_interposed {
 #define WEIR_ROW(base, symbol, version, params, args) WEIR_ROW_##symbol,
@@ -33,7 +36,7 @@ enum weir_interposed {
 #undef WEIR_ROWS
 };
 
-/* The functions that serve calls, and the types of calls. */
+/* Declares a function weir__serve_SYMBOL and a function type weir__type_SYMBOL for each row of the lists. */
 #define WEIR_SERVE(base, symbol, version, params, args)                                            \
     typedef CUresult weir__type_##symbol params;                                                   \
     CUresult weir__serve_##symbol params;
@@ -48,11 +51,13 @@ WEIR_INTERPOSED_USED(WEIR_USE)
 #undef WEIR_SERVE_BOTH
 #undef WEIR_USE
 
-/* The addresses of the driver's functions, or NULL before the first use.  For weir__interpose_real alone. */
+/* The address of the driver's function for each row, or NULL before its first use.  Other files call
+ * weir__interpose_real instead. */
 extern _Atomic(void *) weir__interposed_real[WEIR_INTERPOSED_COUNT];
 void *weir__interpose_find(enum weir_interposed row);
 
-/* Returns the driver's function, or a function that returns CUDA_ERROR_NOT_FOUND if the driver has none. */
+/* Returns the address of the driver's function.  If the driver has no such function, returns the address of a function
+ * that returns CUDA_ERROR_NOT_FOUND. */
 static inline void *weir__interpose_real(enum weir_interposed row) {
     void *real = atomic_load_explicit(&weir__interposed_real[row], memory_order_acquire);
 
@@ -64,15 +69,17 @@ static inline void *weir__interpose_real(enum weir_interposed row) {
 #define REAL_PTSZ(symbol)                                                                          \
     (__extension__(weir__type_##symbol *) weir__interpose_real(WEIR_ROW_##symbol##_ptsz))
 
-/* Set once a lookup of a function that begins captures got an address that is not served: a function of a driver that
- * is newer than these lists, or a lookup by a library between program and driver. */
+/* Set once a lookup returned the driver's own address of a function that begins captures.  weir does not see the
+ * captures that this function begins.  This happens if the driver is newer than the lists, or if a library between the
+ * program and the driver looks up the function. */
 extern atomic_int weir__interposed_unseen;
 static inline int weir__interposed_passes(void) {
     return atomic_load_explicit(&weir__interposed_unseen, memory_order_relaxed);
 }
 
-/* Nonzero while this thread is inside a served call.  All driver calls meanwhile, by the thread or by the driver on its
- * behalf, go to the driver.  The library is loaded with the program, so its thread variables lie at fixed places. */
+/* Nonzero while this thread executes a function weir__serve_SYMBOL for the program.  All driver calls that this thread
+ * makes until then go to the driver, even calls that the driver itself makes.  The library is loaded with the program,
+ * so the fast model initial-exec for thread variables works. */
 extern _Thread_local int weir__inside __attribute__((tls_model("initial-exec")));
 
 #endif

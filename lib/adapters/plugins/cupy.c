@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* cupy.c: CuPy's CFunctionAllocator, whose `param` is the stream, or NULL for any stream.
+/* cupy.c: the functions of CuPy's CFunctionAllocator.  Their argument `param` is the block's stream, or NULL if the
+ * block is for any stream.
  *
  * This file must not know more of CuPy than the types of these functions.
  */

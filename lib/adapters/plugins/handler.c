@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* handler.c: the allocator structure of cuTensorNet, cuDSS and cuStateVec, and the allocator functions of nvJPEG.
+/* handler.c: the functions in the allocator structure of cuTensorNet, cuDSS and cuStateVec, which are also the
+ * allocator functions of nvJPEG.
  *
  * This file must not know more of these libraries than the structure.
  */
@@ -29,7 +30,7 @@ int weir_handler_alloc(void *ctx, void **block, size_t bytes, weir_stream stream
     return status;
 }
 
-/* Frees a block and returns its status.  A free that is kept for later returns OK. */
+/* Frees a block.  Returns WEIR_OK also if weir keeps the free for later. */
 int weir_handler_free(void *ctx, void *block, size_t bytes, weir_stream stream) {
     weir_allocator *a;
     weir_status status;

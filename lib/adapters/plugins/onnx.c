@@ -7,7 +7,7 @@
 
 #include <stdatomic.h>
 
-static _Atomic(weir_stream) the_stream; /* NULL for any stream */
+static _Atomic(weir_stream) the_stream; /* the stream of all requests, or NULL for any stream */
 
 void weir_onnx_stream(weir_stream stream) {
     atomic_store_explicit(&the_stream, stream, memory_order_release);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* plugins.c: the functions that the plug-in points share: error messages, and frees that cannot fail.
  *
- * A framework cannot handle a free that fails: it has forgotten the block.  So a free that a stream capture prevents is
- * put on a list, and the next call tries it again.  While the list is empty, the check costs one load.
+ * A framework cannot handle a failed free, because it has forgotten the block already.  So a free that weir refuses for
+ * now, as under stream capture, goes on a list, and the next call of a framework tries the free again.  While the list
+ * is empty, that check costs one load.
  *
  * Locks: `lock` guards the list; no function is called under it.
  *
@@ -16,7 +17,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* ---- telling --------------------------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 enum { TEXT_BYTES = 512, LINE_BYTES = TEXT_BYTES + 96 };
 
@@ -24,8 +25,9 @@ enum { TEXT_BYTES = 512, LINE_BYTES = TEXT_BYTES + 96 };
 WEIR_STATUSES(STATUS_FITS)
 #undef STATUS_FITS
 
-/* Prints an error line with `more`, once for each status, whose bit is in `told`: frameworks repeat their requests.
- * One write prints it, so that lines of several threads do not mix. */
+/* Prints an error line that ends with `more`.  Frameworks repeat failed requests, so each status is printed only once;
+ * `told` has a bit for each printed status.  One write(2) writes the line, so that lines of several threads do not
+ * mix. */
 static void tell(atomic_uint *told, weir_status status, const char *text, const char *more) {
     unsigned bit = 1u << (unsigned)-status;
     char line[LINE_BYTES];
@@ -53,7 +55,8 @@ static const char *driver_part(char *text, size_t bytes) {
     return text;
 }
 
-/* Returns 1 with the figures in *r if the thread's last failure is that of this request, else 0. */
+/* Returns 1 if the thread's last recorded failure is the failure of this request, else 0.  Writes the figures of that
+ * failure to *r. */
 static int was_refused(weir_failure *r, size_t bytes, weir_status status) {
     r->size = sizeof *r;
     return (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) &&
@@ -144,7 +147,8 @@ static weir_status try_free(const struct kept *k) {
                              ? weir_free_any(k->allocator, k->block)
                              : weir_free(k->allocator, k->block, k->stream);
 
-    /* The stream, or a noted one, has ended.  Its work may still run. */
+    /* The stream, or another stream that used the block, has ended.  Its work may still run, so weir_free_any() waits
+     * for the device. */
     if (status == WEIR_E_STREAM)
         status = weir_free_any(k->allocator, k->block);
     return status;
@@ -158,7 +162,7 @@ static void keep(const struct kept *k) {
         return;
     }
     *copy = *k;
-    copy->order = WEIR__ADAPTER_ANY; /* the handle may be another stream by then */
+    copy->order = WEIR__ADAPTER_ANY; /* the handle may mean another stream by then */
     pthread_mutex_lock(&lock);
     copy->next = list;
     list = copy;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* preload_blocks.c: finds the allocator and the block of an address.
  *
- * Allocators are few, and each finds its blocks in its page map, so they are asked in turn, beginning with the one that
- * had the last block.  The blocks of an allocator without records (the pool engine without caches, as with drivers
- * before 12.0) are in a map here, under a lock.
+ * Allocators are few, and each finds its blocks in its page map.  So this file searches one allocator after another,
+ * beginning with the allocator of the thread's last block.  An allocator without a page map (the pool engine without
+ * caches, as with drivers before 12.0) has its blocks recorded in a map of this file.
  *
- * Locks: `lock` guards the maps; no function is called under it.
+ * Locks: `lock` guards the maps.  A thread that holds `lock` calls only the functions of the maps.
  *
  * This file must not know the calls of the program.
  */
@@ -18,10 +18,10 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the maps */
 static struct weir_map noted;                            /* block -> struct weir_served * */
 static struct weir_map numbers;                          /* block -> its number */
-atomic_int weir__blocks_noted, weir__blocks_numbered;    /* set once there was one */
+atomic_int weir__blocks_noted, weir__blocks_numbered;    /* set once a block was added */
 static uint64_t last_number;                             /* guarded by `lock` */
 
-#define NUMBERS UINT64_C(0x8000000000000000) /* the driver counts its own numbers from 1 */
+#define NUMBERS UINT64_C(0x8000000000000000) /* the driver counts its numbers from 1 */
 
 /* ---- blocks that allocators know ---- */
 
@@ -37,7 +37,7 @@ static int is_of(struct weir_served *s, CUdeviceptr address, struct weir_found *
     return 1;
 }
 
-/* Finds a block that is noted here.  The driver knows the block, too. */
+/* Finds the block that contains the address in the map `noted`.  The driver knows the bounds of such a block. */
 static int is_noted(CUdeviceptr address, struct weir_found *found) {
     uintptr_t by;
     int is;
@@ -78,7 +78,7 @@ struct weir_served *weir__block_is_none(CUdeviceptr address) {
     return NULL;
 }
 
-/* ---- blocks that are noted here ---- */
+/* ---- blocks recorded in this file ---- */
 
 static int note(struct weir_served *s, CUdeviceptr block) {
     int done;
@@ -127,7 +127,7 @@ void weir__block_end(const struct weir_found *found) {
 void weir__block_goes_on(const struct weir_found *found) {
     if (found->by->needs_notes)
         (void)note(found->by,
-                   found->base); /* the map still has the room that the block had before */
+                   found->base); /* cannot fail: the map still has the room of the old entry */
 }
 
 uint64_t weir__block_number(const struct weir_found *found) {

@@ -8,7 +8,8 @@
 
 #include "adapters/interpose/both_calls.h"
 
-/* Symbols with a second form, _ptsz, for which stream 0 is the thread's own default stream. */
+/* Symbols that have a second form with the ending _ptsz.  In the second form, stream 0 means the thread's own default
+ * stream. */
 /* clang-format off */
 #define WEIR_INTERPOSED_STREAMS(X)                                                                 \
     WEIR_BOTH_STREAMS(X)                                                                           \
@@ -16,7 +17,7 @@
       (CUstream stream, void *parameters), (stream, parameters))                                   \
     X(cuGraphLaunch, cuGraphLaunch, 10000, (CUgraphExec exec, CUstream stream), (exec, stream))
 
-/* Symbols with one form. */
+/* Symbols that have no second form. */
 #define WEIR_INTERPOSED_PLAIN(X)                                                                   \
     WEIR_BOTH_PLAIN(X)                                                                             \
     X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease, 7000, (CUdevice device), (device))     \
@@ -95,7 +96,7 @@
       (void **context, void *resources, CUdevice device, unsigned int flags),                      \
       (context, resources, device, flags))
 
-/* Symbols that only this library calls. */
+/* Symbols that this library calls but does not replace. */
 #define WEIR_INTERPOSED_USED(X)                                                                    \
     WEIR_BOTH_USED(X)                                                                              \
     X(cuDeviceGetGraphMemAttribute, cuDeviceGetGraphMemAttribute, 11040,                           \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_contexts.c: calls that create and end contexts, and that begin and end captures. */
+/* preload_contexts.c: the driver's calls that create and end contexts, and those that begin and end captures. */
 #include "adapters/preload/preload.h"
 
 #include <pthread.h>
@@ -15,7 +15,8 @@ static CUresult note_context(CUresult result) {
     return result;
 }
 
-/* Asks other processes for memory for a context that did not fit.  Returns 1 if there may be room now, else 0. */
+/* If the device had too little memory for a new context, asks other processes to free memory.  Returns 1 if there may
+ * be room now, else 0. */
 static int may_have_context(CUresult result, CUdevice device, struct weir_admission *admission) {
     int any = 0;
 
@@ -26,7 +27,8 @@ static int may_have_context(CUresult result, CUdevice device, struct weir_admiss
     return any;
 }
 
-/* Counts an estimate for a new context in the group.  Returns 0 if there is no room, even after others free memory. */
+/* Counts the estimated memory of a new context in the group of processes that share a limit.  Returns 1 on success.
+ * Returns 0 if the limit leaves no room, even after other processes have freed memory. */
 static int begin_context(CUdevice device, int is_primary, struct weir_group **group) {
     struct weir_admission admission = {0};
     int refused = 0, may = 1;
@@ -46,7 +48,8 @@ static int begin_context(CUdevice device, int is_primary, struct weir_group **gr
     return may;
 }
 
-/* The groups that have counted a context, by context.  Only contexts that these functions created are counted. */
+/* For each counted context, the group that has counted it.  Only contexts that the functions of this file have created
+ * are counted. */
 static struct weir_map counted;
 static pthread_mutex_t counted_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(CUcontext)
@@ -96,7 +99,7 @@ CUresult weir__serve_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice devic
     return result;
 }
 
-/* Creates a context by `call`, which is repeated while other processes make room for it. */
+/* Creates a context by `call`, and repeats `call` as long as other processes free memory for the context. */
 #define CREATE_CONTEXT(context, device, call)                                                      \
     __extension__({                                                                                \
         struct weir_admission its_admission = {0};                                                 \
@@ -127,7 +130,8 @@ CUresult weir__serve_cuCtxCreate_v4(CUcontext *context, void *parameters, unsign
                           REAL(cuCtxCreate_v4)(context, parameters, flags, device));
 }
 
-/* Destroys a context.  Its record is removed before, since another thread may get the handle at once. */
+/* Destroys a context.  The context's record is removed before the driver's call, since the driver may give the handle
+ * to another thread at once. */
 CUresult weir__serve_cuCtxDestroy_v2(CUcontext context) {
     struct weir_group *group;
     CUresult result;
@@ -150,7 +154,7 @@ CUresult weir__serve_cuGreenCtxCreate(void **context, void *resources, CUdevice 
 
 typedef CUresult (*device_call)(CUdevice device);
 
-/* Resets a device.  All memory and streams that weir has in its context end. */
+/* Resets a device.  The memory and the streams of weir in the device's context end, too. */
 static CUresult reset(device_call real, CUdevice device) {
     CUresult result;
     int is_held;
@@ -172,7 +176,8 @@ static CUresult reset(device_call real, CUdevice device) {
     return result;
 }
 
-/* Releases a primary context, which ends with the last release.  Each allocator of weir on the device retains it. */
+/* Releases a primary context.  The context ends with the last release.  Each allocator of weir on the device holds one
+ * reference. */
 static CUresult release(device_call real, CUdevice device) {
     unsigned int flags;
     int is_active = 1, is_held;
@@ -213,7 +218,8 @@ CUresult weir__serve_cuDevicePrimaryCtxReset_v2(CUdevice device) {
 
 /* ---- captures ---- */
 
-/* Counts the capture before it begins, so that no thread queries a stream from then on. */
+/* Counts a capture before the driver begins it, and waits until no thread queries streams.  From then on no thread
+ * begins such a query. */
 static void capture_begins(void) {
     if (weir__inside)
         return;
@@ -240,7 +246,8 @@ static int has_capture(CUstream stream) {
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* Counts the end of a capture, if the stream had one and has none now: a call that fails may end it, too. */
+/* Counts the end of a capture if the stream was captured before the driver's call and is not captured now.  A failed
+ * call may end a capture, too. */
 static CUresult capture_ended(int had, CUstream stream, CUresult result) {
     if (had && !has_capture(stream)) {
         weir__streams_capture(stream, 0);
@@ -249,7 +256,7 @@ static CUresult capture_ended(int had, CUstream stream, CUresult result) {
     return result;
 }
 
-/* Define both forms of a call that begins a capture. */
+/* Defines both forms of a call that begins a capture. */
 #define BEGINS_CAPTURE(symbol, params, args)                                                       \
     CUresult weir__serve_##symbol params {                                                         \
         capture_begins();                                                                          \
@@ -265,9 +272,10 @@ BEGINS_CAPTURE(cuStreamBeginCaptureToGraph,
                (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const void *edges,
                 size_t count, CUstreamCaptureMode mode),
                (stream, graph, nodes, edges, count, mode))
-/* Captures into a command list of a graphics interface, whose end weir does not see: it then queries each stream. */
+/* This call captures into a command list of a graphics interface.  weir does not see the end of such a capture, so weir
+ * queries each stream from then on. */
 BEGINS_CAPTURE(cuStreamBeginCaptureToCig, (CUstream stream, void *parameters), (stream, parameters))
-/* `callback` is a function of the program. */
+/* `callback` points to a function of the program. */
 BEGINS_CAPTURE(cuStreamBeginRecaptureToGraph,
                (CUstream stream, CUstreamCaptureMode mode, CUgraph graph, void *callback,
                 void *data),

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_ends.c: the calls by which a program ends itself without its exit functions: _exit, and a signal.
+/* preload_ends.c: writes the final reports when a program ends itself without its exit functions: by _exit, or by a
+ * signal.
  *
- * The functions here replace those of libc and of libraries that are loaded later, and then call them.
+ * The functions here replace functions of libc and of libraries that are loaded later, and call the replaced functions
+ * at last.
  *
- * A program that has caught a signal cleans up, restores the default action, and ends itself by that signal, so that
- * its parent sees the cause: Python does so after Ctrl-C.  So a signal that a process sends to itself is an end like
- * _exit if the action is the default and ends the process. weir sees no signal from outside that ends the process: a
- * program would notice a handler.
+ * A program that has caught a signal cleans up, restores the default action, and ends itself by the signal, so that its
+ * parent sees the cause.  Python does so after Ctrl-C.  So a signal that a process sends to itself counts as an end
+ * like _exit, if the default action of the signal is set and ends the process.  For a signal from another process weir
+ * writes no report: that would need a signal handler, which the program would notice.
  *
- * A blocked signal that kill(2) sends to the process is no end, since another thread may receive it by sigwait(3).  A
- * blocked signal that raise(3) sends to the thread itself is an end: the program raises it in the handler of that
- * signal, and ends when the handler returns.  The kernel ignores such signals for process 1 of a pid namespace.
+ * A blocked signal that kill(2) sends to the process does not count as an end, since another thread may receive it by
+ * sigwait(3).  A blocked signal that raise(3) sends to the thread itself counts as an end: a program raises the signal
+ * in the handler of that signal, and ends when the handler returns.  For process 1 of a pid namespace no signal counts,
+ * because the kernel ignores signals without a handler there.
  *
  * This file must not know the reports that are written at the end.
  */
@@ -23,14 +26,15 @@
 
 #include "adapters/preload/preload.h"
 
-/* The functions get their exported names at link time, since headers may have macros of these names. */
+/* Each function has another name in C than the name that it exports, since headers may have macros with the exported
+ * names. */
 #define EXPORT __attribute__((visibility("default")))
 EXPORT _Noreturn void weir__exit(int status) __asm__("_exit");
 EXPORT _Noreturn void weir__exit_too(int status) __asm__("_Exit");
 EXPORT int weir__kill(pid_t pid, int number) __asm__("kill");
 EXPORT int weir__raise(int number) __asm__("raise");
 
-/* The next functions of these names, in libc or in a library between. */
+/* The functions of libc, or of another library loaded before libc, that the functions of this file replace. */
 static void (*next_exit)(int status), (*next_exit_too)(int status);
 static int (*next_kill)(pid_t pid, int number), (*next_raise)(int number);
 
@@ -63,8 +67,8 @@ void weir__exit_too(int status) {
     end_at_once(next_exit_too, status);
 }
 
-/* Writes the final reports if signal `number`, which the process is about to send itself, will end the process.
- * `is_to_thread` is 1 if only this thread gets the signal. */
+/* Writes the final reports if the process is about to send itself the signal `number`, and the signal will end the
+ * process.  `is_to_thread` is 1 if only this thread gets the signal. */
 static void send_itself(int number, int is_to_thread) {
     static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
     int before = errno, does_end = 0;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* preload_frees.c: the driver's calls that free memory.
  *
- * Invariants: a block of weir is freed here, by whichever call the program frees it; all other frees go on to the
- * driver.
+ * Invariants: weir frees each block of weir, whichever of the driver's calls the program uses.  All other frees go on
+ * to the driver.
  */
 #include "adapters/preload/preload.h"
 
 #include "base/log.h"
 
-/* Frees a block on a stream of another device or context. */
+/* Frees a block on a stream of another device or context.  The allocator's private stream waits for that stream and
+ * frees the block. */
 static weir_status free_from_afar(struct weir_served *s, void *block, CUstream stream) {
     CUstream apart = weir__served_apart(s);
 
@@ -37,15 +38,16 @@ weir_status weir__free_block(const struct weir_found *found, CUstream stream) {
     return status;
 }
 
-/* A free goes on to the driver, or is done here, or only gets a result. */
+/* Three ways to treat a free: pass it on to the driver, free a block of weir, or only return a result. */
 enum to_free { FREE_PASSES, FREE_IT, FREE_IS_ANSWERED };
 
-/* Returns 1 if the allocator was lost with its context, else 0.  A free of its block then succeeds and does nothing. */
+/* Returns 1 if the allocator was lost with its context, else 0.  A free of a block of a lost allocator succeeds and
+ * does nothing. */
 static int is_lost(const struct weir_served *s) {
     return atomic_load_explicit(&s->state, memory_order_relaxed) == WEIR_SERVED_LOST;
 }
 
-/* Returns 1 if the address lies in a region of any allocator, from which blocks are cut; else 0. */
+/* Returns 1 if the address lies in memory of an allocator that is not lost, else 0. */
 static int is_held(CUdeviceptr block) {
     for (unsigned i = 0; i < weir__served_known(); i++)
         if (!is_lost(weir__served_at(i)) &&
@@ -54,7 +56,8 @@ static int is_held(CUdeviceptr block) {
     return 0;
 }
 
-/* Returns 1 if the driver has a new block at an address of lost memory, else 0. */
+/* Returns 1 if the address lies in memory of a lost allocator, but the driver has allocated a new block there, else
+ * 0. */
 static int is_anew(const struct weir_served *s, CUdeviceptr block) {
     CUdeviceptr base;
     size_t bytes;
@@ -87,14 +90,14 @@ static inline enum to_free find_to_free(CUdeviceptr block, struct weir_found *fo
     return no_block(block, result);
 }
 
-/* Returns 1 if preload_blocks.c has no record of any block, so that only the allocators know the blocks; else 0. */
+/* Returns 1 if preload_blocks.c has no record of any block, else 0.  With 1, only the allocators know the blocks. */
 static inline int keeps_nothing(void) {
     return !atomic_load_explicit(&weir__blocks_noted, memory_order_acquire) &&
            !atomic_load_explicit(&weir__blocks_numbered, memory_order_acquire);
 }
 
-/* Frees the block in the common case: the allocator of this thread's last block has it, no stream is captured, and only
- * the allocators keep records.  Returns 1 if the block was freed, 0 if nothing was done. */
+/* Frees the block in the common case: the block belongs to the allocator of this thread's last block, no stream is
+ * captured, and preload_blocks.c has no records.  Returns 1 if the block was freed, 0 if nothing was done. */
 static inline int free_at_once(CUdeviceptr block, CUstream stream) {
     struct weir_served *s = weir__served_at(weir__block_last);
 
@@ -119,7 +122,7 @@ static inline int serve_free(CUdeviceptr block, CUstream stream, CUresult *resul
         return 1;
     }
     what = find_to_free(block, &found, result);
-    if (what == FREE_IT) /* during a capture the driver only frees a graph's block */
+    if (what == FREE_IT) /* on a captured stream the driver frees only blocks of graphs */
         *result = is_captured(stream) ? CUDA_ERROR_INVALID_VALUE
                                       : weir__result_of(weir__free_block(&found, stream));
     if (what == FREE_IT && __builtin_expect(*result != CUDA_SUCCESS, 0) &&
@@ -129,8 +132,8 @@ static inline int serve_free(CUdeviceptr block, CUstream stream, CUresult *resul
     return what != FREE_PASSES;
 }
 
-/* Frees a block that the driver allocated, by `call`.  If the driver frees it, ends the block's record in
- * preload_plain.c, if there is one. */
+/* Frees a block of the driver by `call`.  If preload_plain.c has a record of the block and the driver frees the block,
+ * ends the record. */
 #define FREE_BY_DRIVER(block, call)                                                                \
     __extension__({                                                                                \
         struct weir_plain_record *its_record =                                                     \
@@ -156,8 +159,9 @@ CUresult weir__serve_cuMemFreeAsync_ptsz(CUdeviceptr block, CUstream stream) {
                : FREE_BY_DRIVER(block, REAL_PTSZ(cuMemFreeAsync)(block, stream));
 }
 
-/* Frees a block whose work is over.  The driver considers all work that uses a pool's memory as complete, so weir waits
- * for nothing.  For plain memory weir waits for the device. */
+/* Frees a block for cuMemFree.  If the block is of a pool, the driver would assume that all work with the block is
+ * complete, so weir waits for nothing.  If the block is plain memory, weir waits for the device, as the driver
+ * would. */
 static CUresult free_done(const struct weir_found *found) {
     struct weir_served *s = found->by;
     CUresult result = s->is_plain ? weir__drop_in_wait(s->allocator) : CUDA_SUCCESS;

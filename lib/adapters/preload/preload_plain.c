@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_plain.c: the device memory that a program allocates by itself: how much, by which calls, and by which
- * library. weir only counts it.
+/* preload_plain.c: counts the device memory that a program allocates by itself, without weir: how much, by which calls,
+ * and by which library.
  *
- * Each request records its bytes under its address or handle.  References and mappings of a handle are counted, since
- * its memory stays until the last of them ends.  A group counts the bytes before the driver is called, and until the
- * driver has freed them.  Captured requests and graph nodes that the program adds are counted when they are made, and
- * from the next launch on by the driver's figure for the device.
+ * Each request gets a record, which is found by the address or the handle of its memory.  The record of a handle counts
+ * references and mappings, since the memory stays allocated until the last of them ends.  The group of processes that
+ * share a limit counts the bytes from before the driver's call until the driver has freed them.  Captured requests and
+ * allocation nodes are counted when the program makes them.  From the next launch on, the driver's figure for the
+ * graphs of the device replaces that count.
  *
- * Locks: `lock` guards the maps and sums; under it only malloc and functions of the group are called.  The caller is
- * found before, without the lock that the dynamic linker holds while it runs constructors: a constructor may wait for a
- * thread that requests memory.
+ * Locks: `lock` guards the maps and sums.  A thread that holds `lock` calls only malloc and functions of the group.
+ * The thread finds the name of the caller before it takes `lock`.  For that the thread does not take the lock that the
+ * dynamic linker holds while it runs constructors, because a constructor may wait for a thread that requests memory.
  */
 #include "adapters/preload/preload.h"
 
@@ -27,7 +28,7 @@
 #include "base/map.h"
 #include "base/size.h"
 
-/* The longest wait for memory of a process of the group that is ending. */
+/* The longest wait, in nanoseconds, for the memory of a process of the group that is ending. */
 #define ENDING_NS UINT64_C(2000000000)
 enum { FRAMES = 24, MOST_CALLERS = 64, MOST_DEVICES = 64, OTHER_CALLER = 0 };
 
@@ -37,8 +38,8 @@ struct weir_plain_record {
     enum weir_group_kind kind;
     struct weir_group *group;      /* the group that has counted the bytes, or NULL */
     CUcontext context;             /* the context whose end frees the memory, or NULL */
-    unsigned references, mappings; /* the counts of a handle */
-    unsigned releasing; /* the number of references whose release the driver executes now */
+    unsigned references, mappings; /* the numbers of a handle's references and mappings */
+    unsigned releasing;            /* the number of releases that the driver executes now */
 };
 
 struct mapping {
@@ -50,25 +51,26 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weir_map blocks;   /* address -> struct weir_plain_record */
 static struct weir_map handles;  /* handle -> struct weir_plain_record */
 static struct weir_map mappings; /* address -> struct mapping */
-static struct weir_map places;   /* address of code -> its caller's number + 1 */
+static struct weir_map places;   /* address of code -> caller's number + 2, or 1 for none */
 static struct weir_plain_figures sums;
 static struct weir_plain_caller callers[MOST_CALLERS] = {{.name = "(others)"}};
 static int caller_count = 1;
-static uint64_t graphs[MOST_DEVICES];   /* the driver's last figure */
-static uint64_t captured[MOST_DEVICES]; /* the bytes that were captured since then */
+static uint64_t graphs[MOST_DEVICES];   /* the driver's last figure for each device */
+static uint64_t captured[MOST_DEVICES]; /* the bytes captured since that figure */
 static atomic_int any_graphs;
-static _Atomic pid_t noted_by; /* the process that has noted memory, or 0 */
+static _Atomic pid_t noted_by; /* the process that has recorded memory, or 0 */
 
-/* Returns 1 if this process has recorded memory, else 0.  A child of fork has not, and must not wait for the lock. */
+/* Returns 1 if this process has recorded memory, else 0.  A child of fork gets 0, so it never waits for `lock`, which a
+ * thread of its parent may have held. */
 static int is_noted_here(void) {
     pid_t by = atomic_load_explicit(&noted_by, memory_order_relaxed);
 
     return by != 0 && by == getpid();
 }
 
-/* ---- who calls ------------------------------------------------------------------------------------ */
+/* ---- callers -------------------------------------------------------------------------------------- */
 
-/* Returns 1 for a library that only passes calls on, else 0. */
+/* Returns 1 if a library of that name only passes calls on to the driver, else 0. */
 static int passes_on(const char *name) {
     static const char *const parts[] = {"libweir",  "libcuda.so", "libcudart", "libc.so",
                                         "ld-linux", "libpthread", "libnvrtc"};
@@ -104,20 +106,23 @@ static int name_if_in(struct dl_phdr_info *object, size_t bytes, void *context) 
     return is_in;
 }
 
-/* Writes the name of the object that contains the code, or "" if the object passes calls on or is not known. */
+/* Writes the name of the program or library that contains the code.  Writes "" if it only passes calls on or is not
+ * known. */
 static void name_object(void *code, char name[WEIR_PLAIN_NAME]) {
     name[0] = '\0';
     (void)dl_iterate_phdr(name_if_in, &(struct named){(uintptr_t)code, name});
 }
 
-/* Calls backtrace once, since its first call loads a library, for which it takes the dynamic linker's lock. */
+/* Calls backtrace once when this library is loaded.  The first call of backtrace loads a library, and takes the dynamic
+ * linker's lock. */
 static __attribute__((constructor)) void load_unwinder(void) {
     void *frame;
 
     (void)backtrace(&frame, 1);
 }
 
-/* The caller holds the lock. */
+/* Returns the number of a caller's name, and adds the name if it is new.  If there are too many names, returns
+ * OTHER_CALLER.  The calling thread holds `lock`. */
 static int number_of(const char *name) {
     for (int i = 0; i < caller_count; i++)
         if (strcmp(callers[i].name, name) == 0)
@@ -128,7 +133,7 @@ static int number_of(const char *name) {
     return caller_count++;
 }
 
-/* Returns the number of the innermost object that does not only pass the call on. */
+/* Returns the number of the innermost program or library on the stack that does not only pass calls on. */
 static int find_caller(void) {
     void *frames[FRAMES];
     int depth = backtrace(frames, FRAMES), caller = -1;
@@ -156,7 +161,8 @@ static int find_caller(void) {
 
 /* ---- sums ----------------------------------------------------------------------------------------- */
 
-/* The caller holds the lock. */
+/* Adds `more` bytes to the sums to which a record belongs, and subtracts `less` bytes.  The calling thread holds
+ * `lock`. */
 static void add(const struct weir_plain_record *r, uint64_t more, uint64_t less) {
     sums.kind[r->kind] += more - less;
     callers[r->caller].bytes += more - less;
@@ -191,8 +197,8 @@ static CUdevice current_device(void) {
     return REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS ? device : -1;
 }
 
-/* Waits a moment for a killed process of the group, which still has its memory.  Returns 1 after a pause, 0 if there is
- * no such process or the time is over. */
+/* Waits 5 ms for a killed process of the group, which still has its memory.  Returns 1 after the wait, 0 if there is no
+ * such process or the time for the request is over. */
 static int await_ending(const struct weir_plain *p) {
     if (!p->group || weir__clock_ns() - p->began >= ENDING_NS || weir__group_recover(p->group) == 0)
         return 0;
@@ -200,8 +206,9 @@ static int await_ending(const struct weir_plain *p) {
     return 1;
 }
 
-/* Frees idle memory of weir's own allocators, once for each request, since other threads may free memory for ever; then
- * asks other processes.  Returns 1 if any memory was freed, else 0. */
+/* Tries to make room for a request: gives back the idle memory of weir's allocators, waits for killed processes, or
+ * asks other processes.  Gives back idle memory only once for each request, since other threads may produce idle memory
+ * for ever.  Returns 1 if memory may have become free, else 0. */
 static int find_room(struct weir_plain *p) {
     int has_trimmed = p->has_trimmed;
 
@@ -210,7 +217,7 @@ static int find_room(struct weir_plain *p) {
            weir__drop_in_ask_for_memory(p->device, p->bytes, p->began);
 }
 
-/* Writes the statistics, if there are any. */
+/* Writes the statistics after a failed request, if weir has any allocator. */
 static void tell_failure(void) {
     if (weir__served_known() > 0)
         weir__report_failure();
@@ -220,7 +227,7 @@ static int take(struct weir_plain *p) {
     while (!weir__group_take(p->group, p->kind, p->bytes))
         if (p->bytes > weir__group_limit(p->group) || !find_room(p))
             return 0;
-    p->has_trimmed = 0; /* the request may trim again if the driver fails */
+    p->has_trimmed = 0; /* weir may trim once more if the driver fails */
     return 1;
 }
 
@@ -233,7 +240,7 @@ int weir__plain_begin(struct weir_plain *p, enum weir_group_kind kind, CUdevice 
         return 1;
     if (device < 0)
         p->device = current_device();
-    if (p->device < 0 || p->device >= MOST_DEVICES) { /* the driver reports the error */
+    if (p->device < 0 || p->device >= MOST_DEVICES) { /* the driver will report the error */
         leave();
         return 1;
     }
@@ -261,7 +268,7 @@ int weir__plain_may_have_room(struct weir_plain *p, CUresult result) {
     return any;
 }
 
-/* Ends a record whose memory the driver has freed.  The caller holds the lock. */
+/* Deletes a record after the driver has freed its memory.  The caller holds `lock`. */
 static void forget(struct weir_plain_record *r) {
     add(r, 0, r->bytes);
     if (r->group)
@@ -269,13 +276,14 @@ static void forget(struct weir_plain_record *r) {
     free(r);
 }
 
-/* Ends the record of a handle without references and mappings.  The caller holds the lock. */
+/* Deletes the record of a handle if the handle has no references and no mappings.  The caller holds `lock`. */
 static void forget_unused(struct weir_plain_record *r) {
     if (r->references == 0 && r->mappings == 0)
         forget(r);
 }
 
-/* Ends an old record of a reused address or handle, whose memory was freed unseen.  The caller holds the lock. */
+/* Ends the old record of an address or handle that the driver has reused, because weir did not see the free of the old
+ * memory.  The caller holds `lock`. */
 static void forget_old(struct weir_map *map, uint64_t key) {
     struct weir_plain_record *old;
     uintptr_t found;
@@ -317,7 +325,8 @@ static int note(const struct weir_plain *p, uint64_t key, size_t bytes, int call
     return is_noted;
 }
 
-/* Lets `weir top` read this process.  The thread is inside, so that calls of the new thread do not count. */
+/* Lets `weir top` read this process, at the first call.  The call is made between enter() and leave(), so that weir
+ * does not count the driver calls of a new thread. */
 static void begin_show(void) {
     static atomic_int has_begun;
 
@@ -360,7 +369,8 @@ void weir__plain_end(struct weir_plain *p, CUresult result, uint64_t key, size_t
 
 /* ---- frees ---------------------------------------------------------------------------------------- */
 
-/* Removes the record before the driver frees the block, since another thread may get and note the address at once. */
+/* Removes the record before the driver frees the block, because another thread may get the address at once and record
+ * it. */
 struct weir_plain_record *weir__plain_freeing(uint64_t key) {
     uintptr_t found = 0;
 
@@ -378,12 +388,12 @@ void weir__plain_freed(struct weir_plain_record *r, uint64_t key, CUresult resul
     pthread_mutex_lock(&lock);
     if (result == CUDA_SUCCESS)
         forget(r);
-    else /* the map still has the room that the record had */
+    else /* cannot fail: the map still has the room of the record */
         (void)weir__map_put(&blocks, key, (uintptr_t)r);
     pthread_mutex_unlock(&lock);
 }
 
-/* Removes the record before the last release, since the handle may then be reused. */
+/* Removes the record before the driver's last release, because the driver may then reuse the handle. */
 struct weir_plain_record *weir__plain_releasing(CUmemGenericAllocationHandle handle) {
     struct weir_plain_record *r;
     uintptr_t found = 0;
@@ -414,7 +424,7 @@ void weir__plain_released(struct weir_plain_record *r, CUmemGenericAllocationHan
     pthread_mutex_unlock(&lock);
 }
 
-/* Returns the mapping that contains the address, or NULL.  The caller holds the lock. */
+/* Returns the mapping that contains the address, or NULL if there is none.  The caller holds `lock`. */
 static struct mapping *mapping_of(uint64_t address) {
     uintptr_t found;
 
@@ -462,7 +472,7 @@ void weir__plain_mapped(CUmemGenericAllocationHandle handle, uint64_t address, s
     free(m);
 }
 
-/* Ends all mappings of the range: one call may unmap several adjacent ones. */
+/* Ends all mappings of the range.  One call of the driver may unmap several adjacent mappings. */
 void weir__plain_unmapped(uint64_t address, size_t bytes) {
     uint64_t end = address + bytes;
     uintptr_t found;
@@ -487,7 +497,8 @@ int weir__plain_any_graphs(void) {
     return atomic_load_explicit(&any_graphs, memory_order_relaxed);
 }
 
-/* The caller holds the lock. */
+/* Sets the count of the memory that the device's graphs have to `now`, the driver's figure.  The calling thread holds
+ * `lock`. */
 static void settle_graphs(CUdevice device, uint64_t now) {
     struct weir_group *g = weir__drop_in_group_of(device);
     uint64_t before = graphs[device] + captured[device];
@@ -517,7 +528,7 @@ void weir__plain_look_at_graphs(CUdevice device) {
 
 /* ---- contexts ------------------------------------------------------------------------------------- */
 
-/* Ends the records of a context's memory, or of a device's memory if `context` is NULL.  The caller holds the lock. */
+/* Ends the records of a context's memory, or of a device's memory if `context` is NULL.  The caller holds `lock`. */
 static void lose(CUcontext context, CUdevice device) {
     for (size_t i = 0; i < blocks.capacity;) {
         struct weir_map_slot *slot = &blocks.slots[i];
@@ -525,7 +536,7 @@ static void lose(CUcontext context, CUdevice device) {
 
         if (slot->key != 0 && (context ? r->context == context : r->device == device)) {
             (void)weir__map_take(&blocks, slot->key,
-                                 NULL); /* another record may move to this slot */
+                                 NULL); /* another entry may move to this slot */
             forget(r);
         } else {
             i++;
@@ -541,7 +552,8 @@ void weir__plain_context_ended(CUcontext context) {
     pthread_mutex_unlock(&lock);
 }
 
-/* Forgets the memory of a device whose contexts were reset.  Physical memory outlives contexts. */
+/* Ends the records of a device's memory after the device was reset.  The records of handles stay, because physical
+ * memory outlives contexts. */
 void weir__plain_lost(CUdevice device) {
     if (!is_noted_here() || device < 0 || device >= MOST_DEVICES)
         return;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* preload_pointers.c: the driver's calls that query pointers.
  *
- * The driver knows a block of weir as a part of larger memory.  Its answers are corrected to those for a separate
- * block.
+ * The driver knows a block of weir only as a part of a larger allocation.  This file changes the driver's answers to
+ * the answers for a separate allocation.
  */
 #include "adapters/preload/preload.h"
 
@@ -38,7 +38,8 @@ CUresult weir__serve_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes,
     return CUDA_SUCCESS;
 }
 
-/* Corrects one attribute, which the driver gave for the memory that contains the block. */
+/* Changes the value of one attribute, which the driver has returned for the larger allocation, to the value for the
+ * block. */
 static void correct(const struct weir_found *found, CUpointer_attribute attribute, void *value) {
     uint64_t number;
 
@@ -89,7 +90,7 @@ CUresult weir__serve_cuPointerGetAttributes(unsigned int count, CUpointer_attrib
     return result;
 }
 
-/* Memory of a pool without handle types supports neither of the next two calls. */
+/* The next two calls fail for blocks of weir, as they do for memory of a pool that was created without handle types. */
 CUresult weir__serve_cuIpcGetMemHandle(void *handle, CUdeviceptr address) {
     struct weir_found found;
 

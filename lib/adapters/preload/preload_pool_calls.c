@@ -2,14 +2,16 @@
 /* preload_pool_calls.c: the driver's calls that create, change, query and destroy memory pools, and that set the
  * current one.
  *
- * The driver executes all of them.  Their effect on pools that weir serves is recorded (preload_pools.c).
+ * The driver executes all of these calls.  preload_pools.c records their effect on pools that weir serves.
  */
 #include "adapters/preload/preload.h"
 
-/* Evaluates to the result of `call`, which is only made if the pool is not known to have ended. */
+/* Makes the call and evaluates to its result.  If weir knows that the pool was destroyed, makes no call and evaluates
+ * to an error. */
 #define UNLESS_ENDED(pool, call) (has_ended(pool) ? CUDA_ERROR_INVALID_VALUE : (call))
 
-/* Returns why memory of this type and location is left to the driver: weir serves memory of devices alone. */
+/* Returns the reason why weir leaves memory of this type and location to the driver.  Returns WEIR_LEFT_NOT for device
+ * memory, the only memory that weir serves. */
 static enum weir_left why_other(CUmemAllocationType type, CUmemLocationType location) {
     if (type == CU_MEM_ALLOCATION_TYPE_MANAGED)
         return WEIR_LEFT_MANAGED;
@@ -43,7 +45,7 @@ static CUmemLocation location_of(CUmemoryPool pool, const CUmemLocation *given) 
                : *given;
 }
 
-/* Returns 1 if weir knows all properties that are set, else 0: an unknown property may mean anything. */
+/* Returns 1 if weir knows all properties that are set, else 0.  weir does not serve a pool with an unknown property. */
 static int is_known(const CUmemPoolProps *properties) {
     for (size_t i = 0; i < sizeof properties->reserved; i++)
         if (properties->reserved[i])
@@ -51,7 +53,8 @@ static int is_known(const CUmemPoolProps *properties) {
     return !(properties->usage & ~CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS);
 }
 
-/* Returns why a pool is left to the driver: weir serves pools that no other process uses, with known properties. */
+/* Returns the reason why weir leaves a pool to the driver, or WEIR_LEFT_NOT.  weir serves pools of device memory, with
+ * known properties, that no other process uses. */
 static enum weir_left why_left(const CUmemPoolProps *properties, CUmemLocationType location) {
     enum weir_left why = why_other(properties->allocType, location);
 
@@ -62,7 +65,8 @@ static enum weir_left why_left(const CUmemPoolProps *properties, CUmemLocationTy
     return is_known(properties) ? WEIR_LEFT_NOT : WEIR_LEFT_UNKNOWN;
 }
 
-/* Adds a pool that the driver has just made.  If weir still knows a pool of that handle, that pool has ended unseen. */
+/* Adds the record of a pool that the driver has just created.  If there is an old record with that handle, weir did not
+ * see the end of the old pool, and ends its record first. */
 static void add_made(CUmemoryPool pool, int device, struct weir_pool_kind kind,
                      enum weir_left why) {
     struct weir_pool *p = weir__pool_of(pool);
@@ -89,7 +93,7 @@ CUresult weir__serve_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *p
     return result;
 }
 
-/* Leaves the pool of another process to the driver, which knows the device. */
+/* Leaves the pool of another process to the driver.  weir does not know the device of such a pool. */
 CUresult weir__serve_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *shared,
                                                         CUmemAllocationHandleType type,
                                                         unsigned long long flags) {
@@ -102,7 +106,8 @@ CUresult weir__serve_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void
     return result;
 }
 
-/* Destroys a pool.  The life of its record is read before, since another thread may get the handle at once. */
+/* Destroys a pool.  Reads `life` of the pool's record before the driver's call, because another thread may get the
+ * handle at once. */
 CUresult weir__serve_cuMemPoolDestroy(CUmemoryPool pool) {
     struct weir_pool *p = weir__inside ? NULL : weir__pool_of(pool);
     unsigned life = p ? atomic_load_explicit(&p->life, memory_order_relaxed) : 0;
@@ -115,7 +120,7 @@ CUresult weir__serve_cuMemPoolDestroy(CUmemoryPool pool) {
     return result;
 }
 
-/* Returns the allocator of a pool, or NULL. */
+/* Returns the allocator of a pool, or NULL if the pool has none. */
 static struct weir_served *serving(CUmemoryPool pool) {
     struct weir_pool *p = weir__pool_of(pool);
 
@@ -135,9 +140,9 @@ CUresult weir__serve_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
     return result;
 }
 
-/* The driver checks and stores the value.  weir does not act on a release threshold: the environment says what weir
- * keeps.  Of the rules of reuse, weir acts only on opportunistic reuse.  It follows no events of the program, and a
- * setting of the user says whether it makes one stream wait for another. */
+/* The driver checks and stores the value.  weir ignores a release threshold, because the user's settings say how much
+ * memory weir keeps.  Of the three attributes for the reuse of memory, weir follows only opportunistic reuse: weir does
+ * not know the program's events, and a setting of the user says whether weir makes one stream wait for another. */
 CUresult weir__serve_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
                                            void *value) {
     CUresult result = UNLESS_ENDED(pool, REAL(cuMemPoolSetAttribute)(pool, attribute, value));
@@ -158,7 +163,7 @@ CUresult weir__serve_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribut
     return result;
 }
 
-/* Returns the figure of the allocator that is added to that of the driver's own pool. */
+/* Returns the allocator's value of an attribute.  The caller adds it to the value of the driver's own pool. */
 static uint64_t figure(struct weir_served *s, CUmemPool_attribute attribute) {
     weir_statistics figures = {.size = sizeof figures};
 
@@ -191,7 +196,8 @@ CUresult weir__serve_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribut
     return result;
 }
 
-/* Restores the access of the driver's pool for other devices, since weir's memory cannot have the new access. */
+/* Restores the earlier access rights of other devices to the driver's pool, because weir's memory cannot have the new
+ * rights. */
 static void put_access_back(const struct weir_pool *p, CUmemoryPool pool,
                             const CUmemAccessDesc *access, size_t count) {
     for (size_t i = 0; i < count; i++) {
@@ -241,7 +247,8 @@ CUresult weir__serve_cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool p
 
 /* ---- current pools ---- */
 
-/* Records a pool that the program has set or queried.  If the program has not made it, it is the default pool. */
+/* Records a pool that the program has set as the current pool or has queried.  A pool that the program has not created
+ * is a default pool. */
 static CUresult note_pool_at(CUresult result, const CUmemoryPool *pool, const CUmemLocation *given,
                              CUmemAllocationType type, int is_current) {
     CUmemLocation location;
@@ -254,7 +261,8 @@ static CUresult note_pool_at(CUresult result, const CUmemoryPool *pool, const CU
     why = why_other(type, location.type);
     p = weir__pool_add(*pool, why == WEIR_LEFT_NOT ? location.id : -1, (struct weir_pool_kind){0},
                        why);
-    /* For the only locality domain, the device is queried later, whose current pool may be another one. */
+    /* If the program named the device's only locality domain, weir queries the current pool later, which may be another
+     * pool. */
     if (is_current && why == WEIR_LEFT_NOT)
         weir__pool_set_current(location.id, location.type == given->type ? p : NULL);
     leave();

@@ -2,11 +2,11 @@
 /* preload_pools.c: the program's pools, and the allocators that serve them.
  *
  * A pool gets its allocator at its first request.  When the pool is destroyed, the allocator stays until its last block
- * is freed.  Then it frees its memory, and serves the device's next pool: threads search the table without a lock, so
- * an allocator is never freed.
+ * is freed.  After that the allocator gives its memory back and can serve the device's next pool.  An allocator is
+ * never freed, because threads search the table of allocators without a lock.
  *
- * Locks: `lock` guards additions to the table and the creation of allocators; under it functions of the driver and of
- * weir are called.
+ * Locks: `lock` guards additions to the table, the creation of allocators, and changes of pools.  A thread that holds
+ * `lock` calls functions of the driver and of weir.
  *
  * This file must not know the calls of the program.
  */
@@ -26,7 +26,8 @@ enum { BUCKETS = 64, BUCKET_BITS = 6 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(struct weir_pool *) pools[BUCKETS];
-static _Atomic(struct weir_pool *) current[WEIR_MOST_DEVICES]; /* NULL: query the driver */
+/* NULL if weir must ask the driver. */
+static _Atomic(struct weir_pool *) current[WEIR_MOST_DEVICES];
 static _Atomic(struct weir_served *) plain[WEIR_MOST_DEVICES];
 static _Atomic int plain_state[WEIR_MOST_DEVICES]; /* a value of enum weir_pool_state */
 static atomic_int any_refused, any_asked;
@@ -50,11 +51,11 @@ struct weir_pool *weir__pool_of(CUmemoryPool handle) {
     return handle ? p : NULL;
 }
 
-/* ---- pools that ended ---------------------------------------------------------------------------- */
+/* ---- destroyed pools ----------------------------------------------------------------------------- */
 
 enum { MOST_ENDED = 256 };
 
-/* The handles of pools that have ended, or NULL for a free place.  A handle of a live pool is never in the list. */
+/* The handles of destroyed pools, or NULL for a free place.  The handle of a live pool is never in this table. */
 static _Atomic(CUmemoryPool) ended[MOST_ENDED];
 static atomic_uint ended_count; /* the number of places that were ever in use */
 
@@ -67,7 +68,8 @@ int weir__pool_has_ended(CUmemoryPool handle) {
     return 0;
 }
 
-/* Adds a handle.  If all places are in use, it replaces an older handle.  The caller holds `lock`. */
+/* Adds the handle of a destroyed pool.  If all places are in use, the new handle replaces an older one.  The caller
+ * holds `lock`. */
 static void note_end(CUmemoryPool handle) {
     static unsigned next;
     unsigned count = atomic_load_explicit(&ended_count, memory_order_relaxed), at = 0;
@@ -81,7 +83,8 @@ static void note_end(CUmemoryPool handle) {
         atomic_store_explicit(&ended_count, count + 1, memory_order_release);
 }
 
-/* Removes a handle that the driver has given to a new pool.  The caller holds `lock`. */
+/* Removes a handle that the driver has given to a new pool from the table of destroyed pools.  The caller holds
+ * `lock`. */
 static void forget_end(CUmemoryPool handle) {
     unsigned count = atomic_load_explicit(&ended_count, memory_order_relaxed);
 
@@ -92,7 +95,8 @@ static void forget_end(CUmemoryPool handle) {
 
 /* ---- records of pools --------------------------------------------------------------------------- */
 
-/* Returns a record without a pool of that bucket.  The caller holds `lock`. */
+/* Returns an unused record of the bucket, or adds one.  Returns NULL if there is no host memory.  The caller holds
+ * `lock`. */
 static struct weir_pool *free_record(_Atomic(struct weir_pool *) *bucket) {
     struct weir_pool *first = atomic_load_explicit(bucket, memory_order_relaxed), *p = first;
 
@@ -140,7 +144,8 @@ void weir__pool_set_current(int device, struct weir_pool *p) {
         atomic_store_explicit(&current[device], p, memory_order_release);
 }
 
-/* Queries the device's current pool.  If the program has not made it, it is the device's default pool. */
+/* Asks the driver for the device's current pool, and records the pool.  A pool that the program has not created is the
+ * device's default pool. */
 static __attribute__((noinline)) struct weir_pool *ask_current(int device) {
     CUmemoryPool handle = NULL;
     struct weir_pool *p;
@@ -172,7 +177,7 @@ static int is_first_of_device(int device) {
     return 1;
 }
 
-/* Reads the options from the environment.  Reports once if it cannot be read. */
+/* Reads weir's options from environment variables.  Reports an error only once. */
 static weir_status read_environment(weir_options *options) {
     static int is_wrong; /* guarded by `lock` */
     char message[320];
@@ -194,7 +199,7 @@ static int may_exceed(const weir_amount *amount, int device, size_t most) {
     size_t total = SIZE_MAX;
 
     if (amount->kind == WEIR_AMOUNT_DEFAULT || amount->kind == WEIR_AMOUNT_MAX)
-        return 0; /* the amount fits: "max" is limited by the device */
+        return 0; /* the default and "max" adapt to the limit */
     if (amount->kind == WEIR_AMOUNT_BYTES)
         return amount->value > most;
     if (REAL(cuDeviceTotalMem_v2)(&total, device) != CUDA_SUCCESS)
@@ -202,7 +207,8 @@ static int may_exceed(const weir_amount *amount, int device, size_t most) {
     return (double)amount->value / 1e6 * (double)total > (double)most;
 }
 
-/* Limits an allocator to its pool's size, rounded up to units as in the driver (580), unless the environment does. */
+/* Limits an allocator to its pool's maximum size, rounded up to units as in the driver (580).  Does nothing if the pool
+ * has no maximum, or if the user has set a limit. */
 static void limit_to(weir_options *options, int device, size_t most) {
     size_t whole =
         most > SIZE_MAX - UNIT ? SIZE_MAX / UNIT * UNIT : (most + UNIT - 1) / UNIT * UNIT;
@@ -222,10 +228,10 @@ static void limit_to(weir_options *options, int device, size_t most) {
         options->prealloc_min = bytes;
 }
 
-/* Returns 1 if creating the allocator failed because the device cannot do what the settings require.  Returns 0 if the
- * driver failed, or if a later request may succeed: a limit that is a share of the free memory changes with it.
- * E_NOT_SUPPORTED also comes from a driver without pools, and E_NO_DEVICE from a driver that weir cannot use.  Then
- * requests are left to the driver, unless the settings name peers or the mapped engine. */
+/* Returns 1 if creating the allocator failed because the device cannot satisfy the user's settings, else 0.  Returns 0
+ * also if a later request may succeed: if the driver failed, or if the limit is a share of the free memory, which
+ * changes.  A driver without pools gives WEIR_E_NOT_SUPPORTED, and a driver that weir cannot use gives
+ * WEIR_E_NO_DEVICE.  These two statuses return 1 only if the settings name peers or the mapped engine. */
 static int is_of_settings(weir_status status, const weir_options *options) {
     if (weir_last_driver_result() != CUDA_SUCCESS)
         return 0;
@@ -243,7 +249,8 @@ static int is_of_settings(weir_status status, const weir_options *options) {
     }
 }
 
-/* Reads the options of an allocator.  The first allocator of a device preallocates, and writes the profile. */
+/* Reads the options of an allocator.  Only the first allocator of a device preallocates memory and writes the
+ * profile. */
 static weir_status read_options(weir_options *options, struct weir_served *s) {
     weir_status status = read_environment(options);
 
@@ -261,7 +268,8 @@ static weir_status read_options(weir_options *options, struct weir_served *s) {
     return WEIR_OK;
 }
 
-/* Returns 1 if the allocator has blocks, else 0.  Does not call the driver, since other threads wait for `lock`. */
+/* Returns 1 if the allocator has live blocks, else 0.  Does not call the driver, because other threads may wait for
+ * `lock`. */
 static int has_blocks(struct weir_served *s) {
     return s->needs_sums ? atomic_load_explicit(&s->used, memory_order_relaxed) > 0
                          : weir__drop_in_has_blocks(s->allocator);
@@ -287,8 +295,8 @@ static unsigned find_place(void) {
     return found;
 }
 
-/* Creates an allocator.  Returns NULL if weir has reported the reason, or if there is no host memory or no place; then
- * *state says whether the request is left or refused.  The caller holds `lock`. */
+/* Creates an allocator and adds it to the table.  Returns NULL on failure, and sets *state to WEIR_POOL_LEFT or
+ * WEIR_POOL_REFUSED.  The caller holds `lock`. */
 static struct weir_served *make(int device, struct weir_pool_kind kind, int *state) {
     unsigned known = weir__served_known(), place = find_place();
     struct weir_served *s = place < WEIR_MOST_SERVED ? calloc(1, sizeof *s) : NULL;
@@ -303,7 +311,8 @@ static struct weir_served *make(int device, struct weir_pool_kind kind, int *sta
     s->kind = kind;
     if (read_options(&options, s) != WEIR_OK)
         goto fail;
-    /* The first allocator of a device reports warnings, but no failed requests, which OOM reports describe. */
+    /* The first allocator of a device logs warnings while it is created.  It does not log failed requests later,
+     * because OOM reports describe them. */
     is_told = options.log == WEIR_LOG_DEFAULT && is_first_of_device(device);
     if (is_told)
         options.log = WEIR_LOG_WARNING;
@@ -316,7 +325,7 @@ static struct weir_served *make(int device, struct weir_pool_kind kind, int *sta
     if (is_told)
         weir__drop_in_hush(s->allocator);
     weir__show_engine(s->allocator, s->engine, sizeof s->engine);
-    /* The allocator has retained the context, too. */
+    /* The allocator holds another reference to this context. */
     if (REAL(cuDevicePrimaryCtxRetain)(&s->context, device) != CUDA_SUCCESS)
         s->context = NULL;
     s->needs_notes = !weir__drop_in_knows_blocks(s->allocator);
@@ -324,7 +333,7 @@ static struct weir_served *make(int device, struct weir_pool_kind kind, int *sta
     atomic_store_explicit(&weir__served[place], s, memory_order_release);
     if (place == known)
         atomic_store_explicit(&weir__served_count, known + 1, memory_order_release);
-    /* A thread that has just stopped trusting streams may not have seen this allocator in the table. */
+    /* A thread in weir__streams_distrust() may have read the table before this allocator was in it. */
     atomic_thread_fence(memory_order_seq_cst);
     if (weir__interposed_passes())
         weir__drop_in_distrust(s->allocator);
@@ -353,7 +362,8 @@ void weir__served_renew_peak(struct weir_served *s) {
         weir__drop_in_renew_peak(s->allocator);
 }
 
-/* Returns the peak of reserved memory since its last restart: the value at that time, or after a later growth. */
+/* Returns the peak of reserved memory since the last restart of the peak: the highest of the value at the restart, the
+ * values after later growths, and the present value. */
 uint64_t weir__served_highest_reserve(const struct weir_served *s, const weir_statistics *figures) {
     uint64_t from = atomic_load_explicit(&s->high_from, memory_order_relaxed);
     uint64_t most = atomic_load_explicit(&s->high_least, memory_order_relaxed);
@@ -392,13 +402,13 @@ void weir__served_trim(struct weir_served *s, size_t keep) {
         weir__drop_in_trim(s->allocator, keep, weir__streams_ask(s));
 }
 
-/* Frees the memory of an ending allocator without blocks, which then waits for another pool.  Memory that work still
- * uses is freed when the device's next pool ends. */
+/* Called for an allocator whose pool is destroyed.  If no block is live, gives the memory back and makes the allocator
+ * a spare one for another pool.  Memory that work still uses is given back when the device's next pool ends. */
 void weir__served_rest(struct weir_served *s) {
     weir_statistics figures = {.size = sizeof figures};
     int ending = WEIR_SERVED_ENDING;
 
-    /* If two threads free the last two blocks, one of them sees both frees. */
+    /* If two threads free the last two blocks at once, this fence makes at least one of them see both frees. */
     atomic_thread_fence(memory_order_seq_cst);
     if (weir_stats(s->allocator, &figures) != WEIR_OK || figures.blocks > 0)
         return;
@@ -406,7 +416,7 @@ void weir__served_rest(struct weir_served *s) {
     atomic_compare_exchange_strong(&s->state, &ending, WEIR_SERVED_SPARE);
 }
 
-/* Frees memory of allocators that wait for a pool, which work still used when their last pool ended. */
+/* Gives back memory of the device's spare allocators that work still used when their last pools ended. */
 static void trim_spares(int device) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
@@ -419,8 +429,9 @@ static void trim_spares(int device) {
     }
 }
 
-/* Takes an allocator that waits for a pool of this device and kind, or returns NULL.  Checks first for a last free that
- * missed the end of its pool.  The caller holds `lock`. */
+/* Returns a spare allocator of the device and kind for a new pool, or NULL if there is none.  First calls
+ * weir__served_freed() for each allocator, since its last block may have been freed just before its pool ended.  The
+ * caller holds `lock`. */
 static struct weir_served *take_spare(int device, struct weir_pool_kind kind) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
@@ -441,7 +452,7 @@ static struct weir_served *take_spare(int device, struct weir_pool_kind kind) {
 
 /* ---- rules of reuse ------------------------------------------------------------------------------- */
 
-/* The caller holds `lock`. */
+/* Leaves a pool to the driver for the reason `why`.  The caller holds `lock`. */
 static void leave_pool(struct weir_pool *p, enum weir_left why) {
     atomic_store_explicit(&p->left, (int)why, memory_order_relaxed);
     atomic_store_explicit(&p->state, WEIR_POOL_LEFT, memory_order_release);
@@ -473,7 +484,8 @@ static int is_other(const struct weir_pool *p, const CUmemAccessDesc *access) {
            access->location.id < WEIR_MOST_DEVICES;
 }
 
-/* Sets the access of another device.  WEIR_ACCESS_ has the driver's numbers.  The caller holds `lock`. */
+/* Sets the access rights of another device to the allocator's memory.  The constants WEIR_ACCESS_* have the driver's
+ * values.  The caller holds `lock`. */
 static weir_status allow(struct weir_served *s, int device, CUmemAccess_flags flags) {
     uint64_t bit = UINT64_C(1) << device;
     weir_status status = weir_set_access(s->allocator, device, (int)flags);
@@ -483,8 +495,9 @@ static weir_status allow(struct weir_served *s, int device, CUmemAccess_flags fl
     return status;
 }
 
-/* Sets the access of the pool on its new allocator, and removes access that an earlier pool had.  Returns 1, or 0 if
- * the memory cannot get that access.  The caller holds `lock`. */
+/* Gives other devices the pool's access rights to the memory of its new allocator.  Takes away rights that an earlier
+ * pool had given, after a wait for the device.  Returns 1 on success, 0 if the memory cannot have these rights.  The
+ * caller holds `lock`. */
 static int hand_access_on(const struct weir_pool *p, struct weir_served *s) {
     int is_quiet = s->opened == 0;
 
@@ -502,7 +515,7 @@ static int hand_access_on(const struct weir_pool *p, struct weir_served *s) {
     return 1;
 }
 
-/* Returns 1 if the access is one that only the driver's own pools can have, such as that of the host; else 0. */
+/* Returns 1 if only the driver's own pools can have such access rights, as for access from the host; else 0. */
 static int is_the_drivers(const CUmemAccessDesc *access, size_t count) {
     for (size_t i = 0; i < count; i++)
         if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE &&
@@ -511,8 +524,8 @@ static int is_the_drivers(const CUmemAccessDesc *access, size_t count) {
     return 0;
 }
 
-/* Changes the access of weir's memory to the new access of the program's pool.  If the driver refuses it, restores all
- * of the earlier access.  The caller holds `lock`. */
+/* Gives other devices the pool's new access rights to weir's memory.  If the driver refuses one of them, restores all
+ * earlier rights.  The caller holds `lock`. */
 static CUresult change_access(struct weir_pool *p, struct weir_served *s,
                               const CUmemAccessDesc *access, size_t count) {
     for (size_t i = 0; i < count; i++) {
@@ -547,7 +560,7 @@ CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *acces
     else if (is_the_drivers(access, count) &&
              (atomic_load_explicit(&p->state, memory_order_relaxed) == WEIR_POOL_OPEN ||
               atomic_load_explicit(&p->left, memory_order_relaxed) == WEIR_LEFT_REUSE))
-        leave_pool(p, WEIR_LEFT_ACCESS); /* weir's memory cannot have that access */
+        leave_pool(p, WEIR_LEFT_ACCESS); /* weir's memory cannot have such access rights */
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
         if (is_other(p, &access[i]))
             atomic_store_explicit(&p->access[access[i].location.id], access[i].flags,
@@ -556,9 +569,9 @@ CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *acces
     return result;
 }
 
-/* ---- from a pool to its allocator ---------------------------------------------------------------- */
+/* ---- allocators of pools ------------------------------------------------------------------------- */
 
-/* Reports the first pool that is left because of weir, and the first that is refused. */
+/* Logs that weir does not serve a pool or plain memory: once if it is left to the driver, and once if it is refused. */
 static void say_not_served(const char *what, int device, int state) {
     static atomic_flag said[2] = {ATOMIC_FLAG_INIT, ATOMIC_FLAG_INIT};
     int is_refused = state == WEIR_POOL_REFUSED;
@@ -583,7 +596,7 @@ int weir__any_asked(void) {
     return atomic_load_explicit(&any_asked, memory_order_relaxed);
 }
 
-/* Takes `lock`.  A child that is forked meanwhile does not wait for it. */
+/* Takes `lock` to create an allocator.  A child of fork that begins meanwhile does not wait for the lock. */
 static void begin_making(void) {
     atomic_store_explicit(&any_asked, 1, memory_order_relaxed);
     (void)weir__driver_begin_use();
@@ -595,7 +608,7 @@ static void end_making(void) {
     weir__driver_end_use();
 }
 
-/* The caller holds `lock`. */
+/* Returns a spare allocator or a new one for the pool, or NULL with *state set.  The caller holds `lock`. */
 static struct weir_served *find_served(struct weir_pool *p, int *state) {
     struct weir_served *s = take_spare(p->device, p->kind);
 
@@ -667,7 +680,7 @@ struct weir_served *weir__served_plain(int device, int *state) {
     return s;
 }
 
-/* The caller holds `lock`. */
+/* Creates the private stream of an allocator.  The caller holds `lock`. */
 static void make_stream(struct weir_served *s) {
     CUcontext popped;
 
@@ -691,7 +704,7 @@ CUstream weir__served_apart(struct weir_served *s) {
 
 /* ---- the end of a device's context ---------------------------------------------------------------- */
 
-/* The longest waits for allocators before a reset, in seconds. */
+/* The longest waits before a reset, in seconds: for an answer of all allocators, and for settle(). */
 enum { ANSWER_S = 2, SETTLE_S = 10 };
 
 static int is_on(const struct weir_served *s, const void *device) {
@@ -707,7 +720,8 @@ static void ask_for_figures(void *device) {
             (void)!weir_stats(weir__served_at(i)->allocator, &figures);
 }
 
-/* Writes profiles before a reset, which may be the end of the program; and frees idle memory, which is lost then. */
+/* Writes the profiles of a device's allocators and gives back their idle memory before the device is reset.  The
+ * program may end after the reset, and the reset would lose the idle memory. */
 static void settle(void *device) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
@@ -721,7 +735,7 @@ static void settle(void *device) {
 
 /* Calls settle() for a device in another thread.  Returns 1, or 0 if a thread keeps an allocator's lock too long. */
 static int settle_in_time(int device) {
-    void *number = (void *)(intptr_t)device; /* a late thread may still read it */
+    void *number = (void *)(intptr_t)device; /* a copy, since a late thread may still read it */
 
     return weir__thread_in_time(ask_for_figures, number, ANSWER_S) &&
            weir__thread_in_time(settle, number, SETTLE_S);
@@ -733,8 +747,8 @@ void weir__served_save(struct weir_served *s) {
         weir__run_tell("the profile of %s was not written", s->device_text);
 }
 
-/* Loses all allocators of a device before its context is reset.  Blocks of pools outlive the context, as the driver
- * promises, but the order of their reuse does not. */
+/* Marks all allocators of a device as lost before its context is reset.  The driver promises that blocks of pools
+ * outlive the context.  The streams and events that order the reuse of memory do not. */
 void weir__served_lose(int device) {
     int has_settled = settle_in_time(device), is_held = weir__show_hold_in_time();
 
@@ -789,6 +803,6 @@ void weir__pool_end(struct weir_pool *p, unsigned life) {
         trim_spares(device);
     if (s && atomic_compare_exchange_strong(
                  &s->state, &(int){WEIR_SERVED_LIVE},
-                 WEIR_SERVED_ENDING)) /* the allocator may have been lost meanwhile */
+                 WEIR_SERVED_ENDING)) /* fails if the allocator was lost meanwhile */
         weir__served_rest(s);
 }

@@ -1,23 +1,27 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_report.c: the reports of the preload library, if wanted, and the reasons why nothing was served.
+/* preload_report.c: writes the reports of the preload library that the user wants, and the reasons why weir served
+ * nothing.
  *
- * A function of atexit reads the statistics.  It is registered after the driver's own and so runs before the driver is
- * unloaded. quick_exit has its own list, so report() and end() are in that list, too.  One write(2) writes a line, so
- * that several processes may write to one file.
+ * report() writes the statistics.  exit(3) calls report() before the driver is unloaded, because report() is registered
+ * after the driver's exit function.  quick_exit(3) calls the functions of another list, so report() and end() are in
+ * that list, too.  One write(2) writes a line, so that several processes may write to one file.
  *
- * A process that ends by _exit or by a signal runs no such function (preload_ends.c), and may be inside a signal
- * handler that has interrupted any code.  So the thread "weir-exit" waits for a semaphore to write all, and the process
- * waits a while for that thread.  If nothing was served, the ending thread reports that itself, without memory and
- * locks, and removes the file of `weir top`.  A second thread that ends the process waits for the first one.
+ * A process that ends by _exit or by a signal calls no such function (preload_ends.c), and may be inside a signal
+ * handler that has interrupted any code.  So a thread "weir-exit" waits on a semaphore.  The ending thread posts the
+ * semaphore and waits for a limited time while "weir-exit" writes the reports.  If weir served nothing, the ending
+ * thread says so itself, without memory and locks, and removes the file for `weir top`.  A second thread that ends the
+ * process waits for the first one.
  *
- * A program may abort after a failed request, so the first failed request writes the text, too.  It writes no line of
- * JSON, since a process has one line.
+ * A program may abort after a failed request, so the statistics are also written as text at the first failed request.
+ * They are not written as JSON then, because each process writes one line of JSON.
  *
- * Standard error may be closed at the end, as by programs of coreutils.  So if a report is wanted, the first process of
- * `weir run` keeps a duplicate, which is closed on exec and in a child of fork, and restores standard error from it.
+ * A program may close standard error before its end, as programs of coreutils do.  So if the user wants a report, the
+ * first process of `weir run` keeps a duplicate of standard error, and restores standard error from the duplicate.  The
+ * duplicate is closed on exec and in a child of fork.
  *
- * An allocator's lock may be held by a thread whose driver call never returns.  So a thread reads the figures, and the
- * process waits for it: two seconds, and ten for profiles (--profile).  Missing figures are reported as missing.
+ * A thread whose driver call never returns may hold the lock of an allocator.  So another thread reads the figures, and
+ * the process waits for it: two seconds for the figures, and ten for profiles (--profile).  The reports say which
+ * figures are missing.
  *
  * This file must not know how calls are served.
  */
@@ -52,9 +56,9 @@ enum {
     REPORT_S = FIGURES_S + PROFILES_S + 3, /* the longest wait of _exit for all reports */
     TEXT_BYTES = 400,
     LINE_BYTES = 524288,
-    FIGURES_BYTES = 65536, /* bytes of a line that time lines leave for the figures */
+    FIGURES_BYTES = 65536, /* the bytes of a line that time lines must leave for figures */
     OOM_REPORT_BYTES = 4096,
-    MOST_PARTS = 512 /* parts of a time line */
+    MOST_PARTS = 512 /* the most parts of a time line */
 };
 
 _Atomic uint64_t weir__unserved[WEIR_UNSERVED_COUNT];
@@ -62,7 +66,7 @@ _Atomic uint64_t weir__unserved[WEIR_UNSERVED_COUNT];
 static const char *const unserved_names[WEIR_UNSERVED_COUNT] = {
     "pools", "cuMemAlloc", "cuMemAllocPitch", "cuMemAllocManaged", "cuMemCreate"};
 
-/* The program's name at its start: a program may overwrite its arguments. */
+/* The name of the program.  It is copied when the program starts, because a program may overwrite its arguments. */
 static char program[64];
 
 static uint64_t unserved(int which) {
@@ -133,7 +137,7 @@ static const weir_statistics *figures_of(const struct figures *all, unsigned i) 
     return atomic_load_explicit(&all[i].are_known, memory_order_acquire) ? &all[i].figures : NULL;
 }
 
-/* Adds latencies, if they are measured: WEIR_LATENCY. */
+/* Adds the latencies of an operation, if weir measures latencies (WEIR_LATENCY). */
 static void add_latency(struct weir_output *line, const struct weir_served *s, int operation,
                         const char *name) {
     weir_latency l = {.size = sizeof l};
@@ -157,7 +161,7 @@ static void add_numbers(struct weir_output *line, const char *name,
 
 /* Adds the time line, in the form that cli/replay/child.c writes for a replay. */
 static void add_timeline(struct weir_output *line, const struct weir_served *s) {
-    /* static, since only one thread comes here */
+    /* static, since only one thread calls this function */
     static struct weir_timeline_extent part[MOST_PARTS];
     const struct weir_output before = *line;
     size_t count = weir__trace_extents(s, part, MOST_PARTS);
@@ -173,10 +177,10 @@ static void add_timeline(struct weir_output *line, const struct weir_served *s) 
     add_numbers(line, "reserved_high", part, count, &part->high[WEIR_TIMELINE_RESERVED]);
     weir__put_json(line, "}");
     if (line->length > line->bytes - FIGURES_BYTES)
-        *line = before; /* too little room is left for the figures */
+        *line = before; /* the time line would leave too little room for the figures */
 }
 
-/* Adds statistics under their own names. */
+/* Adds each statistic under the name of its field. */
 static void add_statistics(struct weir_output *line, const weir_statistics *f) {
 /* clang-format off */
 #define STATISTICS(X) \
@@ -198,7 +202,7 @@ static void add_served(struct weir_output *line, const struct weir_served *s,
     add_latency(line, s, 0, "alloc_ns");
     add_latency(line, s, 1, "free_ns");
     add_timeline(line, s);
-    /* The time line ends here, which is later than its last change. */
+    /* The time line ends at this time, which is later than the last change in it. */
     weir__put_json(line, ",'ended_ns':%ju}", weir__show_age(s->allocator));
 }
 
@@ -211,7 +215,7 @@ static void put_line(const char *path, const struct weir_output *line) {
 }
 
 static void report_json(const char *path) {
-    static char text[LINE_BYTES]; /* static, since one thread comes here once */
+    static char text[LINE_BYTES]; /* static, since one thread calls this function once */
     struct weir_output line = {.text = text, .bytes = sizeof text};
     int is_incomplete = 0;
 
@@ -241,7 +245,8 @@ static double mebibytes(uint64_t bytes) {
     return (double)bytes / (1024.0 * 1024.0);
 }
 
-/* Writes text for this process.  Each line names the process, since lines of several processes may be mixed. */
+/* Writes the statistics of this process as text.  Each line names the process, since the lines of several processes may
+ * be mixed. */
 static void report_text(const struct figures *all, const char *when) {
     long process = (long)getpid();
     char text[TEXT_BYTES], refused[40];
@@ -283,7 +288,8 @@ static void report_text(const struct figures *all, const char *when) {
                   left_over.length > 0 ? text : " none");
 }
 
-/* Reports a failed request on standard error, unless the user names another place, and in the file of statistics. */
+/* Reports a failed request on standard error, unless the user names another place.  Also adds a line to the JSON file
+ * of statistics, if there is one. */
 __attribute__((cold)) void weir__report_oom(const struct weir_served *s) {
     const char *path = weir__variable("WEIR_RUN_JSON");
     char json[OOM_REPORT_BYTES], text[OOM_REPORT_BYTES + 200];
@@ -299,7 +305,7 @@ __attribute__((cold)) void weir__report_oom(const struct weir_served *s) {
     put_line(path, &line);
 }
 
-/* ---- where reports go ---------------------------------------------------------------------------- */
+/* ---- destinations of reports --------------------------------------------------------------------- */
 
 static const char *file_of(const char *variable) {
     const char *path = weir__variable(variable);
@@ -307,7 +313,8 @@ static const char *file_of(const char *variable) {
     return path && *path ? path : NULL;
 }
 
-/* Returns 1 if the user wants a report of this process, else 0.  Programs that the first process starts get none. */
+/* Returns 1 if the user wants a report of this process, else 0.  Only the first process of `weir run` reports, not the
+ * programs that it starts. */
 static int is_asked(void) {
     static const char *const files[] = {"WEIR_RUN_JSON", "WEIR_RUN_TRACE"};
     const char *first = weir__variable("WEIR_RUN_FIRST");
@@ -318,16 +325,18 @@ static int is_asked(void) {
     return asked && first && strtol(first, NULL, 10) == (long)getpid();
 }
 
-/* A duplicate of standard error at the start of the process.  Its number is far from those that programs use (as 200,
- * for locks in scripts), and below most limits. */
+/* The duplicate of standard error, which is made when the process starts.  Its number is far from the numbers that
+ * programs use (such as 200, for locks in scripts), and below most limits on numbers of open files. */
 static struct weir_kept kept_error = WEIR_KEPT_NONE;
 
-/* Returns 1 if the duplicate is open, else 0.  A program's own file with this number is not closed on exec. */
+/* Returns 1 if the duplicate is open, else 0.  The flag FD_CLOEXEC shows that the file is the duplicate and not a file
+ * of the program with that number. */
 static int has_kept_error(void) {
     return weir__kept_is(&kept_error) && (fcntl(kept_error.number, F_GETFD) & FD_CLOEXEC);
 }
 
-/* Closes the duplicate in a child of fork, which may live longer than a reader waits for the end of standard error. */
+/* Closes the duplicate in a child of fork.  Otherwise a reader of standard error would wait until the child ends,
+ * too. */
 static void drop_error(void) {
     if (has_kept_error())
         weir__kept_close(&kept_error);
@@ -346,7 +355,8 @@ static void keep_error(void) {
         (void)weir__kept_set(&kept_error, number);
 }
 
-/* Restores standard error, if no file has its number.  Tries again, since another thread may use it for a moment. */
+/* Restores standard error from the duplicate, if no file has the number of standard error.  Tries several times,
+ * because another thread may use the number for a moment. */
 static void put_error_back(void) {
     enum { TRIES = 20 };
 
@@ -362,7 +372,7 @@ static void put_error_back(void) {
 
 /* ---- the end ------------------------------------------------------------------------------------- */
 
-static sem_t has_figures, has_profiles; /* posted when all are read or saved */
+static sem_t has_figures, has_profiles; /* posted when all figures are read, all profiles saved */
 
 static void save_profiles(void) {
     for (unsigned i = 0; i < weir__served_known() && !atomic_load(&is_over); i++)
@@ -412,7 +422,8 @@ static void say_missing(int has_all_figures, int wants_figures, int learns) {
             wants_figures ? " its statistics," : "", learns ? " its profile," : "");
 }
 
-/* Reads figures and saves profiles in a thread, or in this one if no thread can be started. */
+/* Reads figures and saves profiles in a new thread, or in this thread if no thread can be started.  Waits for a limited
+ * time, and logs any missing part. */
 static void gather_in_time(int wants_figures) {
     int learns = any_learns(), figures = 0, profiles = 0;
 
@@ -430,11 +441,12 @@ static void gather_in_time(int wants_figures) {
 }
 
 static pid_t served_process;
-static atomic_int has_begun;           /* set by the first thread that reports; others then wait */
-static _Thread_local int is_reporting; /* set in the thread that reports, for its signal handlers */
+/* Set by the first thread that reports; others wait for it. */
+static atomic_int has_begun;
+static _Thread_local int is_reporting; /* set while this thread reports, for its signal handlers */
 /* A thread that ends the process by _exit posts is_ending.  The thread that has written all reports posts has_told. */
 static sem_t is_ending, has_told;
-static atomic_int has_teller; /* set if a thread waits for is_ending: both semaphores exist then */
+static atomic_int has_teller; /* set if a thread waits for is_ending; then both semaphores exist */
 
 static void wait_told(void) {
     if (comes(&has_told, REPORT_S))
@@ -445,7 +457,8 @@ static void wait_told(void) {
                   (long)getpid(), REPORT_S);
 }
 
-/* Writes all reports, before the driver is unloaded.  A child writes none, even if no fork handler ran. */
+/* Writes all reports before the driver is unloaded.  Does nothing in a child process, even if no handler of
+ * pthread_atfork(3) has run there. */
 static void report(void) {
     const char *path = file_of("WEIR_RUN_JSON");
     int has_text = weir__run_switch("WEIR_RUN_STATS", 0);
@@ -517,8 +530,9 @@ static __attribute__((constructor)) void begin(void) {
     keep_error();
 }
 
-/* Returns 1 if a library of that name is mapped, else 0.  Does not call the dynamic linker, which this call may have
- * interrupted.  The slash at the name's beginning occurs nowhere else in it. */
+/* Returns 1 if the path of a mapped file contains `name`, else 0.  Does not call the dynamic linker, which the thread
+ * may have interrupted by a signal.  The search needs that the first character of `name`, a slash, occurs only once in
+ * `name`. */
 static int is_mapped(const char *name) {
     size_t length = strlen(name);
     int file = weir__file_open("/proc/self/maps", O_RDONLY, 0);
@@ -534,7 +548,7 @@ static int is_mapped(const char *name) {
     return found == length;
 }
 
-/* Says that there is nothing to report, if a report of this process is wanted. */
+/* Logs why there are no statistics, if the user wants a report of this process. */
 static void tell_of_nothing(void) {
     if (!is_asked())
         return;
@@ -548,7 +562,7 @@ static void tell_of_nothing(void) {
                                           : "did not load CUDA, and used no device memory");
 }
 
-/* Lists the requests that were left to the driver.  Returns 1 if there were any, else 0. */
+/* Logs how many requests weir left to the driver, and why.  Returns 1 if there were any, else 0. */
 static int tell_left(void) {
     char text[TEXT_BYTES];
     struct weir_output out = {.text = text, .bytes = sizeof text};
@@ -570,9 +584,9 @@ static int tell_left(void) {
     return 1;
 }
 
-/* Says once why nothing was served, if the program got device memory and requested none of a pool.  Lists the requests
- * that were left to the driver, if the program used pools.  Pools that weir could not serve, or refused, were reported
- * then.  Children of fork and vfork report for themselves. */
+/* Logs once, at the end of the process, the requests that weir left to the driver.  If there are none and weir served
+ * nothing, logs the reason.  Says nothing about pools that weir could not serve or refused, because these were logged
+ * at their first requests.  Does nothing in a child of fork or vfork. */
 static __attribute__((destructor)) void end(void) {
     static atomic_int is_told;
     const char *why = weir__torch_why_not();
@@ -596,7 +610,8 @@ static __attribute__((destructor)) void end(void) {
         tell_of_nothing();
 }
 
-/* Writes all reports, unless this is a child of fork, or of vfork, which has all of this process's memory. */
+/* Writes all reports, unless this process is a child of fork or vfork.  A child of vfork shares all memory with its
+ * parent, so only the process id shows that it is a child. */
 void weir__report_before_end(int is_sure) {
     int is_own = !weir__driver_forked() && getpid() == own_process;
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* preload_requests.c: the driver's calls that request memory.
  *
- * weir serves requests of memory pools, and of plain memory if `weir run` says so.  It counts all others, which the
- * driver serves; and if the driver has no memory for one, weir's allocators free their idle memory for it.
+ * weir serves requests of memory pools, and of plain memory (cuMemAlloc) if `weir run` says so.  weir counts all other
+ * requests, which the driver serves.  If the driver has no memory for such a request, weir's allocators give back their
+ * idle memory, and the driver is called again.
  */
 #include "adapters/preload/preload.h"
 
@@ -38,12 +39,12 @@ static int device_of(CUstream stream) {
     CUcontext context = NULL;
     CUdevice device = -1;
 
-    /* if the thread has no context, the allocator will find that */
+    /* if the thread has no context, the allocator returns an error */
     if (count_devices() == 1 && (!is_default(stream) || weir__served_known() > 0))
         return 0;
     if (is_default(stream))
         return REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS ? device : -1;
-    if (REAL(cuStreamGetDevice)(stream, &device) == CUDA_SUCCESS) /* from 12.8 on */
+    if (REAL(cuStreamGetDevice)(stream, &device) == CUDA_SUCCESS) /* from CUDA 12.8 on */
         return device;
     return REAL(cuStreamGetCtx)(stream, &context) == CUDA_SUCCESS ? device_of_context(context) : -1;
 }
@@ -68,7 +69,8 @@ CUresult weir__result_of(weir_status status) {
     }
 }
 
-/* Records a new block.  If there is no host memory, frees the block and returns E_HOST_MEMORY, else returns OK. */
+/* Records a new block, if its allocator needs that.  Returns WEIR_OK on success.  If there is no host memory, frees the
+ * block and returns WEIR_E_HOST_MEMORY. */
 static weir_status begin_block(struct weir_served *s, void *block, size_t bytes, CUstream stream) {
     if (!s->needs_sums || weir__block_begin(s, (CUdeviceptr)(uintptr_t)block, bytes))
         return WEIR_OK;
@@ -90,7 +92,8 @@ __attribute__((noinline, cold)) int weir__make_room(const struct weir_served *bu
     return any;
 }
 
-/* The reason why this thread's request goes on to the driver, and the pool that is the reason. */
+/* The reason why weir leaves this thread's present request to the driver, and the pool that causes the reason, or
+ * NULL. */
 static _Thread_local struct {
     struct weir_pool *pool;
     enum weir_left why;
@@ -102,7 +105,7 @@ static int leave_to_driver(enum weir_left why, struct weir_pool *pool) {
     return 0;
 }
 
-/* Counts a request that was left to the driver, if the driver has served it. */
+/* Counts this thread's request as left to the driver, if the driver has served it.  Returns the driver's result. */
 static CUresult passed(CUresult result) {
     if (left.why != WEIR_LEFT_NOT && result == CUDA_SUCCESS)
         weir__count_left(left.why, left.pool);
@@ -110,7 +113,7 @@ static CUresult passed(CUresult result) {
     return result;
 }
 
-/* Serves a request.  Returns 1 with *result, or 0 if the request is left to the driver. */
+/* Serves a request.  Returns 1 if *result is the answer for the program, 0 if the request is left to the driver. */
 static int request(struct weir_served *s, CUdeviceptr *block, size_t bytes, CUstream stream,
                    CUresult *result) {
     void *address = NULL;
@@ -126,7 +129,7 @@ static int request(struct weir_served *s, CUdeviceptr *block, size_t bytes, CUst
         weir__report_failure();
     }
     switch (status) {
-    case WEIR_E_STREAM: /* the stream is of another device, or of none */
+    case WEIR_E_STREAM: /* the stream belongs to another device, or is not valid */
         return leave_to_driver(WEIR_LEFT_STREAM, NULL);
     case WEIR_E_CAPTURE:
     case WEIR_E_FORKED:
@@ -137,7 +140,7 @@ static int request(struct weir_served *s, CUdeviceptr *block, size_t bytes, CUst
         *result = CUDA_SUCCESS;
         return 1;
     default:
-        *block = 0; /* the driver does so, too (580), and programs check it */
+        *block = 0; /* the driver (580) does so, too, and programs check for 0 */
         *result = weir__result_of(status);
         return 1;
     }
@@ -145,13 +148,14 @@ static int request(struct weir_served *s, CUdeviceptr *block, size_t bytes, CUst
 
 /* ---- requests of pools ---- */
 
-/* Returns 1 with *result if the pool is known to have ended, else 0. */
+/* Returns 1 if weir knows that the pool was destroyed, else 0.  Sets *result to the error for that case. */
 static int answer_ended(CUmemoryPool pool, CUresult *result) {
     *result = CUDA_ERROR_INVALID_VALUE;
     return is_ended(pool);
 }
 
-/* Serves a request of a pool; NULL is the current one.  Returns 1 with *result, or 0 if the driver shall serve it. */
+/* Serves a request of a pool.  The handle NULL means the current pool.  Returns 1 if *result is the answer for the
+ * program, 0 if the driver is to serve the request. */
 static int request_of_pool(CUmemoryPool handle, CUdeviceptr *block, size_t bytes, CUstream stream,
                            CUresult *result) {
     struct weir_pool *p = handle ? weir__pool_of(handle) : weir__pool_current(device_of(stream));
@@ -171,7 +175,8 @@ static int request_of_pool(CUmemoryPool handle, CUdeviceptr *block, size_t bytes
     return leave_to_driver((enum weir_left)atomic_load_explicit(&p->left, memory_order_relaxed), p);
 }
 
-/* Serves a request of the program.  Returns 1 with *result, or 0 for the driver, which also judges bad arguments. */
+/* Serves a request of the program.  Returns 1 if *result is the answer for the program, 0 if the driver is to answer.
+ * The driver also answers requests with wrong arguments. */
 static inline int serve_request(CUmemoryPool handle, CUdeviceptr *block, size_t bytes,
                                 CUstream stream, CUresult *result) {
     int is_request = block && bytes > 0, done;
@@ -186,7 +191,8 @@ static inline int serve_request(CUmemoryPool handle, CUdeviceptr *block, size_t 
     return done;
 }
 
-/* Counts a request for the driver; a captured one belongs to its graph.  Returns 1 if the driver may be called. */
+/* Counts a request that the driver is to serve.  A captured request counts as memory of a graph.  Returns 1 if the
+ * driver may be called, 0 if the limit of the group forbids the request. */
 static int begin_left(struct weir_plain *plain, CUmemoryPool handle, CUstream stream,
                       size_t bytes) {
     int is_graph = !weir__inside && is_any_captured() && is_captured(stream);
@@ -202,7 +208,8 @@ static int begin_left(struct weir_plain *plain, CUmemoryPool handle, CUstream st
     return weir__plain_begin(plain, is_graph ? WEIR_GROUP_GRAPH : WEIR_GROUP_POOL, device, bytes);
 }
 
-/* The calls for memory of a pool: the current or a named one; with _PTSZ stream 0 is the thread's own. */
+/* The four calls for memory of a pool.  CURRENT means the current pool, and NAMED the pool that the program passes.
+ * With _PTSZ, stream 0 means the thread's own default stream. */
 enum pool_call { CURRENT, CURRENT_PTSZ, NAMED, NAMED_PTSZ };
 
 /* Passes a request on to the driver. */
@@ -261,7 +268,8 @@ CUresult weir__serve_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *block, size_t byt
 
 /* ---- requests of plain memory ---- */
 
-/* Waits for a stream in relaxed mode, so that no capture of others is broken. */
+/* Waits for a stream.  The capture mode of the thread is relaxed meanwhile, so that the wait breaks no capture of
+ * another thread. */
 static CUresult wait_for(CUstream stream) {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     CUresult result = REAL(cuThreadExchangeStreamCaptureMode)(&mode);
@@ -273,9 +281,10 @@ static CUresult wait_for(CUstream stream) {
     return result;
 }
 
-/* Serves plain memory, which all streams may use at once.  So the block comes from an allocator for plain memory alone,
- * on a stream that runs nothing else, and the function waits until all work is done that the driver may have made that
- * stream wait for.  If the wait fails, the block is freed. */
+/* Serves a request of plain memory, which all streams may use at once.  So the block comes from an allocator that
+ * serves only plain memory, on a stream that runs nothing else.  The driver may have made that stream wait for work
+ * that used the memory before, so the function waits for the stream.  If the wait fails, the function frees the
+ * block. */
 static int request_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
     int state;
     struct weir_served *s = weir__served_plain(device_of(NULL), &state);
@@ -284,7 +293,7 @@ static int request_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
 
     *result = CUDA_ERROR_OUT_OF_MEMORY;
     if (!apart || !request(s, &found.base, bytes, apart, result)) {
-        left.why = WEIR_LEFT_NOT; /* no pool is the reason */
+        left.why = WEIR_LEFT_NOT; /* such a request is not counted as left */
         return !s && state == WEIR_POOL_REFUSED;
     }
     if (*result != CUDA_SUCCESS)
@@ -297,9 +306,10 @@ static int request_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
     return 1;
 }
 
-/* Serves plain memory if `weir run` says so.  During a capture the driver decides. */
+/* Serves a request of plain memory, if `weir run` says so and no capture runs.  Returns 1 if *result is the answer for
+ * the program, 0 if the driver is to answer. */
 static int serve_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
-    static atomic_int is_wanted; /* 1 or -1; 0 before the variable was read */
+    static atomic_int is_wanted; /* 1 if wanted, -1 if not, 0 before the variable is read */
     int wanted = atomic_load_explicit(&is_wanted, memory_order_relaxed), done;
 
     if (wanted == 0) {
@@ -320,8 +330,8 @@ static void count_left(enum weir_unserved which) {
         weir__count_unserved(which);
 }
 
-/* Passes a request for `asked` bytes on to the driver by `call`, which is repeated while others free memory for it.
- * The driver takes `got` bytes, which it identifies by `*key`. */
+/* Passes a request for `asked` bytes on to the driver by `call`, and repeats `call` as long as other allocators or
+ * processes free memory for it.  `*key` is the address or handle of the new memory, and `got` its size in bytes. */
 #define REQUEST_OF_DRIVER(which, kind, device, asked, call, key, got)                              \
     __extension__({                                                                                \
         struct weir_plain its_plain;                                                               \
@@ -346,7 +356,8 @@ CUresult weir__serve_cuMemAlloc_v2(CUdeviceptr *block, size_t bytes) {
                              REAL(cuMemAlloc_v2)(block, bytes), block, bytes);
 }
 
-/* The multiple to which the driver (580) rounds up a line.  The driver only tells its choice afterwards. */
+/* The driver (580) rounds the bytes of a line up to a multiple of PITCH.  weir must count the bytes before the driver
+ * returns the true pitch. */
 enum { PITCH = 512 };
 
 CUresult weir__serve_cuMemAllocPitch_v2(CUdeviceptr *block, size_t *pitch, size_t width,
@@ -367,7 +378,7 @@ CUresult weir__serve_cuMemAllocManaged(CUdeviceptr *block, size_t bytes, unsigne
 CUresult weir__serve_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
                                  const CUmemAllocationProp *properties, unsigned long long flags) {
     int is_device = properties && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-    size_t counted = is_device ? bytes : 0; /* memory of the host does not count */
+    size_t counted = is_device ? bytes : 0; /* host memory is not counted */
 
     return REQUEST_OF_DRIVER(WEIR_UNSERVED_CREATE, WEIR_GROUP_CREATE,
                              counted ? properties->location.id : -1, counted,
@@ -449,7 +460,8 @@ CUresult weir__serve_cuMemUnmap(CUdeviceptr address, size_t bytes) {
     return result;
 }
 
-/* Returns 1 if graphs may have memory now, else 0.  With 1 the thread is inside until leave(). */
+/* Returns 1 if the driver's call succeeded and graphs may have memory, else 0.  If it returns 1, it has called enter(),
+ * and the caller must call leave(). */
 static int may_look_at_graphs(CUresult result) {
     return weir__plain_any_graphs() && result == CUDA_SUCCESS && enter();
 }

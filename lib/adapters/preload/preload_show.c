@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* preload_show.c: publishes the figures of this process for `weir top`, in a shared segment.
  *
- * A thread publishes them several times a second while a reader looks, and sleeps otherwise; requests and frees do not
- * notice it.  It has all signals blocked, and starts when the program is first served.
+ * A thread publishes the figures four times a second while `weir top` reads them, and sleeps otherwise.  Requests and
+ * frees are not slowed down.  The thread has all signals blocked.  It starts with the first allocator, or with the
+ * first memory that the program allocates by itself.
  *
- * A child of fork lacks the thread, and weir does not serve it, so it has no figures.  A program that is executed
- * begins again, in its old file.
+ * A child of fork publishes no figures: it does not have the thread, and weir does not serve it.  If the process
+ * executes another program, that program begins again, in the file that the process had.
  *
- * Locks: a thread that queries the driver for figures holds `asking`.  So a thread that ends the driver or a context
- * waits for it, for a second at most.
+ * Locks: a thread holds `asking` while it queries the driver for figures.  So a thread that unloads the driver or ends
+ * a context waits for `asking`, for a second at most.
  *
  * This file must not know the use of the figures.
  */
@@ -27,10 +28,11 @@ enum { PAUSE_MS = 250 };
 
 static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
 static int is_closed;               /* guarded by `asking` */
-static struct weir_segment segment; /* for the thread alone, once it runs */
-static struct weir_show show;       /* for the thread alone, once it runs */
+static struct weir_segment segment; /* used by the thread alone, once the thread runs */
+static struct weir_show show;       /* used by the thread alone, once the thread runs */
 
-/* Returns 1 if `weir top` shows the allocator, else 0.  It shows no allocator that waits for another pool. */
+/* Returns 1 if `weir top` shows the allocator, else 0.  `weir top` does not show an allocator that waits for another
+ * pool. */
 static int is_shown(const struct weir_served *s) {
     return atomic_load_explicit(&s->state, memory_order_relaxed) != WEIR_SERVED_SPARE;
 }
@@ -81,7 +83,7 @@ static void fill(void) {
     show.time_ns = weir__clock_ns();
 }
 
-/* Publishes the figures.  Returns 1, or 0 once the figures are over. */
+/* Publishes the figures.  Returns 1 on success, 0 after weir__show_end(). */
 static int publish(void) {
     int goes_on;
 
@@ -96,7 +98,7 @@ static int publish(void) {
 }
 
 static void *run(void *unused) {
-    weir__inside = 1; /* the thread's own calls go to the driver */
+    weir__inside = 1; /* this thread's driver calls go to the driver unchanged */
     weir__segment_each(&weir__show_kind, NULL, NULL);
     for (;;) {
         weir__segment_wait(&segment, PAUSE_MS);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_streams.c: streams whose creation weir has seen, and their end.
+/* preload_streams.c: records the streams that weir saw the program create, until they end.
  *
- * weir relies on seeing captures and the end of these streams alone, and does not query them at each request.  A stream
- * whose creation weir has not seen may also end by a call that weir does not see.
+ * weir sees the captures and the end of these streams, so it does not query the driver about them at each request.  A
+ * stream that weir did not see the program create may end without weir's notice, so weir queries the driver about such
+ * a stream at each request.
  *
- * A trim may query streams that its call does not name.  Meanwhile no stream may end, and no capture may begin, since
- * the query would break it.  So a call that ends a stream or begins a capture waits for `asking`.
+ * A trim may query streams that its caller did not pass.  During the queries no stream may end, and no capture may
+ * begin, because a query would break the capture.  So the trim holds `asking`, and a call that ends a stream or begins
+ * a capture waits for `asking`.
  *
  * This file must not know which queries are made on a stream.
  */
@@ -21,10 +23,10 @@
 
 atomic_int weir__contexts_made;
 
-static struct weir_lock lock; /* innermost: no function is called while it is held */
-static struct weir_map seen;  /* guarded by `lock`; a value has the device and the bit CAPTURED */
+static struct weir_lock lock; /* innermost: its holder takes no other lock */
+static struct weir_map seen;  /* stream -> device and bit CAPTURED; guarded by `lock` */
 
-enum { CAPTURED = 1 }; /* a capture of the program began on the stream */
+enum { CAPTURED = 1 }; /* set while the program captures the stream */
 
 static uintptr_t value_of(int device, int is_captured) {
     return (uintptr_t)device << 1 | (is_captured ? CAPTURED : 0);
@@ -63,7 +65,7 @@ __attribute__((noinline, cold)) int weir__stream_lacks_context(CUstream stream) 
 /* ---- queries of all streams ---- */
 
 atomic_int weir__captures;
-/* Taken before an allocator's locks and before `lock`. */
+/* Held while a trim queries streams.  A thread takes `asking` before an allocator's locks and before `lock`. */
 static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
 /* A bit for each device on which a stream was destroyed while its work ran. */
 static _Atomic uint64_t ended_at_work;
@@ -72,7 +74,8 @@ static uint64_t bit_of(int device) {
     return UINT64_C(1) << (device & 63);
 }
 
-/* Resets the state in a child of fork, which has no streams. weir does nothing there if it was in use before. */
+/* Resets the state of this file in a child of fork, which has no streams.  If the parent has used weir, weir serves
+ * nothing in the child. */
 static void become_child(void) {
     pthread_mutex_init(&asking, NULL);
     lock = (struct weir_lock){0};
@@ -81,7 +84,8 @@ static void become_child(void) {
     atomic_store_explicit(&ended_at_work, 0, memory_order_relaxed);
 }
 
-/* Marks a thread of weir as inside: its driver calls may come back through exported functions. */
+/* Marks a thread of weir, so that its driver calls go to the driver unchanged.  The calls may pass through the
+ * functions that this library exports. */
 static void stay_inside(void) {
     weir__inside = 1;
 }
@@ -90,7 +94,7 @@ static __attribute__((constructor)) void begin_process(void) {
     weir__thread_watch(stay_inside);
     weir__group_counts_here();
 
-    (void)pthread_atfork(NULL, NULL, become_child); /* fails only without host memory */
+    (void)pthread_atfork(NULL, NULL, become_child); /* fails only if there is no host memory */
 }
 
 static int is_mine(void) {
@@ -104,7 +108,8 @@ void weir__streams_await(void) {
     pthread_mutex_unlock(&asking);
 }
 
-/* Returns a list of the streams of the device whose creation was seen, or NULL if there is no host memory. */
+/* Returns a list of the device's streams that weir saw the program create.  Returns NULL if there is no host memory.
+ * The caller frees the list. */
 static CUstream *list_seen(int device, size_t *count) {
     CUstream *list;
 
@@ -151,7 +156,8 @@ void weir__streams_lose(int device) {
     for (size_t i = 0; streams && i < count; i++)
         if (weir__map_take(&seen, (uintptr_t)streams[i], &value) && value & CAPTURED)
             atomic_fetch_sub_explicit(&weir__captures, 1, memory_order_acq_rel);
-    if (!streams) /* no host memory: weir asks the driver about unknown streams at each request */
+    /* Without host memory, forgets all streams: weir then queries each at each request. */
+    if (!streams)
         weir__map_clear(&seen);
     weir__lock_give(&lock);
     free(streams);
@@ -169,7 +175,7 @@ static void tell_all(void (*tell)(weir_allocator *, weir_stream), CUstream strea
         tell(weir__served_at(i)->allocator, stream);
 }
 
-/* Returns the device of the current context. */
+/* Returns the device of the current context, or 0 if there is none. */
 static int device_here(void) {
     CUdevice device = 0;
 
@@ -177,7 +183,8 @@ static int device_here(void) {
     return device;
 }
 
-/* Records a stream that the program has created.  Without host memory weir queries the stream at each request. */
+/* Records a stream that the program has created.  If there is no host memory, weir queries the driver about the stream
+ * at each request. */
 static CUresult begin(CUresult result, const CUstream *stream) {
     if (result != CUDA_SUCCESS || !is_mine())
         return result;
@@ -208,7 +215,8 @@ void weir__streams_capture(CUstream stream, int has_begun) {
     weir__lock_give(&lock);
 }
 
-/* Records that a stream ends while its work runs, if an allocator uses the device. */
+/* Sets the device's bit in `ended_at_work` if the stream, which is about to end, still has work.  Does nothing if no
+ * allocator uses the device. */
 static void note_work(int device, CUstream stream) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
@@ -222,7 +230,7 @@ static void note_work(int device, CUstream stream) {
     }
 }
 
-/* Destroys a stream, with which its capture ends. */
+/* Destroys a stream.  If the stream is captured, the capture ends, too. */
 CUresult weir__serve_cuStreamDestroy_v2(CUstream stream) {
     uintptr_t value = 0;
     CUresult result;

@@ -85,13 +85,15 @@ static __attribute__((format(printf, 2, 3))) void stays(int is_warning, const ch
         weir__run_tell(text, why_not);
 }
 
-/* Returns the interpreter as the user has called it, which names the virtual environment. */
+/* Returns the path of the Python interpreter as the user has typed it, because this path names the virtual
+ * environment. */
 static const char *interpreter(void) {
     return strncmp(program_invocation_short_name, "python", 6) == 0 ? program_invocation_name
                                                                     : "PYTHON";
 }
 
-/* Returns the allocator of cuMemAllocAsync on the device, whose reserved memory and reports tensors share. */
+/* Returns the allocator that serves cuMemAllocAsync on the device, or NULL if there is none.  Tensors use this
+ * allocator, too, and share its reserved memory and its reports. */
 static weir_allocator *allocator_of(int device) {
     struct weir_served *served = NULL;
     struct weir_pool *pool;
@@ -105,7 +107,7 @@ static weir_allocator *allocator_of(int device) {
     return served ? served->allocator : NULL;
 }
 
-/* Reports a failed request for a tensor as one to cuMemAllocAsync. */
+/* Reports a failed request for a tensor as weir reports a failed cuMemAllocAsync. */
 static void report_refused(weir_allocator *allocator, size_t bytes) {
     int before = weir__inside;
 
@@ -127,7 +129,8 @@ static __attribute__((constructor)) void begin(void) {
     weir__drop_in_refused = report_refused;
 }
 
-/* Finds the shim, and waits if a process compiles it.  Returns 1, or 0 after it has reported why there is no shim. */
+/* Finds the shim, and waits if a process compiles it.  Returns 1 on success.  Returns 0 if there is no shim, after
+ * reporting the reason. */
 static int find_shim(const struct library *library, char *path, size_t bytes) {
     enum { TIMEOUT_SECONDS = 300 };
 
@@ -164,7 +167,7 @@ static void install(const struct library *library) {
 
     if (!weir__run_switch("WEIR_RUN_TORCH", 1)) {
         stays(0, "WEIR_RUN_TORCH is off");
-        why_not[0] = '\0'; /* the user has chosen that */
+        why_not[0] = '\0'; /* the user has chosen this, and needs no message */
     } else if (unwanted) {
         stays(0, "%s %s", unwanted, strstr(unwanted, "CONF") ? "names a backend" : "is set");
     } else if (!library->id[0]) {
@@ -187,7 +190,8 @@ static void install(const struct library *library) {
     }
 }
 
-/* Finds a function of PyTorch's own library, whose libraries a search of all libraries does not find. */
+/* Finds a function in PyTorch's library libc10_cuda.so.  A search of all libraries in the global scope may not find
+ * it. */
 static count_function *find_own(const struct library *library, const char *name) {
     void *handle = library->path ? dlopen(library->path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
     void *found = dlsym(handle ? handle : RTLD_NEXT, name);
@@ -205,10 +209,11 @@ static void look(void) {
     count_some = find_own(&library, COUNT_SOME);
     if (library.path)
         install(&library);
-    (void)dlerror(); /* clears an error of a search here, which is not the program's */
+    (void)dlerror(); /* clears an error of a lookup in this file, which the program must not see */
 }
 
-/* Installs the shim once.  The shim itself may call these functions to count devices. */
+/* Installs the shim at the first call.  `is_looking` is set meanwhile, because the shim may call the next two functions
+ * to count devices. */
 static void look_once(void) {
     if (is_looking)
         return;
@@ -217,7 +222,7 @@ static void look_once(void) {
     is_looking = 0;
 }
 
-/* An exception of PyTorch may pass through these functions. */
+/* PyTorch may throw an exception through the next two functions. */
 signed char weir__torch_count(void) {
     look_once();
     return count ? count() : 0;

@@ -1,19 +1,23 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_trace.c: the events of this process over time, as a file for Perfetto (`weir run --trace-events`), and the
- * time line of its memory for a report (`weir run --report`).
+/* preload_trace.c: records the events of this process over time, for a file that Perfetto reads (`weir run
+ * --trace-events`), and the time line of its memory for a report (`weir run --report`).
  *
  * A thread reads the figures of each allocator a hundred times a second, and the events that the allocator has recorded
- * since; failed requests are recorded by their threads.  The file is written when the process ends, after a last
- * reading, for which preload_report.c waits a while: earlier readings are in the file anyway.  The first process that
- * is served has the file that the user named, others add their pids to its name.  Until the end the file names its
- * process: a process that becomes another program by exec reuses the file of the earlier one, whose events are lost.
+ * since the last reading.  A thread whose request fails records the failure itself.  The file is written when the
+ * process ends, after a last reading.  preload_report.c waits for a limited time for the last reading; the file has the
+ * earlier readings in any case.  The first process that weir serves writes the file that the user named.  Other
+ * processes add their process ids to that name.  Until the end of the process, the file contains only the process id.
+ * If a process becomes another program by exec, that program finds the id and reuses the file.  The events of the
+ * earlier program are lost.
  *
- * Times are each allocator's own, from its creation on, so that events and counters agree.
+ * The times of an allocator's events and counters begin at the creation of the allocator, so that events and counters
+ * agree.
  *
- * Locks: `lock` guards the rows and is innermost; only malloc is called under it, since reading figures may take long.
- * A thread that reads figures holds weir__show_hold all the time, so that only one thread does.
+ * Locks: `lock` guards the rows and is the innermost lock.  A thread that holds `lock` calls only malloc.  It does not
+ * read figures, because that may take long.  A thread that reads figures does so between weir__show_hold and
+ * weir__show_go_on, so only one thread reads at a time.
  *
- * This file must not know the format.
+ * This file must not know the format of the file.
  */
 #include "adapters/preload/preload.h"
 
@@ -37,10 +41,10 @@
 enum { PAUSE_NS = 10000000, MOST = 16 };
 
 static struct row {
-    struct weir_timeline *timeline; /* NULL: not seen yet */
+    struct weir_timeline *timeline; /* NULL if the row is not used yet */
     const struct weir_served *of;
-    uint64_t made_ns; /* counted from the thread's start */
-    uint64_t last;    /* the last event that was read; guarded by weir__show_hold */
+    uint64_t made_ns; /* the allocator's creation, counted from `began_ns` */
+    uint64_t last;    /* number of the last event read; guarded by weir__show_hold */
 } rows[MOST];
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -48,7 +52,8 @@ static _Atomic int is_on;
 static uint64_t began_ns;
 static char path[4200];
 
-/* Returns the row of an allocator, which it makes if necessary; or NULL.  The caller holds `lock`. */
+/* Returns the row of allocator number `i`, and creates the row if there is none.  Returns NULL if no row is left or
+ * there is no host memory.  The caller holds `lock`. */
 static struct row *row_of(unsigned i) {
     struct weir_served *s = weir__served_at(i);
     uint64_t age, now;
@@ -113,7 +118,7 @@ int weir__trace_look(void) {
 }
 
 static void *run(void *unused) {
-    weir__inside = 1; /* the thread's own calls go to the driver */
+    weir__inside = 1; /* this thread's driver calls go to the driver unchanged */
     while (weir__trace_look())
         nanosleep(&(struct timespec){0, PAUSE_NS}, NULL);
     return unused;
@@ -146,7 +151,7 @@ static int is_left(const char *text, size_t length) {
     return bytes == (ssize_t)length && memcmp(found, text, length) == 0;
 }
 
-/* Creates the file at once, so that other processes see it.  Returns 0 or an errno. */
+/* Creates the file when recording begins, so that other processes see it.  Returns 0 on success, else an errno. */
 static int make_file(const char *wanted) {
     char text[300];
     size_t length = (size_t)weir__timeline_unfinished(text, sizeof text, (long)getpid());
@@ -229,7 +234,8 @@ static FILE *open_file(void) {
     return file < 0 ? NULL : fdopen(file, "w");
 }
 
-/* Writes the file.  A thread that still reads figures may add to the rows, which are not read any more. */
+/* Ends recording and writes the file.  A thread that still reads figures may add to the rows later, when nobody reads
+ * the rows any more. */
 void weir__trace_end(void) {
     struct weir_file_guard guard;
     uint64_t missing = 0;

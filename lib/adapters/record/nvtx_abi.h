@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* nvtx_abi.h: the part of NVTX 3 that `weir record' reads, written from the interface between NVTX and tools.
+/* nvtx_abi.h: declares the part of NVTX 3's interface for tools that `weir record' uses.
  *
- * Source: nvtx3/nvToolsExt.h and nvtx3/nvtxDetail/nvtxTypes.h of the CUDA toolkit (13.0) and of NVIDIA/NVTX, which keep
- * the interface stable for tools of other versions.  tests/adapters/nvtx_abi_check.c compares this file with the
- * toolkit.
+ * The declarations follow nvtx3/nvToolsExt.h and nvtx3/nvtxDetail/nvtxTypes.h of the CUDA toolkit (13.0) and of
+ * NVIDIA/NVTX.  NVIDIA keeps this interface stable for tools of other versions.  tests/adapters/nvtx_abi_check.c
+ * compares this file with the toolkit.
  *
  * A program that uses NVTX has a table of pointers for each module; each pointer leads to a variable of the program
  * that holds one function of the interface.  NVTX calls the tool's InitializeInjectionNvtx2 with a function that finds
@@ -15,13 +15,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The export table that has `table_of'. */
+/* The id of the export table that contains the function `table_of'. */
 enum { WEIR_NVTX_ETID_CALLBACKS = 1 };
 
 /* Modules. */
 enum { WEIR_NVTX_CORE = 1, WEIR_NVTX_CORE2 = 5 };
 
-/* Functions of the module CORE. */
+/* NVTX's numbers of the functions in the module CORE. */
 enum {
     WEIR_NVTX_MARK_EX = 1,
     WEIR_NVTX_MARK_A = 2,
@@ -35,7 +35,7 @@ enum {
     WEIR_NVTX_RANGE_POP = 11
 };
 
-/* Functions of the module CORE2. */
+/* NVTX's numbers of the functions in the module CORE2. */
 enum {
     WEIR_NVTX_DOMAIN_MARK_EX = 1,
     WEIR_NVTX_DOMAIN_RANGE_START_EX = 2,

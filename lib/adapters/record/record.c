@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* record.c: puts the requests that a program makes for device memory into the rings of record_ring.h.
  *
- * Every call goes to the driver unchanged, and so does the driver's result to the program.  The time of a free is taken
- * before the driver's call and the time of an allocation after it, so that the events of an address are in order though
- * threads pass the address on.
+ * Every call goes to the driver unchanged, and the program gets the driver's result unchanged.  A free is recorded with
+ * the time before the driver's call, and an allocation with the time after the driver's call.  So the events of one
+ * address are in order even if one thread frees a block and another thread gets its address at once.
  *
- * A thread whose ring is full waits while the recorder lives, which needs less than a millisecond to empty the ring
- * unless it has too much to do.  The wait has a bound: a process whose ring has not been emptied for
- * WEIR_RECORD_WAIT_MS runs on unrecorded, counts the lost events, and never waits again.  Time in which the process is
- * stopped, as by Ctrl-Z, does not count: the recorder may be stopped, too.
+ * A thread whose ring is full waits for the recorder to empty the ring, which takes less than a millisecond unless the
+ * recorder is overloaded.  The wait has a bound.  If a ring has not been emptied for WEIR_RECORD_WAIT_MS, the process
+ * runs on unrecorded, counts the lost events, and never waits again.  Time in which the process is stopped, as by
+ * Ctrl-Z, does not count, because the recorder may be stopped, too.
  *
- * A child of fork records nothing if its parent has recorded; a program that is executed begins again.  A child
- * recognises itself by a page that the kernel fills with zeros in a child, since _Fork(3) and clone(2) call no handler
- * of pthread_atfork(3).
+ * A child of fork records nothing if its parent has recorded.  A program that a process executes begins to record
+ * again.  A child detects that it is a child by a page that the kernel fills with zeros in children, since _Fork(3) and
+ * clone(2) call no handler of pthread_atfork(3).
  *
  * This file must not know how a call reaches this file or the format of a trace.
  */
@@ -28,25 +28,27 @@
 #include "base/clock.h"
 #include "base/variable.h"
 
-/* A thread that waits for room pauses for PAUSE_NS, or for the PAUSES-th part of its wait so far, so that hundreds of
- * them leave the processors free.  Every CHECK_EVERY_NS it checks that the recorder lives. */
+/* A thread that waits for room in its ring sleeps again and again: for PAUSE_NS, or for one PAUSES-th of its wait so
+ * far if that is longer.  So hundreds of waiting threads leave the processors free.  Every CHECK_EVERY_NS the thread
+ * checks that the recorder lives. */
 enum { PAUSE_NS = 100000, PAUSES = 4, CHECK_EVERY_NS = 100000000 };
 
-/* NULL until the first event, or if there is no file. */
+/* This process's file.  NULL before the first event, and if no file could be made. */
 static struct weir_record_file *_Atomic file;
-/* The page that the kernel fills with zeros in a child of fork. */
+/* The contents of a page that the kernel fills with zeros in a child of fork, so that a child does not record. */
 struct recording {
-    atomic_int is_on;                 /* this process records */
-    _Atomic(_Atomic uint64_t *) lost; /* counts events that are not recorded, or NULL */
+    atomic_int is_on;                 /* set while this process records events */
+    _Atomic(_Atomic uint64_t *) lost; /* the counter of lost events, or NULL */
 };
 static struct recording *_Atomic recording; /* NULL until the first event */
 static int has_counter, has_syncs;
 static pthread_key_t at_thread_end;
 static atomic_uint threads;
-static atomic_int captures; /* captures of streams that run, as far as this file has seen */
+static atomic_int captures; /* the number of running stream captures that this file has seen */
 static pthread_mutex_t shared = PTHREAD_MUTEX_INITIALIZER; /* guards the shared ring */
 
-/* Written under `adding_ring`.  Entries below head.rings never change. */
+/* The rings of this process's threads.  A thread adds a ring under `adding_ring`.  The first head.rings entries never
+ * change. */
 static struct weir_record_ring *rings[WEIR_RECORD_RINGS];
 static pthread_mutex_t adding_ring = PTHREAD_MUTEX_INITIALIZER;
 
@@ -55,7 +57,7 @@ static _Thread_local uint32_t thread __attribute__((tls_model("initial-exec")));
 
 /* ---- rings ------------------------------------------------------------------------------------- */
 
-/* Returns 1 if this process has begun to record, and records still. */
+/* Returns 1 if this process has begun to record and still records, else 0. */
 static inline int is_recording(void) {
     const struct recording *has = atomic_load_explicit(&recording, memory_order_acquire);
 
@@ -66,12 +68,12 @@ static void leave_ring(void *left) {
     struct weir_record_ring *mine = left;
 
     ring = NULL;
-    if (is_recording()) /* in a child of fork the ring is the parent's */
+    if (is_recording()) /* in a child of fork the ring belongs to the parent */
         atomic_store_explicit(&mine->is_taken, 0, memory_order_release);
 }
 
 /* Maps a page that the kernel fills with zeros in a child of fork.  Returns NULL if there is no memory.  Kernels before
- * 4.14 copy the page, so a child of _Fork records into the rings of its parent there. */
+ * 4.14 copy the page, so on these kernels a child of _Fork records into the rings of its parent. */
 static struct recording *map_recording(void) {
     struct recording *made =
         mmap(NULL, sizeof *made, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -100,7 +102,7 @@ static void begin(void) {
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* Returns a ring for this thread alone, or NULL if there is no room for one more. */
+/* Returns a ring for this thread alone, or NULL if there is no room for another ring. */
 static struct weir_record_ring *own_ring(struct weir_record_head *head) {
     struct weir_record_ring *found = NULL;
     uint32_t count;
@@ -146,7 +148,7 @@ static __attribute__((noinline, cold)) struct weir_record_ring *take_ring(void) 
 
 /* ---- events ------------------------------------------------------------------------------------ */
 
-/* An event that a thread is making.  `ring' is NULL if the thread makes none. */
+/* An event that a thread is about to write.  `ring' is NULL if the event is not to be recorded. */
 struct making {
     struct weir_record_ring *ring;
     uint64_t time;
@@ -156,7 +158,8 @@ static int is_shared(const struct weir_record_ring *of) {
     return of == &atomic_load_explicit(&file, memory_order_relaxed)->shared;
 }
 
-/* Begins an event, whose time is now.  The driver may be called before put() or drop() ends it. */
+/* Begins an event with the present time.  put() or drop() ends the event.  The caller may call the driver in
+ * between. */
 static inline struct making start(void) {
     struct making made = {ring, 0};
 
@@ -181,7 +184,8 @@ static inline void drop(const struct making *made) {
         pthread_mutex_unlock(&shared);
 }
 
-/* Waits until the ring has room.  Returns 1; or 0 if nobody reads the ring, and this process records nothing more. */
+/* Waits until the ring has room, and returns 1.  Returns 0 if nobody reads the ring.  After that this process records
+ * nothing more. */
 static __attribute__((noinline, cold)) int wait_for_room(struct weir_record_ring *of,
                                                          uint64_t written) {
     struct weir_record_head *head = &atomic_load(&file)->head;
@@ -206,13 +210,14 @@ static __attribute__((noinline, cold)) int wait_for_room(struct weir_record_ring
         nanosleep(&(struct timespec){(time_t)(pause / 1000000000), (long)(pause % 1000000000)},
                   NULL);
         slept = weir__clock_ns() - began;
-        waited += slept < 2 * pause ? slept : 2 * pause; /* the process may have been stopped */
+        /* A longer pause means that the process was stopped. */
+        waited += slept < 2 * pause ? slept : 2 * pause;
     }
     errno = before;
     return 1;
 }
 
-/* Returns the next event of the ring, to be written in place, without a copy; or NULL if nobody will read it. */
+/* Returns the ring's next event, which the caller fills in.  Returns NULL if nobody reads the ring any more. */
 static inline struct weir_record_event *place(const struct making *made, uint64_t *written) {
     struct weir_record_event *event;
 
@@ -273,7 +278,8 @@ static inline void put(const struct making *made, struct kind what, uint64_t add
     drop(made);
 }
 
-/* Puts an event that has a text into the ring.  Returns 1 on success, 0 if the event is lost. */
+/* Writes an event with a text, such as a label or a name, into the ring.  Returns 1 on success, 0 if the event is
+ * lost. */
 static int put_text(const struct weir_record_event *what) {
     struct making made = start();
     struct weir_record_event *event;
@@ -305,7 +311,8 @@ static inline CUstream own(CUstream stream) {
     return stream ? stream : (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
 }
 
-/* Returns the device of the stream, or the current one.  Queries the driver only if there are several devices. */
+/* Returns the device of the stream if the driver knows it, else the current device.  If there is only one device,
+ * returns 0 without a query. */
 static uint8_t device_of(CUstream stream) {
     static atomic_int known;
     int devices = atomic_load_explicit(&known, memory_order_relaxed);
@@ -315,8 +322,9 @@ static uint8_t device_of(CUstream stream) {
         atomic_store_explicit(&known, devices, memory_order_relaxed);
     if (devices == 1)
         return 0;
+    /* The driver has cuStreamGetDevice from CUDA 12.8 on. */
     if ((uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE &&
-        REAL(cuStreamGetDevice)(stream, &device) == CUDA_SUCCESS) /* from CUDA 12.8 on */
+        REAL(cuStreamGetDevice)(stream, &device) == CUDA_SUCCESS)
         return (uint8_t)device;
     return REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS ? (uint8_t)device : 0;
 }
@@ -325,7 +333,7 @@ static int is_of_host(const CUmemLocation *location) {
     return location->type > CU_MEM_LOCATION_TYPE_DEVICE; /* the host, or a NUMA node of the host */
 }
 
-/* Pools of host memory.  A pool that finds no place here counts as a pool of device memory. */
+/* The pools of host memory.  If the table is full, further pools count as pools of device memory. */
 static CUmemoryPool _Atomic host_pools[64];
 static atomic_int has_host_pools;
 
@@ -342,7 +350,8 @@ static inline int is_host_pool(CUmemoryPool pool) {
            place_of(pool);
 }
 
-/* Records whether a pool is of host memory.  The driver may give the handle of a destroyed pool to a new pool. */
+/* Records whether a pool has host memory.  A pool of device memory ends an old record with its handle, because the
+ * driver may give the handle of a destroyed pool to a new pool. */
 static void note_pool(CUmemoryPool pool, int is_host) {
     static pthread_mutex_t noting = PTHREAD_MUTEX_INITIALIZER;
     CUmemoryPool _Atomic *place;
@@ -360,7 +369,7 @@ static uint8_t device_of_pool(CUmemoryPool pool, CUstream stream) {
     return is_host_pool(pool) ? WEIR_RECORD_HOST : device_of(stream);
 }
 
-/* Writes the name and the memory of a device, once for each device. */
+/* Writes an event with the name and the memory size of a device, once for each device. */
 static __attribute__((noinline, cold)) void put_device(uint8_t device, atomic_uchar *noted) {
     struct weir_record_event event = {.operation = WEIR_RECORD_DEVICE, .device = device};
     size_t bytes = 0;
@@ -394,10 +403,11 @@ static inline uint8_t is_captured(CUstream stream) {
                : 0;
 }
 
-/* The address of a request in the program: exported functions jump to this file, so it is the return address. */
+/* Evaluates to the address in the program from which the request came.  Exported functions jump to the functions of
+ * this file, so that address is the return address here. */
 #define CALLER() ((uint64_t)(uintptr_t)__builtin_return_address(0))
 
-/* Puts a request into the ring.  Called after the driver's answer. */
+/* Writes a request into the ring.  Called after the driver's call, with the driver's result. */
 static inline void put_request(CUresult result, CUdeviceptr address, size_t bytes, CUstream stream,
                                enum weir_record_kind kind, uint8_t device, uint64_t caller) {
     struct kind what = {.operation = result != CUDA_SUCCESS    ? WEIR_RECORD_FAILED
@@ -416,8 +426,8 @@ static inline void put_request(CUresult result, CUdeviceptr address, size_t byte
     put(&made, what, address, bytes, (uintptr_t)stream, who);
 }
 
-/* Marks this thread as inside a call of the program.  Returns 1 on success, 0 if the thread is inside already: then
- * this library or the driver makes the call. */
+/* Marks this thread as executing a call of the program.  Returns 1 on success.  Returns 0 if the thread is marked
+ * already: then this library or the driver makes the call, and the call is not recorded. */
 static inline int enter(void) {
     if (weir__inside)
         return 0;
@@ -429,7 +439,8 @@ static inline void leave(void) {
     weir__inside = 0;
 }
 
-/* Calls the driver and records the request.  A request of 0 bytes gets no block, and is no event. */
+/* Calls the driver and records the request.  A request that succeeds without a block, as one of 0 bytes may, is not
+ * recorded. */
 #define REQUEST_ON(device, call, asked, address, bytes, stream, kind)                              \
     do {                                                                                           \
         int is_outer = enter();                                                                    \
@@ -495,8 +506,8 @@ CUresult weir__serve_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t by
                WEIR_RECORD_VMM);
 }
 
-/* Calls the driver and records the end of a block, a mapping, a stream or a context.  The time of the event is the
- * beginning of the call.  A call that fails is no event. */
+/* Calls the driver and records the end of a block, a mapping, a stream or a context, with the time before the call.  A
+ * call that fails is not recorded. */
 #define END(call, what, at, length, on)                                                            \
     do {                                                                                           \
         struct making made;                                                                        \
@@ -524,7 +535,7 @@ CUresult weir__serve_cuMemFreeAsync_ptsz(CUdeviceptr block, CUstream stream) {
     END(REAL_PTSZ(cuMemFreeAsync)(block, stream), WEIR_RECORD_FREE, block, 0, own(stream));
 }
 
-/* The call names no stream: the recorder knows the stream of the block. */
+/* cuMemFree names no stream.  The length 1 tells the recorder to use the stream on which the block was allocated. */
 CUresult weir__serve_cuMemFree_v2(CUdeviceptr block) {
     END(REAL(cuMemFree_v2)(block), WEIR_RECORD_FREE, block, 1, 0);
 }
@@ -541,7 +552,7 @@ CUresult weir__serve_cuMemAddressFree(CUdeviceptr address, size_t bytes) {
     END(REAL(cuMemAddressFree)(address, bytes), WEIR_RECORD_UNRESERVE, address, bytes, 0);
 }
 
-/* Records a reservation or a mapping, whose time is the end of the driver's call. */
+/* Records a reservation or a mapping after the driver's call, if the call succeeded.  Returns the driver's result. */
 static CUresult put_done(CUresult result, enum weir_record_operation operation, uint64_t address,
                          size_t bytes, uint64_t handle) {
     if (result == CUDA_SUCCESS) {
@@ -594,7 +605,7 @@ CUresult weir__serve_cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *l
 }
 
 CUresult weir__serve_cuMemPoolDestroy(CUmemoryPool pool) {
-    note_pool(pool, 0); /* called before the driver may give the handle to a new pool */
+    note_pool(pool, 0); /* called early, since the driver may reuse the handle */
     return REAL(cuMemPoolDestroy)(pool);
 }
 
@@ -622,7 +633,7 @@ static CUresult began(CUresult result) {
     return result;
 }
 
-/* Counts the end of a capture.  A capture that fails ends, too. */
+/* Counts the end of a capture.  A capture is over even if cuStreamEndCapture fails. */
 static CUresult ended(int was_captured, CUresult result) {
     if (was_captured && !weir__inside)
         atomic_fetch_sub(&captures, 1);

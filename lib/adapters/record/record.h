@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* record.h: the functions that libweir-record.so exports beside the driver's, and those that its files share. */
+/* record.h: the functions that libweir-record.so exports in addition to the driver's functions, and the functions that
+ * its files share. */
 #ifndef WEIR_RECORD_H
 #define WEIR_RECORD_H
 
@@ -13,10 +14,13 @@
 /* Records the end of an iteration.  Programs find this function by dlsym or as a weak symbol. */
 WEIR_RECORD_EXPORT void weir_mark(const char *label);
 
-/* For NVTX (record_nvtx.c), which finds it in the library that NVTX_INJECTION64_PATH names. */
+/* NVTX calls this function (record_nvtx.c).  NVTX finds the function in the library that NVTX_INJECTION64_PATH
+ * names. */
 WEIR_RECORD_EXPORT weir_nvtx_initialize InitializeInjectionNvtx2;
 
-/* The flag says whether names of callers are wanted.  The function reads this thread's two names as numbers, or 0. */
+/* weir__record_callers is 1 if requests are recorded with the names of their callers (`weir record --callers`), else 0.
+ * weir__record_who writes the numbers of two names for this thread's request: the place in the program, and the
+ * innermost NVTX range.  The number 0 means that a name is missing. */
 extern int weir__record_callers;
 void weir__record_who(uint64_t *place, uint64_t *range);
 /* Returns the innermost range of this thread that has a name, or NULL (record_nvtx.c). */
@@ -24,16 +28,17 @@ const char *weir__record_range(void);
 /* Sends a name with its number to the recorder (record.c). */
 void weir__record_name(uint64_t number, const char *name);
 
-/* ---- record_files.c: the files of record_ring.h, as a recorded process makes them ---- */
+/* ---- the files of a recorded process: record_files.c ---- */
 
-/* Makes this process's file, or takes a spare one.  Returns NULL if there is neither, after telling the recorder, or
- * the user if there is no recorder.  *lost is the counter of lost events, or NULL.  Called once. */
+/* Creates this process's file, or claims a spare file of the board.  Returns NULL if neither is possible.  In that case
+ * the function has informed the recorder, or the user if the recorder has ended.  Sets *lost to the counter of lost
+ * events, or to NULL if there is none.  Called once. */
 struct weir_record_file *weir__record_file_make(int has_counter, _Atomic uint64_t **lost);
 
-/* Makes ring `index' of this process's file.  Returns NULL if there is no room. */
+/* Creates ring number `index' of this process's file.  Returns NULL if no folder has room for the ring. */
 struct weir_record_ring *weir__record_ring_make(uint32_t index);
 
-/* Returns 0 if the recorder has ended, 1 if it lives or this process cannot tell. */
+/* Returns 0 if the recorder has ended.  Returns 1 if the recorder lives or this process cannot tell. */
 int weir__record_recorder_lives(void);
 
 #endif

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* record_callers.c: the names of callers: `weir record --callers`.
+/* record_callers.c: finds the names of the code that makes requests, for `weir record --callers`.
  *
- * A request has the numbers of two names: the place in the program, and the innermost NVTX range of its thread.  The
- * recorder gets each name once, before the first request that has its number.
+ * A request is recorded with the numbers of two names: the place in the program that made the request, and the
+ * innermost NVTX range that is open in its thread.  The recorder gets each name once, before the first request with the
+ * number of that name.
  *
- * The place is a line of Python, if the thread runs Python.  CPython's own crash report gives it: the report takes no
- * lock and allocates nothing, so it works in a thread that has released the interpreter's lock, as most threads have
- * that call the driver.  CPython 3.11 and 3.12 export that function.  Otherwise the place is the innermost function
- * outside the CUDA libraries.
+ * If the thread runs Python, the place is a line of Python.  This file reads the line from CPython's crash report.  The
+ * function that writes a crash report takes no lock and allocates nothing, so it works in a thread that has released
+ * the interpreter's lock.  Most threads that call the driver have released that lock.  CPython 3.11 and 3.12 export the
+ * function.  Without such a report, the place is the innermost function outside the CUDA libraries.
  *
- * Locks: `lock` guards the two maps.  Under it only malloc is called: dladdr takes the dynamic linker's lock, under
- * which programs request memory.
+ * Locks: `lock` guards the two maps.  A thread that holds `lock` calls only malloc.  It does not call dladdr, which
+ * takes the dynamic linker's lock: a thread that holds the linker's lock may request device memory.
  *
  * This file must not know how a call gets here or how an event is recorded.
  */
@@ -35,8 +36,9 @@ enum { FRAMES = 24, REPORT_BYTES = 8192 };
 int weir__record_callers;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct weir_map sent;   /* the numbers of the names that the recorder has */
-static struct weir_map places; /* place by address of code; 1 for code of weir or CUDA */
+static struct weir_map sent; /* the numbers of the names that the recorder has */
+/* Address of code -> number of its place; 1 for code of weir or CUDA. */
+static struct weir_map places;
 
 static int look_up(struct weir_map *map, uint64_t key, uintptr_t *value) {
     int found;
@@ -47,7 +49,7 @@ static int look_up(struct weir_map *map, uint64_t key, uintptr_t *value) {
     return found;
 }
 
-/* Adds an entry to a map.  If there is no host memory, the next request tries again. */
+/* Adds an entry to a map.  If there is no host memory, the map stays unchanged, and the next request tries again. */
 static void note(struct weir_map *map, uint64_t key, uintptr_t value) {
     pthread_mutex_lock(&lock);
     (void)weir__map_put(map, key, value);
@@ -84,8 +86,8 @@ static void find_python(void) {
     memcpy(&python_dump, &dump, sizeof dump);
 }
 
-/* Reads CPython's report of a thread.  Each report uses a new file, since a program may close or reuse any descriptor.
- * Returns 1, or 0 if there is no report. */
+/* Reads CPython's crash report of a thread.  Each report uses a new file, since a program may close or reuse any
+ * descriptor.  Returns 1 on success, 0 if there is no report. */
 static int read_report(void *state, char *text, size_t bytes) {
     int file = memfd_create("weir-callers", MFD_CLOEXEC);
     ssize_t length;
@@ -99,7 +101,8 @@ static int read_report(void *state, char *text, size_t bytes) {
     return length > 0;
 }
 
-/* Converts 'File "/a/train.py", line 12 in step' to "train.py:12(step)".  Returns 1, or 0 for another line. */
+/* Converts 'File "/a/train.py", line 12 in step' to "train.py:12(step)".  Returns 1 on success, 0 if the line has
+ * another form. */
 static int spell_line(const char *line, char *name, size_t bytes) {
     const char *path = strstr(line, "File \""), *end = path ? strstr(path, "\", line ") : NULL;
     const char *file;
@@ -114,8 +117,8 @@ static int spell_line(const char *line, char *name, size_t bytes) {
     return 1;
 }
 
-/* Writes the innermost Python line outside installed packages, or without one the innermost line.  Returns 1, or 0 if
- * the thread runs no Python. */
+/* Writes the innermost line of Python outside installed packages.  If all lines are in installed packages, writes the
+ * innermost of them.  Returns 1 on success, 0 if the thread runs no Python. */
 static int find_line(char *name, size_t bytes) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     char text[REPORT_BYTES], *rest = text, *line;
@@ -154,7 +157,8 @@ static int is_between(const Dl_info *info) {
     return 0;
 }
 
-/* Writes the demangled name of a symbol without its arguments.  A C++ program contains the demangler. */
+/* Writes the name of a symbol.  If the symbol is of C++ and the program contains the demangler, writes the demangled
+ * name without arguments. */
 static void spell_symbol(const char *symbol, char *name, size_t bytes) {
     void *address =
         symbol[0] == '_' && symbol[1] == 'Z' ? dlsym(RTLD_DEFAULT, "__cxa_demangle") : NULL;
@@ -179,10 +183,11 @@ static void spell_symbol(const char *symbol, char *name, size_t bytes) {
     free(plain);
 }
 
-/* Returns the place of a return address: the number of a name such as "train_step", or "program+0x1a2b" if no symbol is
- * exported; or 1 for code of weir or CUDA. */
+/* Returns the number of the place that contains a return address.  The name of the place is a function such as
+ * "train_step", or "program+0x1a2b" if the program exports no symbol there.  Returns 1 for code of weir or CUDA. */
 static uintptr_t place_of(const void *frame) {
-    uint64_t address = (uint64_t)(uintptr_t)frame - 1; /* the address of the call */
+    /* An address inside the call instruction, which precedes the return address. */
+    uint64_t address = (uint64_t)(uintptr_t)frame - 1;
     char name[WEIR_RECORD_NAME_BYTES];
     uintptr_t place = 1;
     Dl_info info;
@@ -219,14 +224,14 @@ static uint64_t find_function(void) {
 /* ---- both names ---- */
 
 void weir__record_who(uint64_t *place, uint64_t *range) {
-    char name[256]; /* put_text() shortens it */
+    char name[256]; /* weir__record_name() cuts a longer name */
     const char *open = weir__record_range();
 
     *place = find_line(name, sizeof name) ? number_of(name) : find_function();
     *range = open ? number_of(open) : 0;
 }
 
-/* Calls backtrace once before any request, since its first call loads a library. */
+/* Calls backtrace once when this library is loaded, because the first call of backtrace loads a library. */
 static __attribute__((constructor)) void begin(void) {
     void *frame[1];
 

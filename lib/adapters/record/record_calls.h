@@ -8,13 +8,14 @@
 
 #include "adapters/interpose/both_calls.h"
 
-/* Symbols with a second form, _ptsz, for which stream 0 is the thread's own default stream. */
+/* Symbols that have a second form with the ending _ptsz.  In the second form, stream 0 means the thread's own default
+ * stream. */
 /* clang-format off */
 #define WEIR_INTERPOSED_STREAMS(X)                                                                 \
     WEIR_BOTH_STREAMS(X)                                                                           \
     X(cuStreamSynchronize, cuStreamSynchronize, 2000, (CUstream stream), (stream))
 
-/* Symbols with one form. */
+/* Symbols that have no second form. */
 #define WEIR_INTERPOSED_PLAIN(X)                                                                   \
     WEIR_BOTH_PLAIN(X)                                                                             \
     X(cuMemAddressReserve, cuMemAddressReserve, 10020,                                             \
@@ -25,7 +26,7 @@
       (address, bytes))                                                                            \
     X(cuCtxSynchronize, cuCtxSynchronize, 2000, (void), ())
 
-/* Symbols that only this library calls. */
+/* Symbols that this library calls but does not replace. */
 #define WEIR_INTERPOSED_USED(X)                                                                    \
     WEIR_BOTH_USED(X)                                                                              \
     X(cuDeviceGetName, cuDeviceGetName, 2000, (char *name, int bytes, CUdevice device),            \

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* record_files.c: the files of record_ring.h, as a recorded process makes them.
+/* record_files.c: creates the files of a recorded process, which record_ring.h describes.
  *
- * The constructor maps the board and locks this process's number.  Nothing else is made before the first event, so that
- * a process without CUDA does not notice the library.  A child of fork shares its parent's number and the lock of that
- * number, until the child's first event: then the child gets its own number.  The child is recognised by its process
- * id, since _Fork(3) and clone(2) call no handler of pthread_atfork(3).
+ * When this library is loaded, its constructor maps the board and locks this process's number.  The library creates
+ * nothing else before the first event, so that a process without CUDA does not notice the library.  A child of fork
+ * shares its parent's number and the lock of that number, until the child's first event: then the child gets its own
+ * number.  The child is recognised by its process id, since _Fork(3) and clone(2) call no handler of pthread_atfork(3).
  *
  * This file must not know how a call gets here or what an event is.
  */
@@ -26,11 +26,11 @@
 
 enum { MOST_FOLDERS = 4 };
 
-static char *folders[MOST_FOLDERS]; /* NULL after the last */
+static char *folders[MOST_FOLDERS]; /* NULL after the last folder */
 static struct weir_record_board *board;
 static uint32_t spares; /* the number of spare files in the board */
 static uint64_t number, namespace;
-static pid_t numbered; /* the process that has the number, or 0 */
+static pid_t numbered; /* the process to which `number` belongs, or 0 */
 static int is_locked;
 
 /* ---- the board --------------------------------------------------------------------------------- */
@@ -64,7 +64,7 @@ static void map_board(int fd) {
         munmap(map, (size_t)is.st_size);
 }
 
-/* Gets a number from the board, and locks it until this process ends. */
+/* Gets a number for this process from the board, and locks the number until this process ends. */
 static void claim_number(void) {
     int fd = open_board();
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
@@ -111,7 +111,8 @@ static __attribute__((constructor)) void meet_recorder(void) {
 
 /* ---- the files --------------------------------------------------------------------------------- */
 
-/* Maps a new file with all its memory.  Returns MAP_FAILED with errno if there is no room or the name exists. */
+/* Creates a file, allocates all its memory, and maps the file.  Returns MAP_FAILED with errno if there is no room or
+ * the name exists. */
 static void *map_new(const char *path, size_t bytes) {
     struct rlimit most;
     void *map = MAP_FAILED;
@@ -124,7 +125,7 @@ static void *map_new(const char *path, size_t bytes) {
     fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
         return map;
-    (void)fchmod(fd, 0666); /* for a recorder of another user; see record_ring.h */
+    (void)fchmod(fd, 0666); /* lets a recorder of another user open the file */
     while ((error = posix_fallocate(fd, 0, (off_t)bytes)) == EINTR)
         ;
     if (!error) {
@@ -182,7 +183,8 @@ static struct weir_record_file *take_spare_file(int has_counter) {
     return NULL;
 }
 
-/* Tells the recorder that this process runs on unrecorded.  Returns the counter of its lost events, or NULL. */
+/* Tells the recorder that this process runs on unrecorded.  Returns the counter of the process's lost events, or NULL
+ * if the table of unrecorded processes is full. */
 static _Atomic uint64_t *enter_unrecorded(int error) {
     uint32_t i = atomic_fetch_add(&board->unrecorded_count, 1);
     struct weir_record_unrecorded *entry = &board->unrecorded[i];
@@ -195,7 +197,8 @@ static _Atomic uint64_t *enter_unrecorded(int error) {
     return &entry->lost;
 }
 
-/* Tells the user that this process is not recorded, since it makes its first request too late.  Returns NULL. */
+/* Tells the user that this process is not recorded, because the recorder had ended before the first request.  Returns
+ * NULL. */
 static void *say_too_late(void) {
     fprintf(stderr, "weir record: process %d runs on unrecorded: weir record has ended\n",
             (int)getpid());
@@ -226,7 +229,8 @@ struct weir_record_file *weir__record_file_make(int has_counter, _Atomic uint64_
     *lost = made ? &made->head.lost : enter_unrecorded(error);
     if (made)
         atomic_fetch_add(&board->files, 1);
-    /* The recorder closes the board before it looks for new files the last time. */
+    /* The recorder closes the board before it looks for new files for the last time.  So if the board is open now, the
+     * recorder will find this file. */
     return atomic_load(&board->is_closed) ? say_too_late() : made;
 }
 

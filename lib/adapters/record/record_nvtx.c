@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* record_nvtx.c: NVTX.  Ranges and marks whose names match WEIR_RECORD_RANGES end iterations; with WEIR_RECORD_CALLERS,
- * pushed ranges name the requests of their thread.
+/* record_nvtx.c: receives the NVTX ranges and marks of the program.  A range or mark whose name matches
+ * WEIR_RECORD_RANGES ends an iteration.  With WEIR_RECORD_CALLERS, the requests of a thread are recorded with the
+ * thread's innermost range.
  *
  * A program that uses NVTX contains NVTX's implementation (NVTX 3 has only headers), with a table of pointers to empty
  * functions.  At its first call, NVTX opens the library that NVTX_INJECTION64_PATH names and calls
  * InitializeInjectionNvtx2, which may put functions into the table.  A process may have several such tables.
  *
- * The interface is in nvtx_abi.h.
+ * nvtx_abi.h declares this interface.
  *
  * This file must not know how an event is recorded.
  */
@@ -23,13 +24,14 @@
 
 /* ---- names ------------------------------------------------------------------------------------- */
 
-static char *wanted; /* a pattern in the form of the shell */
+static char *wanted; /* the names that end iterations, as a shell pattern */
 
 static int is_wanted(const char *name) {
     return name && wanted && fnmatch(wanted, name, 0) == 0;
 }
 
-/* Writes the name in UTF-8, cut at the start of a character if it is too long.  Returns it, or NULL for no name. */
+/* Writes a wide name to `text` in UTF-8.  Cuts a name that is too long at the start of a character.  Returns `text`, or
+ * NULL if there is no name. */
 static const char *spell(const wchar_t *from, char *text, size_t bytes) {
     size_t used = 0;
 
@@ -68,7 +70,8 @@ static _Thread_local struct {
     char name[DEEPEST][WEIR_RECORD_NAME_BYTES]; /* "" for a range without a name */
 } opened __attribute__((tls_model("initial-exec")));
 
-/* Pushes a range.  Ranges that are nested too deep are not stored, so the deepest stored range counts for them. */
+/* Opens a range.  Beyond DEEPEST nested ranges, only the depth is counted.  weir__record_range() then returns the
+ * deepest stored range. */
 static int push(const char *name) {
     if (opened.depth < DEEPEST)
         snprintf(opened.name[opened.depth], sizeof opened.name[0], "%s", name ? name : "");
@@ -89,7 +92,8 @@ const char *weir__record_range(void) {
     return NULL;
 }
 
-/* Returns the name of a range or mark, or NULL; a wide name is in `text`.  A registered name is its own handle. */
+/* Returns the name of a range or mark, or NULL if there is none.  Converts a wide name in `text`.  The handle of a
+ * registered name is a pointer to the name. */
 static const char *name_in(const struct weir_nvtx_attributes *attributes, char *text,
                            size_t bytes) {
     if (!attributes || attributes->size < sizeof *attributes)
@@ -169,7 +173,8 @@ static int domain_pop(const void *domain) {
     return pop();
 }
 
-/* Registers a name, which programs keep to their end. */
+/* Registers a name and returns its handle, which is a copy of the name.  The copy is never freed, because programs use
+ * handles until they end. */
 static const void *register_a(const void *domain, const char *name) {
     (void)domain;
     return name && (weir__record_callers || is_wanted(name)) ? strdup(name) : NULL;
@@ -209,13 +214,15 @@ static const struct entry entries[] = {
     ENTRY(WEIR_NVTX_CORE2, WEIR_NVTX_DOMAIN_REGISTER_STRING_W, register_w),
 };
 
-/* Puts functions of this file into the tables of NVTX.  Returns 1 on success, 0 if NVTX shall not use any of them. */
+/* Writes functions of this file into the tables of NVTX.  Returns 1 on success, 0 if NVTX is not to call any of these
+ * functions. */
 int InitializeInjectionNvtx2(weir_nvtx_export_table *tables) {
     const struct weir_nvtx_callbacks *callbacks = tables(WEIR_NVTX_ETID_CALLBACKS);
     const char *pattern = weir__variable(WEIR_RECORD_RANGES);
 
     if (!wanted && pattern)
-        wanted = strdup(pattern); /* a program that sets its title overwrites its environment */
+        /* A copy: a program that sets its title overwrites its environment. */
+        wanted = strdup(pattern);
     if ((!wanted && !weir__record_callers) || !callbacks ||
         callbacks->struct_size < sizeof *callbacks)
         return 0;

@@ -2,8 +2,8 @@
 /* check_model.h: the functions of the device model and its oracle that the self-check of a shim calls
  * (weir_torch_check.cpp).
  *
- * libweir-preload.so exports weir_check_model_open, so the self-check needs no other file and no GPU.  Each function that
- * returns an int returns a CUresult.
+ * libweir-preload.so exports weir_check_model_open, so the self-check needs no other file and no GPU.  Each function
+ * that returns an int returns a CUresult.
  */
 #ifndef WEIR_CHECK_MODEL_H
 #define WEIR_CHECK_MODEL_H
@@ -22,13 +22,13 @@ struct weir_check_model {
     /* Ends the capture and launches the captured graph on the stream, `launches` times. */
     int (*capture_end)(void *stream, int launches);
     int (*memory)(size_t *free_bytes, size_t *total);
-    /* Returns a text about the first use of bytes that no edge orders after an earlier owner's use of the bytes.  Returns
-     * NULL if all uses are ordered. */
+    /* Returns a description of the first use of memory that was not ordered after the uses of the memory's earlier
+     * owner.  Returns NULL if all uses were ordered. */
     const char *(*fault)(void);
 };
 
-/* weir_check_model_open makes the device model the device of weir in this process, and makes the device's context current.
- * Returns NULL if either step fails. */
+/* weir_check_model_open makes the device model the device of weir in this process, and makes the device's context
+ * current.  Returns NULL if either step fails. */
 typedef const struct weir_check_model *weir_check_model_function(void);
 
 #endif

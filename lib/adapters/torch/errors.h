@@ -59,8 +59,8 @@ inline std::string advice_on(weir_allocator *allocator) {
     return "\n" + text;
 }
 
-// Replaces the report's advice about weir's limit by advice about PyTorch's fraction, because the program has set the limit
-// through the fraction.
+// Replaces the report's advice about weir's limit by advice about PyTorch's fraction, because the program has set the
+// limit through the fraction.
 inline std::string with_fraction(std::string advice) {
     static const char end[] = " or more";
     size_t from = advice.find("Call weir_set_limit with ");

@@ -16,8 +16,8 @@ namespace weir_torch {
 using Context = std::shared_ptr<c10::GatheredContext>;
 using Annotation = decltype(cca::SnapshotInfo::external_annotations)::value_type;
 
-// This thread's values for events: the stack of a free, the names of the compiled regions that PyTorch has pushed, and the
-// metadata that the program has set.
+// This thread's values for events: the stack of a free, the names of the compiled regions that PyTorch has pushed, and
+// the metadata that the program has set.
 inline thread_local Context free_context;
 inline thread_local std::string user_metadata;
 inline thread_local std::vector<std::string> compile_contexts;
@@ -159,7 +159,8 @@ class History {
     static std::string compile_context() {
         return compile_contexts.empty() ? "N/A" : compile_contexts.back();
     }
-    // Returns true if the program skips events of this action, which the program names by PyTorch's word for the action.
+    // Returns true if the program skips events of this action, which the program names by PyTorch's word for the
+    // action.
     bool is_skipped(cca::TraceEntry::Action action) const {
         static const char *const words[] = {"alloc",         "free_requested", "free_completed",
                                             "segment_alloc", "segment_free",   "segment_map",

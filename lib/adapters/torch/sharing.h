@@ -13,8 +13,8 @@
 
 namespace weir_torch {
 
-// PyTorch sends a text to the other process.  The first letter of the text says whether CUDA or weir made the handle that
-// follows.
+// PyTorch sends a text to the other process.  The first letter of the text says whether CUDA or weir made the handle
+// that follows.
 constexpr char CUDA_HANDLE = 'c';
 constexpr char WEIR_HANDLE = 'w';
 

@@ -109,8 +109,8 @@ static int open_shim_lock(int flags) {
                                                                : -1;
 }
 
-/* Locks of an open file, not of a process, stay with the children of fork.  The byte 0 is for all shims, and each shim has
- * another byte. */
+/* The lock belongs to the open file and not to the process, so children of fork keep the lock.  Byte 0 is locked while
+ * any shim is made, and each shim has another byte. */
 int weir__shim_lock(void) {
     struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 1};
     int file = open_shim_lock(O_RDWR | O_CREAT);
@@ -130,7 +130,8 @@ int weir__shim_is_others(int file, const char *id) {
     return fcntl(file, F_OFD_SETLK, &lock) != 0 && (errno == EAGAIN || errno == EACCES);
 }
 
-/* Returns 1 if a process holds the lock, else 0.  Does not take the lock itself, because a child of fork would keep it. */
+/* Returns 1 if a process holds the lock, else 0.  Does not take the lock itself, because a child of fork would keep
+ * it. */
 static int is_shim_made(int file) {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 

@@ -1,8 +1,8 @@
-// SPDX-License-Identifier: MIT
-// weir_torch.cpp: PyTorch's allocator interface (c10::cuda::CUDACachingAllocator::CUDAAllocator) over weir/tensors.h.
+// SPDX-License-Identifier: MIT weir_torch.cpp: PyTorch's allocator interface
+// (c10::cuda::CUDACachingAllocator::CUDAAllocator) over weir/tensors.h.
 //
-// Each method translates PyTorch's types into weir's types, and weir's statuses into PyTorch's errors.  libweir manages the
-// blocks and pools.  The user's machine compiles this file against the headers of the installed PyTorch.
+// Each method translates PyTorch's types into weir's types, and weir's statuses into PyTorch's errors.  libweir manages
+// the blocks and pools.  The user's machine compiles this file against the headers of the installed PyTorch.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -551,7 +551,8 @@ class Allocator final : public Interface {
 
     // ---- requests ----
 
-    // Serves a request.  PyTorch never destroys the default stream nor the streams of its own pools, which have odd ids.
+    // Serves a request.  PyTorch never destroys the default stream nor the streams of its own pools, which have odd
+    // ids.
     void *serve(DeviceIndex device, size_t bytes, c10::cuda::CUDAStream stream) {
         if (C10_LIKELY(stream.id() == 0)) // the default stream
             return serve(device, bytes, nullptr, 1);
@@ -701,7 +702,8 @@ void raw_free(void *block) {
 
 } // namespace weir_torch
 
-// Throws and catches an OutOfMemoryError, for the build script.  Returns 0 if the text of the error is complete, else 1.
+// Throws and catches an OutOfMemoryError, for the build script.  Returns 0 if the text of the error is complete, else
+// 1.
 extern "C" int weir_torch_try(void) {
     try {
         TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. ", 1, " byte");

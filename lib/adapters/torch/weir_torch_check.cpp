@@ -1,11 +1,11 @@
-// SPDX-License-Identifier: MIT
-// weir_torch_check.cpp: the self-check of a shim for a PyTorch that is newer than the newest PyTorch of interface.txt.
+// SPDX-License-Identifier: MIT weir_torch_check.cpp: the self-check of a shim for a PyTorch that is newer than the
+// newest PyTorch of interface.txt.
 //
 //     weir_torch_check SHIM LIBWEIR-PRELOAD
 //
-// The program is compiled against the headers of this PyTorch, so the program calls the allocator as PyTorch does.  weir
-// serves memory of the device model, whose oracle records each use of a block.  The functions below replace CUDA's runtime.
-// If a check fails, the program prints the reason and exits with 1.
+// The program is compiled against the headers of this PyTorch, so the program calls the allocator as PyTorch does.
+// weir serves memory of the device model, whose oracle records each use of a block.  The functions below replace CUDA's
+// runtime.  If a check fails, the program prints the reason and exits with 1.
 #include <cstdio>
 #include <cstdlib>
 #include <dlfcn.h>
