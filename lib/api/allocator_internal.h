@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* allocator_internal.h: the structure of an allocator, for the files of the public functions.  Tests and the program
- * also create allocators on a given driver table here.
+/* allocator_internal.h: the structure of an allocator, for the files that define the public functions.  It also
+ * declares functions by which tests and the program `weir` create allocators on a given table of driver functions.
  */
 #ifndef WEIR_ALLOCATOR_INTERNAL_H
 #define WEIR_ALLOCATOR_INTERNAL_H
@@ -24,20 +24,20 @@ struct weir_allocator {
     struct weir_caches *caches; /* NULL: off */
     struct weir_device device;
     struct weir_harden *harden;           /* NULL: off */
-    struct weir_learn *learn;             /* NULL: off; fixed after creation */
+    struct weir_learn *learn;             /* NULL without a profile; fixed after creation */
     const struct weir_creation *creation; /* NULL once the allocator is created */
     weir_options options;                 /* the completed options; fixed after creation */
     struct weir_reserve reserve;
     struct weir_counters counters;
     struct weir_uses uses;
     uint64_t number;        /* the allocator's number, which is unique in the process */
-    uint64_t run_id;        /* the run's id in a profile: the time of the run's begin */
+    uint64_t run_id;        /* the id of this run in a profile: the time of its start */
     uint64_t free_at_first; /* free memory of the device when the allocator was created */
     uint64_t threshold;     /* the reserved bytes that stay even if they are idle */
     uint64_t prealloc;      /* the bytes to preallocate */
     uint64_t profile_asked; /* `prealloc` if the profile set the preallocation, else 0 */
-    uint64_t prealloc_min;  /* the bytes that must be preallocated */
-    uint64_t low, high;     /* bytes of background growth, or 0 */
+    uint64_t prealloc_min;  /* the bytes that must be preallocated for a success */
+    uint64_t low, high;     /* the least and the most idle bytes of grow-ahead, or 0 */
     /* `stayed` is the number of bytes above a lowered limit that could not be freed, and `stayed_after` the number of
      * calls at that time.  Only the thread that adapts shares uses these fields. */
     uint64_t stayed, stayed_after;
@@ -59,7 +59,8 @@ struct weir_allocator {
  * if the stream was being captured. */
 uint64_t weir__allocator_largest(weir_allocator *a, const struct weir_failed_request *refused);
 
-/* Joins the processes of the device, as weir__process_peers_join does.  On failure logs the reason and returns NULL. */
+/* Joins the shared registry of the device, as weir__process_peers_join does.  On failure logs the reason and returns
+ * NULL. */
 struct weir_process_peers *weir__allocator_join(const struct weir_driver *driver, CUdevice device,
                                                 struct weir_claim *claim, int log);
 
@@ -67,18 +68,18 @@ struct weir_process_peers *weir__allocator_join(const struct weir_driver *driver
 struct weir_claim weir__allocator_claim(const weir_options *options);
 
 /* Asks other processes for memory after the device had no memory for a context.  Returns 1 if a process has freed
- * memory or may have freed memory, so that the caller shall call the driver again; else 0.  `n` may be NULL. */
+ * memory or may have freed memory, so that the caller is to call the driver again; else 0.  `n` may be NULL. */
 int weir__allocator_admit(struct weir_process_peers *n, struct weir_admission *admission);
 /* Writes a text that names the processes with memory of the device and gives advice. */
 void weir__allocator_not_admitted(struct weir_process_peers *n, char *text, size_t bytes);
 
-/* Bits of the parameter `how` of a creation. */
+/* The bits of the parameter `how` of weir__allocator_create. */
 enum {
     WEIR_CREATE_DECOMPRESSES = 1,      /* the memory must allow hardware decompression */
     WEIR_CREATE_PREALLOCATES_LATER = 2 /* the creation does not preallocate */
 };
 
-/* Creates an allocator as weir_allocator_create does. */
+/* Creates an allocator as weir_allocator_create does.  `how` has the bits above. */
 weir_status weir__allocator_create(const weir_options *options, unsigned how,
                                    weir_allocator **allocator);
 
@@ -108,9 +109,9 @@ weir_status weir__allocator_check_on(const struct weir_driver *driver, const wei
 weir_status weir__allocator_misuse(const weir_allocator *a, weir_status status, const char *what,
                                    const char *why);
 
-/* Allocate and free on a default stream of the device's own context, as weir_alloc and weir_free do (request.c).  The
- * caller passes the stream's id, so the functions do not query the id.  The stream must be bound, and `block` must not
- * be NULL. */
+/* weir__alloc_default and weir__free_default allocate and free on a default stream of the device's primary context, as
+ * weir_alloc and weir_free do (request.c).  The caller passes the stream's id, so the functions do not query it.  The
+ * stream must be bound, and `block` must not be NULL. */
 weir_status weir__alloc_default(weir_allocator *a, size_t bytes, weir_stream stream, uint64_t id,
                                 void **block);
 /* Makes a text as weir_ipc_make does for at most `most` bytes from the address on, which may lie in several adjacent
@@ -135,7 +136,8 @@ weir_status weir__free_completed(weir_allocator *a, void *block);
 /* Destroys the stream that weir_alloc_any uses.  The caller has closed the engine before. */
 void weir__anywhere_close(weir_allocator *a);
 
-/* Checks a call of the program.  Returns OK, E_INVALID if `good` is 0, or E_FORKED in a child of fork. */
+/* Checks a call of the program.  Returns WEIR_OK if the call may go on, WEIR_E_INVALID if `good` is 0, or WEIR_E_FORKED
+ * in a child of fork. */
 static inline weir_status weir__call_check(int good) {
     if (!good)
         return weir__without_driver(WEIR_E_INVALID);

@@ -31,7 +31,7 @@ void weir__drop_in_hush(weir_allocator *a) {
     a->hushed = 1;
 }
 
-/* A pool of the driver orders its blocks itself, so the driver is told, too. */
+/* With the pool engine the driver's pool orders the reuse of memory, so the attribute of the pool is changed, too. */
 void weir__drop_in_keep_apart(weir_allocator *a, int on) {
     CUmemoryPool pool = a->reserve.engine->driver_pool;
     int may = !on;
@@ -120,7 +120,7 @@ void weir__drop_in_stream_begins(weir_allocator *a, weir_stream stream) {
         weir__caches_meet(a->caches, stream);
 }
 
-/* Returns 1 if the allocator frees memory only after a wait for the device, else 0. */
+/* Returns 1 if the allocator gives memory back to the device only after a wait for the device, else 0. */
 static int gives_behind_waits(const weir_allocator *a) {
     return a->harden != NULL || !(a->reserve.engine->traits & WEIR_ENGINE_SHEDS);
 }
@@ -174,13 +174,14 @@ static int is_busy(weir_allocator *a) {
     return weir__engine_ask(a->reserve.engine, NULL, 0) == WEIR_E_BUSY;
 }
 
-/* Queries which frees on the streams have completed, unless a request holds the engine: a wait for that request would
- * keep captures from beginning and streams from ending.  Returns 1 if all streams were idle, else 0. */
+/* Queries which frees on the streams have completed.  Returns 1 if all streams are idle, else 0.  Stops and returns 0
+ * if a request holds the engine: a wait for that request would keep captures from beginning and streams from ending. */
 static int ask_all(weir_allocator *a, const weir_stream *streams, size_t count) {
     const weir_stream legacy = (weir_stream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE;
     const weir_stream own = (weir_stream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
-    /* The driver, too, lets other streams reuse memory that a stream freed before its end, but not memory that only a
-     * trim has found complete (H200, driver 580). */
+    /* If streams are kept apart, a trim must not make memory usable for other streams.  The driver (580, on an H200)
+     * then lets other streams reuse memory that a stream freed before its end, but not memory that only a trim has
+     * found complete. */
     int marks = !gives_behind_waits(a) &&
                 !atomic_load_explicit(&a->device.keeps_apart, memory_order_relaxed);
     int is_idle;
@@ -217,7 +218,8 @@ int weir__drop_in_ask(weir_allocator *a, const weir_stream *streams, size_t coun
         (void)ask_all(a, streams, count);
     weir__driver_leave(driver, &scope);
     weir__set_driver_result(before);
-    /* Another thread, which may have ended, may have used its own default stream. */
+    /* This thread cannot query the own default stream of another thread, so the result is 0 if such a stream was
+     * used. */
     return is_idle && atomic_load_explicit(&weir__device_own_streams, memory_order_relaxed) <=
                           weir__device_has_own;
 }
@@ -261,8 +263,8 @@ CUresult weir__drop_in_wait(weir_allocator *a) {
 
 enum { MOST_DEVICES = 64 };
 
-/* Joins the device's registry once, and stays in it: the registry remembers which processes did not answer, so that
- * they are not asked again. */
+/* Joins the device's shared registry once, and stays in it.  The registry remembers which processes did not answer, so
+ * that weir does not ask them again. */
 static struct weir_process_peers *take_part(const struct weir_driver *driver, CUdevice device,
                                             int log) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -305,7 +307,7 @@ int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device,
     if (!n)
         return 0;
     claim = weir__allocator_claim(&complete);
-    /* The claim makes the shares of other processes fall. */
+    /* The registry publishes the claim, which lowers the shares of other processes. */
     (void)weir__allocator_join(driver, device, &claim, log);
     any = weir__allocator_admit(n, admission);
     if (!any)
@@ -373,8 +375,8 @@ struct weir_group *weir__drop_in_group(CUdevice device, int *refused) {
     return g;
 }
 
-/* Returns the registry of the processes that a request of `bytes` may ask.  Returns NULL if the options forbid it or
- * the request is larger than the device. */
+/* Returns the shared registry in which a request of `bytes` may ask other processes for memory.  Returns NULL if the
+ * options forbid that, or if the request is larger than the device. */
 static struct weir_process_peers *whom_to_ask(CUdevice device, size_t bytes) {
     const struct weir_driver *driver = real_driver();
     weir_options options, complete;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* figures.c: the public statistics, latencies and events of an allocator.
+/* figures.c: returns the statistics, latencies and events of an allocator.
  *
- * Combines the counters with the figures of the engine, the caches and the guard.
+ * The statistics combine the counters of the allocator with the figures of the engine, the caches and the guard.
  *
- * This file must not know how these parts keep their figures.
+ * This file must not know how the engine, the caches and the guard keep their figures.
  */
 
 #include <weir/stats.h>

@@ -61,7 +61,8 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
     return WEIR_OK;
 }
 
-/* Lowers a preallocation that a variable of another program requests to the limit, with a warning. */
+/* Lowers the preallocation to the limit, and logs a warning.  Called if an environment variable of another program has
+ * set the preallocation. */
 static void hold_to_limit(weir_allocator *a, const char *asked) {
     weir__log(a->options.log, WEIR_LOG_WARNING,
               "%s requests a preallocation of %s, above the limit of %s: weir preallocates up to "
@@ -153,8 +154,8 @@ static weir_status set_budget(weir_allocator *a) {
     return WEIR_OK;
 }
 
-/* Warns if the grow-ahead is above the memory that can be reserved, and if the release threshold would release grown
- * memory at once. */
+/* Warns if the grow-ahead is above the memory that can be reserved.  Also warns if the release threshold would release
+ * grown memory at once. */
 static void warn_of_what_is_lost(const weir_allocator *a) {
     uint64_t all = weir__size_smaller(a->reserve.limit.bytes, a->device.total);
 

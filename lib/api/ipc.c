@@ -6,7 +6,7 @@
  * side.  The receiver then closes its descriptors and releases its handles.  From then on only the mappings keep the
  * memory.
  *
- * Locks: `lock` guards the table of mappings.  No driver call is made under it.
+ * Locks: `lock` guards the table of mappings.  A thread that holds `lock` makes no driver call.
  *
  * This file must not know how an engine places blocks.
  */
@@ -214,7 +214,7 @@ static weir_status map_pieces(struct mapping *m, const struct weir_memory_text *
     return result == CUDA_SUCCESS ? WEIR_OK : refused(m, result, "access to the block", why);
 }
 
-/* Unmaps the memory.  The caller is in the scope of the mapping's context. */
+/* Unmaps the memory.  The caller has made the mapping's context current. */
 static CUresult unmap(struct mapping *m) {
     CUresult result =
         m->mapped > 0 ? m->device.driver->cuMemUnmap(m->base, m->mapped) : CUDA_SUCCESS;
@@ -261,8 +261,8 @@ static weir_status map_all(struct mapping *m, const struct weir_memory_text *t, 
     return status;
 }
 
-/* Unmaps the memory and frees the mapping.  If `waits` is set, waits for all work of the device before.  On an error
- * changes nothing. */
+/* Unmaps the memory and frees the mapping.  If `waits` is set, first waits for all work of the device.  Changes nothing
+ * on an error. */
 static CUresult drop(struct mapping *m, int waits) {
     const struct weir_driver *driver = m->device.driver;
     struct weir_driver_scope scope;

@@ -6,8 +6,8 @@
  * environment's settings (create.c chooses the engine).  weir never destroys such an allocator.  A release store
  * publishes the allocator, and later calls find the allocator with one load.
  *
- * A query creates no allocator, since an allocator retains a context, which takes hundreds of MB on its device.  So
- * only the driver finds the device of a stream.
+ * A query creates no allocator, since an allocator keeps a context, which takes hundreds of MB on its device.  So weir
+ * asks the driver for the device of a stream.
  *
  * In a process with libweir-preload.so, the preload library serves the driver pool of an allocator of this file like
  * any pool of a program.  The preload's allocator then has the reserved memory and its settings.  The allocator of
@@ -37,7 +37,7 @@
 /* ANSWER_S and SAVE_S limit how long the driver and the disk may take when the process ends. */
 enum { MOST_DEVICES = 64, ANSWER_S = 2, SAVE_S = 10, LINE_BYTES = 900 };
 
-/* The device that the environment names, and its driver. */
+/* The device that environment variables name, and the driver of the device. */
 struct place {
     const struct weir_driver *driver;
     int device; /* the device's number */
@@ -56,8 +56,8 @@ static _Atomic(weir_allocator *) allocators[MOST_DEVICES];
 static _Atomic(weir_allocator *) the_first;
 static atomic_int made; /* the number of `allocators` */
 
-/* Takes the lock.  weir refuses the calls of a child of fork that is created while the lock is held, before the child
- * would take the lock. */
+/* Takes the lock.  If the process forks while the lock is held, weir refuses all calls of the child, so the child never
+ * waits for the lock. */
 static void take_lock(void) {
     (void)weir__driver_begin_use();
     pthread_mutex_lock(&lock);
@@ -151,8 +151,8 @@ static void say_failure(weir_status status, const weir_options *options, const c
     say_why(status, options->log, text);
 }
 
-/* Leaves all decisions about reserved memory to the preload's allocator, if there is one.  The preload library serves
- * only the pool engine; the calls of other engines go to the driver. */
+/* Leaves all decisions about reserved memory to the allocator of libweir-preload.so, if that library is loaded.  The
+ * library serves only the pool engine.  The driver calls of other engines go to the driver. */
 static void leave_to_preload(weir_options *options) {
     if ((options->engine != WEIR_ENGINE_DEFAULT && options->engine != WEIR_ENGINE_POOL) ||
         !weir__process_has_preload())
@@ -170,7 +170,7 @@ static void leave_to_preload(weir_options *options) {
     options->decay_ms = 0;
 }
 
-/* Reads the environment, for the first allocator.  The caller holds the lock. */
+/* Reads weir's environment variables for the first allocator.  The caller holds the lock. */
 static weir_status read_environment(weir_options *options, struct place *place) {
     struct weir_driver_failure failure;
     char message[320];
@@ -215,8 +215,8 @@ static void publish(weir_allocator *a, const weir_options *options, const struct
     atomic_fetch_add_explicit(&made, 1, memory_order_release);
 }
 
-/* Creates the allocator of a device, unless another thread has just created the allocator.  If `device` is -1, creates
- * the allocator of the environment's device. */
+/* Creates the allocator of a device, unless another thread has just created it.  If `device` is -1, creates the
+ * allocator of the device that the environment variables name. */
 static __attribute__((noinline, cold)) weir_status make(int device, weir_allocator **allocator) {
     static char names[MOST_DEVICES][32];
     struct place place = {NULL, 0, 0};

@@ -21,7 +21,7 @@
 #include "base/size.h"
 #include "config/settings.h"
 
-/* Writes the lines that name the device and the settings. */
+/* Writes the key of a profile: the lines that name the device and the settings. */
 static CUresult make_key(const struct weir_driver *driver, CUdevice device,
                          const weir_options *options, char key[WEIR_PROFILE_KEY_BYTES]) {
     static const enum weir_setting settings[] = {WEIR_SETTING_ENGINE, WEIR_SETTING_PACKING,
@@ -50,7 +50,7 @@ static CUresult make_key(const struct weir_driver *driver, CUdevice device,
     return CUDA_SUCCESS;
 }
 
-/* Sets the key and the path of a profile that is all zero.  Without host memory the path stays NULL. */
+/* Sets the key and the path of a new profile.  If there is no host memory, the path stays NULL. */
 static CUresult locate(struct weir_learn *learn, const struct weir_driver *driver, CUdevice device,
                        const weir_options *options, const char *named) {
     char *folder = *named == '/' ? strdup("") : getcwd(NULL, 0), within[32] = "";

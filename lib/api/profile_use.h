@@ -30,9 +30,10 @@ static inline int weir__learn_can(const weir_options *options) {
  * returns NULL if the profile cannot be used. */
 struct weir_learn *weir__learn_open(const struct weir_driver *driver, CUdevice device,
                                     const weir_options *options);
-/* Frees a profile; NULL is allowed. */
+/* Frees a profile.  `learn` may be NULL. */
 void weir__learn_close(struct weir_learn *learn);
-/* Returns the bytes to preallocate, within the limit and the free memory of the device, or 0. */
+/* Returns the bytes that the profile advises to preallocate, within the limit and the free memory of the device.
+ * Returns 0 if the profile has no advice. */
 uint64_t weir__learn_target(weir_allocator *a);
 /* Does what weir_profile_save does.  Logs a failure. */
 weir_status weir__learn_save(weir_allocator *a, const char *path);

@@ -45,7 +45,7 @@ uint64_t weir__show_age(weir_allocator *a) {
     return weir__device_since(&a->device, a->device.created_ticks);
 }
 
-/* Fills in the last events of the ring. */
+/* Copies the last events from the allocator's ring of events. */
 static void fill_events(weir_allocator *a, struct weir_show_allocator *out) {
     uint64_t age = weir__show_age(a), last;
     weir_event events[WEIR_SHOW_EVENTS];

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* show.h: the figures of a process's allocators, which it publishes for `weir top` as the body of a segment
+/* show.h: the figures of a process's allocators, which the process publishes for `weir top` as the body of a segment
  * (segment.h).
  *
- * The struct has 64-bit words and texts only, so that it has no padding.  A change of the layout needs a new version.
- * A reader calls weir__show_check before it uses figures that another process wrote.  After this call all texts end
- * with a NUL, and all counts are in range.
+ * struct weir_show has 64-bit words and texts only, so that it has no padding.  A change of the layout needs a new
+ * version.  A reader calls weir__show_check before it uses figures that another process wrote.  After this call all
+ * texts end with a NUL, and all counts are in range.
  *
  * This file must not know the place of a segment.
  */
@@ -38,7 +38,7 @@ struct weir_show_latency {
 };
 
 /* clang-format off */
-/* The figures of an allocator: X(name), with the names of weir_statistics. */
+/* The figures of an allocator that `weir top` shows.  A row is X(name), with a name of weir_statistics. */
 #define WEIR_SHOW_FIGURES(X) \
     X(allocs) X(frees) X(hits) X(cache_hits) X(failed_requests) X(growths) X(growth_bytes) X(stall_ns) X(trims) \
     X(trim_bytes) X(blocks) X(requested) X(requested_peak) X(in_use) X(in_use_peak) X(reserved) X(reserved_peak) \
@@ -54,7 +54,7 @@ struct weir_show_allocator {
     WEIR_SHOW_FIGURES(WEIR_SHOW_FIELD)
 #undef WEIR_SHOW_FIELD
     struct weir_show_latency latency[2]; /* the latencies of weir_alloc and of weir_free */
-    uint64_t events; /* the number of entries of `event`; the oldest comes first */
+    uint64_t events;                     /* the number of entries in `event`, oldest first */
     struct weir_show_event event[WEIR_SHOW_EVENTS];
 };
 
@@ -75,15 +75,15 @@ struct weir_show {
     struct weir_show_kind kind[WEIR_SHOW_KINDS]; /* memory that weir does not serve, by call */
     /* Memory that weir does not serve, by the library that called. */
     struct weir_show_caller caller[WEIR_SHOW_CALLERS];
-    uint64_t all; /* the number of all allocators; only the first ones follow */
+    uint64_t all; /* the number of all allocators; `allocators` of them follow */
     uint64_t allocators;
     struct weir_show_allocator allocator[WEIR_SHOW_MOST];
 };
 
 extern const struct weir_segment_kind weir__show_kind;
 
-/* Writes the engine of an allocator: "mapped", "bfc-fixed".  Also writes the packing if the packing is not the default:
- * "mapped compact".  The text never changes. */
+/* Writes the name of an allocator's engine, such as "mapped" or "bfc-fixed".  Adds the packing if it is not the
+ * default, as in "mapped compact".  The text never changes while the allocator lives. */
 void weir__show_engine(const struct weir_allocator *allocator, char *text, size_t bytes);
 
 /* Fills in the figures of an allocator except `device` and `serves`.  Returns 1 on success, 0 if weir_stats fails. */

@@ -43,7 +43,8 @@ void weir__anywhere_close(weir_allocator *a) {
                             a->device.driver->cuStreamDestroy(a->quiet));
 }
 
-/* Waits for the stream in relaxed mode.  In another mode, a capture in another thread would forbid the wait. */
+/* Waits for the stream.  The capture mode of the thread is relaxed meanwhile.  In another mode, a capture in another
+ * thread would forbid the wait. */
 static weir_status wait_for(weir_allocator *a, CUstream stream) {
     const struct weir_driver *driver = a->device.driver;
     CUresult result = WEIR_RELAXED(driver, driver->cuStreamSynchronize(stream));
@@ -88,8 +89,8 @@ weir_status weir__alloc_apart(weir_allocator *a, size_t bytes, uint64_t at, void
         /* Another request will do the preallocation. */
         status = weir__without_driver(WEIR_E_NO_MEMORY);
     if (status == WEIR_OK)
-        status = a->caches ? weir__caches_alloc_at(a->caches, &r)
-                           : weir__reserve_alloc(&a->reserve, &r);
+        status =
+            a->caches ? weir__caches_alloc_at(a->caches, &r) : weir__reserve_alloc(&a->reserve, &r);
     if (status != WEIR_OK)
         return status;
     if (!a->caches)

@@ -36,13 +36,13 @@ struct point {
 
 struct weir_timeline {
     size_t points;    /* the number of points */
-    size_t of_last;   /* the number of recorded values in the last point */
-    size_t per_point; /* the number of recorded values in each other point */
+    size_t of_last;   /* the number of records merged into the last point */
+    size_t per_point; /* the number of records merged into each other point */
     size_t slices, room;
     struct slice *slice;
     uint64_t missing;
     int has_now;
-    struct point now; /* the last values */
+    struct point now; /* the last recorded values */
     struct point point[WEIR_TIMELINE_POINTS];
 };
 
@@ -104,7 +104,7 @@ void weir__timeline_count(struct weir_timeline *t, uint64_t time_ns,
 size_t weir__timeline_extents(const struct weir_timeline *t, struct weir_timeline_extent *out,
                               size_t most) {
     size_t points =
-        t->points + (t->of_last > 1); /* the last point has peaks, so the last values follow */
+        t->points + (t->of_last > 1); /* merged points have only peaks, so the last values follow */
     size_t each = (points + most - 1) / most, count = 0;
 
     for (size_t i = 0; i < points; i++) {
@@ -178,7 +178,7 @@ void weir__timeline_iteration(struct weir_timeline *t, uint64_t from_ns, uint64_
 
 /* ---- the file ------------------------------------------------------------------------------------ */
 
-/* Begins an event of a kind on a new line. */
+/* Begins a new line of JSON with an event of type `kind`. */
 static struct weir_output open_event(FILE *file, const char *kind, long process, int thread) {
     struct weir_output out = {.file = file};
 
@@ -236,8 +236,8 @@ static void put_slice(FILE *file, const struct slice *s, long process, int threa
     weir__put(&out, "}");
 }
 
-/* Orders slices by their begins.  If two slices begin together, the longer slice comes first, since it contains the
- * shorter slice. */
+/* Compares two slices by their start times.  If two slices start together, the longer slice comes first, since it
+ * contains the shorter slice. */
 static int compare(const void *one, const void *other) {
     const struct slice *a = one, *b = other;
 
@@ -305,7 +305,7 @@ void weir__timeline_write(const struct weir_timeline *t, FILE *file, long proces
     put_name(file, "process_name", process, 0, process_name, "");
     for (size_t i = 0; i < t->points; i++)
         put_point(file, &t->point[i], process, name);
-    if (t->of_last > 1) /* the last point has peaks, so the last values follow */
+    if (t->of_last > 1) /* merged points have only peaks, so the last values follow */
         put_point(file, &t->now, process, name);
     put_slices(t, file, process, number, name);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* timeline.h: records events and counters, and writes them as JSON trace events, which Perfetto and Chrome show.
  *
- * A timeline is one row of a picture: counters (requested, in use, reserved), slices (growths, memory given back,
- * iterations) and marks (failures).  Its memory is bounded.  If there are too many points of counters, neighbouring
- * points are merged and keep their largest values, so that peaks stay.  Slices and marks beyond a fixed number are only
- * counted.
+ * A timeline is one row of the picture that Perfetto shows.  It has counters (requested, in use, reserved), slices
+ * (growths, memory given back, iterations) and marks (failures).  Its memory is bounded.  If there are too many points
+ * of counters, neighbouring points are merged and keep their largest values, so that peaks stay.  If there are too many
+ * slices and marks, further ones are only counted.
  *
- * Times are nanoseconds of the caller's clock.  Not thread-safe.
+ * Times are nanoseconds of the caller's clock.  The functions are not thread-safe.
  *
  * This file must not know allocators or the place of a file.
  */
@@ -37,7 +37,7 @@ struct weir_timeline;
 struct weir_timeline *weir__timeline_open(void);
 void weir__timeline_close(struct weir_timeline *t);
 
-/* Records the values of the counters from `time_ns` on.  Times must not fall. */
+/* Records the values of the counters from `time_ns` on.  A time must not be before the time of an earlier call. */
 void weir__timeline_count(struct weir_timeline *t, uint64_t time_ns,
                           const uint64_t values[WEIR_TIMELINE_COUNTERS]);
 /* The least and the largest value of each counter, from a time until the time of the next extent. */
@@ -46,13 +46,13 @@ struct weir_timeline_extent {
     uint64_t low[WEIR_TIMELINE_COUNTERS], high[WEIR_TIMELINE_COUNTERS];
 };
 
-/* Writes the recorded counters as at most `most` extents, and returns the number of extents.  Merged points count with
- * their largest values. */
+/* Writes the recorded counters as at most `most` extents, and returns the number of extents.  A merged point counts
+ * with its largest values. */
 size_t weir__timeline_extents(const struct weir_timeline *t, struct weir_timeline_extent *out,
                               size_t most);
-/* Records growths and releases of an allocator that was created at `made_ns`.  `last` is the sequence of the last event
- * that was recorded before; the function counts missing events after `last`.  Returns the sequence of the last
- * event. */
+/* Records growths and releases of an allocator that was created at `made_ns`.  `last` is the sequence number of the
+ * last event that was recorded before.  The function counts the events that are missing after `last`.  Returns the
+ * sequence number of the last event. */
 uint64_t weir__timeline_events(struct weir_timeline *t, uint64_t made_ns, uint64_t last,
                                const weir_event *events, size_t count);
 /* Records a failed request of `bytes` bytes. */
@@ -64,12 +64,13 @@ void weir__timeline_iteration(struct weir_timeline *t, uint64_t from_ns, uint64_
 /* Returns the number of slices and marks that are missing. */
 uint64_t weir__timeline_missing(const struct weir_timeline *t);
 
-/* Writes the contents that a process's file has until the timeline is written.  The text is a valid file of the format,
- * names the process, and has less than 300 bytes.  Returns the length of the text. */
+/* Writes to `text` the contents that the file of a process has until its timeline is written.  The text is a valid file
+ * of the format, names the process, and has less than 300 bytes.  Returns the length of the text. */
 int weir__timeline_unfinished(char *text, size_t bytes, long process);
 
-/* Write a file: first its begin, then each timeline, then its end.  A timeline has the number and the name of its
- * process, and a number and a name that are unique in the process.  ferror(3) reports errors. */
+/* These functions write a file: the first writes its beginning, the second a timeline, and the third the end.  A
+ * timeline has the number and the name of its process, and a number and a name that are unique in the process.
+ * ferror(3) reports errors. */
 void weir__timeline_begin_file(FILE *file);
 void weir__timeline_write(const struct weir_timeline *t, FILE *file, long process,
                           const char *process_name, int number, const char *name);

@@ -2,9 +2,9 @@
 /* trace_read.c: reads allocation traces, version 1 (weir/trace.h).
  *
  * The source fills one buffer, and the reader parses each line in that buffer, without a copy.  A line must fit into
- * the buffer; only a comment may be longer.  The reader checks that the trace is consistent, so that a program that
- * replays it need not: an id is live between its a and its f, the f has the bytes of the a, and times do not fall.  For
- * this the reader keeps a map of the live ids.
+ * the buffer, except a comment.  The reader checks that the trace is consistent, so that a program that replays the
+ * trace need not check it: an id is live from its allocation (a) to its free (f), both have equal bytes, and times do
+ * not fall.  For these checks the reader keeps a map of the live ids.
  *
  * An error is final: each later call returns that error.
  *
@@ -34,7 +34,7 @@ struct weir_trace_reader {
     uint64_t line;        /* the number of the last line read */
     uint64_t events;
     uint64_t last_us;   /* the time of the last event */
-    weir_status status; /* OK until an error */
+    weir_status status; /* WEIR_OK until an error */
     int at_end;         /* set if the source has no more text */
     char *next;         /* the text from `next` to `filled` is not parsed yet */
     char *filled;
@@ -83,7 +83,7 @@ const char *weir_trace_message(const weir_trace_reader *reader) {
 
 /* ---------------------------------------------------------------- errors ---- */
 
-/* Sets the error E_PARSE with a message that begins with the line's number.  Returns 0. */
+/* Sets the error WEIR_E_PARSE with a message that begins with the line's number.  Returns 0. */
 static __attribute__((format(printf, 2, 3))) int refuse(weir_trace_reader *reader,
                                                         const char *format, ...) {
     va_list arguments;
@@ -109,8 +109,8 @@ static const char *shown(char text[SHOWN_BYTES + 4], const char *from, size_t by
 
 /* ----------------------------------------------------------------- lines ---- */
 
-/* Moves the rest of the text to the begin of the buffer, and appends more text.  Returns 1 on success, 0 on an
- * error. */
+/* Moves the text that is not parsed yet to the beginning of the buffer, and appends more text from the source.  Returns
+ * 1 on success, 0 on an error. */
 static int fill(weir_trace_reader *reader) {
     size_t kept = (size_t)(reader->filled - reader->next);
     char text[192] = "", behind[40] = "";
