@@ -64,7 +64,8 @@ uint64_t weir__allocator_largest(weir_allocator *a, const struct weir_failed_req
 struct weir_process_peers *weir__allocator_join(const struct weir_driver *driver, CUdevice device,
                                                 struct weir_claim *claim, int log);
 
-/* Returns the claim on the device of an allocator with these options, which must be complete. */
+/* Returns the claim to device memory that an allocator with these options makes in the shared registry.  The options
+ * must be complete. */
 struct weir_claim weir__allocator_claim(const weir_options *options);
 
 /* Asks other processes for memory after the device had no memory for a context.  Returns 1 if a process has freed
@@ -79,7 +80,7 @@ enum {
     WEIR_CREATE_PREALLOCATES_LATER = 2 /* the creation does not preallocate */
 };
 
-/* Creates an allocator as weir_allocator_create does.  `how` has the bits above. */
+/* Creates an allocator as weir_allocator_create does.  `how` is a combination of the bits WEIR_CREATE_*. */
 weir_status weir__allocator_create(const weir_options *options, unsigned how,
                                    weir_allocator **allocator);
 

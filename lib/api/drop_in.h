@@ -89,7 +89,7 @@ weir_status weir__drop_in_free_behind(weir_allocator *allocator, void *block, we
  * not see. */
 void weir__drop_in_stream_begins(weir_allocator *allocator, weir_stream stream);
 /* Empties the cache of a stream that is about to end.  Records an event on the stream, so that weir needs no wait for
- * the device later.  Does nothing if the stream is being captured or not known. */
+ * the device later.  Does nothing if the stream is being captured or the allocator does not know the stream. */
 void weir__drop_in_stream_ends(weir_allocator *allocator, weir_stream stream);
 
 /* Queries, without a wait, which frees have completed on these streams and on the calling thread's default streams.

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* profile_use.h: reads an allocator's profile, and writes this run to the profile.
  *
- * An allocator whose options name a profile reads the file before it preallocates, and writes how much memory this run
- * needed when it is destroyed, or when weir_profile_save is called.  No request reads a profile.
+ * An allocator whose options name a profile reads the file before it preallocates.  The allocator writes how much
+ * memory this run needed to the file when the allocator is destroyed, or when weir_profile_save is called.  No request
+ * reads a profile.
  */
 #ifndef WEIR_PROFILE_USE_H
 #define WEIR_PROFILE_USE_H

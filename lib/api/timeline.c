@@ -191,7 +191,7 @@ static void put_time(struct weir_output *out, const char *key, uint64_t ns) {
     weir__put(out, ",\"%s\":%ju.%03ju", key, ns / 1000, ns % 1000);
 }
 
-/* Returns the number of the thread that shows a lane.  Lane -1 has the iterations. */
+/* Returns the number of the thread by which the trace shows a lane of slices.  Lane -1 has the iterations. */
 static int thread_of(int number, int lane) {
     return number * NUMBERS + lane + 2;
 }

@@ -208,7 +208,8 @@ static const char *field_end(const struct cursor *line) {
     return end;
 }
 
-/* Sets an error about the field at the cursor, which should be the number `what`.  Returns 0. */
+/* Sets an error about the field at the cursor, which is not a valid number.  `what` names the number, such as "bytes".
+ * Returns 0. */
 static int refuse_number(const struct cursor *line, const char *what, const char *why) {
     char text[SHOWN_BYTES + 4];
 
@@ -261,7 +262,7 @@ static int take_label(struct cursor *line, char label[WEIR_TRACE_LABEL_BYTES]) {
     return 1;
 }
 
-/* Checks that all other fields are key=value.  Returns 1 on success, 0 on an error. */
+/* Checks that each further field of the line has the form key=value.  Returns 1 on success, 0 on an error. */
 static int take_rest(struct cursor *line) {
     line->reader->fields = line->at;
     line->reader->fields_end = line->end;
