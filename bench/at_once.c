@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* at_once.c: a library to be preloaded that serves requests of memory pools at once, with an address without memory.
+/* at_once.c: a library to be preloaded.  It answers each request of a memory pool at once, with an address that has no
+ * memory.
  *
- * With it, the time of a request and a free of a program of the CUDA runtime is the time of the runtime and the
- * program: see bench/stream-kinds.  The program must not use the memory.
+ * If a program of the CUDA runtime runs with this library, a request and a free take only the time of the runtime and
+ * the program (bench/stream-kinds).  The program must not use the memory.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -38,8 +39,8 @@ static int find_at_once(const char *name, void **address, int version, uint64_t 
     return result;
 }
 
-/* Returns the function above for cuGetProcAddress, which the runtime finds by dlsym.  The runtime finds all other
- * functions by cuGetProcAddress. */
+/* Returns find_at_once() for cuGetProcAddress_v2.  The runtime finds this function by dlsym, and finds all other
+ * functions of the driver by this function. */
 void *dlsym(void *handle, const char *name) {
     static void *(*real)(void *, const char *);
     void *found;

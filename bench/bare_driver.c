@@ -3,13 +3,13 @@
  *
  *     zstd -dc TRACE.trace.zst | bench/bare_driver [cuda[:N]|model[:N]]
  *
- * It is the reference for the weir program's configuration driver-keep.  It has a private pool that keeps all memory
- * (release threshold max), calls the driver from a plain loop, and reads a clock before and after each call:
- * clock_gettime, or the virtual clock of the device model.  It parses the trace beforehand.  Each stream of the trace
- * becomes a stream; `m` ends an iteration and synchronises the device; the operations `u` and `w` are errors.  The
- * timer's cost, the median of 100,001 pairs of readings, is subtracted from each call.  It prints one line of JSON: the
- * nanoseconds in the calls of each iteration, the median of the last half of them (steady_ns), and the pool's
- * high-water mark.
+ * The program is the reference for the configuration driver-keep of `weir bench`.  It uses a private pool that keeps
+ * all memory (release threshold max), calls the driver from a plain loop, and reads a clock before and after each call:
+ * clock_gettime, or the virtual clock of the device model.  It parses the trace before the first call.  Each stream of
+ * the trace becomes a stream of the driver.  The operation `m` ends an iteration and synchronises the device.  The
+ * operations `u` and `w` are errors.  The cost of reading the clock, the median of 100,001 pairs of readings, is
+ * subtracted from each call.  The program prints one line of JSON: the nanoseconds in the calls of each iteration, the
+ * median over the last half of the iterations (steady_ns), and the pool's high-water mark.
  *
  * This file must not know the allocator or anything of the library but the table of driver entry points.
  */

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* bare_growth.c: measures one step of growth, beside the driver's own calls.
+/* bare_growth.c: measures how long weir takes to reserve memory from the device, and how long the driver's own calls
+ * take.
  *
  *     bench/bare_growth [cuda[:N]|model[:N]]
  *
- * For 1 GiB, 10 GiB and 75% of the device it measures cuMemAlloc; one request to an empty pool of the driver;
- * weir_preallocate in a new allocator, by engine and packing; one request of that size; and the first request of an
- * allocator with background growth.  Each is measured ROUNDS times, in turn, since pages that were just released cost
- * more.  It prints the median and the minimum in microseconds, as an array of JSON, one element a line.
+ * For 1 GiB, 10 GiB and 75% of the device the program measures cuMemAlloc; one request to an empty pool of the driver;
+ * weir_preallocate in a new allocator, by engine and packing; and one request of that size in a new allocator.  The
+ * program measures these in turn, ROUNDS times each, since pages that were just released cost more.  It prints the
+ * median and the minimum in microseconds, as an array of JSON, one element a line.
  *
  * This file must not know how an engine grows.
  */
@@ -76,7 +77,7 @@ static double by_pool(size_t bytes, const char *const *settings) {
     return took;
 }
 
-/* Creates an allocator with settings: names and values in turn, NULL at the end. */
+/* Creates an allocator with settings.  The list has names and values in turn, and ends with NULL. */
 static weir_allocator *make(const char *const *settings) {
     weir_options options;
     weir_allocator *a;

@@ -1,27 +1,26 @@
 /* SPDX-License-Identifier: MIT */
-/* bare_placement.c: measures placement on the host, in ns for each pair of take and give.
+/* bare_placement.c: measures the placement of blocks on the host, in ns for each pair of an allocation and its free.
  *
  *     bench/bare_placement [--placement] [--regions] ... [--case TEXT] [--cpu N] [--json FILE]
  *
- * It needs no GPU, and touches no memory behind the addresses.  `bench/micro --subject bfc` measures the bfc engine,
- * which uses this placement.  Cases:
+ * The program needs no GPU, and touches no memory at the addresses.  `bench/micro --subject bfc` measures the bfc
+ * engine, which uses this placement.  Cases:
  *
- *   hot      takes 64 KiB and gives it back, beside N live blocks of 512 B to 1 MiB (sizes log-uniform).  The live
- * blocks lie
- *            in order ("packed"), or are a random half of twice as many blocks ("holes").  "two at a time" takes two
- * blocks
- *            and gives them back in that order, so that a pair does not just undo the step before
- *   churn    gives back a random one of N live blocks and takes a new block of a random size
+ *   hot      allocates 64 KiB and frees it again, beside N live blocks of 512 B to 1 MiB (sizes log-uniform).  The live
+ *            blocks lie in order ("packed"), or are a random half of twice as many blocks ("holes").  "two at a time"
+ *            allocates two blocks and then frees them in the order of their allocation, so that a free does not only
+ *            undo the step before it
+ *   churn    frees a random one of N live blocks and allocates a new block of a random size
  *
- * Beside the times it prints the host memory by the bookkeeping's own count and by the growth of the resident set.
+ * The program also prints the host memory of the bookkeeping: by its own count, and by the growth of the resident set.
  *
- * Each case runs in three fresh processes, pinned to one processor, seven times in each after a warm-up.  The table
- * shows the median and the minimum of all runs.  The time is the thread's processor time, so that a busy machine
- * disturbs it only through caches.  A process starts an idle thread first, since a C library may leave out the lock
- * prefix in a process that never had a second thread.  --nothing measures the harness's own cost (random numbers, the
- * array of live blocks, indirect calls), which is not subtracted.
+ * Each case runs in three fresh processes, pinned to one processor, and seven times in each process after a warm-up.
+ * The table shows the median and the minimum of all runs.  The time is the thread's processor time, so that a busy
+ * machine disturbs it only through caches.  A process first starts an idle thread, since a C library may leave out the
+ * lock prefix in a process that never had a second thread.  --nothing measures the program's own cost (random numbers,
+ * the array of live blocks, indirect calls), which is not subtracted.
  *
- * A backend is a pair of functions, take and give, with their set-up: see `backends`.
+ * A backend (`backends`) is a pair of functions, take() and give(), which allocate and free addresses.
  */
 #include "placement/placement.h"
 
@@ -51,14 +50,15 @@
 
 /* ---------------------------------------------------------------- backends -- */
 
-/* A placement to measure, with one instance in each process.  `take` returns an address, or 0 on failure. */
+/* A placement to measure, with one instance in each process.  `take` allocates and returns an address, or 0 on failure.
+ * `give` frees an address. */
 struct backend {
     const char *option;
     const char *what;
     void (*open)(void);
     uint64_t (*take)(size_t bytes);
     void (*give)(uint64_t address);
-    size_t (*host_bytes)(void); /* NULL: not known */
+    size_t (*host_bytes)(void); /* NULL if not known */
 };
 
 static struct weir_placement *placement;
@@ -118,8 +118,8 @@ static void placement_give(uint64_t address) {
     give_on(address, &records[0]);
 }
 
-/* Allocates and frees on four streams in turn.  At each 64th free, one of the streams completes all its frees but those
- * among the last 256. */
+/* Allocates and frees on four streams in turn.  After each 64th free, all frees of one stream count as completed,
+ * except those among the last 256 frees. */
 static uint64_t streams_take(size_t bytes) {
     return take_on(bytes, &records[sequence % STREAMS]);
 }
@@ -274,7 +274,8 @@ static double two(const struct backend *b, long pairs) {
     return (now_ns() - start) / (double)pairs;
 }
 
-/* Replaces random live blocks.  Counts a block that does not fit as failed, and leaves its place empty. */
+/* Replaces random live blocks by new blocks.  If a new block does not fit, counts it as failed, and leaves its place
+ * empty. */
 static double churn(const struct backend *b, uint64_t *live, size_t count, long pairs,
                     size_t *failed) {
     double start = now_ns();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* common.h: functions for all programs of bench/: failure with a message, the device, the median.
+/* common.h: functions that all programs of bench/ use: an end with an error message, the device, the median.
  *
  * A measurement that fails is of no use, so a failing driver call ends the process, with a message that names the call.
  */

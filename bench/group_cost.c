@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* group_cost.c: measures how much a process group adds to a growth: a physical allocation and its release, on the
- * device model.
+/* group_cost.c: measures how much time a process group, whose processes share a limit, adds to a physical allocation
+ * and its release, on the device model.
  *
  *     bench/group_cost [STEPS]     200000 if not given
  *
- * Each line is the median of 15 rounds, in nanoseconds of real time, of one step: bytes counted and released.  The
- * driver's part is the model's, so the result is the difference between the last two lines.  Exits with 1 if a step
- * costs more than 3 us.
+ * The program prints four lines.  Each line has the real time of one step in nanoseconds, the median of 15 rounds.  A
+ * step counts bytes in the group and releases them, or creates a physical allocation and releases it.  The driver's
+ * part of the time is the model's, so the result is the difference between the last two lines.  The program exits with
+ * 1 if the group adds more than 3 us to a step.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -50,7 +51,7 @@ static double median(double round[ROUNDS]) {
     return round[ROUNDS / 2];
 }
 
-/* Returns the time of a step: the median of the rounds. */
+/* Returns the time of a step, which is the median over the rounds. */
 static double time_of(void (*step)(void *), void *context, size_t steps) {
     double round[ROUNDS];
 
@@ -59,7 +60,7 @@ static double time_of(void (*step)(void *), void *context, size_t steps) {
     return median(round);
 }
 
-/* Measures a step in two contexts, by turns, and writes both times. */
+/* Measures a step in two contexts, in turn, and writes both times to `out`. */
 static void time_both(void (*step)(void *), void *one, void *two, size_t steps, double out[2]) {
     double round[2][ROUNDS];
 

@@ -4,15 +4,17 @@
  *
  *     bench/measure [cuda[:N]|model[:N]] >FILE      a profile; WEIR_MODEL_PROFILE=FILE has the device model use it
  *
- * Ten processes measure in turn: five the memory pools, five the physical allocations (VMM handles).  The first calls
- * of a process cost more, and so each process shows them once.  The profile gets the median over the processes.
+ * Ten processes measure one after another: five measure the memory pools, and five the physical allocations (VMM
+ * handles).  The first calls of a process cost more, so each process measures them once.  The profile gets the median
+ * over the processes.
  *
- * Some terms of the profile are part of another measured time, and are subtracted here: a growth contains the
- * allocation of a pair, and an access contains the call's own cost.  The time of a call on a handle becomes a line over
- * the handle's size.  The line has the least relative error, since programs use mostly small handles.
+ * Some terms of the profile are contained in another measured time, and are subtracted from it here: a growth contains
+ * the allocation of a pair, and an access contains the call's own cost.  The time of a call on a handle is described by
+ * a line over the handle's size.  The line has the least relative error, since programs use mostly small handles.
  *
- * A value that cannot be measured is the built-in profile's, and the file says so.  A curve's points beyond the largest
- * size with room are the built-in points, times the ratio at that size.
+ * If a value cannot be measured, the file gets the value of the built-in profile, and says so.  A curve gets built-in
+ * points for sizes that do not fit on the device.  These points are multiplied by the ratio of measured to built-in
+ * time at the largest size that fits.
  */
 #include "bench/measure.h"
 
@@ -31,7 +33,7 @@
 enum { PROCESSES = 5 /* per part */, POINTS = MODEL_CURVE_POINTS, MOST_FIGURES = 512 };
 enum { EARLY_MIB = 32 };
 
-/* A figure of each process, or one term of the profile. */
+/* A measured figure, with a value from each process; or a term of the profile, with one value. */
 struct figure {
     char name[64];
     double values[PROCESSES];
@@ -68,7 +70,7 @@ static void add_value(struct figures *list, const char *name, double value) {
     figure->values[figure->count++] = value;
 }
 
-/* Returns the place of a figure on a curve, or a value below 0 if the figure is not of that curve. */
+/* Returns the x of a figure on a curve, or a value below 0 if the figure is not of that curve. */
 static double place_on(const char *curve, const struct figure *figure) {
     const size_t length = strlen(curve);
 
@@ -77,7 +79,7 @@ static double place_on(const char *curve, const struct figure *figure) {
                : -1;
 }
 
-/* Returns the median over the processes, or a value below 0 if the figure was not measured. */
+/* Returns the median of a figure over the processes, or a value below 0 if the figure was not measured. */
 static double sample(const char *name) {
     struct figure *figure = find_figure(&samples, name);
 
@@ -168,7 +170,7 @@ static double line_at(struct line line, double mib) {
     return line.each + line.gib * mib / 1024;
 }
 
-/* Returns how much longer the first calls of a process took, together, than as many later ones. */
+/* Returns the sum of the times of a process's first calls, minus the time `later` for each of them. */
 static double early_excess(const char *name, double later) {
     double more = 0;
 
@@ -223,8 +225,8 @@ static void pool_terms(void) {
         set_term("pool_first_ns", early_excess("early-grow", grown));
 }
 
-/* Sets a term to its measured value.  `least` and `most` are not 0 for a term that must be a power of two within these
- * bounds, since the model works with no other value. */
+/* Sets a term to its measured value.  If `most` is not 0, the model works only with a power of two from `least` to
+ * `most`, so another value is not used. */
 static void plain_term(const char *key, uint64_t least, uint64_t most) {
     const double value = sample(key);
     const int is_power = frexp(value, &(int){0}) == 0.5;
@@ -253,8 +255,8 @@ static void plain_terms(void) {
 
 /* ------------------------------------------------------------------ the file ---- */
 
-/* Writes a number of the profile: the measured one if `measured` is 1, the built-in one if `measured` is 0.  Does
- * nothing if `measured` does not say whether the number was measured. */
+/* Writes a number of the profile if it belongs to the part that is written.  If `measured` is 1, the part has the
+ * numbers that were measured.  If `measured` is 0, the part has the other numbers, with their built-in values. */
 static void write_number(int measured, const char *key, uint64_t otherwise) {
     const struct figure *term = find_figure(&terms, key);
 
@@ -262,7 +264,8 @@ static void write_number(int measured, const char *key, uint64_t otherwise) {
         printf("%s = %.0f\n", key, term ? term->values[0] : (double)otherwise);
 }
 
-/* Replaces neighbouring points that fall by their mean until the curve falls nowhere, as the model requires. */
+/* Replaces neighbouring points by their mean where the curve falls, until the curve falls nowhere, as the model
+ * requires. */
 static void make_rising(double y[POINTS], size_t count) {
     size_t first[POINTS], stretches = 0; /* index of the first point of each stretch */
 
@@ -281,7 +284,8 @@ static void make_rising(double y[POINTS], size_t count) {
     }
 }
 
-/* Returns the number of measured points of a curve, which the processes have sent by rising x. */
+/* Reads the measured points of a curve into x and y, and returns their number.  The processes have sent the points by
+ * rising x. */
 static size_t points_of(const char *name, double x[POINTS], double y[POINTS]) {
     size_t count = 0;
 
@@ -331,7 +335,7 @@ static void write_keys(int measured) {
 }
 
 static void print_profile(const char *device) {
-    static const char modelled[] = " (device model)"; /* the end of the name "model" */
+    static const char modelled[] = " (device model)"; /* the end of the name of a device model */
     char *end = strstr(device_name, modelled), date[32] = "";
     time_t now = time(NULL);
     struct tm broken;

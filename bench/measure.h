@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* measure.h: the figures that a process of bench/measure measures and sends to its parent.
  *
- * A figure is a line of text: a name and a value, in nanoseconds or in the profile's unit.  A point of a curve has its
- * place behind a colon: "pool_grow_ns:8".
+ * A figure is a line of text: a name and a value, in nanoseconds or in the profile's unit.  The name of a point of a
+ * curve ends with a colon and the point's x, as in "pool_grow_ns:8".
  */
 #ifndef WEIR_BENCH_MEASURE_H
 #define WEIR_BENCH_MEASURE_H

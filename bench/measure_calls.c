@@ -2,11 +2,13 @@
 /* measure_calls.c: measures driver calls in one process: memory pools, cuMemAlloc and calls of a fixed cost, or
  * physical allocations (VMM handles).
  *
- * A pool grows here as in a program: by one request after another, beside live blocks.  The process reads the reserved
- * memory before and after each growth and trim, and drops a call that changed it by another number of units.
+ * A pool grows here as in a program: by one request after another, while other blocks are live.  The process reads the
+ * reserved memory before and after each growth and trim.  If a call has changed the reserved memory by an unexpected
+ * number of units, the time of the call is not used.
  *
- * Before each growth, trim and handle the process walks through 1 MiB of host memory, about a core's cache, since a
- * program uses its caches, too.  With 1 MiB, the stalls of the model were nearest to those of the H200.
+ * Before each growth, trim and handle the process writes to 1 MiB of host memory, about the size of a core's cache,
+ * because a program uses its caches between such calls, too.  With 1 MiB, the stalls of the model were nearest to the
+ * stalls of an H200.
  */
 #include "bench/measure.h"
 
@@ -202,8 +204,8 @@ static void measure_steps(const uint64_t *steps, size_t count, uint64_t rounds) 
     }
 }
 
-/* Measures a request that the driver serves by moving idle memory together.  Before it the pool is full of blocks of
- * one unit, of which every second one was freed. */
+/* Measures a request that the driver serves by moving idle memory together.  Before the request the pool is full of
+ * blocks of one unit, of which every second block was freed. */
 static void measure_move(uint64_t units) {
     struct series moved = {0}, unused = {0};
 
@@ -397,7 +399,7 @@ static void measure_calls(void) {
         ADD_TIME(cuMemFreeHost, host);
         ADD_TIME(cuCtxPushCurrent, current);
         ADD_TIME(cuCtxPopCurrent, &popped);
-        chill(); /* a growing program makes this call, too, which is not measured here */
+        chill(); /* programs make the next call when they grow, with cold caches */
         ADD_TIME(cuMemGetInfo, &free_bytes, &total);
     }
 #define NOTE(entry) send_mean(#entry, &series[AT_##entry]);
@@ -415,7 +417,7 @@ static CUmemAccessDesc handle_access;
 static CUdeviceptr range;
 static CUmemGenericAllocationHandle handles[MOST_HANDLES];
 
-/* Maps a handle at its place in the range. */
+/* Creates a handle, maps it at its place in the range, and gives access to it.  Adds the times to `kinds`. */
 static void map_timed(int i, uint64_t bytes, struct series kinds[KINDS]) {
     const CUdeviceptr at = range + (uint64_t)i * bytes;
 
@@ -501,8 +503,8 @@ static int device_can(CUdevice_attribute attribute) {
     return value;
 }
 
-/* Sends the properties of the device.  Memory of other processes counts as the context's, since it is not available
- * either. */
+/* Sends the properties of the device.  Memory of other processes counts as memory of the context, since it is not
+ * available either. */
 static void send_device(size_t free_bytes, size_t total) {
     char name[96];
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* micro.c: measures an allocation and its free on the host, side by side: by weir, by the driver's pool, by malloc.
+/* micro.c: measures the time of an allocation and its free on the host, by weir, by the driver's pool and by malloc.
  *
- * A case is a load with its sizes, live blocks, threads and streams.  Subjects take turns in rounds, and each round
- * begins with another subject, since a machine's speed drifts by a third within minutes.  In a round each subject runs
- * three batches: one untimed, because other subjects have used the processor's caches; one timed as a whole, for the
- * time of a pair; one timed call by call, for the percentiles.
+ * A subject is an allocator that is measured.  A case is a load with its sizes, live blocks, threads and streams.  The
+ * subjects take turns in rounds, and each round begins with another subject, since a machine's speed drifts by a third
+ * within minutes.  In a round each subject runs three batches: one untimed, because other subjects have used the
+ * processor's caches; one timed as a whole, for the time of a pair; and one timed call by call, for the percentiles.
  *
  * With many live blocks, all subjects together would need more memory than a device has.  Then each subject is measured
  * alone.
@@ -43,8 +43,8 @@ struct subject;
 
 struct instance {
     const struct subject *subject;
-    weir_allocator *allocator; /* weir's subjects */
-    CUmemoryPool pool;         /* the driver's pool */
+    weir_allocator *allocator; /* for weir's subjects */
+    CUmemoryPool pool;         /* for the driver's pool */
 };
 
 static const struct subject {
@@ -59,7 +59,7 @@ static const struct subject {
 
 static struct {
     const char *device, *json_file;
-    unsigned subjects, scenarios; /* one bit for each that is to be measured */
+    unsigned subjects, scenarios; /* one bit for each one that is to be measured */
     uint64_t threads, rounds;
     int is_quick;
 } asked = {.device = "cuda"};
@@ -210,14 +210,14 @@ enum { SUBJECTS = sizeof subjects / sizeof *subjects };
 struct worker;
 
 struct load {
-    int has_sides; /* workers are couples: one worker allocates, the other worker frees */
+    int has_sides; /* workers are in pairs: one worker allocates, the other frees */
     void (*turn)(struct worker *worker, uint64_t pairs);
 };
 
 struct micro_case {
     const char *scenario;
     const struct load *load;
-    size_t bytes;             /* size of each pair's block; 0: random sizes, as of live blocks */
+    size_t bytes;             /* the size of a pair's block, or 0 for random sizes */
     size_t smallest, largest; /* the range of the live blocks' sizes, which are log-uniform */
     uint64_t live;
     int has_gaps; /* twice as many blocks are allocated, and a random half is freed */
@@ -228,8 +228,8 @@ struct latency {
     struct weir_histogram alloc, free;
 };
 
-/* The blocks on their way from a producer to a consumer.  Each side has a cache line with its counter, and with the
- * value of the other side's counter that it last read. */
+/* The blocks that a producer has allocated and a consumer has not freed yet.  Each side has a cache line with its own
+ * counter, and with the value of the other side's counter that it last read. */
 struct ring {
     _Alignas(128) _Atomic uint64_t pushed;
     uint64_t popped_seen;
@@ -239,12 +239,12 @@ struct ring {
     void *slots[RING_SLOTS];
 };
 
-/* One thread of a run. */
+/* A thread that makes the calls of a run. */
 struct worker {
     _Alignas(128) struct run *run; /* aligned so that no two workers share a cache line */
     struct instance *instance;
     CUstream stream;
-    struct latency *latency; /* histograms of single calls; NULL: calls are not timed */
+    struct latency *latency; /* histograms of single calls, or NULL if calls are not timed */
     const struct span_clock *clock;
     uint64_t random;
     size_t next_stream;
@@ -256,7 +256,7 @@ struct worker {
     struct latency own_latency;
 };
 
-/* One subject in one case. */
+/* The measurement of one subject in one case. */
 struct run {
     const struct micro_case *of;
     struct instance instance;
@@ -372,7 +372,7 @@ static void turn_by_streams(struct worker *worker, uint64_t pairs) {
     }
 }
 
-/* Lets another thread run from time to time, since it may need this processor. */
+/* Lets another thread run from time to time, since that thread may need this processor. */
 static void rest(unsigned *waits) {
     if (++*waits % 256 == 0)
         sched_yield();
@@ -509,8 +509,8 @@ static void *run_worker(void *argument) {
     return NULL;
 }
 
-/* Lets all threads of the run work for one batch.  Returns the number of pairs that they made, and in *ns the time of
- * a pair. */
+/* Lets all threads of the run work for one batch.  Returns the number of all pairs, and sets *ns to the time of a
+ * pair. */
 static uint64_t batch(struct run *run, int times_calls, double *ns) {
     const unsigned threads = run->of->threads, step = run->of->load->has_sides ? 2 : 1;
     pthread_t ids[MOST_THREADS];
@@ -539,7 +539,7 @@ static uint64_t batch(struct run *run, int times_calls, double *ns) {
     return pairs;
 }
 
-/* Makes one batch, and more of them until nearly every live block was touched, 32 at most. */
+/* Runs one batch, and further batches until nearly every live block was replaced.  Runs at most 32 batches. */
 static void warm_run(struct run *run) {
     uint64_t pairs = 0;
     double unused;

@@ -5,9 +5,9 @@
  *     phases DEVICE cost                         measures a hit and a growth
  *
  * The processes take turns by FILE.  The process whose turn it is allocates PEAK thousandths of the device, in blocks
- * of mixed sizes, and frees them; meanwhile the other processes hold a fiftieth of that.  So the memory that is live at
- * one time fits into the device, but not the sum of all peaks.  Settings come from the environment.  Writes one line of
- * figures.
+ * of mixed sizes, and frees them.  Meanwhile each other process holds a fiftieth of its peak.  So the memory that is
+ * live at one time fits into the device, but the sum of all peaks does not.  Settings come from the environment.  The
+ * process writes one line of figures.
  *
  * This file must not know the program that compares the lines.
  */
@@ -45,8 +45,8 @@ static int fail(const char *what) {
     return 2;
 }
 
-/* Opens the allocator and the device.  The allocator comes first: if the device is full, it asks other processes for
- * room for a context. */
+/* Opens the allocator and the device.  The allocator comes first, because it asks other processes for room for a
+ * context if the device is full. */
 static int open_all(const char *device, size_t *total) {
     struct weir_driver_failure failure;
     weir_options options;
@@ -106,7 +106,7 @@ static struct turns *open_turns(const char *path) {
     return map == MAP_FAILED ? NULL : map;
 }
 
-/* Waits for the process's turn.  Returns 1 when it has come, 0 if all phases are over or a process has failed. */
+/* Waits for the process's turn.  Returns 1 when the turn has come, 0 if all phases are over or a process has failed. */
 static int wait_for_turn(struct turns *t, uint64_t number, uint64_t of, uint64_t phases) {
     for (;;) {
         uint64_t next = atomic_load(&t->next);
@@ -151,7 +151,7 @@ static int take_turns(char **words, size_t total) {
     return status == WEIR_OK ? 0 : 1;
 }
 
-/* Measures the real time of a warm pair of 64 KiB, and of growths by 32 MiB. */
+/* Measures the real time of an allocation of 64 KiB with its free, with warm caches, and of growths by 32 MiB. */
 static int measure(void) {
     uint64_t began, pair = UINT64_MAX, step = UINT64_MAX, is;
     weir_status status = WEIR_OK;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
-// stream_kinds.cu: what a request and a free cost a program of the CUDA runtime, by the kind of stream.
+// stream_kinds.cu: measures how long a request and a free take a program of the CUDA runtime, by the kind of stream.
 //
 //     stream_kinds [ROUNDS]          default: 5
 //
-// A program that knows nothing of weir; bench/stream-kinds runs it natively, under `weir run', and with a library that
-// answers at once (at_once.c).  A line for each kind: nanoseconds of a pair of 64 KiB, and of a free and a request of up
-// to 4 MiB among 300 live ones; each the least of the rounds.
+// The program does not use weir itself.  bench/stream-kinds runs the program natively, under `weir run', and with a
+// library that answers at once (at_once.c).  The program prints a line for each kind of stream: the nanoseconds of a
+// request of 64 KiB with its free, and of a free and a request of up to 4 MiB among 300 live blocks.  Each figure is
+// the least of the rounds.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

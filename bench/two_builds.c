@@ -3,14 +3,15 @@
  *
  *     bench/two_builds OLD/libweir.so.0 NEW/libweir.so.0 [cuda[:N] [PROCESSES [ROUNDS]]]
  *
- * A process loads both builds, which do equal work in turn, about a millisecond each.  So changes of the machine's
- * speed affect both.  Every other process loads the new build first, since a library's place in memory changes its
- * time, too.
+ * A process loads both builds.  The two do equal work in turn, about a millisecond each, so changes of the machine's
+ * speed affect both.  Every other process loads the new build first, since the time of a library depends on its place
+ * in memory, too.
  *
- * Prints a line for each load and engine.  It has the median time of either build for one allocation with its free in
- * nanoseconds (for growth: one allocation; for creation: the whole turn), the ratio new over old, and the least and the
- * largest ratio of a process.  A process has the median of its rounds, an order of loading has the median of its
- * processes, and the ratio is the geometric mean of both orders.
+ * Prints a line for each load and engine.  The line has the median time of each build in nanoseconds, for one
+ * allocation with its free (for growth: one allocation; for creation: the whole turn).  It also has the ratio new over
+ * old, and the least and the largest ratio of a process.  The ratio of a process is the median over its rounds.  The
+ * ratio for an order of loading is the median over its processes.  The printed ratio is the geometric mean over both
+ * orders.
  */
 #include <weir/weir.h>
 
@@ -36,7 +37,7 @@ enum { THREADS = 16, MOST_ROUNDS = 1001, MOST_PROCESSES = 100 };
 static const struct load {
     const char *name;
     size_t smallest, largest; /* the range of sizes in bytes; equal if there is one size */
-    size_t live;              /* number of live blocks; if it is 0, each block is freed at once */
+    size_t live;              /* the number of live blocks; if 0, each block is freed at once */
     unsigned threads;
     unsigned pairs; /* pairs of each thread in one turn */
     int is_bound;   /* set if the streams are bound to the allocator */
@@ -312,7 +313,8 @@ static void print_line(size_t which, struct result (*results)[LOADS * ENGINES], 
            bench_median(ns[NEW], processes), sqrt(order[0] * order[1]), all[0], all[processes - 1]);
 }
 
-/* Returns a number of the command line, or 0 if it is none. */
+/* Returns the number that a word of the command line stands for.  Returns 0 if the word is not a number up to
+ * `most`. */
 static size_t number(const char *word, size_t most) {
     char *rest;
     unsigned long value = strtoul(word, &rest, 10);

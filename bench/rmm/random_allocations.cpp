@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// RMM's benchmark of random allocations with one memory resource more, weir_alloc and weir_free with the settings of
-// the environment, and iterations timed one by one.  All else is RMM's: its file is compiled as it stands.
-// bench/rmm/run builds this.
+// random_allocations.cpp: RMM's benchmark of random allocations with two additions: a memory resource that calls
+// weir_alloc and weir_free with the settings of the environment, and iterations that are timed one by one.  The rest is
+// RMM's own file, which is compiled unchanged.  bench/rmm/run builds the program.
 #define main rmm_main
 #include <benchmarks/random_allocations/random_allocations.cpp>
 #undef main
@@ -81,9 +81,9 @@ any_device_resource make_weir() {
     return weir_memory_resource{};
 }
 
-// `time RESOURCE N M SECONDS': iterations one by one, all with one resource, where RMM's main makes a new one for each
-// of its runs, so that its mean has growth in it.  A line of milliseconds: the first, then the median, the least and
-// the number of the others.
+// Serves the command `time RESOURCE N M SECONDS', which times iterations one by one, all with one resource.  RMM's main
+// makes a new resource for each of its runs, so its mean contains growth.  Prints a line of milliseconds: the first
+// iteration, then the median, the least and the number of the other iterations.
 int time_iterations(char const *name, std::size_t n, std::size_t m, double seconds) {
     std::map<std::string, MRFactoryFunc> const factories{
         {"arena", &make_arena},           {"binning", &make_binning}, {"cuda", &make_cuda},
