@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""What the programs here share: timing iterations, and what the device says is in use.
+"""common.py: functions that the programs of this folder share: they time iterations and read the device's used memory.
 
-They know nothing of weir, but for WEIR_TORCH_PLUGGABLE (torch_common.py).  Each writes one line of
-JSON: what tests/gpu/drop-in puts into its table.
+The programs do not use weir themselves, except for WEIR_TORCH_PLUGGABLE (torch_common.py).  Each program writes one line
+of JSON, from which tests/gpu/drop-in makes its table.
 """
 
 import argparse
@@ -15,9 +15,9 @@ MIB = 1 << 20
 
 
 class Device:
-    """The memory of a device as the driver tells it, in the primary context that frameworks use.
+    """Reads the used memory of a device from the driver, in the primary context that frameworks use.
 
-    To be made once the framework has made that context, whose flags it may want to choose."""
+    Create a Device after the framework has created this context, because the framework may choose its flags."""
 
     def __init__(self, ordinal=0):
         self.cuda = ctypes.CDLL("libcuda.so.1")
@@ -52,9 +52,9 @@ def arguments(iterations, **more):
 
 
 def measure(step, iterations, device):
-    """Runs step(i), which waits for its own work; times of all iterations in ms.
+    """Runs step(i), which waits for its GPU work, for each iteration, and returns the times of the iterations in ms.
 
-    The driver is asked for its memory after each, outside of the time."""
+    Reads the used memory after each iteration, outside of its time."""
     times = []
     for i in range(iterations):
         start = time.perf_counter()
@@ -65,7 +65,7 @@ def measure(step, iterations, device):
 
 
 def report(name, times, device, peak, result, **more):
-    """peak: bytes that the framework had in use at most, None if it does not tell."""
+    """Prints the line of JSON.  peak is the peak of the bytes in use by the framework, or None if it is not known."""
     second_half = times[len(times) // 2:]
     print(json.dumps({
         "program": name,

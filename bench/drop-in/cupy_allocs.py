@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""CuPy: what an allocation costs in a program of small arrays with many temporaries, where the host is what is
-waited for.  Iterations take turns: one with the allocator, one with memory that costs nothing, pieces of one block
-in turn; the difference, by the number of allocations, is what allocating and freeing adds to the program, most of
-it CuPy's own objects.  Beside it, what the pool's two calls take without those: in the same program, each call by the
-clock, in iterations of their own; and one after the other, with nothing between.  All on one
-processor: of processes that wander on a virtual machine one in three ran at half speed."""
+"""CuPy: measures the time of an allocation in a program of small arrays with many temporaries, in which the GPU waits
+for the host.  Iterations take turns: one uses the allocator, and one uses memory that costs nothing, pieces of one
+block in turn.  The difference of their times, divided by the number of allocations, is the time that allocating and
+freeing adds to the program.  Most of this time is that of CuPy's own objects.  The program also measures the pool's
+two calls without these objects: in the program, each call by the clock, in separate iterations; and one call after
+the other, with nothing between.  The process stays on one processor: without that, one process in three ran at half
+speed on a virtual machine."""
 
 import os
 import random
@@ -18,7 +19,7 @@ PIECE, PIECES = 1 << 20, 512
 
 
 class Counting:
-    """Hands on to the allocator that it is made with, and counts."""
+    """Counts the requests that it passes on to an allocator."""
 
     def __init__(self, allocate):
         self.allocate, self.count = allocate, 0
@@ -41,7 +42,7 @@ def pieces_of_one_block(cupy):
 
 
 class Timed:
-    """The pool's two calls by the clock, for cupy.cuda.PythonFunctionAllocator."""
+    """Measures each of the pool's two calls by the clock, for cupy.cuda.PythonFunctionAllocator."""
 
     def __init__(self, cupy):
         self.runtime, self.stream = cupy.cuda.runtime, cupy.cuda.get_current_stream().ptr
@@ -59,7 +60,7 @@ class Timed:
         self.took.append(time.perf_counter_ns() - start)
 
     def pair_ns(self):
-        """The mean of the second half's pairs, without the clock's own cost and the hundredth that took longest."""
+        """Returns the mean time of the second half's pairs, without the cost of the clock and the slowest hundredth."""
         empty = []
         for _ in range(10000):
             start = time.perf_counter_ns()
@@ -69,7 +70,7 @@ class Timed:
 
 
 def calls_ns(cupy, turns=2000, live=8):
-    """A pair of calls of the async pool, the oldest of a few blocks freed first; the device has nothing to do."""
+    """Returns the time of a pair of calls of the async pool on an idle device: a free of the oldest block, and a request."""
     runtime, stream = cupy.cuda.runtime, cupy.cuda.get_current_stream().ptr
     cupy.cuda.get_current_stream().synchronize()
     rounds = []

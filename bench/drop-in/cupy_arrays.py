@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""CuPy: array expressions with many temporaries, of sizes that change."""
+"""CuPy: computes array expressions with many temporaries of changing sizes."""
 
 import random
 

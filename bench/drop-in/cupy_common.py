@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the programs of CuPy here share: who gives their memory."""
+"""cupy_common.py: the choice of the allocator, which the CuPy programs of this folder share."""
 
 KINDS = "pool: CuPy's own; async: CUDA's pool; none: cudaMalloc for each array"
 

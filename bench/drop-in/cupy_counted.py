@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""CuPy: arrays from malloc_async, counted here, for the count of `weir record' to be compared with.  One line of
-JSON: allocations and frees."""
+"""CuPy: allocates arrays by malloc_async and counts them, for a comparison with the count of `weir record'.  Prints one
+line of JSON with the numbers of allocations and frees."""
 
 import gc
 import json
@@ -14,7 +14,7 @@ def main():
     count = [0]
 
     def counted(size):
-        count[0] += size > 0  # a request of nothing asks nobody
+        count[0] += size > 0  # a request of 0 bytes makes no call
         return cupy.cuda.malloc_async(size)
 
     cupy.cuda.set_allocator(counted)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""JAX: the gradient of a chain of 12 matrix products, compiled ahead of time; about 9 GB live."""
+"""JAX: computes the gradient of a chain of 12 matrix products, compiled ahead of time, with about 9 GB live."""
 
 import common
 import jax_common

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""JAX: a chain of 12 matrix products, and what JAX tells of its memory.  Settings of JAX's memory as they are."""
+"""jax_common.py: a chain of 12 matrix products, and a report with JAX's own figures of its memory.  The settings of
+JAX's memory stay unchanged."""
 
 import common
 
@@ -7,7 +8,7 @@ LAYERS, WIDTH = 12, 8192
 
 
 def chain(batch):
-    """Its loss, as a function of weights and input, and these."""
+    """Returns the loss of the chain as a function of weights and input, then the weights and the input."""
     import jax
     import jax.numpy as jnp
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""JAX: one array of so many GiB, asked for when a line comes; how long that takes until it is filled, in ms."""
+"""JAX: allocates one array of some GiB when a line of input comes, and prints the time until it is filled, in ms."""
 
 import sys
 import time

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""JAX: training over all devices of one process: the batch is split, the weights are the same everywhere, and XLA
-joins the gradients by NCCL.  About 7 GB live on each device.  Settings of JAX's memory as they are."""
+"""JAX: trains on all devices of one process.  The batch is split, each device has all weights, and XLA joins the
+gradients by NCCL.  About 7 GB are live on each device.  The settings of JAX's memory stay unchanged."""
 
 import common
 

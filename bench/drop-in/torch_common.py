@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""PyTorch: the allocator that WEIR_TORCH_PLUGGABLE names, if it does, and what PyTorch tells."""
+"""torch_common.py: the choice of the allocator by WEIR_TORCH_PLUGGABLE, and PyTorch's own figures."""
 
 import os
 
@@ -7,7 +7,7 @@ import torch
 
 
 def choose_allocator():
-    """Before the first allocation."""
+    """Chooses the allocator that WEIR_TORCH_PLUGGABLE names, if it is set.  Call this before the first allocation."""
     library = os.environ.get("WEIR_TORCH_PLUGGABLE")
     if library:
         torch.cuda.memory.change_current_allocator(torch.cuda.memory.CUDAPluggableAllocator(
@@ -15,12 +15,12 @@ def choose_allocator():
 
 
 def records_streams():
-    """A pluggable allocator has no record_stream unless it is given one."""
+    """Returns whether record_stream works.  A pluggable allocator lacks it unless the program sets it."""
     return "WEIR_TORCH_PLUGGABLE" not in os.environ
 
 
 def peak():
-    """None where the allocator keeps no count."""
+    """Returns the peak of allocated bytes, or None if the allocator does not count them."""
     try:
         return torch.cuda.max_memory_allocated() or None
     except RuntimeError:

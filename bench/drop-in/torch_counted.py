@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""PyTorch: some training whose calls of the CUDA runtime PyTorch's profiler counts, between two marks of
-`weir record', for the recorder's count to be compared with.  One line of JSON: how often each call was made."""
+"""PyTorch: trains a small model between two marks of `weir record', while PyTorch's profiler counts the calls of the
+CUDA runtime, for a comparison with the recorder's count.  Prints one line of JSON with the number of each call."""
 
 import ctypes
 import json
@@ -13,7 +13,7 @@ STEPS = 20
 
 
 def mark(label):
-    """Nothing where nobody records."""
+    """Sets a mark in the trace if `weir record' records the program."""
     try:
         ctypes.CDLL(None).weir_mark(label.encode())
     except AttributeError:
@@ -33,7 +33,7 @@ def main():
 
     step()
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]):
-        step()  # the profiler's own first time
+        step()  # the first step under the profiler is slower
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as counted:
         torch.cuda.synchronize()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""PyTorch: training of GPT-2 on several GPUs, a process each, as torchrun starts them: every process has
-the whole model (ddp) or a part of it (fsdp), and NCCL joins the gradients."""
+"""PyTorch: trains GPT-2 on several GPUs, with a process for each GPU, as torchrun starts them.  Each process has the
+whole model (ddp) or a part of it (fsdp), and NCCL joins the gradients."""
 
 import os
 

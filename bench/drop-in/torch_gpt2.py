@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""PyTorch: training of a model the size of GPT-2 small on random tokens, all sequences of one length,
-or each batch of another.
+"""PyTorch: trains a model of the size of GPT-2 small on random tokens.  All sequences have one length, or each batch has
+another length.
 
-A length that was never there before costs the libraries that PyTorch calls more of the host's time than all else
-of an iteration: `varying' shows that.  Of `recurring' the later half of the iterations has the lengths of the
-first half again, in another order: what is left of the difference is the memory."""
+A length that is new costs the libraries that PyTorch calls more of the host's time than all other work of an iteration.
+With `varying', each length is new.  With `recurring', the second half of the iterations has the lengths of the first
+half again, in another order.  What is then left of the difference between allocators is the time for memory."""
 
 import random
 

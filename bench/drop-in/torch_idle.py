@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""PyTorch: has so many GiB in tensors, drops them, and stays until its input ends: a cache that is idle."""
+"""PyTorch: allocates tensors of some GiB, frees them, and waits for a line of input.  So PyTorch's cache is idle."""
 
 import sys
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""PyTorch: a language model of the shape of GPT-2."""
+"""torch_model.py: a language model of the shape of GPT-2."""
 
 import torch
 import torch.nn as nn
@@ -48,7 +48,7 @@ class Model(nn.Module):
 
 
 def loss_of(model, tokens):
-    """Of predicting each word from those before it."""
+    """Returns the loss of predicting each word from the words before it."""
     with torch.autocast("cuda", torch.bfloat16):
         logits = model(tokens[:, :-1])
         return functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())

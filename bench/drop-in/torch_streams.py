@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""PyTorch: inference by many streams at once, requests of changing size; some results are handed from
-one stream to another."""
+"""PyTorch: runs inference on many streams at once, with requests of changing sizes.  Some streams use the result of
+another stream."""
 
 import random
 
