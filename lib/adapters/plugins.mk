@@ -1,6 +1,6 @@
-# Weir behind the plug-in points of frameworks: a module that they load by name.
+# libweir-adapters.so: a module with weir's functions for the plug-in points of frameworks, which load it by name.
 #
-# It has no copy of the library in it but needs libweir.so: see doc/design.md, "Plug-in points".
+# The module contains no copy of weir and needs libweir.so (doc/design.md, "Plug-in points").
 
 noinst_LTLIBRARIES += lib/adapters/libadapters.la
 lib_adapters_libadapters_la_SOURCES = \
@@ -10,7 +10,7 @@ lib_adapters_libadapters_la_SOURCES = \
 	lib/adapters/plugins/handler.c \
 	lib/adapters/plugins/onnx.c \
 	lib/adapters/plugins/torch.c
-# What torch.c throws passes through it.
+# An exception that torch.c throws passes through its functions.
 lib_adapters_libadapters_la_CFLAGS = $(AM_CFLAGS) -fexceptions
 
 if WEIR_ADAPTERS
@@ -18,8 +18,8 @@ pkglib_LTLIBRARIES += lib/adapters/libweir-adapters.la
 endif
 lib_adapters_libweir_adapters_la_SOURCES =
 lib_adapters_libweir_adapters_la_LIBADD = lib/adapters/libadapters.la $(WEIR_LIBS)
-# The library by its file: libtool would link the module once more as it is installed, and only into the folder
-# that configure was told.
+# The module is linked with the file of the library.  With the library's .la file, libtool would link the module again
+# during the installation, and only for the folder that configure was given.
 lib_adapters_libweir_adapters_la_LDFLAGS = -module -avoid-version -shared -no-undefined \
 	-Wl,lib/.libs/libweir.so $(WEIR_MODULE_LDFLAGS)
 EXTRA_lib_adapters_libweir_adapters_la_DEPENDENCIES = lib/libweir.la

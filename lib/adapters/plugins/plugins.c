@@ -5,7 +5,7 @@
  * now, as under stream capture, goes on a list, and the next call of a framework tries the free again.  While the list
  * is empty, that check costs one load.
  *
- * Locks: `lock` guards the list; no function is called under it.
+ * Locks: `lock` guards the list.  A thread that holds `lock` calls no function.
  *
  * This file must not know a framework, or any header of weir except include/weir.
  */

@@ -11,8 +11,9 @@
  *   refused       said of a pool or plain memory whose requests fail, because the device does not have what the user's
  *                 settings require
  *   lost          said of an allocator whose device's context was reset
- *   inside        said of a thread that executes one of these functions for the program.  The thread's own calls of the
- *                 driver, and the calls that the driver makes for it, go to the driver unchanged (interpose.h)
+ *   inside        said of a thread between enter() and leave(), which serves a call of the program.  The thread's own
+ *                 calls of the driver, and the calls that the driver makes for it, go to the driver unchanged
+ *                 (interpose.h)
  *
  * preload_requests.c serves requests, preload_frees.c serves frees, preload_pointers.c serves queries of pointers,
  * preload_pool_calls.c serves calls of memory pools, and preload_contexts.c serves calls that create or end contexts

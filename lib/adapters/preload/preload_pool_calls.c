@@ -261,8 +261,8 @@ static CUresult note_pool_at(CUresult result, const CUmemoryPool *pool, const CU
     why = why_other(type, location.type);
     p = weir__pool_add(*pool, why == WEIR_LEFT_NOT ? location.id : -1, (struct weir_pool_kind){0},
                        why);
-    /* If the program named the device's only locality domain, weir queries the current pool later, which may be another
-     * pool. */
+    /* If the program named the only locality domain of a device, the device's current pool may be another pool.  So
+     * weir asks the driver for the current pool later. */
     if (is_current && why == WEIR_LEFT_NOT)
         weir__pool_set_current(location.id, location.type == given->type ? p : NULL);
     leave();

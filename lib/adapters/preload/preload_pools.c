@@ -276,8 +276,8 @@ static int has_blocks(struct weir_served *s) {
 }
 
 /* Returns an unused place in the table.  If the table is full, returns the place of an allocator that was lost with its
- * context, preferably one without blocks.  The lost allocator is not freed, since a thread may still read it.  Returns
- * WEIR_MOST_SERVED if all allocators serve. */
+ * context, preferably of one without blocks.  The lost allocator is not freed, since a thread may still read it.
+ * Returns WEIR_MOST_SERVED if the table is full and no allocator is lost. */
 static unsigned find_place(void) {
     unsigned known = weir__served_known(), found = WEIR_MOST_SERVED;
 
@@ -429,9 +429,9 @@ static void trim_spares(int device) {
     }
 }
 
-/* Returns a spare allocator of the device and kind for a new pool, or NULL if there is none.  First calls
- * weir__served_freed() for each allocator, since its last block may have been freed just before its pool ended.  The
- * caller holds `lock`. */
+/* Returns a spare allocator of the device and kind for a new pool, or NULL if there is none.  First checks the
+ * allocators of destroyed pools again, because the last block of such a pool may have been freed at the moment when the
+ * pool ended.  The caller holds `lock`. */
 static struct weir_served *take_spare(int device, struct weir_pool_kind kind) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);

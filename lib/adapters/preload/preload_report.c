@@ -530,9 +530,9 @@ static __attribute__((constructor)) void begin(void) {
     keep_error();
 }
 
-/* Returns 1 if the path of a mapped file contains `name`, else 0.  Does not call the dynamic linker, which the thread
- * may have interrupted by a signal.  The search needs that the first character of `name`, a slash, occurs only once in
- * `name`. */
+/* Returns 1 if the path of a mapped file contains `name`, else 0.  Reads /proc/self/maps and does not ask the dynamic
+ * linker, because a signal may have interrupted this thread inside the linker.  The search needs that the first
+ * character of `name`, a slash, occurs only once in `name`. */
 static int is_mapped(const char *name) {
     size_t length = strlen(name);
     int file = weir__file_open("/proc/self/maps", O_RDONLY, 0);

@@ -23,7 +23,8 @@ WEIR_RECORD_EXPORT weir_nvtx_initialize InitializeInjectionNvtx2;
  * innermost NVTX range.  The number 0 means that a name is missing. */
 extern int weir__record_callers;
 void weir__record_who(uint64_t *place, uint64_t *range);
-/* Returns the innermost range of this thread that has a name, or NULL (record_nvtx.c). */
+/* Returns the name of this thread's innermost open NVTX range that has a name, or NULL if there is none
+ * (record_nvtx.c). */
 const char *weir__record_range(void);
 /* Sends a name with its number to the recorder (record.c). */
 void weir__record_name(uint64_t number, const char *name);

@@ -37,7 +37,7 @@ int weir__record_callers;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weir_map sent; /* the numbers of the names that the recorder has */
-/* Address of code -> number of its place; 1 for code of weir or CUDA. */
+/* Maps an address of code to the number of its place, or to 1 for code of weir or CUDA. */
 static struct weir_map places;
 
 static int look_up(struct weir_map *map, uint64_t key, uintptr_t *value) {

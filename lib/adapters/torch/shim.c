@@ -109,8 +109,8 @@ static int open_shim_lock(int flags) {
                                                                : -1;
 }
 
-/* The lock belongs to the open file and not to the process, so children of fork keep the lock.  Byte 0 is locked while
- * any shim is made, and each shim has another byte. */
+/* The lock belongs to the open file and not to the process, so children of fork keep it.  Byte 0 is locked while any
+ * shim is made.  Each shim has another byte. */
 int weir__shim_lock(void) {
     struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 1};
     int file = open_shim_lock(O_RDWR | O_CREAT);
