@@ -115,8 +115,8 @@ weir_status weir__allocator_misuse(const weir_allocator *a, weir_status status, 
  * stream must be bound, and `block` must not be NULL. */
 weir_status weir__alloc_default(weir_allocator *a, size_t bytes, weir_stream stream, uint64_t id,
                                 void **block);
-/* Makes a text as weir_ipc_make does for at most `most` bytes from the address on, which may lie in several adjacent
- * blocks. */
+/* Makes a text as weir_ipc_make does, for up to `most` bytes from the address on.  These bytes may lie in several
+ * adjacent blocks. */
 weir_status weir__ipc_make(weir_allocator *a, const void *address, size_t most, char *text,
                            size_t text_bytes, size_t *needed, size_t *offset);
 weir_status weir__free_default(weir_allocator *a, void *block, weir_stream stream, uint64_t id);

@@ -179,9 +179,9 @@ static int is_busy(weir_allocator *a) {
 static int ask_all(weir_allocator *a, const weir_stream *streams, size_t count) {
     const weir_stream legacy = (weir_stream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE;
     const weir_stream own = (weir_stream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
-    /* If streams are kept apart, a trim must not make memory usable for other streams.  The driver (580, on an H200)
-     * then lets other streams reuse memory that a stream freed before its end, but not memory that only a trim has
-     * found complete. */
+    /* If streams are kept apart, memory that only a trim has found complete must not serve other streams.  The driver
+     * (580, on an H200) has this rule, too.  With both, other streams may reuse memory once the stream that freed it
+     * has ended. */
     int marks = !gives_behind_waits(a) &&
                 !atomic_load_explicit(&a->device.keeps_apart, memory_order_relaxed);
     int is_idle;

@@ -137,8 +137,8 @@ struct weir_group *weir__drop_in_group_of(CUdevice device);
 /* Asks other processes for idle memory, for a request that weir does not serve and for which the device or the group
  * has no memory.  The request began at `began` (CLOCK_MONOTONIC).  Returns 1 if there may be memory now, else 0. */
 int weir__drop_in_ask_for_memory(CUdevice device, size_t bytes, uint64_t began);
-/* Logs the members of the group and their memory.  Called after the group's limit made a request fail that weir does
- * not serve.  Logs only the first few failures. */
+/* Logs the members of the group and their memory.  Called after a request that weir does not serve has failed because
+ * of the group's limit.  Logs only the first few failures. */
 void weir__drop_in_tell_group(struct weir_group *group, CUdevice device, const char *call,
                               size_t bytes);
 

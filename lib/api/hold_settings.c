@@ -154,8 +154,8 @@ static weir_status set_budget(weir_allocator *a) {
     return WEIR_OK;
 }
 
-/* Warns if the grow-ahead is above the memory that can be reserved.  Also warns if the release threshold would release
- * grown memory at once. */
+/* Warns if the grow-ahead is above the memory that can be reserved.  Also warns if the release threshold is so low that
+ * grown memory is released at once. */
 static void warn_of_what_is_lost(const weir_allocator *a) {
     uint64_t all = weir__size_smaller(a->reserve.limit.bytes, a->device.total);
 
