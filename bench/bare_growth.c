@@ -103,7 +103,7 @@ static double by_weir(size_t bytes, const char *const *settings) {
     return took;
 }
 
-/* Measures one request of that size in a new allocator. */
+/* Measures one request of `bytes` bytes in a new allocator. */
 static double by_request(size_t bytes, const char *const *settings) {
     weir_allocator *a = make(settings);
     double started, took;

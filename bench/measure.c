@@ -204,7 +204,7 @@ static void handle_terms(void) {
                                               line_at(access, EARLY_MIB)));
 }
 
-/* Sets the points of a curve.  `less` is the part of each sample that belongs to another term. */
+/* Sets the points of a curve to the measured times minus `less`, the time that belongs to another term. */
 static void curve_terms(const char *name, double less) {
     for (size_t i = 0; i < samples.count; i++)
         if (place_on(name, &samples.of[i]) >= 0)
@@ -255,8 +255,8 @@ static void plain_terms(void) {
 
 /* ------------------------------------------------------------------ the file ---- */
 
-/* Writes a number of the profile if it belongs to the part that is written.  If `measured` is 1, the part has the
- * numbers that were measured.  If `measured` is 0, the part has the other numbers, with their built-in values. */
+/* Writes a number of the profile.  If `measured` is 1, writes the number only if it was measured.  If `measured` is 0,
+ * writes the number only if it was not measured, with its built-in value. */
 static void write_number(int measured, const char *key, uint64_t otherwise) {
     const struct figure *term = find_figure(&terms, key);
 
