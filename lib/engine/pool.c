@@ -69,8 +69,10 @@ struct weir_pool_engine {
     struct weir_async async; /* frees the blocks */
     struct weir_superblocks superblocks;
 
-    /* For each block that begins behind the driver's own block (align), the bytes between both. */
-    struct weir_sizes before;
+    /* For each block that begins behind the driver's own block (align), the bytes between both; guarded by `aligning`,
+     * under which nothing is called. */
+    struct weir_map before;
+    pthread_mutex_t aligning;
     _Atomic int has_aligned; /* set once there was such a block */
 };
 
@@ -362,12 +364,29 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
 
 /* ---- frees ---- */
 
+/* Records that the driver's block begins `before` bytes before the block.  Returns 1 on success, 0 if there is no host
+ * memory. */
+static int record_aligned(struct weir_pool_engine *p, CUdeviceptr block, size_t before) {
+    int done;
+
+    pthread_mutex_lock(&p->aligning);
+    done = weir__map_put(&p->before, block, before);
+    pthread_mutex_unlock(&p->aligning);
+    atomic_store_explicit(&p->has_aligned, 1, memory_order_release);
+    return done;
+}
+
 /* Returns the address at which the driver's block begins, and forgets that another one was handed out. */
 static CUdeviceptr driver_block(struct weir_pool_engine *p, CUdeviceptr block, size_t *before) {
-    *before = 0;
-    if (atomic_load_explicit(&p->has_aligned, memory_order_acquire))
-        (void)weir__sizes_take(&p->before, block, before);
-    return block - *before;
+    uintptr_t bytes = 0;
+
+    if (atomic_load_explicit(&p->has_aligned, memory_order_acquire)) {
+        pthread_mutex_lock(&p->aligning);
+        (void)weir__map_take(&p->before, block, &bytes);
+        pthread_mutex_unlock(&p->aligning);
+    }
+    *before = bytes;
+    return block - bytes;
 }
 
 /* Frees a block of the driver.  The capture mode is relaxed, since the call may be one of weir's own beside another
@@ -385,7 +404,7 @@ static weir_status free_block(struct weir_pool_engine *p, CUdeviceptr block, wei
         weir__driver_unrelax(p->e.device->driver, &scope);
     }
     if (status != WEIR_OK && before > 0) /* cannot fail: the table's slot is still there */
-        (void)weir__sizes_put(&p->before, block, before);
+        (void)record_aligned(p, block, before);
     return status;
 }
 
@@ -536,8 +555,7 @@ static __attribute__((noinline, cold)) CUresult align(struct weir_pool_engine *p
     if (result != CUDA_SUCCESS)
         return result;
     before = (size_t)(-block % WEIR_PAGE);
-    atomic_store_explicit(&p->has_aligned, 1, memory_order_release);
-    if (before > 0 && !weir__sizes_put(&p->before, block + before, before)) {
+    if (before > 0 && !record_aligned(p, block + before, before)) {
         (void)driver->cuMemFreeAsync(block, r->stream);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -788,7 +806,8 @@ static void pool_close(struct weir_engine *e) {
     }
     weir__superblocks_close(&p->superblocks);
     weir__async_close(&p->async);
-    weir__sizes_close(&p->before);
+    weir__map_clear(&p->before);
+    pthread_mutex_destroy(&p->aligning);
     pthread_mutex_destroy(&p->growing);
     free(p);
 }
@@ -829,7 +848,7 @@ weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine 
     pthread_mutex_init(&p->growing, NULL);
     weir__async_open(&p->async, device);
     weir__superblocks_open(&p->superblocks, device);
-    weir__sizes_open(&p->before);
+    pthread_mutex_init(&p->aligning, NULL);
     *out = &p->e;
     return WEIR_OK;
 }
