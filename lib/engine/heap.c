@@ -55,6 +55,7 @@ int weir__heap_add_ranges(struct weir_heap *h) {
 
 /* ---- accounts ---- */
 
+/* Adds the block of a request on that stream. */
 static void account(struct weir_heap *h, struct weir_order_stream *on,
                     const struct weir_placement_block *block) {
     weir__order_taken(on, block->size);

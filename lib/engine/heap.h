@@ -65,8 +65,8 @@ struct weir_heap {
     struct weir_growth_cursor cursor;
     /* Bytes freed under QUARANTINE so far.  The sequences of these frees rise with it. */
     uint64_t quarantined;
-    struct weir_placement_stream
-        quarantine;  /* stands for a stream in the place of quarantined frees */
+    /* stands for a stream in the place of quarantined frees */
+    struct weir_placement_stream quarantine;
     uint64_t steals; /* requests served by other streams' frees, after a query of events */
 };
 

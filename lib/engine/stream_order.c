@@ -372,37 +372,32 @@ uint64_t weir__order_last_with(const struct weir_order *o, weir_stream stream) {
                : 0;
 }
 
-/* Records a call on the stream.  If another stream has called since, the stream's last burst has ended.  What that burst
- * left is written here, and not in the other stream's call, so that no call touches another stream's record. */
-static struct weir_order_stream *called(struct weir_order *o, struct weir_order_stream *s) {
-    if (s && o->recent != s) {
+/* Counts the call.  If another stream has called since, the stream's last burst has ended.  What that burst left is
+ * written here, and not in the other stream's call, so that no call touches another stream's record. */
+struct weir_order_stream *weir__order_stream_silently(struct weir_order *o, uint64_t id) {
+    struct weir_order_stream *s = find_stream(o, id);
+
+    if (!s)
+        s = add_stream(o, id);
+    if (!s)
+        return NULL;
+    if (o->recent != s) {
         if (s->open_bytes > MUCH * worth_of(o))
             s->foreseen = 0;
         else if (s->alone > 0 && s->foreseen < FAR)
             s->foreseen++;
         s->alone = 0;
     }
-    if (s) {
-        s->called = ++o->calls;
-        o->recent_id = s->placed.id;
-    }
+    s->called = ++o->calls;
+    o->recent_id = id;
     o->recent = s;
     return s;
 }
 
-struct weir_order_stream *weir__order_stream_silently(struct weir_order *o, uint64_t id) {
-    struct weir_order_stream *s = find_stream(o, id);
-
-    return called(o, s ? s : add_stream(o, id));
-}
-
 struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id) {
-    struct weir_order_stream *s = find_stream(o, id);
-
-    if (s)
-        return called(o, s);
-    weir__order_look_around(o, OLD_PER_NEW);
-    return called(o, add_stream(o, id));
+    if (!find_stream(o, id))
+        weir__order_look_around(o, OLD_PER_NEW);
+    return weir__order_stream_silently(o, id);
 }
 
 /* ---- when to record -------------------------------------------------------------------------- */

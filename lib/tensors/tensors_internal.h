@@ -101,8 +101,8 @@ struct weir_tensor_pool {
     int pins; /* running calls that have released the lock and still use the pool */
     struct weir_tensor_part part[WEIR_TENSORS_PARTS];
     uint64_t closed; /* the sequence when the last user closed the pool */
-    struct weir_tensor_user
-        *streams; /* the streams that have allocated from the pool, newest first */
+    /* the streams that have allocated from the pool, newest first */
+    struct weir_tensor_user *streams;
     struct weir_placement_stream unknown; /* stands for ended and unknown streams */
     int has_lost;   /* set if ended or unknown streams may have freed memory here */
     size_t pending; /* freed blocks that wait for other streams */

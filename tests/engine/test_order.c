@@ -111,9 +111,8 @@ TEST(a_young_stream_records_each_free) {
 }
 
 static void take_often(size_t bytes, int times) {
-    while (times-- > 0) {
+    while (times-- > 0)
         weir__order_taken(weir__order_stream(&order, a_id), bytes);
-    }
 }
 
 /* A records one event when it holds as little memory as when it was asked for one, whatever happened before. */
@@ -643,6 +642,18 @@ TEST(open_frees_are_not_forgotten) {
     weir__order_observe_all(&order);
     MUST_EQ(told_id, a_id);
     MUST_EQ(told_sequence, sequence);
+}
+
+/* A quiet stream stays known while a request holds its record. */
+TEST(a_record_that_is_held_is_not_forgotten) {
+    stream_of(a_id)->serving++;
+    for (uint64_t i = 0; i < 5 * FORGET_CALLS; i++)
+        (void)stream_of(100000 + i);
+    MUST(weir__map_get(&order.streams, a_id, NULL));
+    stream_of(a_id)->serving--;
+    for (uint64_t i = 0; i < 5 * FORGET_CALLS; i++)
+        (void)stream_of(200000 + i);
+    MUST(!weir__map_get(&order.streams, a_id, NULL));
 }
 
 /* A free of an unknown stream counts as observed, and no stream can wait for it.  A wait for a free without a stream id
