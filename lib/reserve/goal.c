@@ -268,7 +268,8 @@ static void lower_in_request(struct weir_reserve *v, const struct weir_request *
     uint64_t in_use = atomic_load_explicit(&v->engine->seen.in_use, memory_order_relaxed);
     int is_over = 0;
 
-    if (g->half_life_ns == 0 && !g->has_threshold && wanted_of(g) == 0)
+    if (g->half_life_ns == 0 && !g->has_threshold &&
+        atomic_load_explicit(&p->wanted, memory_order_acquire) == 0)
         return;
     now = weir__device_since(v->device, v->device->created_ticks);
     if (g->half_life_ns > 0)

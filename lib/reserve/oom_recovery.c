@@ -28,12 +28,6 @@
 /* The least part of the device in one request to other processes, since each request costs them a trim. */
 #define ASKED_PART 64
 
-static uint64_t deadline_ns(const struct weir_reserve *v) {
-    return v->options->recovery_timeout_ms == UINT32_MAX
-               ? 0
-               : (uint64_t)v->options->recovery_timeout_ms * 1000000;
-}
-
 /* Returns the figures of a failure. */
 static weir_failure read_failure(struct weir_reserve *v, size_t bytes) {
     weir_statistics figures = {.size = sizeof figures};
@@ -106,12 +100,6 @@ static int reclaim_above(struct recovery *c, int may_wait) {
     return 1;
 }
 
-/* Frees the memory that the layer above the allocator no longer needs. */
-static void free_above(struct recovery *c) {
-    if (reclaim_above(c, c->deadline_ns > 0))
-        try_again(c);
-}
-
 /* Returns how long weir polls: until the deadline while a free is pending.  For streams that are silent it polls only a
  * moment if a trim will wait for the device. */
 static uint64_t patience_ns(const struct recovery *c, int is_pending, size_t silent) {
@@ -122,16 +110,18 @@ static uint64_t patience_ns(const struct recovery *c, int is_pending, size_t sil
     return c->trim_waits ? weir__size_smaller(SILENT_NS, c->deadline_ns) : c->deadline_ns;
 }
 
-/* Polls pending frees with growing pauses until the deadline, since the stream that holds the memory may wait for the
- * caller. */
-static void wait_for_frees(struct recovery *c) {
+/* Frees memory of completed frees, in the layer above and in the engine.  While frees are pending, polls with growing
+ * pauses until the deadline: the stream that holds the memory may wait for the caller. */
+static void poll_frees(struct recovery *c) {
     struct weir_engine *e = c->v->engine;
-    uint64_t started = e->device->driver->ticks();
-    uint64_t pause = FIRST_PAUSE_NS;
+    uint64_t started, pause = FIRST_PAUSE_NS;
     size_t silent = 0, pending;
 
-    if (!could_fit(c))
+    if (reclaim_above(c, c->deadline_ns > 0))
+        try_again(c);
+    if (!weir__is_failure(c->status) || !could_fit(c))
         return;
+    started = e->device->driver->ticks();
     pending = weir__engine_reclaim(e, &silent);
     while (weir__is_failure(c->status)) {
         uint64_t waited = weir__device_since(e->device, started);
@@ -146,21 +136,17 @@ static void wait_for_frees(struct recovery *c) {
     }
 }
 
-/* Flushes the idle memory of all caches to the engine.  The next try is still the first one that uses all idle memory,
- * so it does not count as a retry. */
-static void flush(struct recovery *c) {
-    if (flush_caches(c))
-        c->status = weir__oom_recovery_try(c->v, c->r);
-}
-
-/* Trims all idle memory, unless the trim would wait for the device and the deadline is 0.  For a request above the limit
- * the trim only waits, since memory that goes back to the device would not serve the request. */
-static void trim_idle(struct recovery *c) {
+/* Flushes the idle memory of all caches to the engine, and trims all idle memory, unless the trim would wait for the
+ * device and the deadline is 0.  For a request above the limit the trim only waits, since memory that goes back to the
+ * device would not serve the request. */
+static void flush_and_trim(struct recovery *c) {
     struct weir_engine *e = c->v->engine;
     size_t released = 0;
     uint64_t keep;
 
-    if (!could_fit(c) || (c->trim_waits && c->deadline_ns == 0))
+    if (flush_caches(c)) /* no retry, since this is the first try that uses all idle memory */
+        c->status = weir__oom_recovery_try(c->v, c->r);
+    if (!weir__is_failure(c->status) || !could_fit(c) || (c->trim_waits && c->deadline_ns == 0))
         return;
     keep = c->r->bytes <= c->v->limit.bytes ? 0 : weir__engine_reserve(e);
     if (weir__engine_trim(e, (size_t)keep, WEIR_EVENT_RECOVERY, &released) == WEIR_OK &&
@@ -285,12 +271,11 @@ static int ask_members(struct recovery *c, uint64_t bytes, uint64_t first, uint6
 }
 
 /* Asks the members of the process group, if the group lacks memory, for a tenth of the deadline in real time. */
-static void ask_group(struct recovery *c) {
-    struct weir_group *g = c->group;
+static void ask_group(struct recovery *c, struct weir_group *g) {
     uint64_t first = weir__registry_now(), until = first + c->deadline_ns / PROCESS_PEERS_PART;
     uint64_t most, lacks;
 
-    if (!g || c->r->bytes > weir__group_limit(g))
+    if (c->r->bytes > weir__group_limit(g))
         return;
     most = weir__size_larger(weir__group_limit(g) / ASKED_PART, UNIT);
     while (c->status == WEIR_E_NO_MEMORY && (lacks = group_lacks(g, c->r->bytes)) > 0) {
@@ -304,21 +289,26 @@ static void ask_group(struct recovery *c) {
     }
 }
 
-/* Asks other processes for a tenth of the deadline in real time, or for all of it while a killed process is ending. */
+/* Asks other processes for a tenth of the deadline in real time, or for all of it while a killed process is ending.  Asks
+ * members of the process group first, and only them while the group lacks memory. */
 static void ask_processes(struct recovery *c) {
     struct weir_reserve *v = c->v;
     struct weir_process_peers *peers = v->events.peers;
     size_t bytes = c->r->bytes;
-    uint64_t began = weir__registry_now(), until = began + c->deadline_ns / PROCESS_PEERS_PART;
     uint64_t total = v->device->total, most = weir__size_larger(total / ASKED_PART, UNIT);
-    uint64_t now, missing, first = began, alone = 0;
+    uint64_t began, first, until, now, missing, alone = 0;
     uint64_t pause = LONGEST_PAUSE_NS, least = 0;
     int has_asked = 0, was_ending = 0, has_ended;
     struct weir_answers answers;
     weir_failure figures;
 
+    if (c->group)
+        ask_group(c, c->group);
     if (c->group && group_lacks(c->group, bytes) > 0)
         return;
+    began = weir__registry_now();
+    first = began;
+    until = began + c->deadline_ns / PROCESS_PEERS_PART;
     for (; peers && is_short(v, c->status) && began < until; began = now) {
         figures = read_live(v, bytes);
         if (is_too_much(v, &figures, bytes))
@@ -364,8 +354,7 @@ static void insist(struct recovery *c) {
 
 /* All steps, in order.  Memory of failed tries goes back before weir asks for memory outside the allocator. */
 static void (*const steps[])(struct recovery *c) = {
-    free_above,     wait_for_frees, flush,         trim_idle, end_failures,
-    ask_allocators, ask_group,      ask_processes, insist,
+    poll_frees, flush_and_trim, end_failures, ask_allocators, ask_processes, insist,
 };
 
 uint64_t weir__oom_recovery_largest(struct weir_reserve *v,
@@ -378,32 +367,29 @@ uint64_t weir__oom_recovery_largest(struct weir_reserve *v,
     return survey.largest;
 }
 
-/* Returns 1 if the stream is being captured.  No idle memory of an engine serves a graph, and a free on the captured
- * stream would run at each launch. */
-static int is_captured(const struct weir_reserve *v, struct weir_request *r) {
-    if (r->id == 0 && !(r->flags & WEIR_REQUEST_CAPTURED) &&
-        weir__device_capture(v->device, r->stream) == WEIR_E_CAPTURE)
-        r->flags |= WEIR_REQUEST_CAPTURED;
-    return (r->flags & WEIR_REQUEST_CAPTURED) != 0;
-}
-
 weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *r,
                                    weir_status why) {
     struct weir_counters *counters = v->events.counters;
     uint64_t started = v->device->driver->ticks(), waited;
+    uint64_t timeout_ms = v->options->recovery_timeout_ms;
     uint64_t counted = atomic_load_explicit(&counters->stall_ns, memory_order_relaxed);
     struct recovery c = {.v = v,
                          .r = r,
                          .group = weir__group_of(v->device->driver, v->device->ordinal),
-                         .deadline_ns = deadline_ns(v),
+                         .deadline_ns = timeout_ms == UINT32_MAX ? 0 : timeout_ms * 1000000,
                          .trim_waits = (v->engine->traits & WEIR_ENGINE_TRIM_WAITS) != 0,
                          .status = why};
 
     if (why == WEIR_E_LIMIT && weir__limit_refresh(v))
         try_again(&c);
-    if (weir__is_failure(c.status) && !is_captured(v, r))
-        for (size_t i = 0; weir__is_failure(c.status) && i < sizeof steps / sizeof *steps; i++)
-            steps[i](&c);
+    if (weir__is_failure(c.status) && r->id == 0 && !(r->flags & WEIR_REQUEST_CAPTURED) &&
+        weir__device_capture(v->device, r->stream) == WEIR_E_CAPTURE)
+        r->flags |= WEIR_REQUEST_CAPTURED;
+    /* No idle memory of an engine serves a graph, and a free on the captured stream would run at each launch. */
+    for (size_t i = 0; i < sizeof steps / sizeof *steps && weir__is_failure(c.status) &&
+                       !(r->flags & WEIR_REQUEST_CAPTURED);
+         i++)
+        steps[i](&c);
     if (c.tries > 0)
         atomic_fetch_add_explicit(&counters->retries, 1, memory_order_relaxed);
     waited = weir__device_since(v->device, started);
