@@ -698,9 +698,9 @@ static int has_blocks(const weir_allocator *a) {
                      : weir__engine_has_blocks(a->reserve.engine);
 }
 
-/* Returns 1 if no work uses the allocator's memory any more.  Waits for the device if the engine needs that before its end,
- * or if frees are pending.  If the wait fails, for example without memory, or a free is still pending, for example in a
- * capture, returns 0: the memory and the allocator stay, since the device may still use them. */
+/* Returns 1 if no work uses the allocator's memory any more.  Waits for the device if the engine needs that before its
+ * end, or if frees are pending.  Returns 0 if the wait fails, for example without memory, or if a free is still pending,
+ * for example in a capture.  Then the memory and the allocator stay, since the device may still use them. */
 static int is_settled(weir_allocator *a) {
     struct weir_engine *e = a->reserve.engine;
     weir_status status;

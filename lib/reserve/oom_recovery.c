@@ -289,8 +289,8 @@ static void ask_group(struct recovery *c, struct weir_group *g) {
     }
 }
 
-/* Asks other processes for a tenth of the deadline in real time, or for all of it while a killed process is ending.  Asks
- * members of the process group first, and only them while the group lacks memory. */
+/* Asks other processes for a tenth of the deadline in real time, or for all of it while a killed process is ending.
+ * Asks members of the process group first, and only them while the group lacks memory. */
 static void ask_processes(struct recovery *c) {
     struct weir_reserve *v = c->v;
     struct weir_process_peers *peers = v->events.peers;
@@ -339,7 +339,8 @@ static void ask_processes(struct recovery *c) {
     }
 }
 
-/* Asks the driver, if the engine did not because the driver reports too little free memory: the driver may have more. */
+/* Asks the driver for the memory, if the engine did not because the driver reports too little free memory.  The driver
+ * may have more. */
 static void insist(struct recovery *c) {
     if (!c->r->foretold)
         return;
