@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* reserve.c: serves a request that the caches could not serve, and looks after reserved memory afterwards.
  *
- * The engine serves a request from idle memory or by growth.  If it cannot, weir takes the next steps in order, and
- * retries after each step that changed something: less memory, if less suffices; the idle memory of all caches, after a
- * wait for the device; OOM recovery.
+ * The engine serves a request from idle memory or by growth.  If it cannot, weir retries with less memory, if less
+ * suffices, and then runs OOM recovery.
  */
 #include "reserve/reserve.h"
 
