@@ -245,8 +245,8 @@ extern atomic_int weir__captures;
 void weir__streams_await(void);
 /* Queries whether work is complete on the thread's default streams and on the other streams of the allocator's device
  * that weir saw the program create.  Returns 1 if all these streams are idle, else 0.  Returns 0 without a query if a
- * capture runs, if captures may begin that weir does not see, or if the program has created contexts: their end would
- * end streams, too. */
+ * capture runs, if captures may begin that weir does not see, or if the program has created contexts, because the end
+ * of a context ends streams, too. */
 int weir__streams_ask(const struct weir_served *s);
 
 /* ---- preload_report.c ----------------------------------------------------------------------------- */

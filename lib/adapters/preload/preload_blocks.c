@@ -37,7 +37,7 @@ static int is_of(struct weir_served *s, CUdeviceptr address, struct weir_found *
     return 1;
 }
 
-/* Finds the block that contains the address in the map `noted`.  The driver knows the bounds of such a block. */
+/* Finds the block with the address, if the map `noted` has the block.  The driver knows the bounds of such a block. */
 static int is_noted(CUdeviceptr address, struct weir_found *found) {
     uintptr_t by;
     int is;

@@ -231,7 +231,8 @@ static void limit_to(weir_options *options, int device, size_t most) {
 /* Returns 1 if creating the allocator failed because the device cannot satisfy the user's settings, else 0.  Returns 0
  * also if a later request may succeed: if the driver failed, or if the limit is a share of the free memory, which
  * changes.  A driver without pools gives WEIR_E_NOT_SUPPORTED, and a driver that weir cannot use gives
- * WEIR_E_NO_DEVICE.  These two statuses return 1 only if the settings name peers or the mapped engine. */
+ * WEIR_E_NO_DEVICE.  For these two statuses the function returns 1 only if the settings name peers or the mapped
+ * engine. */
 static int is_of_settings(weir_status status, const weir_options *options) {
     if (weir_last_driver_result() != CUDA_SUCCESS)
         return 0;
@@ -416,7 +417,8 @@ void weir__served_rest(struct weir_served *s) {
     atomic_compare_exchange_strong(&s->state, &ending, WEIR_SERVED_SPARE);
 }
 
-/* Gives back memory of the device's spare allocators that work still used when their last pools ended. */
+/* If work still used memory of a spare allocator of the device when the allocator's last pool ended, gives this memory
+ * back now. */
 static void trim_spares(int device) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
@@ -748,7 +750,7 @@ void weir__served_save(struct weir_served *s) {
 }
 
 /* Marks all allocators of a device as lost before its context is reset.  The driver promises that blocks of pools
- * outlive the context.  The streams and events that order the reuse of memory do not. */
+ * outlive the context.  The streams and events that order the reuse of memory do not outlive the context. */
 void weir__served_lose(int device) {
     int has_settled = settle_in_time(device), is_held = weir__show_hold_in_time();
 

@@ -156,7 +156,8 @@ void weir__streams_lose(int device) {
     for (size_t i = 0; streams && i < count; i++)
         if (weir__map_take(&seen, (uintptr_t)streams[i], &value) && value & CAPTURED)
             atomic_fetch_sub_explicit(&weir__captures, 1, memory_order_acq_rel);
-    /* Without host memory, forgets all streams: weir then queries each at each request. */
+    /* If there is no host memory, forgets all streams, so weir queries the driver about each of them at each
+     * request. */
     if (!streams)
         weir__map_clear(&seen);
     weir__lock_give(&lock);

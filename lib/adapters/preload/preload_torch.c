@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_torch.c: makes weir the allocator of a PyTorch in this process, before PyTorch initialises its own.
+/* preload_torch.c: makes weir the allocator of a PyTorch in this process, before PyTorch initialises its own allocator.
  *
- * PyTorch counts the devices before it initialises its allocator: libtorch_cuda.so calls a function of libc10_cuda.so
- * by its symbol.  So this library exports these symbols, installs the shim at the first call, and then calls PyTorch's
- * function.  By then libc10_cuda.so is loaded.  The build id in its memory names the shim that was compiled for it, and
- * no other shim is loaded.  If the shim is missing and `weir run` compiles shims beside this process, the first call
- * waits.
+ * PyTorch counts the devices before it initialises its allocator.  For that libtorch_cuda.so calls one of two functions
+ * of libc10_cuda.so by its symbol.  So this library exports the symbols of both functions, installs the shim at the
+ * first call, and then calls PyTorch's function.  By then libc10_cuda.so is loaded.  The build id in its memory names
+ * the shim that was compiled for it, and no other shim is loaded.  If the shim is missing and `weir run` compiles shims
+ * beside this process, the first call waits.
  *
  * The shim uses weir's public functions in this library (libweir-preload.map), so that the process has only one weir.
  *

@@ -13,9 +13,9 @@
  * The times of an allocator's events and counters begin at the creation of the allocator, so that events and counters
  * agree.
  *
- * Locks: `lock` guards the rows and is the innermost lock.  A thread that holds `lock` calls only malloc.  It does not
- * read figures, because that may take long.  A thread that reads figures does so between weir__show_hold and
- * weir__show_go_on, so only one thread reads at a time.
+ * Locks: `lock` guards the rows and is the innermost lock.  A thread that holds `lock` calls only malloc.  Such a
+ * thread does not read figures, because that may take long.  A thread that reads figures does so between
+ * weir__show_hold and weir__show_go_on, so only one thread reads at a time.
  *
  * This file must not know the format of the file.
  */

@@ -34,7 +34,7 @@ void raw_free(void *block);
 
 // ---- functions that weir calls ----
 
-// A device, and the context of its hooks.
+// A device.  weir passes this structure to the functions that it calls (weir_tensors_hooks).
 struct Device {
     DeviceIndex number = 0;
     History *history = nullptr;
@@ -728,7 +728,8 @@ extern "C" const char *weir_torch_install(void) {
         return "PYTORCH_NO_CUDA_MEMORY_CACHING is set";
     weir_torch::the_allocator = new weir_torch::Allocator;
     cca::allocator.store(weir_torch::the_allocator);
-    // Newer versions register their own allocator with a priority, which weir's registration must reach.
+    // Newer versions of PyTorch register their own allocator with a priority.  So weir tries rising priorities until
+    // its allocator is the registered one.
     for (int priority = 0;
          priority < 256 && c10::GetAllocator(c10::kCUDA) != weir_torch::the_allocator; priority++)
         c10::SetAllocator(c10::kCUDA, weir_torch::the_allocator, static_cast<uint8_t>(priority));
