@@ -9,58 +9,20 @@
  */
 #include <stdlib.h>
 
-#include "base/map.h"
-#include "base/result.h"
 #include "base/size.h"
-#include "engine/engine.h"
+#include "engine/driver_blocks.h"
 
 /* The driver lets smaller blocks share a page; they begin at multiples of 512 bytes. */
 #define SHARED_PAGE ((size_t)2 << 20)
 
 struct direct {
     struct weir_engine e;
-    pthread_mutex_t lock; /* guards the fields below */
-    struct weir_map live; /* the bytes of each live block */
-    uint64_t in_use, in_use_peak;
+    struct weir_sizes live;
 };
 
 static void direct_close(struct weir_engine *e) {
-    struct direct *p = (struct direct *)e;
-
-    weir__map_clear(&p->live);
-    pthread_mutex_destroy(&p->lock);
-    free(p);
-}
-
-/* Counts bytes before their block is allocated.  Returns 1 on success, 0 if the sum would exceed the limit. */
-static int count_bytes(struct direct *p, size_t bytes) {
-    uint64_t limit = weir__engine_limit(&p->e);
-    int fits;
-
-    pthread_mutex_lock(&p->lock);
-    fits = bytes <= limit && p->in_use <= limit - bytes;
-    if (fits)
-        p->in_use += bytes;
-    pthread_mutex_unlock(&p->lock);
-    return fits;
-}
-
-static void uncount_bytes(struct direct *p, size_t bytes) {
-    pthread_mutex_lock(&p->lock);
-    p->in_use -= bytes;
-    pthread_mutex_unlock(&p->lock);
-}
-
-/* Records a block whose bytes are counted.  Returns 1 on success, 0 if there is no host memory. */
-static int record_block(struct direct *p, CUdeviceptr block, size_t bytes) {
-    int done;
-
-    pthread_mutex_lock(&p->lock);
-    done = weir__map_put(&p->live, block, bytes);
-    if (done)
-        p->in_use_peak = weir__size_larger(p->in_use_peak, p->in_use);
-    pthread_mutex_unlock(&p->lock);
-    return done;
+    weir__sizes_close(&((struct direct *)e)->live);
+    free(e);
 }
 
 static weir_status alloc_counted(struct direct *p, size_t bytes, CUdeviceptr *block) {
@@ -68,35 +30,31 @@ static weir_status alloc_counted(struct direct *p, size_t bytes, CUdeviceptr *bl
     CUcontext context = p->e.device->context;
     weir_status status;
 
-    if (!count_bytes(p, bytes))
+    if (!weir__sizes_count(&p->live, bytes, weir__engine_limit(&p->e)))
         return weir__without_driver(WEIR_E_LIMIT);
     status = weir__device_status(p->e.device,
                                  WEIR_IN_SCOPE(driver, context, driver->cuMemAlloc(block, bytes)));
-    if (status == WEIR_OK && !record_block(p, *block, bytes)) {
+    if (status == WEIR_OK && !weir__sizes_put(&p->live, *block, bytes)) {
         (void)WEIR_IN_SCOPE(driver, context, driver->cuMemFree(*block));
         status = weir__without_driver(WEIR_E_HOST_MEMORY);
     }
     if (status != WEIR_OK)
-        uncount_bytes(p, bytes);
+        weir__sizes_uncount(&p->live, bytes);
     return status;
 }
 
 static weir_status free_block(struct direct *p, CUdeviceptr block) {
     const struct weir_driver *driver = p->e.device->driver;
-    uintptr_t bytes;
     CUresult result;
-    int is_live;
+    size_t bytes;
 
-    pthread_mutex_lock(&p->lock);
-    is_live = weir__map_take(&p->live, block, &bytes);
-    pthread_mutex_unlock(&p->lock);
-    if (!is_live)
+    if (!weir__sizes_take(&p->live, block, &bytes))
         return weir__without_driver(WEIR_E_NOT_OWNED);
     result = WEIR_IN_SCOPE(driver, p->e.device->context, driver->cuMemFree(block));
     if (result == CUDA_SUCCESS)
-        uncount_bytes(p, bytes);
+        weir__sizes_uncount(&p->live, bytes);
     else /* if the table has grown meanwhile, the entry may be lost; a second free then fails as foreign */
-        (void)record_block(p, block, bytes);
+        (void)weir__sizes_put(&p->live, block, bytes);
     return weir__device_status(p->e.device, result);
 }
 
@@ -164,13 +122,9 @@ static weir_status direct_allow(struct weir_engine *e, const CUmemAccessDesc *ac
 }
 
 static void direct_figures(struct weir_engine *e, weir_statistics *out) {
-    struct direct *p = (struct direct *)e;
-
-    pthread_mutex_lock(&p->lock);
-    out->requested = out->in_use = out->reserved = p->in_use;
-    out->requested_peak = out->in_use_peak = out->reserved_peak = p->in_use_peak;
-    out->host_bytes = p->live.capacity * sizeof *p->live.slots;
-    pthread_mutex_unlock(&p->lock);
+    weir__sizes_figures(&((struct direct *)e)->live, out);
+    out->reserved = out->in_use;
+    out->reserved_peak = out->in_use_peak;
 }
 
 /* Reports the largest request alone: nothing is ever idle, and cuMemFree returns when the memory is free. */
@@ -185,25 +139,25 @@ static void direct_survey(struct weir_engine *e, struct weir_survey *out) {
 }
 
 static int direct_visit(struct weir_engine *e, const struct weir_visit *visit) {
-    struct direct *p = (struct direct *)e;
+    struct weir_sizes *live = &((struct direct *)e)->live;
     int is_at = visit->what == WEIR_VISIT_BLOCK_AT, count = 0;
     uintptr_t bytes;
 
     if (!is_at && visit->what != WEIR_VISIT_BLOCKS)
         return -1;
-    pthread_mutex_lock(&p->lock);
+    pthread_mutex_lock(&live->lock);
     /* the usual case: the address is the block's first */
-    if (is_at && weir__map_get(&p->live, visit->address, &bytes))
+    if (is_at && weir__map_get(&live->map, visit->address, &bytes))
         count = weir__engine_show(visit,
                                   &(struct weir_extent){.base = visit->address, .bytes = bytes}, 1);
-    for (size_t i = 0; i < p->live.capacity && !(is_at && count); i++) {
-        const struct weir_map_slot *slot = &p->live.slots[i];
+    for (size_t i = 0; i < live->map.capacity && !(is_at && count); i++) {
+        const struct weir_map_slot *slot = &live->map.slots[i];
 
         if (slot->key != 0 && (!is_at || visit->address - slot->key < slot->value))
             count += weir__engine_show(
                 visit, &(struct weir_extent){.base = slot->key, .bytes = slot->value}, 1);
     }
-    pthread_mutex_unlock(&p->lock);
+    pthread_mutex_unlock(&live->lock);
     return count;
 }
 
@@ -227,7 +181,7 @@ weir_status weir__direct_open(const struct weir_engine *setup, struct weir_engin
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     p->e = *setup;
     p->e.ops = &direct_ops;
-    pthread_mutex_init(&p->lock, NULL);
+    weir__sizes_open(&p->live);
     *out = &p->e;
     return WEIR_OK;
 }

@@ -118,6 +118,64 @@ int weir__async_is_pending(struct weir_async *async) {
     return result != CUDA_SUCCESS; /* frees may be pending if the query fails */
 }
 
+/* ---- sizes ---- */
+
+void weir__sizes_open(struct weir_sizes *sizes) {
+    pthread_mutex_init(&sizes->lock, NULL);
+}
+
+void weir__sizes_close(struct weir_sizes *sizes) {
+    weir__map_clear(&sizes->map);
+    pthread_mutex_destroy(&sizes->lock);
+}
+
+int weir__sizes_count(struct weir_sizes *sizes, size_t bytes, uint64_t limit) {
+    int fits;
+
+    pthread_mutex_lock(&sizes->lock);
+    fits = bytes <= limit && sizes->in_use <= limit - bytes;
+    if (fits)
+        sizes->in_use += bytes;
+    pthread_mutex_unlock(&sizes->lock);
+    return fits;
+}
+
+void weir__sizes_uncount(struct weir_sizes *sizes, size_t bytes) {
+    pthread_mutex_lock(&sizes->lock);
+    sizes->in_use -= bytes;
+    pthread_mutex_unlock(&sizes->lock);
+}
+
+int weir__sizes_put(struct weir_sizes *sizes, CUdeviceptr block, size_t bytes) {
+    int done;
+
+    pthread_mutex_lock(&sizes->lock);
+    done = weir__map_put(&sizes->map, block, bytes);
+    if (done && sizes->in_use > sizes->in_use_peak)
+        sizes->in_use_peak = sizes->in_use;
+    pthread_mutex_unlock(&sizes->lock);
+    return done;
+}
+
+int weir__sizes_take(struct weir_sizes *sizes, CUdeviceptr block, size_t *bytes) {
+    uintptr_t known = 0;
+    int is_live;
+
+    pthread_mutex_lock(&sizes->lock);
+    is_live = weir__map_take(&sizes->map, block, &known);
+    pthread_mutex_unlock(&sizes->lock);
+    *bytes = known;
+    return is_live;
+}
+
+void weir__sizes_figures(struct weir_sizes *sizes, weir_statistics *out) {
+    pthread_mutex_lock(&sizes->lock);
+    out->requested = out->in_use = sizes->in_use;
+    out->requested_peak = out->in_use_peak = sizes->in_use_peak;
+    out->host_bytes = sizes->map.capacity * sizeof *sizes->map.slots;
+    pthread_mutex_unlock(&sizes->lock);
+}
+
 /* ---- graphs ---- */
 
 void weir__graphs_open(struct weir_graph_table *g) {

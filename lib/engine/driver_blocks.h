@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* driver_blocks.h: blocks that the driver itself allocates, from a pool or as memory nodes of graphs.
+/* driver_blocks.h: blocks that the driver itself allocates, by a pool, by cuMemAlloc, or as memory nodes of graphs; and
+ * tables of their addresses.
  *
  * Graphs.  For an engine that does not use a pool of the driver, a request under stream capture becomes a memory node of
  * the graph.  The driver owns that memory, maps it at each launch, and takes it back.  It needs a pool for that, of which
@@ -10,7 +11,7 @@
  * note stays after a free.  A layer whose own live block lies at that address ignores the note.
  *
  * Locks: weir_nodes.lock, under which the pool and nodes are made; `joining`, under which events are recorded on other
- * streams; weir_graph_table.lock, under which nothing is called.
+ * streams; weir_sizes.lock and weir_graph_table.lock, under which nothing is called.
  *
  * This file must not know whose memory it is.
  */
@@ -50,6 +51,29 @@ weir_status weir__async_free(struct weir_async *async, CUdeviceptr block, weir_s
 
 /* Returns 1 while frees with uses are pending, as far as the driver tells, else 0. */
 int weir__async_is_pending(struct weir_async *async);
+
+/* ---- sizes ---- */
+
+/* The live blocks of an engine, and their sum. */
+struct weir_sizes {
+    pthread_mutex_t lock; /* guards the fields below */
+    struct weir_map map;  /* address -> bytes */
+    uint64_t in_use, in_use_peak;
+};
+
+void weir__sizes_open(struct weir_sizes *sizes);
+void weir__sizes_close(struct weir_sizes *sizes);
+/* Adds bytes to the sum before a block is allocated.  Returns 1 on success, 0 if the sum would exceed the limit. */
+int weir__sizes_count(struct weir_sizes *sizes, size_t bytes, uint64_t limit);
+/* Subtracts bytes that weir__sizes_count has added. */
+void weir__sizes_uncount(struct weir_sizes *sizes, size_t bytes);
+/* Records a block whose bytes are counted.  Returns 1 on success, 0 if there is no host memory.  Cannot fail for a
+ * block that weir__sizes_take has just removed, unless the table has grown since. */
+int weir__sizes_put(struct weir_sizes *sizes, CUdeviceptr block, size_t bytes);
+/* Removes a block, whose bytes stay counted.  Returns 1 and its bytes, or 0 if the block is not live. */
+int weir__sizes_take(struct weir_sizes *sizes, CUdeviceptr block, size_t *bytes);
+/* Fills requested, in_use, their peaks and host_bytes. */
+void weir__sizes_figures(struct weir_sizes *sizes, weir_statistics *out);
 
 /* ---- graphs ---- */
 
