@@ -260,7 +260,7 @@ WEIR_API weir_status weir_unbind(weir_allocator *allocator, weir_stream stream);
  * E_INVALID: `allocator` is NULL.
  * E_LIMIT, E_NO_MEMORY: reserved memory grew as far as possible and stays so; *reserved has its size.  The log has a
  * warning with the size and the reason.
- * E_NOT_SUPPORTED: engine direct reserves nothing.
+ * E_NOT_SUPPORTED: engine direct reserves nothing, and driver 11.2 does not report what a pool has reserved.
  * E_DRIVER: reserved memory may have grown.
  * E_HOST_MEMORY; E_DEVICE_LOST; E_FORKED. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_preallocate(weir_allocator *allocator, size_t bytes,
@@ -362,8 +362,8 @@ WEIR_API weir_status weir_process_trim(weir_process_memory *out);
  *               wait, and gives back what is above the threshold.  Only cuMemFree, for engine bfc, may wait.
  * E_INVALID: `allocator` is NULL.
  * E_NOT_SUPPORTED: decay is off, and there is neither such a threshold nor memory pressure; or nothing is reserved
- * (engine direct), or the engine is bfc-fixed.  The log gives the reason, once.  Other statuses are those of
- * weir_trim. */
+ * (engine direct; a pool of driver 11.2), or the engine is bfc-fixed.  The log gives the reason, once.  Other statuses
+ * are those of weir_trim. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_decay(weir_allocator *allocator, size_t *released);
 
 /* Reports memory pressure: another library of the process, or another program, needs `bytes` bytes of the device (0
@@ -379,7 +379,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_decay(weir_allocator *allocator, siz
  * itself.
  *
  * E_INVALID: `allocator` is NULL.
- * E_NOT_SUPPORTED: nothing is reserved (engine direct), or the engine is bfc-fixed; the log gives the reason.
+ * E_NOT_SUPPORTED: nothing is reserved (engine direct; a pool of driver 11.2), or the engine is bfc-fixed; the log
+ * gives the reason.
  * E_DEVICE_LOST; E_FORKED. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_low_memory(weir_allocator *allocator, size_t bytes);
 

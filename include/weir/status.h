@@ -29,7 +29,7 @@ extern "C" {
  *   E_LIMIT            The request would take reserved memory past the allocator's limit, and no
  *                      free memory inside can serve it.  Everything else keeps working.
  *   E_NO_DEVICE        No driver, no such device, or a driver older than 11.2; or the pool engine on
- *                      a device without memory pools, or with a driver older than 11.3.
+ *                      a device without memory pools.
  *   E_DRIVER           A call of the driver failed for another reason: weir_last_driver_result has
  *                      its code.  The allocator keeps working as far as the driver does.
  *   E_DEVICE_LOST      A fault on the device or a reset left its context unusable.  Blocks are gone;

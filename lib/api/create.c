@@ -107,10 +107,6 @@ static weir_status find_device(weir_allocator *a) {
             a, weir__without_driver(WEIR_E_NO_DEVICE),
             "device '%s' has no memory pools: choose engine mapped, bfc or direct",
             a->options.device);
-    if (!(driver->capabilities & WEIR_CAP_POOL_FIGURES) && a->options.engine == WEIR_ENGINE_POOL)
-        return weir__create_cannot(a, weir__without_driver(WEIR_E_NO_DEVICE),
-                                   "the driver (before 11.3) does not report what its memory pools "
-                                   "have: choose engine mapped, bfc or direct");
     return WEIR_OK;
 }
 
@@ -249,7 +245,12 @@ static void learn(weir_allocator *a) {
 }
 
 const char *weir__why_not_told(const weir_allocator *a) {
-    return a->options.engine == WEIR_ENGINE_DIRECT ? "engine direct reserves no memory" : NULL;
+    if (a->options.engine == WEIR_ENGINE_DIRECT)
+        return "engine direct reserves no memory";
+    if (a->options.engine == WEIR_ENGINE_POOL &&
+        !(a->device.driver->capabilities & WEIR_CAP_POOL_FIGURES))
+        return "the driver (before 11.3) does not report what its pool has reserved";
+    return NULL;
 }
 
 const char *weir__why_it_stays(const weir_allocator *a) {

@@ -21,6 +21,10 @@
  * breaks captures (H200, driver 580).  So the engine allocates completed memory as probe blocks, unit by unit, on the
  * stream that runs nothing, frees them there and waits for that stream.  Then the trim releases the memory.
  *
+ * Figures.  Driver 11.2 does not report the pool's figures.  For this driver the engine keeps the size of each block in a
+ * table, and estimates reserved memory as the peak of the memory in blocks, in whole units.  The table also holds the
+ * limit.
+ *
  * Slabs.  The engine cuts slabs from superblocks (superblocks.h), which are blocks of the driver for it.
  *
  * Locks: `growing` is held while reserved memory is raised, trimmed or unwound.  The counters' lock and that of `sizes`
@@ -51,6 +55,7 @@ enum { WEIR_POOL_PROBES = 512 };
 
 struct weir_pool_engine {
     struct weir_engine e;
+    int has_figures;      /* set if the driver reports reserved and used memory */
     CUstream grow_stream; /* runs nothing, so that memory freed on it serves every stream at once */
     uint64_t told;        /* The limit that the driver knows, in whole units, or UINT64_MAX. */
     /* The bytes up to which reserved memory may rise: the limit, or the bytes reserved now if these are more.
@@ -68,6 +73,7 @@ struct weir_pool_engine {
 
     struct weir_async async; /* frees the blocks */
     struct weir_superblocks superblocks;
+    struct weir_sizes sizes; /* the blocks of a driver that does not report figures, else empty */
 
     /* For each block that begins behind the driver's own block (align), the bytes between both; guarded by `aligning`,
      * under which nothing is called. */
@@ -105,23 +111,42 @@ static void pool_set_ceiling(struct weir_pool_engine *p, uint64_t reserve) {
 
 /* ---- attributes of the pool ---- */
 
-/* Reads an attribute of the pool with this thread's capture mode relaxed: otherwise the call breaks a capture of this
+/* Returns the bytes in blocks for USED, and otherwise the estimate of reserved memory and of its peak, for a driver that
+ * does not report figures. */
+static __attribute__((noinline, cold)) uint64_t estimate(struct weir_pool_engine *p,
+                                                         CUmemPool_attribute which) {
+    weir_statistics sizes;
+
+    weir__sizes_figures(&p->sizes, &sizes);
+    return which == CU_MEMPOOL_ATTR_USED_MEM_CURRENT ? sizes.in_use
+                                                     : (sizes.in_use_peak + UNIT - 1) / UNIT * UNIT;
+}
+
+/* Reads a figure of the pool.  The caller has relaxed this thread's capture mode. */
+static inline CUresult read_figure(struct weir_pool_engine *p, CUmemPool_attribute which,
+                                   uint64_t *value) {
+    if (p->has_figures)
+        return p->e.device->driver->cuMemPoolGetAttribute(p->e.driver_pool, which, value);
+    *value = estimate(p, which);
+    return CUDA_SUCCESS;
+}
+
+/* Reads a figure of the pool with this thread's capture mode relaxed: otherwise the call breaks a capture of this
  * thread, or another thread's global capture (H200, driver 580). */
-static inline CUresult ask(const struct weir_pool_engine *p, CUmemPool_attribute which,
-                           uint64_t *value) {
+static inline CUresult ask(struct weir_pool_engine *p, CUmemPool_attribute which, uint64_t *value) {
     const struct weir_driver *driver = p->e.device->driver;
     struct weir_driver_scope scope;
     CUresult result = weir__driver_relax(driver, &scope);
 
     if (result != CUDA_SUCCESS)
         return result;
-    result = driver->cuMemPoolGetAttribute(p->e.driver_pool, which, value);
+    result = read_figure(p, which, value);
     weir__driver_unrelax(driver, &scope);
     return result;
 }
 
-/* Returns the attribute, or `last` if the driver does not tell it. */
-static inline uint64_t attribute(const struct weir_pool_engine *p, CUmemPool_attribute which,
+/* Returns the figure, or `last` if the driver does not tell it. */
+static inline uint64_t attribute(struct weir_pool_engine *p, CUmemPool_attribute which,
                                  uint64_t last) {
     uint64_t value = last;
 
@@ -194,7 +219,7 @@ static CUresult take_probe(struct weir_pool_engine *p, size_t bytes, uint64_t *r
 /* Returns the bytes in blocks, without idle memory of superblocks and, as far as possible, without probe blocks, which
  * another thread may allocate or free at the same time.  The program may have freed some blocks by the driver's own
  * call.  If the driver does not answer, the counters of requests and frees tell whether there are any blocks. */
-static uint64_t pool_requested(const struct weir_pool_engine *p) {
+static uint64_t pool_requested(struct weir_pool_engine *p) {
     const struct weir_striped *striped = &p->e.events->counters->striped;
     uint64_t before = atomic_load(&p->probing), used, ours;
 
@@ -212,6 +237,7 @@ static uint64_t pool_requested(const struct weir_pool_engine *p) {
 static void pool_figures(struct weir_engine *e, weir_statistics *out) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
 
+    weir__sizes_figures(&p->sizes, out); /* for host_bytes; the other figures are set below */
     out->requested = pool_requested(p);
     out->requested_peak = weir__size_larger(
         out->requested, atomic_load_explicit(&e->seen.most_in_use, memory_order_relaxed));
@@ -268,7 +294,7 @@ static void top_up(struct weir_pool_engine *p, size_t request, uint64_t got, uin
     CUresult ignored; /* the request has succeeded anyway */
     size_t step;
 
-    if (p->e.options->growth == WEIR_GROWTH_EXACT)
+    if (p->e.options->growth == WEIR_GROWTH_EXACT || !p->has_figures)
         return;
     device_free = weir__device_free(p->e.device);
     /* free memory may have served a part of it */
@@ -332,6 +358,8 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
     CUresult result, why;
 
     (void)goal; /* a step towards any goal takes equal units */
+    if (!p->has_figures)
+        return weir__without_driver(WEIR_E_NOT_SUPPORTED);
     result = weir__driver_enter(driver, e->device->context, &scope);
     if (result != CUDA_SUCCESS)
         return weir__device_status(e->device, result);
@@ -394,17 +422,26 @@ static CUdeviceptr driver_block(struct weir_pool_engine *p, CUdeviceptr block, s
 static weir_status free_block(struct weir_pool_engine *p, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses) {
     struct weir_driver_scope scope;
-    size_t before;
-    CUdeviceptr base = driver_block(p, block, &before);
-    CUresult result = weir__driver_relax(p->e.device->driver, &scope);
-    weir_status status = weir__device_status(p->e.device, result);
+    size_t counted = 0, before;
+    CUdeviceptr base;
+    CUresult result;
+    weir_status status;
 
+    if (!p->has_figures && !weir__sizes_take(&p->sizes, block, &counted))
+        return weir__without_driver(WEIR_E_NOT_OWNED);
+    base = driver_block(p, block, &before);
+    result = weir__driver_relax(p->e.device->driver, &scope);
+    status = weir__device_status(p->e.device, result);
     if (status == WEIR_OK) {
         status = weir__async_free(&p->async, base, stream, uses);
         weir__driver_unrelax(p->e.device->driver, &scope);
     }
     if (status != WEIR_OK && before > 0) /* cannot fail: the table's slot is still there */
         (void)record_aligned(p, block, before);
+    if (status == WEIR_OK && counted > 0)
+        weir__sizes_uncount(&p->sizes, counted);
+    else if (counted > 0)
+        (void)weir__sizes_put(&p->sizes, block, counted);
     return status;
 }
 
@@ -449,8 +486,9 @@ static CUresult trim_to(struct weir_pool_engine *p, size_t keep) {
         (void)driver->cuStreamSynchronize(p->grow_stream);
         result = driver->cuMemPoolTrimTo(p->e.driver_pool, keep);
         now = pool_read_reserve(p);
-        /* The next step has no effect while a probe block is left that the driver did not free. */
-        if (result != CUDA_SUCCESS || p->probe_count > 0 || now >= reserve ||
+        /* The next step needs the driver's figures.  It has no effect while a probe block is left that the driver did
+         * not free. */
+        if (result != CUDA_SUCCESS || !p->has_figures || p->probe_count > 0 || now >= reserve ||
             spare(p, now, keep) < UNIT)
             return result;
         reserve = now;
@@ -564,11 +602,30 @@ static __attribute__((noinline, cold)) CUresult align(struct weir_pool_engine *p
 }
 
 /* Requests a block from the driver.  A block for the caches begins at a page of theirs. */
-static CUresult take_block(struct weir_pool_engine *p, struct weir_request *r) {
+static CUresult take_uncounted(struct weir_pool_engine *p, struct weir_request *r) {
     CUresult result = p->e.device->driver->cuMemAllocFromPoolAsync(&r->block, r->bytes,
                                                                    p->e.driver_pool, r->stream);
 
     return result == CUDA_SUCCESS && r->id != 0 && r->block % WEIR_PAGE != 0 ? align(p, r) : result;
+}
+
+/* Requests a block from the driver.  If the driver does not report figures, counts the block first, and records it.
+ * Returns CUDA_ERROR_OUT_OF_MEMORY also if the sum would exceed the limit or if there is no host memory. */
+static CUresult take_block(struct weir_pool_engine *p, struct weir_request *r) {
+    CUresult result;
+
+    if (p->has_figures)
+        return take_uncounted(p, r);
+    if (!weir__sizes_count(&p->sizes, r->bytes, limit_of(p)))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = take_uncounted(p, r);
+    if (result == CUDA_SUCCESS && !weir__sizes_put(&p->sizes, r->block, r->bytes)) {
+        take_back(p, r->block, r->bytes, r->stream);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (result != CUDA_SUCCESS)
+        weir__sizes_uncount(&p->sizes, r->bytes);
+    return result;
 }
 
 /* Handles a request that the driver refused, and gives the memory back that the driver took for it.  `reserve` is the
@@ -597,7 +654,7 @@ refused(struct weir_pool_engine *p, CUresult result, struct weir_request *r, uin
 static int is_hopeless(struct weir_pool_engine *p, struct weir_request *r) {
     uint64_t idle;
 
-    if (r->bytes < WEIR_ENGINE_LARGE)
+    if (r->bytes < WEIR_ENGINE_LARGE || !p->has_figures)
         return 0;
     idle = weir__size_less(atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed),
                            pool_read_in_use(p));
@@ -630,9 +687,8 @@ static weir_status serve(struct weir_pool_engine *p, struct weir_request *r) {
         if (status != WEIR_OK)
             return status;
     }
-    result = driver->cuMemPoolGetAttribute(p->e.driver_pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
-                                           &reserve);
-    if (exceeds(p) && (result != CUDA_SUCCESS || reserve > ceiling_of(p)))
+    result = read_figure(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserve);
+    if (p->has_figures && exceeds(p) && (result != CUDA_SUCCESS || reserve > ceiling_of(p)))
         return undo_alloc(p, r, result);
     if (result == CUDA_SUCCESS &&
         reserve != atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed))
@@ -805,6 +861,7 @@ static void pool_close(struct weir_engine *e) {
         weir__driver_leave(driver, &scope);
     }
     weir__superblocks_close(&p->superblocks);
+    weir__sizes_close(&p->sizes);
     weir__async_close(&p->async);
     weir__map_clear(&p->before);
     pthread_mutex_destroy(&p->aligning);
@@ -840,6 +897,7 @@ weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine 
     p->ceiling = p->limit_seen = limit_of(p);
     p->told = device->driver->capabilities & WEIR_CAP_POOL_MAX_SIZE ? p->ceiling : UINT64_MAX;
     p->threshold = setup->threshold;
+    p->has_figures = (device->driver->capabilities & WEIR_CAP_POOL_FIGURES) != 0;
     result = WEIR_IN_SCOPE(device->driver, device->context, make_pool(p));
     if (result != CUDA_SUCCESS) {
         free(p);
@@ -848,6 +906,7 @@ weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine 
     pthread_mutex_init(&p->growing, NULL);
     weir__async_open(&p->async, device);
     weir__superblocks_open(&p->superblocks, device);
+    weir__sizes_open(&p->sizes);
     pthread_mutex_init(&p->aligning, NULL);
     *out = &p->e;
     return WEIR_OK;

@@ -540,8 +540,9 @@ static uint64_t pause_after(struct weir_reserve *v, weir_status status, uint64_t
         return idle < low ? 1 + (uint64_t)((double)PAUSE_NS / HURRY * idle / low) : PAUSE_NS;
     }
     if (status == WEIR_E_NOT_SUPPORTED)
-        weir__log(v->options->log, WEIR_LOG_WARNING,
-                  "grow-ahead has no effect: this driver does not support it");
+        weir__log(
+            v->options->log, WEIR_LOG_WARNING,
+            "grow-ahead has no effect: this driver does not report what its pool has reserved");
     if (status == WEIR_E_NOT_SUPPORTED || status == WEIR_E_DEVICE_LOST)
         return give_up(a);
     atomic_fetch_add_explicit(&v->events.counters->ahead_failures, 1, memory_order_relaxed);

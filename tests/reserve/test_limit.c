@@ -417,9 +417,10 @@ static void start_older(int version) {
     CU(driver->cuStreamCreate(&B, CU_STREAM_NON_BLOCKING));
 }
 
-/* Drivers before 12.2 have no limit of a pool. */
-TEST(with_older_drivers) {
-    start_older(12010);
+/* Drivers before 12.2 have no limit of a pool. The oldest one does not report a pool's reserved memory either. */
+TEST_EACH(2, with_older_drivers) {
+    static const int versions[] = {11020, 12010};
+    start_older(versions[_i]);
     make(1, 0, "limit=1GiB");
     void *block = take(60 * MIB, A);
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));

@@ -117,7 +117,12 @@ TEST_EACH(3 * WAYS, what_a_call_gets_is_told) {
 
 TEST(why_a_call_gets_nothing_is_told) {
     weir_options options = options_for(POOL_ALONE, 0);
-
+    copy_driver();
+    table.capabilities &= ~(unsigned)WEIR_CAP_POOL_FIGURES;
+    make_with_on(&table, &options);
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir_preallocate(a, MIB, NULL));
+    expect_log("weir: error: weir_preallocate: the driver (before 11.3) does not report");
+    destroy();
     options.engine = WEIR_ENGINE_DIRECT;
     make_with(&options);
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_preallocate(a, MIB, NULL));

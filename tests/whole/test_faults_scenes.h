@@ -35,6 +35,7 @@ enum { UNTOUCHED = 4711 };
 
 #define BEFORE_12_2 WEIR_CAP_POOL_MAX_SIZE
 #define BEFORE_12_0 (WEIR_CAP_POOL_MAX_SIZE | WEIR_CAP_STREAM_ID)
+#define BEFORE_11_3 (WEIR_CAP_POOL_MAX_SIZE | WEIR_CAP_STREAM_ID | WEIR_CAP_POOL_FIGURES)
 
 static const struct world {
     const char *name;
@@ -52,7 +53,7 @@ static const struct world {
     {"arena of regions, cache", KIND_REGIONS, WEIR_SWITCH_ON, 0},
     {"mapped arena, cache", KIND_MAPPED, WEIR_SWITCH_ON, 0},
     {"platform, cache", KIND_DIRECT, WEIR_SWITCH_ON, 0},
-    {"pool, driver 11.8", KIND_POOL, WEIR_SWITCH_OFF, BEFORE_12_0},
+    {"pool, driver 11.2", KIND_POOL, WEIR_SWITCH_OFF, BEFORE_11_3},
     {"pool, driver 12.1", KIND_POOL, WEIR_SWITCH_OFF, BEFORE_12_2},
     {"arena of regions, driver 11.8", KIND_REGIONS, WEIR_SWITCH_OFF, BEFORE_12_0},
 };
