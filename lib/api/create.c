@@ -182,7 +182,7 @@ void weir__prepare(weir_allocator *a) {
     struct weir_extent extents[EXTENTS];
     int count;
 
-    if (!a->caches || !(a->reserve.engine->traits & WEIR_ENGINE_TAKES))
+    if (!a->caches || !(a->reserve.engine->traits & WEIR_ENGINE_CUTS))
         return;
     count = weir__engine_list(a->reserve.engine, WEIR_VISIT_EXTENTS, extents, EXTENTS);
     if (count > 0)

@@ -219,7 +219,6 @@ static const struct weir_backing backing = {
     .rule = {.granularity = GRANULARITY, .split_waste = SPLIT_WASTE},
     .unit = GRANULARITY,
     .step_bytes = (size_t)1 << 30,
-    .traits = WEIR_ENGINE_TAKES,
     .close = bfc_close,
     .make_room = bfc_make_room,
     .grow = bfc_grow,

@@ -184,11 +184,7 @@ enum weir_trim_mode {
      * request waits for the device. */
     WEIR_TRIM_ASK,
     /* Does what FULLY does, but only for memory whose work is known to be complete; waits for no work. */
-    WEIR_TRIM_DONE,
-    /* REFUSED follows a request that finally failed: memory that the driver took for the request goes back.  SERVED
-     * follows a request that succeeded after such failures: the memory stays. */
-    WEIR_TRIM_REFUSED,
-    WEIR_TRIM_SERVED
+    WEIR_TRIM_DONE
 };
 
 struct weir_trim {
@@ -220,10 +216,9 @@ enum {
     WEIR_ENGINE_SHEDS = 16,  /* AT_ONCE and DONE trims may give memory back */
     /* The engine cuts blocks from regions itself, and orders their reuse.  Without this trait the driver does both. */
     WEIR_ENGINE_CUTS = 32,
-    WEIR_ENGINE_TAKES = 64, /* the heap can preallocate, and shows the addresses as EXTENTS */
     /* The reserve layer sets these before the engine's first request. */
-    WEIR_ENGINE_GROWS_AHEAD = 128, /* some reserved memory is kept idle for later requests */
-    WEIR_ENGINE_IS_PEEKED = 256    /* a layer above reads `in_use` after each request */
+    WEIR_ENGINE_GROWS_AHEAD = 64, /* some reserved memory is kept idle for later requests */
+    WEIR_ENGINE_IS_PEEKED = 128    /* a layer above reads `in_use` after each request */
 };
 
 struct weir_engine;

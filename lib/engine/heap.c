@@ -506,8 +506,6 @@ static weir_status heap_grow(struct weir_engine *e, uint64_t target, uint64_t go
     uint64_t most, wanted, reserve;
     size_t rounded, got = 0;
 
-    if (!(e->traits & WEIR_ENGINE_TAKES))
-        return weir__without_driver(WEIR_E_NOT_SUPPORTED);
     if (!weir__size_round_up((size_t)target, h->backing->unit, &rounded))
         rounded = SIZE_MAX;
     weir__lock_take(&h->lock);
@@ -587,8 +585,6 @@ static weir_status heap_trim(struct weir_engine *e, struct weir_trim *trim) {
     case WEIR_TRIM_DONE:
     case WEIR_TRIM_FULLY:
         return heap_shrink(h, trim);
-    default: /* a failure has nothing to undo */
-        return WEIR_OK;
     }
     weir__lock_give(&h->lock);
     return WEIR_OK;

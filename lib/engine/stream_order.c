@@ -257,7 +257,8 @@ static void finish(struct weir_order *o, struct weir_order_stream *s) {
     while (s->marks)
         drop_mark(o, s);
     cover(o, s);
-    s->placed.observed = s->sequence;
+    /* A stream that was forgotten has no sequence yet, but all its earlier frees are observed. */
+    s->placed.observed = weir__size_larger(s->placed.observed, s->sequence);
     o->observed(o->context, s, 0);
 }
 

@@ -92,7 +92,7 @@ weir_status weir__goal_lower(struct weir_reserve *v, struct weir_trim *trim) {
 int weir__goal_note_use(struct weir_goal *g, uint64_t now, uint64_t in_use, uint64_t *pause) {
     uint64_t last = atomic_exchange_explicit(&g->decay.last, now, memory_order_relaxed);
 
-    *pause = now > last ? now - last : 0;
+    *pause = now > last ? now - last : 1; /* 0 would mean that there was no request */
     weir__raise_to(&g->decay.peak, in_use);
     return now >= atomic_load_explicit(&g->decay.ends, memory_order_relaxed);
 }

@@ -154,21 +154,12 @@ static void flush_and_trim(struct recovery *c) {
         try_again(c);
 }
 
-/* Returns the memory that the driver took for failed tries to the device. */
-static void end_failures(struct recovery *c) {
-    struct weir_engine *e = c->v->engine;
-
-    (void)e->ops->trim(e, &(struct weir_trim){.mode = WEIR_TRIM_REFUSED});
-}
-
 /* ---- the steps outside the allocator ------------------------------------------------------------ */
 
 /* Retries the request after other allocators or processes have released memory. */
 static void try_with_more(struct recovery *c) {
     (void)weir__limit_refresh(c->v);
     try_again(c);
-    if (weir__is_failure(c->status))
-        end_failures(c);
 }
 
 /* Frees idle memory of other allocators of the process on the device: first as much as the request, then all. */
@@ -347,15 +338,13 @@ static void insist(struct recovery *c) {
     c->r->flags |= WEIR_REQUEST_INSISTS;
     c->status =
         weir__oom_recovery_try(c->v, c->r); /* no retry, since the driver was not asked before */
-    if (weir__is_failure(c->status))
-        end_failures(c);
 }
 
 /* ---- OOM recovery ------------------------------------------------------------------------------ */
 
-/* All steps, in order.  Memory of failed tries goes back before weir asks for memory outside the allocator. */
+/* All steps, in order. */
 static void (*const steps[])(struct recovery *c) = {
-    poll_frees, flush_and_trim, end_failures, ask_allocators, ask_processes, insist,
+    poll_frees, flush_and_trim, ask_allocators, ask_processes, insist,
 };
 
 uint64_t weir__oom_recovery_largest(struct weir_reserve *v,
@@ -398,10 +387,8 @@ weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *
     counted = atomic_load_explicit(&counters->stall_ns, memory_order_relaxed) - counted;
     atomic_fetch_add_explicit(&counters->stall_ns, weir__size_less(waited, counted),
                               memory_order_relaxed);
-    if (!weir__is_failure(c.status)) { /* memory of failed tries becomes reserved memory */
-        (void)v->engine->ops->trim(v->engine, &(struct weir_trim){.mode = WEIR_TRIM_SERVED});
+    if (!weir__is_failure(c.status))
         return c.status;
-    }
     atomic_fetch_add_explicit(&counters->failed_requests, 1, memory_order_relaxed);
     if (r->refused) {
         *r->refused =
