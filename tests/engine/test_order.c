@@ -656,6 +656,24 @@ TEST(a_record_that_is_held_is_not_forgotten) {
     MUST(!weir__map_get(&order.streams, a_id, NULL));
 }
 
+/* A stream comes back after it was forgotten, and is found idle.  Its earlier frees stay observed. */
+TEST(a_stream_that_comes_back_keeps_what_was_observed) {
+    CUstream unblocked;
+    CU(driver->cuStreamCreate(&unblocked, CU_STREAM_NON_BLOCKING));
+    uint64_t id = id_of(unblocked), sequence;
+
+    settle();
+    sequence = free_on(unblocked, id, MIB);
+    weir__order_observe_all(&order);
+    for (uint64_t i = 0; i < 5 * FORGET_CALLS; i++)
+        (void)stream_of(100000 + i);
+    MUST(!weir__map_get(&order.streams, id, NULL));
+    (void)stream_of(id);
+    MUST(weir__order_is_observed(&order, id, sequence));
+    weir__order_ask(&order, id, unblocked);
+    MUST(weir__order_is_observed(&order, id, sequence));
+}
+
 /* A free of an unknown stream counts as observed, and no stream can wait for it.  A wait for a free without a stream id
  * waits for all events. */
 TEST(what_is_not_known) {
