@@ -505,6 +505,9 @@ static weir_status give_back(struct weir_pool_engine *p, struct weir_trim *trim)
 
     if (result != CUDA_SUCCESS)
         return weir__device_status(p->e.device, result);
+    if (trim->mode == WEIR_TRIM_FULLY && trim->cause == WEIR_EVENT_TRIM &&
+        weir__superblocks_wait(&p->superblocks))
+        (void)weir__device_wait(p->e.device); /* on an error these superblocks stay */
     free_idle_superblocks(p, 0);
     pthread_mutex_lock(&p->growing);
     before = pool_read_reserve(p);
@@ -525,7 +528,8 @@ static weir_status give_back(struct weir_pool_engine *p, struct weir_trim *trim)
     return weir__device_status(p->e.device, result);
 }
 
-/* Waits for no work of the program in any mode; a pool has no events to record. */
+/* Waits for work of the program only if a trim that the program asked for finds an empty superblock whose stream is not
+ * known.  A pool has no events to record. */
 static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
     int gives_back = trim->mode == WEIR_TRIM_FULLY || trim->mode == WEIR_TRIM_AT_ONCE ||
                      trim->mode == WEIR_TRIM_DONE;

@@ -174,6 +174,18 @@ struct weir_superblock *weir__superblocks_idle(struct weir_superblocks *list, in
     return superblock;
 }
 
+int weir__superblocks_wait(struct weir_superblocks *list) {
+    const struct weir_superblock *superblock;
+
+    pthread_mutex_lock(&list->lock);
+    superblock = list->first;
+    while (superblock && (superblock->used > 0 || superblock->stream != WEIR_ENGINE_UNKNOWN ||
+                          is_observed(list, superblock)))
+        superblock = superblock->next;
+    pthread_mutex_unlock(&list->lock);
+    return superblock != NULL;
+}
+
 int weir__superblocks_find(struct weir_superblocks *list, uint64_t address,
                            struct weir_extent *out) {
     const struct weir_superblock *superblock;

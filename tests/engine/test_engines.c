@@ -802,6 +802,20 @@ TEST_EACH(2, a_superblock_in_which_another_stream_has_freed_waits_for_the_device
     give_slab(third, A);
 }
 
+/* A trim waits for the device if an empty superblock has no stream any more. */
+TEST(a_trim_waits_for_a_superblock_without_a_stream) {
+    make(KIND_POOL, 0, "");
+    CUdeviceptr first = slab(64 * KIB, A);
+
+    busy(A, 50 * MS);
+    weir__model_fail(WEIR_ENTRY_cuStreamGetId, 1, CUDA_ERROR_INVALID_HANDLE, 1);
+    give_slab(first, A);
+    weir__model_faults_clear();
+    OK(weir_trim(a, 0, NULL));
+    MUST(weir__model_now_ns() >= 50 * MS);
+    MUST_EQ(reserve(), 0);
+}
+
 /* A wait for the device after all frees in a superblock gives its memory back, even if the driver refuses the free at
  * first. */
 TEST_EACH(2, an_empty_superblock_goes_back_after_a_wait) {
