@@ -13,7 +13,7 @@
 #include <linux/membarrier.h>
 #include <sys/syscall.h>
 #define BIASED 1
-/* The header may belong to a newer glibc than the one that the program is linked with, and then refuses to compile. */
+/* This header may belong to a newer glibc than the program links with, and does not compile then. */
 #if __has_include(<sys/single_threaded.h>) && \
     (!defined(__GLIBC__) || __GLIBC__ > 2 || __GLIBC_MINOR__ >= 32)
 #include <sys/single_threaded.h>
@@ -31,7 +31,7 @@
 #endif
 
 enum { FIRST_PATIENCE = 64, LONGEST_PATIENCE = 1 << 16 };
-enum { LASTING = 2 }; /* in units of clock_now() */
+enum { LASTING = 2 }; /* a bias of this duration is a lasting one; in units of clock_now() */
 /* The numbers of tries and the pauses are those of lock.c. */
 enum { SPINS = 100, YIELDS = 20 };
 #define FIRST_PAUSE_NS 20000L
@@ -40,7 +40,7 @@ enum { SPINS = 100, YIELDS = 20 };
 _Thread_local uint32_t weir__bias_thread WEIR_FAST_TLS = WEIR_BIAS_NOBODY;
 _Thread_local struct weir_bias_mark *weir__bias_mark WEIR_FAST_TLS;
 
-/* Holds the marks of threads that have ended, and the key whose destructor puts marks here. */
+/* The marks of threads that have ended.  The destructor of `key` adds the mark of each thread that ends. */
 static struct {
     struct weir_lock lock;
     struct weir_bias_mark *spare;
@@ -84,8 +84,8 @@ void weir__bias_prepare(void) {
 }
 
 #if defined(BIASED) && defined(KNOWS_THREADS)
-/* In a process with threads the kernel waits for all processors, 5 to 25 ms (CUDA creates threads).  In a process
- * without other threads it does not wait. */
+/* Registers the process while it has only one thread, so that the kernel need not wait.  CUDA creates threads; after
+ * that the kernel would wait 5 to 25 ms for all processors. */
 static __attribute__((constructor)) void prepare_before_threads(void) {
     if (__libc_single_threaded)
         weir__bias_prepare();
@@ -124,8 +124,8 @@ static __attribute__((destructor)) void drop_key(void) {
     weir__lock_give(&marks.lock);
 }
 
-/* Gives this thread its record of held locks (a mark) if it has none.  Returns 1 on success, 0 if there is no host
- * memory or no key of pthread_key_create. */
+/* Gets a mark for this thread if the thread has none.  Returns 1 on success, 0 if there is no host memory or
+ * pthread_key_create has no key. */
 static int has_mark(void) {
     struct weir_bias_mark *mark;
 
@@ -160,8 +160,8 @@ static uint32_t clock_now(void) {
     return (uint32_t)((uint64_t)now.tv_sec * 1000 + ((uint64_t)now.tv_nsec >> 20));
 }
 
-/* Returns 1 if the owner is outside the lock, at once or within some microseconds; else 0.  If the owner has ended, its
- * mark may belong to another thread by now. */
+/* Returns 1 if the owner does not hold the lock, or releases it within some microseconds; else 0.  If the owner's
+ * thread has ended, the mark may belong to another thread by now. */
 static int is_outside_soon(const struct weir_bias *bias) {
     const _Atomic uint32_t *inside = &bias->mark->inside[bias->level];
 
@@ -176,7 +176,7 @@ static int is_outside_soon(const struct weir_bias *bias) {
     return 0;
 }
 
-/* Records that the bias was revoked.  The former owner is outside the lock. */
+/* Records that the bias was revoked.  The former owner does not hold the lock. */
 static void note_taken_away(struct weir_bias *bias) {
     bias->last = 0;
     if (clock_now() - bias->since >= LASTING)
@@ -219,7 +219,7 @@ int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner) {
         bias->last = me;
         bias->run = 0;
     }
-    /* The bias takes effect with the next take: until this one is released, `lock` keeps other threads out. */
+    /* The bias is used from this thread's next take on.  During the present take, `lock` keeps other threads out. */
     if (++bias->run >= bias->patience && can_revoke() && has_mark()) {
         bias->since = clock_now();
         bias->mark = weir__bias_mark;
@@ -244,7 +244,7 @@ int weir__bias_take_soon(struct weir_bias *bias, int level) {
         note_taken_away(bias);
         return 0;
     }
-    /* The owner is inside, and all other threads wait for `lock`: restore the bias. */
+    /* The owner still holds the lock, and all other threads wait for `lock`.  So the bias can be restored. */
     atomic_store_explicit(&bias->owner, owner, memory_order_relaxed);
     weir__lock_give(&bias->lock);
     return -1;

@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: MIT */
 /* biased_lock.h: a lock that costs its usual thread no atomic instruction.
  *
- * It guards data that one thread uses for a long time before another thread does, such as a stream's cache.  The lock
- * is biased to a thread, which enters and leaves by two plain stores and two loads.  (Two locked instructions cost as
- * much as the rest of a hit.)  Another thread first revokes the bias: it writes owner = 0, makes every running thread
- * of the process pass a memory barrier (membarrier(2)), and waits until the owner is outside.  So the store of `inside`
- * and the second load of `owner` on the owner's side are ordered exactly when another thread needs that order (Dice,
- * Huang, Yang: "Asymmetric Dekker synchronization", 2001).
+ * The lock guards data that one thread uses for a long time before another thread does, such as a stream's cache.
+ * The lock is biased to one thread, the owner, which takes and releases the lock by two plain stores and two loads.
+ * (Two locked instructions would cost as much as the rest of a request that a cache serves.)  Another thread first
+ * revokes the bias: it writes owner = 0, makes every running thread of the process pass a memory barrier
+ * (membarrier(2)), and waits until the owner has released the lock.  So the owner's store of `inside` and the owner's
+ * second load of `owner` are ordered exactly when another thread needs that order (Dice, Huang, Yang: "Asymmetric
+ * Dekker synchronization", 2001).
  *
- * Each thread has one word, its mark, that says whether it is inside any lock of a level.  If the word belonged to the
- * lock, a thread that was delayed before its store could clear the word of the lock's next owner.  Since all locks of a
- * level share the mark, a revoker also waits while the owner is inside another one.  So where holds are long, only one
- * lock of a level may be biased.
+ * Each thread has one word for each level, its mark, which says whether the thread holds a biased lock of that level.
+ * If the word belonged to the lock, a thread that was delayed before its store could clear the word of the lock's
+ * next owner.  Since all locks of a level share the mark, a thread that revokes one lock also waits while the owner
+ * holds another lock of the level.  So if locks of a level are held for long, only one of them may be biased.
  *
- * After a revocation the lock is an ordinary one, until one thread has taken it `patience` times in a row.  A bias that
- * is revoked within a millisecond or two multiplies patience, since a revocation costs microseconds; a bias that lasted
- * longer resets patience.  The lock is never biased where membarrier is missing (Linux before 4.14), nor under
- * ThreadSanitizer, which does not see a membarrier.  The lock is neither fair nor recursive.  A thread that holds a
- * lock of the outer level may take one lock of the inner level, and no other.
+ * After a revocation the lock is an ordinary lock, until one thread has taken it `patience` times in a row.  If a
+ * bias is revoked within a millisecond or two, patience grows, since a revocation costs microseconds.  If a bias
+ * lasted longer, patience becomes small again.  The lock is never biased where membarrier is missing (Linux before
+ * 4.14), nor under ThreadSanitizer, which does not see a membarrier.  The lock is neither fair nor recursive.  A
+ * thread that holds a lock of the outer level may take one lock of the inner level, and no other.
  *
- * This file must not know which data it guards.
+ * This file must not know which data the lock guards.
  */
 #ifndef WEIR_BIASED_LOCK_H
 #define WEIR_BIASED_LOCK_H
@@ -30,57 +31,57 @@
 #include "base/lock.h"
 #include "base/tls.h"
 
-/* A zeroed lock belongs to the inner level. */
+/* The level of a lock.  A zeroed lock belongs to the inner level. */
 enum { WEIR_BIAS_INNER, WEIR_BIAS_OUTER, WEIR_BIAS_LEVELS };
 
 struct weir_bias {
     uint32_t since;         /* the time of the last bias in milliseconds, approximately */
     _Atomic uint32_t owner; /* the thread that the lock is biased to, or 0 */
-    struct weir_lock lock;  /* used by all other threads; guards the fields below and `since` */
+    struct weir_lock lock;  /* taken by all other threads; guards the fields below and `since` */
     uint32_t last;          /* the thread that took `lock` last */
-    uint32_t run;           /* the number of times in a row that this thread took it */
-    uint32_t patience;      /* a larger `run` biases the lock; 0 before the first take */
+    uint32_t run;           /* the number of times in a row that `last` took `lock` */
+    uint32_t patience;      /* `run` must reach this number for a bias; 0 before the first use */
     struct weir_bias_mark *mark; /* the mark of the thread that the lock was last biased to */
     int level;
 };
 
-/* A thread's mark, on cache lines that hold nothing else.  When the thread ends, the mark goes to a list of spares. */
+/* The mark of one thread, alone on its cache lines.  When the thread ends, weir keeps the mark for another thread. */
 struct weir_bias_mark {
-    /* Nonzero while the thread is inside a lock of that level, or checks whether it still owns one. */
+    /* For each level: nonzero while the thread holds a lock that is biased to the thread, or checks the bias. */
     _Alignas(128) _Atomic uint32_t inside[WEIR_BIAS_LEVELS];
     struct weir_bias_mark *next; /* links marks that no thread uses */
 };
 
-/* The number of this thread, which no other thread ever gets.  Before the thread's first slow take it is NOBODY, to
- * which no lock is biased. */
+/* The number of this thread, which no other thread has.  Until the thread first calls weir__bias_take_slow(), the
+ * number is NOBODY, and no lock is biased to NOBODY. */
 #define WEIR_BIAS_NOBODY UINT32_MAX
 extern _Thread_local uint32_t weir__bias_thread WEIR_FAST_TLS;
 /* The mark of this thread, or NULL before a lock was first biased to the thread. */
 extern _Thread_local struct weir_bias_mark *weir__bias_mark WEIR_FAST_TLS;
 
-/* Registers the process for membarrier(2) before the first bias.  The kernel needs milliseconds for that in a process
- * that has threads, so a library that is loaded before there are threads registers as it is loaded. */
+/* Registers the process for membarrier(2), before the first bias.  In a process with threads the kernel needs
+ * milliseconds for this, so a library registers while it is loaded, if there are no threads yet. */
 void weir__bias_prepare(void);
 
-/* The ways in which a thread takes a lock that is biased to another thread. */
+/* The ways in which a thread takes a lock that is not biased to the thread. */
 enum weir_bias_manner {
     WEIR_BIAS_USER,
-    WEIR_BIAS_GUEST,  /* does not count for a bias, nor against another thread's */
-    WEIR_BIAS_POLITE, /* a guest that does not revoke a bias: it does not get the lock then */
+    WEIR_BIAS_GUEST,  /* revokes a bias, but the lock is not biased to a guest */
+    WEIR_BIAS_POLITE, /* a guest that fails instead of revoking a bias */
 };
 
-/* Takes a lock that is not biased to this thread.  Returns 1, or 0 if a POLITE caller finds it biased to another. */
+/* Takes a lock that is not biased to this thread.  Returns 1, or 0 if a POLITE caller finds another thread's bias. */
 int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner);
 
-/* Functions with a name in _at, and weir__bias_take_soon(), take the level of the lock as an argument.  All others are
- * for locks of the inner level. */
+/* Functions whose names end in _at, and weir__bias_take_soon(), take the level of the lock as an argument.  All other
+ * functions are for locks of the inner level. */
 
 /* Releases a lock that weir__bias_try_at() took. */
 static inline void weir__bias_leave_at(int level) {
     atomic_store_explicit(&weir__bias_mark->inside[level], 0, memory_order_release);
 }
 
-/* Takes the lock if it is biased to this thread.  Returns 1 on success, else 0; never waits. */
+/* Takes the lock without a wait, if the lock is biased to this thread.  Returns 1 on success, else 0. */
 static inline __attribute__((always_inline)) int weir__bias_try_at(struct weir_bias *bias,
                                                                    int level) {
     uint32_t me = weir__bias_thread;
@@ -95,8 +96,8 @@ static inline __attribute__((always_inline)) int weir__bias_try_at(struct weir_b
     return 0;
 }
 
-/* Takes the lock.  Returns the value that weir__bias_give_at() needs, or -1 if a polite caller finds the lock biased to
- * another thread, and does not get it. */
+/* Takes the lock.  Returns the value to pass to weir__bias_give_at(), or -1 if a POLITE caller finds another thread's
+ * bias and does not get the lock. */
 static inline int weir__bias_take_at(struct weir_bias *bias, int level,
                                      enum weir_bias_manner manner) {
     if (weir__bias_try_at(bias, level))
@@ -104,8 +105,8 @@ static inline int weir__bias_take_at(struct weir_bias *bias, int level,
     return weir__bias_take_slow(bias, manner) ? 0 : -1;
 }
 
-/* Takes the lock as a guest if that takes some microseconds at most.  Returns the value for weir__bias_give_at(), or -1
- * if it would take longer; the lock is unchanged then. */
+/* Takes the lock as a GUEST if the wait is some microseconds at most.  Returns the value to pass to
+ * weir__bias_give_at(), or -1 if the thread did not get the lock. */
 int weir__bias_take_soon(struct weir_bias *bias, int level);
 
 static inline void weir__bias_give_at(struct weir_bias *bias, int taken, int level) {

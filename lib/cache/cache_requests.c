@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* cache_requests.c: requests and frees that the functions of caches_state.h do not complete.
+/* cache_requests.c: requests and frees that the inlined functions of caches_state.h do not complete.
  *
- * What: a request queries the driver for the stream's id if necessary, does the work that was put off in the cache, and
- * gets slabs and whole blocks from the engine, to which the request brings the blocks of the stream's inbox.  A free may
- * query the driver, or put the slot into a remote-free queue.
+ * What: a request queries the driver for the stream's id if necessary, does the deferred work of the stream's cache,
+ * and gets slabs and whole blocks from the engine.  With the request the blocks of the cache's inbox return to the
+ * engine.  A free may query the driver, or put the slot into the remote-free queue of another thread's cache.
  *
- * Locks: each step takes and releases the cache's lock.  A cache that a call uses over several steps is pinned
- * meanwhile.  Where no cache takes a block, the caches' lock is taken.
+ * Locks: each step takes and releases the cache's lock.  A cache that a call uses over several steps is pinned until
+ * the last step.  If no cache accepts a block, the free takes the caches' lock.
  *
- * Invariants: a block's record says that the block is live until one call has ended its use.
+ * Invariants: the record of a block counts the block as live until one call has freed it.
  */
 #include "cache/caches_state.h"
 
@@ -19,26 +19,26 @@
 #include "base/size.h"
 
 enum {
-    /* A slab is at most 2^SLAB_DOUBLINGS times SLAB_FIRST; it grows with the number of slabs of its class. */
+    /* Each slab of a class is twice as large as the one before, up to 2^SLAB_DOUBLINGS times SLAB_FIRST. */
     SLAB_DOUBLINGS = 3,
-    /* Slabs may hold this part of the memory in use, but at least HELD_LEAST, in idle slots beside live ones. */
+    /* Slabs are small while idle slots beside live ones take this part of the memory in use, and HELD_LEAST. */
     HELD_PART = 4,
     LOOKED_AT = 4096, /* the most slabs that is_held() visits */
-    LOOK_PART = 16 /* a result of is_held() holds for this part of the slabs that it has visited */
+    LOOK_PART = 16    /* is_held() keeps a result for visited slabs / LOOK_PART calls */
 };
 
 #define SLAB_FIRST ((size_t)64 << 10)
 #define SLAB_LEAST ((size_t)32 << 10)
 #define HELD_LEAST ((uint64_t)1 << 20)
 
-/* The value of struct weir_freed's `lacked` before the engine has written its results. */
+/* The value of `lacked` in struct weir_freed before the engine has written its results. */
 #define UNTOLD UINT64_MAX
 
-/* The newest blocks of an inbox that may serve a request. */
+/* The number of an inbox's newest blocks that may serve a request. */
 enum { REUSED_NEWEST = 8 };
 
-/* The largest block that an inbox serves while several streams are in use.  Without a bound five streams with GPU work
- * reserve a twentieth more, and with this one no more. */
+/* The largest block that an inbox serves while several streams are in use.  Without this bound, five streams with GPU
+ * work reserve a twentieth more memory. */
 #define REUSED_MOST ((size_t)2 << 20)
 
 /* ---- a stream's cache ---- */
@@ -110,7 +110,7 @@ uint64_t weir__cache_take_whole(struct weir_cache *c, size_t bytes) {
     return 0;
 }
 
-/* Rounds up to whole pages, in which the engine's blocks are measured. */
+/* Rounds up to whole pages, since the engine's blocks consist of pages. */
 static size_t in_pages(size_t bytes) {
     return (bytes + WEIR_PAGE - 1) & ~(WEIR_PAGE - 1);
 }
@@ -127,10 +127,10 @@ size_t weir__caches_fit(size_t bytes) {
     return most;
 }
 
-/* ---- blocks that go to the engine ---- */
+/* ---- blocks to the engine ---- */
 
-/* Ends the records of spans, at most WEIR_CACHE_INBOX of them, and writes their addresses.  Returns the spans that are
- * left. */
+/* Ends the records of at most WEIR_CACHE_INBOX slabs and whole blocks, and writes their addresses to `block`.  Returns
+ * the rest of the list. */
 static struct weir_slab *end_records(struct weir_caches *f, struct weir_slab *spans,
                                      CUdeviceptr block[], size_t *count) {
     for (*count = 0; spans && *count < WEIR_CACHE_INBOX; ++*count) {
@@ -143,13 +143,13 @@ static struct weir_slab *end_records(struct weir_caches *f, struct weir_slab *sp
     return spans;
 }
 
-/* Updates the room of a cache's inbox with the results of a call to the engine, unless the engine has written none.  The
+/* Updates the room of a cache's inbox with the results of a call to the engine, if the engine has written results.  The
  * caller holds the cache's lock.
  *
- * No block waits in an inbox with a release threshold, since memory above it goes back as soon as it is free; nor with
- * decay or while memory is low, since each large request then looks whether memory can go back.  If two calls on the
- * stream had the same count, the room of the earlier one may be the last that is noted.  That room was true a moment ago,
- * so at worst an event comes later by as much as the inbox then holds. */
+ * The room is 0 with a release threshold, since memory above the threshold goes back as soon as it is free; and with
+ * decay or while memory is low, since each large request must then reach the engine.  If two calls on the stream had
+ * one count `lacked`, the older room may be written last.  Then an event comes later, by as much as the inbox holds.
+ */
 static void note_room(const struct weir_caches *f, struct weir_cache *c,
                       const struct weir_freed *freed) {
     const struct weir_goal *goal = &f->v->goal;
@@ -164,7 +164,7 @@ static void note_room(const struct weir_caches *f, struct weir_cache *c,
                   : freed->room;
 }
 
-/* Lets blocks wait for a wait for the device.  The caller holds `lock`. */
+/* Adds blocks to the list of those that only a wait for the device completes.  The caller holds `lock`. */
 static void strand_blocks(struct weir_caches *f, struct weir_slab *blocks) {
     while (blocks) {
         struct weir_slab *s = blocks;
@@ -176,7 +176,7 @@ static void strand_blocks(struct weir_caches *f, struct weir_slab *blocks) {
     }
 }
 
-/* No block is freed under `lock`, since a free of the direct engine waits for the device. */
+/* Releases `lock` for the frees, since a free of engine direct waits for the device. */
 void weir__caches_end(struct weir_caches *f, struct weir_slab *blocks, uint64_t id,
                       weir_stream stream) {
     struct weir_slab *refused = NULL, *next;
@@ -198,7 +198,7 @@ void weir__caches_end(struct weir_caches *f, struct weir_slab *blocks, uint64_t 
             count_given(f, bytes);
             continue;
         }
-        /* NULL only without host memory for the record that has just been given up */
+        /* `s` is NULL only if there is no host memory for the record that was ended above */
         s = weir__records_whole(&f->records, base, bytes);
         if (s) {
             s->next = refused;
@@ -236,7 +236,7 @@ int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t i
 
 /* ---- blocks from the engine ---- */
 
-/* Gets a block of r->bytes, or of r->least if there is no memory for more.  The stream is not being captured. */
+/* Gets a block of r->bytes from the engine, or of r->least if there is no memory for more, outside captures. */
 static weir_status ask_engine_for(struct weir_caches *f, struct weir_request *r) {
     weir_status status = weir__reserve_alloc(f->v, r);
     uint64_t taken;
@@ -249,7 +249,7 @@ static weir_status ask_engine_for(struct weir_caches *f, struct weir_request *r)
     return WEIR_OK;
 }
 
-/* Gives a block back to the engine for which there is no record. */
+/* Returns a block to the engine, since there is no host memory for the block's record. */
 static weir_status undo_fetch(struct weir_caches *f, const struct weir_request *r) {
     struct weir_freed freed = {.block = &r->block, .count = 1};
 
@@ -262,8 +262,7 @@ static weir_status undo_fetch(struct weir_caches *f, const struct weir_request *
     return weir__without_driver(WEIR_E_HOST_MEMORY);
 }
 
-/* Returns 1 if many idle slots lie in partly used slabs, where other classes cannot use them; else 0.  The caller holds
- * the cache's lock. */
+/* Returns 1 if partly used slabs have many idle slots, else 0.  The caller holds the cache's lock. */
 static int is_held(struct weir_cache *c) {
     int64_t in_use = weir__sum_now(&c->in_use);
     size_t most =
@@ -285,8 +284,8 @@ static int is_held(struct weir_cache *c) {
     return c->is_held;
 }
 
-/* Returns the number of slots of a class's next slab.  The number grows with the slabs of the class as long as slabs
- * still empty completely.  If it is more than one, the rest of the slab's pages has no room for another slot. */
+/* Returns the number of slots of the next slab of a class.  The slabs of a class grow with their number, unless many
+ * idle slots lie in partly used slabs. */
 static size_t slab_slots(struct weir_cache *c, unsigned size_class) {
     size_t slot = weir__slab_slot_bytes(size_class), bytes;
     int taken = weir__bias_take(&c->lock);
@@ -298,7 +297,7 @@ static size_t slab_slots(struct weir_cache *c, unsigned size_class) {
     return weir__size_smaller(weir__size_larger(bytes / slot, 1), WEIR_RECORDS_SLOTS);
 }
 
-/* Adds a slab for the request's class to the cache.  Without memory for more, the slab has the pages of one slot. */
+/* Adds a slab for the request's class to the cache.  If there is no memory for more, the slab has one slot or a few. */
 static weir_status add_slab(struct weir_caches *f, struct weir_cache *c, struct weir_request *r) {
     unsigned size_class = weir__slab_class(r->asked);
     size_t slot = weir__slab_slot_bytes(size_class);
@@ -306,7 +305,7 @@ static weir_status add_slab(struct weir_caches *f, struct weir_cache *c, struct 
     weir_status status;
     int taken;
 
-    r->flags = WEIR_REQUEST_SLAB; /* without what an earlier try of this request may have set */
+    r->flags = WEIR_REQUEST_SLAB; /* clears flags of an earlier try of this request */
     r->grew = 0;
     r->bytes = in_pages(slab_slots(c, size_class) * slot);
     r->least = in_pages(slot);
@@ -327,7 +326,7 @@ static weir_status add_slab(struct weir_caches *f, struct weir_cache *c, struct 
     return WEIR_OK;
 }
 
-/* Gets a slot for a cache that has none: from completed remote frees, or from a new slab. */
+/* Gets a slot for a cache that has no free slot: from completed remote frees, or from a new slab. */
 static weir_status add_slot(struct weir_caches *f, struct weir_cache *c, struct weir_request *r) {
     uint64_t key = key_of(r->stream, r->id);
     weir_status status = WEIR_OK;
@@ -340,17 +339,17 @@ static weir_status add_slot(struct weir_caches *f, struct weir_cache *c, struct 
     }
     for (; status == WEIR_OK; status = add_slab(f, c, r)) {
         taken = weir__bias_take(&c->lock);
-        /* unreached: the stream has lost the cache, for which the stream must end during this call */
+        /* unreached: no test ends the stream during this call */
         r->block = c->serves && is_its(c, key, r->id) ? weir__cache_take_further(c, r->asked) : 0;
         weir__bias_give(&c->lock, taken);
         if (r->block)
             break;
-        /* No slot came back, or other threads on the stream have taken all of them. */
+        /* No slot came back, or other threads on the stream have taken all slots. */
     }
     return status;
 }
 
-/* Gets a whole block from the engine.  The blocks of a stream without a cache may have any size. */
+/* Gets a whole block from the engine.  For a stream without a cache the block may be small. */
 static weir_status add_whole(struct weir_caches *f, struct weir_request *r) {
     struct weir_slab *s;
     weir_status status;
@@ -370,8 +369,8 @@ static weir_status add_whole(struct weir_caches *f, struct weir_request *r) {
 
 /* ---- requests ---- */
 
-/* Serves a request on a captured stream: the engine creates a graph node, or refuses.  The caches flush nothing then,
- * since a graph's memory does not come from idle memory (oom_recovery.c). */
+/* Serves a request on a captured stream: the engine creates a graph node, or fails.  The caches do not flush, since
+ * idle memory cannot serve a graph. */
 static weir_status alloc_captured(struct weir_caches *f, struct weir_request *r) {
     weir_status status;
 
@@ -379,7 +378,7 @@ static weir_status alloc_captured(struct weir_caches *f, struct weir_request *r)
     if (f->device->drop_in)
         return weir__without_driver(WEIR_E_CAPTURE);
     r->bytes = r->asked;
-    r->id = 0; /* a nonzero id would tell the engine that the stream is not being captured */
+    r->id = 0; /* a nonzero id would mean to the engine that the stream is not being captured */
     r->flags |= WEIR_REQUEST_CAPTURED;
     status = weir__reserve_alloc(f->v, r);
     if (status == WEIR_OK)
@@ -387,8 +386,8 @@ static weir_status alloc_captured(struct weir_caches *f, struct weir_request *r)
     return status;
 }
 
-/* Serves a request with memory from the engine, to which the request brings the blocks of the stream's inbox.  r->id is
- * the stream's id.  The caller has pinned the cache, which this function unpins.  `c` is NULL if the stream has none. */
+/* Serves a request with memory from the engine, to which the blocks of `inbox` return in one call.  r->id is the
+ * stream's id.  Unpins the cache `c`, which the caller has pinned, or which is NULL if the stream has none. */
 static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c, struct weir_request *r,
                                struct weir_slab *inbox) {
     struct weir_cache *counts = c ? c : f->loose;
@@ -401,7 +400,7 @@ static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c, stru
     r->freed = c ? &freed : NULL;
     status = is_slot ? add_slot(f, c, r) : add_whole(f, r);
     r->freed = NULL;
-    if (freed.count > 0) /* a slot came back, so the engine was not called */
+    if (freed.count > 0) /* a slot came back, so the engine was not called yet */
         (void)f->engine->ops->give(f->engine, &freed, r->id);
     taken = weir__bias_take(&counts->lock);
     if (status == WEIR_OK && !is_slot) {
@@ -419,7 +418,7 @@ static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c, stru
     return WEIR_OK;
 }
 
-/* Serves a request after querying the driver for the stream's id and doing the work that was put off. */
+/* Serves a request after querying the driver for the stream's id and doing the deferred work of its cache. */
 static __attribute__((noinline)) weir_status alloc_slow(struct weir_caches *f,
                                                         struct weir_request *r) {
     weir_status status = weir__device_capture(f->device, r->stream);
@@ -444,14 +443,14 @@ static __attribute__((noinline)) weir_status alloc_slow(struct weir_caches *f,
     taken = weir__bias_take(&c->lock);
     r->block = take_cached(c, key, r->id, r->asked);
     c->pins -= r->block != 0;
-    /* unreached: the stream has lost the cache, for which the stream must end during this call */
+    /* unreached: no test ends the stream during this call */
     if (!r->block && !f->is_straight && c->serves && is_its(c, key, r->id))
         inbox = weir__cache_empty_inbox(c);
     weir__bias_give(&c->lock, taken);
     return r->block ? WEIR_OK : alloc_fresh(f, c, r, inbox);
 }
 
-/* If no work was put off, the driver need not be queried again. */
+/* Queries the driver only if the cache has deferred work. */
 weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int taken,
                               struct weir_request *r) {
     struct weir_slab *inbox = NULL;
@@ -464,7 +463,7 @@ weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int t
         r->id = atomic_load_explicit(&c->id, memory_order_relaxed);
     if (plain) {
         weir__cache_pin(c);
-        /* The blocks of an engine with is_straight go back by driver calls on the stream (weir__caches_visit). */
+        /* An engine with is_straight frees blocks by driver calls on the stream (weir__caches_visit). */
         inbox = f->is_straight ? NULL : weir__cache_empty_inbox(c);
     }
     weir__bias_give(&c->lock, taken);
@@ -477,7 +476,7 @@ weir_status weir__caches_alloc_at(struct weir_caches *f, struct weir_request *r)
     return status == WEIR_OK ? alloc_fresh(f, NULL, r, NULL) : status;
 }
 
-/* ---- blocks that no cache takes ---- */
+/* ---- frees without a cache ---- */
 
 /* Counts the free of a block in a cache.  The caller holds the cache's lock. */
 static void count_free(struct weir_cache *c, uint64_t requested, size_t in_use) {
@@ -486,7 +485,7 @@ static void count_free(struct weir_cache *c, uint64_t requested, size_t in_use) 
     weir__cache_raise(&c->frees);
 }
 
-/* Counts the free of a block that no cache keeps, in the cache `loose`, which counts such blocks. */
+/* Counts a free in `loose`, since no stream's cache keeps the block. */
 static void count_loose_free(struct weir_caches *f, uint64_t requested, size_t in_use) {
     int taken = weir__bias_take(&f->loose->lock);
 
@@ -494,18 +493,18 @@ static void count_loose_free(struct weir_caches *f, uint64_t requested, size_t i
     weir__bias_give(&f->loose->lock, taken);
 }
 
-/* Marks a live slot as freed but not in its slab's free list.  Returns 1 on success, 0 if the slot is not live. */
+/* Marks a live slot as freed, but not as free in its slab.  Returns 1 on success, 0 if the slot is not live. */
 static int take_state(_Atomic uint32_t *state) {
     uint32_t asked = atomic_load_explicit(state, memory_order_relaxed);
 
-    /* unreached: not live, unless another thread frees the slot, too, since it was live a moment ago */
+    /* unreached: no test makes another thread free the slot at this moment */
     return !(asked & WEIR_SLOT_IDLE) &&
-           /* unreached: not live, as before */
+           /* unreached: no test makes another thread free the slot at this moment */
            atomic_compare_exchange_strong_explicit(state, &asked, WEIR_SLOT_AWAY,
                                                    memory_order_relaxed, memory_order_relaxed);
 }
 
-/* Returns a slot to its slab behind all streams that use it, or for a captured stream behind a wait for the device. */
+/* Frees a slot.  The slot returns to its slab after the work of all its streams, or if captured after a device wait. */
 static weir_status free_slot(struct weir_caches *f, struct weir_slab *s, uint64_t address,
                              weir_stream stream, struct weir_use_list *uses, int captured) {
     struct weir_remote_slots *remote = malloc(sizeof *remote + sizeof remote->remote[0]);
@@ -522,7 +521,7 @@ static weir_status free_slot(struct weir_caches *f, struct weir_slab *s, uint64_
     if (status != WEIR_OK) {
         free(remote);
     } else if (!take_state(&s->slot[slot])) {
-        /* unreached: freed meanwhile, which needs two threads that free one block at once */
+        /* unreached: no test makes two threads free one block at once */
         remote->count = 0;
         status = weir__without_driver(WEIR_E_NOT_OWNED);
     }
@@ -540,9 +539,9 @@ static weir_status free_whole(struct weir_caches *f, struct weir_slab *s, CUdevi
     uint64_t asked = atomic_exchange_explicit(&s->asked, 0, memory_order_relaxed);
     weir_status status;
 
-    /* unreached: freed meanwhile by another thread, whose block the record may be by now */
+    /* unreached: no test makes another thread free the block at once; the record may have a new block by now */
     if (asked == 0 || weir__slab_base(s) != base) {
-        if (asked > 0) /* unreached: the record of another block, as before */
+        if (asked > 0) /* unreached: no test makes another thread free the block at once */
             atomic_store_explicit(&s->asked, asked, memory_order_relaxed);
         return weir__without_driver(WEIR_E_NOT_OWNED);
     }
@@ -553,14 +552,14 @@ static weir_status free_whole(struct weir_caches *f, struct weir_slab *s, CUdevi
             count_given(f, bytes);
         return WEIR_OK;
     }
-    /* Finds the record again, or makes a new one if records do not stay. */
+    /* Finds the ended record again, or makes a new one if ended records are not kept. */
     s = weir__records_whole(&f->records, base, bytes);
-    if (s) /* unreached: no record, for which another thread must have taken the last one */
+    if (s) /* unreached: no test makes another thread take the last record */
         atomic_store_explicit(&s->asked, asked, memory_order_relaxed);
     return status;
 }
 
-/* Frees a block that has other users or whose stream has no cache. */
+/* Frees a block that other streams use, or whose stream has no cache. */
 static weir_status free_past(struct weir_caches *f, struct weir_slab *s, uint64_t address,
                              weir_stream stream, struct weir_use_list *uses, int captured) {
     uint64_t requested = weir__slab_asked(s, address);
@@ -581,8 +580,8 @@ static weir_status free_past(struct weir_caches *f, struct weir_slab *s, uint64_
     return WEIR_OK;
 }
 
-/* Frees a block that the caches have no record of.  It may be a graph's.  Any other is refused here, since a pool of
- * the driver would free a block that is not weir's. */
+/* Frees a block of a graph, for which the caches have no record.  Refuses any other address, since a pool of the driver
+ * would free a block that is not weir's. */
 static weir_status free_other(struct weir_caches *f, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses) {
     weir_status status;
@@ -595,12 +594,12 @@ static weir_status free_other(struct weir_caches *f, CUdeviceptr block, weir_str
     return status;
 }
 
-/* ---- blocks that a cache takes ---- */
+/* ---- frees into a cache ---- */
 
 /* The results of a free into a cache. */
 enum {
     KEPT,
-    FULL,     /* the cache cannot take the block, or there is no room for a remote free */
+    FULL,     /* the cache cannot keep the block, or has no room for a remote free */
     NO_BLOCK, /* no live block starts there */
     ANOTHERS  /* the lock is biased to another thread, and was not taken */
 };
@@ -608,18 +607,18 @@ enum {
 /* A free into a stream's cache. */
 struct put {
     struct weir_cache *c;
-    uint64_t key, id; /* the stream's; `id` is 0 if the driver was not queried */
+    uint64_t key, id; /* the key and id of the stream; `id` is 0 if the driver was not queried */
     struct weir_slab *s;
     CUdeviceptr block;
-    /* Results: whole blocks for which the inbox has no room, or NULL; the id of the stream whose frees the cache holds;
-     * whether work was put off. */
+    /* Results: the whole blocks for which the inbox has no room, or NULL; the id of the stream to whose frees the cache
+     * belongs; 1 if the cache has deferred work. */
     struct weir_slab *out;
     uint64_t known;
     int wanted;
 };
 
-/* Returns 1 if the remote-free queue has room, else 0.  There is always room as long as the queue's owner allocates.
- * The caller holds the queue's lock. */
+/* Returns 1 if the remote-free queue has room, else 0.  The queue always has room while its owner allocates.  The
+ * caller holds the queue's lock. */
 static int has_queue_room(struct weir_cache *c) {
     struct weir_remote_queue *queue = &c->queue;
     int64_t sum;
@@ -634,8 +633,8 @@ static int has_queue_room(struct weir_cache *c) {
     return 1;
 }
 
-/* Puts a live slot of the cache's slabs into its remote-free queue, without the cache's lock.  Returns FULL if the
- * caller must take the cache's lock instead. */
+/* Puts a live slot of the cache's slabs into the remote-free queue, without the cache's lock.  Returns FULL if only a
+ * free under the cache's lock can succeed. */
 static int post_remote(const struct put *p) {
     struct weir_remote_queue *queue = &p->c->queue;
     struct weir_slab *s = p->s;
@@ -666,7 +665,7 @@ static int post_remote(const struct put *p) {
     return result;
 }
 
-/* Frees a whole block to the inbox.  If the inbox has no room, takes all blocks out of it. */
+/* Frees a whole block to the inbox.  If the inbox is full, moves its blocks and this block to p->out. */
 static int put_whole(const struct weir_caches *f, struct put *p) {
     struct weir_cache *c = p->c;
     struct weir_slab *s = p->s;
@@ -706,8 +705,8 @@ static int put_remote(const struct put *p) {
     return KEPT;
 }
 
-/* Puts a block into the cache.  Returns KEPT, NO_BLOCK or FULL.  Also returns FULL if the cache is no longer the stream's.
- * If `politely` is set and the lock is biased to another thread, changes nothing and returns ANOTHERS. */
+/* Puts a block into the cache.  Returns KEPT, NO_BLOCK or FULL; FULL also if the cache no longer serves the stream.  If
+ * `politely` is set and the lock is biased to another thread, changes nothing and returns ANOTHERS. */
 static int put(struct weir_caches *f, struct put *p, int politely) {
     struct weir_cache *c = p->c;
     int taken = weir__bias_take_at(&c->lock, WEIR_BIAS_INNER,
@@ -716,9 +715,9 @@ static int put(struct weir_caches *f, struct put *p, int politely) {
 
     if (taken < 0)
         return ANOTHERS;
-    /* unreached: not this stream's, unless another thread has changed that since the cache was found */
+    /* unreached: no test makes another thread change the cache's stream after the search */
     if (c->serves && is_its(c, p->key, p->id)) {
-        if (weir__cache_has_post(c, WEIR_SLAB_SMALL)) /* its owner may make no more calls */
+        if (weir__cache_has_post(c, WEIR_SLAB_SMALL)) /* the queue's owner may be idle */
             weir__cache_collect(c);
         if (!p->s->slot_units)
             result = put_whole(f, p);
@@ -745,9 +744,8 @@ static void put_off(struct weir_cache *c) {
     weir__bias_give(&c->lock, taken);
 }
 
-/* Frees whole blocks to the engine for which the inbox has no room, as freed on the stream `known`.  If the handle means
- * another stream, `known` has ended, and only a wait for the device completes its frees.  Records an event if one is due
- * and the handle still means `known`. */
+/* Frees the blocks of p->out to the engine, as freed on the stream p->known.  If the handle means another stream now,
+ * only a device wait completes these frees.  Otherwise records an event if one is due. */
 static void give_up(struct weir_caches *f, const struct put *p, weir_stream stream) {
     unsigned long long id = p->id;
 
@@ -760,11 +758,11 @@ static void give_up(struct weir_caches *f, const struct put *p, weir_stream stre
     if (id == p->known)
         weir__engine_maintain(f->engine, stream, p->known);
     else
-        put_off(p->c); /* no event can be recorded on a captured stream */
+        put_off(p->c); /* no event can be recorded on a stream that is being captured */
 }
 
-/* Makes room in a cache for one more remote free of a class, which are then many enough to return to their slabs in this
- * call.  Returns 1 on success, 0 without host memory, or if the cache is no longer the stream's. */
+/* Makes room in a cache for more remote frees of a class.  A list that grows again makes the cache due, so that its
+ * remote frees return to their slabs.  Returns 1 on success, 0 without host memory or if the cache serves no stream. */
 static int make_room(struct weir_cache *c, unsigned size_class) {
     struct weir_remote_slots *remotes;
     uint32_t room;
@@ -788,7 +786,7 @@ static int make_room(struct weir_cache *c, unsigned size_class) {
     return made;
 }
 
-/* Frees a block after querying the stream, or because no cache has taken it. */
+/* Frees a block after querying the driver for the stream's id, or because no cache has kept the block. */
 static __attribute__((noinline)) weir_status free_slow(struct weir_caches *f, struct weir_slab *s,
                                                        CUdeviceptr block, weir_stream stream,
                                                        struct weir_use_list *uses) {
@@ -816,7 +814,7 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_caches *f, st
     else if (result == FULL)
         status = free_past(f, s, block, stream, uses, captured);
     else if (captured)
-        put_off(p.c); /* no event can be recorded on a captured stream */
+        put_off(p.c); /* no event can be recorded on a stream that is being captured */
     else
         weir__caches_catch_up(f, p.c, stream);
     if (!captured)
@@ -839,8 +837,8 @@ void weir__caches_answer(struct weir_caches *f, weir_stream stream) {
     weir__driver_result = result_before;
 }
 
-/* Puts the block into its stream's cache, or a slot into the remote-free queue of that cache if another thread has the
- * bias, for which the queue exists. */
+/* Puts the block into its stream's cache.  If the cache's lock is biased to another thread, tries to put a slot of the
+ * cache into the remote-free queue first. */
 static weir_status free_by_cache(struct weir_caches *f, struct put *p, weir_stream stream) {
     int own = atomic_load_explicit(&p->s->cache, memory_order_relaxed) == p->c;
     int result = ANOTHERS;
@@ -863,10 +861,10 @@ static weir_status free_by_cache(struct weir_caches *f, struct put *p, weir_stre
     return WEIR_OK;
 }
 
-/* ---- whole blocks that the driver frees ---- */
+/* ---- frees by the driver ---- */
 
-/* Counts the free of a whole block by the driver in the cache `c`, unless `c` is NULL or another thread uses it.
- * Returns 1 if work was put off in the cache, else 0. */
+/* Counts the free of a whole block by the driver in the cache `c`, or in `loose` if `c` is NULL or its lock is biased
+ * to another thread.  Returns 1 if the cache has deferred work, else 0. */
 static int count_driver_free(struct weir_caches *f, struct weir_cache *c, uint64_t requested,
                              size_t in_use) {
     int taken = c ? weir__bias_take_at(&c->lock, WEIR_BIAS_INNER, WEIR_BIAS_POLITE) : -1, wanted;
@@ -881,7 +879,7 @@ static int count_driver_free(struct weir_caches *f, struct weir_cache *c, uint64
     return wanted;
 }
 
-/* Checks a stream that no cache serves: it exists, and belongs to this device.  The driver checks captured streams. */
+/* Checks that a stream without a cache exists on this device.  The driver itself checks captured streams. */
 static weir_status check_unserved(struct weir_caches *f, weir_stream stream) {
     weir_status status = weir__device_capture(f->device, stream);
     uint64_t id;
@@ -891,14 +889,14 @@ static weir_status check_unserved(struct weir_caches *f, weir_stream stream) {
     return status == WEIR_OK ? weir__caches_identify(f, stream, &id) : status;
 }
 
-/* Frees a live whole block on a captured stream, where the driver frees none.  The block waits in the inbox of the cache
- * with the stream's handle for the next call of the stream that the handle meant last, or for a wait for the device. */
+/* Frees a live whole block on a captured stream, where the driver frees nothing.  The block stays in the inbox of the
+ * handle's cache until the stream's next call after the capture, or until a wait for the device. */
 static weir_status free_after_capture(struct weir_caches *f, struct weir_slab *s,
                                       weir_stream stream) {
     struct weir_cache *c = weir__caches_visit_captured(f, stream);
     int taken;
 
-    /* unreached: freed meanwhile, which needs two threads that free one block at once */
+    /* unreached: no test makes two threads free one block at once */
     if (atomic_exchange_explicit(&s->asked, 0, memory_order_relaxed) == 0)
         return weir__without_driver(WEIR_E_NOT_OWNED);
     s->next = NULL;
@@ -906,7 +904,7 @@ static weir_status free_after_capture(struct weir_caches *f, struct weir_slab *s
     if (c) {
         taken = weir__bias_take(&c->lock);
         weir__cache_put_whole(c, s);
-        /* A request that found the capture over meanwhile has not seen the block, so the next one has to look. */
+        /* Sets the flag again, since a request may have found the capture over before this block was in the inbox. */
         atomic_store_explicit(&c->capturing, 1, memory_order_relaxed);
         weir__cache_pass(c);
         weir__bias_give(&c->lock, taken);
@@ -918,8 +916,8 @@ static weir_status free_after_capture(struct weir_caches *f, struct weir_slab *s
     return WEIR_OK;
 }
 
-/* Frees a whole block to an engine whose blocks the driver orders.  The driver knows which stream the handle means, so
- * weir queries nothing if a stream with that handle has a cache `c`. */
+/* Frees a whole block to an engine with is_straight.  The driver knows which stream the handle means, so weir queries
+ * nothing if the handle has a cache `c`. */
 static weir_status free_by_driver(struct weir_caches *f, struct weir_cache *c, struct weir_slab *s,
                                   CUdeviceptr block, weir_stream stream) {
     uint64_t requested = weir__slab_asked(s, block);
@@ -927,14 +925,14 @@ static weir_status free_by_driver(struct weir_caches *f, struct weir_cache *c, s
     weir_status status;
 
     if (c && atomic_load_explicit(&c->id, memory_order_relaxed) == 0)
-        c = NULL; /* no stream with that handle has had the cache yet */
+        c = NULL; /* the cache has not served a stream with that handle yet */
     if (requested == 0)
         return weir__without_driver(WEIR_E_NOT_OWNED);
     status = c ? WEIR_OK : check_unserved(f, stream);
     if (status == WEIR_OK)
         status = free_whole(f, s, block, stream, NULL);
     if (status == WEIR_E_CAPTURE) {
-        /* The block may have another record by now: free_whole() gave up its record and made one again. */
+        /* Searches the record again, since free_whole() has ended it and made a new one. */
         s = weir__records_find(&f->pages, block);
         status = s ? free_after_capture(f, s, stream) : weir__without_driver(WEIR_E_HOST_MEMORY);
     }
@@ -968,7 +966,7 @@ weir_status weir__caches_free_done(struct weir_caches *f, CUdeviceptr block) {
             weir__caches_give(f, s, WEIR_ENGINE_OBSERVED, NULL);
     }
     pthread_mutex_unlock(&f->lock);
-    if (!done) /* unreached: freed meanwhile, which needs two threads that free one block at once */
+    if (!done) /* unreached: no test makes two threads free one block at once */
         return weir__without_driver(WEIR_E_NOT_OWNED);
     count_loose_free(f, requested, in_use);
     return WEIR_OK;

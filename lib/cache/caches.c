@@ -1,24 +1,26 @@
 /* SPDX-License-Identifier: MIT */
-/* caches.c: makes, finds, flushes and closes the caches of all streams; finds and lists live blocks; makes the statistics.
+/* caches.c: makes, finds, flushes and closes the caches of all streams; finds and lists live blocks; makes the
+ * statistics.
  *
- * A handle identifies no stream, since the driver gives the handle of a destroyed stream to a new one.  doc/design.md
- * ("Per-stream caches") says when weir queries the id.  The caches of created streams are found by handle, those of
- * default streams by id: the handle of a default stream means another stream in another context or thread.
+ * A handle does not identify a stream, since the driver gives the handle of a destroyed stream to a new one.
+ * doc/design.md ("Per-stream caches") says when weir queries the id.  weir finds the cache of a created stream by its
+ * handle, and the cache of a default stream by its id: a default stream's handle means another stream in another
+ * context or thread.
  *
- * A cache flushes in calls on its own stream whose id is known: if it holds more idle memory than its cap, or if memory
- * was unused for long.  Only weir__caches_empty flushes all caches at once, behind a wait for the device: for trims and in
- * OOM recovery.
+ * A cache flushes in calls on its own stream, whose id is known then: if the cache holds more idle memory than its cap,
+ * or memory that was unused for long.  Only weir__caches_empty flushes all caches at once, behind a wait for the
+ * device: for trims and in OOM recovery.
  *
- * A block that is freed during a capture serves nobody until a request on the stream has found that the capture is over.
- * Only such requests allocate from the cache or maintain it, so a free need not query the capture.
+ * A block that is freed during a capture is not reused until a request on the stream has found that the capture is
+ * over.  Only such requests allocate from the cache or maintain it, so a free need not query the capture.
  *
- * Remote frees that pile up return to their slabs as a batch, behind one event, or behind a wait for the device.
+ * Many remote frees return to their slabs as one batch, behind one event, or behind a wait for the device.
  *
- * Each cache counts its blocks under its own lock, and any thread may add the counts up.  Statistics add the counts up,
- * and so does a miss after the engine's blocks have grown; both raise the peaks of the sums.
+ * Each cache counts its blocks under its own lock, and any thread may add the counts up.  Statistics do, and a miss
+ * after the engine's blocks have grown; both raise the peaks.
  *
- * Locks: the caches' lock; under it one cache's, to retire or flush it, and to return slots; the records' lock, for lists
- * of blocks.
+ * Locks: the caches' lock.  A thread that holds it may take one cache's lock, to retire or flush the cache and to
+ * return slots, or the records' lock, to list blocks.
  */
 #include "cache/caches_state.h"
 
@@ -34,17 +36,17 @@
 
 enum {
     YOUNG = 64, /* calls on a stream before it gets a cache, unless it is the first stream */
-    /* The most caches of unbound default streams: threads come and go, and their streams with them. */
+    /* The most caches of default streams that are not bound: as threads come and go, so do their default streams. */
     DEFAULT_STREAMS = 256
 };
 
-/* If streams that ended unseen leave more bytes than this to a device wait, new streams get no cache. */
+/* If streams whose end weir did not see leave more bytes than this to a device wait, new streams get no cache. */
 #define STRANDED_MOST ((uint64_t)64 << 20)
 
 /* The time after which a cache returns memory that its stream does not use. */
 #define IDLE_NS UINT64_C(1000000000)
 
-/* The sums are added up once the engine's blocks have grown by this part since the last time, and by GROWN_LEAST at
+/* A miss adds up the counts of all caches once the engine's blocks have grown by this part, and by GROWN_LEAST at
  * least. */
 #define GROWN_LEAST ((uint64_t)16 << 20)
 #define GROWN_PART 32
@@ -57,8 +59,8 @@ _Static_assert(offsetof(struct weir_slab, next) == 64 &&
 
 /* ---- one stream's cache ---- */
 
-/* Makes the remote-free queue accept slots for the cache's present key and id, or none if the cache does not serve.
- * Collects the queue after that: slots in it were freed for the cache's former stream. */
+/* Makes the remote-free queue accept slots for the cache's present key and id, or no slots if the cache serves no
+ * stream.  Then collects the queue, since its slots were freed for the cache's former stream. */
 static void readdress_queue(struct weir_cache *c) {
     weir__lock_take(&c->queue.lock);
     c->queue.open = c->serves;
@@ -73,7 +75,7 @@ static void add_span(struct weir_flushed *out, struct weir_slab *s) {
     out->spans = s;
 }
 
-/* Removes a slab, all of whose slots are free. */
+/* Removes a slab from its cache.  All slots of the slab are free. */
 static void drop_slab(struct weir_cache *c, struct weir_slab *s, struct weir_flushed *out) {
     weir__cache_unlink(c, s);
     c->slabs[s->size_class]--;
@@ -96,7 +98,6 @@ static void drop_slabs(struct weir_cache *c, size_t keep, int unused, struct wei
     c->epoch += (uint32_t)unused;
 }
 
-/* Removes the blocks of the inbox. */
 static void drop_inbox(struct weir_cache *c, struct weir_flushed *out) {
     for (struct weir_slab *s = weir__cache_empty_inbox(c), *next; s; s = next) {
         next = s->next;
@@ -104,7 +105,7 @@ static void drop_inbox(struct weir_cache *c, struct weir_flushed *out) {
     }
 }
 
-/* Removes the remote frees of classes that have at least `least` of them, which is above 0. */
+/* Removes the remote frees of all classes that have at least `least` of them; `least` is above 0. */
 static void drop_remotes(struct weir_cache *c, uint32_t least, struct weir_flushed *out) {
     for (int i = 0; i < WEIR_SLAB_CLASSES; i++) {
         if (!c->remotes[i] || c->remotes[i]->count < least)
@@ -123,8 +124,7 @@ static void empty_cache(struct weir_cache *c, struct weir_flushed *out) {
     drop_remotes(c, 1, out);
 }
 
-/* Gives up the slabs that still have live slots, after empty_cache(): the stream on which their free slots were freed is
- * no longer known. */
+/* Detaches slabs with live slots, after empty_cache(): the stream of their free slots is no longer known. */
 static void disown_slabs(struct weir_cache *c) {
     for (int i = 0; i < WEIR_SLAB_CLASSES; i++) {
         while (c->open[i]) {
@@ -141,13 +141,13 @@ static void disown_slabs(struct weir_cache *c) {
 
 /* ---- caps ---- */
 
-/* Returns 1 if idle_ns has passed from `then`, which another thread may have set later than `now`, to `now`; else 0. */
+/* Returns 1 if at least idle_ns lie between `then` and `now`, else 0.  `then` may be later than `now`. */
 static int is_over(const struct weir_caches *f, uint64_t then, uint64_t now) {
     return now > then && f->device->driver->ticks_to_ns(now - then) >= f->idle_ns;
 }
 
-/* Returns the most idle memory of all caches together, and sets *part to that of each cache if their parts are equal.  A
- * release threshold cannot free cached memory at a synchronisation, so the threshold limits the part, too. */
+/* Returns the bytes that all caches together may keep idle, and sets *part to an equal part of them for each cache.
+ * The part is at most the release threshold, since a synchronisation cannot release cached memory. */
 static uint64_t keep_together(const struct weir_caches *f, uint64_t *part) {
     const weir_amount *limit = &f->v->options->cache_limit;
     uint64_t peak = atomic_load_explicit(&f->engine->seen.most_in_use, memory_order_relaxed);
@@ -161,7 +161,7 @@ static uint64_t keep_together(const struct weir_caches *f, uint64_t *part) {
     return bytes;
 }
 
-/* Lowers the cap of each cache to its part, since one more cache keeps memory now.  The caller holds `lock`. */
+/* Lowers the cap of each cache to its part, after the number of caches has grown.  The caller holds `lock`. */
 static void lower_caps(struct weir_caches *f) {
     uint64_t part;
 
@@ -171,8 +171,8 @@ static void lower_caps(struct weir_caches *f) {
             atomic_store_explicit(&c->most, (size_t)part, memory_order_relaxed);
 }
 
-/* A limit that the user set covers all caches together: a cache gets less than its part if others still hold the memory,
- * since a stream without calls cannot flush. */
+/* Sets the cap of one cache.  A limit that the user set covers all caches together: the cache gets less than its part
+ * while other caches hold the memory, since a cache cannot flush without calls on its stream. */
 static void set_cap(struct weir_caches *f, struct weir_cache *c) {
     uint64_t left, part;
 
@@ -188,7 +188,7 @@ static void set_cap(struct weir_caches *f, struct weir_cache *c) {
     atomic_store_explicit(&c->most, (size_t)part, memory_order_relaxed);
 }
 
-/* ---- slots that were freed on other streams ---- */
+/* ---- remote frees ---- */
 
 void weir__caches_bring_home(struct weir_caches *f, const struct weir_remote_slot *remote,
                              struct weir_flushed *emptied) {
@@ -213,7 +213,7 @@ void weir__caches_bring_home(struct weir_caches *f, const struct weir_remote_slo
     }
 }
 
-/* Returns the slots of a batch to their slabs, after their last use on every stream.  The caller holds `lock`. */
+/* Returns the slots of a batch to their slabs, after all streams have used the slots.  The caller holds `lock`. */
 static void return_batch(void *caches, uintptr_t remotes) {
     struct weir_caches *f = caches;
     struct weir_remote_slots *batch = (struct weir_remote_slots *)remotes;
@@ -258,8 +258,8 @@ int weir__caches_settle(struct weir_caches *f) {
 
 /* ---- flushing one cache ---- */
 
-/* Gives flushed memory of `c` to the engine, in a call on its stream, whose id was just found to be the cache's: spans
- * as freed on that stream, remote frees behind an event there. */
+/* Returns flushed memory of `c` to the engine as freed on the cache's stream, and defers the remote frees behind an
+ * event on the stream.  This call is on the stream, whose id was just queried. */
 static void deliver(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                     struct weir_flushed *h) {
     uint64_t id = atomic_load_explicit(&c->id, memory_order_relaxed);
@@ -277,8 +277,8 @@ static void deliver(struct weir_caches *f, struct weir_cache *c, weir_stream str
     pthread_mutex_unlock(&f->lock);
 }
 
-/* Maintains a cache, in a call on its stream whose id was just found to be the cache's: adapts its cap, and flushes what
- * exceeds the cap or was unused for long. */
+/* Maintains a cache in a call on its stream, whose id was just queried: adapts the cap, and flushes memory above the
+ * cap or memory that was unused for long. */
 static void maintain_cache(struct weir_caches *f, struct weir_cache *c, weir_stream stream) {
     struct weir_flushed h = {0};
     uint64_t now = f->device->driver->ticks();
@@ -286,7 +286,7 @@ static void maintain_cache(struct weir_caches *f, struct weir_cache *c, weir_str
     size_t most;
 
     pthread_mutex_lock(&f->lock);
-    if (is_over(f, f->span_ticks, now)) { /* a new span begins */
+    if (is_over(f, f->span_ticks, now)) { /* a new period begins */
         f->span_ticks = now;
         f->lately[1] = f->lately[0];
         f->lately[0] = 0;
@@ -303,7 +303,7 @@ static void maintain_cache(struct weir_caches *f, struct weir_cache *c, weir_str
     drop_inbox(c, &h);
     if (atomic_load_explicit(&c->idle, memory_order_relaxed) > most) {
         weir__cache_collect(c);
-        /* A quarter less than allowed, so that the next request does not find the cache full again. */
+        /* Keeps a quarter less than the cap, so that the next free does not exceed the cap again. */
         drop_slabs(c, most - most / 4, 0, &h);
     }
     if (expired)
@@ -333,20 +333,20 @@ void weir__caches_catch_up(struct weir_caches *f, struct weir_cache *c, weir_str
     weir__engine_maintain(f->engine, stream, atomic_load_explicit(&c->id, memory_order_relaxed));
 }
 
-/* Records that the adapter no longer sees the stream's captures and end. */
+/* Records that the adapter no longer sees when the stream is captured or ends. */
 static void unwatch_cache(struct weir_cache *c) {
     atomic_fetch_and_explicit(&c->trusted, ~WEIR_CACHE_WATCHED, memory_order_relaxed);
 }
 
-/* Flushes the cache and detaches it from its stream.  `id` is UNKNOWN if the stream of its idle blocks is no longer
- * known, else the stream's id.  The caller holds `lock`. */
+/* Flushes the cache and detaches it from its stream.  `id` is the stream's id, or UNKNOWN if the stream may be gone.
+ * The caller holds `lock`. */
 static void retire_cache(struct weir_caches *f, struct weir_cache *c, uint64_t id) {
     struct weir_flushed h = {0};
     int taken = weir__bias_take(&c->lock);
 
     if (c->serves) {
         c->serves = 0;
-        readdress_queue(c); /* from now on nothing enters the remote-free queue */
+        readdress_queue(c); /* the remote-free queue accepts no slots from now on */
         empty_cache(c, &h);
         disown_slabs(c);
     }
@@ -361,8 +361,8 @@ static void retire_cache(struct weir_caches *f, struct weir_cache *c, uint64_t i
 
 /* ---- flushing all caches ---- */
 
-/* Returns the stream id under which flushed memory goes to the engine after a wait for the device: that of the only
- * stream, so that the engine need not order anything, or OBSERVED if there are several or the driver orders reuse. */
+/* Returns the stream id under which flushed memory returns to the engine after a wait for the device.  If there is only
+ * one stream, this is its id, since the engine then orders nothing.  Otherwise the result is OBSERVED. */
 static uint64_t whose(const struct weir_caches *f) {
     const struct weir_cache *only = NULL;
 
@@ -377,8 +377,8 @@ static uint64_t whose(const struct weir_caches *f) {
                                 : WEIR_ENGINE_OBSERVED;
 }
 
-/* Frees the blocks of an engine with is_straight that wait for a wait for the device, after such a wait.  The caller
- * holds `lock`, which the function releases meanwhile. */
+/* Waits for the device, and frees the blocks in `waiting`.  If the wait fails, puts them back.  The caller holds
+ * `lock`, which the function releases during the wait. */
 static CUresult end_waiting(struct weir_caches *f) {
     struct weir_slab *blocks = f->waiting;
     CUresult result;
@@ -396,11 +396,10 @@ static CUresult end_waiting(struct weir_caches *f) {
     return result;
 }
 
-/* One thread flushes at a time, so the next thread finds what the first one freed.  Otherwise the next thread's request
- * could fail while the first thread holds the memory and waits for the device.
+/* Lets one thread flush at a time, so that the next thread finds the memory that the first one freed.  Otherwise the
+ * next thread's request could fail while the first thread has the memory and waits for the device.
  *
- * A slab that becomes empty after the wait may have slots that were freed after it, on any stream that the handle means.
- * So the slab is quarantined. */
+ * Quarantines slabs that become empty after the wait: later frees of their slots may be on any stream. */
 weir_status weir__caches_empty(void *caches) {
     struct weir_caches *f = caches;
     struct weir_flushed h = {0}, emptied = {0};
@@ -454,9 +453,9 @@ weir_status weir__caches_identify(struct weir_caches *f, weir_stream stream, uin
     return weir__device_check_stream(f->device, stream);
 }
 
-/* Returns 1 if a stream of this handle ended unseen and much memory waits for a device wait for that reason, else 0.
- * More streams with a cache could leave memory without bound.  A program that ends its streams gets the old handles
- * again, so streams with other handles are not refused a cache. */
+/* Returns 1 if weir did not see the end of a stream with this handle, and such streams leave much memory to a wait for
+ * the device; else 0.  More caches could then leave memory without bound.  A program that creates and destroys streams
+ * gets the old handles again, so streams with new handles still get a cache. */
 static int streams_end_unseen(const struct weir_caches *f, const struct weir_cache *c) {
     return c->is_left &&
            atomic_load_explicit(&f->stranded, memory_order_relaxed) +
@@ -464,7 +463,7 @@ static int streams_end_unseen(const struct weir_caches *f, const struct weir_cac
                STRANDED_MOST;
 }
 
-/* Makes a cache that has no key yet.  Returns NULL if there is no host memory.  The caller holds `lock`. */
+/* Makes a cache without a key.  Returns NULL if there is no host memory.  The caller holds `lock`. */
 static struct weir_cache *make_cache(struct weir_caches *f) {
     struct weir_cache *c = aligned_alloc(_Alignof(struct weir_cache), sizeof *c);
 
@@ -477,7 +476,6 @@ static struct weir_cache *make_cache(struct weir_caches *f) {
     return c;
 }
 
-/* Adds a cache to the bucket of its key. */
 static void insert_cache(struct weir_caches *f, struct weir_cache *c) {
     _Atomic(struct weir_cache *) *bucket = weir__cache_bucket(f, c->key);
 
@@ -495,7 +493,7 @@ static void remove_cache(struct weir_caches *f, const struct weir_cache *c, uint
 }
 
 /* Writes the key of a cache, unless a call has pinned the cache.  Threads that found the cache without a lock check the
- * key under the cache's lock.  Returns 1 if the key was written, else 0. */
+ * key under the cache's lock.  Returns 1 on success, else 0. */
 static int rename_cache(struct weir_cache *c, uint64_t key) {
     int taken = weir__bias_take(&c->lock), idle = c->pins == 0;
 
@@ -530,7 +528,7 @@ static uint64_t calls_of(struct weir_cache *c) {
            c->young;
 }
 
-/* Finds the newest cache of a default stream whose call count has not changed since the last search, flushes it and
+/* Finds the newest cache of a default stream that is not bound and had no call since the last search.  Flushes it and
  * removes its key.  Returns NULL if there is none.  Stores the call counts of all caches for the next search. */
 static struct weir_cache *take_silent(struct weir_caches *f) {
     struct weir_cache *silent = NULL;
@@ -552,15 +550,15 @@ static struct weir_cache *take_silent(struct weir_caches *f) {
     return silent;
 }
 
-/* Returns the cache of a stream whose id was just queried, and makes it if there is none.  Returns NULL if there is no
- * host memory, or if too many default streams that weir_bind has not bound have caches.  The caller holds `lock`. */
+/* Returns the cache of a stream whose id was just queried, and makes it if necessary.  Returns NULL if there is no host
+ * memory, or if there are too many caches of default streams that are not bound.  The caller holds `lock`. */
 static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, uint64_t id,
                                    int to_bind) {
     uint64_t key = key_of(stream, id);
     struct weir_cache *c = weir__cache_find(f, key);
     int by_id = is_default(stream), full = by_id && f->default_streams >= DEFAULT_STREAMS;
 
-    if (c && !c->serves && c->young_id != id) { /* frees under captures of another stream */
+    if (c && !c->serves && c->young_id != id) { /* frees under another stream's captures */
         struct weir_flushed h = {0};
         int taken = weir__bias_take(&c->lock);
 
@@ -568,7 +566,7 @@ static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, ui
         weir__bias_give(&c->lock, taken);
         weir__caches_give(f, h.spans, WEIR_ENGINE_UNKNOWN, NULL);
     }
-    if (c || !key) /* unreached: no key, since the id is known */
+    if (c || !key) /* unreached: a stream with a known id has a key */
         return c;
     if (full)
         c = take_silent(f);
@@ -583,7 +581,7 @@ static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, ui
     return c;
 }
 
-/* Makes the cache serve the stream, in a call on that stream.  The caller holds `lock`. */
+/* Makes the cache serve the stream, in a call on the stream.  The caller holds `lock`. */
 static void mature(struct weir_caches *f, struct weir_cache *c, uint64_t id) {
     int is_first = atomic_load_explicit(&c->id, memory_order_relaxed) == 0;
     int taken = weir__bias_take(&c->lock);
@@ -608,8 +606,8 @@ static int is_watched(const struct weir_caches *f, weir_stream stream) {
     return watches && !is_default(stream) && watches(stream);
 }
 
-/* Frees on the stream the blocks that an engine with is_straight could not free under the stream's capture.  The caller
- * holds `lock`, which the function releases meanwhile. */
+/* Frees the blocks of the inbox on the stream: an engine with is_straight could not free them while the stream was
+ * being captured.  The caller holds `lock`, which the function releases during the frees. */
 static void end_inbox(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                       uint64_t id) {
     struct weir_flushed h = {0};
@@ -663,7 +661,7 @@ struct weir_cache *weir__caches_visit_captured(struct weir_caches *f, weir_strea
     return c;
 }
 
-/* ---- streams that are bound, end or begin ---- */
+/* ---- bound, ended and new streams ---- */
 
 weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int more) {
     struct weir_cache *c;
@@ -753,11 +751,11 @@ void weir__caches_leave(struct weir_caches *f, weir_stream stream) {
         flush_cache(f, c, stream);
         weir__engine_maintain(f->engine, stream, id);
     }
-    (void)weir__engine_ask(f->engine, stream, id); /* later the stream cannot be queried */
+    (void)weir__engine_ask(f->engine, stream, id); /* a later call cannot query the stream */
     if (!c)
         return;
     pthread_mutex_lock(&f->lock);
-    /* The next stream with this handle is queried for its id even if streams are watched. */
+    /* weir queries the id of the next stream with this handle, even if the adapter watches streams. */
     retire_cache(f, c, id);
     pthread_mutex_unlock(&f->lock);
     weir__caches_unpin(c);
@@ -863,9 +861,9 @@ int weir__caches_is_live(struct weir_caches *f, CUdeviceptr block) {
                                         : weir__graphs_has(&f->v->graphs, block);
 }
 
-/* Returns the record of the span that contains the address, or NULL.  A whole block has its record at its first page
- * only.  So the search for another address walks back page by page, past records of blocks that are gone, as far as the
- * largest block reaches.  While the block is live, nothing on that way changes. */
+/* Returns the record of the slab or whole block that contains the address, or NULL.  Only the first page of a whole
+ * block leads to its record.  So for another address the search goes back page by page, past records of freed blocks,
+ * as far as the largest block reaches.  While the block is live, no page on the way changes. */
 static const struct weir_slab *span_around(struct weir_caches *f, CUdeviceptr address) {
     uint64_t largest = atomic_load_explicit(&f->largest, memory_order_relaxed);
     CUdeviceptr page = address & ~(CUdeviceptr)(WEIR_PAGE - 1);
@@ -964,7 +962,7 @@ static void raise_peak(uint64_t *peak, int64_t bytes) {
         *peak = (uint64_t)bytes;
 }
 
-/* Adds up the bytes in blocks of all caches, and raises the peaks.  A peak is exact if one cache alone was used, except
+/* Adds up the bytes in blocks of all caches, and raises the peaks.  The peaks are exact if only one cache was used, but
  * for slots in its remote-free queue.  The caller holds `lock`. */
 static void add_up(struct weir_caches *f, weir_statistics *out) {
     const struct weir_cache *only = NULL;
@@ -972,7 +970,7 @@ static void add_up(struct weir_caches *f, weir_statistics *out) {
     int used = 0;
 
     for (struct weir_cache *c = f->caches; c; c = c->next) {
-        /* The queue is read first: a slot that is collected meanwhile is subtracted twice, so no peak is too high. */
+        /* Reads the queue first: a slot that is collected meanwhile is subtracted twice, so no peak is too high. */
         struct weir_posted posted = weir__cache_posted(c);
 
         requested += weir__sum_now(&c->requested) - (int64_t)posted.requested;
@@ -993,15 +991,15 @@ static void add_up(struct weir_caches *f, weir_statistics *out) {
         raise_peak(&f->requested_lately, peak);
         raise_peak(&f->in_use_peak, atomic_load_explicit(&only->in_use.peak, memory_order_relaxed));
     }
-    /* A sum may be negative for a moment: a thread has counted a free, but the allocation is not yet counted. */
+    /* A sum is negative for a moment if one thread has counted a free and another not yet the allocation. */
     out->requested = requested > 0 ? (uint64_t)requested : 0;
     out->in_use = in_use > 0 ? (uint64_t)in_use : 0;
     out->requested_peak = f->requested_peak;
     out->in_use_peak = f->in_use_peak;
 }
 
-/* Sets the bytes of the engine's blocks above which a miss adds up.  Programs read and reset the peak of the driver's
- * pools, so any growth counts where weir stands in for such a pool. */
+/* Sets the bytes in the engine's blocks above which a miss adds up the counts.  If weir replaces a driver's pool, any
+ * growth counts, since programs read and reset the peak of the pool. */
 static void expect_growth(struct weir_caches *f) {
     uint64_t now = weir__caches_in_blocks(f);
     uint64_t more = f->device->drop_in ? 0 : weir__size_larger(now / GROWN_PART, GROWN_LEAST);
@@ -1032,7 +1030,7 @@ uint64_t weir__caches_peak_lately(struct weir_caches *f, int renew) {
     uint64_t peak;
 
     pthread_mutex_lock(&f->lock);
-    add_up(f, &figures); /* updates the lifetime peaks */
+    add_up(f, &figures); /* also updates the lifetime peaks */
     peak = f->requested_lately;
     for (struct weir_cache *c = renew ? f->caches : NULL; c; c = c->next) {
         int taken = weir__bias_take(&c->lock);
@@ -1048,7 +1046,7 @@ uint64_t weir__caches_peak_lately(struct weir_caches *f, int renew) {
     return peak;
 }
 
-/* Returns the bytes that are idle in a cache and in its inbox. */
+/* Returns the idle bytes of a cache, with the bytes in its inbox. */
 static size_t idle_in(const struct weir_cache *c) {
     return atomic_load_explicit(&c->idle, memory_order_relaxed) +
            atomic_load_explicit(&c->inbox_bytes, memory_order_relaxed);
@@ -1062,7 +1060,7 @@ void weir__caches_figures(struct weir_caches *f, weir_statistics *out) {
     pthread_mutex_lock(&f->lock);
     for (struct weir_cache *c = f->caches; c; c = c->next) {
         out->frees += atomic_load_explicit(&c->frees, memory_order_acquire);
-        /* Read second, since slots move from the queue to `frees`. */
+        /* Reads the queue second, since slots move from the queue to `frees`. */
         out->frees += weir__cache_posted(c).count;
     }
     for (struct weir_cache *c = f->caches; c; c = c->next) {

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* caches_state.h: the caches of all streams of one allocator, for the files that implement caches.h, and for request.c:
- * weir_alloc and weir_free inline a request that finds a block in its stream's cache, and a free that puts a block there.
- * Otherwise request.c calls weir__caches_miss or weir__caches_free_found, and returns the status.
+/* caches_state.h: the caches of all streams of one allocator, for the files that implement caches.h, and for request.c,
+ * which inlines hits: requests that find a block in their stream's cache, and frees that put a block there.  For all
+ * other calls request.c calls weir__caches_miss or weir__caches_free_found.
  *
- * Locks: `flushing` is held for one flush of all caches, and comes before all other locks.  `lock` guards writes of the
- * buckets of caches, and the order of deferred batches.  Under it the engine's lock may be taken, or the records', or a
- * cache's, one at a time; under a cache's lock that of its remote-free queue.  Hits take the cache's lock only.
+ * Locks: `flushing` is held during a flush of all caches, and is taken before all other locks.  `lock` guards writes of
+ * the buckets of caches, and the order of deferred batches.  A thread that holds `lock` may take one more lock: the
+ * engine's, the records', or a cache's.  A thread that holds a cache's lock may take the lock of its remote-free queue.
+ * A hit takes only the cache's lock.
  *
  * This file must not know the public API, settings' names or how an engine places blocks.
  */
@@ -25,14 +26,14 @@
 enum { WEIR_CACHE_BUCKETS = 512 };
 
 struct weir_caches {
-    /* The fields that a hit reads beside the stream's cache. */
+    /* A hit reads the fields up to `bucket`, and the stream's cache. */
     struct weir_device *device;
     int checks;                /* nonzero if options.stream_checks is on */
     struct weir_pagemap pages; /* finds the records of blocks */
-    /* Caches by the hash of their key, linked by `after`: those of created streams, then those of default streams.
-     * Writers hold the caches' lock, readers need none.  The key of a created stream stays.  If the key of a default
-     * stream is removed, a reader may go on in another list of default streams.  So a reader that found no cache of a
-     * default stream searches again under the caches' lock. */
+    /* Lists of caches by the hash of their key, linked by `after`: the caches of created streams, then the caches of
+     * default streams.  Writers hold the caches' lock; readers hold no lock.  The key of a created stream's cache
+     * never changes.  If another thread removes a key of a default stream, a reader may go on in the wrong list.  So a
+     * reader that found no cache of a default stream searches again under the caches' lock. */
     _Atomic(struct weir_cache *) bucket[2 * WEIR_CACHE_BUCKETS];
 
     struct weir_reserve *v;
@@ -44,35 +45,35 @@ struct weir_caches {
 
     _Alignas(64) struct weir_records records;
     _Atomic uint64_t largest; /* the bytes of the largest whole block so far */
-    _Atomic uint64_t taken;   /* with is_straight: the bytes of all blocks from the engine */
+    _Atomic uint64_t taken;   /* the bytes of all blocks from the engine, if is_straight is set */
 
-    pthread_mutex_t flushing;  /* see weir__caches_empty */
+    pthread_mutex_t flushing;  /* held during a flush of all caches */
     pthread_mutex_t lock;      /* guards the fields below */
     struct weir_cache *caches; /* all caches */
-    struct weir_cache *loose;  /* the cache that counts the blocks that no other cache counts */
-    size_t default_streams;    /* caches that are found by id, without bound ones */
-    size_t cached;             /* caches that have served a stream */
+    struct weir_cache *loose;  /* counts the blocks that no stream's cache counts */
+    size_t default_streams;    /* the number of caches of default streams that are not bound */
+    size_t cached;             /* the number of caches that have served a stream */
     struct weir_order order;   /* defers the return of batches of remote frees */
-    struct weir_remote_slots *unfenced; /* a batch that only a wait for the device completes */
-    /* During a flush of all caches: gets the slabs that become empty, which leave their caches.  Else NULL. */
+    struct weir_remote_slots *unfenced; /* remote frees that only a wait for the device completes */
+    /* During a flush of all caches: the list to which slabs go that become empty.  NULL at other times. */
     struct weir_flushed *emptied;
-    /* With is_straight: freed blocks that only a wait for the device completes.  The driver still counts them as live. */
+    /* Freed blocks that weir can free to the driver only after a wait for the device, if is_straight is set. */
     struct weir_slab *waiting;
-    /* The bytes of slots, and of waiting blocks, that only a wait for the device completes. */
+    /* The bytes of the slots in `unfenced` and of the blocks in `waiting`. */
     _Atomic size_t stranded;
     size_t host_bytes;
     uint64_t requested_peak, in_use_peak;
-    uint64_t requested_lately; /* the peak of weir__caches_peak_lately */
-    /* The peak of the engine's blocks in this span of idle_ns, and in the span before. */
+    uint64_t requested_lately; /* the peak that weir__caches_peak_lately returns */
+    /* The peak of the bytes in the engine's blocks: in the present period of idle_ns, and in the period before. */
     uint64_t lately[2];
-    uint64_t span_ticks; /* the time at which this span began */
-    /* A miss adds up the sums if the engine's blocks have more bytes than this. */
+    uint64_t span_ticks; /* the time at which the present period began */
+    /* If the engine's blocks have more bytes than this, a miss adds up the counts of all caches. */
     _Atomic uint64_t add_up_above;
 };
 
 /* ---- the caches of streams ---- */
 
-/* The bit that the keys of default streams have, which are made from their ids.  No handle of a stream has it. */
+/* Set in keys that are made from the id of a default stream.  No handle of a stream has this bit. */
 #define WEIR_CACHE_BY_ID ((uint64_t)1 << 63)
 
 static inline _Atomic(struct weir_cache *) *weir__cache_bucket(struct weir_caches *f,
@@ -82,8 +83,8 @@ static inline _Atomic(struct weir_cache *) *weir__cache_bucket(struct weir_cache
     return &f->bucket[hash + (key & WEIR_CACHE_BY_ID ? WEIR_CACHE_BUCKETS : 0)];
 }
 
-/* Returns the cache of a key, or NULL.  0 is no key.  The cache of a default stream may have got another key by now, which
- * is_its() checks under the cache's lock. */
+/* Returns the cache with this key, or NULL if there is none or the key is 0.  Another thread may have changed the key
+ * of a default stream's cache by now, which is_its() checks under the cache's lock. */
 static inline __attribute__((always_inline)) struct weir_cache *
 weir__cache_find(struct weir_caches *f, uint64_t key) {
     struct weir_cache *c = NULL;
@@ -97,7 +98,8 @@ weir__cache_find(struct weir_caches *f, uint64_t key) {
 
 /* ---- the cache of a stream ------------------------------------------------------------------------ */
 
-/* Returns a stream's key: that of a default stream's id, or a created stream's handle, or 0 for none. */
+/* Returns the key of a stream: the handle of a created stream, or the id of a default stream with the bit BY_ID.
+ * Returns 0 for a default stream without an id. */
 static inline uint64_t key_of(weir_stream stream, uint64_t id) {
     uint64_t handle = (uintptr_t)stream;
 
@@ -110,15 +112,15 @@ static inline int is_default(weir_stream stream) {
     return (uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE;
 }
 
-/* Returns 1 if the program or the adapter vouches for the stream, so that weir need not query the driver; else 0.  The
- * id of a default stream is queried even then. */
+/* Returns 1 if the program or the adapter vouches for the stream, so that weir need not query the driver; else 0.
+ * weir queries the id of a default stream in both cases. */
 static inline int is_vouched_for(const struct weir_caches *f, const struct weir_cache *c,
                                  weir_stream stream) {
     return atomic_load_explicit(&c->trusted, memory_order_relaxed) > 0 ||
            (!f->checks && !is_default(stream));
 }
 
-/* Queries the driver.  Returns 1 with the id if the stream is not being captured, else 0. */
+/* Queries the driver for the stream's id.  Returns 1 on success, 0 if the stream is being captured or a query fails. */
 static inline int ask(struct weir_caches *f, weir_stream stream, unsigned long long *id) {
     const struct weir_driver *driver = f->device->driver;
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -128,12 +130,12 @@ static inline int ask(struct weir_caches *f, weir_stream stream, unsigned long l
            driver->cuStreamGetId(stream, id) == CUDA_SUCCESS;
 }
 
-/* Returns the cache of a stream, or NULL.  For a default stream the function sets *id, and queries the id unless it is
- * known.  If the thread has no context, the function makes the device's context current for the query and sets *lent,
- * which the caller passes to weir__device_end_context().  For other streams *id and *lent are unchanged. */
+/* Returns the cache of a stream, or NULL.  For a default stream, sets *id, and queries the driver if weir does not
+ * know the id.  If the thread has no context, makes the device's context current for the query and sets *lent, which
+ * the caller passes to weir__device_end_context().  For other streams *id and *lent are unchanged. */
 static inline __attribute__((always_inline)) struct weir_cache *
 find_cache(struct weir_caches *f, weir_stream stream, unsigned long long *id, int *lent) {
-    uint64_t key = key_of(stream, 0); /* 0 for a default stream, whose key is made from its id */
+    uint64_t key = key_of(stream, 0); /* a default stream has no key before its id is known */
 
     if (key)
         return weir__cache_find(f, key);
@@ -147,10 +149,10 @@ find_cache(struct weir_caches *f, weir_stream stream, unsigned long long *id, in
     return weir__cache_find(f, key_of(stream, *id));
 }
 
-/* Returns 1 if the cache still has this key and this stream id, else 0.  The id is 0 if the driver was not queried: the
- * program vouches for the stream, or a free uses the handle alone.  The caller holds the cache's lock. */
+/* Returns 1 if the cache still has this key and this stream id, else 0.  `id` is 0 if the driver was not queried,
+ * because the program vouches for the stream or a free needs only the handle.  The caller holds the cache's lock. */
 static inline int is_its(const struct weir_cache *c, uint64_t key, uint64_t id) {
-    /* unreached: another key, which another thread must write between the look-up and the lock */
+    /* unreached: no test makes another thread change the key after the search */
     return atomic_load_explicit(&c->key, memory_order_relaxed) == key &&
            (id == 0 || atomic_load_explicit(&c->id, memory_order_relaxed) == id);
 }
@@ -163,9 +165,8 @@ static inline void count_hit(struct weir_cache *c) {
         weir__cache_due(c);
 }
 
-/* Serves a request from the cache, from the cache's remote-free queue, or from its inbox.  Returns the block.  Returns 0
- * if there is no block, if work was put off, or if the cache is no longer the stream's.  The caller holds the cache's
- * lock. */
+/* Allocates a block from the cache, its remote-free queue or its inbox.  Returns 0 if there is no block, if the cache
+ * has deferred work, or if the cache now serves another stream.  The caller holds the cache's lock. */
 static inline __attribute__((always_inline)) CUdeviceptr
 take_cached(struct weir_cache *c, uint64_t key, uint64_t id, size_t bytes) {
     CUdeviceptr block = 0;
@@ -193,9 +194,9 @@ take_cached(struct weir_cache *c, uint64_t key, uint64_t id, size_t bytes) {
     }
 }
 
-/* Puts a freed slot into the cache if the lock is biased to this thread, no work was put off, and the cache is still
- * the stream's, which a cache that was found by handle (`key` 0) always is.  Returns 1 on success, 2 if the cache must
- * be maintained after that, 0 if nothing has changed. */
+/* Puts a freed slot into the cache if the lock is biased to this thread, the cache has no deferred work, and the cache
+ * still has this key and id.  A free by handle passes 0 for both, which skips the check.  Returns 1 on success, 2 on
+ * success if the caller must maintain the cache next, 0 if nothing has changed. */
 static inline __attribute__((always_inline)) int bring_back(struct weir_cache *c, uint64_t key,
                                                             uint64_t id, struct weir_slab *s,
                                                             CUdeviceptr block) {
@@ -217,13 +218,13 @@ static inline int has_threshold(const struct weir_caches *f) {
     return f->engine->threshold < f->device->total;
 }
 
-/* Returns the bytes of the engine's blocks. */
+/* Returns the bytes of all live blocks of the engine. */
 static inline uint64_t weir__caches_in_blocks(const struct weir_caches *f) {
     return atomic_load_explicit(f->is_straight ? &f->taken : &f->engine->seen.in_use,
                                 memory_order_relaxed);
 }
 
-/* Counts a block that an engine with is_straight has freed. */
+/* Subtracts a freed block from `taken`, for an engine with is_straight. */
 static inline void count_given(struct weir_caches *f, size_t bytes) {
     atomic_fetch_sub_explicit(&f->taken, bytes, memory_order_relaxed);
 }
@@ -232,47 +233,47 @@ static inline void count(struct weir_caches *f, int counter) {
     weir__striped_add(&f->v->events.counters->striped, counter);
 }
 
-/* ---- requests and frees: cache_requests.c ---- */
+/* ---- cache_requests.c ---- */
 
 /* Serves a request that missed in the stream's cache.  r->id is the stream's id, or 0 if the program vouches for the
- * stream.  The caller holds the cache's lock (`taken`), which this function releases.  `c` is NULL if the stream has no
- * cache, or if its id could not be queried. */
+ * stream.  `taken` is the state of the cache's lock, which the caller holds and this function releases.  `c` is NULL
+ * if the stream has no cache, or if its id could not be queried. */
 weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int taken,
                               struct weir_request *r);
 
-/* Frees a block that bring_back() did not take.  `c` is the stream's cache or NULL, `id` the stream's id or 0, `s` the
- * block's record or NULL, and `uses` lists the uses on other streams or is NULL.  Restores the thread's last driver result
- * if it succeeds, since weir_free ends with this function. */
+/* Frees a block for which bring_back() returned 0.  `c` is the stream's cache or NULL, `id` the stream's id or 0, `s`
+ * the block's record or NULL, and `uses` lists the uses on other streams or is NULL.  Restores the thread's last
+ * driver result on success, since weir_free ends with this function. */
 weir_status weir__caches_free_found(struct weir_caches *f, struct weir_cache *c,
                                     unsigned long long id, struct weir_slab *s, CUdeviceptr block,
                                     weir_stream stream, struct weir_use_list *uses);
-/* Does the work that was put off in the cache of a stream that only frees.  Restores the thread's last driver result. */
+/* Does the deferred work of a cache in a free on its stream.  Restores the thread's last driver result. */
 void weir__caches_answer(struct weir_caches *f, weir_stream stream);
-/* Gives spans to the engine as freed on the stream `id`, and updates the room of that stream's cache, unless the cache is
- * NULL.  The caller holds no lock of a cache.  Returns 1 if an event is due on that stream, else 0. */
+/* Returns slabs and whole blocks to the engine as freed on the stream `id`, and updates the room of the cache `c` of
+ * that stream, or NULL.  The caller holds no lock of a cache.  Returns 1 if an event is due on that stream, else 0. */
 int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id,
                       struct weir_cache *c);
-/* Frees blocks of an engine with is_straight on `stream`, which has that id, or at once with OBSERVED.  Blocks whose free
- * the driver refuses wait for a wait for the device.  The caller holds `lock`, which the function releases meanwhile. */
+/* Frees blocks of an engine with is_straight on `stream`, whose id is `id`, or at once if `id` is OBSERVED.  If the
+ * driver refuses a free, the block goes to `waiting`.  The caller holds `lock`, which is released meanwhile. */
 void weir__caches_end(struct weir_caches *f, struct weir_slab *blocks, uint64_t id,
                       weir_stream stream);
 
-/* ---- streams and flushing: caches.c ---- */
+/* ---- caches.c ---- */
 
-/* Ends a use of the cache over several holds of its lock.  `c` may be NULL. */
+/* Ends the use of a cache that this call has pinned.  `c` may be NULL. */
 void weir__caches_unpin(struct weir_cache *c);
 /* Queries a stream's id.  Checks that the stream belongs to this device, unless its cache has that id already. */
 weir_status weir__caches_identify(struct weir_caches *f, weir_stream stream, uint64_t *id);
-/* Pins and returns the cache of a stream that is not captured and has that id, in a call on the stream, or NULL if no
- * cache serves it.  Counts the calls of streams that have no cache yet. */
+/* Pins and returns the cache of a stream with this id, in a call on the stream, which is not being captured.  Returns
+ * NULL if no cache serves the stream, and counts the call: a stream gets a cache after some calls. */
 struct weir_cache *weir__caches_visit(struct weir_caches *f, weir_stream stream, uint64_t id);
-/* Returns the cache of a stream that is being captured, in a call on the stream.  Returns NULL for a default stream, whose
- * id cannot be queried now. */
+/* Returns the cache of a stream that is being captured, in a call on the stream.  Returns NULL for a default stream,
+ * since its id cannot be queried now. */
 struct weir_cache *weir__caches_visit_captured(struct weir_caches *f, weir_stream stream);
-/* Does the work that hits on the cache's stream put off, in a call on that stream. */
+/* Does the deferred work of the cache, in a call on the cache's stream. */
 void weir__caches_catch_up(struct weir_caches *f, struct weir_cache *c, weir_stream stream);
-/* Returns a slot to its slab after its last use on every stream.  If the slab has become empty, removes it from its
- * cache, unless `emptied` is NULL.  The caller holds `lock`. */
+/* Puts a slot into the free list of its slab, after the last use of the slot on every stream.  If all slots of the
+ * slab are free now, moves the slab from its cache to `emptied`, unless `emptied` is NULL.  The caller holds `lock`. */
 void weir__caches_bring_home(struct weir_caches *f, const struct weir_remote_slot *remote,
                              struct weir_flushed *emptied);
 /* Keeps a batch until the next wait for the device, since no event covers the batch.  The caller holds `lock`. */
@@ -281,7 +282,7 @@ void weir__caches_strand(struct weir_caches *f, struct weir_remote_slots *remote
 static inline void complete_some(struct weir_caches *f) {
     (void)weir__order_complete(&f->order, 8);
 }
-/* Adds up the caches' sums after a miss, since the engine's blocks have grown above add_up_above. */
+/* Adds up the counts of all caches and raises the peaks, since the engine's blocks have grown above add_up_above. */
 void weir__caches_note_peak(struct weir_caches *f);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* page_map.c: the functions of page_map.h that are not inlined.
  *
- * Records are cut from chunks of host memory.  A record that ends is kept for the next one of its size.
+ * Records are cut from chunks of host memory.  The memory of an ended record serves the next record of its size.
  */
 #include "cache/page_map.h"
 
@@ -11,13 +11,13 @@
 
 #include "base/hostmem.h"
 
-/* The most records of whole blocks that outlast their blocks. */
+/* The most records of whole blocks that are kept after their blocks were freed. */
 enum { WHOLES_KEPT = 1 << 16 };
-#define CHUNK ((size_t)64 << 10)      /* the bytes of a chunk, from which records are cut */
+#define CHUNK ((size_t)64 << 10)      /* the bytes of a chunk of host memory */
 #define CHUNK_LARGE ((size_t)2 << 20) /* the bytes of a chunk once there are many records */
-/* Preallocated device memory divided by this is the host memory for its records. */
+/* The bytes of preallocated memory for which weir allocates one byte of host memory, for records. */
 #define STOCK_PART ((size_t)16 << 10)
-/* The most host memory for these records: first iterations need no more. */
+/* The most host memory for these records: the first iterations of programs need no more. */
 #define STOCK_MOST (2 * CHUNK)
 
 struct weir_records_chunk {
@@ -29,10 +29,10 @@ struct weir_records_chunk {
 
 /* The bytes of a leaf, rounded up to whole pages of any host. */
 #define LEAF_BYTES ((sizeof(struct weir__pagemap_leaf) + 0xffff) & ~(size_t)0xffff)
-/* If the first reservation in a leaf needs this number of words, it maps the whole leaf: a large page costs no more. */
+/* If the first reservation in a leaf needs this number of words, the whole leaf gets memory, in one large page. */
 #define DENSE (WEIR__PAGEMAP_LEAF_SLOTS / 8)
 
-/* Maps a zeroed leaf, or returns NULL.  calloc would clear memory that the process has used before, all at once. */
+/* Maps a zeroed leaf, or returns NULL.  calloc would clear the whole leaf at once if it had been used before. */
 static struct weir__pagemap_leaf *map_leaf(size_t alignment) {
     char *all = mmap(NULL, LEAF_BYTES + alignment, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
@@ -73,8 +73,8 @@ void weir__pagemap_close(struct weir_pagemap *map) {
     map->top = NULL;
 }
 
-/* Makes a leaf.  A dense one is mapped as a whole, in one large page if possible, at a seventh of the cost of small pages.
- * Of another one only the words for 512 KiB are mapped, all at once: one by one they would cost twice as much. */
+/* Makes a leaf.  A dense leaf gets all its host memory now, in one large page if possible, at a seventh of the cost of
+ * small pages.  Any other leaf gets the words for 512 KiB now: each alone later, they would cost twice as much. */
 static struct weir__pagemap_leaf *make_leaf(struct weir_pagemap *map, int is_dense) {
     struct weir__pagemap_leaf *leaf = map_leaf(is_dense ? sizeof leaf->value : 0);
 
@@ -90,7 +90,7 @@ static struct weir__pagemap_leaf *make_leaf(struct weir_pagemap *map, int is_den
     return leaf;
 }
 
-/* Returns the leaf of these pages, and makes it if there is none.  Returns NULL if there is no host memory. */
+/* Returns the leaf of these pages, which it makes if necessary.  Returns NULL if there is no host memory. */
 static struct weir__pagemap_leaf *leaf_of(struct weir_pagemap *map, uint64_t page, uint64_t last,
                                           int large) {
     int is_dense = !large && last - page + 1 >= DENSE;
@@ -118,7 +118,7 @@ static struct weir__pagemap_leaf *leaf_of(struct weir_pagemap *map, uint64_t pag
     return leaf;
 }
 
-/* Maps the words of these pages in the leaf, and counts the host memory that was not counted before. */
+/* Gives host memory to the words of these pages, and counts the memory unless it was counted before. */
 static void want_words(struct weir_pagemap *map, struct weir__pagemap_leaf *leaf, uint64_t page,
                        uint64_t last) {
     const size_t mask = WEIR__PAGEMAP_LEAF_SLOTS - 1;
@@ -165,14 +165,14 @@ void weir__pagemap_set(struct weir_pagemap *map, uint64_t address, size_t bytes,
     struct weir__pagemap_words words;
 
     for (; address >> WEIR__PAGE_SHIFT <= last; address += WEIR_PAGE)
-        if (weir__pagemap_find(map, address, &words)) /* unreached: no leaf, as it is reserved */
+        if (weir__pagemap_find(map, address, &words)) /* unreached: a reserved word has a leaf */
             atomic_store_explicit(words.page, value, memory_order_release);
 }
 
 void weir__pagemap_set_large(struct weir_pagemap *map, uint64_t address, void *value) {
     struct weir__pagemap_words words;
 
-    if (weir__pagemap_find(map, address, &words)) /* unreached: no leaf, as it is reserved */
+    if (weir__pagemap_find(map, address, &words)) /* unreached: a reserved word has a leaf */
         atomic_store_explicit(words.large, value, memory_order_release);
 }
 
@@ -201,7 +201,7 @@ static size_t bytes_of(unsigned order) {
     return (bytes + WEIR_RECORDS_ALIGN - 1) & ~(size_t)(WEIR_RECORDS_ALIGN - 1);
 }
 
-/* Adds a chunk of host memory.  The rest of the last one stays unused.  Returns 1 on success, 0 without memory. */
+/* Adds a chunk of host memory.  The last chunk's rest stays unused.  Returns 1, or 0 if there is no host memory. */
 static int add_chunk(struct weir_records *r, size_t size) {
     struct weir_records_chunk *chunk =
         aligned_alloc(size < CHUNK_LARGE ? CHUNK : CHUNK_LARGE, size);
@@ -244,7 +244,8 @@ static void drop(struct weir_records *r, struct weir_slab *s) {
     r->spare[s->order] = s;
 }
 
-/* Begins a record.  Returns NULL without host memory or if the page map is not reserved.  The caller holds the lock. */
+/* Initialises a new record.  Returns NULL if there is no host memory, or if `reserved` is 0, since the page map has no
+ * room.  The caller holds the lock. */
 static struct weir_slab *begin(struct weir_records *r, int reserved, uint64_t base, size_t bytes,
                                uint32_t slots) {
     struct weir_slab *s = reserved ? make(r, slots) : NULL;
@@ -260,7 +261,7 @@ static struct weir_slab *begin(struct weir_records *r, int reserved, uint64_t ba
     return s;
 }
 
-/* Drops the record of a whole block that the engine has again, since a slab needs its word. */
+/* Drops the kept record of a freed whole block, since a slab needs its word. */
 static void oust(struct weir_records *r, struct weir_slab *before) {
     if (before) {
         drop(r, before);
@@ -268,15 +269,15 @@ static void oust(struct weir_records *r, struct weir_slab *before) {
     }
 }
 
-/* Returns 1 if the slab is found by the word of the 512 KiB in which it begins, else 0.  That needs the next word, too,
- * so both must lie in one leaf. */
+/* Returns 1 if a slab uses the word of the 512 KiB in which it begins, else 0.  A lookup then needs the next word, too,
+ * so both words must lie in one leaf. */
 static int has_word(uint64_t base, size_t bytes) {
     enum { LEAF_SHIFT = WEIR__PAGE_SHIFT + WEIR__PAGEMAP_LEAF_BITS };
 
     return bytes == WEIR_SLAB_SMALL && base >> LEAF_SHIFT == (base + (bytes - 1)) >> LEAF_SHIFT;
 }
 
-/* Stores the record of a slab at all its pages.  NULL clears them. */
+/* Stores the record of a slab in the words of all its pages.  NULL clears the words. */
 static void set_slab(struct weir_records *r, uint64_t base, size_t bytes, struct weir_slab *s) {
     if (has_word(base, bytes))
         weir__pagemap_set_large(r->pages, base, s ? (char *)s + weir__records_tag(base) : NULL);
@@ -304,7 +305,7 @@ struct weir_slab *weir__records_slab(struct weir_records *r, uint64_t base, size
     return s;
 }
 
-/* Stores the record of a whole block at the block's first page.  NULL clears it. */
+/* Stores the record of a whole block in the word of the block's first page.  NULL clears the word. */
 static void set_whole(struct weir_records *r, uint64_t base, size_t bytes, struct weir_slab *s) {
     if (bytes > WEIR_SLAB_SMALL)
         weir__pagemap_set_large(r->pages, base, s);
@@ -318,7 +319,7 @@ struct weir_slab *weir__records_whole(struct weir_records *r, uint64_t base, siz
 
     if (s) {
         atomic_store_explicit(&s->base, base, memory_order_relaxed);
-        /* A reader that sees the bytes sees the base, too. */
+        /* A reader that sees the bytes also sees the base. */
         atomic_store_explicit(&s->bytes, bytes, memory_order_release);
         return s;
     }
@@ -368,7 +369,7 @@ void weir__records_end(struct weir_records *r, struct weir_slab *s) {
     weir__lock_give(&r->lock);
 }
 
-/* A dropped record is not found at its address.  The unused end of a chunk is zero, as in a record before its use. */
+/* Skips dropped records, to which no word leads, and the unused end of a chunk, where all bytes are zero. */
 void weir__records_walk(struct weir_records *r, void (*visit)(void *context, struct weir_slab *s),
                         void *context) {
     weir__lock_take(&r->lock);

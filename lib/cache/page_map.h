@@ -1,25 +1,28 @@
 /* SPDX-License-Identifier: MIT */
-/* page_map.h: from a device address to the record of the slab or whole block there.
+/* page_map.h: finds the record of the slab or whole block at a device address.
  *
- * The page map is a radix tree of three levels over pages of 16 KiB, as in tcmalloc.  There is one leaf for every 4 GiB of
- * addresses of which any was ever in use.  Leaves are made when they are needed and stay until the end.  A leaf has 2 MiB
- * of words for pages, of which the kernel maps those that are reserved, and 64 KiB of words for 512 KiB each.
+ * The page map is a radix tree of three levels over pages of 16 KiB, as in tcmalloc.  One leaf covers 4 GiB of
+ * addresses.  A leaf is made when an address in it is first used, and stays until the map closes.  A leaf has 2 MiB of
+ * words, one for each page, of which only reserved words have host memory, and 64 KiB of words for 512 KiB each.
  *
- * All pages of a slab lead to its record.  Slabs of 512 KiB, the most frequent ones in programs with many blocks, use the
- * words for 512 KiB instead.  Such a slab touches two of these words.  The first one has its record and a tag, the page of
- * the 512 KiB at which the slab begins; so for each page the two words tell which slab it belongs to.  (A million blocks
- * of 20 KiB need 300 KiB of these words instead of 10 MiB.)  If the two words are in two leaves, the slab uses words of
- * pages.  The first page of a whole block leads to its record.  Large whole blocks, which are above the largest slot, use
- * the words for 512 KiB, too: no two of them begin in one.
+ * The words of all pages of a slab lead to its record.  Slabs of 512 KiB, the most frequent ones in programs with many
+ * blocks, use words for 512 KiB instead.  Such a slab touches two of these words.  The first word has the record and a
+ * tag: the page, within the 512 KiB, at which the slab begins.  So for each page the word of its 512 KiB and the word
+ * before tell which slab has the page.  (A million blocks of 20 KiB need 300 KiB of these words, and 10 MiB of words
+ * for pages.) If the two words lie in two leaves, the slab uses words for pages.  The first page of a whole block leads
+ * to the block's record.  Large whole blocks, which are larger than any slot, use words for 512 KiB, since no two of
+ * them begin in one.
  *
- * The record of a whole block outlasts the block with bytes == 0, unless there are very many, until a slab needs its
- * word.  The next block that begins there, or for large ones within those 512 KiB, gets this record; so a block that comes
- * and goes costs no write to the map.  The record belongs to the holder of the block.  Each large block that uses a word
- * contains the last page of its 512 KiB, so no two are live at once, and the holder of that page writes without a lock.
+ * The record of a whole block stays in the map with bytes == 0 after the block was freed, until a slab needs the word,
+ * unless there are very many records.  The next block that begins there, or for large blocks in the same 512 KiB, gets
+ * this record, so frequent allocations and frees do not write the map.  Whoever holds the block may write the record
+ * without a lock: a large block contains the last page of the 512 KiB in which it begins, so no two large blocks with
+ * one record are live at once.
  *
- * Readers take no lock and make three loads.  For the address of a live block a reader finds its record: the block's own
- * word stays, and no slab that the word before names reaches the block.  Other parts of these words may change between two
- * reads.  Records stay allocated until the end, so a reader of any other address may read the record that it finds.
+ * Readers take no lock and make three loads.  A reader of a live block's address finds the block's record: the word of
+ * the block does not change, and no slab of the word before reaches the block.  Other parts of these words may change
+ * between two loads.  Records stay allocated until the map closes, so a reader of any other address may read the record
+ * that it finds.
  *
  * This file must not know caches, streams, engines or the driver.
  */
@@ -30,7 +33,7 @@
 #include "base/size.h"
 #include "cache/slab.h"
 
-/* A leaf covers 4 GiB of the device. */
+/* The bits of an address that each level uses.  A leaf covers 4 GiB. */
 enum {
     WEIR__PAGE_SHIFT = 14,
     WEIR__LARGE_SHIFT = 19,
@@ -54,9 +57,9 @@ enum {
 
 struct weir__pagemap_leaf {
     _Atomic(void *) value[WEIR__PAGEMAP_LEAF_SLOTS]; /* 2 MiB, aligned to 2 MiB */
-    /* The first word stays NULL, so that each other word has one before it. */
+    /* The first word stays NULL, so that each other word has a word before it. */
     _Atomic(void *) large[1 + WEIR__PAGEMAP_LARGE_SLOTS];
-    /* One bit for each 4 KiB of `value`, set if host memory is mapped there or will be on first use. */
+    /* One bit for each 4 KiB of `value`: set once the words there are reserved. */
     uint64_t counted[WEIR__PAGEMAP_LEAF_SLOTS / WEIR__PAGEMAP_HOST_SLOTS / 64];
 };
 
@@ -68,13 +71,13 @@ struct weir__pagemap_node {
 struct weir_pagemap {
     _Atomic(struct weir__pagemap_node *) *top; /* has WEIR__PAGEMAP_TOP_SLOTS entries */
     struct weir__pagemap_node *nodes;
-    /* The tables' host memory, without the parts that were never used; written under the writers' lock. */
+    /* The bytes of host memory that the tables use; written under the writers' lock. */
     _Atomic size_t host_bytes;
 };
 
 struct weir_records_chunk;
 
-/* A zeroed struct is to be opened. */
+/* All fields are zero before weir__records_open(). */
 struct weir_records {
     struct weir_pagemap *pages; /* readers need nothing else */
     struct weir_lock lock;      /* innermost; guards writes to the map, and the fields below */
@@ -85,14 +88,14 @@ struct weir_records {
     _Atomic size_t wholes;     /* the number of records of whole blocks; read without the lock */
 };
 
-/* ---- look-ups, which are inlined ---- */
+/* ---- inlined look-ups ---- */
 
-/* The words of an address: that of its page, and that of the 512 KiB around it. */
+/* The two words of an address: the word of its page, and the word of its 512 KiB. */
 struct weir__pagemap_words {
     _Atomic(void *) *page, *large;
 };
 
-/* Finds the words of an address.  Returns 1 on success, 0 if there is no leaf for the address. */
+/* Finds the two words of an address.  Returns 1 on success, 0 if there is no leaf for the address. */
 static inline __attribute__((always_inline)) int
 weir__pagemap_find(const struct weir_pagemap *map, uint64_t address,
                    struct weir__pagemap_words *out) {
@@ -116,7 +119,7 @@ weir__pagemap_find(const struct weir_pagemap *map, uint64_t address,
     return 1;
 }
 
-/* The bits of a word for 512 KiB that hold the tag of a slab.  The record's address has zeros there. */
+/* The bits of a word for 512 KiB that hold the tag of a slab.  These bits are zero in the address of a record. */
 #define WEIR__RECORDS_TAG ((uintptr_t)WEIR_RECORDS_ALIGN - 1)
 _Static_assert(WEIR_SLAB_SMALL == (size_t)1 << WEIR__LARGE_SHIFT,
                "one begins in what a word stands for");
@@ -127,7 +130,7 @@ static inline uintptr_t weir__records_tag(uint64_t address) {
     return (uintptr_t)(address >> WEIR__PAGE_SHIFT & (WEIR_SLAB_SMALL / WEIR_PAGE - 1)) << 1 | 1;
 }
 
-/* Returns the record for any address, or NULL.  (gcc alone would not inline it into hits, at a tenth of their time.) */
+/* Returns the record for any address, or NULL.  (If gcc decided, it would not inline this function into hits.) */
 static inline __attribute__((always_inline)) struct weir_slab *
 weir__records_find(const struct weir_pagemap *pages, uint64_t address) {
     struct weir__pagemap_words words;
@@ -141,39 +144,38 @@ weir__records_find(const struct weir_pagemap *pages, uint64_t address) {
     if ((word | last) == 0)
         return atomic_load_explicit(words.page, memory_order_acquire);
     if (word && !(word & WEIR__RECORDS_TAG)) {
-        /* The word leads to a large whole block, whose record may change during a search for another block.  So the
-         * bytes are read first: if they are not 0, the base that is read next belongs to that block or to a later one. */
+        /* The word leads to the record of a large whole block, which another thread may change now.  So the bytes are
+         * read first: if they are not 0, the base that is read next belongs to that block or to a later one. */
         s = (struct weir_slab *)word;
         if (atomic_load_explicit(&s->bytes, memory_order_acquire) > 0 &&
             weir__slab_base(s) == address)
             return s;
     }
     page = weir__records_tag(address);
-    /* `ours`: the word's slab begins at this page or before it.  A word without a tag has 0 there, so the difference
-     * wraps round to the largest number. */
+    /* `ours`: the word's slab begins at this page or before.  Without a tag, 0 - 1 is the largest number. */
     ours = (word & WEIR__RECORDS_TAG) - 1 < page;
     lasts = (last & WEIR__RECORDS_TAG) > page; /* the slab of the word before reaches this page */
-    /* Selects the word without a branch, which a processor would mispredict half of the time. */
+    /* Selects the word without a branch, since a processor would mispredict half of the branches. */
     word = (uintptr_t)(words.large - lasts) & -(ours | lasts);
     word |= (uintptr_t)words.page & ~-(ours | lasts);
     word = (uintptr_t)atomic_load_explicit((_Atomic(void *) *)word, memory_order_acquire);
     return (struct weir_slab *)(word & ~WEIR__RECORDS_TAG);
 }
 
-/* ---- the map: a part of the records, for this file and its tests ---- */
+/* ---- the page map --------------------------------------------------- */
 
 /* Opens an empty map.  Returns 1 on success, 0 if there is no host memory. */
 int weir__pagemap_open(struct weir_pagemap *map);
 void weir__pagemap_close(struct weir_pagemap *map);
-/* Reserves the words of the pages of [address, address + bytes), or with `large` those of the 512 KiB around them, so that
- * setting them cannot fail.  Returns 1 on success, 0 if there is no host memory, or the address is above 2^57 or no
- * multiple of a page. */
+/* Reserves the words of the pages of [address, address + bytes), or with `large` the words of the 512 KiB around them,
+ * so that setting the words cannot fail.  Returns 1 on success, 0 if there is no host memory, or if the address is
+ * above 2^57 or no multiple of a page. */
 int weir__pagemap_reserve(struct weir_pagemap *map, uint64_t address, size_t bytes, int large);
-/* Sets the words of these pages, which must be reserved.  NULL clears them. */
+/* Sets the words of these pages, which are reserved.  NULL clears the words. */
 void weir__pagemap_set(struct weir_pagemap *map, uint64_t address, size_t bytes, void *value);
-/* Sets the word of the 512 KiB around an address, which must be reserved. */
+/* Sets the word of the 512 KiB around an address, which is reserved. */
 void weir__pagemap_set_large(struct weir_pagemap *map, uint64_t address, void *value);
-/* Returns the word of the page of an address, or with `large` that of the 512 KiB around it; NULL if there is none. */
+/* Returns the word of the page of an address, or with `large` the word of its 512 KiB; NULL if there is none. */
 void *weir__pagemap_get(const struct weir_pagemap *map, uint64_t address, int large);
 
 /* ---- records ---- */
@@ -182,21 +184,21 @@ void *weir__pagemap_get(const struct weir_pagemap *map, uint64_t address, int la
 int weir__records_open(struct weir_records *r, struct weir_pagemap *pages);
 void weir__records_close(struct weir_records *r);
 
-/* Makes a slab of the caller's block, with all slots free; at most WEIR_RECORDS_SLOTS.  Returns NULL if there is no
- * host memory, or the block lies beyond the page map. */
+/* Cuts the caller's block into at most WEIR_RECORDS_SLOTS slots, which are all free.  Returns the slab, or NULL if
+ * there is no host memory or the block lies beyond the page map. */
 struct weir_slab *weir__records_slab(struct weir_records *r, uint64_t base, size_t bytes,
                                      unsigned size_class, uint32_t slots);
 /* Makes the record of a whole block that is not live yet.  Returns NULL as weir__records_slab does. */
 struct weir_slab *weir__records_whole(struct weir_records *r, uint64_t base, size_t bytes);
-/* Reserves the page map for memory where blocks will be, so that the first blocks need not: up to 2 MiB of host memory
- * for each 4 GiB of addresses, or up to 64 KiB if all blocks will be `large`.  Does nothing without host memory. */
+/* Reserves the page map for the addresses of future blocks: up to 2 MiB of host memory for each 4 GiB of addresses, or
+ * up to 64 KiB if all blocks will be `large`.  Does nothing if there is no host memory. */
 void weir__records_prepare(struct weir_records *r, uint64_t base, size_t bytes, int large);
-/* Allocates at most 128 KiB of host memory for the first records of blocks in that much device memory, if it can. */
+/* Allocates at most 128 KiB for the records of the first blocks in `bytes` of device memory.  May fail unseen. */
 void weir__records_stock(struct weir_records *r, size_t bytes);
 /* Ends a record before its block goes back to the engine, which may use the block at once. */
 void weir__records_end(struct weir_records *r, struct weir_slab *s);
-/* Visits the record of every block, live or not, under the lock.  Of a whole block only `base`, `bytes`, `asked` and
- * `fetched_for` may be read, since the block's owner may be writing. */
+/* Visits the record of every block, live or not, under the lock.  For a whole block `visit` may read only `base`,
+ * `bytes`, `asked` and `fetched_for`, since another thread may write the other fields. */
 void weir__records_walk(struct weir_records *r, void (*visit)(void *context, struct weir_slab *s),
                         void *context);
 

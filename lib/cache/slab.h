@@ -2,17 +2,16 @@
 /* slab.h: the record of a block that the caches have from the engine: one whole block, or a slab of equal slots.
  *
  * Glossary
- *   span    the record of one block from the engine, a multiple of a page
- *   whole   a span that is one caller's block (requests above 512 KiB)
+ *   span    the record of one block from the engine; the block is a multiple of a page
+ *   whole   a span that serves one request of more than 512 KiB
  *   slab    a span that is cut into slots of one size class
- *   class   sizes that are rounded to one slot size: every 512 bytes up to 4 KiB, then eight sizes in each doubling, so
- *           that rounding wastes an eighth at most
- *   home    the slab's own list of free slots
- *   away    said of a slot that was freed but is not in that list (yet): see caches.c
+ *   class   all request sizes that are rounded to one slot size: every 512 bytes up to 4 KiB, then eight sizes in each
+ *           doubling, so that rounding wastes an eighth at most
+ *   away    the state of a slot that was freed but is not in its slab's free list: see caches.c
  *
- * One word holds a slot's state.  In a live slot it is the bytes that the caller requested, so that a double free is
- * found.  In the slab's free list it is the number of the next free slot.  Records stay allocated as long as the caches
- * exist, so that a caller with any address may read one.
+ * One word holds the state of a slot.  For a live slot the word is the number of bytes that were requested, so that
+ * weir detects a double free.  For a slot in the slab's free list it is the number of the next free slot.  Records stay
+ * allocated as long as the caches exist, so a lookup of any address may read a record.
  *
  * This file must not know streams, locks, engines or the driver.
  */
@@ -26,39 +25,39 @@
 enum { WEIR_SLAB_CLASSES = 64, WEIR_SLAB_UNIT = 512 };
 #define WEIR_SLAB_SMALL ((size_t)1 << 19) /* the largest request that a slab serves */
 
-/* In the slab's free list; the lower bits are the number of the next free slot. */
+/* The slot is in the slab's free list; the lower bits are the number of the next free slot. */
 #define WEIR_SLOT_IDLE UINT32_C(0x80000000)
-#define WEIR_SLOT_AWAY UINT32_C(0xC0000000) /* freed, but not in the slab's free list */
+#define WEIR_SLOT_AWAY UINT32_C(0xC0000000) /* freed, but not in the free list */
 #define WEIR_SLOT_NONE UINT32_C(0x3FFFFFFF)
 
 struct weir_cache;
 
-/* The record has three parts on separate cache lines, by writer.  A thread that frees into the remote-free queue reads
- * the first part and writes the third one only. */
+/* The record has three parts on separate cache lines, one for each group of writers.  A thread that frees into the
+ * remote-free queue reads the first part and writes only the third. */
 struct weir_slab {
     _Alignas(64) _Atomic uint64_t base; /* valid for a large whole block only while it is live */
     _Atomic size_t bytes;               /* 0 for a whole block that has gone back to the engine */
-    _Atomic(struct weir_cache *) cache; /* a slab's owner, or NULL if it has none any more */
+    _Atomic(struct weir_cache *) cache; /* the cache that owns a slab, or NULL if none does */
     union {
         uint64_t inverse; /* for slabs: the inverse, modulo 2^64, of a slot's odd factor */
         _Atomic uint64_t fetched_for; /* for whole blocks: the id of the requesting stream, or 0 */
     };
-    uint8_t shift; /* log2 of a slot's other factor, for an exact division */
+    uint8_t shift; /* log2 of the slot's bytes divided by the odd factor */
     uint8_t size_class, order;
     uint32_t slot_units; /* a slot's bytes in WEIR_SLAB_UNIT, or 0 for a whole block */
     uint32_t slots;
-    _Atomic uint64_t asked; /* the request of a live whole block, else 0 */
+    _Atomic uint64_t asked; /* the bytes requested for a live whole block, else 0 */
 
     /* Guarded by the cache's lock. */
-    _Alignas(64) struct weir_slab *next; /* the next one in its list */
+    _Alignas(64) struct weir_slab *next; /* the next span in a list */
     struct weir_slab *prev;
     uint32_t idle;  /* the number of slots in the slab's free list */
     uint32_t head;  /* the first slot in the free list, or SLOT_NONE */
     uint32_t epoch; /* the cache's epoch when the slab became empty */
 
-    /* For slabs only: the slab's slots in the cache's remote-free queue, under the queue's lock. */
+    /* For slabs only: the slots that lie in the remote-free queue of the cache, under the queue's lock. */
     _Alignas(64) struct weir_slab *posted_next; /* the next slab with slots in the queue */
-    uint32_t posted, posted_first, posted_last; /* linked as the slab's free slots are */
+    uint32_t posted, posted_first, posted_last; /* linked by their states, as free slots are */
     _Atomic uint32_t slot[];                    /* the slots' states */
 };
 
@@ -77,7 +76,7 @@ static inline unsigned weir__slab_class(size_t bytes) {
 
     if (units < 8)
         return (unsigned)units;
-    /* log2 of the units in a step; a doubling has 8 steps */
+    /* each doubling has 8 classes, so the shift is log2 of the units between two classes */
     shift = 60u - (unsigned)__builtin_clzll(units);
     return shift * 8 + (unsigned)(units >> shift);
 }
@@ -97,9 +96,9 @@ static inline uint64_t weir__slab_address(const struct weir_slab *s, uint32_t sl
     return weir__slab_base(s) + (uint64_t)slot * s->slot_units * WEIR_SLAB_UNIT;
 }
 
-/* Returns the number of the slot that starts at `address`, or a number above all slots: an offset that is no multiple
- * of the slot's bytes yields more than any quotient (Granlund, Montgomery: "Division by invariant integers", section
- * 9).  So one comparison finds every wrong address. */
+/* Returns the number of the slot that starts at `address`, or a larger number than all slots have: an offset that is no
+ * multiple of the slot's bytes yields more than any quotient (Granlund, Montgomery: "Division by invariant integers",
+ * section 9).  So one comparison finds every wrong address. */
 static inline uint64_t weir__slab_quotient(const struct weir_slab *s, uint64_t address) {
     uint64_t product = (address - weir__slab_base(s)) * s->inverse;
 
@@ -127,12 +126,12 @@ static inline uint64_t weir__slab_asked(const struct weir_slab *s, uint64_t addr
     return state & WEIR_SLOT_IDLE ? 0 : state;
 }
 
-/* Returns the bytes that one block of the record has in use: those of a slot or of the whole block. */
+/* Returns the bytes of one slot, or of the whole block. */
 static inline size_t weir__slab_in_use(const struct weir_slab *s) {
     return s->slot_units ? (size_t)s->slot_units * WEIR_SLAB_UNIT : weir__slab_bytes(s);
 }
 
-/* Takes the first slot of the slab's free list, which is not empty. */
+/* Removes the first slot from the slab's free list, which is not empty, and marks the slot as live. */
 static inline uint32_t weir__slab_take(struct weir_slab *s, uint32_t asked) {
     uint32_t slot = s->head;
 
@@ -142,15 +141,14 @@ static inline uint32_t weir__slab_take(struct weir_slab *s, uint32_t asked) {
     return slot;
 }
 
-/* Puts a slot into the slab's free list. */
 static inline void weir__slab_put(struct weir_slab *s, uint32_t slot) {
     atomic_store_explicit(&s->slot[slot], WEIR_SLOT_IDLE | s->head, memory_order_relaxed);
     s->head = slot;
     s->idle++;
 }
 
-/* Returns the inverse of an odd number, modulo 2^64.  The number is its own inverse in the lowest 3 bits, and each step
- * doubles the number of right bits. */
+/* Returns the inverse of an odd number, modulo 2^64, by Newton's iteration.  The lowest 3 bits of the number are right
+ * at the start, and each step doubles the number of right bits. */
 static inline uint64_t weir__slab_inverse(uint64_t odd) {
     uint64_t inverse = odd;
 
@@ -182,7 +180,7 @@ static inline void weir__slab_collect(struct weir_slab *s) {
     s->posted = 0;
 }
 
-/* Cuts the span into slots of a class, all in the free list, lowest first. */
+/* Cuts the span into slots of a class, and puts all slots into the free list in order. */
 static inline void weir__slab_cut(struct weir_slab *s, unsigned size_class, uint32_t slots) {
     uint32_t slot_bytes = weir__slab_units(size_class) * WEIR_SLAB_UNIT;
 

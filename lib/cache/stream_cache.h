@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /* stream_cache.h: the cache of one stream: slabs, whose free slots serve the stream's next requests, and an inbox.
  *
- * Requests and frees on the stream touch no memory that another stream's thread writes.  The lock is biased to the
- * thread that uses the stream, and guards everything but the atomic fields.  Under the lock weir calls nothing that may
- * block, and takes no other lock than that of the remote-free queue.
+ * Requests and frees on the stream touch no memory that another stream's thread writes.  The cache's lock is biased to
+ * the thread that uses the stream, and guards all fields that are not atomic.  A thread that holds the lock calls
+ * nothing that may block, and takes no other lock than the lock of the remote-free queue.
  *
  * Glossary: slab.h; and
- *   idle       bytes in slabs of which every slot is free.  The cap (caches.c) limits them.
- *   inbox      whole blocks that were freed on the stream and that the engine does not know to be free
- *   room       the bytes that the inbox may hold: as long as the engine would record no event for these frees, it need
- *              not know of them
- *   remote     a slot of another cache's slab that was freed on this stream, and serves its requests
- *   queue      the remote-free queue: slots that other threads than the lock's free on the stream.  These threads need
- *              not revoke the bias; a producer and a consumer on one stream touch each other's cache lines only once
- *              for many slots.
- *   flushed    taken out of a cache to go back to the engine
+ *   idle       bytes in slabs of which every slot is free.  The cap (caches.c) limits these bytes.
+ *   inbox      whole blocks that were freed on the stream, and that the engine still counts as live
+ *   room       the bytes that the inbox may hold: so few that the engine would record no event for these frees anyway
+ *   remote     a slot of another cache's slab that was freed on this stream, and may serve this stream's requests
+ *   queue      the remote-free queue: slots of the cache's slabs that other threads freed on the stream.  These threads
+ *              need not revoke the bias, and touch the owner's cache lines only once for many slots.
+ *   flushed    removed from a cache to return to the engine
+ *   deferred   work that hits leave to a slower call: `due` maintenance, and the check whether a capture has ended
  *
  * This file must not know engines, the driver or how a stream is identified.
  */
@@ -26,9 +25,9 @@
 #include "cache/biased_lock.h"
 #include "cache/slab.h"
 
-/* A sum of bytes with its peak, which one thread at a time changes, under a lock of its owner, and any thread reads
- * without a lock.  It is stored as the peak and the peak minus the sum, so that additions and subtractions write
- * one word unless the peak rises. */
+/* A sum of bytes and its peak.  One thread at a time changes them, under a lock of the owner; any thread reads them
+ * without a lock.  The struct holds the peak and the peak minus the sum, so that a change of the sum writes one word
+ * unless the peak rises. */
 struct weir_peak_sum {
     _Atomic int64_t room; /* the peak minus the sum, never below 0 */
     _Atomic int64_t peak;
@@ -39,7 +38,7 @@ static inline __attribute__((always_inline)) void weir__sum_add(struct weir_peak
     int64_t room = atomic_load_explicit(&sum->room, memory_order_relaxed) - bytes;
 
     if (__builtin_expect(room < 0, 0)) {
-        /* The peak is written first, so that a reader sees no sum above it. */
+        /* Writes the peak first, so that no reader sees a sum above the peak. */
         atomic_store_explicit(&sum->peak,
                               atomic_load_explicit(&sum->peak, memory_order_relaxed) - room,
                               memory_order_relaxed);
@@ -55,7 +54,7 @@ static inline __attribute__((always_inline)) void weir__sum_sub(struct weir_peak
     atomic_store_explicit(&sum->room, room, memory_order_release);
 }
 
-/* Returns the sum as it is, or was a moment ago. */
+/* Returns the present sum, or the sum of a moment ago. */
 static inline int64_t weir__sum_now(const struct weir_peak_sum *sum) {
     int64_t peak, room;
 
@@ -66,7 +65,7 @@ static inline int64_t weir__sum_now(const struct weir_peak_sum *sum) {
     return peak - room;
 }
 
-/* Restarts the peak at the present sum, or at 0.  No other thread reads meanwhile. */
+/* Restarts the peak at the present sum, or at 0 if the sum is negative.  No other thread reads meanwhile. */
 static inline void weir__sum_renew_peak(struct weir_peak_sum *sum) {
     int64_t now = atomic_load_explicit(&sum->peak, memory_order_relaxed) -
                   atomic_load_explicit(&sum->room, memory_order_relaxed);
@@ -78,11 +77,11 @@ static inline void weir__sum_renew_peak(struct weir_peak_sum *sum) {
 enum {
     WEIR_CACHE_INBOX = 64,   /* the most whole blocks in an inbox */
     WEIR_CACHE_REMOTES = 64, /* the remote frees of a class that are sent to their slabs together */
-    WEIR_CACHE_QUEUEFUL = 16, /* slots that are worth a collection of the remote-free queue */
+    WEIR_CACHE_QUEUEFUL = 16, /* this many slots are worth a collection */
     WEIR_CACHE_LOOK = 4096    /* hits between two searches for unused memory: a power of two */
 };
 
-/* The remote-free queue may grow by this number of bytes before weir checks that its owner still allocates. */
+/* A remote-free queue may grow by this many bytes before weir checks whether its owner still allocates. */
 #define WEIR_CACHE_QUEUE_LOOK ((uint64_t)32 << 20)
 
 struct weir_remote_slot {
@@ -90,35 +89,35 @@ struct weir_remote_slot {
     uint32_t slot;
 };
 
-/* Remote frees in one piece of host memory, which is handed on when they leave the cache, so leaving cannot fail. */
+/* Remote frees in one piece of host memory.  A flush moves the piece out of the cache, so a flush cannot fail. */
 struct weir_remote_slots {
     struct weir_remote_slots *more; /* the next piece of the batch */
     uint32_t count, room;
-    struct weir_remote_slot remote[]; /* the last one was freed last */
+    struct weir_remote_slot remote[]; /* in the order of the frees */
 };
 
-/* Slots that other threads freed.  Its lock guards it, alone or under the cache's; `count` is read without it. */
+/* Slots that other threads freed.  `lock` guards all fields, alone or under the cache's lock; reads of `count` need
+ * none. */
 struct weir_remote_queue {
     _Alignas(128) struct weir_lock lock;
-    int open; /* set while the cache serves; `key` and `id` are the cache's then */
+    int open; /* set while the cache serves a stream, whose `key` and `id` follow */
     uint64_t key, id;
     struct weir_slab *slabs;    /* slabs with slots in the queue, linked by posted_next */
     _Atomic uint32_t count;     /* the number of these slots */
-    uint64_t requested, in_use; /* their bytes, as requested and as in use */
+    uint64_t requested, in_use; /* the bytes of these slots, as requested and as in use */
     uint64_t look; /* if in_use exceeds this, weir checks whether the owner allocates */
     int64_t seen;  /* `requested` of the cache at the last check */
 };
 
-/* The bit of `trusted` that is set while the preload library sees each capture of the stream, its end, and a new stream
- * with its handle.  Requests then need not query the stream. */
+/* This bit of `trusted` is set while the preload library reports the stream's captures and its end, and each new stream
+ * with its handle.  Requests then need not query the driver. */
 #define WEIR_CACHE_WATCHED (UINT32_C(1) << 31)
 
 struct weir_cache {
-    /* Guarded by the caches' lock.  (Processors fetch cache lines in pairs.  So these fields, which other threads read,
-     * do not lie beside those that hits write.) */
+    /* The caches' lock guards these fields.  Hits do not write to the cache line of these fields, nor beside it. */
     _Alignas(128) uint64_t young_id; /* the id of the stream whose calls `young` counts */
-    uint32_t young;                  /* the number of calls on a stream that it did not serve */
-    int is_left;                     /* set if a stream with this handle ended unseen */
+    uint32_t young;                  /* calls on a stream that has no cache yet */
+    int is_left;                     /* set if weir missed the end of a stream */
     uint64_t swept;                  /* the number of calls at the last search for unused caches */
     struct weir_cache *next;         /* links all caches */
     uint64_t looked_ticks;           /* the time of the last search for unused memory */
@@ -128,38 +127,38 @@ struct weir_cache {
     _Atomic uint64_t key;     /* the key by which the cache is found, or 0 */
     _Atomic uint64_t id;      /* the stream's id, or 0 before the cache has served a stream */
     _Atomic size_t most;      /* the cap of idle memory */
-    _Atomic uint32_t trusted; /* bindings, and WATCHED; above 0 the driver is not queried */
-    _Atomic(struct weir_cache *) after; /* the next cache in its bucket, see hit.h */
+    _Atomic uint32_t trusted; /* bindings, and WATCHED; above 0 weir does not query the driver */
+    _Atomic(struct weir_cache *) after; /* the next cache in its bucket */
 
-    /* The lock's owner is in the cache line above, its taken state in the one below. */
+    /* The lock's `owner` lies on the cache line above, and its state on the cache line below. */
     uint64_t filler[4];
     struct weir_bias lock;
 
-    /* Fields that hits write under the lock.  Other threads read the atomic ones without it.  `is_ready` is 1 if hits
-     * need no other work, or 0 if work was put off. */
+    /* Fields that hits write under the lock.  Other threads read the atomic ones without the lock.  `is_ready` is 1 if
+     * hits may use the cache, 0 if the cache has deferred work. */
     int is_ready;
     _Atomic uint64_t hits, frees;
     _Atomic size_t idle;
-    struct weir_peak_sum requested, in_use; /* allocated here less freed here; may be negative */
+    struct weir_peak_sum requested, in_use; /* allocations minus frees here; may be negative */
     /* Lists of slabs with free slots.  The first slab of a list serves requests, and may be full. */
     struct weir_slab *open[WEIR_SLAB_CLASSES];
 
-    /* The inbox, linked by next.  Its room holds while the engine's count of requests that lacked memory is `lacked`. */
+    /* The inbox, linked by next.  `room` is valid while the engine's `lacked` is equal to this `lacked`. */
     struct weir_slab *inbox;
     unsigned inbox_count;
     _Atomic size_t inbox_bytes;
     uint64_t room, lacked;
 
     /* Fields that seldom change, under the lock. */
-    int serves; /* set if everything in the cache was freed on the stream `id`, which it serves */
-    int due;    /* set if the stream's next request shall maintain the cache */
+    int serves;             /* set if the cache serves the stream `id` */
+    int due;                /* set if the stream's next request shall maintain the cache */
     uint32_t epoch;         /* the number of searches for unused memory so far */
-    uint32_t pins;          /* calls that use the cache but do not hold its lock now */
+    uint32_t pins;          /* calls that use the cache over several holds of its lock */
     int is_held;            /* the last result of is_held() in cache_requests.c */
     unsigned held_for;      /* the number of new slabs for which that result still holds */
     _Atomic uint64_t calls; /* the number of calls that pinned the cache */
-    uint32_t slabs[WEIR_SLAB_CLASSES]; /* all slabs of each class, full ones too */
-    struct weir_remote_slots *remotes[WEIR_SLAB_CLASSES]; /* NULL: none */
+    uint32_t slabs[WEIR_SLAB_CLASSES]; /* the number of all slabs of each class */
+    struct weir_remote_slots *remotes[WEIR_SLAB_CLASSES]; /* NULL for a class without any */
 
     struct weir_remote_queue queue;
 };
@@ -170,20 +169,20 @@ struct weir_flushed {
     struct weir_remote_slots *remotes; /* linked by more */
 };
 
-/* Raises a counter by one.  A thread that reads the new value sees all counts before it. */
+/* Adds 1 to a counter.  A thread that reads the new value also sees what this thread has written before. */
 static inline __attribute__((always_inline)) void weir__cache_raise(_Atomic uint64_t *counter) {
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1,
                           memory_order_release);
 }
 
-/* Computes `is_ready` again, after a change of serves, capturing or due. */
+/* Computes `is_ready` again, after a change of `serves`, `capturing` or `due`. */
 static inline void weir__cache_pass(struct weir_cache *c) {
     int captured = atomic_load_explicit(&c->capturing, memory_order_relaxed);
 
     c->is_ready = c->serves && !captured && !c->due;
 }
 
-/* Pins the cache for a call that uses it over several holds of the lock: it is not given to another stream meanwhile. */
+/* Pins the cache for a call that uses it over several holds of the lock.  A pinned cache gets no other stream. */
 static inline void weir__cache_pin(struct weir_cache *c) {
     c->pins++;
     weir__cache_raise(&c->calls);
@@ -231,8 +230,8 @@ static inline void weir__cache_link(struct weir_cache *c, struct weir_slab *s) {
     *open = s;
 }
 
-/* Returns 1 if the remote-free queue is worth a collection for a request of `bytes`, else 0.  A collection moves a few
- * cache lines, however many slots it returns.  If there are few, a new slab serves, and the next one is larger. */
+/* Returns 1 if the remote-free queue has slots enough for a collection during a request of `bytes`, else 0.  A
+ * collection moves a few cache lines, however many slots it returns. */
 static inline int weir__cache_has_post(const struct weir_cache *c, size_t bytes) {
     uint32_t count = atomic_load_explicit(&c->queue.count, memory_order_relaxed);
 
@@ -242,14 +241,14 @@ static inline int weir__cache_has_post(const struct weir_cache *c, size_t bytes)
 /* Moves the slots of the remote-free queue to their slabs. */
 void weir__cache_collect(struct weir_cache *c);
 
-/* The slots of the remote-free queue, and their bytes as requested and as in use.  The cache's counts do not know of
- * their frees yet. */
+/* The slots of the remote-free queue, and their bytes as requested and as in use.  The cache's counts do not include
+ * the frees of these slots yet. */
 struct weir_posted {
     uint32_t count;
     uint64_t requested, in_use;
 };
 
-/* The caller need not hold the cache's lock. */
+/* Needs no lock of the cache. */
 static inline struct weir_posted weir__cache_posted(struct weir_cache *c) {
     struct weir_remote_queue *queue = &c->queue;
     struct weir_posted posted = {0};
@@ -264,10 +263,9 @@ static inline struct weir_posted weir__cache_posted(struct weir_cache *c) {
     return posted;
 }
 
-/* Allocates a small block from the first slab of its class, from the next one, or from the class's remote frees. */
+/* Allocates a small block: from the first slab of its class, from the next slab, or from the class's remote frees. */
 uint64_t weir__cache_take_further(struct weir_cache *c, size_t bytes);
 
-/* Puts a freed whole block into the inbox. */
 static inline void weir__cache_put_whole(struct weir_cache *c, struct weir_slab *s) {
     s->next = c->inbox;
     c->inbox = s;
@@ -288,12 +286,12 @@ static inline struct weir_slab *weir__cache_empty_inbox(struct weir_cache *c) {
     return blocks;
 }
 
-/* Allocates a whole block of the size of the request from the newest blocks of the inbox, or returns 0.  While several
- * streams are in use, larger blocks go to the engine: a block that returns to its stream again and again stays apart from
- * the free memory beside it, which another stream could use together with the block. */
+/* Allocates a whole block of the request's size from the newest blocks of the inbox, or returns 0.  While several
+ * streams are in use, an inbox serves no large request: a block that always returns to its stream stays apart from the
+ * free memory beside it, which other streams need in one piece. */
 uint64_t weir__cache_take_whole(struct weir_cache *c, size_t bytes);
 
-/* ---- the short ways of requests and frees, which are inlined ---- */
+/* ---- inlined hits ----------------------------------------------- */
 
 /* Callers hold the cache's lock. */
 
@@ -314,7 +312,7 @@ static inline __attribute__((always_inline)) uint64_t weir__cache_take_home(stru
     return weir__slab_base(s) + slot * slot_bytes;
 }
 
-/* Updates the cache after slots were returned to one of its slabs, which had `before` free slots. */
+/* Updates the cache after slots returned to one of its slabs, which had `before` free slots. */
 static inline __attribute__((always_inline)) void
 weir__cache_welcome(struct weir_cache *c, struct weir_slab *slab, uint32_t before) {
     if (before == 0 && c->open[slab->size_class] != slab)
@@ -325,8 +323,7 @@ weir__cache_welcome(struct weir_cache *c, struct weir_slab *slab, uint32_t befor
     }
 }
 
-/* Keeps a live slot of the cache's own slabs that is freed on the stream.  Returns 1 on success; else 0, and changes
- * nothing. */
+/* Frees a live slot of the cache's own slabs on its stream.  Returns 1 on success, 0 if nothing has changed. */
 static inline __attribute__((always_inline)) int
 weir__cache_put_plain(struct weir_cache *c, struct weir_slab *s, uint64_t address) {
     uint64_t slot;
