@@ -1,29 +1,30 @@
 /* SPDX-License-Identifier: MIT */
 /* goal.c: how much memory should be reserved, and how reserved memory is lowered and raised (goal.h).
  *
- * Preallocation.  Processes that start together and each want nine tenths of the free memory would fail, since all read
- * one amount of free memory.  So the processes of one user preallocate on a device one after the other, by a lock
- * (turn_lock.h), and each computes its amount again once it has the lock.  If there is no lock, or another process holds
- * it for too long, preallocation goes on without the lock and says so in the log.  A preallocation fails only if less is
- * reserved than prealloc_min; then its memory goes back.
+ * Preallocation.  If several processes start together and each preallocates nine tenths of the free memory, most fail,
+ * since all read the same amount of free memory.  So the processes of one user preallocate on a device one after the
+ * other, by a lock (turn_lock.h), and each computes its amount again once it has the lock.  If there is no lock, or
+ * another process holds it for too long, preallocation continues without the lock and logs that.  A preallocation fails
+ * only if less than prealloc_min is reserved; weir then releases its memory.
  *
- * What counts as idle.  The thread of grow-ahead looks at the reserved memory that is in no live block of the engine;
- * memory in per-stream caches is live to the engine.  Some of it may be of no use: pieces that are too small, or that
- * wait for other streams.  Then requests grow themselves.
+ * What counts as idle.  For the thread of grow-ahead, reserved memory outside live blocks of the engine is idle; memory
+ * in per-stream caches is live to the engine.  Some idle memory may be of no use: pieces that are too small, or that
+ * wait for other streams.  Then requests themselves grow the reserved memory.
  *
  * Pace.  Growth holds the driver's lock, so the pace decides the slowest calls of other threads.  A step takes a tenth
  * of a millisecond, and the pause after it ten times as long; below `low' the pause is shorter.
  *
- * Waking.  A request that leaves less than `mark' idle sets `mark' to 0 and signals the thread, so it signals once.
- * The thread sets the mark before it looks for the last time, so it misses no request (tests/spin/ahead.pml).
+ * Waking.  A request that leaves fewer than `mark' bytes idle sets `mark' to 0 and signals the thread, so only one
+ * request signals.  The thread sets the mark before it reads the idle bytes for the last time, so the thread misses no
+ * request (tests/spin/ahead.pml).
  *
  * On the device model time is virtual, and a real thread would make figures depend on the scheduler.  There the first
- * request after a turn was due plays the turn, free of charge, before the request itself grows reserved memory.
+ * request after the due time makes the thread's turns, without virtual time, before the request itself grows.
  *
- * At the end of the process the driver is unloaded, perhaps during a turn.  So a thread holds `stepping' in each turn,
- * and no turn begins after exit() has, which waits for the last turn for a second.
+ * At the end of the process the driver is unloaded, perhaps during a turn.  So a thread holds `stepping' in each turn.
+ * exit() stops new turns, and waits up to a second for the last turn.
  *
- * Locks, outermost first: `turning', `stepping', those of a growth, `lock'.
+ * Locks, outermost first: `turning', `stepping', the locks of a growth, `lock'.
  *
  * This file must not know any single engine, settings' names or the caller for memory.
  */
@@ -49,14 +50,14 @@
 
 /* ---- lowering ---------------------------------------------------------------------------------- */
 
-/* Decay releases this much memory above the need at once. */
+/* If at most this much memory is above the need, decay releases all of it. */
 #define LEAST ((uint64_t)64 << 20)
-enum { MOST_WINDOWS = 64 }; /* 64 halves of any amount leave nothing */
+enum { MOST_WINDOWS = 64 }; /* halving an amount 64 times leaves nothing */
 
-/* The pauses between looks.  A signal ends after the longest pause, which is a second after the first look. */
+/* The pauses between checks.  A signal ends after the longest pause, which is a second after the first check. */
 #define FIRST_PAUSE_NS UINT64_C(1000000)
 #define LONGEST_PAUSE_NS UINT64_C(1024000000)
-/* With a release threshold growth may take this part of the time of a load that needs its memory again and again. */
+/* With a release threshold, growth takes at most a 16th of the time of a load that needs its memory again and again. */
 #define GROWTH_PART 16
 
 void weir__goal_open(struct weir_goal *g, uint64_t half_life_ns, uint64_t floor, int in_requests,
@@ -92,13 +93,13 @@ weir_status weir__goal_lower(struct weir_reserve *v, struct weir_trim *trim) {
 int weir__goal_note_use(struct weir_goal *g, uint64_t now, uint64_t in_use, uint64_t *pause) {
     uint64_t last = atomic_exchange_explicit(&g->decay.last, now, memory_order_relaxed);
 
-    *pause = now > last ? now - last : 1; /* 0 would mean that there was no request */
+    *pause = now > last ? now - last : 1; /* weir__goal_end_window takes 0 for weir_decay */
     weir__raise_to(&g->decay.peak, in_use);
     return now >= atomic_load_explicit(&g->decay.ends, memory_order_relaxed);
 }
 
-/* Makes a window the basis if reserved memory grew in it, or if its reserved memory was enough with less for each byte
- * in use.  The caller holds the lock. */
+/* Makes a window the basis if reserved memory grew in it, or if it needed less reserved memory per byte in use than the
+ * present basis.  The caller holds the lock. */
 static void learn_basis(struct weir_goal *g, uint64_t reserved, uint64_t peak, int grew) {
     struct weir_decay *d = &g->decay;
 
@@ -111,7 +112,7 @@ static void learn_basis(struct weir_goal *g, uint64_t reserved, uint64_t peak, i
     }
 }
 
-/* Lowers the aim at the end of a window with this peak.  The caller holds the lock. */
+/* Lowers the aim (the memory to keep) at the end of a window with this peak.  The caller holds the lock. */
 static void lower_aim(struct weir_goal *g, uint64_t reserved, uint64_t peak) {
     struct weir_decay *d = &g->decay;
     uint64_t floor = atomic_load_explicit(&g->floor, memory_order_relaxed), need, more;
@@ -155,7 +156,7 @@ uint64_t weir__goal_end_window(struct weir_goal *g, uint64_t now, uint64_t in_us
     return keep;
 }
 
-/* ---- memory pressure and the release threshold ------------------------------------------------- */
+/* ---- pressure and threshold -------------------------------------------------------------------- */
 
 void weir__goal_signal(struct weir_goal *g, uint64_t bytes) {
     weir__raise_to(&g->pressure.wanted, bytes);
@@ -178,8 +179,8 @@ size_t weir__goal_settle(struct weir_reserve *v) {
 
     v->engine->ops->figures(v->engine, &figures);
     trim.keep = (size_t)weir__goal_target(v, figures.reserved, figures.in_use, UINT64_MAX);
-    /* If more is reserved than a lowered limit allows, weir could not reserve released memory again, although a failure
-     * may have promised that memory to the next request.  So nothing is released then. */
+    /* Releases nothing while more is reserved than a lowered limit allows: weir could not reserve the memory again,
+     * although a failure may have promised it to the next request. */
     if (figures.reserved > v->limit.bytes)
         return 0;
     if (figures.reserved > trim.keep)
@@ -188,7 +189,7 @@ size_t weir__goal_settle(struct weir_reserve *v) {
     return trim.released;
 }
 
-/* Returns the bytes that requests should release because of a signal, or 0. */
+/* Returns the bytes that a signal wants from requests, or 0. */
 static uint64_t wanted_of(const struct weir_goal *g) {
     return g->in_requests ? atomic_load_explicit(&g->pressure.wanted, memory_order_acquire) : 0;
 }
@@ -205,10 +206,10 @@ static int presses(const struct weir_reserve *v, uint64_t now) {
     return now >= atomic_load_explicit(&g->pressure.due, memory_order_acquire);
 }
 
-/* Sets the time of the next look and the rest of the signal, after a look at the time `now' that released `got' bytes.
- * `due' was the time of this look.  Each look doubles the pause.  A signal resets the pause to its first length, and
- * with a release threshold growth and a release do so, too.  With a release threshold one look ends a signal, since the
- * look releases all idle memory. */
+/* Sets the time of the next check and the rest of the signal, after a check at `now' that was due at `due' and released
+ * `got' bytes.  Each check doubles the pause.  The pause restarts at its first length with a signal, and with a release
+ * threshold after growth or a release.  With a release threshold one check ends a signal, since the check releases all
+ * idle memory. */
 static void look_later(struct weir_reserve *v, uint64_t now, uint64_t due, uint64_t wanted,
                        uint64_t got) {
     struct weir_goal *g = &v->goal;
@@ -218,7 +219,7 @@ static void look_later(struct weir_reserve *v, uint64_t now, uint64_t due, uint6
     if (due == 0 || (g->has_threshold && atomic_load(&p->grown) != growth_ns(v)))
         p->pause = FIRST_PAUSE_NS;
     atomic_store_explicit(&p->grown, growth_ns(v), memory_order_relaxed);
-    /* A signal in the meantime wants a look at once. */
+    /* If a signal came meanwhile, the next check is due at once. */
     (void)atomic_compare_exchange_strong(&p->due, &due, now + p->pause);
     p->pause = g->has_threshold && got > 0 ? FIRST_PAUSE_NS : 2 * p->pause;
     if (g->has_threshold || p->pause > LONGEST_PAUSE_NS)
@@ -229,7 +230,7 @@ static void look_later(struct weir_reserve *v, uint64_t now, uint64_t due, uint6
 
 /* Lowers reserved memory at the time `now' without a wait: to the need of decay if a window is over, and to the target
  * of a signal or a release threshold.  `pause' is the time since the last request.  The caller has set `is_looking'.
- * This function is not inline, since zeroing the public statistics takes as long as the rest of a request. */
+ * The function is not inlined, since zeroing the public statistics takes as long as the rest of a request. */
 static __attribute__((noinline)) void lower_now(struct weir_reserve *v,
                                                 const struct weir_request *r, uint64_t now,
                                                 int is_over, uint64_t pause) {
@@ -259,8 +260,8 @@ static __attribute__((noinline)) void lower_now(struct weir_reserve *v,
         look_later(v, now, due, wanted, trim.released);
 }
 
-/* Lowers reserved memory after a request, unless another request does so now.  Memory that has just grown above a
- * release threshold stays for a while. */
+/* Lowers reserved memory after a request, unless another request does so now.  With a release threshold, memory that
+ * has just grown stays for a while. */
 static void lower_in_request(struct weir_reserve *v, const struct weir_request *r) {
     struct weir_goal *g = &v->goal;
     struct weir_pressure *p = &g->pressure;
@@ -288,13 +289,13 @@ static void lower_in_request(struct weir_reserve *v, const struct weir_request *
 /* The granularity of mapped memory and of cuMemAlloc. */
 #define PAGE ((uint64_t)2 << 20)
 
-/* ---- preallocation: one process after the other ------------------------------------------------ */
+/* ---- preallocation: the lock ------------------------------------------------------------------- */
 
 #define RECLAIM_PAUSE_NS UINT64_C(10000000)
 /* The longest wait for the lock. */
 #define LONGEST_WAIT_NS UINT64_C(10000000000)
-/* The time for other processes to answer, and the time after which weir stops waiting for memory if no more comes free.
- * A process that releases all of an H200 takes 0.2 s. */
+/* SHARE_NS is the time that other processes have to answer.  STILL_NS is the time without more free memory after which
+ * weir stops waiting.  A process needs 0.2 s to release all memory of an H200. */
 #define SHARE_NS UINT64_C(100000000)
 #define STILL_NS UINT64_C(1000000000)
 
@@ -303,8 +304,8 @@ static uint64_t apart_of(const struct weir_reserve *v) {
     return v->options->prealloc.kind == WEIR_AMOUNT_SHARE ? v->limit.apart : 0;
 }
 
-/* Computes the target again, since other processes may have released memory, or reserved some.  Memory that this
- * allocator has reserved counts as free.  A share leaves the memory of other processes' shares free. */
+/* Computes the target again, since other processes may have changed the free memory.  This allocator's reserved memory
+ * counts as free.  A share leaves the memory of other processes' shares free. */
 static void refresh_target(struct weir_reserve *v) {
     struct weir_preallocation *p = &v->goal.preallocation;
     const weir_amount *amount = &v->options->prealloc;
@@ -327,7 +328,7 @@ static void refresh_target(struct weir_reserve *v) {
     p->target = weir__size_smaller(target, v->limit.bytes);
 }
 
-/* Waits for the lock, but not without a bound. */
+/* Waits for the lock of preallocations for LONGEST_WAIT_NS at most. */
 static void wait_for_turn(struct weir_reserve *v) {
     struct weir_process_lock *lock = &v->goal.preallocation.lock;
     uint64_t began = weir__clock_ns(), waited;
@@ -335,7 +336,7 @@ static void wait_for_turn(struct weir_reserve *v) {
     char name[WEIR_UUID_BYTES] = "";
     int got;
 
-    /* Each device has one file, since its number differs between processes. */
+    /* The lock's file is named by the device's UUID, since a device's number differs between processes. */
     if (!weir__kept_is(&lock->file))
         (void)weir__driver_uuid(v->device->driver, v->device->ordinal, name);
     while ((got = weir__process_lock_try(lock, name)) == 0 &&
@@ -355,7 +356,7 @@ static void wait_for_turn(struct weir_reserve *v) {
     atomic_fetch_add(&v->events.counters->prealloc.waited_ns, waited);
 }
 
-/* Waits for memory that other processes have above their shares, as long as they answer and more memory comes free. */
+/* Waits for memory that other processes hold above their shares, as long as they answer and free memory grows. */
 static void wait_for_others(struct weir_reserve *v) {
     uint64_t target = v->goal.preallocation.target, device_free, most_free = 0;
     uint64_t lacks = weir__size_less(target, weir__engine_reserve(v->engine)) + v->limit.apart;
@@ -383,7 +384,7 @@ static void wait_for_others(struct weir_reserve *v) {
 
 enum { CAUSE_BYTES = 80 };
 
-/* Writes why no more than `reserved' bytes are reserved.  A share leaves `apart' bytes of the device to others. */
+/* Writes why only `reserved' bytes are reserved.  A share leaves `apart' bytes of the device to other processes. */
 static void write_cause(const struct weir_reserve *v, uint64_t reserved, uint64_t apart,
                         char text[CAUSE_BYTES]) {
     size_t least = v->engine->least_limit;
@@ -404,7 +405,7 @@ static void write_cause(const struct weir_reserve *v, uint64_t reserved, uint64_
         return;
     if (weir__size_less(device_free, apart) < unit)
         snprintf(text, CAUSE_BYTES, "a share leaves %s of the device", WEIR_SHOWN(apart));
-    else /* The driver allocates a region as a whole or not at all. */
+    else /* The driver can have enough memory and still not allocate a region as a whole. */
         snprintf(text, CAUSE_BYTES, "the driver refused more, with %s free",
                  WEIR_SHOWN(device_free));
 }
@@ -418,12 +419,12 @@ void weir__goal_log_preallocation(const struct weir_reserve *v, uint64_t asked, 
               WEIR_SHOWN(asked), WEIR_SHOWN(reserved), cause);
 }
 
-/* Frees what a preallocation got if that is less than `least', and writes the reason.  `figures' are the engine's:
- * those before the call on entry, those after it on return. */
+/* Releases the memory of a preallocation that got less than `least', and writes the reason.  `figures' are the engine's
+ * figures, which the function updates. */
 static weir_status fail_below_least(struct weir_reserve *v, weir_status status, uint64_t keep,
                                     weir_statistics *figures, char *text, size_t text_bytes) {
     struct weir_preallocation *p = &v->goal.preallocation;
-    char cause[CAUSE_BYTES] = "no more was asked"; /* the target itself is below prealloc_min */
+    char cause[CAUSE_BYTES] = "no more was asked"; /* used if the target is below prealloc_min */
     size_t released;
 
     if (weir__is_failure(status))
@@ -473,10 +474,10 @@ weir_status weir__goal_preallocate(struct weir_reserve *v, char *text, size_t te
     if (lacks || !weir__is_failure(status))
         return status;
     weir__goal_log_preallocation(v, p->target, after.reserved, apart_of(v));
-    return after.reserved == 0 ? status : WEIR_OK; /* partial success is success */
+    return after.reserved == 0 ? status : WEIR_OK; /* a part of the target is a success */
 }
 
-/* ---- grow-ahead: what is idle ------------------------------------------------------------------ */
+/* ---- grow-ahead: idle memory ------------------------------------------------------------------- */
 
 /* Returns 1 on the device model, which has no thread, else 0. */
 static int is_played(const struct weir_reserve *v) {
@@ -497,14 +498,14 @@ static uint64_t read_idle(const struct weir_reserve *v, uint64_t *reserved) {
 #define PAUSE_NS UINT64_C(1000000)
 #define FIRST_BACK_OFF_NS UINT64_C(10000000)
 #define LONGEST_BACK_OFF_NS UINT64_C(2560000000)
-/* The pause after a turn until a request wakes the thread. */
+/* A pause that lasts until a request wakes the thread. */
 #define REST UINT64_C(0)
 enum {
     HURRY = 4,     /* below `low' pauses are shorter by this factor */
     LEFT_PART = 64 /* grow-ahead leaves this part of the device to requests */
 };
 
-/* Ends grow-ahead, since no step can succeed. */
+/* Stops grow-ahead for good, since no step can succeed. */
 static uint64_t give_up(struct weir_ahead *a) {
     a->low = 0;
     a->raising = 0;
@@ -512,7 +513,7 @@ static uint64_t give_up(struct weir_ahead *a) {
     return REST;
 }
 
-/* Makes one step, and lowers *lacks by the step, unless the device has no memory to spare. */
+/* Grows by one step and subtracts the step from *lacks.  Returns E_NO_MEMORY if the device has no memory to spare. */
 static weir_status grow(struct weir_reserve *v, uint64_t reserved, uint64_t *lacks) {
     uint64_t room = weir__size_less(v->limit.bytes, reserved), step = v->engine->step_bytes;
     uint64_t device_free;
@@ -529,7 +530,7 @@ static weir_status grow(struct weir_reserve *v, uint64_t reserved, uint64_t *lac
     return v->engine->ops->grow(v->engine, reserved + step, reserved + step, WEIR_EVENT_GROW_AHEAD);
 }
 
-/* Returns the nanoseconds until the turn after a step, or REST.  `lacks' bytes are missing now. */
+/* Returns the nanoseconds until the next turn, or REST.  `lacks' is the number of idle bytes that are still missing. */
 static uint64_t pause_after(struct weir_reserve *v, weir_status status, uint64_t lacks) {
     struct weir_ahead *a = &v->goal.ahead;
     double idle = (double)weir__size_less(v->goal.idle, lacks), low = (double)a->low;
@@ -550,7 +551,7 @@ static uint64_t pause_after(struct weir_reserve *v, weir_status status, uint64_t
     return pause;
 }
 
-/* Makes one step if too little is idle.  Returns the nanoseconds until the next turn, or REST.  The caller holds
+/* Makes one step if too few bytes are idle.  Returns the nanoseconds until the next turn, or REST.  The caller holds
  * `turning'. */
 static uint64_t take_turn(struct weir_reserve *v) {
     struct weir_ahead *a = &v->goal.ahead;
@@ -581,7 +582,7 @@ static void stop_for_good(void) {
     if (weir__driver_forked())
         return;
     atomic_store(&exiting, 1);
-    /* unreached: not available, for which the driver must hang */
+    /* unreached: the lock stays taken only if the driver hangs */
     if (weir__thread_lock_at_end(&stepping))
         pthread_mutex_unlock(&stepping);
 }
@@ -625,7 +626,7 @@ static void *run(void *reserve) {
     return NULL;
 }
 
-/* Wakes the thread, unless another request has. */
+/* Wakes the thread of grow-ahead, unless another request has done so. */
 static void wake(struct weir_ahead *a) {
     if (atomic_exchange(&a->mark, 0) == 0)
         return;
@@ -635,12 +636,12 @@ static void wake(struct weir_ahead *a) {
     pthread_mutex_unlock(&a->lock);
 }
 
-/* ---- grow-ahead: a modelled device ------------------------------------------------------------- */
+/* ---- grow-ahead: device model ------------------------------------------------------------------ */
 
 /* The time in which a thread wakes up and makes its first step. */
 #define WAKE_NS UINT64_C(200000)
 
-/* Plays all turns that are due, at no cost to the caller.  If the thread rests, `begins' wakes it. */
+/* Makes all turns that are due, at no virtual time of the caller.  If none is planned, `begins' plans one. */
 static void play(struct weir_reserve *v, int begins) {
     struct weir_ahead *a = &v->goal.ahead;
     const struct weir_driver *driver = v->device->driver;
@@ -665,10 +666,10 @@ void weir__goal_catch_up(struct weir_reserve *v) {
         play(v, 0);
 }
 
-/* ---- grow-ahead: for others -------------------------------------------------------------------- */
+/* ---- grow-ahead: other callers ----------------------------------------------------------------- */
 
-/* Wakes the thread if little memory is idle, after a request that the engine has served.  Makes no driver call, and takes
- * no lock that a step holds.  The caller does not hold the engine's lock. */
+/* Wakes the thread if few bytes are idle, after a request that the engine has served.  Calls no driver function, and
+ * takes no lock that is held during a step.  The caller does not hold the engine's lock. */
 static void wake_ahead(struct weir_reserve *v) {
     uint64_t mark = atomic_load_explicit(&v->goal.ahead.mark, memory_order_relaxed);
     uint64_t reserved = atomic_load_explicit(&v->engine->seen.reserved, memory_order_relaxed);

@@ -1,34 +1,39 @@
 /* SPDX-License-Identifier: MIT */
-/* goal.h: how much memory should be reserved now, and how reserved memory gets there.
+/* goal.h: how much memory should be reserved now (the goal), and how weir raises and lowers the reserved memory.
  *
  * The goal is the memory in use plus the idle memory of grow-ahead, but at least the floor: the preallocated memory and
  * a finite release threshold.
  *
- * Raising.  Preallocation reserves memory at once, one process after the other.  Grow-ahead is one thread of an
- * allocator, which raises the reserved memory in small steps when little of it is idle, so that a request seldom finds
- * no idle memory.
+ * Raising.  Preallocation reserves memory at once, in one process after the other.  Grow-ahead is a thread of an
+ * allocator.  It raises the reserved memory in small steps when little of it is idle, so that a request seldom finds no
+ * idle memory.
  *
- * Lowering.  weir__goal_lower is the only way back to the device: of a trim, of decay, of memory pressure, of the release
- * threshold and of another process's request.  Each request that the engine has served, but no hit of a cache, looks
- * whether memory should go back, and releases it without a wait.
+ * Lowering.  weir__goal_lower is the only function that releases memory to the device: for a trim, decay, memory
+ * pressure, the release threshold or another process's request.  After each request that the engine has served, but not
+ * after a hit of a cache, weir checks whether memory should go back, and releases it without a wait.
  *
- *   Decay      Time has windows of one half-life.  The need of a window is its peak of memory in use, times the reserved
- *              memory for each byte in use that was enough before.  A window in which reserved memory grew needed all
- *              of it.  A window without growth had enough.  At the end of a window half of the memory above the need
- *              and the floor goes back, or all if that is at most 64 MiB.  So a load that reaches its peak once in a
- *              half-life keeps its memory.  A window ends in a request that the engine serves, or in weir_decay.  A
- *              request after a pause of more than a half-life begins a new window and releases nothing, since the load
- *              is about to come back.
- *   Pressure   weir_low_memory raises a signal with a number of bytes, which writes two words and takes no lock.  If one
- *              look does not release enough, requests look again after pauses that double; after a second the signal
- *              ends.  weir_decay may wait, and answers the signal at once by a trim.
- *   Threshold  A finite release threshold is part of the floor, and works as a signal for all idle memory that never
+ *   Decay      Time is divided into windows of one half-life.  The need of a window is its peak of memory in use, times
+ * the
+ *              reserved memory per byte in use that was enough before.  A window in which reserved memory grew needed
+ * all
+ *              of it.  A window without growth had enough.  At the end of a window weir releases half of the memory
+ * above
+ *              the need and the floor, or all of it up to 64 MiB.  So a load that reaches its peak once in a half-life
+ *              keeps its memory.  A window ends in a request that the engine serves, or in weir_decay.  A request after
+ * a
+ *              pause of more than a half-life begins a new window and releases nothing, since the load is about to
+ * return.
+ *   Pressure   weir_low_memory raises a signal with a number of bytes, which writes two words and takes no lock.  If
+ * one
+ *              release is too small, requests try again after pauses that double; after a second the signal ends.
+ *              weir_decay may wait, and answers the signal at once by a trim.
+ *   Threshold  A finite release threshold is part of the floor, and works like a signal for all idle memory that never
  *              ends.  After growth, requests keep the memory for 16 times as long as the growth since the last release
- *              took.  So a load that needs the memory again and again spends a 16th of its time on growth at most.
+ *              took.  So a load that needs the memory again and again spends at most a 16th of its time on growth.
  *              weir_decay releases the memory at once.
  *
- * Only whole regions or physical allocations go back.  If each is larger than the amount of decay, the amount grows with
- * the next windows.
+ * weir releases only whole regions or physical allocations.  If each is larger than the amount of decay, the amount
+ * grows with the next windows.
  *
  * This file must not know any single engine, settings' names, caches or the caller for memory.
  */
@@ -50,40 +55,40 @@ struct weir_reserve;
 struct weir_trim;
 
 struct weir_decay {
-    _Atomic uint64_t ends; /* the end of the window; all times begin with the allocator */
+    _Atomic uint64_t ends; /* the end of the window; times count from the allocator's creation */
     _Atomic uint64_t last; /* the time of the last request that the engine served */
     _Atomic uint64_t peak; /* the most bytes in use in this window */
     _Atomic int grew;      /* set by engines if reserved memory grew for a request in this window */
-    struct weir_lock lock; /* guards the next fields; nothing is called under it */
+    struct weir_lock lock; /* guards the next fields; a thread with the lock calls nothing */
     uint64_t basis_reserved,
-        basis_in_use; /* bytes that were enough, for bytes in use; 0 at first */
+        basis_in_use; /* reserved bytes that were enough for these bytes in use; 0 at first */
     uint64_t aim;     /* the reserved memory that should remain */
 };
 
-/* When requests release memory because of a signal or a release threshold. */
+/* The state of memory pressure: of signals, and of a release threshold. */
 struct weir_pressure {
-    /* The bytes that signals want: 0 without a signal, UINT64_MAX for all idle memory. */
+    /* The bytes that signals request: 0 without a signal, UINT64_MAX for all idle memory. */
     _Atomic uint64_t wanted;
-    _Atomic uint64_t due;   /* the time of the next look since the creation, or 0 for now */
-    _Atomic uint64_t grown; /* the nanoseconds that growth had taken at the last release */
-    atomic_int is_looking;  /* set while a request looks, which alone uses the next field */
-    uint64_t pause;         /* the pause after the next look */
+    _Atomic uint64_t due;   /* the time of the next check, or 0 for now */
+    _Atomic uint64_t grown; /* growth's total nanoseconds at the last release */
+    atomic_int is_looking;  /* set while a request checks; only that request uses `pause` */
+    uint64_t pause;         /* the pause after the next check */
 };
 
-/* The memory that an allocator preallocates.  One thread at a time uses it. */
+/* The preallocation of an allocator.  One thread at a time uses it. */
 struct weir_preallocation {
-    uint64_t target, least; /* bytes of reserved memory: wanted, and needed */
+    uint64_t target, least; /* the reserved bytes that are wanted, and that are needed */
     struct weir_process_lock lock;
 };
 
 struct weir_ahead {
     int is_on; /* set if there is grow-ahead; fixed */
 
-    _Atomic uint64_t mark; /* a request that leaves less idle wakes the thread; 0 if it need not */
+    _Atomic uint64_t mark; /* a request that leaves fewer bytes idle wakes the thread */
 
     pthread_mutex_t turning; /* held during a turn; guards the next fields */
-    uint64_t low;            /* idle bytes; 0 if no step can succeed */
-    int raising;             /* set from less than `low' idle bytes on until the goal's are idle */
+    uint64_t low;            /* a step is due below this many idle bytes; 0 for no steps */
+    int raising;             /* set while idle bytes grow from below `low' to the goal */
     uint64_t back_off_ns;    /* the pause after the next failure */
     uint64_t due_ticks;      /* on the device model: the time of the next turn, or 0 */
 
@@ -113,22 +118,21 @@ void weir__goal_open(struct weir_goal *g, uint64_t half_life_ns, uint64_t floor,
 /* Returns the reserved memory that stays if `wanted' bytes should go: at least the goal. */
 uint64_t weir__goal_target(const struct weir_reserve *v, uint64_t reserved, uint64_t in_use,
                            uint64_t wanted);
-/* Releases idle memory until trim->keep bytes are reserved, as an engine's trim in the mode of *trim.  A FULLY trim may
- * wait, and first flushes the layers above the engine. */
+/* Releases idle memory until trim->keep bytes are reserved, by the engine's trim in the mode of *trim.  A FULLY trim
+ * may wait, and first flushes the layers above the engine. */
 weir_status weir__goal_lower(struct weir_reserve *v, struct weir_trim *trim);
-/* Looks after reserved memory, after a request that the engine has served: wakes grow-ahead, and releases memory that
- * should go back. */
+/* Wakes grow-ahead and releases memory that should go back, after a request that the engine has served. */
 void weir__goal_look(struct weir_reserve *v, const struct weir_request *r);
 
-/* Observes completed frees without a wait, and releases idle memory above the floor.  Called without a stream, for an
- * allocator with a release threshold.  Returns the bytes that went. */
+/* Completes frees without a wait, and releases idle memory above the floor, for an allocator with a release threshold.
+ * Called without a stream.  Returns the released bytes. */
 size_t weir__goal_settle(struct weir_reserve *v);
 
-/* Records the bytes in use after a request at the time `now', and writes the time since the last request.  Returns 1 if
- * the window is over, else 0. */
+/* Records the bytes in use after a request at the time `now', and sets *pause to the time since the last request.
+ * Returns 1 if the window is over, else 0. */
 int weir__goal_note_use(struct weir_goal *g, uint64_t now, uint64_t in_use, uint64_t *pause);
 /* Ends the windows that are over.  Returns the reserved memory to keep.  `pause' is the time since the last request, or
- * 0 in weir_decay, for which pauses do not count. */
+ * 0 in weir_decay, which ignores pauses. */
 uint64_t weir__goal_end_window(struct weir_goal *g, uint64_t now, uint64_t in_use,
                                uint64_t reserved, uint64_t pause);
 
@@ -139,25 +143,24 @@ void weir__goal_want_less(struct weir_goal *g, uint64_t wanted, uint64_t rest);
 
 /* ---- raising ---- */
 
-/* Reserves the target of the preallocation as far as the device has it.  Returns OK if at least `least' bytes are
- * reserved, and some.  On an error `text' has the reason. */
+/* Reserves the target of the preallocation as far as the device has the memory.  Returns OK if at least `least' bytes,
+ * and more than 0, are reserved.  On an error `text' has the reason. */
 weir_status weir__goal_preallocate(struct weir_reserve *v, char *text, size_t text_bytes);
-/* Logs that only `reserved' of `asked' bytes are reserved, and why.  A share leaves `apart' bytes to others.  Any
- * thread may call it. */
+/* Logs that only `reserved' of `asked' bytes are reserved, and why.  `apart' is the part of the device that a share
+ * leaves to other processes.  Any thread may call this function. */
 void weir__goal_log_preallocation(const struct weir_reserve *v, uint64_t asked, uint64_t reserved,
                                   uint64_t apart);
 
-/* Grows the reserved memory until `low' bytes are idle, as far as the device has them, and starts the thread of
- * grow-ahead.  The thread makes `idle' bytes of the goal idle whenever less than `low' are.  The engine of `v' is open
- * and has a step.  Returns OK, or E_HOST_MEMORY if there is no thread; then there is no grow-ahead. */
+/* Grows the reserved memory until `low' bytes are idle, if the device has the memory, and starts the thread of
+ * grow-ahead.  When fewer than `low' bytes are idle, the thread grows until `idle' bytes of the goal are.  The engine
+ * of `v' is open and has a step.  Returns OK, or E_HOST_MEMORY if there is no thread; then there is no grow-ahead. */
 weir_status weir__goal_start(struct weir_reserve *v, uint64_t low);
-/* Ends the thread after its current step, if there is one, and gives the lock of preallocations back. */
+/* Ends the thread after its current step, and releases the lock of preallocations. */
 void weir__goal_close(struct weir_reserve *v);
-/* weir__goal_hold waits for the current step.  No step begins until weir__goal_go_on. */
+/* Waits for the current step of the thread.  No other step begins until weir__goal_go_on. */
 void weir__goal_hold(struct weir_reserve *v);
 void weir__goal_go_on(struct weir_reserve *v);
-/* On the device model, makes the steps that the thread would have made by now.
- * Called before a request grows reserved memory. */
+/* On the device model, makes the steps that the thread would have made by now.  A growth calls this first. */
 void weir__goal_catch_up(struct weir_reserve *v);
 
 #endif

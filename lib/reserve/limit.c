@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* limit.c: see limit.h. */
+/* limit.c: the functions of limit.h. */
 #include "reserve/limit.h"
 
 #include "base/bounds.h"
 #include "base/size.h"
 #include "reserve/reserve.h"
 
-enum { READS = 4 }; /* the most attempts to read two figures of one moment */
-/* The weight, in millionths, of a process without a share. */
+enum { READS = 4 }; /* the most attempts to read two figures that belong together */
+/* The weight of a process without a share, in millionths. */
 #define WEIGHT UINT64_C(1000000)
 
 uint64_t weir__limit_weight(const weir_options *o) {
@@ -54,7 +54,7 @@ static uint64_t limit_in_units(const struct weir_reserve *v, uint64_t bytes) {
     return bytes != UINT64_MAX && unit ? weir__size_round_down((size_t)bytes, unit) : bytes;
 }
 
-/* Sets the limit to `bytes', but to at most the limit of the program, which may have changed meanwhile. */
+/* Sets the limit to `bytes', or to the program's limit if another thread has set a lower one meanwhile. */
 static void apply_limit(struct weir_limit *limit, uint64_t bytes) {
     weir__lock_take(&limit->limiting);
     atomic_store_explicit(&limit->bytes, weir__size_smaller(bytes, atomic_load(&limit->asked)),
@@ -62,8 +62,8 @@ static void apply_limit(struct weir_limit *limit, uint64_t bytes) {
     weir__lock_give(&limit->limiting);
 }
 
-/* Returns the reserved memory at which `keep_free' bytes stay free on the device.  Reads both figures again if the
- * reserved memory changed between the readings. */
+/* Returns the reserved memory with which `keep_free' bytes of the device stay free.  Reads both figures again if the
+ * reserved memory changed between them. */
 static uint64_t limit_by_device(struct weir_reserve *v) {
     uint64_t before, after = weir__engine_reserve(v->engine), device_free;
 
@@ -79,7 +79,7 @@ static uint64_t limit_by_device(struct weir_reserve *v) {
     return weir__size_smaller(before, after) + weir__size_less(device_free, v->limit.keep_free);
 }
 
-/* More memory may be in use when the limit is applied.  It stays, and a request that fails because of the limit first
+/* If more memory is in use than the new limit, that memory stays.  If a request fails because of the limit, weir first
  * computes the limit again. */
 int weir__limit_refresh_for(struct weir_reserve *v, uint64_t in_use) {
     struct weir_limit *limit = &v->limit;
@@ -136,6 +136,6 @@ void weir__limit_lower_floor(struct weir_reserve *v, uint64_t weights) {
     if (most == UINT64_MAX)
         return;
     weir__lower_to(&v->goal.floor, weir__size_larger(most, atomic_load(&limit->promised)));
-    /* Another thread may have raised `promised', and then the floor, before the floor was lowered here. */
+    /* Another thread may have raised `promised', and after it the floor, before this thread lowered the floor. */
     weir__raise_to(&v->goal.floor, atomic_load(&limit->promised));
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* oom_recovery.c: OOM recovery.
  *
- * The table `steps' has the steps in order.  weir retries the request after each step that may have changed something,
- * and stops at the first success.  A request on a captured stream takes no step.  This file has no lock; the engine
- * guards itself.  This file must not know any single engine.
+ * The table `steps' lists the steps in order.  weir retries the request after each step that may have freed memory, and
+ * stops at the first success.  For a request on a captured stream weir makes no step.  This file has no lock, since the
+ * engine has its own.  This file must not know any single engine.
  */
 #include "reserve/oom_recovery.h"
 
@@ -15,20 +15,20 @@
 
 #define FIRST_PAUSE_NS UINT64_C(20000)
 #define LONGEST_PAUSE_NS UINT64_C(2000000)
-/* Time for threads to record an event after frees without one.  A trim that waits for the device needs no event. */
+/* The time in which threads may record an event after their frees, if a trim will wait for the device. */
 #define SILENT_NS UINT64_C(4000000)
-/* The pause while a process is ending, for which the driver needs a tenth of a second. */
+/* The pause between tries while a process is ending, for which the driver needs a tenth of a second. */
 #define ENDING_PAUSE_NS UINT64_C(10000000)
-/* Engines may have to grow by this much for a small request. */
+/* The bytes by which engines may have to grow for a small request. */
 #define UNIT ((uint64_t)WEIR_POOL_UNIT)
-/* The part of the deadline in which other processes may answer. */
+/* Other processes may answer during this part of the deadline. */
 #define PROCESS_PEERS_PART 10
-/* The wait for memory of processes that have just left, once no process is there. */
+/* The wait for the memory of processes that have just ended, if no other process is left. */
 #define ALONE_NS UINT64_C(10000000)
-/* The least part of the device in one request to other processes, since each request costs them a trim. */
+/* weir requests at least this part of the device from other processes, since each request costs them a trim. */
 #define ASKED_PART 64
 
-/* Returns the figures of a failure. */
+/* Returns the figures of the allocator and the device at a failed request. */
 static weir_failure read_failure(struct weir_reserve *v, size_t bytes) {
     weir_statistics figures = {.size = sizeof figures};
 
@@ -44,29 +44,29 @@ static weir_failure read_failure(struct weir_reserve *v, size_t bytes) {
     };
 }
 
-/* Returns the free memory of the device that weir may use.  Returns 0 if the driver does not report it; other processes
- * then release the whole request. */
+/* Returns the free memory of the device that weir may use.  Returns 0 if the driver does not report the free memory;
+ * other processes then release as much as the whole request. */
 static uint64_t usable_free(const struct weir_reserve *v, uint64_t device_free) {
     return device_free == UINT64_MAX ? 0 : weir__size_less(device_free, v->limit.keep_free);
 }
 
-/* Returns 1 if the device, or the device less keep-free, has too little memory, else 0. */
+/* Returns 1 if the device has too little memory, or too little above keep-free; else 0. */
 static int is_short(const struct weir_reserve *v, weir_status why) {
     return why == WEIR_E_NO_MEMORY || (why == WEIR_E_LIMIT && v->limit.keep_free > 0);
 }
 
-/* ---- the steps inside the allocator ------------------------------------------------------------ */
+/* ---- steps inside the allocator ---------------------------------------------------------------- */
 
 /* The state of a request in OOM recovery. */
 struct recovery {
     struct weir_reserve *v;
     struct weir_request *r;
     struct weir_group *group; /* the process group, or NULL */
-    uint64_t deadline_ns;     /* the longest wait for frees, or 0 */
-    uint64_t above;           /* bytes of frees that are pending in the layer above */
+    uint64_t deadline_ns;     /* the longest wait for pending frees, or 0 */
+    uint64_t above;           /* bytes of pending frees in the layer above */
     int trim_waits;           /* set if a trim waits for the device */
     int tries;
-    weir_status status; /* of the last try */
+    weir_status status; /* the status of the last try */
 };
 
 static void try_again(struct recovery *c) {
@@ -74,8 +74,8 @@ static void try_again(struct recovery *c) {
     c->status = weir__oom_recovery_try(c->v, c->r);
 }
 
-/* Returns 1 if the request would fit, if these were one piece: the engine's idle and pending memory, the memory that is
- * pending in the layer above, and the memory that the limit and the device still allow.  Returns 0 otherwise. */
+/* Returns 1 if the request is at most as large as the sum of the idle and pending memory of the engine, the pending
+ * memory of the layer above, and the memory that the limit and the device still allow; else 0. */
 static int could_fit(const struct recovery *c) {
     weir_failure now = read_failure(c->v, c->r->bytes);
     uint64_t idle = now.reserved - now.in_use + c->above;
@@ -84,15 +84,15 @@ static int could_fit(const struct recovery *c) {
     return now.asked <= idle + weir__size_smaller(device, weir__size_less(now.limit, now.reserved));
 }
 
-/* Returns the idle memory of the caches to the engine, behind a wait for the device, if the request may wait and the
- * device is large enough.  Returns 1 on success, else 0. */
+/* Flushes the idle memory of the caches to the engine, behind a wait for the device, if the request may wait and is not
+ * larger than the device.  Returns 1 on success, else 0. */
 static int flush_caches(struct recovery *c) {
     return c->v->flush_caches && c->r->bytes <= c->v->device->total && c->deadline_ns > 0 &&
            c->v->flush_caches(c->v->caches) == WEIR_OK;
 }
 
-/* Makes the layer above free memory that it does not need.  Caches get its blocks and return them to the engine.
- * Returns 1 if the layer freed something, else 0. */
+/* Makes the layer above free memory that the layer does not need.  The freed blocks go to the caches, which flush them
+ * to the engine.  Returns 1 if the layer freed memory, else 0. */
 static int reclaim_above(struct recovery *c, int may_wait) {
     if (!weir__reserve_reclaim(c->v, may_wait, &c->above))
         return 0;
@@ -100,8 +100,8 @@ static int reclaim_above(struct recovery *c, int may_wait) {
     return 1;
 }
 
-/* Returns how long weir polls: until the deadline while a free is pending.  For streams that are silent it polls only a
- * moment if a trim will wait for the device. */
+/* Returns the nanoseconds for which weir polls: the deadline while a free is pending.  If frees have no event yet
+ * (`silent' bytes) and a trim will wait for the device, weir polls only for a moment. */
 static uint64_t patience_ns(const struct recovery *c, int is_pending, size_t silent) {
     if (is_pending || (c->v->engine->traits & WEIR_ENGINE_HIDES_PENDING))
         return c->deadline_ns;
@@ -110,8 +110,8 @@ static uint64_t patience_ns(const struct recovery *c, int is_pending, size_t sil
     return c->trim_waits ? weir__size_smaller(SILENT_NS, c->deadline_ns) : c->deadline_ns;
 }
 
-/* Frees memory of completed frees, in the layer above and in the engine.  While frees are pending, polls with growing
- * pauses until the deadline: the stream that holds the memory may wait for the caller. */
+/* Completes frees in the layer above and in the engine.  While frees are pending, polls with growing pauses until the
+ * deadline.  Does not wait for a stream, since the stream may itself wait for the caller. */
 static void poll_frees(struct recovery *c) {
     struct weir_engine *e = c->v->engine;
     uint64_t started, pause = FIRST_PAUSE_NS;
@@ -136,15 +136,15 @@ static void poll_frees(struct recovery *c) {
     }
 }
 
-/* Flushes the idle memory of all caches to the engine, and trims all idle memory, unless the trim would wait for the
- * device and the deadline is 0.  For a request above the limit the trim only waits, since memory that goes back to the
- * device would not serve the request. */
+/* Flushes the idle memory of all caches to the engine, and trims all idle memory, unless the deadline is 0 and the trim
+ * would wait for the device.  For a request above the limit the trim only waits, since memory that is released to the
+ * device cannot serve the request. */
 static void flush_and_trim(struct recovery *c) {
     struct weir_engine *e = c->v->engine;
     size_t released = 0;
     uint64_t keep;
 
-    if (flush_caches(c)) /* no retry, since this is the first try that uses all idle memory */
+    if (flush_caches(c)) /* counts no retry, since this is the first try with all idle memory */
         c->status = weir__oom_recovery_try(c->v, c->r);
     if (!weir__is_failure(c->status) || !could_fit(c) || (c->trim_waits && c->deadline_ns == 0))
         return;
@@ -154,7 +154,7 @@ static void flush_and_trim(struct recovery *c) {
         try_again(c);
 }
 
-/* ---- the steps outside the allocator ------------------------------------------------------------ */
+/* ---- steps outside the allocator ---------------------------------------------------------------- */
 
 /* Retries the request after other allocators or processes have released memory. */
 static void try_with_more(struct recovery *c) {
@@ -162,7 +162,7 @@ static void try_with_more(struct recovery *c) {
     try_again(c);
 }
 
-/* Frees idle memory of other allocators of the process on the device: first as much as the request, then all. */
+/* Makes other allocators of the process release idle memory on the device: first as much as the request, then all. */
 static void ask_allocators(struct recovery *c) {
     struct weir_reserve *v = c->v;
     weir_failure now;
@@ -185,13 +185,13 @@ static void sleep_between_rounds(uint64_t pause_ns) {
     nanosleep(&(struct timespec){0, (long)pause_ns}, NULL);
 }
 
-/* Returns the bytes of a request that neither idle memory nor the device has. */
+/* Returns the bytes that the request needs in addition to idle memory and free memory of the device. */
 static uint64_t lack_of(const struct weir_reserve *v, const weir_failure *now, size_t bytes) {
     return weir__size_less(bytes, now->reserved - now->in_use + usable_free(v, now->device_free));
 }
 
-/* Returns the figures of a failure in which only live blocks count as in use.  Otherwise memory that another thread
- * releases at this moment, and probe blocks of the pool, could count as in use. */
+/* Returns the figures of a failure with only live blocks as memory in use.  The engine's figure may include memory that
+ * another thread is releasing, and probe blocks of the pool. */
 static weir_failure read_live(struct weir_reserve *v, size_t bytes) {
     weir_failure now = read_failure(v, bytes);
     weir_statistics figures = {.size = sizeof figures};
@@ -208,10 +208,10 @@ static int is_too_much(const struct weir_reserve *v, const weir_failure *now, si
                        weir__size_less(weir__limit_own(&v->limit), now->reserved);
 }
 
-/* Returns 1 if asking ends after a round in which no process released memory: no other process will, and the memory that
- * the device lacked has not come free meanwhile.  `before' are the figures before the round, which began at `began'.
- * *alone is 0 while another process is there.  Afterwards it is the time until which weir waits for memory of processes
- * that left unseen; a round that began later has seen that memory. */
+/* Returns 1 if weir stops asking other processes after a round in which none released memory, else 0.  weir stops if no
+ * process will release memory, and the memory that was lacking has not become free meanwhile.  `before' are the figures
+ * before the round, which began at `began'.  *alone is 0 while another process exists; afterwards it is the time until
+ * which weir waits for memory of processes whose end weir did not see. */
 static int is_over(struct recovery *c, const weir_failure *before,
                    const struct weir_answers *answers, uint64_t began, uint64_t *alone) {
     struct weir_reserve *v = c->v;
@@ -221,7 +221,7 @@ static int is_over(struct recovery *c, const weir_failure *before,
 
     if (answers->kept != UINT64_MAX) {
         *alone = 0;
-        /* The request fits once the others have released all but `kept' bytes. */
+        /* The request fits if the other processes release all memory but `kept' bytes. */
         if (weir__size_less(most, before->in_use + bytes) >= answers->kept)
             return 0;
     } else if (answers->ending > 0 && answers->ending >= lacks) {
@@ -236,12 +236,12 @@ static int is_over(struct recovery *c, const weir_failure *before,
     return lacks == 0 || lack_of(v, &now, bytes) > 0;
 }
 
-/* Returns the bytes that the limit of the process group lacks for the request. */
+/* Returns the bytes that the process group must release for the request because of the group's limit. */
 static uint64_t group_lacks(struct weir_group *g, size_t bytes) {
     return weir__size_less(bytes + UNIT, weir__group_room(g));
 }
 
-/* Makes one round of requests to the members of the process group.  Returns 1 if a retry may succeed, else 0. */
+/* Asks all members of the process group once.  Returns 1 if a retry may succeed, else 0. */
 static int ask_members(struct recovery *c, uint64_t bytes, uint64_t first, uint64_t until) {
     struct weir_answers answers = {0};
     struct weir_group *g = c->group;
@@ -261,7 +261,7 @@ static int ask_members(struct recovery *c, uint64_t bytes, uint64_t first, uint6
     return answers.given > 0 || answers.awaited || ending > 0;
 }
 
-/* Asks the members of the process group, if the group lacks memory, for a tenth of the deadline in real time. */
+/* Asks members of the process group while the group lacks memory, for a tenth of the deadline in real time. */
 static void ask_group(struct recovery *c, struct weir_group *g) {
     uint64_t first = weir__registry_now(), until = first + c->deadline_ns / PROCESS_PEERS_PART;
     uint64_t most, lacks;
@@ -280,8 +280,8 @@ static void ask_group(struct recovery *c, struct weir_group *g) {
     }
 }
 
-/* Asks other processes for a tenth of the deadline in real time, or for all of it while a killed process is ending.
- * Asks members of the process group first, and only them while the group lacks memory. */
+/* Asks other processes for memory, for a tenth of the deadline in real time, or for all of it while a killed process is
+ * ending.  Asks members of the process group first, and no other process while the group lacks memory. */
 static void ask_processes(struct recovery *c) {
     struct weir_reserve *v = c->v;
     struct weir_process_peers *peers = v->events.peers;
@@ -311,7 +311,7 @@ static void ask_processes(struct recovery *c) {
         if (answers.kept != UINT64_MAX && (answers.given > 0 || !has_asked))
             weir__engine_note(v->engine, WEIR_EVENT_RECLAIM, 0, most, answers.given, now - began,
                               figures.reserved);
-        /* The memory of a process that was ending may have come free since the last try. */
+        /* The memory of a process that was ending may have become free since the last try. */
         has_ended = was_ending && answers.ending == 0;
         if (answers.given == 0 && !has_ended && is_over(c, &figures, &answers, began, &alone))
             break;
@@ -321,7 +321,7 @@ static void ask_processes(struct recovery *c) {
         until = weir__size_larger(until, least);
         was_ending = answers.ending > 0;
         pause = was_ending ? weir__size_smaller(pause * 2, ENDING_PAUSE_NS) : LONGEST_PAUSE_NS;
-        if (answers.given > 0) /* too little, in pieces, or used by others first */
+        if (answers.given > 0) /* the memory was too little, in pieces, or used by others */
             most = weir__size_smaller(most * 2, total);
         else if (!has_ended)
             sleep_between_rounds(pause);
@@ -330,14 +330,14 @@ static void ask_processes(struct recovery *c) {
     }
 }
 
-/* Asks the driver for the memory, if the engine did not because the driver reports too little free memory.  The driver
- * may have more. */
+/* Asks the driver for the memory, although the driver reports too little free memory, which made the engine fail
+ * without a call.  The driver may have more memory than it reports. */
 static void insist(struct recovery *c) {
     if (!c->r->foretold)
         return;
     c->r->flags |= WEIR_REQUEST_INSISTS;
     c->status =
-        weir__oom_recovery_try(c->v, c->r); /* no retry, since the driver was not asked before */
+        weir__oom_recovery_try(c->v, c->r); /* not a retry, since the driver was not asked before */
 }
 
 /* ---- OOM recovery ------------------------------------------------------------------------------ */
@@ -375,7 +375,7 @@ weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *
     if (weir__is_failure(c.status) && r->id == 0 && !(r->flags & WEIR_REQUEST_CAPTURED) &&
         weir__device_capture(v->device, r->stream) == WEIR_E_CAPTURE)
         r->flags |= WEIR_REQUEST_CAPTURED;
-    /* No idle memory of an engine serves a graph, and a free on the captured stream would run at each launch. */
+    /* Idle memory of an engine cannot serve a graph, and a free on the captured stream would run at each launch. */
     for (size_t i = 0; i < sizeof steps / sizeof *steps && weir__is_failure(c.status) &&
                        !(r->flags & WEIR_REQUEST_CAPTURED);
          i++)
@@ -383,7 +383,7 @@ weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *
     if (c.tries > 0)
         atomic_fetch_add_explicit(&counters->retries, 1, memory_order_relaxed);
     waited = weir__device_since(v->device, started);
-    /* Growth has already counted its own part. */
+    /* Growth has already counted its time in stall_ns. */
     counted = atomic_load_explicit(&counters->stall_ns, memory_order_relaxed) - counted;
     atomic_fetch_add_explicit(&counters->stall_ns, weir__size_less(waited, counted),
                               memory_order_relaxed);

@@ -9,7 +9,7 @@
 #include "base/result.h"
 #include "reserve/reserve.h"
 
-/* Tries a request once.  After a failure r->result is the result of the driver. */
+/* Tries a request once, without recovery.  If the engine fails, r->result is the result of the driver. */
 static inline weir_status weir__oom_recovery_try(struct weir_reserve *v, struct weir_request *r) {
     weir_status status;
 
@@ -21,12 +21,12 @@ static inline weir_status weir__oom_recovery_try(struct weir_reserve *v, struct 
 }
 
 /* Runs OOM recovery for a request that failed with `why' (E_NO_MEMORY or E_LIMIT), and retries the request.  Polls for
- * recovery_timeout_ms of the options at most.  Returns OK with the block, or the last status, with figures in
+ * at most recovery_timeout_ms of the options.  Returns OK with the block, or the last status with figures in
  * *r->refused. */
 weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *r, weir_status why);
 
-/* Returns the bytes of the largest request to the engine that would surely succeed instead of the failed one, or 0 for
- * a stream that was being captured. */
+/* Returns the bytes of the largest request to the engine that would surely succeed instead of the failed one, or 0 if
+ * the stream was being captured. */
 uint64_t weir__oom_recovery_largest(struct weir_reserve *v,
                                     const struct weir_failed_request *refused);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* profile.c: see profile.h. */
+/* profile.c: the functions of profile.h. */
 #include "config.h"
 
 #include "reserve/profile.h"
@@ -30,7 +30,7 @@ uint64_t weir__profile_hash(const void *bytes, size_t count) {
 
 /* ---- the rule -------------------------------------------------------------------------------- */
 
-/* Returns the run that needed most, all zero if there is none. */
+/* Returns the run with the largest need, which is all zero if there is no run. */
 static const struct weir_profile_run *largest_run(const struct weir_profile *profile) {
     const struct weir_profile_run *largest = profile->last;
 
@@ -48,7 +48,7 @@ static int is_within_a_16th(uint64_t a, uint64_t b) {
     return (a > b ? a - b : b - a) <= b / 16;
 }
 
-/* Sets the need of a run that did not show its need by growth.  `target' is the run with the largest need. */
+/* Sets the need of a run whose reserved memory did not grow.  `target' is the run with the largest need. */
 static void set_expected(struct weir_profile_run *run, const struct weir_profile_run *target) {
     double each = target->in_use > 0 ? (double)target->reserved / (double)target->in_use : 1.125;
 
@@ -96,7 +96,7 @@ size_t weir__profile_spell(const struct weir_profile *profile, const char *key,
                                      weir__profile_hash(text, length));
 }
 
-/* Reads the next number of a text, whatever stands before the number, and moves *at behind it. */
+/* Reads the next number of a text, after any other characters, and moves *at behind the number. */
 static uint64_t next_number(const char **at) {
     char *end;
     uint64_t number = strtoull(*at + strcspn(*at, "0123456789"), &end, 10);
@@ -105,12 +105,11 @@ static uint64_t next_number(const char **at) {
     return number;
 }
 
-/* Reads the lines behind the key.  The caller compares the whole text with the text that weir would write for the
- * result. */
+/* Reads the lines after the key, without checks: the caller compares the text with the text that weir would write. */
 static struct weir_profile read_lines(const char *at) {
     struct weir_profile profile = {0};
 
-    at += strcspn(at, "\n"); /* the target follows from the other lines */
+    at += strcspn(at, "\n"); /* skips the target, which weir computes from the other lines */
     profile.runs = next_number(&at);
     for (size_t i = 0; i < WEIR_PROFILE_RUNS && i < profile.runs; i++) {
         profile.last[i].id = next_number(&at);

@@ -10,14 +10,14 @@
  *     checksum 89abcdef01234567
  *
  * The file has a line `run` for each of the last four runs.  weir accepts a file only if weir would write the same
- * bytes for the numbers that it has read.  The checksum, FNV-1a of 64 bits, finds accidents, not attacks.
+ * bytes for the numbers in the file.  The checksum, FNV-1a of 64 bits, detects accidents, not attacks.
  *
  * The rule.  The target is the largest need of the last four runs.  A run in which reserved memory grew needed all of
- * its reserved memory.  weir expects that any other run needs as much for each byte in use as the run with the largest
- * need (an eighth more than in use if there is none).  An expected need that is less than the target by an eighth at
- * most counts as the target.  Blocks lie differently in preallocated memory, so each run of a program may grow a little
- * above the target.  For the target not to rise each time, a run whose peaks are within a 16th of those of the run with
- * the largest need counts as a run that did not grow.
+ * its reserved memory.  For any other run weir expects the need per byte in use of the run with the largest need, or an
+ * eighth more than the memory in use if there is no such run.  An expected need that is at most an eighth below the
+ * target counts as the target.  Blocks lie differently in preallocated memory, so each run of a program may grow a
+ * little above the target.  To keep the target from rising each time, a run counts as a run without growth if its peaks
+ * are within a 16th of those of the run with the largest need.
  *
  * This file must not know drivers, engines, settings or allocators.
  */
@@ -32,13 +32,13 @@
 enum {
     WEIR_PROFILE_RUNS = 4,
     WEIR_PROFILE_KEY_BYTES = 1024,
-    WEIR_PROFILE_MOST_BYTES = 2048, /* more than any profile has */
+    WEIR_PROFILE_MOST_BYTES = 2048, /* larger than any profile */
 };
 
-/* The peaks of one run, in bytes.  In a profile `reserved' is the need of the run; if that was only expected, `in_use'
- * is the memory in use that belongs to it. */
+/* The peaks of one run, in bytes.  In a profile `reserved' is the need of the run, and `in_use' is the memory in use
+ * for which the need is known or expected. */
 struct weir_profile_run {
-    uint64_t id; /* differs from the ids of all other runs, and is not 0 */
+    uint64_t id; /* differs from the ids of all other runs; never 0 */
     uint64_t reserved, in_use;
 };
 
@@ -50,8 +50,7 @@ struct weir_profile {
 
 /* Returns the FNV-1a hash of some bytes. */
 uint64_t weir__profile_hash(const void *bytes, size_t count);
-/* Adds a run, or replaces the earlier record of the run with this id.  `grew' is set if the preallocation was too
- * small. */
+/* Adds a run, or replaces the record of the run with this id.  `grew' is set if the preallocation was too small. */
 void weir__profile_add(struct weir_profile *profile, struct weir_profile_run run, int grew);
 /* Returns the bytes to preallocate, or 0 if the profile has no run. */
 uint64_t weir__profile_target(const struct weir_profile *profile);
@@ -64,15 +63,15 @@ enum weir_profile_found {
     WEIR_PROFILE_READ,    /* *profile has the contents */
     WEIR_PROFILE_NONE,    /* there is no file */
     WEIR_PROFILE_USELESS, /* a profile that weir cannot use, or an empty file: weir may replace it */
-    WEIR_PROFILE_FOREIGN, /* another file, or one that cannot be read: weir leaves it alone */
+    WEIR_PROFILE_FOREIGN, /* another file, or an unreadable one: weir does not change it */
 };
 
-/* Reads a text of `bytes` characters, which a byte 0 follows.  Unless the result is READ, *profile is unchanged and
+/* Reads a text of `bytes` characters and a byte 0 after them.  Unless the result is READ, *profile is unchanged and
  * *problem has the reason. */
 enum weir_profile_found weir__profile_parse(const char *text, size_t bytes, const char *key,
                                             struct weir_profile *profile,
                                             struct weir_problem *problem);
-/* Reads a file as weir__profile_parse reads its text. */
+/* Reads the text of a file by weir__profile_parse. */
 enum weir_profile_found weir__profile_load(const char *path, const char *key,
                                            struct weir_profile *profile,
                                            struct weir_problem *problem);

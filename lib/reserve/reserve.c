@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* reserve.c: serves a request that the caches could not serve, and looks after reserved memory afterwards.
+/* reserve.c: serves a request that the caches could not serve, and adjusts reserved memory afterwards.
  *
- * The engine serves a request from idle memory or by growth.  If it cannot, weir retries with less memory, if less
- * suffices, and then runs OOM recovery.
+ * The engine serves a request from idle memory or by growth.  If the engine has too little memory, weir retries with
+ * r->least bytes, and then runs OOM recovery.
  */
 #include "reserve/reserve.h"
 
@@ -34,8 +34,8 @@ static weir_status serve(struct weir_reserve *v, struct weir_request *r) {
     return weir__is_failure(status) ? weir__oom_recovery_run(v, r, status) : status;
 }
 
-/* Records a graph's block, so that weir recognises its free.  Without host memory, gives the block back to the driver,
- * which owns the memory of graphs, and returns E_HOST_MEMORY. */
+/* Records a graph's block, so that weir recognises the block's free.  If there is no host memory, returns the block to
+ * the driver, which owns the memory of graphs, and returns E_HOST_MEMORY. */
 static weir_status note_node(struct weir_reserve *v, const struct weir_request *r) {
     if (weir__graphs_note(&v->graphs, r->block))
         return WEIR_OK;
@@ -44,7 +44,7 @@ static weir_status note_node(struct weir_reserve *v, const struct weir_request *
 }
 
 weir_status weir__reserve_alloc(struct weir_reserve *v, struct weir_request *r) {
-    /* If only the engine finds that the stream is being captured, weir still looks after reserved memory. */
+    /* If only the engine notices that the stream is being captured, weir still adjusts reserved memory. */
     const int is_graphs = (r->flags & WEIR_REQUEST_CAPTURED) != 0;
     weir_status status;
 
