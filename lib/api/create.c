@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* create.c: creates and destroys allocators.
  *
- * An allocator has a device, the completed options, reserved memory over one engine, counters and noted uses, and above
- * the engine the caches and the guard, if they are on.
+ * An allocator has a device, the completed options, reserved memory with one engine, counters and recorded uses, and on
+ * top of the engine the caches and the guard, if they are on.
  *
- * Locks: `first' guards the preallocation at the first request, and nothing else is called under it.
+ * Locks: `first' guards the preallocation at the first request, and is taken before all locks of the preallocation.
  *
  * This file must not know how an engine places blocks or the names of settings.
  */
@@ -27,8 +27,7 @@
 #include "config/settings.h"
 #include "ipc/group_process.h"
 
-/* weir makes host tables for this much preallocated memory, in at most EXTENTS pieces.  Tables take a 2048th of the
- * memory. */
+/* The most preallocated memory, and pieces, for which weir makes host tables.  Tables take a 2048th of the memory. */
 #define PREPARED ((size_t)32 << 30)
 enum { EXTENTS = 16 };
 
@@ -170,7 +169,7 @@ weir_status weir__read_memory(weir_allocator *a, struct weir_device_memory *memo
 weir_status weir__preallocate(weir_allocator *a, char *text, size_t text_bytes) {
     weir_status status;
 
-    weir__goal_hold(&a->reserve); /* the figures of the preallocation then lack its memory */
+    weir__goal_hold(&a->reserve); /* grow-ahead then does not count in the figures */
     status = weir__goal_preallocate(&a->reserve, text, text_bytes);
     weir__goal_go_on(&a->reserve);
     if (status == WEIR_OK)
@@ -190,7 +189,8 @@ void weir__prepare(weir_allocator *a) {
                              PREPARED);
 }
 
-/* Starts background growth, if the options ask for it.  Without a thread only requests grow the reserved memory. */
+/* Starts background growth (grow-ahead) if the options want it.  If there is no thread, only requests grow the reserved
+ * memory. */
 static void look_ahead(weir_allocator *a) {
     struct weir_engine *e = a->reserve.engine;
 
@@ -206,8 +206,7 @@ static void look_ahead(weir_allocator *a) {
               "nothing is done in the background: the host has no memory, or no thread");
 }
 
-/* Preallocates while the allocator is created.  If only a profile wants the preallocation, a failure is not an
- * error. */
+/* Preallocates while the allocator is created.  If only a profile wants the preallocation, a failure is no error. */
 static weir_status preallocate_now(weir_allocator *a, char *text, size_t text_bytes) {
     weir_status status = weir__preallocate(a, text, text_bytes);
     char why[160];
@@ -221,18 +220,17 @@ static weir_status preallocate_now(weir_allocator *a, char *text, size_t text_by
     return status;
 }
 
-/* Sets the preallocation to the need of earlier runs, unless the program has set prealloc, but to at least
- * prealloc_min. */
+/* Sets the preallocation to the need of earlier runs, if that is larger, unless the program has set prealloc. */
 static void learn(weir_allocator *a) {
     const weir_options *given = &a->creation->given;
     weir_options its = a->options;
     uint64_t target;
 
-    /* The user learns even without a log that a file is ignored and replaced. */
+    /* Warns that a file is ignored and replaced even if the user has not set the log. */
     if (!weir__option_is_set(given, WEIR_SETTING_LOG))
         its.log = WEIR_LOG_WARNING;
     a->learn = weir__learn_open(a->device.driver, a->device.ordinal, &its);
-    a->options.profile = a->learn ? a->learn->path : NULL; /* since the caller may free its text */
+    a->options.profile = a->learn ? a->learn->path : NULL; /* a copy that the caller cannot free */
     if (!a->learn || weir__option_is_set(given, WEIR_SETTING_PREALLOC))
         return;
     target = weir__learn_target(a);
@@ -258,7 +256,7 @@ const char *weir__why_it_stays(const weir_allocator *a) {
                                                       : weir__why_not_told(a);
 }
 
-/* Opens the goal.  The preallocation raises its floor later. */
+/* Opens the goal of the reserved memory.  The preallocation raises the goal's floor later. */
 static void set_goal(weir_allocator *a) {
     const weir_options *o = &a->options;
     int stays = weir__why_it_stays(a) != NULL, off = stays || o->decay_ms == UINT64_MAX;
@@ -303,7 +301,7 @@ static weir_status open_engine(weir_allocator *a) {
     return status;
 }
 
-/* Closes all parts that furnish() makes. */
+/* Closes all parts of the allocator that furnish() has made. */
 static void close_parts(weir_allocator *a) {
     weir__goal_close(&a->reserve);
     weir__learn_close(a->learn);
@@ -312,8 +310,7 @@ static void close_parts(weir_allocator *a) {
     a->reserve.engine->ops->close(a->reserve.engine);
 }
 
-/* Makes all parts of the allocator that need the context.  On failure undoes them and leaves the context to the
- * caller. */
+/* Makes all parts of the allocator that need the context.  On failure closes them; the caller releases the context. */
 static weir_status furnish(weir_allocator *a) {
     weir_status status = weir__hold_settings(a);
     char why[160] = "";
@@ -382,8 +379,8 @@ static weir_status read_options(struct weir_creation *c, const weir_options *opt
     return options ? weir__options_take(options, &c->given, NULL, 0) : WEIR_OK;
 }
 
-/* Allocates an allocator, all zero but for its completed options and its driver.  Returns NULL if there is no host
- * memory. */
+/* Allocates an allocator and sets its completed options and its driver.  All other fields are zero.  Returns NULL if
+ * there is no host memory. */
 static weir_allocator *begin(const struct weir_creation *c) {
     weir_allocator *a = aligned_alloc(_Alignof(weir_allocator), sizeof *a);
 
@@ -472,7 +469,7 @@ static weir_status create_with_engine(const struct weir_creation *c, weir_alloca
     a->device.decompresses = (c->how & WEIR_CREATE_DECOMPRESSES) != 0;
     a->preallocates_later =
         (c->how & WEIR_CREATE_PREALLOCATES_LATER) || weir__foreign_prealloc(&a->options);
-    if (weir__oom_report_is_wanted(a->options.oom_report)) /* since the caller may free its text */
+    if (weir__oom_report_is_wanted(a->options.oom_report)) /* a copy that the caller cannot free */
         a->options.oom_report = weir__text_keep(a->options.oom_report, NULL);
     if (!a->options.oom_report) {
         status = weir__without_driver(WEIR_E_HOST_MEMORY);
@@ -486,7 +483,7 @@ static weir_status create_with_engine(const struct weir_creation *c, weir_alloca
     status = find_device(a);
     if (status != WEIR_OK)
         goto close_counters;
-    weir__join_process_peers(a); /* first, since other processes make room for the context */
+    weir__join_process_peers(a); /* after this, other processes can make room for the context */
     status = join_group(a);
     if (status == WEIR_OK)
         status = open_context(a);
@@ -520,10 +517,9 @@ free_allocator:
 
 /* ---- the choice of the engine ------------------------------------------------------------------ */
 
-/* If the options name no engine, the choice is engine mapped if the device can map memory: while work is pending, other
- * engines reserve about a third more.  The choice is the pool engine if the device cannot map memory, cannot map memory
- * for hardware decompression although that is wanted, or has no addresses left, and if an option is set that only a
- * pool has. */
+/* If the options name no engine, weir chooses engine mapped if the device can map memory: with pending work, other
+ * engines reserve about a third more.  weir chooses engine pool if the device cannot map memory, if it cannot map
+ * memory for hardware decompression and the program wants that, or if no addresses are left. */
 
 static int can_map(const struct weir_driver *driver, CUdevice device) {
     int can = 0;
@@ -535,8 +531,8 @@ static int can_map(const struct weir_driver *driver, CUdevice device) {
            can;
 }
 
-/* Returns the driver's result of making mapped memory for hardware decompression: no attribute says whether the driver
- * can.  Returns success if the device has no free memory for the attempt. */
+/* Tries to make mapped memory for hardware decompression, since no attribute tells whether the driver can.  Returns the
+ * driver's result, or success if the device has no free memory for the attempt. */
 static CUresult try_kind(const struct weir_driver *driver, CUdevice device) {
     CUmemAllocationProp kind;
     CUmemGenericAllocationHandle handle;
@@ -549,8 +545,8 @@ static CUresult try_kind(const struct weir_driver *driver, CUdevice device) {
     return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_SUCCESS : result;
 }
 
-/* A bit for each device on which the mapped engine found no addresses left.  Memory that was lost with a context keeps
- * its addresses, so they may run out after many resets. */
+/* One bit for each device, set if engine mapped has run out of addresses there.  Memory that was lost with its context
+ * keeps its addresses, so many resets can use up all addresses. */
 static _Atomic uint64_t full;
 
 static uint64_t bit_of(CUdevice device) {
@@ -570,8 +566,8 @@ void weir__default_engine_fill(const struct weir_driver *driver, CUdevice device
         options->engine = WEIR_ENGINE_MAPPED;
 }
 
-/* Creates an allocator with the named engine, or with the default engine of the device.  If the default is the mapped
- * engine and the device cannot serve it, the allocator has the pool engine. */
+/* Creates an allocator with the named engine, or with the default engine of the device.  If the default is engine
+ * mapped and the device cannot serve it, creates the allocator with engine pool. */
 static weir_status create_by_choice(struct weir_creation *c, weir_allocator **allocator) {
     int is_named = c->given.engine == WEIR_ENGINE_MAPPED;
     int is_chosen = maps_for(c->driver, c->ordinal, &c->given);
@@ -583,7 +579,7 @@ static weir_status create_by_choice(struct weir_creation *c, weir_allocator **al
     int result_before = weir__driver_result;
     weir_status why, status;
     char text[320] =
-        ""; /* the reason of a failure if the caller wants no message: goes to the log */
+        ""; /* the reason of a failure, which goes to the log if the caller wants no message */
 
     if (message.bytes > 0)
         message.text[0] = '\0';
@@ -596,11 +592,11 @@ static weir_status create_by_choice(struct weir_creation *c, weir_allocator **al
     if (message.bytes == 0)
         c->message = (struct weir_message){text, sizeof text};
     c->completed.engine =
-        WEIR_ENGINE_MAPPED; /* no other default differs from that of the pool engine */
+        WEIR_ENGINE_MAPPED; /* all other defaults are equal to those of engine pool */
     why = create_with_engine(c, allocator);
     c->message = message;
     if ((why != WEIR_E_NOT_SUPPORTED && why != WEIR_E_NO_MEMORY) ||
-        weir__driver_result == CUDA_SUCCESS) { /* no other engine would help */
+        weir__driver_result == CUDA_SUCCESS) { /* engine pool would fail, too */
         if (why != WEIR_OK && text[0])
             say_reason(NULL, c->completed.log, text);
         return why;
@@ -699,9 +695,9 @@ static int has_blocks(const weir_allocator *a) {
                      : weir__engine_has_blocks(a->reserve.engine);
 }
 
-/* Returns 1 if no work uses the allocator's memory any more.  Waits for the device if the engine needs that before its
- * end, or if frees are pending.  Returns 0 if the wait fails, for example without memory, or if a free is still pending,
- * for example in a capture.  Then the memory and the allocator stay, since the device may still use them. */
+/* Returns 1 if no GPU work uses the allocator's memory, else 0.  Waits for the device if the engine needs the wait
+ * before its end, or if frees are pending.  Returns 0 if the wait fails, or if a free is still pending, for example in
+ * a capture.  The allocator then stays, since the device may still use the memory. */
 static int is_settled(weir_allocator *a) {
     struct weir_engine *e = a->reserve.engine;
     weir_status status;
@@ -728,7 +724,7 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
         return weir__misuse(a, WEIR_E_BUSY, "destroy");
     weir__local_peers_leave(&a->local_peer);
     if (!lost && a->learn)
-        (void)weir__learn_save(a, NULL); /* a failure is in the log */
+        (void)weir__learn_save(a, NULL); /* weir__learn_save logs a failure */
     close_parts(a);
     weir__anywhere_close(a);
     weir__leave_peers(a);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* create.h: the creation of an allocator, and the checks at the begin and the end of each public call, for the files
- * of lib/api.
+/* create.h: the creation of an allocator, and the checks at the start and the end of each public call, for lib/api.
  *
  * This file must not know how an engine places blocks.
  */
@@ -15,7 +14,7 @@
 /* Logs an invalid call with the message of its status.  Returns the status, and clears the driver's result. */
 weir_status weir__misuse(const weir_allocator *a, weir_status status, const char *what);
 
-/* Checks at the begin of each request that this is no child of fork and that the device is not lost. */
+/* Checks at the start of each request that the process is no child of fork and that the device is not lost. */
 static inline __attribute__((always_inline)) weir_status weir__go_on(const weir_allocator *a) {
     if (weir__driver_forked())
         return weir__misuse(a, WEIR_E_FORKED, "a call");
@@ -24,7 +23,7 @@ static inline __attribute__((always_inline)) weir_status weir__go_on(const weir_
     return WEIR_OK;
 }
 
-/* Checks at the begin of each public call that `a` is not NULL, and does the checks of weir__go_on. */
+/* Checks at the start of each public call that `a` is not NULL, and makes the checks of weir__go_on. */
 static inline __attribute__((always_inline)) weir_status weir__gate(const weir_allocator *a) {
     return a ? weir__go_on(a) : weir__without_driver(WEIR_E_INVALID);
 }
@@ -37,8 +36,8 @@ static inline weir_status weir__ended(int result_before, weir_status status) {
     return status;
 }
 
-/* Makes the device's context current if the thread has no context, because a default stream needs a context.  Returns 1
- * if the function did so, else 0.  The caller passes the result to weir__device_end_context. */
+/* Makes the device's context current if the thread has no context, because a default stream needs one.  Returns 1 if
+ * the context was made current, else 0.  The caller passes the result to weir__device_end_context. */
 static inline int weir__lend_context(const weir_allocator *a) {
     return weir__device_lacks_context && weir__device_lend_context(&a->device);
 }
@@ -53,14 +52,14 @@ struct weir_creation {
     unsigned how;                /* bits of WEIR_CREATE_ */
     weir_options given;          /* the options as the program passed them */
     weir_options completed;      /* the options with a value for each default */
-    struct weir_message message; /* for the reason of a failure, or 0 bytes to log the reason */
+    struct weir_message message; /* gets the reason of a failure; 0 bytes to log the reason */
 };
 
 /* Writes the reason why an allocator cannot be created to the message of its creation, or to the log if the caller
  * wants no message.  Returns `status`. */
 __attribute__((format(printf, 3, 4))) weir_status
 weir__create_cannot(const weir_allocator *a, weir_status status, const char *format, ...);
-/* Returns the reason of a failed preallocation for users, in `text` or as a static text. */
+/* Returns the reason of a failed preallocation, in words for users: in `text`, or a constant string. */
 const char *weir__why_not(const weir_allocator *a, weir_status status, char *text, size_t bytes);
 weir_status weir__read_memory(weir_allocator *a, struct weir_device_memory *memory);
 
@@ -69,12 +68,11 @@ weir_status weir__hold_settings(weir_allocator *a);
 /* Sets the preallocation of engine bfc-fixed to the engine's region, and of engine direct to 0. */
 void weir__size_fixed_region(weir_allocator *a);
 
-/* ---- preallocation and give-backs -------------------------------------------------------------- */
+/* ---- preallocation and trims ------------------------------------------------------------------- */
 
-/* Preallocates memory.  On an error writes the reason to `text`, or "" if the status is reason enough. */
+/* Preallocates memory.  On an error writes the reason to `text`, or "" if the status says enough. */
 weir_status weir__preallocate(weir_allocator *a, char *text, size_t text_bytes);
-/* Allocates host tables for the addresses of preallocated memory, so that the first requests do not allocate the
- * tables. */
+/* Allocates the host tables for preallocated memory now, so that the first requests need not. */
 void weir__prepare(weir_allocator *a);
 /* Returns the reason why the size of the reserved memory is not known, or NULL if the size is known. */
 const char *weir__why_not_told(const weir_allocator *a);
@@ -83,29 +81,29 @@ const char *weir__why_it_stays(const weir_allocator *a);
 
 /* Flushes the guard and the caches.  The reserved memory calls this flush function. */
 weir_status weir__flush(void *allocator);
-/* Release idle memory until at most `keep` bytes are reserved, or until `wanted` bytes were released.  May wait for the
- * device. */
+/* Releases idle memory until at most `keep` bytes are reserved.  weir__relieve releases `wanted` bytes instead.  Both
+ * may wait for the device. */
 weir_status weir__trim_all(weir_allocator *a, size_t keep, int cause, size_t *released);
 weir_status weir__relieve(weir_allocator *a, uint64_t wanted, int cause, size_t *released);
-/* Makes the layer above free the memory that the layer does not need, as weir__reserve_reclaim() does.  Returns the
- * bytes that engine direct has released to the device by these frees.  With other engines a later trim releases the
+/* Makes the layer above free memory that the layer does not need, as weir__reserve_reclaim() does.  Returns the bytes
+ * that engine direct has released to the device by these frees.  With other engines a later trim releases the
  * memory. */
 uint64_t weir__reclaim_bytes(weir_allocator *a, int may_wait, uint64_t *pending);
 
 /* weir__borrow is the lend_device function of the reserved memory.  The other functions join and leave the local
- * allocators and the shared registry.  All are in lend.c. */
+ * allocators and the shared registry (lend.c). */
 uint64_t weir__borrow(void *allocator, uint64_t least, uint64_t most, int may_wait);
 void weir__join_process_peers(weir_allocator *a);
 void weir__leave_peers(weir_allocator *a);
 
-/* lend.c: returns the bytes that a trim cannot release, or 0 if they are not known.  A trim releases a piece as a whole
- * or not at all, so these are the bytes of all pieces that contain a live block or are larger than `most`.  Visits all blocks (about 10 ns
- * each), under the engine's lock and then the caches' or the guard's.  `live` visits the live blocks of `of`, which is the
- * caches or the guard; if `of` is NULL, no block is live. */
+/* Returns the bytes that a trim cannot release, or 0 if they are not known.  A trim releases each piece as a whole or
+ * not at all.  So the result is the sum of all pieces that contain a live block or are larger than `most`.  Visits all
+ * blocks (about 10 ns each), under the engine's lock and then the lock of the caches or the guard.  `of` is the caches
+ * or the guard, whose live blocks `live` visits; if `of` is NULL, no block is live. */
 typedef void weir__live_walk_fn(void *of, weir__live_fn *see, void *context);
 uint64_t weir__held(struct weir_engine *engine, weir__live_walk_fn *live, void *of, uint64_t most);
 
-/* Allocate and free without the guard, which calls these functions (request.c). */
+/* These functions allocate and free without the guard, which calls them (request.c). */
 weir_status weir__allocator_serve(void *allocator, size_t bytes, weir_stream stream,
                                   CUdeviceptr *block);
 weir_status weir__allocator_take_back(void *allocator, CUdeviceptr block, weir_stream stream,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* lend.c: releases an allocator's idle memory to the device when other allocators of the process or other processes
- * need memory, and asks these for their idle memory.
+ * need memory, and asks them for their idle memory.
  *
  * This file must not know how an engine places blocks.
  */
@@ -19,20 +19,19 @@
 #include "ipc/group_process.h"
 #include "ipc/registry.h"
 
-/* CONTEXT_BYTES is the memory that weir asks other processes to free for a context and its kernels (a context takes 0.5
- * GiB on an H200).  CONTEXT_NS is the time that the other processes have.  The time is long, because a program without
- * a context cannot run. */
+/* CONTEXT_BYTES is the memory that weir asks other processes to release for a context and its kernels (a context takes
+ * 0.5 GiB on an H200).  CONTEXT_NS is the time that other processes have to answer.  The time is long, because a
+ * program without a context cannot run. */
 #define CONTEXT_BYTES ((uint64_t)1 << 30)
 #define CONTEXT_NS UINT64_C(1000000000)
 #define CONTEXT_PAUSE_NS 10000000
 
-/* ---- memory that live blocks pin ---------------------------------------------------------------- */
+/* ---- pinned memory ------------------------------------------------------------------------------ */
 
-/* The most units of a pool that are looked at. */
+/* weir does not count pinned memory of a pool with more units than this. */
 enum { UNITS_MOST = 1 << 16 };
 
-/* The pieces of the engine's memory.  They may change during the count; a missing piece only makes the result
- * smaller. */
+/* The pieces of the engine's memory.  If another thread adds pieces during the count, the result is smaller. */
 struct pinned {
     struct weir_engine *engine;
     struct weir_extent *piece; /* sorted by address; bytes is 0 once the piece is counted */
@@ -59,7 +58,7 @@ static void pin_pieces(void *context, uint64_t base, size_t bytes) {
         }
 }
 
-/* Counts the pieces that are larger than `most`: they stay, too. */
+/* Counts the pieces that are larger than `most`, since a trim does not release them either. */
 static void pin_larger(struct pinned *h, uint64_t most) {
     for (size_t i = 0; i < h->count; i++)
         if (h->piece[i].bytes > most) {
@@ -68,8 +67,7 @@ static void pin_larger(struct pinned *h, uint64_t most) {
         }
 }
 
-/* Lists the units of the driver's pool around all blocks so far, of which some may have no memory.  Returns their
- * number. */
+/* Lists the units of the driver's pool around all blocks so far, with or without memory.  Returns their number. */
 static size_t list_units(const struct weir_engine *engine, struct weir_extent **out) {
     uint64_t low = atomic_load_explicit(&engine->seen.low, memory_order_relaxed);
     uint64_t high = atomic_load_explicit(&engine->seen.high, memory_order_relaxed);
@@ -100,7 +98,7 @@ uint64_t weir__held(struct weir_engine *engine, weir__live_walk_fn *live, void *
 
 /* ---- idle memory -------------------------------------------------------------------------------- */
 
-/* Returns the idle bytes that the allocator could release.  Does not count bytes that stay reserved, and bytes that
+/* Returns the idle bytes that the allocator could release: without bytes that stay reserved, and without bytes that
  * share a physical allocation with live blocks.  If `may_wait` is set, sets *above to the part of these bytes that
  * private pools without users hold, else to 0.  Engine direct has no other idle bytes. */
 static uint64_t could_give(weir_allocator *a, int may_wait, uint64_t *above) {
@@ -127,8 +125,8 @@ static uint64_t could_give(weir_allocator *a, int may_wait, uint64_t *above) {
     return weir__size_smaller(idle, weir__size_less(figures.reserved, held) + *above);
 }
 
-/* Releases idle memory for other allocators or processes.  First releases memory that private pools do not hold.  If
- * this memory is less than `wanted` and `may_wait` is set, waits for the device, and private pools without users free
+/* Releases idle memory for other allocators or processes, first the memory that private pools do not hold.  If that
+ * memory is less than `wanted` and `may_wait` is set, waits for the device and makes private pools without users free
  * their memory.  Does not wait if the engine's trim has waited and the layer above holds no idle memory.  May release
  * more than `wanted` bytes, because engines release whole pieces.  Returns the released bytes. */
 static uint64_t give(weir_allocator *a, uint64_t wanted, int cause, int may_wait) {
@@ -256,7 +254,7 @@ int weir__allocator_admit(struct weir_process_peers *n, struct weir_admission *a
     answers = weir__group_ask_whom_it_concerns(n, CONTEXT_BYTES, admission->began_ns,
                                                admission->began_ns + CONTEXT_NS);
     admission->is_over = answers.given < CONTEXT_BYTES && !answers.awaited;
-    if (answers.given == 0 && answers.awaited) /* weir does not ask a silent process again */
+    if (answers.given == 0 && answers.awaited) /* weir asks a silent process only once */
         nanosleep(&(struct timespec){0, CONTEXT_PAUSE_NS}, NULL);
     return answers.heard || answers.awaited; /* another process may have freed memory */
 }

@@ -106,7 +106,7 @@ static void put_pieces(struct weir_output *out, const weir_oom_report *v) {
                   SHOW(v->largest_free_block));
 }
 
-/* Writes the sentence of the cause.  Returns what the user can do if no setting helps. */
+/* Writes the sentence of the cause.  Returns the advice for the case that no setting helps. */
 static const char *put_cause(struct weir_output *out, const weir_oom_report *v) {
     const char *advice = v->in_use > 0
                              ? "Request less, or free live blocks first: no setting makes room."
@@ -295,7 +295,7 @@ static void put_settings(struct weir_output *out, const weir_oom_report *v) {
     weir__put(out, "  Try");
     for (s = v->settings; s < end; s++)
         if (!is_own(s))
-            /* a smaller keep-free leaves this allocator more memory */
+            /* with a smaller keep-free the allocator has more memory */
             weir__put(out, " --%s %s%s", s->name, s->value,
                       strcmp(s->name, "keep-free") == 0 ? " or less" : "");
     weir__put(out, "%s(", count > 1 ? "\n      " : " ");
@@ -305,8 +305,8 @@ static void put_settings(struct weir_output *out, const weir_oom_report *v) {
     weir__put(out, ").\n");
 }
 
-/* Writes the settings that help.  If there are none, writes the `advice' of the cause, unless a process that does not
- * answer has the memory. */
+/* Writes the settings that help.  If no setting helps, writes the `advice' of the cause, or how to make a process
+ * answer that has the memory and does not answer. */
 static void put_advice(struct weir_output *out, const weir_oom_report *v, const char *advice) {
     char limit[WEIR_SPELL_BYTES];
 
@@ -346,7 +346,7 @@ static void put_text(struct weir_output *out, const weir_oom_report *v) {
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-/* Returns a number for JSON.  The number 0 means unknown. */
+/* Returns a number for JSON, in which 0 and UINT64_MAX mean that the number is not known. */
 static uint64_t id(uint64_t number) {
     return number ? number : UINT64_MAX;
 }
@@ -436,7 +436,7 @@ size_t weir_oom_report_text(const weir_oom_report *v, int format, char *text, si
     if (!v || v->size < SMALLEST_SIZE ||
         (format != WEIR_OOM_REPORT_AS_TEXT && format != WEIR_OOM_REPORT_AS_JSON))
         return 0;
-    memset(&all, 0, sizeof all); /* sets the fields that an older caller's struct lacks */
+    memset(&all, 0, sizeof all); /* fields that an older caller's struct lacks are 0 */
     memcpy(&all, v, v->size < sizeof all ? v->size : sizeof all);
     if (format == WEIR_OOM_REPORT_AS_JSON)
         put_json(&out, &all);

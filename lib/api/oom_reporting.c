@@ -39,8 +39,8 @@ _Static_assert((int)WEIR_OOM_REPORT_PROCESSES <= (int)WEIR_MOST_HOLDERS,
 enum {
     TABLE_ROOM = 4096, /* entries of the table for groups; a power of two, like STACK_ROOM */
     STACK_ROOM = 64,
-    OTHERS_PART = 16, /* other processes are no cause with less than a 16th of the device */
-    LOOKED_AT = 16    /* the number of first failures for which weir may write a report */
+    OTHERS_PART = 16, /* with less than a 16th of the device, other processes are no cause */
+    LOOKED_AT = 16    /* weir writes reports only for this number of first failures */
 };
 #define PAGE ((size_t)2 << 20) /* the unit of cuMemAlloc */
 #define UNIT ((size_t)32 << 20)
@@ -83,7 +83,8 @@ static void count_block(void *context, const struct weir_extent *block) {
     group->total += bytes;
 }
 
-/* Returns 1 if group `a` comes first: the larger total, then the larger blocks, then the lower stream. */
+/* Returns 1 if group `a` comes before group `b`: the group with the larger total, then with the larger blocks, then
+ * with the lower stream; else 0. */
 static int comes_before(const weir_oom_report_group *a, const weir_oom_report_group *b) {
     if (a->total != b->total)
         return a->total > b->total;
@@ -128,7 +129,7 @@ static void read_pending(const struct weir_survey *survey, weir_oom_report *v) {
     weir_oom_report_stream *by = v->pending_by;
 
     v->pending = survey->pending;
-    for (size_t i = 0; i < survey->streams; i++) { /* keeps the largest streams, in order */
+    for (size_t i = 0; i < survey->streams; i++) { /* keeps the streams with most bytes, in order */
         uint32_t at = v->pending_streams;
 
         while (at > 0 && survey->by[i].bytes > by[at - 1].bytes)
@@ -278,7 +279,7 @@ static int refused_by(const weir_oom_report *v) {
 }
 
 /* Finds the cause if the limit allows the request: other processes, graphs, or this allocator's live blocks hold the
- * memory that the device lacks.  If no memory is lacking, the driver has refused memory that it reports as free. */
+ * memory that the device lacks.  If no memory is lacking, the driver has refused free memory. */
 static int why_full(const weir_oom_report *v, uint64_t lacks) {
     uint64_t others = v->other_allocators + (v->others == UINT64_MAX ? 0 : v->others);
     int much = others > v->device_total / OTHERS_PART;
@@ -331,15 +332,15 @@ static uint64_t lack_under_capture(const weir_oom_report *v) {
     return weir__size_less(v->asked, weir__size_smaller(free_on(v), growth));
 }
 
-/* Finds the cause for a graph's request.  A graph's memory comes from the driver.  So idle or pending memory of weir
- * could not have served the request, but idle memory may occupy the memory that the driver lacks. */
+/* Finds the cause for a graph's request.  A graph's memory comes from the driver, so idle or pending memory of weir
+ * cannot serve the request, but idle memory may occupy the memory that the driver lacks. */
 static int cause_under_capture(const weir_oom_report *v) {
     uint64_t lacks = lack_under_capture(v);
 
     if (v->asked > v->device_total)
         return WEIR_OOM_REPORT_TOO_LARGE;
     if (v->status == WEIR_E_LIMIT &&
-        v->asked > weir__size_less(v->limit, v->in_use)) /* only a pool returns E_LIMIT here */
+        v->asked > weir__size_less(v->limit, v->in_use)) /* only engine pool returns E_LIMIT here */
         return WEIR_OOM_REPORT_LIMIT;
     if (lacks > 0 && v->idle >= lacks)
         return WEIR_OOM_REPORT_RESERVE;
@@ -634,7 +635,7 @@ int weir__oom_report_is_wanted(const char *to) {
     return strcmp(to, "off") != 0;
 }
 
-/* A program that sends requests which may fail gets only a few reports, one for each cause. */
+/* Limits the number of reports, since a program may make requests that often fail. */
 int weir__oom_report_new(weir_allocator *a, weir_oom_report *out) {
     unsigned bit;
 

@@ -10,12 +10,12 @@
 
 /* Returns 0 if options.oom_report is "off", else 1. */
 int weir__oom_report_is_wanted(const char *to);
-/* Writes a report of this thread's last failure to the place that options.oom_report names.  Writes a report only of
- * the first few failures of an allocator, and only one for each cause.  Returns 1 with the report in *out, else 0.
- * Leaves the thread's last driver result unchanged. */
+/* Writes a report of this thread's last failure to the place that options.oom_report names: only for the first few
+ * failures of an allocator, and only once for each cause.  Returns 1 with the report in *out, else 0.  Leaves the
+ * thread's last driver result unchanged. */
 int weir__oom_report_new(weir_allocator *a, weir_oom_report *out);
-/* The word "limit" as the name of an advised setting.  It means the field options.limit, which the program has set, so
- * that no flag or variable would change it.  The writer recognises the name by its address. */
+/* The name of an advised setting if the program has set options.limit, so that no flag or variable would change the
+ * limit.  Its text is "limit", and the writer recognises the name by its address. */
 extern const char weir__oom_report_own_limit[];
 /* Returns 0 if a report could be written to the file `to` now, else the errno.  Creates no file. */
 int weir__oom_report_problem(const char *to);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* request.c: weir_alloc and weir_free.
  *
- * The hit path consists of argument checks and inlined functions of caches_state.h.  It calls no other function.
- * Everything else depends on one word that is 0 in steady state (slow_path.h), or comes after a miss.  miss() reports failures.
+ * The hit path consists of argument checks and inlined functions of caches_state.h.  It calls no other function.  All
+ * other work depends on one word that is 0 in steady state (slow_path.h), or follows a miss.  miss() reports failures.
  *
  * This file must not know how an engine places blocks or the names of settings.
  */
@@ -18,12 +18,12 @@
 #include "cache/caches_state.h"
 #include "reserve/oom_recovery.h"
 
-/* Set while this thread runs an OOM callback: failures of its requests are final. */
+/* Set while this thread runs an OOM callback, during which no other callback runs for its requests. */
 static _Thread_local int asking;
 
 /* ---- failures ---------------------------------------------------------------------------------- */
 
-/* Returns the bytes of the largest request that an engine's block of `bytes` bytes can serve: less for rounding and the
+/* Returns the bytes of the largest request that fits into an engine's block of `bytes` bytes, after rounding and the
  * guard's gaps. */
 static size_t fit(const weir_allocator *a, size_t bytes) {
     if (a->options.cache == WEIR_SWITCH_ON)
@@ -31,8 +31,8 @@ static size_t fit(const weir_allocator *a, size_t bytes) {
     return weir__harden_fit(&a->options, bytes);
 }
 
-/* Writes the OOM report of this thread's last failure, as the settings say.  An adapter reports the failures of an
- * allocator that replaces the driver's pools. */
+/* Writes the OOM report of this thread's last failure to where the settings say.  If the allocator replaces the
+ * driver's pools, the adapter reports failures instead. */
 static __attribute__((noinline, cold)) void report_failure(weir_allocator *a) {
     weir_oom_report oom_report;
 
@@ -69,7 +69,7 @@ uint64_t weir__allocator_largest(weir_allocator *a, const struct weir_failed_req
     return fit(a, (size_t)weir__oom_recovery_largest(&a->reserve, refused));
 }
 
-/* Completes the figures of a failed request for this thread, and reports the failure as the settings say. */
+/* Completes the figures of a failed request for this thread, logs the failure, and writes an OOM report. */
 static __attribute__((noinline, cold)) void note_failure(weir_allocator *a,
                                                          const struct weir_request *r) {
     struct weir_failed_request *refused = r->refused;
@@ -78,7 +78,7 @@ static __attribute__((noinline, cold)) void note_failure(weir_allocator *a,
     weir__stats_read(a, &figures);
     refused->by = a->number;
     refused->result = r->result;
-    /* For the engine, idle memory of the caches is in use, too. */
+    /* The engine counts idle memory of the caches as in use. */
     refused->figures.in_use = figures.in_use;
     if (refused->stream == 0 && !refused->is_captured)
         refused->is_captured =
@@ -93,15 +93,14 @@ static __attribute__((noinline, cold)) void note_failure(weir_allocator *a,
 
 /* ---- requests ---------------------------------------------------------------------------------- */
 
-/* Preallocates before the first request; other requests wait until this is done.  weir logs and counts a failure, and
- * continues with the request.  But if less than prealloc_min was preallocated, the request fails, and the next request
- * tries to preallocate again. */
+/* Preallocates before the first request, while other requests wait.  weir logs and counts a failure, and continues with
+ * the request.  But if less than prealloc_min was preallocated, the request fails, and the next request tries again. */
 static weir_status preallocate_first(weir_allocator *a) {
     weir_status status = WEIR_OK;
     char why[160] = "";
 
     pthread_mutex_lock(&a->first);
-    /* unreached: false, for which another thread must preallocate meanwhile */
+    /* unreached: no test makes another thread preallocate meanwhile */
     if (weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_PREALLOC)) {
         status = weir__preallocate(a, why, sizeof why);
         if (status == WEIR_OK || a->prealloc_min == 0) {
@@ -128,8 +127,8 @@ static weir_status ask_engine(weir_allocator *a, struct weir_request *r) {
     return status;
 }
 
-/* Serves a request that is no hit.  `c` is the stream's cache, whose lock is held (`taken`), or NULL.  `id` is the
- * stream's id, or 0 if its handle is enough. */
+/* Serves a request that missed.  `c` is the stream's cache, whose lock is held (`taken`), or NULL.  `id` is the
+ * stream's id, or 0 if the handle is enough. */
 static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir_cache *c,
                                                   int taken, uint64_t id, size_t bytes,
                                                   weir_stream stream, void **block) {
@@ -140,20 +139,20 @@ static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir
     weir_status status;
 
     refused.status = WEIR_OK;
-    if (bytes > a->device.total) /* the driver would take long to find that out */
+    if (bytes > a->device.total) /* the driver would take long to refuse this */
         status = weir__oom_recovery_run(&a->reserve, &r, WEIR_E_NO_MEMORY);
     else
         status = a->caches ? weir__caches_miss(a->caches, c, taken, &r) : ask_engine(a, &r);
     if (status == WEIR_OK)
         *block = (void *)(uintptr_t)r.block;
     else if (refused.status !=
-             WEIR_OK) /* otherwise there was no OOM recovery: a query of the driver failed */
+             WEIR_OK) /* otherwise a query of the driver failed, before OOM recovery */
         note_failure(a, &r);
     return weir__ended(result_before, status);
 }
 
-/* Serves a request from a cache that is the stream's if it still has the stream's id, which is 0 if the program vouches
- * for the stream. */
+/* Serves a request from a cache that was found for the stream, if the cache still has the stream's id.  `id` is 0 if
+ * the program vouches for the stream. */
 static inline __attribute__((always_inline)) weir_status
 alloc_in_cache(weir_allocator *a, struct weir_cache *c, uint64_t id, size_t bytes,
                weir_stream stream, void **block) {
@@ -167,7 +166,7 @@ alloc_in_cache(weir_allocator *a, struct weir_cache *c, uint64_t id, size_t byte
     return WEIR_OK;
 }
 
-/* Allocates on a stream that is known by its handle, whose id must be queried. */
+/* Allocates on a stream whose cache was found by handle, after a query of the stream's id. */
 static __attribute__((noinline)) weir_status alloc_checked(weir_allocator *a, struct weir_cache *c,
                                                            size_t bytes, weir_stream stream,
                                                            void **block) {
@@ -178,8 +177,8 @@ static __attribute__((noinline)) weir_status alloc_checked(weir_allocator *a, st
     return alloc_in_cache(a, c, id, bytes, stream, block);
 }
 
-/* Allocates on any stream: searches the stream's cache, and queries the id of a default stream if necessary.  A miss
- * queries the id of a stream for which nobody vouches. */
+/* Allocates on any stream: finds the stream's cache, and queries the id of a default stream if necessary.  If nobody
+ * vouches for the stream, miss() queries the stream's id. */
 static __attribute__((noinline)) weir_status alloc_searched(weir_allocator *a, size_t bytes,
                                                             weir_stream stream, void **block) {
     struct weir_caches *f = a->caches;
@@ -241,9 +240,9 @@ static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, 
     return status;
 }
 
-/* Calls the program's OOM callback, which may call weir, for this thread's last failure.  Returns 1 if the callback
- * wants a retry, else 0.  Restores the thread's figures after the callback.  Makes no call for a stream that is being
- * captured. */
+/* Calls the program's OOM callback for this thread's last failure.  The callback may call weir, so the function
+ * restores the thread's figures afterwards.  Returns 1 if the callback wants a retry, else 0.  Makes no call for a
+ * stream that is being captured. */
 static int ask_program(weir_allocator *a, size_t bytes, weir_stream stream, weir_status status,
                        uint64_t attempt) {
     const weir_options *options = &a->options;
@@ -270,7 +269,7 @@ static int ask_program(weir_allocator *a, size_t bytes, weir_stream stream, weir
     return again != 0;
 }
 
-/* Retries a failed request as long as the OOM callback wants it, which is the last step of OOM recovery. */
+/* Retries a failed request as long as the OOM callback wants a retry.  This is the last step of OOM recovery. */
 static weir_status request_or_ask(weir_allocator *a, size_t bytes, weir_stream stream,
                                   void **block) {
     for (uint64_t attempt = 1;; attempt++) {
@@ -280,7 +279,7 @@ static weir_status request_or_ask(weir_allocator *a, size_t bytes, weir_stream s
         if (!weir__is_failure(status) || asking || weir__failures_met() == met ||
             !ask_program(a, bytes, stream, status, attempt))
             return status;
-        /* The request has not failed yet. */
+        /* The request has not failed yet, so the failure no longer counts. */
         atomic_fetch_sub_explicit(&a->counters.failed_requests, 1, memory_order_relaxed);
         status = weir__go_on(a);
         if (status != WEIR_OK)
@@ -316,8 +315,7 @@ static __attribute__((noinline)) weir_status alloc_fully(weir_allocator *a, size
     return weir__ended(result_before, status);
 }
 
-/* Returns 1 if the caches can handle the call alone, else 0: the slow path is empty but for the bits of
- * `no_concern`. */
+/* Returns 1 if the caches alone can serve the call: no bit of the slow path is set but for `no_concern`; else 0. */
 static inline int is_plain(const weir_allocator *a, unsigned no_concern) {
     return a &&
            (atomic_load_explicit(&a->device.slow_path, memory_order_acquire) & ~no_concern) == 0 &&
@@ -333,8 +331,8 @@ weir_status weir__alloc_default(weir_allocator *a, size_t bytes, weir_stream str
     return c ? alloc_in_cache(a, c, id, bytes, stream, block) : weir_alloc(a, bytes, stream, block);
 }
 
-/* Serves a hit on a stream that is known by its handle and bound or watched, if the lock is biased to this thread.  All
- * other calls are at the end of the function, so that the compiler makes no stack frame. */
+/* Serves a hit if the stream's handle is known, the stream is bound or watched, and the lock is biased to this thread.
+ * Calls other functions only as the last step, so that the compiler makes no stack frame. */
 weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
     struct weir_caches *f;
     struct weir_cache *c;
@@ -384,9 +382,9 @@ weir_status weir__allocator_take_back(void *allocator, CUdeviceptr block, weir_s
     return status;
 }
 
-/* Returns 1 if a noted use may be on another stream than the free.  What runs before the free on its own stream needs
- * no event, since a request on that stream is behind both; the handle of a default stream means other streams
- * elsewhere. */
+/* Returns 1 if a recorded use may be on another stream than the free, else 0.  A use on the free's stream needs no
+ * event, since later requests on that stream come after both.  A default stream's handle means one stream per thread or
+ * context. */
 static int has_use_elsewhere(const struct weir_use_list *uses, weir_stream stream) {
     for (size_t i = 0; uses && i < uses->count; i++)
         if (uses->use[i].stream != stream || uses->use[i].id != 0)
@@ -422,8 +420,8 @@ static __attribute__((noinline)) weir_status free_fully(weir_allocator *a, void 
     return weir__ended(result_before, status);
 }
 
-/* Frees a block that weir_free cannot put into a cache at once.  `c` is the stream's cache; if it is NULL, the function
- * searches the cache, and queries the id of a default stream.  `id` is that stream's id, or 0 if it is not known. */
+/* Frees a block that weir_free could not put into a cache at once.  `c` is the stream's cache; if `c` is NULL, finds
+ * the cache, and queries the id of a default stream.  `id` is the stream's id, or 0 if it is not known. */
 static __attribute__((noinline)) weir_status
 free_checked(struct weir_caches *f, struct weir_cache *c, unsigned long long id,
              struct weir_slab *s, CUdeviceptr block, weir_stream stream) {
@@ -462,7 +460,7 @@ weir_status weir__free_default(weir_allocator *a, void *block, weir_stream strea
     return free_checked(a->caches, c, id, s, (uintptr_t)block, stream);
 }
 
-/* Frees a block with this record.  Calls other functions only as its last step, so that the short way saves no
+/* Frees a block with this record.  Calls other functions only as the last step, so that the hit path saves no
  * registers. */
 static inline __attribute__((always_inline)) weir_status free_with_record(struct weir_caches *f,
                                                                           struct weir_slab *s,

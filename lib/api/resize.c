@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* resize.c: the functions by which a program changes reserved memory: preallocate, limit, trim, decay.
+/* resize.c: the functions with which a program changes reserved memory: preallocate, limit, trim, decay.
  *
  * This file must not know how an engine places blocks.
  */
@@ -15,8 +15,8 @@
 #include "config/amount.h"
 #include "config/settings.h"
 
-/* Logs why a preallocation failed, if the cause is neither the limit nor a lack of memory.  The log has errors of the
- * driver already. */
+/* Logs why a preallocation failed, unless the limit or a lack of memory is the cause, or the driver's error is
+ * logged. */
 static weir_status cannot_preallocate(const weir_allocator *a, weir_status status) {
     const char *reason = weir__why_not_told(a);
     char why[160];
@@ -146,7 +146,7 @@ weir_status weir__relieve(weir_allocator *a, uint64_t wanted, int cause, size_t 
     uint64_t keep;
 
     *released = 0;
-    weir__stats_read(a, &figures); /* in_use does not count idle memory of caches */
+    weir__stats_read(a, &figures); /* `in_use` does not include idle memory of caches */
     keep = weir__goal_target(&a->reserve, figures.reserved, figures.in_use, wanted);
     if (keep >= figures.reserved)
         return WEIR_OK;
@@ -163,12 +163,12 @@ weir_status weir_low_memory(weir_allocator *a, size_t bytes) {
     if (reason)
         return weir__allocator_misuse(a, WEIR_E_NOT_SUPPORTED, "weir_low_memory", reason);
     weir__goal_signal(&a->reserve.goal, bytes ? bytes : UINT64_MAX);
-    /* Each stream's next large free empties its inbox, so a large request after that reaches the engine and answers. */
+    /* Makes each stream's next large free empty its inbox, so that the next large request reaches the engine. */
     atomic_fetch_add_explicit(&a->reserve.engine->lacked, 1, memory_order_relaxed);
     return WEIR_OK;
 }
 
-/* Gives back the memory that a signal of memory pressure wants.  May wait for the device. */
+/* Releases the memory that a signal of memory pressure wants.  May wait for the device. */
 static weir_status answer_signal(weir_allocator *a, size_t *released) {
     uint64_t wanted = atomic_load_explicit(&a->reserve.goal.pressure.wanted, memory_order_acquire);
     uint64_t reclaimed, pending;
@@ -199,7 +199,7 @@ weir_status weir_decay(weir_allocator *a, size_t *released) {
     wanted = atomic_load_explicit(&a->reserve.goal.pressure.wanted, memory_order_relaxed) != 0;
     if (a->reserve.goal.half_life_ns == 0 && !a->reserve.goal.has_threshold && !wanted) {
         reason = weir__why_it_stays(a);
-        if (atomic_exchange(&a->decay_told, 1)) /* a program may call it often */
+        if (atomic_exchange(&a->decay_told, 1)) /* logs once: weir_decay may be called often */
             return weir__without_driver(WEIR_E_NOT_SUPPORTED);
         return weir__allocator_misuse(a, WEIR_E_NOT_SUPPORTED, "weir_decay",
                                       reason ? reason : "decay is off, and no memory is wanted");
