@@ -2,13 +2,13 @@
 /* free_tree.c: the ordered set of free chunks: its classes, trees and nodes.
  *
  * A class keeps its smallest key in a slot and all other keys in a B+-tree.  The nodes sort the complements of keys,
- * called marks here.  A separator is a lower bound of all marks below it, and key[0] of an inner node equals the
- * separator that leads to it (0 at the left edge).  Each node but the root has at least SPARSE entries: if it falls
- * below, it is joined with a sibling or shares the sibling's entries.  An insert first reserves the nodes of the
- * longest chain of splits, so that it changes all or nothing.
+ * called marks here.  The separator of a child is a lower bound of all marks in the child's subtree.  key[0] of an
+ * inner node equals the node's separator in its parent; on the left edge of the tree both are 0.  Each node but the
+ * root has at least SPARSE entries: a node with fewer is joined with a sibling, or gets some of the sibling's entries.
+ * An insert first reserves the nodes of the longest chain of splits, so that a failed insert changes nothing.
  *
- * A change in one leaf does not read the nodes above it.  Only a change in the shape of a tree descends a second time,
- * recursively.
+ * A change within one leaf writes no node above the leaf.  Only an operation that splits or joins nodes descends a
+ * second time, recursively.
  *
  * This file must not know streams, regions, or what a chunk is besides size, address and a number.
  */
@@ -33,7 +33,7 @@ static inline node *node_of(const pool *p, ref r) {
     return &p->node[r >> 1];
 }
 
-/* No mark equals NONE, since all keys are smaller than NONE. */
+/* Returns the mark of a key.  The mark is never NONE, since all keys are smaller than NONE. */
 static inline uint64_t mark_of(uint64_t key) {
     return NONE - 1 - key;
 }
@@ -53,14 +53,14 @@ void weir__bestfit_pool_drop(pool *p) {
     weir__bestfit_pool_init(p, p->host);
 }
 
-/* Makes node `r`, which has no entry, spare. */
+/* Puts node `r`, which has no entry, into the pool's list of unused nodes. */
 static void node_give(pool *p, ref r) {
     node_of(p, r)->value[0] = p->spare;
     p->spare = r >> 1;
     p->spares++;
 }
 
-/* Returns an empty node, as a leaf. */
+/* Removes a node from the pool's list of unused nodes, and returns it as an empty leaf. */
 static ref node_take(pool *p) {
     uint32_t i = p->spare;
 
@@ -75,7 +75,7 @@ static void node_clear(node *n) {
         n->key[i] = NONE;
 }
 
-/* Adds at least `want` spare nodes.  Returns 1 on success, when nodes have moved, or 0 if there is no host memory. */
+/* Adds at least `want` unused nodes, which moves all nodes.  Returns 1 on success, 0 if there is no host memory. */
 static int nodes_grow(pool *p, size_t want) {
     size_t nodes = p->nodes > 1 ? 2 * (size_t)p->nodes : FIRST_NODES;
     size_t bytes;
@@ -102,7 +102,7 @@ static int nodes_grow(pool *p, size_t want) {
     return 1;
 }
 
-/* Ensures `want` spare nodes, with the results of nodes_grow(). */
+/* Ensures that the pool has `want` unused nodes.  Returns 1 on success, 0 if there is no host memory. */
 static inline int nodes_reserve(pool *p, size_t want) {
     return p->spares >= want || nodes_grow(p, want);
 }
@@ -131,7 +131,7 @@ static void tree_drop(pool *p, ref r) {
     node_give(p, r);
 }
 
-/* Returns the slot of the first class in use from `*c` on, and writes its number to *c, or NULL if there is none. */
+/* Finds the first class in use from *c on.  Returns its slot and writes its number to *c, or returns NULL. */
 static struct weir__bestfit_slot *class_next(const struct weir__bestfit *f, size_t *c) {
     size_t octave = *c / WEIR__BESTFIT_CLASSES;
     uint64_t bits;
@@ -175,7 +175,7 @@ static int table_grow(struct weir__bestfit *f, size_t reach) {
 
 /* ----------------------------------------------------------------- nodes' entries -- */
 
-/* Returns the number of marks in the node that are below `mark`, in two short rounds without a branch on data. */
+/* Returns the number of marks in the node that are below `mark`, by two rounds of comparisons without branches. */
 static inline unsigned node_rank(const node *n, uint64_t mark) {
     const uint64_t *k = n->key;
     unsigned at =
@@ -211,7 +211,7 @@ static inline void node_cut(node *n, unsigned at) {
     n->key[last] = NONE;
 }
 
-/* Removes the entry with this mark, which is there.  Searches from the end, as node_add() does. */
+/* Removes the entry with this mark, which the node has.  Searches from the end, as node_add() does. */
 static inline void node_drop(node *n, uint64_t mark) {
     unsigned i = --n->count;
     uint64_t key = n->key[i];
@@ -257,7 +257,7 @@ static void node_shift_left(node *from, node *to, unsigned count) {
         from->key[i] = NONE;
 }
 
-/* Returns the index of the child of an inner node whose subtree `mark` belongs to. */
+/* Returns the index of the child of an inner node in whose subtree `mark` belongs. */
 static unsigned child_of(const node *n, uint64_t mark) {
     return node_rank(n, mark + 1) - 1;
 }
@@ -274,7 +274,7 @@ static unsigned tree_height(const pool *p, ref r) {
     return height;
 }
 
-/* Returns the leaf that `mark` belongs to. */
+/* Returns the leaf in which `mark` belongs. */
 static inline node *leaf_for(const pool *p, ref r, uint64_t mark) {
     node *n = node_of(p, r);
 
@@ -296,8 +296,8 @@ static inline node *leaf_last(const pool *p, ref r) {
     return n;
 }
 
-/* Adds an entry to the subtree `r`.  If `r` had to be split, returns the new right node, and its lower bound in *bound;
- * else returns 0.  The pool has enough spare nodes. */
+/* Adds an entry to the subtree of `r`; the pool has enough unused nodes.  If `r` is full, splits it, returns the new
+ * right node, and writes the lower bound of that node's marks to *bound.  Otherwise returns 0. */
 static ref tree_insert(pool *p, ref r, uint64_t mark, uint32_t value, uint64_t *bound) {
     node *n = node_of(p, r);
     node *right;
@@ -352,7 +352,7 @@ static int tree_put(pool *p, ref *root, uint64_t mark, uint32_t value) {
     return 1;
 }
 
-/* Joins the sparse child `at` of `n` with a sibling, or moves entries between both. */
+/* Joins child `at` of `n`, which has too few entries, with a sibling, or moves entries from the sibling to it. */
 static void tree_rebalance(pool *p, node *n, unsigned at) {
     unsigned first = at > 0 ? at - 1 : 0;
     node *left = node_of(p, n->value[first]);
@@ -386,7 +386,7 @@ static void tree_erase(pool *p, ref r, uint64_t mark) {
         tree_rebalance(p, n, at);
 }
 
-/* Removes `mark` from `leaf`.  Returns the root, or 0 if the tree is empty. */
+/* Removes `mark` from the tree, whose leaf `leaf` has it.  Returns the root, or 0 if the tree is empty now. */
 static ref tree_cut(pool *p, ref root, node *leaf, uint64_t mark) {
     node *n = node_of(p, root);
     ref only;
@@ -408,7 +408,7 @@ static ref tree_cut(pool *p, ref root, node *leaf, uint64_t mark) {
     return only;
 }
 
-/* Finds the largest mark up to `mark`.  Returns its leaf, and its index in *at, or NULL if there is none. */
+/* Finds the largest mark that is at most `mark`.  Returns its leaf and its index in *at, or NULL if there is none. */
 static const node *tree_up_to(const pool *p, ref r, uint64_t mark, unsigned *at) {
     const node *n = node_of(p, r);
     ref before = 0; /* the subtree to the left of the path */
@@ -466,7 +466,7 @@ void weir__bestfit_erase_more(struct weir__bestfit *f, uint64_t key) {
     s->others = tree_cut(f->pool, s->others, leaf, mark_of(key));
 }
 
-/* Finds the smallest key that is at least `key`, whose class is in use but has a smaller key in its slot. */
+/* Finds the smallest key that is at least `key`.  The class of `key` is in use, but the key in its slot is smaller. */
 struct weir__bestfit_hit weir__bestfit_from_others(const struct weir__bestfit *f, uint64_t key) {
     size_t c = weir__bestfit_class(key);
     const struct weir__bestfit_slot *s = &f->slot[c];

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /* free_tree.h: an ordered set of free chunks, which finds the smallest chunk that is large enough.
  *
- * The order is (size, address), both counted in granules, packed without loss into one 64-bit key:
+ * The set is ordered by size, then by address.  Both are counted in granules and packed into one 64-bit key:
  *
  *     k + 1 in 6 bits | size - 2^k in k bits | address >> k in 58 - k bits
  *
- * k, the octave, is floor(log2(size)).  The low k bits of an address do not matter among chunks of octave k: two that
- * do not overlap and are at least 2^k long differ above them.  So keys are distinct as long as the chunks are disjoint,
- * and their numeric order is the order of best fit.
+ * k, the octave, is floor(log2(size)).  The key leaves out the low k bits of the address.  Two chunks of octave k that
+ * do not overlap differ in the bits above, since both are at least 2^k long.  So keys are distinct as long as the
+ * chunks are disjoint, and their numeric order is the order of best fit.
  *
- * The first six bits of the key are the octave, the first twelve the class.  One word has a bit for each octave in use,
- * one word per octave a bit for each of its classes in use, so the next class is found in a few instructions.  A class
- * has a slot with its smallest key; other keys of the class are in a B+-tree, with leaves of 15 keys.  Most classes of
- * a real program have one key, so that an operation touches only the bits and the slot, inline.  No operation is worse
- * than O(log n), even if every chunk has the same size.
+ * The first six bits of the key are the octave, the first twelve the class.  One word has a bit for each octave in use.
+ * Each octave has a word with a bit for each of its classes in use.  So a search finds the next class in a few
+ * instructions.  A class has a slot with its smallest key; a B+-tree, with leaves of 15 keys, has the other keys of the
+ * class.  Most classes of a real program have one key, so that an operation touches only the bits and the slot, inline.
+ * Every operation takes at most O(log n), even if all chunks have one size.
  *
- * Sets that change together share one pool of nodes.  Only an insert needs memory; if it fails, nothing has changed.
+ * Several sets can share one pool of nodes.  Only an insert needs memory; if it fails, nothing has changed.
  *
  * This file must not know streams, regions, or what a chunk is besides size, address and a number.
  */
@@ -37,12 +37,12 @@
 /* A node of a tree.  It has 192 bytes, in three cache lines.  The keys are complements, so that the smallest key, which
  * changes most often, is the last and moves no other key. */
 struct weir__bestfit_node {
-    uint64_t key[WEIR__BESTFIT_SLOTS + 1]; /* ascending; unused ones and the last are NONE */
-    uint32_t value[WEIR__BESTFIT_SLOTS];   /* in a leaf the caller's values, above it references */
+    uint64_t key[WEIR__BESTFIT_SLOTS + 1]; /* ascending; unused keys and the last key are NONE */
+    uint32_t value[WEIR__BESTFIT_SLOTS];   /* a leaf's values, or an inner node's children */
     uint32_t count;
 };
 
-/* A reference to a node: twice its number, plus 1 if it is no leaf; or 0. */
+/* A reference to a node: twice the node's number, plus 1 if the node is not a leaf.  0 refers to no node. */
 typedef uint32_t weir__bestfit_ref;
 
 struct weir__bestfit_pool {
@@ -52,7 +52,7 @@ struct weir__bestfit_pool {
     void *memory; /* the block of memory; `node` is aligned to a cache line in it */
     size_t bytes;
     uint32_t nodes; /* the number of nodes, including the unused number 0 */
-    uint32_t spare; /* the first empty node; value[0] leads to the next */
+    uint32_t spare; /* the first unused node; its value[0] is the number of the next one */
     uint32_t spares;
 };
 
@@ -63,17 +63,16 @@ struct weir__bestfit_slot {
     weir__bestfit_ref others;
 };
 
-/* A set.  Octaves and classes have the numbers of their bits in keys; octaves start at 1.  One octave more is always
- * empty, so that a search may begin behind the last class. */
+/* A set.  Octaves start at 1.  The last entry of `used` stays 0, so that a search may begin after the last class. */
 struct weir__bestfit {
     uint64_t octaves;                      /* a bit for each octave in use */
     uint64_t used[WEIR__BESTFIT_BITS + 2]; /* for each octave, a bit for each class in use */
-    struct weir__bestfit_slot *slot;       /* indexed by class; for octaves below `reach` */
-    size_t reach;                          /* grows with the largest size seen */
+    struct weir__bestfit_slot *slot;       /* indexed by class; has `reach` octaves */
+    size_t reach;                          /* rises with the largest size inserted */
     struct weir__bestfit_pool *pool;
 };
 
-/* A key that was found, and its value. */
+/* The result of a search: the key found, and its value. */
 struct weir__bestfit_hit {
     uint64_t key; /* NONE if no key was found */
     uint32_t value;
@@ -82,7 +81,7 @@ struct weir__bestfit_hit {
 void weir__bestfit_pool_init(struct weir__bestfit_pool *pool, struct weir__hostmem *host);
 void weir__bestfit_pool_drop(struct weir__bestfit_pool *pool);
 
-/* Makes an empty set; takes no memory before the first insert. */
+/* Makes an empty set.  The first insert allocates memory. */
 void weir__bestfit_init(struct weir__bestfit *f, struct weir__bestfit_pool *pool);
 /* Empties the set, and frees its memory; its nodes go back to the pool. */
 void weir__bestfit_drop(struct weir__bestfit *f);
@@ -97,11 +96,11 @@ struct weir__bestfit_hit weir__bestfit_from_others(const struct weir__bestfit *f
 int weir__bestfit_insert_more(struct weir__bestfit *f, uint64_t key, uint32_t value);
 void weir__bestfit_erase_more(struct weir__bestfit *f, uint64_t key);
 
-/* Returns the key of a chunk.  0 < size; both are below 2^WEIR__BESTFIT_BITS. */
+/* Returns the key of a chunk.  `size` is above 0; `size` and `address` are below 2^WEIR__BESTFIT_BITS. */
 static inline uint64_t weir__bestfit_key(uint64_t size, uint64_t address) {
     unsigned k = 63u ^ (unsigned)__builtin_clzll(size);
 
-    /* The top bit of the size is added to the octave's field, which becomes k + 1. */
+    /* The top bit of the size adds 1 to the octave's field, which becomes k + 1. */
     return ((uint64_t)k << WEIR__BESTFIT_BITS) + (size << (WEIR__BESTFIT_BITS - k)) +
            (address >> k);
 }
@@ -160,7 +159,7 @@ static inline void weir__bestfit_erase(struct weir__bestfit *f, uint64_t key) {
         return;
     }
     f->used[octave] ^= UINT64_C(1) << c % WEIR__BESTFIT_CLASSES;
-    /* without a branch, which the processor could not predict */
+    /* has no branch, since the processor could not predict it */
     f->octaves ^= (uint64_t)(f->used[octave] == 0) << octave;
 }
 

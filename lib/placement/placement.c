@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* placement.c: see placement.h, and placement_state.h for the records.
  *
- * A take reserves all its host memory before it changes anything.  A give needs host memory only for nodes of a set, or
- * for a stream's first tagged chunk.  If there is none, the chunk becomes UNLISTED.  The next take puts it into its set, or fails
- * for lack of memory; the next walk puts it there if it can.
+ * weir__placement_take reserves all its host memory before it changes anything.  weir__placement_give needs host memory
+ * only for nodes of a set, or for a stream's first tagged chunk.  If there is no host memory, the freed chunk becomes
+ * UNLISTED.  The next take puts the chunk into its set, or returns NO_MEMORY; a walk tries to put it there, too.
  *
- * One record for each region stays in reserve for the second stream, which a free may bring.  No two unmapped ranges
- * are neighbours.
+ * The table keeps room for one record of each region: a free may bring the second stream, and cut_at_mark() then needs
+ * the records.  Two unmapped ranges are never adjacent.
  *
- * No index leads from an address inside a block to the block: no ordinary path needs it, and each would have to
- * maintain it.  A walk over the region finds the block.
+ * There is no index from an address inside a block to the block: only errors and questions need one, and every request
+ * would have to maintain it.  diagnose() walks over the region instead.
  *
  * This file must not know drivers, locks or the memory behind an address.
  */
@@ -21,7 +21,7 @@
 #include "base/size.h"
 
 #define FIRST_RECORDS ((size_t)32)
-/* the streams that keep host memory of a placement even while they have no tagged chunk */
+/* the number of streams that keep their record of tagged chunks while they have no such chunk */
 #define KEPT_OWNERS ((size_t)16)
 
 /* ---- a placement ---- */
@@ -69,8 +69,7 @@ void weir__placement_destroy(struct weir_placement *p) {
 
 /* ---- streams ---- */
 
-/* Returns the tagged chunks of the stream, after making their record if there is none.  Returns NULL if there is no host
- * memory. */
+/* Returns the record of the stream's tagged chunks, which may be a new one, or NULL if there is no host memory. */
 static struct weir_placement_own *own_make(struct weir_placement *p,
                                            struct weir_placement_stream *s) {
     struct weir_placement_own *own = own_in(p, s);
@@ -104,8 +103,8 @@ void weir__placement_forget(struct weir_placement *p, struct weir_placement_stre
 
 /* ---- lists of tagged chunks ---- */
 
-/* Inserts a chunk into the stream's list by its sequence.  Only the rest of a chunk that was cut belongs before the
- * end. */
+/* Inserts a chunk into the stream's list by its sequence.  A chunk belongs at the end, unless it is the rest of a chunk
+ * that was cut. */
 static void list_insert(struct weir_placement *p, struct weir_placement_stream *s, uint32_t id) {
     struct weir_placement_own *own = own_in(p, s);
     uint32_t older = own->newest;
@@ -171,8 +170,8 @@ static void chunk_unlist(struct weir_placement *p, uint32_t id, struct weir_plac
     p->unlisted++;
 }
 
-/* Makes a chunk that is in no set and no list free, tagged by `s` or untagged if `s` is NULL, and joins it with its
- * neighbours.  Its sequence is set before.  Returns its record. */
+/* Makes a chunk that is in no set and no list free, tagged by `s` or untagged if `s` is NULL, and joins it with
+ * adjacent chunks.  The caller has set the chunk's sequence.  Returns the record of the joined chunk. */
 static uint32_t settle(struct weir_placement *p, struct weir_placement_stream *s, uint32_t id) {
     uint32_t prev = p->all.chunk[id].prev;
     uint32_t next = p->all.chunk[id].next;
@@ -196,7 +195,7 @@ static uint32_t settle(struct weir_placement *p, struct weir_placement_stream *s
     return id;
 }
 
-/* Puts the unlisted chunks into their sets.  Returns 1 on success, 0 if memory still lacks. */
+/* Puts the unlisted chunks into their sets.  Returns 1 on success, 0 if there is no host memory. */
 static int list_unlisted(struct weir_placement *p) {
     for (size_t i = 0; i < p->regions && p->unlisted > 0; i++) {
         uint32_t border = p->region[i].border;
@@ -221,8 +220,8 @@ static int list_unlisted(struct weir_placement *p) {
     return 1;
 }
 
-/* Cuts the chunk `id`, which is in no set, at `address` inside it, and returns the record of the second part, of that
- * kind.  There is room for a record. */
+/* Cuts the chunk `id`, which is in no set, at `address`.  The second part gets the kind `kind` and a new record, for
+ * which the table has room.  Returns this record. */
 static uint32_t chunk_cut(struct weir_placement *p, uint32_t id, uint64_t address, unsigned kind) {
     uint32_t rest = weir__chunks_add(&p->all, address);
     struct weir__chunk *c = &p->all.chunk[id];
@@ -244,7 +243,7 @@ static struct weir_placement_stream *tag_of(const struct weir_placement *p, uint
     return p->all.kind[id] == TAGGED ? p->all.tag[id].stream : NULL;
 }
 
-/* Removes the part of one free chunk that lies in [first, end).  Returns the part's record. */
+/* Removes the part of the free chunk `id` that lies in [first, end) from its set.  Returns the part's record. */
 static uint32_t claim_part(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end) {
     const struct weir__chunk *c = &p->all.chunk[id];
     struct weir_placement_stream *s = tag_of(p, id);
@@ -263,8 +262,7 @@ static uint32_t claim_part(struct weir_placement *p, uint32_t id, uint64_t first
 }
 
 /* Removes [first, end), in granules, from its free chunks, of which `id` is the first, and joins the removed parts.
- * The rest of these chunks keeps its tags.  There is room for a record on either side.  Returns a record that is in no
- * set. */
+ * The rest of these chunks keeps its tags.  The table has room for two records.  Returns a record that is in no set. */
 static uint32_t claim_run(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end) {
     id = claim_part(p, id, first, end);
     while (p->all.chunk[id].address + p->all.chunk[id].size < end)
@@ -274,7 +272,7 @@ static uint32_t claim_run(struct weir_placement *p, uint32_t id, uint64_t first,
 
 /* ---- room for records ---- */
 
-/* Updates every number of a record after the table has grown, from `old`. */
+/* Replaces the record numbers in regions, chunks, lists and sets by those in `old`, after the table has grown. */
 static void records_follow(struct weir_placement *p, const struct weir__chunks *old) {
 #define MOVED(id) ((id) == 0 ? 0 : (uint32_t)old->chunk[id].address)
     for (size_t i = 0; i < p->regions; i++) {
@@ -348,7 +346,7 @@ static uint32_t list_merge(struct weir_placement *p, uint32_t a, uint32_t b) {
 
 /* Sorts the chain that starts at `id`, linked by `newer`, by sequence.  Returns its first chunk. */
 static uint32_t list_sort(struct weir_placement *p, uint32_t id) {
-    uint32_t run[32] = {0}; /* run[i] is 0 or a sorted chain of 2^i */
+    uint32_t run[32] = {0}; /* run[i] is 0 or a sorted chain of 2^i chunks */
     uint32_t all = 0;
 
     while (id != 0) {
@@ -368,9 +366,8 @@ static uint32_t list_sort(struct weir_placement *p, uint32_t id) {
     return all;
 }
 
-/* Cuts the memory above the mark of `r`, which was never used, off from the memory below, and frees it for all streams.
- * A free chunk that starts above the mark may have a sequence, from a block that it had joined and that was allocated
- * again. */
+/* Makes the memory of `r` above `used`, where no block was, free for all streams.  Cuts the chunk that crosses `used`.
+ * A free chunk above `used` has a sequence if it had joined a freed block that was allocated again later. */
 static void cut_at_mark(struct weir_placement *p, const struct weir_placement_region *r) {
     for (uint32_t id = p->all.chunk[r->border].prev; id != r->border; id = p->all.chunk[id].prev) {
         struct weir__chunk *c = &p->all.chunk[id];
@@ -388,7 +385,7 @@ static void cut_at_mark(struct weir_placement *p, const struct weir_placement_re
     }
 }
 
-/* Makes all free chunks unlisted.  Returns a chain, linked by `newer`, of the chunks that wait for the only stream. */
+/* Makes all free chunks unlisted.  Returns a chain, linked by `newer`, of the chunks with unobserved frees. */
 static uint32_t unlist_all(struct weir_placement *p) {
     uint32_t chain = 0;
 
@@ -415,7 +412,7 @@ static uint32_t unlist_all(struct weir_placement *p) {
     return chain;
 }
 
-/* Makes tags count from here on.  Linear in the number of chunks, once in a placement's life. */
+/* Tags the first stream's free chunks when a second stream appears.  Takes linear time, once in a placement's life. */
 static void second_stream(struct weir_placement *p) {
     struct weir_placement_stream *first = p->only;
     uint32_t chain;
@@ -436,7 +433,7 @@ static void second_stream(struct weir_placement *p) {
     list_unlisted(p);
 }
 
-/* Records that the stream allocates or frees.  It is unknown if `s` is NULL. */
+/* Records that the stream allocates or frees.  The stream is unknown if `s` is NULL. */
 static void stream_seen(struct weir_placement *p, struct weir_placement_stream *s) {
     int is_known = s != NULL && s->id != 0;
 
@@ -496,7 +493,7 @@ static size_t region_position(const struct weir_placement *p, uint64_t address) 
     return first;
 }
 
-/* Raises the marks of a region for memory that ends at `end`.  If the memory is no block, `used` stays. */
+/* Raises the marks of the region around `end`, up to which memory is used now: `high`, and for a block also `used`. */
 static void mark_end(struct weir_placement *p, uint64_t end, int is_block) {
     struct weir_placement_region *r = &p->region[region_position(p, end - 1)];
 
@@ -558,7 +555,7 @@ int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes) {
     return WEIR_PLACEMENT_OK;
 }
 
-/* Frees the chunk `id`, which is in no set, on the stream with `sequence`. */
+/* Makes the chunk `id`, which is in no set, free with the tag (s, sequence), or clean if `sequence` is 0. */
 static void chunk_free(struct weir_placement *p, uint32_t id, struct weir_placement_stream *s,
                        uint64_t sequence) {
     stream_seen(p, s);
@@ -590,7 +587,7 @@ static void region_unlink(struct weir_placement *p, size_t position) {
     memmove(r, r + 1, (p->regions - position) * sizeof *r);
 }
 
-/* Returns the stream whose free of the free chunk `id` is not observed, or NULL if there is none. */
+/* Returns the stream whose free of memory in the free chunk `id` is not observed, or NULL if there is none. */
 static const struct weir_placement_stream *waits_for(const struct weir_placement *p, uint32_t id) {
     const struct weir_placement_stream *s = p->several ? p->all.tag[id].stream : p->only;
     uint64_t sequence = p->all.chunk[id].sequence;
@@ -611,7 +608,7 @@ int weir__placement_region(const struct weir_placement *p, uint64_t base, uint64
     for (uint32_t id = p->all.chunk[r->border].next; id != r->border; id = p->all.chunk[id].next) {
         unsigned kind = p->all.kind[id];
 
-        /* often the first chunk, since blocks lie low */
+        /* often true for the first chunk, since best fit prefers low addresses */
         if (kind == LIVE || kind == DEFERRED || kind == UNMAPPED)
             return WEIR_PLACEMENT_BUSY;
         if (waits_for(p, id) != NULL)
@@ -643,7 +640,7 @@ int weir__placement_remove(struct weir_placement *p, uint64_t base) {
 
 /* ---- unmapped ranges ---- */
 
-/* Makes the chunk `id`, which is in no set, an unmapped range, and joins it with those beside it. */
+/* Makes the chunk `id`, which is in no set, an unmapped range, and joins it with adjacent unmapped ranges. */
 static void chunk_unmap(struct weir_placement *p, uint32_t id) {
     struct weir__chunk *c = &p->all.chunk[id];
 
@@ -668,7 +665,7 @@ int weir__placement_add_unmapped(struct weir_placement *p, uint64_t base, size_t
     return status;
 }
 
-/* Returns the chunk of `kind` that starts at `within`, if [address, address + bytes) lies in it; else 0. */
+/* Returns the chunk of `kind` that starts at `within`, or 0 if [address, address + bytes) does not lie in one. */
 static uint32_t chunk_around(const struct weir_placement *p, uint64_t within, unsigned kind,
                              uint64_t address, size_t bytes) {
     uint64_t before = (address - within) >> p->shift;
@@ -745,8 +742,8 @@ int weir__placement_last_unmapped(const struct weir_placement *p, uint64_t *addr
 
 /* ---- take ---- */
 
-/* Begins a take: makes room for the record of a remainder, and lists all unlisted chunks.  *want gets the granules that
- * hold `bytes`.  Returns OK, INVALID or NO_MEMORY. */
+/* Prepares to place a block: makes room for the record of a remainder, and puts unlisted chunks into their sets.
+ * Writes the granules that hold `bytes` to *want.  Returns OK, INVALID or NO_MEMORY. */
 static int take_begin(struct weir_placement *p, size_t bytes, struct weir_placement_stream *s,
                       uint64_t *want) {
     size_t rounded;
@@ -769,7 +766,7 @@ static void block_describe(const struct weir_placement *p, uint32_t id,
     out->size = c->size << p->shift;
 }
 
-/* Makes the chunk `id`, which is in no set, a block of `bytes`. */
+/* Makes the chunk `id`, which is in no set, a live block of `bytes`, and describes it in *out. */
 static void block_begin(struct weir_placement *p, uint32_t id, size_t bytes,
                         struct weir_placement_block *out) {
     struct weir__chunk *c = &p->all.chunk[id];
@@ -780,8 +777,7 @@ static void block_begin(struct weir_placement *p, uint32_t id, size_t bytes,
     block_describe(p, id, out);
 }
 
-/* Finds the best fit for `want` granules among chunks that are free for all streams and, unless NULL, chunks of
- * `own`. */
+/* Finds the best fit for `want` granules among clean chunks and, unless `own` is NULL, the chunks of `own`. */
 static struct weir__bestfit_hit best_for(const struct weir_placement *p,
                                          const struct weir_placement_own *own, uint64_t want) {
     uint64_t key = weir__bestfit_key(want, 0);
@@ -795,8 +791,8 @@ static struct weir__bestfit_hit best_for(const struct weir_placement *p,
     return first.key < clean.key ? first : clean;
 }
 
-/* Removes the first `want` granules, or all if the rest would be too small, from a free chunk and its set.  `s` is the
- * stream whose tag the chunk has, or NULL. */
+/* Removes the first `want` granules from a free chunk and its set, or the whole chunk if the rest would be too small.
+ * `s` is the stream whose tag the chunk has, or NULL. */
 static void take_carve(struct weir_placement *p, struct weir_placement_stream *s, uint32_t id,
                        uint64_t want) {
     struct weir__chunk *c = &p->all.chunk[id];
@@ -836,8 +832,8 @@ int weir__placement_take(struct weir_placement *p, size_t bytes, struct weir_pla
     next = p->all.kind[p->all.chunk[hit.value].next];
     take_carve(p, tag_of(p, hit.value), hit.value, want);
     block_begin(p, hit.value, bytes, out);
-    /* Only a border or an unmapped range can follow the last memory of a region, so other blocks cannot reach above a
-     * mark. */
+    /* Only a block at the end of a region, or before an unmapped range, can raise a mark: other free chunks lie below
+     * memory that was in use before. */
     if (next == BORDER || next == UNMAPPED)
         mark_end(p, (out->address + out->size) >> p->shift, 1);
     return WEIR_PLACEMENT_OK;
@@ -867,7 +863,7 @@ int weir__placement_take_at(struct weir_placement *p, uint64_t address, size_t b
 
 /* ---- take behind waits ---- */
 
-/* Adjacent free chunks, from `first` on. */
+/* A run of adjacent free chunks, of which `first` is the record of the first. */
 struct run {
     uint32_t first;
     uint64_t size; /* in granules */
@@ -879,7 +875,7 @@ static int is_others(const struct weir_placement *p, uint32_t id,
     return p->all.kind[id] == TAGGED && (p->all.tag[id].stream != s || s->id == 0);
 }
 
-/* Returns 1 if the stream may use the chunk `id` at once or behind a wait, else 0. */
+/* Returns 1 if the stream may use the chunk `id` at once or after a wait for another stream, else 0. */
 static int may_have(const struct weir_placement *p, uint32_t id,
                     const struct weir_placement_stream *s,
                     const struct weir_placement_waits *waits) {
@@ -912,7 +908,7 @@ static void run_search(const struct weir_placement *p, const struct weir_placeme
     }
 }
 
-/* Waits for the chunks from `id` on that hold `want` granules.  Returns 1 on success, 0 if a wait failed. */
+/* Makes the stream wait for the chunks from `id` on that hold `want` granules.  Returns 1 on success, else 0. */
 static int run_wait(const struct weir_placement *p, uint32_t id, uint64_t want,
                     const struct weir_placement_stream *s,
                     const struct weir_placement_waits *waits) {
@@ -951,7 +947,7 @@ static uint32_t block_find(const struct weir_placement *p, uint64_t address, uns
     return (address & p->mask) != 0 ? 0 : weir__chunks_find(&p->all, address >> p->shift, kind);
 }
 
-/* Diagnoses an address at which no live block starts.  *out (may be NULL) gets the block around the address. */
+/* Diagnoses an address at which no live block starts.  Writes the block around the address to *out (may be NULL). */
 static int diagnose(const struct weir_placement *p, uint64_t address,
                     struct weir_placement_block *out) {
     uint64_t granule = address >> p->shift;

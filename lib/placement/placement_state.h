@@ -53,12 +53,12 @@ struct weir_placement {
     unsigned shift; /* log2 of the granularity */
     unsigned index; /* the rule's index */
     int several;    /* a second stream, or stream 0, was seen */
-    int own_first;  /* the rule's own_first */
+    int own_first;
     uint64_t mask;  /* granularity - 1 */
     uint64_t waste; /* the rule's split_waste in granules, rounded up */
     /* the one stream seen so far, or NULL if there was none or several */
     struct weir_placement_stream *only;
-    struct weir_placement_stream ended; /* stands for an only stream that was forgotten */
+    struct weir_placement_stream ended; /* replaces `only` when that stream is forgotten */
     struct weir__chunks all;            /* the records */
     size_t blocks;
     size_t unlisted; /* chunks of kind UNLISTED */
@@ -67,7 +67,7 @@ struct weir_placement {
     struct weir_placement_region *region; /* sorted by base */
     size_t regions, region_length;
     size_t total;  /* granules in all regions, without unmapped ranges */
-    size_t extent; /* granules below the regions' high marks */
+    size_t extent; /* the sum over regions of (high - base) */
     struct weir__bestfit_pool pool;
     struct weir__hostmem host;
 };
@@ -82,8 +82,8 @@ static inline uint64_t key_of(const struct weir__chunk *c) {
     return weir__bestfit_key(c->size, c->address);
 }
 
-/* Returns 1 if the free chunk `id` may join its neighbour `other`, which is tagged by `s`, or untagged if `s` is NULL.
- * Two chunks of a stream join if both were freed since it was parted. */
+/* Returns 1 if the free chunk `id` may join the adjacent chunk `other`, which has the tag of `s`, or is untagged if `s`
+ * is NULL.  Returns 0 otherwise.  Two chunks of a stream join if both were freed after its sequence `parted`. */
 static inline int chunk_joins(const struct weir_placement *p, uint32_t id, uint32_t other,
                               const struct weir_placement_stream *s) {
     if (s == NULL)
