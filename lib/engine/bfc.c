@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* bfc.c: regions from cuMemAlloc, as in TensorFlow's and XLA's BFC allocator.
  *
- * A region goes back with cuMemFree, which waits for all work of the device, so all earlier frees are observed then.
+ * The engine frees a region by cuMemFree, which waits for all work of the device, so all earlier frees have completed.
  *
  * This file must not know other engines, or how blocks are placed and ordered.
  */
@@ -15,15 +15,15 @@
 
 /* ---- growth ---------------------------------------------------------------------------------- */
 
-/* Allocates a region.  With caches, it must begin at a page of theirs (WEIR_PAGE), so a small region that does not is
- * exchanged for one of a whole page of the driver, if the limit allows that. */
+/* Allocates a region.  With caches, a region must begin at a multiple of WEIR_PAGE.  If a small region does not, it is
+ * replaced by a whole page of the driver, if the limit allows that. */
 static CUresult take_aligned(struct weir_heap *h, size_t *bytes, CUdeviceptr *base) {
     const struct weir_driver *driver = h->e.device->driver;
     CUresult result = driver->cuMemAlloc(base, *bytes);
 
     if (result != CUDA_SUCCESS || h->e.options->cache != WEIR_SWITCH_ON || *base % WEIR_PAGE == 0)
         return result;
-    /* else the memory would be lost */
+    /* If the first attempt fails, frees the memory by a second one. */
     if (driver->cuMemFree(*base) != CUDA_SUCCESS)
         (void)driver->cuMemFree(*base);
     if (*bytes >= DRIVER_PAGE || weir__heap_room(h) < DRIVER_PAGE)
@@ -34,8 +34,8 @@ static CUresult take_aligned(struct weir_heap *h, size_t *bytes, CUdeviceptr *ba
     return result;
 }
 
-/* Allocates one region of `bytes`, or smaller ones down to `least` if the device lacks memory.  TensorFlow's steps end
- * above `least`, and fail where a smaller region would fit. */
+/* Allocates one region of `bytes`, or a smaller one of at least `least` bytes if the device lacks memory.  TensorFlow's
+ * allocator stops above `least`, and fails where a smaller region would fit. */
 static weir_status take_region(struct weir_heap *h, size_t bytes, size_t least, size_t *got) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_driver_scope scope;
@@ -71,7 +71,7 @@ static weir_status take_region(struct weir_heap *h, size_t bytes, size_t least, 
     return WEIR_OK;
 }
 
-/* Returns the bytes of the next region for a request of `bytes`, which are rounded, or 0 if it exceeds the limit. */
+/* Returns the bytes of the next region for a request of `bytes`, a rounded size, or 0 if that exceeds the limit. */
 static size_t region_size(struct weir_heap *h, size_t bytes) {
     uint64_t device_free;
     weir_growth_state state = {.size = sizeof state, .request = bytes};
@@ -103,7 +103,7 @@ static weir_status bfc_make_room(struct weir_heap *h, struct weir_request *r) {
     if (step == 0)
         return weir__heap_is_full(h);
     status = take_region(h, step, least, &got);
-    /* an exchange had no room */
+    /* The limit left no room to replace the region. */
     if (status == WEIR_E_NO_MEMORY && weir__engine_limit(&h->e) < h->e.device->total &&
         weir__heap_room(h) < DRIVER_PAGE)
         status = weir__without_driver(WEIR_E_LIMIT);
@@ -117,8 +117,8 @@ static weir_status bfc_make_room(struct weir_heap *h, struct weir_request *r) {
     return WEIR_OK;
 }
 
-/* Gives a region without live blocks back.  cuMemFree waits for all work of the device, so its last frees need not be
- * observed before; afterwards all frees are. */
+/* Frees a region without live blocks.  The region's last frees need not be observed before, since cuMemFree waits for
+ * all work of the device.  Afterwards all frees are observed. */
 static CUresult drop_region(struct weir_heap *h, const struct weir_extent *region) {
     struct weir_driver_scope scope;
     CUresult result = weir__driver_enter(h->e.device->driver, h->e.device->context, &scope);
@@ -135,15 +135,15 @@ static CUresult drop_region(struct weir_heap *h, const struct weir_extent *regio
     return CUDA_SUCCESS;
 }
 
-/* Finds the next region behind *region, or the first one if *region is zero.  Returns 1 and the region in *region, or 0
- * if there is no other. */
+/* Finds the region after *region, or the first region if *region is zero.  Returns 1 and the region in *region, or 0 if
+ * there is no other. */
 static int next_region(const struct weir_heap *h, struct weir_extent *region) {
     return weir__placement_region_above(h->placement[0], region->base + region->bytes,
                                         &region->base, &region->bytes);
 }
 
-/* Finds the largest region of at most `most` bytes without live or deferred blocks, the lowest of equal ones.  Returns 1
- * if there is one, 0 otherwise. */
+/* Finds the largest region of at most `most` bytes without live or deferred blocks, and the lowest among equal ones.
+ * Returns 1 if there is one, 0 otherwise. */
 static int find_idle(const struct weir_heap *h, size_t most, struct weir_extent *out) {
     struct weir_extent r = {0};
 
@@ -164,7 +164,8 @@ static weir_status bfc_grow(struct weir_heap *h, uint64_t reserve, uint64_t goal
     return status == WEIR_OK && *got < bytes ? weir__without_driver(WEIR_E_NO_MEMORY) : status;
 }
 
-/* cuMemFree waits for the device, so regions go back without a wait only if the only stream so far is found idle. */
+/* Frees idle regions.  Since cuMemFree waits for the device, a mode other than FULLY frees a region only if there is
+ * one stream and all its frees are observed. */
 static weir_status bfc_shrink(struct weir_heap *h, const struct weir_trim *trim) {
     const struct weir_order *o = &h->order;
     CUresult result = CUDA_SUCCESS;
@@ -187,7 +188,7 @@ static size_t bfc_largest(struct weir_heap *h, const struct weir_survey *asked) 
     struct weir_extent r = {0};
     size_t added;
 
-    /* OOM recovery gives these regions back, if it may wait for the device. */
+    /* OOM recovery frees these regions, if it may wait for the device. */
     while (may_wait && next_region(h, &r)) {
         if (weir__placement_region(h->placement[0], r.base, asked->id) != WEIR_PLACEMENT_OK)
             continue;
@@ -197,7 +198,7 @@ static size_t bfc_largest(struct weir_heap *h, const struct weir_survey *asked) 
     room = weir__size_less(weir__engine_limit(&h->e),
                            h->total - idle); /* reserved memory may exceed the limit */
     added = weir__size_round_down(weir__device_room(h->e.device, room, pages), GRANULARITY);
-    /* A smaller region may share a page of the driver, and then not begin at a page of the caches. */
+    /* A smaller region may share a page of the driver, and then may not begin at a multiple of WEIR_PAGE. */
     return h->e.options->cache == WEIR_SWITCH_ON && added < DRIVER_PAGE ? 0 : added;
 }
 

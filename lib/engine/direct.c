@@ -53,13 +53,14 @@ static weir_status free_block(struct direct *p, CUdeviceptr block) {
     result = WEIR_IN_SCOPE(driver, p->e.device->context, driver->cuMemFree(block));
     if (result == CUDA_SUCCESS)
         weir__sizes_uncount(&p->live, bytes);
-    else /* if the table has grown meanwhile, the entry may be lost; a second free then fails as foreign */
+    /* if this fails, a later free of the block returns E_NOT_OWNED */
+    else
         (void)weir__sizes_put(&p->live, block, bytes);
     return weir__device_status(p->e.device, result);
 }
 
-/* Allocates a block.  With caches, it begins at a page of theirs: a small block that does not is exchanged for one of a
- * whole page of the driver. */
+/* Allocates a block.  With caches, a block must begin at a multiple of WEIR_PAGE.  If a small block does not, it is
+ * replaced by a whole page of the driver. */
 static weir_status direct_alloc(struct weir_engine *e, struct weir_request *r) {
     struct direct *p = (struct direct *)e;
     uint64_t started = e->device->driver->ticks();
@@ -76,7 +77,7 @@ static weir_status direct_alloc(struct weir_engine *e, struct weir_request *r) {
     if (status != WEIR_OK)
         return status;
     r->block = block;
-    /* Every block is a growth.  A growth event for each would fill the ring of events, so only the time counts. */
+    /* Every block makes reserved memory grow.  Events would fill their ring, so only the time is counted. */
     r->grew = 1;
     atomic_fetch_add_explicit(&e->events->counters->stall_ns,
                               weir__device_since(e->device, started), memory_order_relaxed);
@@ -90,7 +91,8 @@ static weir_status direct_free(struct weir_engine *e, CUdeviceptr block, weir_st
         has_caches || e->device->drop_in ? weir__device_capture(e->device, stream) : WEIR_OK;
 
     (void)uses; /* cuMemFree waits for every stream */
-    /* Caches free the block after a capture.  The driver checks the stream, too. */
+    /* Rejects an unknown stream, as the driver does.  With caches, also rejects a capture: they free the block
+     * later. */
     return status == WEIR_E_STREAM || (has_caches && status == WEIR_E_CAPTURE)
                ? status
                : free_block((struct direct *)e, block);
@@ -127,7 +129,7 @@ static void direct_figures(struct weir_engine *e, weir_statistics *out) {
     out->reserved_peak = out->in_use_peak;
 }
 
-/* Reports the largest request alone: nothing is ever idle, and cuMemFree returns when the memory is free. */
+/* Reports only the largest request, since no memory is ever idle and no free is pending after cuMemFree. */
 static void direct_survey(struct weir_engine *e, struct weir_survey *out) {
     weir_statistics figures;
 
@@ -146,7 +148,7 @@ static int direct_visit(struct weir_engine *e, const struct weir_visit *visit) {
     if (!is_at && visit->what != WEIR_VISIT_BLOCKS)
         return -1;
     pthread_mutex_lock(&live->lock);
-    /* the usual case: the address is the block's first */
+    /* in the usual case a block begins at the address */
     if (is_at && weir__map_get(&live->map, visit->address, &bytes))
         count = weir__engine_show(visit,
                                   &(struct weir_extent){.base = visit->address, .bytes = bytes}, 1);

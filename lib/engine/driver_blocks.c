@@ -47,7 +47,7 @@ CUresult weir__async_give(struct weir_device *device, CUdeviceptr block, weir_st
     return WEIR_ON_STREAM(device, device->driver->cuMemFreeAsync(block, stream));
 }
 
-/* Makes the joining stream wait for all work on `stream` so far. */
+/* Makes the stream `joined` wait for all work on `stream` so far. */
 static CUresult join(struct weir_async *async, weir_stream stream, uint64_t id) {
     const struct weir_driver *driver = async->device->driver;
     CUresult result = CUDA_SUCCESS;
@@ -70,7 +70,7 @@ weir_status weir__uses_check(struct weir_device *device, weir_stream stream,
     return status;
 }
 
-/* Frees the block on the joining stream, behind the work on `stream` and every noted stream. */
+/* Frees the block on the stream `joined`, after the work on `stream` and on every stream of `uses`. */
 static CUresult free_with_uses(struct weir_async *async, CUdeviceptr block, weir_stream stream,
                                struct weir_use_list *uses) {
     CUresult result;
@@ -225,13 +225,13 @@ void weir__nodes_open(struct weir_nodes *n, struct weir_device *device) {
     n->access = device->access;
 }
 
-/* Destroys the pool, which graphs do not need any more.  On an error it stays.  The caller holds the lock, or no other
- * thread has the nodes. */
+/* Destroys the pool, which existing graphs do not need.  On an error the pool stays.  The caller holds the lock, or no
+ * other thread has the nodes. */
 static CUresult drop_pool(struct weir_nodes *n) {
     const struct weir_device *device = n->async.device;
     CUresult result = CUDA_SUCCESS;
 
-    /* An error of cuMemPoolDestroy is ignored: the pool is gone for this table. */
+    /* Ignores an error of cuMemPoolDestroy, after which the nodes cannot use the pool any more. */
     if (n->pool)
         result = WEIR_IN_SCOPE(device->driver, device->context,
                                (device->driver->cuMemPoolDestroy(n->pool), CUDA_SUCCESS));

@@ -2,13 +2,13 @@
 /* driver_blocks.h: blocks that the driver itself allocates, by a pool, by cuMemAlloc, or as memory nodes of graphs; and
  * tables of their addresses.
  *
- * Graphs.  For an engine that does not use a pool of the driver, a request under stream capture becomes a memory node of
- * the graph.  The driver owns that memory, maps it at each launch, and takes it back.  It needs a pool for that, of which
- * the graph takes over only which devices have access.  The first such request makes this pool, which itself never
- * holds a byte.
+ * Graphs.  In an engine that does not use a pool of the driver, a request under stream capture becomes a memory node of
+ * the graph.  The driver owns that memory, maps it at each launch, and unmaps it.  A node needs a pool, from which the
+ * graph copies only the list of devices with access.  The first such request makes this pool, which never has any
+ * memory.
  *
- * Each allocator has one table of the addresses of graphs' blocks.  Each launch brings a block back at its address, so the
- * note stays after a free.  A layer whose own live block lies at that address ignores the note.
+ * Each allocator has one table of the addresses of graphs' blocks.  Each launch maps a block at its address again, so
+ * the table keeps the address after a free.  A layer that has a live block at that address ignores the entry.
  *
  * Locks: weir_nodes.lock, under which the pool and nodes are made; `joining`, under which events are recorded on other
  * streams; weir_sizes.lock and weir_graph_table.lock, under which nothing is called.
@@ -27,29 +27,29 @@ struct weir_async {
 };
 
 void weir__async_open(struct weir_async *async, struct weir_device *device);
-/* No free with uses is pending, or the memory belongs to no pool that the caller is about to destroy. */
+/* No free with uses may be pending if the caller destroys the pool of these blocks next. */
 void weir__async_close(struct weir_async *async);
 
-/* Makes a pool on the device, with access for the devices of the list: for at most `most` bytes (0: no limit), with
- * `usage` as the driver's property.  The caller is in the driver's scope. */
+/* Makes a pool of at most `most` bytes (0 means no limit) on the device, with access for the devices of the list.
+ * `usage` is the driver's property of that name.  The caller is in the driver's scope. */
 CUresult weir__async_make_pool(const struct weir_device *device, const struct weir_access *access,
                                size_t most, unsigned short usage, CUmemoryPool *pool);
 /* Frees a block of a driver's pool.  On a captured stream the free is a node of the graph.  If the thread has no
- * context, a default stream (NULL, 0x1, 0x2) means the device's own. */
+ * context, a default stream (NULL, 0x1, 0x2) means the one of the device's context. */
 CUresult weir__async_give(struct weir_device *device, CUdeviceptr block, weir_stream stream);
 
-/* Checks that neither `stream` nor a noted stream is captured: an event recorded on one would draw the stream that waits
- * for it into the capture.  Returns OK, E_CAPTURE, or the driver's error.  `uses` may be NULL. */
+/* Checks that neither `stream` nor a stream of `uses` is captured: an event recorded on a captured stream would draw a
+ * waiting stream into the capture.  Returns OK, E_CAPTURE, or the driver's error.  `uses` may be NULL. */
 weir_status weir__uses_check(struct weir_device *device, weir_stream stream,
                              struct weir_use_list *uses);
 
 /* Frees a block, with the results of an engine's `free`.  A block with uses is freed on a stream of weir's that waits
- * for all of its streams, so that no stream of the program waits for another.  Returns E_NOT_OWNED if the driver does
- * not know the block, E_CAPTURE if the stream is captured and the graph does not know it or it has uses. */
+ * for all streams of the block, so that no stream of the program waits for another.  Returns E_NOT_OWNED if the driver
+ * does not know the block, E_CAPTURE if the stream is captured and the graph does not know it or it has uses. */
 weir_status weir__async_free(struct weir_async *async, CUdeviceptr block, weir_stream stream,
                              struct weir_use_list *uses);
 
-/* Returns 1 while frees with uses are pending, as far as the driver tells, else 0. */
+/* Returns 1 if frees with uses are pending or a query fails, else 0. */
 int weir__async_is_pending(struct weir_async *async);
 
 /* ---- sizes ---- */
@@ -92,7 +92,7 @@ void weir__graphs_close(struct weir_graph_table *graphs);
 int weir__graphs_note(struct weir_graph_table *graphs, CUdeviceptr block);
 /* Returns 1 if the address is recorded, 0 otherwise. */
 int weir__graphs_has(struct weir_graph_table *graphs, CUdeviceptr block);
-/* Removes the record of the address, since a block of the guard lies there now. */
+/* Removes the address, since a block of the guard lies there now (guard.h). */
 void weir__graphs_forget(struct weir_graph_table *graphs, CUdeviceptr block);
 
 /* Memory nodes of graphs. */
@@ -101,7 +101,7 @@ struct weir_nodes {
     pthread_mutex_t lock; /* guards the fields below */
     /* the driver's pool for memory nodes; NULL before the first request and after a change of access */
     CUmemoryPool pool;
-    int outdated;              /* `pool` has former access, and could not be destroyed yet */
+    int outdated;              /* set if `pool` with old access could not be destroyed yet */
     struct weir_access access; /* the devices that get access to the next pool */
 };
 

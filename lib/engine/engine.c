@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* engine.c: the functions that all engines share: lists of extents, surveys, and events about growth.
+/* engine.c: the functions that all engines share.
  *
  * This file must not know any single engine.
  */
@@ -71,8 +71,7 @@ int weir__engine_would_refuse(const struct weir_engine *e, struct weir_request *
     return 1;
 }
 
-/* The driver's figures count memory that the program freed by cuMemFree as used (H200, driver 580) until a trim, which
- * gives it back. */
+/* The driver's figures count memory that the program freed by cuMemFree as used until a trim (H200, driver 580). */
 int weir__engine_has_blocks(struct weir_engine *e) {
     weir_statistics figures = {.size = sizeof figures};
     size_t released;

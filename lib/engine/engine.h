@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* engine.h: what an engine is.
+/* engine.h: the interface of an engine.
  *
- * An engine provides blocks.  It knows the device, growth and the limit.  It does not know the allocator's life cycle,
+ * An engine allocates blocks.  It knows the device, growth and the limit.  It does not know the allocator's life cycle,
  * the settings' names, or other engines.  Each engine has its own lock: every function but open and close may be called
  * from any thread.
  *
- * Stream order.  A block that `alloc` returns may be used on its stream at once.  After `free` on s the engine may hand
- * the memory out on s at once, and on another stream only behind an ordering that it establishes itself or has
- * observed.
+ * Stream order.  A block that `alloc` returns may be used on its stream at once.  After `free` on stream s, the engine
+ * may allocate the memory on s at once.  It may allocate the memory on another stream only after it has observed that
+ * the free has completed, or if it makes that stream wait for the free.
  */
 #ifndef WEIR_ENGINE_H
 #define WEIR_ENGINE_H
@@ -28,11 +28,11 @@
 /* The driver grows and shrinks a pool by units of 32 MiB (measured on an H200, driver 580); regions are multiples. */
 #define WEIR_POOL_UNIT ((size_t)32 << 20)
 
-/* `give` returns this if it has freed the blocks and an event is due.  It is no public status. */
+/* `give` returns this if it has freed the blocks and an event is due on the stream.  It is no public status. */
 #define WEIR_ENGINE_DUE ((weir_status)1)
 
-/* Special ids under which `give` takes blocks back.  OBSERVED: the host has observed that all their uses have
- * completed.  UNKNOWN: no event will show when these uses have completed. */
+/* Special ids for `give`.  OBSERVED: the host has observed that all uses of the blocks have completed.  UNKNOWN: no
+ * event will show when the uses have completed. */
 #define WEIR_ENGINE_OBSERVED UINT64_MAX
 #define WEIR_ENGINE_UNKNOWN UINT64_C(0)
 
@@ -54,32 +54,32 @@ enum {
 struct weir_freed {
     const CUdeviceptr *block;
     size_t count;
-    /* Results: the bytes that the stream may free before an event is due, and the engine's `lacked` then. */
+    /* Results.  room: the bytes that the stream may free before an event is due.  lacked: the engine's `lacked`. */
     uint64_t room, lacked;
 };
 
 /* One request.  The caches pass it by pointer down to the placement. */
 struct weir_request {
-    size_t bytes; /* the bytes that the engine shall serve; above 0 */
+    size_t bytes; /* the bytes to allocate; above 0 */
     /* The bytes that suffice if there is no memory for `bytes`, or 0 if nothing less suffices. */
     size_t least;
     size_t asked; /* the bytes that the program requested */
-    /* If above 0, the address at which the block must begin, in the range that the engine shows as WEIR_VISIT_APART:
-     * the end of another block, or WEIR_ENGINE_FAR.  The request fails without a wait if the address is not free. */
+    /* If above 0, the address at which the block must begin: the end of another block in the range WEIR_VISIT_APART, or
+     * WEIR_ENGINE_FAR.  The request fails without a wait if the address is not free. */
     uint64_t at;
     weir_stream stream;
-    /* The stream's id, if this call has asked the driver for the id or the program vouches for the stream; the stream
-     * is not captured then.  If it is 0, an engine that needs the id asks the driver for it and stores it here. */
+    /* The stream's id, if this call has queried it or the program guarantees it; the stream is not captured then.  If
+     * it is 0, an engine that needs the id queries it and stores it here. */
     uint64_t id;
     unsigned flags;
     CUdeviceptr block;
-    /* Blocks that were freed on the stream before the request, or NULL.  The engine frees them first, and sets the count
-     * to 0. */
+    /* Blocks that were freed on the stream before the request, or NULL.  The engine frees them first, and sets their
+     * count to 0. */
     struct weir_freed *freed;
     int grew;     /* reserved memory grew for the request */
-    int foretold; /* the engine did not ask the driver, which reports too little free memory */
+    int foretold; /* set if the engine expected failure and made no driver call */
     int result;   /* the driver's result of the last failure */
-    /* Filled if the request finally fails.  NULL if the caller does not want it. */
+    /* Filled if the request fails after all retries.  NULL if the caller does not need it. */
     struct weir_failed_request *refused;
 };
 
@@ -89,7 +89,7 @@ static inline int weir__is_failure(weir_status status) {
 
 /* ---- questions ---------------------------------------------------------------------------------- */
 
-/* A piece of the device's addresses, or a block. */
+/* A range of device addresses, or a block. */
 struct weir_extent {
     uint64_t base;
     size_t bytes; /* the length; of a block, the bytes that the program requested */
@@ -100,23 +100,22 @@ struct weir_extent {
 
 /* The kinds of objects that `visit` shows. */
 enum weir_visited {
-    /* The ranges of reserved memory, or those of the last preallocation, and then the ranges that growth will add, as
-     * far as the engine knows them.  The ranges that small requests will use come first. */
+    /* The ranges of reserved memory, or of the last preallocation, and then the ranges that growth will add, if the
+     * engine knows them.  The ranges for small requests come first. */
     WEIR_VISIT_EXTENTS,
-    /* The pieces of the reserved memory that go back to the device whole or not at all, from low addresses to high. */
+    /* the pieces of reserved memory that can only be freed as a whole, in the order of addresses */
     WEIR_VISIT_WHOLES,
     WEIR_VISIT_BLOCKS,   /* every live block */
     WEIR_VISIT_BLOCK_AT, /* the live block around the address */
-    WEIR_VISIT_PIECE_AT, /* the piece around the address that blocks are cut from */
-    WEIR_VISIT_APART     /* the addresses that a request may name: at most one piece */
+    WEIR_VISIT_PIECE_AT, /* the piece of memory around the address; blocks are cut from it */
+    WEIR_VISIT_APART     /* the range of addresses that a request may name in `at`; at most one */
 };
 
 /* A physical allocation that other processes may open (mapped.c). */
 struct weir_memory_file {
     uint64_t base; /* the address of the mapping */
     size_t bytes;
-    /* a descriptor of this process, which is open until the memory goes back to the device */
-    int file;
+    int file;      /* a file descriptor of this process, open until the memory is freed */
     uint64_t name; /* a number that the process uses for this export only */
 };
 
@@ -137,7 +136,7 @@ struct weir_visit {
 
 enum { WEIR_SURVEY_STREAMS = 16 };
 
-/* The figures that a survey fills in: the fields of struct weir_survey that each bit asks for. */
+/* Each bit requests fields of struct weir_survey. */
 enum {
     WEIR_SURVEY_IDLE = 1,    /* largest_free to is_untold */
     WEIR_SURVEY_LARGEST = 2, /* largest */
@@ -147,8 +146,8 @@ enum {
 /* The figures of an engine's memory.  All fields but what, id and back are zero before the call. */
 struct weir_survey {
     unsigned what;
-    uint64_t id; /* the id of the stream that asks, or 0 if it is not known */
-    /* For LARGEST: the bytes of blocks, in whole units, that are given back and trimmed before the request. */
+    uint64_t id; /* the id of the caller's stream, or 0 if it is not known */
+    /* For LARGEST: the bytes of blocks, in whole units, that the caller will free and trim before its request. */
     uint64_t back;
     /* The bytes of the largest free piece that the stream may use, or UINT64_MAX if it is not known. */
     uint64_t largest_free;
@@ -159,11 +158,11 @@ struct weir_survey {
         uint64_t stream, bytes; /* stream 0: several streams, or an unknown one */
     } by[WEIR_SURVEY_STREAMS];
     int is_untold; /* the engine does not know how much is idle */
-    /* The bytes of the largest request on that stream, whose last request has failed, that would surely succeed now or
-     * after OOM recovery.  0 if none is known to succeed. */
+    /* For a stream whose last request has failed: the bytes of the largest request on it that would surely succeed, now
+     * or after OOM recovery.  0 if none is known to succeed. */
     uint64_t largest;
     /* waiting: the frees, or batches of frees, that a later query of their events can find complete.  silent: the
-     * streams with frees that no event covers, and pending work that the end of an allocator need not wait for. */
+     * streams with frees that no event covers, plus pending work for which the end of an allocator does not wait. */
     struct {
         size_t waiting, silent;
     } frees;
@@ -172,18 +171,18 @@ struct weir_survey {
 /* ---- how memory goes back ---------------------------------------------------------------------- */
 
 enum weir_trim_mode {
-    WEIR_TRIM_FULLY, /* idle memory, until at most `keep` is left */
-    /* Gives back memory that needs no wait, after a request on the stream with that id (0 if the id is not known). */
+    WEIR_TRIM_FULLY, /* releases idle memory until at most `keep` bytes stay */
+    /* Releases memory that needs no wait, after a request on the stream with that id (0 if the id is not known). */
     WEIR_TRIM_AT_ONCE,
     /* Runs in a call on that stream, which is not captured.  Records an event for the stream's frees if one is due, and
-     * gives back the idle memory beyond the release threshold. */
+     * releases the idle memory beyond the release threshold. */
     WEIR_TRIM_MAINTAIN,
-    /* Covers the frees of the stream with that id, which exists and is not being captured; any thread may call this.
-     * If the stream is idle, its frees are observed to be complete; else the engine records an event, except on a
-     * default stream.  With id 0 the engine only returns WEIR_E_BUSY if a request holds its lock, maybe while that
-     * request waits for the device. */
+    /* Covers the frees of the stream with that id, which exists and is not captured; any thread may call this.  If the
+     * stream is idle, the engine observes its frees; else it records an event, except on a default stream.  With id 0
+     * the engine only checks its lock, and returns WEIR_E_BUSY if a request holds it, perhaps during a wait for the
+     * device. */
     WEIR_TRIM_ASK,
-    /* Does what FULLY does, but only for memory whose work is known to be complete; waits for no work. */
+    /* Releases memory as FULLY does, but only memory whose last use is known to have completed, without a wait. */
     WEIR_TRIM_DONE
 };
 
@@ -193,32 +192,31 @@ struct weir_trim {
     size_t keep;
     weir_stream stream;
     uint64_t id;
-    size_t released; /* result: the bytes given back */
+    size_t released; /* result: the bytes released */
 };
 
 /* ---- an engine --------------------------------------------------------------------------------- */
 
-/* The receivers of events about growth and returned memory. */
+/* The receivers of events about growth and trims. */
 struct weir_event_sink {
     struct weir_counters *counters;
     struct weir_process_peers *peers; /* the other processes on the device, or NULL */
-    _Atomic uint64_t shown;           /* the reserved memory that `peers` were told last */
-    _Atomic int *grew; /* Growth for a request sets it to 1.  NULL if nobody reads it. */
+    _Atomic uint64_t shown;           /* the reserved memory that `peers` saw last */
+    _Atomic int *grew; /* set to 1 by growth for a request; NULL if nobody reads it */
 };
 
 enum {
-    /* Frees may be pending that the survey PENDING cannot count; only another request shows whether they have
-     * completed. */
+    /* Frees may be pending that PENDING cannot count; only another request shows whether they have completed. */
     WEIR_ENGINE_HIDES_PENDING = 1,
     WEIR_ENGINE_TRIM_WAITS = 2, /* a FULLY trim waits for the device */
-    WEIR_ENGINE_MOVES = 4,   /* idle memory moves to a request that finds too little in one place */
-    WEIR_ENGINE_SETTLES = 8, /* the caller waits for the device before `close` */
-    WEIR_ENGINE_SHEDS = 16,  /* AT_ONCE and DONE trims may give memory back */
+    WEIR_ENGINE_MOVES = 4,      /* a request may move idle memory to one place */
+    WEIR_ENGINE_SETTLES = 8,    /* the caller waits for the device before `close` */
+    WEIR_ENGINE_SHEDS = 16,     /* AT_ONCE and DONE trims may release memory */
     /* The engine cuts blocks from regions itself, and orders their reuse.  Without this trait the driver does both. */
     WEIR_ENGINE_CUTS = 32,
     /* The reserve layer sets these before the engine's first request. */
     WEIR_ENGINE_GROWS_AHEAD = 64, /* some reserved memory is kept idle for later requests */
-    WEIR_ENGINE_IS_PEEKED = 128    /* a layer above reads `in_use` after each request */
+    WEIR_ENGINE_IS_PEEKED = 128   /* a layer above reads `in_use` after each request */
 };
 
 struct weir_engine;
@@ -231,13 +229,13 @@ struct weir_engine_ops {
      * that uses of streams that the driver does not know are marked `refused`. */
     weir_status (*free)(struct weir_engine *e, CUdeviceptr block, weir_stream stream,
                         struct weir_use_list *uses);
-    /* Frees live blocks on no stream.  With OBSERVED, every stream may use the memory at once; an engine without CUTS
-     * needs OBSERVED, and calls the driver.  With CUTS the function makes no driver call, and takes other ids, too: with
-     * a stream's id, these are frees on that stream, whose event a later call on the stream or a MAINTAIN trim records;
-     * with UNKNOWN, no stream may use the memory before a wait for the device.  Returns OK, DUE, E_NOT_OWNED, or a
-     * status of the driver. */
+    /* Frees live blocks outside a call on a stream.  With OBSERVED, every stream may use the memory at once.  An engine
+     * without CUTS accepts only OBSERVED, and calls the driver.  An engine with CUTS makes no driver call, and accepts
+     * other ids, too.  With a stream's id, the frees count as frees on that stream; a later call on it or a MAINTAIN
+     * trim records their event.  With UNKNOWN, no stream may use the memory before a wait for the device.  Returns OK,
+     * DUE, E_NOT_OWNED, or a status of the driver. */
     weir_status (*give)(struct weir_engine *e, struct weir_freed *freed, uint64_t id);
-    /* Grows until the reserved memory is at least `target`.  This is one step, for `cause`, towards `goal`. */
+    /* Grows until the reserved memory is at least `target`, as one step towards `goal`.  `cause` says why. */
     weir_status (*grow)(struct weir_engine *e, uint64_t target, uint64_t goal, int cause);
     weir_status (*trim)(struct weir_engine *e, struct weir_trim *trim);
     /* Changes a device's access to all memory that the engine has and will have.  An error changes nothing. */
@@ -248,7 +246,7 @@ struct weir_engine_ops {
     void (*survey)(struct weir_engine *e, struct weir_survey *out);
     /* Visits the objects of one kind under the engine's lock.  Returns their number, or -1 if it is not known. */
     int (*visit)(struct weir_engine *e, const struct weir_visit *visit);
-    /* Gives all memory back.  No block is live and no free is pending, or the device is lost. */
+    /* Releases all memory.  Before, no block is live and no free is pending, unless the device is lost. */
     void (*close)(struct weir_engine *e);
 };
 
@@ -258,26 +256,26 @@ struct weir_engine {
     struct weir_device *device;
     const weir_options *options; /* the settings, with all defaults filled in */
     struct weir_event_sink *events;
-    /* CUTS: how often a request lacked memory, or the program signalled that memory is low.  Each large free reads the
-     * count, so the count lies apart from the fields that requests write. */
+    /* With CUTS: the number of requests that lacked memory, and of the program's signals that memory is low.  Each
+     * large free reads this field, so the field lies apart from those that requests write. */
     _Atomic uint64_t lacked;
     /* The most bytes of reserved memory, or UINT64_MAX for no limit.  It belongs to the limit (limit.h). */
     const _Atomic uint64_t *limit;
     uint64_t threshold; /* the bytes of idle memory that stay reserved at a synchronisation */
     /* The least limit in bytes with which the engine can serve a request, or 0 if any limit suffices. */
     size_t least_limit;
-    /* The bytes of a growth that holds the driver's lock for about a tenth of a millisecond.  If it is 0, the engine
-     * has no background growth. */
+    /* The bytes of one step of background growth, which holds the driver's lock for about 0.1 ms; 0 if the engine has
+     * no background growth. */
     size_t step_bytes;
     _Atomic unsigned traits;         /* SETTLES may change after the engine is open */
     CUmemoryPool driver_pool;        /* the pool that the memory comes from, or NULL */
     struct weir_graph_table *graphs; /* the blocks of graphs (driver_blocks.h) */
-    /* Figures of the last request, which the engine writes and others read without its lock. */
+    /* Figures after the last request.  The engine writes them; its callers read them without its lock. */
     struct {
         _Atomic uint64_t reserved, in_use; /* in_use: only with IS_PEEKED or CUTS */
         /* The peak of the bytes in blocks.  Without CUTS the caches count these bytes. */
         _Atomic uint64_t most_in_use;
-        /* CUTS: the bytes freed since the last wait for the device that serve no request before the next one. */
+        /* With CUTS: the bytes of frees that no event covers, which serve no request before a wait for the device. */
         _Atomic uint64_t quarantined;
         /* All present and former memory for blocks lies in [low, high).  If there was none, low is UINT64_MAX and high
          * is 0.  Without CUTS the caches widen these bounds. */
@@ -285,7 +283,7 @@ struct weir_engine {
     } seen;
 };
 
-/* Open an engine with the settings, device and limit in `setup`.  They take no memory from the device yet. */
+/* Open an engine with the settings, device and limit in `setup`.  These functions allocate no device memory. */
 weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine **out);
 weir_status weir__direct_open(const struct weir_engine *setup, struct weir_engine **out);
 weir_status weir__mapped_open(const struct weir_engine *setup, struct weir_engine **out);
@@ -338,8 +336,8 @@ static inline uint64_t weir__engine_reserve(struct weir_engine *e) {
     return figures.reserved;
 }
 
-/* Returns 0 if the engine never had memory for blocks at that address.  Needs no lock.  A caller that has a block of
- * this engine always gets 1, since it received the block after the bounds were set. */
+/* Returns 0 if the engine never had memory for blocks at that address.  Needs no lock.  For a live block of this engine
+ * always returns 1, since the engine sets the bounds before it returns a block. */
 static inline int weir__engine_may_have(const struct weir_engine *e, uint64_t address) {
     return address >= atomic_load_explicit(&e->seen.low, memory_order_relaxed) &&
            address < atomic_load_explicit(&e->seen.high, memory_order_relaxed);
@@ -347,8 +345,7 @@ static inline int weir__engine_may_have(const struct weir_engine *e, uint64_t ad
 
 /* Returns 1 if a block is live, as far as the engine knows, else 0. */
 int weir__engine_has_blocks(struct weir_engine *e);
-/* Finds the object of that kind at an address.  Returns 1 if there is one, 0 if there is none, -1 if it is not
- * known. */
+/* Finds the object of that kind at an address.  Returns 1 on success, 0 if there is none, -1 if it is not known. */
 int weir__engine_find(struct weir_engine *e, enum weir_visited what, uint64_t address,
                       struct weir_extent *out);
 /* Lists up to `most` objects of that kind.  Returns how many there are, or -1 if the engine does not know. */
@@ -365,7 +362,7 @@ static inline uint64_t weir__engine_limit(const struct weir_engine *e) {
     return atomic_load_explicit(e->limit, memory_order_relaxed);
 }
 
-/* Widens the bounds seen.low and seen.high to new memory for blocks.  Any number of threads may call this at once. */
+/* Widens the bounds seen.low and seen.high to new memory for blocks.  Several threads may call this concurrently. */
 static inline void weir__engine_widen(struct weir_engine *e, uint64_t base, size_t bytes) {
     weir__lower_to(&e->seen.low, base);
     weir__raise_to(&e->seen.high, base + bytes);
@@ -373,10 +370,10 @@ static inline void weir__engine_widen(struct weir_engine *e, uint64_t base, size
 /* Records a growth or a trim in the counters and, at level info, in the log. */
 void weir__engine_note(const struct weir_engine *e, int cause, int shrink, uint64_t asked,
                        uint64_t got, uint64_t stall_ns, uint64_t reserved_after);
-/* The driver takes long to refuse more than this: 0.18 s for 60 GiB that the device lacks (H200, driver 580). */
+/* The driver refuses a request above this size slowly: 0.18 s for 60 GiB that the device lacks (H200, driver 580). */
 #define WEIR_ENGINE_LARGE ((uint64_t)256 << 20)
-/* Returns 1 if the device has less than `bytes` free with `idle` added, so that the driver need not be asked.  The
- * device may have more than it reports, so the function returns 0 for a request that insists. */
+/* Returns 1 if the device's free memory and `idle` are together less than `bytes`, so that a driver call would fail.
+ * Returns 0 for a request that insists, since the device may have more memory than it reports. */
 int weir__engine_would_refuse(const struct weir_engine *e, struct weir_request *r, uint64_t bytes,
                               uint64_t idle);
 /* Calls visit->show, if there is one, for each extent of the list.  Returns `count`. */

@@ -9,19 +9,19 @@
 
 #include "base/result.h"
 
-/* The id of quarantined frees, which is no stream's. */
+/* The stream id of quarantined frees; no stream has this id. */
 #define QUARANTINE (UINT64_MAX - 1)
 
-/* The events that a request that does not fit queries, before the heap decides whether to grow. */
+/* The most events that the heap queries for a request that does not fit, before it decides whether to grow. */
 enum { PEEKED = 32 };
 
-/* The deferred frees that a free with uses queries, so that they do not pile up while every request fits. */
+/* The most deferred frees that a free with uses queries, so that they do not pile up while every request fits. */
 enum { DEFERRED_PEEKED = 2 };
 
-/* An event is worth this part of all memory. */
+/* An event is worth its cost if it makes 1 / WORTH_PART of all memory available to other streams. */
 enum { WORTH_PART = 256 };
 
-/* The chunks whose records a placement makes beforehand.  They are enough for nearly all first iterations. */
+/* The number of chunks whose records exist beforehand, which is enough for nearly all first iterations. */
 enum { STOCK = 400 };
 
 /* ---- placements ---- */
@@ -76,8 +76,8 @@ static void unaccount(struct weir_heap *h, const struct weir_placement_block *bl
     h->requested -= block->requested;
 }
 
-/* Frees a live block on a stream with that sequence, or for all streams if `s` is NULL.  Returns OK, or E_NOT_OWNED if
- * there is no such block. */
+/* Frees a live block on a stream with that sequence, or for all streams if `s` is NULL.  Returns E_NOT_OWNED if there
+ * is no such block, else OK. */
 static weir_status give_block(struct weir_heap *h, CUdeviceptr block,
                               struct weir_placement_stream *s, uint64_t sequence,
                               struct weir_placement_block *was) {
@@ -88,15 +88,15 @@ static weir_status give_block(struct weir_heap *h, CUdeviceptr block,
     return WEIR_OK;
 }
 
-/* Publishes a figure that is read without the lock.  Most requests leave it as it was, and then its cache line, too. */
+/* Publishes a figure that is read without the lock.  Does not write the cache line of an unchanged figure. */
 static void publish_figure(_Atomic uint64_t *figure, uint64_t value) {
     if (atomic_load_explicit(figure, memory_order_relaxed) != value)
         atomic_store_explicit(figure, value, memory_order_relaxed);
 }
 
-/* Ends an operation: writes the results of the batch of frees on the stream, if there was one, publishes the figures, and
- * releases the lock.  While memory is reserved above a release threshold, each free should be covered by an event;
- * the size of bfc-fixed is fixed. */
+/* Ends an operation: writes the results of the batch of frees on the stream, if there was one, publishes the figures,
+ * and releases the lock.  While more memory is reserved than the release threshold, every free should have an event, so
+ * that memory can be released.  bfc-fixed is an exception, since its size is fixed. */
 static void leave_heap(struct weir_heap *h, struct weir_freed *freed,
                        const struct weir_order_stream *on) {
     uint64_t reserved = weir__heap_reserve(h);
@@ -201,9 +201,9 @@ static weir_status free_quarantined(struct weir_heap *h, CUdeviceptr block) {
     return WEIR_OK;
 }
 
-/* Frees the block under the next sequence of the stream, without a call of the driver.  A stream that holds no more than
- * at its low frees for other streams.  So its frees that an event covers do not coalesce with later ones, and other
- * streams may use that memory as soon as the event has completed. */
+/* Frees the block with the stream's next sequence, without a driver call.  If the stream holds no more than its low
+ * (stream_order.h), it frees memory for other streams.  So its frees that an event covers do not coalesce with later
+ * ones, and other streams may use that memory as soon as the event has completed. */
 static weir_status free_silently(struct weir_heap *h, CUdeviceptr block,
                                  struct weir_order_stream *on) {
     struct weir_placement_block was;
@@ -217,8 +217,7 @@ static weir_status free_silently(struct weir_heap *h, CUdeviceptr block,
     return status;
 }
 
-/* Frees blocks as an engine's `give` does, or those that a request brings.  `on` is the record of the stream `id`, or NULL
- * if it has none. */
+/* Frees the blocks of an engine's `give` or of a request.  `on` is the record of the stream `id`, or NULL. */
 static weir_status free_batch(struct weir_heap *h, struct weir_freed *freed, uint64_t id,
                               struct weir_order_stream *on) {
     struct weir_placement_block was;
@@ -256,8 +255,8 @@ static weir_status heap_give(struct weir_engine *e, struct weir_freed *freed, ui
     return status;
 }
 
-/* Frees a block on a stream whose id the driver cannot tell, since the stream is captured or stands beside a capture.
- * The stream has the block again after the capture. */
+/* Frees a block on a stream whose id the driver cannot report, since the stream is captured or stands beside a capture.
+ * Uses the id that the handle had last, so that this stream can use the memory again after the capture. */
 static weir_status free_captured(struct weir_heap *h, CUdeviceptr block, weir_stream stream) {
     struct weir_freed one = {.block = &block, .count = 1};
     uint64_t id = weir__order_last_with(&h->order, stream);
@@ -303,14 +302,15 @@ static weir_status free_on_stream(struct weir_heap *h, CUdeviceptr block, uint64
     return status;
 }
 
-/* Defers a block until the work on `stream` and on every noted stream up to now has completed. */
+/* Defers the free of a block until the present work on `stream` and on every stream of `uses` has completed. */
 static weir_status defer_free(struct weir_heap *h, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses) {
     struct weir_placement *p = weir__heap_placement(h, block);
     struct weir_placement_block found;
     weir_status status;
 
-    if (weir__placement_find(p, block, &found) != WEIR_PLACEMENT_OK) /* it was freed before */
+    /* The block was freed before. */
+    if (weir__placement_find(p, block, &found) != WEIR_PLACEMENT_OK)
         return weir__without_driver(WEIR_E_NOT_OWNED);
     status = weir__order_defer(&h->order, stream, uses, block);
     if (status == WEIR_E_HOST_MEMORY)
@@ -322,7 +322,7 @@ static weir_status defer_free(struct weir_heap *h, CUdeviceptr block, weir_strea
     return WEIR_OK;
 }
 
-/* Returns 1 if the block lies in no region and is a graph's, else 0.  The caller holds the lock. */
+/* Returns 1 if the block belongs to a graph and lies in no region, else 0.  The caller holds the lock. */
 static int is_node(const struct weir_heap *h, CUdeviceptr block) {
     struct weir_extent region;
 
@@ -397,8 +397,8 @@ static int wait_behind(void *context, uint64_t id, uint64_t sequence) {
     return weir__order_follow(&b->heap->order, b->stream, id, sequence) == CUDA_SUCCESS;
 }
 
-/* Places a request that did not fit in several adjacent free chunks.  The chunks are free for all streams, the stream's
- * own, or freed by streams that it may wait for.  On the device the stream waits for their work. */
+/* Places a request that fits into no single chunk in several adjacent free chunks: clean ones, the stream's own, or
+ * those of streams for which it may wait.  On the device, the stream then waits for the work of these streams. */
 static int place_behind(struct weir_heap *h, const struct weir_request *r,
                         struct weir_placement_stream *on, struct weir_placement_block *out) {
     struct behind behind = {h, r->stream};
@@ -411,7 +411,7 @@ static int place_behind(struct weir_heap *h, const struct weir_request *r,
 }
 
 /* Makes room by growth or moves of the backing, and places the request there.  If the heap cannot get more memory, the
- * request may have memory of any kind. */
+ * request may have addresses of any kind. */
 static weir_status place_in_new(struct weir_heap *h, struct weir_request *r,
                                 struct weir_placement_stream *on,
                                 struct weir_placement_block *out) {
@@ -432,9 +432,9 @@ static weir_status place_in_new(struct weir_heap *h, struct weir_request *r,
     return weir__heap_status(placed);
 }
 
-/* Places the request in free memory, in memory that another thread brings, after a query of all events (a completed
- * free that growth missed would cost memory, and queries cost little beside mapping memory), behind a wait, or in new
- * memory. */
+/* Places the request in free memory, in memory that another thread is adding, in memory for which the stream waits, or
+ * in new memory.  Queries all events before it grows: a completed free that growth missed would cost memory, and
+ * queries cost little compared with mapping memory. */
 static weir_status place_block(struct weir_heap *h, struct weir_request *r,
                                struct weir_placement_stream *on, struct weir_placement_block *out) {
     int placed = place_free(h, r, on, PEEKED, out);
@@ -475,7 +475,7 @@ static weir_status heap_alloc(struct weir_engine *e, struct weir_request *r) {
     weir_status status = r->id ? WEIR_OK : weir__device_capture(e->device, r->stream);
     CUresult result;
 
-    /* A captured stream, or the legacy stream beside a capture, where queries fail (error 906). */
+    /* The stream is captured, or it is the legacy stream during a capture, where queries fail (error 906). */
     if (status == WEIR_E_CAPTURE)
         return weir__driver_result == CUDA_SUCCESS ? weir__nodes_alloc(&h->nodes, r) : status;
     if (status != WEIR_OK)
@@ -529,8 +529,8 @@ static weir_status heap_grow(struct weir_engine *e, uint64_t target, uint64_t go
     return status;
 }
 
-/* Gives idle memory back.  In mode FULLY the heap first waits for frees that no event covers.  In other modes each
- * stream that has such frees records an event at its next call. */
+/* Releases idle memory.  In mode FULLY the heap first waits for frees that no event covers.  In other modes each stream
+ * that has such frees records an event at its next call. */
 static weir_status heap_shrink(struct weir_heap *h, struct weir_trim *trim) {
     uint64_t started = h->e.device->driver->ticks(), before, after;
     int is_at_once = trim->mode == WEIR_TRIM_AT_ONCE;
@@ -570,7 +570,7 @@ static weir_status heap_trim(struct weir_engine *e, struct weir_trim *trim) {
     case WEIR_TRIM_MAINTAIN:
         weir__lock_take(&h->lock);
         on = weir__order_stream(&h->order, trim->id);
-        if (on) /* else the next call records */
+        if (on) /* if there is no host memory, a later call records */
             weir__order_maintain(&h->order, on, trim->stream);
         break;
     case WEIR_TRIM_ASK:
@@ -598,7 +598,7 @@ static weir_status heap_allow(struct weir_engine *e, const CUmemAccessDesc *acce
         return weir__without_driver(WEIR_E_NOT_SUPPORTED);
     weir__lock_take(&h->lock);
     status = weir__mapped_allow(h, access);
-    if (status == WEIR_OK) /* the lock keeps the order of changes equal in both */
+    if (status == WEIR_OK) /* the lock keeps the changes of both in one order */
         weir__nodes_allow(&h->nodes, access);
     weir__lock_give(&h->lock);
     return status;
@@ -618,7 +618,7 @@ static int next_chunk(const struct weir_heap *h, int *kind, struct weir_placemen
  * stream of the survey could get now without a wait, or 0 if there is none. */
 static size_t survey_idle(struct weir_heap *h, struct weir_survey *out) {
     struct weir_placement_span span = {0};
-    uint64_t end = 0, run = 0; /* adjacent free memory: the end so far, and the bytes */
+    uint64_t end = 0, run = 0; /* the end and the bytes of a run of adjacent free memory */
     int kind = h->kinds - 1;
     size_t largest = 0;
 
@@ -693,8 +693,8 @@ static int show_live(struct weir_heap *h, const struct weir_visit *visit) {
     return count;
 }
 
-/* Shows the live block around an address.  A block of a graph counts as live if its address is noted.  Takes time linear
- * in the chunks of the region, unless the address is the block's first. */
+/* Shows the live block around an address.  A graph's block counts as live if the graph table has its address.  Takes
+ * time linear in the chunks of the region, unless a block begins at the address. */
 static int show_block_at(struct weir_heap *h, const struct weir_visit *visit) {
     struct weir_extent block = {.base = visit->address};
     struct weir_placement_block found;
@@ -759,7 +759,7 @@ static void heap_figures(struct weir_engine *e, weir_statistics *out) {
     out->extent = out->host_bytes = 0;
     for (int i = 0; i < h->kinds; i++) {
         weir__placement_figures(h->placement[i], &figures);
-        /* Blocks that name an address lie far from all others, so the extent of APART is not used. */
+        /* Requests that name an address lie far from all other blocks, so the extent of APART would mean nothing. */
         out->extent += i == WEIR_HEAP_APART ? figures.total : figures.extent;
         out->host_bytes += figures.host_bytes;
     }
@@ -823,7 +823,7 @@ weir_status weir__heap_open(const struct weir_engine *setup, const struct weir_b
     weir__nodes_open(&h->nodes, setup->device);
     weir__order_open(&h->order, setup->device, heap_observed, end_deferred_block, h);
     h->quarantine.id = QUARANTINE;
-    /* A stream that may wait for other streams can use their memory, so the tightest fit wastes least. */
+    /* A stream that may wait for other streams can use their memory, so the best fit among all chunks wastes least. */
     if (setup->options->internal_dependencies == WEIR_SWITCH_ON)
         rule.own_first = 0;
     for (int i = 0; i < h->kinds; i++) {

@@ -2,21 +2,21 @@
 /* heap.h: an engine that cuts blocks from its own memory and keeps stream order.
  *
  * placement.h decides where a block goes, and stream_order.h knows which frees of each stream the host has observed.
- * A backing takes memory from the device and gives it back: mapped.c (one range of addresses) or bfc.c (regions at any
+ * A backing gets memory from the device and releases it: mapped.c (one range of addresses) or bfc.c (regions at any
  * address, as in TensorFlow's and XLA's BFC allocator).
  *
- * Stream order.  A freed block carries (stream id, sequence).  It serves its own stream at once.  It serves other
- * streams, and merges with their memory, only once the host has observed its stream past the sequence.  A block that
+ * Stream order.  A freed block keeps (stream id, sequence).  It serves its own stream at once.  It serves other
+ * streams, and coalesces with their memory, only once the host has observed its stream past the sequence.  A block that
  * other streams use too (weir_use) is deferred at its free: it stays placed until events on all these streams have
- * completed.  A free that has no event, or no host memory for its record, is quarantined: it serves no stream before a
- * wait for the device.
+ * completed.  A free that has no event, or no host memory for its record, is quarantined: its memory serves no stream
+ * before a wait for the device.
  *
- * A trim waits for the device if no event covers some of the open frees, or if the backing has idle memory whose last
- * use has not completed.  It releases the lock meanwhile.  Only bfc.c waits under the lock, in cuMemFree.
+ * A trim waits for the device if no event covers some of the frees, or if the backing has idle memory whose last use
+ * has not completed.  The trim releases the lock during the wait.  Only bfc.c waits under the lock, in cuMemFree.
  *
  * Locks: one lock guards everything here, and is taken once for each operation.  Driver calls for events, queries,
- * growth and moves run under it, and the counters' lock, the nodes' and the graph table's are taken under it.  A backing
- * that grows beside requests releases the lock meanwhile.
+ * growth and moves run under it, and the locks of the counters, of the nodes and of the graph table are taken under it.
+ * A backing that grows beside requests releases the lock meanwhile.
  *
  * This file must not know settings' names or the layers above.
  */
@@ -34,7 +34,7 @@
 struct weir_backing;
 struct weir_mapped_range;
 
-/* The kinds of addresses, by the requests that they serve, in the order of addresses. */
+/* The kinds of addresses.  Each kind serves some requests.  The order of the kinds is the order of their addresses. */
 enum {
     WEIR_HEAP_COMMON, /* requests that are not small; all requests if there is one kind */
     WEIR_HEAP_SMALL,  /* small requests */
@@ -42,20 +42,20 @@ enum {
     WEIR_HEAP_KINDS
 };
 
-/* A heap engine.  The fields that each request writes stand between the lock and the order's own, so that they share few
- * cache lines. */
+/* A heap engine.  The fields that each request writes lie between `lock` and the first fields of `order`, so that they
+ * share few cache lines. */
 struct weir_heap {
     struct weir_engine e;
     const struct weir_backing *backing;
     struct weir_mapped_range *range; /* the range of mapped.c, or NULL */
     struct weir_nodes nodes;         /* the memory nodes of graphs */
-    int kinds;             /* the number of placements: 1, or WEIR_HEAP_KINDS with a range */
-    struct weir_lock lock; /* guards all fields below, and the backing's own fields */
+    int kinds;                       /* WEIR_HEAP_KINDS with a range, else 1 */
+    struct weir_lock lock;           /* guards all fields below, and the backing's own fields */
     uint64_t requested, in_use;
     uint64_t taken; /* the bytes allocated so far */
     uint64_t requested_peak, in_use_peak;
     uint64_t total; /* bytes of memory in all placements */
-    /* Bytes that the driver did not take back, or that are being mapped: reserved memory that lies in no placement. */
+    /* Bytes of reserved memory that lies in no placement: the driver refused to free it, or it is being mapped. */
     uint64_t kept;
     struct weir_order order;
     uint64_t reserved_peak;
@@ -63,15 +63,14 @@ struct weir_heap {
     /* With a range: the first address of each kind, and the end of the range. */
     uint64_t starts[WEIR_HEAP_KINDS + 1];
     struct weir_growth_cursor cursor;
-    /* Bytes freed under QUARANTINE so far.  The sequences of these frees rise with it. */
+    /* Bytes quarantined so far.  The sequence of the next quarantined free is this number plus 1. */
     uint64_t quarantined;
-    /* stands for a stream in the place of quarantined frees */
-    struct weir_placement_stream quarantine;
-    uint64_t steals; /* requests served by other streams' frees, after a query of events */
+    struct weir_placement_stream quarantine; /* the stream record that quarantined frees have */
+    uint64_t steals; /* requests served by memory that other streams freed */
 };
 
-/* The functions and constants of a backing.  All functions but close are called under the heap's lock; `grow` and `shrink`
- * may release it for a while. */
+/* The functions and constants of a backing.  All functions but close are called under the heap's lock; `grow` and
+ * `shrink` may release it for a while. */
 struct weir_backing {
     struct weir_placement_rule rule;
     size_t small;      /* Requests of up to `small` bytes have their own addresses. */
@@ -81,12 +80,12 @@ struct weir_backing {
     void (*close)(struct weir_heap *h);
     /* Makes room for a request that does not fit. */
     weir_status (*make_room)(struct weir_heap *h, struct weir_request *r);
-    /* Grows until `reserve` bytes are reserved.  *got, 0 before the call, gets the bytes added.  Returns OK if all were
-     * added, even if another thread has given some back since.  `goal` and `cause` are those of an engine's `grow`. */
+    /* Grows until `reserve` bytes are reserved.  Adds the bytes of the growth to *got.  Returns OK if all were added,
+     * even if another thread has released some since.  `goal` and `cause` are those of an engine's `grow`. */
     weir_status (*grow)(struct weir_heap *h, uint64_t reserve, uint64_t goal, int cause,
                         size_t *got);
-    /* Gives idle memory back until at most `keep` bytes are left.  In mode FULLY the backing waits for the device if
-     * necessary.  In other modes it gives back only memory whose frees are observed to be complete. */
+    /* Releases idle memory until at most `keep` bytes stay reserved.  In mode FULLY the backing waits for the device if
+     * necessary.  In other modes it releases only memory whose frees are observed to be complete. */
     weir_status (*shrink)(struct weir_heap *h, const struct weir_trim *trim);
     /* Returns the bytes of the largest request that `make_room` would surely serve, now or after OOM recovery. */
     size_t (*largest)(struct weir_heap *h, const struct weir_survey *asked);
@@ -94,12 +93,12 @@ struct weir_backing {
 
 /* ---- for backings: heap.c ---- */
 
-/* Opens a heap without memory.  It is open for requests once the backing has prepared its addresses. */
+/* Opens a heap without memory.  The heap can serve requests once the backing has prepared its addresses. */
 weir_status weir__heap_open(const struct weir_engine *setup, const struct weir_backing *backing,
                             struct weir_heap **out);
 /* Frees all host memory of a heap whose backing is closed.  Live and deferred blocks are forgotten. */
 void weir__heap_drop(struct weir_heap *h);
-/* Makes the host tables for blocks beforehand. */
+/* Allocates host memory for the records of blocks beforehand. */
 void weir__heap_stock(struct weir_heap *h);
 
 /* Records that the placements have `total` bytes of memory now. */
@@ -113,12 +112,12 @@ void weir__heap_dry(struct weir_heap *h);
 int weir__heap_look_around(struct weir_heap *h, size_t most);
 /* Makes all freed memory available to all streams, since the device has finished all work. */
 void weir__heap_observe_all(struct weir_heap *h);
-/* Waits for the device if there are frees that no event covers, if memory is quarantined, or in any case with `must`.
- * Releases the heap's lock, which the caller holds, during the wait, so that other calls go on.  Afterwards observes
- * all frees that came before the wait. */
+/* Waits for the device if `must` is set, if there are frees that no event covers, or if memory is quarantined.  The
+ * caller holds the heap's lock, which this function releases during the wait, so that other calls go on.  Afterwards
+ * observes all frees that came before the wait. */
 weir_status weir__heap_wait(struct weir_heap *h, int must);
-/* Returns 1 if another stream may wait for the free of the stream `id` with `sequence`: the setting
- * internal_dependencies is on, and an event covers that free.  Returns 0 otherwise. */
+/* Returns 1 if another stream may wait for the free of the stream `id` with `sequence`, that is, if the setting
+ * internal_dependencies is on and an event covers that free.  Returns 0 otherwise. */
 int weir__heap_may_follow(const struct weir_heap *h, uint64_t id, uint64_t sequence);
 
 static inline uint64_t weir__heap_reserve(const struct weir_heap *h) {
@@ -174,7 +173,7 @@ static inline void weir__heap_grown(struct weir_heap *h) {
 
 /* ---- for heaps with a range: mapped.c ---- */
 
-/* Waits for memory that another thread is bringing, after a request did not fit; may release the lock for a while.
+/* Waits for memory that another thread is adding, after a request did not fit; may release the lock for a while.
  * Returns 1 if the request may fit now, else 0. */
 int weir__mapped_await(struct weir_heap *h);
 /* Places a request that names an address; its size is a multiple of a page. */
@@ -183,7 +182,7 @@ weir_status weir__mapped_place_at(struct weir_heap *h, struct weir_request *r,
                                   struct weir_placement_block *out);
 /* Changes a device's access, with the results of an engine's `allow`; may release the lock for a while. */
 weir_status weir__mapped_allow(struct weir_heap *h, const CUmemAccessDesc *access);
-/* Shows the ranges in which memory will lie first.  Returns their number. */
+/* Shows the ranges in which growth will map memory first.  Returns their number. */
 int weir__mapped_foresee(const struct weir_heap *h, const struct weir_visit *visit);
 /* Shows each physical allocation to `visit`, for WEIR_VISIT_WHOLES (engine.h).  Returns their number. */
 int weir__mapped_wholes(const struct weir_heap *h, const struct weir_visit *visit);

@@ -28,7 +28,7 @@ static weir_status ask(const struct weir_driver *driver, CUdevice home, int devi
         return WEIR_E_NOT_SUPPORTED;
     }
     answer = driver->cuDeviceGetCount(&count);
-    /* unreached: a device above the most, which takes more devices than a model has */
+    /* unreached: a device number of WEIR_MOST_PEERS or more, since no machine has so many devices */
     if (answer == CUDA_SUCCESS && (device < 0 || device >= count || device >= WEIR_MOST_PEERS)) {
         snprintf(text, bytes, "peer %d: there %s %d device%s, numbered from 0", device,
                  count == 1 ? "is" : "are", count, count == 1 ? "" : "s");

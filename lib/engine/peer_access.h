@@ -13,7 +13,7 @@
 
 #include "driver/device.h"
 
-/* Reads the access to memory of device `home` that options.peers, with defaults filled in, asks for.  On an error,
+/* Reads the access to memory of device `home` that options.peers requests, with defaults filled in.  On an error,
  * writes a text and returns E_NO_DEVICE, E_NOT_SUPPORTED if a device is no peer or the driver cannot tell, or E_DRIVER
  * with the driver's result in *result. */
 weir_status weir__peers_read(const struct weir_driver *driver, CUdevice home, const char *peers,

@@ -1,35 +1,34 @@
 /* SPDX-License-Identifier: MIT */
 /* pool.c: the engine over a private CUDA memory pool.
  *
- * The driver places blocks, orders reuse and grows the pool.  This engine reads the pool's RESERVED attribute once a
- * request to see growth, counts the growth, and adds memory up to the size that the growth policy wants.
+ * The driver places blocks, orders reuse and grows the pool.  This engine reads the pool's RESERVED attribute once in
+ * each request to see growth, counts the growth, and adds memory up to the size that the growth policy wants.
  *
- * A request that the driver refuses may leave all of the device's memory reserved (H200, driver 580).  The engine gives
- * this memory back at once.
+ * A request that the driver refuses may leave all of the device's memory reserved (H200, driver 580).  The engine then
+ * trims the pool at once.
  *
- * The engine switches internal dependencies off, which are the driver's last resort when memory is short: with them an
- * allocation may make its stream wait for another stream's work, or block the host.  oom_recovery.c polls with a
- * deadline instead.
+ * The engine switches off the driver's internal dependencies, by which an allocation may make its stream wait for
+ * another stream's work, or block the host, when memory is short.  oom_recovery.c polls with a deadline instead.
  *
- * Growth.  The driver cannot tell whether a request would fit, and a growth step first uses up free units.  So a step
- * allocates probe blocks on a stream that runs nothing else, and holds them until RESERVED has risen as far as wanted.
- * Once they are freed there, every stream can have the memory at once.  A step counts the rise of RESERVED, not the
- * bytes of the probe blocks.
+ * Growth.  The driver cannot tell whether a request would fit, and growth starts only after all free units are used.
+ * So a step of growth allocates blocks, called probe blocks, on a stream that runs nothing else, and holds them until
+ * RESERVED has risen to the target.  After the step has freed them on that stream, every stream can have the memory at
+ * once.  A step counts the rise of RESERVED, not the bytes of the probe blocks.
  *
- * Trims.  The driver's trim releases memory only if the host has waited for the stream that freed the memory.
- * Completed work does not count, nor does a wait by cuMemFree, and cuCtxSynchronize, which counts for all streams,
+ * Trims.  The driver's trim releases memory only if the host has waited for the stream that freed the memory.  It is
+ * not enough that the work has completed, or that cuMemFree has waited.  cuCtxSynchronize waits for all streams, but
  * breaks captures (H200, driver 580).  So the engine allocates completed memory as probe blocks, unit by unit, on the
- * stream that runs nothing, frees them there and waits for that stream.  Then the trim releases the memory.
+ * stream that runs nothing, frees them on that stream and waits for it.  Then the trim releases the memory.
  *
- * Figures.  Driver 11.2 does not report the pool's figures.  For this driver the engine keeps the size of each block in a
- * table, and estimates reserved memory as the peak of the memory in blocks, in whole units.  The table also holds the
- * limit.
+ * Figures.  Driver 11.2 does not report the pool's figures.  For this driver the engine keeps the size of each block in
+ * a table, and estimates reserved memory as the peak of the memory in blocks, in whole units.  The table also enforces
+ * the limit.
  *
- * Slabs.  The engine cuts slabs from superblocks (superblocks.h), which are blocks of the driver for it.
+ * Slabs.  The engine cuts slabs from superblocks (superblocks.h).  For the driver, each superblock is one block.
  *
  * Locks: `growing` is held while reserved memory is raised, trimmed or unwound.  The counters' lock and that of `sizes`
- * are taken under it, and a growth callback runs under it.  A request that hits takes no lock, but tries `growing` if the
- * release threshold is finite.  Each free takes the superblocks' lock for a moment.
+ * are taken under it, and a growth callback runs under it.  A request that free memory serves takes no lock, but tries
+ * `growing` if the release threshold is finite.  Each free takes the superblocks' lock for a moment.
  *
  * This file must not know other engines, settings' names or how a trace or a cache uses it.
  */
@@ -65,18 +64,18 @@ struct weir_pool_engine {
     _Atomic uint64_t reserved_peak; /* the value that pool_figures read last */
     pthread_mutex_t growing;
     struct weir_growth_cursor cursor; /* guarded by `growing` */
-    /* The probe blocks, guarded by `growing`.  Between steps these are blocks that the driver did not take back yet. */
+    /* The probe blocks, guarded by `growing`.  Between steps, these are blocks that the driver refused to free. */
     CUdeviceptr probes[WEIR_POOL_PROBES];
     _Atomic uint32_t probe_count; /* also read without the lock */
     _Atomic uint64_t probing; /* the bytes of the probe blocks, raised before each is allocated */
-    int undone; /* set if a probe block was a request's, so that another stream's work may use it */
+    int undone;               /* set if a probe block was a request's, so that work may use it */
 
     struct weir_async async; /* frees the blocks */
     struct weir_superblocks superblocks;
     struct weir_sizes sizes; /* the blocks of a driver that does not report figures, else empty */
 
-    /* For each block that begins behind the driver's own block (align), the bytes between both; guarded by `aligning`,
-     * under which nothing is called. */
+    /* For each block that align() has moved inside the driver's block: the bytes between the beginnings of both.
+     * Guarded by `aligning`, under which nothing is called. */
     struct weir_map before;
     pthread_mutex_t aligning;
     _Atomic int has_aligned; /* set once there was such a block */
@@ -111,8 +110,7 @@ static void pool_set_ceiling(struct weir_pool_engine *p, uint64_t reserve) {
 
 /* ---- attributes of the pool ---- */
 
-/* Returns the bytes in blocks for USED, and otherwise the estimate of reserved memory and of its peak, for a driver that
- * does not report figures. */
+/* Estimates a figure for a driver that reports none: USED, reserved memory or its peak. */
 static __attribute__((noinline, cold)) uint64_t estimate(struct weir_pool_engine *p,
                                                          CUmemPool_attribute which) {
     weir_statistics sizes;
@@ -145,7 +143,7 @@ static inline CUresult ask(struct weir_pool_engine *p, CUmemPool_attribute which
     return result;
 }
 
-/* Returns the figure, or `last` if the driver does not tell it. */
+/* Returns the figure, or `last` if the driver does not report it. */
 static inline uint64_t attribute(struct weir_pool_engine *p, CUmemPool_attribute which,
                                  uint64_t last) {
     uint64_t value = last;
@@ -176,8 +174,8 @@ static void read_ceiling(struct weir_pool_engine *p) {
 
 /* ---- probe blocks ---- */
 
-/* Frees the probe blocks.  A block that the driver refuses stays for the next call; all stay if one lies behind work
- * and the wait for the device fails.  The caller holds `growing` and is in the driver's scope. */
+/* Frees the probe blocks.  A block that the driver refuses to free stays for the next call; all stay if work may use
+ * one of them and the wait for the device fails.  The caller holds `growing` and is in the driver's scope. */
 static void pool_drop_probes(struct weir_pool_engine *p) {
     const struct weir_driver *driver = p->e.device->driver;
     uint32_t count = p->probe_count, kept = 0;
@@ -193,7 +191,7 @@ static void pool_drop_probes(struct weir_pool_engine *p) {
         atomic_store(&p->probing, 0);
 }
 
-/* Returns the bytes of the whole units that hold `bytes`, at least one. */
+/* Rounds `bytes` up to whole units, at least one unit. */
 static size_t whole_units(uint64_t bytes) {
     return weir__size_round_down((size_t)weir__size_larger(bytes, 1) + UNIT - 1, UNIT);
 }
@@ -216,9 +214,9 @@ static CUresult take_probe(struct weir_pool_engine *p, size_t bytes, uint64_t *r
 
 /* ---- figures ---- */
 
-/* Returns the bytes in blocks, without idle memory of superblocks and, as far as possible, without probe blocks, which
- * another thread may allocate or free at the same time.  The program may have freed some blocks by the driver's own
- * call.  If the driver does not answer, the counters of requests and frees tell whether there are any blocks. */
+/* Returns the bytes in blocks, without idle memory of superblocks and without probe blocks, as far as other threads do
+ * not change them.  Asks the driver, since the program may have freed blocks by the driver's own call.  If the driver
+ * fails, the counters of requests and frees show whether there are any blocks. */
 static uint64_t pool_requested(struct weir_pool_engine *p) {
     const struct weir_striped *striped = &p->e.events->counters->striped;
     uint64_t before = atomic_load(&p->probing), used, ours;
@@ -250,9 +248,9 @@ static void pool_figures(struct weir_engine *e, weir_statistics *out) {
 
 /* ---- growth ---- */
 
-/* Raises reserved memory to `target` with probe blocks of at most `largest` and together at most `most` bytes, as far as
- * the device and the limit allow.  The caller holds `growing` and is in the driver's scope.  Returns the reserved
- * memory.  *why gets a driver's result other than lack of memory. */
+/* Raises reserved memory to `target` with probe blocks of at most `largest` and together at most `most` bytes, as far
+ * as the device and the limit allow.  The caller holds `growing` and is in the driver's scope.  Returns the reserved
+ * memory.  Writes a driver's error other than lack of memory to *why. */
 static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_t largest,
                               uint64_t most, CUresult *why) {
     uint64_t reserve = pool_read_reserve(p), idle;
@@ -260,12 +258,12 @@ static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_
     CUresult result = CUDA_SUCCESS;
 
     if (largest > UNIT) {
-        /* Probe blocks first use up the idle memory, for which half of their number must be enough. */
+        /* Probe blocks first use up idle memory.  `least` lets half of the WEIR_POOL_PROBES blocks cover all of it. */
         idle = weir__size_less(reserve, pool_read_in_use(p));
         least = whole_units(weir__size_smaller(idle / (WEIR_POOL_PROBES / 2), largest));
     }
     while (reserve < target && most >= least && p->probe_count < WEIR_POOL_PROBES) {
-        /* whole units, so that a probe block that stays shifts no block */
+        /* in whole units, so that a probe block that stays does not shift the addresses of other blocks */
         bytes = whole_units(weir__size_smaller(target - reserve, largest));
         bytes = weir__size_larger(bytes, least);
         result = take_probe(p, bytes, &reserve);
@@ -297,7 +295,7 @@ static void top_up(struct weir_pool_engine *p, size_t request, uint64_t got, uin
     if (p->e.options->growth == WEIR_GROWTH_EXACT || !p->has_figures)
         return;
     device_free = weir__device_free(p->e.device);
-    /* free memory may have served a part of it */
+    /* free memory may have served a part of the request */
     state.request = request < got ? request : (size_t)got;
     state.reserved = (size_t)(reserve - got);
     state.in_use = (size_t)pool_read_in_use(p);
@@ -316,13 +314,13 @@ static void top_up(struct weir_pool_engine *p, size_t request, uint64_t got, uin
         weir__growth_refused(&p->cursor);
 }
 
-/* Counts a change of reserved memory.  Returns 1 if it grew while the caller waited from `started` on, else 0: a
- * synchronisation gave memory back. */
+/* Counts a change of reserved memory.  Returns 1 if it grew during the call that began at `started`, else 0: a
+ * synchronisation has released memory. */
 static int pool_reserve_moved(struct weir_pool_engine *p, size_t request, uint64_t started) {
     uint64_t before, now;
     int grew;
 
-    /* The thread that holds the lock is growing, and counts the rise itself.  This request met growth, too. */
+    /* Another thread holds the lock: it grows the pool, and counts the growth.  This request met growth, too. */
     if (pthread_mutex_trylock(&p->growing) != 0)
         return 1;
     before = atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed);
@@ -341,8 +339,8 @@ static int pool_reserve_moved(struct weir_pool_engine *p, size_t request, uint64
     return grew;
 }
 
-/* Raises the release threshold to `bytes`, so that the next synchronisation does not give preallocated memory back.
- * The driver rounds the threshold down to whole units. */
+/* Raises the release threshold to `bytes`, so that the next synchronisation does not release preallocated memory.  The
+ * driver rounds the threshold down to whole units. */
 static void keep_at_least(struct weir_pool_engine *p, uint64_t bytes) {
     bytes = whole_units(weir__size_smaller(bytes, p->e.device->total));
     if (bytes > p->threshold &&
@@ -357,7 +355,7 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
     struct weir_driver_scope scope;
     CUresult result, why;
 
-    (void)goal; /* a step towards any goal takes equal units */
+    (void)goal; /* the units of a step do not depend on the goal */
     if (!p->has_figures)
         return weir__without_driver(WEIR_E_NOT_SUPPORTED);
     result = weir__driver_enter(driver, e->device->context, &scope);
@@ -369,12 +367,12 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
     before = pool_read_reserve(p);
     after = raise_reserve(p, weir__size_smaller(target, limit), PROBE_BYTES, UINT64_MAX, &why);
     if (after > before) {
-        /* unreached: reserved memory sufficed, but another thread grew it after it was read */
+        /* unreached: `before` was at least `target`, but another thread has grown the pool since */
         weir__engine_note(e, cause, 0, target > before ? target - before : 0, after - before,
                           weir__device_since(e->device, started), after);
     }
-    /* The stream runs only the frees of probe blocks.  The wait observes them and lets the driver apply its threshold,
-     * so the value read next is what stays reserved. */
+    /* grow_stream runs only the frees of probe blocks.  The wait observes them and lets the driver apply its release
+     * threshold, so `after` becomes the memory that stays reserved. */
     result = driver->cuStreamSynchronize(p->grow_stream);
     if (result == CUDA_SUCCESS)
         result = ask(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &after);
@@ -392,8 +390,8 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
 
 /* ---- frees ---- */
 
-/* Records that the driver's block begins `before` bytes before the block.  Returns 1 on success, 0 if there is no host
- * memory. */
+/* Records that the driver's block begins `before` bytes below `block`.  Returns 0 if there is no host memory, else
+ * 1. */
 static int record_aligned(struct weir_pool_engine *p, CUdeviceptr block, size_t before) {
     int done;
 
@@ -404,7 +402,7 @@ static int record_aligned(struct weir_pool_engine *p, CUdeviceptr block, size_t 
     return done;
 }
 
-/* Returns the address at which the driver's block begins, and forgets that another one was handed out. */
+/* Returns the address of the driver's block around `block`, and removes the entry of `block` from `before`. */
 static CUdeviceptr driver_block(struct weir_pool_engine *p, CUdeviceptr block, size_t *before) {
     uintptr_t bytes = 0;
 
@@ -417,8 +415,8 @@ static CUdeviceptr driver_block(struct weir_pool_engine *p, CUdeviceptr block, s
     return block - bytes;
 }
 
-/* Frees a block of the driver.  The capture mode is relaxed, since the call may be one of weir's own beside another
- * thread's capture. */
+/* Frees a block of the driver.  Relaxes the capture mode, since weir may free blocks during another thread's
+ * capture. */
 static weir_status free_block(struct weir_pool_engine *p, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses) {
     struct weir_driver_scope scope;
@@ -474,25 +472,23 @@ static uint64_t spare(struct weir_pool_engine *p, uint64_t reserve, size_t keep)
                               weir__size_less(reserve, pool_read_in_use(p)));
 }
 
-/* Trims to `keep`, as far as that needs no wait for a program's stream.  The caller holds `growing` and is in the
- * driver's scope. */
+/* Trims to `keep` without a wait for a program's stream.  The caller holds `growing` and is in the driver's scope. */
 static CUresult trim_to(struct weir_pool_engine *p, size_t keep) {
     const struct weir_driver *driver = p->e.device->driver;
     uint64_t reserve = UINT64_MAX, now;
     CUresult result, ignored;
 
     for (;;) {
-        /* The stream runs only the frees of probe blocks, which the driver counts as pending until the host waits. */
+        /* grow_stream runs only the frees of probe blocks, which the driver counts as pending until the host waits. */
         (void)driver->cuStreamSynchronize(p->grow_stream);
         result = driver->cuMemPoolTrimTo(p->e.driver_pool, keep);
         now = pool_read_reserve(p);
-        /* The next step needs the driver's figures.  It has no effect while a probe block is left that the driver did
-         * not free. */
+        /* The probe blocks below need the driver's figures, and have no effect while an earlier probe block is left. */
         if (result != CUDA_SUCCESS || !p->has_figures || p->probe_count > 0 || now >= reserve ||
             spare(p, now, keep) < UNIT)
             return result;
         reserve = now;
-        /* The next trim sees the idle units that are allocated here, but not those for which the driver would grow. */
+        /* Allocates idle units as probe blocks until the pool would grow.  The next trim can release these units. */
         (void)raise_reserve(p, now + 1, UNIT, spare(p, now, keep), &ignored);
     }
 }
@@ -520,7 +516,7 @@ static weir_status give_back(struct weir_pool_engine *p, struct weir_trim *trim)
     trim->released = (size_t)weir__size_less(before, after);
     if (trim->released > 0) {
         weir__growth_shrunk(&p->cursor, after);
-        /* unreached: reserved memory was at most `keep`, but another thread freed some after it was read */
+        /* unreached: reserved memory was at most `keep`, but fell further by another thread's free */
         weir__engine_note(&p->e, trim->cause, 1, weir__size_less(before, trim->keep),
                           trim->released, weir__device_since(p->e.device, started), after);
     }
@@ -528,8 +524,8 @@ static weir_status give_back(struct weir_pool_engine *p, struct weir_trim *trim)
     return weir__device_status(p->e.device, result);
 }
 
-/* Waits for work of the program only if a trim that the program asked for finds an empty superblock whose stream is not
- * known.  A pool has no events to record. */
+/* Waits for work of the program only if a trim that the program asked for finds an empty superblock without a stream.
+ * Modes that only record events do nothing, since a pool has no events. */
 static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
     int gives_back = trim->mode == WEIR_TRIM_FULLY || trim->mode == WEIR_TRIM_AT_ONCE ||
                      trim->mode == WEIR_TRIM_DONE;
@@ -548,7 +544,7 @@ static void take_back(struct weir_pool_engine *p, CUdeviceptr block, size_t byte
     block = driver_block(p, block, &before);
     is_back = weir__async_give(p->e.device, block, stream) == CUDA_SUCCESS;
     pthread_mutex_lock(&p->growing);
-    /* unreached: no room, for which the driver must have kept as many probe blocks before */
+    /* unreached: no room, after WEIR_POOL_PROBES frees that the driver refused */
     if (!is_back && p->probe_count < WEIR_POOL_PROBES) {
         atomic_fetch_add(&p->probing, bytes);
         p->probes[p->probe_count++] = block;
@@ -557,8 +553,8 @@ static void take_back(struct weir_pool_engine *p, CUdeviceptr block, size_t byte
     pthread_mutex_unlock(&p->growing);
 }
 
-/* Waits for the stream if it is idle.  A trim releases only memory that the host has waited for.  The wait takes no
- * time unless another thread submits work just then. */
+/* Waits for the stream if it is idle, since a trim releases only memory for which the host has waited.  The wait takes
+ * no time unless another thread submits work just then. */
 static void let_driver_see(const struct weir_driver *driver, weir_stream stream) {
     CUstreamCaptureStatus capture;
 
@@ -567,9 +563,9 @@ static void let_driver_see(const struct weir_driver *driver, weir_stream stream)
         (void)driver->cuStreamSynchronize(stream);
 }
 
-/* Undoes a request after which reserved memory is above a limit that the driver does not know, or is unknown because the
- * driver answered `result`.  The caller has relaxed this thread's capture mode, since the calls would break a capture,
- * of which the request may be part. */
+/* Undoes a request that raised reserved memory above a limit that the driver does not know, or after which the driver
+ * answered `result` instead of the reserved memory.  The caller has relaxed this thread's capture mode, since the calls
+ * would break a capture of the request's stream. */
 static __attribute__((noinline, cold)) weir_status
 undo_alloc(struct weir_pool_engine *p, const struct weir_request *r, CUresult result) {
     const struct weir_driver *driver = p->e.device->driver;
@@ -577,13 +573,14 @@ undo_alloc(struct weir_pool_engine *p, const struct weir_request *r, CUresult re
     take_back(p, r->block, r->bytes, r->stream);
     let_driver_see(driver, r->stream);
     (void)driver->cuMemPoolTrimTo(p->e.driver_pool, (size_t)limit_of(p));
-    read_ceiling(p); /* idle memory may have gone back, too, and must not come back */
+    /* the trim may have released idle memory, too, which must not come back */
+    read_ceiling(p);
     return result == CUDA_SUCCESS ? weir__without_driver(WEIR_E_LIMIT)
                                   : weir__device_status(p->e.device, result);
 }
 
-/* Exchanges a block that does not begin at a page of the caches for a larger one that contains such a block.  weir's
- * own blocks are whole pages and begin at one, unless the program uses the pool as well (weir_pool). */
+/* Replaces a block that does not begin at a multiple of WEIR_PAGE, as the caches need, by a larger one that contains
+ * such a block.  This happens only if the program uses the pool as well (weir_pool). */
 static __attribute__((noinline, cold)) CUresult align(struct weir_pool_engine *p,
                                                       struct weir_request *r) {
     const struct weir_driver *driver = p->e.device->driver;
@@ -605,7 +602,7 @@ static __attribute__((noinline, cold)) CUresult align(struct weir_pool_engine *p
     return CUDA_SUCCESS;
 }
 
-/* Requests a block from the driver.  A block for the caches begins at a page of theirs. */
+/* Allocates a block from the driver.  A block for the caches (id is not 0) begins at a multiple of WEIR_PAGE. */
 static CUresult take_uncounted(struct weir_pool_engine *p, struct weir_request *r) {
     CUresult result = p->e.device->driver->cuMemAllocFromPoolAsync(&r->block, r->bytes,
                                                                    p->e.driver_pool, r->stream);
@@ -613,7 +610,7 @@ static CUresult take_uncounted(struct weir_pool_engine *p, struct weir_request *
     return result == CUDA_SUCCESS && r->id != 0 && r->block % WEIR_PAGE != 0 ? align(p, r) : result;
 }
 
-/* Requests a block from the driver.  If the driver does not report figures, counts the block first, and records it.
+/* Allocates a block from the driver.  If the driver does not report figures, counts the block first, and records it.
  * Returns CUDA_ERROR_OUT_OF_MEMORY also if the sum would exceed the limit or if there is no host memory. */
 static CUresult take_block(struct weir_pool_engine *p, struct weir_request *r) {
     CUresult result;
@@ -632,7 +629,7 @@ static CUresult take_block(struct weir_pool_engine *p, struct weir_request *r) {
     return result;
 }
 
-/* Handles a request that the driver refused, and gives the memory back that the driver took for it.  `reserve` is the
+/* Handles a request that the driver refused, and trims the memory by which the pool grew for it.  `reserve` is the
  * reserved memory before the request.  Returns E_LIMIT if the device had enough memory. */
 static __attribute__((noinline, cold)) weir_status
 refused(struct weir_pool_engine *p, CUresult result, struct weir_request *r, uint64_t reserve) {
@@ -665,7 +662,7 @@ static int is_hopeless(struct weir_pool_engine *p, struct weir_request *r) {
     return r->bytes > idle && weir__engine_would_refuse(&p->e, r, r->bytes, idle);
 }
 
-/* Requests a block from the driver, which orders its reuse, and counts the growth afterwards.  The caller has relaxed
+/* Allocates a block from the driver, which orders its reuse, and counts the growth afterwards.  The caller has relaxed
  * this thread's capture mode. */
 static weir_status serve(struct weir_pool_engine *p, struct weir_request *r) {
     const struct weir_driver *driver = p->e.device->driver;
@@ -677,11 +674,11 @@ static weir_status serve(struct weir_pool_engine *p, struct weir_request *r) {
         read_ceiling(p); /* reserved memory above a changed limit stays, and must not rise */
     if (r->bytes > limit)
         return weir__without_driver(WEIR_E_LIMIT);
-    /* With a finite release threshold a synchronisation may lower reserved memory.  Otherwise growth back to the value
-     * that was seen last would not be counted. */
+    /* With a finite release threshold, a synchronisation may have lowered reserved memory.  Counts that first:
+     * otherwise growth back to the last figure would not be noticed. */
     if (p->e.threshold < p->e.device->total && pool_read_reserve(p) < before)
         (void)pool_reserve_moved(p, r->bytes, started);
-    /* If the pool grew for a block that is undone, the growth would go back only after the stream's work. */
+    /* Refuses a request before the pool grows: later, undo_alloc() could trim only after the stream's work is done. */
     if (exceeds(p) && pool_read_in_use(p) > weir__size_less(ceiling_of(p), r->bytes))
         return weir__without_driver(WEIR_E_LIMIT);
     result = is_hopeless(p, r) ? CUDA_ERROR_OUT_OF_MEMORY : take_block(p, r);
@@ -700,8 +697,8 @@ static weir_status serve(struct weir_pool_engine *p, struct weir_request *r) {
     return WEIR_OK;
 }
 
-/* Serves a request for a slab from a superblock.  If there is no memory for a new one, the slab is a superblock by
- * itself. */
+/* Serves a request for a slab from a superblock.  If there is no memory for a new superblock, the slab becomes a
+ * superblock by itself. */
 static __attribute__((noinline)) weir_status serve_slab(struct weir_pool_engine *p,
                                                         struct weir_request *r) {
     size_t bytes = r->bytes;
@@ -739,7 +736,7 @@ static weir_status pool_alloc(struct weir_engine *e, struct weir_request *r) {
         return weir__device_status(e->device, result);
     status = r->flags & WEIR_REQUEST_SLAB ? serve_slab(p, r) : serve(p, r);
     weir__driver_unrelax(driver, &scope);
-    /* Caches would count the bytes in blocks, and their peak. */
+    /* With caches, the caches count the bytes in blocks and their peak. */
     if (status == WEIR_OK && e->options->cache != WEIR_SWITCH_ON)
         weir__raise_to(&e->seen.most_in_use, pool_requested(p));
     if (status == WEIR_OK && (e->traits & WEIR_ENGINE_IS_PEEKED))
@@ -765,7 +762,7 @@ static weir_status pool_free(struct weir_engine *e, CUdeviceptr block, weir_stre
     return WEIR_OK;
 }
 
-/* Frees a block whose last use has completed, on the stream that runs nothing, so that every stream can have it. */
+/* Frees blocks whose uses are all done, on the stream that runs nothing, so that every stream can have the memory. */
 static weir_status give_each(struct weir_pool_engine *p, const struct weir_freed *freed) {
     weir_status status = WEIR_OK;
 
@@ -786,7 +783,7 @@ static weir_status pool_give(struct weir_engine *e, struct weir_freed *freed, ui
 static size_t largest(struct weir_pool_engine *p, uint64_t back) {
     uint64_t reserve = pool_read_reserve(p), stays;
 
-    /* OOM recovery can trim all memory of a pool from which no block was ever allocated. */
+    /* If no block was ever allocated, OOM recovery can trim all memory of the pool. */
     if (p->e.options->recovery_timeout_ms != UINT32_MAX &&
         atomic_load_explicit(&p->e.seen.most_in_use, memory_order_relaxed) == 0 &&
         attribute(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, 1) == 0)

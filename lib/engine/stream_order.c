@@ -15,18 +15,17 @@
 #include "base/size.h"
 
 enum {
-    YOUNG = 16,       /* frees that have an event each */
-    UNSETTLED = 2048, /* frees for which the rules low and much hold */
-    /* queries of an event, about 10 us, after which it has completed if it waits for nothing */
-    ASKED = 64,
+    YOUNG = 16,        /* the first frees of a stream, each of which has an event */
+    UNSETTLED = 2048,  /* the number of frees for which the rules low and much hold */
+    ASKED = 64,        /* the most queries in a row of an event on an idle stream, about 10 us */
     MUCH = 4,          /* times `worth`: the fall that is always worth an event */
     KEPT = 16,         /* times `worth`: the fall that all silent streams together may have */
     MOST_SILENT = 128, /* the most silent streams that keep memory from others */
     FAR = 2,     /* the most doublings of MUCH and KEPT for a stream whose events serve nobody */
-    SLACK = 12,  /* a stream is still low if it holds this part of its fall above its low */
+    SLACK = 12,  /* a stream is low if it holds at most 1 / SLACK of its fall more than its low */
     SELDOM = 16, /* the most events between two queries of a stream at work */
     FORGET_CALLS = 16384, /* calls on any stream, after which a quiet stream may be forgotten */
-    OLD_PER_NEW = 2       /* old streams that a new stream queries or forgets */
+    OLD_PER_NEW = 2       /* old streams that a new one queries or forgets */
 };
 #define LEAST_WORTH (UINT64_C(64) << 10)
 #define LEAST_KEPT (UINT64_C(32) << 20)
@@ -52,7 +51,7 @@ void weir__order_recycle(struct weir_order *o, CUevent event) {
     o->spare[o->spare_count++] = event;
 }
 
-/* This thread's capture mode is relaxed, since another thread's global capture would forbid the query. */
+/* Relaxes this thread's capture mode, since another thread's global capture would forbid the query. */
 int weir__order_is_done(const struct weir_order *o, CUevent event) {
     const struct weir_driver *driver = o->device->driver;
 
@@ -257,7 +256,7 @@ static void finish(struct weir_order *o, struct weir_order_stream *s) {
     while (s->marks)
         drop_mark(o, s);
     cover(o, s);
-    /* A stream that was forgotten has no sequence yet, but all its earlier frees are observed. */
+    /* A stream that was forgotten and came back has sequence 0, but all its earlier frees are observed. */
     s->placed.observed = weir__size_larger(s->placed.observed, s->sequence);
     o->observed(o->context, s, 0);
 }
@@ -373,8 +372,8 @@ uint64_t weir__order_last_with(const struct weir_order *o, weir_stream stream) {
                : 0;
 }
 
-/* Counts the call.  If another stream has called since, the stream's last burst has ended.  What that burst left is
- * written here, and not in the other stream's call, so that no call touches another stream's record. */
+/* Counts the call.  If another stream has called since, the stream's last burst has ended.  Updates `foreseen` here,
+ * and not in the other stream's call, so that no call touches another stream's record. */
 struct weir_order_stream *weir__order_stream_silently(struct weir_order *o, uint64_t id) {
     struct weir_order_stream *s = find_stream(o, id);
 
@@ -414,7 +413,7 @@ void weir__order_dry(struct weir_order *o) {
     o->unsettled_until = o->sequence + UNSETTLED;
 }
 
-/* Returns 1 if the bytes that the stream holds have fallen to its low, or nearly so far, else 0. */
+/* Returns 1 if the stream's held bytes have fallen to its low, or nearly to it, else 0. */
 static int is_low(const struct weir_order *o, const struct weir_order_stream *s) {
     uint64_t worth = worth_of(o);
 
@@ -422,8 +421,8 @@ static int is_low(const struct weir_order *o, const struct weir_order_stream *s)
            (s->held <= s->low || (uint64_t)(s->held - s->low) <= worth + s->fallen / SLACK);
 }
 
-/* Returns by how much a stream may fall without an event: its share of the memory that `silent` streams together may
- * keep from others.  Returns 0 if there are more of them than weir keeps host memory for. */
+/* Returns the bytes by which a stream may fall without an event: its share of the memory that `silent` streams together
+ * may keep from others.  Returns 0 if there are more than MOST_SILENT silent streams. */
 static uint64_t share_of(const struct weir_order *o, size_t silent) {
     return silent > MOST_SILENT ? 0 : weir__size_larger(KEPT * worth_of(o), LEAST_KEPT) / silent;
 }
@@ -451,14 +450,14 @@ static uint64_t room_above_low(const struct weir_order *o, const struct weir_ord
     int64_t above = s->held - s->low - (int64_t)(worth_of(o) + s->fallen / SLACK);
     uint64_t least = weir__size_less(worth_of(o), s->fallen);
 
-    /* Each byte that is freed lowers `held` by one, and raises the slack by a part of one. */
+    /* Each freed byte lowers `held` by 1, and raises the slack by 1 / SLACK. */
     return above > 0 ? weir__size_larger(least, (uint64_t)above * SLACK / (SLACK + 1)) : least;
 }
 
 uint64_t weir__order_room(const struct weir_order *o, const struct weir_order_stream *s) {
     uint64_t room, most;
 
-    /* While the program forbids reuse by other streams, no event is due.  It may allow that reuse at any time. */
+    /* While the program forbids reuse by other streams, no event is due.  The program may allow reuse at any time. */
     if (o->covers_all || atomic_load_explicit(&o->device->keeps_apart, memory_order_relaxed))
         return 0;
     if (!o->several)
@@ -475,7 +474,7 @@ uint64_t weir__order_room(const struct weir_order *o, const struct weir_order_st
 }
 
 /* Returns 1 if the stream is non-blocking, so that all its work is done when it is idle (stream_order.h).  Queries this
- * once, since ids are not used again, and not of a captured stream, whose capture would break (H200, driver 580). */
+ * once, since ids are not used again.  The query would break a capture of the stream (H200, driver 580). */
 static int is_apart(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     unsigned int flags = 0;
 
@@ -516,14 +515,14 @@ static int tell(struct weir_order *o, struct weir_order_stream *s, weir_stream s
 }
 
 void weir__order_maintain(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
-    /* The handle means the stream in this call. */
+    /* The handle refers to this stream during this call. */
     if (s->handle != stream && s->placed.id != 0 &&
         (uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE &&
         weir__map_put(&o->by_handle, (uintptr_t)stream, (uintptr_t)s))
         s->handle = stream;
     if (!weir__order_is_due(o, s))
         return;
-    if (tell(o, s, stream)) { /* else a later call tries again */
+    if (tell(o, s, stream)) { /* on failure, a later call tries again */
         if (s->held < s->low || s->dry_seen != o->dry)
             s->low = s->held;
         s->dry_seen = o->dry;
@@ -661,7 +660,7 @@ CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t i
     const struct weir_order_mark *last = mark_of(o, id, sequence), *mark = last;
     CUresult result = last ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 
-    /* The marks of stream 0 may be of several streams, whose memory may have joined. */
+    /* The marks of stream 0 may be of several streams, whose memory may have joined: `stream` waits for all marks. */
     if (last && id == 0)
         mark = o->unknown->marks;
     while (result == CUDA_SUCCESS) {
@@ -673,7 +672,7 @@ CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t i
     return result;
 }
 
-/* Records that all frees of a stream that was just found idle have completed. */
+/* Observes the frees of a stream that was just found idle.  For a blocking stream, records an event and queries it. */
 static void see_idle(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     if (is_apart(o, s, stream))
         finish(o, s);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* stream_uses.h: which other streams use which blocks (weir_use), until the free.
+/* stream_uses.h: the other streams that use a block (weir_use), until the block's free.
  *
- * A map leads from a block's address to a short list of streams, under one lock.  While the map is empty, requests do
+ * A map has a short list of streams for each such block's address, under one lock.  While the map is empty, requests do
  * not take the lock (slow_path.h).
  *
  * This file must not know engines or drivers.
@@ -35,7 +35,7 @@ struct weir_uses {
     struct weir_map map;    /* address -> struct weir_use_list * */
 };
 
-/* Returns 1 if any block has noted streams, else 0.  A request calls this before it takes the lock. */
+/* Returns 1 if any block has recorded uses, else 0.  A request calls this before it takes the lock. */
 static inline int weir__uses_any(const struct weir_uses *uses) {
     return weir__slow_path_is(uses->paths, WEIR_SLOW_PATH_USES);
 }
@@ -44,12 +44,12 @@ void weir__uses_open(struct weir_uses *uses, weir_slow_paths *paths);
 void weir__uses_close(struct weir_uses *uses);
 /* Records once that the stream uses the block.  Returns 0 if there is no host memory, else 1. */
 int weir__uses_note(struct weir_uses *uses, uint64_t block, weir_stream stream, uint64_t id);
-/* Forgets the uses noted at an address that is being allocated now.  They were noted when no block was live there. */
+/* Forgets uses that were recorded before a block was live at the address.  A block is being allocated there now. */
 void weir__uses_forget(struct weir_uses *uses, uint64_t block);
 /* Removes and returns the block's list, which the caller owns until it calls weir__uses_settle.  Returns NULL if there
  * is none.  The map keeps the slot, so that putting the list back cannot fail. */
 struct weir_use_list *weir__uses_take(struct weir_uses *uses, uint64_t block);
-/* Ends weir__uses_take.  If `freed`, forgets the list, but not streams noted since for a new block at this address.
+/* Ends weir__uses_take.  If `freed`, forgets the list, but keeps uses recorded since for a new block at this address.
  * Otherwise puts the list back without the refused uses. */
 void weir__uses_settle(struct weir_uses *uses, uint64_t block, struct weir_use_list *list,
                        int freed);

@@ -7,8 +7,8 @@
 
 #include "base/size.h"
 
-/* The largest superblock, and the first one of an allocator: seven eighths of a unit.  With 1 to 24 or 32 MiB and more,
- * the recorded programs reserve more memory or meet more failures near a limit, and the driver moves more units. */
+/* The largest superblock, and the first one of an allocator: seven eighths of a unit.  With other sizes the recorded
+ * programs reserve more memory, or fail more often near a limit. */
 #define SUPERBLOCK_MOST (WEIR_POOL_UNIT / 8 * 7)
 /* The first superblock of each further stream, which often has few small blocks. */
 #define SUPERBLOCK_LEAST ((size_t)2 << 20)
