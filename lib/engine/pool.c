@@ -66,6 +66,7 @@ struct weir_pool_engine {
     struct weir_growth_cursor cursor; /* guarded by `growing` */
     /* The probe blocks, guarded by `growing`.  Between steps, these are blocks that the driver refused to free. */
     CUdeviceptr probes[WEIR_POOL_PROBES];
+    size_t probe_bytes[WEIR_POOL_PROBES];
     _Atomic uint32_t probe_count; /* also read without the lock */
     _Atomic uint64_t probing; /* the bytes of the probe blocks, raised before each is allocated */
     int undone;               /* set if a probe block was a request's, so that work may use it */
@@ -183,12 +184,15 @@ static void pool_drop_probes(struct weir_pool_engine *p) {
     if (p->undone && weir__device_wait(p->e.device) != CUDA_SUCCESS)
         return;
     p->undone = 0;
-    for (uint32_t i = 0; i < count; i++)
-        if (driver->cuMemFreeAsync(p->probes[i], p->grow_stream) != CUDA_SUCCESS)
-            p->probes[kept++] = p->probes[i];
+    for (uint32_t i = 0; i < count; i++) {
+        if (driver->cuMemFreeAsync(p->probes[i], p->grow_stream) == CUDA_SUCCESS) {
+            atomic_fetch_sub(&p->probing, p->probe_bytes[i]);
+        } else {
+            p->probes[kept] = p->probes[i];
+            p->probe_bytes[kept++] = p->probe_bytes[i];
+        }
+    }
     p->probe_count = kept;
-    if (kept == 0)
-        atomic_store(&p->probing, 0);
 }
 
 /* Rounds `bytes` up to whole units, at least one unit. */
@@ -208,7 +212,7 @@ static CUresult take_probe(struct weir_pool_engine *p, size_t bytes, uint64_t *r
         atomic_fetch_sub(&p->probing, bytes);
         return result;
     }
-    p->probe_count++;
+    p->probe_bytes[p->probe_count++] = bytes;
     return ask(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, reserve);
 }
 
@@ -547,7 +551,8 @@ static void take_back(struct weir_pool_engine *p, CUdeviceptr block, size_t byte
     /* unreached: no room, after WEIR_POOL_PROBES frees that the driver refused */
     if (!is_back && p->probe_count < WEIR_POOL_PROBES) {
         atomic_fetch_add(&p->probing, bytes);
-        p->probes[p->probe_count++] = block;
+        p->probes[p->probe_count] = block;
+        p->probe_bytes[p->probe_count++] = bytes;
         p->undone = 1;
     }
     pthread_mutex_unlock(&p->growing);

@@ -802,6 +802,21 @@ TEST_EACH(2, a_superblock_in_which_another_stream_has_freed_waits_for_the_device
     give_slab(third, A);
 }
 
+/* The driver refuses to free one of several probe blocks.  Live blocks are still counted, and keep the allocator. */
+TEST(a_probe_block_that_stays_hides_no_live_block) {
+    make(KIND_POOL, 0, "cache=off");
+    void *block = take(MIB, A);
+    size_t reserved;
+
+    OK(weir_preallocate(a, 512 * MIB, &reserved));
+    weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 1, CUDA_ERROR_INVALID_VALUE, 0);
+    OK(weir_preallocate(a, 640 * MIB, &reserved)); /* its first probe blocks use up the idle memory */
+    weir__model_faults_clear();
+    MUST_EQ(stats_of(a).requested, MIB);
+    EXPECT(WEIR_E_BUSY, weir_allocator_destroy(a));
+    give(block, A);
+}
+
 /* A trim waits for the device if an empty superblock has no stream any more. */
 TEST(a_trim_waits_for_a_superblock_without_a_stream) {
     make(KIND_POOL, 0, "");
