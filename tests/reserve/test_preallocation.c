@@ -316,7 +316,7 @@ TEST(a_mapped_arena_makes_tables_where_blocks_lie) {
         small[i] = take(1000 + (size_t)i * KIB, A);
         large[i] = take(2 * MIB, A);
     }
-    MUST_LE(stats_of(a).host_bytes, before + 256 * KIB);
+    MUST_LE(stats_of(a).host_bytes, before + 384 * KIB); /* the addresses may lie across two tables */
     for (int i = 0; i < FIRST; i++) {
         give(small[i], A);
         give(large[i], A);
