@@ -42,7 +42,7 @@ EXTRA_DIST += bench/vary-sizes
 EXTRA_DIST += bench/loads
 
 # This script finds the smallest limit of each configuration, on the device model.
-EXTRA_DIST += bench/smallest-limit
+EXTRA_DIST += bench/core-figures bench/smallest-limit
 
 # This script measures what settings of weir tune cost runs that weir tune has not seen.
 EXTRA_DIST += bench/tune-regret
