@@ -326,7 +326,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_pool(weir_allocator *allocator,
  * without users (weir/tensors.h), goes back to the engine first.  The call waits for the device if work may still use
  * freed memory and weir recorded no event for it, and if a private pool without users has memory.  It also waits if the
  * engine gives memory of cuMemAlloc back, since cuMemFree waits (engines bfc and direct).  Memory of the driver's pool
- * that has pending work stays.  With engine direct only the caches and private pools without users have idle memory.
+ * that has pending work stays, unless weir does not know on which stream small blocks in it were freed: then the call
+ * waits.  With engine direct only the caches and private pools without users have idle memory.
  * E_INVALID: `allocator` is NULL.
  * E_NO_MEMORY: the call would have to wait for the device, and neither the device nor the host has the little memory
  * that the wait needs.
