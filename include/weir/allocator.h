@@ -137,10 +137,11 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_block_allocator(const void *block,
 /* Allocates a block of at least `bytes` bytes for use on `stream`, aligned to at least 256 bytes, and writes its device
  * address to *block, only on success.  0 bytes give NULL and OK.  The contents are undefined.
  *
- * With options.cache on, a per-stream cache serves requests with memory that the stream freed itself, without the engine:
- * requests of up to 512 KiB, and larger ones of the size of a block that the stream has just freed.  A stream that is being captured gets nothing from its cache.  Its block is a memory node of the
- * graph (all engines but direct; see E_CAPTURE in weir_status(3)).  The driver serves that node at each launch; the
- * memory is in no allocator's reserved memory and under no limit.  Free it in the capture, or behind a launch.
+ * With options.cache on, a per-stream cache serves requests with memory that the stream freed itself, without the
+ * engine: requests of up to 512 KiB, and larger ones of the size of a block that the stream has just freed.  A stream
+ * that is being captured gets nothing from its cache.  Its block is a memory node of the graph (all engines but
+ * direct; see E_CAPTURE in weir_status(3)).  The driver serves that node at each launch; the memory is in no
+ * allocator's reserved memory and under no limit.  Free it in the capture, or behind a launch.
  *
  * A cache hit does not block.  A pool growth takes as long as the driver needs.  If memory ran out, the call waits up
  * to the recovery timeout for frees to complete.  In two cases it waits for the device, however long that takes:

@@ -16,8 +16,8 @@
  * The record of a whole block stays in the map with bytes == 0 after the block was freed, until a slab needs the word,
  * unless there are very many records.  The next block that begins there, or for large blocks in the same 512 KiB, gets
  * this record, so frequent allocations and frees do not write the map.  The thread that has the block may write the
- * record without a lock: a large block contains the last page of the 512 KiB in which it begins, so no two large blocks with
- * one record are live at once.
+ * record without a lock: a large block contains the last page of the 512 KiB in which it begins, so no two large blocks
+ * with one record are live at once.
  *
  * Readers take no lock and make three loads.  A reader of a live block's address finds the block's record: the word of
  * the block does not change, and no slab of the word before reaches the block.  Other parts of these words may change
