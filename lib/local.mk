@@ -106,10 +106,6 @@ lib_libweir_core_la_SOURCES = \
 	lib/ipc/memory_text.h \
 	lib/ipc/turn_lock.c \
 	lib/ipc/turn_lock.h \
-	lib/placement/chunk_table.c \
-	lib/placement/chunk_table.h \
-	lib/placement/free_tree.c \
-	lib/placement/free_tree.h \
 	lib/placement/placement.c \
 	lib/placement/placement.h \
 	lib/placement/placement_state.h \

@@ -76,14 +76,16 @@ static void unaccount(struct weir_heap *h, const struct weir_placement_block *bl
     h->requested -= block->requested;
 }
 
-/* Frees a live block on a stream with that sequence, or for all streams if `s` is NULL.  Returns E_NOT_OWNED if there
- * is no such block, else OK. */
+/* Frees a live block on a stream with that sequence, or for all streams if `s` is NULL.  Returns OK, E_NOT_OWNED if
+ * there is no such block, or E_HOST_MEMORY, but that neither for all streams nor for the quarantine. */
 static weir_status give_block(struct weir_heap *h, CUdeviceptr block,
                               struct weir_placement_stream *s, uint64_t sequence,
                               struct weir_placement_block *was) {
-    if (weir__placement_give(weir__heap_placement(h, block), block, s, sequence, was) !=
-        WEIR_PLACEMENT_OK)
-        return weir__without_driver(WEIR_E_NOT_OWNED);
+    int result = weir__placement_give(weir__heap_placement(h, block), block, s, sequence, was);
+
+    if (result != WEIR_PLACEMENT_OK)
+        return weir__without_driver(result == WEIR_PLACEMENT_NO_MEMORY ? WEIR_E_HOST_MEMORY
+                                                                       : WEIR_E_NOT_OWNED);
     unaccount(h, was);
     return WEIR_OK;
 }
@@ -212,6 +214,8 @@ static weir_status free_silently(struct weir_heap *h, CUdeviceptr block,
     if (on->held <= on->low && on->open == 0)
         weir__placement_part(weir__heap_placement(h, block), &on->placed, on->sequence);
     status = give_block(h, block, &on->placed, h->order.sequence + 1, &was);
+    if (status == WEIR_E_HOST_MEMORY)
+        return free_quarantined(h, block);
     if (status == WEIR_OK)
         (void)weir__order_freed(&h->order, on, was.size);
     return status;
@@ -281,7 +285,9 @@ static weir_status free_unknown(struct weir_heap *h, CUdeviceptr block,
         return status;
     if (status != WEIR_OK)
         return free_quarantined(h, block);
-    (void)give_block(h, block, &on->placed, sequence, &was);
+    status = give_block(h, block, &on->placed, sequence, &was);
+    if (status != WEIR_OK)
+        return free_quarantined(h, block);
     weir__order_observe(&h->order, on, SIZE_MAX);
     return WEIR_OK;
 }
@@ -822,7 +828,7 @@ weir_status weir__heap_open(const struct weir_engine *setup, const struct weir_b
     h->kinds = backing->small > 0 ? WEIR_HEAP_KINDS : 1;
     weir__nodes_open(&h->nodes, setup->device);
     weir__order_open(&h->order, setup->device, heap_observed, end_deferred_block, h);
-    h->quarantine.id = QUARANTINE;
+    h->quarantine = (struct weir_placement_stream){.id = QUARANTINE, .is_fallback = 1};
     /* A stream that may wait for other streams can use their memory, so the best fit among all chunks wastes least. */
     if (setup->options->internal_dependencies == WEIR_SWITCH_ON)
         rule.own_first = 0;

@@ -2,11 +2,10 @@
 /* placement.c: see placement.h, and placement_state.h for the records.
  *
  * weir__placement_take reserves all its host memory before it changes anything.  weir__placement_give needs host memory
- * only for nodes of a set, or for a stream's first tagged chunk.  If there is no host memory, the freed chunk becomes
- * UNLISTED.  The next take puts the chunk into its set, or returns NO_MEMORY; a walk tries to put it there, too.
+ * only for the record of a stream's tagged chunks, before it changes anything.
  *
- * The table keeps room for one record of each region: a free may bring the second stream, and cut_at_mark() then needs
- * the records.  Two unmapped ranges are never adjacent.
+ * The table keeps room for one record of each region: a free may bring the second stream, and second_stream() then
+ * needs the records.  Two unmapped ranges are never adjacent.
  *
  * There is no index from an address inside a block to the block: only errors and questions need one, and every request
  * would have to maintain it.  diagnose() walks over the region instead.
@@ -15,14 +14,171 @@
  */
 #include "placement/placement_state.h"
 
-#include <string.h>
-
 #include "base/bounds.h"
 #include "base/size.h"
 
 #define FIRST_RECORDS ((size_t)32)
+#define LEAST_BUCKETS ((size_t)8)
+#define MOST_BUCKETS ((size_t)UINT32_MAX / 8)
+#define CACHE_LINE ((size_t)64)
 /* the number of streams that keep their record of tagged chunks while they have no such chunk */
 #define KEPT_OWNERS ((size_t)16)
+
+/* ---- records ---- */
+
+/* Makes an empty table with room for `records` records, in one block of memory: the records first and aligned to a
+ * cache line.  The table is at most 13/16 full, so that few records are outside their own bucket.  Record 0 is marked
+ * as used and has no kind.  Returns 1 on success, 0 if there is no host memory. */
+static int table_make(struct chunk_table *t, struct weir__hostmem *host, size_t records) {
+    const size_t record_bytes = sizeof *t->chunk + sizeof *t->tag + 2;
+    size_t buckets = LEAST_BUCKETS, slots;
+    uintptr_t start;
+
+    while (buckets <= MOST_BUCKETS && chunk_limit(buckets) < records)
+        buckets *= 2;
+    if (buckets > MOST_BUCKETS)
+        return 0;
+    slots = buckets * 8;
+    t->bytes = slots * record_bytes + buckets + CACHE_LINE - 1;
+    t->memory = weir__hostmem_resize(host, NULL, 0, t->bytes);
+    if (t->memory == NULL)
+        return 0;
+    start = ((uintptr_t)t->memory + CACHE_LINE - 1) & ~(uintptr_t)(CACHE_LINE - 1);
+    t->chunk = (struct chunk *)start;
+    t->tag = (struct chunk_tag *)(t->chunk + slots);
+    t->print = (uint8_t *)(t->tag + slots);
+    t->kind = t->print + slots;
+    t->passed = t->kind + slots;
+    memset(t->print, 0, 2 * slots + buckets); /* also clears kind and passed */
+    t->buckets = buckets;
+    t->shift = 64 - (unsigned)__builtin_ctzll(buckets);
+    t->room = chunk_limit(buckets);
+    t->print[0] = 0x80;
+    t->chunk[0].address = 0;
+    return 1;
+}
+
+/* Adds a record for `address` to a table with room and returns its number.  The caller sets the record and its kind. */
+static uint32_t record_add(struct chunk_table *t, uint64_t address) {
+    uint64_t hash = address * CHUNK_FACTOR;
+    size_t bucket = (size_t)(hash >> t->shift);
+    uint64_t empty;
+    uint32_t id;
+
+    while ((empty = ~bucket_prints(t, bucket) & (EACH_PRINT << 7)) == 0) {
+        if (t->passed[bucket] != UINT8_MAX)
+            t->passed[bucket]++;
+        bucket = (bucket + 1) & (t->buckets - 1);
+    }
+    id = (uint32_t)(bucket * 8) + (unsigned)__builtin_ctzll(empty) / 8;
+    t->print[id] = (uint8_t)(hash >> 24) | 0x80;
+    t->room--;
+    return id;
+}
+
+static void record_remove(struct chunk_table *t, uint32_t id) {
+    size_t bucket = (size_t)(t->chunk[id].address * CHUNK_FACTOR >> t->shift);
+
+    for (; bucket != id / 8; bucket = (bucket + 1) & (t->buckets - 1))
+        if (t->passed[bucket] != UINT8_MAX)
+            t->passed[bucket]--;
+    t->print[id] = 0;
+    t->kind[id] = UNUSED;
+    t->room++;
+}
+
+/* ---- sets ---- */
+
+static void set_insert(struct weir_placement *p, struct chunk_set *set, uint32_t id) {
+    struct chunk *chunk = p->all.chunk;
+    unsigned c = chunk_class(chunk[id].size);
+    uint32_t *link = &set->root[c], *before = &chunk[id].before, *after = &chunk[id].after, rest;
+    uint64_t rank;
+
+    if (*link == 0) {
+        set->used[c / CLASSES] |= UINT64_C(1) << c % CLASSES;
+        set->octaves |= UINT64_C(1) << c / CLASSES;
+        *link = id;
+        *before = *after = 0;
+        return;
+    }
+    rank = chunk_rank(&chunk[id]);
+    while (*link != 0 && chunk_rank(&chunk[*link]) > rank)
+        link = chunk_is_before(&chunk[id], &chunk[*link]) ? &chunk[*link].before
+                                                          : &chunk[*link].after;
+    rest = *link;
+    *link = id;
+    while (rest != 0) { /* splits the subtree whose place the chunk has taken */
+        if (chunk_is_before(&chunk[rest], &chunk[id])) {
+            *before = rest;
+            before = &chunk[rest].after;
+            rest = *before;
+        } else {
+            *after = rest;
+            after = &chunk[rest].before;
+            rest = *after;
+        }
+    }
+    *before = *after = 0;
+}
+
+static void set_erase(struct weir_placement *p, struct chunk_set *set, uint32_t id) {
+    struct chunk *chunk = p->all.chunk;
+    unsigned c = chunk_class(chunk[id].size);
+    uint32_t *link = &set->root[c], before = chunk[id].before, after = chunk[id].after;
+
+    while (*link != id)
+        link = chunk_is_before(&chunk[id], &chunk[*link]) ? &chunk[*link].before
+                                                          : &chunk[*link].after;
+    while (before != 0 && after != 0) { /* joins the subtrees of the chunk */
+        if (chunk_rank(&chunk[before]) > chunk_rank(&chunk[after])) {
+            *link = before;
+            link = &chunk[before].after;
+            before = *link;
+        } else {
+            *link = after;
+            link = &chunk[after].before;
+            after = *link;
+        }
+    }
+    *link = before | after;
+    if (set->root[c] != 0)
+        return;
+    set->used[c / CLASSES] ^= UINT64_C(1) << c % CLASSES;
+    set->octaves ^= (uint64_t)(set->used[c / CLASSES] == 0) << c / CLASSES;
+}
+
+/* Returns the best fit for `want` granules, or 0 if no chunk of the set is large enough. */
+static uint32_t set_find(const struct weir_placement *p, const struct chunk_set *set,
+                         uint64_t want) {
+    const struct chunk *chunk = p->all.chunk;
+    unsigned c = chunk_class(want), octave = c / CLASSES;
+    uint64_t classes = set->used[octave] >> c % CLASSES;
+    uint32_t best = 0, id = (classes & 1) != 0 ? set->root[c] : 0;
+
+    while (id != 0) {
+        int fits = chunk[id].size >= want;
+
+        best = fits ? id : best;
+        id = fits ? chunk[id].before : chunk[id].after;
+    }
+    if (best != 0)
+        return best;
+    classes &= UINT64_MAX - 1;
+    if (classes == 0) {
+        uint64_t octaves = set->octaves & (UINT64_MAX - 1) << octave;
+
+        if (octaves == 0)
+            return 0;
+        octave = (unsigned)__builtin_ctzll(octaves);
+        c = octave * CLASSES;
+        classes = set->used[octave];
+    }
+    best = set->root[c + (unsigned)__builtin_ctzll(classes)];
+    while (chunk[best].before != 0)
+        best = chunk[best].before;
+    return best;
+}
 
 /* ---- a placement ---- */
 
@@ -44,12 +200,10 @@ int weir__placement_create(const struct weir_placement_rule *rule, struct weir_p
     p->own_first = rule->own_first;
     p->index = rule->index;
     p->ended.observed = UINT64_MAX;
-    if (!weir__chunks_init(&p->all, &p->host, FIRST_RECORDS)) {
+    if (!table_make(&p->all, &p->host, FIRST_RECORDS)) {
         weir__hostmem_resize(&host, p, 0, 0);
         return WEIR_PLACEMENT_NO_MEMORY;
     }
-    weir__bestfit_pool_init(&p->pool, &p->host);
-    weir__bestfit_init(&p->clean, &p->pool);
     *out = p;
     return WEIR_PLACEMENT_OK;
 }
@@ -59,10 +213,8 @@ void weir__placement_destroy(struct weir_placement *p) {
 
     if (p == NULL)
         return;
-    weir__bestfit_drop(&p->clean);
-    weir__bestfit_pool_drop(&p->pool);
     host = p->host;
-    weir__chunks_drop(&p->all, &host);
+    weir__hostmem_resize(&host, p->all.memory, p->all.bytes, 0);
     weir__hostmem_resize(&host, p->region, 0, 0);
     weir__hostmem_resize(&host, p, 0, 0);
 }
@@ -72,15 +224,16 @@ void weir__placement_destroy(struct weir_placement *p) {
 /* Returns the record of the stream's tagged chunks, which may be a new one, or NULL if there is no host memory. */
 static struct weir_placement_own *own_make(struct weir_placement *p,
                                            struct weir_placement_stream *s) {
-    struct weir_placement_own *own = own_in(p, s);
+    struct weir_placement_own *own = s->own[p->index];
 
     if (own != NULL)
         return own;
-    own = weir__hostmem_resize(&p->host, NULL, 0, sizeof *own);
+    own = s->is_fallback ? &p->fallback
+                         : weir__hostmem_resize(&p->host, NULL, 0, sizeof *own);
     if (own == NULL)
         return NULL;
     memset(own, 0, sizeof *own);
-    weir__bestfit_init(&own->fit, &p->pool);
+    own->stream = s;
     s->own[p->index] = own;
     p->owners++;
     return own;
@@ -88,14 +241,14 @@ static struct weir_placement_own *own_make(struct weir_placement *p,
 
 /* Frees the record of the stream's tagged chunks, of which none is left. */
 static void own_drop(struct weir_placement *p, struct weir_placement_stream *s) {
-    weir__bestfit_drop(&own_in(p, s)->fit);
-    weir__hostmem_resize(&p->host, own_in(p, s), sizeof *own_in(p, s), 0);
+    if (!s->is_fallback)
+        weir__hostmem_resize(&p->host, s->own[p->index], sizeof *s->own[p->index], 0);
     s->own[p->index] = NULL;
     p->owners--;
 }
 
 void weir__placement_forget(struct weir_placement *p, struct weir_placement_stream *s) {
-    if (own_in(p, s) != NULL)
+    if (s->own[p->index] != NULL)
         own_drop(p, s);
     if (p->only == s)
         p->only = &p->ended;
@@ -105,132 +258,98 @@ void weir__placement_forget(struct weir_placement *p, struct weir_placement_stre
 
 /* Inserts a chunk into the stream's list by its sequence.  A chunk belongs at the end, unless it is the rest of a chunk
  * that was cut. */
-static void list_insert(struct weir_placement *p, struct weir_placement_stream *s, uint32_t id) {
-    struct weir_placement_own *own = own_in(p, s);
+static void list_insert(struct weir_placement *p, struct weir_placement_own *own, uint32_t id) {
     uint32_t older = own->newest;
     uint32_t newer = 0;
 
-    while (older != 0 && p->all.chunk[older].sequence > p->all.chunk[id].sequence) {
+    while (older != 0 && p->all.tag[older].sequence > p->all.tag[id].sequence) {
         newer = older;
         older = p->all.tag[older].older;
     }
-    p->all.tag[id] = (struct weir__chunk_tag){.stream = s, .older = older, .newer = newer};
+    p->all.tag[id].own = own;
+    p->all.tag[id].older = older;
+    p->all.tag[id].newer = newer;
     *(older != 0 ? &p->all.tag[older].newer : &own->oldest) = id;
     *(newer != 0 ? &p->all.tag[newer].older : &own->newest) = id;
 }
 
-static void list_remove(struct weir_placement *p, struct weir_placement_stream *s, uint32_t id) {
-    struct weir_placement_own *own = own_in(p, s);
-    struct weir__chunk_tag *t = &p->all.tag[id];
+static void list_remove(struct weir_placement *p, struct weir_placement_own *own, uint32_t id) {
+    struct chunk_tag *t = &p->all.tag[id];
 
     *(t->older != 0 ? &p->all.tag[t->older].newer : &own->oldest) = t->newer;
     *(t->newer != 0 ? &p->all.tag[t->newer].older : &own->newest) = t->older;
 }
 
 /* Puts `id` into the list in place of `old`. */
-static void list_replace(struct weir_placement *p, struct weir_placement_stream *s, uint32_t old,
+static void list_replace(struct weir_placement *p, struct weir_placement_own *own, uint32_t old,
                          uint32_t id) {
-    struct weir_placement_own *own = own_in(p, s);
-    struct weir__chunk_tag *t = &p->all.tag[id];
+    struct chunk_tag *t = &p->all.tag[id];
 
-    *t = p->all.tag[old];
+    *t = p->all.tag[old]; /* both have one sequence */
     *(t->older != 0 ? &p->all.tag[t->older].newer : &own->oldest) = id;
     *(t->newer != 0 ? &p->all.tag[t->newer].older : &own->newest) = id;
 }
 
 /* ---- free chunks ---- */
 
-static struct weir__bestfit *set_of(struct weir_placement *p, struct weir_placement_stream *s) {
-    return s == NULL ? &p->clean : &own_in(p, s)->fit;
+/* Returns the free chunks among which the free chunk `id` is: those of a stream, or the clean ones. */
+static struct weir_placement_own *owner_of(struct weir_placement *p, uint32_t id) {
+    return p->all.kind[id] == TAGGED ? p->all.tag[id].own : &p->clean;
 }
 
-/* Removes a free chunk that is about to change from its set, and from the list of `s` unless `s` is NULL. */
-static void chunk_leave(struct weir_placement *p, struct weir_placement_stream *s, uint32_t id) {
-    weir__bestfit_erase(set_of(p, s), key_of(&p->all.chunk[id]));
-    if (s != NULL)
-        list_remove(p, s, id);
+/* Removes a free chunk that is about to change from its set and its list. */
+static void free_chunk_remove(struct weir_placement *p, struct weir_placement_own *own,
+                              uint32_t id) {
+    set_erase(p, &own->set, id);
+    if (own != &p->clean)
+        list_remove(p, own, id);
 }
 
 /* Joins `right` to its neighbour `left`, with the later of both sequences. */
 static void chunk_join(struct weir_placement *p, uint32_t left, uint32_t right) {
-    struct weir__chunk *l = &p->all.chunk[left];
-    struct weir__chunk *r = &p->all.chunk[right];
+    struct chunk *l = &p->all.chunk[left];
+    struct chunk *r = &p->all.chunk[right];
 
     l->size += r->size;
     l->next = r->next;
     p->all.chunk[r->next].prev = left;
-    l->sequence = l->sequence > r->sequence ? l->sequence : r->sequence;
-    weir__chunks_remove(&p->all, right);
+    p->all.tag[left].sequence =
+        weir__size_larger(p->all.tag[left].sequence, p->all.tag[right].sequence);
+    record_remove(&p->all, right);
 }
 
-/* Keeps a free chunk out of all sets and lists, since there is no host memory. */
-static void chunk_unlist(struct weir_placement *p, uint32_t id, struct weir_placement_stream *s) {
-    p->all.kind[id] = UNLISTED;
-    p->all.tag[id].stream = s;
-    p->unlisted++;
-}
-
-/* Makes a chunk that is in no set and no list free, tagged by `s` or untagged if `s` is NULL, and joins it with
- * adjacent chunks.  The caller has set the chunk's sequence.  Returns the record of the joined chunk. */
-static uint32_t settle(struct weir_placement *p, struct weir_placement_stream *s, uint32_t id) {
+/* Makes a chunk that is in no set free, as one of `own`, and joins it with adjacent chunks.  The caller has set the
+ * chunk's sequence. */
+static void free_chunk_add(struct weir_placement *p, struct weir_placement_own *own, uint32_t id) {
     uint32_t prev = p->all.chunk[id].prev;
     uint32_t next = p->all.chunk[id].next;
 
-    if (chunk_joins(p, next, id, s)) {
-        chunk_leave(p, s, next);
+    if (chunk_joins(p, next, id, own)) {
+        free_chunk_remove(p, own, next);
         chunk_join(p, id, next);
     }
-    if (chunk_joins(p, prev, id, s)) {
-        chunk_leave(p, s, prev);
+    if (chunk_joins(p, prev, id, own)) {
+        free_chunk_remove(p, own, prev);
         chunk_join(p, prev, id);
         id = prev;
     }
-    if (!weir__bestfit_insert(set_of(p, s), key_of(&p->all.chunk[id]), id)) {
-        chunk_unlist(p, id, s);
-        return id;
-    }
-    p->all.kind[id] = s == NULL ? CLEAN : TAGGED;
-    if (s != NULL)
-        list_insert(p, s, id);
-    return id;
-}
-
-/* Puts the unlisted chunks into their sets.  Returns 1 on success, 0 if there is no host memory. */
-static int list_unlisted(struct weir_placement *p) {
-    for (size_t i = 0; i < p->regions && p->unlisted > 0; i++) {
-        uint32_t border = p->region[i].border;
-
-        for (uint32_t id = p->all.chunk[border].next; id != border; id = p->all.chunk[id].next) {
-            struct weir__chunk *c = &p->all.chunk[id];
-            struct weir_placement_stream *s = NULL;
-
-            if (p->all.kind[id] != UNLISTED)
-                continue;
-            if (p->several && c->sequence != 0) {
-                s = p->all.tag[id].stream;
-                if (own_make(p, s) == NULL)
-                    return 0;
-            }
-            p->unlisted--;
-            id = settle(p, s, id);
-            if (p->all.kind[id] == UNLISTED)
-                return 0;
-        }
-    }
-    return 1;
+    set_insert(p, &own->set, id);
+    p->all.kind[id] = own == &p->clean ? CLEAN : TAGGED;
+    if (own != &p->clean)
+        list_insert(p, own, id);
 }
 
 /* Cuts the chunk `id`, which is in no set, at `address`.  The second part gets the kind `kind` and a new record, for
  * which the table has room.  Returns this record. */
 static uint32_t chunk_cut(struct weir_placement *p, uint32_t id, uint64_t address, unsigned kind) {
-    uint32_t rest = weir__chunks_add(&p->all, address);
-    struct weir__chunk *c = &p->all.chunk[id];
+    uint32_t rest = record_add(&p->all, address);
+    struct chunk *c = &p->all.chunk[id];
 
-    p->all.chunk[rest] = (struct weir__chunk){.address = address,
+    p->all.chunk[rest] = (struct chunk){.address = address,
                                               .size = c->address + c->size - address,
                                               .prev = id,
-                                              .next = c->next,
-                                              .sequence = c->sequence};
+                                              .next = c->next};
+    p->all.tag[rest].sequence = p->all.tag[id].sequence;
     p->all.kind[rest] = (uint8_t)kind;
     p->all.chunk[c->next].prev = rest;
     c->next = rest;
@@ -238,24 +357,19 @@ static uint32_t chunk_cut(struct weir_placement *p, uint32_t id, uint64_t addres
     return rest;
 }
 
-/* Returns the stream whose tag the free chunk has, or NULL if it is clean. */
-static struct weir_placement_stream *tag_of(const struct weir_placement *p, uint32_t id) {
-    return p->all.kind[id] == TAGGED ? p->all.tag[id].stream : NULL;
-}
-
 /* Removes the part of the free chunk `id` that lies in [first, end) from its set.  Returns the part's record. */
 static uint32_t claim_part(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end) {
-    const struct weir__chunk *c = &p->all.chunk[id];
-    struct weir_placement_stream *s = tag_of(p, id);
+    const struct chunk *c = &p->all.chunk[id];
+    struct weir_placement_own *own = owner_of(p, id);
 
-    chunk_leave(p, s, id);
+    free_chunk_remove(p, own, id);
     p->all.kind[id] = LIVE;
     if (c->address + c->size > end)
-        settle(p, s, chunk_cut(p, id, end, LIVE));
+        free_chunk_add(p, own, chunk_cut(p, id, end, LIVE));
     if (c->address < first) {
         uint32_t rest = chunk_cut(p, id, first, LIVE);
 
-        settle(p, s, id);
+        free_chunk_add(p, own, id);
         id = rest;
     }
     return id;
@@ -272,59 +386,71 @@ static uint32_t claim_run(struct weir_placement *p, uint32_t id, uint64_t first,
 
 /* ---- room for records ---- */
 
-/* Replaces the record numbers in regions, chunks, lists and sets by those in `old`, after the table has grown. */
-static void records_follow(struct weir_placement *p, const struct weir__chunks *old) {
+/* Replaces the record numbers in regions, chunks and lists by those in `old`, after the table has grown, and makes all
+ * sets again. */
+static void records_follow(struct weir_placement *p, const struct chunk_table *old) {
 #define MOVED(id) ((id) == 0 ? 0 : (uint32_t)old->chunk[id].address)
-    for (size_t i = 0; i < p->regions; i++) {
-        struct weir_placement_region *r = &p->region[i];
-        uint32_t id;
+    for (size_t i = 0; i < p->regions; i++)
+        p->region[i].border = MOVED(p->region[i].border);
+    for (uint32_t id = 1; id < p->all.buckets * 8; id++) {
+        struct chunk *c = &p->all.chunk[id];
+        struct weir_placement_own *own = owner_of(p, id);
 
-        r->border = MOVED(r->border);
-        id = r->border;
-        do {
-            struct weir__chunk *c = &p->all.chunk[id];
-            struct weir__chunk_tag *t = &p->all.tag[id];
-
-            c->prev = MOVED(c->prev);
-            c->next = MOVED(c->next);
-            if (p->all.kind[id] == TAGGED) {
-                struct weir_placement_own *own = own_in(p, t->stream);
-
-                t->older = MOVED(t->older);
-                t->newer = MOVED(t->newer);
-                own->oldest = t->older == 0 ? id : own->oldest;
-                own->newest = t->newer == 0 ? id : own->newest;
-                weir__bestfit_set(&own->fit, key_of(c), id);
-            } else if (p->all.kind[id] == CLEAN) {
-                weir__bestfit_set(&p->clean, key_of(c), id);
-            }
-            id = c->next;
-        } while (id != r->border);
+        if (p->all.kind[id] == UNUSED)
+            continue;
+        c->prev = MOVED(c->prev);
+        c->next = MOVED(c->next);
+        if (p->all.kind[id] == TAGGED) {
+            p->all.tag[id].older = MOVED(p->all.tag[id].older);
+            p->all.tag[id].newer = MOVED(p->all.tag[id].newer);
+            own->oldest = p->all.tag[id].older == 0 ? id : own->oldest;
+            own->newest = p->all.tag[id].newer == 0 ? id : own->newest;
+        }
+        if (p->all.kind[id] == TAGGED || p->all.kind[id] == CLEAN)
+            own->set.root[chunk_class(c->size)] = 0;
     }
+    for (uint32_t id = 1; id < p->all.buckets * 8; id++)
+        if (p->all.kind[id] == TAGGED || p->all.kind[id] == CLEAN)
+            set_insert(p, &owner_of(p, id)->set, id);
 #undef MOVED
 }
 
-/* Makes room for `room` more records.  After the table has grown, every record has another number.  Returns 1 on
- * success, 0 if there is no host memory. */
-static int records_reserve(struct weir_placement *p, size_t room) {
-    struct weir__chunks old;
+/* Makes room for `room` more records in a larger table, in which every record has another number.  Returns 1 on success,
+ * 0 if there is no host memory. */
+static int table_grow(struct weir_placement *p, size_t room) {
+    struct chunk_table old = p->all;
 
-    if (p->all.room >= room)
-        return 1;
-    if (!weir__chunks_grow(&p->all, &p->host, room, p->several, &old))
+    if (!table_make(&p->all, &p->host, chunk_limit(old.buckets) - old.room + room)) {
+        p->all = old;
         return 0;
+    }
+    for (size_t i = 1; i < old.buckets * 8; i++) {
+        uint32_t id;
+
+        if (old.kind[i] == UNUSED)
+            continue;
+        id = record_add(&p->all, old.chunk[i].address);
+        p->all.chunk[id] = old.chunk[i];
+        p->all.kind[id] = old.kind[i];
+        p->all.tag[id] = old.tag[i];
+        old.chunk[i].address = id;
+    }
     records_follow(p, &old);
-    weir__chunks_drop(&old, &p->host);
+    weir__hostmem_resize(&p->host, old.memory, old.bytes, 0);
     return 1;
 }
 
+/* Makes room for `room` more records.  Returns 1 on success, 0 if there is no host memory. */
+static int records_reserve(struct weir_placement *p, size_t room) {
+    return p->all.room >= room || table_grow(p, room);
+}
+
 void weir__placement_stock(struct weir_placement *p, size_t chunks) {
-    size_t used = weir__chunks_used(&p->all);
+    size_t used = chunk_limit(p->all.buckets) - p->all.room;
 
     if (chunks > used && !records_reserve(p, chunks - used))
         return;
     weir__hostmem_populate(p->all.memory, p->all.bytes);
-    weir__bestfit_populate(&p->clean);
 }
 
 /* ---- the second stream ---- */
@@ -334,7 +460,7 @@ static uint32_t list_merge(struct weir_placement *p, uint32_t a, uint32_t b) {
     uint32_t *end = &first;
 
     while (a != 0 && b != 0) {
-        uint32_t *from = p->all.chunk[b].sequence < p->all.chunk[a].sequence ? &b : &a;
+        uint32_t *from = p->all.tag[b].sequence < p->all.tag[a].sequence ? &b : &a;
 
         *end = *from;
         end = &p->all.tag[*from].newer;
@@ -366,45 +492,28 @@ static uint32_t list_sort(struct weir_placement *p, uint32_t id) {
     return all;
 }
 
-/* Makes the memory of `r` above `used`, where no block was, free for all streams.  Cuts the chunk that crosses `used`.
- * A free chunk above `used` has a sequence if it had joined a freed block that was allocated again later. */
-static void cut_at_mark(struct weir_placement *p, const struct weir_placement_region *r) {
-    for (uint32_t id = p->all.chunk[r->border].prev; id != r->border; id = p->all.chunk[id].prev) {
-        struct weir__chunk *c = &p->all.chunk[id];
-        int is_free = p->all.kind[id] == CLEAN || p->all.kind[id] == UNLISTED;
-
-        if (c->address + c->size <= r->used)
-            return;
-        if (!is_free || c->sequence <= p->only->observed)
-            continue;
-        if (r->used > c->address) {
-            p->all.chunk[chunk_cut(p, id, r->used, CLEAN)].sequence = 0;
-            return;
-        }
-        c->sequence = 0;
-    }
-}
-
-/* Makes all free chunks unlisted.  Returns a chain, linked by `newer`, of the chunks with unobserved frees. */
-static uint32_t unlist_all(struct weir_placement *p) {
+/* Takes the first stream's chunks with unobserved frees out of the clean set, and returns them as a chain that is linked
+ * by `newer`.  All other free chunks get sequence 0.  A free chunk above `used`, where no block is, has a sequence only
+ * if it had joined a freed block that was allocated again later; a chunk that crosses `used` is cut there. */
+static uint32_t chain_first(struct weir_placement *p) {
     uint32_t chain = 0;
 
-    p->unlisted = 0;
     for (size_t i = 0; i < p->regions; i++) {
         const struct weir_placement_region *r = &p->region[i];
 
-        cut_at_mark(p, r);
         for (uint32_t id = p->all.chunk[r->border].next; id != r->border;
              id = p->all.chunk[id].next) {
-            struct weir__chunk *c = &p->all.chunk[id];
+            struct chunk *c = &p->all.chunk[id];
 
-            if (p->all.kind[id] != CLEAN && p->all.kind[id] != UNLISTED)
+            if (p->all.kind[id] != CLEAN)
                 continue;
-            chunk_unlist(p, id, p->only);
-            if (c->sequence <= p->only->observed) {
-                c->sequence = 0;
+            if (p->all.tag[id].sequence <= p->only->observed || c->address >= r->used) {
+                p->all.tag[id].sequence = 0;
                 continue;
             }
+            set_erase(p, &p->clean.set, id);
+            if (c->address + c->size > r->used)
+                set_insert(p, &p->clean.set, chunk_cut(p, id, r->used, CLEAN));
             p->all.tag[id].newer = chain;
             chain = id;
         }
@@ -415,29 +524,24 @@ static uint32_t unlist_all(struct weir_placement *p) {
 /* Tags the first stream's free chunks when a second stream appears.  Takes linear time, once in a placement's life. */
 static void second_stream(struct weir_placement *p) {
     struct weir_placement_stream *first = p->only;
-    uint32_t chain;
+    uint32_t chain, id;
 
     p->several = 1;
     if (first == NULL)
         return;
-    weir__bestfit_drop(&p->clean);
-    chain = list_sort(p, unlist_all(p));
+    chain = list_sort(p, chain_first(p));
     p->only = NULL;
-    while (chain != 0 && own_make(p, first) != NULL) {
-        uint32_t id = chain;
-
+    while ((id = chain) != 0) {
         chain = p->all.tag[id].newer;
-        p->unlisted--;
-        settle(p, first, id);
+        free_chunk_add(p, first->own[p->index], id);
     }
-    list_unlisted(p);
 }
 
 /* Records that the stream allocates or frees.  The stream is unknown if `s` is NULL. */
 static void stream_seen(struct weir_placement *p, struct weir_placement_stream *s) {
     int is_known = s != NULL && s->id != 0;
 
-    if (p->several || (is_known && s == p->only))
+    if (p->several || (s != NULL && s == p->only))
         return;
     if (p->only == NULL && is_known)
         p->only = s;
@@ -445,41 +549,35 @@ static void stream_seen(struct weir_placement *p, struct weir_placement_stream *
         second_stream(p);
 }
 
+/* Prepares a free on the stream with that sequence.  The only stream, too, has a record of tagged chunks from its first
+ * free on, so that second_stream() needs no host memory.  Returns 1 on success, 0 if there is no host memory. */
+static int free_begin(struct weir_placement *p, struct weir_placement_stream *s,
+                      uint64_t sequence) {
+    stream_seen(p, s);
+    return sequence == 0 || own_make(p, s) != NULL;
+}
+
 void weir__placement_part(struct weir_placement *p, struct weir_placement_stream *s,
                           uint64_t sequence) {
-    if (own_in(p, s) != NULL)
-        own_in(p, s)->parted = sequence;
+    if (p->several && s->own[p->index] != NULL)
+        s->own[p->index]->parted = sequence;
 }
 
 /* ---- observe ---- */
 
-/* Makes the stream's unlisted chunks whose frees are observed free for all streams. */
-static void observe_unlisted(struct weir_placement *p, const struct weir_placement_stream *s) {
-    for (size_t i = 0; i < p->regions; i++) {
-        uint32_t border = p->region[i].border;
-
-        for (uint32_t id = p->all.chunk[border].next; id != border; id = p->all.chunk[id].next)
-            if (p->all.kind[id] == UNLISTED && p->all.tag[id].stream == s &&
-                p->all.chunk[id].sequence <= s->observed)
-                p->all.chunk[id].sequence = 0;
-    }
-}
-
 void weir__placement_observe(struct weir_placement *p, struct weir_placement_stream *s) {
-    struct weir_placement_own *own = own_in(p, s);
+    struct weir_placement_own *own = s->own[p->index];
 
-    if (p->unlisted > 0)
-        observe_unlisted(p, s);
     if (own == NULL)
         return;
-    while (own->oldest != 0 && p->all.chunk[own->oldest].sequence <= s->observed) {
+    while (own->oldest != 0 && p->all.tag[own->oldest].sequence <= s->observed) {
         uint32_t id = own->oldest;
 
-        chunk_leave(p, s, id);
-        p->all.chunk[id].sequence = 0;
-        settle(p, NULL, id);
+        free_chunk_remove(p, own, id);
+        p->all.tag[id].sequence = 0;
+        free_chunk_add(p, &p->clean, id);
     }
-    if (own->oldest == 0 && p->owners > KEPT_OWNERS)
+    if (own->oldest == 0 && p->owners > KEPT_OWNERS && p->several)
         own_drop(p, s);
 }
 
@@ -529,21 +627,19 @@ int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes) {
     uint32_t id;
 
     if (bytes == 0 || ((base | bytes) & p->mask) != 0 || bytes > UINT64_MAX - base ||
-        end >> WEIR__BESTFIT_BITS != 0)
+        end >> SIZE_BITS != 0)
         return WEIR_PLACEMENT_INVALID;
     if (position < p->regions && p->region[position].base < end)
         return WEIR_PLACEMENT_INVALID;
     if (!records_reserve(p, p->regions + 3) || !region_reserve(p))
         return WEIR_PLACEMENT_NO_MEMORY;
-    id = weir__chunks_add(&p->all, first);
-    p->all.chunk[id] = (struct weir__chunk){.address = first, .size = end - first};
-    if (!weir__bestfit_insert(&p->clean, key_of(&p->all.chunk[id]), id)) {
-        weir__chunks_remove(&p->all, id);
-        return WEIR_PLACEMENT_NO_MEMORY;
-    }
+    id = record_add(&p->all, first);
+    p->all.chunk[id] = (struct chunk){.address = first, .size = end - first};
+    p->all.tag[id].sequence = 0;
     p->all.kind[id] = CLEAN;
-    border = weir__chunks_add(&p->all, end);
-    p->all.chunk[border] = (struct weir__chunk){.address = end, .prev = id, .next = id};
+    set_insert(p, &p->clean.set, id);
+    border = record_add(&p->all, end);
+    p->all.chunk[border] = (struct chunk){.address = end, .prev = id, .next = id};
     p->all.kind[border] = BORDER;
     p->all.chunk[id].prev = p->all.chunk[id].next = border;
     memmove(&p->region[position + 1], &p->region[position],
@@ -555,17 +651,12 @@ int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes) {
     return WEIR_PLACEMENT_OK;
 }
 
-/* Makes the chunk `id`, which is in no set, free with the tag (s, sequence), or clean if `sequence` is 0. */
+/* Makes the chunk `id`, which is in no set, free with the tag (s, sequence), or clean if `sequence` is 0, after
+ * free_begin(). */
 static void chunk_free(struct weir_placement *p, uint32_t id, struct weir_placement_stream *s,
                        uint64_t sequence) {
-    stream_seen(p, s);
-    p->all.chunk[id].sequence = sequence;
-    if (sequence == 0 || !p->several)
-        settle(p, NULL, id);
-    else if (own_make(p, s) != NULL)
-        settle(p, s, id);
-    else
-        chunk_unlist(p, id, s);
+    p->all.tag[id].sequence = sequence;
+    free_chunk_add(p, sequence == 0 || !p->several ? &p->clean : s->own[p->index], id);
 }
 
 /* Removes the region at that index, all of which is free. */
@@ -574,13 +665,10 @@ static void region_unlink(struct weir_placement *p, size_t position) {
 
     for (uint32_t id = p->all.chunk[r->border].next, next; id != r->border; id = next) {
         next = p->all.chunk[id].next;
-        if (p->all.kind[id] == UNLISTED)
-            p->unlisted--;
-        else
-            chunk_leave(p, tag_of(p, id), id);
-        weir__chunks_remove(&p->all, id);
+        free_chunk_remove(p, owner_of(p, id), id);
+        record_remove(&p->all, id);
     }
-    weir__chunks_remove(&p->all, r->border);
+    record_remove(&p->all, r->border);
     p->total -= r->end - r->base;
     p->extent -= r->high - r->base;
     p->regions--;
@@ -589,10 +677,11 @@ static void region_unlink(struct weir_placement *p, size_t position) {
 
 /* Returns the stream whose free of memory in the free chunk `id` is not observed, or NULL if there is none. */
 static const struct weir_placement_stream *waits_for(const struct weir_placement *p, uint32_t id) {
-    const struct weir_placement_stream *s = p->several ? p->all.tag[id].stream : p->only;
-    uint64_t sequence = p->all.chunk[id].sequence;
+    uint64_t sequence = p->all.tag[id].sequence;
 
-    return sequence == 0 || (!p->several && sequence <= s->observed) ? NULL : s;
+    if (p->all.kind[id] == TAGGED)
+        return p->all.tag[id].own->stream;
+    return sequence == 0 || sequence <= p->only->observed ? NULL : p->only;
 }
 
 int weir__placement_region(const struct weir_placement *p, uint64_t base, uint64_t stream) {
@@ -642,10 +731,10 @@ int weir__placement_remove(struct weir_placement *p, uint64_t base) {
 
 /* Makes the chunk `id`, which is in no set, an unmapped range, and joins it with adjacent unmapped ranges. */
 static void chunk_unmap(struct weir_placement *p, uint32_t id) {
-    struct weir__chunk *c = &p->all.chunk[id];
+    struct chunk *c = &p->all.chunk[id];
 
     p->all.kind[id] = UNMAPPED;
-    c->sequence = 0;
+    p->all.tag[id].sequence = 0;
     p->total -= c->size;
     if (p->all.kind[c->next] == UNMAPPED)
         chunk_join(p, id, c->next);
@@ -658,8 +747,8 @@ int weir__placement_add_unmapped(struct weir_placement *p, uint64_t base, size_t
     uint32_t id;
 
     if (status == WEIR_PLACEMENT_OK) {
-        id = weir__chunks_find(&p->all, base >> p->shift, CLEAN);
-        chunk_leave(p, NULL, id);
+        id = chunk_find(&p->all, base >> p->shift, CLEAN);
+        set_erase(p, &p->clean.set, id);
         chunk_unmap(p, id);
     }
     return status;
@@ -673,7 +762,7 @@ static uint32_t chunk_around(const struct weir_placement *p, uint64_t within, un
 
     if (bytes == 0 || ((within | address | bytes) & p->mask) != 0 || address < within)
         return 0;
-    id = weir__chunks_find(&p->all, within >> p->shift, kind);
+    id = chunk_find(&p->all, within >> p->shift, kind);
     if (id == 0 || p->all.chunk[id].size < before ||
         p->all.chunk[id].size - before < bytes >> p->shift)
         return 0;
@@ -684,14 +773,14 @@ int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t add
                          struct weir_placement_stream *s, uint64_t sequence) {
     uint64_t first = address >> p->shift;
     uint64_t end = first + (bytes >> p->shift);
-    struct weir__chunk *c;
+    struct chunk *c;
     uint32_t id;
 
     if (chunk_around(p, within, UNMAPPED, address, bytes) == 0)
         return WEIR_PLACEMENT_INVALID;
-    if (!records_reserve(p, p->regions + 2))
+    if (!records_reserve(p, p->regions + 2) || (sequence != 0 && !free_begin(p, s, sequence)))
         return WEIR_PLACEMENT_NO_MEMORY;
-    id = weir__chunks_find(&p->all, within >> p->shift, UNMAPPED);
+    id = chunk_find(&p->all, within >> p->shift, UNMAPPED);
     c = &p->all.chunk[id];
     if (c->address + c->size > end)
         chunk_cut(p, id, end, UNMAPPED);
@@ -699,10 +788,7 @@ int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t add
         id = chunk_cut(p, id, first, UNMAPPED);
     p->total += bytes >> p->shift;
     mark_end(p, end, sequence != 0);
-    if (sequence == 0)
-        settle(p, NULL, id);
-    else
-        chunk_free(p, id, s, sequence);
+    chunk_free(p, id, s, sequence);
     return WEIR_PLACEMENT_OK;
 }
 
@@ -714,9 +800,9 @@ int weir__placement_unmap(struct weir_placement *p, uint64_t within, uint64_t ad
 
     if (!records_reserve(p, p->regions + 2))
         return WEIR_PLACEMENT_NO_MEMORY;
-    id = weir__chunks_find(&p->all, within >> p->shift, CLEAN);
+    id = chunk_find(&p->all, within >> p->shift, CLEAN);
     if (id == 0)
-        id = weir__chunks_find(&p->all, within >> p->shift, TAGGED);
+        id = chunk_find(&p->all, within >> p->shift, TAGGED);
     if (id == 0 || bytes == 0 || ((within | address | bytes) & p->mask) != 0 || address < within ||
         p->all.chunk[id].address + p->all.chunk[id].size <= first)
         return WEIR_PLACEMENT_INVALID;
@@ -742,24 +828,22 @@ int weir__placement_last_unmapped(const struct weir_placement *p, uint64_t *addr
 
 /* ---- take ---- */
 
-/* Prepares to place a block: makes room for the record of a remainder, and puts unlisted chunks into their sets.
- * Writes the granules that hold `bytes` to *want.  Returns OK, INVALID or NO_MEMORY. */
+/* Prepares to place a block: makes room for the record of a remainder.  Writes the granules that hold `bytes` to *want.
+ * Returns OK, NO_FIT, INVALID or NO_MEMORY. */
 static int take_begin(struct weir_placement *p, size_t bytes, struct weir_placement_stream *s,
                       uint64_t *want) {
-    size_t rounded;
-
-    if (bytes == 0 || !weir__size_round_up(bytes, p->mask + 1, &rounded))
+    if (bytes == 0 || bytes > SIZE_MAX - p->mask)
         return WEIR_PLACEMENT_INVALID;
-    *want = rounded >> p->shift;
+    *want = (bytes + p->mask) >> p->shift;
     stream_seen(p, s);
-    if (!records_reserve(p, p->regions + 1) || (p->unlisted > 0 && !list_unlisted(p)))
+    if (!records_reserve(p, p->regions + 1))
         return WEIR_PLACEMENT_NO_MEMORY;
-    return WEIR_PLACEMENT_OK;
+    return *want >> SIZE_BITS == 0 ? WEIR_PLACEMENT_OK : WEIR_PLACEMENT_NO_FIT;
 }
 
 static void block_describe(const struct weir_placement *p, uint32_t id,
                            struct weir_placement_block *out) {
-    const struct weir__chunk *c = &p->all.chunk[id];
+    const struct chunk *c = &p->all.chunk[id];
 
     out->address = c->address << p->shift;
     out->requested = c->requested;
@@ -769,7 +853,7 @@ static void block_describe(const struct weir_placement *p, uint32_t id,
 /* Makes the chunk `id`, which is in no set, a live block of `bytes`, and describes it in *out. */
 static void block_begin(struct weir_placement *p, uint32_t id, size_t bytes,
                         struct weir_placement_block *out) {
-    struct weir__chunk *c = &p->all.chunk[id];
+    struct chunk *c = &p->all.chunk[id];
 
     p->all.kind[id] = LIVE;
     c->requested = bytes;
@@ -777,61 +861,52 @@ static void block_begin(struct weir_placement *p, uint32_t id, size_t bytes,
     block_describe(p, id, out);
 }
 
-/* Finds the best fit for `want` granules among clean chunks and, unless `own` is NULL, the chunks of `own`. */
-static struct weir__bestfit_hit best_for(const struct weir_placement *p,
-                                         const struct weir_placement_own *own, uint64_t want) {
-    uint64_t key = weir__bestfit_key(want, 0);
-    struct weir__bestfit_hit first = {.key = WEIR__BESTFIT_NONE}, clean;
+/* Returns the best fit for `want` granules among clean chunks and, unless `own` is NULL, the chunks of `own`.  Returns
+ * 0 if there is none. */
+static uint32_t best_for(const struct weir_placement *p, const struct weir_placement_own *own,
+                         uint64_t want) {
+    uint32_t first = own == NULL ? 0 : set_find(p, &own->set, want), clean;
 
-    if (own != NULL)
-        first = weir__bestfit_from(&own->fit, key);
-    if (p->own_first && first.key != WEIR__BESTFIT_NONE)
+    if (first != 0 && p->own_first)
         return first;
-    clean = weir__bestfit_from(&p->clean, key);
-    return first.key < clean.key ? first : clean;
+    clean = set_find(p, &p->clean.set, want);
+    if (first == 0 || clean == 0)
+        return first | clean;
+    return chunk_is_before(&p->all.chunk[first], &p->all.chunk[clean]) ? first : clean;
 }
 
-/* Removes the first `want` granules from a free chunk and its set, or the whole chunk if the rest would be too small.
- * `s` is the stream whose tag the chunk has, or NULL. */
-static void take_carve(struct weir_placement *p, struct weir_placement_stream *s, uint32_t id,
-                       uint64_t want) {
-    struct weir__chunk *c = &p->all.chunk[id];
+/* Removes the first `want` granules from a free chunk and its set, or the whole chunk if the rest would be too small. */
+static void take_carve(struct weir_placement *p, uint32_t id, uint64_t want) {
+    struct weir_placement_own *own = owner_of(p, id);
+    const struct chunk *c = &p->all.chunk[id];
     uint32_t rest;
 
-    weir__bestfit_erase(set_of(p, s), key_of(c));
-    if (c->size - want < weir__size_smaller(want, p->waste)) {
-        if (s != NULL)
-            list_remove(p, s, id);
-        return;
+    set_erase(p, &own->set, id);
+    if (c->size - want >= want || c->size - want >= p->waste) {
+        rest = chunk_cut(p, id, c->address + want, p->all.kind[id]);
+        set_insert(p, &own->set, rest);
+        if (own != &p->clean)
+            list_replace(p, own, id, rest);
+    } else if (own != &p->clean) {
+        list_remove(p, own, id);
     }
-    rest = chunk_cut(p, id, c->address + want, s == NULL ? CLEAN : TAGGED);
-    if (weir__bestfit_insert(set_of(p, s), key_of(&p->all.chunk[rest]), rest)) {
-        if (s != NULL)
-            list_replace(p, s, id, rest);
-        return;
-    }
-    if (s != NULL)
-        list_remove(p, s, id);
-    chunk_unlist(p, rest, s);
 }
 
 int weir__placement_take(struct weir_placement *p, size_t bytes, struct weir_placement_stream *s,
                          struct weir_placement_block *out) {
-    struct weir__bestfit_hit hit;
     uint64_t want;
+    uint32_t id;
     unsigned next;
     int result = take_begin(p, bytes, s, &want);
 
     if (result != WEIR_PLACEMENT_OK)
         return result;
-    if (want >> WEIR__BESTFIT_BITS != 0)
+    id = best_for(p, p->several && s->id != 0 ? s->own[p->index] : NULL, want);
+    if (id == 0)
         return WEIR_PLACEMENT_NO_FIT;
-    hit = best_for(p, s->id == 0 ? NULL : own_in(p, s), want);
-    if (hit.key == WEIR__BESTFIT_NONE)
-        return WEIR_PLACEMENT_NO_FIT;
-    next = p->all.kind[p->all.chunk[hit.value].next];
-    take_carve(p, tag_of(p, hit.value), hit.value, want);
-    block_begin(p, hit.value, bytes, out);
+    next = p->all.kind[p->all.chunk[id].next];
+    take_carve(p, id, want);
+    block_begin(p, id, bytes, out);
     /* Only a block at the end of a region, or before an unmapped range, can raise a mark: other free chunks lie below
      * memory that was in use before. */
     if (next == BORDER || next == UNMAPPED)
@@ -872,7 +947,7 @@ struct run {
 /* Returns 1 if the free chunk `id` has another stream's tag, else 0. */
 static int is_others(const struct weir_placement *p, uint32_t id,
                      const struct weir_placement_stream *s) {
-    return p->all.kind[id] == TAGGED && (p->all.tag[id].stream != s || s->id == 0);
+    return p->all.kind[id] == TAGGED && (p->all.tag[id].own->stream != s || s->id == 0);
 }
 
 /* Returns 1 if the stream may use the chunk `id` at once or after a wait for another stream, else 0. */
@@ -880,7 +955,7 @@ static int may_have(const struct weir_placement *p, uint32_t id,
                     const struct weir_placement_stream *s,
                     const struct weir_placement_waits *waits) {
     if (is_others(p, id, s))
-        return waits->may(waits->context, p->all.tag[id].stream->id, p->all.chunk[id].sequence);
+        return waits->may(waits->context, p->all.tag[id].own->stream->id, p->all.tag[id].sequence);
     return p->all.kind[id] == CLEAN || p->all.kind[id] == TAGGED;
 }
 
@@ -888,7 +963,7 @@ static int may_have(const struct weir_placement *p, uint32_t id,
 static void run_search(const struct weir_placement *p, const struct weir_placement_region *r,
                        uint64_t want, const struct weir_placement_stream *s,
                        const struct weir_placement_waits *waits, struct run *best) {
-    const struct weir__chunk *chunk = p->all.chunk;
+    const struct chunk *chunk = p->all.chunk;
     struct run now = {0};
 
     for (uint32_t id = chunk[r->border].next; id != r->border; id = chunk[id].next) {
@@ -914,7 +989,7 @@ static int run_wait(const struct weir_placement *p, uint32_t id, uint64_t want,
                     const struct weir_placement_waits *waits) {
     for (uint64_t got = 0; got < want; got += p->all.chunk[id].size, id = p->all.chunk[id].next)
         if (is_others(p, id, s) &&
-            !waits->wait(waits->context, p->all.tag[id].stream->id, p->all.chunk[id].sequence))
+            !waits->wait(waits->context, p->all.tag[id].own->stream->id, p->all.tag[id].sequence))
             return 0;
     return 1;
 }
@@ -944,7 +1019,7 @@ int weir__placement_take_behind(struct weir_placement *p, size_t bytes,
 
 /* Returns the record of the block of that kind that starts at `address` (in bytes), or 0 if there is none. */
 static uint32_t block_find(const struct weir_placement *p, uint64_t address, unsigned kind) {
-    return (address & p->mask) != 0 ? 0 : weir__chunks_find(&p->all, address >> p->shift, kind);
+    return (address & p->mask) != 0 ? 0 : chunk_find(&p->all, address >> p->shift, kind);
 }
 
 /* Diagnoses an address at which no live block starts.  Writes the block around the address to *out (may be NULL). */
@@ -975,6 +1050,8 @@ int weir__placement_give(struct weir_placement *p, uint64_t address,
 
     if (id == 0)
         return diagnose(p, address, NULL);
+    if (!free_begin(p, s, sequence))
+        return WEIR_PLACEMENT_NO_MEMORY;
     if (out != NULL)
         block_describe(p, id, out);
     p->blocks--;
@@ -1011,7 +1088,7 @@ void weir__placement_figures(const struct weir_placement *p, struct weir_placeme
 }
 
 static struct weir_placement_span span_of(const struct weir_placement *p, uint32_t id) {
-    const struct weir__chunk *c = &p->all.chunk[id];
+    const struct chunk *c = &p->all.chunk[id];
     struct weir_placement_span span = {
         .address = c->address << p->shift, .size = c->size << p->shift, .chunk = id};
 
@@ -1024,19 +1101,17 @@ static struct weir_placement_span span_of(const struct weir_placement *p, uint32
         span.deferred = 1;
     } else if (waits_for(p, id) != NULL) {
         span.stream = waits_for(p, id)->id;
-        span.sequence = c->sequence;
+        span.sequence = p->all.tag[id].sequence;
     }
     return span;
 }
 
-int weir__placement_next(struct weir_placement *p, struct weir_placement_span *span) {
+int weir__placement_next(const struct weir_placement *p, struct weir_placement_span *span) {
     size_t region = span->region;
     uint32_t id = span->chunk;
 
     if (id != 0)
         id = p->all.chunk[id].next;
-    else if (p->unlisted > 0)
-        (void)list_unlisted(p);
     while (id == 0 || p->all.kind[id] == BORDER) {
         region += id != 0;
         if (region == p->regions)

@@ -32,8 +32,7 @@
  *              its stream is observed.
  *
  * Cost.  An operation takes O(log n) in the number of chunks, amortised over growth of the tables, unless its comment
- * says otherwise.  Some calls take linear time: those that return INTERIOR or FREE, the first call of a second stream,
- * and the first call after host memory ran out.
+ * says otherwise.  Those calls take linear time that return INTERIOR or FREE, and the first call of a second stream.
  */
 #ifndef WEIR_PLACEMENT_H
 #define WEIR_PLACEMENT_H
@@ -46,10 +45,11 @@ struct weir_placement_own;
 
 enum { WEIR_PLACEMENT_INDEXES = 3 }; /* the most placements that share the records of streams */
 
-/* A stream's record.  The caller owns it, and sets `id` and `observed`; all other fields are zero at first. */
+/* A stream's record.  The caller owns it, and sets `id`, `observed` and `is_fallback`; `own` is zero at first. */
 struct weir_placement_stream {
     uint64_t id;       /* the driver's id of the stream, or 0 if the id is not known */
     uint64_t observed; /* the sequence up to which the stream's frees are observed */
+    int is_fallback; /* set for at most one stream of a placement, whose frees need no host memory */
     /* the stream's tagged chunks in each placement, by the rule's `index`, or NULL */
     struct weir_placement_own *own[WEIR_PLACEMENT_INDEXES];
 };
@@ -164,7 +164,8 @@ int weir__placement_take_behind(struct weir_placement *p, size_t bytes,
                                 struct weir_placement_block *out);
 /* Frees the live block at `address` on the stream `s` with `sequence`, or for all streams if `sequence` is 0.  `s` is
  * NULL if the stream is not known; `sequence` is 0 then.  Writes the block to *out unless `out` is NULL.  Returns OK,
- * FOREIGN, INTERIOR or FREE. */
+ * FOREIGN, INTERIOR or FREE, or returns NO_MEMORY and changes nothing, but never if `sequence` is 0 or `s` is the
+ * fallback. */
 int weir__placement_give(struct weir_placement *p, uint64_t address,
                          struct weir_placement_stream *s, uint64_t sequence,
                          struct weir_placement_block *out);
@@ -173,7 +174,7 @@ void weir__placement_defer(struct weir_placement *p, uint64_t address);
 /* Makes the deferred block at `address` live again. */
 void weir__placement_undefer(struct weir_placement *p, uint64_t address);
 /* Keeps the stream's frees up to `sequence` from coalescing with its later frees.  So other streams can use the memory
- * once the frees up to `sequence` are observed.  Does nothing for a stream without tagged chunks. */
+ * once the frees up to `sequence` are observed.  Does nothing for a stream without tagged chunks, or while there is only one stream. */
 void weir__placement_part(struct weir_placement *p, struct weir_placement_stream *s,
                           uint64_t sequence);
 /* Finds the live block at `address`, or around it if the result is INTERIOR.  Returns OK, FOREIGN, INTERIOR or FREE. */
@@ -191,6 +192,6 @@ void weir__placement_figures(const struct weir_placement *p, struct weir_placeme
 int weir__placement_last_unmapped(const struct weir_placement *p, uint64_t *address, size_t *bytes);
 /* Finds the chunk that follows *span by address, or the first chunk if *span is zero.  The placement must not change
  * meanwhile.  Returns 1 and the chunk in *span, or 0 if there is no other. */
-int weir__placement_next(struct weir_placement *p, struct weir_placement_span *span);
+int weir__placement_next(const struct weir_placement *p, struct weir_placement_span *span);
 
 #endif

@@ -93,6 +93,7 @@ static struct weir_tensor_pool *make_pool(weir_tensors *t, weir_tensors_id id) {
     if (!pool)
         return NULL;
     pool->id = id;
+    pool->unknown.is_fallback = 1;
     pool->reserved = reserved_of(t, id);
     for (int i = 0; i < WEIR_TENSORS_PARTS; i++) {
         pool->part[i].placement = weir__part_placement(t, i);
@@ -567,6 +568,20 @@ static void wait_for_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
     }
 }
 
+/* Frees a block on the stream `heir`.  If `heir` is NULL, or if there is no host memory, the memory serves no stream
+ * before a wait for the device. */
+static void free_in_pool(weir_tensors *t, struct weir_tensor_pool *pool, uint64_t address,
+                         struct weir_tensor_user *heir) {
+    struct weir_placement *p = weir__pool_part(pool, address)->placement;
+
+    t->sequence++;
+    if (heir && weir__placement_give(p, address, &heir->placed, t->sequence, NULL) ==
+                    WEIR_PLACEMENT_OK)
+        return;
+    pool->has_lost = 1;
+    (void)weir__placement_give(p, address, &pool->unknown, t->sequence, NULL);
+}
+
 weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool,
                              struct weir_tensor_request *made, int lends) {
     struct weir_tensor_part *part = part_for(t, pool, made->bytes);
@@ -602,7 +617,7 @@ weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool,
         capture = weir__device_capture_id(&t->allocator->device, made->home.stream);
     if (weir__tensor_record(t, made, pool, capture))
         return WEIR_OK;
-    (void)weir__placement_give(part->placement, place.address, &user->placed, ++t->sequence, NULL);
+    free_in_pool(t, pool, place.address, user);
     return WEIR_E_HOST_MEMORY;
 }
 
@@ -650,11 +665,8 @@ static struct weir_tensor_user *heir_of(weir_tensors *t, const struct weir_tenso
 
 void weir__pool_give(weir_tensors *t, struct weir_tensor *tensor) {
     struct weir_tensor_pool *pool = tensor->pool;
-    struct weir_tensor_user *heir = heir_of(t, tensor);
 
-    pool->has_lost |= heir == NULL;
-    (void)weir__placement_give(weir__pool_part(pool, tensor->address)->placement, tensor->address,
-                               heir ? &heir->placed : &pool->unknown, ++t->sequence, NULL);
+    free_in_pool(t, pool, tensor->address, heir_of(t, tensor));
     pool->pending -= (size_t)tensor->is_freed;
     weir__tensors_completed(t, tensor);
     weir__tensor_drop(t, tensor);

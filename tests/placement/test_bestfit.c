@@ -1,295 +1,134 @@
 /* SPDX-License-Identifier: MIT */
-/* test_bestfit.c: the ordered set of free chunks against a sorted array.
+/* test_bestfit.c: the choice among many free chunks, against a sorted array of (size, address) pairs.
  *
- * The array holds (size, address) pairs, compared member by member, so that the packing of both into one key is tested
- * along with the trees.  Chunks are disjoint, as the set demands: each has a separate slot of address space, larger
- * than any chunk. */
-#include "placement/free_tree.h"
-#include "tests/fixtures/placement_check.h"
-#include "tests/fixtures/support.h"
+ * Free chunks lie between live blocks of one granule, so that they never join.  A slot of address space holds one of
+ * them, and is larger than any chunk. */
+#include "tests/fixtures/placements.h"
 
-#include <inttypes.h>
+enum { SLOTS = 6000, SLOT = 1 << 20 /* granules */, LIMIT = SLOT / 4 };
 
-#define NONE WEIR__BESTFIT_NONE
-
-enum { MOST = 4000 };
+/* The sizes drawn are all equal, in one class, or over all powers of two up to 2^18. */
+enum { ALIKE, CLOSE, FAR, SPREADS };
 
 struct pair {
-    uint64_t size;
-    uint64_t address;
+    uint64_t size, address; /* in granules, from BASE */
 };
 
-static struct weir__hostmem host;
-static struct weir__bestfit_pool pool;
-static struct weir__bestfit set;
-static struct pair model[MOST]; /* ascending */
+static const struct weir_placement_rule rule = {.granularity = 256, .split_waste = GIB};
+static struct pair slot[SLOTS], model[SLOTS]; /* the chunk of each slot; the free ones, ascending */
+static int is_free[SLOTS];
 static size_t count;
-static uint64_t random_state = 88172645463325252;
 
-static uint64_t random_next(void) {
-    return next_random(&random_state);
+static uint64_t random_size(int spread) {
+    if (spread == CLOSE)
+        return 123456 + random_below(300);
+    return spread == FAR ? 1 + random_next() % ((uint64_t)1 << random_below(18)) : 123456;
 }
 
-static uint64_t key_of(struct pair c) {
-    return weir__bestfit_key(c.size, c.address);
-}
-
-/* Returns the number of the pair's slot of address space, which the set stores with the pair. */
-static uint32_t value_of(struct pair c) {
-    return (uint32_t)(c.address >> 31);
-}
-
-static int before(struct pair a, struct pair b) {
-    return a.size < b.size || (a.size == b.size && a.address < b.address);
-}
-
-/* Returns the index of the first pair that is not before `c`. */
+/* Returns the index of the first free chunk that is not before `c`. */
 static size_t place(struct pair c) {
     size_t at = 0;
 
-    while (at < count && before(model[at], c))
+    while (at < count && (model[at].size < c.size ||
+                          (model[at].size == c.size && model[at].address < c.address)))
         at++;
     return at;
 }
 
-static void model_insert(struct pair c) {
-    size_t at = place(c);
+static void free_slot(size_t i) {
+    size_t at = place(slot[i]);
 
-    memmove(&model[at + 1], &model[at], (count - at) * sizeof c);
-    model[at] = c;
-    count++;
+    MUST_EQUAL(give_at(BASE + slot[i].address * G, A, ++clock_of_frees, NULL), WEIR_PLACEMENT_OK);
+    memmove(&model[at + 1], &model[at], (count++ - at) * sizeof model[0]);
+    model[at] = slot[i];
+    is_free[i] = 1;
 }
 
-static void model_erase(size_t at) {
-    count--;
-    memmove(&model[at], &model[at + 1], (count - at) * sizeof model[0]);
+static void forget_free(size_t at) {
+    is_free[model[at].address / SLOT] = 0;
+    memmove(&model[at], &model[at + 1], (--count - at) * sizeof model[0]);
 }
 
-static void sound(void) {
-    MUST(free_tree_check(&set));
-    MUST(free_tree_count(&set) == count);
-}
+/* Requests `size` granules, unless the best fit would be cut. */
+static void take_best(uint64_t size) {
+    struct weir_placement_block block;
+    size_t at = place((struct pair){size, 0});
 
-static void begin(void) {
-    memset(&host, 0, sizeof host);
-    weir__bestfit_pool_init(&pool, &host);
-    weir__bestfit_init(&set, &pool);
-    count = 0;
-}
-
-static void end(void) {
-    sound();
-    weir__bestfit_drop(&set);
-    weir__bestfit_pool_drop(&pool);
-    ck_assert_uint_eq(host.bytes, 0);
-}
-
-/* Compares the set's answers about `c`, which need not be in the set, with the array. */
-static void same_answers(struct pair c) {
-    struct weir__bestfit_hit hit = weir__bestfit_from(&set, key_of(c));
-    size_t at = place(c);
-    uint32_t value;
-    MUST(hit.key == (at < count ? key_of(model[at]) : NONE));
-    MUST(at == count || hit.value == value_of(model[at]));
-    int found = at < count && model[at].size == c.size && model[at].address == c.address;
-    MUST(free_tree_find(&set, key_of(c), &value) == found);
-}
-
-/* ------------------------------------------------------------------- keys ---- */
-
-CASE("keys", 30, NULL, NULL);
-
-/* Returns the size that the key has. */
-static uint64_t size_of(uint64_t key) {
-    uint64_t k = (key >> WEIR__BESTFIT_BITS) - 1;
-
-    return (key - (k << WEIR__BESTFIT_BITS)) >> (WEIR__BESTFIT_BITS - k);
-}
-
-TEST(keys_order_by_size_then_address) {
-    for (int i = 0; i < 200000; i++) {
-        unsigned octave = (unsigned)(random_next() % 57);
-        uint64_t size = ((uint64_t)1 << octave) + (random_next() & (((uint64_t)1 << octave) - 1));
-        uint64_t most = ((uint64_t)1 << WEIR__BESTFIT_BITS) - 1;
-        struct pair a = {size, random_next() * random_next() & most};
-        struct pair b = {size + random_next() % 2, 0};
-
-        /* two disjoint chunks cannot be closer */
-        b.address =
-            a.address >= b.size && random_next() % 2 == 0 ? a.address - b.size : a.address + a.size;
-        if (a.address > most || b.address > most)
-            continue;
-        MUST((key_of(a) < key_of(b)) == before(a, b));
-        MUST(key_of(a) != key_of(b));
-        MUST(size_of(key_of(a)) == a.size);
-        MUST(key_of(a) != NONE && key_of(b) != NONE);
-        MUST(weir__bestfit_key(a.size, 0) <= key_of(a));
+    if (at < count && model[at].size < 2 * size) {
+        MUST_EQUAL(weir__placement_take(p, size * G, record_of(A), &block), WEIR_PLACEMENT_OK);
+        MUST_EQUAL(block.address, BASE + model[at].address * G);
+        MUST_EQUAL(block.size, model[at].size * G);
+        forget_free(at);
     }
 }
 
-TEST(keys_at_the_limits) {
-    uint64_t most = ((uint64_t)1 << WEIR__BESTFIT_BITS) - 1;
+static void take_there(size_t at) {
+    struct weir_placement_block block;
 
-    ck_assert_uint_eq(weir__bestfit_key(1, 0), most + 1);
-    ck_assert_uint_eq(weir__bestfit_key(1, most), 2 * most + 1);
-    ck_assert_uint_eq(weir__bestfit_key(2, 0), 2 * most + 2);
-    ck_assert_uint_lt(weir__bestfit_key(most, most), NONE);
-    ck_assert_uint_eq(size_of(weir__bestfit_key(most, 0)), most);
-    ck_assert_uint_eq(size_of(weir__bestfit_key(1, most)), 1);
+    observe_until(A, clock_of_frees);
+    MUST_EQUAL(weir__placement_take_at(p, BASE + model[at].address * G, model[at].size * G,
+                                       record_of(A), &block),
+               WEIR_PLACEMENT_OK);
+    forget_free(at);
 }
 
-/* ------------------------------------------------------------- operations ---- */
+/* Makes a placement of `slots` live blocks, each between others.  No memory beside them is free. */
+static void fill_slots(size_t slots, int spread) {
+    struct weir_placement_block block;
 
-/* The sizes drawn are all equal, in one class, or over all powers of two up to 2^30. */
-enum { ALIKE, CLOSE, FAR, SPREADS };
-
-static struct pair random_chunk(int spread) {
-    struct pair c = {12345678, 0};
-
-    if (spread == CLOSE)
-        c.size += random_next() % 300;
-    else if (spread == FAR)
-        c.size = 1 + (random_next() & (((uint64_t)1 << random_next() % 30) - 1));
-    c.address = (random_next() & 0xffff) << 31;
-    return c;
+    random_state = test_seed(1);
+    begin(&rule, slots * SLOT * G);
+    count = 0;
+    for (size_t i = 0; i < slots; i++) {
+        slot[i] = (struct pair){random_size(spread), i * SLOT};
+        is_free[i] = 0;
+        MUST_EQUAL(weir__placement_take_at(p, BASE + i * SLOT * G, slot[i].size * G, record_of(A),
+                                           &block),
+                   WEIR_PLACEMENT_OK);
+        MUST_EQUAL(weir__placement_take_at(p, BASE + (i * SLOT + slot[i].size) * G,
+                                           (SLOT - slot[i].size) * G, record_of(A), &block),
+                   WEIR_PLACEMENT_OK);
+    }
 }
 
-static int slot_in_use(struct pair c) {
-    for (size_t i = 0; i < count; i++)
-        if (model[i].address == c.address)
-            return 1;
-    return 0;
-}
+CASE("best fit", 120, NULL, end_if_there);
 
-static void insert(struct pair c) {
-    MUST(weir__bestfit_insert(&set, key_of(c), value_of(c)));
-    model_insert(c);
-}
-
-static void erase(size_t at) {
-    weir__bestfit_erase(&set, key_of(model[at]));
-    model_erase(at);
-}
-
-/* Lets the set grow to `high` and shrink to nothing, several times. */
-static void random_run(int spread, size_t high, int steps) {
+/* The free chunks grow to nearly `slots` and shrink to none, several times. */
+TEST_EACH(18, as_a_sorted_array) {
+    static const size_t slots[] = {2, 3, 14, 40, 400, 3000};
+    size_t most = slots[_i / SPREADS];
     int growing = 1;
 
-    begin();
-    for (int i = 0; i < steps; i++) {
-        struct pair c = random_chunk(spread);
-        unsigned what = (unsigned)(random_next() % 10);
+    fill_slots(most, _i % SPREADS);
+    for (int i = 0; i < 30000; i++) {
+        size_t at = random_below(most);
 
-        growing = count == 0 ? 1 : count == high ? 0 : growing;
-        if (count > 0 && (what < 3) == growing) {
-            erase(random_next() % count);
-        } else if (count < high && !slot_in_use(c)) {
-            insert(c);
-        }
-        same_answers(random_chunk(spread));
-        if (count > 0)
-            same_answers(model[random_next() % count]);
-        if (i % 64 == 0)
-            sound();
+        growing = count == 0 ? 1 : count == most ? 0 : growing;
+        if ((random_below(10) < 3) != growing && !is_free[at])
+            free_slot(at);
+        else if (count > 0 && random_below(2) == 0)
+            take_best(random_size(_i % SPREADS));
+        else if (count > 0 && growing == 0)
+            take_there(random_below(count));
+        if (i % 1024 == 0)
+            healthy();
     }
-    end();
 }
 
-CASE("runs", 120, NULL, NULL);
-
-TEST_EACH(6, as_a_sorted_array) {
-    static const size_t high[] = {2, 3, 14, 40, 400, 3000};
-
-    for (int spread = 0; spread < SPREADS; spread++)
-        random_run(spread, high[_i], 30000);
-}
-
-/* Keys are added in order or backwards, and are erased from either end or from the middle. */
-TEST_EACH(6, erased_in_any_order) {
-    begin();
-    for (uint64_t i = 0; i < MOST - 1; i++) {
-        struct pair c = {1 << 20, (_i % 2 == 0 ? i : MOST - i) << 31};
-
-        insert(c);
-    }
-    sound();
+/* Chunks of one size are freed in order or backwards, and allocated from either end or from the middle. */
+TEST_EACH(6, taken_in_any_order) {
+    fill_slots(SLOTS, ALIKE);
+    for (size_t i = 0; i < SLOTS; i++)
+        free_slot(_i % 2 == 0 ? i : SLOTS - 1 - i);
+    healthy();
     while (count > 0) {
-        erase(_i / 2 == 0 ? 0 : _i / 2 == 1 ? count - 1 : count / 2);
-        same_answers((struct pair){1 << 20, 0});
-        if (count % 50 == 0)
-            sound();
+        if (_i / 2 == 0)
+            take_best(123456);
+        else
+            take_there(_i / 2 == 1 ? count - 1 : count / 2);
+        if (count % 1000 == 0)
+            healthy();
     }
-    end();
-}
-
-/* ----------------------------------------------------------------- memory ---- */
-
-static long refuse_at;
-
-static void *resize(void *context, void *old, size_t bytes) {
-    (void)context;
-    if (bytes == 0) {
-        free(old);
-        return NULL;
-    }
-    return --refuse_at == 0 ? NULL : realloc(old, bytes);
-}
-
-TEST(a_refused_insert_changes_nothing) {
-    int refused = 0;
-
-    begin();
-    host.resize = resize;
-    for (int i = 0; i < 3000; i++) {
-        struct pair c = random_chunk(i < 2000 ? ALIKE : FAR);
-
-        if (slot_in_use(c))
-            continue;
-        refuse_at = 1; /* the first request is refused, the second try is not */
-        if (!weir__bestfit_insert(&set, key_of(c), value_of(c))) {
-            refused++;
-            same_answers(c);
-            sound();
-            refuse_at = 0;
-            insert(c);
-        } else {
-            model_insert(c);
-        }
-    }
-    ck_assert_int_gt(refused, 5);
-    end();
-}
-
-/* The second chunk of a class is the first one that needs a node, whichever chunk is smaller.  The class frees the node
- * when either chunk goes. */
-TEST_EACH(4, a_second_key_needs_a_node) {
-    struct pair low = {1 << 20, UINT64_C(1) << 31}, high = {1 << 20, UINT64_C(2) << 31};
-    struct pair first = _i % 2 == 0 ? low : high, second = _i % 2 == 0 ? high : low;
-    begin();
-    host.resize = resize;
-    refuse_at = 0;
-    insert(first);
-    size_t bytes = host.bytes;
-    refuse_at = 1;
-    MUST(!weir__bestfit_insert(&set, key_of(second), value_of(second)));
-    same_answers(low);
-    same_answers(high);
-    sound();
-    insert(second);
-    ck_assert_uint_gt(host.bytes, bytes);
-    for (int i = 0; i < 100; i++) {
-        struct pair gone = model[_i / 2];
-
-        same_answers(low);
-        same_answers(high);
-        erase(place(gone));
-        same_answers(low);
-        same_answers(high);
-        sound();
-        refuse_at = 1; /* no more is asked for */
-        insert(gone);
-    }
-    end();
 }
 
 SUITE("bestfit", CK_FORK_GETENV);

@@ -13,7 +13,7 @@
 
 /* The placement's host memory.  No piece is used again until the search restores an earlier copy. */
 static struct {
-    _Alignas(16) unsigned char byte[1 << 15];
+    _Alignas(16) unsigned char byte[1 << 17];
     size_t used;
 } heap;
 
