@@ -104,8 +104,8 @@ static void set_insert(struct weir_placement *p, struct chunk_set *set, uint32_t
     }
     rank = chunk_rank(&chunk[id]);
     while (*link != 0 && chunk_rank(&chunk[*link]) > rank)
-        link = chunk_is_before(&chunk[id], &chunk[*link]) ? &chunk[*link].before
-                                                          : &chunk[*link].after;
+        link =
+            chunk_is_before(&chunk[id], &chunk[*link]) ? &chunk[*link].before : &chunk[*link].after;
     rest = *link;
     *link = id;
     while (rest != 0) { /* splits the subtree whose place the chunk has taken */
@@ -128,8 +128,8 @@ static void set_erase(struct weir_placement *p, struct chunk_set *set, uint32_t 
     uint32_t *link = &set->root[c], before = chunk[id].before, after = chunk[id].after;
 
     while (*link != id)
-        link = chunk_is_before(&chunk[id], &chunk[*link]) ? &chunk[*link].before
-                                                          : &chunk[*link].after;
+        link =
+            chunk_is_before(&chunk[id], &chunk[*link]) ? &chunk[*link].before : &chunk[*link].after;
     while (before != 0 && after != 0) { /* joins the subtrees of the chunk */
         if (chunk_rank(&chunk[before]) > chunk_rank(&chunk[after])) {
             *link = before;
@@ -228,8 +228,7 @@ static struct weir_placement_own *own_make(struct weir_placement *p,
 
     if (own != NULL)
         return own;
-    own = s->is_fallback ? &p->fallback
-                         : weir__hostmem_resize(&p->host, NULL, 0, sizeof *own);
+    own = s->is_fallback ? &p->fallback : weir__hostmem_resize(&p->host, NULL, 0, sizeof *own);
     if (own == NULL)
         return NULL;
     memset(own, 0, sizeof *own);
@@ -345,10 +344,8 @@ static uint32_t chunk_cut(struct weir_placement *p, uint32_t id, uint64_t addres
     uint32_t rest = record_add(&p->all, address);
     struct chunk *c = &p->all.chunk[id];
 
-    p->all.chunk[rest] = (struct chunk){.address = address,
-                                              .size = c->address + c->size - address,
-                                              .prev = id,
-                                              .next = c->next};
+    p->all.chunk[rest] = (struct chunk){
+        .address = address, .size = c->address + c->size - address, .prev = id, .next = c->next};
     p->all.tag[rest].sequence = p->all.tag[id].sequence;
     p->all.kind[rest] = (uint8_t)kind;
     p->all.chunk[c->next].prev = rest;

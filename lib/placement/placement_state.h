@@ -30,10 +30,10 @@
 
 #include "base/hostmem.h"
 
-#define CHUNK_FACTOR UINT64_C(0x9E3779B97F4A7C15)  /* 2^64 / golden ratio */
-#define EACH_PRINT UINT64_C(0x0101010101010101)    /* one in each byte */
-#define SIZE_BITS 58u                              /* sizes and addresses are below 2^SIZE_BITS */
-#define CLASSES 64u                                /* classes of an octave, one for each bit of a word */
+#define CHUNK_FACTOR UINT64_C(0x9E3779B97F4A7C15) /* 2^64 / golden ratio */
+#define EACH_PRINT UINT64_C(0x0101010101010101)   /* one in each byte */
+#define SIZE_BITS 58u                             /* sizes and addresses are below 2^SIZE_BITS */
+#define CLASSES 64u /* classes of an octave, one for each bit of a word */
 
 enum kind { UNUSED = 0, BORDER, LIVE, CLEAN, TAGGED, UNMAPPED /* has no memory */, DEFERRED };
 
@@ -54,7 +54,8 @@ struct chunk {
 
 /* The part of a record that only a free chunk uses, and a tagged chunk alone uses but for the sequence. */
 struct chunk_tag {
-    uint64_t sequence; /* that of the latest free in the chunk; 0 if every stream may use the chunk */
+    uint64_t
+        sequence; /* that of the latest free in the chunk; 0 if every stream may use the chunk */
     struct weir_placement_own *own; /* the tagged chunks of the stream */
     uint32_t older;                 /* the next older chunk in the stream's list, or 0 */
     uint32_t newer;
@@ -75,9 +76,9 @@ struct chunk_table {
 };
 
 struct chunk_set {
-    uint64_t octaves;                    /* a bit for each octave in use */
-    uint64_t used[SIZE_BITS];            /* for each octave, a bit for each class in use */
-    uint32_t root[SIZE_BITS * CLASSES];  /* for each class, the root of its treap, or 0 */
+    uint64_t octaves;                   /* a bit for each octave in use */
+    uint64_t used[SIZE_BITS];           /* for each octave, a bit for each class in use */
+    uint32_t root[SIZE_BITS * CLASSES]; /* for each class, the root of its treap, or 0 */
 };
 
 struct weir_placement_region {
@@ -109,7 +110,7 @@ struct weir_placement {
     struct weir_placement_stream ended; /* replaces `only` when that stream is forgotten */
     struct chunk_table all;
     size_t blocks;
-    size_t owners; /* the streams that have a struct weir_placement_own */
+    size_t owners;                        /* the streams that have a struct weir_placement_own */
     struct weir_placement_region *region; /* sorted by base */
     size_t regions, region_length;
     size_t total;  /* granules in all regions, without unmapped ranges */

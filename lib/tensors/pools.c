@@ -575,8 +575,8 @@ static void free_in_pool(weir_tensors *t, struct weir_tensor_pool *pool, uint64_
     struct weir_placement *p = weir__pool_part(pool, address)->placement;
 
     t->sequence++;
-    if (heir && weir__placement_give(p, address, &heir->placed, t->sequence, NULL) ==
-                    WEIR_PLACEMENT_OK)
+    if (heir &&
+        weir__placement_give(p, address, &heir->placed, t->sequence, NULL) == WEIR_PLACEMENT_OK)
         return;
     pool->has_lost = 1;
     (void)weir__placement_give(p, address, &pool->unknown, t->sequence, NULL);

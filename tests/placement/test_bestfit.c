@@ -29,8 +29,8 @@ static uint64_t random_size(int spread) {
 static size_t place(struct pair c) {
     size_t at = 0;
 
-    while (at < count && (model[at].size < c.size ||
-                          (model[at].size == c.size && model[at].address < c.address)))
+    while (at < count &&
+           (model[at].size < c.size || (model[at].size == c.size && model[at].address < c.address)))
         at++;
     return at;
 }
@@ -82,9 +82,9 @@ static void fill_slots(size_t slots, int spread) {
     for (size_t i = 0; i < slots; i++) {
         slot[i] = (struct pair){random_size(spread), i * SLOT};
         is_free[i] = 0;
-        MUST_EQUAL(weir__placement_take_at(p, BASE + i * SLOT * G, slot[i].size * G, record_of(A),
-                                           &block),
-                   WEIR_PLACEMENT_OK);
+        MUST_EQUAL(
+            weir__placement_take_at(p, BASE + i * SLOT * G, slot[i].size * G, record_of(A), &block),
+            WEIR_PLACEMENT_OK);
         MUST_EQUAL(weir__placement_take_at(p, BASE + (i * SLOT + slot[i].size) * G,
                                            (SLOT - slot[i].size) * G, record_of(A), &block),
                    WEIR_PLACEMENT_OK);
