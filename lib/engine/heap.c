@@ -226,13 +226,11 @@ static weir_status free_batch(struct weir_heap *h, struct weir_freed *freed, uin
                               struct weir_order_stream *on) {
     struct weir_placement_block was;
     weir_status status = WEIR_OK, one;
-    int is_due = 0;
 
     for (size_t i = 0; i < freed->count; i++) {
         one = WEIR_OK;
         if (on && id != WEIR_ENGINE_UNKNOWN) {
             one = free_silently(h, freed->block[i], on);
-            is_due |= weir__order_is_due(&h->order, on);
         } else if (id == WEIR_ENGINE_OBSERVED) {
             weir__order_several(&h->order);
             one = give_block(h, freed->block[i], NULL, 0, &was);
@@ -243,7 +241,7 @@ static weir_status free_batch(struct weir_heap *h, struct weir_freed *freed, uin
             status = one;
     }
     freed->count = 0;
-    return status == WEIR_OK && is_due ? WEIR_ENGINE_DUE : status;
+    return status;
 }
 
 static weir_status heap_give(struct weir_engine *e, struct weir_freed *freed, uint64_t id) {
@@ -255,6 +253,8 @@ static weir_status heap_give(struct weir_engine *e, struct weir_freed *freed, ui
     weir__lock_take(&h->lock);
     on = is_stream ? weir__order_stream_silently(&h->order, id) : NULL;
     status = free_batch(h, freed, id, on);
+    if (status == WEIR_OK && on && weir__order_is_due(&h->order, on))
+        status = WEIR_ENGINE_DUE;
     leave_heap(h, freed, on);
     return status;
 }
@@ -264,10 +264,8 @@ static weir_status heap_give(struct weir_engine *e, struct weir_freed *freed, ui
 static weir_status free_captured(struct weir_heap *h, CUdeviceptr block, weir_stream stream) {
     struct weir_freed one = {.block = &block, .count = 1};
     uint64_t id = weir__order_last_with(&h->order, stream);
-    weir_status status =
-        free_batch(h, &one, id, id ? weir__order_stream_silently(&h->order, id) : NULL);
 
-    return status == WEIR_ENGINE_DUE ? WEIR_OK : status;
+    return free_batch(h, &one, id, id ? weir__order_stream_silently(&h->order, id) : NULL);
 }
 
 /* Frees a block on a stream whose id is not known, after recording an event. */
@@ -457,26 +455,9 @@ static weir_status place_block(struct weir_heap *h, struct weir_request *r,
                                            : weir__heap_status(placed);
 }
 
-/* Places the request of the stream whose record is `on`, after recording the events that are due on the stream. */
-static weir_status place_request(struct weir_heap *h, struct weir_request *r,
-                                 struct weir_order_stream *on) {
-    struct weir_placement_block placed;
-    weir_status status;
-
-    weir__order_maintain(&h->order, on, r->stream);
-    on->serving++;
-    status = r->at ? weir__mapped_place_at(h, r, &on->placed, &placed)
-                   : place_block(h, r, &on->placed, &placed);
-    on->serving--;
-    if (status == WEIR_OK) {
-        account(h, on, &placed);
-        r->block = placed.address;
-    }
-    return status;
-}
-
 static weir_status heap_alloc(struct weir_engine *e, struct weir_request *r) {
     struct weir_heap *h = (struct weir_heap *)e;
+    struct weir_placement_block placed;
     struct weir_order_stream *on;
     weir_status status = r->id ? WEIR_OK : weir__device_capture(e->device, r->stream);
     CUresult result;
@@ -493,7 +474,19 @@ static weir_status heap_alloc(struct weir_engine *e, struct weir_request *r) {
     on = weir__order_stream(&h->order, r->id);
     if (r->freed)
         (void)free_batch(h, r->freed, r->id, on);
-    status = on ? place_request(h, r, on) : weir__without_driver(WEIR_E_HOST_MEMORY);
+    if (on) {
+        weir__order_maintain(&h->order, on, r->stream);
+        on->serving++;
+        status = r->at ? weir__mapped_place_at(h, r, &on->placed, &placed)
+                       : place_block(h, r, &on->placed, &placed);
+        on->serving--;
+    } else {
+        status = weir__without_driver(WEIR_E_HOST_MEMORY);
+    }
+    if (status == WEIR_OK) {
+        account(h, on, &placed);
+        r->block = placed.address;
+    }
     leave_heap(h, r->freed, on);
     return status;
 }

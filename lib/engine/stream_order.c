@@ -82,35 +82,32 @@ weir_status weir__order_record(struct weir_order *o, weir_stream stream, uint64_
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-static void append(struct weir_order_list *list, struct weir_order_stream *s) {
-    s->place[list->kind] = (struct weir_order_place){.prev = list->last};
-    if (list->last)
-        list->last->place[list->kind].next = s;
-    else
-        list->first = s;
+static void append_stream(struct weir_order_list *list, struct weir_order_stream *s) {
+    s->next = NULL;
+    s->prev = list->last;
+    *(list->last ? &list->last->next : &list->first) = s;
     list->last = s;
 }
 
-static void unlink_from(struct weir_order_list *list, struct weir_order_stream *s) {
-    struct weir_order_place *at = &s->place[list->kind];
-
-    if (at->next)
-        at->next->place[list->kind].prev = at->prev;
-    else
-        list->last = at->prev;
-    if (at->prev)
-        at->prev->place[list->kind].next = at->next;
-    else
-        list->first = at->next;
+static void unlink_stream(struct weir_order_list *list, struct weir_order_stream *s) {
+    *(s->next ? &s->next->prev : &list->last) = s->prev;
+    *(s->prev ? &s->prev->next : &list->first) = s->next;
 }
 
 static void move_last(struct weir_order_list *list, struct weir_order_stream *s) {
-    unlink_from(list, s);
-    append(list, s);
+    unlink_stream(list, s);
+    append_stream(list, s);
 }
 
-static int is_quiet(const struct weir_order_stream *s) {
-    return !s->marks && s->open == 0;
+/* Moves the stream to the list in which it belongs, after a change of its open frees or marks. */
+static void update_list(struct weir_order *o, struct weir_order_stream *s) {
+    int is_quiet = !s->marks && s->open == 0;
+
+    if (s->is_quiet == is_quiet)
+        return;
+    s->is_quiet = is_quiet;
+    unlink_stream(is_quiet ? &o->busy : &o->quiet, s);
+    append_stream(is_quiet ? &o->quiet : &o->busy, s);
 }
 
 /* ---- deferred frees -------------------------------------------------------------------------- */
@@ -204,11 +201,9 @@ static void cover(struct weir_order *o, struct weir_order_stream *s) {
     s->fallen = 0;
     if (s->open == 0)
         return;
-    unlink_from(&o->silent, s);
     o->silent_streams--;
     s->open_bytes = s->open = 0;
-    if (is_quiet(s))
-        append(&o->quiet, s);
+    update_list(o, s);
 }
 
 static void drop_mark(struct weir_order *o, struct weir_order_stream *s) {
@@ -218,12 +213,9 @@ static void drop_mark(struct weir_order *o, struct weir_order_stream *s) {
     s->marks = mark->next;
     free(mark);
     o->waiting_marks--;
-    if (s->marks)
-        return;
-    s->marks_end = &s->marks;
-    unlink_from(&o->marked, s);
-    if (is_quiet(s))
-        append(&o->quiet, s);
+    if (!s->marks)
+        s->marks_end = &s->marks;
+    update_list(o, s);
 }
 
 /* Records an event for all frees on the stream up to `sequence`. */
@@ -240,14 +232,10 @@ static weir_status record(struct weir_order *o, struct weir_order_stream *s, wei
         free(mark);
         return status;
     }
-    if (!s->marks) {
-        if (is_quiet(s))
-            unlink_from(&o->quiet, s);
-        append(&o->marked, s);
-    }
     *s->marks_end = mark;
     s->marks_end = &mark->next;
     o->waiting_marks++;
+    update_list(o, s);
     return WEIR_OK;
 }
 
@@ -266,18 +254,15 @@ static void finish(struct weir_order *o, struct weir_order_stream *s) {
 void weir__order_open(struct weir_order *o, struct weir_device *device,
                       weir__order_observed_fn *observed, weir__order_ended_fn *ended,
                       void *context) {
-    *o = (struct weir_order){.device = device,
-                             .observed = observed,
-                             .ended = ended,
-                             .context = context,
-                             .silent.kind = WEIR_ORDER_BY_OPEN};
+    *o = (struct weir_order){
+        .device = device, .observed = observed, .ended = ended, .context = context};
 }
 
 /* Forgets a quiet stream. */
 static void forget(struct weir_order *o, struct weir_order_stream *s) {
     uintptr_t found = 0;
 
-    unlink_from(&o->quiet, s);
+    unlink_stream(&o->quiet, s);
     if (weir__map_get(&o->by_handle, (uintptr_t)s->handle, &found) && found == (uintptr_t)s)
         weir__map_take(&o->by_handle, (uintptr_t)s->handle, NULL);
     if (o->recent == s)
@@ -296,10 +281,11 @@ void weir__order_close(struct weir_order *o) {
 
     while (o->fences)
         end_deferred(o);
-    while (o->marked.first)
-        drop_mark(o, o->marked.first);
-    while (o->silent.first)
-        cover(o, o->silent.first);
+    while (o->busy.first) {
+        cover(o, o->busy.first);
+        while (o->busy.first && o->busy.first->marks)
+            drop_mark(o, o->busy.first);
+    }
     while (o->quiet.first)
         forget(o, o->quiet.first);
     weir__map_clear(&o->streams);
@@ -353,7 +339,8 @@ static struct weir_order_stream *add_stream(struct weir_order *o, uint64_t id) {
     s->placed.observed = o->sequence; /* frees from before the stream was forgotten are observed */
     s->marks_end = &s->marks;
     s->is_apart = id == 0 ? 0 : -1;
-    append(&o->quiet, s);
+    s->is_quiet = 1;
+    append_stream(&o->quiet, s);
     if (id == 0 || o->streams.count > 1)
         weir__order_several(o);
     return s;
@@ -413,39 +400,15 @@ void weir__order_dry(struct weir_order *o) {
     o->unsettled_until = o->sequence + UNSETTLED;
 }
 
-/* Returns 1 if the stream's held bytes have fallen to its low, or nearly to it, else 0. */
-static int is_low(const struct weir_order *o, const struct weir_order_stream *s) {
-    uint64_t worth = worth_of(o);
-
-    return s->fallen >= worth &&
-           (s->held <= s->low || (uint64_t)(s->held - s->low) <= worth + s->fallen / SLACK);
-}
-
-/* Returns the bytes by which a stream may fall without an event: its share of the memory that `silent` streams together
+/* Returns the bytes by which a stream may fall without an event: its share of the memory that all silent streams together
  * may keep from others.  Returns 0 if there are more than MOST_SILENT silent streams. */
-static uint64_t share_of(const struct weir_order *o, size_t silent) {
+static uint64_t share_of(const struct weir_order *o, const struct weir_order_stream *s) {
+    size_t silent = o->silent_streams + (s->open == 0);
+
     return silent > MOST_SILENT ? 0 : weir__size_larger(KEPT * worth_of(o), LEAST_KEPT) / silent;
 }
 
-/* Returns the number of doublings of MUCH and KEPT for the stream's next event. */
-static unsigned doublings(const struct weir_order_stream *s) {
-    return s->alone < s->foreseen ? s->alone : s->foreseen;
-}
-
-int weir__order_is_due(const struct weir_order *o, const struct weir_order_stream *s) {
-    uint64_t fallen = s->fallen >> doublings(s);
-
-    if (s->open == 0 || atomic_load_explicit(&o->device->keeps_apart, memory_order_relaxed))
-        return 0;
-    if (!o->several)
-        return o->covers_all;
-    if (o->covers_all || s->frees <= YOUNG || s->dry_seen != o->dry ||
-        fallen >= share_of(o, o->silent_streams))
-        return 1;
-    return o->sequence < o->unsettled_until && (is_low(o, s) || fallen >= MUCH * worth_of(o));
-}
-
-/* Returns the bytes by which the stream may fall before is_low() returns 1. */
+/* Returns the bytes by which the stream may fall before the rule low holds. */
 static uint64_t room_above_low(const struct weir_order *o, const struct weir_order_stream *s) {
     int64_t above = s->held - s->low - (int64_t)(worth_of(o) + s->fallen / SLACK);
     uint64_t least = weir__size_less(worth_of(o), s->fallen);
@@ -456,21 +419,27 @@ static uint64_t room_above_low(const struct weir_order *o, const struct weir_ord
 
 uint64_t weir__order_room(const struct weir_order *o, const struct weir_order_stream *s) {
     uint64_t room, most;
+    unsigned doublings;
 
     /* While the program forbids reuse by other streams, no event is due.  The program may allow reuse at any time. */
     if (o->covers_all || atomic_load_explicit(&o->device->keeps_apart, memory_order_relaxed))
         return 0;
     if (!o->several)
         return UINT64_MAX;
-    if (!s || s->frees < YOUNG || s->dry_seen != o->dry)
+    if (!s || s->frees - s->open < YOUNG || s->dry_seen != o->dry)
         return 0;
-    most = share_of(o, o->silent_streams + (s->open == 0)) << doublings(s);
-    room = weir__size_less(most, s->fallen);
+    doublings = s->alone < s->foreseen ? s->alone : s->foreseen;
+    room = weir__size_less(share_of(o, s) << doublings, s->fallen);
     if (o->sequence >= o->unsettled_until)
         return room;
-    most = MUCH * worth_of(o) << doublings(s);
+    most = MUCH * worth_of(o) << doublings;
     room = weir__size_smaller(room, weir__size_less(most, s->fallen));
     return weir__size_smaller(room, room_above_low(o, s));
+}
+
+int weir__order_is_due(const struct weir_order *o, const struct weir_order_stream *s) {
+    return s->open > 0 && !atomic_load_explicit(&o->device->keeps_apart, memory_order_relaxed) &&
+           weir__order_room(o, s) == 0;
 }
 
 /* Returns 1 if the stream is non-blocking, so that all its work is done when it is idle (stream_order.h).  Queries this
@@ -536,11 +505,9 @@ void weir__order_taken(struct weir_order_stream *s, size_t bytes) {
 }
 
 uint64_t weir__order_freed(struct weir_order *o, struct weir_order_stream *s, size_t bytes) {
-    if (is_quiet(s))
-        unlink_from(&o->quiet, s);
     if (s->open++ == 0) {
-        append(&o->silent, s);
         o->silent_streams++;
+        update_list(o, s);
     }
     s->open_bytes += bytes;
     s->held -= (int64_t)bytes;
@@ -577,7 +544,7 @@ size_t weir__order_observe(struct weir_order *o, struct weir_order_stream *s, si
 }
 
 int weir__order_look_around(struct weir_order *o, size_t most) {
-    struct weir_order_stream *last = o->marked.last, *s = o->marked.first;
+    struct weir_order_stream *last = o->busy.last, *s = o->busy.first;
     int found = 0, more = s != NULL;
     size_t completed;
 
@@ -586,11 +553,11 @@ int weir__order_look_around(struct weir_order *o, size_t most) {
         completed = weir__order_observe(o, s, most);
         found |= completed > 0;
         most -= completed;
-        if (s->marks && most > 0) {
-            move_last(&o->marked, s);
-            most--;
+        if (!s->is_quiet && most > 0) {
+            move_last(&o->busy, s);
+            most -= s->marks != NULL;
         }
-        s = o->marked.first;
+        s = o->busy.first;
     }
     return found;
 }
@@ -612,19 +579,15 @@ static void observe_until(struct weir_order *o, struct weir_order_stream *s, uin
 void weir__order_observe_until(struct weir_order *o, uint64_t sequence) {
     struct weir_order_stream *s, *next;
 
-    for (s = o->silent.first; s; s = next) {
-        next = s->place[WEIR_ORDER_BY_OPEN].next;
-        observe_until(o, s, sequence);
-    }
-    for (s = o->marked.first; s; s = next) {
-        next = s->place[WEIR_ORDER_BY_MARKS].next;
+    for (s = o->busy.first; s; s = next) {
+        next = s->next;
         observe_until(o, s, sequence);
     }
 }
 
 void weir__order_observe_all(struct weir_order *o) {
-    while (o->marked.first || o->silent.first)
-        finish(o, o->marked.first ? o->marked.first : o->silent.first);
+    while (o->busy.first)
+        finish(o, o->busy.first);
     while (o->fences)
         end_deferred(o);
 }
@@ -693,7 +656,7 @@ void weir__order_ask(struct weir_order *o, uint64_t id, weir_stream stream) {
 void weir__order_cover(struct weir_order *o, uint64_t id, weir_stream stream) {
     struct weir_order_stream *s = find_stream(o, id);
 
-    if (!s || is_quiet(s))
+    if (!s || s->is_quiet)
         return;
     if (weir__device_is_idle(o->device, stream))
         see_idle(o, s, stream);

@@ -61,17 +61,8 @@ typedef void weir__order_observed_fn(void *context, struct weir_order_stream *s,
 /* Ends a deferred free when its last use has completed.  Must not defer or end another free of the order. */
 typedef void weir__order_ended_fn(void *context, uintptr_t freed);
 
-/* A stream is in at most one list of each kind: `marked` or `quiet` (BY_MARKS), and `silent` (BY_OPEN). */
-enum { WEIR_ORDER_BY_MARKS, WEIR_ORDER_BY_OPEN, WEIR_ORDER_LISTS };
-
 struct weir_order_list {
     struct weir_order_stream *first, *last;
-    int kind;
-};
-
-/* A stream's links in a list. */
-struct weir_order_place {
-    struct weir_order_stream *next, *prev;
 };
 
 struct weir_order_stream {
@@ -95,8 +86,9 @@ struct weir_order_stream {
     unsigned recorded; /* events since the last such query */
     uint64_t called;   /* the value of order.calls at the stream's last call */
     unsigned serving;  /* requests that hold this record; it is not forgotten meanwhile */
-    struct weir_order_mark *marks, **marks_end;      /* oldest first */
-    struct weir_order_place place[WEIR_ORDER_LISTS]; /* the stream's links, by the kind of list */
+    struct weir_order_mark *marks, **marks_end; /* oldest first */
+    int is_quiet;                          /* the stream is in the list `quiet`, else in `busy` */
+    struct weir_order_stream *next, *prev; /* in that list */
 };
 
 /* The fields that most calls write come first, so that they share few cache lines. */
@@ -111,9 +103,9 @@ struct weir_order {
     uint64_t unsettled_until; /* the sequence up to which the rules low and much hold */
     uint64_t worth;           /* the bytes that are worth an event, at least LEAST_WORTH */
     size_t waiting_marks, silent_streams;
-    struct weir_order_list silent; /* streams with open frees */
-    struct weir_order_list marked; /* streams with marks, the next to be queried first */
-    struct weir_order_list quiet;  /* quiet streams, the next to be forgotten first */
+    struct weir_order_list
+        busy; /* streams with open frees or marks, the next to be queried first */
+    struct weir_order_list quiet; /* quiet streams, the next to be forgotten first */
     struct weir_device *device;
     weir__order_observed_fn *observed;
     weir__order_ended_fn *ended;
