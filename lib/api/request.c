@@ -157,7 +157,7 @@ static inline __attribute__((always_inline)) weir_status
 alloc_in_cache(weir_allocator *a, struct weir_cache *c, uint64_t id, size_t bytes,
                weir_stream stream, void **block) {
     int taken = weir__bias_take(&c->lock);
-    CUdeviceptr found = take_cached(c, key_of(stream, id), id, bytes);
+    CUdeviceptr found = take_cached(c, id, bytes);
 
     if (__builtin_expect(!found, 0))
         return miss(a, c, taken, id, bytes, stream, block);
@@ -166,30 +166,22 @@ alloc_in_cache(weir_allocator *a, struct weir_cache *c, uint64_t id, size_t byte
     return WEIR_OK;
 }
 
-/* Allocates on a stream whose cache was found by handle, after a query of the stream's id. */
-static __attribute__((noinline)) weir_status alloc_checked(weir_allocator *a, struct weir_cache *c,
-                                                           size_t bytes, weir_stream stream,
-                                                           void **block) {
-    unsigned long long id = 0;
-
-    if (__builtin_expect(!ask(a->caches, stream, &id), 0))
-        return miss(a, NULL, 0, 0, bytes, stream, block);
-    return alloc_in_cache(a, c, id, bytes, stream, block);
-}
-
-/* Allocates on any stream: finds the stream's cache, and queries the id of a default stream if necessary.  If nobody
- * vouches for the stream, miss() queries the stream's id. */
-static __attribute__((noinline)) weir_status alloc_searched(weir_allocator *a, size_t bytes,
-                                                            weir_stream stream, void **block) {
+/* Allocates on any stream.  `c` is the stream's cache, or NULL if it was not found by the handle.  Queries the stream's
+ * id if nobody vouches for the stream, and the id of a default stream if necessary. */
+static __attribute__((noinline)) weir_status alloc_searched(weir_allocator *a, struct weir_cache *c,
+                                                            size_t bytes, weir_stream stream,
+                                                            void **block) {
     struct weir_caches *f = a->caches;
     unsigned long long id = 0;
     int lent = 0;
-    struct weir_cache *c = find_cache(f, stream, &id, &lent);
     weir_status status;
 
-    status = c && (id != 0 || is_vouched_for(f, c, stream))
-                 ? alloc_in_cache(a, c, id, bytes, stream, block)
-                 : miss(a, NULL, 0, 0, bytes, stream, block);
+    if (!c)
+        c = find_cache(f, stream, &id, &lent);
+    if (c && id == 0 && !is_vouched_for(f, c, stream) && !ask(f, stream, &id))
+        c = NULL;
+    status = c ? alloc_in_cache(a, c, id, bytes, stream, block)
+               : miss(a, NULL, 0, 0, bytes, stream, block);
     if (__builtin_expect(lent, 0))
         weir__device_end_context(&a->device, lent);
     return status;
@@ -200,7 +192,7 @@ weir_status weir__allocator_serve(void *allocator, size_t bytes, weir_stream str
     weir_allocator *a = allocator;
     void *served = NULL;
     weir_status status = a->caches && bytes <= a->device.total
-                             ? alloc_searched(a, bytes, stream, &served)
+                             ? alloc_searched(a, NULL, bytes, stream, &served)
                              : miss(a, NULL, 0, 0, bytes, stream, &served);
 
     *block = (uintptr_t)served;
@@ -342,17 +334,16 @@ weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void
         return alloc_fully(a, bytes, stream, block);
     f = a->caches;
     c = weir__cache_find(f, (uintptr_t)stream);
-    if (c && !is_vouched_for(f, c, stream))
-        return alloc_checked(a, c, bytes, stream, block);
-    if (!c || bytes > WEIR_SLAB_SMALL || !weir__bias_try_at(&c->lock, WEIR_BIAS_INNER))
-        return alloc_searched(a, bytes, stream, block);
+    if (!c || bytes > WEIR_SLAB_SMALL || !is_vouched_for(f, c, stream) ||
+        !weir__bias_try_at(&c->lock, WEIR_BIAS_INNER))
+        return alloc_searched(a, c, bytes, stream, block);
     if (__builtin_expect(c->is_ready, 1))
         found = weir__cache_take_home(c, bytes);
     if (__builtin_expect(found != 0, 1))
         count_hit(c);
     weir__bias_give(&c->lock, 1);
     if (__builtin_expect(!found, 0))
-        return alloc_searched(a, bytes, stream, block);
+        return alloc_searched(a, c, bytes, stream, block);
     *block = (void *)(uintptr_t)found;
     return WEIR_OK;
 }
@@ -373,7 +364,8 @@ weir_status weir__allocator_take_back(void *allocator, CUdeviceptr block, weir_s
     weir_status status;
 
     if (a->caches)
-        return weir__caches_free_used(a->caches, block, stream, uses);
+        return weir__caches_free(a->caches, weir__records_find(&a->caches->pages, block), block,
+                                 stream, uses);
     status = e->ops->free(e, block, stream, uses);
     if (status == WEIR_OK)
         weir__striped_add(&a->counters.striped, WEIR_STRIPED_FREES);
@@ -420,47 +412,20 @@ static __attribute__((noinline)) weir_status free_fully(weir_allocator *a, void 
     return weir__ended(result_before, status);
 }
 
-/* Frees a block that weir_free could not put into a cache at once.  `c` is the stream's cache; if `c` is NULL, finds
- * the cache, and queries the id of a default stream.  `id` is the stream's id, or 0 if it is not known. */
-static __attribute__((noinline)) weir_status
-free_checked(struct weir_caches *f, struct weir_cache *c, unsigned long long id,
-             struct weir_slab *s, CUdeviceptr block, weir_stream stream) {
-    weir_status status = WEIR_OK;
-    int lent = 0, done = 0;
-
-    if (!s || weir__slab_bytes(s) == 0)
-        return weir__caches_free_used(f, block, stream, NULL);
-    if (!c) {
-        c = find_cache(f, stream, &id, &lent);
-        if (c && s->slot_units)
-            done = bring_back(c, key_of(stream, id), id, s, block);
-    }
-    if (!done)
-        status = weir__caches_free_found(f, c, id, s, block, stream, NULL);
-    else if (done == 2)
-        weir__caches_answer(f, stream);
-    if (__builtin_expect(lent, 0))
-        weir__device_end_context(f->device, lent);
-    return status;
-}
-
 weir_status weir__free_default(weir_allocator *a, void *block, weir_stream stream, uint64_t id) {
-    uint64_t key = key_of(stream, id);
-    struct weir_caches *f;
     struct weir_slab *s;
     struct weir_cache *c;
 
     if (!is_plain(a, WEIR_SLOW_PATH_OOM))
         return free_fully(a, block, stream);
-    f = a->caches;
-    s = weir__records_find(&f->pages, (uintptr_t)block);
-    c = weir__cache_find(f, key);
-    if (s && c && s->slot_units && bring_back(c, key, id, s, (uintptr_t)block))
+    s = weir__records_find(&a->caches->pages, (uintptr_t)block);
+    c = weir__cache_find(a->caches, key_of(stream, id));
+    if (s && c && s->slot_units && free_cached(c, id, s, (uintptr_t)block))
         return WEIR_OK;
-    return free_checked(a->caches, c, id, s, (uintptr_t)block, stream);
+    return weir__caches_free(a->caches, s, (uintptr_t)block, stream, NULL);
 }
 
-/* Frees a block with this record.  Calls other functions only as the last step, so that the hit path saves no
+/* Frees a block with this record or NULL.  Calls other functions only as the last step, so that the hit path saves no
  * registers. */
 static inline __attribute__((always_inline)) weir_status free_with_record(struct weir_caches *f,
                                                                           struct weir_slab *s,
@@ -468,22 +433,16 @@ static inline __attribute__((always_inline)) weir_status free_with_record(struct
                                                                           weir_stream stream) {
     struct weir_cache *c = weir__cache_find(f, (uintptr_t)stream);
 
-    if (__builtin_expect(c && s->slot_units && bring_back(c, 0, 0, s, block), 1))
+    if (__builtin_expect(s && c && s->slot_units && free_cached(c, 0, s, block), 1))
         return WEIR_OK;
-    return free_checked(f, c, 0, s, block, stream);
+    return weir__caches_free(f, s, block, stream, NULL);
 }
 
 weir_status weir_free(weir_allocator *a, void *block, weir_stream stream) {
-    struct weir_caches *f;
-    struct weir_slab *s;
-
     if (!is_plain(a, WEIR_SLOW_PATH_OOM) || !block)
         return free_fully(a, block, stream);
-    f = a->caches;
-    s = weir__records_find(&f->pages, (uintptr_t)block);
-    return __builtin_expect(s != NULL, 1)
-               ? free_with_record(f, s, (uintptr_t)block, stream)
-               : weir__caches_free_used(f, (uintptr_t)block, stream, NULL);
+    return free_with_record(a->caches, weir__records_find(&a->caches->pages, (uintptr_t)block),
+                            (uintptr_t)block, stream);
 }
 
 int weir__drop_in_free_own(weir_allocator *a, void *block, weir_stream stream) {

@@ -164,18 +164,6 @@ static void note_room(const struct weir_caches *f, struct weir_cache *c,
                   : freed->room;
 }
 
-/* Adds blocks to the list of those that only a wait for the device completes.  The caller holds `lock`. */
-static void strand_blocks(struct weir_caches *f, struct weir_slab *blocks) {
-    while (blocks) {
-        struct weir_slab *s = blocks;
-
-        blocks = s->next;
-        s->next = f->waiting;
-        f->waiting = s;
-        atomic_fetch_add_explicit(&f->stranded, weir__slab_bytes(s), memory_order_relaxed);
-    }
-}
-
 /* Releases `lock` for the frees, since a free of engine direct waits for the device. */
 void weir__caches_end(struct weir_caches *f, struct weir_slab *blocks, uint64_t id,
                       weir_stream stream) {
@@ -206,7 +194,7 @@ void weir__caches_end(struct weir_caches *f, struct weir_slab *blocks, uint64_t 
         }
     }
     pthread_mutex_lock(&f->lock);
-    strand_blocks(f, refused);
+    weir__caches_strand(f, refused, NULL);
 }
 
 int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id,
@@ -219,7 +207,7 @@ int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t i
         if (id == WEIR_ENGINE_OBSERVED)
             weir__caches_end(f, spans, id, NULL);
         else
-            strand_blocks(f, spans);
+            weir__caches_strand(f, spans, NULL);
         return 0;
     }
     while (spans) {
@@ -297,7 +285,7 @@ static size_t slab_slots(struct weir_cache *c, unsigned size_class) {
     return weir__size_smaller(weir__size_larger(bytes / slot, 1), WEIR_RECORDS_SLOTS);
 }
 
-/* Adds a slab for the request's class to the cache.  If there is no memory for more, the slab has one slot or a few. */
+/* Serves a request from a new slab for its class.  If there is no memory for more, the slab has one slot or a few. */
 static weir_status add_slab(struct weir_caches *f, struct weir_cache *c, struct weir_request *r) {
     unsigned size_class = weir__slab_class(r->asked);
     size_t slot = weir__slab_slot_bytes(size_class);
@@ -317,19 +305,20 @@ static weir_status add_slab(struct weir_caches *f, struct weir_cache *c, struct 
     if (!s)
         return undo_fetch(f, r);
     taken = weir__bias_take(&c->lock);
-    atomic_store_explicit(&s->cache, c, memory_order_relaxed);
-    s->epoch = c->epoch;
-    c->slabs[size_class]++;
-    weir__cache_link(c, s);
+    /* unreached: no test makes the cache serve another stream during this call */
+    if (c->serves && is_its(c, r->id)) { /* otherwise no cache owns the slab */
+        atomic_store_explicit(&s->cache, c, memory_order_relaxed);
+        c->slabs[size_class]++;
+        weir__cache_link(c, s);
+    }
     weir__cache_more_idle(c, weir__slab_bytes(s));
+    r->block = weir__cache_take_slot(c, s, r->asked);
     weir__bias_give(&c->lock, taken);
     return WEIR_OK;
 }
 
-/* Gets a slot for a cache that has no free slot: from completed remote frees, or from a new slab. */
+/* Serves a small request whose cache had no free slot: from completed remote frees, or from a new slab. */
 static weir_status add_slot(struct weir_caches *f, struct weir_cache *c, struct weir_request *r) {
-    uint64_t key = key_of(r->stream, r->id);
-    weir_status status = WEIR_OK;
     int taken;
 
     if (atomic_load_explicit(&f->order.deferred, memory_order_relaxed) > 0) {
@@ -337,16 +326,11 @@ static weir_status add_slot(struct weir_caches *f, struct weir_cache *c, struct 
         complete_some(f);
         pthread_mutex_unlock(&f->lock);
     }
-    for (; status == WEIR_OK; status = add_slab(f, c, r)) {
-        taken = weir__bias_take(&c->lock);
-        /* unreached: no test ends the stream during this call */
-        r->block = c->serves && is_its(c, key, r->id) ? weir__cache_take_further(c, r->asked) : 0;
-        weir__bias_give(&c->lock, taken);
-        if (r->block)
-            break;
-        /* No slot came back, or other threads on the stream have taken all slots. */
-    }
-    return status;
+    taken = weir__bias_take(&c->lock);
+    /* unreached: no test makes the cache serve another stream during this call */
+    r->block = c->serves && is_its(c, r->id) ? weir__cache_take_further(c, r->asked) : 0;
+    weir__bias_give(&c->lock, taken);
+    return r->block ? WEIR_OK : add_slab(f, c, r);
 }
 
 /* Gets a whole block from the engine.  For a stream without a cache the block may be small. */
@@ -374,7 +358,6 @@ static weir_status add_whole(struct weir_caches *f, struct weir_request *r) {
 static weir_status alloc_captured(struct weir_caches *f, struct weir_request *r) {
     weir_status status;
 
-    (void)weir__caches_visit_captured(f, r->stream);
     if (f->device->drop_in)
         return weir__without_driver(WEIR_E_CAPTURE);
     r->bytes = r->asked;
@@ -387,7 +370,7 @@ static weir_status alloc_captured(struct weir_caches *f, struct weir_request *r)
 }
 
 /* Serves a request with memory from the engine, to which the blocks of `inbox` return in one call.  r->id is the
- * stream's id.  Unpins the cache `c`, which the caller has pinned, or which is NULL if the stream has none. */
+ * stream's id, and `c` its cache or NULL. */
 static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c, struct weir_request *r,
                                struct weir_slab *inbox) {
     struct weir_cache *counts = c ? c : f->loose;
@@ -408,7 +391,6 @@ static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c, stru
         weir__sum_add(&counts->in_use, (int64_t)r->bytes);
     }
     note_room(f, counts, &freed);
-    counts->pins -= c != NULL;
     weir__bias_give(&counts->lock, taken);
     if (status != WEIR_OK)
         return status;
@@ -421,30 +403,24 @@ static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c, stru
 /* Serves a request after querying the driver for the stream's id and doing the deferred work of its cache. */
 static __attribute__((noinline)) weir_status alloc_slow(struct weir_caches *f,
                                                         struct weir_request *r) {
-    weir_status status = weir__device_capture(f->device, r->stream);
     struct weir_slab *inbox = NULL;
     struct weir_cache *c;
-    uint64_t key;
+    weir_status status = weir__caches_visit(f, r->stream, &r->id, &c);
     int taken;
 
     if (status == WEIR_E_CAPTURE)
         return alloc_captured(f, r);
-    if (status == WEIR_OK)
-        status = weir__caches_identify(f, r->stream, &r->id);
     if (status != WEIR_OK) {
         weir__device_log_alloc(f->device, r->asked, status);
         return status;
     }
-    c = weir__caches_visit(f, r->stream, r->id);
     if (!c)
         return alloc_fresh(f, NULL, r, NULL);
-    weir__caches_catch_up(f, c, r->stream);
-    key = key_of(r->stream, r->id);
+    weir__caches_catch_up(f, c, r->stream, r->id);
     taken = weir__bias_take(&c->lock);
-    r->block = take_cached(c, key, r->id, r->asked);
-    c->pins -= r->block != 0;
+    r->block = take_cached(c, r->id, r->asked);
     /* unreached: no test ends the stream during this call */
-    if (!r->block && !f->is_straight && c->serves && is_its(c, key, r->id))
+    if (!r->block && !f->is_straight && c->serves && is_its(c, r->id))
         inbox = weir__cache_empty_inbox(c);
     weir__bias_give(&c->lock, taken);
     return r->block ? WEIR_OK : alloc_fresh(f, c, r, inbox);
@@ -458,14 +434,12 @@ weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int t
 
     if (!c)
         return alloc_slow(f, r);
-    plain = c->is_ready && is_its(c, key_of(r->stream, r->id), r->id);
+    plain = c->is_ready && is_its(c, r->id);
     if (r->id == 0) /* the program vouches for the stream */
         r->id = atomic_load_explicit(&c->id, memory_order_relaxed);
-    if (plain) {
-        weir__cache_pin(c);
-        /* An engine with is_straight frees blocks by driver calls on the stream (weir__caches_visit). */
-        inbox = f->is_straight ? NULL : weir__cache_empty_inbox(c);
-    }
+    /* An engine with is_straight frees blocks by driver calls on the stream (weir__caches_visit). */
+    if (plain && !f->is_straight)
+        inbox = weir__cache_empty_inbox(c);
     weir__bias_give(&c->lock, taken);
     return plain ? alloc_fresh(f, c, r, inbox) : alloc_slow(f, r);
 }
@@ -526,7 +500,7 @@ static weir_status free_slot(struct weir_caches *f, struct weir_slab *s, uint64_
         status = weir__without_driver(WEIR_E_NOT_OWNED);
     }
     if (captured)
-        weir__caches_strand(f, remote);
+        weir__caches_strand(f, NULL, remote);
     complete_some(f);
     pthread_mutex_unlock(&f->lock);
     return status;
@@ -559,6 +533,18 @@ static weir_status free_whole(struct weir_caches *f, struct weir_slab *s, CUdevi
     return status;
 }
 
+/* Frees a whole block on a captured stream without a cache, where the driver frees nothing, after a device wait. */
+static weir_status strand_whole(struct weir_caches *f, struct weir_slab *s) {
+    /* unreached: no test makes two threads free one block at once */
+    if (atomic_exchange_explicit(&s->asked, 0, memory_order_relaxed) == 0)
+        return weir__without_driver(WEIR_E_NOT_OWNED);
+    s->next = NULL;
+    pthread_mutex_lock(&f->lock);
+    weir__caches_strand(f, s, NULL);
+    pthread_mutex_unlock(&f->lock);
+    return WEIR_OK;
+}
+
 /* Frees a block that other streams use, or whose stream has no cache. */
 static weir_status free_past(struct weir_caches *f, struct weir_slab *s, uint64_t address,
                              weir_stream stream, struct weir_use_list *uses, int captured) {
@@ -570,7 +556,10 @@ static weir_status free_past(struct weir_caches *f, struct weir_slab *s, uint64_
         return weir__without_driver(WEIR_E_NOT_OWNED);
     if (uses && captured)
         return weir__without_driver(WEIR_E_CAPTURE);
-    status = s->slot_units ? free_slot(f, s, address, stream, uses, captured)
+    if (captured && f->is_straight && !s->slot_units)
+        status = strand_whole(f, s);
+    else
+        status = s->slot_units ? free_slot(f, s, address, stream, uses, captured)
                            : free_whole(f, s, address, stream, uses);
     if (status != WEIR_OK)
         return status;
@@ -607,7 +596,7 @@ enum {
 /* A free into a stream's cache. */
 struct put {
     struct weir_cache *c;
-    uint64_t key, id; /* the key and id of the stream; `id` is 0 if the driver was not queried */
+    unsigned long long id; /* the id of the stream, or 0 if the driver was not queried */
     struct weir_slab *s;
     CUdeviceptr block;
     /* Results: the whole blocks for which the inbox has no room, or NULL; the id of the stream to whose frees the cache
@@ -647,8 +636,7 @@ static int post_remote(const struct put *p) {
     asked = atomic_load_explicit(&s->slot[slot], memory_order_relaxed);
     if (asked & WEIR_SLOT_IDLE) {
         result = NO_BLOCK;
-    } else if (queue->open && queue->key == p->key && (p->id == 0 || queue->id == p->id) &&
-               has_queue_room(p->c) &&
+    } else if (queue->id != 0 && (p->id == 0 || queue->id == p->id) && has_queue_room(p->c) &&
                atomic_load_explicit(&s->cache, memory_order_relaxed) == p->c) {
         if (weir__slab_post(s, slot)) {
             s->posted_next = queue->slabs;
@@ -665,7 +653,8 @@ static int post_remote(const struct put *p) {
     return result;
 }
 
-/* Frees a whole block to the inbox.  If the inbox is full, moves its blocks and this block to p->out. */
+/* Frees a whole block to the inbox.  If the inbox is full, moves its blocks and this block to p->out.  With is_straight
+ * the inbox has only blocks that were freed while the stream was being captured, when the driver frees nothing. */
 static int put_whole(const struct weir_caches *f, struct put *p) {
     struct weir_cache *c = p->c;
     struct weir_slab *s = p->s;
@@ -675,10 +664,13 @@ static int put_whole(const struct weir_caches *f, struct put *p) {
 
     if (asked == 0 || p->block != weir__slab_base(s))
         return NO_BLOCK;
+    if (f->is_straight && !atomic_load_explicit(&c->capturing, memory_order_relaxed))
+        return FULL;
     atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
     count_free(c, asked, bytes);
-    if (c->inbox_count < WEIR_CACHE_INBOX && more < c->room &&
-        c->lacked == atomic_load_explicit(&f->engine->lacked, memory_order_relaxed)) {
+    if (f->is_straight ||
+        (c->inbox_count < WEIR_CACHE_INBOX && more < c->room &&
+         c->lacked == atomic_load_explicit(&f->engine->lacked, memory_order_relaxed))) {
         weir__cache_put_whole(c, s);
     } else {
         s->next = weir__cache_empty_inbox(c);
@@ -716,7 +708,7 @@ static int put(struct weir_caches *f, struct put *p, int politely) {
     if (taken < 0)
         return ANOTHERS;
     /* unreached: no test makes another thread change the cache's stream after the search */
-    if (c->serves && is_its(c, p->key, p->id)) {
+    if (c->serves && is_its(c, p->id)) {
         if (weir__cache_has_post(c, WEIR_SLAB_SMALL)) /* the queue's owner may be idle */
             weir__cache_collect(c);
         if (!p->s->slot_units)
@@ -790,17 +782,14 @@ static int make_room(struct weir_cache *c, unsigned size_class) {
 static __attribute__((noinline)) weir_status free_slow(struct weir_caches *f, struct weir_slab *s,
                                                        CUdeviceptr block, weir_stream stream,
                                                        struct weir_use_list *uses) {
-    weir_status status = weir__device_capture(f->device, stream);
+    struct put p = {.s = s, .block = block};
+    uint64_t id = 0;
+    weir_status status = weir__caches_visit(f, stream, &id, &p.c);
     int captured = status == WEIR_E_CAPTURE, result = FULL;
-    struct put p = {.s = s,
-                    .block = block}; /* the query of an id would break the stream's capture */
 
-    if (status == WEIR_OK)
-        status = weir__caches_identify(f, stream, &p.id);
     if (status != WEIR_OK && !captured)
         return status;
-    p.key = key_of(stream, p.id);
-    p.c = captured ? weir__caches_visit_captured(f, stream) : weir__caches_visit(f, stream, p.id);
+    p.id = id;
     if (p.c && !uses) {
         result = put(f, &p, 0);
         if (result == FULL && s->slot_units && make_room(p.c, s->size_class))
@@ -808,33 +797,24 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_caches *f, st
         if (p.out)
             give_up(f, &p, stream);
     }
-    status = WEIR_OK;
     if (result == NO_BLOCK)
-        status = weir__without_driver(WEIR_E_NOT_OWNED);
-    else if (result == FULL)
-        status = free_past(f, s, block, stream, uses, captured);
-    else if (captured)
+        return weir__without_driver(WEIR_E_NOT_OWNED);
+    if (result == FULL)
+        return free_past(f, s, block, stream, uses, captured);
+    if (captured)
         put_off(p.c); /* no event can be recorded on a stream that is being captured */
     else
-        weir__caches_catch_up(f, p.c, stream);
-    if (!captured)
-        weir__caches_unpin(p.c);
-    return status;
+        weir__caches_catch_up(f, p.c, stream, id);
+    return WEIR_OK;
 }
 
-void weir__caches_answer(struct weir_caches *f, weir_stream stream) {
-    int result_before = weir__driver_result;
+/* Does the deferred work of a cache in a free on its stream, if the driver can be queried. */
+static void catch_up_in_free(struct weir_caches *f, weir_stream stream) {
     struct weir_cache *c;
     uint64_t id;
 
-    if (weir__device_capture(f->device, stream) == WEIR_OK &&
-        weir__device_stream_id(f->device, stream, &id) == CUDA_SUCCESS) {
-        c = weir__caches_visit(f, stream, id);
-        if (c)
-            weir__caches_catch_up(f, c, stream);
-        weir__caches_unpin(c);
-    }
-    weir__driver_result = result_before;
+    if (weir__caches_visit(f, stream, &id, &c) == WEIR_OK && c)
+        weir__caches_catch_up(f, c, stream, id);
 }
 
 /* Puts the block into its stream's cache.  If the cache's lock is biased to another thread, tries to put a slot of the
@@ -857,17 +837,17 @@ static weir_status free_by_cache(struct weir_caches *f, struct put *p, weir_stre
     if (result == FULL)
         return free_slow(f, p->s, p->block, stream, NULL);
     if (p->wanted)
-        weir__caches_answer(f, stream);
+        catch_up_in_free(f, stream);
     return WEIR_OK;
 }
 
 /* ---- frees by the driver ---- */
 
-/* Counts the free of a whole block by the driver in the cache `c`, or in `loose` if `c` is NULL or its lock is biased
- * to another thread.  Returns 1 if the cache has deferred work, else 0. */
+/* Counts the free of a whole block by the driver in the cache `c`, or in `loose` if the lock of `c` is biased to another
+ * thread.  Returns 1 if the cache has deferred work, else 0. */
 static int count_driver_free(struct weir_caches *f, struct weir_cache *c, uint64_t requested,
                              size_t in_use) {
-    int taken = c ? weir__bias_take_at(&c->lock, WEIR_BIAS_INNER, WEIR_BIAS_POLITE) : -1, wanted;
+    int taken = weir__bias_take_at(&c->lock, WEIR_BIAS_INNER, WEIR_BIAS_POLITE), wanted;
 
     if (taken < 0) {
         count_loose_free(f, requested, in_use);
@@ -879,65 +859,26 @@ static int count_driver_free(struct weir_caches *f, struct weir_cache *c, uint64
     return wanted;
 }
 
-/* Checks that a stream without a cache exists on this device.  The driver itself checks captured streams. */
-static weir_status check_unserved(struct weir_caches *f, weir_stream stream) {
-    weir_status status = weir__device_capture(f->device, stream);
-    uint64_t id;
-
-    if (status == WEIR_E_CAPTURE)
-        return WEIR_OK;
-    return status == WEIR_OK ? weir__caches_identify(f, stream, &id) : status;
-}
-
-/* Frees a live whole block on a captured stream, where the driver frees nothing.  The block stays in the inbox of the
- * handle's cache until the stream's next call after the capture, or until a wait for the device. */
-static weir_status free_after_capture(struct weir_caches *f, struct weir_slab *s,
-                                      weir_stream stream) {
-    struct weir_cache *c = weir__caches_visit_captured(f, stream);
-    int taken;
-
-    /* unreached: no test makes two threads free one block at once */
-    if (atomic_exchange_explicit(&s->asked, 0, memory_order_relaxed) == 0)
-        return weir__without_driver(WEIR_E_NOT_OWNED);
-    s->next = NULL;
-    pthread_mutex_lock(&f->lock);
-    if (c) {
-        taken = weir__bias_take(&c->lock);
-        weir__cache_put_whole(c, s);
-        /* Sets the flag again, since a request may have found the capture over before this block was in the inbox. */
-        atomic_store_explicit(&c->capturing, 1, memory_order_relaxed);
-        weir__cache_pass(c);
-        weir__bias_give(&c->lock, taken);
-    } else {
-        weir__caches_give(f, s, WEIR_ENGINE_UNKNOWN, NULL);
-    }
-    pthread_mutex_unlock(&f->lock);
-    count(f, WEIR_STRIPED_CACHES_DEFERRED);
-    return WEIR_OK;
-}
-
 /* Frees a whole block to an engine with is_straight.  The driver knows which stream the handle means, so weir queries
- * nothing if the handle has a cache `c`. */
-static weir_status free_by_driver(struct weir_caches *f, struct weir_cache *c, struct weir_slab *s,
-                                  CUdeviceptr block, weir_stream stream) {
-    uint64_t requested = weir__slab_asked(s, block);
-    size_t in_use = weir__slab_in_use(s);
+ * nothing if the handle has a cache. */
+static weir_status free_by_driver(struct weir_caches *f, struct put *p, weir_stream stream) {
+    uint64_t requested = weir__slab_asked(p->s, p->block);
+    size_t in_use = weir__slab_in_use(p->s);
     weir_status status;
 
-    if (c && atomic_load_explicit(&c->id, memory_order_relaxed) == 0)
-        c = NULL; /* the cache has not served a stream with that handle yet */
     if (requested == 0)
         return weir__without_driver(WEIR_E_NOT_OWNED);
-    status = c ? WEIR_OK : check_unserved(f, stream);
-    if (status == WEIR_OK)
-        status = free_whole(f, s, block, stream, NULL);
+    if (!p->c || atomic_load_explicit(&p->c->id, memory_order_relaxed) == 0)
+        return free_slow(f, p->s, p->block, stream, NULL); /* the cache has served no stream yet */
+    status = free_whole(f, p->s, p->block, stream, NULL);
     if (status == WEIR_E_CAPTURE) {
         /* Searches the record again, since free_whole() has ended it and made a new one. */
-        s = weir__records_find(&f->pages, block);
-        status = s ? free_after_capture(f, s, stream) : weir__without_driver(WEIR_E_HOST_MEMORY);
+        p->s = weir__records_find(&f->pages, p->block);
+        return p->s ? free_slow(f, p->s, p->block, stream, NULL)
+                    : weir__without_driver(WEIR_E_HOST_MEMORY);
     }
-    if (status == WEIR_OK && count_driver_free(f, c, requested, in_use))
-        weir__caches_answer(f, stream);
+    if (status == WEIR_OK && count_driver_free(f, p->c, requested, in_use))
+        catch_up_in_free(f, stream);
     return status;
 }
 
@@ -958,7 +899,7 @@ weir_status weir__caches_free_done(struct weir_caches *f, CUdeviceptr block) {
         remote.slot = weir__slab_slot(s, block);
         done = take_state(&s->slot[remote.slot]);
         if (done)
-            weir__caches_bring_home(f, &remote, NULL);
+            weir__caches_bring_home(f, &remote);
     } else {
         done = atomic_exchange_explicit(&s->asked, 0, memory_order_relaxed) > 0;
         s->next = NULL;
@@ -972,40 +913,30 @@ weir_status weir__caches_free_done(struct weir_caches *f, CUdeviceptr block) {
     return WEIR_OK;
 }
 
-weir_status weir__caches_free_found(struct weir_caches *f, struct weir_cache *c,
-                                    unsigned long long id, struct weir_slab *s, CUdeviceptr block,
-                                    weir_stream stream, struct weir_use_list *uses) {
-    struct put p = {.c = c, .key = key_of(stream, id), .id = id, .s = s, .block = block};
+weir_status weir__caches_free(struct weir_caches *f, struct weir_slab *s, CUdeviceptr block,
+                              weir_stream stream, struct weir_use_list *uses) {
+    struct put p = {.s = s, .block = block};
+    int is_cached = s && weir__slab_bytes(s) > 0, lent = 0;
     int result_before = weir__driver_result;
     weir_status status;
 
-    if (!s || weir__slab_bytes(s) == 0)
-        status = free_other(f, block, stream, uses);
-    else if (f->is_straight && s->slot_units == 0 && !uses)
-        status = free_by_driver(f, c, s, block, stream);
+    if (is_cached && !uses)
+        p.c = find_cache(f, stream, &p.id, &lent);
     else
-        status = c ? free_by_cache(f, &p, stream) : free_slow(f, s, block, stream, uses);
+        lent = is_default(stream) && weir__device_lacks_context &&
+               weir__device_lend_context(f->device);
+    if (!is_cached)
+        status = free_other(f, block, stream, uses);
+    else if (p.id != 0 && p.c && s->slot_units && free_cached(p.c, p.id, s, block))
+        status = WEIR_OK; /* request.c has not tried this, since it does not know the id of a default stream */
+    else if (f->is_straight && s->slot_units == 0 && !uses)
+        status = free_by_driver(f, &p, stream);
+    else
+        status = p.c ? free_by_cache(f, &p, stream) : free_slow(f, s, block, stream, uses);
     if (status == WEIR_OK)
         weir__driver_result = result_before;
     else
         weir__device_log_free(f->device, block, status);
-    return status;
-}
-
-weir_status weir__caches_free_used(struct weir_caches *f, CUdeviceptr block, weir_stream stream,
-                                   struct weir_use_list *uses) {
-    struct weir_slab *s = weir__records_find(&f->pages, block);
-    struct weir_cache *c = NULL;
-    unsigned long long id = 0;
-    weir_status status;
-    int lent = 0;
-
-    if (s && weir__slab_bytes(s) > 0 && !uses)
-        c = find_cache(f, stream, &id, &lent);
-    else
-        lent = is_default(stream) && weir__device_lacks_context &&
-               weir__device_lend_context(f->device);
-    status = weir__caches_free_found(f, c, id, s, block, stream, uses);
     weir__device_end_context(f->device, lent);
     return status;
 }

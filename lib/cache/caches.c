@@ -59,13 +59,11 @@ _Static_assert(offsetof(struct weir_slab, next) == 64 &&
 
 /* ---- one stream's cache ---- */
 
-/* Makes the remote-free queue accept slots for the cache's present key and id, or no slots if the cache serves no
- * stream.  Then collects the queue, since its slots were freed for the cache's former stream. */
+/* Makes the remote-free queue accept slots for the cache's present stream, or no slots if the cache serves none.  Then
+ * collects the queue, since its slots were freed for the cache's former stream. */
 static void readdress_queue(struct weir_cache *c) {
     weir__lock_take(&c->queue.lock);
-    c->queue.open = c->serves;
-    c->queue.key = atomic_load_explicit(&c->key, memory_order_relaxed);
-    c->queue.id = atomic_load_explicit(&c->id, memory_order_relaxed);
+    c->queue.id = c->serves ? atomic_load_explicit(&c->id, memory_order_relaxed) : 0;
     weir__lock_give(&c->queue.lock);
     weir__cache_collect(c);
 }
@@ -190,24 +188,17 @@ static void set_cap(struct weir_caches *f, struct weir_cache *c) {
 
 /* ---- remote frees ---- */
 
-void weir__caches_bring_home(struct weir_caches *f, const struct weir_remote_slot *remote,
-                             struct weir_flushed *emptied) {
+void weir__caches_bring_home(struct weir_caches *f, const struct weir_remote_slot *remote) {
     struct weir_slab *s = remote->span;
     struct weir_cache *owner = atomic_load_explicit(&s->cache, memory_order_relaxed);
+    int taken = owner ? weir__bias_take(&owner->lock) : 0;
+    uint32_t before = s->idle;
 
-    if (owner) {
-        int taken = weir__bias_take(&owner->lock);
-        uint32_t before = s->idle;
-
-        weir__slab_put(s, remote->slot);
-        weir__cache_welcome(owner, s, before);
-        if (emptied && s->idle == s->slots)
-            drop_slab(owner, s, emptied);
-        weir__bias_give(&owner->lock, taken);
-        return;
-    }
     weir__slab_put(s, remote->slot);
-    if (s->idle == s->slots) {
+    if (owner) {
+        weir__cache_welcome(owner, s, before);
+        weir__bias_give(&owner->lock, taken);
+    } else if (s->idle == s->slots) {
         s->next = NULL;
         weir__caches_give(f, s, WEIR_ENGINE_UNKNOWN, NULL);
     }
@@ -222,7 +213,7 @@ static void return_batch(void *caches, uintptr_t remotes) {
         struct weir_remote_slots *more = batch->more;
 
         for (uint32_t i = 0; i < batch->count; i++)
-            weir__caches_bring_home(f, &batch->remote[i], f->emptied);
+            weir__caches_bring_home(f, &batch->remote[i]);
         free(batch);
         batch = more;
     }
@@ -237,14 +228,23 @@ static size_t bytes_of(const struct weir_remote_slots *remotes) {
     return bytes;
 }
 
-void weir__caches_strand(struct weir_caches *f, struct weir_remote_slots *remotes) {
-    struct weir_remote_slots **end = &remotes;
+void weir__caches_strand(struct weir_caches *f, struct weir_slab *spans,
+                         struct weir_remote_slots *remotes) {
+    atomic_fetch_add_explicit(&f->stranded_bytes, bytes_of(remotes), memory_order_relaxed);
+    while (spans) {
+        struct weir_slab *s = spans;
 
-    atomic_fetch_add_explicit(&f->stranded, bytes_of(remotes), memory_order_relaxed);
-    while (*end)
-        end = &(*end)->more;
-    *end = f->unfenced;
-    f->unfenced = remotes;
+        spans = s->next;
+        add_span(&f->stranded, s);
+        atomic_fetch_add_explicit(&f->stranded_bytes, weir__slab_bytes(s), memory_order_relaxed);
+    }
+    while (remotes) {
+        struct weir_remote_slots *piece = remotes;
+
+        remotes = piece->more;
+        piece->more = f->stranded.remotes;
+        f->stranded.remotes = piece;
+    }
 }
 
 int weir__caches_settle(struct weir_caches *f) {
@@ -258,12 +258,10 @@ int weir__caches_settle(struct weir_caches *f) {
 
 /* ---- flushing one cache ---- */
 
-/* Returns flushed memory of `c` to the engine as freed on the cache's stream, and defers the remote frees behind an
- * event on the stream.  This call is on the stream, whose id was just queried. */
-static void deliver(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
+/* Returns flushed memory of `c` to the engine as freed on the stream, and defers the remote frees behind an event on the
+ * stream.  This call is on the stream, whose id was just queried. */
+static void deliver(struct weir_caches *f, struct weir_cache *c, weir_stream stream, uint64_t id,
                     struct weir_flushed *h) {
-    uint64_t id = atomic_load_explicit(&c->id, memory_order_relaxed);
-
     if (!h->spans && !h->remotes)
         return;
     pthread_mutex_lock(&f->lock);
@@ -273,17 +271,33 @@ static void deliver(struct weir_caches *f, struct weir_cache *c, weir_stream str
     else
         weir__caches_give(f, h->spans, id, c);
     if (h->remotes && weir__order_defer(&f->order, stream, NULL, (uintptr_t)h->remotes) != WEIR_OK)
-        weir__caches_strand(f, h->remotes);
+        weir__caches_strand(f, NULL, h->remotes);
     pthread_mutex_unlock(&f->lock);
+}
+
+/* Removes the inbox, idle memory above the cap, idle memory that was unused for long if `expired` is set, and the remote
+ * frees of classes with many.  The caller holds the cache's lock. */
+static void flush_excess(struct weir_cache *c, int expired, struct weir_flushed *out) {
+    size_t most = atomic_load_explicit(&c->most, memory_order_relaxed);
+
+    drop_inbox(c, out);
+    if (atomic_load_explicit(&c->idle, memory_order_relaxed) > most) {
+        weir__cache_collect(c);
+        /* Keeps a quarter less than the cap, so that the next free does not exceed the cap again. */
+        drop_slabs(c, most - most / 4, 0, out);
+    }
+    if (expired)
+        drop_slabs(c, 0, 1, out);
+    drop_remotes(c, WEIR_CACHE_REMOTES, out);
 }
 
 /* Maintains a cache in a call on its stream, whose id was just queried: adapts the cap, and flushes memory above the
  * cap or memory that was unused for long. */
-static void maintain_cache(struct weir_caches *f, struct weir_cache *c, weir_stream stream) {
+static void maintain_cache(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
+                           uint64_t id) {
     struct weir_flushed h = {0};
     uint64_t now = f->device->driver->ticks();
     int taken, expired;
-    size_t most;
 
     pthread_mutex_lock(&f->lock);
     if (is_over(f, f->span_ticks, now)) { /* a new period begins */
@@ -297,40 +311,37 @@ static void maintain_cache(struct weir_caches *f, struct weir_cache *c, weir_str
         c->looked_ticks = now;
     pthread_mutex_unlock(&f->lock);
     taken = weir__bias_take(&c->lock);
-    c->due = 0;
-    weir__cache_pass(c);
-    most = atomic_load_explicit(&c->most, memory_order_relaxed);
-    drop_inbox(c, &h);
-    if (atomic_load_explicit(&c->idle, memory_order_relaxed) > most) {
-        weir__cache_collect(c);
-        /* Keeps a quarter less than the cap, so that the next free does not exceed the cap again. */
-        drop_slabs(c, most - most / 4, 0, &h);
+    /* unreached: no test makes the cache serve another stream during this call */
+    if (c->serves && is_its(c, id)) {
+        c->due = 0;
+        weir__cache_pass(c);
+        flush_excess(c, expired, &h);
     }
-    if (expired)
-        drop_slabs(c, 0, 1, &h);
-    drop_remotes(c, WEIR_CACHE_REMOTES, &h);
     weir__bias_give(&c->lock, taken);
-    deliver(f, c, stream, &h);
+    deliver(f, c, stream, id, &h);
 }
 
-/* Flushes all idle memory of the cache, in a call on its stream. */
-static void flush_cache(struct weir_caches *f, struct weir_cache *c, weir_stream stream) {
+/* Flushes all idle memory of the cache, if it serves the stream, in a call on the stream. */
+static void flush_cache(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
+                        uint64_t id) {
     struct weir_flushed h = {0};
     int taken = weir__bias_take(&c->lock);
 
-    empty_cache(c, &h);
+    if (c->serves && is_its(c, id))
+        empty_cache(c, &h);
     weir__bias_give(&c->lock, taken);
-    deliver(f, c, stream, &h);
+    deliver(f, c, stream, id, &h);
 }
 
-void weir__caches_catch_up(struct weir_caches *f, struct weir_cache *c, weir_stream stream) {
+void weir__caches_catch_up(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
+                           uint64_t id) {
     int taken = weir__bias_take(&c->lock), due = c->due;
 
     weir__cache_pass(c); /* a capture may have ended */
     weir__bias_give(&c->lock, taken);
     if (due)
-        maintain_cache(f, c, stream);
-    weir__engine_maintain(f->engine, stream, atomic_load_explicit(&c->id, memory_order_relaxed));
+        maintain_cache(f, c, stream, id);
+    weir__engine_maintain(f->engine, stream, id);
 }
 
 /* Records that the adapter no longer sees when the stream is captured or ends. */
@@ -355,7 +366,7 @@ static void retire_cache(struct weir_caches *f, struct weir_cache *c, uint64_t i
     unwatch_cache(c);
     c->is_left |= id == WEIR_ENGINE_UNKNOWN;
     weir__caches_give(f, h.spans, id, NULL);
-    weir__caches_strand(f, h.remotes);
+    weir__caches_strand(f, NULL, h.remotes);
     c->young = 0;
 }
 
@@ -377,63 +388,52 @@ static uint64_t whose(const struct weir_caches *f) {
                                 : WEIR_ENGINE_OBSERVED;
 }
 
-/* Waits for the device, and frees the blocks in `waiting`.  If the wait fails, puts them back.  The caller holds
- * `lock`, which the function releases during the wait. */
-static CUresult end_waiting(struct weir_caches *f) {
-    struct weir_slab *blocks = f->waiting;
-    CUresult result;
-
-    if (!blocks)
-        return CUDA_SUCCESS;
-    f->waiting = NULL;
-    for (const struct weir_slab *s = blocks; s; s = s->next)
-        atomic_fetch_sub_explicit(&f->stranded, weir__slab_bytes(s), memory_order_relaxed);
-    pthread_mutex_unlock(&f->lock);
-    result = weir__device_wait(f->device);
-    pthread_mutex_lock(&f->lock);
-    weir__caches_give(f, blocks,
-                      result == CUDA_SUCCESS ? WEIR_ENGINE_OBSERVED : WEIR_ENGINE_UNKNOWN, NULL);
-    return result;
-}
-
-/* Lets one thread flush at a time, so that the next thread finds the memory that the first one freed.  Otherwise the
- * next thread's request could fail while the first thread has the memory and waits for the device.
- *
- * Quarantines slabs that become empty after the wait: later frees of their slots may be on any stream. */
-weir_status weir__caches_empty(void *caches) {
-    struct weir_caches *f = caches;
-    struct weir_flushed h = {0}, emptied = {0};
+/* Flushes all caches and stranded memory behind a wait for the device.  Sets *more if slots have returned to their
+ * slabs, of which another flush may find empty ones.  The caller holds `lock`, which is released during the wait. */
+static CUresult flush_all(struct weir_caches *f, int *more) {
+    struct weir_flushed h = f->stranded;
     CUresult result = CUDA_SUCCESS;
-    int arrived;
 
-    pthread_mutex_lock(&f->flushing);
-    pthread_mutex_lock(&f->lock);
-    h.remotes = f->unfenced;
-    f->unfenced = NULL;
-    atomic_fetch_sub_explicit(&f->stranded, bytes_of(h.remotes), memory_order_relaxed);
+    f->stranded = (struct weir_flushed){0};
+    atomic_store_explicit(&f->stranded_bytes, 0, memory_order_relaxed);
     for (struct weir_cache *c = f->caches; c; c = c->next) {
         int taken = weir__bias_take(&c->lock);
 
         empty_cache(c, &h);
         weir__bias_give(&c->lock, taken);
     }
+    *more = h.remotes || f->order.deferred > 0;
+    if (!h.spans && !*more)
+        return CUDA_SUCCESS;
     pthread_mutex_unlock(&f->lock);
-    if (h.spans || h.remotes || f->order.deferred > 0)
-        result = weir__device_wait(f->device);
-    arrived = result == CUDA_SUCCESS;
+    result = weir__device_wait(f->device);
     pthread_mutex_lock(&f->lock);
-    weir__caches_give(f, h.spans, arrived ? whose(f) : WEIR_ENGINE_UNKNOWN, NULL);
-    if (arrived) {
-        f->emptied = &emptied;
-        return_batch(f, (uintptr_t)h.remotes);
-        weir__order_complete(&f->order, SIZE_MAX);
-        f->emptied = NULL;
-    } else {
-        weir__caches_strand(f, h.remotes);
+    if (result != CUDA_SUCCESS) {
+        weir__caches_give(f, h.spans, WEIR_ENGINE_UNKNOWN, NULL);
+        weir__caches_strand(f, NULL, h.remotes);
+        *more = 0;
+        return result;
     }
-    weir__caches_give(f, emptied.spans, WEIR_ENGINE_UNKNOWN, NULL);
-    if (arrived)
-        result = end_waiting(f);
+    weir__caches_give(f, h.spans, whose(f), NULL);
+    return_batch(f, (uintptr_t)h.remotes);
+    weir__order_complete(&f->order, SIZE_MAX);
+    return CUDA_SUCCESS;
+}
+
+/* Lets one thread flush at a time, so that the next thread finds the memory that the first one freed.  Otherwise the
+ * next thread's request could fail while the first thread has the memory and waits for the device.
+ *
+ * Slabs that become empty after the wait need another wait, since later frees of their slots may be on any stream. */
+weir_status weir__caches_empty(void *caches) {
+    struct weir_caches *f = caches;
+    CUresult result;
+    int more;
+
+    pthread_mutex_lock(&f->flushing);
+    pthread_mutex_lock(&f->lock);
+    result = flush_all(f, &more);
+    if (more)
+        result = flush_all(f, &more);
     pthread_mutex_unlock(&f->lock);
     pthread_mutex_unlock(&f->flushing);
     return weir__device_status(f->device, result);
@@ -458,7 +458,7 @@ weir_status weir__caches_identify(struct weir_caches *f, weir_stream stream, uin
  * gets the old handles again, so streams with new handles still get a cache. */
 static int streams_end_unseen(const struct weir_caches *f, const struct weir_cache *c) {
     return c->is_left &&
-           atomic_load_explicit(&f->stranded, memory_order_relaxed) +
+           atomic_load_explicit(&f->stranded_bytes, memory_order_relaxed) +
                    atomic_load_explicit(&f->engine->seen.quarantined, memory_order_relaxed) >
                STRANDED_MOST;
 }
@@ -483,56 +483,28 @@ static void insert_cache(struct weir_caches *f, struct weir_cache *c) {
     atomic_store_explicit(bucket, c, memory_order_release);
 }
 
-/* Removes a cache from the bucket of its former key. */
-static void remove_cache(struct weir_caches *f, const struct weir_cache *c, uint64_t key) {
-    _Atomic(struct weir_cache *) *at = weir__cache_bucket(f, key);
+/* Removes a cache from the bucket of its key. */
+static void remove_cache(struct weir_caches *f, const struct weir_cache *c) {
+    _Atomic(struct weir_cache *) *at = weir__cache_bucket(f, c->key);
 
     while (*at != c)
         at = &(*at)->after;
     atomic_store_explicit(at, c->after, memory_order_release);
 }
 
-/* Writes the key of a cache, unless a call has pinned the cache.  Threads that found the cache without a lock check the
- * key under the cache's lock.  Returns 1 on success, else 0. */
-static int rename_cache(struct weir_cache *c, uint64_t key) {
-    int taken = weir__bias_take(&c->lock), idle = c->pins == 0;
-
-    if (idle)
-        atomic_store_explicit(&c->key, key, memory_order_relaxed);
-    weir__bias_give(&c->lock, taken);
-    return idle;
-}
-
-static void pin_cache(struct weir_cache *c) {
-    int taken = weir__bias_take(&c->lock);
-
-    weir__cache_pin(c);
-    weir__bias_give(&c->lock, taken);
-}
-
-void weir__caches_unpin(struct weir_cache *c) {
-    int taken;
-
-    if (!c)
-        return;
-    taken = weir__bias_take(&c->lock);
-    c->pins--;
-    weir__bias_give(&c->lock, taken);
-}
-
-/* Returns the number of calls on the cache's stream.  The caller holds `lock`. */
+/* Returns a number that changes with the calls on the cache's stream.  The caller holds `lock`. */
 static uint64_t calls_of(struct weir_cache *c) {
     return atomic_load_explicit(&c->hits, memory_order_relaxed) +
-           atomic_load_explicit(&c->calls, memory_order_relaxed) +
+           (uint64_t)weir__sum_now(&c->requested) +
            atomic_load_explicit(&c->frees, memory_order_relaxed) + weir__cache_posted(c).count +
            c->young;
 }
 
 /* Finds the newest cache of a default stream that is not bound and had no call since the last search.  Flushes it and
- * removes its key.  Returns NULL if there is none.  Stores the call counts of all caches for the next search. */
+ * removes it from its bucket.  Returns NULL if there is none.  Stores the call counts of all caches for the next search. */
 static struct weir_cache *take_silent(struct weir_caches *f) {
     struct weir_cache *silent = NULL;
-    uint64_t key, calls;
+    uint64_t calls;
 
     for (struct weir_cache *c = f->caches; c; c = c->next) {
         if (!(c->key & WEIR_CACHE_BY_ID) || atomic_load_explicit(&c->trusted, memory_order_relaxed))
@@ -542,30 +514,24 @@ static struct weir_cache *take_silent(struct weir_caches *f) {
             silent = c;
         c->swept = calls;
     }
-    key = silent ? atomic_load_explicit(&silent->key, memory_order_relaxed) : 0;
-    if (!silent || !rename_cache(silent, 0))
-        return NULL;
-    remove_cache(f, silent, key);
-    retire_cache(f, silent, atomic_load_explicit(&silent->id, memory_order_relaxed));
+    if (silent) {
+        remove_cache(f, silent);
+        retire_cache(f, silent, atomic_load_explicit(&silent->id, memory_order_relaxed));
+    }
     return silent;
 }
 
-/* Returns the cache of a stream whose id was just queried, and makes it if necessary.  Returns NULL if there is no host
- * memory, or if there are too many caches of default streams that are not bound.  The caller holds `lock`. */
+/* Returns the cache of a stream whose id was just queried, and makes it if necessary.  Detaches the cache if it serves
+ * an earlier stream with the handle.  Returns NULL if there is no host memory, or if there are too many caches of default
+ * streams that are not bound.  The caller holds `lock`. */
 static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, uint64_t id,
                                    int to_bind) {
     uint64_t key = key_of(stream, id);
     struct weir_cache *c = weir__cache_find(f, key);
     int by_id = is_default(stream), full = by_id && f->default_streams >= DEFAULT_STREAMS;
 
-    if (c && !c->serves && c->young_id != id) { /* frees under another stream's captures */
-        struct weir_flushed h = {0};
-        int taken = weir__bias_take(&c->lock);
-
-        drop_inbox(c, &h);
-        weir__bias_give(&c->lock, taken);
-        weir__caches_give(f, h.spans, WEIR_ENGINE_UNKNOWN, NULL);
-    }
+    if (c && c->serves && !is_its(c, id))
+        retire_cache(f, c, WEIR_ENGINE_UNKNOWN);
     if (c || !key) /* unreached: a stream with a known id has a key */
         return c;
     if (full)
@@ -575,7 +541,7 @@ static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, ui
         f->default_streams += c && by_id;
     }
     if (c) {
-        (void)rename_cache(c, key); /* the cache has no key now, so no call has pinned it */
+        atomic_store_explicit(&c->key, key, memory_order_relaxed);
         insert_cache(f, c);
     }
     return c;
@@ -606,49 +572,9 @@ static int is_watched(const struct weir_caches *f, weir_stream stream) {
     return watches && !is_default(stream) && watches(stream);
 }
 
-/* Frees the blocks of the inbox on the stream: an engine with is_straight could not free them while the stream was
- * being captured.  The caller holds `lock`, which the function releases during the frees. */
-static void end_inbox(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
-                      uint64_t id) {
-    struct weir_flushed h = {0};
-    int taken = weir__bias_take(&c->lock);
-
-    drop_inbox(c, &h);
-    weir__bias_give(&c->lock, taken);
-    weir__caches_end(f, h.spans, id, stream);
-}
-
-struct weir_cache *weir__caches_visit(struct weir_caches *f, weir_stream stream, uint64_t id) {
-    struct weir_cache *c;
-    int vouched, serves = 0;
-
-    pthread_mutex_lock(&f->lock);
-    c = cache_at(f, stream, id, 0);
-    if (c) {
-        atomic_store_explicit(&c->capturing, 0, memory_order_relaxed);
-        vouched = is_vouched_for(f, c, stream);
-        if (c->serves && atomic_load_explicit(&c->id, memory_order_relaxed) != id)
-            retire_cache(f, c, WEIR_ENGINE_UNKNOWN);
-        if (c->young_id != id) {
-            c->young_id = id;
-            c->young = 0;
-        }
-        if (!c->serves &&
-            (vouched || f->cached == 0 || (++c->young > YOUNG && !streams_end_unseen(f, c))))
-            mature(f, c, id);
-        if (c->serves && is_watched(f, stream))
-            atomic_fetch_or_explicit(&c->trusted, WEIR_CACHE_WATCHED, memory_order_relaxed);
-        serves = c->serves;
-        if (serves)
-            pin_cache(c);
-        if (f->is_straight && atomic_load_explicit(&c->inbox_bytes, memory_order_relaxed) > 0)
-            end_inbox(f, c, stream, id);
-    }
-    pthread_mutex_unlock(&f->lock);
-    return serves ? c : NULL;
-}
-
-struct weir_cache *weir__caches_visit_captured(struct weir_caches *f, weir_stream stream) {
+/* Returns the cache of a stream that is being captured, in a call on the stream.  Returns NULL for a default stream,
+ * since its id cannot be queried now. */
+static struct weir_cache *captured_cache(struct weir_caches *f, weir_stream stream) {
     struct weir_cache *c = weir__cache_find(f, key_of(stream, 0));
     int taken;
 
@@ -659,6 +585,35 @@ struct weir_cache *weir__caches_visit_captured(struct weir_caches *f, weir_strea
         weir__bias_give(&c->lock, taken);
     }
     return c;
+}
+
+weir_status weir__caches_visit(struct weir_caches *f, weir_stream stream, uint64_t *id,
+                               struct weir_cache **out) {
+    weir_status status = weir__device_capture(f->device, stream);
+    struct weir_cache *c;
+
+    *out = status == WEIR_E_CAPTURE ? captured_cache(f, stream) : NULL;
+    if (status == WEIR_OK) /* the query of an id would break the stream's capture */
+        status = weir__caches_identify(f, stream, id);
+    if (status != WEIR_OK)
+        return status;
+    pthread_mutex_lock(&f->lock);
+    c = cache_at(f, stream, *id, 0);
+    if (c) {
+        atomic_store_explicit(&c->capturing, 0, memory_order_relaxed);
+        if (c->young_id != *id) {
+            c->young_id = *id;
+            c->young = 0;
+        }
+        if (!c->serves && (is_vouched_for(f, c, stream) || f->cached == 0 ||
+                           (++c->young > YOUNG && !streams_end_unseen(f, c))))
+            mature(f, c, *id);
+        if (c->serves && is_watched(f, stream))
+            atomic_fetch_or_explicit(&c->trusted, WEIR_CACHE_WATCHED, memory_order_relaxed);
+        *out = c->serves ? c : NULL;
+    }
+    pthread_mutex_unlock(&f->lock);
+    return WEIR_OK;
 }
 
 /* ---- bound, ended and new streams ---- */
@@ -677,8 +632,6 @@ weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int mor
     bindings =
         c ? atomic_load_explicit(&c->trusted, memory_order_relaxed) & ~WEIR_CACHE_WATCHED : 0;
     if (more && c) {
-        if (c->serves && atomic_load_explicit(&c->id, memory_order_relaxed) != id)
-            retire_cache(f, c, WEIR_ENGINE_UNKNOWN);
         if (!c->serves)
             mature(f, c, id);
         atomic_fetch_add_explicit(&c->trusted, 1, memory_order_relaxed);
@@ -691,29 +644,23 @@ weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int mor
         atomic_fetch_sub_explicit(&c->trusted, 1, memory_order_relaxed);
         f->default_streams += bindings == 1 && is_default(stream);
         last = bindings == 1 && c->serves;
-        if (last)
-            pin_cache(c);
     }
     pthread_mutex_unlock(&f->lock);
     if (last) { /* the stream may end now: an event covers the memory that it leaves */
-        flush_cache(f, c, stream);
-        weir__engine_maintain(f->engine, stream,
-                              atomic_load_explicit(&c->id, memory_order_relaxed));
-        weir__caches_unpin(c);
+        flush_cache(f, c, stream, id);
+        weir__engine_maintain(f->engine, stream, id);
     }
     return status;
 }
 
-/* Pins and returns the cache of a stream whose id was just queried.  Returns NULL if no cache serves the stream. */
-static struct weir_cache *pin_of(struct weir_caches *f, weir_stream stream, uint64_t id) {
+/* Returns the cache that serves the stream with this id, or NULL. */
+static struct weir_cache *serving_cache(struct weir_caches *f, weir_stream stream, uint64_t id) {
     struct weir_cache *c;
 
     pthread_mutex_lock(&f->lock);
     c = weir__cache_find(f, key_of(stream, id));
-    if (c && (!c->serves || atomic_load_explicit(&c->id, memory_order_relaxed) != id))
+    if (c && !(c->serves && is_its(c, id)))
         c = NULL;
-    if (c)
-        pin_cache(c);
     pthread_mutex_unlock(&f->lock);
     return c;
 }
@@ -727,10 +674,9 @@ void weir__caches_ask(struct weir_caches *f, weir_stream stream) {
     if (weir__device_stream_id(f->device, stream, &id) != CUDA_SUCCESS ||
         (is_default(stream) && !weir__device_is_idle(f->device, stream)))
         return;
-    c = pin_of(f, stream, id);
+    c = serving_cache(f, stream, id);
     if (c)
-        flush_cache(f, c, stream);
-    weir__caches_unpin(c);
+        flush_cache(f, c, stream, id);
     (void)weir__engine_ask(f->engine, stream, id);
 }
 
@@ -746,9 +692,9 @@ void weir__caches_leave(struct weir_caches *f, weir_stream stream) {
     }
     if (weir__device_stream_id(f->device, stream, &id) != CUDA_SUCCESS)
         return;
-    c = pin_of(f, stream, id);
+    c = serving_cache(f, stream, id);
     if (c) {
-        flush_cache(f, c, stream);
+        flush_cache(f, c, stream, id);
         weir__engine_maintain(f->engine, stream, id);
     }
     (void)weir__engine_ask(f->engine, stream, id); /* a later call cannot query the stream */
@@ -756,9 +702,9 @@ void weir__caches_leave(struct weir_caches *f, weir_stream stream) {
         return;
     pthread_mutex_lock(&f->lock);
     /* weir queries the id of the next stream with this handle, even if the adapter watches streams. */
-    retire_cache(f, c, id);
+    if (c->serves && is_its(c, id)) /* unreached: no test gives the cache to another stream meanwhile */
+        retire_cache(f, c, id);
     pthread_mutex_unlock(&f->lock);
-    weir__caches_unpin(c);
 }
 
 void weir__caches_meet(struct weir_caches *f, weir_stream stream) {
@@ -835,7 +781,7 @@ void weir__caches_close(struct weir_caches *f) {
     if (!f)
         return;
     weir__order_close(&f->order);
-    return_batch(f, (uintptr_t)f->unfenced);
+    return_batch(f, (uintptr_t)f->stranded.remotes);
     if (f->is_straight)
         weir__records_walk(&f->records, end_for_good, f);
     while (f->caches) {
@@ -1090,7 +1036,7 @@ void weir__caches_survey(struct weir_caches *f, uint64_t id, struct weir_survey 
         if (idle_in(c) > 0 && of != id)
             weir__engine_pends(out, of, idle_in(c));
     }
-    for (const struct weir_slab *s = f->waiting; s; s = s->next)
+    for (const struct weir_slab *s = f->stranded.spans; s; s = s->next)
         weir__engine_pends(out, WEIR_ENGINE_UNKNOWN, weir__slab_bytes(s));
     pthread_mutex_unlock(&f->lock);
 }

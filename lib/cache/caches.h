@@ -18,10 +18,6 @@ void weir__caches_close(struct weir_caches *f);
 
 /* Serves a request at the address r->at from the engine, without OOM recovery. */
 weir_status weir__caches_alloc_at(struct weir_caches *f, struct weir_request *r);
-/* Frees a block as weir_free does, without checks of the call.  `uses` lists uses on other streams, or is NULL. */
-weir_status weir__caches_free_used(struct weir_caches *f, CUdeviceptr block, weir_stream stream,
-                                   struct weir_use_list *uses);
-
 /* Frees a block whose last use has completed on every stream. */
 weir_status weir__caches_free_done(struct weir_caches *f, CUdeviceptr block);
 /* Makes host tables for the first `most` bytes of these extents, so that the first requests there do not. */

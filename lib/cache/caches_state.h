@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* caches_state.h: the caches of all streams of one allocator, for the files that implement caches.h, and for request.c,
  * which inlines hits: requests that find a block in their stream's cache, and frees that put a block there.  For all
- * other calls request.c calls weir__caches_miss or weir__caches_free_found.
+ * other calls request.c calls weir__caches_miss or weir__caches_free.
  *
  * Locks: `flushing` is held during a flush of all caches, and is taken before all other locks.  `lock` guards writes of
  * the buckets of caches, and the order of deferred batches.  A thread that holds `lock` may take one more lock: the
@@ -54,13 +54,9 @@ struct weir_caches {
     size_t default_streams;    /* the number of caches of default streams that are not bound */
     size_t cached;             /* the number of caches that have served a stream */
     struct weir_order order;   /* defers the return of batches of remote frees */
-    struct weir_remote_slots *unfenced; /* remote frees that only a wait for the device completes */
-    /* During a flush of all caches: the list to which slabs go that become empty.  NULL at other times. */
-    struct weir_flushed *emptied;
-    /* Freed blocks that weir can free to the driver only after a wait for the device, if is_straight is set. */
-    struct weir_slab *waiting;
-    /* The bytes of the slots in `unfenced` and of the blocks in `waiting`. */
-    _Atomic size_t stranded;
+    /* Memory that only a wait for the device completes: remote frees, and with is_straight freed blocks.  Its bytes. */
+    struct weir_flushed stranded;
+    _Atomic size_t stranded_bytes;
     size_t host_bytes;
     uint64_t requested_peak, in_use_peak;
     uint64_t requested_lately; /* the peak that weir__caches_peak_lately returns */
@@ -149,12 +145,12 @@ find_cache(struct weir_caches *f, weir_stream stream, unsigned long long *id, in
     return weir__cache_find(f, key_of(stream, *id));
 }
 
-/* Returns 1 if the cache still has this key and this stream id, else 0.  `id` is 0 if the driver was not queried,
- * because the program vouches for the stream or a free needs only the handle.  The caller holds the cache's lock. */
-static inline int is_its(const struct weir_cache *c, uint64_t key, uint64_t id) {
-    /* unreached: no test makes another thread change the key after the search */
-    return atomic_load_explicit(&c->key, memory_order_relaxed) == key &&
-           (id == 0 || atomic_load_explicit(&c->id, memory_order_relaxed) == id);
+/* Returns 1 if a cache that serves a stream serves the stream with this id, else 0.  `id` is 0 for a created stream
+ * whose id was not queried, because the program vouches for the stream or a free needs only the handle.  The caller
+ * holds the cache's lock.  A call that takes the lock again checks this again, since another thread may have given the
+ * cache to another stream meanwhile. */
+static inline int is_its(const struct weir_cache *c, uint64_t id) {
+    return (id == 0 || atomic_load_explicit(&c->id, memory_order_relaxed) == id);
 }
 
 static inline void count_hit(struct weir_cache *c) {
@@ -168,18 +164,18 @@ static inline void count_hit(struct weir_cache *c) {
 /* Allocates a block from the cache, its remote-free queue or its inbox.  Returns 0 if there is no block, if the cache
  * has deferred work, or if the cache now serves another stream.  The caller holds the cache's lock. */
 static inline __attribute__((always_inline)) CUdeviceptr
-take_cached(struct weir_cache *c, uint64_t key, uint64_t id, size_t bytes) {
+take_cached(struct weir_cache *c, uint64_t id, size_t bytes) {
     CUdeviceptr block = 0;
 
     if (bytes > WEIR_SLAB_SMALL) {
-        if (c->inbox && c->is_ready && is_its(c, key, id))
+        if (c->inbox && c->is_ready && is_its(c, id))
             block = weir__cache_take_whole(c, bytes);
         if (block)
             count_hit(c);
         return block;
     }
     for (int collected = 0;; collected = 1) {
-        if (c->is_ready && is_its(c, key, id)) {
+        if (c->is_ready && is_its(c, id)) {
             block = weir__cache_take_home(c, bytes);
             if (!block)
                 block = weir__cache_take_further(c, bytes);
@@ -194,19 +190,16 @@ take_cached(struct weir_cache *c, uint64_t key, uint64_t id, size_t bytes) {
     }
 }
 
-/* Puts a freed slot into the cache if the lock is biased to this thread, the cache has no deferred work, and the cache
- * still has this key and id.  A free by handle passes 0 for both, which skips the check.  Returns 1 on success, 2 on
- * success if the caller must maintain the cache next, 0 if nothing has changed. */
-static inline __attribute__((always_inline)) int bring_back(struct weir_cache *c, uint64_t key,
-                                                            uint64_t id, struct weir_slab *s,
-                                                            CUdeviceptr block) {
+/* Frees a slot into the cache if the lock is biased to this thread, the cache has no deferred work, and the cache still
+ * serves the stream `id`.  Returns 1 on success, 0 if nothing has changed. */
+static inline __attribute__((always_inline)) int free_cached(struct weir_cache *c, uint64_t id,
+                                                             struct weir_slab *s,
+                                                             CUdeviceptr block) {
     int done;
 
     if (__builtin_expect(!weir__bias_try_at(&c->lock, WEIR_BIAS_INNER), 0))
         return 0;
-    done = c->is_ready && (key == 0 || is_its(c, key, id)) && weir__cache_put_plain(c, s, block);
-    if (done && !c->is_ready)
-        done = 2;
+    done = c->is_ready && is_its(c, id) && weir__cache_put_plain(c, s, block);
     weir__bias_give(&c->lock, 1);
     return done;
 }
@@ -241,43 +234,38 @@ static inline void count(struct weir_caches *f, int counter) {
 weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int taken,
                               struct weir_request *r);
 
-/* Frees a block for which bring_back() returned 0.  `c` is the stream's cache or NULL, `id` the stream's id or 0, `s`
- * the block's record or NULL, and `uses` lists the uses on other streams or is NULL.  Restores the thread's last
- * driver result on success, since weir_free ends with this function. */
-weir_status weir__caches_free_found(struct weir_caches *f, struct weir_cache *c,
-                                    unsigned long long id, struct weir_slab *s, CUdeviceptr block,
-                                    weir_stream stream, struct weir_use_list *uses);
-/* Does the deferred work of a cache in a free on its stream.  Restores the thread's last driver result. */
-void weir__caches_answer(struct weir_caches *f, weir_stream stream);
+/* Frees a block as weir_free does, without checks of the call.  `s` is the block's record or NULL, and `uses` lists the
+ * uses on other streams or is NULL.  Restores the thread's last driver result on success, since weir_free ends with
+ * this function. */
+weir_status weir__caches_free(struct weir_caches *f, struct weir_slab *s, CUdeviceptr block,
+                              weir_stream stream, struct weir_use_list *uses);
 /* Returns slabs and whole blocks to the engine as freed on the stream `id`, and updates the room of the cache `c` of
  * that stream, or NULL.  The caller holds no lock of a cache.  Returns 1 if an event is due on that stream, else 0. */
 int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id,
                       struct weir_cache *c);
-/* Frees blocks of an engine with is_straight on `stream`, whose id is `id`, or at once if `id` is OBSERVED.  If the
- * driver refuses a free, the block goes to `waiting`.  The caller holds `lock`, which is released meanwhile. */
+/* Frees blocks of an engine with is_straight on `stream`, whose id is `id`, or at once if `id` is OBSERVED.  Strands
+ * the blocks that the driver refuses to free.  The caller holds `lock`, which is released meanwhile. */
 void weir__caches_end(struct weir_caches *f, struct weir_slab *blocks, uint64_t id,
                       weir_stream stream);
 
 /* ---- caches.c ---- */
 
-/* Ends the use of a cache that this call has pinned.  `c` may be NULL. */
-void weir__caches_unpin(struct weir_cache *c);
 /* Queries a stream's id.  Checks that the stream belongs to this device, unless its cache has that id already. */
 weir_status weir__caches_identify(struct weir_caches *f, weir_stream stream, uint64_t *id);
-/* Pins and returns the cache of a stream with this id, in a call on the stream, which is not being captured.  Returns
- * NULL if no cache serves the stream, and counts the call: a stream gets a cache after some calls. */
-struct weir_cache *weir__caches_visit(struct weir_caches *f, weir_stream stream, uint64_t id);
-/* Returns the cache of a stream that is being captured, in a call on the stream.  Returns NULL for a default stream,
- * since its id cannot be queried now. */
-struct weir_cache *weir__caches_visit_captured(struct weir_caches *f, weir_stream stream);
-/* Does the deferred work of the cache, in a call on the cache's stream. */
-void weir__caches_catch_up(struct weir_caches *f, struct weir_cache *c, weir_stream stream);
-/* Puts a slot into the free list of its slab, after the last use of the slot on every stream.  If all slots of the
- * slab are free now, moves the slab from its cache to `emptied`, unless `emptied` is NULL.  The caller holds `lock`. */
-void weir__caches_bring_home(struct weir_caches *f, const struct weir_remote_slot *remote,
-                             struct weir_flushed *emptied);
-/* Keeps a batch until the next wait for the device, since no event covers the batch.  The caller holds `lock`. */
-void weir__caches_strand(struct weir_caches *f, struct weir_remote_slots *remotes);
+/* Queries the capture status and the id of a stream, in a call on the stream, and finds its cache.  Sets *c to NULL if
+ * no cache serves the stream, and counts the call: a stream gets a cache after some calls.  Returns E_CAPTURE if the
+ * stream is being captured.  Then *id is unchanged, and *c is the cache with that handle, or NULL. */
+weir_status weir__caches_visit(struct weir_caches *f, weir_stream stream, uint64_t *id,
+                               struct weir_cache **c);
+/* Does the deferred work of the cache in a call on the stream, whose id is `id`. */
+void weir__caches_catch_up(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
+                           uint64_t id);
+/* Puts a slot into the free list of its slab, after the last use of the slot on every stream.  The caller holds `lock`.
+ */
+void weir__caches_bring_home(struct weir_caches *f, const struct weir_remote_slot *remote);
+/* Keeps memory until the next wait for the device, since no event covers it.  The caller holds `lock`. */
+void weir__caches_strand(struct weir_caches *f, struct weir_slab *spans,
+                         struct weir_remote_slots *remotes);
 /* Queries the next few deferred batches, so that no call queries all of them.  The caller holds `lock`. */
 static inline void complete_some(struct weir_caches *f) {
     (void)weir__order_complete(&f->order, 8);

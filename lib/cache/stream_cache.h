@@ -100,8 +100,7 @@ struct weir_remote_slots {
  * none. */
 struct weir_remote_queue {
     _Alignas(128) struct weir_lock lock;
-    int open; /* set while the cache serves a stream, whose `key` and `id` follow */
-    uint64_t key, id;
+    uint64_t id; /* the id of the stream that the cache serves, or 0 if it serves none */
     struct weir_slab *slabs;    /* slabs with slots in the queue, linked by posted_next */
     _Atomic uint32_t count;     /* the number of these slots */
     uint64_t requested, in_use; /* the bytes of these slots, as requested and as in use */
@@ -153,10 +152,8 @@ struct weir_cache {
     int serves;             /* set if the cache serves the stream `id` */
     int due;                /* set if the stream's next request shall maintain the cache */
     uint32_t epoch;         /* the number of searches for unused memory so far */
-    uint32_t pins;          /* calls that use the cache over several holds of its lock */
     int is_held;            /* the last result of is_held() in cache_requests.c */
     unsigned held_for;      /* the number of new slabs for which that result still holds */
-    _Atomic uint64_t calls; /* the number of calls that pinned the cache */
     uint32_t slabs[WEIR_SLAB_CLASSES]; /* the number of all slabs of each class */
     struct weir_remote_slots *remotes[WEIR_SLAB_CLASSES]; /* NULL for a class without any */
 
@@ -180,12 +177,6 @@ static inline void weir__cache_pass(struct weir_cache *c) {
     int captured = atomic_load_explicit(&c->capturing, memory_order_relaxed);
 
     c->is_ready = c->serves && !captured && !c->due;
-}
-
-/* Pins the cache for a call that uses it over several holds of the lock.  A pinned cache gets no other stream. */
-static inline void weir__cache_pin(struct weir_cache *c) {
-    c->pins++;
-    weir__cache_raise(&c->calls);
 }
 
 static inline void weir__cache_due(struct weir_cache *c) {
@@ -295,14 +286,11 @@ uint64_t weir__cache_take_whole(struct weir_cache *c, size_t bytes);
 
 /* Callers hold the cache's lock. */
 
-/* Allocates a slot for `bytes` (1 to WEIR_SLAB_SMALL) from the first slab of its class, or returns 0. */
-static inline __attribute__((always_inline)) uint64_t weir__cache_take_home(struct weir_cache *c,
-                                                                            size_t bytes) {
-    struct weir_slab *s = c->open[weir__slab_class(bytes)];
+/* Allocates a slot for `bytes` from a slab with free slots. */
+static inline __attribute__((always_inline)) uint64_t
+weir__cache_take_slot(struct weir_cache *c, struct weir_slab *s, size_t bytes) {
     uint64_t slot_bytes, slot;
 
-    if (__builtin_expect(!s || s->idle == 0, 0))
-        return 0;
     if (s->idle == s->slots)
         weir__cache_less_idle(c, weir__slab_bytes(s));
     slot = weir__slab_take(s, (uint32_t)bytes);
@@ -310,6 +298,16 @@ static inline __attribute__((always_inline)) uint64_t weir__cache_take_home(stru
     weir__sum_add(&c->requested, (int64_t)bytes);
     weir__sum_add(&c->in_use, (int64_t)slot_bytes);
     return weir__slab_base(s) + slot * slot_bytes;
+}
+
+/* Allocates a slot for `bytes` (1 to WEIR_SLAB_SMALL) from the first slab of its class, or returns 0. */
+static inline __attribute__((always_inline)) uint64_t weir__cache_take_home(struct weir_cache *c,
+                                                                            size_t bytes) {
+    struct weir_slab *s = c->open[weir__slab_class(bytes)];
+
+    if (__builtin_expect(!s || s->idle == 0, 0))
+        return 0;
+    return weir__cache_take_slot(c, s, bytes);
 }
 
 /* Updates the cache after slots returned to one of its slabs, which had `before` free slots. */
