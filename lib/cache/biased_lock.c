@@ -37,8 +37,8 @@ enum { SPINS = 100, YIELDS = 20 };
 #define FIRST_PAUSE_NS 20000L
 #define LONGEST_PAUSE_NS 500000L
 
-_Thread_local uint32_t weir__bias_thread WEIR_FAST_TLS = WEIR_BIAS_NOBODY;
-_Thread_local struct weir_bias_mark *weir__bias_mark WEIR_FAST_TLS;
+static struct weir_bias_mark nobody; /* the mark of all threads to which no lock was biased yet */
+_Thread_local struct weir_bias_mark *weir__bias_mark WEIR_FAST_TLS = &nobody;
 
 /* The marks of threads that have ended.  The destructor of `key` adds the mark of each thread that ends. */
 static struct {
@@ -92,23 +92,11 @@ static __attribute__((constructor)) void prepare_before_threads(void) {
 }
 #endif
 
-static uint32_t enlist(void) {
-    static _Atomic uint32_t threads;
-    uint32_t number;
-
-    do
-        number = atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed) + 1;
-    while (number == 0 || number == WEIR_BIAS_NOBODY);
-    weir__bias_thread = number;
-    return number;
-}
-
-/* Puts an ending thread's mark into the list of spares.  If the thread takes a lock again, it gets a new number. */
+/* Puts an ending thread's mark into the list of spares.  If the thread takes a lock again, it may get another mark. */
 static void leave_mark(void *of_thread) {
     struct weir_bias_mark *mark = of_thread;
 
-    weir__bias_thread = WEIR_BIAS_NOBODY;
-    weir__bias_mark = NULL;
+    weir__bias_mark = &nobody;
     weir__lock_take(&marks.lock);
     mark->next = marks.spare;
     marks.spare = mark;
@@ -129,7 +117,7 @@ static __attribute__((destructor)) void drop_key(void) {
 static int has_mark(void) {
     struct weir_bias_mark *mark;
 
-    if (weir__bias_mark)
+    if (weir__bias_mark != &nobody)
         return 1;
     weir__lock_take(&marks.lock);
     marks.has_key = marks.has_key || pthread_key_create(&marks.key, leave_mark) == 0;
@@ -160,10 +148,10 @@ static uint32_t clock_now(void) {
     return (uint32_t)((uint64_t)now.tv_sec * 1000 + ((uint64_t)now.tv_nsec >> 20));
 }
 
-/* Returns 1 if the owner does not hold the lock, or releases it within some microseconds; else 0.  If the owner's
- * thread has ended, the mark may belong to another thread by now. */
-static int is_outside_soon(const struct weir_bias *bias) {
-    const _Atomic uint32_t *inside = &bias->mark->inside[bias->level];
+/* Returns 1 if the owner does not hold a lock of the level, or releases it within some microseconds; else 0.  If the
+ * owner's thread has ended, the mark may belong to another thread by now. */
+static int is_outside_soon(const struct weir_bias_mark *owner, int level) {
+    const _Atomic uint32_t *inside = &owner->inside[level];
 
     for (unsigned spins = 0; spins < SPINS; spins++)
         if (!atomic_load_explicit(inside, memory_order_acquire))
@@ -178,19 +166,19 @@ static int is_outside_soon(const struct weir_bias *bias) {
 
 /* Records that the bias was revoked.  The former owner does not hold the lock. */
 static void note_taken_away(struct weir_bias *bias) {
-    bias->last = 0;
+    bias->last = NULL;
     if (clock_now() - bias->since >= LASTING)
         bias->patience = FIRST_PATIENCE;
     else if (bias->patience < LONGEST_PATIENCE)
         bias->patience *= 4;
 }
 
-static void take_away(struct weir_bias *bias) {
+static void take_away(struct weir_bias *bias, const struct weir_bias_mark *owner) {
     struct timespec pause = {0, FIRST_PAUSE_NS};
 
-    atomic_store_explicit(&bias->owner, 0, memory_order_relaxed);
+    atomic_store_explicit(&bias->owner, NULL, memory_order_relaxed);
     barrier_everywhere();
-    while (!is_outside_soon(bias)) {
+    while (!is_outside_soon(owner, bias->level)) {
         nanosleep(&pause, NULL);
         if (pause.tv_nsec < LONGEST_PAUSE_NS)
             pause.tv_nsec *= 2;
@@ -199,20 +187,20 @@ static void take_away(struct weir_bias *bias) {
 }
 
 int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner) {
-    uint32_t me = weir__bias_thread, owner;
+    const void *me = &weir__bias_mark; /* no other thread that runs now has this variable */
+    struct weir_bias_mark *owner;
 
-    if (me == WEIR_BIAS_NOBODY)
-        me = enlist();
     weir__lock_take(&bias->lock);
     if (bias->patience == 0)
         bias->patience = FIRST_PATIENCE;
     owner = atomic_load_explicit(&bias->owner, memory_order_relaxed);
-    if (owner != 0 && owner != me && manner == WEIR_BIAS_POLITE) {
-        weir__lock_give(&bias->lock);
-        return 0;
+    if (owner && owner != weir__bias_mark) {
+        if (manner == WEIR_BIAS_POLITE) {
+            weir__lock_give(&bias->lock);
+            return 0;
+        }
+        take_away(bias, owner);
     }
-    if (owner != 0 && owner != me)
-        take_away(bias);
     if (manner != WEIR_BIAS_USER)
         return 1;
     if (bias->last != me) {
@@ -222,25 +210,24 @@ int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner) {
     /* The bias is used from this thread's next take on.  During the present take, `lock` keeps other threads out. */
     if (++bias->run >= bias->patience && can_revoke() && has_mark()) {
         bias->since = clock_now();
-        bias->mark = weir__bias_mark;
-        atomic_store_explicit(&bias->owner, me, memory_order_relaxed);
+        atomic_store_explicit(&bias->owner, weir__bias_mark, memory_order_relaxed);
     }
     return 1;
 }
 
 int weir__bias_take_soon(struct weir_bias *bias, int level) {
-    uint32_t owner;
+    struct weir_bias_mark *owner;
 
     if (weir__bias_try_at(bias, level))
         return 1;
     if (!weir__lock_try(&bias->lock))
         return -1;
     owner = atomic_load_explicit(&bias->owner, memory_order_relaxed);
-    if (owner == 0 || owner == weir__bias_thread)
+    if (!owner || owner == weir__bias_mark)
         return 0;
-    atomic_store_explicit(&bias->owner, 0, memory_order_relaxed);
+    atomic_store_explicit(&bias->owner, NULL, memory_order_relaxed);
     barrier_everywhere();
-    if (is_outside_soon(bias)) {
+    if (is_outside_soon(owner, level)) {
         note_taken_away(bias);
         return 0;
     }

@@ -35,28 +35,24 @@
 enum { WEIR_BIAS_INNER, WEIR_BIAS_OUTER, WEIR_BIAS_LEVELS };
 
 struct weir_bias {
-    uint32_t since;         /* the time of the last bias in milliseconds, approximately */
-    _Atomic uint32_t owner; /* the thread that the lock is biased to, or 0 */
-    struct weir_lock lock;  /* taken by all other threads; guards the fields below and `since` */
-    uint32_t last;          /* the thread that took `lock` last */
-    uint32_t run;           /* the number of times in a row that `last` took `lock` */
-    uint32_t patience;      /* `run` must reach this number for a bias; 0 before the first use */
-    struct weir_bias_mark *mark; /* the mark of the thread that the lock was last biased to */
+    _Atomic(struct weir_bias_mark *) owner; /* the mark of the thread that has the bias, or NULL */
+    struct weir_lock lock; /* taken by all other threads; guards the fields below */
+    uint32_t since;        /* the time of the last bias in milliseconds, approximately */
+    const void *last;      /* identifies the thread that took `lock` last */
+    uint32_t run;          /* the number of times in a row that `last` took `lock` */
+    uint32_t patience;     /* `run` must reach this number for a bias; 0 before the first use */
     int level;
 };
 
-/* The mark of one thread, alone on its cache lines.  When the thread ends, weir keeps the mark for another thread. */
+/* The mark of one thread, alone on its cache lines.  When the thread ends, weir keeps the mark for another thread, which
+ * inherits the locks that are biased to the mark. */
 struct weir_bias_mark {
     /* For each level: nonzero while the thread holds a lock that is biased to the thread, or checks the bias. */
     _Alignas(128) _Atomic uint32_t inside[WEIR_BIAS_LEVELS];
     struct weir_bias_mark *next; /* links marks that no thread uses */
 };
 
-/* The number of this thread, which no other thread has.  Until the thread first calls weir__bias_take_slow(), the
- * number is NOBODY, and no lock is biased to NOBODY. */
-#define WEIR_BIAS_NOBODY UINT32_MAX
-extern _Thread_local uint32_t weir__bias_thread WEIR_FAST_TLS;
-/* The mark of this thread, or NULL before a lock was first biased to the thread. */
+/* The mark of this thread.  Before a lock was first biased to the thread, this is a mark to which no lock is biased. */
 extern _Thread_local struct weir_bias_mark *weir__bias_mark WEIR_FAST_TLS;
 
 /* Registers the process for membarrier(2), before the first bias.  In a process with threads the kernel needs
@@ -84,11 +80,11 @@ static inline void weir__bias_leave_at(int level) {
 /* Takes the lock without a wait, if the lock is biased to this thread.  Returns 1 on success, else 0. */
 static inline __attribute__((always_inline)) int weir__bias_try_at(struct weir_bias *bias,
                                                                    int level) {
-    uint32_t me = weir__bias_thread;
+    struct weir_bias_mark *me = weir__bias_mark;
 
     if (atomic_load_explicit(&bias->owner, memory_order_relaxed) != me)
         return 0;
-    atomic_store_explicit(&weir__bias_mark->inside[level], 1, memory_order_relaxed);
+    atomic_store_explicit(&me->inside[level], 1, memory_order_relaxed);
     atomic_signal_fence(memory_order_seq_cst); /* pairs with the revoker's membarrier */
     if (atomic_load_explicit(&bias->owner, memory_order_acquire) == me)
         return 1;

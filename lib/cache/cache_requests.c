@@ -560,7 +560,7 @@ static weir_status free_past(struct weir_caches *f, struct weir_slab *s, uint64_
         status = strand_whole(f, s);
     else
         status = s->slot_units ? free_slot(f, s, address, stream, uses, captured)
-                           : free_whole(f, s, address, stream, uses);
+                               : free_whole(f, s, address, stream, uses);
     if (status != WEIR_OK)
         return status;
     count_loose_free(f, requested, in_use);
@@ -822,11 +822,11 @@ static void catch_up_in_free(struct weir_caches *f, weir_stream stream) {
 static weir_status free_by_cache(struct weir_caches *f, struct put *p, weir_stream stream) {
     int own = atomic_load_explicit(&p->s->cache, memory_order_relaxed) == p->c;
     int result = ANOTHERS;
-    uint32_t owner;
+    const struct weir_bias_mark *owner;
 
     for (int politely = own; result == ANOTHERS; politely = 0) {
         owner = atomic_load_explicit(&p->c->lock.owner, memory_order_relaxed);
-        result = own && owner != 0 && owner != weir__bias_thread ? post_remote(p) : FULL;
+        result = own && owner && owner != weir__bias_mark ? post_remote(p) : FULL;
         if (result == FULL)
             result = put(f, p, politely);
     }
@@ -928,7 +928,8 @@ weir_status weir__caches_free(struct weir_caches *f, struct weir_slab *s, CUdevi
     if (!is_cached)
         status = free_other(f, block, stream, uses);
     else if (p.id != 0 && p.c && s->slot_units && free_cached(p.c, p.id, s, block))
-        status = WEIR_OK; /* request.c has not tried this, since it does not know the id of a default stream */
+        status =
+            WEIR_OK; /* request.c has not tried this, since it does not know the id of a default stream */
     else if (f->is_straight && s->slot_units == 0 && !uses)
         status = free_by_driver(f, &p, stream);
     else

@@ -702,7 +702,8 @@ void weir__caches_leave(struct weir_caches *f, weir_stream stream) {
         return;
     pthread_mutex_lock(&f->lock);
     /* weir queries the id of the next stream with this handle, even if the adapter watches streams. */
-    if (c->serves && is_its(c, id)) /* unreached: no test gives the cache to another stream meanwhile */
+    if (c->serves &&
+        is_its(c, id)) /* unreached: no test gives the cache to another stream meanwhile */
         retire_cache(f, c, id);
     pthread_mutex_unlock(&f->lock);
 }

@@ -163,8 +163,8 @@ static inline void count_hit(struct weir_cache *c) {
 
 /* Allocates a block from the cache, its remote-free queue or its inbox.  Returns 0 if there is no block, if the cache
  * has deferred work, or if the cache now serves another stream.  The caller holds the cache's lock. */
-static inline __attribute__((always_inline)) CUdeviceptr
-take_cached(struct weir_cache *c, uint64_t id, size_t bytes) {
+static inline __attribute__((always_inline)) CUdeviceptr take_cached(struct weir_cache *c,
+                                                                     uint64_t id, size_t bytes) {
     CUdeviceptr block = 0;
 
     if (bytes > WEIR_SLAB_SMALL) {
@@ -192,9 +192,8 @@ take_cached(struct weir_cache *c, uint64_t id, size_t bytes) {
 
 /* Frees a slot into the cache if the lock is biased to this thread, the cache has no deferred work, and the cache still
  * serves the stream `id`.  Returns 1 on success, 0 if nothing has changed. */
-static inline __attribute__((always_inline)) int free_cached(struct weir_cache *c, uint64_t id,
-                                                             struct weir_slab *s,
-                                                             CUdeviceptr block) {
+static inline __attribute__((always_inline)) int
+free_cached(struct weir_cache *c, uint64_t id, struct weir_slab *s, CUdeviceptr block) {
     int done;
 
     if (__builtin_expect(!weir__bias_try_at(&c->lock, WEIR_BIAS_INNER), 0))

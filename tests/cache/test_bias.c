@@ -15,22 +15,22 @@ enum { MOST_THREADS = 4 };
 
 static struct weir_bias lock;
 static uint64_t guarded[2]; /* equal outside the lock, which alone orders the writes */
-static uint32_t inside;
+static const void *inside; /* identifies the thread inside */
 
 static void pass_through(void) {
     int taken = weir__bias_take(&lock);
 
-    MUST_EQ(inside, 0);
-    inside = weir__bias_thread;
+    MUST(!inside);
+    inside = &weir__bias_mark;
     MUST_EQ(guarded[0], guarded[1]);
     guarded[0]++;
-    MUST_EQ(inside, weir__bias_thread);
+    MUST(inside == &weir__bias_mark);
     guarded[1]++;
-    inside = 0;
+    inside = NULL;
     weir__bias_give(&lock, taken);
 }
 
-static uint32_t owner(void) {
+static const void *owner(void) {
     return atomic_load(&lock.owner);
 }
 
@@ -48,7 +48,7 @@ static void run_elsewhere(int times) {
 static int can_bias(void) {
     for (int i = 0; i < 1000; i++)
         pass_through();
-    return owner() != 0;
+    return owner() != NULL;
 }
 
 CASE("bias", 120, NULL, NULL);
@@ -69,19 +69,19 @@ TEST(one_thread_gets_the_bias) {
     int times = 1000;
 
     pass_through();
-    MUST_EQ(owner(), 0);
+    MUST(!owner());
     if (!can_bias())
         return;
-    MUST_EQ(owner(), weir__bias_thread);
+    MUST(owner() == weir__bias_mark);
     run_elsewhere(1);
-    MUST_EQ(owner(), 0);
+    MUST(!owner());
     MUST_EQ(guarded[0], 1002);
     pass_many_times(&times);
-    MUST_EQ(owner(), weir__bias_thread);
+    MUST(owner() == weir__bias_mark);
     run_elsewhere(2000); /* the bias goes to the thread that uses the lock */
-    MUST(owner() != 0 && owner() != weir__bias_thread);
+    MUST(owner() && owner() != weir__bias_mark);
     pass_through(); /* the owner has ended, so that nobody need wait */
-    MUST_EQ(owner(), 0);
+    MUST(!owner());
 }
 
 /* Biases the lock to this thread, and lets another thread revoke the bias.  Returns the patience after that. */
@@ -89,10 +89,10 @@ static uint32_t patience_after(unsigned pause_us) {
     int times = (int)lock.patience * 8;
 
     pass_many_times(&times);
-    MUST_EQ(owner(), weir__bias_thread);
+    MUST(owner() == weir__bias_mark);
     usleep(pause_us);
     run_elsewhere(1);
-    MUST_EQ(owner(), 0);
+    MUST(!owner());
     return lock.patience;
 }
 
@@ -142,24 +142,24 @@ static void *come_and_go(void *unused) {
 
 /* Returns 1 if this thread got the bias while the other one was held up, 0 if not. */
 static int overtake(pthread_t other) {
-    for (int i = 0; i < 100000 && (owner() == 0 || owner() == weir__bias_thread); i++)
+    for (int i = 0; i < 100000 && (!owner() || owner() == weir__bias_mark); i++)
         sched_yield();
     atomic_store(&late.go_on, 0);
     atomic_store(&late.held_up, 0);
     MUST(pthread_kill(other, SIGUSR1) == 0);
     while (!atomic_load(&late.held_up))
         sched_yield();
-    for (int i = 0; i < 1000 && owner() != weir__bias_thread; i++)
+    for (int i = 0; i < 1000 && owner() != weir__bias_mark; i++)
         pass_through();
     int taken = weir__bias_take(&lock);
     lock.patience = 0; /* the initial value */
-    int overtaken = owner() == weir__bias_thread;
-    MUST_EQ(inside, 0);
-    inside = weir__bias_thread;
+    int overtaken = owner() == weir__bias_mark;
+    MUST(!inside);
+    inside = &weir__bias_mark;
     atomic_store(&late.go_on, 1);
     usleep(300); /* the other thread waits until this one is outside */
-    MUST_EQ(inside, weir__bias_thread);
-    inside = 0;
+    MUST(inside == &weir__bias_mark);
+    inside = NULL;
     weir__bias_give(&lock, taken);
     return overtaken;
 }
