@@ -15,7 +15,7 @@ enum { MOST_THREADS = 4 };
 
 static struct weir_bias lock;
 static uint64_t guarded[2]; /* equal outside the lock, which alone orders the writes */
-static const void *inside; /* identifies the thread inside */
+static const void *inside;  /* identifies the thread inside */
 
 static void pass_through(void) {
     int taken = weir__bias_take(&lock);
