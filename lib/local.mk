@@ -143,11 +143,9 @@ lib_libweir_core_la_SOURCES = \
 	lib/cache/biased_lock.h \
 	lib/cache/cache_requests.c \
 	lib/cache/caches.c \
-	lib/cache/caches_state.h \
 	lib/cache/caches.h \
 	lib/cache/page_map.c \
 	lib/cache/page_map.h \
-	lib/cache/slab.h \
 	lib/cache/stream_cache.h \
 	lib/harden/guard.c \
 	lib/harden/guard.h \

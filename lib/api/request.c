@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* request.c: weir_alloc and weir_free.
  *
- * The hit path consists of argument checks and inlined functions of caches_state.h.  It calls no other function.  All
+ * The hit path consists of argument checks and inlined functions of stream_cache.h.  It calls no other function.  All
  * other work depends on one word that is 0 in steady state (slow_path.h), or follows a miss.  miss() reports failures.
  *
  * This file must not know how an engine places blocks or the names of settings.
@@ -15,7 +15,7 @@
 #include "api/oom_reporting.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "cache/caches_state.h"
+#include "cache/stream_cache.h"
 #include "reserve/oom_recovery.h"
 
 /* Set while this thread runs an OOM callback, during which no other callback runs for its requests. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cache_requests.c: requests and frees that the inlined functions of caches_state.h do not complete.
+/* cache_requests.c: requests and frees that the inlined functions of stream_cache.h do not complete.
  *
  * What: a request queries the driver for the stream's id if necessary, does the deferred work of the stream's cache,
  * and gets slabs and whole blocks from the engine.  With the request the blocks of the cache's inbox return to the
@@ -10,7 +10,7 @@
  *
  * Invariants: the record of a block counts the block as live until one call has freed it.
  */
-#include "cache/caches_state.h"
+#include "cache/stream_cache.h"
 
 #include <stdlib.h>
 

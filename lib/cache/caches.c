@@ -22,7 +22,7 @@
  * Locks: the caches' lock.  A thread that holds it may take one cache's lock, to retire or flush the cache and to
  * return slots, or the records' lock, to list blocks.
  */
-#include "cache/caches_state.h"
+#include "cache/stream_cache.h"
 
 #include <stdlib.h>
 #include <string.h>

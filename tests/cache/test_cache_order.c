@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* test_cache_order.c: the streams that may reuse cached memory: remote frees, noted uses, captures. */
-#include "cache/caches_state.h"
+#include "cache/stream_cache.h"
 #include "tests/fixtures/caches.h"
 
 /* ---- remote frees ---------------------------------------------------------------------------- */

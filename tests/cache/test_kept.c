@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include "cache/caches_state.h"
+#include "cache/stream_cache.h"
 #include "tests/fixtures/caches.h"
 
 CASE("amounts", 300, start_device, end_if_there);

@@ -3,7 +3,7 @@
 #include "tests/fixtures/support.h"
 
 #include "cache/stream_cache.h"
-#include "cache/slab.h"
+#include "cache/page_map.h"
 
 /* Makes a slab with that many slots at that address. */
 static struct weir_slab *make_slab(uint64_t base, unsigned size_class, uint32_t slots) {

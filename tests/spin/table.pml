@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* table.pml: looking a cell up without a lock (lib/cache/caches_state.h) while keys come and go and the table
+/* table.pml: looking a cell up without a lock (lib/cache/stream_cache.h) while keys come and go and the table
  * grows (lib/cache/caches.c).
  *
  * All keys have the same place, so that they stand behind each other.  The writer, who holds the owner's
