@@ -166,22 +166,30 @@ alloc_in_cache(weir_allocator *a, struct weir_cache *c, uint64_t id, size_t byte
     return WEIR_OK;
 }
 
-/* Allocates on any stream.  `c` is the stream's cache, or NULL if it was not found by the handle.  Queries the stream's
- * id if nobody vouches for the stream, and the id of a default stream if necessary. */
-static __attribute__((noinline)) weir_status alloc_searched(weir_allocator *a, struct weir_cache *c,
-                                                            size_t bytes, weir_stream stream,
-                                                            void **block) {
+/* Allocates on a stream whose cache was found by handle, after a query of the stream's id. */
+static __attribute__((noinline)) weir_status alloc_checked(weir_allocator *a, struct weir_cache *c,
+                                                           size_t bytes, weir_stream stream,
+                                                           void **block) {
+    unsigned long long id = 0;
+
+    if (__builtin_expect(!ask(a->caches, stream, &id), 0))
+        return miss(a, NULL, 0, 0, bytes, stream, block);
+    return alloc_in_cache(a, c, id, bytes, stream, block);
+}
+
+/* Allocates on any stream: finds the stream's cache, and queries the id of a default stream if necessary.  If nobody
+ * vouches for the stream, miss() queries the stream's id. */
+static __attribute__((noinline)) weir_status alloc_searched(weir_allocator *a, size_t bytes,
+                                                            weir_stream stream, void **block) {
     struct weir_caches *f = a->caches;
     unsigned long long id = 0;
     int lent = 0;
+    struct weir_cache *c = find_cache(f, stream, &id, &lent);
     weir_status status;
 
-    if (!c)
-        c = find_cache(f, stream, &id, &lent);
-    if (c && id == 0 && !is_vouched_for(f, c, stream) && !ask(f, stream, &id))
-        c = NULL;
-    status = c ? alloc_in_cache(a, c, id, bytes, stream, block)
-               : miss(a, NULL, 0, 0, bytes, stream, block);
+    status = c && (id != 0 || is_vouched_for(f, c, stream))
+                 ? alloc_in_cache(a, c, id, bytes, stream, block)
+                 : miss(a, NULL, 0, 0, bytes, stream, block);
     if (__builtin_expect(lent, 0))
         weir__device_end_context(&a->device, lent);
     return status;
@@ -192,7 +200,7 @@ weir_status weir__allocator_serve(void *allocator, size_t bytes, weir_stream str
     weir_allocator *a = allocator;
     void *served = NULL;
     weir_status status = a->caches && bytes <= a->device.total
-                             ? alloc_searched(a, NULL, bytes, stream, &served)
+                             ? alloc_searched(a, bytes, stream, &served)
                              : miss(a, NULL, 0, 0, bytes, stream, &served);
 
     *block = (uintptr_t)served;
@@ -334,16 +342,17 @@ weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void
         return alloc_fully(a, bytes, stream, block);
     f = a->caches;
     c = weir__cache_find(f, (uintptr_t)stream);
-    if (!c || bytes > WEIR_SLAB_SMALL || !is_vouched_for(f, c, stream) ||
-        !weir__bias_try_at(&c->lock, WEIR_BIAS_INNER))
-        return alloc_searched(a, c, bytes, stream, block);
+    if (c && !is_vouched_for(f, c, stream))
+        return alloc_checked(a, c, bytes, stream, block);
+    if (!c || bytes > WEIR_SLAB_SMALL || !weir__bias_try_at(&c->lock, WEIR_BIAS_INNER))
+        return alloc_searched(a, bytes, stream, block);
     if (__builtin_expect(c->is_ready, 1))
         found = weir__cache_take_home(c, bytes);
     if (__builtin_expect(found != 0, 1))
         count_hit(c);
     weir__bias_give(&c->lock, 1);
     if (__builtin_expect(!found, 0))
-        return alloc_searched(a, c, bytes, stream, block);
+        return alloc_searched(a, bytes, stream, block);
     *block = (void *)(uintptr_t)found;
     return WEIR_OK;
 }
@@ -364,8 +373,8 @@ weir_status weir__allocator_take_back(void *allocator, CUdeviceptr block, weir_s
     weir_status status;
 
     if (a->caches)
-        return weir__caches_free(a->caches, weir__records_find(&a->caches->pages, block), block,
-                                 stream, uses);
+        return weir__caches_free(a->caches, NULL, weir__records_find(&a->caches->pages, block),
+                                 block, stream, uses);
     status = e->ops->free(e, block, stream, uses);
     if (status == WEIR_OK)
         weir__striped_add(&a->counters.striped, WEIR_STRIPED_FREES);
@@ -422,7 +431,7 @@ weir_status weir__free_default(weir_allocator *a, void *block, weir_stream strea
     c = weir__cache_find(a->caches, key_of(stream, id));
     if (s && c && s->slot_units && free_cached(c, id, s, (uintptr_t)block))
         return WEIR_OK;
-    return weir__caches_free(a->caches, s, (uintptr_t)block, stream, NULL);
+    return weir__caches_free(a->caches, NULL, s, (uintptr_t)block, stream, NULL);
 }
 
 /* Frees a block with this record or NULL.  Calls other functions only as the last step, so that the hit path saves no
@@ -435,7 +444,7 @@ static inline __attribute__((always_inline)) weir_status free_with_record(struct
 
     if (__builtin_expect(s && c && s->slot_units && free_cached(c, 0, s, block), 1))
         return WEIR_OK;
-    return weir__caches_free(f, s, block, stream, NULL);
+    return weir__caches_free(f, c, s, block, stream, NULL);
 }
 
 weir_status weir_free(weir_allocator *a, void *block, weir_stream stream) {

@@ -45,7 +45,7 @@ enum { REUSED_NEWEST = 8 };
 
 void weir__cache_collect(struct weir_cache *c) {
     struct weir_remote_queue *queue = &c->queue;
-    uint32_t count;
+    uint64_t count;
 
     weir__lock_take(&queue->lock);
     for (struct weir_slab *s = queue->slabs; s; s = s->posted_next) {
@@ -57,14 +57,14 @@ void weir__cache_collect(struct weir_cache *c) {
     queue->slabs = NULL;
     weir__sum_sub(&c->requested, (int64_t)queue->requested);
     weir__sum_sub(&c->in_use, (int64_t)queue->in_use);
-    queue->requested = queue->in_use = 0;
+    /* A thread that reads these zeros also reads the sums from which the bytes were subtracted. */
+    atomic_store_explicit(&queue->requested, 0, memory_order_release);
+    atomic_store_explicit(&queue->in_use, 0, memory_order_release);
     queue->look = WEIR_CACHE_QUEUE_LOOK;
     count = atomic_load_explicit(&queue->count, memory_order_relaxed);
-    atomic_store_explicit(&queue->count, 0,
-                          memory_order_release); /* pairs with the load in weir__cache_posted */
+    atomic_store_explicit(&queue->count, 0, memory_order_release);
     weir__lock_give(&queue->lock);
-    atomic_store_explicit(&c->frees, atomic_load_explicit(&c->frees, memory_order_relaxed) + count,
-                          memory_order_relaxed);
+    weir__cache_raise(&c->frees, count);
 }
 
 uint64_t weir__cache_take_further(struct weir_cache *c, size_t bytes) {
@@ -164,9 +164,10 @@ static void note_room(const struct weir_caches *f, struct weir_cache *c,
                   : freed->room;
 }
 
-/* Releases `lock` for the frees, since a free of engine direct waits for the device. */
-void weir__caches_end(struct weir_caches *f, struct weir_slab *blocks, uint64_t id,
-                      weir_stream stream) {
+/* Frees blocks of an engine with is_straight on `stream`, or at once if `id` is OBSERVED.  Releases `lock` for the frees,
+ * since a free of engine direct waits for the device. */
+static void free_straight(struct weir_caches *f, struct weir_slab *blocks, uint64_t id,
+                          weir_stream stream) {
     struct weir_slab *refused = NULL, *next;
 
     if (!blocks)
@@ -198,14 +199,14 @@ void weir__caches_end(struct weir_caches *f, struct weir_slab *blocks, uint64_t 
 }
 
 int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id,
-                      struct weir_cache *c) {
+                      struct weir_cache *c, weir_stream stream) {
     CUdeviceptr block[WEIR_CACHE_INBOX];
     struct weir_freed freed = {.block = block};
     int due = 0, taken;
 
     if (f->is_straight) {
-        if (id == WEIR_ENGINE_OBSERVED)
-            weir__caches_end(f, spans, id, NULL);
+        if (c || id == WEIR_ENGINE_OBSERVED)
+            free_straight(f, spans, id, stream);
         else
             weir__caches_strand(f, spans, NULL);
         return 0;
@@ -456,7 +457,7 @@ weir_status weir__caches_alloc_at(struct weir_caches *f, struct weir_request *r)
 static void count_free(struct weir_cache *c, uint64_t requested, size_t in_use) {
     weir__sum_sub(&c->requested, (int64_t)requested);
     weir__sum_sub(&c->in_use, (int64_t)in_use);
-    weir__cache_raise(&c->frees);
+    weir__cache_raise(&c->frees, 1);
 }
 
 /* Counts a free in `loose`, since no stream's cache keeps the block. */
@@ -642,11 +643,9 @@ static int post_remote(const struct put *p) {
             s->posted_next = queue->slabs;
             queue->slabs = s;
         }
-        queue->requested += asked;
-        queue->in_use += weir__slab_in_use(s);
-        atomic_store_explicit(&queue->count,
-                              atomic_load_explicit(&queue->count, memory_order_relaxed) + 1,
-                              memory_order_relaxed);
+        weir__cache_raise(&queue->requested, asked);
+        weir__cache_raise(&queue->in_use, weir__slab_in_use(s));
+        weir__cache_raise(&queue->count, 1);
         result = KEPT;
     }
     weir__lock_give(&queue->lock);
@@ -741,7 +740,7 @@ static void put_off(struct weir_cache *c) {
 static void give_up(struct weir_caches *f, const struct put *p, weir_stream stream) {
     unsigned long long id = p->id;
 
-    if (!weir__caches_give(f, p->out, p->known, p->c) && !has_threshold(f))
+    if (!weir__caches_give(f, p->out, p->known, p->c, stream) && !has_threshold(f))
         return;
     if (id == 0 && is_vouched_for(f, p->c, stream))
         id = weir__device_capture(f->device, stream) == WEIR_OK ? p->known : 0;
@@ -904,7 +903,7 @@ weir_status weir__caches_free_done(struct weir_caches *f, CUdeviceptr block) {
         done = atomic_exchange_explicit(&s->asked, 0, memory_order_relaxed) > 0;
         s->next = NULL;
         if (done)
-            weir__caches_give(f, s, WEIR_ENGINE_OBSERVED, NULL);
+            weir__caches_give(f, s, WEIR_ENGINE_OBSERVED, NULL, NULL);
     }
     pthread_mutex_unlock(&f->lock);
     if (!done) /* unreached: no test makes two threads free one block at once */
@@ -913,16 +912,16 @@ weir_status weir__caches_free_done(struct weir_caches *f, CUdeviceptr block) {
     return WEIR_OK;
 }
 
-weir_status weir__caches_free(struct weir_caches *f, struct weir_slab *s, CUdeviceptr block,
-                              weir_stream stream, struct weir_use_list *uses) {
-    struct put p = {.s = s, .block = block};
+weir_status weir__caches_free(struct weir_caches *f, struct weir_cache *c, struct weir_slab *s,
+                              CUdeviceptr block, weir_stream stream, struct weir_use_list *uses) {
+    struct put p = {.c = c, .s = s, .block = block};
     int is_cached = s && weir__slab_bytes(s) > 0, lent = 0;
     int result_before = weir__driver_result;
     weir_status status;
 
-    if (is_cached && !uses)
+    if (is_cached && !uses && !c)
         p.c = find_cache(f, stream, &p.id, &lent);
-    else
+    else if (!c)
         lent = is_default(stream) && weir__device_lacks_context &&
                weir__device_lend_context(f->device);
     if (!is_cached)

@@ -200,7 +200,7 @@ void weir__caches_bring_home(struct weir_caches *f, const struct weir_remote_slo
         weir__bias_give(&owner->lock, taken);
     } else if (s->idle == s->slots) {
         s->next = NULL;
-        weir__caches_give(f, s, WEIR_ENGINE_UNKNOWN, NULL);
+        weir__caches_give(f, s, WEIR_ENGINE_UNKNOWN, NULL, NULL);
     }
 }
 
@@ -266,10 +266,7 @@ static void deliver(struct weir_caches *f, struct weir_cache *c, weir_stream str
         return;
     pthread_mutex_lock(&f->lock);
     complete_some(f);
-    if (f->is_straight)
-        weir__caches_end(f, h->spans, id, stream);
-    else
-        weir__caches_give(f, h->spans, id, c);
+    weir__caches_give(f, h->spans, id, c, stream);
     if (h->remotes && weir__order_defer(&f->order, stream, NULL, (uintptr_t)h->remotes) != WEIR_OK)
         weir__caches_strand(f, NULL, h->remotes);
     pthread_mutex_unlock(&f->lock);
@@ -365,7 +362,7 @@ static void retire_cache(struct weir_caches *f, struct weir_cache *c, uint64_t i
     weir__bias_give(&c->lock, taken);
     unwatch_cache(c);
     c->is_left |= id == WEIR_ENGINE_UNKNOWN;
-    weir__caches_give(f, h.spans, id, NULL);
+    weir__caches_give(f, h.spans, id, NULL, NULL);
     weir__caches_strand(f, NULL, h.remotes);
     c->young = 0;
 }
@@ -409,12 +406,12 @@ static CUresult flush_all(struct weir_caches *f, int *more) {
     result = weir__device_wait(f->device);
     pthread_mutex_lock(&f->lock);
     if (result != CUDA_SUCCESS) {
-        weir__caches_give(f, h.spans, WEIR_ENGINE_UNKNOWN, NULL);
+        weir__caches_give(f, h.spans, WEIR_ENGINE_UNKNOWN, NULL, NULL);
         weir__caches_strand(f, NULL, h.remotes);
         *more = 0;
         return result;
     }
-    weir__caches_give(f, h.spans, whose(f), NULL);
+    weir__caches_give(f, h.spans, whose(f), NULL, NULL);
     return_batch(f, (uintptr_t)h.remotes);
     weir__order_complete(&f->order, SIZE_MAX);
     return CUDA_SUCCESS;
@@ -496,8 +493,8 @@ static void remove_cache(struct weir_caches *f, const struct weir_cache *c) {
 static uint64_t calls_of(struct weir_cache *c) {
     return atomic_load_explicit(&c->hits, memory_order_relaxed) +
            (uint64_t)weir__sum_now(&c->requested) +
-           atomic_load_explicit(&c->frees, memory_order_relaxed) + weir__cache_posted(c).count +
-           c->young;
+           atomic_load_explicit(&c->frees, memory_order_relaxed) +
+           atomic_load_explicit(&c->queue.count, memory_order_relaxed) + c->young;
 }
 
 /* Finds the newest cache of a default stream that is not bound and had no call since the last search.  Flushes it and
@@ -844,62 +841,42 @@ int weir__caches_hold(struct weir_caches *f, CUdeviceptr address) {
     return span_around(f, address) != NULL;
 }
 
-struct seeing {
-    weir__live_fn *see;
+/* The visitors of a walk over live blocks; one of the functions is NULL. */
+struct walk {
+    weir__live_fn *see;          /* visits the engine's blocks with live blocks */
+    weir__engine_visit_fn *show; /* visits the live blocks */
     void *context;
 };
 
-static void see_span(void *context, struct weir_slab *s) {
-    const struct seeing *v = context;
-    int is_live = atomic_load_explicit(&s->asked, memory_order_relaxed) > 0;
+static void walk_span(void *context, struct weir_slab *s) {
+    const struct walk *w = context;
+    const struct weir_cache *owner = atomic_load_explicit(&s->cache, memory_order_relaxed);
+    struct weir_extent extent = {0};
+    int is_live = 0;
 
-    for (uint32_t i = 0; i < s->slots; i++) /* a whole block has no slots */
-        is_live |= !(atomic_load_explicit(&s->slot[i], memory_order_relaxed) & WEIR_SLOT_IDLE);
-    if (is_live)
-        v->see(v->context, weir__slab_base(s), weir__slab_bytes(s));
+    if (s->slot_units == 0)
+        extent.stream = atomic_load_explicit(&s->fetched_for, memory_order_relaxed);
+    else if (owner)
+        extent.stream = atomic_load_explicit(&owner->id, memory_order_relaxed);
+    for (uint32_t i = 0; i < (s->slot_units ? s->slots : 1); i++) {
+        extent.bytes = s->slot_units ? weir__slab_slot_asked(s, i)
+                                     : atomic_load_explicit(&s->asked, memory_order_relaxed);
+        is_live |= extent.bytes > 0;
+        if (extent.bytes > 0 && w->show)
+            w->show(w->context, &extent);
+    }
+    if (is_live && w->see)
+        w->see(w->context, weir__slab_base(s), weir__slab_bytes(s));
 }
 
 void weir__caches_live(void *caches, weir__live_fn *see, void *context) {
     struct weir_caches *f = caches;
-    struct seeing v = {see, context};
 
-    weir__records_walk(&f->records, see_span, &v);
-}
-
-struct visiting {
-    weir__engine_visit_fn *show;
-    void *context;
-};
-
-static void show_block(const struct visiting *v, uint64_t bytes, uint64_t stream) {
-    v->show(v->context, &(struct weir_extent){.bytes = bytes, .stream = stream});
-}
-
-static void visit_span(void *context, struct weir_slab *s) {
-    const struct visiting *v = context;
-    const struct weir_cache *owner = NULL;
-    uint64_t asked, id = 0;
-
-    if (s->slot_units == 0) {
-        asked = atomic_load_explicit(&s->asked, memory_order_relaxed);
-        if (asked > 0)
-            show_block(v, asked, atomic_load_explicit(&s->fetched_for, memory_order_relaxed));
-        return;
-    }
-    owner = atomic_load_explicit(&s->cache, memory_order_relaxed);
-    if (owner)
-        id = atomic_load_explicit(&owner->id, memory_order_relaxed);
-    for (uint32_t i = 0; i < s->slots; i++) {
-        asked = atomic_load_explicit(&s->slot[i], memory_order_relaxed);
-        if (!(asked & WEIR_SLOT_IDLE))
-            show_block(v, asked, id);
-    }
+    weir__records_walk(&f->records, walk_span, &(struct walk){.see = see, .context = context});
 }
 
 void weir__caches_blocks(struct weir_caches *f, weir__engine_visit_fn *show, void *context) {
-    struct visiting v = {show, context};
-
-    weir__records_walk(&f->records, visit_span, &v);
+    weir__records_walk(&f->records, walk_span, &(struct walk){.show = show, .context = context});
 }
 
 /* ---- statistics ---- */
@@ -918,10 +895,10 @@ static void add_up(struct weir_caches *f, weir_statistics *out) {
 
     for (struct weir_cache *c = f->caches; c; c = c->next) {
         /* Reads the queue first: a slot that is collected meanwhile is subtracted twice, so no peak is too high. */
-        struct weir_posted posted = weir__cache_posted(c);
-
-        requested += weir__sum_now(&c->requested) - (int64_t)posted.requested;
-        in_use += weir__sum_now(&c->in_use) - (int64_t)posted.in_use;
+        requested -= (int64_t)atomic_load_explicit(&c->queue.requested, memory_order_acquire);
+        in_use -= (int64_t)atomic_load_explicit(&c->queue.in_use, memory_order_acquire);
+        requested += weir__sum_now(&c->requested);
+        in_use += weir__sum_now(&c->in_use);
         if (atomic_load_explicit(&c->in_use.peak, memory_order_relaxed) > 0 ||
             atomic_load_explicit(&c->frees, memory_order_relaxed) > 0) {
             used++;
@@ -1008,7 +985,7 @@ void weir__caches_figures(struct weir_caches *f, weir_statistics *out) {
     for (struct weir_cache *c = f->caches; c; c = c->next) {
         out->frees += atomic_load_explicit(&c->frees, memory_order_acquire);
         /* Reads the queue second, since slots move from the queue to `frees`. */
-        out->frees += weir__cache_posted(c).count;
+        out->frees += atomic_load_explicit(&c->queue.count, memory_order_acquire);
     }
     for (struct weir_cache *c = f->caches; c; c = c->next) {
         out->cache_hits += atomic_load_explicit(&c->hits, memory_order_relaxed);

@@ -138,18 +138,22 @@ static inline uint32_t weir__slab_slot(const struct weir_slab *s, uint64_t addre
     return slot < s->slots ? (uint32_t)slot : WEIR_SLOT_NONE;
 }
 
+/* Returns the bytes that were requested for a live slot, or 0 if the slot is not live. */
+static inline uint32_t weir__slab_slot_asked(const struct weir_slab *s, uint32_t slot) {
+    uint32_t state = atomic_load_explicit(&s->slot[slot], memory_order_relaxed);
+
+    return state & WEIR_SLOT_IDLE ? 0 : state;
+}
+
 /* Returns the bytes that were requested for the live block at `address`, or 0 if no live block starts there. */
 static inline uint64_t weir__slab_asked(const struct weir_slab *s, uint64_t address) {
-    uint32_t slot, state;
+    uint32_t slot;
 
     if (!s->slot_units)
         return address == weir__slab_base(s) ? atomic_load_explicit(&s->asked, memory_order_relaxed)
                                              : 0;
     slot = weir__slab_slot(s, address);
-    if (slot == WEIR_SLOT_NONE)
-        return 0;
-    state = atomic_load_explicit(&s->slot[slot], memory_order_relaxed);
-    return state & WEIR_SLOT_IDLE ? 0 : state;
+    return slot == WEIR_SLOT_NONE ? 0 : weir__slab_slot_asked(s, slot);
 }
 
 /* Returns the bytes of one slot, or of the whole block. */

@@ -109,14 +109,15 @@ struct weir_remote_slots {
     struct weir_remote_slot remote[]; /* in the order of the frees */
 };
 
-/* Slots that other threads freed.  `lock` guards all fields, alone or under the cache's lock; reads of `count` need
- * none. */
+/* Slots that other threads freed.  `lock` guards all fields, alone or under the cache's lock; reads of the atomic fields
+ * need none. */
 struct weir_remote_queue {
     _Alignas(128) struct weir_lock lock;
     uint64_t id; /* the id of the stream that the cache serves, or 0 if it serves none */
     struct weir_slab *slabs;    /* slabs with slots in the queue, linked by posted_next */
-    _Atomic uint32_t count;     /* the number of these slots */
-    uint64_t requested, in_use; /* the bytes of these slots, as requested and as in use */
+    /* The number of these slots and their bytes, as requested and as in use.  The cache's counts do not include the
+     * frees of these slots yet. */
+    _Atomic uint64_t count, requested, in_use;
     uint64_t look; /* if in_use exceeds this, weir checks whether the owner allocates */
     int64_t seen;  /* `requested` of the cache at the last check */
 };
@@ -179,9 +180,10 @@ struct weir_flushed {
     struct weir_remote_slots *remotes; /* linked by more */
 };
 
-/* Adds 1 to a counter.  A thread that reads the new value also sees what this thread has written before. */
-static inline __attribute__((always_inline)) void weir__cache_raise(_Atomic uint64_t *counter) {
-    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1,
+/* Adds to a sum that one thread at a time changes.  A thread that reads the new value also sees what this thread has written before. */
+static inline __attribute__((always_inline)) void weir__cache_raise(_Atomic uint64_t *sum,
+                                                                    uint64_t more) {
+    atomic_store_explicit(sum, atomic_load_explicit(sum, memory_order_relaxed) + more,
                           memory_order_release);
 }
 
@@ -237,35 +239,13 @@ static inline void weir__cache_link(struct weir_cache *c, struct weir_slab *s) {
 /* Returns 1 if the remote-free queue has slots enough for a collection during a request of `bytes`, else 0.  A
  * collection moves a few cache lines, however many slots it returns. */
 static inline int weir__cache_has_post(const struct weir_cache *c, size_t bytes) {
-    uint32_t count = atomic_load_explicit(&c->queue.count, memory_order_relaxed);
+    uint64_t count = atomic_load_explicit(&c->queue.count, memory_order_relaxed);
 
     return count >= WEIR_CACHE_QUEUEFUL || (count > 0 && count * bytes >= WEIR_SLAB_SMALL);
 }
 
 /* Moves the slots of the remote-free queue to their slabs. */
 void weir__cache_collect(struct weir_cache *c);
-
-/* The slots of the remote-free queue, and their bytes as requested and as in use.  The cache's counts do not include
- * the frees of these slots yet. */
-struct weir_posted {
-    uint32_t count;
-    uint64_t requested, in_use;
-};
-
-/* Needs no lock of the cache. */
-static inline struct weir_posted weir__cache_posted(struct weir_cache *c) {
-    struct weir_remote_queue *queue = &c->queue;
-    struct weir_posted posted = {0};
-
-    if (atomic_load_explicit(&queue->count, memory_order_acquire) == 0)
-        return posted;
-    weir__lock_take(&queue->lock);
-    posted.count = atomic_load_explicit(&queue->count, memory_order_relaxed);
-    posted.requested = queue->requested;
-    posted.in_use = queue->in_use;
-    weir__lock_give(&queue->lock);
-    return posted;
-}
 
 /* Allocates a small block: from the first slab of its class, from the next slab, or from the class's remote frees. */
 uint64_t weir__cache_take_further(struct weir_cache *c, size_t bytes);
@@ -353,7 +333,7 @@ weir__cache_put_plain(struct weir_cache *c, struct weir_slab *s, uint64_t addres
     weir__cache_welcome(c, s, before);
     weir__sum_sub(&c->requested, (int64_t)asked);
     weir__sum_sub(&c->in_use, (int64_t)s->slot_units * WEIR_SLAB_UNIT);
-    weir__cache_raise(&c->frees);
+    weir__cache_raise(&c->frees, 1);
     return 1;
 }
 
@@ -569,19 +549,19 @@ static inline void count(struct weir_caches *f, int counter) {
 weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int taken,
                               struct weir_request *r);
 
-/* Frees a block as weir_free does, without checks of the call.  `s` is the block's record or NULL, and `uses` lists the
- * uses on other streams or is NULL.  Restores the thread's last driver result on success, since weir_free ends with
- * this function. */
-weir_status weir__caches_free(struct weir_caches *f, struct weir_slab *s, CUdeviceptr block,
-                              weir_stream stream, struct weir_use_list *uses);
-/* Returns slabs and whole blocks to the engine as freed on the stream `id`, and updates the room of the cache `c` of
- * that stream, or NULL.  The caller holds no lock of a cache.  Returns 1 if an event is due on that stream, else 0. */
+/* Frees a block as weir_free does, without checks of the call.  `c` is the cache that was found by the handle, or NULL,
+ * `s` the block's record or NULL, and `uses` lists the uses on other streams or is NULL.  Restores the thread's last
+ * driver result on success, since weir_free ends with this function. */
+weir_status weir__caches_free(struct weir_caches *f, struct weir_cache *c, struct weir_slab *s,
+                              CUdeviceptr block, weir_stream stream, struct weir_use_list *uses);
+/* Returns slabs and whole blocks to the engine as freed on the stream `id`.  With a cache `c`, the call is on the stream
+ * of the cache, whose handle is `stream`, and updates the room of the cache; without one, `stream` has no meaning.  The
+ * caller holds no lock of a cache.  Returns 1 if an event is due on that stream, else 0.
+ *
+ * If the engine has is_straight, the caller holds `lock`, which is released meanwhile.  The function strands blocks that
+ * the driver refuses to free, and without a cache all blocks whose `id` is not OBSERVED. */
 int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id,
-                      struct weir_cache *c);
-/* Frees blocks of an engine with is_straight on `stream`, whose id is `id`, or at once if `id` is OBSERVED.  Strands
- * the blocks that the driver refuses to free.  The caller holds `lock`, which is released meanwhile. */
-void weir__caches_end(struct weir_caches *f, struct weir_slab *blocks, uint64_t id,
-                      weir_stream stream);
+                      struct weir_cache *c, weir_stream stream);
 
 /* ---- caches.c ---- */
 
