@@ -116,15 +116,13 @@ static size_t in_pages(size_t bytes) {
 }
 
 size_t weir__caches_fit(size_t bytes) {
-    size_t most = 0;
+    size_t most;
 
     bytes = weir__size_round_down(bytes, WEIR_PAGE);
-    if (bytes > WEIR_SLAB_SMALL)
+    if (bytes == 0 || bytes > WEIR_SLAB_SMALL)
         return bytes;
-    for (unsigned c = 0; c < WEIR_SLAB_CLASSES; c++)
-        if (in_pages(weir__slab_slot_bytes(c)) <= bytes)
-            most = weir__slab_slot_bytes(c);
-    return most;
+    most = weir__slab_slot_bytes(weir__slab_class(bytes));
+    return most <= bytes ? most : weir__slab_slot_bytes(weir__slab_class(bytes) - 1);
 }
 
 /* ---- blocks to the engine ---- */
@@ -937,6 +935,7 @@ weir_status weir__caches_free(struct weir_caches *f, struct weir_cache *c, struc
         weir__driver_result = result_before;
     else
         weir__device_log_free(f->device, block, status);
-    weir__device_end_context(f->device, lent);
+    if (__builtin_expect(lent, 0))
+        weir__device_end_context(f->device, lent);
     return status;
 }

@@ -350,10 +350,10 @@ weir__records_find(const struct weir_pagemap *pages, uint64_t address) {
     /* `ours`: the word's slab begins at this page or before.  Without a tag, 0 - 1 is the largest number. */
     ours = (word & WEIR__RECORDS_TAG) - 1 < page;
     lasts = (last & WEIR__RECORDS_TAG) > page; /* the slab of the word before reaches this page */
+    if (__builtin_expect(!(ours | lasts), 0))
+        return atomic_load_explicit(words.page, memory_order_acquire);
     /* Selects the word without a branch, since a processor would mispredict half of the branches. */
-    word = (uintptr_t)(words.large - lasts) & -(ours | lasts);
-    word |= (uintptr_t)words.page & ~-(ours | lasts);
-    word = (uintptr_t)atomic_load_explicit((_Atomic(void *) *)word, memory_order_acquire);
+    word ^= (word ^ last) & -lasts;
     return (struct weir_slab *)(word & ~WEIR__RECORDS_TAG);
 }
 
