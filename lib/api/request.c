@@ -23,14 +23,6 @@ static _Thread_local int asking;
 
 /* ---- failures ---------------------------------------------------------------------------------- */
 
-/* Returns the bytes of the largest request that fits into an engine's block of `bytes` bytes, after rounding and the
- * guard's gaps. */
-static size_t fit(const weir_allocator *a, size_t bytes) {
-    if (a->options.cache == WEIR_SWITCH_ON)
-        bytes = weir__caches_fit(bytes);
-    return weir__harden_fit(&a->options, bytes);
-}
-
 /* Writes the OOM report of this thread's last failure to where the settings say.  If the allocator replaces the
  * driver's pools, the adapter reports failures instead. */
 static __attribute__((noinline, cold)) void report_failure(weir_allocator *a) {
@@ -66,7 +58,12 @@ static void log_failure(const weir_allocator *a, const struct weir_failed_reques
 }
 
 uint64_t weir__allocator_largest(weir_allocator *a, const struct weir_failed_request *refused) {
-    return fit(a, (size_t)weir__oom_recovery_largest(&a->reserve, refused));
+    size_t bytes = (size_t)weir__oom_recovery_largest(&a->reserve, refused);
+
+    /* The largest request that fits into such a block of the engine, after rounding and the guard's gaps. */
+    if (a->options.cache == WEIR_SWITCH_ON)
+        bytes = weir__caches_fit(bytes);
+    return weir__harden_fit(&a->options, bytes);
 }
 
 /* Completes the figures of a failed request for this thread, logs the failure, and writes an OOM report. */
@@ -207,35 +204,30 @@ weir_status weir__allocator_serve(void *allocator, size_t bytes, weir_stream str
     return status;
 }
 
-static weir_status request_here(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
+static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
+    int lent = weir__lend_context(a);
     CUdeviceptr address = 0;
     weir_status status = WEIR_OK;
     uint64_t met;
 
     if (weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_PREALLOC))
         status = preallocate_first(a);
-    if (status != WEIR_OK)
-        return status;
-    met = weir__failures_met();
-    status = a->harden ? weir__harden_alloc(a->harden, bytes, stream, &address)
-                       : weir__allocator_serve(a, bytes, stream, &address);
-    met = weir__failures_met() - met;
-    /* Counts the request as one failure at most, however many attempts inside it failed. */
-    if (met > (uint64_t)weir__is_failure(status))
-        atomic_fetch_sub_explicit(&a->counters.failed_requests,
-                                  met - (uint64_t)weir__is_failure(status), memory_order_relaxed);
-    if (status != WEIR_OK)
-        return status;
-    *block = (void *)(uintptr_t)address;
-    if (weir__uses_any(&a->uses))
-        weir__uses_forget(&a->uses, address);
-    return WEIR_OK;
-}
-
-static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
-    int lent = weir__lend_context(a);
-    weir_status status = request_here(a, bytes, stream, block);
-
+    if (status == WEIR_OK) {
+        met = weir__failures_met();
+        status = a->harden ? weir__harden_alloc(a->harden, bytes, stream, &address)
+                           : weir__allocator_serve(a, bytes, stream, &address);
+        met = weir__failures_met() - met;
+        /* Counts the request as one failure at most, however many attempts inside it failed. */
+        if (met > (uint64_t)weir__is_failure(status))
+            atomic_fetch_sub_explicit(&a->counters.failed_requests,
+                                      met - (uint64_t)weir__is_failure(status),
+                                      memory_order_relaxed);
+    }
+    if (status == WEIR_OK) {
+        *block = (void *)(uintptr_t)address;
+        if (weir__uses_any(&a->uses))
+            weir__uses_forget(&a->uses, address);
+    }
     weir__device_end_context(&a->device, lent);
     return status;
 }

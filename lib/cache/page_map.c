@@ -32,15 +32,17 @@ struct weir_records_chunk {
 /* If the first reservation in a leaf needs this number of words, the whole leaf gets memory, in one large page. */
 #define DENSE (WEIR__PAGEMAP_LEAF_SLOTS / 8)
 
-/* Maps a zeroed leaf, or returns NULL.  calloc would clear the whole leaf at once if it had been used before. */
-static struct weir__pagemap_leaf *map_leaf(size_t alignment) {
+/* Maps a zeroed leaf whose words for pages can be one large page, or returns NULL.  calloc would clear the whole leaf at
+ * once if it had been used before. */
+static struct weir__pagemap_leaf *map_leaf(void) {
+    const size_t alignment = sizeof((struct weir__pagemap_leaf *)NULL)->value;
     char *all = mmap(NULL, LEAF_BYTES + alignment, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
          *leaf;
 
     if (all == MAP_FAILED)
         return NULL;
-    leaf = all + (alignment ? -(uintptr_t)all % alignment : 0);
+    leaf = all + -(uintptr_t)all % alignment;
     if (leaf > all)
         (void)munmap(all, (size_t)(leaf - all));
     if (leaf < all + alignment)
@@ -76,7 +78,7 @@ void weir__pagemap_close(struct weir_pagemap *map) {
 /* Makes a leaf.  A dense leaf gets all its host memory now, in one large page if possible, at a seventh of the cost of
  * small pages.  Any other leaf gets the words for 512 KiB now: each alone later, they would cost twice as much. */
 static struct weir__pagemap_leaf *make_leaf(struct weir_pagemap *map, int is_dense) {
-    struct weir__pagemap_leaf *leaf = map_leaf(is_dense ? sizeof leaf->value : 0);
+    struct weir__pagemap_leaf *leaf = map_leaf();
 
     if (leaf && is_dense) {
         weir__hostmem_prefer_large_pages(leaf->value, sizeof leaf->value);
@@ -277,12 +279,21 @@ static int has_word(uint64_t base, size_t bytes) {
     return bytes == WEIR_SLAB_SMALL && base >> LEAF_SHIFT == (base + (bytes - 1)) >> LEAF_SHIFT;
 }
 
-/* Stores the record of a slab in the words of all its pages.  NULL clears the words. */
-static void set_slab(struct weir_records *r, uint64_t base, size_t bytes, struct weir_slab *s) {
-    if (has_word(base, bytes))
-        weir__pagemap_set_large(r->pages, base, s ? (char *)s + weir__records_tag(base) : NULL);
+/* Stores `value`, a record or NULL, in the words of the block of `s`: for a slab the words of all its pages, for a whole
+ * block the word of its first page. */
+static void set_words(struct weir_records *r, const struct weir_slab *s, struct weir_slab *value) {
+    uint64_t base = weir__slab_base(s);
+    size_t bytes = weir__slab_bytes(s);
+
+    if (s->slot_units == 0 && bytes > WEIR_SLAB_SMALL)
+        weir__pagemap_set_large(r->pages, base, value);
+    else if (s->slot_units == 0)
+        weir__pagemap_set(r->pages, base, WEIR_PAGE, value);
+    else if (has_word(base, bytes))
+        weir__pagemap_set_large(r->pages, base,
+                                value ? (char *)value + weir__records_tag(base) : NULL);
     else
-        weir__pagemap_set(r->pages, base, bytes, s);
+        weir__pagemap_set(r->pages, base, bytes, value);
 }
 
 struct weir_slab *weir__records_slab(struct weir_records *r, uint64_t base, size_t bytes,
@@ -299,18 +310,10 @@ struct weir_slab *weir__records_slab(struct weir_records *r, uint64_t base, size
         oust(r, weir__pagemap_get(r->pages, base + at, 0));
     if (s) {
         weir__slab_cut(s, size_class, slots);
-        set_slab(r, base, bytes, s);
+        set_words(r, s, s);
     }
     weir__lock_give(&r->lock);
     return s;
-}
-
-/* Stores the record of a whole block in the word of the block's first page.  NULL clears the word. */
-static void set_whole(struct weir_records *r, uint64_t base, size_t bytes, struct weir_slab *s) {
-    if (bytes > WEIR_SLAB_SMALL)
-        weir__pagemap_set_large(r->pages, base, s);
-    else
-        weir__pagemap_set(r->pages, base, WEIR_PAGE, s);
 }
 
 struct weir_slab *weir__records_whole(struct weir_records *r, uint64_t base, size_t bytes) {
@@ -328,7 +331,7 @@ struct weir_slab *weir__records_whole(struct weir_records *r, uint64_t base, siz
     s = begin(r, reserved, base, bytes, 0);
     if (s) {
         r->wholes++;
-        set_whole(r, base, bytes, s);
+        set_words(r, s, s);
     }
     weir__lock_give(&r->lock);
     return s;
@@ -360,10 +363,7 @@ void weir__records_end(struct weir_records *r, struct weir_slab *s) {
         return;
     }
     weir__lock_take(&r->lock);
-    if (whole)
-        set_whole(r, weir__slab_base(s), weir__slab_bytes(s), NULL);
-    else
-        set_slab(r, weir__slab_base(s), weir__slab_bytes(s), NULL);
+    set_words(r, s, NULL);
     drop(r, s);
     r->wholes -= (size_t)whole;
     weir__lock_give(&r->lock);
