@@ -113,8 +113,8 @@ static uint64_t could_give(weir_allocator *a, int may_wait, uint64_t *above) {
     if (may_wait)
         *above = weir__reserve_reclaimable(&a->reserve);
     weir__stats_read(a, &figures);
-    stays = weir__goal_target(&a->reserve, figures.reserved,
-                                 weir__size_less(figures.in_use, *above), UINT64_MAX);
+    stays = weir__goal_target(&a->reserve.goal, figures.reserved,
+                              weir__size_less(figures.in_use, *above), UINT64_MAX);
     idle = weir__size_less(figures.reserved, stays);
     if (is_direct || idle == 0)
         return weir__size_smaller(idle, *above);

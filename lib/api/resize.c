@@ -147,7 +147,7 @@ weir_status weir__relieve(weir_allocator *a, uint64_t wanted, int cause, size_t 
 
     *released = 0;
     weir__stats_read(a, &figures); /* `in_use` does not include idle memory of caches */
-    keep = weir__goal_target(&a->reserve, figures.reserved, figures.in_use, wanted);
+    keep = weir__goal_target(&a->reserve.goal, figures.reserved, figures.in_use, wanted);
     if (keep >= figures.reserved)
         return WEIR_OK;
     return weir__trim_all(a, (size_t)keep, cause, released);

@@ -70,13 +70,11 @@ void weir__goal_open(struct weir_goal *g, uint64_t half_life_ns, uint64_t floor,
     g->decay.aim = UINT64_MAX;
 }
 
-uint64_t weir__goal_target(const struct weir_reserve *v, uint64_t reserved, uint64_t in_use,
+uint64_t weir__goal_target(const struct weir_goal *g, uint64_t reserved, uint64_t in_use,
                            uint64_t wanted) {
-    uint64_t floor = atomic_load_explicit(&v->goal.floor, memory_order_relaxed);
-    uint64_t target = weir__size_less(reserved, wanted);
+    uint64_t target = weir__size_larger(weir__size_less(reserved, wanted), in_use + g->idle);
 
-    target = weir__size_larger(target, in_use + v->goal.idle);
-    return weir__size_larger(target, floor);
+    return weir__size_larger(target, atomic_load_explicit(&g->floor, memory_order_relaxed));
 }
 
 weir_status weir__goal_lower(struct weir_reserve *v, struct weir_trim *trim) {
@@ -98,35 +96,24 @@ int weir__goal_note_use(struct weir_goal *g, uint64_t now, uint64_t in_use, uint
     return now >= atomic_load_explicit(&g->decay.ends, memory_order_relaxed);
 }
 
-/* Makes a window the basis if reserved memory grew in it, or if it needed less reserved memory per byte in use than the
- * present basis.  The caller holds the lock. */
-static void learn_basis(struct weir_goal *g, uint64_t reserved, uint64_t peak, int grew) {
-    struct weir_decay *d = &g->decay;
+/* Updates the need for each byte in use after a window: if reserved memory grew, or if less was enough than before. */
+static void learn_need(struct weir_goal *g, uint64_t reserved, uint64_t peak, int grew) {
+    uint64_t needed = reserved - weir__size_smaller(weir__size_less(reserved, peak), g->idle);
+    double *each = &g->decay.each, now = peak > 0 ? (double)needed / (double)peak : *each;
 
-    reserved -= weir__size_smaller(weir__size_less(reserved, peak), g->idle);
-    if (peak > 0 &&
-        (grew || d->basis_in_use == 0 ||
-         (double)reserved * (double)d->basis_in_use < (double)d->basis_reserved * (double)peak)) {
-        d->basis_reserved = reserved;
-        d->basis_in_use = peak;
-    }
+    if (grew || *each == 0 || now < *each)
+        *each = now;
 }
 
 /* Lowers the aim (the memory to keep) at the end of a window with this peak.  The caller holds the lock. */
 static void lower_aim(struct weir_goal *g, uint64_t reserved, uint64_t peak) {
-    struct weir_decay *d = &g->decay;
-    uint64_t floor = atomic_load_explicit(&g->floor, memory_order_relaxed), need, more;
-    double needed = (double)peak;
+    double needed = (double)peak * (g->decay.each > 0 ? g->decay.each : 1);
+    uint64_t aim = weir__size_smaller(g->decay.aim, reserved), need = reserved, more;
 
-    if (d->basis_in_use > 0)
-        needed *= (double)d->basis_reserved / (double)d->basis_in_use;
-    needed += (double)g->idle;
-    if (needed < (double)floor)
-        needed = (double)floor;
-    need = needed < (double)reserved ? (uint64_t)needed : reserved;
-    d->aim = weir__size_smaller(d->aim, reserved);
-    more = weir__size_less(d->aim, need);
-    d->aim = more > LEAST ? d->aim - more / 2 : need;
+    if (needed < (double)reserved)
+        need = weir__size_smaller(weir__goal_target(g, 0, (uint64_t)needed, 0), reserved);
+    more = weir__size_less(aim, need);
+    g->decay.aim = more > LEAST ? aim - more / 2 : need;
 }
 
 uint64_t weir__goal_end_window(struct weir_goal *g, uint64_t now, uint64_t in_use,
@@ -142,7 +129,7 @@ uint64_t weir__goal_end_window(struct weir_goal *g, uint64_t now, uint64_t in_us
         peak = atomic_exchange_explicit(&d->peak, in_use, memory_order_relaxed);
         peak = weir__size_larger(peak, in_use);
         grew = atomic_exchange_explicit(&d->grew, 0, memory_order_relaxed);
-        learn_basis(g, reserved, peak, grew);
+        learn_need(g, reserved, peak, grew);
         if (grew || pause > g->half_life_ns)
             d->aim = reserved;
         else
@@ -178,7 +165,7 @@ size_t weir__goal_settle(struct weir_reserve *v) {
     weir_statistics figures = {.size = sizeof figures};
 
     v->engine->ops->figures(v->engine, &figures);
-    trim.keep = (size_t)weir__goal_target(v, figures.reserved, figures.in_use, UINT64_MAX);
+    trim.keep = (size_t)weir__goal_target(&v->goal, figures.reserved, figures.in_use, UINT64_MAX);
     /* Releases nothing while more is reserved than a lowered limit allows: weir could not reserve the memory again,
      * although a failure may have promised it to the next request. */
     if (figures.reserved > v->limit.bytes)
@@ -201,7 +188,7 @@ static int presses(const struct weir_reserve *v, uint64_t now) {
     uint64_t in_use = atomic_load_explicit(&v->engine->seen.in_use, memory_order_relaxed);
 
     if (wanted_of(g) == 0 &&
-        (!g->has_threshold || reserved <= weir__goal_target(v, reserved, in_use, UINT64_MAX)))
+        (!g->has_threshold || reserved <= weir__goal_target(g, reserved, in_use, UINT64_MAX)))
         return 0;
     return now >= atomic_load_explicit(&g->pressure.due, memory_order_acquire);
 }
@@ -249,7 +236,7 @@ static __attribute__((noinline)) void lower_now(struct weir_reserve *v,
     if (is_over)
         keep = weir__goal_end_window(g, now, figures.in_use, figures.reserved, pause);
     if (is_due) {
-        target = weir__goal_target(v, figures.reserved, figures.in_use,
+        target = weir__goal_target(g, figures.reserved, figures.in_use,
                                    g->has_threshold ? UINT64_MAX : wanted);
         keep = weir__size_smaller(keep, target);
     }

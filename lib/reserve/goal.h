@@ -5,35 +5,25 @@
  * a finite release threshold.
  *
  * Raising.  Preallocation reserves memory at once, in one process after the other.  Grow-ahead is a thread of an
- * allocator.  It raises the reserved memory in small steps when little of it is idle, so that a request seldom finds no
- * idle memory.
+ * allocator, which grows in small steps when little memory is idle.
  *
- * Lowering.  weir__goal_lower is the only function that releases memory to the device: for a trim, decay, memory
- * pressure, the release threshold or another process's request.  After each request that the engine has served, but not
- * after a hit of a cache, weir checks whether memory should go back, and releases it without a wait.
+ * Lowering.  weir__goal_lower is the only function that releases memory to the device.  After each request that the
+ * engine has served, but not after a hit of a cache, weir checks whether memory should go back, and releases it without
+ * a wait.  weir_decay checks, too.
  *
- *   Decay      Time is divided into windows of one half-life.  The need of a window is its peak of memory in use, times
- * the
- *              reserved memory per byte in use that was enough before.  A window in which reserved memory grew needed
- * all
- *              of it.  A window without growth had enough.  At the end of a window weir releases half of the memory
- * above
- *              the need and the floor, or all of it up to 64 MiB.  So a load that reaches its peak once in a half-life
- *              keeps its memory.  A window ends in a request that the engine serves, or in weir_decay.  A request after
- * a
- *              pause of more than a half-life begins a new window and releases nothing, since the load is about to
- * return.
- *   Pressure   weir_low_memory raises a signal with a number of bytes, which writes two words and takes no lock.  If
- * one
+ *   Decay      Time is divided into windows of one half-life.  A window in which reserved memory grew needed all of it;
+ *              another one needed as much for each byte of its peak of memory in use as was enough before.  At its end
+ *              weir releases half of the memory above the need and the floor, or all of it up to 64 MiB.  So a load that reaches its peak once in a half-life keeps its
+ *              memory.  A request after a pause of more than a half-life begins a new window and releases nothing, since
+ *              the load is about to return.  weir releases only whole regions or physical allocations.  If each is
+ *              larger than the amount of decay, the amount grows with the next windows.
+ *   Pressure   weir_low_memory raises a signal with a number of bytes, which writes two words and takes no lock.  If one
  *              release is too small, requests try again after pauses that double; after a second the signal ends.
  *              weir_decay may wait, and answers the signal at once by a trim.
- *   Threshold  A finite release threshold is part of the floor, and works like a signal for all idle memory that never
- *              ends.  After growth, requests keep the memory for 16 times as long as the growth since the last release
- *              took.  So a load that needs the memory again and again spends at most a 16th of its time on growth.
- *              weir_decay releases the memory at once.
- *
- * weir releases only whole regions or physical allocations.  If each is larger than the amount of decay, the amount
- * grows with the next windows.
+ *   Threshold  A finite release threshold works like a signal for all idle memory that never ends.  After growth,
+ *              requests keep the memory for 16 times as long as the growth since the last release took.  So a load that
+ *              needs the memory again and again spends at most a 16th of its time on growth.  weir_decay releases the
+ *              memory at once.
  *
  * This file must not know any single engine, settings' names, caches or the caller for memory.
  */
@@ -60,9 +50,8 @@ struct weir_decay {
     _Atomic uint64_t peak; /* the most bytes in use in this window */
     _Atomic int grew;      /* set by engines if reserved memory grew for a request in this window */
     struct weir_lock lock; /* guards the next fields; a thread with the lock calls nothing */
-    uint64_t basis_reserved,
-        basis_in_use; /* reserved bytes that were enough for these bytes in use; 0 at first */
-    uint64_t aim;     /* the reserved memory that should remain */
+    double each;           /* the reserved bytes that were enough for a byte in use; 0 at first */
+    uint64_t aim;          /* the reserved memory that should remain */
 };
 
 /* The state of memory pressure: of signals, and of a release threshold. */
@@ -116,7 +105,7 @@ struct weir_goal {
 void weir__goal_open(struct weir_goal *g, uint64_t half_life_ns, uint64_t floor, int in_requests,
                      uint64_t idle);
 /* Returns the reserved memory that stays if `wanted' bytes should go: at least the goal. */
-uint64_t weir__goal_target(const struct weir_reserve *v, uint64_t reserved, uint64_t in_use,
+uint64_t weir__goal_target(const struct weir_goal *g, uint64_t reserved, uint64_t in_use,
                            uint64_t wanted);
 /* Releases idle memory until trim->keep bytes are reserved, by the engine's trim in the mode of *trim.  A FULLY trim
  * may wait, and first flushes the layers above the engine. */
