@@ -29,7 +29,6 @@
 
 /* The most preallocated memory, and pieces, for which weir makes host tables.  Tables take a 2048th of the memory. */
 #define PREPARED ((size_t)32 << 30)
-enum { EXTENTS = 16 };
 
 #define MAPPED_PAGE ((size_t)2 << 20) /* the granularity of mapped memory */
 
@@ -178,15 +177,15 @@ weir_status weir__preallocate(weir_allocator *a, char *text, size_t text_bytes) 
 }
 
 void weir__prepare(weir_allocator *a) {
-    struct weir_extent extents[EXTENTS];
-    int count;
+    struct weir_extent *extents;
+    size_t count;
 
     if (!a->caches || !(a->reserve.engine->traits & WEIR_ENGINE_CUTS))
         return;
-    count = weir__engine_list(a->reserve.engine, WEIR_VISIT_EXTENTS, extents, EXTENTS);
+    count = weir__engine_list_all(a->reserve.engine, WEIR_VISIT_EXTENTS, &extents);
     if (count > 0)
-        weir__caches_prepare(a->caches, extents, count < EXTENTS ? (size_t)count : EXTENTS,
-                             PREPARED);
+        weir__caches_prepare(a->caches, extents, count, PREPARED);
+    free(extents);
 }
 
 /* Starts background growth (grow-ahead) if the options want it.  If there is no thread, only requests grow the reserved

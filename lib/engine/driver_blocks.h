@@ -99,9 +99,8 @@ void weir__graphs_forget(struct weir_graph_table *graphs, CUdeviceptr block);
 struct weir_nodes {
     struct weir_async async;
     pthread_mutex_t lock; /* guards the fields below */
-    /* the driver's pool for memory nodes; NULL before the first request and after a change of access */
-    CUmemoryPool pool;
-    int outdated;              /* set if `pool` with old access could not be destroyed yet */
+    CUmemoryPool pool; /* the driver's pool for memory nodes, or NULL */
+    int outdated;              /* set if `pool` has old access */
     struct weir_access access; /* the devices that get access to the next pool */
 };
 
@@ -117,8 +116,8 @@ weir_status weir__nodes_alloc(struct weir_nodes *nodes, struct weir_request *r);
 weir_status weir__nodes_free(struct weir_nodes *nodes, CUdeviceptr block, weir_stream stream,
                              struct weir_use_list *uses);
 
-/* Changes a device's access to future nodes; nodes in graphs keep the access that they were captured with.  Cannot
- * fail: a pool that cannot be destroyed now is destroyed at the next request. */
+/* Changes a device's access to future nodes, whose next request makes a new pool.  Nodes in graphs keep the access that
+ * they were captured with. */
 void weir__nodes_allow(struct weir_nodes *nodes, const CUmemAccessDesc *access);
 
 #endif

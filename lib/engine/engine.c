@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 
+#include "base/hostmem.h"
 #include "base/log.h"
 #include "base/result.h"
 #include "base/text.h"
@@ -83,46 +84,43 @@ int weir__engine_has_blocks(struct weir_engine *e) {
            weir__engine_reserve(e) > 0;
 }
 
-struct list {
-    struct weir_extent *out;
-    size_t count, most;
+struct extents {
+    struct weir_extent *list;
+    size_t count, room;
 };
 
-static void add(void *context, const struct weir_extent *extent) {
-    struct list *list = context;
+static void add_extent(void *context, const struct weir_extent *extent) {
+    struct extents *all = context;
+    struct weir_extent *list = weir__hostmem_room(all->list, all->count, &all->room, sizeof *list);
 
-    if (list->count < list->most)
-        list->out[list->count++] = *extent;
+    if (list) {
+        all->list = list;
+        list[all->count++] = *extent;
+    }
 }
-
-int weir__engine_list(struct weir_engine *e, enum weir_visited what, struct weir_extent *out,
-                      size_t most) {
-    struct list list = {.out = out, .most = most};
-
-    return e->ops->visit(e, &(struct weir_visit){.what = what, .show = add, .context = &list});
-}
-
-/* Room for blocks that are allocated between the count and the list. */
-enum { LISTED_MORE = 64 };
 
 size_t weir__engine_list_all(struct weir_engine *e, enum weir_visited what,
                              struct weir_extent **out) {
-    int count = weir__engine_list(e, what, NULL, 0);
-    size_t room = (size_t)(count > 0 ? count : 0) + LISTED_MORE;
+    struct extents all = {0};
+    int count =
+        e->ops->visit(e, &(struct weir_visit){.what = what, .show = add_extent, .context = &all});
 
-    *out = count < 0 ? NULL : malloc(room * sizeof **out);
-    if (!*out)
-        return 0;
-    count = weir__engine_list(e, what, *out, room);
-    return count < (int)room ? (size_t)count : room;
+    *out = all.list;
+    if (count > 0 && all.count == (size_t)count)
+        return all.count;
+    free(all.list);
+    *out = NULL;
+    return 0;
+}
+
+static void copy_extent(void *context, const struct weir_extent *extent) {
+    *(struct weir_extent *)context = *extent;
 }
 
 int weir__engine_find(struct weir_engine *e, enum weir_visited what, uint64_t address,
                       struct weir_extent *out) {
-    struct list list = {.out = out, .most = 1};
-
     return e->ops->visit(
-        e, &(struct weir_visit){.what = what, .address = address, .show = add, .context = &list});
+        e, &(struct weir_visit){.what = what, .address = address, .show = copy_extent, .context = out});
 }
 
 int weir__engine_show(const struct weir_visit *visit, const struct weir_extent *list,

@@ -348,9 +348,6 @@ int weir__engine_has_blocks(struct weir_engine *e);
 /* Finds the object of that kind at an address.  Returns 1 on success, 0 if there is none, -1 if it is not known. */
 int weir__engine_find(struct weir_engine *e, enum weir_visited what, uint64_t address,
                       struct weir_extent *out);
-/* Lists up to `most` objects of that kind.  Returns how many there are, or -1 if the engine does not know. */
-int weir__engine_list(struct weir_engine *e, enum weir_visited what, struct weir_extent *out,
-                      size_t most);
 /* Lists all objects of that kind in memory that the caller frees.  Returns their number.  Returns 0 and sets *out to
  * NULL if there is none, the engine does not know, or there is no host memory. */
 size_t weir__engine_list_all(struct weir_engine *e, enum weir_visited what,
