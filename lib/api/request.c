@@ -32,8 +32,9 @@ static __attribute__((noinline, cold)) void report_failure(weir_allocator *a) {
         (void)weir__oom_report_new(a, &oom_report);
 }
 
-/* Returns 1 if the guard or the OOM callback will retry this request; they report the failure themselves. */
-static int is_asked_again(const weir_allocator *a) {
+/* Returns 1 if a failure is reported at the end of the request: the guard corrects the figures of the failure, and the
+ * OOM callback may want a retry. */
+static int is_reported_last(const weir_allocator *a) {
     return a->harden || a->options.oom_callback;
 }
 
@@ -83,7 +84,7 @@ static __attribute__((noinline, cold)) void note_failure(weir_allocator *a,
     refused->figures.largest = weir__allocator_largest(a, refused);
     weir__failure_set(refused);
     log_failure(a, refused);
-    if (!is_asked_again(a))
+    if (!is_reported_last(a))
         report_failure(a);
     weir__set_driver_result(r->result);
 }
@@ -208,21 +209,12 @@ static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, 
     int lent = weir__lend_context(a);
     CUdeviceptr address = 0;
     weir_status status = WEIR_OK;
-    uint64_t met;
 
     if (weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_PREALLOC))
         status = preallocate_first(a);
-    if (status == WEIR_OK) {
-        met = weir__failures_met();
+    if (status == WEIR_OK)
         status = a->harden ? weir__harden_alloc(a->harden, bytes, stream, &address)
                            : weir__allocator_serve(a, bytes, stream, &address);
-        met = weir__failures_met() - met;
-        /* Counts the request as one failure at most, however many attempts inside it failed. */
-        if (met > (uint64_t)weir__is_failure(status))
-            atomic_fetch_sub_explicit(&a->counters.failed_requests,
-                                      met - (uint64_t)weir__is_failure(status),
-                                      memory_order_relaxed);
-    }
     if (status == WEIR_OK) {
         *block = (void *)(uintptr_t)address;
         if (weir__uses_any(&a->uses))
@@ -302,7 +294,7 @@ static __attribute__((noinline)) weir_status alloc_fully(weir_allocator *a, size
                                      : request(a, bytes, stream, block);
     if (a->counters.latency)
         note_latency(a, WEIR_OPERATION_ALLOC, started);
-    if (weir__is_failure(status) && is_asked_again(a) && !asking && weir__failures_met() > met)
+    if (weir__is_failure(status) && is_reported_last(a) && !asking && weir__failures_met() > met)
         report_failure(a);
     return weir__ended(result_before, status);
 }

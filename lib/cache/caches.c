@@ -760,8 +760,6 @@ weir_status weir__caches_open(struct weir_reserve *v, struct weir_caches **out) 
         weir__caches_close(f);
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
-    v->flush_caches = weir__caches_empty;
-    v->caches = f;
     *out = f;
     return WEIR_OK;
 }

@@ -311,10 +311,10 @@ static struct weir_guarded *take_shelved(struct weir_harden *h, uint64_t id, siz
 }
 
 /* Waits for the device.  Then frees on `stream`, in the layer below, all held blocks, but damaged blocks only if `all`
- * is set.  Sets *status to the status of the wait.  Returns 1 if there were such blocks and the wait succeeded, else
- * 0. */
-static int guard_empty(struct weir_harden *h, int all, weir_stream stream, weir_status *status) {
+ * is set.  Returns the status of the wait. */
+static weir_status guard_empty(struct weir_harden *h, int all, weir_stream stream) {
     struct weir_guarded *taken = NULL, **end = &taken, **at, *b;
+    weir_status status;
 
     /* The wait may not cover blocks that are held from now on, so this loop removes the blocks before the wait. */
     pthread_mutex_lock(&h->lock);
@@ -329,26 +329,25 @@ static int guard_empty(struct weir_harden *h, int all, weir_stream stream, weir_
     }
     pthread_mutex_unlock(&h->lock);
     *end = NULL;
-    *status = WEIR_OK;
     if (!taken)
-        return 0;
-    *status = weir__device_status(h->device, weir__device_wait(h->device));
-    if (*status != WEIR_OK) {
+        return WEIR_OK;
+    status = weir__device_status(h->device, weir__device_wait(h->device));
+    if (status != WEIR_OK) {
         pthread_mutex_lock(&h->lock);
         *end = h->held;
         h->held = taken;
         pthread_mutex_unlock(&h->lock);
-        return 0;
+        return status;
     }
     while ((b = taken)) {
         taken = b->next;
         give_down(h, b, stream);
     }
-    return 1;
+    return WEIR_OK;
 }
 
 weir_status weir__harden_empty(struct weir_harden *h, int at_end) {
-    weir_status status = WEIR_OK;
+    weir_status status;
     size_t live;
 
     pthread_mutex_lock(&h->lock);
@@ -356,10 +355,10 @@ weir_status weir__harden_empty(struct weir_harden *h, int at_end) {
     pthread_mutex_unlock(&h->lock);
     if (at_end && live > 0)
         return weir__without_driver(WEIR_E_BUSY);
-    (void)guard_empty(h, 0, h->quiet, &status);
+    status = guard_empty(h, 0, h->quiet);
     /* The first call may have found damaged blocks, which the second call frees. */
     if (at_end && status == WEIR_OK)
-        (void)guard_empty(h, 1, h->quiet, &status);
+        status = guard_empty(h, 1, h->quiet);
     return status; /* a block whose free the layer below refuses is kept out of use */
 }
 
@@ -370,7 +369,6 @@ static void guard_shelve(struct weir_harden *h, struct weir_guarded *b, uint64_t
     struct weir_guarded **at, **end = NULL;
     size_t shelves = 0, count = 1, bytes = b->total;
     uint64_t last = 0;
-    weir_status status;
 
     pthread_mutex_lock(&h->lock);
     for (at = &h->held; *at; at = &(*at)->next) {
@@ -397,7 +395,7 @@ static void guard_shelve(struct weir_harden *h, struct weir_guarded *b, uint64_t
         give_down(h, b, stream);
     }
     if (shelves > WEIR_SHELVES)
-        (void)guard_empty(h, 0, stream, &status);
+        (void)guard_empty(h, 0, stream);
 }
 
 /* ---- requests ---- */
@@ -419,21 +417,17 @@ size_t weir__harden_fit(const weir_options *options, size_t bytes) {
                : 0;
 }
 
-/* Makes a record with a new block from the layer below.  If the layer below fails, empties the shelves and retries.
- * Returns NULL with *status on failure. */
+/* Makes a record with a new block from the layer below, whose OOM recovery empties the shelves.  Returns NULL with
+ * *status on failure. */
 static struct weir_guarded *guard_fresh(struct weir_harden *h, size_t total, weir_stream stream,
                                         weir_status *status) {
     struct weir_guarded *b = malloc(sizeof *b);
-    weir_status emptied;
 
     *status = b ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
     if (!b)
         return NULL;
     *b = (struct weir_guarded){.total = total};
     *status = h->below.alloc(h->below.context, total, stream, &b->base);
-    if (weir__is_failure(*status) && h->options->recovery_timeout_ms != UINT32_MAX &&
-        guard_empty(h, 0, stream, &emptied))
-        *status = h->below.alloc(h->below.context, total, stream, &b->base);
     if (*status != WEIR_OK) {
         free(b);
         return NULL;

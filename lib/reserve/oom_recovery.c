@@ -84,11 +84,11 @@ static int could_fit(const struct recovery *c) {
     return now.asked <= idle + weir__size_smaller(device, weir__size_less(now.limit, now.reserved));
 }
 
-/* Flushes the idle memory of the caches to the engine, behind a wait for the device, if the request may wait and is not
- * larger than the device.  Returns 1 on success, else 0. */
-static int flush_caches(struct recovery *c) {
-    return c->v->flush_caches && c->r->bytes <= c->v->device->total && c->deadline_ns > 0 &&
-           c->v->flush_caches(c->v->caches) == WEIR_OK;
+/* Flushes the idle memory of the caches and the guard to the engine, behind a wait for the device, if the request may
+ * wait and is not larger than the device.  Returns 1 on success, else 0. */
+static int flush_above(struct recovery *c) {
+    return c->v->flush && c->r->bytes <= c->v->device->total && c->deadline_ns > 0 &&
+           c->v->flush(c->v->flush_context) == WEIR_OK;
 }
 
 /* Makes the layer above free memory that the layer does not need.  The freed blocks go to the caches, which flush them
@@ -96,7 +96,7 @@ static int flush_caches(struct recovery *c) {
 static int reclaim_above(struct recovery *c, int may_wait) {
     if (!weir__reserve_reclaim(c->v, may_wait, &c->above))
         return 0;
-    (void)flush_caches(c);
+    (void)flush_above(c);
     return 1;
 }
 
@@ -136,7 +136,7 @@ static void poll_frees(struct recovery *c) {
     }
 }
 
-/* Flushes the idle memory of all caches to the engine, and trims all idle memory, unless the deadline is 0 and the trim
+/* Flushes the idle memory of the caches and the guard to the engine, and trims all idle memory, unless the deadline is 0 and the trim
  * would wait for the device.  For a request above the limit the trim only waits, since memory that is released to the
  * device cannot serve the request. */
 static void flush_and_trim(struct recovery *c) {
@@ -144,7 +144,7 @@ static void flush_and_trim(struct recovery *c) {
     size_t released = 0;
     uint64_t keep;
 
-    if (flush_caches(c)) /* counts no retry, since this is the first try with all idle memory */
+    if (flush_above(c)) /* counts no retry, since this is the first try with all idle memory */
         c->status = weir__oom_recovery_try(c->v, c->r);
     if (!weir__is_failure(c->status) || !could_fit(c) || (c->trim_waits && c->deadline_ns == 0))
         return;

@@ -36,8 +36,6 @@ struct weir_reserve {
     struct weir_event_sink events;
     struct weir_limit limit;
     struct weir_goal goal;
-    weir__flush_fn *flush_caches; /* flushes the caches, or NULL */
-    void *caches;
     weir__lend_device_fn *lend_device; /* calls other allocators, or NULL */
     void *lend_context;
     weir__flush_fn *flush; /* flushes the caches and the guard, or NULL */
