@@ -65,8 +65,10 @@ struct weir_pool_engine {
     pthread_mutex_t growing;
     struct weir_growth_cursor cursor; /* guarded by `growing` */
     /* The probe blocks, guarded by `growing`.  Between steps, these are blocks that the driver refused to free. */
-    CUdeviceptr probes[WEIR_POOL_PROBES];
-    size_t probe_bytes[WEIR_POOL_PROBES];
+    struct {
+        CUdeviceptr block;
+        size_t bytes;
+    } probe[WEIR_POOL_PROBES];
     _Atomic uint32_t probe_count; /* also read without the lock */
     _Atomic uint64_t probing; /* the bytes of the probe blocks, raised before each is allocated */
     int undone;               /* set if a probe block was a request's, so that work may use it */
@@ -84,13 +86,9 @@ struct weir_pool_engine {
 
 /* ---- limits ---- */
 
-static inline uint64_t limit_of(const struct weir_pool_engine *p) {
-    return atomic_load_explicit(p->e.limit, memory_order_relaxed);
-}
-
 /* Returns 1 if there is a limit that the driver does not know, else 0. */
 static inline int exceeds(const struct weir_pool_engine *p) {
-    return limit_of(p) < p->told;
+    return weir__engine_limit(&p->e) < p->told;
 }
 
 static inline uint64_t ceiling_of(const struct weir_pool_engine *p) {
@@ -100,7 +98,7 @@ static inline uint64_t ceiling_of(const struct weir_pool_engine *p) {
 /* Lowers the ceiling to the larger of the limit and the present reserved memory, or computes the ceiling again if the
  * limit has changed.  The caller holds `growing`. */
 static void pool_set_ceiling(struct weir_pool_engine *p, uint64_t reserve) {
-    uint64_t limit = limit_of(p);
+    uint64_t limit = weir__engine_limit(&p->e);
 
     if (reserve >= ceiling_of(p) &&
         limit == atomic_load_explicit(&p->limit_seen, memory_order_relaxed))
@@ -111,54 +109,51 @@ static void pool_set_ceiling(struct weir_pool_engine *p, uint64_t reserve) {
 
 /* ---- attributes of the pool ---- */
 
-/* Estimates a figure for a driver that reports none: USED, reserved memory or its peak. */
-static __attribute__((noinline, cold)) uint64_t estimate(struct weir_pool_engine *p,
-                                                         CUmemPool_attribute which) {
+/* Reads USED, the reserved memory or its peak, or estimates it if the driver reports no figures.  The caller has relaxed
+ * this thread's capture mode. */
+static inline CUresult pool_read_relaxed(struct weir_pool_engine *p, CUmemPool_attribute which,
+                                         uint64_t *value) {
     weir_statistics sizes;
 
-    weir__sizes_figures(&p->sizes, &sizes);
-    return which == CU_MEMPOOL_ATTR_USED_MEM_CURRENT ? sizes.in_use
-                                                     : (sizes.in_use_peak + UNIT - 1) / UNIT * UNIT;
-}
-
-/* Reads a figure of the pool.  The caller has relaxed this thread's capture mode. */
-static inline CUresult read_figure(struct weir_pool_engine *p, CUmemPool_attribute which,
-                                   uint64_t *value) {
     if (p->has_figures)
         return p->e.device->driver->cuMemPoolGetAttribute(p->e.driver_pool, which, value);
-    *value = estimate(p, which);
+    weir__sizes_figures(&p->sizes, &sizes);
+    *value = which == CU_MEMPOOL_ATTR_USED_MEM_CURRENT
+                 ? sizes.in_use
+                 : (sizes.in_use_peak + UNIT - 1) / UNIT * UNIT;
     return CUDA_SUCCESS;
 }
 
 /* Reads a figure of the pool with this thread's capture mode relaxed: otherwise the call breaks a capture of this
  * thread, or another thread's global capture (H200, driver 580). */
-static inline CUresult ask(struct weir_pool_engine *p, CUmemPool_attribute which, uint64_t *value) {
+static inline CUresult pool_read(struct weir_pool_engine *p, CUmemPool_attribute which,
+                                 uint64_t *value) {
     const struct weir_driver *driver = p->e.device->driver;
     struct weir_driver_scope scope;
     CUresult result = weir__driver_relax(driver, &scope);
 
     if (result != CUDA_SUCCESS)
         return result;
-    result = read_figure(p, which, value);
+    result = pool_read_relaxed(p, which, value);
     weir__driver_unrelax(driver, &scope);
     return result;
 }
 
 /* Returns the figure, or `last` if the driver does not report it. */
-static inline uint64_t attribute(struct weir_pool_engine *p, CUmemPool_attribute which,
-                                 uint64_t last) {
+static inline uint64_t pool_read_or(struct weir_pool_engine *p, CUmemPool_attribute which,
+                                    uint64_t last) {
     uint64_t value = last;
 
-    return ask(p, which, &value) == CUDA_SUCCESS ? value : last;
+    return pool_read(p, which, &value) == CUDA_SUCCESS ? value : last;
 }
 
 static uint64_t pool_read_reserve(struct weir_pool_engine *p) {
-    return attribute(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
-                     atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed));
+    return pool_read_or(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+                        atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed));
 }
 
 static uint64_t pool_read_in_use(struct weir_pool_engine *p) {
-    return attribute(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, 0);
+    return pool_read_or(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, 0);
 }
 
 static CUresult pool_set_attribute(struct weir_pool_engine *p, CUmemPool_attribute which,
@@ -185,12 +180,10 @@ static void pool_drop_probes(struct weir_pool_engine *p) {
         return;
     p->undone = 0;
     for (uint32_t i = 0; i < count; i++) {
-        if (driver->cuMemFreeAsync(p->probes[i], p->grow_stream) == CUDA_SUCCESS) {
-            atomic_fetch_sub(&p->probing, p->probe_bytes[i]);
-        } else {
-            p->probes[kept] = p->probes[i];
-            p->probe_bytes[kept++] = p->probe_bytes[i];
-        }
+        if (driver->cuMemFreeAsync(p->probe[i].block, p->grow_stream) == CUDA_SUCCESS)
+            atomic_fetch_sub(&p->probing, p->probe[i].bytes);
+        else
+            p->probe[kept++] = p->probe[i];
     }
     p->probe_count = kept;
 }
@@ -202,7 +195,7 @@ static size_t whole_units(uint64_t bytes) {
 
 /* Allocates a probe block, for which the list has room, and reads the reserved memory afterwards. */
 static CUresult take_probe(struct weir_pool_engine *p, size_t bytes, uint64_t *reserve) {
-    CUdeviceptr *probe = &p->probes[p->probe_count];
+    CUdeviceptr *probe = &p->probe[p->probe_count].block;
     CUresult result;
 
     atomic_fetch_add(&p->probing, bytes);
@@ -212,8 +205,8 @@ static CUresult take_probe(struct weir_pool_engine *p, size_t bytes, uint64_t *r
         atomic_fetch_sub(&p->probing, bytes);
         return result;
     }
-    p->probe_bytes[p->probe_count++] = bytes;
-    return ask(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, reserve);
+    p->probe[p->probe_count++].bytes = bytes;
+    return pool_read(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, reserve);
 }
 
 /* ---- figures ---- */
@@ -225,7 +218,7 @@ static uint64_t pool_requested(struct weir_pool_engine *p) {
     const struct weir_striped *striped = &p->e.events->counters->striped;
     uint64_t before = atomic_load(&p->probing), used, ours;
 
-    if (ask(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) == CUDA_SUCCESS) {
+    if (pool_read(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) == CUDA_SUCCESS) {
         ours = weir__size_larger(before, atomic_load(&p->probing)) +
                atomic_load_explicit(&p->superblocks.idle, memory_order_relaxed);
         return weir__size_less(used, ours);
@@ -244,7 +237,7 @@ static void pool_figures(struct weir_engine *e, weir_statistics *out) {
     out->requested_peak = weir__size_larger(
         out->requested, atomic_load_explicit(&e->seen.most_in_use, memory_order_relaxed));
     out->reserved = pool_read_reserve(p);
-    weir__raise_to(&p->reserved_peak, attribute(p, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0));
+    weir__raise_to(&p->reserved_peak, pool_read_or(p, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0));
     out->reserved_peak = atomic_load_explicit(&p->reserved_peak, memory_order_relaxed);
     out->in_use = out->requested; /* the driver counts blocks as requested */
     out->in_use_peak = out->requested_peak;
@@ -303,7 +296,7 @@ static void top_up(struct weir_pool_engine *p, size_t request, uint64_t got, uin
     state.request = request < got ? request : (size_t)got;
     state.reserved = (size_t)(reserve - got);
     state.in_use = (size_t)pool_read_in_use(p);
-    state.limit = (size_t)limit_of(p);
+    state.limit = (size_t)weir__engine_limit(&p->e);
     state.device_free = device_free == UINT64_MAX ? SIZE_MAX : (size_t)(device_free + got);
     step = weir__growth_step(p->e.options, &state, UNIT, &p->cursor);
     if (step <= got || weir__driver_enter(driver, p->e.device->context, &scope) != CUDA_SUCCESS)
@@ -355,7 +348,7 @@ static void keep_at_least(struct weir_pool_engine *p, uint64_t bytes) {
 static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t goal, int cause) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
     const struct weir_driver *driver = e->device->driver;
-    uint64_t started = driver->ticks(), limit = limit_of(p), before, after;
+    uint64_t started = driver->ticks(), limit = weir__engine_limit(&p->e), before, after;
     struct weir_driver_scope scope;
     CUresult result, why;
 
@@ -379,7 +372,7 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
      * threshold, so `after` becomes the memory that stays reserved. */
     result = driver->cuStreamSynchronize(p->grow_stream);
     if (result == CUDA_SUCCESS)
-        result = ask(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &after);
+        result = pool_read(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &after);
     atomic_store_explicit(&p->e.seen.reserved, after, memory_order_relaxed);
     pthread_mutex_unlock(&p->growing);
     weir__driver_leave(driver, &scope);
@@ -497,12 +490,18 @@ static CUresult trim_to(struct weir_pool_engine *p, size_t keep) {
     }
 }
 
-static weir_status give_back(struct weir_pool_engine *p, struct weir_trim *trim) {
-    const struct weir_driver *driver = p->e.device->driver;
+/* Waits for work of the program only if a trim that the program asked for finds an empty superblock without a stream.
+ * Modes that only record events do nothing, since a pool has no events. */
+static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
+    struct weir_pool_engine *p = (struct weir_pool_engine *)e;
+    const struct weir_driver *driver = e->device->driver;
     uint64_t started = driver->ticks(), before, after;
     struct weir_driver_scope scope;
-    CUresult result = weir__driver_enter(driver, p->e.device->context, &scope);
+    CUresult result;
 
+    if (trim->mode == WEIR_TRIM_MAINTAIN || trim->mode == WEIR_TRIM_ASK)
+        return WEIR_OK;
+    result = weir__driver_enter(driver, e->device->context, &scope);
     if (result != CUDA_SUCCESS)
         return weir__device_status(p->e.device, result);
     if (trim->mode == WEIR_TRIM_FULLY && trim->cause == WEIR_EVENT_TRIM &&
@@ -528,15 +527,6 @@ static weir_status give_back(struct weir_pool_engine *p, struct weir_trim *trim)
     return weir__device_status(p->e.device, result);
 }
 
-/* Waits for work of the program only if a trim that the program asked for finds an empty superblock without a stream.
- * Modes that only record events do nothing, since a pool has no events. */
-static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
-    int gives_back = trim->mode == WEIR_TRIM_FULLY || trim->mode == WEIR_TRIM_AT_ONCE ||
-                     trim->mode == WEIR_TRIM_DONE;
-
-    return gives_back ? give_back((struct weir_pool_engine *)e, trim) : WEIR_OK;
-}
-
 /* ---- requests ---- */
 
 /* Frees a block that no caller has received.  If the driver refuses, keeps the block as a probe block. */
@@ -551,8 +541,8 @@ static void take_back(struct weir_pool_engine *p, CUdeviceptr block, size_t byte
     /* unreached: no room, after WEIR_POOL_PROBES frees that the driver refused */
     if (!is_back && p->probe_count < WEIR_POOL_PROBES) {
         atomic_fetch_add(&p->probing, bytes);
-        p->probes[p->probe_count] = block;
-        p->probe_bytes[p->probe_count++] = bytes;
+        p->probe[p->probe_count].block = block;
+        p->probe[p->probe_count++].bytes = bytes;
         p->undone = 1;
     }
     pthread_mutex_unlock(&p->growing);
@@ -577,7 +567,7 @@ undo_alloc(struct weir_pool_engine *p, const struct weir_request *r, CUresult re
 
     take_back(p, r->block, r->bytes, r->stream);
     let_driver_see(driver, r->stream);
-    (void)driver->cuMemPoolTrimTo(p->e.driver_pool, (size_t)limit_of(p));
+    (void)driver->cuMemPoolTrimTo(p->e.driver_pool, (size_t)weir__engine_limit(&p->e));
     /* the trim may have released idle memory, too, which must not come back */
     read_ceiling(p);
     return result == CUDA_SUCCESS ? weir__without_driver(WEIR_E_LIMIT)
@@ -622,7 +612,7 @@ static CUresult take_block(struct weir_pool_engine *p, struct weir_request *r) {
 
     if (p->has_figures)
         return take_uncounted(p, r);
-    if (!weir__sizes_count(&p->sizes, r->bytes, limit_of(p)))
+    if (!weir__sizes_count(&p->sizes, r->bytes, weir__engine_limit(&p->e)))
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = take_uncounted(p, r);
     if (result == CUDA_SUCCESS && !weir__sizes_put(&p->sizes, r->block, r->bytes)) {
@@ -647,8 +637,9 @@ refused(struct weir_pool_engine *p, CUresult result, struct weir_request *r, uin
     if (status != WEIR_E_NO_MEMORY)
         return status;
     /* unreached: an overflow, since no request is above the device's memory */
-    if (limit_of(p) != UINT64_MAX && weir__size_round_up(r->bytes, UNIT, &most) &&
-        (weir__device_free(p->e.device) >= most || pool_read_reserve(p) >= limit_of(p)))
+    if (weir__engine_limit(&p->e) != UINT64_MAX && weir__size_round_up(r->bytes, UNIT, &most) &&
+        (weir__device_free(p->e.device) >= most ||
+         pool_read_reserve(p) >= weir__engine_limit(&p->e)))
         status = weir__without_driver(WEIR_E_LIMIT);
     reserve = weir__size_smaller(reserve, ceiling_of(p));
     if (pool_read_reserve(p) > reserve)
@@ -671,7 +662,7 @@ static int is_hopeless(struct weir_pool_engine *p, struct weir_request *r) {
  * this thread's capture mode. */
 static weir_status serve(struct weir_pool_engine *p, struct weir_request *r) {
     const struct weir_driver *driver = p->e.device->driver;
-    uint64_t started = driver->ticks(), reserve = 0, limit = limit_of(p);
+    uint64_t started = driver->ticks(), reserve = 0, limit = weir__engine_limit(&p->e);
     uint64_t before = atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed);
     CUresult result;
 
@@ -693,7 +684,7 @@ static weir_status serve(struct weir_pool_engine *p, struct weir_request *r) {
         if (status != WEIR_OK)
             return status;
     }
-    result = read_figure(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserve);
+    result = pool_read_relaxed(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserve);
     if (p->has_figures && exceeds(p) && (result != CUDA_SUCCESS || reserve > ceiling_of(p)))
         return undo_alloc(p, r, result);
     if (result == CUDA_SUCCESS &&
@@ -712,7 +703,7 @@ static __attribute__((noinline)) weir_status serve_slab(struct weir_pool_engine 
 
     if (weir__superblocks_cut(&p->superblocks, r))
         return WEIR_OK;
-    superblock = weir__superblocks_make(&p->superblocks, r, limit_of(p));
+    superblock = weir__superblocks_make(&p->superblocks, r, weir__engine_limit(&p->e));
     if (!superblock)
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     r->bytes = superblock->bytes;
@@ -791,11 +782,12 @@ static size_t largest(struct weir_pool_engine *p, uint64_t back) {
     /* If no block was ever allocated, OOM recovery can trim all memory of the pool. */
     if (p->e.options->recovery_timeout_ms != UINT32_MAX &&
         atomic_load_explicit(&p->e.seen.most_in_use, memory_order_relaxed) == 0 &&
-        attribute(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, 1) == 0)
+        pool_read_or(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, 1) == 0)
         back = reserve;
     stays = weir__size_less(reserve, back);
     return weir__size_round_down(
-        weir__device_room(p->e.device, weir__size_less(limit_of(p), stays), back), UNIT);
+        weir__device_room(p->e.device, weir__size_less(weir__engine_limit(&p->e), stays), back),
+        UNIT);
 }
 
 /* Counts frees that wait for events.  The driver does not report other pending frees.  Driver 580 crashes if a pool is
@@ -835,7 +827,6 @@ static weir_status pool_allow(struct weir_engine *e, const CUmemAccessDesc *acce
 static CUresult make_pool(struct weir_pool_engine *p) {
     const struct weir_device *device = p->e.device;
     const struct weir_driver *driver = device->driver;
-    uint64_t threshold = p->e.threshold;
     int off = 0;
     CUresult result;
 
@@ -844,7 +835,7 @@ static CUresult make_pool(struct weir_pool_engine *p) {
         device->decompresses ? CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS : 0, &p->e.driver_pool);
     if (result != CUDA_SUCCESS)
         return result;
-    result = pool_set_attribute(p, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold);
+    result = pool_set_attribute(p, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &p->threshold);
     if (result == CUDA_SUCCESS)
         result = pool_set_attribute(p, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &off);
     if (result == CUDA_SUCCESS)
@@ -900,7 +891,7 @@ weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine 
     /* A pool that is destroyed while frees in it are pending crashes the driver (580) now and then. */
     p->e.traits |= WEIR_ENGINE_HIDES_PENDING | WEIR_ENGINE_SETTLES | WEIR_ENGINE_SHEDS;
     p->e.step_bytes = p->e.least_limit = UNIT;
-    p->ceiling = p->limit_seen = limit_of(p);
+    p->ceiling = p->limit_seen = weir__engine_limit(&p->e);
     p->told = device->driver->capabilities & WEIR_CAP_POOL_MAX_SIZE ? p->ceiling : UINT64_MAX;
     p->threshold = setup->threshold;
     p->has_figures = (device->driver->capabilities & WEIR_CAP_POOL_FIGURES) != 0;
