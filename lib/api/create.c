@@ -392,7 +392,6 @@ static weir_allocator *begin(const struct weir_creation *c) {
     a->reserve.device = &a->device;
     a->reserve.options = &a->options;
     a->reserve.events.counters = &a->counters;
-    a->reserve.events.grew = &a->reserve.goal.decay.grew;
     a->reserve.lend_device = weir__borrow;
     a->reserve.lend_context = a;
     atomic_init(&a->device.log, WEIR_LOG_NONE);
@@ -701,7 +700,7 @@ static int is_settled(weir_allocator *a) {
     struct weir_engine *e = a->reserve.engine;
     weir_status status;
 
-    if (!(e->traits & WEIR_ENGINE_SETTLES) && weir__engine_reclaim(e, NULL) == 0)
+    if (!(e->traits & WEIR_ENGINE_SHEDS) && weir__engine_reclaim(e, NULL) == 0)
         return 1;
     status = weir__device_status(&a->device, weir__device_wait(&a->device));
     return status == WEIR_E_DEVICE_LOST ||

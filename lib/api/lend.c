@@ -130,7 +130,7 @@ static uint64_t could_give(weir_allocator *a, int may_wait, uint64_t *above) {
  * their memory.  Does not wait if the engine's trim has waited and the layer above holds no idle memory.  May release
  * more than `wanted` bytes, because engines release whole pieces.  Returns the released bytes. */
 static uint64_t give(weir_allocator *a, uint64_t wanted, int cause, int may_wait) {
-    int trim_waits = (a->reserve.engine->traits & WEIR_ENGINE_TRIM_WAITS) != 0;
+    int trim_waits = (a->reserve.engine->traits & WEIR_ENGINE_CUTS) != 0;
     int has_waited = !may_wait;
     uint64_t given = 0, more = wanted, pending = 0, idle, above;
     size_t released = 0;
@@ -167,8 +167,7 @@ static uint64_t give(weir_allocator *a, uint64_t wanted, int cause, int may_wait
 static uint64_t could_lend(weir_allocator *a, int may_wait) {
     uint64_t above;
 
-    if (!may_wait &&
-        (a->harden || a->caches || (a->reserve.engine->traits & WEIR_ENGINE_TRIM_WAITS)))
+    if (!may_wait && (a->harden || a->caches || (a->reserve.engine->traits & WEIR_ENGINE_CUTS)))
         return 0;
     return could_give(a, may_wait, &above);
 }
@@ -222,7 +221,7 @@ static void give_above(weir_allocator *a) {
     weir__stats_read(a, &figures);
     above = weir__size_less(figures.reserved, a->reserve.limit.bytes);
     calls = figures.allocs + figures.frees;
-    if (above == 0 || ((a->reserve.engine->traits & WEIR_ENGINE_TRIM_WAITS) && above == a->stayed &&
+    if (above == 0 || ((a->reserve.engine->traits & WEIR_ENGINE_CUTS) && above == a->stayed &&
                        calls == a->stayed_after))
         return;
     a->stayed = weir__size_less(above, give(a, above, WEIR_EVENT_RELEASE, 0));

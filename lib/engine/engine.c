@@ -45,8 +45,6 @@ void weir__engine_note(const struct weir_engine *e, int cause, int shrink, uint6
     weir__counters_event(sink->counters, &event);
     if (sink->peers && cause != WEIR_EVENT_RECLAIM)
         weir__process_peers_note(sink->peers, &sink->shown, reserved_after);
-    if (sink->grew && !shrink && (cause == WEIR_EVENT_REQUEST || cause == WEIR_EVENT_POLICY))
-        atomic_store_explicit(sink->grew, 1, memory_order_relaxed);
     if (e->options->log < WEIR_LOG_INFO)
         return;
     if (cause == WEIR_EVENT_RECLAIM) {
@@ -78,7 +76,7 @@ int weir__engine_has_blocks(struct weir_engine *e) {
     size_t released;
 
     e->ops->figures(e, &figures);
-    if (figures.requested == 0 || !(e->traits & WEIR_ENGINE_HIDES_PENDING))
+    if (figures.requested == 0 || !e->driver_pool)
         return figures.requested > 0;
     return weir__engine_trim(e, 0, WEIR_EVENT_TRIM, &released) != WEIR_OK ||
            weir__engine_reserve(e) > 0;

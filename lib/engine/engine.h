@@ -202,21 +202,18 @@ struct weir_event_sink {
     struct weir_counters *counters;
     struct weir_process_peers *peers; /* the other processes on the device, or NULL */
     _Atomic uint64_t shown;           /* the reserved memory that `peers` saw last */
-    _Atomic int *grew; /* set to 1 by growth for a request; NULL if nobody reads it */
 };
 
 enum {
-    /* Frees may be pending that PENDING cannot count; only another request shows whether they have completed. */
-    WEIR_ENGINE_HIDES_PENDING = 1,
-    WEIR_ENGINE_TRIM_WAITS = 2, /* a FULLY trim waits for the device */
-    WEIR_ENGINE_MOVES = 4,      /* a request may move idle memory to one place */
-    WEIR_ENGINE_SETTLES = 8,    /* the caller waits for the device before `close` */
-    WEIR_ENGINE_SHEDS = 16,     /* AT_ONCE and DONE trims may release memory */
-    /* The engine cuts blocks from regions itself, and orders their reuse.  Without this trait the driver does both. */
-    WEIR_ENGINE_CUTS = 32,
-    /* The reserve layer sets these before the engine's first request. */
-    WEIR_ENGINE_GROWS_AHEAD = 64, /* some reserved memory is kept idle for later requests */
-    WEIR_ENGINE_IS_PEEKED = 128   /* a layer above reads `in_use` after each request */
+    /* The driver's release of memory waits for nothing.  So AT_ONCE and DONE trims may release memory, and the caller
+     * waits for the device before `close`. */
+    WEIR_ENGINE_SHEDS = 1,
+    /* The engine cuts blocks from regions itself, and orders their reuse.  Its FULLY trim waits for the device.  Without
+     * this trait the driver does both. */
+    WEIR_ENGINE_CUTS = 2,
+    /* The allocator sets these before the engine's first request. */
+    WEIR_ENGINE_GROWS_AHEAD = 4, /* some reserved memory is kept idle for later requests */
+    WEIR_ENGINE_IS_PEEKED = 8    /* a layer above reads `in_use` after each request */
 };
 
 struct weir_engine;
@@ -267,8 +264,10 @@ struct weir_engine {
     /* The bytes of one step of background growth, which holds the driver's lock for about 0.1 ms; 0 if the engine has
      * no background growth. */
     size_t step_bytes;
-    _Atomic unsigned traits;         /* SETTLES may change after the engine is open */
-    CUmemoryPool driver_pool;        /* the pool that the memory comes from, or NULL */
+    unsigned traits;
+    /* The driver's pool that the memory comes from, or NULL.  Frees in it may be pending that PENDING cannot count; only
+     * another request shows whether they have completed. */
+    CUmemoryPool driver_pool;
     struct weir_graph_table *graphs; /* the blocks of graphs (driver_blocks.h) */
     /* Figures after the last request.  The engine writes them; its callers read them without its lock. */
     struct {

@@ -815,7 +815,7 @@ weir_status weir__heap_open(const struct weir_engine *setup, const struct weir_b
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     h->e = *setup;
     h->e.ops = &heap_ops;
-    h->e.traits |= backing->traits | WEIR_ENGINE_TRIM_WAITS | WEIR_ENGINE_CUTS;
+    h->e.traits |= backing->traits | WEIR_ENGINE_CUTS;
     h->e.step_bytes = backing->step_bytes;
     h->backing = backing;
     h->kinds = backing->small > 0 ? WEIR_HEAP_KINDS : 1;

@@ -889,7 +889,7 @@ weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine 
     p->e = *setup;
     p->e.ops = &pool_ops;
     /* A pool that is destroyed while frees in it are pending crashes the driver (580) now and then. */
-    p->e.traits |= WEIR_ENGINE_HIDES_PENDING | WEIR_ENGINE_SETTLES | WEIR_ENGINE_SHEDS;
+    p->e.traits |= WEIR_ENGINE_SHEDS;
     p->e.step_bytes = p->e.least_limit = UNIT;
     p->ceiling = p->limit_seen = weir__engine_limit(&p->e);
     p->told = device->driver->capabilities & WEIR_CAP_POOL_MAX_SIZE ? p->ceiling : UINT64_MAX;

@@ -48,7 +48,7 @@ struct weir_decay {
     _Atomic uint64_t ends; /* the end of the window; times count from the allocator's creation */
     _Atomic uint64_t last; /* the time of the last request that the engine served */
     _Atomic uint64_t peak; /* the most bytes in use in this window */
-    _Atomic int grew;      /* set by engines if reserved memory grew for a request in this window */
+    _Atomic int grew;      /* set if reserved memory grew for a request in this window */
     struct weir_lock lock; /* guards the next fields; a thread with the lock calls nothing */
     double each;           /* the reserved bytes that were enough for a byte in use; 0 at first */
     uint64_t aim;          /* the reserved memory that should remain */

@@ -103,7 +103,7 @@ static int reclaim_above(struct recovery *c, int may_wait) {
 /* Returns the nanoseconds for which weir polls: the deadline while a free is pending.  If frees have no event yet
  * (`silent' bytes) and a trim will wait for the device, weir polls only for a moment. */
 static uint64_t patience_ns(const struct recovery *c, int is_pending, size_t silent) {
-    if (is_pending || (c->v->engine->traits & WEIR_ENGINE_HIDES_PENDING))
+    if (is_pending || c->v->engine->driver_pool)
         return c->deadline_ns;
     if (silent == 0)
         return 0;
@@ -367,7 +367,7 @@ weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *
                          .r = r,
                          .group = weir__group_of(v->device->driver, v->device->ordinal),
                          .deadline_ns = timeout_ms == UINT32_MAX ? 0 : timeout_ms * 1000000,
-                         .trim_waits = (v->engine->traits & WEIR_ENGINE_TRIM_WAITS) != 0,
+                         .trim_waits = (v->engine->traits & WEIR_ENGINE_CUTS) != 0,
                          .status = why};
 
     if (why == WEIR_E_LIMIT && weir__limit_refresh(v))
