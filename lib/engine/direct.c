@@ -34,13 +34,10 @@ static weir_status alloc_counted(struct direct *p, size_t bytes, CUdeviceptr *bl
         return weir__without_driver(WEIR_E_LIMIT);
     status = weir__device_status(p->e.device,
                                  WEIR_IN_SCOPE(driver, context, driver->cuMemAlloc(block, bytes)));
-    if (status == WEIR_OK && !weir__sizes_put(&p->live, *block, bytes)) {
-        (void)WEIR_IN_SCOPE(driver, context, driver->cuMemFree(*block));
-        status = weir__without_driver(WEIR_E_HOST_MEMORY);
-    }
-    if (status != WEIR_OK)
-        weir__sizes_uncount(&p->live, bytes);
-    return status;
+    if (weir__sizes_record(&p->live, *block, bytes, status == WEIR_OK) || status != WEIR_OK)
+        return status;
+    (void)WEIR_IN_SCOPE(driver, context, driver->cuMemFree(*block));
+    return weir__without_driver(WEIR_E_HOST_MEMORY);
 }
 
 static weir_status free_block(struct direct *p, CUdeviceptr block) {
@@ -51,11 +48,8 @@ static weir_status free_block(struct direct *p, CUdeviceptr block) {
     if (!weir__sizes_take(&p->live, block, &bytes))
         return weir__without_driver(WEIR_E_NOT_OWNED);
     result = WEIR_IN_SCOPE(driver, p->e.device->context, driver->cuMemFree(block));
-    if (result == CUDA_SUCCESS)
-        weir__sizes_uncount(&p->live, bytes);
-    /* if this fails, a later free of the block returns E_NOT_OWNED */
-    else
-        (void)weir__sizes_put(&p->live, block, bytes);
+    /* If there is no host memory, a later free of the block returns E_NOT_OWNED. */
+    (void)weir__sizes_record(&p->live, block, bytes, result != CUDA_SUCCESS);
     return weir__device_status(p->e.device, result);
 }
 
@@ -65,7 +59,7 @@ static weir_status direct_alloc(struct weir_engine *e, struct weir_request *r) {
     struct direct *p = (struct direct *)e;
     uint64_t started = e->device->driver->ticks();
     weir_status status = r->id ? WEIR_OK : weir__device_capture(e->device, r->stream);
-    CUdeviceptr block;
+    CUdeviceptr block = 0;
 
     if (status == WEIR_OK)
         status = alloc_counted(p, r->bytes, &block);
@@ -143,16 +137,11 @@ static void direct_survey(struct weir_engine *e, struct weir_survey *out) {
 static int direct_visit(struct weir_engine *e, const struct weir_visit *visit) {
     struct weir_sizes *live = &((struct direct *)e)->live;
     int is_at = visit->what == WEIR_VISIT_BLOCK_AT, count = 0;
-    uintptr_t bytes;
 
     if (!is_at && visit->what != WEIR_VISIT_BLOCKS)
         return -1;
     pthread_mutex_lock(&live->lock);
-    /* in the usual case a block begins at the address */
-    if (is_at && weir__map_get(&live->map, visit->address, &bytes))
-        count = weir__engine_show(visit,
-                                  &(struct weir_extent){.base = visit->address, .bytes = bytes}, 1);
-    for (size_t i = 0; i < live->map.capacity && !(is_at && count); i++) {
+    for (size_t i = 0; i < live->map.capacity; i++) {
         const struct weir_map_slot *slot = &live->map.slots[i];
 
         if (slot->key != 0 && (!is_at || visit->address - slot->key < slot->value))

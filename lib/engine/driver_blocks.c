@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/result.h"
+#include "base/size.h"
 
 void weir__async_open(struct weir_async *async, struct weir_device *device) {
     async->device = device;
@@ -140,21 +141,14 @@ int weir__sizes_count(struct weir_sizes *sizes, size_t bytes, uint64_t limit) {
     return fits;
 }
 
-void weir__sizes_uncount(struct weir_sizes *sizes, size_t bytes) {
+int weir__sizes_record(struct weir_sizes *sizes, CUdeviceptr block, size_t bytes, int is_live) {
     pthread_mutex_lock(&sizes->lock);
-    sizes->in_use -= bytes;
+    is_live = is_live && weir__map_put(&sizes->map, block, bytes);
+    if (!is_live)
+        sizes->in_use -= bytes;
+    sizes->in_use_peak = weir__size_larger(sizes->in_use_peak, sizes->in_use);
     pthread_mutex_unlock(&sizes->lock);
-}
-
-int weir__sizes_put(struct weir_sizes *sizes, CUdeviceptr block, size_t bytes) {
-    int done;
-
-    pthread_mutex_lock(&sizes->lock);
-    done = weir__map_put(&sizes->map, block, bytes);
-    if (done && sizes->in_use > sizes->in_use_peak)
-        sizes->in_use_peak = sizes->in_use;
-    pthread_mutex_unlock(&sizes->lock);
-    return done;
+    return is_live;
 }
 
 int weir__sizes_take(struct weir_sizes *sizes, CUdeviceptr block, size_t *bytes) {

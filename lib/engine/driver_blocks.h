@@ -65,11 +65,10 @@ void weir__sizes_open(struct weir_sizes *sizes);
 void weir__sizes_close(struct weir_sizes *sizes);
 /* Adds bytes to the sum before a block is allocated.  Returns 1 on success, 0 if the sum would exceed the limit. */
 int weir__sizes_count(struct weir_sizes *sizes, size_t bytes, uint64_t limit);
-/* Subtracts bytes that weir__sizes_count has added. */
-void weir__sizes_uncount(struct weir_sizes *sizes, size_t bytes);
-/* Records a block whose bytes are counted.  Returns 1 on success, 0 if there is no host memory.  Cannot fail for a
- * block that weir__sizes_take has just removed, unless the table has grown since. */
-int weir__sizes_put(struct weir_sizes *sizes, CUdeviceptr block, size_t bytes);
+/* Records a block whose bytes are counted, after the driver has allocated it or has refused to free it.  If `is_live`
+ * is 0, or there is no host memory, subtracts the bytes from the sum.  Returns 1 if the block is recorded, else 0.
+ * Cannot lack host memory for a block that weir__sizes_take has just removed, unless the table has grown since. */
+int weir__sizes_record(struct weir_sizes *sizes, CUdeviceptr block, size_t bytes, int is_live);
 /* Removes a block, whose bytes stay counted.  Returns 1 and its bytes, or 0 if the block is not live. */
 int weir__sizes_take(struct weir_sizes *sizes, CUdeviceptr block, size_t *bytes);
 /* Fills requested, in_use, their peaks and host_bytes. */

@@ -138,7 +138,7 @@ enum { WEIR_SURVEY_STREAMS = 16 };
 
 /* Each bit requests fields of struct weir_survey. */
 enum {
-    WEIR_SURVEY_IDLE = 1,    /* largest_free to is_untold */
+    WEIR_SURVEY_IDLE = 1,    /* largest_free to by */
     WEIR_SURVEY_LARGEST = 2, /* largest */
     WEIR_SURVEY_PENDING = 4  /* frees; first queries the pending events */
 };
@@ -157,7 +157,6 @@ struct weir_survey {
     struct {
         uint64_t stream, bytes; /* stream 0: several streams, or an unknown one */
     } by[WEIR_SURVEY_STREAMS];
-    int is_untold; /* the engine does not know how much is idle */
     /* For a stream whose last request has failed: the bytes of the largest request on it that would surely succeed, now
      * or after OOM recovery.  0 if none is known to succeed. */
     uint64_t largest;

@@ -433,10 +433,8 @@ static weir_status free_block(struct weir_pool_engine *p, CUdeviceptr block, wei
     }
     if (status != WEIR_OK && before > 0) /* cannot fail: the table's slot is still there */
         (void)record_aligned(p, block, before);
-    if (status == WEIR_OK && counted > 0)
-        weir__sizes_uncount(&p->sizes, counted);
-    else if (counted > 0)
-        (void)weir__sizes_put(&p->sizes, block, counted);
+    if (counted > 0)
+        (void)weir__sizes_record(&p->sizes, block, counted, status != WEIR_OK);
     return status;
 }
 
@@ -615,13 +613,11 @@ static CUresult take_block(struct weir_pool_engine *p, struct weir_request *r) {
     if (!weir__sizes_count(&p->sizes, r->bytes, weir__engine_limit(&p->e)))
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = take_uncounted(p, r);
-    if (result == CUDA_SUCCESS && !weir__sizes_put(&p->sizes, r->block, r->bytes)) {
-        take_back(p, r->block, r->bytes, r->stream);
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    if (result != CUDA_SUCCESS)
-        weir__sizes_uncount(&p->sizes, r->bytes);
-    return result;
+    if (weir__sizes_record(&p->sizes, r->block, r->bytes, result == CUDA_SUCCESS) ||
+        result != CUDA_SUCCESS)
+        return result;
+    take_back(p, r->block, r->bytes, r->stream);
+    return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* Handles a request that the driver refused, and trims the memory by which the pool grew for it.  `reserve` is the
@@ -795,7 +791,6 @@ static size_t largest(struct weir_pool_engine *p, uint64_t back) {
 static void pool_survey(struct weir_engine *e, struct weir_survey *out) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
 
-    out->is_untold = 1;
     if (out->what & WEIR_SURVEY_PENDING)
         out->frees.waiting = (size_t)weir__async_is_pending(&p->async);
     if (out->what & WEIR_SURVEY_LARGEST)

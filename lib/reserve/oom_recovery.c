@@ -241,40 +241,35 @@ static uint64_t group_lacks(struct weir_group *g, size_t bytes) {
     return weir__size_less(bytes + UNIT, weir__group_room(g));
 }
 
-/* Asks all members of the process group once.  Returns 1 if a retry may succeed, else 0. */
-static int ask_members(struct recovery *c, uint64_t bytes, uint64_t first, uint64_t until) {
-    struct weir_answers answers = {0};
-    struct weir_group *g = c->group;
-    struct weir_reserve *v = c->v;
-    uint64_t now, used = weir__group_used(g), ending = weir__group_recover(g);
-
-    if (weir__group_used(g) < used)
-        return 1;
-    now = weir__registry_now();
-    if (v->events.peers)
-        answers = weir__process_peers_ask(v->events.peers, bytes, first, until, g);
-    if (v->events.peers && answers.given > 0)
-        weir__engine_note(v->engine, WEIR_EVENT_RECLAIM, 0, bytes, answers.given,
-                          weir__registry_now() - now, weir__engine_reserve(v->engine));
-    if (answers.given == 0 && (answers.awaited || ending > 0))
-        sleep_between_rounds(ENDING_PAUSE_NS);
-    return answers.given > 0 || answers.awaited || ending > 0;
-}
-
-/* Asks members of the process group while the group lacks memory, for a tenth of the deadline in real time. */
+/* Asks members of the process group while the group lacks memory, for a tenth of the deadline in real time.  Stops if
+ * no member has memory to release and none is ending. */
 static void ask_group(struct recovery *c, struct weir_group *g) {
+    struct weir_reserve *v = c->v;
     uint64_t first = weir__registry_now(), until = first + c->deadline_ns / PROCESS_PEERS_PART;
-    uint64_t most, lacks;
+    uint64_t limit = weir__group_limit(g), most = weir__size_larger(limit / ASKED_PART, UNIT);
+    uint64_t lacks, used, ending, began;
 
-    if (c->r->bytes > weir__group_limit(g))
-        return;
-    most = weir__size_larger(weir__group_limit(g) / ASKED_PART, UNIT);
-    while (c->status == WEIR_E_NO_MEMORY && (lacks = group_lacks(g, c->r->bytes)) > 0) {
+    while (c->r->bytes <= limit && c->status == WEIR_E_NO_MEMORY &&
+           (lacks = group_lacks(g, c->r->bytes)) > 0) {
+        struct weir_answers answers = {0};
+
+        used = weir__group_used(g);
+        ending = weir__group_recover(g);
         most = weir__size_larger(most, lacks);
-        if (!ask_members(c, most, first, until))
-            return;
+        if (weir__group_used(g) >= used) {
+            began = weir__registry_now();
+            if (v->events.peers)
+                answers = weir__process_peers_ask(v->events.peers, most, first, until, g);
+            if (answers.given > 0)
+                weir__engine_note(v->engine, WEIR_EVENT_RECLAIM, 0, most, answers.given,
+                                  weir__registry_now() - began, weir__engine_reserve(v->engine));
+            else if (answers.awaited || ending > 0)
+                sleep_between_rounds(ENDING_PAUSE_NS);
+            else
+                return;
+        }
         try_with_more(c);
-        most = weir__size_smaller(most * 2, weir__group_limit(g));
+        most = weir__size_smaller(most * 2, limit);
         if (weir__registry_now() >= until)
             return;
     }
