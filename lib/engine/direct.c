@@ -25,7 +25,7 @@ static void direct_close(struct weir_engine *e) {
     free(e);
 }
 
-static weir_status alloc_counted(struct direct *p, size_t bytes, CUdeviceptr *block) {
+static weir_status direct_alloc_counted(struct direct *p, size_t bytes, CUdeviceptr *block) {
     const struct weir_driver *driver = p->e.device->driver;
     CUcontext context = p->e.device->context;
     weir_status status;
@@ -40,7 +40,7 @@ static weir_status alloc_counted(struct direct *p, size_t bytes, CUdeviceptr *bl
     return weir__without_driver(WEIR_E_HOST_MEMORY);
 }
 
-static weir_status free_block(struct direct *p, CUdeviceptr block) {
+static weir_status direct_free_block(struct direct *p, CUdeviceptr block) {
     const struct weir_driver *driver = p->e.device->driver;
     CUresult result;
     size_t bytes;
@@ -62,11 +62,11 @@ static weir_status direct_alloc(struct weir_engine *e, struct weir_request *r) {
     CUdeviceptr block = 0;
 
     if (status == WEIR_OK)
-        status = alloc_counted(p, r->bytes, &block);
+        status = direct_alloc_counted(p, r->bytes, &block);
     if (status == WEIR_OK && e->options->cache == WEIR_SWITCH_ON && block % WEIR_PAGE != 0) {
-        status = free_block(p, block);
+        status = direct_free_block(p, block);
         if (status == WEIR_OK)
-            status = alloc_counted(p, weir__size_larger(r->bytes, SHARED_PAGE), &block);
+            status = direct_alloc_counted(p, weir__size_larger(r->bytes, SHARED_PAGE), &block);
     }
     if (status != WEIR_OK)
         return status;
@@ -89,7 +89,7 @@ static weir_status direct_free(struct weir_engine *e, CUdeviceptr block, weir_st
      * later. */
     return status == WEIR_E_STREAM || (has_caches && status == WEIR_E_CAPTURE)
                ? status
-               : free_block((struct direct *)e, block);
+               : direct_free_block((struct direct *)e, block);
 }
 
 static weir_status direct_give(struct weir_engine *e, struct weir_freed *freed, uint64_t id) {
@@ -97,7 +97,7 @@ static weir_status direct_give(struct weir_engine *e, struct weir_freed *freed, 
 
     (void)id;
     for (size_t i = 0; status == WEIR_OK && i < freed->count; i++)
-        status = free_block((struct direct *)e, freed->block[i]);
+        status = direct_free_block((struct direct *)e, freed->block[i]);
     return status;
 }
 

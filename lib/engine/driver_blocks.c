@@ -49,7 +49,7 @@ CUresult weir__async_give(struct weir_device *device, CUdeviceptr block, weir_st
 }
 
 /* Makes the stream `joined` wait for all work on `stream` so far. */
-static CUresult join(struct weir_async *async, weir_stream stream, uint64_t id) {
+static CUresult join_stream(struct weir_async *async, weir_stream stream, uint64_t id) {
     const struct weir_driver *driver = async->device->driver;
     CUresult result = CUDA_SUCCESS;
 
@@ -77,9 +77,9 @@ static CUresult free_with_uses(struct weir_async *async, CUdeviceptr block, weir
     CUresult result;
 
     pthread_mutex_lock(&async->joining);
-    result = join(async, stream, 0);
+    result = join_stream(async, stream, 0);
     for (size_t i = 0; i < uses->count && result == CUDA_SUCCESS; i++) {
-        result = join(async, uses->use[i].stream, uses->use[i].id);
+        result = join_stream(async, uses->use[i].stream, uses->use[i].id);
         uses->use[i].refused = result == CUDA_ERROR_INVALID_HANDLE;
     }
     if (result == CUDA_SUCCESS)
@@ -221,7 +221,7 @@ void weir__nodes_open(struct weir_nodes *n, struct weir_device *device) {
 
 /* Destroys the pool, which existing graphs do not need.  On an error the pool stays.  The caller holds the lock, or no
  * other thread has the nodes. */
-static CUresult drop_pool(struct weir_nodes *n) {
+static CUresult destroy_node_pool(struct weir_nodes *n) {
     const struct weir_device *device = n->async.device;
     CUresult result = CUDA_SUCCESS;
 
@@ -235,15 +235,15 @@ static CUresult drop_pool(struct weir_nodes *n) {
 }
 
 void weir__nodes_close(struct weir_nodes *n) {
-    (void)drop_pool(n);
+    (void)destroy_node_pool(n);
     pthread_mutex_destroy(&n->lock);
     weir__async_close(&n->async);
 }
 
 /* Allocates a node's block.  The caller holds the lock. */
-static weir_status take(struct weir_nodes *n, struct weir_request *r) {
+static weir_status allocate_node(struct weir_nodes *n, struct weir_request *r) {
     struct weir_device *device = n->async.device;
-    CUresult result = n->outdated ? drop_pool(n) : CUDA_SUCCESS;
+    CUresult result = n->outdated ? destroy_node_pool(n) : CUDA_SUCCESS;
 
     if (result == CUDA_SUCCESS)
         n->outdated = 0;
@@ -267,7 +267,7 @@ weir_status weir__nodes_alloc(struct weir_nodes *n, struct weir_request *r) {
     if (device->drop_in || !(device->driver->capabilities & WEIR_CAP_GRAPH))
         return weir__without_driver(WEIR_E_CAPTURE);
     pthread_mutex_lock(&n->lock);
-    status = take(n, r);
+    status = allocate_node(n, r);
     pthread_mutex_unlock(&n->lock);
     return status;
 }

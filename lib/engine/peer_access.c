@@ -15,8 +15,8 @@ static weir_status driver_refused(const struct weir_driver *driver, CUresult res
 }
 
 /* Checks whether `device` is a peer, and writes the answer to *can.  Returns an error if there is no such device. */
-static weir_status ask(const struct weir_driver *driver, CUdevice home, int device, int *can,
-                       CUresult *result, char *text, size_t bytes) {
+static weir_status query_peer(const struct weir_driver *driver, CUdevice home, int device, int *can,
+                              CUresult *result, char *text, size_t bytes) {
     CUdevice peer = 0;
     int count = 0;
     CUresult answer;
@@ -44,7 +44,7 @@ static weir_status ask(const struct weir_driver *driver, CUdevice home, int devi
 weir_status weir__peers_check(const struct weir_driver *driver, CUdevice home, int device,
                               CUresult *result, char *text, size_t bytes) {
     int can = 0;
-    weir_status status = ask(driver, home, device, &can, result, text, bytes);
+    weir_status status = query_peer(driver, home, device, &can, result, text, bytes);
 
     if (status != WEIR_OK || can || device == home)
         return status;
@@ -66,7 +66,7 @@ void weir__peers_note(struct weir_access *access, const CUmemAccessDesc *change)
     }
 }
 
-static void add(struct weir_access *access, int device) {
+static void add_access(struct weir_access *access, int device) {
     weir__peers_note(
         access, &(CUmemAccessDesc){.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
                                    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
@@ -86,9 +86,9 @@ static weir_status add_all(const struct weir_driver *driver, CUdevice home,
         return driver_refused(driver, answer, result, text, bytes);
     /* unreached: more devices than WEIR_MOST_PEERS */
     for (int i = 0; i < count && i < WEIR_MOST_PEERS && status == WEIR_OK; i++) {
-        status = ask(driver, home, i, &can, result, text, bytes);
+        status = query_peer(driver, home, i, &can, result, text, bytes);
         if (status == WEIR_OK && can)
-            add(access, i);
+            add_access(access, i);
     }
     return status;
 }
@@ -101,7 +101,7 @@ weir_status weir__peers_read(const struct weir_driver *driver, CUdevice home, co
 
     *result = CUDA_SUCCESS;
     access->count = 0;
-    add(access, home);
+    add_access(access, home);
     status = weir__peers_parse(peers, &wanted, text, bytes);
     if (status == WEIR_OK && wanted == UINT64_MAX)
         return add_all(driver, home, access, result, text, bytes);
@@ -110,7 +110,7 @@ weir_status weir__peers_read(const struct weir_driver *driver, CUdevice home, co
             continue;
         status = weir__peers_check(driver, home, i, result, text, bytes);
         if (status == WEIR_OK)
-            add(access, i);
+            add_access(access, i);
     }
     return status;
 }

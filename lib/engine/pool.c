@@ -77,7 +77,7 @@ struct weir_pool_engine {
     struct weir_superblocks superblocks;
     struct weir_sizes sizes; /* the blocks of a driver that does not report figures, else empty */
 
-    /* For each block that align() has moved inside the driver's block: the bytes between the beginnings of both.
+    /* For each block that replace_misaligned() has moved inside the driver's block: the bytes between the beginnings of both.
      * Guarded by `aligning`, under which nothing is called. */
     struct weir_map before;
     pthread_mutex_t aligning;
@@ -87,7 +87,7 @@ struct weir_pool_engine {
 /* ---- limits ---- */
 
 /* Returns 1 if there is a limit that the driver does not know, else 0. */
-static inline int exceeds(const struct weir_pool_engine *p) {
+static inline int enforces_limit(const struct weir_pool_engine *p) {
     return weir__engine_limit(&p->e) < p->told;
 }
 
@@ -97,7 +97,7 @@ static inline uint64_t ceiling_of(const struct weir_pool_engine *p) {
 
 /* Lowers the ceiling to the larger of the limit and the present reserved memory, or computes the ceiling again if the
  * limit has changed.  The caller holds `growing`. */
-static void pool_set_ceiling(struct weir_pool_engine *p, uint64_t reserve) {
+static void pool_lower_ceiling(struct weir_pool_engine *p, uint64_t reserve) {
     uint64_t limit = weir__engine_limit(&p->e);
 
     if (reserve >= ceiling_of(p) &&
@@ -164,7 +164,7 @@ static CUresult pool_set_attribute(struct weir_pool_engine *p, CUmemPool_attribu
 /* Computes the ceiling from the present reserved memory. */
 static void read_ceiling(struct weir_pool_engine *p) {
     pthread_mutex_lock(&p->growing);
-    pool_set_ceiling(p, pool_read_reserve(p));
+    pool_lower_ceiling(p, pool_read_reserve(p));
     pthread_mutex_unlock(&p->growing);
 }
 
@@ -194,7 +194,7 @@ static size_t whole_units(uint64_t bytes) {
 }
 
 /* Allocates a probe block, for which the list has room, and reads the reserved memory afterwards. */
-static CUresult take_probe(struct weir_pool_engine *p, size_t bytes, uint64_t *reserve) {
+static CUresult allocate_probe(struct weir_pool_engine *p, size_t bytes, uint64_t *reserve) {
     CUdeviceptr *probe = &p->probe[p->probe_count].block;
     CUresult result;
 
@@ -263,7 +263,7 @@ static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_
         /* in whole units, so that a probe block that stays does not shift the addresses of other blocks */
         bytes = whole_units(weir__size_smaller(target - reserve, largest));
         bytes = weir__size_larger(bytes, least);
-        result = take_probe(p, bytes, &reserve);
+        result = allocate_probe(p, bytes, &reserve);
         if (result == CUDA_SUCCESS) {
             most -= bytes;
         } else if (result == CUDA_ERROR_OUT_OF_MEMORY && bytes > UNIT) {
@@ -331,7 +331,7 @@ static int pool_reserve_moved(struct weir_pool_engine *p, size_t request, uint64
     } else if (now < before) {
         weir__growth_shrunk(&p->cursor, now);
     }
-    pool_set_ceiling(p, now);
+    pool_lower_ceiling(p, now);
     pthread_mutex_unlock(&p->growing);
     return grew;
 }
@@ -414,8 +414,8 @@ static CUdeviceptr driver_block(struct weir_pool_engine *p, CUdeviceptr block, s
 
 /* Frees a block of the driver.  Relaxes the capture mode, since weir may free blocks during another thread's
  * capture. */
-static weir_status free_block(struct weir_pool_engine *p, CUdeviceptr block, weir_stream stream,
-                              struct weir_use_list *uses) {
+static weir_status pool_free_block(struct weir_pool_engine *p, CUdeviceptr block,
+                                   weir_stream stream, struct weir_use_list *uses) {
     struct weir_driver_scope scope;
     size_t counted = 0, before;
     CUdeviceptr base;
@@ -441,7 +441,7 @@ static weir_status free_block(struct weir_pool_engine *p, CUdeviceptr block, wei
 /* Frees the memory of a superblock that has left the list.  Returns 1 on success, else 0. */
 static int free_superblock(struct weir_pool_engine *p, struct weir_superblock *superblock,
                            weir_stream stream) {
-    int is_freed = free_block(p, superblock->base, stream, NULL) == WEIR_OK;
+    int is_freed = pool_free_block(p, superblock->base, stream, NULL) == WEIR_OK;
 
     if (is_freed)
         free(superblock);
@@ -513,7 +513,7 @@ static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
     weir__driver_leave(driver, &scope);
     after = pool_read_reserve(p);
     atomic_store_explicit(&p->e.seen.reserved, after, memory_order_relaxed);
-    pool_set_ceiling(p, after);
+    pool_lower_ceiling(p, after);
     trim->released = (size_t)weir__size_less(before, after);
     if (trim->released > 0) {
         weir__growth_shrunk(&p->cursor, after);
@@ -528,8 +528,8 @@ static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
 /* ---- requests ---- */
 
 /* Frees a block that no caller has received.  If the driver refuses, keeps the block as a probe block. */
-static void take_back(struct weir_pool_engine *p, CUdeviceptr block, size_t bytes,
-                      weir_stream stream) {
+static void free_unreceived(struct weir_pool_engine *p, CUdeviceptr block, size_t bytes,
+                            weir_stream stream) {
     size_t before;
     int is_back;
 
@@ -548,7 +548,7 @@ static void take_back(struct weir_pool_engine *p, CUdeviceptr block, size_t byte
 
 /* Waits for the stream if it is idle, since a trim releases only memory for which the host has waited.  The wait takes
  * no time unless another thread submits work just then. */
-static void let_driver_see(const struct weir_driver *driver, weir_stream stream) {
+static void synchronize_if_idle(const struct weir_driver *driver, weir_stream stream) {
     CUstreamCaptureStatus capture;
 
     if (driver->cuStreamIsCapturing(stream, &capture) == CUDA_SUCCESS &&
@@ -563,8 +563,8 @@ static __attribute__((noinline, cold)) weir_status
 undo_alloc(struct weir_pool_engine *p, const struct weir_request *r, CUresult result) {
     const struct weir_driver *driver = p->e.device->driver;
 
-    take_back(p, r->block, r->bytes, r->stream);
-    let_driver_see(driver, r->stream);
+    free_unreceived(p, r->block, r->bytes, r->stream);
+    synchronize_if_idle(driver, r->stream);
     (void)driver->cuMemPoolTrimTo(p->e.driver_pool, (size_t)weir__engine_limit(&p->e));
     /* the trim may have released idle memory, too, which must not come back */
     read_ceiling(p);
@@ -574,8 +574,8 @@ undo_alloc(struct weir_pool_engine *p, const struct weir_request *r, CUresult re
 
 /* Replaces a block that does not begin at a multiple of WEIR_PAGE, as the caches need, by a larger one that contains
  * such a block.  This happens only if the program uses the pool as well (weir_pool). */
-static __attribute__((noinline, cold)) CUresult align(struct weir_pool_engine *p,
-                                                      struct weir_request *r) {
+static __attribute__((noinline, cold)) CUresult replace_misaligned(struct weir_pool_engine *p,
+                                                                   struct weir_request *r) {
     const struct weir_driver *driver = p->e.device->driver;
     CUresult result = driver->cuMemFreeAsync(r->block, r->stream);
     CUdeviceptr block;
@@ -596,39 +596,43 @@ static __attribute__((noinline, cold)) CUresult align(struct weir_pool_engine *p
 }
 
 /* Allocates a block from the driver.  A block for the caches (id is not 0) begins at a multiple of WEIR_PAGE. */
-static CUresult take_uncounted(struct weir_pool_engine *p, struct weir_request *r) {
+static CUresult allocate_aligned(struct weir_pool_engine *p, struct weir_request *r) {
     CUresult result = p->e.device->driver->cuMemAllocFromPoolAsync(&r->block, r->bytes,
                                                                    p->e.driver_pool, r->stream);
 
-    return result == CUDA_SUCCESS && r->id != 0 && r->block % WEIR_PAGE != 0 ? align(p, r) : result;
+    return result == CUDA_SUCCESS && r->id != 0 && r->block % WEIR_PAGE != 0
+               ? replace_misaligned(p, r)
+               : result;
 }
 
 /* Allocates a block from the driver.  If the driver does not report figures, counts the block first, and records it.
  * Returns CUDA_ERROR_OUT_OF_MEMORY also if the sum would exceed the limit or if there is no host memory. */
-static CUresult take_block(struct weir_pool_engine *p, struct weir_request *r) {
+static CUresult allocate_counted(struct weir_pool_engine *p, struct weir_request *r) {
     CUresult result;
 
     if (p->has_figures)
-        return take_uncounted(p, r);
+        return allocate_aligned(p, r);
     if (!weir__sizes_count(&p->sizes, r->bytes, weir__engine_limit(&p->e)))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    result = take_uncounted(p, r);
+    result = allocate_aligned(p, r);
     if (weir__sizes_record(&p->sizes, r->block, r->bytes, result == CUDA_SUCCESS) ||
         result != CUDA_SUCCESS)
         return result;
-    take_back(p, r->block, r->bytes, r->stream);
+    free_unreceived(p, r->block, r->bytes, r->stream);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* Handles a request that the driver refused, and trims the memory by which the pool grew for it.  `reserve` is the
  * reserved memory before the request.  Returns E_LIMIT if the device had enough memory. */
-static __attribute__((noinline, cold)) weir_status
-refused(struct weir_pool_engine *p, CUresult result, struct weir_request *r, uint64_t reserve) {
+static __attribute__((noinline, cold)) weir_status handle_refusal(struct weir_pool_engine *p,
+                                                                  CUresult result,
+                                                                  struct weir_request *r,
+                                                                  uint64_t reserve) {
     weir_status status;
     size_t most;
 
     if (result == CUDA_ERROR_INVALID_CONTEXT)
-        result = WEIR_ON_STREAM(p->e.device, take_block(p, r));
+        result = WEIR_ON_STREAM(p->e.device, allocate_counted(p, r));
     status = weir__device_status(p->e.device, result);
     if (status != WEIR_E_NO_MEMORY)
         return status;
@@ -656,7 +660,7 @@ static int is_hopeless(struct weir_pool_engine *p, struct weir_request *r) {
 
 /* Allocates a block from the driver, which orders its reuse, and counts the growth afterwards.  The caller has relaxed
  * this thread's capture mode. */
-static weir_status serve(struct weir_pool_engine *p, struct weir_request *r) {
+static weir_status pool_serve(struct weir_pool_engine *p, struct weir_request *r) {
     const struct weir_driver *driver = p->e.device->driver;
     uint64_t started = driver->ticks(), reserve = 0, limit = weir__engine_limit(&p->e);
     uint64_t before = atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed);
@@ -671,17 +675,17 @@ static weir_status serve(struct weir_pool_engine *p, struct weir_request *r) {
     if (p->e.threshold < p->e.device->total && pool_read_reserve(p) < before)
         (void)pool_reserve_moved(p, r->bytes, started);
     /* Refuses a request before the pool grows: later, undo_alloc() could trim only after the stream's work is done. */
-    if (exceeds(p) && pool_read_in_use(p) > weir__size_less(ceiling_of(p), r->bytes))
+    if (enforces_limit(p) && pool_read_in_use(p) > weir__size_less(ceiling_of(p), r->bytes))
         return weir__without_driver(WEIR_E_LIMIT);
-    result = is_hopeless(p, r) ? CUDA_ERROR_OUT_OF_MEMORY : take_block(p, r);
+    result = is_hopeless(p, r) ? CUDA_ERROR_OUT_OF_MEMORY : allocate_counted(p, r);
     if (result != CUDA_SUCCESS) {
-        weir_status status = refused(p, result, r, before);
+        weir_status status = handle_refusal(p, result, r, before);
 
         if (status != WEIR_OK)
             return status;
     }
     result = pool_read_relaxed(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserve);
-    if (p->has_figures && exceeds(p) && (result != CUDA_SUCCESS || reserve > ceiling_of(p)))
+    if (p->has_figures && enforces_limit(p) && (result != CUDA_SUCCESS || reserve > ceiling_of(p)))
         return undo_alloc(p, r, result);
     if (result == CUDA_SUCCESS &&
         reserve != atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed))
@@ -703,11 +707,11 @@ static __attribute__((noinline)) weir_status serve_slab(struct weir_pool_engine 
     if (!superblock)
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     r->bytes = superblock->bytes;
-    status = serve(p, r);
+    status = pool_serve(p, r);
     r->bytes = bytes;
     if (weir__is_failure(status) && superblock->bytes > bytes) {
         superblock->bytes = bytes;
-        status = serve(p, r);
+        status = pool_serve(p, r);
     }
     superblock->base = r->block;
     if (status == WEIR_OK)
@@ -726,7 +730,7 @@ static weir_status pool_alloc(struct weir_engine *e, struct weir_request *r) {
 
     if (result != CUDA_SUCCESS)
         return weir__device_status(e->device, result);
-    status = r->flags & WEIR_REQUEST_SLAB ? serve_slab(p, r) : serve(p, r);
+    status = r->flags & WEIR_REQUEST_SLAB ? serve_slab(p, r) : pool_serve(p, r);
     weir__driver_unrelax(driver, &scope);
     /* With caches, the caches count the bytes in blocks and their peak. */
     if (status == WEIR_OK && e->options->cache != WEIR_SWITCH_ON)
@@ -744,7 +748,7 @@ static weir_status pool_free(struct weir_engine *e, CUdeviceptr block, weir_stre
     uint64_t id = WEIR_ENGINE_OBSERVED;
 
     if (!weir__superblocks_find(&p->superblocks, block, &around))
-        return free_block(p, block, stream, uses);
+        return pool_free_block(p, block, stream, uses);
     if (stream != p->grow_stream && weir__device_stream_id(e->device, stream, &id) != CUDA_SUCCESS)
         id = WEIR_ENGINE_UNKNOWN;
     if (!weir__superblocks_put(&p->superblocks, block, id, &empty))
@@ -819,7 +823,7 @@ static weir_status pool_allow(struct weir_engine *e, const CUmemAccessDesc *acce
     return weir__device_status(p->e.device, result);
 }
 
-static CUresult make_pool(struct weir_pool_engine *p) {
+static CUresult create_driver_pool(struct weir_pool_engine *p) {
     const struct weir_device *device = p->e.device;
     const struct weir_driver *driver = device->driver;
     int off = 0;
@@ -890,7 +894,7 @@ weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine 
     p->told = device->driver->capabilities & WEIR_CAP_POOL_MAX_SIZE ? p->ceiling : UINT64_MAX;
     p->threshold = setup->threshold;
     p->has_figures = (device->driver->capabilities & WEIR_CAP_POOL_FIGURES) != 0;
-    result = WEIR_IN_SCOPE(device->driver, device->context, make_pool(p));
+    result = WEIR_IN_SCOPE(device->driver, device->context, create_driver_pool(p));
     if (result != CUDA_SUCCESS) {
         free(p);
         return weir__device_status(device, result);

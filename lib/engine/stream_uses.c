@@ -18,7 +18,7 @@ void weir__uses_close(struct weir_uses *uses) {
 }
 
 /* Sets the bit USES after a change of the map.  The caller holds the lock. */
-static void tell(struct weir_uses *uses) {
+static void publish_uses(struct weir_uses *uses) {
     int some = uses->map.count > 0;
 
     if (weir__uses_any(uses) != some)
@@ -26,7 +26,7 @@ static void tell(struct weir_uses *uses) {
 }
 
 /* Adds a use to the block's list, unless the list has the use.  Returns 0 if there is no host memory, else 1. */
-static int note_locked(struct weir_uses *uses, uint64_t block, weir_stream stream, uint64_t id) {
+static int add_stream_use(struct weir_uses *uses, uint64_t block, weir_stream stream, uint64_t id) {
     uintptr_t known = 0;
     struct weir_use_list *list;
     size_t count;
@@ -52,8 +52,8 @@ int weir__uses_note(struct weir_uses *uses, uint64_t block, weir_stream stream, 
     int done;
 
     pthread_mutex_lock(&uses->lock);
-    done = note_locked(uses, block, stream, id);
-    tell(uses);
+    done = add_stream_use(uses, block, stream, id);
+    publish_uses(uses);
     pthread_mutex_unlock(&uses->lock);
     return done;
 }
@@ -63,7 +63,7 @@ void weir__uses_forget(struct weir_uses *uses, uint64_t block) {
 
     pthread_mutex_lock(&uses->lock);
     weir__map_take(&uses->map, block, &list);
-    tell(uses);
+    publish_uses(uses);
     pthread_mutex_unlock(&uses->lock);
     free((void *)list);
 }
@@ -100,7 +100,7 @@ void weir__uses_settle(struct weir_uses *uses, uint64_t block, struct weir_use_l
     } else if (since == 0) {
         weir__map_take(&uses->map, block, NULL);
     }
-    tell(uses);
+    publish_uses(uses);
     pthread_mutex_unlock(&uses->lock);
     if (freed)
         free(list);

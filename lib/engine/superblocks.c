@@ -33,8 +33,8 @@ void weir__superblocks_close(struct weir_superblocks *list) {
 }
 
 /* Removes the empty superblock that *at points to.  The caller holds `lock`. */
-static struct weir_superblock *withdraw(struct weir_superblocks *list,
-                                        struct weir_superblock **at) {
+static struct weir_superblock *remove_superblock(struct weir_superblocks *list,
+                                                 struct weir_superblock **at) {
     struct weir_superblock *superblock = *at;
 
     *at = superblock->next;
@@ -156,7 +156,7 @@ int weir__superblocks_put(struct weir_superblocks *list, CUdeviceptr slab, uint6
         }
         if (superblock->used == 0 && ((superblock->stream == id && id != WEIR_ENGINE_UNKNOWN) ||
                                       is_observed(list, superblock)))
-            *empty = withdraw(list, at);
+            *empty = remove_superblock(list, at);
     }
     pthread_mutex_unlock(&list->lock);
     return pages > 0;
@@ -169,7 +169,7 @@ struct weir_superblock *weir__superblocks_idle(struct weir_superblocks *list, in
     while (*at && ((*at)->used > 0 || !(all_done || is_observed(list, *at))))
         at = &(*at)->next;
     if (*at)
-        superblock = withdraw(list, at);
+        superblock = remove_superblock(list, at);
     pthread_mutex_unlock(&list->lock);
     return superblock;
 }

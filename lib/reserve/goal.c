@@ -88,7 +88,7 @@ weir_status weir__goal_lower(struct weir_reserve *v, struct weir_trim *trim) {
 
 /* ---- decay ------------------------------------------------------------------------------------- */
 
-int weir__goal_note_use(struct weir_goal *g, uint64_t now, uint64_t in_use, uint64_t *pause) {
+int weir__goal_record_use(struct weir_goal *g, uint64_t now, uint64_t in_use, uint64_t *pause) {
     uint64_t last = atomic_exchange_explicit(&g->decay.last, now, memory_order_relaxed);
 
     *pause = now > last ? now - last : 1; /* weir__goal_end_window takes 0 for weir_decay */
@@ -182,7 +182,7 @@ static uint64_t wanted_of(const struct weir_goal *g) {
 }
 
 /* Returns 1 if a signal or a release threshold wants memory back at the time `now', else 0. */
-static int presses(const struct weir_reserve *v, uint64_t now) {
+static int is_release_due(const struct weir_reserve *v, uint64_t now) {
     const struct weir_goal *g = &v->goal;
     uint64_t reserved = atomic_load_explicit(&v->engine->seen.reserved, memory_order_relaxed);
     uint64_t in_use = atomic_load_explicit(&v->engine->seen.in_use, memory_order_relaxed);
@@ -197,8 +197,8 @@ static int presses(const struct weir_reserve *v, uint64_t now) {
  * `got' bytes.  Each check doubles the pause.  The pause restarts at its first length with a signal, and with a release
  * threshold after growth or a release.  With a release threshold one check ends a signal, since the check releases all
  * idle memory. */
-static void look_later(struct weir_reserve *v, uint64_t now, uint64_t due, uint64_t wanted,
-                       uint64_t got) {
+static void schedule_check(struct weir_reserve *v, uint64_t now, uint64_t due, uint64_t wanted,
+                           uint64_t got) {
     struct weir_goal *g = &v->goal;
     struct weir_pressure *p = &g->pressure;
     uint64_t rest = wanted == UINT64_MAX ? wanted : weir__size_less(wanted, got);
@@ -229,7 +229,7 @@ static __attribute__((noinline)) void lower_now(struct weir_reserve *v,
                              .cause = wanted > 0 ? WEIR_EVENT_LOW_MEMORY : WEIR_EVENT_DECAY};
     weir_statistics figures = {.size = sizeof figures};
     uint64_t keep, target;
-    int is_due = presses(v, now);
+    int is_due = is_release_due(v, now);
 
     v->engine->ops->figures(v->engine, &figures);
     keep = figures.reserved;
@@ -244,7 +244,7 @@ static __attribute__((noinline)) void lower_now(struct weir_reserve *v,
     if (keep < figures.reserved)
         (void)weir__goal_lower(v, &trim);
     if (is_due)
-        look_later(v, now, due, wanted, trim.released);
+        schedule_check(v, now, due, wanted, trim.released);
 }
 
 /* Lowers reserved memory after a request, unless another request does so now.  With a release threshold, memory that
@@ -261,12 +261,12 @@ static void lower_in_request(struct weir_reserve *v, const struct weir_request *
         return;
     now = weir__device_since(v->device, v->device->created_ticks);
     if (g->half_life_ns > 0)
-        is_over = weir__goal_note_use(g, now, in_use, &pause) && g->in_requests;
+        is_over = weir__goal_record_use(g, now, in_use, &pause) && g->in_requests;
     if (g->has_threshold && r->grew && wanted_of(g) == 0)
         (void)atomic_compare_exchange_strong(
             &p->due, &due,
             now + GROWTH_PART * weir__size_less(growth_ns(v), atomic_load(&p->grown)));
-    if ((!is_over && !presses(v, now)) ||
+    if ((!is_over && !is_release_due(v, now)) ||
         atomic_exchange_explicit(&p->is_looking, 1, memory_order_acquire))
         return;
     lower_now(v, r, now, is_over, pause);
@@ -493,7 +493,7 @@ enum {
 };
 
 /* Stops grow-ahead for good, since no step can succeed. */
-static uint64_t give_up(struct weir_ahead *a) {
+static uint64_t stop_ahead(struct weir_ahead *a) {
     a->low = 0;
     a->raising = 0;
     atomic_store(&a->mark, 0);
@@ -501,7 +501,7 @@ static uint64_t give_up(struct weir_ahead *a) {
 }
 
 /* Grows by one step and subtracts the step from *lacks.  Returns E_NO_MEMORY if the device has no memory to spare. */
-static weir_status grow(struct weir_reserve *v, uint64_t reserved, uint64_t *lacks) {
+static weir_status grow_by_step(struct weir_reserve *v, uint64_t reserved, uint64_t *lacks) {
     uint64_t room = weir__size_less(v->limit.bytes, reserved), step = v->engine->step_bytes;
     uint64_t device_free;
 
@@ -532,7 +532,7 @@ static uint64_t pause_after(struct weir_reserve *v, weir_status status, uint64_t
             v->options->log, WEIR_LOG_WARNING,
             "grow-ahead has no effect: this driver does not report what its pool has reserved");
     if (status == WEIR_E_NOT_SUPPORTED || status == WEIR_E_DEVICE_LOST)
-        return give_up(a);
+        return stop_ahead(a);
     atomic_fetch_add_explicit(&v->events.counters->ahead_failures, 1, memory_order_relaxed);
     a->back_off_ns = weir__size_smaller(pause * 2, LONGEST_BACK_OFF_NS);
     return pause;
@@ -540,14 +540,14 @@ static uint64_t pause_after(struct weir_reserve *v, weir_status status, uint64_t
 
 /* Makes one step if too few bytes are idle.  Returns the nanoseconds until the next turn, or REST.  The caller holds
  * `turning'. */
-static uint64_t take_turn(struct weir_reserve *v) {
+static uint64_t make_turn(struct weir_reserve *v) {
     struct weir_ahead *a = &v->goal.ahead;
     uint64_t reserved, idle, lacks;
     weir_status status;
 
     atomic_store(&a->mark, 0);
     if (weir__slow_path_is(&v->device->slow_path, WEIR_SLOW_PATH_LOST))
-        return give_up(a);
+        return stop_ahead(a);
     atomic_store(&a->mark, a->low);
     idle = read_idle(v, &reserved);
     a->raising = idle < (a->raising ? v->goal.idle : a->low);
@@ -555,7 +555,7 @@ static uint64_t take_turn(struct weir_reserve *v) {
         return REST;
     lacks = v->goal.idle - idle;
     atomic_store(&a->mark, is_played(v) ? v->goal.idle : 0);
-    status = grow(v, reserved, &lacks);
+    status = grow_by_step(v, reserved, &lacks);
     return pause_after(v, status, lacks);
 }
 
@@ -565,7 +565,7 @@ static pthread_mutex_t stepping = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static atomic_int exiting; /* set at exit: no new turn begins */
 
-static void stop_for_good(void) {
+static void stop_turns_at_exit(void) {
     if (weir__driver_forked())
         return;
     atomic_store(&exiting, 1);
@@ -574,12 +574,12 @@ static void stop_for_good(void) {
         pthread_mutex_unlock(&stepping);
 }
 
-static void prepare_exit(void) {
-    (void)atexit(stop_for_good);
+static void register_ahead_exit(void) {
+    (void)atexit(stop_turns_at_exit);
 }
 
 /* Waits for a pause or, with REST, until a request wakes the thread.  The caller holds `lock'. */
-static void wait(struct weir_ahead *a, uint64_t pause) {
+static void wait_for_wake(struct weir_ahead *a, uint64_t pause) {
     uint64_t ns = weir__clock_ns() + pause;
     struct timespec until = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
 
@@ -591,7 +591,7 @@ static void wait(struct weir_ahead *a, uint64_t pause) {
             ;
 }
 
-static void *run(void *reserve) {
+static void *run_ahead(void *reserve) {
     struct weir_reserve *v = reserve;
     struct weir_ahead *a = &v->goal.ahead;
     uint64_t pause;
@@ -603,18 +603,18 @@ static void *run(void *reserve) {
         pthread_mutex_unlock(&a->lock);
         pthread_mutex_lock(&a->turning);
         pthread_mutex_lock(&stepping);
-        pause = atomic_load(&exiting) ? REST : take_turn(v);
+        pause = atomic_load(&exiting) ? REST : make_turn(v);
         pthread_mutex_unlock(&stepping);
         pthread_mutex_unlock(&a->turning);
         pthread_mutex_lock(&a->lock);
-        wait(a, pause);
+        wait_for_wake(a, pause);
     }
     pthread_mutex_unlock(&a->lock);
     return NULL;
 }
 
 /* Wakes the thread of grow-ahead, unless another request has done so. */
-static void wake(struct weir_ahead *a) {
+static void wake_thread(struct weir_ahead *a) {
     if (atomic_exchange(&a->mark, 0) == 0)
         return;
     pthread_mutex_lock(&a->lock);
@@ -629,7 +629,7 @@ static void wake(struct weir_ahead *a) {
 #define WAKE_NS UINT64_C(200000)
 
 /* Makes all turns that are due, at no virtual time of the caller.  If none is planned, `begins' plans one. */
-static void play(struct weir_reserve *v, int begins) {
+static void play_turns(struct weir_reserve *v, int begins) {
     struct weir_ahead *a = &v->goal.ahead;
     const struct weir_driver *driver = v->device->driver;
     uint64_t now = driver->ticks(), pause;
@@ -640,7 +640,7 @@ static void play(struct weir_reserve *v, int begins) {
         a->due_ticks = now + WAKE_NS;
     while (a->due_ticks != 0 && a->due_ticks <= now) {
         driver->aside(1);
-        pause = take_turn(v);
+        pause = make_turn(v);
         a->due_ticks += driver->aside(0) + pause;
         if (pause == REST)
             a->due_ticks = 0;
@@ -650,7 +650,7 @@ static void play(struct weir_reserve *v, int begins) {
 
 void weir__goal_catch_up(struct weir_reserve *v) {
     if (v->goal.ahead.is_on && is_played(v))
-        play(v, 0);
+        play_turns(v, 0);
 }
 
 /* ---- grow-ahead: other callers ----------------------------------------------------------------- */
@@ -665,9 +665,9 @@ static void wake_ahead(struct weir_reserve *v) {
     if (weir__size_less(reserved, in_use) >= mark)
         return;
     if (is_played(v))
-        play(v, 1);
+        play_turns(v, 1);
     else
-        wake(&v->goal.ahead);
+        wake_thread(&v->goal.ahead);
 }
 
 void weir__goal_hold(struct weir_reserve *v) {
@@ -705,15 +705,15 @@ weir_status weir__goal_start(struct weir_reserve *v, uint64_t low) {
     while (status == WEIR_OK && (idle = read_idle(v, &reserved)) < low) {
         a->raising = 1;
         lacks = low - idle;
-        status = grow(v, reserved, &lacks);
+        status = grow_by_step(v, reserved, &lacks);
     }
     a->is_on = 1;
     if (is_played(v)) {
         a->due_ticks = v->device->driver->ticks() + PAUSE_NS;
         return WEIR_OK;
     }
-    pthread_once(&once, prepare_exit);
-    if (weir__thread_start(&a->thread, run, v) == 0)
+    pthread_once(&once, register_ahead_exit);
+    if (weir__thread_start(&a->thread, run_ahead, v) == 0)
         return WEIR_OK;
     end_ahead(a);
     return weir__without_driver(WEIR_E_HOST_MEMORY);
@@ -737,7 +737,7 @@ void weir__goal_close(struct weir_reserve *v) {
 
 /* ---- after a request --------------------------------------------------------------------------- */
 
-void weir__goal_look(struct weir_reserve *v, const struct weir_request *r) {
+void weir__goal_adjust(struct weir_reserve *v, const struct weir_request *r) {
     struct weir_goal *g = &v->goal;
 
     if (g->ahead.is_on)

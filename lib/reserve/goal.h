@@ -111,7 +111,7 @@ uint64_t weir__goal_target(const struct weir_goal *g, uint64_t reserved, uint64_
  * may wait, and first flushes the layers above the engine. */
 weir_status weir__goal_lower(struct weir_reserve *v, struct weir_trim *trim);
 /* Wakes grow-ahead and releases memory that should go back, after a request that the engine has served. */
-void weir__goal_look(struct weir_reserve *v, const struct weir_request *r);
+void weir__goal_adjust(struct weir_reserve *v, const struct weir_request *r);
 
 /* Completes frees without a wait, and releases idle memory above the floor, for an allocator with a release threshold.
  * Called without a stream.  Returns the released bytes. */
@@ -119,7 +119,7 @@ size_t weir__goal_settle(struct weir_reserve *v);
 
 /* Records the bytes in use after a request at the time `now', and sets *pause to the time since the last request.
  * Returns 1 if the window is over, else 0. */
-int weir__goal_note_use(struct weir_goal *g, uint64_t now, uint64_t in_use, uint64_t *pause);
+int weir__goal_record_use(struct weir_goal *g, uint64_t now, uint64_t in_use, uint64_t *pause);
 /* Ends the windows that are over.  Returns the reserved memory to keep.  `pause' is the time since the last request, or
  * 0 in weir_decay, which ignores pauses. */
 uint64_t weir__goal_end_window(struct weir_goal *g, uint64_t now, uint64_t in_use,

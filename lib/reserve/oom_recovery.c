@@ -69,7 +69,7 @@ struct recovery {
     weir_status status; /* the status of the last try */
 };
 
-static void try_again(struct recovery *c) {
+static void retry_request(struct recovery *c) {
     c->tries++;
     c->status = weir__oom_recovery_try(c->v, c->r);
 }
@@ -118,7 +118,7 @@ static void poll_frees(struct recovery *c) {
     size_t silent = 0, pending;
 
     if (reclaim_above(c, c->deadline_ns > 0))
-        try_again(c);
+        retry_request(c);
     if (!weir__is_failure(c->status) || !could_fit(c))
         return;
     started = e->device->driver->ticks();
@@ -132,7 +132,7 @@ static void poll_frees(struct recovery *c) {
         pause = weir__size_smaller(pause * 2, LONGEST_PAUSE_NS);
         (void)reclaim_above(c, 0);
         pending = weir__engine_reclaim(e, &silent);
-        try_again(c);
+        retry_request(c);
     }
 }
 
@@ -151,7 +151,7 @@ static void flush_and_trim(struct recovery *c) {
     keep = c->r->bytes <= c->v->limit.bytes ? 0 : weir__engine_reserve(e);
     if (weir__engine_trim(e, (size_t)keep, WEIR_EVENT_RECOVERY, &released) == WEIR_OK &&
         (released > 0 || c->trim_waits))
-        try_again(c);
+        retry_request(c);
 }
 
 /* ---- steps outside the allocator ---------------------------------------------------------------- */
@@ -159,7 +159,7 @@ static void flush_and_trim(struct recovery *c) {
 /* Retries the request after other allocators or processes have released memory. */
 static void try_with_more(struct recovery *c) {
     (void)weir__limit_refresh(c->v);
-    try_again(c);
+    retry_request(c);
 }
 
 /* Makes other allocators of the process release idle memory on the device: first as much as the request, then all. */
@@ -186,7 +186,7 @@ static void sleep_between_rounds(uint64_t pause_ns) {
 }
 
 /* Returns the bytes that the request needs in addition to idle memory and free memory of the device. */
-static uint64_t lack_of(const struct weir_reserve *v, const weir_failure *now, size_t bytes) {
+static uint64_t missing_bytes(const struct weir_reserve *v, const weir_failure *now, size_t bytes) {
     return weir__size_less(bytes, now->reserved - now->in_use + usable_free(v, now->device_free));
 }
 
@@ -212,11 +212,11 @@ static int is_too_much(const struct weir_reserve *v, const weir_failure *now, si
  * process will release memory, and the memory that was lacking has not become free meanwhile.  `before' are the figures
  * before the round, which began at `began'.  *alone is 0 while another process exists; afterwards it is the time until
  * which weir waits for memory of processes whose end weir did not see. */
-static int is_over(struct recovery *c, const weir_failure *before,
-                   const struct weir_answers *answers, uint64_t began, uint64_t *alone) {
+static int is_last_round(struct recovery *c, const weir_failure *before,
+                         const struct weir_answers *answers, uint64_t began, uint64_t *alone) {
     struct weir_reserve *v = c->v;
     size_t bytes = c->r->bytes;
-    uint64_t most = v->device->total - v->limit.keep_free, lacks = lack_of(v, before, bytes);
+    uint64_t most = v->device->total - v->limit.keep_free, lacks = missing_bytes(v, before, bytes);
     weir_failure now;
 
     if (answers->kept != UINT64_MAX) {
@@ -233,7 +233,7 @@ static int is_over(struct recovery *c, const weir_failure *before,
             return 0;
     }
     now = read_live(v, bytes);
-    return lacks == 0 || lack_of(v, &now, bytes) > 0;
+    return lacks == 0 || missing_bytes(v, &now, bytes) > 0;
 }
 
 /* Returns the bytes that the process group must release for the request because of the group's limit. */
@@ -308,7 +308,7 @@ static void ask_processes(struct recovery *c) {
                               figures.reserved);
         /* The memory of a process that was ending may have become free since the last try. */
         has_ended = was_ending && answers.ending == 0;
-        if (answers.given == 0 && !has_ended && is_over(c, &figures, &answers, began, &alone))
+        if (answers.given == 0 && !has_ended && is_last_round(c, &figures, &answers, began, &alone))
             break;
         if (has_ended)
             least = now + 2 * ENDING_PAUSE_NS;
@@ -366,7 +366,7 @@ weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *
                          .status = why};
 
     if (why == WEIR_E_LIMIT && weir__limit_refresh(v))
-        try_again(&c);
+        retry_request(&c);
     if (weir__is_failure(c.status) && r->id == 0 && !(r->flags & WEIR_REQUEST_CAPTURED) &&
         weir__device_capture(v->device, r->stream) == WEIR_E_CAPTURE)
         r->flags |= WEIR_REQUEST_CAPTURED;

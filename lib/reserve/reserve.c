@@ -22,7 +22,7 @@ uint64_t weir__reserve_reclaimable(struct weir_reserve *v) {
                : 0;
 }
 
-static weir_status serve(struct weir_reserve *v, struct weir_request *r) {
+static weir_status serve_or_recover(struct weir_reserve *v, struct weir_request *r) {
     weir_status status = weir__oom_recovery_try(v, r);
 
     if (status == WEIR_OK || r->at)
@@ -36,7 +36,7 @@ static weir_status serve(struct weir_reserve *v, struct weir_request *r) {
 
 /* Records a graph's block, so that weir recognises the block's free.  If there is no host memory, returns the block to
  * the driver, which owns the memory of graphs, and returns E_HOST_MEMORY. */
-static weir_status note_node(struct weir_reserve *v, const struct weir_request *r) {
+static weir_status record_node(struct weir_reserve *v, const struct weir_request *r) {
     if (weir__graphs_note(&v->graphs, r->block))
         return WEIR_OK;
     (void)weir__async_give(v->device, r->block, r->stream);
@@ -50,10 +50,10 @@ weir_status weir__reserve_alloc(struct weir_reserve *v, struct weir_request *r) 
 
     if (!is_graphs)
         weir__goal_catch_up(v);
-    status = serve(v, r);
+    status = serve_or_recover(v, r);
     if (status == WEIR_OK && (r->flags & WEIR_REQUEST_CAPTURED))
-        status = note_node(v, r);
+        status = record_node(v, r);
     if (status == WEIR_OK && !is_graphs)
-        weir__goal_look(v, r);
+        weir__goal_adjust(v, r);
     return status;
 }

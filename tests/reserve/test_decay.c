@@ -35,8 +35,8 @@ static uint64_t window(uint64_t from, uint64_t peak, uint64_t reserve) {
     uint64_t pause;
 
     for (uint64_t now = from + 100; now < from + 1000; now += 100)
-        MUST(!weir__goal_note_use(&d, now, now == from + 500 ? peak : peak / 2, &pause));
-    MUST(weir__goal_note_use(&d, from + 1000, peak / 2, &pause));
+        MUST(!weir__goal_record_use(&d, now, now == from + 500 ? peak : peak / 2, &pause));
+    MUST(weir__goal_record_use(&d, from + 1000, peak / 2, &pause));
     MUST_EQ(pause, 100);
     return weir__goal_end_window(&d, from + 1000, peak / 2, reserve, pause);
 }
@@ -70,10 +70,10 @@ TEST(what_nobody_ever_used_goes) {
     uint64_t pause = 1;
 
     open_rule(0);
-    MUST(!weir__goal_note_use(&d, 500, 0, &pause));
-    MUST(!weir__goal_note_use(&d, 500, 0, &pause));
+    MUST(!weir__goal_record_use(&d, 500, 0, &pause));
+    MUST(!weir__goal_record_use(&d, 500, 0, &pause));
     MUST_EQ(pause, 1); /* 0 would mean that there was no request */
-    MUST(weir__goal_note_use(&d, 1000, 0, &pause));
+    MUST(weir__goal_record_use(&d, 1000, 0, &pause));
     ANSWERS(2 * GIB, weir__goal_end_window(&d, 1000, 0, 4 * GIB, pause));
 }
 
@@ -107,7 +107,7 @@ TEST(a_pause_is_not_counted) {
     open_rule(0);
     atomic_store(&d.decay.grew, 1);
     window(0, 4 * GIB, 4 * GIB);
-    MUST(weir__goal_note_use(&d, 9000, MIB, &pause));
+    MUST(weir__goal_record_use(&d, 9000, MIB, &pause));
     ANSWERS(4 * GIB, weir__goal_end_window(&d, 9000, MIB, 4 * GIB, pause));
     ANSWERS(4 * GIB, weir__goal_end_window(&d, 9999, MIB, 4 * GIB, 0)); /* the window is not over */
     ANSWERS(4 * GIB - (4 * GIB - MIB) / 2, weir__goal_end_window(&d, 10000, 0, 4 * GIB, 0));
