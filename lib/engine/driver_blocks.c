@@ -88,8 +88,9 @@ static CUresult free_with_uses(struct weir_async *async, CUdeviceptr block, weir
     return result;
 }
 
-weir_status weir__async_free(struct weir_async *async, CUdeviceptr block, weir_stream stream,
-                             struct weir_use_list *uses) {
+/* Frees a block (weir__async_free).  The caller has relaxed this thread's capture mode. */
+static weir_status async_free_relaxed(struct weir_async *async, CUdeviceptr block,
+                                      weir_stream stream, struct weir_use_list *uses) {
     weir_status status = uses ? weir__uses_check(async->device, stream, uses) : WEIR_OK;
     CUresult result;
 
@@ -97,14 +98,25 @@ weir_status weir__async_free(struct weir_async *async, CUdeviceptr block, weir_s
         return status;
     result = uses ? free_with_uses(async, block, stream, uses)
                   : weir__async_give(async->device, block, stream);
-    if (result == CUDA_SUCCESS)
-        return WEIR_OK;
-    if (result == CUDA_ERROR_INVALID_VALUE) {
-        status = weir__device_capture(async->device, stream);
-        weir__set_driver_result((int)result);
-        return status == WEIR_OK ? WEIR_E_NOT_OWNED : status;
-    }
-    return weir__device_status(async->device, result);
+    if (result != CUDA_ERROR_INVALID_VALUE)
+        return weir__device_status(async->device, result);
+    status = weir__device_capture(async->device, stream);
+    weir__set_driver_result((int)result);
+    return status == WEIR_OK ? WEIR_E_NOT_OWNED : status;
+}
+
+weir_status weir__async_free(struct weir_async *async, CUdeviceptr block, weir_stream stream,
+                             struct weir_use_list *uses) {
+    const struct weir_driver *driver = async->device->driver;
+    struct weir_driver_scope scope;
+    CUresult result = weir__driver_relax(driver, &scope);
+    weir_status status;
+
+    if (result != CUDA_SUCCESS)
+        return weir__device_status(async->device, result);
+    status = async_free_relaxed(async, block, stream, uses);
+    weir__driver_unrelax(driver, &scope);
+    return status;
 }
 
 int weir__async_is_pending(struct weir_async *async) {
@@ -274,16 +286,7 @@ weir_status weir__nodes_alloc(struct weir_nodes *n, struct weir_request *r) {
 
 weir_status weir__nodes_free(struct weir_nodes *n, CUdeviceptr block, weir_stream stream,
                              struct weir_use_list *uses) {
-    struct weir_device *device = n->async.device;
-    struct weir_driver_scope scope;
-    CUresult result = weir__driver_relax(device->driver, &scope);
-    weir_status status;
-
-    if (result != CUDA_SUCCESS)
-        return weir__device_status(device, result);
-    status = weir__async_free(&n->async, block, stream, uses);
-    weir__driver_unrelax(device->driver, &scope);
-    return status;
+    return weir__async_free(&n->async, block, stream, uses);
 }
 
 void weir__nodes_allow(struct weir_nodes *n, const CUmemAccessDesc *access) {

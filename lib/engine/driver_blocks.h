@@ -45,7 +45,8 @@ weir_status weir__uses_check(struct weir_device *device, weir_stream stream,
 
 /* Frees a block, with the results of an engine's `free`.  A block with uses is freed on a stream of weir's that waits
  * for all streams of the block, so that no stream of the program waits for another.  Returns E_NOT_OWNED if the driver
- * does not know the block, E_CAPTURE if the stream is captured and the graph does not know it or it has uses. */
+ * does not know the block, E_CAPTURE if the stream is captured and the graph does not know it or it has uses.  Relaxes
+ * this thread's capture mode, since weir may free blocks during another thread's capture. */
 weir_status weir__async_free(struct weir_async *async, CUdeviceptr block, weir_stream stream,
                              struct weir_use_list *uses);
 
@@ -111,7 +112,7 @@ void weir__nodes_close(struct weir_nodes *nodes);
  * requests itself (drop_in.h).  The capture stays valid. */
 weir_status weir__nodes_alloc(struct weir_nodes *nodes, struct weir_request *r);
 
-/* Frees the block of a node, with the results of an engine's `free`.  Runs with this thread's capture mode relaxed. */
+/* Frees the block of a node, with the results of an engine's `free`. */
 weir_status weir__nodes_free(struct weir_nodes *nodes, CUdeviceptr block, weir_stream stream,
                              struct weir_use_list *uses);
 

@@ -171,8 +171,6 @@ struct weir_survey {
 
 enum weir_trim_mode {
     WEIR_TRIM_FULLY, /* releases idle memory until at most `keep` bytes stay */
-    /* Releases memory that needs no wait, after a request on the stream with that id (0 if the id is not known). */
-    WEIR_TRIM_AT_ONCE,
     /* Runs in a call on that stream, which is not captured.  Records an event for the stream's frees if one is due, and
      * releases the idle memory beyond the release threshold. */
     WEIR_TRIM_MAINTAIN,
@@ -181,7 +179,8 @@ enum weir_trim_mode {
      * the engine only checks its lock, and returns WEIR_E_BUSY if a request holds it, perhaps during a wait for the
      * device. */
     WEIR_TRIM_ASK,
-    /* Releases memory as FULLY does, but only memory whose last use is known to have completed, without a wait. */
+    /* Releases memory as FULLY does, but only memory whose last use is known to have completed, without a wait.  If the
+     * id is not 0, the call is on that stream, and the engine first queries whether the stream is idle. */
     WEIR_TRIM_DONE
 };
 
@@ -204,8 +203,8 @@ struct weir_event_sink {
 };
 
 enum {
-    /* The driver's release of memory waits for nothing.  So AT_ONCE and DONE trims may release memory, and the caller
-     * waits for the device before `close`. */
+    /* The driver's release of memory waits for nothing.  So DONE trims may release memory, and the caller waits for the
+     * device before `close`. */
     WEIR_ENGINE_SHEDS = 1,
     /* The engine cuts blocks from regions itself, and orders their reuse.  Its FULLY trim waits for the device.  Without
      * this trait the driver does both. */

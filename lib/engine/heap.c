@@ -532,15 +532,10 @@ static weir_status heap_grow(struct weir_engine *e, uint64_t target, uint64_t go
  * that has such frees records an event at its next call. */
 static weir_status heap_shrink(struct weir_heap *h, struct weir_trim *trim) {
     uint64_t started = h->e.device->driver->ticks(), before, after;
-    int is_at_once = trim->mode == WEIR_TRIM_AT_ONCE;
     weir_status status = WEIR_OK;
 
-    if (is_at_once && trim->id == 0 &&
-        weir__device_stream_id(h->e.device, trim->stream, &trim->id) != CUDA_SUCCESS)
-        return WEIR_OK;
     weir__lock_take(&h->lock);
-    if (is_at_once)
-        weir__order_ask(&h->order, trim->id, trim->stream);
+    weir__order_ask(&h->order, trim->id, trim->stream);
     (void)weir__heap_look_around(h, SIZE_MAX);
     if (trim->mode == WEIR_TRIM_FULLY)
         status = weir__heap_wait(h, 0);
@@ -548,8 +543,7 @@ static weir_status heap_shrink(struct weir_heap *h, struct weir_trim *trim) {
     if (status == WEIR_OK)
         status = h->backing->shrink(h, trim);
     after = weir__heap_reserve(h);
-    if (is_at_once ||
-        (trim->mode == WEIR_TRIM_DONE && after > trim->keep && h->order.silent_streams > 0))
+    if (trim->mode == WEIR_TRIM_DONE && after > trim->keep && h->order.silent_streams > 0)
         weir__heap_dry(h);
     trim->released = (size_t)weir__size_less(before, after);
     if (trim->released > 0) {
@@ -580,7 +574,6 @@ static weir_status heap_trim(struct weir_engine *e, struct weir_trim *trim) {
         weir__lock_take(&h->lock);
         weir__order_cover(&h->order, trim->id, trim->stream);
         break;
-    case WEIR_TRIM_AT_ONCE:
     case WEIR_TRIM_DONE:
     case WEIR_TRIM_FULLY:
         return heap_shrink(h, trim);

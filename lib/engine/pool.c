@@ -412,25 +412,17 @@ static CUdeviceptr driver_block(struct weir_pool_engine *p, CUdeviceptr block, s
     return block - bytes;
 }
 
-/* Frees a block of the driver.  Relaxes the capture mode, since weir may free blocks during another thread's
- * capture. */
+/* Frees a block of the driver. */
 static weir_status pool_free_block(struct weir_pool_engine *p, CUdeviceptr block,
                                    weir_stream stream, struct weir_use_list *uses) {
-    struct weir_driver_scope scope;
     size_t counted = 0, before;
     CUdeviceptr base;
-    CUresult result;
     weir_status status;
 
     if (!p->has_figures && !weir__sizes_take(&p->sizes, block, &counted))
         return weir__without_driver(WEIR_E_NOT_OWNED);
     base = driver_block(p, block, &before);
-    result = weir__driver_relax(p->e.device->driver, &scope);
-    status = weir__device_status(p->e.device, result);
-    if (status == WEIR_OK) {
-        status = weir__async_free(&p->async, base, stream, uses);
-        weir__driver_unrelax(p->e.device->driver, &scope);
-    }
+    status = weir__async_free(&p->async, base, stream, uses);
     if (status != WEIR_OK && before > 0) /* cannot fail: the table's slot is still there */
         (void)record_aligned(p, block, before);
     if (counted > 0)

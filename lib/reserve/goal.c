@@ -223,7 +223,7 @@ static __attribute__((noinline)) void lower_now(struct weir_reserve *v,
                                                 int is_over, uint64_t pause) {
     struct weir_goal *g = &v->goal;
     uint64_t wanted = wanted_of(g), due = atomic_load(&g->pressure.due);
-    struct weir_trim trim = {.mode = WEIR_TRIM_AT_ONCE,
+    struct weir_trim trim = {.mode = WEIR_TRIM_DONE,
                              .stream = r->stream,
                              .id = r->id,
                              .cause = wanted > 0 ? WEIR_EVENT_LOW_MEMORY : WEIR_EVENT_DECAY};
