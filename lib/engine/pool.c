@@ -616,7 +616,7 @@ static CUresult allocate_counted(struct weir_pool_engine *p, struct weir_request
 
 /* Handles a request that the driver refused, and trims the memory by which the pool grew for it.  `reserve` is the
  * reserved memory before the request.  Returns E_LIMIT if the device had enough memory. */
-static __attribute__((noinline, cold)) weir_status handle_refusal(struct weir_pool_engine *p,
+static __attribute__((noinline, cold)) weir_status handle_failure(struct weir_pool_engine *p,
                                                                   CUresult result,
                                                                   struct weir_request *r,
                                                                   uint64_t reserve) {
@@ -671,7 +671,7 @@ static weir_status pool_serve(struct weir_pool_engine *p, struct weir_request *r
         return weir__without_driver(WEIR_E_LIMIT);
     result = is_hopeless(p, r) ? CUDA_ERROR_OUT_OF_MEMORY : allocate_counted(p, r);
     if (result != CUDA_SUCCESS) {
-        weir_status status = handle_refusal(p, result, r, before);
+        weir_status status = handle_failure(p, result, r, before);
 
         if (status != WEIR_OK)
             return status;
