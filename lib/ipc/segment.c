@@ -101,10 +101,6 @@ static int read_name(const char *name, struct weir_segment_name *out) {
     return *at == '\0';
 }
 
-int weir__segment_lives(const struct weir_segment_name *name) {
-    return weir__process_lives(name->pid, name->start);
-}
-
 struct visit {
     weir_segment_visitor *living; /* NULL to only remove files of ended processes */
     void *context;
@@ -117,7 +113,7 @@ static void look_at(const char *path, const char *rest, void *context) {
     if (!read_name(rest, &name))
         return;
     snprintf(name.path, sizeof name.path, "%s", path);
-    if (!weir__segment_lives(&name))
+    if (!weir__process_lives(name.pid, name.start))
         (void)unlink(path); /* fails for another user's file in /dev/shm and /tmp */
     else if (visit->living)
         visit->living(&name, visit->context);

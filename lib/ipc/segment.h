@@ -105,10 +105,6 @@ typedef void weir_segment_visitor(const struct weir_segment_name *name, void *co
 void weir__segment_each(const struct weir_segment_kind *kind, weir_segment_visitor *visit,
                         void *context);
 
-/* Returns 1 if the process of that name has not ended, else 0.  A process counts as ended even if its parent has not
- * waited for it. */
-int weir__segment_lives(const struct weir_segment_name *name);
-
 /* Marks the segment as watched, and copies the body that was published last as a whole.  After NOT_YET and TORN the
  * caller may try again.  The function may also write to `body` if it fails. */
 enum weir_segment_fault weir__segment_read(const char *path, const struct weir_segment_kind *kind,

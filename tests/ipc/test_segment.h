@@ -3,6 +3,7 @@
 #ifndef WEIR_TEST_SEGMENT_H
 #define WEIR_TEST_SEGMENT_H
 
+#include "base/who.h"
 #include "ipc/segment.h"
 #include "tests/fixtures/folder.h"
 #include "tests/fixtures/holder.h"

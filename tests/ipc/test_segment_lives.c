@@ -28,9 +28,9 @@ TEST(test_the_living_are_seen) {
     ck_assert_uint_eq(seen.count, 1);
     ck_assert_int_eq(seen.last.pid, getpid());
     ck_assert_str_eq(seen.last.path, segment.path);
-    ck_assert(weir__segment_lives(&seen.last));
+    ck_assert(weir__process_lives(seen.last.pid, seen.last.start));
     seen.last.start++;
-    ck_assert(!weir__segment_lives(&seen.last));
+    ck_assert(!weir__process_lives(seen.last.pid, seen.last.start));
 }
 
 /* The pid of the dead process is this process's now. */
