@@ -34,7 +34,7 @@ static void check_limit(const char *device, void *context) {
     if (check->failed || weir__group_look(&g, check->settings->name, device) != 0)
         return;
     members = malloc(WEIR_GROUP_SLOTS * sizeof *members);
-    count = members ? weir__group_members(&g, members, WEIR_GROUP_SLOTS) : 0;
+    count = members ? weir__group_members(&g, members) : 0;
     check->members += count;
     if (count > 0 && check->settings->limit.kind == WEIR_AMOUNT_BYTES &&
         weir__group_limit(&g) != check->settings->limit.value) {
@@ -109,7 +109,7 @@ static void see(const char *device, void *context) {
     snprintf(seen->device, sizeof seen->device, "%s", device);
     seen->limit = weir__group_limit(&g);
     seen->used = weir__group_used(&g);
-    seen->count = weir__group_largest_members(&g, seen->member, WEIR_GROUP_SLOTS);
+    seen->count = weir__group_members(&g, seen->member);
     weir__group_leave(&g);
     if (seen->count > 0)
         list->visit(seen, list->context);

@@ -96,7 +96,7 @@ static void note_group(const char *name, void *device) {
     struct weir_group g;
 
     if (members && weir__group_look(&g, name, d->name) == 0) {
-        size_t count = weir__group_members(&g, members, WEIR_GROUP_SLOTS);
+        size_t count = weir__group_members(&g, members);
 
         for (size_t i = 0; i < count; i++)
             note_member(d, &members[i], name);

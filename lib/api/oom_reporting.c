@@ -228,7 +228,7 @@ static void read_group(weir_allocator *a, weir_oom_report *v) {
     members = malloc(WEIR_GROUP_SLOTS * sizeof *members);
     if (!members)
         return;
-    v->members = (uint32_t)weir__group_largest_members(g, members, WEIR_GROUP_SLOTS);
+    v->members = (uint32_t)weir__group_members(g, members);
     v->member_count = (uint32_t)weir__size_smaller(v->members, WEIR_OOM_REPORT_MEMBERS);
     for (uint32_t i = 0; i < v->member_count; i++) {
         v->member[i] = (weir_oom_report_member){.pid = members[i].pid,

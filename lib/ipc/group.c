@@ -529,12 +529,18 @@ static int read_member(struct weir_group *g, int at, struct weir_group_member *o
            atomic_load(&slot->start) == out->start;
 }
 
-size_t weir__group_members(struct weir_group *g, struct weir_group_member *out, size_t most) {
+static int compare_members(const void *one, const void *other) {
+    const struct weir_group_member *a = one, *b = other;
+
+    return (a->bytes < b->bytes) - (a->bytes > b->bytes);
+}
+
+size_t weir__group_members(struct weir_group *g, struct weir_group_member *out) {
     uint64_t weights = 0;
     size_t count = 0;
 
     lock_in_named_file(g);
-    for (int i = 0; i < WEIR_SLOTS && count < most; i++)
+    for (int i = 0; i < WEIR_SLOTS; i++)
         if (read_member(g, i, &out[count])) {
             out[count].weight = weir__size_larger(out[count].weight, 1);
             weights += out[count++].weight;
@@ -543,19 +549,6 @@ size_t weir__group_members(struct weir_group *g, struct weir_group_member *out, 
         out[i].share =
             (uint64_t)((double)weir__group_limit(g) / (double)weights * (double)out[i].weight);
     unlock(g);
-    return count;
-}
-
-static int by_bytes(const void *one, const void *other) {
-    const struct weir_group_member *a = one, *b = other;
-
-    return (a->bytes < b->bytes) - (a->bytes > b->bytes);
-}
-
-size_t weir__group_largest_members(struct weir_group *g, struct weir_group_member *out,
-                                   size_t most) {
-    size_t count = weir__group_members(g, out, most);
-
-    qsort(out, count, sizeof *out, by_bytes);
+    qsort(out, count, sizeof *out, compare_members);
     return count;
 }

@@ -110,10 +110,8 @@ uint64_t weir__group_limit(const struct weir_group *g);
 uint64_t weir__group_used(struct weir_group *g);
 /* Recovers the bytes of members that have ended.  Returns the bytes of members that are still ending. */
 uint64_t weir__group_recover(struct weir_group *g);
-/* Lists at most `most` live members.  Returns the number of listed members. */
-size_t weir__group_members(struct weir_group *g, struct weir_group_member *out, size_t most);
-/* Lists the live members as weir__group_members does, in falling order of their bytes. */
-size_t weir__group_largest_members(struct weir_group *g, struct weir_group_member *out,
-                                   size_t most);
+/* Lists the live members in falling order of their bytes.  Returns the number of members.  `out` has room for
+ * WEIR_GROUP_SLOTS members. */
+size_t weir__group_members(struct weir_group *g, struct weir_group_member *out);
 
 #endif

@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/output.h"
 #include "base/size.h"
 #include "base/text.h"
 #include "base/variable.h"
@@ -259,53 +259,37 @@ struct weir_answers weir__group_ask_whom_it_concerns(struct weir_process_peers *
 
 /* ---- reports ------------------------------------------------------------------------------------- */
 
-__attribute__((format(printf, 2, 3))) static void add(char text[WEIR_GROUP_SHOWN],
-                                                      const char *format, ...) {
-    size_t used = strlen(text);
-    va_list arguments;
-
-    va_start(arguments, format);
-    vsnprintf(text + used, WEIR_GROUP_SHOWN - used, format, arguments);
-    va_end(arguments);
-}
-
-static void add_member(char text[WEIR_GROUP_SHOWN], const struct weir_group_member *m) {
-    char bytes[WEIR_SPELL_BYTES], share[WEIR_SPELL_BYTES], idle[WEIR_SPELL_BYTES];
+static void put_member(struct weir_output *out, const struct weir_group_member *m) {
     const char *before = "";
 
-    weir__bytes_show(m->bytes, bytes, sizeof bytes);
-    weir__bytes_show(m->share, share, sizeof share);
-    weir__bytes_show(weir__size_smaller(m->idle, m->bytes), idle, sizeof idle);
-    add(text, "\n  pid %" PRIu64 "%s (%.24s): holds %s, its share is %s, %s idle:", m->pid,
-        m->is_own ? ", this process" : "", m->command, bytes, share, idle);
+    weir__put(out, "\n  pid %" PRIu64 "%s (%.24s): holds %s, its share is %s, %s idle:", m->pid,
+              m->is_own ? ", this process" : "", m->command, WEIR_SHOWN(m->bytes),
+              WEIR_SHOWN(m->share), WEIR_SHOWN(weir__size_smaller(m->idle, m->bytes)));
     for (int k = 0; k < WEIR_GROUP_KIND_COUNT; k++) {
         if (m->kind[k] == 0)
             continue;
-        weir__bytes_show(m->kind[k], bytes, sizeof bytes);
-        add(text, "%s %s %s%s", before, weir__group_kind_word((enum weir_group_kind)k), bytes,
-            k == WEIR_GROUP_CONTEXT ? " (estimate)" : "");
+        weir__put(out, "%s %s %s%s", before, weir__group_kind_word((enum weir_group_kind)k),
+                  WEIR_SHOWN(m->kind[k]), k == WEIR_GROUP_CONTEXT ? " (estimate)" : "");
         before = ",";
     }
     if (!before[0])
-        add(text, " nothing");
+        weir__put(out, " nothing");
 }
 
 void weir__group_show(struct weir_group *g, char text[WEIR_GROUP_SHOWN]) {
     struct weir_group_member *members = malloc(WEIR_GROUP_SLOTS * sizeof *members);
-    char limit[WEIR_SPELL_BYTES], used[WEIR_SPELL_BYTES], room[WEIR_SPELL_BYTES];
+    struct weir_output out = {.text = text, .bytes = WEIR_GROUP_SHOWN};
     size_t count;
 
-    text[0] = '\0';
-    weir__bytes_show(weir__group_limit(g), limit, sizeof limit);
-    weir__bytes_show(weir__group_used(g), used, sizeof used);
-    weir__bytes_show(weir__group_room(g), room, sizeof room);
-    add(text, "group '%s': limit %s, used %s, room %s", g->name, limit, used, room);
+    weir__put(&out, "group '%s': limit %s, used %s, room %s", g->name,
+              WEIR_SHOWN(weir__group_limit(g)), WEIR_SHOWN(weir__group_used(g)),
+              WEIR_SHOWN(weir__group_room(g)));
     if (!members)
         return;
-    count = weir__group_largest_members(g, members, WEIR_GROUP_SLOTS);
+    count = weir__group_members(g, members);
     for (size_t i = 0; i < count && i < MOST_SHOWN; i++)
-        add_member(text, &members[i]);
+        put_member(&out, &members[i]);
     if (count > MOST_SHOWN)
-        add(text, "\n  and %zu more", count - MOST_SHOWN);
+        weir__put(&out, "\n  and %zu more", count - MOST_SHOWN);
     free(members);
 }

@@ -23,6 +23,7 @@
 
 #include "base/file.h"
 #include "base/hostmem.h"
+#include "base/output.h"
 #include "base/result.h"
 #include "base/who.h"
 
@@ -60,22 +61,18 @@ void weir__memory_text_clear(struct weir_memory_text *t) {
     memset(t, 0, sizeof *t);
 }
 
-/* Appends to the text, and adds to `length`.  Once the text is full, only adds to `length`. */
-#define APPEND(...)                                                                                \
-    length += (size_t)snprintf(length < text_bytes ? text + length : NULL,                         \
-                               length < text_bytes ? text_bytes - length : 0, __VA_ARGS__)
-
 size_t weir__memory_text_write(const struct weir_memory_text *t, char *text, size_t text_bytes) {
-    size_t length = 0;
+    struct weir_output out = {.text = text, .bytes = text_bytes};
 
-    APPEND(HEAD ":%s:%ld:%" PRIu64 ":%" PRIu64 ":%s", t->driver, (long)t->pid, t->start, t->space,
-           t->device);
+    weir__put(&out, HEAD ":%s:%ld:%" PRIu64 ":%" PRIu64 ":%s", t->driver, (long)t->pid, t->start,
+              t->space, t->device);
     for (size_t i = 0; i < t->count; i++) {
         const struct weir_memory_piece *p = &t->pieces[i];
 
-        APPEND("%c%d.%" PRIu64 ".%" PRIu64, i == 0 ? ':' : ',', p->file, p->name, p->bytes);
+        weir__put(&out, "%c%d.%" PRIu64 ".%" PRIu64, i == 0 ? ':' : ',', p->file, p->name,
+                  p->bytes);
     }
-    return length;
+    return out.length;
 }
 
 /* Reads decimal digits up to `end`, and skips `end` unless the text ends there.  Returns 1 on success, 0 if the text is

@@ -26,6 +26,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/output.h"
 #include "base/size.h"
 #include "base/text.h"
 #include "base/thread.h"
@@ -628,7 +629,7 @@ struct weir_answers weir__process_peers_ask(struct weir_process_peers *n, uint64
     if (group && !members)
         return answers;
     if (group)
-        members->count = weir__group_members(group, members->is, WEIR_GROUP_SLOTS);
+        members->count = weir__group_members(group, members->is);
     answers = ask_members_of(n, bytes, began, deadline, members);
     free(members);
     return answers;
@@ -679,20 +680,19 @@ void weir__process_peers_holders(struct weir_process_peers *n, struct weir_holde
 }
 
 void weir__process_peers_show(struct weir_process_peers *n, char text[WEIR_PROCESS_PEERS_SHOWN]) {
+    struct weir_output out = {.text = text, .bytes = WEIR_PROCESS_PEERS_SHOWN};
     struct weir_holder all[WEIR_SLOTS];
-    size_t count = read_holders(n, all), length = 0;
+    size_t count = read_holders(n, all);
     char name[64];
 
     text[0] = '\0';
     for (size_t i = 0; i < count && i < MOST_SHOWN; i++) {
         weir__quote(all[i].command, name, sizeof name);
-        length += (size_t)snprintf(text + length, WEIR_PROCESS_PEERS_SHOWN - length,
-                                   "%sprocess %llu %s has %s, could release %s%s", i ? "; " : "",
-                                   (unsigned long long)all[i].pid, name,
-                                   WEIR_SHOWN(all[i].reserved), WEIR_SHOWN(all[i].idle),
-                                   all[i].is_stopped  ? ", is stopped"
-                                   : all[i].is_silent ? ", does not answer"
-                                                      : "");
+        weir__put(&out, "%sprocess %ju %s has %s, could release %s%s", i ? "; " : "",
+                  (uintmax_t)all[i].pid, name, WEIR_SHOWN(all[i].reserved), WEIR_SHOWN(all[i].idle),
+                  all[i].is_stopped  ? ", is stopped"
+                  : all[i].is_silent ? ", does not answer"
+                                     : "");
     }
 }
 

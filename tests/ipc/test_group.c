@@ -133,7 +133,7 @@ TEST(test_shares_are_by_weight) {
     ck_assert_int_eq(weir__group_join(&two, "training", DEVICE, LIMIT, 3, why), 0);
     ck_assert(weir__group_take(&two, WEIR_GROUP_CREATE, 7));
     weir__group_tell_idle(&two, 4);
-    ck_assert_uint_eq(weir__group_largest_members(&one, members, WEIR_GROUP_SLOTS), 2);
+    ck_assert_uint_eq(weir__group_members(&one, members), 2);
     ck_assert_uint_eq(members[0].share, LIMIT / 4 * 3);
     ck_assert_uint_eq(members[0].bytes, 7);
     ck_assert_uint_eq(members[0].idle, 4);
@@ -516,7 +516,7 @@ TEST(test_old_and_new_members_have_one_limit) {
     ck_assert(!weir__group_take(&near, WEIR_GROUP_RESERVE, 2));
     ck_assert(!weir__group_take(&late, WEIR_GROUP_RESERVE, 2));
     ck_assert(weir__group_take(&late, WEIR_GROUP_RESERVE, 1));
-    ck_assert_uint_eq(weir__group_largest_members(&late, members, WEIR_GROUP_SLOTS), 3);
+    ck_assert_uint_eq(weir__group_members(&late, members), 3);
     ck_assert_uint_eq(members[0].kind[WEIR_GROUP_POOL], LIMIT / 2 - 1);
     for (int i = 1; i < 3; i++)
         if (members[i].weight == 3) {
@@ -650,7 +650,7 @@ static void look(struct weir_group *g, int count) {
         nanosleep(&(struct timespec){0, 1000000}, NULL);
     for (int i = 0; i < count; i++)
         held += atomic_load(&shared->held[i]);
-    number = weir__group_members(g, members, WEIR_GROUP_SLOTS);
+    number = weir__group_members(g, members);
     for (size_t i = 0; i < number; i++)
         counted += members[i].bytes;
     MUST_EQ(number, (size_t)count);
@@ -698,7 +698,7 @@ static void disturb(int count, uint64_t steps, uint64_t least) {
         if (weir__group_look(&watcher, "training", DEVICE) == 0) {
             struct weir_group_member members[WEIR_GROUP_SLOTS];
 
-            if (weir__group_members(&watcher, members, WEIR_GROUP_SLOTS) == (size_t)count)
+            if (weir__group_members(&watcher, members) == (size_t)count)
                 look(&watcher, count);
             weir__group_leave(&watcher);
         }
