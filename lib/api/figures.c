@@ -24,7 +24,6 @@ static weir_status hand_out(const weir_allocator *a, const char *call, void *out
 }
 
 void weir__stats_read(weir_allocator *a, weir_statistics *out) {
-    *out = (weir_statistics){.size = sizeof *out};
     weir__counters_read(&a->counters, out);
     a->reserve.engine->ops->figures(a->reserve.engine, out);
     out->host_bytes += atomic_load_explicit(&a->reserve.graphs.host_bytes, memory_order_relaxed);

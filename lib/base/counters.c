@@ -99,6 +99,10 @@ uint64_t weir__striped_sum(const struct weir_striped *striped, int counter) {
 /* ---- statistics ---- */
 
 void weir__counters_read(struct weir_counters *counters, weir_statistics *out) {
+    pthread_mutex_lock(&counters->lock);
+    *out = counters->sums;
+    pthread_mutex_unlock(&counters->lock);
+    out->size = sizeof *out;
     /* Reads frees before allocations, because a block is counted as allocated before it can be counted as freed.  A
      * growth is counted after its allocation, so growths are read before allocations, too.  So no difference below is
      * negative. */
@@ -117,19 +121,6 @@ void weir__counters_read(struct weir_counters *counters, weir_statistics *out) {
     out->prealloc_ns = counters->prealloc.ns;
     out->prealloc_waited_ns = counters->prealloc.waited_ns;
     out->ahead_failures = counters->ahead_failures;
-    pthread_mutex_lock(&counters->lock);
-    out->growths = counters->sums.growths;
-    out->growth_bytes = counters->sums.growth_bytes;
-    out->trims = counters->sums.trims;
-    out->trim_bytes = counters->sums.trim_bytes;
-    out->ahead_steps = counters->sums.ahead_steps;
-    out->ahead_bytes = counters->sums.ahead_bytes;
-    out->ahead_ns = counters->sums.ahead_ns;
-    out->reclaims = counters->sums.reclaims;
-    out->received_bytes = counters->sums.received_bytes;
-    out->releases = counters->sums.releases;
-    out->released_bytes = counters->sums.released_bytes;
-    pthread_mutex_unlock(&counters->lock);
 }
 
 uint64_t weir__counters_reserve_peak(struct weir_counters *counters, uint64_t now) {

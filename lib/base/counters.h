@@ -94,13 +94,7 @@ struct weir_counters {
 
     /* Guards the fields below; a thread that holds this lock takes no other lock. */
     pthread_mutex_t lock;
-    struct {
-        uint64_t growths, growth_bytes;
-        uint64_t trims, trim_bytes;
-        uint64_t ahead_steps, ahead_bytes, ahead_ns;
-        uint64_t reclaims, received_bytes;
-        uint64_t releases, released_bytes;
-    } sums; /* sums over all events */
+    weir_statistics sums; /* the fields that are sums over all events; all other fields are 0 */
     /* The maximum of reserved memory that an event has reported since the last weir__counters_renew_peak(). */
     uint64_t reserved_peak;
     struct {
@@ -121,7 +115,7 @@ void weir__counters_close(struct weir_counters *counters);
 /* Records one growth or shrink.  The event gets its sequence number here. */
 void weir__counters_event(struct weir_counters *counters, const weir_event *event);
 
-/* Sets the fields of *out that the counters have, and no other field. */
+/* Sets the fields of *out that the counters have, and all other fields to 0. */
 void weir__counters_read(struct weir_counters *counters, weir_statistics *out);
 /* Returns the peak of reserved memory since the last weir__counters_renew_peak().  `now` is the memory that is reserved
  * now. */
