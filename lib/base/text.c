@@ -17,25 +17,9 @@
 #include <string.h>
 #include <strings.h>
 
-static const struct {
-    const char *text;
-    uint64_t factor;
-} units[] = {
-    {"", 1},
-    {"B", 1},
-    {"K", UINT64_C(1) << 10},
-    {"KiB", UINT64_C(1) << 10},
-    {"KB", UINT64_C(1000)},
-    {"M", UINT64_C(1) << 20},
-    {"MiB", UINT64_C(1) << 20},
-    {"MB", UINT64_C(1000000)},
-    {"G", UINT64_C(1) << 30},
-    {"GiB", UINT64_C(1) << 30},
-    {"GB", UINT64_C(1000000000)},
-    {"T", UINT64_C(1) << 40},
-    {"TiB", UINT64_C(1) << 40},
-    {"TB", UINT64_C(1000000000000)},
-};
+static const char *const binary_units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+static const char *const decimal_units[] = {"B", "KB", "MB", "GB", "TB"};
+enum { LAST_UNIT = 4 };
 
 /* The least size that needs no unit.  The writer of a smaller number probably meant MiB; no device has 2^20 MiB. */
 #define LEAST_PLAIN (UINT64_C(1) << 20)
@@ -158,23 +142,40 @@ static int refuse_bare_fraction(const struct decimal *decimal, struct weir_probl
     return weir__problem(problem, "a fraction needs a unit: write a size such as 1.5GiB");
 }
 
+static int same_letter(char a, char b) {
+    return (a >= 'a' && a <= 'z' ? a - 'a' + 'A' : a) == (b >= 'a' && b <= 'z' ? b - 'a' + 'A' : b);
+}
+
+/* Returns the number of bytes of a unit in upper or lower case, such as "", "B", "KiB", "K" or "KB".  Returns 0 if the
+ * unit is unknown. */
+static uint64_t unit_factor(const char *unit) {
+    uint64_t binary = 1, decimal = 1;
+
+    for (int i = 0; i <= LAST_UNIT; i++, binary *= 1024, decimal *= 1000) {
+        if (strcasecmp(unit, binary_units[i]) == 0 ||
+            (unit[0] == '\0' ? i == 0 : unit[1] == '\0' && same_letter(*unit, *binary_units[i])))
+            return binary;
+        if (strcasecmp(unit, decimal_units[i]) == 0)
+            return decimal;
+    }
+    return 0;
+}
+
 int weir__bytes_read(const char *text, uint64_t *bytes, struct weir_problem *problem) {
     struct decimal decimal;
     const char *unit;
-    size_t i;
+    uint64_t factor;
 
     if (!decimal_scan(text, &unit, &decimal, problem))
         return 0;
     unit = skip_spaces(unit);
-    for (i = 0; i < sizeof units / sizeof units[0]; i++)
-        if (strcasecmp(unit, units[i].text) == 0)
-            break;
-    if (i == sizeof units / sizeof units[0])
+    factor = unit_factor(unit);
+    if (factor == 0)
         return *unit == '%' ? weir__problem(problem, "a percentage does not do here")
                             : weir__problem(problem, "the unit is unknown");
-    if (units[i].factor == 1 && decimal.fraction_digits > 0)
+    if (factor == 1 && decimal.fraction_digits > 0)
         return refuse_bare_fraction(&decimal, problem);
-    if (!decimal_times(&decimal, units[i].factor, bytes))
+    if (!decimal_times(&decimal, factor, bytes))
         return weir__problem(problem, "it is too large");
     return 1;
 }
@@ -296,11 +297,6 @@ int weir__count_read(const char *text, uint64_t most, uint64_t *count,
 
 /* ----------------------------------------------------------------- spelling ---- */
 
-static const char *const binary_units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-enum { LAST_UNIT = 4 };
-
-static const char *const decimal_units[] = {"B", "KB", "MB", "GB", "TB"};
-
 /* Divides *bytes by the base while the quotient is exact.  Returns the unit of the quotient. */
 static unsigned reduce(uint64_t *bytes, unsigned base) {
     unsigned unit = 0;
@@ -411,10 +407,6 @@ void weir__factor_spell(double factor, char *text, size_t text_bytes) {
             (weir__factor_read(text, &end, &read, &problem) && read >= factor && read <= factor))
             return;
     }
-}
-
-static int same_letter(char a, char b) {
-    return (a >= 'a' && a <= 'z' ? a - 'a' + 'A' : a) == (b >= 'a' && b <= 'z' ? b - 'a' + 'A' : b);
 }
 
 size_t weir__text_distance(const char *a, size_t a_length, const char *b) {
