@@ -94,26 +94,24 @@ static weir_status note_pool(weir_tensors *t, struct weir_tensor_pool *pool,
 }
 
 weir_status weir_tensors_save(weir_tensors *t, weir_tensors_id id, weir_tensors_state **out) {
-    weir_tensors_state *state;
-    struct weir_tensor_pool *pool;
-    weir_status status = weir__call_check(t && out);
+    weir_tensors_state *state = NULL;
+    weir_status status;
+    struct weir_tensor_pool *pool = weir__pool_enter(out ? t : NULL, id, &status);
 
-    if (status != WEIR_OK)
+    if (!pool)
         return status;
-    state = calloc(1, sizeof *state);
-    if (!state)
-        return weir__without_driver(WEIR_E_HOST_MEMORY);
-    weir__tensors_lock(t);
-    pool = weir__pool_find(t, id);
-    status = pool ? settle(t, pool) : WEIR_E_NOT_OWNED;
+    status = settle(t, pool);
+    if (status == WEIR_OK && !(state = calloc(1, sizeof *state)))
+        status = WEIR_E_HOST_MEMORY;
     if (status == WEIR_OK)
         status = note_pool(t, pool, state);
     weir__tensors_unlock(t);
-    if (status == WEIR_OK)
+    if (status == WEIR_OK) {
         *out = state;
-    else
-        weir_tensors_state_destroy(state);
-    return status == WEIR_OK ? status : weir__without_driver(status);
+        return WEIR_OK;
+    }
+    weir_tensors_state_destroy(state);
+    return weir__without_driver(status);
 }
 
 /* ---- restoring ----------------------------------------------------------------------------------- */
@@ -252,14 +250,13 @@ weir_status weir_tensors_restore(weir_tensors *t, const weir_tensors_state *stat
                                  void (*freed)(void *context, void *block),
                                  void (*made)(void *context, void *block), void *context) {
     struct freed_blocks gone = {0};
-    struct weir_tensor_pool *pool;
-    weir_status status = weir__call_check(t && state);
+    weir_status status;
+    struct weir_tensor_pool *pool =
+        weir__pool_enter(state ? t : NULL, state ? state->id : (weir_tensors_id){0, 0}, &status);
 
-    if (status != WEIR_OK)
+    if (!pool)
         return status;
-    weir__tensors_lock(t);
-    pool = weir__pool_find(t, state->id);
-    status = pool ? restore(t, pool, state, &gone) : WEIR_E_NOT_OWNED;
+    status = restore(t, pool, state, &gone);
     weir__tensors_unlock(t);
     for (size_t i = 0; status == WEIR_OK && freed && i < gone.count; i++)
         freed(context, gone.block[i]);
@@ -273,26 +270,23 @@ weir_status weir_tensors_restore(weir_tensors *t, const weir_tensors_state *stat
 
 weir_status weir_tensors_pool_is(weir_tensors *t, weir_tensors_id id, void *const *blocks,
                                  size_t count, int *same) {
-    const struct weir_tensor_pool *pool;
     struct weir_placement_figures figures;
     size_t found = 0, live = 0;
     uintptr_t value;
-    weir_status status = weir__call_check(t && same && (count == 0 || blocks));
+    weir_status status;
+    const struct weir_tensor_pool *pool =
+        weir__pool_enter(same && (count == 0 || blocks) ? t : NULL, id, &status);
 
-    if (status != WEIR_OK)
+    if (!pool)
         return status;
-    weir__tensors_lock(t);
-    pool = weir__pool_find(t, id);
-    if (pool) {
-        for (int i = 0; i < WEIR_TENSORS_PARTS; i++) {
-            weir__placement_figures(pool->part[i].placement, &figures);
-            live += figures.blocks;
-        }
-        for (size_t i = 0; i < count; i++)
-            found += weir__map_get(&t->map, (uintptr_t)blocks[i], &value) &&
-                     ((const struct weir_tensor *)value)->pool == pool;
-        *same = found == count && live - pool->pending == count;
+    for (int i = 0; i < WEIR_TENSORS_PARTS; i++) {
+        weir__placement_figures(pool->part[i].placement, &figures);
+        live += figures.blocks;
     }
+    for (size_t i = 0; i < count; i++)
+        found += weir__map_get(&t->map, (uintptr_t)blocks[i], &value) &&
+                 ((const struct weir_tensor *)value)->pool == pool;
+    *same = found == count && live - pool->pending == count;
     weir__tensors_unlock(t);
-    return pool ? WEIR_OK : weir__without_driver(WEIR_E_NOT_OWNED);
+    return WEIR_OK;
 }

@@ -132,9 +132,8 @@ static weir_status check_id(weir_tensors *t, weir_tensors_id id) {
     return weir__call_check(t && !weir__tensors_is_shared(id));
 }
 
-/* Finds the pool and takes the lock, which the caller releases.  On failure returns NULL with the reason in *status,
- * and does not hold the lock. */
-static struct weir_tensor_pool *enter(weir_tensors *t, weir_tensors_id id, weir_status *status) {
+struct weir_tensor_pool *weir__pool_enter(weir_tensors *t, weir_tensors_id id,
+                                          weir_status *status) {
     struct weir_tensor_pool *pool;
 
     *status = check_id(t, id);
@@ -184,7 +183,7 @@ weir_status weir_tensors_pool_open(weir_tensors *t, weir_tensors_id id,
 
 weir_status weir_tensors_pool_close(weir_tensors *t, weir_tensors_id id) {
     weir_status status;
-    struct weir_tensor_pool *pool = enter(t, id, &status);
+    struct weir_tensor_pool *pool = weir__pool_enter(t, id, &status);
 
     if (!pool)
         return status;
@@ -202,7 +201,7 @@ weir_status weir_tensors_pool_close(weir_tensors *t, weir_tensors_id id) {
 
 weir_status weir_tensors_pool_users(weir_tensors *t, weir_tensors_id id, int *users) {
     weir_status status;
-    struct weir_tensor_pool *pool = enter(users ? t : NULL, id, &status);
+    struct weir_tensor_pool *pool = weir__pool_enter(users ? t : NULL, id, &status);
 
     if (!pool)
         return status;
@@ -213,7 +212,7 @@ weir_status weir_tensors_pool_users(weir_tensors *t, weir_tensors_id id, int *us
 
 weir_status weir_tensors_pool_lend(weir_tensors *t, weir_tensors_id id, int on) {
     weir_status status;
-    struct weir_tensor_pool *pool = enter(t, id, &status);
+    struct weir_tensor_pool *pool = weir__pool_enter(t, id, &status);
 
     if (!pool)
         return status;
@@ -224,7 +223,7 @@ weir_status weir_tensors_pool_lend(weir_tensors *t, weir_tensors_id id, int on) 
 
 weir_status weir_tensors_pool_whole(weir_tensors *t, weir_tensors_id id) {
     weir_status status;
-    struct weir_tensor_pool *pool = enter(t, id, &status);
+    struct weir_tensor_pool *pool = weir__pool_enter(t, id, &status);
 
     if (!pool)
         return status;
@@ -238,7 +237,7 @@ weir_status weir_tensors_pool_whole(weir_tensors *t, weir_tensors_id id) {
 weir_status weir_tensors_begin(weir_tensors *t, weir_tensors_id id,
                                int (*takes)(void *context, weir_stream stream), void *context) {
     weir_status status;
-    struct weir_tensor_pool *pool = enter(takes ? t : NULL, id, &status);
+    struct weir_tensor_pool *pool = weir__pool_enter(takes ? t : NULL, id, &status);
 
     if (!pool)
         return status;
@@ -257,7 +256,7 @@ weir_status weir_tensors_begin(weir_tensors *t, weir_tensors_id id,
 
 weir_status weir_tensors_end(weir_tensors *t, weir_tensors_id id, void **context) {
     weir_status status;
-    struct weir_tensor_pool *pool = enter(t, id, &status), **link;
+    struct weir_tensor_pool *pool = weir__pool_enter(t, id, &status), **link;
 
     if (!pool)
         return status;

@@ -277,6 +277,9 @@ static inline __attribute__((always_inline)) void weir__tensors_unlock(weir_tens
 /* Returns the pool whose route accepts requests of this stream, or NULL.  The caller holds the lock. */
 struct weir_tensor_pool *weir__pool_for(weir_tensors *t, weir_stream stream);
 struct weir_tensor_pool *weir__pool_find(weir_tensors *t, weir_tensors_id id);
+/* Finds the pool and takes the lock, which the caller releases.  On failure returns NULL with the reason in *status,
+ * and does not hold the lock.  `t` may be NULL. */
+struct weir_tensor_pool *weir__pool_enter(weir_tensors *t, weir_tensors_id id, weir_status *status);
 /* Serves the request `made` from the pool, and sets `made->address`.  If `lends` is set, the pool does not grow.
  * Releases the lock while it waits for the device or allocates a segment, and takes the lock again. */
 weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool,
