@@ -615,7 +615,7 @@ static void begin_trace(struct process *process, const struct weir_record_head *
     memcpy(process->command, head->command, sizeof process->command);
     process->command[sizeof process->command - 1] = '\0';
     if (!*process->command && is_here)
-        weir__process_command_of(process->id, process->command, sizeof process->command);
+        weir__process_command(process->id, process->command, sizeof process->command);
     tracing_begin(&process->tracing, *process->command ? process->command : record.command[0],
                   is_here ? process->id : 0);
 }

@@ -100,10 +100,15 @@ int weir__process_has_preload(void) {
     return dl_iterate_phdr(is_preload, NULL) != 0;
 }
 
-static void read_command(const char *path, char *text, size_t bytes) {
-    int file = weir__file_open(path, O_RDONLY, 0);
-    ssize_t length = file < 0 ? 0 : read(file, text, bytes - 1);
+void weir__process_command(pid_t pid, char *text, size_t bytes) {
+    char path[32] = "/proc/self/cmdline";
+    ssize_t length;
+    int file;
 
+    if (pid != 0)
+        snprintf(path, sizeof path, "/proc/%ld/cmdline", (long)pid);
+    file = weir__file_open(path, O_RDONLY, 0);
+    length = file < 0 ? 0 : read(file, text, bytes - 1);
     if (file >= 0)
         close(file);
     if (length < 0)
@@ -116,23 +121,12 @@ static void read_command(const char *path, char *text, size_t bytes) {
             text[i] = ' ';
 }
 
-void weir__process_command(char *text, size_t bytes) {
-    read_command("/proc/self/cmdline", text, bytes);
-}
-
 void weir__process_name(char *text, size_t bytes) {
     char command[WEIR_COMMAND_BYTES], *name = command;
 
-    weir__process_command(command, sizeof command);
+    weir__process_command(0, command, sizeof command);
     for (char *at = command; *at && *at != ' '; at++)
         if (*at == '/')
             name = at + 1;
     snprintf(text, bytes, "%.*s", (int)bytes - 1, name);
-}
-
-void weir__process_command_of(pid_t pid, char *text, size_t bytes) {
-    char path[32];
-
-    snprintf(path, sizeof path, "/proc/%ld/cmdline", (long)pid);
-    read_command(path, text, bytes);
 }

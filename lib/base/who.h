@@ -27,10 +27,8 @@ uint64_t weir__process_namespace(void);
 /* Returns 1 if libweir-preload.so is loaded in this process, else 0. */
 int weir__process_has_preload(void);
 
-/* Writes the command of this process, or "" if the command is not known. */
-void weir__process_command(char *text, size_t bytes);
-/* Writes the command of the process `pid`, or "" if the command is not known. */
-void weir__process_command_of(pid_t pid, char *text, size_t bytes);
+/* Writes the command of a process, or of this process if `pid` is 0.  Writes "" if the command is not known. */
+void weir__process_command(pid_t pid, char *text, size_t bytes);
 
 /* Writes the command of this process without the folder of the program, for texts with little room. */
 void weir__process_name(char *text, size_t bytes);

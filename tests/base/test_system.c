@@ -146,12 +146,12 @@ TEST(the_words_of_a_command) {
     for (size_t i = 0; i < sizeof told / sizeof told[0]; i++) {
         reads = told[i].text;
         reads_bytes = told[i].bytes;
-        weir__process_command(text, sizeof text);
+        weir__process_command(0, text, sizeof text);
         ck_assert_str_eq(text, told[i].words);
     }
     for (int i = 0; i < 2; i++) {
         deny(calls[i], 1, 0, EACCES);
-        weir__process_command(text, sizeof text);
+        weir__process_command(0, text, sizeof text);
         MUST_EQ(deny_none(), 1);
         ck_assert_str_eq(text, "");
     }

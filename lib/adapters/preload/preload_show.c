@@ -124,7 +124,7 @@ void weir__show_begin(void) {
 
     if (atomic_exchange(&has_begun, 1))
         return;
-    weir__process_command(show.command, sizeof show.command);
+    weir__process_command(0, show.command, sizeof show.command);
     if (weir__segment_create(&segment, &weir__show_kind) != 0)
         error = errno;
     else if ((error = weir__start_thread(run, "weir-show")) != 0)

@@ -194,7 +194,7 @@ void weir__trace_begin(void) {
 static int write_rows(FILE *file, uint64_t *missing) {
     char command[WEIR_SHOW_COMMAND], name[64];
 
-    weir__process_command(command, sizeof command);
+    weir__process_command(0, command, sizeof command);
     weir__timeline_begin_file(file);
     for (int i = 0; i < MOST; i++) {
         const struct row *row = &rows[i];

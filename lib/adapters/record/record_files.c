@@ -145,7 +145,7 @@ static void fill_head(struct weir_record_head *head, int has_counter) {
     head->namespace = namespace;
     head->process = getpid();
     head->is_locked = is_locked;
-    weir__process_command(head->command, sizeof head->command);
+    weir__process_command(0, head->command, sizeof head->command);
     atomic_store(&head->magic, WEIR_RECORD_MAGIC);
 }
 
