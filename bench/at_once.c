@@ -14,14 +14,14 @@ typedef int (*find_function)(const char *name, void **address, int version, uint
 
 static find_function find;
 
-static int alloc(unsigned long long *block, size_t bytes, void *stream) {
+static int alloc_at_once(unsigned long long *block, size_t bytes, void *stream) {
     (void)bytes;
     (void)stream;
     *block = 1 << 20;
     return 0;
 }
 
-static int give(unsigned long long block, void *stream) {
+static int free_at_end(unsigned long long block, void *stream) {
     (void)block;
     (void)stream;
     return 0;

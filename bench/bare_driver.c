@@ -31,7 +31,7 @@ struct operation {
     size_t bytes;
 };
 
-static uint64_t now_ns(void) {
+static uint64_t driver_now_ns(void) {
     return bench_driver->charge ? bench_driver->ticks_to_ns(bench_driver->ticks()) /* modelled */
                                 : weir__clock_ns();
 }
@@ -40,17 +40,17 @@ static uint64_t timer_cost_ns(void) {
     static double pairs[TIMER_PAIRS];
 
     for (size_t i = 0; i < TIMER_PAIRS; i++) {
-        const uint64_t start = now_ns();
+        const uint64_t start = driver_now_ns();
 
-        pairs[i] = (double)(now_ns() - start);
+        pairs[i] = (double)(driver_now_ns() - start);
     }
     return (uint64_t)bench_median(pairs, TIMER_PAIRS);
 }
 
 /* Reads the whole trace, and replaces each stream's id by an index from 0.  Sets *count, *blocks and *streams to the
  * numbers of operations, blocks and streams. */
-static struct operation *read_trace(FILE *file, size_t *count, uint64_t *blocks,
-                                    unsigned *streams) {
+static struct operation *read_bare_trace(FILE *file, size_t *count, uint64_t *blocks,
+                                         unsigned *streams) {
     static uint64_t names[STREAMS];
     struct operation *operations = NULL;
     size_t room = 0;
@@ -88,7 +88,7 @@ static struct operation *read_trace(FILE *file, size_t *count, uint64_t *blocks,
     return operations;
 }
 
-static CUmemoryPool make_pool(void) {
+static CUmemoryPool create_bare_pool(void) {
     CUmemPoolProps properties;
     CUmemoryPool pool;
     uint64_t keep = UINT64_MAX;
@@ -107,7 +107,7 @@ int main(int argc, char **argv) {
     uint64_t blocks, cost, spent = 0, high = 0;
     double *iterations;
     unsigned stream_count;
-    struct operation *operations = read_trace(stdin, &count, &blocks, &stream_count);
+    struct operation *operations = read_bare_trace(stdin, &count, &blocks, &stream_count);
     CUdeviceptr *addresses = calloc((size_t)blocks + 1, sizeof *addresses);
     static CUstream streams[STREAMS];
     CUmemoryPool pool;
@@ -116,7 +116,7 @@ int main(int argc, char **argv) {
     if (!iterations || !addresses)
         bench_fail("calloc", "out of memory");
     bench_open(argc > 1 ? argv[1] : "cuda");
-    pool = make_pool();
+    pool = create_bare_pool();
     for (unsigned i = 0; i < stream_count; i++)
         BENCH_CALL(cuStreamCreate, &streams[i], CU_STREAM_NON_BLOCKING);
     cost = timer_cost_ns();
@@ -130,13 +130,13 @@ int main(int argc, char **argv) {
             spent = 0;
             continue;
         }
-        start = now_ns();
+        start = driver_now_ns();
         if (op->code == 'a')
             BENCH_CALL(cuMemAllocFromPoolAsync, &addresses[op->block], op->bytes, pool,
                        streams[op->stream]);
         else
             BENCH_CALL(cuMemFreeAsync, addresses[op->block], streams[op->stream]);
-        ns = now_ns() - start;
+        ns = driver_now_ns() - start;
         spent += ns > cost ? ns - cost : 0;
     }
 

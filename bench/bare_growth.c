@@ -78,7 +78,7 @@ static double by_pool(size_t bytes, const char *const *settings) {
 }
 
 /* Creates an allocator with settings.  The list has names and values in turn, and ends with NULL. */
-static weir_allocator *make(const char *const *settings) {
+static weir_allocator *create_with_settings(const char *const *settings) {
     weir_options options;
     weir_allocator *a;
     char message[256] = "";
@@ -94,7 +94,7 @@ static weir_allocator *make(const char *const *settings) {
 }
 
 static double by_weir(size_t bytes, const char *const *settings) {
-    weir_allocator *a = make(settings);
+    weir_allocator *a = create_with_settings(settings);
     double started = now_us(), took;
 
     WEIR(weir_preallocate(a, bytes, NULL));
@@ -105,7 +105,7 @@ static double by_weir(size_t bytes, const char *const *settings) {
 
 /* Measures one request of `bytes` bytes in a new allocator. */
 static double by_request(size_t bytes, const char *const *settings) {
-    weir_allocator *a = make(settings);
+    weir_allocator *a = create_with_settings(settings);
     double started, took;
     CUstream stream;
     void *block;

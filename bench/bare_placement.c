@@ -65,7 +65,7 @@ static struct weir_placement *placement;
 static struct weir_placement_stream records[STREAMS];
 static uint64_t sequence;
 
-static _Noreturn void die(const char *what) {
+static _Noreturn void exit_with_error(const char *what) {
     fprintf(stderr, "bare_placement: %s\n", what);
     exit(1);
 }
@@ -74,7 +74,7 @@ static void placement_open_with(size_t regions) {
     static const struct weir_placement_rule bfc = {.granularity = 256, .split_waste = 128 * MIB};
 
     if (weir__placement_create(&bfc, &placement) != WEIR_PLACEMENT_OK) {
-        die("no memory");
+        exit_with_error("no memory");
     }
     for (uint64_t i = 0; i < STREAMS; i++) {
         records[i].id = i + 1;
@@ -82,7 +82,7 @@ static void placement_open_with(size_t regions) {
     for (size_t i = 0; i < regions; i++) {
         if (weir__placement_add(placement, BASE + i * (RANGE / regions), RANGE / regions) !=
             WEIR_PLACEMENT_OK) {
-            die("no memory");
+            exit_with_error("no memory");
         }
     }
 }
@@ -106,7 +106,7 @@ static void give_on(uint64_t address, struct weir_placement_stream *s) {
     struct weir_placement_block block;
 
     if (weir__placement_give(placement, address, s, ++sequence, &block) != WEIR_PLACEMENT_OK) {
-        die("a block could not be given back");
+        exit_with_error("a block could not be given back");
     }
 }
 
@@ -200,37 +200,37 @@ struct result {
 static size_t sizes[SIZES];
 static uint64_t random_state;
 
-static inline uint64_t random_next(void) {
+static inline uint64_t bench_random_next(void) {
     random_state ^= random_state << 13;
     random_state ^= random_state >> 7;
     random_state ^= random_state << 17;
     return random_state;
 }
 
-static inline size_t random_below(size_t limit) {
-    return (size_t)((random_next() >> 32) * limit >> 32);
+static inline size_t bench_random_below(size_t limit) {
+    return (size_t)((bench_random_next() >> 32) * limit >> 32);
 }
 
-static inline size_t random_size(void) {
-    return sizes[random_next() >> 48];
+static inline size_t bench_random_size(void) {
+    return sizes[bench_random_next() >> 48];
 }
 
 static void draw_sizes(size_t largest) {
     for (size_t i = 0; i < SIZES; i++) {
-        double unit = (double)(random_next() >> 11) / 9007199254740992.0;
+        double unit = (double)(bench_random_next() >> 11) / 9007199254740992.0;
 
         sizes[i] = (size_t)(512.0 * exp(unit * log((double)largest / 512.0)));
     }
 }
 
-static double now_ns(void) {
+static double placement_now_ns(void) {
     struct timespec t;
 
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-static size_t resident_bytes(void) {
+static size_t read_resident_bytes(void) {
     FILE *f = fopen("/proc/self/statm", "r");
     unsigned long pages = 0;
 
@@ -247,22 +247,22 @@ static uint64_t take_or_die(const struct backend *b, size_t bytes) {
     uint64_t address = b->take(bytes);
 
     if (address == 0) {
-        die("the range is full");
+        exit_with_error("the range is full");
     }
     return address;
 }
 
 static double hot(const struct backend *b, long pairs) {
-    double start = now_ns();
+    double start = placement_now_ns();
 
     for (long i = 0; i < pairs; i++) {
         b->give(take_or_die(b, 64 * KIB));
     }
-    return (now_ns() - start) / (double)pairs;
+    return (placement_now_ns() - start) / (double)pairs;
 }
 
 static double two(const struct backend *b, long pairs) {
-    double start = now_ns();
+    double start = placement_now_ns();
 
     for (long i = 0; i < pairs; i += 2) {
         uint64_t first = take_or_die(b, 64 * KIB);
@@ -271,46 +271,46 @@ static double two(const struct backend *b, long pairs) {
         b->give(first);
         b->give(second);
     }
-    return (now_ns() - start) / (double)pairs;
+    return (placement_now_ns() - start) / (double)pairs;
 }
 
 /* Replaces random live blocks by new blocks.  If a new block does not fit, counts it as failed, and leaves its place
  * empty. */
-static double churn(const struct backend *b, uint64_t *live, size_t count, long pairs,
-                    size_t *failed) {
-    double start = now_ns();
+static double replace_random(const struct backend *b, uint64_t *live, size_t count, long pairs,
+                             size_t *failed) {
+    double start = placement_now_ns();
 
     for (long i = 0; i < pairs; i++) {
-        size_t at = random_below(count);
+        size_t at = bench_random_below(count);
 
         if (live[at] != 0) {
             b->give(live[at]);
         }
-        live[at] = b->take(random_size());
+        live[at] = b->take(bench_random_size());
         *failed += live[at] == 0;
     }
-    return (now_ns() - start) / (double)pairs;
+    return (placement_now_ns() - start) / (double)pairs;
 }
 
-static void fill(const struct backend *b, const struct bench_case *c, uint64_t *live) {
+static void allocate_live(const struct backend *b, const struct bench_case *c, uint64_t *live) {
     size_t count = c->unmapped_ranges ? 2 * c->live : c->live;
 
     for (size_t i = 0; i < count; i++) {
-        live[i] = take_or_die(b, random_size());
+        live[i] = take_or_die(b, bench_random_size());
     }
     for (size_t i = count; i-- > c->live;) {
-        size_t at = random_below(i + 1);
+        size_t at = bench_random_below(i + 1);
 
         b->give(live[at]);
         live[at] = live[i];
     }
 }
 
-static double run_once(const struct backend *b, const struct bench_case *c, uint64_t *live,
-                       long pairs, struct result *r) {
+static double run_case_once(const struct backend *b, const struct bench_case *c, uint64_t *live,
+                            long pairs, struct result *r) {
     return c->pattern == HOT   ? hot(b, pairs)
            : c->pattern == TWO ? two(b, pairs)
-                               : churn(b, live, c->live, pairs, &r->failed);
+                               : replace_random(b, live, c->live, pairs, &r->failed);
 }
 
 static void run_case(const struct backend *b, const struct bench_case *c, struct result *r) {
@@ -318,27 +318,27 @@ static void run_case(const struct backend *b, const struct bench_case *c, struct
     size_t before;
 
     if (live == NULL) {
-        die("no memory");
+        exit_with_error("no memory");
     }
     memset(live, 1, (2 * c->live + 1) * sizeof *live);
     random_state = UINT64_C(88172645463325252) + (uint64_t)getpid();
     draw_sizes(c->largest);
-    before = resident_bytes();
+    before = read_resident_bytes();
     b->open();
-    fill(b, c, live);
-    run_once(b, c, live, c->pattern == CHURN ? PAIRS / 2 + 20 * (long)c->live : PAIRS / 4, r);
+    allocate_live(b, c, live);
+    run_case_once(b, c, live, c->pattern == CHURN ? PAIRS / 2 + 20 * (long)c->live : PAIRS / 4, r);
     r->failed = 0;
     for (int i = 0; i < RUNS; i++) {
-        r->ns[i] = run_once(b, c, live, PAIRS, r);
+        r->ns[i] = run_case_once(b, c, live, PAIRS, r);
     }
-    r->rss_growth = resident_bytes() - before;
+    r->rss_growth = read_resident_bytes() - before;
     r->host_bytes = b->host_bytes == NULL ? 0 : b->host_bytes();
     free(live);
 }
 
 /* --------------------------------------------------------------- processes -- */
 
-static void *idle(void *unused) {
+static void *wake_processor(void *unused) {
     for (;;) {
         pause();
     }
@@ -353,14 +353,14 @@ static void child(const struct backend *b, const struct bench_case *c, int cpu, 
     CPU_ZERO(&set);
     CPU_SET((size_t)cpu, &set);
     if (sched_setaffinity(0, sizeof set, &set) != 0) {
-        die("cannot pin to that processor");
+        exit_with_error("cannot pin to that processor");
     }
-    if (pthread_create(&thread, NULL, idle, NULL) != 0) {
-        die("cannot start a thread");
+    if (pthread_create(&thread, NULL, wake_processor, NULL) != 0) {
+        exit_with_error("cannot start a thread");
     }
     run_case(b, c, &r);
     if (write(to, &r, sizeof r) != (ssize_t)sizeof r) {
-        die("cannot hand back the result");
+        exit_with_error("cannot hand back the result");
     }
     _exit(0);
 }
@@ -372,20 +372,20 @@ static void in_process(const struct backend *b, const struct bench_case *c, int 
     pid_t pid;
 
     if (pipe(ends) != 0 || (pid = fork()) < 0) {
-        die(strerror(errno));
+        exit_with_error(strerror(errno));
     }
     if (pid == 0) {
         child(b, c, cpu, ends[1]);
     }
     close(ends[1]);
     if (read(ends[0], r, sizeof *r) != (ssize_t)sizeof *r) {
-        die("a process gave no result");
+        exit_with_error("a process gave no result");
     }
     close(ends[0]);
     waitpid(pid, &status, 0);
 }
 
-static int by_value(const void *a, const void *b) {
+static int compare_times(const void *a, const void *b) {
     double x = *(const double *)a;
     double y = *(const double *)b;
 
@@ -393,7 +393,8 @@ static int by_value(const void *a, const void *b) {
 }
 
 /* Measures one case, and adds the result to the table and to the JSON array `all`. */
-static void measure(const struct backend *b, const struct bench_case *c, int cpu, json_t *all) {
+static void measure_case(const struct backend *b, const struct bench_case *c, int cpu,
+                         json_t *all) {
     struct result r[PROCESSES];
     double ns[PROCESSES * RUNS];
     json_t *runs = json_array();
@@ -406,7 +407,7 @@ static void measure(const struct backend *b, const struct bench_case *c, int cpu
     for (size_t i = 0; i < PROCESSES * RUNS; i++) {
         json_array_append_new(runs, json_real(ns[i]));
     }
-    qsort(ns, PROCESSES * RUNS, sizeof ns[0], by_value);
+    qsort(ns, PROCESSES * RUNS, sizeof ns[0], compare_times);
     if (b == &backends[0] && c->target > 0) {
         snprintf(target, sizeof target, "%.0f", c->target);
     }
@@ -488,12 +489,12 @@ int main(int argc, char **argv) {
                "ns per pair", "median", "least", "target", "host bytes", "rss growth", "failed");
         for (size_t c = 0; c < CASES; c++) {
             if (choice.only == NULL || strstr(cases[c].name, choice.only) != NULL) {
-                measure(&backends[b], &cases[c], choice.cpu, all);
+                measure_case(&backends[b], &cases[c], choice.cpu, all);
             }
         }
     }
     if (choice.json != NULL && json_dump_file(all, choice.json, JSON_INDENT(1)) != 0) {
-        die("cannot write the JSON file");
+        exit_with_error("cannot write the JSON file");
     }
     json_decref(all);
     return 0;

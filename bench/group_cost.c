@@ -27,18 +27,18 @@ enum { ROUNDS = 15, OTHERS = 7 };
 
 static char folder[] = "/tmp/weir-group-cost-XXXXXX";
 
-static void fail(const char *what) {
+static void exit_group_cost(const char *what) {
     fprintf(stderr, "group_cost: %s\n", what);
     exit(1);
 }
 
-static int by_value(const void *one, const void *other) {
+static int compare_costs(const void *one, const void *other) {
     double a = *(const double *)one, b = *(const double *)other;
 
     return (a > b) - (a < b);
 }
 
-static double round_of(void (*step)(void *), void *context, size_t steps) {
+static double measure_round(void (*step)(void *), void *context, size_t steps) {
     uint64_t began = weir__clock_ns();
 
     for (size_t i = 0; i < steps; i++)
@@ -47,7 +47,7 @@ static double round_of(void (*step)(void *), void *context, size_t steps) {
 }
 
 static double median(double round[ROUNDS]) {
-    qsort(round, ROUNDS, sizeof round[0], by_value);
+    qsort(round, ROUNDS, sizeof round[0], compare_costs);
     return round[ROUNDS / 2];
 }
 
@@ -56,7 +56,7 @@ static double time_of(void (*step)(void *), void *context, size_t steps) {
     double round[ROUNDS];
 
     for (int r = 0; r < ROUNDS; r++)
-        round[r] = round_of(step, context, steps);
+        round[r] = measure_round(step, context, steps);
     return median(round);
 }
 
@@ -65,20 +65,20 @@ static void time_both(void (*step)(void *), void *one, void *two, size_t steps, 
     double round[2][ROUNDS];
 
     for (int r = 0; r < ROUNDS; r++) {
-        round[0][r] = round_of(step, one, steps);
-        round[1][r] = round_of(step, two, steps);
+        round[0][r] = measure_round(step, one, steps);
+        round[1][r] = measure_round(step, two, steps);
     }
     out[0] = median(round[0]);
     out[1] = median(round[1]);
 }
 
-static void count(void *group) {
+static void count_and_uncount(void *group) {
     if (!weir__group_take(group, WEIR_GROUP_RESERVE, STEP))
-        fail("a step was refused");
+        exit_group_cost("a step was refused");
     weir__group_give(group, WEIR_GROUP_RESERVE, STEP);
 }
 
-static void create(void *table) {
+static void create_and_release(void *table) {
     const struct weir_driver *driver = table;
     CUmemAllocationProp kind;
     CUmemGenericAllocationHandle handle;
@@ -88,14 +88,14 @@ static void create(void *table) {
     kind.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     if (driver->cuMemCreate(&handle, STEP, &kind, 0) != CUDA_SUCCESS ||
         driver->cuMemRelease(handle) != CUDA_SUCCESS)
-        fail("the driver refuses a step");
+        exit_group_cost("the driver refuses a step");
 }
 
-static void join(struct weir_group *g) {
+static void join_bench_group(struct weir_group *g) {
     char why[WEIR_GROUP_WHY];
 
     if (weir__group_join(g, "cost", "GPU-cost", LIMIT, 1, why) != 0)
-        fail(why);
+        exit_group_cost(why);
 }
 
 /* Starts a process that counts and releases bytes of the group all the time. */
@@ -105,9 +105,9 @@ static pid_t start_other(void) {
 
     if (pid != 0)
         return pid;
-    join(&g);
+    join_bench_group(&g);
     for (;;)
-        count(&g);
+        count_and_uncount(&g);
 }
 
 static double count_alone_or_not(int others, size_t steps) {
@@ -117,10 +117,10 @@ static double count_alone_or_not(int others, size_t steps) {
 
     for (int i = 0; i < others; i++)
         pids[i] = start_other();
-    join(&g);
+    join_bench_group(&g);
     while (others > 0 && weir__group_used(&g) == 0)
         usleep(1000);
-    each = time_of(count, &g, steps);
+    each = time_of(count_and_uncount, &g, steps);
     for (int i = 0; i < others; i++) {
         kill(pids[i], SIGKILL);
         waitpid(pids[i], NULL, 0);
@@ -138,16 +138,17 @@ int main(int argc, char **argv) {
     char command[96];
 
     if (!mkdtemp(folder) || setenv("WEIR_RUN_FOLDER", folder, 1) != 0)
-        fail("there is no folder to work in");
+        exit_group_cost("there is no folder to work in");
     alone = count_alone_or_not(0, steps);
     beside = count_alone_or_not(OTHERS, steps);
     inner = weir__driver_open("model", &failure);
     if (!inner || setenv("WEIR_GROUP", "cost", 1) != 0 || setenv("WEIR_GROUP_LIMIT", "64GiB", 1))
-        fail("there is no model");
+        exit_group_cost("there is no model");
     table = weir__group_driver(inner);
     if (table->cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS)
-        fail("there is no context");
-    time_both(create, (void *)(uintptr_t)inner, (void *)(uintptr_t)table, steps / 10, driver);
+        exit_group_cost("there is no context");
+    time_both(create_and_release, (void *)(uintptr_t)inner, (void *)(uintptr_t)table, steps / 10,
+              driver);
     (void)table->cuDevicePrimaryCtxRelease(0);
     printf("%-52s %8.0f ns\n", "counted and given back, one member", alone);
     printf("%-52s %8.0f ns\n", "the same beside 7 members that do so all the time", beside);

@@ -822,7 +822,7 @@ enum { SCENARIOS = sizeof scenarios / sizeof *scenarios };
 
 /* ------------------------------------------------------------------- command ---- */
 
-static void print_usage(FILE *file) {
+static void print_micro_usage(FILE *file) {
     fprintf(file,
             "usage: micro [OPTION...] [cuda[:N]|model[:N]]\n"
             "Measures pairs of an allocation and its free: what they cost on the host, in ns.\n"
@@ -845,7 +845,7 @@ static _Noreturn void refuse_word(const char *what, const char *value) {
     exit(2);
 }
 
-static uint64_t read_number(const char *option, const char *text, uint64_t most) {
+static uint64_t read_option_number(const char *option, const char *text, uint64_t most) {
     char *end;
     uint64_t value = strtoull(text, &end, 10);
 
@@ -879,10 +879,10 @@ static void read_command(int argc, char **argv) {
             asked.scenarios |= 1u << bit;
             break;
         case 't':
-            asked.threads = read_number("--threads", optarg, MOST_THREADS);
+            asked.threads = read_option_number("--threads", optarg, MOST_THREADS);
             break;
         case 'r':
-            asked.rounds = read_number("--rounds", optarg, MOST_ROUNDS);
+            asked.rounds = read_option_number("--rounds", optarg, MOST_ROUNDS);
             break;
         case 'q':
             asked.is_quick = 1;
@@ -891,7 +891,7 @@ static void read_command(int argc, char **argv) {
             asked.json_file = optarg;
             break;
         case 'h':
-            print_usage(stdout);
+            print_micro_usage(stdout);
             exit(0);
         default:
             exit(2);

@@ -40,14 +40,14 @@ static CUstream stream;
 static void *blocks[MOST_BLOCKS];
 static size_t block_count;
 
-static int fail(const char *what) {
+static int report_phase_failure(const char *what) {
     fprintf(stderr, "phases: %s\n", what);
     return 2;
 }
 
 /* Opens the allocator and the device.  The allocator comes first, because it asks other processes for room for a
  * context if the device is full. */
-static int open_all(const char *device, size_t *total) {
+static int open_device_and_allocator(const char *device, size_t *total) {
     struct weir_driver_failure failure;
     weir_options options;
     CUcontext context;
@@ -56,22 +56,22 @@ static int open_all(const char *device, size_t *total) {
 
     driver = weir__driver_open(device, &failure);
     if (!driver)
-        return fail(failure.text);
+        return report_phase_failure(failure.text);
     weir_options_init(&options);
     if (weir_options_from_env(&options, message, sizeof message) != WEIR_OK)
-        return fail(message);
+        return report_phase_failure(message);
     options.device = device;
     if (weir__allocator_create_on(driver, &options, &own, message, sizeof message) != WEIR_OK)
-        return fail(message);
+        return report_phase_failure(message);
     if (driver->cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||
         driver->cuCtxPushCurrent(context) != CUDA_SUCCESS ||
         driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS ||
         driver->cuMemGetInfo(&device_free, total) != CUDA_SUCCESS)
-        return fail("the device cannot be used");
+        return report_phase_failure("the device cannot be used");
     return 0;
 }
 
-static weir_status hold(size_t bytes) {
+static weir_status allocate_held(size_t bytes) {
     static uint64_t random = 1;
     weir_status status = WEIR_OK;
 
@@ -87,7 +87,7 @@ static weir_status hold(size_t bytes) {
     return status;
 }
 
-static weir_status let_go(size_t down_to) {
+static weir_status free_held_down_to(size_t down_to) {
     weir_status status = WEIR_OK;
 
     while (block_count > down_to && status == WEIR_OK)
@@ -107,7 +107,7 @@ static struct turns *open_turns(const char *path) {
 }
 
 /* Waits for the process's turn.  Returns 1 when the turn has come, 0 if all phases are over or a process has failed. */
-static int wait_for_turn(struct turns *t, uint64_t number, uint64_t of, uint64_t phases) {
+static int await_phase_turn(struct turns *t, uint64_t number, uint64_t of, uint64_t phases) {
     for (;;) {
         uint64_t next = atomic_load(&t->next);
 
@@ -128,13 +128,13 @@ static int take_turns(char **words, size_t total) {
     weir_status status;
 
     if (!t || of == 0)
-        return fail("no turns can be taken");
-    status = hold(peak / 50);
+        return report_phase_failure("no turns can be taken");
+    status = allocate_held(peak / 50);
     low = block_count;
-    while (status == WEIR_OK && wait_for_turn(t, number, of, phases)) {
-        status = hold(peak - peak / 50);
+    while (status == WEIR_OK && await_phase_turn(t, number, of, phases)) {
+        status = allocate_held(peak - peak / 50);
         if (status == WEIR_OK)
-            status = let_go(low);
+            status = free_held_down_to(low);
         done += status == WEIR_OK;
         if (status == WEIR_OK)
             atomic_fetch_add(&t->next, 1);
@@ -142,7 +142,7 @@ static int take_turns(char **words, size_t total) {
     if (status != WEIR_OK)
         atomic_store(&t->dead, 1);
     if (weir_stats(own, &f) != WEIR_OK)
-        return fail("no figures");
+        return report_phase_failure("no figures");
     printf("%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64
            " %" PRIu64 " %.1f %s\n",
            number, done, f.failed_requests, f.reserved_peak / MIB, f.reclaims,
@@ -152,7 +152,7 @@ static int take_turns(char **words, size_t total) {
 }
 
 /* Measures the real time of an allocation of 64 KiB with its free, with warm caches, and of growths by 32 MiB. */
-static int measure(void) {
+static int measure_phase(void) {
     uint64_t began, pair = UINT64_MAX, step = UINT64_MAX, is;
     weir_status status = WEIR_OK;
     size_t released;
@@ -176,7 +176,7 @@ static int measure(void) {
             status = weir_trim(own, 128 * MIB, &released);
     }
     printf("%" PRIu64 " %" PRIu64 "\n", pair, step);
-    return status == WEIR_OK ? 0 : fail(weir_status_name(status));
+    return status == WEIR_OK ? 0 : report_phase_failure(weir_status_name(status));
 }
 
 int main(int argc, char **argv) {
@@ -184,12 +184,12 @@ int main(int argc, char **argv) {
     int code;
 
     if (argc != 7 && !(argc == 3 && strcmp(argv[2], "cost") == 0))
-        return fail("DEVICE FILE NUMBER OF PHASES PEAK, or DEVICE cost");
-    code = open_all(argv[1], &total);
+        return report_phase_failure("DEVICE FILE NUMBER OF PHASES PEAK, or DEVICE cost");
+    code = open_device_and_allocator(argv[1], &total);
     if (code != 0)
         return code;
-    code = argc == 7 ? take_turns(argv + 2, total) : measure();
-    if (code == 0 && (let_go(0) != WEIR_OK || weir_allocator_destroy(own) != WEIR_OK))
-        return fail("the allocator does not end");
+    code = argc == 7 ? take_turns(argv + 2, total) : measure_phase();
+    if (code == 0 && (free_held_down_to(0) != WEIR_OK || weir_allocator_destroy(own) != WEIR_OK))
+        return report_phase_failure("the allocator does not end");
     return code;
 }

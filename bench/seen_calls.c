@@ -22,7 +22,7 @@ enum { ROUNDS = 7, CALLS = 20000 };
 
 static resolver resolve;
 
-static call find(const char *name) {
+static call find_symbol(const char *name) {
     void *address = NULL;
     call found;
     int status = 0;
@@ -35,49 +35,49 @@ static call find(const char *name) {
     return found;
 }
 
-static void must(int result, const char *what) {
+static void require_success(int result, const char *what) {
     if (result == 0)
         return;
     fprintf(stderr, "seen_calls: %s failed with %d\n", what, result);
     exit(1);
 }
 
-static double now_ns(void) {
+static double call_now_ns(void) {
     struct timespec now;
 
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
 }
 
-static void measure(const char *name, word first, word second, word third) {
-    call entry = find(name);
+static void measure_call(const char *name, word first, word second, word third) {
+    call entry = find_symbol(name);
     double least = 1e18;
 
     for (int round = 0; round < ROUNDS; round++) {
-        double began = now_ns(), took;
+        double began = call_now_ns(), took;
 
         for (int i = 0; i < CALLS; i++)
-            must(entry(first, second, third), name);
-        took = (now_ns() - began) / CALLS;
+            require_success(entry(first, second, third), name);
+        took = (call_now_ns() - began) / CALLS;
         least = took < least ? took : least;
     }
     printf("%s %.1f\n", name, least);
 }
 
 static void measure_streams(void) {
-    call create = find("cuStreamCreate"), destroy = find("cuStreamDestroy");
+    call create = find_symbol("cuStreamCreate"), destroy = find_symbol("cuStreamDestroy");
     double least = 1e18;
 
     for (int round = 0; round < ROUNDS; round++) {
-        double began = now_ns(), took;
+        double began = call_now_ns(), took;
 
         for (int i = 0; i < CALLS / 10; i++) {
             word stream;
 
-            must(create((word)&stream, 1, 0), "cuStreamCreate");
-            must(destroy(stream, 0, 0), "cuStreamDestroy");
+            require_success(create((word)&stream, 1, 0), "cuStreamCreate");
+            require_success(destroy(stream, 0, 0), "cuStreamDestroy");
         }
-        took = (now_ns() - began) / (CALLS / 10);
+        took = (call_now_ns() - began) / (CALLS / 10);
         least = took < least ? took : least;
     }
     printf("cuStreamCreate+Destroy %.1f\n", least);
@@ -96,25 +96,27 @@ int main(int argc, char **argv) {
     }
     memcpy(&resolve, &address, sizeof resolve);
     (void)argv;
-    must(find("cuInit")(0, 0, 0), "cuInit");
-    must(find("cuDevicePrimaryCtxRetain")((word)&context, 0, 0), "cuDevicePrimaryCtxRetain");
-    must(find("cuCtxSetCurrent")(context, 0, 0), "cuCtxSetCurrent");
-    must(find("cuStreamCreate")((word)&stream, 1, 0), "cuStreamCreate");
+    require_success(find_symbol("cuInit")(0, 0, 0), "cuInit");
+    require_success(find_symbol("cuDevicePrimaryCtxRetain")((word)&context, 0, 0),
+                    "cuDevicePrimaryCtxRetain");
+    require_success(find_symbol("cuCtxSetCurrent")(context, 0, 0), "cuCtxSetCurrent");
+    require_success(find_symbol("cuStreamCreate")((word)&stream, 1, 0), "cuStreamCreate");
     if (argc > 1) {
-        call allocate = find("cuMemAllocAsync");
-        double began = now_ns();
+        call allocate = find_symbol("cuMemAllocAsync");
+        double began = call_now_ns();
 
-        must(allocate((word)&block, BYTES, stream), "cuMemAllocAsync");
-        printf("first-cuMemAllocAsync %.0f\n", now_ns() - began);
+        require_success(allocate((word)&block, BYTES, stream), "cuMemAllocAsync");
+        printf("first-cuMemAllocAsync %.0f\n", call_now_ns() - began);
     }
-    must(find("cuMemAlloc")((word)&plain, BYTES, 0), "cuMemAlloc");
-    must(find("cuDeviceGetDefaultMemPool")((word)&pool, 0, 0), "cuDeviceGetDefaultMemPool");
-    measure("cuPointerGetAttribute", (word)out, MEMORY_TYPE, plain);
-    measure("cuMemGetAddressRange", (word)out, (word)(out + 1), plain);
-    measure("cuMemPoolGetAttribute", pool, RELEASE_THRESHOLD, (word)out);
-    measure("cuDeviceGetMemPool", (word)out, 0, 0);
-    measure("cuDeviceGetDefaultMemPool", (word)out, 0, 0);
-    measure("cuStreamSynchronize", stream, 0, 0);
+    require_success(find_symbol("cuMemAlloc")((word)&plain, BYTES, 0), "cuMemAlloc");
+    require_success(find_symbol("cuDeviceGetDefaultMemPool")((word)&pool, 0, 0),
+                    "cuDeviceGetDefaultMemPool");
+    measure_call("cuPointerGetAttribute", (word)out, MEMORY_TYPE, plain);
+    measure_call("cuMemGetAddressRange", (word)out, (word)(out + 1), plain);
+    measure_call("cuMemPoolGetAttribute", pool, RELEASE_THRESHOLD, (word)out);
+    measure_call("cuDeviceGetMemPool", (word)out, 0, 0);
+    measure_call("cuDeviceGetDefaultMemPool", (word)out, 0, 0);
+    measure_call("cuStreamSynchronize", stream, 0, 0);
     measure_streams();
     return 0;
 }

@@ -15,40 +15,40 @@
 
 enum { LIVE = 300, PAIRS = 20000, TURNS = 6000, MOST = 4 << 20 };
 
-static void check(cudaError_t error) {
+static void require_cuda(cudaError_t error) {
     if (error == cudaSuccess)
         return;
     fprintf(stderr, "stream_kinds: %s\n", cudaGetErrorString(error));
     exit(1);
 }
 
-static double now_ns() {
+static double kind_now_ns() {
     timespec now;
 
     clock_gettime(CLOCK_MONOTONIC, &now);
     return now.tv_sec * 1e9 + now.tv_nsec;
 }
 
-static size_t random_bytes() {
+static size_t draw_kind_bytes() {
     static uint64_t state = 1;
 
     state = state * 6364136223846793005u + 1442695040888963407u;
     return 1 + (size_t)(state >> 33) % MOST;
 }
 
-static void *take(size_t bytes, cudaStream_t stream) {
+static void *allocate_on(size_t bytes, cudaStream_t stream) {
     void *block;
 
-    check(cudaMallocAsync(&block, bytes, stream));
+    require_cuda(cudaMallocAsync(&block, bytes, stream));
     return block;
 }
 
-static double pair_ns(cudaStream_t stream) {
-    double began = now_ns();
+static double measure_pair_ns(cudaStream_t stream) {
+    double began = kind_now_ns();
 
     for (int i = 0; i < PAIRS; i++)
-        check(cudaFreeAsync(take(65536, stream), stream));
-    return (now_ns() - began) / PAIRS;
+        require_cuda(cudaFreeAsync(allocate_on(65536, stream), stream));
+    return (kind_now_ns() - began) / PAIRS;
 }
 
 static double turn_ns(cudaStream_t stream) {
@@ -56,29 +56,29 @@ static double turn_ns(cudaStream_t stream) {
     double began;
 
     for (void *&block : live)
-        block = take(random_bytes(), stream);
+        block = allocate_on(draw_kind_bytes(), stream);
     for (int warm = 1; warm >= 0; warm--) {
-        began = now_ns();
+        began = kind_now_ns();
         for (int i = 0; i < TURNS; i++) {
-            void *&block = live[random_bytes() % LIVE];
+            void *&block = live[draw_kind_bytes() % LIVE];
 
-            check(cudaFreeAsync(block, stream));
-            block = take(random_bytes(), stream);
+            require_cuda(cudaFreeAsync(block, stream));
+            block = allocate_on(draw_kind_bytes(), stream);
         }
     }
-    began = (now_ns() - began) / TURNS;
+    began = (kind_now_ns() - began) / TURNS;
     for (void *block : live)
-        check(cudaFreeAsync(block, stream));
-    check(cudaStreamSynchronize(stream));
+        require_cuda(cudaFreeAsync(block, stream));
+    require_cuda(cudaStreamSynchronize(stream));
     return began;
 }
 
-static void measure(const char *kind, cudaStream_t stream, int rounds) {
+static void measure_kind(const char *kind, cudaStream_t stream, int rounds) {
     double pair = 1e18, turn = 1e18;
 
-    (void)pair_ns(stream);
+    (void)measure_pair_ns(stream);
     for (int i = 0; i < rounds; i++) {
-        double took = pair_ns(stream);
+        double took = measure_pair_ns(stream);
 
         pair = took < pair ? took : pair;
         took = turn_ns(stream);
@@ -93,14 +93,14 @@ int main(int argc, char **argv) {
     cudaStream_t created, blocking;
     cudaMemPool_t pool;
 
-    check(cudaDeviceGetDefaultMemPool(&pool, 0));
-    check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
-    check(cudaStreamCreateWithFlags(&created, cudaStreamNonBlocking));
-    check(cudaStreamCreate(&blocking));
-    measure("created", created, rounds);
-    measure("blocking", blocking, rounds);
-    measure("legacy", 0, rounds);
-    measure("legacy-by-name", cudaStreamLegacy, rounds);
-    measure("per-thread", cudaStreamPerThread, rounds);
+    require_cuda(cudaDeviceGetDefaultMemPool(&pool, 0));
+    require_cuda(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
+    require_cuda(cudaStreamCreateWithFlags(&created, cudaStreamNonBlocking));
+    require_cuda(cudaStreamCreate(&blocking));
+    measure_kind("created", created, rounds);
+    measure_kind("blocking", blocking, rounds);
+    measure_kind("legacy", 0, rounds);
+    measure_kind("legacy-by-name", cudaStreamLegacy, rounds);
+    measure_kind("per-thread", cudaStreamPerThread, rounds);
     return 0;
 }

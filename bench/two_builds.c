@@ -93,46 +93,47 @@ static weir_stream streams[THREADS];
 
 /* --------------------------------------------------------------------- loads ---- */
 
-static uint64_t next_random(struct build *b) { /* Knuth's MMIX generator, upper half */
+static uint64_t draw_random(struct build *b) { /* Knuth's MMIX generator, upper half */
     b->random = b->random * 6364136223846793005u + 1442695040888963407u;
     return b->random >> 32;
 }
 
-static int take(struct build *b, const struct load *load, void **place) {
-    const size_t more = next_random(b) * (load->largest - load->smallest) >> 32;
+static int allocate_block(struct build *b, const struct load *load, void **place) {
+    const size_t more = draw_random(b) * (load->largest - load->smallest) >> 32;
 
     return b->alloc(b->allocator, load->smallest + more, streams[0], place) == WEIR_OK;
 }
 
 static int replace_one(struct build *b, const struct load *load) {
-    void **place = &b->live[next_random(b) * load->live >> 32];
+    void **place = &b->live[draw_random(b) * load->live >> 32];
 
-    return b->free(b->allocator, *place, streams[0]) == WEIR_OK && take(b, load, place);
+    return b->free(b->allocator, *place, streams[0]) == WEIR_OK && allocate_block(b, load, place);
 }
 
-static int pair(struct build *b, const struct load *load, weir_stream stream) {
+static int alloc_and_free(struct build *b, const struct load *load, weir_stream stream) {
     void *block;
 
     return b->alloc(b->allocator, load->largest, stream, &block) == WEIR_OK &&
            b->free(b->allocator, block, stream) == WEIR_OK;
 }
 
-static void fill(struct build *b, const struct load *load) {
+static void fill_build(struct build *b, const struct load *load) {
     for (size_t i = 0; i < load->live; i++)
-        if (!take(b, load, &b->live[i]))
+        if (!allocate_block(b, load, &b->live[i]))
             bench_fail(load->name, "weir_alloc failed");
 }
 
-static void work(struct build *b, const struct load *load, weir_stream stream) {
+static void run_load(struct build *b, const struct load *load, weir_stream stream) {
     int good = 1;
 
     for (unsigned i = 0; i < load->pairs; i++)
-        good &= load->live ? replace_one(b, load) : pair(b, load, stream);
+        good &= load->live ? replace_one(b, load) : alloc_and_free(b, load, stream);
     if (!good)
         bench_fail(load->name, "weir_alloc or weir_free failed");
 }
 
-static void begin(struct build *b, const struct load *load, const struct engine *engine) {
+static void open_allocator_of(struct build *b, const struct load *load,
+                              const struct engine *engine) {
     weir_options options;
 
     memset(&options, 0, sizeof options);
@@ -151,7 +152,7 @@ static void begin(struct build *b, const struct load *load, const struct engine 
         bench_fail("calloc", load->name);
 }
 
-static void end(struct build *b, const struct load *load) {
+static void close_allocator_of(struct build *b, const struct load *load) {
     for (size_t i = 0; i < load->live; i++)
         if (b->free(b->allocator, b->live[i], streams[0]) != WEIR_OK)
             bench_fail("weir_free", load->name);
@@ -167,9 +168,9 @@ static pthread_barrier_t gate;
 static struct build *their_build;
 static const struct load *their_load; /* NULL ends the threads */
 
-static void *run_thread(void *stream) {
+static void *run_build_thread(void *stream) {
     for (pthread_barrier_wait(&gate); their_load; pthread_barrier_wait(&gate)) {
-        work(their_build, their_load, stream);
+        run_load(their_build, their_load, stream);
         pthread_barrier_wait(&gate);
     }
     return NULL;
@@ -180,40 +181,40 @@ static double turn(struct build *b, const struct load *load, const struct engine
     struct timespec from, to;
 
     if (load->grows && !load->makes)
-        begin(b, load, engine);
+        open_allocator_of(b, load, engine);
     their_build = b;
     clock_gettime(CLOCK_MONOTONIC, &from);
     if (load->makes)
-        begin(b, load, engine);
+        open_allocator_of(b, load, engine);
     if (load->grows) {
-        fill(b, load);
+        fill_build(b, load);
     } else if (load->threads > 1) {
         pthread_barrier_wait(&gate);
         pthread_barrier_wait(&gate);
     } else {
-        work(b, load, streams[0]);
+        run_load(b, load, streams[0]);
     }
     clock_gettime(CLOCK_MONOTONIC, &to);
     if (load->grows)
-        end(b, load);
+        close_allocator_of(b, load);
     return ((double)(to.tv_sec - from.tv_sec) * 1e9 + (double)(to.tv_nsec - from.tv_nsec)) /
            load->pairs;
 }
 
-static struct result measure(const struct load *load, const struct engine *engine, int first,
-                             size_t rounds) {
+static struct result measure_builds(const struct load *load, const struct engine *engine, int first,
+                                    size_t rounds) {
     static double ns[BUILDS][MOST_ROUNDS], ratios[MOST_ROUNDS];
     pthread_t threads[THREADS];
     struct result result;
 
     for (int i = 0; i < BUILDS && !load->grows; i++) {
-        begin(&builds[i ^ first], load, engine);
-        fill(&builds[i ^ first], load);
+        open_allocator_of(&builds[i ^ first], load, engine);
+        fill_build(&builds[i ^ first], load);
     }
     their_load = load;
     pthread_barrier_init(&gate, NULL, load->threads + 1);
     for (unsigned i = 0; i < load->threads && load->threads > 1; i++)
-        if (pthread_create(&threads[i], NULL, run_thread, streams[i]) != 0)
+        if (pthread_create(&threads[i], NULL, run_build_thread, streams[i]) != 0)
             bench_fail("pthread_create", load->name);
     for (int i = 0; i < BUILDS; i++)
         turn(&builds[i ^ first], load, engine); /* a turn to warm up */
@@ -232,7 +233,7 @@ static struct result measure(const struct load *load, const struct engine *engin
         pthread_join(threads[i], NULL);
     pthread_barrier_destroy(&gate);
     for (int i = 0; i < BUILDS && !load->grows; i++)
-        end(&builds[i], load);
+        close_allocator_of(&builds[i], load);
     result.ns[OLD] = bench_median(ns[OLD], rounds);
     result.ns[NEW] = bench_median(ns[NEW], rounds);
     result.ratio = bench_median(ratios, rounds);
@@ -269,7 +270,7 @@ static void run_process(char **paths, int first, size_t rounds, int to) {
     open_streams();
     for (size_t i = 0; i < LOADS * ENGINES; i++) {
         const struct result result =
-            measure(&loads[i / ENGINES], &engines[i % ENGINES], first, rounds);
+            measure_builds(&loads[i / ENGINES], &engines[i % ENGINES], first, rounds);
 
         if (write(to, &result, sizeof result) != sizeof result)
             bench_fail("write", "the results are lost");
@@ -315,7 +316,7 @@ static void print_line(size_t which, struct result (*results)[LOADS * ENGINES], 
 
 /* Returns the number that a word of the command line stands for.  Returns 0 if the word is not a number up to
  * `most`. */
-static size_t number(const char *word, size_t most) {
+static size_t parse_count(const char *word, size_t most) {
     char *rest;
     unsigned long value = strtoul(word, &rest, 10);
 
@@ -324,8 +325,8 @@ static size_t number(const char *word, size_t most) {
 
 int main(int count, char **words) {
     static struct result results[MOST_PROCESSES][LOADS * ENGINES];
-    const size_t processes = count > 4 ? number(words[4], MOST_PROCESSES) : 8;
-    const size_t rounds = count > 5 ? number(words[5], MOST_ROUNDS) : 31;
+    const size_t processes = count > 4 ? parse_count(words[4], MOST_PROCESSES) : 8;
+    const size_t rounds = count > 5 ? parse_count(words[5], MOST_ROUNDS) : 31;
 
     if (count > 3)
         device = words[3];

@@ -59,7 +59,7 @@ static const struct weir_cli_flag flags[] = {
      "cuda:N, model or model:N."},
     {0}};
 
-static error_t parse_argument(int key, char *argument, struct argp_state *state) {
+static error_t parse_bench_argument(int key, char *argument, struct argp_state *state) {
     struct command *command = state->input;
 
     switch (key) {
@@ -118,7 +118,7 @@ int weir_cmd_bench(int argc, char **argv) {
         "something failed, 2 usage or a bad value.";
     struct argp_child children[] = {{contest_argp(), 0, NULL, 0}, {0}};
     struct argp argp = {.options = weir_cli_options(flags),
-                        .parser = parse_argument,
+                        .parser = parse_bench_argument,
                         .args_doc = "[TRACE...]",
                         .doc = doc,
                         .children = children,

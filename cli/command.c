@@ -53,7 +53,7 @@ static const int passed_on[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUS
 enum { PASSED_ON = sizeof passed_on / sizeof passed_on[0] };
 
 /* Passes a signal on to the command, unless the terminal has sent the signal to both processes. */
-static void pass_on(int number, siginfo_t *info, void *context) {
+static void forward_signal(int number, siginfo_t *info, void *context) {
     int is_passed = child > 0 && info->si_code <= 0;
 
     (void)context;
@@ -64,8 +64,8 @@ static void pass_on(int number, siginfo_t *info, void *context) {
         kill(child, number);
 }
 
-static void catch_signals(sigset_t *defaults) {
-    struct sigaction action = {.sa_sigaction = pass_on, .sa_flags = SA_SIGINFO | SA_RESTART};
+static void forward_signals(sigset_t *defaults) {
+    struct sigaction action = {.sa_sigaction = forward_signal, .sa_flags = SA_SIGINFO | SA_RESTART};
 
     sigemptyset(defaults);
     for (int i = 0; i < PASSED_ON; i++) {
@@ -88,7 +88,7 @@ int command_start(char **command, pid_t *started) {
     sigprocmask(SIG_BLOCK, &all, &before);
     /* A process that ignores SIGCHLD does not learn how the command ended. */
     signal(SIGCHLD, SIG_DFL);
-    catch_signals(&defaults);
+    forward_signals(&defaults);
     error = posix_spawnattr_init(&attributes);
     if (error == 0) {
         posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);

@@ -170,7 +170,7 @@ static const struct known {
      "it by NUMBA_CUDA_MEMORY_MANAGER=weir_cuda.numba"},
 };
 
-static void take(struct version *version, const char *folder) {
+static void parse_version(struct version *version, const char *folder) {
     const char *begin = strchr(folder, '-') + 1;
     int length = (int)(strrchr(folder, '.') - begin);
 
@@ -178,11 +178,11 @@ static void take(struct version *version, const char *folder) {
     (void)sscanf(version->text, "%d.%d.%d", &version->major, &version->minor, &version->patch);
 }
 
-static void look_at(struct version found[FRAMEWORK_COUNT], const char *name) {
+static void read_version_of(struct version found[FRAMEWORK_COUNT], const char *name) {
     for (int i = 0; i < FRAMEWORK_COUNT; i++)
         if (!found[i].text[0] && (fnmatch(known[i].pattern, name, 0) == 0 ||
                                   fnmatch(known[i].other_pattern, name, 0) == 0))
-            take(&found[i], name);
+            parse_version(&found[i], name);
 }
 
 void versions_find(struct version found[FRAMEWORK_COUNT], const char *folders) {
@@ -200,7 +200,7 @@ void versions_find(struct version found[FRAMEWORK_COUNT], const char *folders) {
         snprintf(path, sizeof path, "%.*s", (int)length, folders);
         folder = opendir(path);
         while (folder && (entry = readdir(folder)))
-            look_at(found, entry->d_name);
+            read_version_of(found, entry->d_name);
         if (folder)
             closedir(folder);
     }

@@ -96,7 +96,7 @@ struct list {
     void *context;
 };
 
-static void see(const char *device, void *context) {
+static void read_group_device(const char *device, void *context) {
     const struct list *list = context;
     struct seen *seen = calloc(1, sizeof *seen);
     struct weir_group g;
@@ -116,18 +116,18 @@ static void see(const char *device, void *context) {
     free(seen);
 }
 
-static void count(const struct seen *seen, void *number) {
+static void count_group_members(const struct seen *seen, void *number) {
     *(size_t *)number += seen->count;
 }
 
 int group_exists(const char *name) {
     size_t members = 0;
 
-    weir__group_each(name, see, &(struct list){name, count, &members});
+    weir__group_each(name, read_group_device, &(struct list){name, count_group_members, &members});
     return members > 0;
 }
 
-static void print_kinds(FILE *file, const struct weir_group_member *m) {
+static void print_member_kinds(FILE *file, const struct weir_group_member *m) {
     const char *before = "        ";
 
     for (int k = 0; k < WEIR_GROUP_KIND_COUNT; k++)
@@ -140,7 +140,7 @@ static void print_kinds(FILE *file, const struct weir_group_member *m) {
         fputc('\n', file);
 }
 
-static void print_device(const struct seen *s, void *to) {
+static void print_group_device(const struct seen *s, void *to) {
     FILE *file = to;
 
     fprintf(file, "%s: limit %s, used %s, room %s, %zu member%s\n", s->device, WEIR_SHOWN(s->limit),
@@ -153,13 +153,13 @@ static void print_device(const struct seen *s, void *to) {
         fprintf(file, "%7" PRIu64 " %9s %9s %9s %7" PRIu64 "  %s\n", m->pid, WEIR_SHOWN(m->bytes),
                 WEIR_SHOWN(m->share), WEIR_SHOWN(weir__size_smaller(m->idle, m->bytes)), m->weight,
                 m->command);
-        print_kinds(file, m);
+        print_member_kinds(file, m);
     }
 }
 
 void group_print(FILE *file, const char *name) {
     fprintf(file, "weir top, group '%s'\n", name);
-    weir__group_each(name, see, &(struct list){name, print_device, file});
+    weir__group_each(name, read_group_device, &(struct list){name, print_group_device, file});
 }
 
 static json_t *json_member(const struct weir_group_member *m) {
@@ -175,7 +175,7 @@ static json_t *json_member(const struct weir_group_member *m) {
                      jsonfile_integer(m->weight), "of", kinds);
 }
 
-static void add_device(const struct seen *s, void *devices) {
+static void append_group_device(const struct seen *s, void *devices) {
     json_t *members = json_array();
 
     for (size_t i = 0; i < s->count; i++)
@@ -188,6 +188,6 @@ static void add_device(const struct seen *s, void *devices) {
 json_t *group_json(const char *name) {
     json_t *devices = json_array();
 
-    weir__group_each(name, see, &(struct list){name, add_device, devices});
+    weir__group_each(name, read_group_device, &(struct list){name, append_group_device, devices});
     return json_pack("{s:s, s:o}", "group", name, "devices", devices);
 }

@@ -18,7 +18,7 @@
 enum { USUAL_PRIORITY = 100 }; /* the default priority, which a row does not show */
 
 /* Returns the new device, or NULL if there is no host memory. */
-static struct holders_device *add_device(struct holders *h, const char *name) {
+static struct holders_device *append_holders_device(struct holders *h, const char *name) {
     struct holders_device *more = realloc(h->devices, (h->count + 1) * sizeof *more), *d;
 
     if (!more)
@@ -31,18 +31,18 @@ static struct holders_device *add_device(struct holders *h, const char *name) {
     return d;
 }
 
-static void add(const char *device, void *context) {
+static void add_named_device(const char *device, void *context) {
     struct weir_slot_file registry;
 
     if (weir__registry_look(&registry, device) != 0)
         return;
     weir__registry_ring(&registry);
     weir__registry_close(&registry);
-    (void)add_device(context, device);
+    (void)append_holders_device(context, device);
 }
 
 /* Returns the device of that name, or NULL if there is no such device. */
-static struct holders_device *find_device(const struct holders *h, const char *name) {
+static struct holders_device *find_holders_device(const struct holders *h, const char *name) {
     for (size_t i = 0; i < h->count; i++)
         if (strcmp(h->devices[i].name, name) == 0)
             return &h->devices[i];
@@ -50,16 +50,16 @@ static struct holders_device *find_device(const struct holders *h, const char *n
 }
 
 int holders_know(const struct holders *h, const char *device) {
-    const struct holders_device *d = find_device(h, device);
+    const struct holders_device *d = find_holders_device(h, device);
 
     return d && d->total > 0;
 }
 
 void holders_note(struct holders *h, const char *device, uint64_t total, uint64_t used) {
-    struct holders_device *d = find_device(h, device);
+    struct holders_device *d = find_holders_device(h, device);
 
     if (!d)
-        d = add_device(h, device);
+        d = append_holders_device(h, device);
     if (!d)
         return;
     d->total = total;
@@ -75,7 +75,7 @@ static int is_silent(const struct holders_device *d, const struct weir_registry_
 
 /* Returns 1 if the process answers, so that all of its figures are those of now.  A process that does not answer has
  * current figures only of its limit and its reserved memory, which it writes at each change, and releases no memory. */
-static int answers(const struct holders_device *d, const struct holders_process *p) {
+static int has_fresh_figures(const struct holders_device *d, const struct holders_process *p) {
     return !p->is_stopped && !is_silent(d, &p->entry);
 }
 
@@ -147,7 +147,7 @@ void holders_look(struct holders *h, uint64_t wait_ns) {
     for (size_t i = 0; i < h->count; i++)
         free(h->devices[i].processes);
     h->count = 0;
-    weir__registry_each(add, h);
+    weir__registry_each(add_named_device, h);
     if (wait_ns > 0) {
         h->since_ns = h->asked_ns = asked;
     } else if (asked - h->asked_ns >= SILENCE_NS) {
@@ -172,7 +172,7 @@ static struct weir_shown known_cell(int is_known, uint64_t bytes) {
 static void print_process(FILE *file, const struct holders_device *d,
                           const struct holders_process *p) {
     const struct weir_registry_entry *e = &p->entry;
-    int has_answered = answers(d, p);
+    int has_answered = has_fresh_figures(d, p);
 
     fprintf(file, "%7" PRIu64 " %8s %8s %8s %11s %8s %8s  %s%s%s", e->pid,
             e->limit == UINT64_MAX ? "max" : known_cell(e->limit > 0, e->limit).text,
@@ -212,15 +212,15 @@ static json_t *known_json(int is_known, uint64_t bytes) {
 static json_t *json_process(const struct holders_device *d, const struct holders_process *p) {
     const struct weir_registry_entry *e = &p->entry;
 
-    return json_pack("{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:s*}", "pid",
-                     jsonfile_integer(e->pid), "start", jsonfile_integer(e->start), "command",
-                     e->command, "limit",
-                     known_json(e->limit > 0 && e->limit < UINT64_MAX, e->limit), "reserved",
-                     jsonfile_integer(e->reserved), "in_use", known_json(answers(d, p), e->in_use),
-                     "reclaimable", known_json(answers(d, p), e->idle), "priority",
-                     jsonfile_integer(e->priority), "received", jsonfile_integer(e->got),
-                     "released", jsonfile_integer(e->given), "stopped", p->is_stopped, "answers",
-                     answers(d, p), "group", p->group[0] ? p->group : NULL);
+    return json_pack(
+        "{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:s*}", "pid",
+        jsonfile_integer(e->pid), "start", jsonfile_integer(e->start), "command", e->command,
+        "limit", known_json(e->limit > 0 && e->limit < UINT64_MAX, e->limit), "reserved",
+        jsonfile_integer(e->reserved), "in_use", known_json(has_fresh_figures(d, p), e->in_use),
+        "reclaimable", known_json(has_fresh_figures(d, p), e->idle), "priority",
+        jsonfile_integer(e->priority), "received", jsonfile_integer(e->got), "released",
+        jsonfile_integer(e->given), "stopped", p->is_stopped, "answers", has_fresh_figures(d, p),
+        "group", p->group[0] ? p->group : NULL);
 }
 
 json_t *holders_json(const struct holders *h) {

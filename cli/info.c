@@ -137,7 +137,7 @@ static void choose_engine(struct info *info) {
 }
 
 /* Sets the preallocation that an allocator would take from the profile. */
-static void learn(struct info *info) {
+static void read_profile_prealloc(struct info *info) {
     weir_options *options = &info->settings.options, completed;
     struct device_facts facts = {0};
     struct weir_device_memory memory;
@@ -182,7 +182,7 @@ static int check_settings(struct info *info) {
 }
 
 /* Gathers all figures.  Returns 0 on success, else the exit code with a message. */
-static int gather(struct info *info) {
+static int read_info(struct info *info) {
     int code;
 
     choose_engine(info);
@@ -194,7 +194,7 @@ static int gather(struct info *info) {
         code = weir_cli_oom_report_check(&info->settings);
     if (code != 0)
         return code;
-    learn(info);
+    read_profile_prealloc(info);
     if (info->device.fell_back)
         snprintf(info->no_cuda.text, sizeof info->no_cuda.text, "%s", info->device.why_not);
     else if (strcmp(info->device.driver->name, "cuda") != 0)
@@ -241,7 +241,7 @@ static void version_show(int version, char *text, size_t bytes) {
 
 /* -------------------------------------------------------------------- table ---- */
 
-static void print_device(const struct info *info, int i) {
+static void print_info_device(const struct info *info, int i) {
     const struct device_facts *facts = &info->devices[i];
 
     printf("  %s:%d%s  %s\n", info->device.driver->name, i,
@@ -270,7 +270,7 @@ static void print_peers(const struct info *info) {
 
 /* Returns 1 if the table shows the setting, else 0.  With the flag --all the table shows all settings, and without this
  * flag the settings that are set or not advanced. */
-static int is_shown(const struct info *info, int setting) {
+static int is_setting_shown(const struct info *info, int setting) {
     return info->all || info->settings.sources.of[setting] ||
            !weir__setting_row((enum weir_setting)setting)->is_advanced;
 }
@@ -284,7 +284,7 @@ static void print_settings(const struct info *info) {
     for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
         uint64_t share = share_in_bytes(info, (enum weir_setting)i);
 
-        if (!is_shown(info, i)) {
+        if (!is_setting_shown(info, i)) {
             left++;
             continue;
         }
@@ -320,7 +320,7 @@ static void print_table(const struct info *info) {
 #undef PRINT_CAPABILITY
     printf("\n\ndevices\n");
     for (int i = 0; i < info->count; i++)
-        print_device(info, i);
+        print_info_device(info, i);
     print_peers(info);
     print_settings(info);
 }
@@ -415,7 +415,7 @@ static const struct weir_cli_flag flags[] = {
      "Write JSON to FILE in addition to the table; without FILE, to standard output in its place."},
     {0}};
 
-static error_t parse_argument(int key, char *argument, struct argp_state *state) {
+static error_t parse_info_argument(int key, char *argument, struct argp_state *state) {
     struct info *info = state->input;
 
     switch (key) {
@@ -467,7 +467,7 @@ int weir_cmd_info(int argc, char **argv) {
     struct argp_child children[] = {{weir_settings_argp(-1), 0, WEIR_SETTINGS_TITLE, 1}, {0}};
     struct argp argp = {
         .options = weir_cli_options(flags),
-        .parser = parse_argument,
+        .parser = parse_info_argument,
         .doc = "Shows the driver, the devices, the settings, and where each setting came from.",
         .children = children};
     static struct info info; /* some kilobytes */
@@ -485,7 +485,7 @@ int weir_cmd_info(int argc, char **argv) {
     if (code == 0 && info.processes)
         look_at_processes(&info, &holders);
     else if (code == 0)
-        code = gather(&info);
+        code = read_info(&info);
     if (code != 0)
         return code;
     has_table = !info.json || info.file;

@@ -126,7 +126,7 @@ static struct record {
     uint64_t first_time, first_ns, now_time, now_ns;
 } record;
 
-static int fail(int code, const char *what, const char *why) {
+static int fail_record(int code, const char *what, const char *why) {
     fprintf(stderr, "weir record: %s: %s\n", what, why);
     return code;
 }
@@ -458,7 +458,7 @@ static uint64_t time_us(struct process *process, uint64_t time) {
 
 /* ------------------------------------------------------------------ processes ---- */
 
-static int keep(struct waiting *waiting, const struct weir_record_event *event) {
+static int keep_waiting_event(struct waiting *waiting, const struct weir_record_event *event) {
     if (waiting->end == waiting->room && waiting->first > waiting->room / 2) {
         waiting->end -= waiting->first;
         memmove(waiting->events, waiting->events + waiting->first,
@@ -494,7 +494,7 @@ static size_t drain_ring(struct process *process, struct weir_record_ring *ring,
         return 0;
     }
     for (uint64_t read = first; read != written; read++)
-        if (keep(waiting, &ring->events[read % WEIR_RECORD_EVENTS]))
+        if (keep_waiting_event(waiting, &ring->events[read % WEIR_RECORD_EVENTS]))
             process->count++;
         else
             process->tracing.failed = ENOMEM;
@@ -596,7 +596,7 @@ static char *path_of(int id) {
 
 /* Returns the open file of the first process's trace, empty, or -1 with errno.  A pipe is opened only once, since its
  * reader would otherwise see the end of the pipe. */
-static int take_file(void) {
+static int claim_trace_file(void) {
     int file = record.file;
 
     if (file < 0) /* an earlier process has had the file, and its trace failed to begin */
@@ -636,7 +636,7 @@ static void add_process(struct weir_record_file *file) {
     process->path = path_of(process->id);
     if (!process->path)
         goto fail;
-    output = record.count == 0 ? take_file() : weir__replace_open(process->path, 0666);
+    output = record.count == 0 ? claim_trace_file() : weir__replace_open(process->path, 0666);
     if (output < 0 || !(process->tracing.sink = sink_on(output, record.path))) {
         why = strerror(errno);
         goto fail;
@@ -677,7 +677,7 @@ static void look_for_new(void) {
     int error;
 
     if (board_has_new() && (error = board_look()) != 0) {
-        record.failed = fail(EXIT_OWN, "a process runs on unrecorded", strerror(error));
+        record.failed = fail_record(EXIT_OWN, "a process runs on unrecorded", strerror(error));
         record.lost_processes++;
     }
     while (adopted < record.found_count && (record.live == 0 || has_descriptor()))
@@ -741,7 +741,7 @@ static void end_process(struct process *process) {
     if (!sink_close(process->tracing.sink) && !error)
         error = errno;
     if (error)
-        record.failed = fail(EXIT_OWN, process->path, strerror(error));
+        record.failed = fail_record(EXIT_OWN, process->path, strerror(error));
     else
         record.lines[process->order] = spell_process(process);
     for (size_t i = 0; i <= WEIR_RECORD_RINGS; i++)
@@ -791,7 +791,7 @@ static void tell_running(void) {
     }
 }
 
-static void tell_nothing(void) {
+static void report_nothing_recorded(void) {
     int is_seen = atomic_load(&board.map->numbers) > 0;
 
     take_file_back();
@@ -819,9 +819,10 @@ static void end_recording(int has_all_ended) {
         (void)drain_all(1);
     } while (record.found_count || board_has_new());
     if (is_cut)
-        record.failed = fail(EXIT_OWN, "events are lost",
-                             "a process of the command has cut a file short that it shares with "
-                             "weir record");
+        record.failed =
+            fail_record(EXIT_OWN, "events are lost",
+                        "a process of the command has cut a file short that it shares with "
+                        "weir record");
     if (!has_all_ended && !record.lost_processes)
         fputs(
             "weir record: the command has left processes behind that have made no call that weir "
@@ -834,7 +835,7 @@ static void end_recording(int has_all_ended) {
         if (record.lines[i])
             fprintf(stderr, "weir record: %s\n", record.lines[i]);
     if (record.count == 0)
-        tell_nothing();
+        report_nothing_recorded();
 }
 
 /* ------------------------------------------------------------------ the child ---- */
@@ -918,7 +919,7 @@ static void raise_descriptors(void) {
     }
 }
 
-static int run_command(void) {
+static int run_recorded(void) {
     struct weir_file_guard guard;
     pid_t started;
     int status = 0, error;
@@ -974,20 +975,20 @@ static int try_file(void) {
     if (fstat(file, &is) == 0 && S_ISREG(is.st_mode) && flock(file, LOCK_EX | LOCK_NB) != 0 &&
         errno == EWOULDBLOCK) {
         close(file);
-        return fail(EXIT_OWN, record.path,
-                    "another weir record writes to this file: expected another --output");
+        return fail_record(EXIT_OWN, record.path,
+                           "another weir record writes to this file: expected another --output");
     }
     record.file = file;
     return 0;
 }
 
-static int prepare(void) {
+static int prepare_recording(void) {
     char library[4200], folders[sizeof board.folders + BOARD_FOLDERS];
     const char *why;
     int code, error;
 
     if (preloading_find(TRACING_LIBRARY, library, sizeof library, &why) != 0)
-        return fail(EXIT_OWN, library, why);
+        return fail_record(EXIT_OWN, library, why);
     if ((record.ranges || record.callers) && getenv(NVTX_LIBRARY) &&
         strcmp(getenv(NVTX_LIBRARY), library) != 0) {
         fprintf(stderr, "weir record: %s: NVTX reports to another tool, %s\n", NVTX_LIBRARY,
@@ -997,7 +998,7 @@ static int prepare(void) {
     code = try_file();
     if (code == 0 && (error = board_begin()) != 0) {
         take_file_back();
-        code = fail(EXIT_OWN, board_places[BOARD_FOLDERS - 1], strerror(error));
+        code = fail_record(EXIT_OWN, board_places[BOARD_FOLDERS - 1], strerror(error));
     }
     if (code)
         return code;
@@ -1010,7 +1011,7 @@ static int prepare(void) {
         ((record.ranges || record.callers) && setenv(NVTX_LIBRARY, library, 1) != 0) ||
         (record.marks_at_sync && setenv(WEIR_RECORD_SYNCS, "1", 1) != 0)) {
         board_end();
-        code = fail(EXIT_OWN, "the environment", strerror(ENOMEM));
+        code = fail_record(EXIT_OWN, "the environment", strerror(ENOMEM));
     }
     record.has_counter = weir__record_has_counter();
     look_at_clock();
@@ -1047,7 +1048,7 @@ static const struct weir_cli_flag flags[] = {
      "Stop writing at about SIZE of text, before compression."},
     {0}};
 
-static error_t parse_argument(int key, char *argument, struct argp_state *state) {
+static error_t parse_record_argument(int key, char *argument, struct argp_state *state) {
     switch (key) {
     case ARGP_KEY_ARG: /* all words from here on belong to the command */
         record.command = &state->argv[state->next - 1];
@@ -1071,7 +1072,7 @@ static const char doc[] =
 
 int weir_cmd_record(int argc, char **argv) {
     struct argp argp = {.options = weir_cli_options(flags),
-                        .parser = parse_argument,
+                        .parser = parse_record_argument,
                         .args_doc = "[--] COMMAND [ARGUMENT...]",
                         .doc = doc};
     int code;
@@ -1079,6 +1080,6 @@ int weir_cmd_record(int argc, char **argv) {
     record.path = DEFAULT_FILE;
     if (weir_cli_parse(&argp, argc, argv, ARGP_IN_ORDER, &record) != 0)
         return EXIT_USAGE;
-    code = prepare();
-    return code ? code : run_command();
+    code = prepare_recording();
+    return code ? code : run_recorded();
 }

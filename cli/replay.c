@@ -41,7 +41,7 @@ static const struct weir_cli_flag flags[] = {
     {"configuration", WEIR_CLI_HIDDEN, "NAME", refuse_configuration, 0, NULL},
     {0}};
 
-static error_t parse_argument(int key, char *argument, struct argp_state *state) {
+static error_t parse_replay_argument(int key, char *argument, struct argp_state *state) {
     struct command *command = state->input;
 
     switch (key) {
@@ -76,7 +76,7 @@ static void tell_profile(const char *path) {
 }
 
 /* Explains the traces instead of replaying the traces.  The explanation uses no setting.  Returns the exit code. */
-static int explain(struct command *command) {
+static int explain_traces(struct command *command) {
     for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
         const char *source = command->settings.sources.of[i];
 
@@ -88,7 +88,7 @@ static int explain(struct command *command) {
 }
 
 /* Replays the traces.  Returns the exit code. */
-static int replay(struct command *command) {
+static int replay_traces(struct command *command) {
     int code = weir_cli_profile_check(&command->settings, 1);
 
     if (code == 0)
@@ -114,7 +114,7 @@ int weir_cmd_replay(int argc, char **argv) {
     struct argp_child children[] = {
         {contest_argp(), 0, NULL, 0}, {weir_settings_argp(-1), 0, WEIR_SETTINGS_TITLE, 1}, {0}};
     struct argp argp = {.options = weir_cli_options(flags),
-                        .parser = parse_argument,
+                        .parser = parse_replay_argument,
                         .args_doc = "TRACE...",
                         .doc = doc,
                         .children = children};
@@ -130,7 +130,7 @@ int weir_cmd_replay(int argc, char **argv) {
     if (code == 0)
         code = contest_check_outputs(&command.contest, &command.settings);
     if (code == 0)
-        code = command.explained ? explain(&command) : replay(&command);
+        code = command.explained ? explain_traces(&command) : replay_traces(&command);
     contest_free(&command.contest);
     return code;
 }

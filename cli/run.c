@@ -46,14 +46,14 @@ struct run {
     FILE *said;            /* the variables that were set, as " NAME=VALUE" */
 };
 
-static int fail(int code, const char *what, const char *why) {
+static int fail_run(int code, const char *what, const char *why) {
     fprintf(stderr, "weir run: %s: %s\n", what, why);
     return code;
 }
 
 /* ------------------------------------------------------------------ variables ---- */
 
-static int put(void *to, const char *name, const char *value) {
+static int set_run_variable(void *to, const char *name, const char *value) {
     struct run *run = to;
 
     if (setenv(name, value, 1) != 0)
@@ -68,12 +68,13 @@ static int put(void *to, const char *name, const char *value) {
 static int put_prealloc_of(struct run *run) {
     const char *name = weir__foreign_prealloc(&run->settings.options);
 
-    return name ? put(run, "WEIR_RUN_PREALLOC_OF", name) : unsetenv("WEIR_RUN_PREALLOC_OF");
+    return name ? set_run_variable(run, "WEIR_RUN_PREALLOC_OF", name)
+                : unsetenv("WEIR_RUN_PREALLOC_OF");
 }
 
 /* Sets the variables for flags and, unless --no-env is given, for the settings that come from other programs'
  * variables. */
-static int put_settings(struct run *run) {
+static int set_setting_variables(struct run *run) {
     char text[WEIR_SHOW_BYTES];
 
     for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
@@ -84,7 +85,7 @@ static int put_settings(struct run *run) {
         if (!source || strcmp(source, row->variable) == 0 || (run->no_env && !is_flag))
             continue;
         weir__option_show(&run->settings.options, (enum weir_setting)i, text, sizeof text);
-        if (put(run, row->variable, text) != 0 ||
+        if (set_run_variable(run, row->variable, text) != 0 ||
             (i == WEIR_SETTING_PREALLOC && put_prealloc_of(run) != 0))
             return 1;
     }
@@ -99,9 +100,10 @@ static int put_file(struct run *run, const char *variable, const char *name) {
     if (!name)
         return 0;
     if (name[0] == '/')
-        return put(run, variable, name);
+        return set_run_variable(run, variable, name);
     folder = getcwd(NULL, 0);
-    failed = !folder || asprintf(&path, "%s/%s", folder, name) < 0 || put(run, variable, path) != 0;
+    failed = !folder || asprintf(&path, "%s/%s", folder, name) < 0 ||
+             set_run_variable(run, variable, path) != 0;
     free(folder);
     free(path);
     return failed;
@@ -109,8 +111,8 @@ static int put_file(struct run *run, const char *variable, const char *name) {
 
 /* Sets the file for the processes' statistics.  If there is to be a report, a separate file is used, which the report
  * reads. */
-static int put_json(struct run *run) {
-    if (run->report && put(run, "WEIR_RUN_SAMPLES", "1") != 0)
+static int set_json_file(struct run *run) {
+    if (run->report && set_run_variable(run, "WEIR_RUN_SAMPLES", "1") != 0)
         return 1;
     return put_file(run, "WEIR_RUN_JSON", run->lines[0] ? run->lines : run->json);
 }
@@ -119,7 +121,7 @@ static int put_json(struct run *run) {
 static int put_told(struct run *run) {
     const char *unknown = run->settings.sources.unknown;
 
-    return *unknown && put(run, "WEIR_RUN_TOLD", unknown);
+    return *unknown && set_run_variable(run, "WEIR_RUN_TOLD", unknown);
 }
 
 /* Passes on the id of the first process of the command.  The first process is this process, unless this process waits
@@ -134,16 +136,18 @@ static int put_first(struct run *run) {
 }
 
 static int put_run(struct run *run) {
-    return put_first(run) || put_told(run) || (run->stats && put(run, "WEIR_RUN_STATS", "1")) ||
-           (run->serve_malloc && put(run, "WEIR_RUN_SERVE_MALLOC", "1")) ||
-           (run->no_torch && put(run, "WEIR_RUN_TORCH", "0")) ||
-           (run->verbose && put(run, "WEIR_RUN_VERBOSE", "1")) || put_json(run) ||
-           group_flags_put(&run->group, put, run) || put_file(run, "WEIR_RUN_TRACE", run->trace);
+    return put_first(run) || put_told(run) ||
+           (run->stats && set_run_variable(run, "WEIR_RUN_STATS", "1")) ||
+           (run->serve_malloc && set_run_variable(run, "WEIR_RUN_SERVE_MALLOC", "1")) ||
+           (run->no_torch && set_run_variable(run, "WEIR_RUN_TORCH", "0")) ||
+           (run->verbose && set_run_variable(run, "WEIR_RUN_VERBOSE", "1")) || set_json_file(run) ||
+           group_flags_put(&run->group, set_run_variable, run) ||
+           put_file(run, "WEIR_RUN_TRACE", run->trace);
 }
 
 /* Returns 1 if the limit is or may be less than the preallocation, else 0.  Amounts of different kinds cannot be
  * compared without the device. */
-static int is_held(const weir_options *options) {
+static int may_exceed_limit(const weir_options *options) {
     const weir_amount *limit = &options->limit, *all = &options->prealloc;
 
     return weir__option_is_set(options, WEIR_SETTING_LIMIT) && limit->kind != WEIR_AMOUNT_MAX &&
@@ -159,7 +163,7 @@ static void note_prealloc(const struct run *run, FILE *notes) {
     if (!name || options->prealloc.value == 0)
         return;
     weir__option_show(options, WEIR_SETTING_PREALLOC, amount, sizeof amount);
-    if (is_held(options)) {
+    if (may_exceed_limit(options)) {
         weir__option_show(options, WEIR_SETTING_LIMIT, limit, sizeof limit);
         snprintf(text, sizeof text, "%s, held to the limit of %s,", amount, limit);
     } else {
@@ -169,7 +173,7 @@ static void note_prealloc(const struct run *run, FILE *notes) {
 }
 
 /* Returns 0 if the variable is off, else 1.  The settings were read before, so its value is a switch. */
-static int is_on(const char *name) {
+static int is_variable_on(const char *name) {
     const char *value = getenv(name);
     struct weir_problem problem;
     int on = 1;
@@ -222,7 +226,8 @@ static void find_packages(struct run *run, struct version found[FRAMEWORK_COUNT]
 static void prepare_torch(struct run *run, FILE *notes) {
     const struct shim *shim = &run->shim;
 
-    if (run->no_torch || !is_on("WEIR_RUN_TORCH") || weir__shim_unwanted_by() || !run->python[0])
+    if (run->no_torch || !is_variable_on("WEIR_RUN_TORCH") || weir__shim_unwanted_by() ||
+        !run->python[0])
         return;
     if (!run->dry)
         shim_build_beside(run->python);
@@ -239,7 +244,8 @@ static void prepare_torch(struct run *run, FILE *notes) {
 
 /* Reports the user's wishes that weir cannot meet, and with --verbose everything else.  `lacks' and `notes' begin with
  * "; ". */
-static void tell(const struct run *run, const char *said, const char *lacks, const char *notes) {
+static void report_wishes(const struct run *run, const char *said, const char *lacks,
+                          const char *notes) {
     if (run->verbose && !run->dry)
         fprintf(stderr, "weir run:%s%s%s\n", said, lacks, notes);
     else if (!run->verbose && !run->dry && *lacks)
@@ -253,17 +259,18 @@ static int set_environment(struct run *run, const char *library) {
     char *texts[TEXTS] = {NULL};
     size_t bytes[TEXTS];
     FILE *files[TEXTS];
-    int compatible = is_on("WEIR_COMPAT"), failed = 0;
+    int compatible = is_variable_on("WEIR_COMPAT"), failed = 0;
     struct version found[FRAMEWORK_COUNT];
 
     for (int i = 0; i < TEXTS; i++)
         failed |= !(files[i] = open_memstream(&texts[i], &bytes[i]));
     find_packages(run, found);
     run->said = files[SAID];
-    failed = failed || preloading_tell(library, put, run) != 0 || put_settings(run) != 0 ||
-             put_run(run) != 0 || (!run->no_env && put(run, "WEIR_COMPAT", "0") != 0) ||
-             frameworks_tell(run->no_env ? NULL : put, run, run->serve_malloc, compatible,
-                             &found[FRAMEWORK_JAX], files[LACKS], files[NOTES]) != 0;
+    failed = failed || preloading_tell(library, set_run_variable, run) != 0 ||
+             set_setting_variables(run) != 0 || put_run(run) != 0 ||
+             (!run->no_env && set_run_variable(run, "WEIR_COMPAT", "0") != 0) ||
+             frameworks_tell(run->no_env ? NULL : set_run_variable, run, run->serve_malloc,
+                             compatible, &found[FRAMEWORK_JAX], files[LACKS], files[NOTES]) != 0;
     if (!failed) {
         note_unserved(run, files[LACKS]);
         note_prealloc(run, files[NOTES]);
@@ -273,9 +280,9 @@ static int set_environment(struct run *run, const char *library) {
     for (int i = 0; i < TEXTS; i++)
         failed |= !files[i] || fclose(files[i]) != 0;
     if (failed)
-        fail(EXIT_OWN, "the environment", strerror(ENOMEM));
+        fail_run(EXIT_OWN, "the environment", strerror(ENOMEM));
     else
-        tell(run, texts[SAID], texts[LACKS], texts[NOTES]);
+        report_wishes(run, texts[SAID], texts[LACKS], texts[NOTES]);
     for (int i = 0; i < TEXTS; i++)
         free(texts[i]);
     return failed ? EXIT_OWN : 0;
@@ -291,7 +298,7 @@ static int prepare_report(struct run *run) {
         return EXIT_OWN;
     return run->dry || temporary_named("run", run->lines, sizeof run->lines)
                ? 0
-               : fail(EXIT_OWN, run->lines, strerror(errno));
+               : fail_run(EXIT_OWN, run->lines, strerror(errno));
 }
 
 /* Appends the processes' lines to the user's file. */
@@ -304,13 +311,13 @@ static void copy_lines(const struct run *run) {
     if (to && fclose(to) != 0)
         good = 0;
     if (!good)
-        fail(0, run->json, strerror(errno));
+        fail_run(0, run->json, strerror(errno));
     if (from)
         fclose(from);
 }
 
 /* Makes the report.  The report shows the settings as the user gave them, not as the library completed them. */
-static void make_report(const struct run *run, int ended) {
+static void write_run_report(const struct run *run, int ended) {
     struct stat status;
     json_t *lines = NULL, *common, *line;
     size_t i;
@@ -318,10 +325,11 @@ static void make_report(const struct run *run, int ended) {
     if (run->json)
         copy_lines(run);
     if (stat(run->lines, &status) != 0 || status.st_size == 0) {
-        fail(0, "--report",
-             WIFSIGNALED(ended)
-                 ? "a signal ended the command before it wrote statistics, so there is no report"
-                 : "weir served nothing, so there is no report");
+        fail_run(
+            0, "--report",
+            WIFSIGNALED(ended)
+                ? "a signal ended the command before it wrote statistics, so there is no report"
+                : "weir served nothing, so there is no report");
         return;
     }
     lines = report_read(run->lines);
@@ -346,7 +354,7 @@ static int run_and_report(const struct run *run) {
     while (waitpid(started, &status, 0) < 0 && errno == EINTR)
         ;
     command_ended();
-    make_report(run, status);
+    write_run_report(run, status);
     unlink(run->lines);
     return command_end_as(status);
 }
@@ -387,7 +395,7 @@ static const struct weir_cli_flag flags[] = {
      "Print the variables that weir run would set, and run nothing."},
     {0}};
 
-static error_t parse_argument(int key, char *argument, struct argp_state *state) {
+static error_t parse_run_argument(int key, char *argument, struct argp_state *state) {
     struct run *run = state->input;
 
     switch (key) {
@@ -485,14 +493,14 @@ static int find_and_set(struct run *run) {
         return EXIT_OWN;
     source = run->settings.sources.of[WEIR_SETTING_DEVICE];
     if (source && strncmp(source, "flag ", 5) == 0)
-        return fail(EXIT_USAGE, "--device", why_no_device(run->settings.options.device));
+        return fail_run(EXIT_USAGE, "--device", why_no_device(run->settings.options.device));
     tell_device(run);
     if (group_flags_check(&run->group, message, sizeof message) != 0) {
         fprintf(stderr, "weir run: %s\n", message);
         return EXIT_USAGE;
     }
     if (preloading_find(LIBRARY, library, sizeof library, &why) != 0)
-        return fail(EXIT_OWN, library, why);
+        return fail_run(EXIT_OWN, library, why);
     if (!output_check_to_add("--json", run->json) || clear_trace(run) != 0)
         return EXIT_OWN;
     code = prepare_report(run);
@@ -503,7 +511,7 @@ int weir_cmd_run(int argc, char **argv) {
     struct argp_child children[] = {
         {weir_settings_argp(WEIR_SETTING_DEVICE), 0, WEIR_SETTINGS_TITLE, 1}, {0}};
     struct argp argp = {.options = weir_cli_options(flags),
-                        .parser = parse_argument,
+                        .parser = parse_run_argument,
                         .args_doc = "[--] COMMAND [ARGUMENT...]",
                         .doc = doc,
                         .children = children};
@@ -522,7 +530,7 @@ int weir_cmd_run(int argc, char **argv) {
         return code;
     }
     if (fflush(NULL) != 0)
-        return fail(EXIT_OWN, "standard output", strerror(errno));
+        return fail_run(EXIT_OWN, "standard output", strerror(errno));
     if (run.dry)
         return 0;
     if (run.report)

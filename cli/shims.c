@@ -31,7 +31,7 @@
 #define WEIR_SHIM_DIR "/usr/local/share/weir/torch"
 #endif
 
-static const char *name_of(const char *path) {
+static const char *file_name_of(const char *path) {
     const char *slash = strrchr(path, '/');
 
     return slash ? slash + 1 : path;
@@ -41,7 +41,7 @@ static const char *name_of(const char *path) {
 
 /* Returns 1 for "python", "python3", "python3.13t" and the like, else 0. */
 static int is_python(const char *path) {
-    const char *name = name_of(path);
+    const char *name = file_name_of(path);
 
     return strncmp(name, "python", 6) == 0 && name[6 + strspn(name + 6, "0123456789.t")] == '\0';
 }
@@ -54,7 +54,7 @@ struct line {
     char *words[MOST_WORDS + 1];
 };
 
-static void split(struct line *line, char *text) {
+static void split_line(struct line *line, char *text) {
     for (int i = 0; i < MOST_WORDS; i++)
         line->words[i] = strtok_r(text, " \t\n", &text);
 }
@@ -89,7 +89,7 @@ static char *const *behind_env(char *const *words, struct line *line) {
 
         if (text) {
             snprintf(line->text, sizeof line->text, "%s", text);
-            split(line, line->text);
+            split_line(line, line->text);
             found = behind_env(line->words, NULL);
         }
         if (found && *found)
@@ -109,7 +109,7 @@ static int first_line(const char *path, struct line *line) {
     if (file)
         fclose(file);
     if (is_script)
-        split(line, line->text + 2);
+        split_line(line, line->text + 2);
     return is_script && line->words[0];
 }
 
@@ -117,7 +117,7 @@ int shim_python(char *const *command, char *python, size_t bytes) {
     struct line line = {0}, behind = {0};
 
     for (int depth = 0; depth < 2 && command[0]; depth++) {
-        if (strcmp(name_of(command[0]), "env") == 0)
+        if (strcmp(file_name_of(command[0]), "env") == 0)
             command = behind_env(command + 1, &behind);
         if (command[0] && !command_find(command[0], python, bytes))
             return 0;
@@ -153,7 +153,7 @@ static char **plain_environment(void) {
 /* Runs a command and reads up to `bytes' of its standard output or error as a string.  Returns its status as
  * waitpid(2) does, or -1 with errno.  Resets SIGCHLD meanwhile, since a process that ignores SIGCHLD, as its parent
  * may have done, learns no status. */
-static int ask(char *const *command, int from, char *text, size_t bytes) {
+static int run_and_read(char *const *command, int from, char *text, size_t bytes) {
     posix_spawn_file_actions_t actions;
     char **plain = plain_environment();
     void (*before)(int);
@@ -221,10 +221,10 @@ is_without(struct shim *shim, enum shim_state state, const char *format, ...) {
 
 /* Reports why the interpreter does not start or has no importlib.  The reason is the last line of an exception, else
  * the output's first line. */
-static void tell_failure(struct shim *shim, char *const *command) {
+static void report_interpreter_failure(struct shim *shim, char *const *command) {
     char text[4096], *line = text, *next;
 
-    if (ask(command, STDERR_FILENO, text, sizeof text) < 0)
+    if (run_and_read(command, STDERR_FILENO, text, sizeof text) < 0)
         snprintf(text, sizeof text, "%s", strerror(errno));
     while (strncmp(text, "Traceback", 9) == 0 && (next = strchr(line, '\n')) && next[1])
         line = next + 1;
@@ -248,9 +248,9 @@ void shim_find(struct shim *shim, const char *python) {
     size_t length;
 
     *shim = (struct shim){.python = python};
-    if (ask(command, STDOUT_FILENO, shim->folders, sizeof shim->folders) != 0) {
+    if (run_and_read(command, STDOUT_FILENO, shim->folders, sizeof shim->folders) != 0) {
         shim->folders[0] = '\0';
-        tell_failure(shim, command);
+        report_interpreter_failure(shim, command);
         return;
     }
     length = strcspn(shim->folders, "\n"); /* the first line is the folder of PyTorch */
@@ -297,7 +297,7 @@ static int make_folders(const char *path, char folder[PATH_MAX]) {
 }
 
 /* Stores the first line of the text as the reason, with a remedy for the user, and writes the whole text to a file. */
-static void note_failure(struct shim *shim, const char *text) {
+static void store_shim_failure(struct shim *shim, const char *text) {
     int needs_compiler = strncmp(text, "no C++ compiler", 15) == 0,
         has_details = !!strchr(text, '\n');
     char *file = NULL;
@@ -328,14 +328,14 @@ void shim_build(struct shim *shim) {
                    folder, strerror(errno));
     } else if (text) {
         (void)preloading_find("libweir-preload.so", library, sizeof library, &why);
-        status = ask(command, STDOUT_FILENO, text, 16384);
+        status = run_and_read(command, STDOUT_FILENO, text, 16384);
         if (status == 0 && access(shim->path, R_OK) == 0) {
             shim->state = SHIM_READY;
             (void)unlink(shim->failed);
         } else {
-            note_failure(shim, status < 0 ? strerror(errno)
-                               : *text    ? text
-                                          : "the process that compiles it was ended");
+            store_shim_failure(shim, status < 0 ? strerror(errno)
+                                     : *text    ? text
+                                                : "the process that compiles it was ended");
         }
     } else {
         is_without(shim, SHIM_FAILED, "%s", strerror(ENOMEM));
@@ -347,7 +347,7 @@ void shim_build(struct shim *shim) {
 
 /* Makes the standard files /dev/null, and closes all other descriptors but `but`.  A reader of the program's pipe then
  * does not wait for this process. */
-static void close_files(int but) {
+static void close_all_but(int but) {
     int null = open("/dev/null", O_RDWR);
     DIR *files = opendir("/proc/self/fd");
     struct dirent *entry;
@@ -368,7 +368,7 @@ static void close_files(int but) {
  * shim reads the failure. */
 static void find_and_build(struct shim *shim, const char *python, int lock) {
     shim_find(shim, python);
-    if (shim->state == SHIM_MISSING && !weir__shim_is_others(lock, name_of(shim->path)) &&
+    if (shim->state == SHIM_MISSING && !weir__shim_is_others(lock, file_name_of(shim->path)) &&
         access(shim->path, R_OK) != 0)
         shim_build(shim);
     else if (shim->state == SHIM_UNSUPPORTED)
@@ -400,7 +400,7 @@ static void build_in_time(const char *python, int lock) {
             (void)kill(builder, SIGKILL);
         (void)waitpid(builder, NULL, 0);
         if (shim->state == SHIM_MISSING)
-            note_failure(shim, too_long);
+            store_shim_failure(shim, too_long);
         return;
     }
 }
@@ -421,7 +421,7 @@ void shim_build_beside(const char *python) {
             _exit(0);
         (void)setsid();
         (void)!nice(10);
-        close_files(lock);
+        close_all_but(lock);
         build_in_time(python, lock);
         _exit(0);
     }

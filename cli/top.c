@@ -50,7 +50,7 @@ static struct command {
 
 static volatile sig_atomic_t has_to_end;
 
-static int fail(const char *what, const char *why) {
+static int fail_top(const char *what, const char *why) {
     fprintf(stderr, "weir top: %s: %s\n", what, why);
     return 1;
 }
@@ -64,7 +64,7 @@ static int is_chosen(pid_t pid) {
     return command.chosen_count == 0;
 }
 
-static struct top_program *find(const struct weir_segment_name *name) {
+static struct top_program *find_program(const struct weir_segment_name *name) {
     struct top *top = &command.top;
     struct top_program **more, *p;
 
@@ -86,14 +86,14 @@ static struct top_program *find(const struct weir_segment_name *name) {
 }
 
 /* Prints a message, also while the table is on the screen. */
-static void say(const char *what, const char *why) {
+static void print_top_message(const char *what, const char *why) {
     snprintf(command.top.message, sizeof command.top.message, "%s %s", what, why);
     if (!command.has_screen)
         fprintf(stderr, "weir top: %s\n", command.top.message);
 }
 
-static void visit(const struct weir_segment_name *name, void *unused) {
-    struct top_program *p = is_chosen(name->pid) ? find(name) : NULL;
+static void read_segment(const struct weir_segment_name *name, void *unused) {
+    struct top_program *p = is_chosen(name->pid) ? find_program(name) : NULL;
 
     (void)unused;
     if (!p || p->is_there)
@@ -105,7 +105,7 @@ static void visit(const struct weir_segment_name *name, void *unused) {
         p->now = command.read;
         p->is_known = 1;
     } else if (p->is_there && p->fault != WEIR_SEGMENT_NOT_YET && !p->was_said) {
-        say(name->path, weir__segment_fault_text(p->fault));
+        print_top_message(name->path, weir__segment_fault_text(p->fault));
         p->was_said = 1;
     }
 }
@@ -124,19 +124,19 @@ static void forget_ended(void) {
             continue;
         }
         top_name(p, name, sizeof name);
-        say(name, "has ended");
+        print_top_message(name, "has ended");
         free(p);
     }
     top->count = kept;
 }
 
-static void look(void) {
+static void read_programs(void) {
     static int looks;
 
     holders_look(&command.top.holders, looks++ == 0 ? ANSWER_NS / 4 : 0);
     for (size_t i = 0; i < command.top.count; i++)
         command.top.programs[i]->is_there = 0;
-    weir__segment_each(&weir__show_kind, visit, NULL);
+    weir__segment_each(&weir__show_kind, read_segment, NULL);
     forget_ended();
     command.top.now_ns = weir__clock_ns();
 }
@@ -236,17 +236,17 @@ static void draw_lines(const char *text) {
     fflush(stdout);
 }
 
-static int draw(void) {
+static int draw_screen(void) {
     char *text = NULL;
     size_t bytes;
     FILE *file = open_memstream(&text, &bytes);
 
     if (!file)
-        return fail("the table", strerror(errno));
+        return fail_top("the table", strerror(errno));
     top_print(file, &command.top);
     if (fclose(file) != 0) {
         free(text);
-        return fail("the table", strerror(errno));
+        return fail_top("the table", strerror(errno));
     }
     draw_lines(text);
     free(text);
@@ -260,7 +260,7 @@ static void on_signal(int number) {
         has_to_end = 1;
 }
 
-static void catch_signals(void) {
+static void watch_signals(void) {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGWINCH};
     struct sigaction action;
 
@@ -316,7 +316,7 @@ static int print_json(json_t *object) {
     return failed || putchar('\n') == EOF;
 }
 
-static int show(void) {
+static int show_once(void) {
     static int hinted;
     int failed = 0;
 
@@ -324,13 +324,13 @@ static int show(void) {
     if (command.json)
         failed = print_json(top_json(&command.top));
     else if (command.has_screen)
-        return draw();
+        return draw_screen();
     else
         top_print(stdout, &command.top);
     if (!command.json && command.top.count > 0 && !hinted++)
         puts("which functions hold memory: weir record --callers");
     if (failed || fflush(stdout) != 0 || ferror(stdout))
-        return fail("standard output", strerror(errno));
+        return fail_top("standard output", strerror(errno));
     return 0;
 }
 
@@ -340,11 +340,11 @@ static int wait_until(uint64_t when) {
     for (uint64_t now = weir__clock_ns(); now < when; now = weir__clock_ns()) {
         if (pause_for(when - now < LOOK_NS ? when - now : LOOK_NS))
             return 1;
-        look();
+        read_programs();
         if (command.chosen_count > 0 && command.top.count == 0)
             return 2;
         if (command.has_screen && weir__clock_ns() < when &&
-            show() != 0) /* a key or a new size of the window changes the picture */
+            show_once() != 0) /* a key or a new size of the window changes the picture */
             return 1;
     }
     return 0;
@@ -363,17 +363,18 @@ static int check_chosen(void) {
                      !command.top.programs[p]->was_said;
         snprintf(pid, sizeof pid, "%ld", (long)command.chosen[i]);
         if (!found)
-            failed = fail(pid, "no program under `weir run', or it has not requested memory yet");
+            failed =
+                fail_top(pid, "no program under `weir run', or it has not requested memory yet");
     }
     return failed;
 }
 
-static int watch(void) {
+static int watch_programs(void) {
     uint64_t next = weir__clock_ns();
     int over;
 
     do {
-        if (command.has_screen && show() != 0)
+        if (command.has_screen && show_once() != 0)
             return 1;
         note_shown();
         next += command.interval_ns;
@@ -383,7 +384,7 @@ static int watch(void) {
             over = wait_until(weir__clock_ns() + ANSWER_NS);
         if (over == 1 || (over == 2 && !command.once))
             return 0;
-        if (!command.has_screen && show() != 0)
+        if (!command.has_screen && show_once() != 0)
             return 1;
     } while (!command.once && !over);
     return 0;
@@ -393,27 +394,27 @@ static int watch_on_screen(void) {
     int failed;
 
     begin_screen();
-    failed = watch();
+    failed = watch_programs();
     end_screen();
     if (command.chosen_count > 0 && command.top.count == 0)
         fprintf(stderr, "weir top: %s\n", command.top.message);
     return failed;
 }
 
-static int run(void) {
+static int run_top(void) {
     int can_draw = !command.json && !command.once && terminal_can_draw(STDOUT_FILENO);
 
     if (!can_draw && !command.has_interval)
         command.once = 1;
-    catch_signals();
-    look();
+    watch_signals();
+    read_programs();
     if (check_chosen() != 0)
         return 1;
     if (command.once && command.top.count == 0)
-        return show(); /* no program runs, and weir top looks only once */
+        return show_once(); /* no program runs, and weir top looks only once */
     if (wait_until(weir__clock_ns() + ANSWER_NS) != 0)
         return 0;
-    return can_draw ? watch_on_screen() : watch();
+    return can_draw ? watch_on_screen() : watch_programs();
 }
 
 /* ---- the command line ---------------------------------------------------------------------------- */
@@ -462,9 +463,9 @@ static int watch_group(void) {
         return 2;
     }
     if (!group_exists(command.group))
-        return fail(command.group, "no process of this user is in that group; weir run --group "
-                                   "NAME --group-limit AMOUNT starts one");
-    catch_signals();
+        return fail_top(command.group, "no process of this user is in that group; weir run --group "
+                                       "NAME --group-limit AMOUNT starts one");
+    watch_signals();
     do {
         if (show_group() != 0)
             return 1;
@@ -487,7 +488,7 @@ static const struct weir_cli_flag flags[] = {
      "Print each table as a JSON object on one line."},
     {0}};
 
-static error_t parse_argument(int key, char *argument, struct argp_state *state) {
+static error_t parse_top_argument(int key, char *argument, struct argp_state *state) {
     if (key != ARGP_KEY_ARG)
         return weir_cli_read_flag(flags, key, argument, state);
     argp_error(state, "unexpected argument '%s'", argument);
@@ -502,10 +503,11 @@ static const char doc[] =
     "interval.";
 
 int weir_cmd_top(int argc, char **argv) {
-    struct argp argp = {.options = weir_cli_options(flags), .parser = parse_argument, .doc = doc};
+    struct argp argp = {
+        .options = weir_cli_options(flags), .parser = parse_top_argument, .doc = doc};
 
     command.interval_ns = 1000000000;
     if (weir_cli_parse(&argp, argc, argv, 0, &command) != 0)
         return 2;
-    return command.group ? watch_group() : run();
+    return command.group ? watch_group() : run_top();
 }

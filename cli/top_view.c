@@ -28,31 +28,34 @@ struct rates {
     double requests, frees, cached;
 };
 
-static int is_same(const struct weir_show_allocator *a, const struct weir_show_allocator *b) {
+static int is_same_allocator(const struct weir_show_allocator *a,
+                             const struct weir_show_allocator *b) {
     return strcmp(a->device, b->device) == 0 && strcmp(a->serves, b->serves) == 0 &&
            a->allocs >= b->allocs && a->frees >= b->frees && a->cache_hits >= b->cache_hits;
 }
 
-static double share(uint64_t part, uint64_t whole) {
+static double percent_of(uint64_t part, uint64_t whole) {
     return whole == 0 ? -1 : part >= whole ? 1 : (double)part / (double)whole;
 }
 
 static struct rates rates_of(const struct top_program *p, size_t i) {
     const struct weir_show_allocator *now = &p->now.allocator[i], *before = &p->before.allocator[i];
     double seconds = (double)weir__size_less(p->now.time_ns, p->before.time_ns) / 1e9;
-    struct rates rates = {-1, -1, share(now->cache_hits, now->allocs)};
+    struct rates rates = {-1, -1, percent_of(now->cache_hits, now->allocs)};
 
-    if (!p->has_before || i >= p->before.allocators || seconds <= 0 || !is_same(now, before))
+    if (!p->has_before || i >= p->before.allocators || seconds <= 0 ||
+        !is_same_allocator(now, before))
         return rates;
     rates.requests = (double)(now->allocs - before->allocs) / seconds;
     rates.frees = (double)(now->frees - before->frees) / seconds;
     if (now->allocs > before->allocs)
-        rates.cached = share(now->cache_hits - before->cache_hits, now->allocs - before->allocs);
+        rates.cached =
+            percent_of(now->cache_hits - before->cache_hits, now->allocs - before->allocs);
     return rates;
 }
 
 /* Returns the seconds since the program wrote its figures, or 0 if it answers. */
-static double silence_of(const struct top *top, const struct top_program *p) {
+static double seconds_silent(const struct top *top, const struct top_program *p) {
     uint64_t age = weir__size_less(top->now_ns, p->now.time_ns);
 
     return age > QUIET_NS ? (double)age / 1e9 : 0;
@@ -171,8 +174,8 @@ static void print_allocator(FILE *file, const struct top *top, const struct top_
     struct rates rates = rates_of(p, i);
     char now[80]; /* the columns REQ/S and CACHED, which a program that does not answer lacks */
 
-    if (silence_of(top, p) > 0)
-        snprintf(now, sizeof now, "silent %.0f s", silence_of(top, p));
+    if (seconds_silent(top, p) > 0)
+        snprintf(now, sizeof now, "silent %.0f s", seconds_silent(top, p));
     else
         snprintf(now, sizeof now, "%6s %6s", spell_rate(rates.requests).text,
                  spell_share(rates.cached).text);

@@ -23,7 +23,7 @@ static const struct weir_cli_flag flags[] = {
      "Compile the shim if there is none, also if that failed before."},
     {0}};
 
-static error_t parse_argument(int key, char *argument, struct argp_state *state) {
+static error_t parse_torch_argument(int key, char *argument, struct argp_state *state) {
     struct torch *torch = state->input;
 
     if (key != ARGP_KEY_ARG)
@@ -44,7 +44,7 @@ static const char doc[] =
     "interpreter that has PyTorch.  Default: python3.\n\nExit code: 0 there is a shim, 1 there is "
     "none, 2 usage.";
 
-static int tell(const struct shim *shim, int is_named) {
+static int report_shim(const struct shim *shim, int is_named) {
     switch (shim->state) {
     case SHIM_READY:
         printf("PyTorch %s (%s): ready, weir run uses it: %s\n", shim->version, shim->torch,
@@ -65,7 +65,7 @@ static int tell(const struct shim *shim, int is_named) {
     return 1;
 }
 
-static int refuse(const char *name, const char *python, int error) {
+static int fail_torch(const char *name, const char *python, int error) {
     int is_other = error && strcmp(name, python) != 0;
 
     fprintf(stderr, "weir torch: %s: %s%s%s%s\n", name, is_other ? "its interpreter " : "",
@@ -88,7 +88,7 @@ static void build_shim(struct shim *shim) {
 
 int weir_cmd_torch(int argc, char **argv) {
     struct argp argp = {.options = weir_cli_options(flags),
-                        .parser = parse_argument,
+                        .parser = parse_torch_argument,
                         .args_doc = "[--] [PYTHON]",
                         .doc = doc};
     char *standard[] = {(char *)"python3", NULL}, python[PATH_MAX];
@@ -100,9 +100,9 @@ int weir_cmd_torch(int argc, char **argv) {
         return 2;
     command = torch.command ? torch.command : standard;
     if (!shim_python(command, python, sizeof python))
-        return refuse(command[0], python, errno);
+        return fail_torch(command[0], python, errno);
     shim_find(&shim, python);
     if (torch.build && (shim.state == SHIM_MISSING || shim.state == SHIM_FAILED) && shim.path[0])
         build_shim(&shim);
-    return tell(&shim, torch.command != NULL);
+    return report_shim(&shim, torch.command != NULL);
 }

@@ -102,7 +102,7 @@ static int read_mappings(struct modules *modules) {
     return 1;
 }
 
-static int holds(const struct modules *modules, size_t i, uint64_t address) {
+static int module_contains(const struct modules *modules, size_t i, uint64_t address) {
     return i < modules->count && address >= modules->modules[i].begin &&
            address < modules->modules[i].end;
 }
@@ -110,7 +110,7 @@ static int holds(const struct modules *modules, size_t i, uint64_t address) {
 static const char *find_name(struct modules *modules, uint64_t address) {
     size_t low = 0, high = modules->count;
 
-    if (!holds(modules, modules->last, address)) {
+    if (!module_contains(modules, modules->last, address)) {
         while (low < high) {
             size_t middle = (low + high) / 2;
 
@@ -119,7 +119,7 @@ static const char *find_name(struct modules *modules, uint64_t address) {
             else
                 high = middle;
         }
-        if (!holds(modules, low, address))
+        if (!module_contains(modules, low, address))
             return NULL;
         modules->last = low;
     }
@@ -143,7 +143,7 @@ static const char *find_module(struct modules *modules, uint64_t address) {
 
 /* ---- counts of calls that the trace does not list -------------------------------------------------- */
 
-static void add_to(struct counts *counts, uint64_t bytes) {
+static void add_to_counts(struct counts *counts, uint64_t bytes) {
     counts->count++;
     counts->bytes += bytes;
     counts->now += bytes;
@@ -170,7 +170,7 @@ static void add_name(const char *key, const char *name, char *text, size_t bytes
             *at = '_';
 }
 
-static const char *name_of(const struct tracing *tracing, uint64_t number) {
+static const char *name_of_caller(const struct tracing *tracing, uint64_t number) {
     uintptr_t name;
 
     return number && weir__map_get(&tracing->names, number, &name) ? (const char *)name : NULL;
@@ -178,7 +178,7 @@ static const char *name_of(const struct tracing *tracing, uint64_t number) {
 
 /* Returns the name of the file that has the code of an address.  Returns NULL for weir's own library, which stands
  * between the program and the driver. */
-static const char *file_of(struct tracing *tracing, uint64_t address) {
+static const char *find_module_file(struct tracing *tracing, uint64_t address) {
     const char *name = find_module(&tracing->modules, address);
 
     return name && strcmp(name, TRACING_LIBRARY) != 0 ? name : NULL;
@@ -187,16 +187,16 @@ static const char *file_of(struct tracing *tracing, uint64_t address) {
 /* Appends " by=FILE at=PLACE range=NAME", with the parts that are known. */
 static void spell_caller(struct tracing *tracing, const struct weir_record_event *event, char *text,
                          size_t bytes) {
-    add_name("by", file_of(tracing, event->caller), text, bytes);
-    add_name("at", name_of(tracing, event->place), text, bytes);
-    add_name("range", name_of(tracing, event->range), text, bytes);
+    add_name("by", find_module_file(tracing, event->caller), text, bytes);
+    add_name("at", name_of_caller(tracing, event->place), text, bytes);
+    add_name("range", name_of_caller(tracing, event->range), text, bytes);
 }
 
 static void keep_name(struct tracing *tracing, struct weir_record_event *event) {
     char *name;
 
     event->name[sizeof event->name - 1] = '\0';
-    if (name_of(tracing, event->total))
+    if (name_of_caller(tracing, event->total))
         return;
     name = strdup(event->name);
     if (name && weir__map_put(&tracing->names, event->total, (uintptr_t)name))
@@ -212,7 +212,7 @@ static void say_block(struct tracing *tracing, uint64_t time_us, char operation,
 
     if (block->device == WEIR_RECORD_HOST) { /* host memory is no event of a device */
         if (operation == 'a')
-            add_to(&tracing->host, block->bytes);
+            add_to_counts(&tracing->host, block->bytes);
         else if (operation == 'f')
             take_from(&tracing->host, block->bytes);
         return;
@@ -253,8 +253,8 @@ void tracing_begin(struct tracing *tracing, const char *command, int process) {
 /* ---- streams ----------------------------------------------------------------------------------- */
 
 /* Returns the number of a stream.  Default streams are numbered by device or, per-thread ones, by thread. */
-static uint64_t number_of(struct tracing *tracing, uint64_t stream,
-                          const struct weir_record_event *event) {
+static uint64_t number_stream(struct tracing *tracing, uint64_t stream,
+                              const struct weir_record_event *event) {
     int is_default = stream <= WEIR_STREAM_PER_THREAD_VALUE;
     struct weir_map *map = is_default ? &tracing->defaults : &tracing->streams;
     uint64_t key = !is_default                              ? stream
@@ -271,7 +271,7 @@ static uint64_t number_of(struct tracing *tracing, uint64_t stream,
 
 /* ---- blocks ------------------------------------------------------------------------------------ */
 
-static struct block *take(struct weir_map *map, uint64_t key) {
+static struct block *remove_block(struct weir_map *map, uint64_t key) {
     uintptr_t value;
 
     return key && weir__map_take(map, key, &value) ? (struct block *)value : NULL;
@@ -288,11 +288,11 @@ static struct block *take_of(struct tracing *tracing, struct weir_map *map,
         tracing->unknown++;
         return NULL;
     }
-    return event->time < ((struct block *)value)->time ? NULL : take(map, event->address);
+    return event->time < ((struct block *)value)->time ? NULL : remove_block(map, event->address);
 }
 
-static void end_block(struct tracing *tracing, uint64_t time_us, struct block *block,
-                      uint64_t stream, const struct weir_record_event *event) {
+static void write_trace_free(struct tracing *tracing, uint64_t time_us, struct block *block,
+                             uint64_t stream, const struct weir_record_event *event) {
     say_block(tracing, time_us, 'f', block, stream, event);
     free(block);
 }
@@ -300,12 +300,12 @@ static void end_block(struct tracing *tracing, uint64_t time_us, struct block *b
 static void drop_use(struct tracing *tracing, uint64_t time_us, struct block *block,
                      const struct weir_record_event *event) {
     if (--block->uses == 0)
-        end_block(tracing, time_us, block, block->stream, event);
+        write_trace_free(tracing, time_us, block, block->stream, event);
 }
 
-static void begin_block(struct tracing *tracing, struct weir_map *map,
-                        const struct weir_record_event *event, uint64_t time_us) {
-    struct block *block = malloc(sizeof *block), *old = take(map, event->address);
+static void write_trace_alloc(struct tracing *tracing, struct weir_map *map,
+                              const struct weir_record_event *event, uint64_t time_us) {
+    struct block *block = malloc(sizeof *block), *old = remove_block(map, event->address);
 
     if (old) {
         tracing->gone++;
@@ -318,7 +318,7 @@ static void begin_block(struct tracing *tracing, struct weir_map *map,
     }
     *block = (struct block){.id = tracing->next_id++,
                             .bytes = event->bytes,
-                            .stream = number_of(tracing, event->stream, event),
+                            .stream = number_stream(tracing, event->stream, event),
                             .time = event->time,
                             .kind = event->kind,
                             .device = event->device,
@@ -333,19 +333,21 @@ static void add_failed(struct tracing *tracing, const struct weir_record_event *
                          .kind = event->kind,
                          .device = event->device};
 
-    say_block(tracing, time_us, 'x', &none, number_of(tracing, event->stream, event), event);
+    say_block(tracing, time_us, 'x', &none, number_stream(tracing, event->stream, event), event);
 }
 
 /* Adds a free.  If the event has `bytes`, the free names no stream (cuMemFree), and the trace gets the stream of the
  * block's allocation. */
-static void add_free(struct tracing *tracing, struct weir_record_event *event, uint64_t time_us) {
+static void add_trace_free(struct tracing *tracing, struct weir_record_event *event,
+                           uint64_t time_us) {
     struct block *block = take_of(tracing, &tracing->blocks, event);
 
     if (!block)
         return;
     event->device = (uint8_t)block->device;
-    end_block(tracing, time_us, block,
-              event->bytes ? block->stream : number_of(tracing, event->stream, event), event);
+    write_trace_free(tracing, time_us, block,
+                     event->bytes ? block->stream : number_stream(tracing, event->stream, event),
+                     event);
 }
 
 /* ---- memory by handles, which lives as long as the handle or a mapping ----------------------------- */
@@ -373,7 +375,7 @@ static void add_map(struct tracing *tracing, const struct weir_record_event *eve
     struct mapping *mapping;
     uintptr_t block;
 
-    add_to(&tracing->mapped, event->bytes);
+    add_to_counts(&tracing->mapped, event->bytes);
     end_mapping(tracing, event->address, event, time_us);
     /* The handle belongs to another process. */
     if (!weir__map_get(&tracing->handles, event->stream, &block))
@@ -406,19 +408,20 @@ static void add_unmap(struct tracing *tracing, const struct weir_record_event *e
 
 /* ---- adding any event -------------------------------------------------------------------------- */
 
-static void add(struct tracing *tracing, struct weir_record_event *event, uint64_t time_us) {
+static void add_trace_event(struct tracing *tracing, struct weir_record_event *event,
+                            uint64_t time_us) {
     switch (event->operation) {
     case WEIR_RECORD_ALLOC:
-        begin_block(tracing, &tracing->blocks, event, time_us);
+        write_trace_alloc(tracing, &tracing->blocks, event, time_us);
         break;
     case WEIR_RECORD_CREATE:
-        begin_block(tracing, &tracing->handles, event, time_us);
+        write_trace_alloc(tracing, &tracing->handles, event, time_us);
         break;
     case WEIR_RECORD_FAILED:
         add_failed(tracing, event, time_us);
         break;
     case WEIR_RECORD_FREE:
-        add_free(tracing, event, time_us);
+        add_trace_free(tracing, event, time_us);
         break;
     case WEIR_RECORD_RELEASE:
         add_release(tracing, event, time_us);
@@ -430,7 +433,7 @@ static void add(struct tracing *tracing, struct weir_record_event *event, uint64
         add_unmap(tracing, event, time_us);
         break;
     case WEIR_RECORD_RESERVE:
-        add_to(&tracing->reserved, event->bytes);
+        add_to_counts(&tracing->reserved, event->bytes);
         break;
     case WEIR_RECORD_UNRESERVE:
         take_from(&tracing->reserved, event->bytes);
@@ -468,7 +471,7 @@ void tracing_add(struct tracing *tracing, const struct weir_record_event *event,
     if (tracing->limit && (tracing->left_out || tracing->written >= tracing->limit))
         tracing->left_out++;
     else
-        add(tracing, &copy, time_us);
+        add_trace_event(tracing, &copy, time_us);
 }
 
 static void say_counts(struct tracing *tracing, const char *name, const struct counts *counts) {

@@ -288,7 +288,7 @@ static int try_limits(struct trials *trials, struct advice *advice, struct choic
 }
 
 /* Tries all that the goal allows.  Returns 1 on success, 0 with a message printed. */
-static int try_all(struct trials *trials, struct advice *advice, struct choice *best) {
+static int run_trials(struct trials *trials, struct advice *advice, struct choice *best) {
     uint64_t half_life_ns = HALF_LIFE_ITERATIONS * most_of(trials, FIGURE_STEADY_MAKESPAN);
     uint64_t peak = most_of(trials, FIGURE_REQUESTED) + prealloc_unit - 1;
 
@@ -303,7 +303,7 @@ static int try_all(struct trials *trials, struct advice *advice, struct choice *
 
 /* Makes the trials, and fills the advice, whose goal and limit are set.  Returns 1 on success, 0 with a message
  * printed. */
-static int advise(struct trials *trials, struct advice *advice) {
+static int make_advice(struct trials *trials, struct advice *advice) {
     double slack = advice->goal == GOAL_MEMORY ? memory_most_ratio : slack_ratio;
     struct choice best = {0};
     const json_t *run;
@@ -336,7 +336,7 @@ static int advise(struct trials *trials, struct advice *advice) {
             return 0;
         advice->against[advice->without] = "no limit";
     }
-    trial = try_all(trials, advice, &best) ? trials_run(trials, &best) : -1;
+    trial = run_trials(trials, advice, &best) ? trials_run(trials, &best) : -1;
     if (trial < 0)
         return 0;
     advice->against[trial] = harm_of(trials, trial, advice->goal, slack);
@@ -383,7 +383,7 @@ static const struct weir_cli_flag flags[] = {
      "Write the settings to FILE, for weir run --settings."},
     {0}};
 
-static error_t parse_argument(int key, char *argument, struct argp_state *state) {
+static error_t parse_tune_argument(int key, char *argument, struct argp_state *state) {
     struct command *command = state->input;
 
     switch (key) {
@@ -453,7 +453,7 @@ static int run_record(char *const *program, char *trace, int *status) {
 }
 
 /* Records the program, and adds its trace.  Returns the exit code, with a message printed if it is not 0. */
-static int record(struct command *command) {
+static int record_program(struct command *command) {
     const char *name = strrchr(command->program[0], '/');
     char trace[PATH_MAX + NAME_MAX + 16];
     int status = 0, error;
@@ -589,14 +589,14 @@ static int tune(struct command *command) {
     contest->device_source = command->settings.sources.of[WEIR_SETTING_DEVICE];
     contest->results.busy = 1;
     contest_add_configuration(contest, configuration_find("replay"));
-    if ((command->program && record(command) != 0) || !contest_prepare(contest))
+    if ((command->program && record_program(command) != 0) || !contest_prepare(contest))
         return 1;
     interrupt_watch();
     if (!trials_open(trials, contest,
                      advice->goal == GOAL_MEMORY ? TRIALS
                      : advice->limit             ? 5
                                                  : 4) ||
-        !advise(trials, advice))
+        !make_advice(trials, advice))
         return 1;
     progress_clear(&trials->progress);
     show_trials(command);
@@ -614,7 +614,7 @@ int weir_cmd_tune(int argc, char **argv) {
         "them.\n\nExit code: 0 all went well, 1 something failed or the memory is too little, 2 "
         "usage or a bad value.";
     struct argp argp = {.options = weir_cli_options(flags),
-                        .parser = parse_argument,
+                        .parser = parse_tune_argument,
                         .args_doc = "TRACE...\n-- COMMAND [ARGUMENT...]",
                         .doc = doc};
     static struct command command;

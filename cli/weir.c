@@ -158,7 +158,7 @@ static int variables_tell(const char *name, FILE *file) {
 /* configure.ac sets these texts, which may be empty. */
 static const char contact[] = PACKAGE_BUGREPORT, url[] = PACKAGE_URL;
 
-static void print_usage(FILE *file) {
+static void print_weir_usage(FILE *file) {
     fputs("usage: weir COMMAND [ARGUMENT...]\n\n", file);
     for (size_t i = 0; i < COMMANDS; i++)
         fprintf(file, "  %-8s %s\n", commands[i].name, commands[i].what);
@@ -187,7 +187,7 @@ static void suggest(const struct likeness *likeness) {
     fputc('\n', stderr);
 }
 
-static int run_command(const char *name, int argc, char **argv) {
+static int run_subcommand(const char *name, int argc, char **argv) {
     struct likeness likeness = {.word = name, .length = strlen(name)};
     char title[32];
 
@@ -227,7 +227,7 @@ static int help(const char *word) {
     likeness.length = strlen(likeness.word);
     for (size_t i = 0; i < COMMANDS; i++)
         if (strcmp(word, commands[i].name) == 0)
-            return run_command(word, 2, arguments);
+            return run_subcommand(word, 2, arguments);
     if (weir_cli_settings_tell(strcmp(word, "--all") == 0 ? NULL : word, stdout) ||
         variables_tell(word, stdout) || tell_flag(&likeness))
         return !weir_cli_written();
@@ -271,7 +271,7 @@ static void print_library(void) {
         printf("weir run loads: none: %s: %s\n", path, why);
 }
 
-static void print_driver(void) {
+static void print_driver_version(void) {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     int (*ask)(int *version) = NULL;
     int version = 0, result;
@@ -294,7 +294,7 @@ static void print_version(void) {
     printf("weir %s\n", weir_version());
     print_wheel();
     print_library();
-    print_driver();
+    print_driver_version();
 }
 
 /* Opens a descriptor in place of each standard one that is closed.  Otherwise a file that a command opens could get
@@ -316,7 +316,7 @@ int main(int argc, char **argv) {
     argp_program_bug_address = contact[0] ? contact : NULL;
     argp_err_exit_status = 2;
     if (argc < 2) {
-        print_usage(stderr);
+        print_weir_usage(stderr);
         return 2;
     }
     if (argc > 3 && strcmp(argv[1], "help") == 0) {
@@ -327,14 +327,14 @@ int main(int argc, char **argv) {
         !help_is_requested(argv[2]))
         return help(argv[2]);
     if (strcmp(argv[1], "help") == 0 || help_is_requested(argv[1])) {
-        print_usage(stdout);
+        print_weir_usage(stdout);
         return !weir_cli_written();
     }
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
         print_version();
         return !weir_cli_written();
     }
-    code = run_command(argv[1], argc - 1, argv + 1);
+    code = run_subcommand(argv[1], argc - 1, argv + 1);
     interrupt_end();
     return code;
 }

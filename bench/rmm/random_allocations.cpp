@@ -20,7 +20,7 @@
 
 namespace {
 
-void check(weir_status status, char const *what) {
+void throw_unless_ok(weir_status status, char const *what) {
     if (status != WEIR_OK)
         throw rmm::bad_alloc{std::string{what} + ": " + weir_status_name(status)};
 }
@@ -31,16 +31,17 @@ class weir_memory_resource final {
         weir_options options;
         weir_options_init(&options);
         char message[256];
-        check(weir_options_from_env(&options, message, sizeof message), "weir_options_from_env");
+        throw_unless_ok(weir_options_from_env(&options, message, sizeof message),
+                        "weir_options_from_env");
         weir_allocator *made = nullptr;
-        check(weir_allocator_create(&options, &made), "weir_allocator_create");
+        throw_unless_ok(weir_allocator_create(&options, &made), "weir_allocator_create");
         allocator_ = {made, [](weir_allocator *one) { weir_allocator_destroy(one); }};
     }
 
     void *allocate(cuda::stream_ref stream, std::size_t bytes,
                    std::size_t = rmm::CUDA_ALLOCATION_ALIGNMENT) {
         void *block = nullptr;
-        check(weir_alloc(allocator_.get(), bytes, stream.get(), &block), "weir_alloc");
+        throw_unless_ok(weir_alloc(allocator_.get(), bytes, stream.get(), &block), "weir_alloc");
         return block;
     }
 
@@ -51,7 +52,7 @@ class weir_memory_resource final {
 
     void *allocate_sync(std::size_t bytes, std::size_t = rmm::CUDA_ALLOCATION_ALIGNMENT) {
         void *block = nullptr;
-        check(weir_alloc_any(allocator_.get(), bytes, &block), "weir_alloc_any");
+        throw_unless_ok(weir_alloc_any(allocator_.get(), bytes, &block), "weir_alloc_any");
         return block;
     }
 

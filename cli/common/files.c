@@ -21,7 +21,7 @@ static int is_one(const struct stat *a, const struct stat *b) {
 
 /* Returns the part of the path behind the folder, for a file that does not exist yet, and stores the state of the
  * folder in *folder.  Returns NULL if the folder does not exist. */
-static const char *split(const char *path, struct stat *folder) {
+static const char *split_folder(const char *path, struct stat *folder) {
     const char *slash = strrchr(path, '/');
     char *before = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
     int is_there = before && stat(before, folder) == 0;
@@ -32,7 +32,7 @@ static const char *split(const char *path, struct stat *folder) {
 
 static int would_be_one(const char *a, const char *b) {
     struct stat in_a, in_b;
-    const char *name_a = split(a, &in_a), *name_b = split(b, &in_b);
+    const char *name_a = split_folder(a, &in_a), *name_b = split_folder(b, &in_b);
 
     return name_a && name_b && strcmp(name_a, name_b) == 0 && in_a.st_dev == in_b.st_dev &&
            in_a.st_ino == in_b.st_ino;
@@ -97,7 +97,7 @@ int output_can_make(const char *path) {
     return file >= 0;
 }
 
-static int check(const char *flag, const char *path, int is_replaced) {
+static int check_path(const char *flag, const char *path, int is_replaced) {
     struct stat status;
     int error = 0, is_there;
 
@@ -116,11 +116,11 @@ static int check(const char *flag, const char *path, int is_replaced) {
 }
 
 int output_check(const char *flag, const char *path) {
-    return check(flag, path, 1);
+    return check_path(flag, path, 1);
 }
 
 int output_check_to_add(const char *flag, const char *path) {
-    return check(flag, path, 0);
+    return check_path(flag, path, 0);
 }
 
 int output_replace(const char *path, int (*write)(FILE *file, const void *context),

@@ -63,7 +63,7 @@ void weir_cli_settings_set(struct weir_cli_settings *settings, enum weir_setting
         snprintf(settings->error, sizeof settings->error, "%s", error);
 }
 
-static error_t parse_flag(int key, char *argument, struct argp_state *state) {
+static error_t parse_setting_flag(int key, char *argument, struct argp_state *state) {
     if (key < FIRST_KEY || key >= FIRST_KEY + WEIR_SETTING_COUNT)
         return ARGP_ERR_UNKNOWN;
     weir_cli_settings_set(state->input, (enum weir_setting)(key - FIRST_KEY), argument);
@@ -103,7 +103,7 @@ static void list_flags(int all) {
 }
 
 const struct argp *weir_settings_argp(int refused) {
-    static const struct argp argp = {.options = flag_options, .parser = parse_flag};
+    static const struct argp argp = {.options = flag_options, .parser = parse_setting_flag};
 
     refused_flag = refused;
     list_flags(0);
@@ -310,7 +310,7 @@ error_t weir_cli_parse(const struct argp *argp, int argc, char **argv, unsigned 
 
 /* ------------------------------------------------------------- tables of flags ---- */
 
-static int key_of(const struct weir_cli_flag *flags, size_t i) {
+static int flag_key(const struct weir_cli_flag *flags, size_t i) {
     return flags[i].key > 0 && flags[i].key < WEIR_CLI_OPTIONAL ? flags[i].key
                                                                 : FIRST_OF_TABLE + (int)i;
 }
@@ -323,7 +323,7 @@ const struct argp_option *weir_cli_options(const struct weir_cli_flag *flags) {
     for (size_t i = 0; flags[i].name; i++)
         room[used++] =
             (struct argp_option){.name = flags[i].name,
-                                 .key = key_of(flags, i),
+                                 .key = flag_key(flags, i),
                                  .arg = flags[i].argument,
                                  .flags = flags[i].key == WEIR_CLI_OPTIONAL ? OPTION_ARG_OPTIONAL
                                           : flags[i].key == WEIR_CLI_HIDDEN ? OPTION_HIDDEN
@@ -338,7 +338,7 @@ error_t weir_cli_read_flag(const struct weir_cli_flag *flags, int key, char *arg
     char label[40];
     size_t i = 0;
 
-    while (flags[i].name && key_of(flags, i) != key)
+    while (flags[i].name && flag_key(flags, i) != key)
         i++;
     if (!flags[i].name)
         return ARGP_ERR_UNKNOWN;
@@ -567,7 +567,7 @@ int weir_cli_setting(const char *name, size_t length) {
     return WEIR_SETTING_COUNT;
 }
 
-static int take_line(struct reading *reading, char *line) {
+static int copy_line(struct reading *reading, char *line) {
     static char source[WEIR_SETTING_COUNT][64];
     weir_options *options = &reading->settings->options, unused = *options;
     char *value = strchr(line, '='), why[512], name[80];
@@ -609,7 +609,7 @@ int settings_file_read(struct weir_cli_settings *settings, const char *flag, con
         return complain(FAILED, "%s %s: %s", flag, path, why);
     while (code == 0 && (reading.line++, line = strsep(&rest, "\n"))) {
         line[strcspn(line, "\r")] = '\0';
-        code = take_line(&reading, line);
+        code = copy_line(&reading, line);
     }
     free(text);
     return code;
@@ -645,8 +645,8 @@ static void name_device(const char *driver, char *model, struct weir_cli_device 
 }
 
 /* Opens the driver and its device.  Returns 1 on success, 0 with the reason in `why' on failure. */
-static int open_device(const char *name, int ordinal, struct weir_cli_device *device, char *why,
-                       size_t why_bytes) {
+static int open_named_device(const char *name, int ordinal, struct weir_cli_device *device,
+                             char *why, size_t why_bytes) {
     struct weir_driver_failure failure;
     CUresult result;
     CUdevice handle;
@@ -714,11 +714,11 @@ static int check_amounts(const weir_options *options, const struct weir_cli_devi
 static int choose_device(struct weir_cli_device *device, const char **text, char *why,
                          size_t why_bytes) {
     *text = "cuda";
-    if (open_device("cuda", 0, device, device->why_not, sizeof device->why_not))
+    if (open_named_device("cuda", 0, device, device->why_not, sizeof device->why_not))
         return 1;
     *text = "model";
     device->fell_back = 1;
-    return open_device("model", 0, device, why, why_bytes);
+    return open_named_device("model", 0, device, why, why_bytes);
 }
 
 /* Writes a list of the devices: "cuda:0 (NVIDIA H200), cuda:1 (NVIDIA H200)". */
@@ -731,7 +731,7 @@ static void list_devices(const struct weir_cli_device *opened, char *text, size_
         const char *name;
         char why[128];
 
-        if (!open_device(opened->driver->name, i, &device, why, sizeof why))
+        if (!open_named_device(opened->driver->name, i, &device, why, sizeof why))
             snprintf(device.name, sizeof device.name, "%s", why);
         name = strchr(device.name, ' '); /* the GPU's name follows the device's number */
         used += (size_t)snprintf(text + used, bytes - used, "%s%s:%d (%s)", i ? ", " : "",
@@ -768,7 +768,7 @@ int weir_cli_device_open(struct weir_cli_settings *settings, struct weir_cli_dev
         is_open = choose_device(device, &text, why, sizeof why);
     else
         is_open = weir__device_parse(text, &name, &ordinal, why, sizeof why) == WEIR_OK &&
-                  open_device(name, ordinal, device, why, sizeof why);
+                  open_named_device(name, ordinal, device, why, sizeof why);
     if (!is_open)
         return complain_of_device(settings, text, device, why);
     if (device->fell_back && !quiet)

@@ -37,7 +37,7 @@ void progress_clear(const struct progress *progress) {
 }
 
 /* Draws "[####------] 12/35  4 s  what", which is never as wide as the terminal, so that the line does not wrap. */
-static void draw(const struct progress *progress, const char *what) {
+static void draw_bar(const struct progress *progress, const char *what) {
     enum { MOST_CELLS = 40 };
     char line[512], bar[MOST_CELLS + 1];
     int width, lines, cells, full;
@@ -57,13 +57,13 @@ static void draw(const struct progress *progress, const char *what) {
 void progress_step(struct progress *progress, const char *what) {
     progress->step_began_ns = (long long)weir__clock_ns();
     if (progress->is_terminal)
-        draw(progress, what);
+        draw_bar(progress, what);
 }
 
 void progress_done(struct progress *progress, const char *what, const char *outcome) {
     progress->done++;
     if (progress->is_terminal)
-        draw(progress, what);
+        draw_bar(progress, what);
     else
         fprintf(stderr, "weir: %zu/%zu %s: %s (%.1f s)\n", progress->done, progress->total, what,
                 outcome, (double)((long long)weir__clock_ns() - progress->step_began_ns) / 1e9);
@@ -73,7 +73,7 @@ void progress_done(struct progress *progress, const char *what, const char *outc
 
 static volatile sig_atomic_t came;
 
-static void note(int number) {
+static void note_signal(int number) {
     came = number;
 }
 
@@ -81,7 +81,7 @@ void interrupt_watch(void) {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
 
     for (unsigned i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        struct sigaction action = {.sa_handler = note, .sa_flags = SA_RESTART};
+        struct sigaction action = {.sa_handler = note_signal, .sa_flags = SA_RESTART};
         struct sigaction before;
 
         sigaction(numbers[i], NULL, &before);

@@ -61,7 +61,7 @@ static int high_pipe(int ends[2]) {
 
 /* Starts the child, whose standard output is the parent's standard error, since the parent's standard output gets only
  * the parent's table.  Returns 0 on success, else an errno. */
-static int start(int job_fd, int tape_fd, int result_fd, pid_t *child) {
+static int start_runner_child(int job_fd, int tape_fd, int result_fd, pid_t *child) {
     static char name[] = "weir", subcommand[] = RUNNER_SUBCOMMAND;
     char *arguments[] = {name, subcommand, NULL};
     posix_spawn_file_actions_t actions;
@@ -94,7 +94,7 @@ static void tell_end(int status, char *message, size_t message_bytes) {
 }
 
 /* Reads the result and closes result_fd, then waits for the child. */
-static json_t *collect(int result_fd, pid_t child, char *message, size_t message_bytes) {
+static json_t *read_child_result(int result_fd, pid_t child, char *message, size_t message_bytes) {
     FILE *file = fdopen(result_fd, "r");
     json_t *result = file ? json_loadf(file, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
     const char *reason;
@@ -133,11 +133,11 @@ json_t *runner_run(const struct job *job, int tape_fd, char *message, size_t mes
     error = write(jobs[1], job, sizeof *job) == (ssize_t)sizeof *job ? 0 : errno;
     close(jobs[1]);
     if (!error)
-        error = start(jobs[0], tape_fd, results[1], &child);
+        error = start_runner_child(jobs[0], tape_fd, results[1], &child);
     close(jobs[0]);
     close(results[1]);
     if (!error)
-        return collect(results[0], child, message, message_bytes);
+        return read_child_result(results[0], child, message, message_bytes);
     close(results[0]);
     snprintf(message, message_bytes, "cannot start a process: %s", strerror(error));
     return NULL;

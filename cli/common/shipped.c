@@ -66,7 +66,7 @@ static int is_trace(const struct dirent *entry) {
     return length > cut && strcmp(entry->d_name + length - cut, ending) == 0;
 }
 
-static char *join(const char *folder, const char *name, const char *end) {
+static char *join_path(const char *folder, const char *name, const char *end) {
     char *path;
 
     return asprintf(&path, "%s/%s%s", folder, name, end) < 0 ? NULL : path;
@@ -83,7 +83,7 @@ char **shipped_list(size_t *count) {
         return NULL;
     paths = calloc((size_t)found + 1, sizeof *paths);
     for (int i = 0; i < found; i++) {
-        if (paths && (paths[*count] = join(folder, entries[i]->d_name, "")))
+        if (paths && (paths[*count] = join_path(folder, entries[i]->d_name, "")))
             ++*count;
         free(entries[i]);
     }
@@ -107,7 +107,7 @@ char *shipped_resolve(const char *argument) {
     if (strcmp(argument, "-") == 0 || strchr(argument, '/') || access(argument, F_OK) == 0)
         return strdup(argument);
     folder = shipped_folder();
-    path = folder ? join(folder, argument, ending) : NULL;
+    path = folder ? join_path(folder, argument, ending) : NULL;
     if (path && access(path, R_OK) == 0)
         return path;
     free(path);

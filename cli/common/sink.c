@@ -71,7 +71,7 @@ fail:
     return NULL;
 }
 
-static int fail(struct sink *sink) {
+static int fail_sink(struct sink *sink) {
     sink->error = errno ? errno : EIO;
     return 0;
 }
@@ -86,7 +86,7 @@ static int pack(struct sink *sink, const char *text, size_t bytes, ZSTD_EndDirec
 
         left = ZSTD_compressStream2(sink->zstd, &out, &in, how);
         if (ZSTD_isError(left) || fwrite(out.dst, 1, out.pos, sink->file) != out.pos)
-            return fail(sink);
+            return fail_sink(sink);
     } while (how == ZSTD_e_continue ? in.pos < in.size : left != 0);
     return 1;
 }
@@ -98,12 +98,12 @@ int sink_write(struct sink *sink, const char *text, size_t bytes) {
         return !sink->error;
     sink->is_dirty = 1;
     if (sink->gzip)
-        return gzwrite(sink->gzip, text, (unsigned)bytes) == (int)bytes || fail(sink);
+        return gzwrite(sink->gzip, text, (unsigned)bytes) == (int)bytes || fail_sink(sink);
 #ifdef HAVE_ZSTD
     if (sink->zstd)
         return pack(sink, text, bytes, ZSTD_e_continue);
 #endif
-    return fwrite(text, 1, bytes, sink->file) == bytes || fail(sink);
+    return fwrite(text, 1, bytes, sink->file) == bytes || fail_sink(sink);
 }
 
 /* Flushes without ending the frame or member, so that a reader sees whether the file was closed. */
@@ -113,7 +113,7 @@ static int flush(struct sink *sink) {
         return 0;
 #endif
     return (sink->gzip ? gzflush(sink->gzip, Z_SYNC_FLUSH) == Z_OK : fflush(sink->file) == 0) ||
-           fail(sink);
+           fail_sink(sink);
 }
 
 int sink_flush(struct sink *sink) {

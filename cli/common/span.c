@@ -8,7 +8,7 @@
 #include <cpuid.h>
 #endif
 
-static int compare(const void *a, const void *b) {
+static int compare_spans(const void *a, const void *b) {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
 
     return (x > y) - (x < y);
@@ -26,7 +26,7 @@ static uint64_t measure_cost(const struct stopwatch *watch) {
 
         spans[i] = stopwatch_read(watch) - from;
     }
-    qsort(spans, READS, sizeof spans[0], compare);
+    qsort(spans, READS, sizeof spans[0], compare_spans);
     for (int i = READS / 4; i < READS - READS / 4; i++)
         sum += spans[i];
     return sum / (READS / 2);

@@ -2,7 +2,7 @@
 /* lines.c: see input.h.
  *
  * A source reads through zlib, which unpacks gzip and leaves other data as they are; zstd, which allows several frames
- * in a row, unpacks the result.  If a file ends inside a gzip member or a zstd frame, read_bytes() returns all bytes
+ * in a row, unpacks the result.  If a file ends inside a gzip member or a zstd frame, read_decompressed() returns all bytes
  * before the end, and then an error.
  */
 #include "cli/formats/input.h"
@@ -65,7 +65,7 @@ static int tell_gzip_error(struct lines *lines) {
 
 /* Reads more bytes behind the unused ones, until there are `least` bytes or the file ends.  Returns 1 on success, 0
  * with a message. */
-static int fill(struct lines *lines, size_t least) {
+static int fill_lines(struct lines *lines, size_t least) {
     struct source *source = lines->source;
 
     memmove(source->input, source->input + source->at, source->filled - source->at);
@@ -84,7 +84,7 @@ static int fill(struct lines *lines, size_t least) {
 }
 
 /* Opens the file.  Returns 1 on success, 0 with a message. */
-static int open_file(struct lines *lines, const char *path) {
+static int open_lines(struct lines *lines, const char *path) {
     struct stat status;
     int fd = strcmp(path, "-") == 0 ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)
                                     : open(path, O_RDONLY | O_CLOEXEC);
@@ -146,13 +146,13 @@ static ptrdiff_t take_bytes(struct source *source, char *buffer, size_t bytes) {
 }
 
 /* Reads bytes.  Returns the number of bytes, 0 at the end, or -1 with a message. */
-static ptrdiff_t read_bytes(struct lines *lines, char *buffer, size_t bytes) {
+static ptrdiff_t read_decompressed(struct lines *lines, char *buffer, size_t bytes) {
     struct source *source = lines->source;
     ptrdiff_t got = 0;
     int code;
 
     while (got == 0) {
-        if (source->at == source->filled && !fill(lines, 1))
+        if (source->at == source->filled && !fill_lines(lines, 1))
             return -1;
         if (source->at == source->filled && !source->inside) {
             (void)gzerror(source->file, &code);
@@ -193,7 +193,7 @@ int lines_open(struct lines *lines, const char *path) {
     *lines = (struct lines){.source = calloc(1, sizeof(struct source))};
     if (!lines->source)
         return fail(lines, "out of memory");
-    if (open_file(lines, path) && fill(lines, 4)) {
+    if (open_lines(lines, path) && fill_lines(lines, 4)) {
         if (lines->source->filled == 0 && gzdirect(lines->source->file))
             fail(lines, "is empty");
         else if (begin_zstd(lines))
@@ -237,7 +237,7 @@ static int fill_buffer(struct lines *lines) {
         lines->buffer = buffer;
         lines->room = room;
     }
-    got = read_bytes(lines, lines->buffer + lines->filled, lines->room - 1 - lines->filled);
+    got = read_decompressed(lines, lines->buffer + lines->filled, lines->room - 1 - lines->filled);
     if (got < 0)
         return 0;
     lines->at_end = got == 0;
@@ -278,7 +278,7 @@ const char *lines_peek(struct lines *lines) {
 }
 
 /* Returns the next line without its end.  Returns NULL if there is no more line, or with a message on failure. */
-static char *next_line(struct lines *lines) {
+static char *scan_line(struct lines *lines) {
     char *end = find_line_end(lines), *line;
 
     if (!end)
@@ -300,7 +300,7 @@ int lines_cut(struct lines *lines) {
     char *line;
 
     do
-        line = next_line(lines);
+        line = scan_line(lines);
     while (line && !*line);
     lines->count = 0;
     if (!line)
@@ -323,7 +323,7 @@ ptrdiff_t lines_read(void *context, char *buffer, size_t bytes, char *message,
     size_t there = lines->filled - lines->at;
 
     if (!there) {
-        ptrdiff_t got = read_bytes(lines, buffer, bytes);
+        ptrdiff_t got = read_decompressed(lines, buffer, bytes);
 
         snprintf(message, message_bytes, "%s", lines->message);
         return got;

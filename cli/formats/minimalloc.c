@@ -69,8 +69,8 @@ static int compare_life_ends(const void *left, const void *right) {
 }
 
 /* Appends the block of the line.  Returns 1 on success, 0 with a message on failure. */
-static int read_block(struct lines *lines, const size_t *at, int is_last_time,
-                      struct blocks *blocks) {
+static int read_problem_block(struct lines *lines, const size_t *at, int is_last_time,
+                              struct blocks *blocks) {
     struct block block;
 
     if (!lines_has_columns(lines, columns, COLUMNS, at) ||
@@ -123,7 +123,7 @@ static int write_trace_of_problem(struct lines *lines, FILE *trace) {
     int is_last_time = good && strcmp(lines->fields[at[UPPER]], "end") == 0;
 
     while (good && lines_cut(lines))
-        good = read_block(lines, at, is_last_time, &blocks);
+        good = read_problem_block(lines, at, is_last_time, &blocks);
     good = good && !lines->message[0];
     if (good && blocks.count == 0)
         good = lines_refuse(lines, "there are no blocks; expected lines such as \"b1,0,3,4096\"");

@@ -127,16 +127,16 @@ static int read_event_time(struct log *log, uint64_t *time_us) {
     return 1;
 }
 
-static void write_event(const struct log *log, uint64_t time_us, char operation,
-                        const struct block *block, uint64_t thread) {
+static void write_rmm_event(const struct log *log, uint64_t time_us, char operation,
+                            const struct block *block, uint64_t thread) {
     fprintf(log->trace, "%" PRIu64 " %c %" PRIu64 " %" PRIu64 " %" PRIu64 " tid=%" PRIu64 "\n",
             time_us, operation, block->id, block->bytes, block->stream, thread);
 }
 
 /* Writes the free of the block at the pointer, on *stream, or on the stream of its allocation if `stream' is NULL.
  * Returns 1 if there is such a block, 0 if not. */
-static int end_block(struct log *log, uint64_t pointer, uint64_t time_us, uint64_t thread,
-                     const uint64_t *stream) {
+static int write_rmm_free(struct log *log, uint64_t pointer, uint64_t time_us, uint64_t thread,
+                          const uint64_t *stream) {
     uintptr_t value;
     struct block *block;
 
@@ -145,24 +145,24 @@ static int end_block(struct log *log, uint64_t pointer, uint64_t time_us, uint64
     block = (struct block *)value;
     if (stream)
         block->stream = *stream;
-    write_event(log, time_us, 'f', block, thread);
+    write_rmm_event(log, time_us, 'f', block, thread);
     free(block);
     return 1;
 }
 
 /* Writes the allocation of a block like `like' at the pointer, after the free of an older block there.
  * Returns 1 on success, 0 if there is no host memory. */
-static int begin_block(struct log *log, uint64_t pointer, const struct block *like,
-                       uint64_t time_us, uint64_t thread) {
+static int write_rmm_alloc(struct log *log, uint64_t pointer, const struct block *like,
+                           uint64_t time_us, uint64_t thread) {
     struct block *block = malloc(sizeof *block);
 
-    log->gone += (uint64_t)end_block(log, pointer, time_us, thread, NULL);
+    log->gone += (uint64_t)write_rmm_free(log, pointer, time_us, thread, NULL);
     if (!block || !weir__map_put(&log->blocks, pointer, (uintptr_t)block)) {
         free(block);
         return lines_refuse(log->lines, "out of memory");
     }
     *block = *like;
-    write_event(log, time_us, 'a', block, thread);
+    write_rmm_event(log, time_us, 'a', block, thread);
     return 1;
 }
 
@@ -188,18 +188,18 @@ static int read_log_line(struct log *log) {
     thread = number_of_value(&log->threads, thread);
     block.stream = number_of_value(&log->streams, handle) - 1;
     if (strcmp(action, "free") == 0) {
-        log->unknown += !end_block(log, pointer, time_us, thread, &block.stream) && pointer;
+        log->unknown += !write_rmm_free(log, pointer, time_us, thread, &block.stream) && pointer;
         return 1;
     }
     if (strcmp(action, "allocate") == 0 && !pointer) /* the allocation has no bytes */
         return 1;
     block.id = log->next_id++;
     if (strcmp(action, "allocate") == 0)
-        return begin_block(log, pointer, &block, time_us, thread);
+        return write_rmm_alloc(log, pointer, &block, time_us, thread);
     if (strcmp(action, "allocate failure") != 0)
         return lines_refuse(lines, "Action \"%.40s\" is none of allocate, allocate failure, free",
                             action);
-    write_event(log, time_us, 'x', &block, thread);
+    write_rmm_event(log, time_us, 'x', &block, thread);
     return 1;
 }
 

@@ -59,43 +59,45 @@ const char *busy_lacks(const struct weir_driver *driver) {
                  "cuEventElapsedTime)";
 }
 
-static int check(struct busy *busy, const char *call, CUresult result) {
+static int check_busy_call(struct busy *busy, const char *call, CUresult result) {
     if (result != CUDA_SUCCESS)
         snprintf(busy->message, sizeof busy->message, "%s failed: %s", call,
                  weir__driver_error_name(busy->driver, result));
     return result == CUDA_SUCCESS;
 }
 
-static int launch(struct busy *busy, CUstream stream, uint64_t ns) {
+static int launch_busy_kernel(struct busy *busy, CUstream stream, uint64_t ns) {
     void *parameters[] = {&ns};
 
-    return check(
+    return check_busy_call(
         busy, "cuLaunchKernel",
         busy->driver->cuLaunchKernel(busy->delay, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL));
 }
 
 /* Launches the kernel on each stream, since a driver may compile it, and make room for it, at the first launch. */
-static int warm_up(struct busy *busy) {
+static int launch_once_each(struct busy *busy) {
     for (size_t i = 0; i < busy->stream_count; i++)
-        if (!launch(busy, busy->streams[i], 1000))
+        if (!launch_busy_kernel(busy, busy->streams[i], 1000))
             return 0;
-    return check(busy, "cuCtxSynchronize", busy->driver->cuCtxSynchronize());
+    return check_busy_call(busy, "cuCtxSynchronize", busy->driver->cuCtxSynchronize());
 }
 
-static int prepare(struct busy *busy) {
+static int load_busy_kernel(struct busy *busy) {
     const struct weir_driver *driver = busy->driver;
 
-    return check(busy, "cuModuleLoadData (a delay kernel)",
-                 driver->cuModuleLoadData(&busy->module, delay_ptx)) &&
-           check(busy, "cuModuleGetFunction",
-                 driver->cuModuleGetFunction(&busy->delay, busy->module, delay_name)) &&
-           check(busy, "cuStreamCreate",
-                 driver->cuStreamCreate(&busy->meter, CU_STREAM_NON_BLOCKING)) &&
-           check(busy, "cuEventCreate", driver->cuEventCreate(&busy->began, CU_EVENT_DEFAULT)) &&
-           check(busy, "cuEventCreate", driver->cuEventCreate(&busy->ended, CU_EVENT_DEFAULT)) &&
-           check(busy, "cuEventCreate",
-                 driver->cuEventCreate(&busy->reached, CU_EVENT_DISABLE_TIMING)) &&
-           warm_up(busy);
+    return check_busy_call(busy, "cuModuleLoadData (a delay kernel)",
+                           driver->cuModuleLoadData(&busy->module, delay_ptx)) &&
+           check_busy_call(busy, "cuModuleGetFunction",
+                           driver->cuModuleGetFunction(&busy->delay, busy->module, delay_name)) &&
+           check_busy_call(busy, "cuStreamCreate",
+                           driver->cuStreamCreate(&busy->meter, CU_STREAM_NON_BLOCKING)) &&
+           check_busy_call(busy, "cuEventCreate",
+                           driver->cuEventCreate(&busy->began, CU_EVENT_DEFAULT)) &&
+           check_busy_call(busy, "cuEventCreate",
+                           driver->cuEventCreate(&busy->ended, CU_EVENT_DEFAULT)) &&
+           check_busy_call(busy, "cuEventCreate",
+                           driver->cuEventCreate(&busy->reached, CU_EVENT_DISABLE_TIMING)) &&
+           launch_once_each(busy);
 }
 
 struct busy *busy_open(const struct weir_driver *driver, double factor, const CUstream *streams,
@@ -111,7 +113,7 @@ struct busy *busy_open(const struct weir_driver *driver, double factor, const CU
     busy->gathered_ns = calloc(stream_count ? stream_count : 1, sizeof *busy->gathered_ns);
     if (!busy->gathered_ns)
         goto no_memory;
-    if (prepare(busy))
+    if (load_busy_kernel(busy))
         return busy;
     snprintf(message, message_bytes, "%s", busy->message);
     busy_close(busy);
@@ -144,7 +146,7 @@ int busy_flush(struct busy *busy, size_t stream) {
     uint64_t ns = busy->gathered_ns[stream];
 
     busy->gathered_ns[stream] = 0;
-    return ns == 0 || launch(busy, busy->streams[stream], ns);
+    return ns == 0 || launch_busy_kernel(busy, busy->streams[stream], ns);
 }
 
 int busy_gather(struct busy *busy, size_t stream, uint64_t gap_us) {
@@ -153,7 +155,8 @@ int busy_gather(struct busy *busy, size_t stream, uint64_t gap_us) {
 }
 
 int busy_begin(struct busy *busy) {
-    return check(busy, "cuEventRecord", busy->driver->cuEventRecord(busy->began, busy->meter));
+    return check_busy_call(busy, "cuEventRecord",
+                           busy->driver->cuEventRecord(busy->began, busy->meter));
 }
 
 int busy_end(struct busy *busy, uint64_t *makespan_ns) {
@@ -162,14 +165,15 @@ int busy_end(struct busy *busy, uint64_t *makespan_ns) {
 
     for (size_t i = 0; i < busy->stream_count; i++)
         if (!busy_flush(busy, i) ||
-            !check(busy, "cuEventRecord", driver->cuEventRecord(busy->reached, busy->streams[i])) ||
-            !check(busy, "cuStreamWaitEvent",
-                   driver->cuStreamWaitEvent(busy->meter, busy->reached, 0)))
+            !check_busy_call(busy, "cuEventRecord",
+                             driver->cuEventRecord(busy->reached, busy->streams[i])) ||
+            !check_busy_call(busy, "cuStreamWaitEvent",
+                             driver->cuStreamWaitEvent(busy->meter, busy->reached, 0)))
             return 0;
-    if (!check(busy, "cuEventRecord", driver->cuEventRecord(busy->ended, busy->meter)) ||
-        !check(busy, "cuCtxSynchronize", driver->cuCtxSynchronize()) ||
-        !check(busy, "cuEventElapsedTime",
-               driver->cuEventElapsedTime(&ms, busy->began, busy->ended)))
+    if (!check_busy_call(busy, "cuEventRecord", driver->cuEventRecord(busy->ended, busy->meter)) ||
+        !check_busy_call(busy, "cuCtxSynchronize", driver->cuCtxSynchronize()) ||
+        !check_busy_call(busy, "cuEventElapsedTime",
+                         driver->cuEventElapsedTime(&ms, busy->began, busy->ended)))
         return 0;
     *makespan_ns = (uint64_t)((double)ms * 1e6 + 0.5);
     return 1;

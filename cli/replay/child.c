@@ -203,7 +203,7 @@ static int check_failure(struct replay *replay, const struct tape_op *op, weir_s
 
 /* ---- operations ---- */
 
-static int do_alloc(struct replay *replay, const struct tape_op *op) {
+static int replay_alloc(struct replay *replay, const struct tape_op *op) {
     void *address = NULL;
     weir_status status = replay->kind->alloc(replay->allocator, op->block, op->bytes,
                                              replay->streams[op->stream], &address);
@@ -231,7 +231,7 @@ static int do_free_or_use(struct replay *replay, const struct tape_op *op) {
                                            *count, weir_status_message(status));
 }
 
-static int do_wait(struct replay *replay, const struct tape_op *op) {
+static int replay_wait(struct replay *replay, const struct tape_op *op) {
     const struct weir_driver *driver = replay->session.driver;
     CUstream stream = replay->streams[op->stream], on_stream = replay->streams[op->block];
 
@@ -290,11 +290,11 @@ static int do_mark(struct replay *replay) {
 static int do_operation(struct replay *replay, const struct tape_op *op) {
     if (op->code == 'a' || op->code == 'f' || op->code == 'u') {
         begin_stretch(replay);
-        return op->code == 'a' ? do_alloc(replay, op) : do_free_or_use(replay, op);
+        return op->code == 'a' ? replay_alloc(replay, op) : do_free_or_use(replay, op);
     }
     end_stretch(replay);
     if (replay->play > PLAY_BARE)
-        return op->code == 'w' ? do_wait(replay, op) : do_mark(replay);
+        return op->code == 'w' ? replay_wait(replay, op) : do_mark(replay);
     if (op->code == 'm')
         end_iteration(replay);
     return 1;
@@ -302,7 +302,7 @@ static int do_operation(struct replay *replay, const struct tape_op *op) {
 
 /* ---- the observed replay and the time line ---- */
 
-static void observe(struct replay *replay, uint64_t i) {
+static void observe_operation(struct replay *replay, uint64_t i) {
     uint64_t reserved = replay->kind->reserved(replay->allocator);
     struct point *point = &replay->points[i * RESULT_POINTS / replay->tape.header->ops];
 
@@ -394,7 +394,7 @@ static void pass_time(const struct replay *replay, uint64_t gap_us) {
 }
 
 /* Submits the GPU work that belongs to an operation, and waits for the recorded program's time after it. */
-static int follow(struct replay *replay, uint64_t i) {
+static int submit_work_of(struct replay *replay, uint64_t i) {
     size_t stream = replay->tape.ops[i].stream;
     uint64_t gap_us = replay->tape.gaps_us[i];
 
@@ -424,8 +424,8 @@ static int child_play(struct replay *replay) {
         if (!(replay->play == PLAY_SHOWN ? do_and_show : do_operation)(replay, op))
             return 0;
         if (replay->play == PLAY_OBSERVED)
-            observe(replay, i);
-        if (replay->play > PLAY_BARE && !follow(replay, i))
+            observe_operation(replay, i);
+        if (replay->play > PLAY_BARE && !submit_work_of(replay, i))
             return 0;
     }
     end_stretch(replay);
@@ -713,7 +713,7 @@ static int play_on(struct replay *replay, enum play kind) {
     return 1;
 }
 
-static int show(struct replay *replay, int number, json_t *out) {
+static int export_snapshot(struct replay *replay, int number, json_t *out) {
     replay->timeline = weir__timeline_open();
     if (!replay->timeline)
         return child_fail(replay, "out of host memory");
@@ -741,7 +741,8 @@ static int measure_into(struct replay *replay, json_t **out) {
     set_timed(replay, &figures);
     *out = allocator_json(replay, before);
     replay->options.log = WEIR_LOG_NONE;
-    if (!close_configuration(replay) || (job->timeline && !show(replay, job->timeline, *out)))
+    if (!close_configuration(replay) ||
+        (job->timeline && !export_snapshot(replay, job->timeline, *out)))
         return 0;
     replay->session.forgets = job->forgets;
     if (!play_on(replay, PLAY_OBSERVED) || !close_configuration(replay))
@@ -758,7 +759,7 @@ static int measure_into(struct replay *replay, json_t **out) {
 
 /* Returns 1 if lack of memory kept the allocator from opening, else 0.  The opening may also refuse a limit below the
  * peak requested memory. */
-static int is_refused(const struct session *session) {
+static int was_open_refused(const struct session *session) {
     return session->refused || (session->limit && session->limit < session->live_peak_bytes);
 }
 
@@ -768,7 +769,7 @@ static int try_into(struct replay *replay, json_t **out) {
 
     session->forgets = 1;
     if (!play_on(replay, PLAY_TIMED)) {
-        if (replay->allocator ? !replay->refused : !is_refused(session))
+        if (replay->allocator ? !replay->refused : !was_open_refused(session))
             return 0;
         replay->refused = 1;
     }
@@ -813,7 +814,7 @@ static const struct weir_driver *group_driver(const struct weir_driver *driver, 
     return weir__group_driver(driver);
 }
 
-static int open_device(struct replay *replay, struct weir_cli_settings *settings) {
+static int open_replay_device(struct replay *replay, struct weir_cli_settings *settings) {
     struct session *session = &replay->session;
 
     if (weir_cli_device_open(settings, &replay->device, 1) != 0)
@@ -908,7 +909,7 @@ static json_t *replay_all(struct replay *replay) {
     return NULL;
 }
 
-static void *idle(void *unused) {
+static void *burn_processor(void *unused) {
     for (;;)
         (void)pause();
     return unused;
@@ -920,7 +921,7 @@ static json_t *replay_beside_idle_thread(struct replay *replay) {
     pthread_t thread;
     json_t *result;
 
-    if (pthread_create(&thread, NULL, idle, NULL) == 0)
+    if (pthread_create(&thread, NULL, burn_processor, NULL) == 0)
         (void)pthread_detach(thread);
     result = replay_all(replay);
     release_device(replay);
@@ -953,7 +954,7 @@ static json_t *device_json(const struct weir_cli_settings *settings,
 }
 
 /* Reports the device without a replay.  Returns the exit code. */
-static int look_at_device(struct weir_cli_settings *settings, const struct job *job) {
+static int report_job_device(struct weir_cli_settings *settings, const struct job *job) {
     struct weir_cli_device device = {0};
     int good = weir_cli_device_open(settings, &device, 0) == 0 &&
                group_driver(device.driver, device.ordinal);
@@ -986,7 +987,7 @@ int weir_cmd_replay_child(int argc, char **argv) {
     settings.options = job.options;
     settings.sources.of[WEIR_SETTING_DEVICE] = job.device_source[0] ? job.device_source : NULL;
     if (!job.configuration[0])
-        return look_at_device(&settings, &job);
+        return report_job_device(&settings, &job);
     replay.configuration = configuration_find(job.configuration);
     replay.session.given = &replay.options;
     replay.session.limit = job.limit;
@@ -997,7 +998,7 @@ int weir_cmd_replay_child(int argc, char **argv) {
         result_send(json_pack("{s:s}", "error", "the child cannot read its job"));
         return 1;
     }
-    if (open_device(&replay, &settings)) {
+    if (open_replay_device(&replay, &settings)) {
         replay.options = settings.options;
         result = replay_beside_idle_thread(&replay);
     }

@@ -29,19 +29,19 @@ struct raw {
     uint32_t note_count; /* the number of notes, with index 0 and the idle ones */
     uint32_t note_room;
     uint32_t idle_note; /* the list of idle notes */
-    uint64_t reserved;  /* the reserved memory at the last call of look() */
+    uint64_t reserved;  /* the reserved memory at the last call of count_raw_growth() */
     uint64_t threshold;
     struct figures so_far;
 };
 
-static void *refuse(struct session *session, const char *call, CUresult result) {
+static void *fail_raw_call(struct session *session, const char *call, CUresult result) {
     session->refused = result == CUDA_ERROR_OUT_OF_MEMORY;
     snprintf(session->message, sizeof session->message, "%s failed: %s", call,
              weir__driver_error_name(session->driver, result));
     return NULL;
 }
 
-static void look(struct raw *raw);
+static void count_raw_growth(struct raw *raw);
 
 /* Warms the pool as an application may: allocates and frees one block of the peak requested memory on a temporary
  * stream. */
@@ -60,7 +60,7 @@ static CUresult prime(struct raw *raw) {
     if (result == CUDA_SUCCESS)
         result = driver->cuStreamSynchronize(stream);
     driver->cuStreamDestroy(stream);
-    look(raw);
+    count_raw_growth(raw);
     return result;
 }
 
@@ -94,7 +94,7 @@ static void *raw_open(struct session *session, const struct configuration *self)
     if (raw->pool)
         session->driver->cuMemPoolDestroy(raw->pool);
     free(raw);
-    return refuse(session, call, result);
+    return fail_raw_call(session, call, result);
 }
 
 static weir_status raw_alloc(void *allocator, uint32_t block, size_t bytes, CUstream stream,
@@ -187,7 +187,7 @@ static weir_status raw_use(void *allocator, uint32_t block, void *address, CUstr
     return WEIR_OK;
 }
 
-static int attribute(const struct raw *raw, CUmemPool_attribute which, uint64_t *value) {
+static int read_raw_attribute(const struct raw *raw, CUmemPool_attribute which, uint64_t *value) {
     const struct weir_driver *driver = raw->session->driver;
 
     return (driver->capabilities & WEIR_CAP_POOL_FIGURES) &&
@@ -195,10 +195,11 @@ static int attribute(const struct raw *raw, CUmemPool_attribute which, uint64_t 
 }
 
 /* Counts a rise or a fall of the reserved memory since the last call. */
-static void look(struct raw *raw) {
+static void count_raw_growth(struct raw *raw) {
     uint64_t reserve = raw->reserved;
 
-    raw->so_far.has_reserve = attribute(raw, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserve);
+    raw->so_far.has_reserve =
+        read_raw_attribute(raw, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserve);
     raw->so_far.growths += reserve > raw->reserved;
     raw->so_far.given_back += reserve < raw->reserved;
     raw->reserved = reserve;
@@ -207,17 +208,18 @@ static void look(struct raw *raw) {
 static uint64_t raw_reserved(void *allocator) {
     struct raw *raw = allocator;
 
-    look(raw);
+    count_raw_growth(raw);
     return raw->reserved;
 }
 
 static void raw_figures(void *allocator, struct figures *out) {
     struct raw *raw = allocator;
 
-    look(raw);
+    count_raw_growth(raw);
     raw->so_far.reserved = raw->reserved;
-    raw->so_far.has_in_use = attribute(raw, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &raw->so_far.in_use);
-    attribute(raw, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &raw->so_far.reserved_peak);
+    raw->so_far.has_in_use =
+        read_raw_attribute(raw, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &raw->so_far.in_use);
+    read_raw_attribute(raw, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &raw->so_far.reserved_peak);
     *out = raw->so_far;
 }
 
@@ -241,7 +243,7 @@ static int raw_close(void *allocator) {
     free(raw);
     if (result == CUDA_SUCCESS)
         return 1;
-    refuse(session, "cuMemPoolDestroy", result);
+    fail_raw_call(session, "cuMemPoolDestroy", result);
     return 0;
 }
 

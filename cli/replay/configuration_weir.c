@@ -27,7 +27,7 @@ struct public {
     uint64_t last_step;  /* sequence of the newest event in a timeline */
 };
 
-static void refuse(struct session *session, const char *what, weir_status status) {
+static void fail_weir_call(struct session *session, const char *what, weir_status status) {
     CUresult result = (CUresult)weir_last_driver_result();
     int is_driver = status == WEIR_E_DRIVER || status == WEIR_E_DEVICE_LOST;
 
@@ -65,7 +65,7 @@ static void *public_open(struct session *session, const struct configuration *se
                                            sizeof message);
     }
     if (status != WEIR_OK) {
-        refuse(session, "the allocator cannot be made", status);
+        fail_weir_call(session, "the allocator cannot be made", status);
         if (message[0])
             snprintf(session->message, sizeof session->message, "the allocator cannot be made: %s",
                      message);
@@ -115,7 +115,7 @@ static weir_status public_settle(void *allocator) {
 enum { EVENTS = 64 };
 
 /* Reads up to EVENTS events behind the event with the number `last'.  Returns the number of events. */
-static size_t read_events(const struct public *opened, uint64_t last, weir_event *events) {
+static size_t read_new_events(const struct public *opened, uint64_t last, weir_event *events) {
     size_t count = 0;
 
     return weir_events(opened->allocator, last, events, sizeof *events, EVENTS, &count) == WEIR_OK
@@ -125,11 +125,11 @@ static size_t read_events(const struct public *opened, uint64_t last, weir_event
 
 /* Reads the events since the last call, and counts the events in which OOM recovery returned memory.  Some events may
  * have left the ring.  Then only returns by OOM recovery are missing, since the statistics count growths and trims. */
-static void look_at_events(struct public *opened) {
+static void count_recoveries(struct public *opened) {
     weir_event events[EVENTS];
     size_t count;
 
-    while ((count = read_events(opened, opened->last_event, events)) > 0) {
+    while ((count = read_new_events(opened, opened->last_event, events)) > 0) {
         for (size_t i = 0; i < count; i++) {
             if (events[i].shrink && events[i].cause != WEIR_EVENT_TRIM)
                 opened->shrinks++;
@@ -148,7 +148,7 @@ static void public_figures(void *allocator, struct figures *out) {
     stats.size = sizeof stats;
     if (weir_stats(opened->allocator, &stats) != WEIR_OK)
         return;
-    look_at_events(opened);
+    count_recoveries(opened);
     out->in_use = stats.in_use;
     out->reserved = opened->reserved = stats.reserved;
     out->reserved_peak = stats.reserved_peak;
@@ -167,7 +167,7 @@ static uint64_t public_reserved(void *allocator) {
     struct figures figures;
 
     if (opened->options.engine != WEIR_ENGINE_DIRECT) {
-        look_at_events(opened);
+        count_recoveries(opened);
         return opened->reserved;
     }
     public_figures(allocator, &figures);
@@ -181,7 +181,7 @@ static void public_steps(void *allocator, struct weir_timeline *timeline, uint64
     weir_event events[EVENTS];
     size_t count;
 
-    while ((count = read_events(opened, opened->last_step, events)) > 0)
+    while ((count = read_new_events(opened, opened->last_step, events)) > 0)
         opened->last_step =
             weir__timeline_events(timeline, made_ns, opened->last_step, events, count);
 }
@@ -287,7 +287,7 @@ static int public_close(void *allocator) {
     free(opened);
     if (status == WEIR_OK)
         return 1;
-    refuse(session, "the allocator cannot be destroyed", status);
+    fail_weir_call(session, "the allocator cannot be destroyed", status);
     return 0;
 }
 

@@ -68,12 +68,12 @@ static const struct weir_cli_flag flags[] = {
      "one more replay of each pair."},
     {0}};
 
-static error_t parse_flag(int key, char *argument, struct argp_state *state) {
+static error_t parse_contest_flag(int key, char *argument, struct argp_state *state) {
     return weir_cli_read_flag(flags, key, argument, state);
 }
 
 const struct argp *contest_argp(void) {
-    static struct argp argp = {.parser = parse_flag};
+    static struct argp argp = {.parser = parse_contest_flag};
 
     argp.options = weir_cli_options(flags);
     return &argp;
@@ -305,7 +305,7 @@ static int leave_out(struct contest *contest, const json_t *lacks) {
 }
 
 /* Asks a child for the device, and prints why there is none.  Returns 1 on success, 0 on failure. */
-static int look_at_device(struct contest *contest) {
+static int query_contest_device(struct contest *contest) {
     static char spec[64]; /* the text of options.device */
     char message[RUNNER_MESSAGE_BYTES];
     struct job job;
@@ -403,7 +403,8 @@ static uint64_t others_in(const json_t *result, const json_t *oom_report) {
 }
 
 /* Returns 1 if other processes' memory caused the failure, else 0. */
-static int is_others(const json_t *oom_report, uint64_t others, uint64_t device, uint64_t live) {
+static int is_caused_by_others(const json_t *oom_report, uint64_t others, uint64_t device,
+                               uint64_t live) {
     const json_t *limit = json_object_get(oom_report, "limit");
     uint64_t there = weir__size_less(device, others);
 
@@ -445,7 +446,7 @@ static void put_shortage(const json_t *result, uint64_t live, char *text, size_t
                  json_string_value(json_object_get(oom_report, "process_group")),
                  WEIR_SHOWN(integer_at(oom_report, "group_limit")),
                  WEIR_SHOWN(group_left(oom_report)), WEIR_SHOWN(live));
-    else if (is_others(oom_report, others, device, live))
+    else if (is_caused_by_others(oom_report, others, device, live))
         snprintf(text, bytes,
                  "other processes and contexts have %s of the device's %s; the %s that is left is "
                  "too little for this trace, whose peak requested memory is %s",
@@ -481,7 +482,7 @@ static int is_for_limit(const struct contest *contest, const struct row *row, co
            row->busy <= 0 && contest->pace <= 0 &&
            json_is_integer(json_object_get(report, "limit")) &&
            integer_at(report, "keep_free") == 0 && live <= device &&
-           !is_others(report, others_in(run, report), device, live);
+           !is_caused_by_others(report, others_in(run, report), device, live);
 }
 
 /* Returns the text of an OOM report, with the limit that was tried as its advice. */
@@ -580,8 +581,9 @@ static int tell_failed_run(const struct contest *contest, const struct row *row,
 /* ---- running ---- */
 
 /* Runs a row once with the profile of `options`.  Returns the result, or NULL with a message. */
-static json_t *run_with(const struct contest *contest, const struct row *row,
-                        const weir_options *options, int notes, int timeline, char *message) {
+static json_t *run_with_options(const struct contest *contest, const struct row *row,
+                                const weir_options *options, int notes, int timeline,
+                                char *message) {
     struct job job;
 
     job_make(&job, row->configuration->name, row->busy, options, contest->device_source);
@@ -607,10 +609,10 @@ static json_t *run_learning(const struct contest *contest, const struct row *row
     }
     snprintf(profile, sizeof profile, "%s/profile", folder);
     options.profile = profile;
-    result = run_with(contest, row, &options, 1, 0, message);
+    result = run_with_options(contest, row, &options, 1, 0, message);
     if (result) {
         json_decref(result);
-        result = run_with(contest, row, &options, 0, timeline, message);
+        result = run_with_options(contest, row, &options, 0, timeline, message);
     }
     temporary_remove(folder);
     return result;
@@ -636,7 +638,7 @@ static json_t *run_row(const struct contest *contest, struct row *row, int notes
         return NULL;
     if (row->configuration->learns)
         return run_learning(contest, row, timeline, message);
-    return run_with(contest, row, &contest->options, notes, timeline, message);
+    return run_with_options(contest, row, &contest->options, notes, timeline, message);
 }
 
 static void keep_run(struct row *row, json_t *run, const char *message) {
@@ -691,7 +693,7 @@ static int run_all(struct contest *contest) {
     return good;
 }
 
-static int make_rows(struct contest *contest) {
+static int create_contest_rows(struct contest *contest) {
     struct results *results = &contest->results;
     size_t modes = results->busy > 0 ? 2 : 1;
     size_t count = contest->trace_count * results->configuration_count * modes;
@@ -767,7 +769,7 @@ int contest_prepare(struct contest *contest) {
     return !contest->has_failed && output_check("--json", contest->json_file) &&
            output_check("--trace-events", contest->timeline_file) &&
            output_check("--report", contest->report) && make_tapes(contest) &&
-           look_at_device(contest);
+           query_contest_device(contest);
 }
 
 /* Writes the files.  Returns the exit code of the report, or 1 with a message printed. */
@@ -788,7 +790,7 @@ int contest_run(struct contest *contest) {
     struct findings findings = {0};
     int good, code = 1;
 
-    if (!contest_prepare(contest) || !make_rows(contest))
+    if (!contest_prepare(contest) || !create_contest_rows(contest))
         return 1;
     interrupt_watch();
     good = run_all(contest);

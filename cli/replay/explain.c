@@ -143,7 +143,7 @@ static void take_call(struct explain *explain, const char *text) {
         explain->calls[explain->call_count++] = call;
 }
 
-static void take_comment(void *context, const char *text) {
+static void read_explain_comment(void *context, const char *text) {
     struct explain *explain = context;
 
     if (strncmp(text, "weir ", 5) == 0 && strstr(text, " recorded ") && !explain->recorded[0])
@@ -174,7 +174,8 @@ static uint32_t kind_of(struct explain *explain, const char *word) {
 
 /* Returns the group that is equal to `like`, and creates the group if it is missing.  Returns NULL if there is no host
  * memory. */
-static struct explain_group *find_group(struct explain *explain, const struct explain_group *like) {
+static struct explain_group *find_explain_group(struct explain *explain,
+                                                const struct explain_group *like) {
     char key[5 * EXPLAIN_WORD_BYTES];
     struct explain_group *made = NULL;
     const json_t *number;
@@ -207,7 +208,7 @@ static void note_peak(struct explain *explain, uint64_t time_us) {
         explain->kinds[i].at_live_peak = explain->kinds[i].live;
 }
 
-static uint64_t sum(uint64_t a, uint64_t b) {
+static uint64_t add_saturating(uint64_t a, uint64_t b) {
     return __builtin_add_overflow(a, b, &a) ? UINT64_MAX : a;
 }
 
@@ -230,7 +231,7 @@ static int take_request(struct explain *explain, weir_trace_reader *reader,
         kind->first_us = event->time_us;
     if (event->operation == 'x') {
         kind->refused++;
-        kind->refused_bytes = sum(kind->refused_bytes, event->bytes);
+        kind->refused_bytes = add_saturating(kind->refused_bytes, event->bytes);
         explain->refused++;
         return 1;
     }
@@ -239,7 +240,7 @@ static int take_request(struct explain *explain, weir_trace_reader *reader,
     (void)weir_trace_field(reader, "by", like.by, sizeof like.by);
     explain->has_callers |= weir_trace_field(reader, "at", like.at, sizeof like.at);
     (void)weir_trace_field(reader, "range", like.range, sizeof like.range);
-    group = find_group(explain, &like);
+    group = find_explain_group(explain, &like);
     block = malloc(sizeof *block);
     if (!group || !block || explain->live > UINT64_MAX - event->bytes ||
         !weir__map_put(&explain->blocks, event->id + 1, (uintptr_t)block)) {
@@ -253,7 +254,7 @@ static int take_request(struct explain *explain, weir_trace_reader *reader,
         group->most_live = group->live;
     explain->requests++;
     kind->requests++;
-    kind->bytes = sum(kind->bytes, event->bytes);
+    kind->bytes = add_saturating(kind->bytes, event->bytes);
     kind->live += event->bytes;
     if (kind->live > kind->peak)
         kind->peak = kind->live;
@@ -280,7 +281,7 @@ static void take_free(struct explain *explain, const weir_trace_event *event) {
     free(block);
 }
 
-static int take_mark(struct explain *explain, const weir_trace_event *event) {
+static int count_mark(struct explain *explain, const weir_trace_event *event) {
     if (!memory_make_room(&explain->labels, &explain->mark_room, explain->mark_count,
                           sizeof *explain->labels))
         return 0;
@@ -288,7 +289,8 @@ static int take_mark(struct explain *explain, const weir_trace_event *event) {
     return 1;
 }
 
-static int take(struct explain *explain, weir_trace_reader *reader, const weir_trace_event *event) {
+static int count_event(struct explain *explain, weir_trace_reader *reader,
+                       const weir_trace_event *event) {
     if (explain->requests + explain->refused + explain->mark_count == 0)
         explain->first_us = event->time_us;
     if (event->time_us > explain->last_us)
@@ -302,7 +304,7 @@ static int take(struct explain *explain, weir_trace_reader *reader, const weir_t
         take_free(explain, event);
         return 1;
     case 'm':
-        return take_mark(explain, event);
+        return count_mark(explain, event);
     default:
         return 1;
     }
@@ -342,7 +344,7 @@ static int is_preallocation(const struct explain *explain, const struct explain_
             group->longest_us >= (explain->last_us - explain->first_us) / 2);
 }
 
-static void finish(struct explain *explain) {
+static void finish_explain(struct explain *explain) {
     if (explain->group_count)
         qsort(explain->groups, explain->group_count, sizeof(struct explain_group *), is_smaller);
     for (size_t i = 0; i < explain->group_count; i++)
@@ -352,15 +354,15 @@ static void finish(struct explain *explain) {
             explain->preallocation = explain->groups[i];
 }
 
-static int read_all(struct explain *explain, struct input *input, uint64_t most_marks,
-                    char *message, size_t message_bytes) {
+static int read_explained_events(struct explain *explain, struct input *input, uint64_t most_marks,
+                                 char *message, size_t message_bytes) {
     weir_trace_event event;
 
-    weir_trace_comments(input->reader, take_comment, explain);
+    weir_trace_comments(input->reader, read_explain_comment, explain);
     do {
         if (!input_next(input, explain->name, &event, message, message_bytes))
             return 0;
-        if (event.operation && !take(explain, input->reader, &event)) {
+        if (event.operation && !count_event(explain, input->reader, &event)) {
             snprintf(message, message_bytes, "%s",
                      event.bytes > UINT64_MAX - explain->live ? "the sum of live bytes is too large"
                                                               : "out of memory");
@@ -368,14 +370,14 @@ static int read_all(struct explain *explain, struct input *input, uint64_t most_
         }
     } while (event.operation && (most_marks == 0 || explain->mark_count < most_marks));
     tape_tell_left_out(explain->name, explain->left_out);
-    finish(explain);
+    finish_explain(explain);
     return 1;
 }
 
 /* Reads the trace up to its end, or to mark `most_marks' if that is not 0.  Returns 1 on success, 0 with the reason in
- * `message'; free_all() frees the memory in both cases. */
-static int read_trace(struct explain *explain, const char *path, uint64_t most_marks, char *message,
-                      size_t message_bytes) {
+ * `message'; free_explain() frees the memory in both cases. */
+static int read_explained_trace(struct explain *explain, const char *path, uint64_t most_marks,
+                                char *message, size_t message_bytes) {
     struct input input;
     int good;
 
@@ -383,12 +385,12 @@ static int read_trace(struct explain *explain, const char *path, uint64_t most_m
     tape_name(path, explain->name);
     if (!input_open(&input, path, message, message_bytes))
         return 0;
-    good = read_all(explain, &input, most_marks, message, message_bytes);
+    good = read_explained_events(explain, &input, most_marks, message, message_bytes);
     input_close(&input);
     return good;
 }
 
-static void free_all(struct explain *explain) {
+static void free_explain(struct explain *explain) {
     for (size_t i = 0; i < explain->group_count; i++)
         free(explain->groups[i]);
     free(explain->groups);
@@ -489,7 +491,7 @@ static void print_preallocation(FILE *file, const struct explain *explain) {
         fprintf(file, "   %s\n", maker->advice[i]);
 }
 
-static void print_kinds(FILE *file, const struct explain *explain) {
+static void print_explain_kinds(FILE *file, const struct explain *explain) {
     fprintf(file, "\n%-24s %10s %8s %8s %11s %11s %11s %7s\n", "call", "requests", "failed",
             "first at", "bytes", "most", "at the peak", "of it");
     for (size_t i = 0; i < explain->kind_count; i++) {
@@ -568,7 +570,7 @@ static void explain_print(FILE *file, const struct explain *explain, size_t most
     print_head(file, explain);
     print_preallocation(file, explain);
     if (explain->kind_count)
-        print_kinds(file, explain);
+        print_explain_kinds(file, explain);
     if (explain->group_count)
         print_groups(file, explain, most);
 }
@@ -588,7 +590,8 @@ static json_t *kind_json(const struct explain_kind *kind) {
                      "requested_peak_bytes", kind->at_live_peak);
 }
 
-static json_t *group_json(const struct explain *explain, const struct explain_group *group) {
+static json_t *explain_group_json(const struct explain *explain,
+                                  const struct explain_group *group) {
     int has_ended = group->unfreed < group->times;
 
     return json_pack(
@@ -610,7 +613,7 @@ static json_t *explain_json(const struct explain *explain, size_t most) {
     for (size_t i = 0; i < explain->kind_count; i++)
         json_array_append_new(kinds, kind_json(&explain->kinds[i]));
     for (size_t i = 0; i < explain->group_count && i < most; i++)
-        json_array_append_new(groups, group_json(explain, explain->groups[i]));
+        json_array_append_new(groups, explain_group_json(explain, explain->groups[i]));
     for (size_t i = 0; i < EXPLAIN_DEVICES; i++)
         if (explain->devices[i].bytes)
             json_array_append_new(devices, json_pack("{s:i,s:o,s:I}", "device", (int)i, "name",
@@ -624,7 +627,7 @@ static json_t *explain_json(const struct explain *explain, size_t most) {
     if (explain->preallocation) {
         uint64_t bytes = device_bytes(explain, explain->preallocation);
 
-        preallocation = group_json(explain, explain->preallocation);
+        preallocation = explain_group_json(explain, explain->preallocation);
         json_object_set_new(preallocation, "device_bytes",
                             bytes ? jsonfile_integer(bytes) : json_null());
     }
@@ -654,7 +657,7 @@ int contest_explain(struct contest *contest, size_t most) {
         struct explain explain;
         char message[512];
 
-        if (read_trace(&explain, path, contest->iterations, message, sizeof message)) {
+        if (read_explained_trace(&explain, path, contest->iterations, message, sizeof message)) {
             json_t *object = explain_json(&explain, most);
 
             explain_print(file, &explain, most);
@@ -665,7 +668,7 @@ int contest_explain(struct contest *contest, size_t most) {
             contest_tell_no_trace(path, message);
             good = 0;
         }
-        free_all(&explain);
+        free_explain(&explain);
     }
     if (lacks_callers && good)
         fputs("\nTo see the functions, lines of Python and NVTX ranges that request memory, record "

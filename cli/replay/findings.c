@@ -14,28 +14,29 @@
 /* ---- numbers ---- */
 
 /* Returns the row of a trace and a configuration: the row with GPU work if there is one. */
-static const struct row *row_of(const struct results *results, size_t trace, size_t configuration) {
+static const struct row *find_result_row(const struct results *results, size_t trace,
+                                         size_t configuration) {
     return result_at(results, trace, configuration, results->busy > 0);
 }
 
 /* Returns 1 if some configuration has that figure of the trace, else 0. */
-static int is_known(const struct results *results, size_t trace, enum result_figure figure) {
+static int is_figure_known(const struct results *results, size_t trace, enum result_figure figure) {
     for (size_t i = 0; i < results->configuration_count; i++)
-        if (row_of(results, trace, i)->median.has[figure])
+        if (find_result_row(results, trace, i)->median.has[figure])
             return 1;
     return 0;
 }
 
 /* Sets one figure to the geometric mean over the traces on which the figure is known. */
-static void set_mean(const struct results *results, size_t configuration, enum result_figure figure,
-                     struct standing *out) {
+static void set_geometric_mean(const struct results *results, size_t configuration,
+                               enum result_figure figure, struct standing *out) {
     double mean = 0, low = 0, high = 0;
     size_t count = 0;
 
     for (size_t t = 0; t < results->trace_count; t++) {
-        const struct row *row = row_of(results, t, configuration);
+        const struct row *row = find_result_row(results, t, configuration);
 
-        if (!is_known(results, t, figure))
+        if (!is_figure_known(results, t, figure))
             continue;
         if (!row->median.has[figure])
             return;
@@ -63,11 +64,11 @@ static void set_standing(const struct results *results, size_t configuration,
     double logs = 0, kept = 0, iterations = 0;
     size_t with_peak = 0, with_steady = 0;
 
-    *out = (struct standing){.name = result_name(row_of(results, 0, configuration)),
+    *out = (struct standing){.name = result_name(find_result_row(results, 0, configuration)),
                              .configuration = results->configurations[configuration],
                              .is_complete = 1};
     for (size_t t = 0; t < results->trace_count; t++) {
-        const struct row *row = row_of(results, t, configuration);
+        const struct row *row = find_result_row(results, t, configuration);
         double reserved = over_requested(row, FIGURE_RESERVED);
 
         out->is_complete &= result_compares(row);
@@ -93,7 +94,7 @@ static void set_standing(const struct results *results, size_t configuration,
     if (with_steady)
         out->warm_up_iterations = exp(iterations / (double)with_steady);
     for (int figure = 0; figure < FIGURES; figure++)
-        set_mean(results, configuration, (enum result_figure)figure, out);
+        set_geometric_mean(results, configuration, (enum result_figure)figure, out);
 }
 
 /* Returns 1 if a program can choose the configuration, and it ran on all traces without a failure; else 0. */
@@ -159,7 +160,7 @@ static void mark_all(struct findings *findings) {
     mark_smallest(findings);
 }
 
-static const struct standing *find(const struct findings *findings, const char *name) {
+static const struct standing *find_standing(const struct findings *findings, const char *name) {
     for (size_t i = 0; i < findings->count; i++)
         if (strcmp(findings->standings[i].name, name) == 0 && findings->standings[i].is_complete)
             return &findings->standings[i];
@@ -167,10 +168,10 @@ static const struct standing *find(const struct findings *findings, const char *
 }
 
 static void find_references(struct findings *findings) {
-    findings->usual = find(findings, "mapped");
-    findings->driver = find(findings, "driver-keep");
+    findings->usual = find_standing(findings, "mapped");
+    findings->driver = find_standing(findings, "driver-keep");
     if (!findings->driver)
-        findings->driver = find(findings, "driver");
+        findings->driver = find_standing(findings, "driver");
     for (size_t i = 0; i < findings->count && !findings->usual; i++)
         if (is_choice(&findings->standings[i]) &&
             !configuration_is_driver(findings->standings[i].configuration))
@@ -180,10 +181,10 @@ static void find_references(struct findings *findings) {
 /* ---- sentences ---- */
 
 /* Adds to the current sentence.  A text that is too long is cut off. */
-static void add(struct findings *findings, const char *format, ...)
+static void append_finding(struct findings *findings, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-static void add(struct findings *findings, const char *format, ...) {
+static void append_finding(struct findings *findings, const char *format, ...) {
     char *sentence = findings->sentences[findings->sentence_count];
     size_t length = strlen(sentence);
     va_list arguments;
@@ -201,11 +202,11 @@ static void end_sentence(struct findings *findings) {
 
 /* Adds a ratio such as "1.02 times" or "12.3 times", with three digits. */
 static void add_ratio(struct findings *findings, double ratio) {
-    add(findings, "%s%.*f times", ratio < 0.01 && ratio > 0 ? "under " : "",
-        ratio < 9.995   ? 2
-        : ratio < 99.95 ? 1
-                        : 0,
-        ratio > 0 ? fmax(ratio, 0.01) : 0);
+    append_finding(findings, "%s%.*f times", ratio < 0.01 && ratio > 0 ? "under " : "",
+                   ratio < 9.995   ? 2
+                   : ratio < 99.95 ? 1
+                                   : 0,
+                   ratio > 0 ? fmax(ratio, 0.01) : 0);
 }
 
 /* Adds the names of the marked configurations: "mapped, pool and bfc (a tie)". */
@@ -217,41 +218,48 @@ static void add_marked(struct findings *findings, enum mark mark) {
     for (EACH_STANDING(s, findings))
         if (s->marks[mark]) {
             told++;
-            add(findings, "%s%s", told == 1 ? "" : told == count ? " and " : ", ", s->name);
+            append_finding(findings, "%s%s",
+                           told == 1       ? ""
+                           : told == count ? " and "
+                                           : ", ",
+                           s->name);
         }
-    add(findings, "%s", count > 1 ? " (a tie)" : "");
+    append_finding(findings, "%s", count > 1 ? " (a tie)" : "");
 }
 
 /* Adds a text such as "8.1 ms with mapped, as long as 20 steady iterations". */
 static void add_warm_up(struct findings *findings, const struct standing *standing) {
-    add(findings, "%s ms with %s", MS(standing->mean[FIGURE_WARM_UP]), standing->name);
+    append_finding(findings, "%s ms with %s", MS(standing->mean[FIGURE_WARM_UP]), standing->name);
     if (standing->warm_up_iterations > 0)
-        add(findings, ", as long as %.*f steady iterations",
-            standing->warm_up_iterations < 9.5 ? 1 : 0, standing->warm_up_iterations);
+        append_finding(findings, ", as long as %.*f steady iterations",
+                       standing->warm_up_iterations < 9.5 ? 1 : 0, standing->warm_up_iterations);
 }
 
 static void tell_warm_up(struct findings *findings) {
-    const struct standing *pool = find(findings, "pool"), *ready = find(findings, "pool-prealloc");
+    const struct standing *pool = find_standing(findings, "pool"),
+                          *ready = find_standing(findings, "pool-prealloc");
     const struct standing *least = least_marked(findings, MARK_WARM_UP, FIGURE_WARM_UP);
     const struct standing *usual = findings->usual, *driver = findings->driver;
 
     if (!least)
         return;
-    add(findings, "Warm-up (creation and the first iteration) takes ");
+    append_finding(findings, "Warm-up (creation and the first iteration) takes ");
     if (driver)
         add_warm_up(findings, driver);
     if (usual && usual != driver) {
-        add(findings, driver ? "; " : "");
+        append_finding(findings, driver ? "; " : "");
         add_warm_up(findings, usual);
     }
     if (least != usual && least != driver) {
-        add(findings, "%s%s ms with ",
+        append_finding(
+            findings, "%s%s ms with ",
             driver || usual ? "; the least is " : "the least: ", MS(least->mean[FIGURE_WARM_UP]));
         add_marked(findings, MARK_WARM_UP);
     }
-    add(findings, ".");
+    append_finding(findings, ".");
     if (pool && ready && ready->mean[FIGURE_FIRST] < pool->mean[FIGURE_FIRST]) {
-        add(findings,
+        append_finding(
+            findings,
             " Preallocating the peak shortens the first iteration of pool from %s ms to %s ms, and "
             "takes %s ms at creation.",
             MS(pool->mean[FIGURE_FIRST]), MS(ready->mean[FIGURE_FIRST]),
@@ -267,10 +275,10 @@ static void add_against_driver(struct findings *findings, const struct standing 
 
     if (!driver || driver->marks[MARK_FASTEST] || driver->mean[figure] <= 0)
         return;
-    add(findings, ", ");
+    append_finding(findings, ", ");
     add_ratio(findings, standing->mean[figure] / driver->mean[figure]);
-    add(findings, " that of %s%s", driver->name,
-        standing->is_unsettled || driver->is_unsettled ? " (not settled)" : "");
+    append_finding(findings, " that of %s%s", driver->name,
+                   standing->is_unsettled || driver->is_unsettled ? " (not settled)" : "");
 }
 
 static void tell_fastest(struct findings *findings) {
@@ -281,18 +289,18 @@ static void tell_fastest(struct findings *findings) {
         return;
     for (EACH_STANDING(s, findings))
         any_settled |= s->mean[FIGURE_STEADY_MEAN] > 0 && !s->is_unsettled;
-    add(findings, "Fastest %s: ", any_settled ? "in steady state" : "(none settled)");
+    append_finding(findings, "Fastest %s: ", any_settled ? "in steady state" : "(none settled)");
     add_marked(findings, MARK_FASTEST);
-    add(findings, ", ");
+    append_finding(findings, ", ");
     if (fastest->mean[FIGURE_STEADY_MAKESPAN] > 0) {
-        add(findings, "a makespan of %s ms an iteration",
-            MS(fastest->mean[FIGURE_STEADY_MAKESPAN]));
+        append_finding(findings, "a makespan of %s ms an iteration",
+                       MS(fastest->mean[FIGURE_STEADY_MAKESPAN]));
         add_against_driver(findings, fastest, FIGURE_STEADY_MAKESPAN);
-        add(findings, "; allocator time ");
+        append_finding(findings, "; allocator time ");
     }
-    add(findings, "%s ms an iteration", MS(fastest->mean[FIGURE_STEADY_MEAN]));
+    append_finding(findings, "%s ms an iteration", MS(fastest->mean[FIGURE_STEADY_MEAN]));
     add_against_driver(findings, fastest, FIGURE_STEADY_MEAN);
-    add(findings, ".");
+    append_finding(findings, ".");
     end_sentence(findings);
 }
 
@@ -301,17 +309,17 @@ static void tell_smallest(struct findings *findings) {
 
     if (!smallest)
         return;
-    add(findings, "Smallest: ");
+    append_finding(findings, "Smallest: ");
     add_marked(findings, MARK_SMALLEST);
-    add(findings, ", ");
+    append_finding(findings, ", ");
     add_ratio(findings, smallest->reserved);
-    add(findings, " the peak requested memory");
+    append_finding(findings, " the peak requested memory");
     if (findings->driver && findings->driver->reserved > 0 &&
         !findings->driver->marks[MARK_SMALLEST]) {
-        add(findings, "; %s ", findings->driver->name);
+        append_finding(findings, "; %s ", findings->driver->name);
         add_ratio(findings, findings->driver->reserved);
     }
-    add(findings, ".");
+    append_finding(findings, ".");
     end_sentence(findings);
 }
 
@@ -329,7 +337,7 @@ static const struct row *best_driver(const struct results *results, size_t trace
     const struct row *best = NULL;
 
     for (size_t i = 0; i < results->configuration_count; i++) {
-        const struct row *row = row_of(results, trace, i);
+        const struct row *row = find_result_row(results, trace, i);
 
         if (configuration_is_driver(row->configuration) && result_compares(row) &&
             row->median.has[figure] &&
@@ -360,7 +368,7 @@ static int add_worse(struct findings *findings, const struct results *results, s
     double most = 0;
 
     for (size_t t = 0; t < results->trace_count; t++) {
-        const struct row *row = row_of(results, t, usual),
+        const struct row *row = find_result_row(results, t, usual),
                          *driver = best_driver(results, t, figure);
         double ratio;
 
@@ -377,21 +385,21 @@ static int add_worse(struct findings *findings, const struct results *results, s
     }
     if (count == 0)
         return 0;
-    add(findings, "%s%s", is_first ? "" : "; ", measures[measure].what);
+    append_finding(findings, "%s%s", is_first ? "" : "; ", measures[measure].what);
     if (results->trace_count > 1)
-        add(findings, " on %zu of %zu traces", count, results->trace_count);
-    add(findings, " (");
+        append_finding(findings, " on %zu of %zu traces", count, results->trace_count);
+    append_finding(findings, " (");
     if (isinf(most)) {
         add_ratio(findings, over_requested(worst, figure));
-        add(findings, " the peak, where %s keeps nothing", result_name(worst_driver));
+        append_finding(findings, " the peak, where %s keeps nothing", result_name(worst_driver));
     } else {
-        add(findings, "%s", count > 1 ? "up to " : "");
+        append_finding(findings, "%s", count > 1 ? "up to " : "");
         add_ratio(findings, most);
-        add(findings, " that of %s", result_name(worst_driver));
+        append_finding(findings, " that of %s", result_name(worst_driver));
     }
     if (results->trace_count > 1)
-        add(findings, ", on %s", results->traces[worst->trace]);
-    add(findings, ")");
+        append_finding(findings, ", on %s", results->traces[worst->trace]);
+    append_finding(findings, ")");
     return 1;
 }
 
@@ -401,18 +409,18 @@ static void tell_losses(struct findings *findings, const struct results *results
     if (!findings->usual || !findings->driver ||
         configuration_is_driver(findings->usual->configuration))
         return;
-    add(findings, "%s%s is worse than the driver in ", findings->usual->name,
-        strcmp(findings->usual->name, "mapped") == 0 ? ", weir's default," : "");
+    append_finding(findings, "%s%s is worse than the driver in ", findings->usual->name,
+                   strcmp(findings->usual->name, "mapped") == 0 ? ", weir's default," : "");
     for (size_t i = 0; i < sizeof measures / sizeof measures[0]; i++)
         any |= add_worse(findings, results, i, !any);
-    add(findings, any ? "." : "no figure.");
+    append_finding(findings, any ? "." : "no figure.");
     end_sentence(findings);
 }
 
 /* Returns 1 if rows of a trace ran and none has a steady time, since the trace has fewer than two iterations. */
 static int is_untimed(const struct results *results, size_t trace) {
-    return is_known(results, trace, FIGURE_CREATION) &&
-           !is_known(results, trace, FIGURE_STEADY_MEAN);
+    return is_figure_known(results, trace, FIGURE_CREATION) &&
+           !is_figure_known(results, trace, FIGURE_STEADY_MEAN);
 }
 
 /* Adds a sentence that names the traces without a steady time, and a sentence that a single run of each row is little
@@ -422,13 +430,14 @@ static void tell_doubts(struct findings *findings, const struct results *results
 
     for (size_t t = 0; t < results->trace_count; t++)
         if (is_untimed(results, t))
-            add(findings, "%s%s", untimed++ ? ", " : "There is no steady time of ",
-                results->traces[t]);
+            append_finding(findings, "%s%s", untimed++ ? ", " : "There is no steady time of ",
+                           results->traces[t]);
     if (untimed)
-        add(findings, ": fewer than 2 iterations.");
+        append_finding(findings, ": fewer than 2 iterations.");
     end_sentence(findings);
     if (results->repeat == 1)
-        add(findings, "One run of each: a time may be 10%% off, and --repeat 5 shows by how much.");
+        append_finding(
+            findings, "One run of each: a time may be 10%% off, and --repeat 5 shows by how much.");
     end_sentence(findings);
 }
 
@@ -440,8 +449,8 @@ int findings_make(const struct results *results, struct findings *findings) {
     if (!findings->standings)
         return 0;
     if (made < planned) {
-        add(findings, "Interrupted: %zu of %zu runs were made, so nothing is compared.", made,
-            planned);
+        append_finding(findings, "Interrupted: %zu of %zu runs were made, so nothing is compared.",
+                       made, planned);
         end_sentence(findings);
         return 1;
     }

@@ -34,7 +34,7 @@ void result_set(struct result_figures *figures, enum result_figure figure, uint6
     figures->has[figure] = 1;
 }
 
-static int compare(const void *a, const void *b) {
+static int compare_values(const void *a, const void *b) {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
 
     return (x > y) - (x < y);
@@ -45,7 +45,7 @@ uint64_t result_median(uint64_t *values, size_t count) {
 
     if (count == 0)
         return 0;
-    qsort(values, count, sizeof *values, compare);
+    qsort(values, count, sizeof *values, compare_values);
     low = values[(count - 1) / 2];
     high = values[count / 2];
     return low + (high - low) / 2;
@@ -89,7 +89,7 @@ static void set_in(json_t *run, enum result_figure figure, uint64_t value) {
 }
 
 /* Sets a figure to the mean of a column of the iterations, if there is such a column. */
-static void set_mean(json_t *run, const char *key, size_t from, enum result_figure figure) {
+static void set_column_mean(json_t *run, const char *key, size_t from, enum result_figure figure) {
     const json_t *column = json_object_get(json_object_get(run, "iterations"), key);
     size_t count = json_array_size(column);
     uint64_t sum = 0;
@@ -117,9 +117,9 @@ int result_set_steady(json_t *run, size_t from) {
     }
     set_in(run, FIGURE_STEADY_MEDIAN, result_median(values, count - from));
     set_in(run, FIGURE_STEADY_WORST, worst);
-    set_mean(run, "alloc_ns", from, FIGURE_STEADY_MEAN);
-    set_mean(run, "driver_ns", from, FIGURE_STEADY_DRIVER);
-    set_mean(run, "makespan_ns", from, FIGURE_STEADY_MAKESPAN);
+    set_column_mean(run, "alloc_ns", from, FIGURE_STEADY_MEAN);
+    set_column_mean(run, "driver_ns", from, FIGURE_STEADY_DRIVER);
+    set_column_mean(run, "makespan_ns", from, FIGURE_STEADY_MAKESPAN);
     free(values);
     return 1;
 }

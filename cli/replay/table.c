@@ -35,13 +35,13 @@ static const struct column {
 
 enum { COLUMNS = sizeof columns / sizeof columns[0] };
 
-static int is_shown(const struct contest *contest, const struct column *column) {
+static int is_column_shown(const struct contest *contest, const struct column *column) {
     return column->figure == FIGURE_LONGEST           ? contest->pace > 0
            : column->figure == FIGURE_STEADY_MAKESPAN ? contest->results.busy > 0
                                                       : 1;
 }
 
-static struct spelled text_of(const struct row *row, const struct column *column) {
+static struct spelled spell_cell(const struct row *row, const struct column *column) {
     uint64_t value = row->median.value[column->figure];
     uint64_t requested = row->median.value[FIGURE_REQUESTED];
 
@@ -61,7 +61,7 @@ static const char *print_cell(FILE *file, const struct row *row, const struct co
     static const char *const all[2][2] = {{"", "~"}, {"*", "*~"}};
     int is_steady = column->figure >= FIGURE_STEADY_MEAN && column->figure <= FIGURE_STEADY_WORST;
 
-    fprintf(file, "%-2s%*s", marks, column->width, text_of(row, column).text);
+    fprintf(file, "%-2s%*s", marks, column->width, spell_cell(row, column).text);
     return all[row->best[column->figure]]
               [is_steady && !row->settled && row->median.has[FIGURE_STEADY_MEAN]];
 }
@@ -84,7 +84,7 @@ static void print_row(FILE *file, const struct contest *contest, const struct ro
         return;
     }
     for (size_t i = 0; i < COLUMNS; i++)
-        if (is_shown(contest, &columns[i]))
+        if (is_column_shown(contest, &columns[i]))
             marks = print_cell(file, row, &columns[i], marks);
     fputs(marks, file);
     if (row->failed_runs)
@@ -99,7 +99,7 @@ static void print_heads(FILE *file, const struct contest *contest) {
     for (int line = 0; line < 2; line++) {
         fprintf(file, "  %-16s", line ? "configuration" : "");
         for (size_t i = 0; i < COLUMNS; i++)
-            if (is_shown(contest, &columns[i]))
+            if (is_column_shown(contest, &columns[i]))
                 fprintf(file, "  %*s", columns[i].width,
                         line ? columns[i].lower : columns[i].upper);
         fputc('\n', file);

@@ -41,7 +41,7 @@ struct maker {
     size_t message_bytes;
 };
 
-static int fail(struct maker *maker, const char *why) {
+static int fail_tape(struct maker *maker, const char *why) {
     snprintf(maker->message, maker->message_bytes, "%s", why);
     return 0;
 }
@@ -60,11 +60,11 @@ static int stream_index(struct maker *maker, uint64_t id, uint16_t *index) {
     if (!weir__map_get(&maker->streams, id + 1, &found)) {
         found = maker->streams.count;
         if (found > UINT16_MAX)
-            return fail(maker, "more than 65536 streams");
+            return fail_tape(maker, "more than 65536 streams");
         if (!memory_make_room(&maker->stream_ids, &maker->stream_room, found,
                               sizeof *maker->stream_ids) ||
             !weir__map_put(&maker->streams, id + 1, found))
-            return fail(maker, "out of memory");
+            return fail_tape(maker, "out of memory");
         maker->stream_ids[found] = id;
     }
     *index = (uint16_t)found;
@@ -77,14 +77,14 @@ static int new_block(struct maker *maker, const weir_trace_event *event, struct 
     if (maker->idle_count) {
         op->block = maker->idle[--maker->idle_count];
     } else if (header->blocks > UINT32_MAX) {
-        return fail(maker, "more than 4294967296 blocks live at once");
+        return fail_tape(maker, "more than 4294967296 blocks live at once");
     } else {
         op->block = (uint32_t)header->blocks++;
     }
     if (!weir__map_put(&maker->blocks, event->id + 1, op->block))
-        return fail(maker, "out of memory");
+        return fail_tape(maker, "out of memory");
     if (__builtin_add_overflow(maker->live_bytes, event->bytes, &maker->live_bytes))
-        return fail(maker, "the sum of live bytes is too large");
+        return fail_tape(maker, "the sum of live bytes is too large");
     if (maker->live_bytes > header->live_peak_bytes)
         header->live_peak_bytes = maker->live_bytes;
     header->allocs++;
@@ -103,7 +103,7 @@ static int old_block(struct maker *maker, const weir_trace_event *event, struct 
         return 1;
     }
     if (!memory_make_room(&maker->idle, &maker->idle_room, maker->idle_count, sizeof *maker->idle))
-        return fail(maker, "out of memory");
+        return fail_tape(maker, "out of memory");
     weir__map_take(&maker->blocks, event->id + 1, &block);
     op->block = (uint32_t)block;
     maker->idle[maker->idle_count++] = op->block;
@@ -112,13 +112,13 @@ static int old_block(struct maker *maker, const weir_trace_event *event, struct 
     return 1;
 }
 
-static int mark(struct maker *maker, const weir_trace_event *event, struct tape_op *op) {
+static int write_mark(struct maker *maker, const weir_trace_event *event, struct tape_op *op) {
     struct tape_header *header = maker->header;
 
     if (header->marks > UINT32_MAX)
-        return fail(maker, "more than 4294967296 iterations");
+        return fail_tape(maker, "more than 4294967296 iterations");
     if (!memory_make_room(&maker->labels, &maker->label_room, header->marks, sizeof *maker->labels))
-        return fail(maker, "out of memory");
+        return fail_tape(maker, "out of memory");
     /* Clears the unused bytes of the label, too. */
     memset(maker->labels[header->marks], 0, sizeof *maker->labels);
     memcpy(maker->labels[header->marks], event->label, strlen(event->label));
@@ -127,7 +127,7 @@ static int mark(struct maker *maker, const weir_trace_event *event, struct tape_
 }
 
 /* Adds the time since the previous event to the gap of the last operation. */
-static void take_time(struct maker *maker, uint64_t now_us) {
+static void add_gap(struct maker *maker, uint64_t now_us) {
     uint64_t passed = now_us - maker->last_us;
     uint16_t *gap = maker->header->ops ? &maker->gaps_us[maker->header->ops - 1] : NULL;
 
@@ -138,18 +138,18 @@ static void take_time(struct maker *maker, uint64_t now_us) {
 }
 
 /* Writes the operation of an event to the file.  An event x has no operation. */
-static int take(struct maker *maker, const weir_trace_event *event) {
+static int write_operation(struct maker *maker, const weir_trace_event *event) {
     struct tape_op op = {.bytes = event->bytes, .code = (uint8_t)event->operation};
     uint16_t on_stream = 0;
     int good = 1;
 
-    take_time(maker, event->time_us);
+    add_gap(maker, event->time_us);
     switch (event->operation) {
     case 'x':
         maker->header->recorded_failures++;
         return 1;
     case 'm':
-        good = mark(maker, event, &op);
+        good = write_mark(maker, event, &op);
         break;
     case 'w':
         good = stream_index(maker, event->stream, &op.stream) &&
@@ -167,7 +167,7 @@ static int take(struct maker *maker, const weir_trace_event *event) {
         return 0;
     if (!memory_make_room(&maker->gaps_us, &maker->gap_room, maker->header->ops,
                           sizeof *maker->gaps_us))
-        return fail(maker, "out of memory");
+        return fail_tape(maker, "out of memory");
     maker->gaps_us[maker->header->ops++] = 0;
     return fwrite(&op, sizeof op, 1, maker->file) == 1 || fail_write(maker);
 }
@@ -191,7 +191,7 @@ void tape_tell_left_out(const char *name, uint64_t count) {
                 name, count, count == 1 ? " was" : "s were");
 }
 
-static void take_comment(void *context, const char *text) {
+static void read_tape_comment(void *context, const char *text) {
     struct tape_header *header = context;
 
     (void)tape_read_left_out(text, &header->left_out);
@@ -207,7 +207,7 @@ static int take_all(struct maker *maker, struct input *input, uint64_t most_mark
             return 1;
         if (!input_is_on_device(&input->device, input->reader, &event, maker->message,
                                 maker->message_bytes) ||
-            !take(maker, &event))
+            !write_operation(maker, &event))
             return 0;
     }
     return 1;
@@ -255,7 +255,7 @@ static int write_tape(struct maker *maker, struct input *input, uint64_t most_ma
 static int read_and_write(struct maker *maker, struct input *input, uint64_t most_marks) {
     int good;
 
-    weir_trace_comments(input->reader, take_comment, maker->header);
+    weir_trace_comments(input->reader, read_tape_comment, maker->header);
     good = write_tape(maker, input, most_marks);
     weir__map_clear(&maker->blocks);
     weir__map_clear(&maker->streams);

@@ -163,7 +163,7 @@ json_t *report_read(const char *path) {
 
 /* Writes JSON, and escapes the character that begins a tag.  Otherwise a text of the JSON could end the script that
  * contains the JSON. */
-static int put_json(const char *text, size_t count, void *file) {
+static int write_escaped_json(const char *text, size_t count, void *file) {
     for (size_t i = 0; i < count; i++)
         if (text[i] == '<')
             fputs("\\u003c", file);
@@ -179,7 +179,8 @@ static int put_page(FILE *file, const void *files) {
     const char *at = strstr(report_page, place);
 
     fwrite(report_page, 1, (size_t)(at - report_page) + 1, file);
-    if (json_dump_callback(files, put_json, file, JSON_COMPACT | JSON_REAL_PRECISION(12)) != 0)
+    if (json_dump_callback(files, write_escaped_json, file,
+                           JSON_COMPACT | JSON_REAL_PRECISION(12)) != 0)
         return 0;
     fputs(at + strlen(place) - 1, file);
     return !ferror(file);
@@ -226,7 +227,7 @@ static const struct weir_cli_flag flags[] = {{"output", 'o', "FILE", weir_cli_ta
                                               "Write the page to FILE, whose name ends in .html."},
                                              {0}};
 
-static error_t parse_argument(int key, char *argument, struct argp_state *state) {
+static error_t parse_report_argument(int key, char *argument, struct argp_state *state) {
     struct command *command = state->input;
 
     switch (key) {
@@ -255,7 +256,7 @@ static int spares_files(const struct command *command) {
 }
 
 /* Reads all files, so that all bad files are reported.  Returns a new reference, or NULL with a message printed. */
-static json_t *read_all(const struct command *command) {
+static json_t *read_report_files(const struct command *command) {
     json_t *files = json_array();
     int good = files != NULL;
 
@@ -279,7 +280,7 @@ int weir_cmd_report(int argc, char **argv) {
         "bench, replay and run makes the page at once.\n\n"
         "Exit code: 0 all went well, 1 something failed, 2 usage or a bad value.";
     struct argp argp = {.options = weir_cli_options(flags),
-                        .parser = parse_argument,
+                        .parser = parse_report_argument,
                         .args_doc = "-o FILE RUN.json...",
                         .doc = doc};
     struct command command = {0};
@@ -289,7 +290,7 @@ int weir_cmd_report(int argc, char **argv) {
     if (weir_cli_parse(&argp, argc, argv, 0, &command) != 0 || !spares_files(&command))
         return 2;
     is_writable = output_check("--output", command.page);
-    files = read_all(&command);
+    files = read_report_files(&command);
     if (files && is_writable)
         code = write_page(files, command.page);
     json_decref(files);

@@ -39,7 +39,7 @@ const char *weir_version(void) {
 /* ---- failures ---------------------------------------------------------------------------------- */
 
 /* Writes the reason to the message, or to the log if the caller wants no message. */
-static void say_reason(const struct weir_message *message, int log, const char *text) {
+static void report_reason(const struct weir_message *message, int log, const char *text) {
     if (message && message->bytes > 0)
         snprintf(message->text, message->bytes, "%s", text);
     else
@@ -54,7 +54,7 @@ weir_status weir__create_cannot(const weir_allocator *a, weir_status status, con
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    say_reason(a->creation ? &a->creation->message : NULL, a->options.log, text);
+    report_reason(a->creation ? &a->creation->message : NULL, a->options.log, text);
     return status;
 }
 
@@ -74,7 +74,7 @@ const char *weir__why_not(const weir_allocator *a, weir_status status, char *tex
     return text;
 }
 
-static weir_status find_device(weir_allocator *a) {
+static weir_status find_own_device(weir_allocator *a) {
     const struct weir_driver *driver = a->device.driver;
     int count = 0, pools = 0, maps = 0, wants_map = a->options.engine == WEIR_ENGINE_MAPPED;
     int ordinal = a->creation->ordinal;
@@ -190,7 +190,7 @@ void weir__prepare(weir_allocator *a) {
 
 /* Starts background growth (grow-ahead) if the options want it.  If there is no thread, only requests grow the reserved
  * memory. */
-static void look_ahead(weir_allocator *a) {
+static void start_grow_ahead(weir_allocator *a) {
     struct weir_engine *e = a->reserve.engine;
 
     if (e->step_bytes == 0 || a->low == 0)
@@ -220,7 +220,7 @@ static weir_status preallocate_now(weir_allocator *a, char *text, size_t text_by
 }
 
 /* Sets the preallocation to the need of earlier runs, if that is larger, unless the program has set prealloc. */
-static void learn(weir_allocator *a) {
+static void apply_profile(weir_allocator *a) {
     const weir_options *given = &a->creation->given;
     weir_options its = a->options;
     uint64_t target;
@@ -318,7 +318,7 @@ static weir_status furnish(weir_allocator *a) {
     if (status != WEIR_OK)
         return status;
     weir__size_fixed_region(a);
-    learn(a);
+    apply_profile(a);
     set_goal(a);
     status = open_engine(a);
     if (status != WEIR_OK) {
@@ -347,7 +347,7 @@ static weir_status furnish(weir_allocator *a) {
     if (status == WEIR_OK && at_create)
         status = preallocate_now(a, why, sizeof why);
     if (status == WEIR_OK)
-        look_ahead(a);
+        start_grow_ahead(a);
     if (!a->caches || a->counters.latency || a->harden)
         (void)weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_ALWAYS, 1);
     if (a->options.oom_callback)
@@ -363,7 +363,7 @@ static weir_status furnish(weir_allocator *a) {
 
 /* Reads and completes the options that a program has passed.  `options` may be NULL.  Returns OK, or a status with the
  * reason in the message or in the log. */
-static weir_status read_options(struct weir_creation *c, const weir_options *options) {
+static weir_status read_creation_options(struct weir_creation *c, const weir_options *options) {
     char why[320];
     weir_status status = weir__options_complete(options, &c->completed, why, sizeof why);
 
@@ -371,7 +371,7 @@ static weir_status read_options(struct weir_creation *c, const weir_options *opt
         status =
             weir__device_parse(c->completed.device, &c->driver_name, &c->ordinal, why, sizeof why);
     if (status != WEIR_OK) {
-        say_reason(&c->message, weir__options_log(options), why);
+        report_reason(&c->message, weir__options_log(options), why);
         return weir__without_driver(status);
     }
     weir_options_init(&c->given);
@@ -380,7 +380,7 @@ static weir_status read_options(struct weir_creation *c, const weir_options *opt
 
 /* Allocates an allocator and sets its completed options and its driver.  All other fields are zero.  Returns NULL if
  * there is no host memory. */
-static weir_allocator *begin(const struct weir_creation *c) {
+static weir_allocator *allocate_struct(const struct weir_creation *c) {
     weir_allocator *a = aligned_alloc(_Alignof(weir_allocator), sizeof *a);
 
     if (!a)
@@ -407,15 +407,15 @@ static weir_allocator *begin(const struct weir_creation *c) {
 weir_status weir__allocator_check_on(const struct weir_driver *driver, const weir_options *options,
                                      uint64_t *prealloc, char *message, size_t message_bytes) {
     struct weir_creation c = {.driver = driver, .message = {message, message_bytes}};
-    weir_status status = read_options(&c, options);
+    weir_status status = read_creation_options(&c, options);
     weir_allocator *a;
 
     if (status != WEIR_OK)
         return status;
-    a = begin(&c);
+    a = allocate_struct(&c);
     if (!a)
         return weir__without_driver(WEIR_E_HOST_MEMORY);
-    status = find_device(a);
+    status = find_own_device(a);
     if (status == WEIR_OK)
         status = open_context(a);
     if (status == WEIR_OK) {
@@ -455,7 +455,7 @@ static weir_status create_with_engine(const struct weir_creation *c, weir_alloca
     weir_status status;
     int result_before = weir__driver_result;
     struct timespec now;
-    weir_allocator *a = begin(c);
+    weir_allocator *a = allocate_struct(c);
 
     if (!a)
         return weir__without_driver(WEIR_E_HOST_MEMORY);
@@ -478,7 +478,7 @@ static weir_status create_with_engine(const struct weir_creation *c, weir_alloca
         status = weir__without_driver(WEIR_E_HOST_MEMORY);
         goto free_allocator;
     }
-    status = find_device(a);
+    status = find_own_device(a);
     if (status != WEIR_OK)
         goto close_counters;
     weir__join_process_peers(a); /* after this, other processes can make room for the context */
@@ -547,14 +547,14 @@ static CUresult try_kind(const struct weir_driver *driver, CUdevice device) {
  * keeps its addresses, so many resets can use up all addresses. */
 static _Atomic uint64_t full;
 
-static uint64_t bit_of(CUdevice device) {
+static uint64_t ordinal_bit(CUdevice device) {
     return UINT64_C(1) << (unsigned)device % 64;
 }
 
 static int maps_for(const struct weir_driver *driver, CUdevice device,
                     const weir_options *options) {
     return options->engine == WEIR_ENGINE_DEFAULT &&
-           !(atomic_load_explicit(&full, memory_order_relaxed) & bit_of(device)) &&
+           !(atomic_load_explicit(&full, memory_order_relaxed) & ordinal_bit(device)) &&
            can_map(driver, device);
 }
 
@@ -596,7 +596,7 @@ static weir_status create_by_choice(struct weir_creation *c, weir_allocator **al
     if ((why != WEIR_E_NOT_SUPPORTED && why != WEIR_E_NO_MEMORY) ||
         weir__driver_result == CUDA_SUCCESS) { /* engine pool would fail, too */
         if (why != WEIR_OK && text[0])
-            say_reason(NULL, c->completed.log, text);
+            report_reason(NULL, c->completed.log, text);
         return why;
     }
     if (message.bytes > 0)
@@ -606,34 +606,34 @@ static weir_status create_by_choice(struct weir_creation *c, weir_allocator **al
     status = create_with_engine(c, allocator);
     if (status == WEIR_OK &&
         why == WEIR_E_NO_MEMORY) /* the mapped engine lacked addresses, not memory */
-        atomic_fetch_or_explicit(&full, bit_of(c->ordinal), memory_order_relaxed);
+        atomic_fetch_or_explicit(&full, ordinal_bit(c->ordinal), memory_order_relaxed);
     return status;
 }
 
 /* Creates an allocator on a driver, with options that are not read yet. */
-static weir_status create_on(const struct weir_driver *driver, const weir_options *options,
-                             unsigned how, weir_allocator **allocator, char *message,
-                             size_t message_bytes) {
+static weir_status create_on_driver(const struct weir_driver *driver, const weir_options *options,
+                                    unsigned how, weir_allocator **allocator, char *message,
+                                    size_t message_bytes) {
     struct weir_creation c = {.driver = driver, .how = how, .message = {message, message_bytes}};
     weir_status status;
 
     if (weir__driver_forked())
         return weir__without_driver(WEIR_E_FORKED);
-    status = read_options(&c, options);
+    status = read_creation_options(&c, options);
     return status == WEIR_OK ? create_by_choice(&c, allocator) : status;
 }
 
 weir_status weir__allocator_create_on(const struct weir_driver *driver, const weir_options *options,
                                       weir_allocator **allocator, char *message,
                                       size_t message_bytes) {
-    return create_on(driver, options, 0, allocator, message, message_bytes);
+    return create_on_driver(driver, options, 0, allocator, message, message_bytes);
 }
 
 weir_status weir__allocator_create_later(const struct weir_driver *driver,
                                          const weir_options *options, weir_allocator **allocator,
                                          char *message, size_t message_bytes) {
-    return create_on(driver, options, WEIR_CREATE_PREALLOCATES_LATER, allocator, message,
-                     message_bytes);
+    return create_on_driver(driver, options, WEIR_CREATE_PREALLOCATES_LATER, allocator, message,
+                            message_bytes);
 }
 
 weir_status weir__allocator_create(const weir_options *options, unsigned how,
@@ -645,21 +645,21 @@ weir_status weir__allocator_create(const weir_options *options, unsigned how,
     char why[320];
 
     if (!allocator) {
-        say_reason(NULL, weir__options_log(options), "weir_allocator_create: allocator is NULL");
+        report_reason(NULL, weir__options_log(options), "weir_allocator_create: allocator is NULL");
         return weir__without_driver(WEIR_E_INVALID);
     }
     if (weir__driver_forked())
         return weir__without_driver(WEIR_E_FORKED);
-    status = read_options(&c, options);
+    status = read_creation_options(&c, options);
     if (status != WEIR_OK)
         return status;
     if (weir__group_settings(&group, why, sizeof why) < 0) {
-        say_reason(NULL, c.completed.log, why);
+        report_reason(NULL, c.completed.log, why);
         return weir__without_driver(WEIR_E_PARSE);
     }
     c.driver = weir__group_driver(weir__driver_open(c.driver_name, &failure));
     if (!c.driver) {
-        say_reason(NULL, c.completed.log, failure.text);
+        report_reason(NULL, c.completed.log, failure.text);
         return weir__without_driver(WEIR_E_NO_DEVICE);
     }
     return create_by_choice(&c, allocator);
@@ -686,7 +686,7 @@ weir_status weir__misuse(const weir_allocator *a, weir_status status, const char
     return weir__allocator_misuse(a, status, what, weir_status_message(status));
 }
 
-static int has_blocks(const weir_allocator *a) {
+static int has_live_blocks(const weir_allocator *a) {
     if (a->harden && weir__harden_empty(a->harden, 1) != WEIR_OK)
         return 1;
     return a->caches ? weir__caches_has_blocks(a->caches)
@@ -716,7 +716,7 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
         return weir__misuse(a, WEIR_E_FORKED, "destroy");
     lost = weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST);
     weir__goal_hold(&a->reserve);
-    busy = !lost && (has_blocks(a) || !is_settled(a));
+    busy = !lost && (has_live_blocks(a) || !is_settled(a));
     weir__goal_go_on(&a->reserve);
     if (busy)
         return weir__misuse(a, WEIR_E_BUSY, "destroy");

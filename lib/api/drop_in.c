@@ -135,7 +135,7 @@ static int is_unused(const weir_allocator *a, weir_stream stream) {
            (known->context != a->device.context || known->id[1] == 0);
 }
 
-static void see_done(weir_allocator *a, weir_stream stream) {
+static void observe_stream(weir_allocator *a, weir_stream stream) {
     uint64_t id = 0;
 
     if (a->caches)
@@ -152,7 +152,7 @@ void weir__drop_in_stream_ends(weir_allocator *a, weir_stream stream) {
     if (a->caches)
         weir__caches_leave(a->caches, stream);
     else
-        see_done(a, stream); /* a destroyed stream cannot be queried later */
+        observe_stream(a, stream); /* a destroyed stream cannot be queried later */
     weir__set_driver_result(before);
 }
 
@@ -176,7 +176,7 @@ static int is_busy(weir_allocator *a) {
 
 /* Queries which frees on the streams have completed.  Returns 1 if all streams are idle, else 0.  Stops and returns 0
  * if a request holds the engine: a wait for that request would keep captures from beginning and streams from ending. */
-static int ask_all(weir_allocator *a, const weir_stream *streams, size_t count) {
+static int query_streams(weir_allocator *a, const weir_stream *streams, size_t count) {
     const weir_stream legacy = (weir_stream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE;
     const weir_stream own = (weir_stream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
     /* If streams are kept apart, memory that only a trim has found complete must not serve other streams.  The driver
@@ -189,17 +189,17 @@ static int ask_all(weir_allocator *a, const weir_stream *streams, size_t count) 
     for (size_t i = 0; marks && i < count; i++) {
         if (is_busy(a))
             return 0;
-        see_done(a, streams[i]);
+        observe_stream(a, streams[i]);
     }
     if (is_busy(a))
         return 0;
     if (marks && !is_unused(a, own))
-        see_done(a, own);
+        observe_stream(a, own);
     is_idle = weir__device_is_idle(&a->device, legacy) && weir__device_is_idle(&a->device, own);
     for (size_t i = 0; is_idle && i < count; i++)
         is_idle = weir__device_is_idle(&a->device, streams[i]);
     if (is_idle && marks)
-        see_done(a, legacy);
+        observe_stream(a, legacy);
     return is_idle;
 }
 
@@ -213,9 +213,9 @@ int weir__drop_in_ask(weir_allocator *a, const weir_stream *streams, size_t coun
         return 0;
     if (a->caches)
         (void)weir__caches_settle(a->caches);
-    is_idle = ask_all(a, streams, count);
+    is_idle = query_streams(a, streams, count);
     if (a->caches && !is_busy(a) && weir__caches_settle(a->caches))
-        (void)ask_all(a, streams, count);
+        (void)query_streams(a, streams, count);
     weir__driver_leave(driver, &scope);
     weir__set_driver_result(before);
     /* This thread cannot query the own default stream of another thread, so the result is 0 if such a stream was
@@ -265,8 +265,8 @@ enum { MOST_DEVICES = 64 };
 
 /* Joins the device's shared registry once, and stays in it.  The registry remembers which processes did not answer, so
  * that weir does not ask them again. */
-static struct weir_process_peers *take_part(const struct weir_driver *driver, CUdevice device,
-                                            int log) {
+static struct weir_process_peers *join_registry_once(const struct weir_driver *driver,
+                                                     CUdevice device, int log) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static struct weir_process_peers *joined[MOST_DEVICES];
     static struct weir_claim nothing[MOST_DEVICES];
@@ -281,7 +281,7 @@ static struct weir_process_peers *take_part(const struct weir_driver *driver, CU
 }
 
 /* Logs once for each device that the device has no room for a context, with the reason. */
-static void tell_why(struct weir_process_peers *n, CUdevice device, int log) {
+static void log_no_room(struct weir_process_peers *n, CUdevice device, int log) {
     static atomic_int is_told[MOST_DEVICES];
     char why[WEIR_PROCESS_PEERS_SHOWN + 80];
 
@@ -303,7 +303,7 @@ int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device,
     if (device < 0 || device >= MOST_DEVICES ||
         weir__options_complete(options, &complete, NULL, 0) != WEIR_OK)
         return 0;
-    n = complete.registry == WEIR_SWITCH_ON ? take_part(driver, device, log) : NULL;
+    n = complete.registry == WEIR_SWITCH_ON ? join_registry_once(driver, device, log) : NULL;
     if (!n)
         return 0;
     claim = weir__allocator_claim(&complete);
@@ -311,7 +311,7 @@ int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device,
     (void)weir__allocator_join(driver, device, &claim, log);
     any = weir__allocator_admit(n, admission);
     if (!any)
-        tell_why(n, device, log);
+        log_no_room(n, device, log);
     weir__process_peers_leave(n, &claim, &nothing_yet);
     return any;
 }
@@ -323,7 +323,7 @@ static const struct weir_driver *real_driver(void) {
 }
 
 /* Reads the user's options.  Returns 1 on success, 0 if a variable is wrong. */
-static int read_options(weir_options *options) {
+static int read_user_options(weir_options *options) {
     char why[96];
 
     weir_options_init(options);
@@ -334,7 +334,7 @@ int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admiss
     const struct weir_driver *driver = real_driver();
     weir_options options;
 
-    return driver && read_options(&options) &&
+    return driver && read_user_options(&options) &&
            weir__drop_in_ask_on(driver, device, &options, admission);
 }
 
@@ -347,7 +347,7 @@ enum { MOST_TOLD = 8 };
 static int log_level(void) {
     weir_options options;
 
-    if (!read_options(&options) || options.log == WEIR_LOG_DEFAULT)
+    if (!read_user_options(&options) || options.log == WEIR_LOG_DEFAULT)
         return WEIR_LOG_WARNING;
     return options.log;
 }
@@ -382,12 +382,12 @@ static struct weir_process_peers *whom_to_ask(CUdevice device, size_t bytes) {
     weir_options options, complete;
     size_t total = 0;
 
-    if (!driver || device < 0 || device >= MOST_DEVICES || !read_options(&options) ||
+    if (!driver || device < 0 || device >= MOST_DEVICES || !read_user_options(&options) ||
         weir__options_complete(&options, &complete, NULL, 0) != WEIR_OK ||
         complete.registry != WEIR_SWITCH_ON ||
         driver->cuDeviceTotalMem(&total, device) != CUDA_SUCCESS || bytes > total)
         return NULL;
-    return take_part(driver, device, log_level());
+    return join_registry_once(driver, device, log_level());
 }
 
 int weir__drop_in_ask_for_memory(CUdevice device, size_t bytes, uint64_t began) {

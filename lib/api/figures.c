@@ -11,14 +11,14 @@
 #include "api/allocator_internal.h"
 #include "base/size.h"
 
-static weir_status wrong(const weir_allocator *a, const char *call, const char *why) {
+static weir_status bad_call(const weir_allocator *a, const char *call, const char *why) {
     return weir__allocator_misuse(a, WEIR_E_INVALID, call, why);
 }
 
 static weir_status hand_out(const weir_allocator *a, const char *call, void *out, const void *from,
                             size_t from_bytes) {
     if (*(const size_t *)out < sizeof(size_t))
-        return wrong(a, call, "out->size is not set; expected sizeof(*out)");
+        return bad_call(a, call, "out->size is not set; expected sizeof(*out)");
     weir__copy_out(out, from, from_bytes);
     return WEIR_OK;
 }
@@ -39,7 +39,7 @@ weir_status weir_stats(weir_allocator *a, weir_statistics *out) {
     weir_statistics figures;
 
     if (!a || !out)
-        return wrong(a, "weir_stats", "out is NULL");
+        return bad_call(a, "weir_stats", "out is NULL");
     if (weir__driver_forked())
         return weir__without_driver(WEIR_E_FORKED);
     weir__stats_read(a, &figures);
@@ -51,8 +51,8 @@ weir_status weir_latencies(weir_allocator *a, int operation, weir_latency *out) 
     weir_latency figures = {.size = sizeof figures};
 
     if (!a || !out || operation < 0 || operation >= WEIR_OPERATION_COUNT)
-        return wrong(a, "weir_latencies",
-                     out ? "operation: expected 0 for alloc, 1 for free" : "out is NULL");
+        return bad_call(a, "weir_latencies",
+                        out ? "operation: expected 0 for alloc, 1 for free" : "out is NULL");
     if (weir__driver_forked())
         return weir__without_driver(WEIR_E_FORKED);
     if (!a->counters.latency)
@@ -71,10 +71,10 @@ weir_status weir_latencies(weir_allocator *a, int operation, weir_latency *out) 
 weir_status weir_events(weir_allocator *a, uint64_t after, weir_event *events, size_t event_bytes,
                         size_t capacity, size_t *count) {
     if (!a || (!events && capacity > 0) || event_bytes == 0 || !count)
-        return wrong(a, "weir_events",
-                     event_bytes == 0 ? "event_bytes is 0; expected sizeof(weir_event)"
-                     : count          ? "events is NULL"
-                                      : "count is NULL");
+        return bad_call(a, "weir_events",
+                        event_bytes == 0 ? "event_bytes is 0; expected sizeof(weir_event)"
+                        : count          ? "events is NULL"
+                                         : "count is NULL");
     if (weir__driver_forked())
         return weir__without_driver(WEIR_E_FORKED);
     *count = weir__counters_events(&a->counters, after, events, event_bytes, capacity);

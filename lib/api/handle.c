@@ -53,7 +53,8 @@ weir_status weir_use(weir_allocator *a, void *block, weir_stream stream) {
 
 /* Finds the live block that contains the address.  Returns 1 on success, 0 if there is no such block, -1 if the engine
  * does not know its blocks. */
-static int find(const weir_allocator *a, CUdeviceptr address, CUdeviceptr *block, size_t *bytes) {
+static int find_live_block(const weir_allocator *a, CUdeviceptr address, CUdeviceptr *block,
+                           size_t *bytes) {
     struct weir_extent live = {0};
     int found = 1;
 
@@ -78,7 +79,7 @@ weir_status weir_block_range(weir_allocator *a, const void *address, void **bloc
         return status;
     if (!address)
         return weir__misuse(a, WEIR_E_INVALID, "weir_block_range: address is NULL");
-    found = find(a, (uintptr_t)address, &start, &asked);
+    found = find_live_block(a, (uintptr_t)address, &start, &asked);
     if (found < 0)
         return weir__without_driver(WEIR_E_NOT_SUPPORTED);
     if (!found)

@@ -63,7 +63,7 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
 
 /* Lowers the preallocation to the limit, and logs a warning.  Called if an environment variable of another program has
  * set the preallocation. */
-static void hold_to_limit(weir_allocator *a, const char *asked) {
+static void cap_prealloc(weir_allocator *a, const char *asked) {
     weir__log(a->options.log, WEIR_LOG_WARNING,
               "%s requests a preallocation of %s, above the limit of %s: weir preallocates up to "
               "the limit",
@@ -75,7 +75,7 @@ static void hold_to_limit(weir_allocator *a, const char *asked) {
 
 /* Checks that prealloc-min is at most prealloc.  The options alone cannot show this if the amounts are of different
  * kinds.  The function does not check fractions of free memory and shares, because their values change. */
-static weir_status hold_least(const weir_allocator *a, const char *asked) {
+static weir_status check_prealloc_min(const weir_allocator *a, const char *asked) {
     const weir_options *o = &a->options;
     const char *of_another = weir__foreign_prealloc(o);
     int kind = o->prealloc.kind & WEIR_AMOUNT_KIND;
@@ -121,11 +121,11 @@ static weir_status set_budget(weir_allocator *a) {
         a->prealloc = memory.free < limit->bytes ? memory.free : limit->bytes;
     a->prealloc_min = weir__budget_bytes(&options->prealloc_min, &memory, 0);
     weir__bytes_show(a->prealloc, asked, sizeof asked);
-    status = hold_least(a, asked);
+    status = check_prealloc_min(a, asked);
     if (status != WEIR_OK)
         return status;
     if (a->prealloc > limit->bytes && weir__foreign_prealloc(options))
-        hold_to_limit(a, asked);
+        cap_prealloc(a, asked);
     if (a->prealloc_min == UINT64_MAX) /* "max" means the whole preallocation */
         a->prealloc_min = a->prealloc;
     if (a->prealloc > memory.total)

@@ -29,8 +29,8 @@
 
 /* ---- the sender ------------------------------------------------------------------------------ */
 
-static weir_status write_text(weir_allocator *a, const struct weir_memory_files *files, char *text,
-                              size_t text_bytes, size_t *needed) {
+static weir_status write_handle_text(weir_allocator *a, const struct weir_memory_files *files,
+                                     char *text, size_t text_bytes, size_t *needed) {
     struct weir_memory_text t;
     int whole = 1;
 
@@ -91,7 +91,7 @@ weir_status weir__ipc_make(weir_allocator *a, const void *address, size_t most, 
                                       address ? "text is NULL" : "address is NULL");
     status = find_files(a, address, most, &files);
     if (status == WEIR_OK)
-        status = write_text(a, &files, text, text_bytes, &bytes);
+        status = write_handle_text(a, &files, text, text_bytes, &bytes);
     if (status == WEIR_OK) {
         weir__memory_sender_allow();
         if (needed)
@@ -123,8 +123,8 @@ struct mapping {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards `mappings` and `closes` */
 static struct weir_map mappings;                         /* the key is the base */
 
-static weir_status refused(const struct mapping *m, CUresult result, const char *call,
-                           const struct weir_message *why) {
+static weir_status driver_failed(const struct mapping *m, CUresult result, const char *call,
+                                 const struct weir_message *why) {
     weir_status status = WEIR_E_DRIVER;
 
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
@@ -138,8 +138,8 @@ static weir_status refused(const struct mapping *m, CUresult result, const char 
 }
 
 /* Finds the device of the text by its UUID, and retains its context. */
-static weir_status find_device(struct mapping *m, const struct weir_memory_text *t,
-                               const struct weir_message *why) {
+static weir_status find_device_by_uuid(struct mapping *m, const struct weir_memory_text *t,
+                                       const struct weir_message *why) {
     const struct weir_driver *driver = m->device.driver;
     int count = 0;
     CUresult result = driver->cuDeviceGetCount(&count);
@@ -157,7 +157,7 @@ static weir_status find_device(struct mapping *m, const struct weir_memory_text 
         }
     }
     if (result != CUDA_SUCCESS)
-        return refused(m, result, "the device of the block", why);
+        return driver_failed(m, result, "the device of the block", why);
     return weir__refuse(
         WEIR_E_NO_DEVICE, why,
         "this process does not see the block's device %s: does CUDA_VISIBLE_DEVICES hide it?",
@@ -165,8 +165,8 @@ static weir_status find_device(struct mapping *m, const struct weir_memory_text 
 }
 
 /* Maps the next physical allocation.  The caller still owns the descriptor. */
-static weir_status map_file(struct mapping *m, const struct weir_memory_piece *p, int file,
-                            const struct weir_message *why) {
+static weir_status map_piece(struct mapping *m, const struct weir_memory_piece *p, int file,
+                             const struct weir_message *why) {
     const struct weir_driver *driver = m->device.driver;
     CUmemGenericAllocationHandle handle = 0;
     CUresult result = driver->cuMemImportFromShareableHandle(
@@ -186,7 +186,7 @@ static weir_status map_file(struct mapping *m, const struct weir_memory_piece *p
         return WEIR_E_NOT_OWNED;
     }
     if (result != CUDA_SUCCESS)
-        return refused(m, result, "mapping the block", why);
+        return driver_failed(m, result, "mapping the block", why);
     m->mapped += (size_t)p->bytes;
     return WEIR_OK;
 }
@@ -204,18 +204,18 @@ static weir_status map_pieces(struct mapping *m, const struct weir_memory_text *
 
         status = weir__memory_sender_take(t, sender, t->pieces[i].file, &file, why);
         if (status == WEIR_OK) {
-            status = map_file(m, &t->pieces[i], file, why);
+            status = map_piece(m, &t->pieces[i], file, why);
             close(file);
         }
     }
     if (status != WEIR_OK)
         return status;
     result = m->device.driver->cuMemSetAccess(m->base, m->bytes, &access, 1);
-    return result == CUDA_SUCCESS ? WEIR_OK : refused(m, result, "access to the block", why);
+    return result == CUDA_SUCCESS ? WEIR_OK : driver_failed(m, result, "access to the block", why);
 }
 
 /* Unmaps the memory.  The caller has made the mapping's context current. */
-static CUresult unmap(struct mapping *m) {
+static CUresult unmap_pieces(struct mapping *m) {
     CUresult result =
         m->mapped > 0 ? m->device.driver->cuMemUnmap(m->base, m->mapped) : CUDA_SUCCESS;
 
@@ -225,7 +225,7 @@ static CUresult unmap(struct mapping *m) {
 }
 
 /* Returns the sum of the pieces' sizes, or 0 if the sum is too large. */
-static size_t sum_of(const struct weir_memory_text *t) {
+static size_t sum_of_pieces(const struct weir_memory_text *t) {
     uint64_t sum = 0;
 
     for (size_t i = 0; i < t->count; i++) {
@@ -245,17 +245,17 @@ static weir_status map_all(struct mapping *m, const struct weir_memory_text *t, 
     CUresult result = weir__driver_enter(driver, m->device.context, &scope);
 
     if (result != CUDA_SUCCESS)
-        return refused(m, result, "the device's context", why);
+        return driver_failed(m, result, "the device's context", why);
     result = driver->cuMemAddressReserve(&m->base, m->bytes, 0, 0, 0);
     if (result == CUDA_SUCCESS)
         status = map_pieces(m, t, sender, why);
     else if (result == CUDA_ERROR_INVALID_VALUE)
         status = weir__refuse(WEIR_E_PARSE, why, "the handle's sizes are none of physical memory");
     else
-        status = refused(m, result, "addresses for the block", why);
+        status = driver_failed(m, result, "addresses for the block", why);
     /* If the driver refuses twice to unmap the memory, the mapping stays. */
     if (result == CUDA_SUCCESS && status != WEIR_OK &&
-        (unmap(m) == CUDA_SUCCESS || unmap(m) == CUDA_SUCCESS))
+        (unmap_pieces(m) == CUDA_SUCCESS || unmap_pieces(m) == CUDA_SUCCESS))
         (void)driver->cuMemAddressFree(m->base, m->bytes);
     weir__driver_leave(driver, &scope);
     return status;
@@ -263,7 +263,7 @@ static weir_status map_all(struct mapping *m, const struct weir_memory_text *t, 
 
 /* Unmaps the memory and frees the mapping.  If `waits` is set, first waits for all work of the device.  Changes nothing
  * on an error. */
-static CUresult drop(struct mapping *m, int waits) {
+static CUresult close_mapping(struct mapping *m, int waits) {
     const struct weir_driver *driver = m->device.driver;
     struct weir_driver_scope scope;
     CUresult result = waits ? weir__device_wait(&m->device) : CUDA_SUCCESS;
@@ -272,7 +272,7 @@ static CUresult drop(struct mapping *m, int waits) {
         result = weir__driver_enter(driver, m->device.context, &scope);
     if (result != CUDA_SUCCESS)
         return result;
-    result = unmap(m);
+    result = unmap_pieces(m);
     if (result == CUDA_SUCCESS) {
         /* The table must forget the addresses before another mapping can get the addresses. */
         pthread_mutex_lock(&lock);
@@ -289,8 +289,8 @@ static CUresult drop(struct mapping *m, int waits) {
     return CUDA_SUCCESS;
 }
 
-static weir_status open_text(struct mapping *m, const struct weir_memory_text *t,
-                             const struct weir_message *why) {
+static weir_status open_pieces(struct mapping *m, const struct weir_memory_text *t,
+                               const struct weir_message *why) {
     struct weir_driver_failure failure;
     weir_status status;
     int sender;
@@ -302,13 +302,13 @@ static weir_status open_text(struct mapping *m, const struct weir_memory_text *t
     if (~m->device.driver->capabilities & (WEIR_CAP_IPC | WEIR_CAP_VIRTUAL))
         return weir__refuse(WEIR_E_NOT_SUPPORTED, why,
                             "the driver cannot share mapped memory with other processes");
-    m->bytes = sum_of(t);
+    m->bytes = sum_of_pieces(t);
     if (m->bytes == 0)
         return weir__refuse(WEIR_E_PARSE, why, "the handle's sizes add up to no size");
     status = weir__memory_sender_open(t, &sender, why);
     if (status != WEIR_OK)
         return status;
-    status = find_device(m, t, why);
+    status = find_device_by_uuid(m, t, why);
     if (status == WEIR_OK) {
         status = map_all(m, t, sender, why);
         if (status != WEIR_OK)
@@ -323,7 +323,7 @@ static weir_status open_mapping(const struct weir_memory_text *t, struct mapping
                                 const struct weir_message *why) {
     struct mapping *m = calloc(1, sizeof *m);
     weir_status status =
-        m ? open_text(m, t, why) : weir__refuse(WEIR_E_HOST_MEMORY, why, "no host memory");
+        m ? open_pieces(m, t, why) : weir__refuse(WEIR_E_HOST_MEMORY, why, "no host memory");
     int is_noted;
 
     if (status != WEIR_OK) {
@@ -334,7 +334,7 @@ static weir_status open_mapping(const struct weir_memory_text *t, struct mapping
     is_noted = weir__map_put(&mappings, m->base, (uintptr_t)m);
     pthread_mutex_unlock(&lock);
     if (!is_noted) {
-        (void)drop(m, 0);
+        (void)close_mapping(m, 0);
         return weir__refuse(WEIR_E_HOST_MEMORY, why, "no host memory");
     }
     *out = m;
@@ -396,7 +396,7 @@ weir_status weir_ipc_close(void *base) {
     if (!m)
         return weir__without_driver(WEIR_E_NOT_OWNED);
     device = &m->device;
-    result = drop(m, 1);
+    result = close_mapping(m, 1);
     if (result == CUDA_SUCCESS)
         return weir__ended(result_before, WEIR_OK);
     status = weir__device_status(device, result);

@@ -101,7 +101,7 @@ uint64_t weir__held(struct weir_engine *engine, weir__live_walk_fn *live, void *
 /* Returns the idle bytes that the allocator could release: without bytes that stay reserved, and without bytes that
  * share a physical allocation with live blocks.  If `may_wait` is set, sets *above to the part of these bytes that
  * private pools without users hold, else to 0.  Engine direct has no other idle bytes. */
-static uint64_t could_give(weir_allocator *a, int may_wait, uint64_t *above) {
+static uint64_t reclaimable_bytes(weir_allocator *a, int may_wait, uint64_t *above) {
     int is_direct = a->options.engine == WEIR_ENGINE_DIRECT;
     uint64_t idle, stays, held;
     weir_statistics figures;
@@ -129,7 +129,7 @@ static uint64_t could_give(weir_allocator *a, int may_wait, uint64_t *above) {
  * memory is less than `wanted` and `may_wait` is set, waits for the device and makes private pools without users free
  * their memory.  Does not wait if the engine's trim has waited and the layer above holds no idle memory.  May release
  * more than `wanted` bytes, because engines release whole pieces.  Returns the released bytes. */
-static uint64_t give(weir_allocator *a, uint64_t wanted, int cause, int may_wait) {
+static uint64_t release_idle(weir_allocator *a, uint64_t wanted, int cause, int may_wait) {
     int trim_waits = (a->reserve.engine->traits & WEIR_ENGINE_CUTS) != 0;
     int has_waited = !may_wait;
     uint64_t given = 0, more = wanted, pending = 0, idle, above;
@@ -137,7 +137,7 @@ static uint64_t give(weir_allocator *a, uint64_t wanted, int cause, int may_wait
 
     if (may_wait) /* completes deferred frees of tensors, without a wait */
         given = weir__reclaim_bytes(a, 0, &pending);
-    while (given < wanted && (idle = could_give(a, may_wait, &above)) > 0) {
+    while (given < wanted && (idle = reclaimable_bytes(a, may_wait, &above)) > 0) {
         if (weir__relieve(a, more, cause, &released) != WEIR_OK)
             break;
         given += released;
@@ -164,12 +164,12 @@ static uint64_t give(weir_allocator *a, uint64_t wanted, int cause, int may_wait
 
 /* Returns the bytes that the allocator could release for another allocator of the process.  If `may_wait` is 0, an
  * allocator whose trim waits for the device releases nothing. */
-static uint64_t could_lend(weir_allocator *a, int may_wait) {
+static uint64_t lendable_bytes(weir_allocator *a, int may_wait) {
     uint64_t above;
 
     if (!may_wait && (a->harden || a->caches || (a->reserve.engine->traits & WEIR_ENGINE_CUTS)))
         return 0;
-    return could_give(a, may_wait, &above);
+    return reclaimable_bytes(a, may_wait, &above);
 }
 
 uint64_t weir__borrow(void *allocator, uint64_t least, uint64_t most, int may_wait) {
@@ -178,12 +178,12 @@ uint64_t weir__borrow(void *allocator, uint64_t least, uint64_t most, int may_wa
     uint64_t idle = 0, got = 0;
 
     while ((s = weir__local_peers_next(&a->local_peer, s)))
-        idle += could_lend(s->owner, may_wait);
+        idle += lendable_bytes(s->owner, may_wait);
     if (idle == 0 || idle < least)
         return 0;
     while (got < most && (s = weir__local_peers_next(&a->local_peer, s)))
-        if (could_lend(s->owner, may_wait) > 0)
-            got += give(s->owner, most - got, WEIR_EVENT_LOW_MEMORY, may_wait);
+        if (lendable_bytes(s->owner, may_wait) > 0)
+            got += release_idle(s->owner, most - got, WEIR_EVENT_LOW_MEMORY, may_wait);
     if (s)
         weir__local_peers_let_go(s);
     return got;
@@ -191,10 +191,10 @@ uint64_t weir__borrow(void *allocator, uint64_t least, uint64_t most, int may_wa
 
 /* ---- other processes ---------------------------------------------------------------------------- */
 
-static void tell_holding(void *allocator, struct weir_holding *out) {
+static void read_holding(void *allocator, struct weir_holding *out) {
     weir_allocator *a = allocator;
     weir_statistics figures;
-    uint64_t above, idle = could_give(a, 1, &above);
+    uint64_t above, idle = reclaimable_bytes(a, 1, &above);
 
     weir__stats_read(a, &figures);
     *out = (struct weir_holding){
@@ -208,13 +208,13 @@ static void tell_holding(void *allocator, struct weir_holding *out) {
     };
 }
 
-static uint64_t give_way(void *allocator, uint64_t wanted) {
-    return give(allocator, wanted, WEIR_EVENT_RELEASE, 1);
+static uint64_t release_for_process(void *allocator, uint64_t wanted) {
+    return release_idle(allocator, wanted, WEIR_EVENT_RELEASE, 1);
 }
 
 /* Releases idle memory above the limit.  If a trim could not release some memory, such as memory beside live blocks,
  * tries again only after the program has allocated or freed a block. */
-static void give_above(weir_allocator *a) {
+static void release_above_limit(weir_allocator *a) {
     weir_statistics figures;
     uint64_t above, calls;
 
@@ -224,13 +224,13 @@ static void give_above(weir_allocator *a) {
     if (above == 0 || ((a->reserve.engine->traits & WEIR_ENGINE_CUTS) && above == a->stayed &&
                        calls == a->stayed_after))
         return;
-    a->stayed = weir__size_less(above, give(a, above, WEIR_EVENT_RELEASE, 0));
+    a->stayed = weir__size_less(above, release_idle(a, above, WEIR_EVENT_RELEASE, 0));
     a->stayed_after = calls;
 }
 
 /* Adapts the limit to the present processes.  The thread of the process peers calls this function after other processes
  * have come or gone, and from time to time. */
-static void resize(void *allocator, uint64_t weights) {
+static void adapt_limit(void *allocator, uint64_t weights) {
     weir_allocator *a = allocator;
     weir_statistics figures;
 
@@ -239,7 +239,7 @@ static void resize(void *allocator, uint64_t weights) {
     weir__stats_read(a, &figures);
     (void)weir__limit_refresh_for(&a->reserve, figures.in_use);
     weir__limit_lower_floor(&a->reserve, weights);
-    give_above(a);
+    release_above_limit(a);
 }
 
 int weir__allocator_admit(struct weir_process_peers *n, struct weir_admission *admission) {
@@ -271,7 +271,8 @@ void weir__allocator_not_admitted(struct weir_process_peers *n, char *text, size
 
 struct weir_process_peers *weir__allocator_join(const struct weir_driver *driver, CUdevice device,
                                                 struct weir_claim *claim, int log) {
-    static const struct weir_process_peers_calls calls = {tell_holding, give_way, resize};
+    static const struct weir_process_peers_calls calls = {read_holding, release_for_process,
+                                                          adapt_limit};
     char why[WEIR_SLOT_PATH + 96];
     struct weir_process_peers *n =
         weir__process_peers_join(driver, device, &calls, claim, why, sizeof why);

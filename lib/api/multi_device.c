@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "config/settings.h"
 
-static int is_wrong(const int *devices, size_t count, char *text, size_t text_bytes) {
+static int are_devices_wrong(const int *devices, size_t count, char *text, size_t text_bytes) {
     if (count == 0 || count > WEIR_MOST_DEVICES) {
         snprintf(text, text_bytes, "%zu devices: expected 1 to %d", count, WEIR_MOST_DEVICES);
         return 1;
@@ -33,8 +33,8 @@ static int is_wrong(const int *devices, size_t count, char *text, size_t text_by
 }
 
 /* Checks the arguments.  Sets *name to the driver that the options name, and *log to their log level. */
-static weir_status look_at(const weir_options *options, const int *devices, size_t count,
-                           weir_allocator **allocators, const char **name, int *log) {
+static weir_status check_arguments(const weir_options *options, const int *devices, size_t count,
+                                   weir_allocator **allocators, const char **name, int *log) {
     weir_options completed;
     char message[320];
     int ordinal;
@@ -46,7 +46,7 @@ static weir_status look_at(const weir_options *options, const int *devices, size
     if (!allocators) {
         status = WEIR_E_INVALID;
         snprintf(message, sizeof message, "allocators is NULL");
-    } else if (is_wrong(devices, count, message, sizeof message)) {
+    } else if (are_devices_wrong(devices, count, message, sizeof message)) {
         status = WEIR_E_INVALID;
     }
     if (status != WEIR_OK)
@@ -62,7 +62,7 @@ weir_status weir_allocators_create(const weir_options *options, const int *devic
     weir_status status;
     int log = WEIR_LOG_NONE, result;
 
-    status = look_at(options, devices, count, allocators, &name, &log);
+    status = check_arguments(options, devices, count, allocators, &name, &log);
     if (status != WEIR_OK)
         return weir__without_driver(status);
     weir_options_init(&own);

@@ -277,16 +277,16 @@ static const char *variable_of(const char *name) {
     return name;
 }
 
-static int is_own(const weir_oom_report_setting *setting) {
+static int is_own_limit(const weir_oom_report_setting *setting) {
     return setting->name == weir__oom_report_own_limit;
 }
 
-static void put_settings(struct weir_output *out, const weir_oom_report *v) {
+static void put_advised_settings(struct weir_output *out, const weir_oom_report *v) {
     const weir_oom_report_setting *end = v->settings, *s;
     int count = 0, any = 0;
 
     for (; end < v->settings + WEIR_OOM_REPORT_SETTINGS && end->name; end++)
-        if (is_own(end))
+        if (is_own_limit(end))
             weir__put(out, "  Raise options.limit to %s.\n", end->value);
         else
             count++;
@@ -294,13 +294,13 @@ static void put_settings(struct weir_output *out, const weir_oom_report *v) {
         return;
     weir__put(out, "  Try");
     for (s = v->settings; s < end; s++)
-        if (!is_own(s))
+        if (!is_own_limit(s))
             /* with a smaller keep-free the allocator has more memory */
             weir__put(out, " --%s %s%s", s->name, s->value,
                       strcmp(s->name, "keep-free") == 0 ? " or less" : "");
     weir__put(out, "%s(", count > 1 ? "\n      " : " ");
     for (s = v->settings; s < end; s++)
-        if (!is_own(s))
+        if (!is_own_limit(s))
             weir__put(out, "%s%s=%s", any++ ? " " : "", variable_of(s->name), s->value);
     weir__put(out, ").\n");
 }
@@ -316,7 +316,7 @@ static void put_advice(struct weir_output *out, const weir_oom_report *v, const 
                   v->settings[0].name ? ", and" : ".");
     }
     if (v->settings[0].name)
-        put_settings(out, v);
+        put_advised_settings(out, v);
     else if (v->set_limit > 0)
         return;
     else if (v->silent_pid != 0 && v->silent_stopped)
@@ -328,7 +328,7 @@ static void put_advice(struct weir_output *out, const weir_oom_report *v, const 
         weir__put(out, "  %s\n", advice);
 }
 
-static void put_text(struct weir_output *out, const weir_oom_report *v) {
+static void put_report_text(struct weir_output *out, const weir_oom_report *v) {
     put_advice(out, v, put_head(out, v));
     weir__put(out, "  request     for ");
     put_stream(out, v, v->stream);
@@ -368,7 +368,7 @@ static void put_settings_json(struct weir_output *out, const weir_oom_report_set
 
     for (int i = 0; i < WEIR_OOM_REPORT_SETTINGS && setting[i].name; i++) {
         snprintf(flag, sizeof flag, "--%s", setting[i].name);
-        if (is_own(&setting[i]))
+        if (is_own_limit(&setting[i]))
             weir__put_json(out, ",{'field':'options.limit'");
         else
             weir__put_json(out, ",{'flag':%s,'variable':%s", flag, variable_of(setting[i].name));
@@ -400,7 +400,7 @@ static void put_lists_json(struct weir_output *out, const weir_oom_report *v) {
     weir__put_json(out, "],'set_limit':%ju", id(v->set_limit));
 }
 
-static void put_json(struct weir_output *out, const weir_oom_report *v) {
+static void put_report_json(struct weir_output *out, const weir_oom_report *v) {
     char text[160];
     struct weir_output sentence = {.text = text, .bytes = sizeof text};
 
@@ -439,9 +439,9 @@ size_t weir_oom_report_text(const weir_oom_report *v, int format, char *text, si
     memset(&all, 0, sizeof all); /* fields that an older caller's struct lacks are 0 */
     memcpy(&all, v, v->size < sizeof all ? v->size : sizeof all);
     if (format == WEIR_OOM_REPORT_AS_JSON)
-        put_json(&out, &all);
+        put_report_json(&out, &all);
     else
-        put_text(&out, &all);
+        put_report_text(&out, &all);
     return out.length;
 }
 

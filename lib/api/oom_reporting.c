@@ -55,7 +55,7 @@ struct groups {
     uint64_t left_out; /* the bytes of blocks whose group has no entry */
 };
 
-static weir_oom_report_group *find_group(const struct groups *g, uint64_t bytes, uint64_t stream) {
+static weir_oom_report_group *entry_for(const struct groups *g, uint64_t bytes, uint64_t stream) {
     size_t at =
         (size_t)((bytes * UINT64_C(0x9E3779B97F4A7C15) ^ stream) * UINT64_C(0xD6E8FEB86659FD93) >>
                  32) &
@@ -70,7 +70,7 @@ static weir_oom_report_group *find_group(const struct groups *g, uint64_t bytes,
 static void count_block(void *context, const struct weir_extent *block) {
     struct groups *g = context;
     uint64_t bytes = block->bytes, stream = block->stream;
-    weir_oom_report_group *group = find_group(g, bytes, stream);
+    weir_oom_report_group *group = entry_for(g, bytes, stream);
 
     if (group->blocks == 0 && g->count >= g->room / 4 * 3) {
         g->left_out += bytes;
@@ -143,7 +143,7 @@ static void read_pending(const struct weir_survey *survey, weir_oom_report *v) {
 }
 
 /* Returns the bytes that graphs have on the device, or 0 if the driver does not report these bytes. */
-static uint64_t graph_memory(const struct weir_device *device, CUgraphMem_attribute attribute) {
+static uint64_t graph_bytes(const struct weir_device *device, CUgraphMem_attribute attribute) {
     const struct weir_driver *driver = device->driver;
     uint64_t bytes = 0;
 
@@ -171,11 +171,11 @@ static uint64_t local_peer_reserve(const weir_allocator *a, uint64_t *idle) {
 }
 
 static void read_device(weir_allocator *a, weir_oom_report *v) {
-    uint64_t used = graph_memory(&a->device, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT), idle;
+    uint64_t used = graph_bytes(&a->device, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT), idle;
 
     v->device_total = a->device.total;
     v->device_free = weir__device_free(&a->device);
-    v->graphs = graph_memory(&a->device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT);
+    v->graphs = graph_bytes(&a->device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT);
     v->graphs_idle = weir__size_less(v->graphs, used);
     v->other_allocators = local_peer_reserve(a, &idle);
     v->others = v->device_free == UINT64_MAX
@@ -186,7 +186,7 @@ static void read_device(weir_allocator *a, weir_oom_report *v) {
 
 /* Reads how much of the reserved memory is idle.  Sets *at_rest to the size that the largest unmapped range will have
  * once no free is pending. */
-static void read_reserve(weir_allocator *a, weir_oom_report *v, uint64_t *at_rest) {
+static void read_reserved(weir_allocator *a, weir_oom_report *v, uint64_t *at_rest) {
     struct weir_engine *e = a->reserve.engine;
     struct weir_survey survey = {.what = WEIR_SURVEY_IDLE, .id = v->stream};
     weir_statistics figures;
@@ -240,7 +240,7 @@ static void read_group(weir_allocator *a, weir_oom_report *v) {
     free(members);
 }
 
-static uint64_t free_on(const weir_oom_report *v) {
+static uint64_t room_on(const weir_oom_report *v) {
     return v->device_free == UINT64_MAX ? v->device_total : v->device_free;
 }
 
@@ -253,23 +253,23 @@ static size_t unit_of(const weir_allocator *a) {
     return unit ? unit : PAGE;
 }
 
-static int is_mapped(const weir_allocator *a) {
+static int uses_mapped(const weir_allocator *a) {
     return a->options.engine == WEIR_ENGINE_MAPPED;
 }
 
 /* Rounds a figure up.  The sum cannot overflow, because a figure is at most the device's memory. */
-static uint64_t round_up(uint64_t bytes, size_t unit) {
+static uint64_t round_to(uint64_t bytes, size_t unit) {
     return (bytes + unit - 1) / unit * unit;
 }
 
 /* Returns the bytes that the request needs from the engine. */
 static uint64_t need_of(const weir_allocator *a, const weir_oom_report *v) {
-    return a->caches ? round_up(v->asked, BLOCK) : v->asked;
+    return a->caches ? round_to(v->asked, BLOCK) : v->asked;
 }
 
 /* Returns the bytes that the device lacks. */
-static uint64_t lack_of(const weir_allocator *a, const weir_oom_report *v) {
-    return weir__size_less(need_of(a, v), v->idle + free_on(v) / unit_of(a) * unit_of(a));
+static uint64_t lacking_bytes(const weir_allocator *a, const weir_oom_report *v) {
+    return weir__size_less(need_of(a, v), v->idle + room_on(v) / unit_of(a) * unit_of(a));
 }
 
 /* Returns the cause if no known figure explains the failure.  If the driver does not report the free memory, other
@@ -286,7 +286,7 @@ static int why_full(const weir_oom_report *v, uint64_t lacks) {
 
     if (lacks == 0)
         return refused_by(v);
-    if (v->process_group[0] && weir__size_less(v->group_limit, v->group_used) <= free_on(v))
+    if (v->process_group[0] && weir__size_less(v->group_limit, v->group_used) <= room_on(v))
         return WEIR_OOM_REPORT_GROUP;
     if (v->graphs >= lacks && (v->graphs >= others || !much))
         return WEIR_OOM_REPORT_GRAPHS;
@@ -299,9 +299,9 @@ static int why_full(const weir_oom_report *v, uint64_t lacks) {
 static int cause_of(const weir_allocator *a, const weir_oom_report *v, uint64_t at_rest,
                     uint64_t then) {
     size_t unit = unit_of(a);
-    uint64_t need = need_of(a, v), free_bytes = free_on(v) / unit * unit;
+    uint64_t need = need_of(a, v), free_bytes = room_on(v) / unit * unit;
     uint64_t left = weir__size_less(v->limit, v->reserved);
-    uint64_t growth = is_mapped(a) ? left / PAGE * PAGE : left; /* engine mapped grows by pages */
+    uint64_t growth = uses_mapped(a) ? left / PAGE * PAGE : left; /* engine mapped grows by pages */
     /* If the request is larger than the limit, only idle memory in one piece can serve the request. */
     uint64_t idle = need > v->limit && at_rest < need ? 0 : v->idle;
     uint64_t room = weir__size_smaller(free_bytes, growth), had = idle + room;
@@ -320,7 +320,7 @@ static int cause_of(const weir_allocator *a, const weir_oom_report *v, uint64_t 
     if (v->limit != UINT64_MAX && idle + growth < need &&
         (v->keep_free == 0 || v->idle + free_bytes >= need)) /* keep-free 0 would be enough */
         return WEIR_OOM_REPORT_LIMIT;
-    return why_full(v, lack_of(a, v));
+    return why_full(v, lacking_bytes(a, v));
 }
 
 /* Returns the bytes that a request under capture lacks.  If the pool's limit refused the request, the limit counts,
@@ -329,7 +329,7 @@ static uint64_t lack_under_capture(const weir_oom_report *v) {
     uint64_t growth =
         v->status == WEIR_E_LIMIT ? weir__size_less(v->limit, v->reserved) : UINT64_MAX;
 
-    return weir__size_less(v->asked, weir__size_smaller(free_on(v), growth));
+    return weir__size_less(v->asked, weir__size_smaller(room_on(v), growth));
 }
 
 /* Finds the cause for a graph's request.  A graph's memory comes from the driver, so idle or pending memory of weir
@@ -350,8 +350,8 @@ static int cause_under_capture(const weir_oom_report *v) {
 /* ---- what to try ----------------------------------------------------------------------------- */
 
 /* Adds a setting to the advice.  Returns the new entry. */
-static weir_oom_report_setting *advise(weir_oom_report *v, enum weir_setting setting,
-                                       const char *value) {
+static weir_oom_report_setting *add_advice(weir_oom_report *v, enum weir_setting setting,
+                                           const char *value) {
     weir_oom_report_setting *advice = v->settings;
 
     while (advice->name)
@@ -366,7 +366,7 @@ static weir_oom_report_setting *advise_bytes(weir_oom_report *v, enum weir_setti
     char text[WEIR_SPELL_BYTES];
 
     weir__bytes_spell(bytes, text, sizeof text);
-    return advise(v, setting, text);
+    return add_advice(v, setting, text);
 }
 
 /* Returns an estimate of the reserved memory with which the request would have succeeded.  The estimate adds one region
@@ -374,10 +374,10 @@ static weir_oom_report_setting *advise_bytes(weir_oom_report *v, enum weir_setti
  * replaces the idle memory.  Under another limit blocks may lie elsewhere, so the true value may differ. */
 static uint64_t reserve_that_does(const weir_allocator *a, const weir_oom_report *v) {
     size_t unit = unit_of(a);
-    uint64_t need = round_up(need_of(a, v), unit);
-    int is_beside = need <= free_on(v) && v->in_use > 0;
+    uint64_t need = round_to(need_of(a, v), unit);
+    int is_beside = need <= room_on(v) && v->in_use > 0;
 
-    return round_up((is_beside ? v->reserved : v->in_use) + need, unit);
+    return round_to((is_beside ? v->reserved : v->in_use) + need, unit);
 }
 
 /* Returns the limit to advise.  Rounds large limits up in larger steps, of an eighth at most, because the next request
@@ -388,7 +388,7 @@ static uint64_t limit_that_does(const weir_allocator *a, const weir_oom_report *
 
     while (step > unit_of(a) && step > bytes / 8)
         step /= 2;
-    return round_up(bytes, step);
+    return round_to(bytes, step);
 }
 
 const char weir__oom_report_own_limit[] = "limit";
@@ -422,7 +422,7 @@ static void advise_limit(const weir_allocator *a, weir_oom_report *v, uint64_t l
 /* Advises a smaller keep-free, and a higher limit if the limit is too low as well. */
 static void advise_leaving(const weir_allocator *a, weir_oom_report *v) {
     uint64_t limit = limit_that_does(a, v);
-    uint64_t keep_free = weir__size_less(v->reserved + free_on(v), limit);
+    uint64_t keep_free = weir__size_less(v->reserved + room_on(v), limit);
 
     advise_bytes(v, WEIR_SETTING_KEEP_FREE, keep_free / UNIT * UNIT);
     if (atomic_load(&a->reserve.limit.own) < limit)
@@ -436,19 +436,19 @@ static void advise_waiting(const weir_allocator *a, weir_oom_report *v) {
     char text[16];
 
     snprintf(text, sizeof text, "%us", ms == UINT32_MAX ? 1 : (ms + 499) / 500);
-    advise(v, WEIR_SETTING_RECOVERY_TIMEOUT, text);
+    add_advice(v, WEIR_SETTING_RECOVERY_TIMEOUT, text);
 }
 
 /* Advises a setting with which weir can join idle memory by mapping. */
 static void advise_mapping(const weir_allocator *a, weir_oom_report *v) {
     const weir_options *o = &a->options;
-    int mapped = is_mapped(a);
+    int mapped = uses_mapped(a);
 
     if (mapped ? o->packing != WEIR_PACKING_COMPACT
                : (a->device.driver->capabilities & WEIR_CAP_VIRTUAL) != 0) {
-        advise(v, WEIR_SETTING_PACKING, "compact");
+        add_advice(v, WEIR_SETTING_PACKING, "compact");
         if (!mapped)
-            advise(v, WEIR_SETTING_ENGINE, "mapped");
+            add_advice(v, WEIR_SETTING_ENGINE, "mapped");
     }
 }
 
@@ -485,7 +485,7 @@ static void name_holder(const weir_allocator *a, weir_oom_report *v, uint64_t la
 /* Advises to preallocate before other processes take the memory.  Gives no such advice if the allocator has
  * preallocated as much, or if the device had less free memory when the allocator was created. */
 static void advise_early(const weir_allocator *a, weir_oom_report *v) {
-    uint64_t bytes = round_up(v->in_use + need_of(a, v), unit_of(a));
+    uint64_t bytes = round_to(v->in_use + need_of(a, v), unit_of(a));
 
     if (a->options.engine != WEIR_ENGINE_DIRECT && bytes > a->prealloc &&
         bytes <= weir__size_less(a->free_at_first, a->reserve.limit.keep_free))
@@ -517,12 +517,12 @@ static void advise_more(const weir_allocator *a, weir_oom_report *v) {
 /* Advises the shared registry if other processes have the lacking bytes and weir did not ask these processes. */
 static void advise_asking(const weir_allocator *a, weir_oom_report *v) {
     const weir_options *o = &a->options;
-    uint64_t lacks = lack_of(a, v);
+    uint64_t lacks = lacking_bytes(a, v);
 
     if (o->registry == WEIR_SWITCH_ON || lacks == 0 ||
         weir__process_peers_reserve(a->device.driver, a->device.ordinal) < lacks)
         return;
-    advise(v, WEIR_SETTING_REGISTRY, "on");
+    add_advice(v, WEIR_SETTING_REGISTRY, "on");
     if (o->recovery_timeout_ms == UINT32_MAX)
         advise_waiting(a, v);
 }
@@ -530,7 +530,7 @@ static void advise_asking(const weir_allocator *a, weir_oom_report *v) {
 /* Advises settings against fragmentation.  Joining by mapping needs an idle page.  If there is no idle page, and only
  * the limit forbids a growth, a higher limit is the surer advice. */
 static void advise_against_pieces(const weir_allocator *a, weir_oom_report *v) {
-    int is_short = need_of(a, v) <= free_on(v) && reserve_that_does(a, v) > v->limit;
+    int is_short = need_of(a, v) <= room_on(v) && reserve_that_does(a, v) > v->limit;
 
     if (!is_short || v->largest_free_block >= PAGE)
         advise_mapping(a, v);
@@ -542,7 +542,7 @@ static void advise_against_pieces(const weir_allocator *a, weir_oom_report *v) {
 static void advise_sharing(const weir_allocator *a, weir_oom_report *v) {
     /* The process with most memory could free enough, but the settings forbid the request to wait. */
     if (a->options.recovery_timeout_ms == UINT32_MAX && v->holder_pid != 0 &&
-        v->holder_reclaimable >= lack_of(a, v))
+        v->holder_reclaimable >= lacking_bytes(a, v))
         advise_waiting(a, v);
     else if (v->silent_pid == 0)
         advise_early(a, v);
@@ -579,8 +579,8 @@ static void blame_driver(weir_oom_report *v, const struct weir_failed_request *r
 
 /* ---- the whole report ------------------------------------------------------------------------------- */
 
-static void judge(weir_allocator *a, const struct weir_failed_request *refused,
-                  weir_oom_report *v) {
+static void fill_report(weir_allocator *a, const struct weir_failed_request *refused,
+                        weir_oom_report *v) {
     int result_before = weir__driver_result;
     uint64_t at_rest;
 
@@ -593,7 +593,7 @@ static void judge(weir_allocator *a, const struct weir_failed_request *refused,
     };
     snprintf(v->device, sizeof v->device, "%.5s:%d", a->device.driver->name, a->device.ordinal);
     (void)weir__device_stream_id(&a->device, NULL, &v->default_stream);
-    read_reserve(a, v, &at_rest);
+    read_reserved(a, v, &at_rest);
     read_device(a, v);
     read_group(a, v);
     v->largest = weir__allocator_largest(a, refused);
@@ -602,7 +602,7 @@ static void judge(weir_allocator *a, const struct weir_failed_request *refused,
     if (v->cause == WEIR_OOM_REPORT_DRIVER)
         blame_driver(v, refused);
     if (v->cause == WEIR_OOM_REPORT_OTHERS)
-        name_holder(a, v, refused->is_captured ? lack_under_capture(v) : lack_of(a, v));
+        name_holder(a, v, refused->is_captured ? lack_under_capture(v) : lacking_bytes(a, v));
     if (advisers[v->cause] && (!refused->is_captured || v->cause == WEIR_OOM_REPORT_LIMIT))
         advisers[v->cause](a, v);
     read_groups(a, v);
@@ -624,7 +624,7 @@ weir_status weir_last_oom_report(weir_allocator *a, weir_oom_report *out) {
         return weir__without_driver(WEIR_E_INVALID);
     if (weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST))
         return weir__without_driver(WEIR_E_DEVICE_LOST);
-    judge(a, &refused, &oom_report);
+    fill_report(a, &refused, &oom_report);
     weir__copy_out(out, &oom_report, sizeof oom_report);
     return WEIR_OK;
 }

@@ -58,18 +58,18 @@ static atomic_int made; /* the number of `allocators` */
 
 /* Takes the lock.  If the process forks while the lock is held, weir refuses all calls of the child, so the child never
  * waits for the lock. */
-static void take_lock(void) {
+static void lock_process(void) {
     (void)weir__driver_begin_use();
     pthread_mutex_lock(&lock);
 }
 
-static void give_lock(void) {
+static void unlock_process(void) {
     pthread_mutex_unlock(&lock);
     weir__driver_end_use();
 }
 
 /* Returns the device's allocator if it learns a profile and was not lost, else NULL. */
-static weir_allocator *learner(int device) {
+static weir_allocator *find_learner(int device) {
     weir_allocator *a = atomic_load_explicit(&allocators[device], memory_order_acquire);
 
     return a && a->learn && !weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST) ? a
@@ -78,34 +78,35 @@ static weir_allocator *learner(int device) {
 
 /* Queries the driver, without a lock of weir's, and sets *driver_answers.  Then queries each allocator.  Runs in a
  * separate thread, since each query may hang. */
-static void ask_all(void *driver_answers) {
+static void query_learners(void *driver_answers) {
     weir_statistics figures;
 
     for (int device = 0; device < MOST_DEVICES; device++)
-        if (learner(device))
-            (void)weir__device_free(&learner(device)->device);
+        if (find_learner(device))
+            (void)weir__device_free(&find_learner(device)->device);
     atomic_store((atomic_int *)driver_answers, 1);
     for (int device = 0; device < MOST_DEVICES; device++)
-        if (learner(device))
-            weir__stats_read(learner(device), &figures);
+        if (find_learner(device))
+            weir__stats_read(find_learner(device), &figures);
 }
 
 static void save_all(void *unused) {
     (void)unused;
     for (int device = 0; device < MOST_DEVICES; device++)
-        if (learner(device))
-            (void)weir__learn_save(learner(device), NULL);
+        if (find_learner(device))
+            (void)weir__learn_save(find_learner(device), NULL);
 }
 
 /* Saves the profiles at exit.  The C library calls this function before the driver is unloaded, because weir registers
  * the function after it has opened the driver.  The function has time limits, because the driver may not answer any
  * more, or a thread may hold an allocator's lock in a call that never ends. */
 static void save_at_exit(void) {
-    static atomic_int driver_answers; /* static, since the thread of ask_all() may never end */
+    static atomic_int
+        driver_answers; /* static, since the thread of query_learners() may never end */
 
     if (weir__driver_forked())
         return;
-    if (!weir__thread_in_time(ask_all, &driver_answers, ANSWER_S))
+    if (!weir__thread_in_time(query_learners, &driver_answers, ANSWER_S))
         weir__log(settings.log, WEIR_LOG_WARNING,
                   "%s within %d s: the process ends without its profile",
                   atomic_load(&driver_answers) ? "a thread did not release an allocator's lock"
@@ -119,7 +120,7 @@ static void save_at_exit(void) {
 
 /* Logs the reason why there is no allocator, unless the environment switches the log off, because the caller may be
  * unable to report the reason.  Logs each status and each mistake once, because programs may repeat the call. */
-static void say_why(weir_status status, int log, const char *why) {
+static void log_reason_once(weir_status status, int log, const char *why) {
     int is_new = 1;
 
     (void)weir__text_keep(status == WEIR_E_PARSE ? why : weir_status_message(status), &is_new);
@@ -129,13 +130,13 @@ static void say_why(weir_status status, int log, const char *why) {
 
 static weir_status without_driver(weir_status status, int log, const char *why) {
     weir__set_driver_result(CUDA_SUCCESS);
-    say_why(status, log, why);
+    log_reason_once(status, log, why);
     return status;
 }
 
 /* Logs why a device has no allocator, and the settings that come from the environment. */
-static void say_failure(weir_status status, const weir_options *options, const char *device,
-                        const char *why) {
+static void log_failed_creation(weir_status status, const weir_options *options, const char *device,
+                                const char *why) {
     char text[LINE_BYTES], value[WEIR_SHOW_BYTES];
     struct weir_output out = {.text = text, .bytes = sizeof text};
     int any = 0;
@@ -148,7 +149,7 @@ static void say_failure(weir_status status, const weir_options *options, const c
         weir__option_show(options, (enum weir_setting)i, value, sizeof value);
         weir__put(&out, "%s %s '%.200s'", any++ ? "," : "; set are", sources.of[i], value);
     }
-    say_why(status, options->log, text);
+    log_reason_once(status, options->log, text);
 }
 
 /* Leaves all decisions about reserved memory to the allocator of libweir-preload.so, if that library is loaded.  The
@@ -171,7 +172,7 @@ static void leave_to_preload(weir_options *options) {
 }
 
 /* Reads weir's environment variables for the first allocator.  The caller holds the lock. */
-static weir_status read_environment(weir_options *options, struct place *place) {
+static weir_status read_first_env(weir_options *options, struct place *place) {
     struct weir_driver_failure failure;
     char message[320];
     const char *name;
@@ -194,9 +195,9 @@ static weir_status read_environment(weir_options *options, struct place *place) 
     return WEIR_OK;
 }
 
-static weir_status where(weir_options *options, struct place *place) {
+static weir_status read_place(weir_options *options, struct place *place) {
     if (atomic_load_explicit(&made, memory_order_relaxed) == 0)
-        return read_environment(options, place);
+        return read_first_env(options, place);
     *options = settings;
     *place = the_place;
     return WEIR_OK;
@@ -204,7 +205,8 @@ static weir_status where(weir_options *options, struct place *place) {
 
 /* Publishes an allocator.  Writes `made` last, since other threads read the variables before it without the lock.  The
  * caller holds the lock. */
-static void publish(weir_allocator *a, const weir_options *options, const struct place *place) {
+static void publish_allocator(weir_allocator *a, const weir_options *options,
+                              const struct place *place) {
     if (atomic_load_explicit(&made, memory_order_relaxed) == 0) {
         settings = *options;
         the_place = *place;
@@ -217,7 +219,8 @@ static void publish(weir_allocator *a, const weir_options *options, const struct
 
 /* Creates the allocator of a device, unless another thread has just created it.  If `device` is -1, creates the
  * allocator of the device that the environment variables name. */
-static __attribute__((noinline, cold)) weir_status make(int device, weir_allocator **allocator) {
+static __attribute__((noinline, cold)) weir_status
+create_device_allocator(int device, weir_allocator **allocator) {
     static char names[MOST_DEVICES][32];
     struct place place = {NULL, 0, 0};
     weir_options options;
@@ -225,8 +228,8 @@ static __attribute__((noinline, cold)) weir_status make(int device, weir_allocat
     weir_status status;
     char why[641];
 
-    take_lock();
-    status = where(&options, &place);
+    lock_process();
+    status = read_place(&options, &place);
     if (status != WEIR_OK)
         goto done;
     device = device < 0 ? place.device : device;
@@ -243,17 +246,17 @@ static __attribute__((noinline, cold)) weir_status make(int device, weir_allocat
         its.device = names[device];
         status = weir__allocator_create_later(place.driver, &its, &a, why, sizeof why);
         if (status != WEIR_OK) {
-            say_failure(status, &options, names[device], why);
+            log_failed_creation(status, &options, names[device], why);
             goto done;
         }
         a->says_why = options.log == WEIR_LOG_DEFAULT;
         atomic_store_explicit(&allocators[device], a, memory_order_release);
-        publish(a, &options, &place);
+        publish_allocator(a, &options, &place);
     }
     *allocator = a;
 
 done:
-    give_lock();
+    unlock_process();
     return status;
 }
 
@@ -261,7 +264,7 @@ static weir_status found_or_made(int device, weir_allocator **allocator) {
     weir_allocator *a = atomic_load_explicit(&allocators[device], memory_order_acquire);
 
     if (!a)
-        return make(device, allocator);
+        return create_device_allocator(device, allocator);
     *allocator = a;
     return WEIR_OK;
 }
@@ -272,7 +275,7 @@ weir_status weir_default_allocator(weir_allocator **allocator) {
     if (status != WEIR_OK)
         return status;
     if (atomic_load_explicit(&made, memory_order_acquire) == 0 || the_place.device >= MOST_DEVICES)
-        return make(-1, allocator);
+        return create_device_allocator(-1, allocator);
     return found_or_made(the_place.device, allocator);
 }
 
@@ -296,7 +299,7 @@ weir_status weir_device_allocator(int device, weir_allocator **allocator) {
 
 /* ---- the device of a stream -------------------------------------------------------------------------- */
 
-static weir_status driver_says(CUresult result) {
+static weir_status stream_failure(CUresult result) {
     weir__set_driver_result((int)result);
     return result == CUDA_ERROR_INVALID_HANDLE ? WEIR_E_STREAM : WEIR_E_DRIVER;
 }
@@ -312,11 +315,11 @@ static weir_status device_of_thread(const struct place *place, int *device) {
     else if (result == CUDA_ERROR_INVALID_CONTEXT)
         *device = place->device;
     else
-        return driver_says(result);
+        return stream_failure(result);
     return WEIR_OK;
 }
 
-static weir_status device_of(const struct place *place, weir_stream stream, int *device) {
+static weir_status stream_device(const struct place *place, weir_stream stream, int *device) {
     const struct weir_driver *driver = place->driver;
     CUcontext context = NULL;
     CUresult result;
@@ -325,7 +328,7 @@ static weir_status device_of(const struct place *place, weir_stream stream, int 
         return device_of_thread(place, device);
     result = driver->cuStreamGetCtx(stream, &context);
     if (result != CUDA_SUCCESS)
-        return driver_says(result);
+        return stream_failure(result);
     /* unreached: no model has more than MOST_DEVICES devices */
     for (int i = 0; i < MOST_DEVICES && i < place->count; i++) {
         weir_allocator *a = atomic_load_explicit(&allocators[i], memory_order_acquire);
@@ -336,7 +339,7 @@ static weir_status device_of(const struct place *place, weir_stream stream, int 
         }
     }
     result = WEIR_IN_SCOPE(driver, context, driver->cuCtxGetDevice(device));
-    return result == CUDA_SUCCESS ? WEIR_OK : driver_says(result);
+    return result == CUDA_SUCCESS ? WEIR_OK : stream_failure(result);
 }
 
 static __attribute__((noinline)) weir_status find_for_stream(weir_stream stream,
@@ -349,12 +352,12 @@ static __attribute__((noinline)) weir_status find_for_stream(weir_stream stream,
     if (atomic_load_explicit(&made, memory_order_acquire) > 0) {
         place = the_place;
     } else {
-        take_lock();
-        status = where(&options, &place);
-        give_lock();
+        lock_process();
+        status = read_place(&options, &place);
+        unlock_process();
     }
     if (status == WEIR_OK && place.count > 1)
-        status = device_of(&place, stream, &device);
+        status = stream_device(&place, stream, &device);
     return status == WEIR_OK ? weir_device_allocator(device, allocator) : status;
 }
 
@@ -373,8 +376,8 @@ weir_status weir_stream_allocator(weir_stream stream, weir_allocator **allocator
 
 /* ---- the allocator of a block ------------------------------------------------------------------------ */
 
-static __attribute__((noinline)) weir_status find_block(const void *block,
-                                                        weir_allocator **allocator) {
+static __attribute__((noinline)) weir_status block_owner(const void *block,
+                                                         weir_allocator **allocator) {
     weir_status answer = WEIR_E_NOT_OWNED;
 
     for (int device = 0; device < MOST_DEVICES; device++) {
@@ -399,7 +402,7 @@ weir_status weir_block_allocator(const void *block, weir_allocator **allocator) 
     if (!block)
         return weir__without_driver(WEIR_E_INVALID);
     if (atomic_load_explicit(&made, memory_order_acquire) != 1)
-        return find_block(block, allocator);
+        return block_owner(block, allocator);
     *allocator = atomic_load_explicit(&the_first, memory_order_acquire);
     return WEIR_OK;
 }

@@ -45,7 +45,7 @@ void weir__anywhere_close(weir_allocator *a) {
 
 /* Waits for the stream.  The capture mode of the thread is relaxed meanwhile.  In another mode, a capture in another
  * thread would forbid the wait. */
-static weir_status wait_for(weir_allocator *a, CUstream stream) {
+static weir_status wait_for_quiet(weir_allocator *a, CUstream stream) {
     const struct weir_driver *driver = a->device.driver;
     CUresult result = WEIR_RELAXED(driver, driver->cuStreamSynchronize(stream));
 
@@ -63,7 +63,7 @@ weir_status weir_alloc_any(weir_allocator *a, size_t bytes, void **block) {
         return weir_alloc(a, bytes, stream, block);
     status = weir_alloc(a, bytes, stream, &served);
     if (status == WEIR_OK && served)
-        status = wait_for(a, stream);
+        status = wait_for_quiet(a, stream);
     if (status == WEIR_OK) {
         *block = served;
     } else if (served) {

@@ -125,7 +125,7 @@ size_t weir__timeline_extents(const struct weir_timeline *t, struct weir_timelin
 
 /* ---- slices -------------------------------------------------------------------------------------- */
 
-static void add(struct weir_timeline *t, const struct slice *slice) {
+static void append_slice(struct weir_timeline *t, const struct slice *slice) {
     size_t room = t->room ? 2 * t->room : FIRST_SLICES;
     struct slice *more;
 
@@ -141,39 +141,40 @@ static void add(struct weir_timeline *t, const struct slice *slice) {
     t->slice[t->slices++] = *slice;
 }
 
-static void add_event(struct weir_timeline *t, uint64_t made_ns, const weir_event *event) {
+static void append_event(struct weir_timeline *t, uint64_t made_ns, const weir_event *event) {
     uint64_t end = made_ns + event->time_ns, ns = event->stall_ns < end ? event->stall_ns : end;
 
-    add(t, &(struct slice){.from_ns = end - ns,
-                           .ns = ns,
-                           .asked = event->asked,
-                           .got = event->got,
-                           .after = event->reserved_after,
-                           .name = weir__event_name(event->cause, event->shrink),
-                           .what = event->shrink ? GIVEN_BACK : GROWTH});
+    append_slice(t, &(struct slice){.from_ns = end - ns,
+                                    .ns = ns,
+                                    .asked = event->asked,
+                                    .got = event->got,
+                                    .after = event->reserved_after,
+                                    .name = weir__event_name(event->cause, event->shrink),
+                                    .what = event->shrink ? GIVEN_BACK : GROWTH});
 }
 
 uint64_t weir__timeline_events(struct weir_timeline *t, uint64_t made_ns, uint64_t last,
                                const weir_event *events, size_t count) {
     for (size_t i = 0; i < count; i++) {
         t->missing += events[i].sequence - last - 1;
-        add_event(t, made_ns, &events[i]);
+        append_event(t, made_ns, &events[i]);
         last = events[i].sequence;
     }
     return last;
 }
 
 void weir__timeline_failure(struct weir_timeline *t, uint64_t time_ns, uint64_t bytes) {
-    add(t, &(struct slice){
+    append_slice(
+        t, &(struct slice){
                .from_ns = time_ns, .asked = bytes, .name = "failed request", .what = FAILURE});
 }
 
 void weir__timeline_iteration(struct weir_timeline *t, uint64_t from_ns, uint64_t to_ns,
                               const char *label) {
-    add(t, &(struct slice){.from_ns = from_ns,
-                           .ns = to_ns > from_ns ? to_ns - from_ns : 0,
-                           .name = label,
-                           .what = ITERATION});
+    append_slice(t, &(struct slice){.from_ns = from_ns,
+                                    .ns = to_ns > from_ns ? to_ns - from_ns : 0,
+                                    .name = label,
+                                    .what = ITERATION});
 }
 
 /* ---- the file ------------------------------------------------------------------------------------ */
@@ -196,8 +197,8 @@ static int thread_of(int number, int lane) {
     return number * NUMBERS + lane + 2;
 }
 
-static void put_name(FILE *file, const char *kind, long process, int thread, const char *name,
-                     const char *more) {
+static void put_metadata(FILE *file, const char *kind, long process, int thread, const char *name,
+                         const char *more) {
     struct weir_output out = open_event(file, "M", process, thread);
     char text[384];
 
@@ -238,7 +239,7 @@ static void put_slice(FILE *file, const struct slice *s, long process, int threa
 
 /* Compares two slices by their start times.  If two slices start together, the longer slice comes first, since it
  * contains the shorter slice. */
-static int compare(const void *one, const void *other) {
+static int compare_slices(const void *one, const void *other) {
     const struct slice *a = one, *b = other;
 
     if (a->from_ns != b->from_ns)
@@ -268,7 +269,7 @@ static void put_slices(const struct weir_timeline *t, FILE *file, long process, 
 
     if (sorted) {
         memcpy(sorted, t->slice, t->slices * sizeof *sorted);
-        qsort(sorted, t->slices, sizeof *sorted, compare);
+        qsort(sorted, t->slices, sizeof *sorted, compare_slices);
     }
     for (size_t i = 0; i < t->slices; i++) {
         int lane = lane_of(&slices[i], ends);
@@ -279,9 +280,9 @@ static void put_slices(const struct weir_timeline *t, FILE *file, long process, 
     }
     free(sorted);
     if (has_iterations)
-        put_name(file, "thread_name", process, thread_of(number, -1), name, "iterations");
+        put_metadata(file, "thread_name", process, thread_of(number, -1), name, "iterations");
     for (int lane = 0; lane <= lanes; lane++)
-        put_name(file, "thread_name", process, thread_of(number, lane), name, "growth");
+        put_metadata(file, "thread_name", process, thread_of(number, lane), name, "growth");
 }
 
 #define FIRST                                                                                      \
@@ -302,7 +303,7 @@ int weir__timeline_unfinished(char *text, size_t bytes, long process) {
 
 void weir__timeline_write(const struct weir_timeline *t, FILE *file, long process,
                           const char *process_name, int number, const char *name) {
-    put_name(file, "process_name", process, 0, process_name, "");
+    put_metadata(file, "process_name", process, 0, process_name, "");
     for (size_t i = 0; i < t->points; i++)
         put_point(file, &t->point[i], process, name);
     if (t->of_last > 1) /* merged points have only peaks, so the last values follow */

@@ -84,8 +84,8 @@ const char *weir_trace_message(const weir_trace_reader *reader) {
 /* ---------------------------------------------------------------- errors ---- */
 
 /* Sets the error WEIR_E_PARSE with a message that begins with the line's number.  Returns 0. */
-static __attribute__((format(printf, 2, 3))) int refuse(weir_trace_reader *reader,
-                                                        const char *format, ...) {
+static __attribute__((format(printf, 2, 3))) int parse_error(weir_trace_reader *reader,
+                                                             const char *format, ...) {
     va_list arguments;
     int used =
         snprintf(reader->message, sizeof reader->message, "line %" PRIu64 ": ", reader->line);
@@ -98,7 +98,7 @@ static __attribute__((format(printf, 2, 3))) int refuse(weir_trace_reader *reade
 }
 
 /* Copies text of the file for a message: cuts it, and replaces characters that are not printable ASCII by '?'. */
-static const char *shown(char text[SHOWN_BYTES + 4], const char *from, size_t bytes) {
+static const char *printable(char text[SHOWN_BYTES + 4], const char *from, size_t bytes) {
     size_t i;
 
     for (i = 0; i < bytes && i < SHOWN_BYTES; i++)
@@ -111,7 +111,7 @@ static const char *shown(char text[SHOWN_BYTES + 4], const char *from, size_t by
 
 /* Moves the text that is not parsed yet to the beginning of the buffer, and appends more text from the source.  Returns
  * 1 on success, 0 on an error. */
-static int fill(weir_trace_reader *reader) {
+static int refill(weir_trace_reader *reader) {
     size_t kept = (size_t)(reader->filled - reader->next);
     char text[192] = "", behind[40] = "";
     ptrdiff_t got;
@@ -146,13 +146,13 @@ static int skip_long_comment(weir_trace_reader *reader) {
         reader->next = reader->filled - 1; /* keeps one byte, so that the line is not empty */
         if (reader->at_end)
             return 1;
-        if (!fill(reader))
+        if (!refill(reader))
             return 0;
     }
 }
 
 /* Reads the next line.  Returns 1 with the line in *line, or 0 at the end or on an error (reader->status). */
-static int take_line(weir_trace_reader *reader, struct cursor *line) {
+static int read_line(weir_trace_reader *reader, struct cursor *line) {
     size_t searched = 0;
 
     for (;;) {
@@ -172,17 +172,17 @@ static int take_line(weir_trace_reader *reader, struct cursor *line) {
             if (there == 0)
                 return 0;
             reader->line++;
-            return refuse(reader, "the last line has no newline: the trace is truncated");
+            return parse_error(reader, "the last line has no newline: the trace is truncated");
         }
         if (there == BUFFER_BYTES) {
             if (*reader->next != '#') {
                 reader->line++;
-                return refuse(reader, "longer than %d bytes", BUFFER_BYTES);
+                return parse_error(reader, "longer than %d bytes", BUFFER_BYTES);
             }
             if (!skip_long_comment(reader))
                 return 0;
             searched = 0;
-        } else if (!fill(reader)) {
+        } else if (!refill(reader)) {
             return 0;
         }
     }
@@ -210,17 +210,17 @@ static const char *field_end(const struct cursor *line) {
 
 /* Sets an error about the field at the cursor, which is not a valid number.  `what` names the number, such as "bytes".
  * Returns 0. */
-static int refuse_number(const struct cursor *line, const char *what, const char *why) {
+static int number_error(const struct cursor *line, const char *what, const char *why) {
     char text[SHOWN_BYTES + 4];
 
     if (line->at == line->end)
-        return refuse(line->reader, "%s is missing", what);
-    return refuse(line->reader, "%s \"%s\" %s", what,
-                  shown(text, line->at, (size_t)(field_end(line) - line->at)), why);
+        return parse_error(line->reader, "%s is missing", what);
+    return parse_error(line->reader, "%s \"%s\" %s", what,
+                       printable(text, line->at, (size_t)(field_end(line) - line->at)), why);
 }
 
 /* Reads a whole number from 0 to `most`, and skips the blanks behind it.  Returns 1 on success, 0 on an error. */
-static int take_number(struct cursor *line, const char *what, uint64_t most, uint64_t *out) {
+static int read_field_number(struct cursor *line, const char *what, uint64_t most, uint64_t *out) {
     const char *at = line->at;
     uint64_t value = 0;
 
@@ -228,15 +228,15 @@ static int take_number(struct cursor *line, const char *what, uint64_t most, uin
         unsigned digit = (unsigned)(*at - '0');
 
         if (value > UINT64_MAX / 10 || value * 10 > UINT64_MAX - digit)
-            return refuse_number(line, what, "is too large");
+            return number_error(line, what, "is too large");
         value = value * 10 + digit;
     }
     if (at == line->at && at < line->end && *at == '-')
-        return refuse_number(line, what, "is negative");
+        return number_error(line, what, "is negative");
     if (at == line->at || (at < line->end && !is_blank(*at)))
-        return refuse_number(line, what, "is not a whole number");
+        return number_error(line, what, "is not a whole number");
     if (value > most)
-        return refuse_number(line, what, "is too large");
+        return number_error(line, what, "is too large");
     line->at = at;
     skip_blanks(line);
     *out = value;
@@ -244,12 +244,12 @@ static int take_number(struct cursor *line, const char *what, uint64_t most, uin
 }
 
 /* Reads one word.  Cuts a long word between two characters of UTF-8.  Returns 1 on success, 0 on an error. */
-static int take_label(struct cursor *line, char label[WEIR_TRACE_LABEL_BYTES]) {
+static int read_label(struct cursor *line, char label[WEIR_TRACE_LABEL_BYTES]) {
     const char *end = field_end(line);
     size_t bytes = (size_t)(end - line->at);
 
     if (bytes == 0)
-        return refuse(line->reader, "label is missing");
+        return parse_error(line->reader, "label is missing");
     if (bytes > WEIR_TRACE_LABEL_BYTES - 1) {
         bytes = WEIR_TRACE_LABEL_BYTES - 1;
         while (bytes > 1 && ((unsigned char)line->at[bytes] & 0xc0u) == 0x80u)
@@ -263,7 +263,7 @@ static int take_label(struct cursor *line, char label[WEIR_TRACE_LABEL_BYTES]) {
 }
 
 /* Checks that each further field of the line has the form key=value.  Returns 1 on success, 0 on an error. */
-static int take_rest(struct cursor *line) {
+static int check_rest(struct cursor *line) {
     line->reader->fields = line->at;
     line->reader->fields_end = line->end;
     while (line->at < line->end) {
@@ -272,8 +272,8 @@ static int take_rest(struct cursor *line) {
         char text[SHOWN_BYTES + 4];
 
         if (!equals || equals == line->at)
-            return refuse(line->reader, "\"%s\" is one field too many, and not key=value",
-                          shown(text, line->at, (size_t)(end - line->at)));
+            return parse_error(line->reader, "\"%s\" is one field too many, and not key=value",
+                               printable(text, line->at, (size_t)(end - line->at)));
         line->at = end;
         skip_blanks(line);
     }
@@ -283,62 +283,64 @@ static int take_rest(struct cursor *line) {
 /* ---------------------------------------------------------------- events ---- */
 
 /* Reads the fields of the operation into *event.  Returns 1 on success, 0 on an error. */
-static int take_fields(struct cursor *line, weir_trace_event *event) {
+static int read_operation(struct cursor *line, weir_trace_event *event) {
     switch (event->operation) {
     case 'a':
     case 'f':
     case 'x':
-        return take_number(line, "id", MOST_ID, &event->id) &&
-               take_number(line, "bytes", MOST_BYTES, &event->bytes) &&
-               take_number(line, "stream", MOST_ID, &event->stream);
+        return read_field_number(line, "id", MOST_ID, &event->id) &&
+               read_field_number(line, "bytes", MOST_BYTES, &event->bytes) &&
+               read_field_number(line, "stream", MOST_ID, &event->stream);
     case 'u':
-        return take_number(line, "id", MOST_ID, &event->id) &&
-               take_number(line, "stream", MOST_ID, &event->stream);
+        return read_field_number(line, "id", MOST_ID, &event->id) &&
+               read_field_number(line, "stream", MOST_ID, &event->stream);
     case 'w':
-        return take_number(line, "stream", MOST_ID, &event->stream) &&
-               take_number(line, "on_stream", MOST_ID, &event->on_stream);
+        return read_field_number(line, "stream", MOST_ID, &event->stream) &&
+               read_field_number(line, "on_stream", MOST_ID, &event->on_stream);
     default:
-        return take_label(line, event->label);
+        return read_label(line, event->label);
     }
 }
 
-static int take_event(struct cursor *line, weir_trace_event *event) {
+static int read_event(struct cursor *line, weir_trace_event *event) {
     const char *end;
 
     event->line = line->reader->line;
-    if (!take_number(line, "time", UINT64_MAX, &event->time_us))
+    if (!read_field_number(line, "time", UINT64_MAX, &event->time_us))
         return 0;
     end = field_end(line);
     if (end - line->at != 1 || !memchr("afuwxm", *line->at, 6)) {
         char text[SHOWN_BYTES + 4];
 
         if (end == line->at)
-            return refuse(line->reader, "operation is missing");
-        return refuse(line->reader, "unknown operation \"%s\": a, f, u, w, x and m are known",
-                      shown(text, line->at, (size_t)(end - line->at)));
+            return parse_error(line->reader, "operation is missing");
+        return parse_error(line->reader, "unknown operation \"%s\": a, f, u, w, x and m are known",
+                           printable(text, line->at, (size_t)(end - line->at)));
     }
     event->operation = *line->at;
     line->at = end;
     skip_blanks(line);
-    return take_fields(line, event) && take_rest(line);
+    return read_operation(line, event) && check_rest(line);
 }
 
 /* Checks the event against earlier events, and updates the map of live ids and the time.  Returns 1 on success, 0 on an
  * error. */
-static int follow(weir_trace_reader *reader, const weir_trace_event *event) {
+static int check_order(weir_trace_reader *reader, const weir_trace_event *event) {
     uint64_t key = event->id + 1;
     uintptr_t bytes;
 
     if (event->time_us < reader->last_us)
-        return refuse(reader,
-                      "time %" PRIu64 " is before %" PRIu64 ", that of the event before; expected "
-                      "events in the order of their times",
-                      event->time_us, reader->last_us);
+        return parse_error(reader,
+                           "time %" PRIu64 " is before %" PRIu64
+                           ", that of the event before; expected "
+                           "events in the order of their times",
+                           event->time_us, reader->last_us);
     reader->last_us = event->time_us;
     switch (event->operation) {
     case 'a':
         if (weir__map_get(&reader->live, key, NULL))
-            return refuse(reader, "id %" PRIu64 " is allocated again while it is live", event->id);
+            return parse_error(reader, "id %" PRIu64 " is allocated again while it is live",
+                               event->id);
         if (!weir__map_put(&reader->live, key, (uintptr_t)event->bytes)) {
             reader->status = WEIR_E_HOST_MEMORY;
             return 0;
@@ -346,15 +348,15 @@ static int follow(weir_trace_reader *reader, const weir_trace_event *event) {
         return 1;
     case 'f':
         if (!weir__map_take(&reader->live, key, &bytes))
-            return refuse(reader, "free of id %" PRIu64 ", which is not live", event->id);
+            return parse_error(reader, "free of id %" PRIu64 ", which is not live", event->id);
         if (bytes != event->bytes)
-            return refuse(reader,
-                          "free of id %" PRIu64 " with %" PRIu64 " byte%s, allocated with %" PRIu64,
-                          event->id, event->bytes, weir__plural(event->bytes), (uint64_t)bytes);
+            return parse_error(
+                reader, "free of id %" PRIu64 " with %" PRIu64 " byte%s, allocated with %" PRIu64,
+                event->id, event->bytes, weir__plural(event->bytes), (uint64_t)bytes);
         return 1;
     case 'u':
         if (!weir__map_get(&reader->live, key, NULL))
-            return refuse(reader, "use of id %" PRIu64 ", which is not live", event->id);
+            return parse_error(reader, "use of id %" PRIu64 ", which is not live", event->id);
         return 1;
     default:
         return 1;
@@ -378,12 +380,12 @@ static int check_version(const struct cursor *line) {
     end = field_end(&rest);
     if (end - rest.at == 1 && *rest.at == '1')
         return 1;
-    return refuse(line->reader, "trace version \"%s\"; this program reads version 1",
-                  shown(text, rest.at, (size_t)(end - rest.at)));
+    return parse_error(line->reader, "trace version \"%s\"; this program reads version 1",
+                       printable(text, rest.at, (size_t)(end - rest.at)));
 }
 
 /* Passes a comment to the program.  During the call a NUL replaces the newline or the carriage return. */
-static void tell_comment(const struct cursor *line) {
+static void pass_comment(const struct cursor *line) {
     struct cursor rest = {line->reader, line->at + 1, line->end};
     char *end = (char *)(uintptr_t)line->end, behind = *end;
 
@@ -395,20 +397,20 @@ static void tell_comment(const struct cursor *line) {
     *end = behind;
 }
 
-/* Reads the next line that has an event.  Returns 1 or 0 as take_line() does. */
-static int take_event_line(weir_trace_reader *reader, struct cursor *line) {
-    while (take_line(reader, line)) {
+/* Reads the next line that has an event.  Returns 1 or 0 as read_line() does. */
+static int read_event_line(weir_trace_reader *reader, struct cursor *line) {
+    while (read_line(reader, line)) {
         if (line->at < line->end && *line->at == '#') {
             if (reader->line == 1 && !check_version(line))
                 return 0;
-            tell_comment(line);
+            pass_comment(line);
             continue;
         }
         skip_blanks(line);
         if (line->at == line->end)
             continue;
         if (memchr(line->at, '\0', (size_t)(line->end - line->at)))
-            return refuse(reader, "a NUL byte: this is not a trace, or a damaged one");
+            return parse_error(reader, "a NUL byte: this is not a trace, or a damaged one");
         return 1;
     }
     return 0;
@@ -424,11 +426,11 @@ weir_status weir_trace_next(weir_trace_reader *reader, weir_trace_event *event) 
         return weir__without_driver(reader->status);
     memset(&found, 0, offsetof(weir_trace_event, label) + 1);
     reader->fields = reader->fields_end = NULL;
-    if (take_event_line(reader, &line)) {
-        if (take_event(&line, &found) && follow(reader, &found))
+    if (read_event_line(reader, &line)) {
+        if (read_event(&line, &found) && check_order(reader, &found))
             reader->events++;
     } else if (reader->status == WEIR_OK && reader->events == 0) {
-        refuse(reader, "the trace ends without any event");
+        parse_error(reader, "the trace ends without any event");
     }
     if (reader->status == WEIR_OK)
         *event = found;

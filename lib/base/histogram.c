@@ -34,7 +34,7 @@ static uint64_t bound_of(unsigned bucket) {
     return ((WEIR_HISTOGRAM_SUB + bucket % WEIR_HISTOGRAM_SUB + UINT64_C(1)) << shift) - 1;
 }
 
-static uint64_t load(const _Atomic uint64_t *from) {
+static uint64_t load_relaxed(const _Atomic uint64_t *from) {
     return atomic_load_explicit(from, memory_order_relaxed);
 }
 
@@ -61,13 +61,13 @@ static uint64_t rank_of(double fraction, uint64_t total) {
 }
 
 uint64_t weir__histogram_quantile(const struct weir_histogram *h, double fraction) {
-    uint64_t total = load(&h->total), max = load(&h->max), seen = 0, rank;
+    uint64_t total = load_relaxed(&h->total), max = load_relaxed(&h->max), seen = 0, rank;
 
     if (total == 0)
         return 0;
     rank = rank_of(fraction, total);
     for (unsigned i = 0; i < WEIR_HISTOGRAM_BUCKETS; i++) {
-        seen += load(&h->count[i]);
+        seen += load_relaxed(&h->count[i]);
         if (seen >= rank) {
             uint64_t bound = bound_of(i);
 

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static struct weir_kept of(int number, const struct stat *is) {
+static struct weir_kept kept_of(int number, const struct stat *is) {
     return (struct weir_kept){number, is->st_dev, is->st_rdev, is->st_ino};
 }
 
@@ -15,7 +15,7 @@ int weir__kept_set(struct weir_kept *kept, int file) {
 
     if (fstat(file, &is) != 0)
         return -1;
-    *kept = of(file, &is);
+    *kept = kept_of(file, &is);
     return 0;
 }
 
@@ -26,7 +26,7 @@ int weir__kept_are_same(const struct weir_kept *one, const struct weir_kept *oth
 
 /* Returns 1 if the descriptor still belongs to the stored file, 0 if the descriptor is closed or belongs to another
  * file, -1 if fstat(2) fails. */
-static int look(const struct weir_kept *kept) {
+static int compare_kept(const struct weir_kept *kept) {
     struct weir_kept now;
     struct stat is;
 
@@ -34,16 +34,16 @@ static int look(const struct weir_kept *kept) {
         return 0;
     if (fstat(kept->number, &is) != 0)
         return errno == EBADF ? 0 : -1;
-    now = of(kept->number, &is);
+    now = kept_of(kept->number, &is);
     return weir__kept_are_same(kept, &now);
 }
 
 int weir__kept_is(const struct weir_kept *kept) {
-    return look(kept) > 0;
+    return compare_kept(kept) > 0;
 }
 
 void weir__kept_close(struct weir_kept *kept) {
-    int is = look(kept);
+    int is = compare_kept(kept);
 
     if (is < 0)
         return;

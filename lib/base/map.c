@@ -13,7 +13,7 @@ static size_t home_of(const struct weir_map *map, uint64_t key) {
 }
 
 /* Returns the slot that holds the key, or the free slot where the key belongs. */
-static size_t find(const struct weir_map *map, uint64_t key) {
+static size_t find_slot(const struct weir_map *map, uint64_t key) {
     size_t at = home_of(map, key);
 
     while (map->slots[at].key != 0 && map->slots[at].key != key)
@@ -21,7 +21,7 @@ static size_t find(const struct weir_map *map, uint64_t key) {
     return at;
 }
 
-static int grow(struct weir_map *map) {
+static int grow_map(struct weir_map *map) {
     struct weir_map larger = {NULL, map->capacity ? map->capacity * 2 : FIRST_CAPACITY, map->count};
 
     larger.slots = calloc(larger.capacity, sizeof *larger.slots);
@@ -29,7 +29,7 @@ static int grow(struct weir_map *map) {
         return 0;
     for (size_t i = 0; i < map->capacity; i++)
         if (map->slots[i].key)
-            larger.slots[find(&larger, map->slots[i].key)] = map->slots[i];
+            larger.slots[find_slot(&larger, map->slots[i].key)] = map->slots[i];
     free(map->slots);
     *map = larger;
     return 1;
@@ -42,13 +42,13 @@ void weir__map_clear(struct weir_map *map) {
 
 int weir__map_reserve(struct weir_map *map, size_t more) {
     while (2 * (map->count + more) > map->capacity)
-        if (!grow(map))
+        if (!grow_map(map))
             return 0;
     return 1;
 }
 
 int weir__map_put(struct weir_map *map, uint64_t key, uintptr_t value) {
-    size_t at = map->capacity > 0 ? find(map, key) : 0;
+    size_t at = map->capacity > 0 ? find_slot(map, key) : 0;
 
     if (map->capacity > 0 && map->slots[at].key == key) {
         map->slots[at].value = value;
@@ -57,7 +57,7 @@ int weir__map_put(struct weir_map *map, uint64_t key, uintptr_t value) {
     if (2 * (map->count + 1) > map->capacity) {
         if (!weir__map_reserve(map, 1))
             return 0;
-        at = find(map, key);
+        at = find_slot(map, key);
     }
     map->slots[at] = (struct weir_map_slot){key, value};
     map->count++;
@@ -69,7 +69,7 @@ int weir__map_get(const struct weir_map *map, uint64_t key, uintptr_t *out) {
 
     if (map->count == 0)
         return 0;
-    at = find(map, key);
+    at = find_slot(map, key);
     if (map->slots[at].key == 0)
         return 0;
     if (out)
@@ -83,7 +83,7 @@ int weir__map_take(struct weir_map *map, uint64_t key, uintptr_t *out) {
 
     if (!weir__map_get(map, key, out))
         return 0;
-    gap = find(map, key);
+    gap = find_slot(map, key);
     /* A later entry moves into the gap, unless the search for the entry's key begins behind the gap. */
     for (size_t at = (gap + 1) & mask; map->slots[at].key; at = (at + 1) & mask) {
         size_t home = home_of(map, map->slots[at].key);

@@ -69,7 +69,7 @@ static void sync_folder(const char *path) {
     close(folder);
 }
 
-static int is_same(const struct stat *is, int file) {
+static int is_descriptor_of(const struct stat *is, int file) {
     struct stat other;
 
     return fstat(file, &other) == 0 && other.st_dev == is->st_dev && other.st_ino == is->st_ino;
@@ -139,7 +139,8 @@ int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mod
     is_there = stat(path, &is) == 0;
     if (!is_there && errno != ENOENT)
         return errno;
-    is_open = is_there && (is_same(&is, STDOUT_FILENO) || is_same(&is, STDERR_FILENO));
+    is_open =
+        is_there && (is_descriptor_of(&is, STDOUT_FILENO) || is_descriptor_of(&is, STDERR_FILENO));
     if (is_open)
         flags |= O_APPEND;
     if (is_link && !is_there) /* the link names a file that does not exist yet */

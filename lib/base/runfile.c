@@ -14,7 +14,7 @@
 #include "base/variable.h"
 
 /* Returns the folder with the index `number`, or NULL if there are fewer folders. */
-static const char *folder(int number) {
+static const char *candidate_folder(int number) {
     static const char *const folders[] = {"/dev/shm", "/tmp", NULL};
     const char *only = weir__variable("WEIR_RUN_FOLDER");
 
@@ -25,18 +25,18 @@ static const char *folder(int number) {
     return number == 0 ? only : NULL;
 }
 
-static int is_own(const struct stat *is) {
+static int is_own_file(const struct stat *is) {
     return S_ISREG(is->st_mode) && is->st_uid == geteuid();
 }
 
-static int may_have(const char *in, const char *path) {
+static int may_use_folder(const char *in, const char *path) {
     struct stat is;
 
-    return access(in, W_OK | X_OK) == 0 && (lstat(path, &is) != 0 || is_own(&is));
+    return access(in, W_OK | X_OK) == 0 && (lstat(path, &is) != 0 || is_own_file(&is));
 }
 
 int weir__runfile_path(char *path, size_t bytes, const char *format, ...) {
-    const char *in = folder(0), *next;
+    const char *in = candidate_folder(0), *next;
     size_t length;
     va_list words;
 
@@ -46,12 +46,12 @@ int weir__runfile_path(char *path, size_t bytes, const char *format, ...) {
         if (length < bytes)
             length += (size_t)vsnprintf(path + length, bytes - length, format, words);
         va_end(words);
-        next = folder(i);
+        next = candidate_folder(i);
         if (length >= bytes) {
             errno = ENAMETOOLONG;
             return -1;
         }
-        if (!next || may_have(in, path))
+        if (!next || may_use_folder(in, path))
             return 0;
     }
 }
@@ -62,7 +62,7 @@ void weir__runfile_each(const char *begins, weir_runfile_visitor *visit, void *c
         (size_t)snprintf(prefix, sizeof prefix, "weir-%lu-%s", (unsigned long)geteuid(), begins);
     const char *in;
 
-    for (int i = 0; (in = folder(i)); i++) {
+    for (int i = 0; (in = candidate_folder(i)); i++) {
         DIR *entries = opendir(in);
         struct dirent *entry;
 
@@ -80,7 +80,7 @@ int weir__runfile_open(const char *path, int flags) {
 }
 
 int weir__runfile_is_own(int file, struct stat *is) {
-    return fstat(file, is) == 0 && is_own(is);
+    return fstat(file, is) == 0 && is_own_file(is);
 }
 
 int weir__runfile_is_sound(int file, size_t bytes, const void *head, size_t head_bytes) {

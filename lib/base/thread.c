@@ -54,7 +54,7 @@ struct job {
     atomic_int holders; /* the worker and the waiter; the last one frees the job */
 };
 
-static void let_go(struct job *job) {
+static void release_job(struct job *job) {
     if (atomic_fetch_sub(&job->holders, 1) > 1)
         return;
     sem_destroy(&job->done);
@@ -67,7 +67,7 @@ static void *do_job(void *of) {
     weir__thread_begin();
     job->work(job->context);
     (void)sem_post(&job->done);
-    let_go(job);
+    release_job(job);
     return NULL;
 }
 
@@ -93,7 +93,7 @@ int weir__thread_in_time(void (*work)(void *context), void *context, int seconds
     do
         failed = sem_timedwait(&job->done, &until);
     while (failed && errno == EINTR);
-    let_go(job);
+    release_job(job);
     return !failed;
 }
 

@@ -10,7 +10,7 @@ static const char begins[] = "WEIR_";
 /* The texts "NAME=VALUE", each with a NUL, and an empty text at the end, or NULL if there are no texts. */
 static char *noted;
 
-static int is_own(const char *entry) {
+static int is_weir_entry(const char *entry) {
     return strncmp(entry, begins, sizeof begins - 1) == 0;
 }
 
@@ -18,10 +18,10 @@ void weir__variables_note(void) {
     size_t bytes = 1, at = 0;
 
     for (char **entry = environ; entry && *entry; entry++)
-        bytes += is_own(*entry) ? strlen(*entry) + 1 : 0;
+        bytes += is_weir_entry(*entry) ? strlen(*entry) + 1 : 0;
     noted = bytes > 1 ? calloc(1, bytes) : NULL;
     for (char **entry = environ; noted && entry && *entry; entry++)
-        if (is_own(*entry)) {
+        if (is_weir_entry(*entry)) {
             strcpy(noted + at, *entry);
             at += strlen(*entry) + 1;
         }

@@ -51,7 +51,7 @@ static int read_told(pid_t pid, struct told *out) {
 
 /* Returns 1 if all threads of the process have ended, else 0.  If only the first thread has ended, the kernel reports
  * the state of an ended process, but more than one thread. */
-static int has_ended(const struct told *told) {
+static int is_zombie(const struct told *told) {
     return (told->state == 'Z' || told->state == 'X') && told->threads <= 1;
 }
 
@@ -61,7 +61,7 @@ uint64_t weir__process_start(pid_t pid) {
 
     if (is < 0)
         return UINT64_MAX;
-    return is == 0 || has_ended(&told) ? 0 : told.start;
+    return is == 0 || is_zombie(&told) ? 0 : told.start;
 }
 
 int weir__process_lives(pid_t pid, uint64_t start) {
@@ -79,7 +79,7 @@ int weir__process_is_stopped(pid_t pid) {
 int weir__process_is_ending(pid_t pid, uint64_t start) {
     struct told told;
 
-    return read_told(pid, &told) == 1 && told.start == start && !has_ended(&told) &&
+    return read_told(pid, &told) == 1 && told.start == start && !is_zombie(&told) &&
            (told.flags & FLAG_EXITING) != 0;
 }
 

@@ -100,8 +100,8 @@ struct reading {
     struct weir_message message;
 };
 
-static weir_status refuse(const struct reading *reading, const char *variable, const char *value,
-                          const char *problem, const char *expected) {
+static weir_status refuse_value(const struct reading *reading, const char *variable,
+                                const char *value, const char *problem, const char *expected) {
     char quoted[80];
 
     weir__quote(value, quoted, sizeof quoted);
@@ -152,7 +152,7 @@ static weir_status read_switch(struct reading *reading, const char *variable, in
 
     if (!value || weir__switch_read(value, on, &problem))
         return WEIR_OK;
-    return refuse(reading, variable, value, problem.text, "0 or 1");
+    return refuse_value(reading, variable, value, problem.text, "0 or 1");
 }
 
 static weir_status read_part_switches(struct reading *reading) {
@@ -196,9 +196,9 @@ static weir_status read_tf_prealloc(struct reading *reading, struct compat *comp
         return WEIR_OK;
     }
     if (!weir__count_read(value, INT64_MAX, &compat->bytes, &problem))
-        return refuse(reading, TF_PREALLOC, value, problem.text,
-                      "a whole number of bytes, -1 (as much as the default allocator would "
-                      "preallocate) or 0 (none); WEIR_PREALLOC takes 4GiB or 75% as well");
+        return refuse_value(reading, TF_PREALLOC, value, problem.text,
+                            "a whole number of bytes, -1 (as much as the default allocator would "
+                            "preallocate) or 0 (none); WEIR_PREALLOC takes 4GiB or 75% as well");
     compat->tf_prealloc = NO;
     return WEIR_OK;
 }
@@ -237,8 +237,8 @@ static weir_status read_fraction(struct reading *reading, struct compat *compat)
     if (!value || !*value)
         return WEIR_OK;
     if (!weir__fraction_read(value, &compat->fraction, &problem))
-        return refuse(reading, name, value, problem.text,
-                      "a fraction above 0 and at most 1, such as .75");
+        return refuse_value(reading, name, value, problem.text,
+                            "a fraction above 0 and at most 1, such as .75");
     compat->fraction_name = name;
     return WEIR_OK;
 }
@@ -265,8 +265,8 @@ static weir_status read_engine(struct reading *reading, struct compat *compat, c
         if ((by_case ? strcmp(value, words->word) : strcasecmp(value, words->word)) == 0)
             break;
     if (!words->word)
-        return refuse(reading, variable, value,
-                      *value ? "there is no such allocator" : "it is empty", expected);
+        return refuse_value(reading, variable, value,
+                            *value ? "there is no such allocator" : "it is empty", expected);
     *asks_pools = words->engine == WEIR_ENGINE_POOL;
     if (reading->place != WEIR_PLACE_OWN)
         return WEIR_OK;
@@ -333,8 +333,8 @@ static weir_status read_allow_growth(struct reading *reading, struct compat *com
     if (!value || strcmp(value, "false") == 0 || strcmp(value, "0") == 0)
         return WEIR_OK;
     if (strcmp(value, "true") != 0 && strcmp(value, "1") != 0)
-        return refuse(reading, TF_GROWTH, value, *value ? "it is no switch" : "it is empty",
-                      "true or false");
+        return refuse_value(reading, TF_GROWTH, value, *value ? "it is no switch" : "it is empty",
+                            "true or false");
     if (!compat->engine_name && reading->place == WEIR_PLACE_OWN) {
         compat->engine = WEIR_ENGINE_BFC;
         compat->engine_name = TF_GROWTH;
@@ -506,7 +506,7 @@ static void warn_unknown(struct reading *reading, int compat_on) {
 
 /* ------------------------------------------------------------------- public ---- */
 
-static weir_status read_all(struct reading *reading) {
+static weir_status read_environment_variables(struct reading *reading) {
     struct compat compat = {0};
     int compat_on = 1;
     weir_status status = WEIR_OK;
@@ -545,7 +545,7 @@ weir_status weir__options_from_env(weir_options *options, struct weir_sources *s
         return status;
     if (sources)
         reading.sources = *sources;
-    status = read_all(&reading);
+    status = read_environment_variables(&reading);
     if (status != WEIR_OK)
         return status;
     weir__options_give(&reading.options, options);

@@ -17,7 +17,7 @@ static size_t round_up_saturating(size_t value, size_t unit) {
     return weir__size_round_up(value, unit, &rounded) ? rounded : SIZE_MAX;
 }
 
-static size_t scale(double factor, size_t bytes) {
+static size_t scale_saturating(double factor, size_t bytes) {
     double scaled = factor * (double)bytes;
 
     return scaled >= (double)SIZE_MAX ? SIZE_MAX : (size_t)scaled;
@@ -29,8 +29,8 @@ static size_t room(const weir_growth_state *state) {
 }
 
 /* Returns the bytes that the policy chooses, from 0 to SIZE_MAX. */
-static size_t wish(const weir_options *options, const weir_growth_state *state,
-                   const struct weir_growth_cursor *cursor) {
+static size_t step_by_policy(const weir_options *options, const weir_growth_state *state,
+                             const struct weir_growth_cursor *cursor) {
     weir_growth_state told = *state;
     size_t bytes, step = (size_t)options->growth_step;
 
@@ -40,13 +40,13 @@ static size_t wish(const weir_options *options, const weir_growth_state *state,
                    ? bytes
                    : SIZE_MAX;
     case WEIR_GROWTH_GEOMETRIC:
-        bytes = scale(options->growth_factor - 1, state->reserved);
+        bytes = scale_saturating(options->growth_factor - 1, state->reserved);
         return step ? weir__size_smaller(bytes, step) : bytes;
     /* The policy adds a part of the memory that is left below the limit, or on the device. */
     case WEIR_GROWTH_REMAINING:
         bytes = state->limit == SIZE_MAX ? state->device_free
                                          : weir__size_smaller(room(state), state->device_free);
-        return bytes == SIZE_MAX ? 0 : scale(options->growth_factor, bytes);
+        return bytes == SIZE_MAX ? 0 : scale_saturating(options->growth_factor, bytes);
     case WEIR_GROWTH_CALLBACK:
         told.size = sizeof told;
         told.steps = cursor->steps;
@@ -65,7 +65,7 @@ static size_t plain_step(const weir_options *options, const weir_growth_state *s
 
     if (!weir__size_round_up(state->request, unit, &need) || need > most)
         return 0;
-    step = wish(options, state, cursor);
+    step = step_by_policy(options, state, cursor);
     step = options->growth == WEIR_GROWTH_STEP ? round_up_saturating(step, unit)
                                                : weir__size_round_down(step, unit);
     step = weir__size_smaller(step, weir__size_round_down(state->device_free, unit));

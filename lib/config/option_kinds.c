@@ -75,7 +75,7 @@ const struct weir_option_kind weir__option_word = {
 
 /* ---- times ---- */
 
-static uint64_t number_of(const struct weir_option_row *row, const weir_options *options) {
+static uint64_t field_number(const struct weir_option_row *row, const weir_options *options) {
     const void *at = field(row, options);
 
     return row->kind->is_wide ? *(const uint64_t *)at : *(const uint32_t *)at;
@@ -90,7 +90,7 @@ static int set_number(const struct weir_option_row *row, weir_options *options, 
 }
 
 static int number_is_set(const struct weir_option_row *row, const weir_options *options) {
-    return number_of(row, options) != 0;
+    return field_number(row, options) != 0;
 }
 
 static uint64_t endless(const struct weir_option_row *row) {
@@ -120,7 +120,7 @@ static int time_read(const struct weir_option_row *row, const char *text, weir_o
 
 static void time_spell(const struct weir_option_row *row, const weir_options *options, char *text,
                        size_t bytes) {
-    uint64_t value = number_of(row, options);
+    uint64_t value = field_number(row, options);
 
     if (value == endless(row))
         snprintf(text, bytes, "%s", row->kind->endless);
@@ -132,7 +132,7 @@ static void time_spell(const struct weir_option_row *row, const weir_options *op
 
 static int time_check(const struct weir_option_row *row, const weir_options *options,
                       struct weir_problem *problem) {
-    uint64_t value = number_of(row, options);
+    uint64_t value = field_number(row, options);
 
     return value < UINT32_MAX || value == endless(row) || weir__problem(problem, "it is too long");
 }
@@ -158,12 +158,12 @@ static int priority_read(const struct weir_option_row *row, const char *text, we
 
 static int priority_check(const struct weir_option_row *row, const weir_options *options,
                           struct weir_problem *problem) {
-    return number_of(row, options) <= MOST_PRIORITY || weir__problem(problem, "it is too large");
+    return field_number(row, options) <= MOST_PRIORITY || weir__problem(problem, "it is too large");
 }
 
 static void priority_spell(const struct weir_option_row *row, const weir_options *options,
                            char *text, size_t bytes) {
-    snprintf(text, bytes, "%u", (unsigned)number_of(row, options));
+    snprintf(text, bytes, "%u", (unsigned)field_number(row, options));
 }
 
 const struct weir_option_kind weir__option_priority = {

@@ -256,7 +256,8 @@ weir_status weir__device_parse(const char *text, const char **driver, int *ordin
 
 /* Refuses a preallocation above the limit if both amounts have one kind.  Amounts of different kinds can be compared
  * only with a device.  weir later lowers a preallocation that comes from another program's variable to the limit. */
-static weir_status hold_to_limit(const weir_options *filled, const struct weir_message *message) {
+static weir_status check_prealloc_limit(const weir_options *filled,
+                                        const struct weir_message *message) {
     char prealloc[WEIR_SPELL_BYTES], limit[WEIR_SPELL_BYTES];
 
     if (weir__foreign_prealloc(filled) || filled->prealloc.kind != filled->limit.kind ||
@@ -271,7 +272,8 @@ static weir_status hold_to_limit(const weir_options *filled, const struct weir_m
 }
 
 /* Refuses a prealloc_min above prealloc, if both amounts have one kind or prealloc is 0. */
-static weir_status hold_min(const weir_options *filled, const struct weir_message *message) {
+static weir_status check_min_of_kind(const weir_options *filled,
+                                     const struct weir_message *message) {
     const weir_amount *all = &filled->prealloc, *least = &filled->prealloc_min;
     const char *of_another = weir__foreign_prealloc(filled);
     char prealloc[WEIR_SPELL_BYTES], min[WEIR_SPELL_BYTES];
@@ -303,8 +305,8 @@ static weir_status check_peers(const weir_options *filled, const struct weir_mes
                         WEIR_NOT_OPENED);
 }
 
-static weir_status check(const struct weir_option_row *row, const weir_options *options,
-                         const struct weir_message *message) {
+static weir_status check_option(const struct weir_option_row *row, const weir_options *options,
+                                const struct weir_message *message) {
     struct weir_problem problem;
 
     return row->kind->check(row, options, &problem)
@@ -321,7 +323,7 @@ weir_status weir__limit_check(const weir_amount *limit, char *message, size_t me
         .offset = offsetof(weir_options, limit)};
     const weir_options options = {.limit = *limit};
 
-    return check(&row, &options, &(struct weir_message){message, message_bytes});
+    return check_option(&row, &options, &(struct weir_message){message, message_bytes});
 }
 
 weir_status weir__options_complete(const weir_options *options, weir_options *out, char *message,
@@ -342,16 +344,16 @@ weir_status weir__options_complete(const weir_options *options, weir_options *ou
         return weir__refuse(WEIR_E_INVALID, &to,
                             "oom_callback_data: it is set without oom_callback; expected NULL");
     for (size_t i = 0; i < WEIR_SETTING_COUNT && status == WEIR_OK; i++)
-        status = check(&weir__option_rows[i], &work, &to);
+        status = check_option(&weir__option_rows[i], &work, &to);
     if (status != WEIR_OK)
         return status;
     /* Raises the log level, because hardening reports to the log. */
     if (work.log == WEIR_LOG_DEFAULT && work.harden & ~(uint64_t)WEIR_HARDEN_OFF)
         work.log = WEIR_LOG_ERROR;
     fill_defaults(&work);
-    status = hold_to_limit(&work, &to);
+    status = check_prealloc_limit(&work, &to);
     if (status == WEIR_OK)
-        status = hold_min(&work, &to);
+        status = check_min_of_kind(&work, &to);
     if (status == WEIR_OK)
         status = check_peers(&work, &to);
     if (status == WEIR_OK)

@@ -38,7 +38,7 @@ static _Atomic unsigned char *known_of(const struct weir_device *device, enum wa
     return &known[(unsigned)device->ordinal % WEIR_MOST_PEERS][way];
 }
 
-static void take_time(void *nothing) {
+static void sleep_for_proof(void *nothing) {
     (void)nothing;
     nanosleep(&(struct timespec){0, PROOF_NS}, NULL);
     atomic_store_explicit(&ended_ns, weir__clock_ns(), memory_order_relaxed);
@@ -53,7 +53,7 @@ static CUstream begin_proof(struct weir_device *device, enum way way) {
         atomic_exchange_explicit(&proving, 1, memory_order_acquire))
         return NULL;
     if (driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS) {
-        if (driver->cuLaunchHostFunc(stream, take_time, NULL) == CUDA_SUCCESS &&
+        if (driver->cuLaunchHostFunc(stream, sleep_for_proof, NULL) == CUDA_SUCCESS &&
             driver->cuStreamQuery(stream) == CUDA_ERROR_NOT_READY)
             return stream;
         (void)driver->cuStreamDestroy(stream);

@@ -66,7 +66,7 @@ void weir__driver_settle(struct weir_driver *table) {
 }
 
 /* Marks the child of a fork.  Only lock-free atomics are allowed here. */
-static void mark_child(void) {
+static void mark_forked_driver(void) {
     if (atomic_load_explicit(&in_use, memory_order_relaxed))
         atomic_store_explicit(&weir__driver_is_forked, 1, memory_order_relaxed);
 }
@@ -74,7 +74,7 @@ static void mark_child(void) {
 int weir__driver_begin_use(void) {
     int registered = atomic_load_explicit(&handler_registered, memory_order_acquire);
 
-    if (!registered && pthread_atfork(NULL, NULL, mark_child) == 0) {
+    if (!registered && pthread_atfork(NULL, NULL, mark_forked_driver) == 0) {
         registered = 1; /* a second handler by another thread does no harm */
         atomic_store_explicit(&handler_registered, 1, memory_order_release);
     }
@@ -88,7 +88,7 @@ void weir__driver_end_use(void) {
 
 /* Starts the driver of a table.  The table's maker may have started the driver before, since cuInit may be called
  * again. */
-static int start(const struct weir_driver *table, struct weir_driver_failure *failure) {
+static int init_driver(const struct weir_driver *table, struct weir_driver_failure *failure) {
     CUresult result = table->cuInit(0);
 
     if (result != CUDA_SUCCESS)
@@ -98,13 +98,13 @@ static int start(const struct weir_driver *table, struct weir_driver_failure *fa
 }
 
 /* Returns the table, and makes the table if there is none.  The caller holds open_lock. */
-static const struct weir_driver *make_table(size_t i, struct weir_driver_failure *failure) {
+static const struct weir_driver *open_table(size_t i, struct weir_driver_failure *failure) {
     const struct weir_driver *table = atomic_load_explicit(&drivers[i].table, memory_order_relaxed);
 
     if (table)
         return table;
     table = drivers[i].make(failure);
-    if (table && !start(table, failure))
+    if (table && !init_driver(table, failure))
         table = NULL;
     if (table) {
         atomic_fetch_add_explicit(&in_use, 1, memory_order_relaxed);
@@ -138,7 +138,7 @@ const struct weir_driver *weir__driver_open(const char *name, struct weir_driver
         return table;
     if (weir__driver_begin_use()) {
         pthread_mutex_lock(&open_lock);
-        table = make_table(i, failure);
+        table = open_table(i, failure);
         pthread_mutex_unlock(&open_lock);
     } else {
         snprintf(failure->text, sizeof failure->text,

@@ -266,8 +266,8 @@ static const struct entry *find_entries(const struct library *library, struct we
 
 /* ---- the load ---- */
 
-static __attribute__((format(printf, 2, 3))) void say(struct weir_driver_failure *failure,
-                                                      const char *format, ...) {
+static __attribute__((format(printf, 2, 3))) void fail_with(struct weir_driver_failure *failure,
+                                                            const char *format, ...) {
     va_list list;
 
     va_start(list, format);
@@ -275,41 +275,43 @@ static __attribute__((format(printf, 2, 3))) void say(struct weir_driver_failure
     va_end(list);
 }
 
-static void say_stub(struct weir_driver_failure *failure) {
-    say(failure,
-        LIBRARY " is the CUDA toolkit's stub, which only serves to link against: no driver is "
-                "installed, or a folder named stubs stands before it in LD_LIBRARY_PATH");
+static void fail_stub(struct weir_driver_failure *failure) {
+    fail_with(failure, LIBRARY
+              " is the CUDA toolkit's stub, which only serves to link against: no driver is "
+              "installed, or a folder named stubs stands before it in LD_LIBRARY_PATH");
 }
 
 /* Checks the version and then the entries, so that the message for an old driver names the driver's version. */
-static int resolve(const struct library *library, struct weir_driver *table,
-                   struct weir_driver_failure *failure) {
+static int fill_table(const struct library *library, struct weir_driver *table,
+                      struct weir_driver_failure *failure) {
     const struct entry *missing = find_entries(library, table);
     CUresult result;
 
     if (table->cuDriverGetVersion) {
         result = table->cuDriverGetVersion(&table->version);
         if (result == CUDA_ERROR_STUB_LIBRARY) {
-            say_stub(failure);
+            fail_stub(failure);
             return 0;
         }
         if (result != CUDA_SUCCESS) {
-            say(failure, LIBRARY " does not report its version: cuDriverGetVersion failed with %u",
-                result);
+            fail_with(failure,
+                      LIBRARY " does not report its version: cuDriverGetVersion failed with %u",
+                      result);
             return 0;
         }
         if (table->version < WEIR_DRIVER_OLDEST) {
-            say(failure,
-                LIBRARY " is a driver for CUDA %d.%d; weir needs 11.2 or later (driver 460.27.03)",
-                table->version / 1000, table->version % 1000 / 10);
+            fail_with(failure,
+                      LIBRARY
+                      " is a driver for CUDA %d.%d; weir needs 11.2 or later (driver 460.27.03)",
+                      table->version / 1000, table->version % 1000 / 10);
             return 0;
         }
     }
     if (missing) {
-        say(failure,
-            LIBRARY " has no %s, which every driver from CUDA %d.%d on has: the installation "
-                    "is broken or a replacement library is incomplete",
-            missing->symbol, missing->version / 1000, missing->version % 1000 / 10);
+        fail_with(failure,
+                  LIBRARY " has no %s, which every driver from CUDA %d.%d on has: the installation "
+                          "is broken or a replacement library is incomplete",
+                  missing->symbol, missing->version / 1000, missing->version % 1000 / 10);
         return 0;
     }
     weir__driver_settle(table);
@@ -317,7 +319,7 @@ static int resolve(const struct library *library, struct weir_driver *table,
 }
 
 /* Starts the driver and checks that there is a device. */
-static int start(const struct weir_driver *table, struct weir_driver_failure *failure) {
+static int start_cuda(const struct weir_driver *table, struct weir_driver_failure *failure) {
     CUresult result = table->cuInit(0);
     int count = 0;
 
@@ -326,16 +328,17 @@ static int start(const struct weir_driver *table, struct weir_driver_failure *fa
     if (result == CUDA_SUCCESS && count == 0)
         result = CUDA_ERROR_NO_DEVICE;
     if (result == CUDA_ERROR_STUB_LIBRARY)
-        say_stub(failure);
+        fail_stub(failure);
     else if (result == CUDA_ERROR_NO_DEVICE)
-        say(failure,
+        fail_with(
+            failure,
             "the driver finds no device (CUDA_ERROR_NO_DEVICE): is there one in nvidia-smi -L, "
             "and does CUDA_VISIBLE_DEVICES let this process see it?");
     else if (result != CUDA_SUCCESS)
-        say(failure,
-            "the driver does not start: cuInit failed with %u (%s); nvidia-smi or the kernel "
-            "log may say why",
-            result, weir__driver_error_name(table, result));
+        fail_with(failure,
+                  "the driver does not start: cuInit failed with %u (%s); nvidia-smi or the kernel "
+                  "log may say why",
+                  result, weir__driver_error_name(table, result));
     return result == CUDA_SUCCESS;
 }
 
@@ -354,17 +357,17 @@ const struct weir_driver *weir__driver_cuda(struct weir_driver_failure *failure)
     if (!library.handle) {
         const char *why = dlerror();
 
-        say(failure, "cannot open " LIBRARY ", which comes with the NVIDIA driver: %s",
-            why ? why : "no reason given");
+        fail_with(failure, "cannot open " LIBRARY ", which comes with the NVIDIA driver: %s",
+                  why ? why : "no reason given");
         return NULL;
     }
     if (find_resolver(&library) == CUDA_ERROR_STUB_LIBRARY) {
-        say_stub(failure);
+        fail_stub(failure);
         goto close_library;
     }
-    if (!resolve(&library, &table, failure))
+    if (!fill_table(&library, &table, failure))
         goto close_library;
-    if (!start(&table, failure))
+    if (!start_cuda(&table, failure))
         return NULL;
 #ifdef HAVE_COUNTER
     if (counter_is_usable())

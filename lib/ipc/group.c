@@ -73,28 +73,28 @@ enum { BYTES_BITS = 43, CHANGE_BITS = 64 - BYTES_BITS, SLOT_BITS = 8, LATE_BITS 
 _Static_assert(BYTES_BITS + SLOT_BITS + LATE_BITS == 64, "no bit is left over");
 _Static_assert(1 << SLOT_BITS == WEIR_SLOTS, "any slot may be named");
 
-static uint64_t low(uint64_t word, unsigned bits) {
+static uint64_t low_bits(uint64_t word, unsigned bits) {
     return word & ((UINT64_C(1) << bits) - 1);
 }
 
-static uint64_t bytes_in(uint64_t word) {
+static uint64_t counter_bytes(uint64_t word) {
     return word >> (64 - BYTES_BITS);
 }
 
-static uint64_t value_of(uint64_t bytes, uint64_t change) {
-    return bytes << CHANGE_BITS | low(change, CHANGE_BITS);
+static uint64_t pack_value(uint64_t bytes, uint64_t change) {
+    return bytes << CHANGE_BITS | low_bits(change, CHANGE_BITS);
 }
 
-static uint64_t used_of(uint64_t bytes, unsigned slot, uint64_t change) {
-    return bytes << (64 - BYTES_BITS) | (uint64_t)slot << LATE_BITS | low(change, LATE_BITS);
+static uint64_t pack_counter(uint64_t bytes, unsigned slot, uint64_t change) {
+    return bytes << (64 - BYTES_BITS) | (uint64_t)slot << LATE_BITS | low_bits(change, LATE_BITS);
 }
 
-static struct group_file *file_of(const struct weir_group *g) {
+static struct group_file *group_map(const struct weir_group *g) {
     return g->shared.map;
 }
 
 static struct group_slot *own_slot(const struct weir_group *g) {
-    return &file_of(g)->slot[g->shared.slot];
+    return &group_map(g)->slot[g->shared.slot];
 }
 
 /* Returns the counter's word.  First makes sure that `applied` of the slot that made the last change has the number of
@@ -102,20 +102,20 @@ static struct group_slot *own_slot(const struct weir_group *g) {
 static uint64_t read_used(struct group_file *file) {
     for (;;) {
         uint64_t word = atomic_load(&file->used), applied;
-        struct group_slot *author = &file->slot[low(word >> LATE_BITS, SLOT_BITS)];
+        struct group_slot *author = &file->slot[low_bits(word >> LATE_BITS, SLOT_BITS)];
 
         applied = atomic_load(&author->applied);
         if (atomic_load(&file->used) != word)
             /* Another process has made a change, so `applied` may not belong to the word. */
             continue;
-        if (low(applied + 1, LATE_BITS) == low(word, LATE_BITS))
+        if (low_bits(applied + 1, LATE_BITS) == low_bits(word, LATE_BITS))
             (void)atomic_compare_exchange_strong(&author->applied, &applied, applied + 1);
         return word;
     }
 }
 
 static uint64_t bytes_of_slot(struct group_slot *slot) {
-    return bytes_in(atomic_load(&slot->value[atomic_load(&slot->applied) & 1]));
+    return counter_bytes(atomic_load(&slot->value[atomic_load(&slot->applied) & 1]));
 }
 
 /* Makes one change of a slot whose life lock this process holds.  Returns 0 if the limit forbids the change, else 1.
@@ -126,14 +126,14 @@ static int change_count(struct group_file *file, int at, uint64_t more, uint64_t
     uint64_t last = atomic_load_explicit(&slot->applied, memory_order_relaxed), word, bytes;
 
     atomic_store(&slot->value[(last + 1) & 1],
-                 value_of(bytes_of_slot(slot) + more - less, last + 1));
+                 pack_value(bytes_of_slot(slot) + more - less, last + 1));
     do {
         word = read_used(file);
-        bytes = bytes_in(word);
+        bytes = counter_bytes(word);
         if (more > weir__size_less(limit, bytes))
             return 0;
-    } while (!atomic_compare_exchange_weak(&file->used, &word,
-                                           used_of(bytes + more - less, (unsigned)at, last + 1)));
+    } while (!atomic_compare_exchange_weak(
+        &file->used, &word, pack_counter(bytes + more - less, (unsigned)at, last + 1)));
     atomic_store(&slot->applied, last + 1);
     return 1;
 }
@@ -152,7 +152,7 @@ static void empty_slot(struct group_file *file, int at) {
 
 /* Returns 1 if the slot's member was killed, but a child that the member had just forked still holds the life lock;
  * else 0. */
-static int has_left_its_lock(const struct weir_group *g, const struct weir_slot_owner *owner) {
+static int was_killed_with_child(const struct weir_group *g, const struct weir_slot_owner *owner) {
     return owner->pid != 0 && weir__slot_is_near(&g->shared, owner->namespace) &&
            !weir__process_lives((pid_t)owner->pid, owner->start);
 }
@@ -162,7 +162,7 @@ static int has_left_its_lock(const struct weir_group *g, const struct weir_slot_
  * longer.  A process that has become another program (exec) has none of the memory any more.  The caller holds the
  * lock. */
 static uint64_t recover_ended(struct weir_group *g) {
-    struct group_file *file = file_of(g);
+    struct group_file *file = group_map(g);
     uint64_t ending = 0;
 
     for (int i = 0; i < WEIR_SLOTS; i++) {
@@ -173,7 +173,8 @@ static uint64_t recover_ended(struct weir_group *g) {
         if (owner.pid == 0 && bytes_of_slot(slot) == 0)
             continue;
         if (weir__slot_lives(&g->shared, i)) {
-            ending += i != g->shared.slot && has_left_its_lock(g, &owner) ? bytes_of_slot(slot) : 0;
+            ending +=
+                i != g->shared.slot && was_killed_with_child(g, &owner) ? bytes_of_slot(slot) : 0;
         } else if (weir__slot_is_ending(&g->shared, &owner)) {
             ending += bytes_of_slot(slot);
         } else if (weir__slot_hold(&g->shared, i)) {
@@ -189,7 +190,7 @@ static void describe_member(struct weir_group *g, uint64_t weight) {
     struct group_slot *own = own_slot(g);
     uint64_t words[COMMAND_WORDS] = {0};
 
-    empty_slot(file_of(g), g->shared.slot);
+    empty_slot(group_map(g), g->shared.slot);
     weir__process_name((char *)words, sizeof words);
     for (int i = 0; i < COMMAND_WORDS; i++)
         atomic_store(&own->command[i], words[i]);
@@ -223,22 +224,23 @@ int weir__group_is_name(const char *name) {
 
 /* ---- joining ------------------------------------------------------------------------------------- */
 
-static void name_file(char file[WEIR_SLOT_PATH], const char *name, const char *device) {
+static void name_group_file(char file[WEIR_SLOT_PATH], const char *name, const char *device) {
     snprintf(file, WEIR_SLOT_PATH, "group%d-%s-%s", WEIR_GROUP_VERSION, name, device);
 }
 
-static int refuse(char *why, const char *name, const char *what) {
+static int fail_join(char *why, const char *name, const char *what) {
     snprintf(why, WEIR_GROUP_WHY, "group '%s': %s", name, what);
     return -1;
 }
 
-static int refuse_no_limit(char *why, const char *name) {
-    return refuse(why, name,
-                  "it has no members on this device, so it has no limit yet: expected group-limit "
-                  "with an amount such as 40GiB");
+static int fail_no_limit(char *why, const char *name) {
+    return fail_join(
+        why, name,
+        "it has no members on this device, so it has no limit yet: expected group-limit "
+        "with an amount such as 40GiB");
 }
 
-static int refuse_limit(char *why, const char *name, uint64_t has, uint64_t limit) {
+static int fail_other_limit(char *why, const char *name, uint64_t has, uint64_t limit) {
     char its[WEIR_SPELL_BYTES], own[WEIR_SPELL_BYTES];
 
     weir__bytes_spell(has, its, sizeof its);
@@ -254,7 +256,7 @@ int weir__group_look(struct weir_group *g, const char *name, const char *device)
     char file[WEIR_SLOT_PATH];
 
     *g = (struct weir_group){.name = ""};
-    name_file(file, name, device);
+    name_group_file(file, name, device);
     if (weir__slot_file_look(&g->shared, &the_kind, file) != 0)
         return -1;
     snprintf(g->name, sizeof g->name, "%s", name);
@@ -265,7 +267,7 @@ void weir__group_each(const char *name, void (*visit)(const char *device, void *
                       void *context) {
     char begins[WEIR_SLOT_PATH];
 
-    name_file(begins, name, "");
+    name_group_file(begins, name, "");
     weir__slot_file_each(begins, WEIR_REGISTRY_DEVICE, visit, context);
 }
 
@@ -318,7 +320,7 @@ static int renew_limit(const char *name, const char *device, uint64_t limit) {
         return 1;
     is_unused = weir__slot_hold_all(&old.shared);
     if (is_unused && limit != 0)
-        file_of(&old)->head.limit = limit;
+        group_map(&old)->head.limit = limit;
     weir__group_leave(&old);
     return !is_unused || limit != 0;
 }
@@ -329,9 +331,9 @@ int weir__group_join(struct weir_group *g, const char *name, const char *device,
     uint64_t has;
 
     *g = (struct weir_group){.name = ""};
-    name_file(file, name, device);
+    name_group_file(file, name, device);
     if (!renew_limit(name, device, limit))
-        return refuse_no_limit(why, name);
+        return fail_no_limit(why, name);
     if (weir__slot_file_open(&g->shared, &the_kind, file, limit) == 0) {
         snprintf(g->name, sizeof g->name, "%s", name);
         describe_member(g, weight);
@@ -343,14 +345,14 @@ int weir__group_join(struct weir_group *g, const char *name, const char *device,
             return 0;
         }
         weir__group_leave(g);
-        return has == 0 ? refuse_no_limit(why, name) : refuse_limit(why, name, has, limit);
+        return has == 0 ? fail_no_limit(why, name) : fail_other_limit(why, name, has, limit);
     }
     if (errno == ENAMETOOLONG)
-        return refuse(why, name, "the path of its file is too long");
+        return fail_join(why, name, "the path of its file is too long");
     if (errno == ENOENT && limit == 0)
-        return refuse_no_limit(why, name);
+        return fail_no_limit(why, name);
     if (errno == EUSERS)
-        return refuse(why, name, "it has as many members as there can be");
+        return fail_join(why, name, "it has as many members as there can be");
     snprintf(why, WEIR_GROUP_WHY,
              "group '%s': cannot use %s: %s; expected a folder in which this user may make files",
              name, g->shared.path, strerror(errno));
@@ -369,7 +371,7 @@ static void join_again(struct weir_group *g) {
 
     for (int i = 0; i < WEIR_GROUP_KIND_COUNT; i++)
         kind[i] = atomic_load(&own->kind[i]);
-    g->shared.limit = file_of(g)->head.limit;
+    g->shared.limit = group_map(g)->head.limit;
     if (weir__slot_file_renew(&g->shared) != 0) {
         if (!g->is_lost)
             weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR,
@@ -385,7 +387,7 @@ static void join_again(struct weir_group *g) {
     for (int i = 0; i < WEIR_GROUP_KIND_COUNT; i++)
         atomic_store(&own->kind[i], kind[i]);
     atomic_store(&own->idle, idle);
-    (void)change_count(file_of(g), g->shared.slot, bytes, 0, WEIR_GROUP_MOST);
+    (void)change_count(group_map(g), g->shared.slot, bytes, 0, WEIR_GROUP_MOST);
     /* If the program has only closed the descriptor, the new file is the old file.  Then this call recovers the bytes
      * of this member's old slot. */
     (void)recover_ended(g);
@@ -402,7 +404,7 @@ static void lock_in_named_file(struct weir_group *g) {
     errno = saved_errno;
 }
 
-static void unlock(struct weir_group *g) {
+static void unlock_group(struct weir_group *g) {
     pthread_mutex_unlock(&g->shared.lock);
 }
 
@@ -411,7 +413,7 @@ uint64_t weir__group_recover(struct weir_group *g) {
 
     lock_in_named_file(g);
     ending = recover_ended(g);
-    unlock(g);
+    unlock_group(g);
     return ending;
 }
 
@@ -420,8 +422,8 @@ void weir__group_leave(struct weir_group *g) {
         return;
     pthread_mutex_lock(&g->shared.lock);
     if (g->shared.slot >= 0)
-        empty_slot(file_of(g), g->shared.slot);
-    unlock(g);
+        empty_slot(group_map(g), g->shared.slot);
+    unlock_group(g);
     weir__slot_file_close(&g->shared);
 }
 
@@ -431,7 +433,7 @@ void weir__group_end(struct weir_group *g) {
     g->has_ended = 1;
     atomic_fetch_or(&own_slot(g)->pid, WEIR_SLOT_ENDS);
     weir__slot_file_end(&g->shared);
-    unlock(g);
+    unlock_group(g);
 }
 
 void weir__group_forget(struct weir_group *g) {
@@ -442,12 +444,12 @@ void weir__group_forget(struct weir_group *g) {
 
 /* Adds `more` bytes to this member's count of the kind, and subtracts `less`.  Returns 0 if the group would then exceed
  * `limit`, else 1.  The caller holds the lock. */
-static int count(struct weir_group *g, enum weir_group_kind kind, uint64_t more, uint64_t less,
-                 uint64_t limit) {
+static int count_kind(struct weir_group *g, enum weir_group_kind kind, uint64_t more, uint64_t less,
+                      uint64_t limit) {
     _Atomic uint64_t *own = &own_slot(g)->kind[kind];
 
     less = weir__size_smaller(less, atomic_load_explicit(own, memory_order_relaxed));
-    if (!change_count(file_of(g), g->shared.slot, more, less, limit))
+    if (!change_count(group_map(g), g->shared.slot, more, less, limit))
         return 0;
     atomic_fetch_add_explicit(own, more - less, memory_order_relaxed);
     return 1;
@@ -459,12 +461,12 @@ int weir__group_take(struct weir_group *g, enum weir_group_kind kind, uint64_t b
 
     lock_in_named_file(g);
     limit = g->is_lost ? 0 : weir__group_limit(g);
-    is_taken = bytes == 0 || (bytes <= limit && count(g, kind, bytes, 0, limit));
+    is_taken = bytes == 0 || (bytes <= limit && count_kind(g, kind, bytes, 0, limit));
     if (!is_taken && bytes <= limit) {
         (void)recover_ended(g);
-        is_taken = count(g, kind, bytes, 0, limit);
+        is_taken = count_kind(g, kind, bytes, 0, limit);
     }
-    unlock(g);
+    unlock_group(g);
     return is_taken;
 }
 
@@ -474,8 +476,8 @@ static void count_anyway(struct weir_group *g, enum weir_group_kind kind, uint64
     if (more == less)
         return;
     lock_in_named_file(g);
-    (void)count(g, kind, more, less, WEIR_GROUP_MOST);
-    unlock(g);
+    (void)count_kind(g, kind, more, less, WEIR_GROUP_MOST);
+    unlock_group(g);
 }
 
 void weir__group_give(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes) {
@@ -489,26 +491,26 @@ void weir__group_add(struct weir_group *g, enum weir_group_kind kind, uint64_t b
 void weir__group_tell_idle(struct weir_group *g, uint64_t bytes) {
     lock_in_named_file(g);
     atomic_store_explicit(&own_slot(g)->idle, bytes, memory_order_relaxed);
-    unlock(g);
+    unlock_group(g);
 }
 
 uint64_t weir__group_limit(const struct weir_group *g) {
-    return file_of(g)->head.limit;
+    return group_map(g)->head.limit;
 }
 
 uint64_t weir__group_used(struct weir_group *g) {
     uint64_t used;
 
     lock_in_named_file(g);
-    used = bytes_in(atomic_load(&file_of(g)->used));
-    unlock(g);
+    used = counter_bytes(atomic_load(&group_map(g)->used));
+    unlock_group(g);
     return used;
 }
 
 /* Reads the slot of a member.  Returns 1 on success, 0 if the member has ended or the slot belongs to another member
  * now. */
 static int read_member(struct weir_group *g, int at, struct weir_group_member *out) {
-    struct group_slot *slot = &file_of(g)->slot[at];
+    struct group_slot *slot = &group_map(g)->slot[at];
     uint64_t words[COMMAND_WORDS], pid = atomic_load(&slot->pid);
 
     *out = (struct weir_group_member){.pid = pid & ~WEIR_SLOT_ENDS,
@@ -548,7 +550,7 @@ size_t weir__group_members(struct weir_group *g, struct weir_group_member *out) 
     for (size_t i = 0; i < count; i++)
         out[i].share =
             (uint64_t)((double)weir__group_limit(g) / (double)weights * (double)out[i].weight);
-    unlock(g);
+    unlock_group(g);
     qsort(out, count, sizeof *out, compare_members);
     return count;
 }

@@ -32,20 +32,20 @@ static struct weir_driver table;
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-/* The counted bytes and the device of each allocation and each pool, as word_of() packs them. */
+/* The counted bytes and the device of each allocation and each pool, as pack_record() packs them. */
 static struct weir_map blocks, handles, pools;
 
 enum { DEVICE_BITS = 6 };
 
-static uintptr_t word_of(uint64_t bytes, CUdevice device) {
+static uintptr_t pack_record(uint64_t bytes, CUdevice device) {
     return (uintptr_t)(bytes << DEVICE_BITS | (unsigned)device);
 }
 
-static uint64_t bytes_in(uintptr_t word) {
+static uint64_t counted_in(uintptr_t word) {
     return (uint64_t)word >> DEVICE_BITS;
 }
 
-static CUdevice device_in(uintptr_t word) {
+static CUdevice counted_on(uintptr_t word) {
     return (CUdevice)(word & ((1U << DEVICE_BITS) - 1));
 }
 
@@ -57,7 +57,7 @@ static struct weir_group *group_here(CUdevice *device) {
     return inner->cuCtxGetDevice(device) == CUDA_SUCCESS ? group_of(*device) : NULL;
 }
 
-static int put(struct weir_map *map, uint64_t key, uintptr_t value) {
+static int store_record(struct weir_map *map, uint64_t key, uintptr_t value) {
     int is_put;
 
     pthread_mutex_lock(&lock);
@@ -66,7 +66,7 @@ static int put(struct weir_map *map, uint64_t key, uintptr_t value) {
     return is_put;
 }
 
-static uintptr_t take(struct weir_map *map, uint64_t key) {
+static uintptr_t remove_record(struct weir_map *map, uint64_t key) {
     uintptr_t value = 0;
 
     pthread_mutex_lock(&lock);
@@ -77,7 +77,7 @@ static uintptr_t take(struct weir_map *map, uint64_t key) {
 
 /* ---- contexts ------------------------------------------------------------------------------------ */
 
-static CUresult retain(CUcontext *context, CUdevice device) {
+static CUresult count_retain(CUcontext *context, CUdevice device) {
     char why[WEIR_GROUP_WHY];
     struct weir_group *g = weir__group_enter(inner, device, why);
     CUresult result;
@@ -92,7 +92,7 @@ static CUresult retain(CUcontext *context, CUdevice device) {
     return result;
 }
 
-static CUresult release(CUdevice device) {
+static CUresult count_primary_release(CUdevice device) {
     CUresult result = inner->cuDevicePrimaryCtxRelease(device);
 
     if (result == CUDA_SUCCESS && group_of(device))
@@ -100,7 +100,7 @@ static CUresult release(CUdevice device) {
     return result;
 }
 
-static CUresult get_info(size_t *free_bytes, size_t *total) {
+static CUresult cap_free_memory(size_t *free_bytes, size_t *total) {
     CUresult result = inner->cuMemGetInfo(free_bytes, total);
     CUdevice device;
     struct weir_group *g = result == CUDA_SUCCESS ? group_here(&device) : NULL;
@@ -120,32 +120,32 @@ typedef CUresult free_call(unsigned long long key);
 static CUresult record_bytes(struct weir_group *g, struct weir_map *map,
                              const unsigned long long *key, uintptr_t word, CUresult result,
                              free_call *undo) {
-    if (result == CUDA_SUCCESS && put(map, *key, word))
+    if (result == CUDA_SUCCESS && store_record(map, *key, word))
         return result;
     if (result == CUDA_SUCCESS) {
         (void)undo(*key);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    weir__group_give(g, WEIR_GROUP_RESERVE, bytes_in(word));
+    weir__group_give(g, WEIR_GROUP_RESERVE, counted_in(word));
     return result;
 }
 
 /* Frees a block or a handle.  Removes the record before the free, because the driver may return the freed number to
  * another thread at once. */
 static CUresult free_recorded(struct weir_map *map, unsigned long long key, free_call *call) {
-    uintptr_t word = take(map, key);
-    struct weir_group *g = word ? group_of(device_in(word)) : NULL;
+    uintptr_t word = remove_record(map, key);
+    struct weir_group *g = word ? group_of(counted_on(word)) : NULL;
     CUresult result = call(key);
 
     if (g && result == CUDA_SUCCESS)
-        weir__group_give(g, WEIR_GROUP_RESERVE, bytes_in(word));
+        weir__group_give(g, WEIR_GROUP_RESERVE, counted_in(word));
     else if (word && result != CUDA_SUCCESS) /* the map still has room for the removed record */
-        (void)put(map, key, word);
+        (void)store_record(map, key, word);
     return result;
 }
 
-static CUresult create(CUmemGenericAllocationHandle *handle, size_t bytes,
-                       const CUmemAllocationProp *properties, unsigned long long flags) {
+static CUresult count_create(CUmemGenericAllocationHandle *handle, size_t bytes,
+                             const CUmemAllocationProp *properties, unsigned long long flags) {
     CUdevice device = properties->location.id;
     struct weir_group *g = group_of(device);
     CUresult result;
@@ -155,14 +155,15 @@ static CUresult create(CUmemGenericAllocationHandle *handle, size_t bytes,
     if (!weir__group_take(g, WEIR_GROUP_RESERVE, bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = inner->cuMemCreate(handle, bytes, properties, flags);
-    return record_bytes(g, &handles, handle, word_of(bytes, device), result, inner->cuMemRelease);
+    return record_bytes(g, &handles, handle, pack_record(bytes, device), result,
+                        inner->cuMemRelease);
 }
 
-static CUresult let_go(CUmemGenericAllocationHandle handle) {
+static CUresult count_release(CUmemGenericAllocationHandle handle) {
     return free_recorded(&handles, handle, inner->cuMemRelease);
 }
 
-static CUresult alloc(CUdeviceptr *block, size_t bytes) {
+static CUresult count_alloc(CUdeviceptr *block, size_t bytes) {
     CUdevice device;
     struct weir_group *g = group_here(&device);
     CUresult result;
@@ -172,20 +173,20 @@ static CUresult alloc(CUdeviceptr *block, size_t bytes) {
     if (!weir__group_take(g, WEIR_GROUP_RESERVE, bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = inner->cuMemAlloc(block, bytes);
-    return record_bytes(g, &blocks, block, word_of(bytes, device), result, inner->cuMemFree);
+    return record_bytes(g, &blocks, block, pack_record(bytes, device), result, inner->cuMemFree);
 }
 
-static CUresult free_block(CUdeviceptr block) {
+static CUresult count_block_free(CUdeviceptr block) {
     return free_recorded(&blocks, block, inner->cuMemFree);
 }
 
 /* ---- pools --------------------------------------------------------------------------------------- */
 
-static CUresult pool_create(CUmemoryPool *pool, const CUmemPoolProps *properties) {
+static CUresult count_pool_create(CUmemoryPool *pool, const CUmemPoolProps *properties) {
     CUresult result = inner->cuMemPoolCreate(pool, properties);
 
     if (result == CUDA_SUCCESS && group_of(properties->location.id))
-        (void)put(&pools, (uintptr_t)*pool, word_of(0, properties->location.id));
+        (void)store_record(&pools, (uintptr_t)*pool, pack_record(0, properties->location.id));
     return result;
 }
 
@@ -197,12 +198,12 @@ static struct weir_group *group_of_pool(CUmemoryPool pool, uint64_t *counted) {
     pthread_mutex_lock(&lock);
     is_known = weir__map_get(&pools, (uintptr_t)pool, &word);
     pthread_mutex_unlock(&lock);
-    *counted = bytes_in(word);
-    return is_known ? group_of(device_in(word)) : NULL;
+    *counted = counted_in(word);
+    return is_known ? group_of(counted_on(word)) : NULL;
 }
 
 /* Returns the pool's reserved bytes, or UINT64_MAX if the driver does not report the size. */
-static uint64_t ask_pool(CUmemoryPool pool) {
+static uint64_t read_pool_reserved(CUmemoryPool pool) {
     struct weir_driver_scope scope;
     uint64_t bytes = UINT64_MAX;
 
@@ -217,20 +218,21 @@ static uint64_t ask_pool(CUmemoryPool pool) {
 
 /* Corrects the count of a pool to its real size.  `before` is the number of bytes that were counted before the
  * request.  `took` is the assumed growth if the driver does not report the size. */
-static void settle(struct weir_group *g, CUmemoryPool pool, uint64_t before, uint64_t took) {
+static void correct_pool_count(struct weir_group *g, CUmemoryPool pool, uint64_t before,
+                               uint64_t took) {
     static pthread_mutex_t settling =
         PTHREAD_MUTEX_INITIALIZER; /* keeps an older size from replacing a newer size */
     uintptr_t word = 0;
     uint64_t has, counted;
 
     pthread_mutex_lock(&settling);
-    has = ask_pool(pool);
+    has = read_pool_reserved(pool);
     pthread_mutex_lock(&lock);
     (void)weir__map_get(&pools, (uintptr_t)pool, &word);
-    counted = bytes_in(word);
+    counted = counted_in(word);
     if (has == UINT64_MAX)
         has = counted + took;
-    if (!weir__map_put(&pools, (uintptr_t)pool, word_of(has, device_in(word))))
+    if (!weir__map_put(&pools, (uintptr_t)pool, pack_record(has, counted_on(word))))
         has = counted; /* unreached: weir__map_put() replaces a value, which cannot fail */
     if (has > counted + before)
         weir__group_add(g, WEIR_GROUP_RESERVE, has - counted - before);
@@ -242,7 +244,7 @@ static void settle(struct weir_group *g, CUmemoryPool pool, uint64_t before, uin
 
 /* Polls the stream for at most a second.  Returns 1 if all work of the stream is done and the driver has observed the
  * completion, else 0.  The stream must not be captured. */
-static int is_done(CUstream stream) {
+static int poll_stream(CUstream stream) {
     uint64_t began = inner->ticks(), pause = FIRST_PAUSE_NS;
     struct weir_driver_scope scope;
     CUresult result;
@@ -263,52 +265,53 @@ static int is_done(CUstream stream) {
 /* Counts whole units for a request to a pool.  If the units exceed the limit, the pool may have enough idle memory, but
  * the driver may grow the pool anyway.  So the function waits for the stream's frees, trims the pool, and tries again.
  * Returns 0 on failure, else 1. */
-static int take_units(struct weir_group *g, CUmemoryPool pool, CUstream stream, uint64_t units,
-                      uint64_t counted) {
+static int count_units(struct weir_group *g, CUmemoryPool pool, CUstream stream, uint64_t units,
+                       uint64_t counted) {
     CUstreamCaptureStatus status;
 
     if (weir__group_take(g, WEIR_GROUP_RESERVE, units))
         return 1;
     if (counted < units || inner->cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
-        status != CU_STREAM_CAPTURE_STATUS_NONE || !is_done(stream))
+        status != CU_STREAM_CAPTURE_STATUS_NONE || !poll_stream(stream))
         return 0;
     (void)inner->cuMemPoolTrimTo(pool, 0);
-    settle(g, pool, 0, 0);
+    correct_pool_count(g, pool, 0, 0);
     return weir__group_take(g, WEIR_GROUP_RESERVE, units);
 }
 
-static CUresult pool_alloc(CUdeviceptr *block, size_t bytes, CUmemoryPool pool, CUstream stream) {
+static CUresult count_pool_alloc(CUdeviceptr *block, size_t bytes, CUmemoryPool pool,
+                                 CUstream stream) {
     uint64_t counted, units = (bytes + POOL_UNIT - 1) / POOL_UNIT * POOL_UNIT;
     struct weir_group *g = group_of_pool(pool, &counted);
     CUresult result;
 
     if (!g)
         return inner->cuMemAllocFromPoolAsync(block, bytes, pool, stream);
-    if (units < bytes || !take_units(g, pool, stream, units, counted))
+    if (units < bytes || !count_units(g, pool, stream, units, counted))
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = inner->cuMemAllocFromPoolAsync(block, bytes, pool, stream);
-    settle(g, pool, units, result == CUDA_SUCCESS ? units : 0);
+    correct_pool_count(g, pool, units, result == CUDA_SUCCESS ? units : 0);
     return result;
 }
 
-static CUresult pool_trim(CUmemoryPool pool, size_t keep) {
+static CUresult count_pool_trim(CUmemoryPool pool, size_t keep) {
     CUresult result = inner->cuMemPoolTrimTo(pool, keep);
     uint64_t counted;
     struct weir_group *g = group_of_pool(pool, &counted);
 
     if (g)
-        settle(g, pool, 0, 0);
+        correct_pool_count(g, pool, 0, 0);
     return result;
 }
 
 /* Destroys a pool and forgets its count.  weir destroys a pool only after all blocks of the pool are freed. */
-static CUresult pool_destroy(CUmemoryPool pool) {
+static CUresult count_pool_destroy(CUmemoryPool pool) {
     uint64_t counted;
     struct weir_group *g = group_of_pool(pool, &counted);
     CUresult result = inner->cuMemPoolDestroy(pool);
 
     if (g && result == CUDA_SUCCESS)
-        weir__group_give(g, WEIR_GROUP_RESERVE, bytes_in(take(&pools, (uintptr_t)pool)));
+        weir__group_give(g, WEIR_GROUP_RESERVE, counted_in(remove_record(&pools, (uintptr_t)pool)));
     return result;
 }
 
@@ -321,18 +324,18 @@ const struct weir_driver *weir__group_driver(const struct weir_driver *driver) {
     pthread_mutex_lock(&making);
     if (!inner) {
         table = *driver;
-        table.cuDevicePrimaryCtxRetain = retain;
-        table.cuDevicePrimaryCtxRelease = release;
-        table.cuMemGetInfo = get_info;
-        table.cuMemAlloc = alloc;
-        table.cuMemFree = free_block;
-        table.cuMemPoolCreate = pool_create;
-        table.cuMemAllocFromPoolAsync = pool_alloc;
-        table.cuMemPoolTrimTo = pool_trim;
-        table.cuMemPoolDestroy = pool_destroy;
+        table.cuDevicePrimaryCtxRetain = count_retain;
+        table.cuDevicePrimaryCtxRelease = count_primary_release;
+        table.cuMemGetInfo = cap_free_memory;
+        table.cuMemAlloc = count_alloc;
+        table.cuMemFree = count_block_free;
+        table.cuMemPoolCreate = count_pool_create;
+        table.cuMemAllocFromPoolAsync = count_pool_alloc;
+        table.cuMemPoolTrimTo = count_pool_trim;
+        table.cuMemPoolDestroy = count_pool_destroy;
         if (driver->cuMemCreate) {
-            table.cuMemCreate = create;
-            table.cuMemRelease = let_go;
+            table.cuMemCreate = count_create;
+            table.cuMemRelease = count_release;
         }
         inner = driver;
     }

@@ -34,8 +34,8 @@ static atomic_int is_preload;
 
 /* ---- settings ------------------------------------------------------------------------------------ */
 
-static int refuse(char *message, size_t bytes, const char *what, const char *value,
-                  const char *problem) {
+static int refuse_setting(char *message, size_t bytes, const char *what, const char *value,
+                          const char *problem) {
     char quoted[80];
 
     weir__quote(value, quoted, sizeof quoted);
@@ -60,7 +60,7 @@ static int check_folder(const struct weir_group_texts *t, char *message, size_t 
         problem = "this user may not write to it; expected a folder that the user of all "
                   "members may write to";
     if (problem)
-        return refuse(message, bytes, t->folder_is, t->folder, problem);
+        return refuse_setting(message, bytes, t->folder_is, t->folder, problem);
     /* Tries O_TMPFILE, with which weir makes the group's file. */
     file = weir__file_open(t->folder, O_TMPFILE | O_RDWR, 0600);
     if (file < 0) {
@@ -68,7 +68,7 @@ static int check_folder(const struct weir_group_texts *t, char *message, size_t 
                  "no file can be made in it (%s); expected a folder of a file system such as tmpfs "
                  "or ext4",
                  strerror(errno));
-        return refuse(message, bytes, t->folder_is, t->folder, text);
+        return refuse_setting(message, bytes, t->folder_is, t->folder, text);
     }
     close(file);
     return 0;
@@ -81,14 +81,14 @@ static int read_limit(const struct weir_group_texts *t, weir_amount *limit, char
 
     if (!weir__amount_read(t->limit, limit, &problem)) {
         snprintf(text, sizeof text, "%s; expected an amount such as 40GiB or 50%%", problem.text);
-        return refuse(message, bytes, t->limit_is, t->limit, text);
+        return refuse_setting(message, bytes, t->limit_is, t->limit, text);
     }
     if (limit->kind != WEIR_AMOUNT_BYTES && limit->kind != WEIR_AMOUNT_OF_TOTAL)
-        return refuse(message, bytes, t->limit_is, t->limit,
-                      "a group's limit is fixed; expected an amount such as 40GiB or 50%");
+        return refuse_setting(message, bytes, t->limit_is, t->limit,
+                              "a group's limit is fixed; expected an amount such as 40GiB or 50%");
     if (limit->value == 0)
-        return refuse(message, bytes, t->limit_is, t->limit,
-                      "nothing fits in it; expected an amount such as 40GiB or 50%");
+        return refuse_setting(message, bytes, t->limit_is, t->limit,
+                              "nothing fits in it; expected an amount such as 40GiB or 50%");
     return 0;
 }
 
@@ -101,13 +101,13 @@ int weir__group_settings_of(const struct weir_group_texts *t, struct weir_group_
     *out = (struct weir_group_settings){.weight = 1};
     if (!t->name && alone) {
         snprintf(text, sizeof text, "there is no group; expected %s with a name too", t->name_is);
-        return refuse(message, bytes, t->limit ? t->limit_is : t->share_is, alone, text);
+        return refuse_setting(message, bytes, t->limit ? t->limit_is : t->share_is, alone, text);
     }
     if (!t->name)
         return 0;
     if (!weir__group_is_name(t->name))
-        return refuse(message, bytes, t->name_is, t->name,
-                      "not a name; expected up to 32 letters, digits, '.', '_' or '-'");
+        return refuse_setting(message, bytes, t->name_is, t->name,
+                              "not a name; expected up to 32 letters, digits, '.', '_' or '-'");
     snprintf(out->name, sizeof out->name, "%s", t->name);
     if (t->folder && check_folder(t, message, bytes) != 0)
         return -1;
@@ -117,7 +117,7 @@ int weir__group_settings_of(const struct weir_group_texts *t, struct weir_group_
         (!weir__count_read(t->share, MOST_WEIGHT, &out->weight, &problem) || out->weight == 0)) {
         snprintf(text, sizeof text, "%s; expected a weight from 1 to %d",
                  problem.text[0] ? problem.text : "it has no share", MOST_WEIGHT);
-        return refuse(message, bytes, t->share_is, t->share, text);
+        return refuse_setting(message, bytes, t->share_is, t->share, text);
     }
     return 1;
 }
@@ -159,21 +159,21 @@ __attribute__((destructor)) void weir__group_process_ends(void) {
                 weir__group_end(&all[i][k]);
 }
 
-static int number_of(const struct weir_driver *driver) {
+static int driver_number(const struct weir_driver *driver) {
     return strcmp(driver->name, "model") == 0;
 }
 
 struct weir_group *weir__group_of(const struct weir_driver *driver, CUdevice device) {
     return device >= 0 && device < MOST_DEVICES
-               ? atomic_load_explicit(&groups[number_of(driver)][device], memory_order_acquire)
+               ? atomic_load_explicit(&groups[driver_number(driver)][device], memory_order_acquire)
                : NULL;
 }
 
 /* Joins the group on the device.  Returns NULL with the reason in `why` on failure.  The caller holds the lock. */
-static struct weir_group *join(const struct weir_driver *driver, CUdevice device,
-                               const struct weir_group_settings *settings, char *why) {
+static struct weir_group *join_on_device(const struct weir_driver *driver, CUdevice device,
+                                         const struct weir_group_settings *settings, char *why) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    struct weir_group *g = &all[number_of(driver)][device];
+    struct weir_group *g = &all[driver_number(driver)][device];
     struct weir_device_memory memory = {0};
     char name[WEIR_UUID_BYTES];
     uint64_t limit = 0;
@@ -194,7 +194,7 @@ static struct weir_group *join(const struct weir_driver *driver, CUdevice device
     if (weir__group_join(g, settings->name, name, limit, settings->weight, why) != 0)
         return NULL;
     pthread_once(&once, watch_forks);
-    atomic_store_explicit(&groups[number_of(driver)][device], g, memory_order_release);
+    atomic_store_explicit(&groups[driver_number(driver)][device], g, memory_order_release);
     return g;
 }
 
@@ -211,7 +211,7 @@ struct weir_group *weir__group_enter(const struct weir_driver *driver, CUdevice 
     pthread_mutex_lock(&lock);
     g = weir__group_of(driver, device);
     if (!g)
-        g = join(driver, device, &settings, why);
+        g = join_on_device(driver, device, &settings, why);
     pthread_mutex_unlock(&lock);
     return g;
 }

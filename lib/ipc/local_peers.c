@@ -41,7 +41,7 @@ void weir__local_peers_leave(struct weir_local_peer *s) {
 }
 
 /* Lowers the count of the threads that use an entry.  The caller holds the lock. */
-static void release(struct weir_local_peer *s) {
+static void release_peer(struct weir_local_peer *s) {
     if (--s->held == 0)
         pthread_cond_broadcast(&let_go);
 }
@@ -60,13 +60,13 @@ struct weir_local_peer *weir__local_peers_next(const struct weir_local_peer *s,
     if (found)
         found->held++;
     if (last)
-        release(last);
+        release_peer(last);
     pthread_mutex_unlock(&lock);
     return found;
 }
 
 void weir__local_peers_let_go(struct weir_local_peer *s) {
     pthread_mutex_lock(&lock);
-    release(s);
+    release_peer(s);
     pthread_mutex_unlock(&lock);
 }

@@ -77,7 +77,7 @@ size_t weir__memory_text_write(const struct weir_memory_text *t, char *text, siz
 
 /* Reads decimal digits up to `end`, and skips `end` unless the text ends there.  Returns 1 on success, 0 if the text is
  * malformed or the number is larger than `most`. */
-static int read_number(const char **at, char end, uint64_t most, uint64_t *number) {
+static int parse_u64(const char **at, char end, uint64_t most, uint64_t *number) {
     const char *c = *at;
 
     *number = 0;
@@ -113,9 +113,9 @@ static int read_head(const char **at, struct weir_memory_text *t) {
     uint64_t pid = 0;
 
     if (!read_word(at, head, sizeof head) || strcmp(head, HEAD) != 0 ||
-        !read_word(at, t->driver, sizeof t->driver) || !read_number(at, ':', INT32_MAX, &pid) ||
-        !read_number(at, ':', UINT64_MAX, &t->start) ||
-        !read_number(at, ':', UINT64_MAX, &t->space) || !read_word(at, t->device, sizeof t->device))
+        !read_word(at, t->driver, sizeof t->driver) || !parse_u64(at, ':', INT32_MAX, &pid) ||
+        !parse_u64(at, ':', UINT64_MAX, &t->start) || !parse_u64(at, ':', UINT64_MAX, &t->space) ||
+        !read_word(at, t->device, sizeof t->device))
         return 0;
     t->pid = (pid_t)pid;
     return pid > 0 && (strcmp(t->driver, "cuda") == 0 || strcmp(t->driver, "model") == 0);
@@ -125,8 +125,8 @@ static int read_piece(const char **at, struct weir_memory_piece *p) {
     const char end = strchr(*at, ',') ? ',' : '\0';
     uint64_t file = 0;
 
-    if (!read_number(at, '.', INT32_MAX, &file) || !read_number(at, '.', UINT64_MAX, &p->name) ||
-        !read_number(at, end, SIZE_MAX, &p->bytes))
+    if (!parse_u64(at, '.', INT32_MAX, &file) || !parse_u64(at, '.', UINT64_MAX, &p->name) ||
+        !parse_u64(at, end, SIZE_MAX, &p->bytes))
         return 0;
     p->file = (int)file;
     return p->bytes > 0 && (end == '\0') == (**at == '\0');
@@ -164,17 +164,18 @@ void weir__memory_sender_allow(void) {
 #endif
 }
 
-static weir_status has_ended(const struct weir_memory_text *t, const struct weir_message *message) {
+static weir_status sender_ended(const struct weir_memory_text *t,
+                                const struct weir_message *message) {
     return weir__refuse(WEIR_E_NOT_OWNED, message, "process %ld, which shared the block, has ended",
                         (long)t->pid);
 }
 
 /* Writes a message for a failure of pidfd_open or pidfd_getfd, and returns its status. */
-static weir_status failed(const struct weir_memory_text *t, const char *call, int error,
-                          const struct weir_message *message) {
+static weir_status sender_failed(const struct weir_memory_text *t, const char *call, int error,
+                                 const struct weir_message *message) {
     switch (error) {
     case ESRCH:
-        return has_ended(t, message);
+        return sender_ended(t, message);
     case EBADF:
         return weir__refuse(
             WEIR_E_NOT_OWNED, message,
@@ -212,7 +213,7 @@ weir_status weir__memory_sender_open(const struct weir_memory_text *t, int *send
     if (t->pid != getpid()) {
         *sender = weir__file_above((int)syscall(SYS_pidfd_open, t->pid, 0));
         if (*sender < 0)
-            return failed(t, "pidfd_open", errno, message);
+            return sender_failed(t, "pidfd_open", errno, message);
     }
     start = weir__process_start(t->pid);
     if (start == t->start || start == UINT64_MAX || t->start == UINT64_MAX)
@@ -221,7 +222,7 @@ weir_status weir__memory_sender_open(const struct weir_memory_text *t, int *send
         close(*sender);
     *sender = -1;
     return start == 0
-               ? has_ended(t, message)
+               ? sender_ended(t, message)
                : weir__refuse(
                      WEIR_E_NOT_OWNED, message,
                      "the process that shared the block has ended: another one has its number "
@@ -233,5 +234,6 @@ weir_status weir__memory_sender_take(const struct weir_memory_text *t, int sende
                                      int *file, const struct weir_message *message) {
     *file = sender < 0 ? weir__file_copy(theirs)
                        : weir__file_above((int)syscall(SYS_pidfd_getfd, sender, theirs, 0));
-    return *file >= 0 ? WEIR_OK : failed(t, sender < 0 ? "fcntl" : "pidfd_getfd", errno, message);
+    return *file >= 0 ? WEIR_OK
+                      : sender_failed(t, sender < 0 ? "fcntl" : "pidfd_getfd", errno, message);
 }

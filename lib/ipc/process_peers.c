@@ -106,8 +106,8 @@ static uint64_t sum_of_weights(struct weir_slot_file *registry, uint64_t most) {
 }
 
 /* Opens the registry of a device for reading only.  Returns 1 on success, 0 if there is no registry. */
-static int open_registry(struct weir_slot_file *registry, const struct weir_driver *driver,
-                         CUdevice device) {
+static int look_up_registry(struct weir_slot_file *registry, const struct weir_driver *driver,
+                            CUdevice device) {
     char name[WEIR_UUID_BYTES];
 
     return weir__process_peers_device(driver, device, name) &&
@@ -119,7 +119,7 @@ uint64_t weir__process_peers_look(const struct weir_driver *driver, CUdevice dev
     struct weir_slot_file registry;
     uint64_t sum;
 
-    if (!open_registry(&registry, driver, device))
+    if (!look_up_registry(&registry, driver, device))
         return 0;
     sum = sum_of_weights(&registry, most);
     weir__registry_close(&registry);
@@ -131,7 +131,7 @@ uint64_t weir__process_peers_reserve(const struct weir_driver *driver, CUdevice 
     struct weir_slot_file registry;
     uint64_t sum = 0;
 
-    if (!open_registry(&registry, driver, device))
+    if (!look_up_registry(&registry, driver, device))
         return 0;
     for (int slot = 0; slot < WEIR_SLOTS; slot++)
         if (weir__registry_read(&registry, slot, &entry) && entry.pid != (uint64_t)getpid())
@@ -197,7 +197,7 @@ static void refresh(struct weir_process_peers *n, uint64_t looked_ns) {
 }
 
 /* Publishes the largest priority and the largest weight of all claims.  The caller holds the lock. */
-static void claim_anew(struct weir_process_peers *n) {
+static void publish_claims(struct weir_process_peers *n) {
     int shares = 0;
 
     n->entry.priority = n->entry.weight = 0;
@@ -210,17 +210,17 @@ static void claim_anew(struct weir_process_peers *n) {
     weir__registry_publish(&n->registry, &n->entry);
 }
 
-static void put_claim(struct weir_process_peers *n, struct weir_claim *claim) {
+static void add_claim(struct weir_process_peers *n, struct weir_claim *claim) {
     pthread_mutex_lock(&n->lock);
     claim->next = n->claims;
     n->claims = claim;
-    claim_anew(n);
+    publish_claims(n);
     pthread_mutex_unlock(&n->lock);
     weir__registry_ring(&n->registry);
 }
 
 /* Removes a claim.  Returns 1 if no claim is left, else 0. */
-static int take_claim(struct weir_process_peers *n, struct weir_claim *claim) {
+static int remove_claim(struct weir_process_peers *n, struct weir_claim *claim) {
     struct weir_claim **at = &n->claims;
     int was_last;
 
@@ -228,7 +228,7 @@ static int take_claim(struct weir_process_peers *n, struct weir_claim *claim) {
     while (*at != claim)
         at = &(*at)->next;
     *at = claim->next;
-    claim_anew(n);
+    publish_claims(n);
     was_last = !n->claims;
     pthread_mutex_unlock(&n->lock);
     return was_last;
@@ -259,7 +259,7 @@ uint64_t weir__process_peers_weights(struct weir_process_peers *n) {
     return sum_of_weights(&n->registry, UINT64_MAX);
 }
 
-static uint64_t give(struct weir_process_peers *n, uint64_t bytes) {
+static uint64_t release_bytes(struct weir_process_peers *n, uint64_t bytes) {
     struct weir_local_peer *s = NULL;
     uint64_t given = 0;
 
@@ -277,10 +277,10 @@ static int has_answered(const struct weir_process_peers *n, uint64_t sequence) {
     return 0;
 }
 
-static void answer(struct weir_process_peers *n, uint64_t sequence, uint64_t bytes,
-                   uint64_t looked_ns) {
+static void answer_request(struct weir_process_peers *n, uint64_t sequence, uint64_t bytes,
+                           uint64_t looked_ns) {
     unsigned at = n->answers++ % WEIR_REGISTRY_ANSWERS;
-    uint64_t given = give(n, bytes);
+    uint64_t given = release_bytes(n, bytes);
 
     n->seen[at] = sequence;
     refresh(n, looked_ns);
@@ -294,8 +294,8 @@ static void answer(struct weir_process_peers *n, uint64_t sequence, uint64_t byt
 
 /* Returns the bytes that the process of the entry asks this process to free.  Returns 0 if there is no request, or this
  * process has answered the request. */
-static uint64_t asked_by(const struct weir_process_peers *n,
-                         const struct weir_registry_entry *entry, uint64_t own_slot) {
+static uint64_t requested_bytes(const struct weir_process_peers *n,
+                                const struct weir_registry_entry *entry, uint64_t own_slot) {
     if (entry->until_ns <= weir__registry_now() || has_answered(n, entry->sequence))
         return 0;
     for (int i = 0; i < WEIR_REGISTRY_ASKS; i++)
@@ -318,7 +318,7 @@ static uint64_t fit_shares(struct weir_process_peers *n) {
 }
 
 /* Publishes the memory of this process and answers all requests.  The caller holds `stepping`. */
-static void look(struct weir_process_peers *n) {
+static void answer_all(struct weir_process_peers *n) {
     struct weir_registry_entry entry;
     uint64_t bytes;
     int own;
@@ -328,13 +328,13 @@ static void look(struct weir_process_peers *n) {
     for (int slot = 0; slot < WEIR_SLOTS; slot++) {
         if (!weir__registry_read(&n->registry, slot, &entry))
             continue;
-        bytes = slot == own ? 0 : asked_by(n, &entry, (uint64_t)own);
+        bytes = slot == own ? 0 : requested_bytes(n, &entry, (uint64_t)own);
         if (bytes > 0) /* adapts the shares again, since the asking process may be new */
-            answer(n, entry.sequence, bytes, fit_shares(n));
+            answer_request(n, entry.sequence, bytes, fit_shares(n));
     }
 }
 
-static void *run(void *peers) {
+static void *run_peers_thread(void *peers) {
     struct weir_process_peers *n = peers;
     uint32_t bell;
 
@@ -345,7 +345,7 @@ static void *run(void *peers) {
             return NULL;
         pthread_mutex_lock(&stepping);
         if (!atomic_load(&exiting))
-            look(n);
+            answer_all(n);
         pthread_mutex_unlock(&stepping);
         weir__registry_wait(&n->registry, bell, atomic_load(&n->shares) ? TICK_MS : LONG_TICK_MS);
     }
@@ -361,8 +361,8 @@ struct candidate {
 };
 
 /* Returns the time until which the process of the entry is not asked, or 0 if the process may be asked now. */
-static uint64_t silence_of(const struct weir_process_peers *n, int slot,
-                           const struct weir_registry_entry *entry) {
+static uint64_t silent_until(const struct weir_process_peers *n, int slot,
+                             const struct weir_registry_entry *entry) {
     const struct silent *s = &n->silent[slot];
 
     return s->start == entry->start && s->heartbeat_ns == entry->heartbeat_ns &&
@@ -371,7 +371,7 @@ static uint64_t silence_of(const struct weir_process_peers *n, int slot,
                : 0;
 }
 
-static int in_turn(const void *one, const void *other) {
+static int compare_candidates(const void *one, const void *other) {
     const struct candidate *a = one, *b = other;
 
     if (a->is_late != b->is_late)
@@ -392,7 +392,7 @@ struct members {
 /* Returns the turn of a process.  Processes with a lower turn are asked first.  The turn is 1 for a member that has
  * more than its share, 2 for another member, 0 for a process that is not asked.  If `members` is NULL, all processes
  * have turn 2. */
-static int turn_of(const struct weir_registry_entry *entry, const struct members *members) {
+static int turn_of_process(const struct weir_registry_entry *entry, const struct members *members) {
     for (size_t i = 0; members && i < members->count; i++) {
         const struct weir_group_member *m = &members->is[i];
 
@@ -411,8 +411,9 @@ struct round {
 /* Lists the other processes in the order in which to ask them.  Sets *missing to the number of listed processes that
  * have not published since the time `since`.  Sets the fields of *answers that are known before the first process is
  * asked. */
-static size_t collect(struct weir_process_peers *n, struct candidate *out, uint64_t since,
-                      const struct round *round, size_t *missing, struct weir_answers *answers) {
+static size_t list_candidates(struct weir_process_peers *n, struct candidate *out, uint64_t since,
+                              const struct round *round, size_t *missing,
+                              struct weir_answers *answers) {
     int own = weir__registry_slot(&n->registry);
     struct weir_registry_entry entry;
     uint64_t silent;
@@ -427,7 +428,7 @@ static size_t collect(struct weir_process_peers *n, struct candidate *out, uint6
         n->kept[slot] = 0;
         if (slot == own || !weir__registry_read(&n->registry, slot, &entry))
             continue;
-        turn = turn_of(&entry, round->members);
+        turn = turn_of_process(&entry, round->members);
         if (turn == 0)
             continue;
         *c = (struct candidate){.slot = (uint64_t)slot,
@@ -439,7 +440,7 @@ static size_t collect(struct weir_process_peers *n, struct candidate *out, uint6
                                 .heartbeat_ns = entry.heartbeat_ns,
                                 .is_late = entry.heartbeat_ns < since};
         answers->kept = answers->kept == UINT64_MAX ? 0 : answers->kept;
-        silent = silence_of(n, slot, &entry);
+        silent = silent_until(n, slot, &entry);
         if (silent && silent - SILENCE_NS >= round->began) {
             answers->awaited = 1;
             continue;
@@ -453,11 +454,11 @@ static size_t collect(struct weir_process_peers *n, struct candidate *out, uint6
         *missing += (size_t)c->is_late;
         count += c->idle > 0 || c->is_late;
     }
-    qsort(out, count, sizeof *out, in_turn);
+    qsort(out, count, sizeof *out, compare_candidates);
     return count;
 }
 
-/* Makes all processes publish their memory, and lists the processes as collect() does. */
+/* Makes all processes publish their memory, and lists the processes as list_candidates() does. */
 static size_t survey(struct weir_process_peers *n, struct candidate *out, const struct round *round,
                      struct weir_answers *answers) {
     uint64_t now = weir__registry_now(), until;
@@ -469,7 +470,7 @@ static size_t survey(struct weir_process_peers *n, struct candidate *out, const 
     pthread_mutex_unlock(&n->lock);
     weir__registry_ring(&n->registry);
     for (;;) { /* polls, because a process that only publishes does not ring */
-        count = collect(n, out, now, round, &missing, answers);
+        count = list_candidates(n, out, now, round, &missing, answers);
         if (missing == 0 || weir__registry_now() >= until)
             return count;
         nanosleep(&(struct timespec){0, 200000}, NULL);
@@ -494,8 +495,8 @@ static int is_answered(struct weir_process_peers *n, const struct candidate *c, 
     return 0;
 }
 
-static void put_question(struct weir_process_peers *n, const struct weir_registry_ask *asks,
-                         uint64_t sequence, uint64_t until) {
+static void publish_request(struct weir_process_peers *n, const struct weir_registry_ask *asks,
+                            uint64_t sequence, uint64_t until) {
     pthread_mutex_lock(&n->lock);
     memcpy(n->entry.ask, asks, sizeof n->entry.ask);
     n->entry.sequence = sequence;
@@ -514,7 +515,7 @@ static void ask_some(struct weir_process_peers *n, struct candidate **some, size
     size_t open;
 
     sequence = sequence << 8 ^ (uint64_t)getpid(); /* differs from the numbers of other processes */
-    put_question(n, asks, sequence, until);
+    publish_request(n, asks, sequence, until);
     weir__registry_ring(&n->registry);
     for (;;) {
         uint32_t bell = weir__registry_bell(&n->registry);
@@ -536,15 +537,15 @@ static void ask_some(struct weir_process_peers *n, struct candidate **some, size
         if (some[i]->is_late && !is_answered(n, some[i], sequence, &bytes))
             n->silent[some[i]->slot] = (struct silent){some[i]->start, some[i]->heartbeat_ns,
                                                        weir__registry_now() + SILENCE_NS};
-    put_question(n, nothing, sequence, 0);
+    publish_request(n, nothing, sequence, 0);
     answers->given += given;
     answers->heard |= open < count;
     answers->late |= open > 0;
 }
 
 /* Picks the next processes to ask for `bytes` in all.  Returns the number of picked processes. */
-static size_t pick(struct candidate *all, size_t count, uint64_t bytes, struct candidate **some,
-                   struct weir_registry_ask *asks) {
+static size_t pick_candidates(struct candidate *all, size_t count, uint64_t bytes,
+                              struct candidate **some, struct weir_registry_ask *asks) {
     size_t picked = 0;
 
     for (size_t i = 0; i < count && bytes > 0 && picked < WEIR_REGISTRY_ASKS; i++) {
@@ -598,7 +599,7 @@ static struct weir_answers ask_members_of(struct weir_process_peers *n, uint64_t
     while (answers.given < bytes) {
         struct weir_registry_ask asks[WEIR_REGISTRY_ASKS] = {{0}};
 
-        picked = pick(all, count, bytes - answers.given, some, asks);
+        picked = pick_candidates(all, count, bytes - answers.given, some, asks);
         if (picked == 0)
             break;
         if (weir__registry_now() >= deadline) { /* another thread may have used the time */
@@ -637,7 +638,7 @@ struct weir_answers weir__process_peers_ask(struct weir_process_peers *n, uint64
 
 /* ---- reports ------------------------------------------------------------------------------------- */
 
-static int by_reserve(const void *one, const void *other) {
+static int compare_holders(const void *one, const void *other) {
     const struct weir_holder *a = one, *b = other;
 
     return (a->reserved < b->reserved) - (a->reserved > b->reserved);
@@ -659,12 +660,12 @@ static size_t read_holders(struct weir_process_peers *n, struct weir_holder *all
                                   .reserved = entry.reserved,
                                   .idle = entry.idle,
                                   .is_stopped = weir__registry_is_stopped(&n->registry, &entry)};
-        h->is_silent = h->is_stopped || silence_of(n, slot, &entry);
+        h->is_silent = h->is_stopped || silent_until(n, slot, &entry);
         memcpy(h->command, entry.command, sizeof entry.command);
         count++;
     }
     pthread_mutex_unlock(&n->asking);
-    qsort(all, count, sizeof *all, by_reserve);
+    qsort(all, count, sizeof *all, compare_holders);
     return count;
 }
 
@@ -719,7 +720,7 @@ static void leave_at_exit(void) {
     pthread_mutex_unlock(&joining);
 }
 
-static void prepare_exit(void) {
+static void register_exit(void) {
     (void)atexit(leave_at_exit);
 }
 
@@ -730,9 +731,9 @@ static void discard(struct weir_process_peers *n) {
 }
 
 /* Joins the registry of the device.  Returns NULL with a reason on failure.  The caller holds `joining`. */
-static struct weir_process_peers *make(const struct weir_driver *driver, CUdevice device,
-                                       const struct weir_process_peers_calls *calls,
-                                       const char *name, char *why, size_t why_bytes) {
+static struct weir_process_peers *create_peers(const struct weir_driver *driver, CUdevice device,
+                                               const struct weir_process_peers_calls *calls,
+                                               const char *name, char *why, size_t why_bytes) {
     struct weir_process_peers *n = calloc(1, sizeof *n);
 
     if (!n) {
@@ -750,8 +751,8 @@ static struct weir_process_peers *make(const struct weir_driver *driver, CUdevic
         return NULL;
     }
     weir__process_name(n->entry.command, sizeof n->entry.command);
-    pthread_once(&once, prepare_exit);
-    errno = weir__thread_start(&n->thread, run, n);
+    pthread_once(&once, register_exit);
+    errno = weir__thread_start(&n->thread, run_peers_thread, n);
     if (errno == 0) {
         n->next = first;
         return first = n;
@@ -778,13 +779,13 @@ struct weir_process_peers *weir__process_peers_join(const struct weir_driver *dr
         if (n->own.driver == driver && n->own.device == device)
             break;
     if (!n) {
-        n = make(driver, device, calls, name, why, why_bytes);
+        n = create_peers(driver, device, calls, name, why, why_bytes);
         if (has_failed) /* the reason was reported before */
             why[0] = '\0';
         has_failed |= !n;
     }
     if (n)
-        put_claim(n, claim);
+        add_claim(n, claim);
     pthread_mutex_unlock(&joining);
     return n;
 }
@@ -795,7 +796,7 @@ void weir__process_peers_leave(struct weir_process_peers *n, struct weir_claim *
 
     weir__process_peers_note(n, shown, 0);
     pthread_mutex_lock(&joining);
-    if (!take_claim(n, claim)) {
+    if (!remove_claim(n, claim)) {
         weir__registry_ring(&n->registry);
         pthread_mutex_unlock(&joining);
         return;

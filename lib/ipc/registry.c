@@ -47,7 +47,7 @@ uint64_t weir__registry_now(void) {
 }
 
 /* Computes FNV-1a over words.  The sum is never 0, so a file of zeros is not valid. */
-static uint64_t sum_of(const struct weir_registry_entry *entry) {
+static uint64_t entry_checksum(const struct weir_registry_entry *entry) {
     const char *at = (const char *)entry;
     uint64_t sum = UINT64_C(14695981039346656037), word;
 
@@ -58,35 +58,35 @@ static uint64_t sum_of(const struct weir_registry_entry *entry) {
     return sum | 1;
 }
 
-static int is_whole(const struct slot *slot) {
-    return slot->sum != 0 && slot->sum == sum_of(&slot->entry);
+static int is_entry_whole(const struct slot *slot) {
+    return slot->sum != 0 && slot->sum == entry_checksum(&slot->entry);
 }
 
 /* Reads a slot.  Returns 1 if the entry is whole, else 0. */
 static int read_slot(const struct weir_slot_file *f, int number, struct slot *out) {
     return pread(f->file.number, out, sizeof *out, weir__slot_place(f, number)) ==
                (ssize_t)sizeof *out &&
-           is_whole(out);
+           is_entry_whole(out);
 }
 
 /* ---- the bell ------------------------------------------------------------------------------------ */
 
-static void *bell_of(const struct weir_slot_file *f) {
+static void *registry_bell(const struct weir_slot_file *f) {
     return (char *)f->map + BELL_AT;
 }
 
 void weir__registry_ring(struct weir_slot_file *f) {
     /* Adds 1 to the bell and wakes all its sleepers.  No thread sleeps on the second word, which the call requires. */
-    (void)syscall(SYS_futex, bell_of(f), WEIR_FUTEX_WAKE_OP, INT32_MAX, (long)0, bell_of(f),
-                  WEIR_FUTEX_ADD_1);
+    (void)syscall(SYS_futex, registry_bell(f), WEIR_FUTEX_WAKE_OP, INT32_MAX, (long)0,
+                  registry_bell(f), WEIR_FUTEX_ADD_1);
 }
 
 /* Sleeps until the bell has another value than `bell`.  Returns 0 if the bell was rung or had another value before,
  * ETIMEDOUT after the given time, EFAULT if the page is gone. */
-static int sleep_on(struct weir_slot_file *f, uint32_t bell, unsigned milliseconds) {
+static int sleep_on_registry(struct weir_slot_file *f, uint32_t bell, unsigned milliseconds) {
     struct timespec longest = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
 
-    if (syscall(SYS_futex, bell_of(f), WEIR_FUTEX_WAIT, bell, &longest, NULL, 0) == 0)
+    if (syscall(SYS_futex, registry_bell(f), WEIR_FUTEX_WAIT, bell, &longest, NULL, 0) == 0)
         return 0;
     return errno == ETIMEDOUT || errno == EFAULT ? errno : 0;
 }
@@ -121,7 +121,7 @@ void weir__registry_wait(struct weir_slot_file *f, uint32_t bell, unsigned milli
 
     do {
         part = milliseconds < NAME_MS ? milliseconds : NAME_MS;
-        error = has_named_file(f) ? sleep_on(f, bell, part) : EFAULT;
+        error = has_named_file(f) ? sleep_on_registry(f, bell, part) : EFAULT;
         milliseconds -= part;
     } while (error == ETIMEDOUT && milliseconds > 0);
     if (error == EFAULT) /* delays the caller, which then looks for another file */
@@ -130,28 +130,28 @@ void weir__registry_wait(struct weir_slot_file *f, uint32_t bell, unsigned milli
 
 /* ---- opening, publishing and reading ---------------------------------------------------------------- */
 
-static void name_file(char name[WEIR_SLOT_PATH], const char *device) {
+static void name_registry_file(char name[WEIR_SLOT_PATH], const char *device) {
     snprintf(name, WEIR_SLOT_PATH, "registry%d-%s", WEIR_REGISTRY_VERSION, device);
 }
 
 void weir__registry_each(void (*visit)(const char *device, void *context), void *context) {
     char begins[WEIR_SLOT_PATH];
 
-    name_file(begins, "");
+    name_registry_file(begins, "");
     weir__slot_file_each(begins, WEIR_REGISTRY_DEVICE, visit, context);
 }
 
 int weir__registry_open(struct weir_slot_file *f, const char *device) {
     char name[WEIR_SLOT_PATH];
 
-    name_file(name, device);
+    name_registry_file(name, device);
     return weir__slot_file_open(f, &the_kind, name, 0);
 }
 
 int weir__registry_look(struct weir_slot_file *f, const char *device) {
     char name[WEIR_SLOT_PATH];
 
-    name_file(name, device);
+    name_registry_file(name, device);
     return weir__slot_file_look(f, &the_kind, name);
 }
 
@@ -174,7 +174,7 @@ void weir__registry_publish(struct weir_slot_file *f, struct weir_registry_entry
     entry->start = f->start;
     entry->namespace = f->namespace;
     slot.entry = *entry;
-    slot.sum = sum_of(entry);
+    slot.sum = entry_checksum(entry);
     if (weir__slot_file_is_lost(f)) {
         /* Restores the bell's page, which weir__registry_ring() needs. */
         if (weir__slot_file_has(f))
@@ -190,7 +190,8 @@ void weir__registry_publish(struct weir_slot_file *f, struct weir_registry_entry
 }
 
 /* Returns 1 if the pid is of this namespace and the entry's process has ended, else 0. */
-static int has_ended(const struct weir_slot_file *f, const struct weir_registry_entry *entry) {
+static int has_entry_ended(const struct weir_slot_file *f,
+                           const struct weir_registry_entry *entry) {
     return weir__slot_is_near(f, entry->namespace) &&
            !weir__process_lives((pid_t)entry->pid, entry->start);
 }
@@ -206,7 +207,7 @@ int weir__registry_read(struct weir_slot_file *f, int number, struct weir_regist
         is_there = read_slot(f, number, &slot);
     }
     pthread_mutex_unlock(&f->lock);
-    if (!is_there || has_ended(f, &slot.entry))
+    if (!is_there || has_entry_ended(f, &slot.entry))
         return 0;
     *out = slot.entry;
     out->command[sizeof out->command - 1] = '\0';

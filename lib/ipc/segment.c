@@ -81,7 +81,7 @@ static void write_prefix(char prefix[PREFIX_BYTES], const struct weir_segment_ki
 }
 
 /* Reads decimal digits.  Returns the text behind the digits, or NULL if there are no digits or too many digits. */
-static const char *read_number(const char *text, uint64_t *number) {
+static const char *read_name_number(const char *text, uint64_t *number) {
     char *behind;
 
     errno = 0;
@@ -92,10 +92,10 @@ static const char *read_number(const char *text, uint64_t *number) {
 /* Reads a text "PID-START".  Returns 1 on success, else 0. */
 static int read_name(const char *name, struct weir_segment_name *out) {
     uint64_t pid;
-    const char *at = read_number(name, &pid);
+    const char *at = read_name_number(name, &pid);
 
     if (!at || *at != '-' || pid == 0 || pid > INT32_MAX ||
-        !(at = read_number(at + 1, &out->start)))
+        !(at = read_name_number(at + 1, &out->start)))
         return 0;
     out->pid = (pid_t)pid;
     return *at == '\0';
@@ -106,7 +106,7 @@ struct visit {
     void *context;
 };
 
-static void look_at(const char *path, const char *rest, void *context) {
+static void visit_segment(const char *path, const char *rest, void *context) {
     const struct visit *visit = context;
     struct weir_segment_name name;
 
@@ -124,7 +124,7 @@ void weir__segment_each(const struct weir_segment_kind *kind, weir_segment_visit
     char prefix[PREFIX_BYTES];
 
     write_prefix(prefix, kind);
-    weir__runfile_each(prefix, look_at, &(struct visit){visit, context});
+    weir__runfile_each(prefix, visit_segment, &(struct visit){visit, context});
 }
 
 /* ---- the writer ---------------------------------------------------------------------------------- */
@@ -181,7 +181,7 @@ int weir__segment_create(struct weir_segment *s, const struct weir_segment_kind 
 }
 
 /* Returns the file's descriptor, or -1.  Opens the file again if the program has closed it. */
-static int file_of(struct weir_segment *s) {
+static int segment_descriptor(struct weir_segment *s) {
     struct weir_kept again;
     int file;
 
@@ -200,7 +200,7 @@ static int file_of(struct weir_segment *s) {
 /* Writes into the file.  Checks the descriptor each time, because the program may close the descriptor between two
  * writes. */
 static void write_at(struct weir_segment *s, size_t at, const void *from, size_t bytes) {
-    int file = file_of(s);
+    int file = segment_descriptor(s);
 
     if (file >= 0)
         (void)!weir__file_write_at(file, from, bytes, (off_t)at);
@@ -216,7 +216,7 @@ void weir__segment_publish(struct weir_segment *s, const void *body) {
     write_at(s, offsetof(struct weir_segment_file, sequence), &s->sequence, sizeof s->sequence);
 }
 
-static int read_at(int file, size_t at, void *to, size_t bytes) {
+static int pread_all(int file, size_t at, void *to, size_t bytes) {
     ssize_t got;
 
     do
@@ -228,8 +228,8 @@ static int read_at(int file, size_t at, void *to, size_t bytes) {
 static uint64_t watched_of(struct weir_segment *s) {
     uint64_t watched;
 
-    return read_at(file_of(s), offsetof(struct weir_segment_file, watched), &watched,
-                   sizeof watched)
+    return pread_all(segment_descriptor(s), offsetof(struct weir_segment_file, watched), &watched,
+                     sizeof watched)
                ? watched
                : 0;
 }
@@ -243,7 +243,7 @@ int weir__segment_is_watched(struct weir_segment *s) {
 }
 
 /* Returns the address of the lower half of `watched`. */
-static uint32_t *bell_of(const struct weir_segment_file *file) {
+static uint32_t *segment_bell(const struct weir_segment_file *file) {
     uint32_t *halves = (uint32_t *)(uintptr_t)&file->watched;
 
 #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
@@ -254,13 +254,13 @@ static uint32_t *bell_of(const struct weir_segment_file *file) {
 }
 
 /* Returns 1 if a reader has woken the thread, else 0. */
-static int sleep_on(const struct weir_segment_file *file, uint64_t watched) {
-    return syscall(SYS_futex, bell_of(file), WEIR_FUTEX_WAIT, (uint32_t)watched, NULL, NULL, 0) ==
-           0;
+static int sleep_until_read(const struct weir_segment_file *file, uint64_t watched) {
+    return syscall(SYS_futex, segment_bell(file), WEIR_FUTEX_WAIT, (uint32_t)watched, NULL, NULL,
+                   0) == 0;
 }
 
-static void ring(struct weir_segment_file *file) {
-    (void)syscall(SYS_futex, bell_of(file), WEIR_FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+static void wake_writer(struct weir_segment_file *file) {
+    (void)syscall(SYS_futex, segment_bell(file), WEIR_FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
 void weir__segment_wait(struct weir_segment *s, unsigned milliseconds) {
@@ -269,7 +269,7 @@ void weir__segment_wait(struct weir_segment *s, unsigned milliseconds) {
 
     /* Sleeps without a wake while readers read often, and if the page is gone, since no reader can wake the writer
      * then. */
-    if (is_recent(watched) || !sleep_on(s->page, watched))
+    if (is_recent(watched) || !sleep_until_read(s->page, watched))
         nanosleep(&longest, NULL);
 }
 
@@ -294,14 +294,14 @@ static enum weir_segment_fault fault_of(const char *path) {
 }
 
 /* Checks the file's owner and mode before its contents are used. */
-static enum weir_segment_fault judge_file(int file, const char *path,
-                                          const struct weir_segment_kind *kind) {
+static enum weir_segment_fault check_header(int file, const char *path,
+                                            const struct weir_segment_kind *kind) {
     struct weir_segment_head head;
     struct stat is;
 
     if (!weir__runfile_is_own(file, &is) || (is.st_mode & 077) != 0)
         return fault_of(path);
-    if (!read_at(file, 0, &head, sizeof head))
+    if (!pread_all(file, 0, &head, sizeof head))
         return WEIR_SEGMENT_SHORT;
     if (memcmp(head.magic, MAGIC, sizeof head.magic) != 0 ||
         strncmp(head.kind, kind->name, sizeof head.kind) != 0)
@@ -314,7 +314,7 @@ static enum weir_segment_fault judge_file(int file, const char *path,
     return WEIR_SEGMENT_NONE;
 }
 
-static void say_watched(int file) {
+static void mark_watched(int file) {
     uint64_t now = weir__clock_ns();
     void *map;
 
@@ -324,7 +324,7 @@ static void say_watched(int file) {
     map = mmap(NULL, sizeof(struct weir_segment_file), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (map == MAP_FAILED)
         return;
-    ring(map);
+    wake_writer(map);
     munmap(map, sizeof(struct weir_segment_file));
 }
 
@@ -333,13 +333,13 @@ static enum weir_segment_fault read_body(int file, const struct weir_segment_kin
     uint64_t first, last;
 
     for (int i = 0; i < TRIES; i++) {
-        if (!read_at(file, offsetof(struct weir_segment_file, sequence), &first, sizeof first))
+        if (!pread_all(file, offsetof(struct weir_segment_file, sequence), &first, sizeof first))
             return WEIR_SEGMENT_SHORT;
         atomic_thread_fence(memory_order_acquire); /* (c) */
-        if (!read_at(file, offsetof(struct weir_segment_file, body), body, kind->bytes))
+        if (!pread_all(file, offsetof(struct weir_segment_file, body), body, kind->bytes))
             return WEIR_SEGMENT_SHORT;
         atomic_thread_fence(memory_order_acquire); /* (d) */
-        if (!read_at(file, offsetof(struct weir_segment_file, sequence), &last, sizeof last))
+        if (!pread_all(file, offsetof(struct weir_segment_file, sequence), &last, sizeof last))
             return WEIR_SEGMENT_SHORT;
         if (first == last && (first & 1) == 0)
             return first == 0 ? WEIR_SEGMENT_NOT_YET : WEIR_SEGMENT_NONE;
@@ -356,9 +356,9 @@ enum weir_segment_fault weir__segment_read(const char *path, const struct weir_s
 
     if (file < 0)
         return fault_of(path);
-    fault = judge_file(file, path, kind);
+    fault = check_header(file, path, kind);
     if (fault == WEIR_SEGMENT_NONE) {
-        say_watched(file);
+        mark_watched(file);
         fault = read_body(file, kind, body);
     }
     close(file);

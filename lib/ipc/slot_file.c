@@ -239,7 +239,7 @@ static void clear_slot(const struct weir_slot_file *f, int file, int slot) {
 /* Claims a slot.  Claims the slot of an ending process only if all other slots are claimed, because requests still need
  * the entries of ending processes.  Returns the slot, or -1 with errno on failure; errno is EAGAIN if the file is being
  * removed. */
-static int claim(const struct weir_slot_file *f, int file) {
+static int claim_slot(const struct weir_slot_file *f, int file) {
     for (int all = 0; all < 2; all++) {
         for (int slot = 0; slot < WEIR_SLOTS; slot++) {
             int taken;
@@ -270,7 +270,7 @@ static int claim(const struct weir_slot_file *f, int file) {
 
 /* Maps the file.  If there is an old mapping, the new mapping replaces it at its address.  The end of the old mapping
  * unlocks the old slot. */
-static int map_file(struct weir_slot_file *f, int file) {
+static int map_slot_file(struct weir_slot_file *f, int file) {
     void *map = mmap(f->map, f->kind->map_bytes, PROT_READ | PROT_WRITE,
                      MAP_SHARED | (f->map ? MAP_FIXED : 0), file, 0);
 
@@ -283,7 +283,7 @@ static int map_file(struct weir_slot_file *f, int file) {
 
 /* Opens the file, claims a slot and maps the file, in place of the old file, slot and mapping.  If another process is
  * stopped while it removes the file, the function replaces the file after a while. */
-static int attach(struct weir_slot_file *f) {
+static int attach_slot_file(struct weir_slot_file *f) {
     int file, slot, error, removals = 0;
     struct weir_kept kept;
 
@@ -291,12 +291,12 @@ static int attach(struct weir_slot_file *f) {
         file = find_file(f);
         if (file < 0)
             return -1;
-        slot = claim(f, file);
+        slot = claim_slot(f, file);
         if (slot >= 0 && is_sound(f, file) && weir__kept_set(&kept, file) == 0) {
             /* Clears this process's old slot in that file, so that no process reads an entry twice. */
             if (f->slot >= 0 && weir__kept_are_same(&f->file, &kept))
                 clear_slot(f, file, f->slot);
-            if (map_file(f, file) == 0) {
+            if (map_slot_file(f, file) == 0) {
                 f->file = kept;
                 f->slot = slot;
                 return 0;
@@ -320,8 +320,8 @@ static int attach(struct weir_slot_file *f) {
 
 /* ---- opening and leaving ------------------------------------------------------------------------- */
 
-static int begin(struct weir_slot_file *f, const struct weir_slot_kind *kind, const char *name,
-                 uint64_t limit) {
+static int init_slot_file(struct weir_slot_file *f, const struct weir_slot_kind *kind,
+                          const char *name, uint64_t limit) {
     memset(f, 0, sizeof *f);
     f->kind = kind;
     f->limit = limit;
@@ -333,7 +333,7 @@ static int begin(struct weir_slot_file *f, const struct weir_slot_kind *kind, co
 
 int weir__slot_file_open(struct weir_slot_file *f, const struct weir_slot_kind *kind,
                          const char *name, uint64_t limit) {
-    if (begin(f, kind, name, limit) != 0 || attach(f) != 0)
+    if (init_slot_file(f, kind, name, limit) != 0 || attach_slot_file(f) != 0)
         return -1;
     pthread_mutex_init(&f->lock, NULL);
     return 0;
@@ -343,12 +343,12 @@ int weir__slot_file_look(struct weir_slot_file *f, const struct weir_slot_kind *
                          const char *name) {
     int file;
 
-    if (begin(f, kind, name, 0) != 0)
+    if (init_slot_file(f, kind, name, 0) != 0)
         return -1;
     file = weir__runfile_open(f->path, O_RDWR);
     if (file < 0)
         return -1;
-    if (!is_sound(f, file) || weir__kept_set(&f->file, file) != 0 || map_file(f, file) != 0) {
+    if (!is_sound(f, file) || weir__kept_set(&f->file, file) != 0 || map_slot_file(f, file) != 0) {
         close(file);
         return -1;
     }
@@ -402,7 +402,7 @@ int weir__slot_file_renew(struct weir_slot_file *f) {
     if (is_another(f))
         f->file.number = -1;
     weir__kept_close(&f->file);
-    return f->file.number < 0 ? attach(f) : -1;
+    return f->file.number < 0 ? attach_slot_file(f) : -1;
 }
 
 /* Unlocks the slot, and removes the file if no process has a slot or is ending.  If two processes leave at once, at

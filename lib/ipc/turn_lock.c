@@ -16,7 +16,7 @@
 
 #include "base/runfile.h"
 
-static int open_file(struct weir_process_lock *lock, const char *name) {
+static int open_lock_file(struct weir_process_lock *lock, const char *name) {
     struct stat is;
     int file;
 
@@ -38,7 +38,7 @@ int weir__process_lock_try(struct weir_process_lock *lock, const char *name) {
     struct stat is;
 
     while (!lock->held) {
-        if (!weir__kept_is(&lock->file) && open_file(lock, name) != 0)
+        if (!weir__kept_is(&lock->file) && open_lock_file(lock, name) != 0)
             return -1;
         if (flock(lock->file.number, LOCK_EX | LOCK_NB) != 0)
             return errno == EWOULDBLOCK || errno == EINTR ? 0 : -1;

@@ -67,13 +67,13 @@ static int save_block(const weir_tensors *t, weir_tensors_state *s,
 
 /* Waits for the device until no freed block of the pool waits for other streams.  Returns E_CAPTURE if a freed block
  * still waits for the end of a capture. */
-static weir_status settle(weir_tensors *t, struct weir_tensor_pool *pool) {
+static weir_status complete_pending(weir_tensors *t, struct weir_tensor_pool *pool) {
     if (pool->pending > 0)
         weir__pending_settle(t, 1);
     return pool->pending > 0 ? WEIR_E_CAPTURE : WEIR_OK;
 }
 
-static weir_status note_pool(weir_tensors *t, struct weir_tensor_pool *pool,
+static weir_status save_pool(weir_tensors *t, struct weir_tensor_pool *pool,
                              weir_tensors_state *state) {
     state->id = pool->id;
     for (int i = 0; i < WEIR_TENSORS_PARTS; i++) {
@@ -100,11 +100,11 @@ weir_status weir_tensors_save(weir_tensors *t, weir_tensors_id id, weir_tensors_
 
     if (!pool)
         return status;
-    status = settle(t, pool);
+    status = complete_pending(t, pool);
     if (status == WEIR_OK && !(state = calloc(1, sizeof *state)))
         status = WEIR_E_HOST_MEMORY;
     if (status == WEIR_OK)
-        status = note_pool(t, pool, state);
+        status = save_pool(t, pool, state);
     weir__tensors_unlock(t);
     if (status == WEIR_OK) {
         *out = state;
@@ -116,7 +116,8 @@ weir_status weir_tensors_save(weir_tensors *t, weir_tensors_id id, weir_tensors_
 
 /* ---- restoring ----------------------------------------------------------------------------------- */
 
-static int has_segments(const struct weir_tensor_part *part, const struct weir_tensor_part *saved) {
+static int has_same_segments(const struct weir_tensor_part *part,
+                             const struct weir_tensor_part *saved) {
     size_t found = 0;
 
     for (size_t i = 0; i < part->count; i++) {
@@ -144,8 +145,8 @@ static struct weir_placement *make_placement(const weir_tensors *t,
 
 /* Allocates a saved block at its address.  `from` is the address at which the free memory around the block begins.  The
  * function also allocates the memory from `from` to the block, and frees this memory again. */
-static int place_block(struct weir_placement *p, struct weir_placement_stream *stream,
-                       uint64_t from, const struct saved_block *block) {
+static int place_saved_block(struct weir_placement *p, struct weir_placement_stream *stream,
+                             uint64_t from, const struct saved_block *block) {
     struct weir_placement_block place;
     uint64_t at = block->made.address;
 
@@ -175,7 +176,7 @@ static int make_placements(const weir_tensors *t, struct weir_tensor_pool *pool,
 
         if (from < base || from > block->made.address)
             from = base;
-        ok = place_block(out[part - pool->part], stream, from, block);
+        ok = place_saved_block(out[part - pool->part], stream, from, block);
         from = block->made.address + block->chunk;
     }
     for (int i = 0; !ok && i < WEIR_TENSORS_PARTS; i++)
@@ -191,8 +192,8 @@ struct freed_blocks {
 
 /* Lists the live blocks of the pool, and allocates all host memory that the restore needs.  Returns 1 on success, 0 if
  * there is no host memory. */
-static int prepare(weir_tensors *t, const struct weir_tensor_pool *pool,
-                   const weir_tensors_state *state, struct freed_blocks *freed) {
+static int prepare_restore(weir_tensors *t, const struct weir_tensor_pool *pool,
+                           const weir_tensors_state *state, struct freed_blocks *freed) {
     freed->block = calloc(t->map.count + 1, sizeof *freed->block);
     for (size_t i = 0; freed->block && i < t->map.capacity; i++) {
         const struct weir_tensor *tensor = (const struct weir_tensor *)t->map.slots[i].value;
@@ -204,7 +205,7 @@ static int prepare(weir_tensors *t, const struct weir_tensor_pool *pool,
            weir__map_reserve(&t->map, state->block_count);
 }
 
-static void free_all(weir_tensors *t, const struct freed_blocks *freed) {
+static void free_listed(weir_tensors *t, const struct freed_blocks *freed) {
     for (size_t i = 0; i < freed->count; i++) {
         uintptr_t value;
         struct weir_tensor *tensor;
@@ -217,18 +218,18 @@ static void free_all(weir_tensors *t, const struct freed_blocks *freed) {
     }
 }
 
-static weir_status restore(weir_tensors *t, struct weir_tensor_pool *pool,
-                           const weir_tensors_state *state, struct freed_blocks *freed) {
-    weir_status status = settle(t, pool);
+static weir_status restore_pool(weir_tensors *t, struct weir_tensor_pool *pool,
+                                const weir_tensors_state *state, struct freed_blocks *freed) {
+    weir_status status = complete_pending(t, pool);
     struct weir_placement *placements[WEIR_TENSORS_PARTS];
     CUresult result;
 
     if (status != WEIR_OK)
         return status;
     for (int i = 0; i < WEIR_TENSORS_PARTS; i++)
-        if (!has_segments(&pool->part[i], &state->part[i]))
+        if (!has_same_segments(&pool->part[i], &state->part[i]))
             return WEIR_E_NOT_OWNED;
-    if (!prepare(t, pool, state, freed))
+    if (!prepare_restore(t, pool, state, freed))
         return WEIR_E_HOST_MEMORY;
     /* Waits because streams may still use the chunks that will become free. */
     result = weir__device_wait(&t->allocator->device);
@@ -236,12 +237,13 @@ static weir_status restore(weir_tensors *t, struct weir_tensor_pool *pool,
         return weir__device_status(&t->allocator->device, result);
     if (!make_placements(t, pool, state, placements))
         return WEIR_E_HOST_MEMORY;
-    free_all(t, freed);
+    free_listed(t, freed);
     for (int i = 0; i < WEIR_TENSORS_PARTS; i++) {
         weir__pool_drop_placement(pool, i);
         pool->part[i].placement = placements[i];
     }
-    for (size_t i = 0; i < state->block_count; i++) /* prepare() has made room for the records */
+    for (size_t i = 0; i < state->block_count;
+         i++) /* prepare_restore() has made room for the records */
         (void)weir__tensor_record(t, &state->blocks[i].made, pool, 0);
     return WEIR_OK;
 }
@@ -256,7 +258,7 @@ weir_status weir_tensors_restore(weir_tensors *t, const weir_tensors_state *stat
 
     if (!pool)
         return status;
-    status = restore(t, pool, state, &gone);
+    status = restore_pool(t, pool, state, &gone);
     weir__tensors_unlock(t);
     for (size_t i = 0; status == WEIR_OK && freed && i < gone.count; i++)
         freed(context, gone.block[i]);

@@ -18,7 +18,8 @@
 
 /* Fills in the figures of reserved memory: the memory of the allocator, and the memory of pools with another source.
  * Small blocks count by their sizes; all other reserved memory counts as memory for large blocks. */
-static void read_reserve(weir_tensors *t, const weir_statistics *s, weir_tensors_figures *f) {
+static void read_reserved_figures(weir_tensors *t, const weir_statistics *s,
+                                  weir_tensors_figures *f) {
     weir_tensors_figure *all = &f->reserved_bytes[0], *small = &f->reserved_bytes[1];
     weir_tensors_figure *large = &f->reserved_bytes[2];
     int64_t elsewhere = all->current;
@@ -65,7 +66,7 @@ weir_status weir_tensors_stats(weir_tensors *t, weir_tensors_figures *out) {
     weir__tensors_lock(t);
     figures = t->figures;
     read_active(t, &figures);
-    read_reserve(t, &s, &figures);
+    read_reserved_figures(t, &s, &figures);
     figures.retries = s.retries - t->before.retries;
     figures.device_allocs = s.growths - t->before.growths;
     figures.device_frees = s.trims - t->before.trims;
@@ -247,8 +248,8 @@ static size_t list_items(const weir_tensors *t, struct item *items) {
     return count;
 }
 
-static void show_block(const struct visit *v, const struct weir_tensor *tensor,
-                       struct weir_tensor_segment segment) {
+static void show_tensor(const struct visit *v, const struct weir_tensor *tensor,
+                        struct weir_tensor_segment segment) {
     weir_tensors_block block = weir__tensor_block(tensor, segment);
 
     v->show(v->context, &block);
@@ -273,7 +274,7 @@ static void show_run(const struct visit *v, uint64_t from, uint64_t to, const st
 
     for (size_t i = 0; i < count; i++) {
         show_free(v, from, blocks[i].address, segment);
-        show_block(v, blocks[i].tensor, segment);
+        show_tensor(v, blocks[i].tensor, segment);
         from = blocks[i].address + blocks[i].bytes;
     }
     show_free(v, from, to, segment);
@@ -321,8 +322,8 @@ static void show_shared(const struct visit *v, const struct item *items, size_t 
         /* A block that lies in no known piece is shown as its own segment. */
         for (; at < count && items[at].address < base; at++)
             if (items[at].tensor)
-                show_block(v, items[at].tensor,
-                           (struct weir_tensor_segment){items[at].address, items[at].bytes});
+                show_tensor(v, items[at].tensor,
+                            (struct weir_tensor_segment){items[at].address, items[at].bytes});
         if (i < piece_count)
             at = show_piece(v, &pieces[i], items, at, count);
     }
@@ -343,7 +344,7 @@ static void show_chunk(struct visit *v, const struct weir_placement_span *span) 
     block.segment = v->segment.base;
     block.segment_bytes = v->segment.bytes;
     if (span->live && weir__map_get(&v->tensors->map, span->address, &value))
-        show_block(v, (const struct weir_tensor *)value, v->segment);
+        show_tensor(v, (const struct weir_tensor *)value, v->segment);
     else
         v->show(v->context, &block);
 }

@@ -17,11 +17,11 @@
 #include "base/thread.h"
 #include "tensors/tensors_internal.h"
 
-static void note_state(weir_tensors *t) {
+static void update_unsettled(weir_tensors *t) {
     atomic_store_explicit(&t->unsettled, t->queues || t->held, memory_order_relaxed);
 }
 
-static void hold(weir_tensors *t, struct weir_tensor *tensor) {
+static void hold_for_retry(weir_tensors *t, struct weir_tensor *tensor) {
     tensor->next = t->held;
     t->held = tensor;
 }
@@ -75,7 +75,7 @@ static int is_to_try_again(weir_status status) {
 
 /* Frees a block that waits for no other stream any more.  If the block's own stream can end, weir has waited for that
  * stream, too, and does not use its handle.  Returns 1 on success, 0 if the free has to be repeated later. */
-static int give(weir_tensors *t, struct weir_tensor *tensor) {
+static int free_tensor(weir_tensors *t, struct weir_tensor *tensor) {
     weir_status status;
 
     if (tensor->pool) {
@@ -113,11 +113,11 @@ weir_status weir__pending_free(weir_tensors *t, uint64_t address, size_t bytes,
     }
     if (is_held) {
         weir__tensors_pend(t, tensor, 1);
-        hold(t, tensor);
+        hold_for_retry(t, tensor);
     } else if (tensor) {
         weir__tensor_drop(t, tensor);
     }
-    note_state(t);
+    update_unsettled(t);
     weir__tensors_unlock(t);
     return is_held ? WEIR_OK : WEIR_E_HOST_MEMORY;
 }
@@ -134,7 +134,7 @@ static weir_status record_use(weir_tensors *t, struct weir_tensor_use use, CUeve
 
 /* Waits without an event.  Waits for the stream if the handle still means that stream, else for the device.  Returns 1
  * on success, 0 if both waits fail. */
-static int wait_for(weir_tensors *t, struct weir_tensor_use use) {
+static int wait_for_use(weir_tensors *t, struct weir_tensor_use use) {
     struct weir_device *device = &t->allocator->device;
 
     return (means_still(t, use) == WEIR_OK &&
@@ -185,16 +185,16 @@ int weir__pending_is_recorded(const weir_tensors *t) {
 
 /* Makes a freed block wait for each stream that uses it.  Frees the block at once if no stream uses the block any
  * more.  Returns 1 on success, 0 if the driver fails or there is no host memory. */
-static int cover(weir_tensors *t, struct weir_tensor *tensor) {
+static int wait_for_all_uses(weir_tensors *t, struct weir_tensor *tensor) {
     while (tensor->use_count > 0) {
         struct weir_tensor_use use = tensor->uses[tensor->use_count - 1];
         weir_status status = add_wait(t, tensor, use);
 
-        if (status != WEIR_OK && (status == WEIR_E_HOST_MEMORY || !wait_for(t, use)))
+        if (status != WEIR_OK && (status == WEIR_E_HOST_MEMORY || !wait_for_use(t, use)))
             return 0;
         tensor->use_count--;
     }
-    return tensor->waits_for > 0 || give(t, tensor);
+    return tensor->waits_for > 0 || free_tensor(t, tensor);
 }
 
 void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor) {
@@ -206,9 +206,9 @@ void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor) {
     weir__tensors_pend(t, tensor, 1);
     if (tensor->pool)
         tensor->pool->pending++;
-    if (!is_entered || !cover(t, tensor))
-        hold(t, tensor);
-    note_state(t);
+    if (!is_entered || !wait_for_all_uses(t, tensor))
+        hold_for_retry(t, tensor);
+    update_unsettled(t);
     if (is_entered)
         weir__driver_leave(device->driver, &scope);
 }
@@ -224,8 +224,8 @@ static void end_wait(weir_tensors *t, struct weir_tensor_queue *queue) {
     free(wait);
     if (--tensor->waits_for > 0 || tensor->use_count > 0)
         return;
-    if (!give(t, tensor))
-        hold(t, tensor);
+    if (!free_tensor(t, tensor))
+        hold_for_retry(t, tensor);
 }
 
 /* Ends the waits of a queue that have completed, or all waits if `is_over` is set.  Queries the oldest event first,
@@ -247,20 +247,20 @@ static void end_waits(weir_tensors *t, struct weir_tensor_queue *queue, int is_o
 
 /* Records the event for the waits that no event covers, if the capture is over.  If the event cannot be recorded, waits
  * for the stream and ends all waits of the queue. */
-static void cover_open(weir_tensors *t, struct weir_tensor_queue *queue) {
+static void record_open_waits(weir_tensors *t, struct weir_tensor_queue *queue) {
     weir_status status = record_use(t, queue->use, &queue->open->event);
 
     if (status == WEIR_OK) {
         queue->newest = queue->open->event;
         queue->open = NULL;
-    } else if (status != WEIR_E_CAPTURE && wait_for(t, queue->use)) {
+    } else if (status != WEIR_E_CAPTURE && wait_for_use(t, queue->use)) {
         queue->open = NULL;
         end_waits(t, queue, 1);
     }
 }
 
 /* Ends the waits that have completed.  If `waits` is set, waits for the device instead of querying events. */
-static void settle_waits(weir_tensors *t, int waits) {
+static void end_completed_waits(weir_tensors *t, int waits) {
     int is_over = waits && weir__device_wait(&t->allocator->device) == CUDA_SUCCESS;
 
     for (struct weir_tensor_queue **link = &t->queues, *queue; (queue = *link);) {
@@ -275,7 +275,7 @@ static void settle_waits(weir_tensors *t, int waits) {
 }
 
 /* Repeats the frees that have failed. */
-static void settle_held(weir_tensors *t) {
+static void retry_held_frees(weir_tensors *t) {
     struct weir_tensor *held = t->held;
 
     t->held = NULL;
@@ -283,8 +283,8 @@ static void settle_held(weir_tensors *t) {
         struct weir_tensor *next = held->next;
 
         held->next = NULL;
-        if (!cover(t, held))
-            hold(t, held);
+        if (!wait_for_all_uses(t, held))
+            hold_for_retry(t, held);
         held = next;
     }
 }
@@ -297,12 +297,12 @@ void weir__pending_settle(weir_tensors *t, int waits) {
         return;
     /* weir's own threads record no event, because the program may begin to capture the stream at any time. */
     if (!weir__thread_is_own()) {
-        settle_held(t);
+        retry_held_frees(t);
         for (struct weir_tensor_queue *queue = t->queues; queue; queue = queue->next)
             if (queue->open)
-                cover_open(t, queue);
+                record_open_waits(t, queue);
     }
-    settle_waits(t, waits);
-    note_state(t);
+    end_completed_waits(t, waits);
+    update_unsettled(t);
     weir__driver_leave(device->driver, &scope);
 }

@@ -87,7 +87,7 @@ static struct weir_tensor_reserved *reserved_of(weir_tensors *t, weir_tensors_id
     return reserved;
 }
 
-static struct weir_tensor_pool *make_pool(weir_tensors *t, weir_tensors_id id) {
+static struct weir_tensor_pool *create_pool(weir_tensors *t, weir_tensors_id id) {
     struct weir_tensor_pool *pool = calloc(1, sizeof *pool);
 
     if (!pool)
@@ -110,7 +110,7 @@ static void end_source(const weir_tensors_source *source) {
         source->end(source->context);
 }
 
-static int has_segments(const struct weir_tensor_pool *pool) {
+static int has_pool_segments(const struct weir_tensor_pool *pool) {
     return pool->part[0].count > 0 || pool->part[1].count > 0;
 }
 
@@ -118,7 +118,7 @@ static int has_segments(const struct weir_tensor_pool *pool) {
 static void end_if_unused(weir_tensors *t, struct weir_tensor_pool *pool) {
     struct weir_tensor_pool **link = &t->pools;
 
-    if (pool->users > 0 || has_segments(pool) || pool->takes || pool->pins > 0)
+    if (pool->users > 0 || has_pool_segments(pool) || pool->takes || pool->pins > 0)
         return;
     while (*link != pool)
         link = &(*link)->next;
@@ -161,7 +161,7 @@ weir_status weir_tensors_pool_open(weir_tensors *t, weir_tensors_id id,
     weir__tensors_lock(t);
     pool = weir__pool_find(t, id);
     if (!pool) {
-        pool = make_pool(t, id);
+        pool = create_pool(t, id);
         if (pool) {
             pool->next = t->pools;
             t->pools = pool;
@@ -171,7 +171,7 @@ weir_status weir_tensors_pool_open(weir_tensors *t, weir_tensors_id id,
     }
     if (pool) {
         pool->users++;
-        takes_source = source && !pool->source.alloc && !has_segments(pool);
+        takes_source = source && !pool->source.alloc && !has_pool_segments(pool);
     }
     if (takes_source)
         pool->source = *source;
@@ -283,7 +283,7 @@ weir_status weir_tensors_end(weir_tensors *t, weir_tensors_id id, void **context
 
 /* Rounds up to a multiple of `unit`, a power of two.  A size that would overflow stays unchanged, since a request of
  * such a size fails anyway. */
-static size_t round_up(size_t bytes, size_t unit) {
+static size_t round_unit(size_t bytes, size_t unit) {
     size_t rounded;
 
     return weir__size_round_up(bytes, unit, &rounded) ? rounded : bytes;
@@ -303,11 +303,11 @@ static size_t step_for(const struct weir_tensor_part *part, int is_whole, size_t
                        size_t share) {
     size_t step = weir__size_smaller(part->bytes / share, LARGEST_STEP);
 
-    return is_whole ? round_up(bytes, WEIR_TENSORS_UNIT)
-                    : round_up(weir__size_larger(bytes, step), PAGE);
+    return is_whole ? round_unit(bytes, WEIR_TENSORS_UNIT)
+                    : round_unit(weir__size_larger(bytes, step), PAGE);
 }
 
-static weir_status give_segment(weir_tensors *t, const weir_tensors_source *source, uint64_t base) {
+static weir_status free_segment(weir_tensors *t, const weir_tensors_source *source, uint64_t base) {
     void *segment = (void *)(uintptr_t)base;
 
     if (!source->alloc)
@@ -340,8 +340,8 @@ static void count_segment(weir_tensors *t, const struct weir_tensor_pool *pool,
 }
 
 /* Allocates a segment at the address.  Releases the lock during the call and takes the lock again. */
-static weir_status ask_apart(weir_tensors *t, size_t bytes, uint64_t at,
-                             struct weir_tensor_segment *out) {
+static weir_status allocate_at(weir_tensors *t, size_t bytes, uint64_t at,
+                               struct weir_tensor_segment *out) {
     void *segment = NULL;
     weir_status status;
 
@@ -354,31 +354,31 @@ static weir_status ask_apart(weir_tensors *t, size_t bytes, uint64_t at,
 
 /* Allocates a segment directly after the part's last segment, or, for an empty part, its first segment.  Returns OK
  * without a segment if another thread has added a segment during the call. */
-static weir_status take_joined(weir_tensors *t, struct weir_tensor_part *part, size_t least,
-                               uint64_t name, struct weir_tensor_segment *out) {
+static weir_status allocate_joined(weir_tensors *t, struct weir_tensor_part *part, size_t least,
+                                   uint64_t name, struct weir_tensor_segment *out) {
     uint64_t end = weir__part_end(t, part), at = end ? end : WEIR_ENGINE_FAR;
     size_t lacks = end ? least - weir__part_tail(part, name, end) : least;
     size_t bytes = step_for(part, 0, lacks, STEP_PART_JOINED);
-    weir_status status = ask_apart(t, bytes, at, out);
+    weir_status status = allocate_at(t, bytes, at, out);
 
-    if (weir__is_failure(status) && bytes > round_up(lacks, PAGE))
-        status = ask_apart(t, round_up(lacks, PAGE), at, out);
+    if (weir__is_failure(status) && bytes > round_unit(lacks, PAGE))
+        status = allocate_at(t, round_unit(lacks, PAGE), at, out);
     if (weir__is_failure(status) && weir__part_end(t, part) != end)
         return WEIR_OK;
     if (status == WEIR_E_NO_MEMORY && end > 0) /* the address may be in use */
-        status = ask_apart(t, round_up(least, PAGE), WEIR_ENGINE_FAR, out);
+        status = allocate_at(t, round_unit(least, PAGE), WEIR_ENGINE_FAR, out);
     return status;
 }
 
 /* Allocates a segment at any address from the pool's source, or from the allocator if the pool has no source.  The
  * allocator falls back to the bytes that the request needs.  Releases the lock during the call and takes the lock
  * again. */
-static weir_status take_alone(weir_tensors *t, struct weir_tensor_pool *pool,
-                              const struct weir_tensor_part *part, size_t least,
-                              struct weir_tensor_segment *out) {
+static weir_status allocate_apart(weir_tensors *t, struct weir_tensor_pool *pool,
+                                  const struct weir_tensor_part *part, size_t least,
+                                  struct weir_tensor_segment *out) {
     const weir_tensors_source *source = &pool->source;
     size_t bytes = step_for(part, pool->is_whole, least, STEP_PART);
-    size_t fewest = round_up(least, WEIR_TENSORS_UNIT);
+    size_t fewest = round_unit(least, WEIR_TENSORS_UNIT);
     void *segment = NULL;
     weir_status status;
 
@@ -401,22 +401,23 @@ static weir_status take_alone(weir_tensors *t, struct weir_tensor_pool *pool,
 }
 
 /* Adds a segment to the part.  Releases the lock during calls to the allocator and takes the lock again. */
-static weir_status grow(weir_tensors *t, struct weir_tensor_pool *pool,
-                        struct weir_tensor_part *part, const struct weir_tensor_request *made) {
+static weir_status grow_part(weir_tensors *t, struct weir_tensor_pool *pool,
+                             struct weir_tensor_part *part,
+                             const struct weir_tensor_request *made) {
     struct weir_tensor_segment segment = {0};
     weir_status status = WEIR_E_NO_MEMORY;
 
     pool->pins++;
     if (joins(t, pool))
-        status = take_joined(t, part, made->bytes, made->home.name, &segment);
+        status = allocate_joined(t, part, made->bytes, made->home.name, &segment);
     if (weir__is_failure(status))
-        status = take_alone(t, pool, part, made->bytes, &segment);
+        status = allocate_apart(t, pool, part, made->bytes, &segment);
     pool->pins--;
     if (status != WEIR_OK || segment.base == 0)
         return status;
     if (!weir__part_add(t, part, segment)) {
         weir__tensors_unlock(t);
-        (void)give_segment(t, &pool->source, segment.base);
+        (void)free_segment(t, &pool->source, segment.base);
         weir__tensors_lock(t);
         return WEIR_E_HOST_MEMORY;
     }
@@ -449,8 +450,9 @@ static int nobody_waits(void *context, uint64_t stream, uint64_t sequence) {
     return 0;
 }
 
-static int take(const struct weir_tensor_pool *pool, struct weir_tensor_part *part, size_t bytes,
-                struct weir_tensor_user *user, struct weir_placement_block *place) {
+static int take_from_part(const struct weir_tensor_pool *pool, struct weir_tensor_part *part,
+                          size_t bytes, struct weir_tensor_user *user,
+                          struct weir_placement_block *place) {
     const struct weir_placement_waits none = {nobody_waits, nobody_waits, NULL};
     int found;
 
@@ -591,16 +593,17 @@ weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool,
     int found, waits = t->allocator->options.recovery_timeout_ms != UINT32_MAX, may_wait = waits;
 
     while ((user = note_user(t, pool, made->home)) != NULL &&
-           (found = take(pool, part, made->bytes, user, &place)) == WEIR_PLACEMENT_NO_FIT) {
+           (found = take_from_part(pool, part, made->bytes, user, &place)) ==
+               WEIR_PLACEMENT_NO_FIT) {
         int is_last = lends || status != WEIR_OK; /* set if the pool cannot grow any more */
 
-        if (may_wait && (pool->has_lost || (is_last && has_segments(pool)))) {
+        if (may_wait && (pool->has_lost || (is_last && has_pool_segments(pool)))) {
             may_wait = 0;
             wait_for_pool(t, pool);
         } else if (is_last) {
             break;
         } else {
-            status = grow(t, pool, part, made);
+            status = grow_part(t, pool, part, made);
             may_wait = waits; /* the growth may have freed blocks in OOM recovery */
         }
     }
@@ -650,7 +653,7 @@ static int is_still_captured(weir_tensors *t, const struct weir_tensor *tensor) 
 
 /* Returns the record of the stream that may reuse the freed block at once.  Returns NULL, for no stream, if the block's
  * stream has ended, or was named during a capture that has ended. */
-static struct weir_tensor_user *heir_of(weir_tensors *t, const struct weir_tensor *tensor) {
+static struct weir_tensor_user *reusing_user(weir_tensors *t, const struct weir_tensor *tensor) {
     struct weir_tensor_user *user;
 
     if (tensor->home.name == 0)
@@ -665,7 +668,7 @@ static struct weir_tensor_user *heir_of(weir_tensors *t, const struct weir_tenso
 void weir__pool_give(weir_tensors *t, struct weir_tensor *tensor) {
     struct weir_tensor_pool *pool = tensor->pool;
 
-    free_in_pool(t, pool, tensor->address, heir_of(t, tensor));
+    free_in_pool(t, pool, tensor->address, reusing_user(t, tensor));
     pool->pending -= (size_t)tensor->is_freed;
     weir__tensors_completed(t, tensor);
     weir__tensor_drop(t, tensor);
@@ -697,7 +700,7 @@ static int trim_part(weir_tensors *t, struct weir_tensor_pool *pool, struct weir
 
         count_segment(t, pool, part, segment, -1, NULL, NULL);
         weir__tensors_unlock(t);
-        status = give_segment(t, &pool->source, segment.base);
+        status = free_segment(t, &pool->source, segment.base);
         weir__tensors_lock(t);
         if (status == WEIR_OK)
             given = 1;
@@ -719,7 +722,7 @@ static int trim_after_wait(weir_tensors *t, weir_tensors_id id, int *is_late) {
     weir__tensors_lock(t);
     waited = t->sequence; /* other threads go on freeing during the wait */
     for (pool = t->pools; pool; pool = pool->next)
-        wanted |= is_to_trim(pool, id, waited) && has_segments(pool);
+        wanted |= is_to_trim(pool, id, waited) && has_pool_segments(pool);
     weir__tensors_unlock(t);
     if (!wanted || weir__device_wait(&t->allocator->device) != CUDA_SUCCESS)
         return 0;

@@ -13,7 +13,7 @@
 #include "tensors/tensors_internal.h"
 
 /* Returns 1 if the engine keeps the address apart for pools, else 0. */
-static int is_apart(const weir_tensors *t, uint64_t address) {
+static int is_apart_address(const weir_tensors *t, uint64_t address) {
     return address - t->apart.base < t->apart.bytes;
 }
 
@@ -38,7 +38,7 @@ const struct weir_tensor_segment *weir__part_segment(const struct weir_tensor_pa
 static int is_joined(const weir_tensors *t, const struct weir_tensor_part *part, size_t i) {
     const struct weir_tensor_segment *s = &part->segments[i];
 
-    return i > 0 && s[-1].base + s[-1].bytes == s->base && is_apart(t, s[-1].base);
+    return i > 0 && s[-1].base + s[-1].bytes == s->base && is_apart_address(t, s[-1].base);
 }
 
 struct weir_tensor_segment weir__part_run(const weir_tensors *t,
@@ -78,9 +78,9 @@ int weir__part_place(const weir_tensors *t, struct weir_placement *p,
     size_t below = up_to(part, segment.base - 1);
     uint64_t unmapped = t->apart.base;
 
-    if (!is_apart(t, segment.base))
+    if (!is_apart_address(t, segment.base))
         return weir__placement_add(p, segment.base, segment.bytes) == WEIR_PLACEMENT_OK;
-    if (below > 0 && is_apart(t, part->segments[below - 1].base))
+    if (below > 0 && is_apart_address(t, part->segments[below - 1].base))
         unmapped = part->segments[below - 1].base + part->segments[below - 1].bytes;
     return weir__placement_fill(p, unmapped, segment.base, segment.bytes, NULL, 0) ==
            WEIR_PLACEMENT_OK;
@@ -113,7 +113,7 @@ static int remove_segment(const weir_tensors *t, const struct weir_tensor_part *
                           const struct weir_tensor_segment *segment) {
     struct weir_placement_span span = {0};
 
-    if (!is_apart(t, segment->base))
+    if (!is_apart_address(t, segment->base))
         return weir__placement_remove(part->placement, segment->base) == WEIR_PLACEMENT_OK;
     while (weir__placement_next(part->placement, &span))
         if (span.address + span.size >= segment->base + segment->bytes)
@@ -145,7 +145,7 @@ int weir__part_weight(const weir_tensors *t, const struct weir_tensor_part *part
     const struct weir_tensor_segment *s = part->segments;
     int count = 1;
 
-    if (!is_apart(t, segment.base))
+    if (!is_apart_address(t, segment.base))
         return 1;
     count -= below > 0 && s[below - 1].base + s[below - 1].bytes == segment.base;
     count -= above < part->count && s[above].base == segment.base + segment.bytes;
@@ -161,7 +161,7 @@ uint64_t weir__part_end(const weir_tensors *t, const struct weir_tensor_part *pa
         return 0;
     /* Addresses that the engine keeps apart lie above all other addresses. */
     last = &part->segments[part->count - 1];
-    return is_apart(t, last->base) ? last->base + last->bytes : 0;
+    return is_apart_address(t, last->base) ? last->base + last->bytes : 0;
 }
 
 size_t weir__part_tail(const struct weir_tensor_part *part, uint64_t name, uint64_t end) {

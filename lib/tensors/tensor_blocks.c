@@ -115,21 +115,22 @@ int weir__tensor_use_home(struct weir_tensor *tensor) {
 
 /* Adds `amount` to the figures of all blocks, and to the figures of the block's size class (1 for small, 2 for
  * large). */
-static inline __attribute__((always_inline)) void
-add(weir_tensors_figure figure[3], const struct weir_tensor *tensor, size_t amount, int sign) {
+static inline __attribute__((always_inline)) void add_to_class(weir_tensors_figure figure[3],
+                                                               const struct weir_tensor *tensor,
+                                                               size_t amount, int sign) {
     weir__figure_add(&figure[0], (int64_t)amount, sign);
     weir__figure_add(&figure[tensor->bytes > WEIR_TENSORS_SMALL ? 2 : 1], (int64_t)amount, sign);
 }
 
 /* Adds a live block to the figures if `sign` is 1, subtracts a live block if `sign` is -1. */
 static inline __attribute__((always_inline)) void
-count_live(weir_tensors_figures *f, const struct weir_tensor *tensor, int sign) {
-    add(f->allocation, tensor, 1, sign);
-    add(f->allocated_bytes, tensor, tensor->bytes, sign);
-    add(f->requested_bytes, tensor, tensor->requested, sign);
+count_live_tensor(weir_tensors_figures *f, const struct weir_tensor *tensor, int sign) {
+    add_to_class(f->allocation, tensor, 1, sign);
+    add_to_class(f->allocated_bytes, tensor, tensor->bytes, sign);
+    add_to_class(f->requested_bytes, tensor, tensor->requested, sign);
 }
 
-static inline void tell_block(weir_tensors *t, int action, const struct weir_tensor *tensor) {
+static inline void report_block(weir_tensors *t, int action, const struct weir_tensor *tensor) {
     if (__builtin_expect(atomic_load_explicit(&t->is_watched, memory_order_relaxed), 0))
         weir__tensors_tell(t, action, tensor->address, tensor->requested, tensor->home.stream,
                            tensor->pool, tensor->note);
@@ -160,21 +161,21 @@ void weir__tensors_pend(weir_tensors *t, const struct weir_tensor *tensor, int64
 }
 
 void weir__tensors_add(weir_tensors *t, const struct weir_tensor *tensor) {
-    count_live(&t->figures, tensor, 1);
+    count_live_tensor(&t->figures, tensor, 1);
     if (__builtin_expect(t->pending[0].blocks > 0, 0))
         note_active_peak(t);
-    tell_block(t, WEIR_TENSORS_ALLOC, tensor);
+    report_block(t, WEIR_TENSORS_ALLOC, tensor);
 }
 
 void weir__tensors_subtract(weir_tensors *t, const struct weir_tensor *tensor) {
-    count_live(&t->figures, tensor, -1);
-    tell_block(t, WEIR_TENSORS_FREE_REQUESTED, tensor);
+    count_live_tensor(&t->figures, tensor, -1);
+    report_block(t, WEIR_TENSORS_FREE_REQUESTED, tensor);
 }
 
 void weir__tensors_completed(weir_tensors *t, const struct weir_tensor *tensor) {
     if (tensor->is_freed)
         weir__tensors_pend(t, tensor, -1);
-    tell_block(t, WEIR_TENSORS_FREE_COMPLETED, tensor);
+    report_block(t, WEIR_TENSORS_FREE_COMPLETED, tensor);
 }
 
 int weir__tensor_record(weir_tensors *t, const struct weir_tensor_request *made,
@@ -249,7 +250,7 @@ static uint64_t reclaimable(void *tensors) {
     return atomic_load_explicit(&t->idle, memory_order_relaxed);
 }
 
-static weir_status make(int device, const weir_tensors_hooks *hooks, weir_tensors **out) {
+static weir_status create_tensors(int device, const weir_tensors_hooks *hooks, weir_tensors **out) {
     weir_tensors *t = calloc(1, sizeof *t);
     weir_status status;
 
@@ -286,7 +287,7 @@ weir_status weir_tensors_open(int device, const weir_tensors_hooks *hooks, weir_
     pthread_mutex_lock(&opening);
     t = atomic_load_explicit(&weir__tensors_of[device], memory_order_acquire);
     if (!t) {
-        status = make(device, hooks, &t);
+        status = create_tensors(device, hooks, &t);
         if (status == WEIR_OK)
             atomic_store_explicit(&weir__tensors_only, opened++ == 0 ? t : NULL,
                                   memory_order_release);
@@ -347,7 +348,7 @@ uint64_t weir__tensors_name(weir_tensors *t, weir_stream stream, int lasts) {
 }
 
 /* Binds a stream.  If the stream cannot be bound, each of its requests calls the driver for the stream's state. */
-static __attribute__((noinline)) void bind_stream(weir_tensors *t, weir_stream stream) {
+static __attribute__((noinline)) void bind_tensor_stream(weir_tensors *t, weir_stream stream) {
     struct weir_device *device = &t->allocator->device;
     weir_status status = WEIR_OK;
     uintptr_t known = 0;
@@ -389,7 +390,7 @@ static weir_status alloc_unrouted(weir_tensors *t, size_t bytes, weir_stream str
 /* Allocates in the device's context, because the caller's thread has no context, and a default stream needs a
  * context. */
 static __attribute__((noinline, cold)) weir_status
-alloc_in_context(weir_tensors *t, size_t bytes, weir_stream stream, void **block) {
+alloc_in_own_context(weir_tensors *t, size_t bytes, weir_stream stream, void **block) {
     int lent = weir__device_lend_context(&t->allocator->device);
     weir_status status = WEIR_E_STREAM;
 
@@ -401,7 +402,7 @@ alloc_in_context(weir_tensors *t, size_t bytes, weir_stream stream, void **block
 
 /* Reports an out-of-memory failure to the program's hooks and events.  Returns `status`. */
 static __attribute__((noinline, cold)) weir_status
-refuse(weir_tensors *t, const struct weir_tensor_request *made, weir_status status) {
+report_oom(weir_tensors *t, const struct weir_tensor_request *made, weir_status status) {
     int result = weir_last_driver_result();
     uint64_t free_bytes;
 
@@ -460,10 +461,10 @@ static inline weir_status alloc_shared(weir_tensors *t, struct weir_tensor_reque
     weir_status status;
 
     if (lasts && (last_bound.stream != stream || last_bound.tensors != t))
-        bind_stream(t, stream);
+        bind_tensor_stream(t, stream);
     status = alloc_unrouted(t, made->bytes, stream, &served);
     if (__builtin_expect(status == WEIR_E_STREAM, 0))
-        status = alloc_in_context(t, made->bytes, stream, &served);
+        status = alloc_in_own_context(t, made->bytes, stream, &served);
     if (__builtin_expect(status != WEIR_OK && !weir__is_failure(status), 0))
         return status;
     made->home.name = weir__tensors_name(t, stream, lasts);
@@ -491,7 +492,7 @@ weir_status weir_tensors_alloc(weir_tensors *t, size_t bytes, size_t requested, 
         !alloc_routed(t, &made, lasts, &status))
         status = alloc_shared(t, &made, lasts);
     if (__builtin_expect(status != WEIR_OK, 0))
-        return refuse(t, &made, status);
+        return report_oom(t, &made, status);
     *block = (void *)(uintptr_t)made.address;
     return WEIR_OK;
 }
@@ -537,8 +538,8 @@ static __attribute__((noinline)) struct weir_tensor *find_among(uint64_t address
     return found;
 }
 
-static inline __attribute__((always_inline)) struct weir_tensor *find(uint64_t address, int takes,
-                                                                      weir_tensors **owner) {
+static inline __attribute__((always_inline)) struct weir_tensor *
+find_locked(uint64_t address, int takes, weir_tensors **owner) {
     weir_tensors *only = atomic_load_explicit(&weir__tensors_only, memory_order_acquire);
 
     if (__builtin_expect(!only, 0))
@@ -557,7 +558,7 @@ weir_status weir_tensors_free(void *block) {
         return WEIR_OK;
     if (weir__driver_forked())
         return weir__without_driver(WEIR_E_FORKED);
-    tensor = find((uintptr_t)block, 1, &t);
+    tensor = find_locked((uintptr_t)block, 1, &t);
     if (!tensor)
         return weir__without_driver(WEIR_E_NOT_OWNED);
     weir__tensors_subtract(t, tensor);
@@ -581,7 +582,7 @@ weir_status weir_tensors_free(void *block) {
 static weir_status find_live(const void *block, weir_tensors **t, struct weir_tensor **tensor) {
     weir_status status = weir__call_check(block != NULL);
 
-    *tensor = status == WEIR_OK ? find((uintptr_t)block, 0, t) : NULL;
+    *tensor = status == WEIR_OK ? find_locked((uintptr_t)block, 0, t) : NULL;
     return status != WEIR_OK || *tensor ? status : weir__without_driver(WEIR_E_NOT_OWNED);
 }
 

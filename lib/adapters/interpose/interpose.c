@@ -117,14 +117,14 @@ BARE static void note_passed(const char *name) {
 }
 
 /* Finds the dlsym of libc when this library is loaded, so that the program sees no error of that lookup in dlerror. */
-static __attribute__((constructor)) void begin(void) {
+static __attribute__((constructor)) void find_real_dlsym(void) {
     weir__variables_note();
     (void)real_dlsym();
     (void)dlerror();
 }
 
 /* Returns the row of a symbol that this library replaces, or NULL if this library does not replace the symbol. */
-BARE static const struct row *row_of(const char *symbol) {
+BARE static const struct row *find_replaced(const char *symbol) {
     if (!symbol || symbol[0] != 'c' || symbol[1] != 'u' || symbol[2] < 'A' || symbol[2] > 'Z')
         return NULL;
     for (size_t i = 0; i < WEIR_INTERPOSED_COUNT; i++)
@@ -148,7 +148,7 @@ static int is_of_exporter(const void *address, const struct row *row) {
     return symbol && dladdr(symbol, &found) && found.dli_fbase == of.dli_fbase;
 }
 
-static void note(const struct row *row, void *real) {
+static void store_real(const struct row *row, void *real) {
     _Atomic(void *) *place = &weir__interposed_real[row - rows];
     void *known = atomic_load_explicit(place, memory_order_relaxed);
 
@@ -169,7 +169,7 @@ static void *find_behind(lookup *real, const struct row *row, void *handle) {
 
 BARE JUMPS void *dlsym(void *restrict handle, const char *restrict name) {
     lookup *real = real_dlsym();
-    const struct row *row = weir__inside ? NULL : row_of(name);
+    const struct row *row = weir__inside ? NULL : find_replaced(name);
     void *found;
 
     if (!row || is_of_exporter(__builtin_return_address(0), row)) {
@@ -179,7 +179,7 @@ BARE JUMPS void *dlsym(void *restrict handle, const char *restrict name) {
     found = find_behind(real, row, handle);
     if (!found)
         return NULL;
-    note(row, found);
+    store_real(row, found);
     return row->serves;
 }
 
@@ -203,7 +203,7 @@ void *weir__interpose_find(enum weir_interposed number) {
     (void)dlerror(); /* clears an error that the program must not see */
     if (!found)
         return ADDRESS(is_missing);
-    note(row, found);
+    store_real(row, found);
     return found;
 }
 
@@ -229,13 +229,13 @@ static const struct row *row_of_request(const char *base, int version, uint64_t 
 /* Returns the address with which cuGetProcAddress answers.  `real` is the driver's answer to the request, and `same`
  * the driver's answer for the version of the row.  If the two differ, `real` is a newer form of the function, which
  * this library does not know, and the program gets `real`. */
-static void *answer(const struct row *row, void *real, const void *same) {
+static void *choose_address(const struct row *row, void *real, const void *same) {
     if (real != same) {
         note_passed(row->base);
         return real;
     }
     if (!is_ours(row, real)) /* a driver may have found this library's function */
-        note(row, real);
+        store_real(row, real);
     return row->serves;
 }
 
@@ -263,7 +263,7 @@ static CUresult resolve_v1(const char *name, void **address, int version, uint64
     void *same = NULL;
 
     if (row && real(row->base, &same, row->version, flags) == CUDA_SUCCESS)
-        *address = answer(row, *address, same);
+        *address = choose_address(row, *address, same);
     return result;
 }
 
@@ -277,6 +277,6 @@ static CUresult resolve_v2(const char *name, void **address, int version, uint64
     void *same = NULL;
 
     if (row && real(row->base, &same, row->version, flags, NULL) == CUDA_SUCCESS)
-        *address = answer(row, *address, same);
+        *address = choose_address(row, *address, same);
     return result;
 }

@@ -8,8 +8,8 @@
 
 #include <string.h>
 
-static weir_status allocator_of(void *ctx, const void *block, weir_stream stream,
-                                weir_allocator **allocator) {
+static weir_status find_handler_allocator(void *ctx, const void *block, weir_stream stream,
+                                          weir_allocator **allocator) {
     if (!ctx)
         return block ? weir__adapter_owner(block, stream, allocator)
                      : weir_stream_allocator(stream, allocator);
@@ -22,7 +22,7 @@ int weir_handler_alloc(void *ctx, void **block, size_t bytes, weir_stream stream
     weir_status status;
 
     weir__adapter_settle();
-    status = allocator_of(ctx, NULL, stream, &a);
+    status = find_handler_allocator(ctx, NULL, stream, &a);
     if (status == WEIR_OK)
         status = weir_alloc(a, bytes, stream, block);
     if (status != WEIR_OK)
@@ -38,7 +38,7 @@ int weir_handler_free(void *ctx, void *block, size_t bytes, weir_stream stream) 
     (void)bytes;
     if (!block)
         return WEIR_OK;
-    status = allocator_of(ctx, block, stream, &a);
+    status = find_handler_allocator(ctx, block, stream, &a);
     return status == WEIR_OK
                ? weir__adapter_free("weir_handler_free", a, block, WEIR__ADAPTER_STREAM, stream)
                : status;

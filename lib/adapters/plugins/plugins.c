@@ -154,7 +154,7 @@ static weir_status try_free(const struct kept *k) {
     return status;
 }
 
-static void keep(const struct kept *k) {
+static void append_kept(const struct kept *k) {
     struct kept *copy = malloc(sizeof *copy);
 
     if (!copy) {
@@ -174,7 +174,7 @@ static weir_status free_or_keep(const struct kept *k) {
     weir_status status = try_free(k);
 
     if (status == WEIR_E_CAPTURE || status == WEIR_E_HOST_MEMORY || status == WEIR_E_NO_MEMORY) {
-        keep(k);
+        append_kept(k);
         return WEIR_OK;
     }
     if (status != WEIR_OK && status != WEIR_E_FORKED && status != WEIR_E_DEVICE_LOST)
@@ -182,7 +182,7 @@ static weir_status free_or_keep(const struct kept *k) {
     return status;
 }
 
-static __attribute__((noinline)) void settle(void) {
+static __attribute__((noinline)) void free_kept(void) {
     struct kept *taken;
 
     pthread_mutex_lock(&lock);
@@ -201,7 +201,7 @@ static __attribute__((noinline)) void settle(void) {
 
 void weir__adapter_settle(void) {
     if (atomic_load_explicit(&is_any_kept, memory_order_relaxed))
-        settle();
+        free_kept();
 }
 
 weir_status weir__adapter_free(const char *who, weir_allocator *allocator, void *block,

@@ -30,7 +30,7 @@ static void throw_it(const char *text) {
         throws(text);
 }
 
-static __attribute__((noinline, cold)) void *refuse(size_t bytes, weir_status status) {
+static __attribute__((noinline, cold)) void *throw_no_memory(size_t bytes, weir_status status) {
     const char *head = status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT
                            ? "CUDA out of memory. weir_torch_alloc"
                            : "weir_torch_alloc";
@@ -44,7 +44,7 @@ static __attribute__((noinline, cold)) void *refuse(size_t bytes, weir_status st
 
 static _Atomic uint64_t devices; /* a bit for each device that was served */
 
-static void note_device(int device) {
+static void store_device(int device) {
     uint64_t bit = UINT64_C(1) << device;
 
     if (!(atomic_load_explicit(&devices, memory_order_relaxed) & bit))
@@ -61,8 +61,8 @@ void *weir_torch_alloc(size_t bytes, int device, weir_stream stream) {
     if (status == WEIR_OK)
         status = weir_alloc(a, bytes, stream, &block);
     if (status != WEIR_OK)
-        return refuse(bytes, status);
-    note_device(device);
+        return throw_no_memory(bytes, status);
+    store_device(device);
     return block;
 }
 

@@ -11,7 +11,7 @@
  *   refused       said of a pool or plain memory whose requests fail, because the device does not have what the user's
  *                 settings require
  *   lost          said of an allocator whose device's context was reset
- *   inside        said of a thread between enter() and leave(), which serves a call of the program.  The thread's own
+ *   inside        said of a thread between begin_serving() and end_serving(), which serves a call of the program.  The thread's own
  *                 calls of the driver, and the calls that the driver makes for it, go to the driver unchanged
  *                 (interpose.h)
  *
@@ -22,7 +22,7 @@
  * The records of pools (struct weir_pool) are in lists that only grow.  The served allocators (struct weir_served) are
  * in a table.  Entries of the table are only added, or reused after the loss of a context.  No record or served
  * allocator is ever freed, so threads read the lists and the table without a lock.  A function of this file must be
- * called between enter() and leave(), unless the comment of the function says otherwise.
+ * called between begin_serving() and end_serving(), unless the comment of the function says otherwise.
  *
  * This file must not know how an allocator works or how a call gets here.
  */
@@ -140,7 +140,7 @@ struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, struct weir_po
  * because another pool may have the record by now. */
 void weir__pool_end(struct weir_pool *p, unsigned life);
 /* Returns 1 if weir remembers that the last pool with that handle was destroyed, else 0.  The caller need not have
- * called enter(). */
+ * called begin_serving(). */
 int weir__pool_has_ended(CUmemoryPool handle);
 /* Gives other devices the access rights of `access` to the memory that weir has for the pool, and records the rights.
  * Returns the driver's result for the program. */
@@ -241,7 +241,7 @@ extern atomic_int weir__contexts_made;
 /* The number of captures that weir has seen and that run or are about to begin. */
 extern atomic_int weir__captures;
 /* Waits until no thread queries streams for a trim.  Called after a capture is counted in weir__captures and before the
- * capture begins.  The caller need not have called enter(). */
+ * capture begins.  The caller need not have called begin_serving(). */
 void weir__streams_await(void);
 /* Queries whether work is complete on the thread's default streams and on the other streams of the allocator's device
  * that weir saw the program create.  Returns 1 if all these streams are idle, else 0.  Returns 0 without a query if a
@@ -262,7 +262,7 @@ enum weir_unserved {
 };
 extern _Atomic uint64_t weir__unserved[WEIR_UNSERVED_COUNT];
 
-/* Counts a call that weir did not serve.  The caller need not have called enter(). */
+/* Counts a call that weir did not serve.  The caller need not have called begin_serving(). */
 static inline void weir__count_unserved(enum weir_unserved which) {
     atomic_fetch_add_explicit(&weir__unserved[which], 1, memory_order_relaxed);
 }
@@ -429,14 +429,14 @@ static inline CUstream own(CUstream stream) {
     return stream ? stream : (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
 }
 
-static inline int is_default(CUstream stream) {
+static inline int is_default_stream(CUstream stream) {
     return (uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE;
 }
 
-/* Begins to serve a call of the program.  Returns 1 on success: until leave(), all driver calls of the thread go to the
+/* Begins to serve a call of the program.  Returns 1 on success: until end_serving(), all driver calls of the thread go to the
  * driver unchanged.  Returns 0 if the thread already serves a call.  Returns 0 also in a child of fork, where a lock
  * may be held by a thread that does not exist in the child. */
-static inline int enter(void) {
+static inline int begin_serving(void) {
     if (weir__inside || weir__driver_forked())
         return 0;
     weir__inside = 1;
@@ -445,7 +445,7 @@ static inline int enter(void) {
     return 1;
 }
 
-static inline void leave(void) {
+static inline void end_serving(void) {
     weir__inside = 0;
 }
 
@@ -453,12 +453,12 @@ static inline void leave(void) {
 
 /* Returns 1 if the stream belongs to another context than the allocator, else 0.  Events of the allocator's context may
  * be unable to order the work of such a stream. */
-static inline int is_apart(const struct weir_served *s, CUstream stream) {
+static inline int is_of_other_context(const struct weir_served *s, CUstream stream) {
     CUcontext context = NULL;
 
     if (__builtin_expect(!atomic_load_explicit(&weir__contexts_made, memory_order_relaxed), 1))
         return 0;
-    if (is_default(stream))
+    if (is_default_stream(stream))
         return REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS || context != s->context;
     return REAL(cuStreamGetCtx)(stream, &context) != CUDA_SUCCESS || context != s->context;
 }
@@ -473,7 +473,7 @@ static inline int is_any_captured(void) {
 __attribute__((cold)) int weir__stream_lacks_context(CUstream stream);
 
 /* Returns 1 if the stream is being captured or the driver refuses the query, else 0. */
-static inline int is_captured(CUstream stream) {
+static inline int is_stream_captured(CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
     return is_any_captured() && (REAL(cuStreamIsCapturing)(stream, &status) != CUDA_SUCCESS ||
@@ -487,8 +487,8 @@ static inline int is_ended(CUmemoryPool pool) {
     return !weir__driver_forked() && weir__pool_has_ended(pool);
 }
 
-/* Returns 1 if the program uses a pool that weir knows to be destroyed, else 0.  Called before enter(). */
-static inline int has_ended(CUmemoryPool pool) {
+/* Returns 1 if the program uses a pool that weir knows to be destroyed, else 0.  Called before begin_serving(). */
+static inline int has_pool_ended(CUmemoryPool pool) {
     return !weir__inside && is_ended(pool);
 }
 

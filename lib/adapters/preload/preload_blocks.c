@@ -25,7 +25,7 @@ static uint64_t last_number;                             /* guarded by `lock` */
 
 /* ---- blocks that allocators know ---- */
 
-static int is_of(struct weir_served *s, CUdeviceptr address, struct weir_found *found) {
+static int find_of_served(struct weir_served *s, CUdeviceptr address, struct weir_found *found) {
     void *base;
 
     if (!weir__drop_in_may_have(s->allocator, address) ||
@@ -38,7 +38,7 @@ static int is_of(struct weir_served *s, CUdeviceptr address, struct weir_found *
 }
 
 /* Finds the block with the address, if the map `noted` has the block.  The driver knows the bounds of such a block. */
-static int is_noted(CUdeviceptr address, struct weir_found *found) {
+static int find_noted(CUdeviceptr address, struct weir_found *found) {
     uintptr_t by;
     int is;
 
@@ -61,11 +61,11 @@ int weir__block_find(CUdeviceptr address, struct weir_found *found) {
     if (weir__driver_forked())
         return 0;
     for (unsigned i = 0, at = weir__block_last; i < known; i++, at = at + 1 < known ? at + 1 : 0)
-        if (is_of(weir__served_at(at), address, found)) {
+        if (find_of_served(weir__served_at(at), address, found)) {
             weir__block_last = at;
             return 1;
         }
-    return is_noted(address, found);
+    return find_noted(address, found);
 }
 
 struct weir_served *weir__block_is_none(CUdeviceptr address) {
@@ -80,7 +80,7 @@ struct weir_served *weir__block_is_none(CUdeviceptr address) {
 
 /* ---- blocks recorded in this file ---- */
 
-static int note(struct weir_served *s, CUdeviceptr block) {
+static int note_block(struct weir_served *s, CUdeviceptr block) {
     int done;
 
     pthread_mutex_lock(&lock);
@@ -101,7 +101,7 @@ static void add_use(struct weir_served *s, size_t bytes) {
 }
 
 int weir__block_begin(struct weir_served *s, CUdeviceptr block, size_t bytes) {
-    if (s->needs_notes && !note(s, block))
+    if (s->needs_notes && !note_block(s, block))
         return 0;
     if (s->needs_sums)
         add_use(s, bytes);
@@ -126,8 +126,8 @@ void weir__block_end(const struct weir_found *found) {
 
 void weir__block_goes_on(const struct weir_found *found) {
     if (found->by->needs_notes)
-        (void)note(found->by,
-                   found->base); /* cannot fail: the map still has the room of the old entry */
+        (void)note_block(
+            found->by, found->base); /* cannot fail: the map still has the room of the old entry */
 }
 
 uint64_t weir__block_number(const struct weir_found *found) {

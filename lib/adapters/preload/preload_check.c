@@ -42,7 +42,7 @@ static int begin_graph(void *stream) {
     return (int)model->cuStreamBeginCapture((CUstream)stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
 
-static int end_graph(void *stream, int launches) {
+static int run_check_graph(void *stream, int launches) {
     CUgraph graph = NULL;
     CUgraphExec exec = NULL;
     CUresult result = model->cuStreamEndCapture((CUstream)stream, &graph);
@@ -60,7 +60,7 @@ static int read_memory(size_t *free_bytes, size_t *total) {
 
 const struct weir_check_model *weir_check_model_open(void) {
     static const struct weir_check_model check = {create_stream, launch_use,       wait_for_all,
-                                                  query_capture, begin_graph,      end_graph,
+                                                  query_capture, begin_graph,      run_check_graph,
                                                   read_memory,   weir__model_fault};
     struct weir_driver_failure failure;
     CUcontext context = NULL;

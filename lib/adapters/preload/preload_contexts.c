@@ -20,9 +20,9 @@ static CUresult note_context(CUresult result) {
 static int may_have_context(CUresult result, CUdevice device, struct weir_admission *admission) {
     int any = 0;
 
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && enter()) {
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && begin_serving()) {
         any = weir__drop_in_ask_for_context(device, admission);
-        leave();
+        end_serving();
     }
     return any;
 }
@@ -34,7 +34,7 @@ static int begin_context(CUdevice device, int is_primary, struct weir_group **gr
     int refused = 0, may = 1;
 
     *group = NULL;
-    if (!enter())
+    if (!begin_serving())
         return 1;
     *group = weir__drop_in_group(device, &refused);
     may = !refused;
@@ -44,7 +44,7 @@ static int begin_context(CUdevice device, int is_primary, struct weir_group **gr
     if (!may && *group)
         weir__drop_in_tell_group(*group, device, "a context (an estimate)",
                                  WEIR_GROUP_CONTEXT_BYTES);
-    leave();
+    end_serving();
     return may;
 }
 
@@ -155,11 +155,11 @@ CUresult weir__serve_cuGreenCtxCreate(void **context, void *resources, CUdevice 
 typedef CUresult (*device_call)(CUdevice device);
 
 /* Resets a device.  The memory and the streams of weir in the device's context end, too. */
-static CUresult reset(device_call real, CUdevice device) {
+static CUresult reset_device(device_call real, CUdevice device) {
     CUresult result;
     int is_held;
 
-    if (!enter())
+    if (!begin_serving())
         return real(device);
     if (weir__served_known() > 0)
         weir__served_lose(device);
@@ -172,18 +172,18 @@ static CUresult reset(device_call real, CUdevice device) {
         if (weir__drop_in_group_of(device))
             weir__group_context_lost(weir__drop_in_group_of(device));
     }
-    leave();
+    end_serving();
     return result;
 }
 
 /* Releases a primary context.  The context ends with the last release.  Each allocator of weir on the device holds one
  * reference. */
-static CUresult release(device_call real, CUdevice device) {
+static CUresult release_primary(device_call real, CUdevice device) {
     unsigned int flags;
     int is_active = 1, is_held;
     CUresult result;
 
-    if (!enter())
+    if (!begin_serving())
         return real(device);
     is_held = weir__streams_hold();
     result = real(device);
@@ -196,24 +196,24 @@ static CUresult release(device_call real, CUdevice device) {
     if (result == CUDA_SUCCESS && weir__drop_in_group_of(device))
         weir__group_context_ends(weir__drop_in_group_of(device), 1);
     weir__streams_go_on(is_held);
-    leave();
+    end_serving();
     return result;
 }
 
 CUresult weir__serve_cuDevicePrimaryCtxRelease(CUdevice device) {
-    return release(REAL(cuDevicePrimaryCtxRelease), device);
+    return release_primary(REAL(cuDevicePrimaryCtxRelease), device);
 }
 
 CUresult weir__serve_cuDevicePrimaryCtxRelease_v2(CUdevice device) {
-    return release(REAL(cuDevicePrimaryCtxRelease_v2), device);
+    return release_primary(REAL(cuDevicePrimaryCtxRelease_v2), device);
 }
 
 CUresult weir__serve_cuDevicePrimaryCtxReset(CUdevice device) {
-    return reset(REAL(cuDevicePrimaryCtxReset), device);
+    return reset_device(REAL(cuDevicePrimaryCtxReset), device);
 }
 
 CUresult weir__serve_cuDevicePrimaryCtxReset_v2(CUdevice device) {
-    return reset(REAL(cuDevicePrimaryCtxReset_v2), device);
+    return reset_device(REAL(cuDevicePrimaryCtxReset_v2), device);
 }
 
 /* ---- captures ---- */

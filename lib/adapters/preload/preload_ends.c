@@ -51,7 +51,7 @@ static __attribute__((constructor)) void find_next_ends(void) {
     find_next(&next_raise, "raise");
 }
 
-static _Noreturn void end_at_once(void (*next)(int status), int status) {
+static _Noreturn void exit_at_once(void (*next)(int status), int status) {
     weir__report_before_end(1);
     if (next)
         next(status);
@@ -60,11 +60,11 @@ static _Noreturn void end_at_once(void (*next)(int status), int status) {
 }
 
 void weir__exit(int status) {
-    end_at_once(next_exit, status);
+    exit_at_once(next_exit, status);
 }
 
 void weir__exit_too(int status) {
-    end_at_once(next_exit_too, status);
+    exit_at_once(next_exit_too, status);
 }
 
 /* Writes the final reports if the process is about to send itself the signal `number`, and the signal will end the

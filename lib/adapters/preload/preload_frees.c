@@ -30,8 +30,9 @@ weir_status weir__free_block(const struct weir_found *found, CUstream stream) {
     weir_status status;
 
     weir__block_end(found);
-    status = is_apart(found->by, stream) ? WEIR_E_STREAM
-                                         : weir_free(found->by->allocator, block, stream);
+    status = is_of_other_context(found->by, stream)
+                 ? WEIR_E_STREAM
+                 : weir_free(found->by->allocator, block, stream);
     if (__builtin_expect(status == WEIR_E_STREAM, 0))
         status = free_from_afar(found->by, block, stream);
     after_free(found, status == WEIR_OK);
@@ -43,14 +44,14 @@ enum to_free { FREE_PASSES, FREE_IT, FREE_IS_ANSWERED };
 
 /* Returns 1 if the allocator was lost with its context, else 0.  A free of a block of a lost allocator succeeds and
  * does nothing. */
-static int is_lost(const struct weir_served *s) {
+static int is_served_lost(const struct weir_served *s) {
     return atomic_load_explicit(&s->state, memory_order_relaxed) == WEIR_SERVED_LOST;
 }
 
 /* Returns 1 if the address lies in memory of an allocator that is not lost, else 0. */
-static int is_held(CUdeviceptr block) {
+static int is_in_allocator(CUdeviceptr block) {
     for (unsigned i = 0; i < weir__served_known(); i++)
-        if (!is_lost(weir__served_at(i)) &&
+        if (!is_served_lost(weir__served_at(i)) &&
             weir__drop_in_holds(weir__served_at(i)->allocator, block))
             return 1;
     return 0;
@@ -62,7 +63,8 @@ static int is_anew(const struct weir_served *s, CUdeviceptr block) {
     CUdeviceptr base;
     size_t bytes;
 
-    return is_lost(s) && !weir__drop_in_keeps_addresses(s->allocator) && !is_held(block) &&
+    return is_served_lost(s) && !weir__drop_in_keeps_addresses(s->allocator) &&
+           !is_in_allocator(block) &&
            REAL(cuMemGetAddressRange_v2)(&base, &bytes, block) == CUDA_SUCCESS && base == block;
 }
 
@@ -71,7 +73,7 @@ static __attribute__((noinline, cold)) enum to_free no_block(CUdeviceptr block, 
 
     if (!s || is_anew(s, block))
         return FREE_PASSES;
-    *result = is_lost(s) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    *result = is_served_lost(s) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     return FREE_IS_ANSWERED;
 }
 
@@ -86,7 +88,7 @@ static __attribute__((noinline, cold)) enum to_free lost_block(const struct weir
 static inline enum to_free find_to_free(CUdeviceptr block, struct weir_found *found,
                                         CUresult *result) {
     if (weir__block_find(block, found) && found->base == block)
-        return __builtin_expect(is_lost(found->by), 0) ? lost_block(found, result) : FREE_IT;
+        return __builtin_expect(is_served_lost(found->by), 0) ? lost_block(found, result) : FREE_IT;
     return no_block(block, result);
 }
 
@@ -98,12 +100,12 @@ static inline int keeps_nothing(void) {
 
 /* Frees the block in the common case: the block belongs to the allocator of this thread's last block, no stream is
  * captured, and preload_blocks.c has no records.  Returns 1 if the block was freed, 0 if nothing was done. */
-static inline int free_at_once(CUdeviceptr block, CUstream stream) {
+static inline int free_common_case(CUdeviceptr block, CUstream stream) {
     struct weir_served *s = weir__served_at(weir__block_last);
 
     if (is_any_captured() || !keeps_nothing() ||
         atomic_load_explicit(&s->state, memory_order_relaxed) != WEIR_SERVED_LIVE ||
-        is_apart(s, stream) ||
+        is_of_other_context(s, stream) ||
         !weir__drop_in_free_own(s->allocator, (void *)(uintptr_t)block, stream))
         return 0;
     weir__served_freed(s);
@@ -114,21 +116,21 @@ static inline int serve_free(CUdeviceptr block, CUstream stream, CUresult *resul
     struct weir_found found;
     enum to_free what;
 
-    if (!block || weir__served_known() == 0 || !enter())
+    if (!block || weir__served_known() == 0 || !begin_serving())
         return 0;
-    if (__builtin_expect(free_at_once(block, stream), 1)) {
-        leave();
+    if (__builtin_expect(free_common_case(block, stream), 1)) {
+        end_serving();
         *result = CUDA_SUCCESS;
         return 1;
     }
     what = find_to_free(block, &found, result);
     if (what == FREE_IT) /* on a captured stream the driver frees only blocks of graphs */
-        *result = is_captured(stream) ? CUDA_ERROR_INVALID_VALUE
-                                      : weir__result_of(weir__free_block(&found, stream));
+        *result = is_stream_captured(stream) ? CUDA_ERROR_INVALID_VALUE
+                                             : weir__result_of(weir__free_block(&found, stream));
     if (what == FREE_IT && __builtin_expect(*result != CUDA_SUCCESS, 0) &&
         weir__stream_lacks_context(stream))
         *result = CUDA_ERROR_INVALID_CONTEXT;
-    leave();
+    end_serving();
     return what != FREE_PASSES;
 }
 
@@ -179,11 +181,11 @@ CUresult weir__serve_cuMemFree_v2(CUdeviceptr block) {
     CUresult result = CUDA_SUCCESS;
     struct weir_found found;
 
-    if (block && weir__served_known() > 0 && enter()) {
+    if (block && weir__served_known() > 0 && begin_serving()) {
         what = find_to_free(block, &found, &result);
         if (what == FREE_IT)
             result = free_done(&found);
-        leave();
+        end_serving();
     }
     return what != FREE_PASSES ? result : FREE_BY_DRIVER(block, REAL(cuMemFree_v2)(block));
 }

@@ -123,7 +123,7 @@ static __attribute__((constructor)) void load_unwinder(void) {
 
 /* Returns the number of a caller's name, and adds the name if it is new.  If there are too many names, returns
  * OTHER_CALLER.  The calling thread holds `lock`. */
-static int number_of(const char *name) {
+static int number_caller(const char *name) {
     for (int i = 0; i < caller_count; i++)
         if (strcmp(callers[i].name, name) == 0)
             return i;
@@ -149,7 +149,7 @@ static int find_caller(void) {
         if (!is_known) {
             name_object(frames[i], name);
             pthread_mutex_lock(&lock);
-            known = name[0] ? (uintptr_t)number_of(name) + 2 : 1;
+            known = name[0] ? (uintptr_t)number_caller(name) + 2 : 1;
             (void)weir__map_put(&places, (uintptr_t)frames[i], known);
             pthread_mutex_unlock(&lock);
         }
@@ -163,7 +163,7 @@ static int find_caller(void) {
 
 /* Adds `more` bytes to the sums to which a record belongs, and subtracts `less` bytes.  The calling thread holds
  * `lock`. */
-static void add(const struct weir_plain_record *r, uint64_t more, uint64_t less) {
+static void add_to_sums(const struct weir_plain_record *r, uint64_t more, uint64_t less) {
     sums.kind[r->kind] += more - less;
     callers[r->caller].bytes += more - less;
 }
@@ -218,12 +218,12 @@ static int find_room(struct weir_plain *p) {
 }
 
 /* Writes the statistics after a failed request, if weir has any allocator. */
-static void tell_failure(void) {
+static void write_failure_statistics(void) {
     if (weir__served_known() > 0)
         weir__report_failure();
 }
 
-static int take(struct weir_plain *p) {
+static int reserve_in_group(struct weir_plain *p) {
     while (!weir__group_take(p->group, p->kind, p->bytes))
         if (p->bytes > weir__group_limit(p->group) || !find_room(p))
             return 0;
@@ -236,41 +236,41 @@ int weir__plain_begin(struct weir_plain *p, enum weir_group_kind kind, CUdevice 
     int refused, may;
 
     *p = (struct weir_plain){.kind = kind, .device = device, .bytes = bytes};
-    if (bytes == 0 || !enter())
+    if (bytes == 0 || !begin_serving())
         return 1;
     if (device < 0)
         p->device = current_device();
     if (p->device < 0 || p->device >= MOST_DEVICES) { /* the driver will report the error */
-        leave();
+        end_serving();
         return 1;
     }
     p->is_seen = 1;
     p->began = weir__clock_ns();
     p->group = weir__drop_in_group(p->device, &refused);
-    may = p->group ? take(p) : !refused;
+    may = p->group ? reserve_in_group(p) : !refused;
     if (!may && p->group)
         weir__drop_in_tell_group(p->group, p->device, weir__group_kind_word(kind), bytes);
     if (!may)
-        tell_failure();
-    leave();
+        write_failure_statistics();
+    end_serving();
     return may;
 }
 
 int weir__plain_may_have_room(struct weir_plain *p, CUresult result) {
     int any = 0;
 
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && p->is_seen && enter()) {
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && p->is_seen && begin_serving()) {
         any = find_room(p);
         if (!any)
-            tell_failure();
-        leave();
+            write_failure_statistics();
+        end_serving();
     }
     return any;
 }
 
 /* Deletes a record after the driver has freed its memory.  The caller holds `lock`. */
-static void forget(struct weir_plain_record *r) {
-    add(r, 0, r->bytes);
+static void delete_record(struct weir_plain_record *r) {
+    add_to_sums(r, 0, r->bytes);
     if (r->group)
         weir__group_give(r->group, r->kind, r->bytes);
     free(r);
@@ -279,12 +279,12 @@ static void forget(struct weir_plain_record *r) {
 /* Deletes the record of a handle if the handle has no references and no mappings.  The caller holds `lock`. */
 static void forget_unused(struct weir_plain_record *r) {
     if (r->references == 0 && r->mappings == 0)
-        forget(r);
+        delete_record(r);
 }
 
 /* Ends the old record of an address or handle that the driver has reused, because weir did not see the free of the old
  * memory.  The caller holds `lock`. */
-static void forget_old(struct weir_map *map, uint64_t key) {
+static void delete_reused_record(struct weir_map *map, uint64_t key) {
     struct weir_plain_record *old;
     uintptr_t found;
 
@@ -296,7 +296,7 @@ static void forget_old(struct weir_map *map, uint64_t key) {
 }
 
 /* Records a request.  Returns 1 on success, 0 if there is no host memory. */
-static int note(const struct weir_plain *p, uint64_t key, size_t bytes, int caller) {
+static int record_plain(const struct weir_plain *p, uint64_t key, size_t bytes, int caller) {
     struct weir_plain_record *r = malloc(sizeof *r);
     int is_handle = p->kind == WEIR_GROUP_CREATE, is_noted;
     struct weir_map *map = is_handle ? &handles : &blocks;
@@ -315,26 +315,26 @@ static int note(const struct weir_plain *p, uint64_t key, size_t bytes, int call
                                     .context = context,
                                     .references = (unsigned)is_handle};
     pthread_mutex_lock(&lock);
-    forget_old(map, key);
+    delete_reused_record(map, key);
     is_noted = weir__map_put(map, key, (uintptr_t)r);
     if (is_noted)
-        add(r, bytes, 0);
+        add_to_sums(r, bytes, 0);
     pthread_mutex_unlock(&lock);
     if (!is_noted)
         free(r);
     return is_noted;
 }
 
-/* Lets `weir top` read this process, at the first call.  The call is made between enter() and leave(), so that weir
+/* Lets `weir top` read this process, at the first call.  The call is made between begin_serving() and end_serving(), so that weir
  * does not count the driver calls of a new thread. */
 static void begin_show(void) {
     static atomic_int has_begun;
 
-    if (atomic_load_explicit(&has_begun, memory_order_relaxed) || !enter())
+    if (atomic_load_explicit(&has_begun, memory_order_relaxed) || !begin_serving())
         return;
     atomic_store(&has_begun, 1);
     weir__show_begin();
-    leave();
+    end_serving();
 }
 
 static void note_captured(const struct weir_plain *p) {
@@ -355,7 +355,7 @@ void weir__plain_end(struct weir_plain *p, CUresult result, uint64_t key, size_t
         note_captured(p);
         return;
     }
-    if (result == CUDA_SUCCESS && note(p, key, bytes, find_caller())) {
+    if (result == CUDA_SUCCESS && record_plain(p, key, bytes, find_caller())) {
         counted = bytes;
         begin_show();
     }
@@ -387,7 +387,7 @@ void weir__plain_freed(struct weir_plain_record *r, uint64_t key, CUresult resul
         return;
     pthread_mutex_lock(&lock);
     if (result == CUDA_SUCCESS)
-        forget(r);
+        delete_record(r);
     else /* cannot fail: the map still has the room of the record */
         (void)weir__map_put(&blocks, key, (uintptr_t)r);
     pthread_mutex_unlock(&lock);
@@ -529,7 +529,7 @@ void weir__plain_look_at_graphs(CUdevice device) {
 /* ---- contexts ------------------------------------------------------------------------------------- */
 
 /* Ends the records of a context's memory, or of a device's memory if `context` is NULL.  The caller holds `lock`. */
-static void lose(CUcontext context, CUdevice device) {
+static void delete_records_of_context(CUcontext context, CUdevice device) {
     for (size_t i = 0; i < blocks.capacity;) {
         struct weir_map_slot *slot = &blocks.slots[i];
         struct weir_plain_record *r = (struct weir_plain_record *)slot->value;
@@ -537,7 +537,7 @@ static void lose(CUcontext context, CUdevice device) {
         if (slot->key != 0 && (context ? r->context == context : r->device == device)) {
             (void)weir__map_take(&blocks, slot->key,
                                  NULL); /* another entry may move to this slot */
-            forget(r);
+            delete_record(r);
         } else {
             i++;
         }
@@ -548,7 +548,7 @@ void weir__plain_context_ended(CUcontext context) {
     if (!context || !is_noted_here())
         return;
     pthread_mutex_lock(&lock);
-    lose(context, -1);
+    delete_records_of_context(context, -1);
     pthread_mutex_unlock(&lock);
 }
 
@@ -558,7 +558,7 @@ void weir__plain_lost(CUdevice device) {
     if (!is_noted_here() || device < 0 || device >= MOST_DEVICES)
         return;
     pthread_mutex_lock(&lock);
-    lose(NULL, device);
+    delete_records_of_context(NULL, device);
     settle_graphs(device, 0);
     pthread_mutex_unlock(&lock);
 }

@@ -14,14 +14,14 @@ enum {
     POINTER_RANGE_SIZE = 12
 };
 
-/* Returns 1 if the address lies in a block of weir, else 0.  Called before enter(). */
+/* Returns 1 if the address lies in a block of weir, else 0.  Called before begin_serving(). */
 static int is_served(CUdeviceptr address, struct weir_found *found) {
     int is;
 
-    if (!address || weir__served_known() == 0 || !enter())
+    if (!address || weir__served_known() == 0 || !begin_serving())
         return 0;
     is = weir__block_find(address, found);
-    leave();
+    end_serving();
     return is;
 }
 

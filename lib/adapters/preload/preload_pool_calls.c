@@ -8,7 +8,7 @@
 
 /* Makes the call and evaluates to its result.  If weir knows that the pool was destroyed, makes no call and evaluates
  * to an error. */
-#define UNLESS_ENDED(pool, call) (has_ended(pool) ? CUDA_ERROR_INVALID_VALUE : (call))
+#define UNLESS_ENDED(pool, call) (has_pool_ended(pool) ? CUDA_ERROR_INVALID_VALUE : (call))
 
 /* Returns the reason why weir leaves memory of this type and location to the driver.  Returns WEIR_LEFT_NOT for device
  * memory, the only memory that weir serves. */
@@ -46,7 +46,7 @@ static CUmemLocation location_of(CUmemoryPool pool, const CUmemLocation *given) 
 }
 
 /* Returns 1 if weir knows all properties that are set, else 0.  weir does not serve a pool with an unknown property. */
-static int is_known(const CUmemPoolProps *properties) {
+static int are_properties_known(const CUmemPoolProps *properties) {
     for (size_t i = 0; i < sizeof properties->reserved; i++)
         if (properties->reserved[i])
             return 0;
@@ -62,7 +62,7 @@ static enum weir_left why_left(const CUmemPoolProps *properties, CUmemLocationTy
         return why;
     if (properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
         return WEIR_LEFT_SHARED;
-    return is_known(properties) ? WEIR_LEFT_NOT : WEIR_LEFT_UNKNOWN;
+    return are_properties_known(properties) ? WEIR_LEFT_NOT : WEIR_LEFT_UNKNOWN;
 }
 
 /* Adds the record of a pool that the driver has just created.  If there is an old record with that handle, weir did not
@@ -83,13 +83,13 @@ CUresult weir__serve_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *p
     struct weir_pool_kind kind;
     CUmemLocation location;
 
-    if (result != CUDA_SUCCESS || !enter())
+    if (result != CUDA_SUCCESS || !begin_serving())
         return result;
     location = location_of(*pool, &properties->location);
     kind.most = properties->maxSize;
     kind.decompresses = (properties->usage & CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS) != 0;
     add_made(*pool, location.id, kind, why_left(properties, location.type));
-    leave();
+    end_serving();
     return result;
 }
 
@@ -99,10 +99,10 @@ CUresult weir__serve_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void
                                                         unsigned long long flags) {
     CUresult result = REAL(cuMemPoolImportFromShareableHandle)(pool, shared, type, flags);
 
-    if (result != CUDA_SUCCESS || !enter())
+    if (result != CUDA_SUCCESS || !begin_serving())
         return result;
     add_made(*pool, -1, (struct weir_pool_kind){0}, WEIR_LEFT_SHARED);
-    leave();
+    end_serving();
     return result;
 }
 
@@ -113,10 +113,10 @@ CUresult weir__serve_cuMemPoolDestroy(CUmemoryPool pool) {
     unsigned life = p ? atomic_load_explicit(&p->life, memory_order_relaxed) : 0;
     CUresult result = UNLESS_ENDED(pool, REAL(cuMemPoolDestroy)(pool));
 
-    if (result != CUDA_SUCCESS || !p || !enter())
+    if (result != CUDA_SUCCESS || !p || !begin_serving())
         return result;
     weir__pool_end(p, life);
-    leave();
+    end_serving();
     return result;
 }
 
@@ -131,12 +131,12 @@ CUresult weir__serve_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
     CUresult result = UNLESS_ENDED(pool, REAL(cuMemPoolTrimTo)(pool, keep));
     struct weir_served *s;
 
-    if (result != CUDA_SUCCESS || !enter())
+    if (result != CUDA_SUCCESS || !begin_serving())
         return result;
     s = serving(pool);
     if (s)
         weir__served_trim(s, keep);
-    leave();
+    end_serving();
     return result;
 }
 
@@ -149,7 +149,7 @@ CUresult weir__serve_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribut
     struct weir_pool *p;
     struct weir_served *s;
 
-    if (result != CUDA_SUCCESS || !enter())
+    if (result != CUDA_SUCCESS || !begin_serving())
         return result;
     p = weir__pool_of(pool);
     if (p && attribute == CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC)
@@ -159,12 +159,12 @@ CUresult weir__serve_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribut
         weir__served_renew_peak(s);
     if (s && attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
         weir__served_renew_reserve(s);
-    leave();
+    end_serving();
     return result;
 }
 
 /* Returns the allocator's value of an attribute.  The caller adds it to the value of the driver's own pool. */
-static uint64_t figure(struct weir_served *s, CUmemPool_attribute attribute) {
+static uint64_t read_pool_figure(struct weir_served *s, CUmemPool_attribute attribute) {
     weir_statistics figures = {.size = sizeof figures};
 
     if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
@@ -187,12 +187,12 @@ CUresult weir__serve_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribut
     struct weir_served *s;
 
     if (result != CUDA_SUCCESS || attribute < CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT ||
-        attribute > CU_MEMPOOL_ATTR_USED_MEM_HIGH || !enter())
+        attribute > CU_MEMPOOL_ATTR_USED_MEM_HIGH || !begin_serving())
         return result;
     s = serving(pool);
     if (s)
-        *(uint64_t *)value += figure(s, attribute);
-    leave();
+        *(uint64_t *)value += read_pool_figure(s, attribute);
+    end_serving();
     return result;
 }
 
@@ -218,14 +218,14 @@ CUresult weir__serve_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc
     CUresult result = UNLESS_ENDED(pool, REAL(cuMemPoolSetAccess)(pool, access, count));
     struct weir_pool *p;
 
-    if (result != CUDA_SUCCESS || !enter())
+    if (result != CUDA_SUCCESS || !begin_serving())
         return result;
     p = weir__pool_of(pool);
     if (p)
         result = weir__pool_set_access(p, access, count);
     if (result != CUDA_SUCCESS)
         put_access_back(p, pool, access, count);
-    leave();
+    end_serving();
     return result;
 }
 
@@ -255,7 +255,7 @@ static CUresult note_pool_at(CUresult result, const CUmemoryPool *pool, const CU
     struct weir_pool *p;
     enum weir_left why;
 
-    if (result != CUDA_SUCCESS || !*pool || !enter())
+    if (result != CUDA_SUCCESS || !*pool || !begin_serving())
         return result;
     location = location_of(*pool, given);
     why = why_other(type, location.type);
@@ -265,26 +265,28 @@ static CUresult note_pool_at(CUresult result, const CUmemoryPool *pool, const CU
      * weir asks the driver for the current pool later. */
     if (is_current && why == WEIR_LEFT_NOT)
         weir__pool_set_current(location.id, location.type == given->type ? p : NULL);
-    leave();
+    end_serving();
     return result;
 }
 
-static CUresult note_pool(CUresult result, const CUmemoryPool *pool, int device, int is_current) {
+static CUresult note_default_pool(CUresult result, const CUmemoryPool *pool, int device,
+                                  int is_current) {
     CUmemLocation location = {CU_MEM_LOCATION_TYPE_DEVICE, device};
 
     return note_pool_at(result, pool, &location, CU_MEM_ALLOCATION_TYPE_PINNED, is_current);
 }
 
 CUresult weir__serve_cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
-    return UNLESS_ENDED(pool, note_pool(REAL(cuDeviceSetMemPool)(device, pool), &pool, device, 1));
+    return UNLESS_ENDED(
+        pool, note_default_pool(REAL(cuDeviceSetMemPool)(device, pool), &pool, device, 1));
 }
 
 CUresult weir__serve_cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device) {
-    return note_pool(REAL(cuDeviceGetMemPool)(pool, device), pool, device, 0);
+    return note_default_pool(REAL(cuDeviceGetMemPool)(pool, device), pool, device, 0);
 }
 
 CUresult weir__serve_cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device) {
-    return note_pool(REAL(cuDeviceGetDefaultMemPool)(pool, device), pool, device, 0);
+    return note_default_pool(REAL(cuDeviceGetDefaultMemPool)(pool, device), pool, device, 0);
 }
 
 CUresult weir__serve_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type,

@@ -178,7 +178,7 @@ static int is_first_of_device(int device) {
 }
 
 /* Reads weir's options from environment variables.  Reports an error only once. */
-static weir_status read_environment(weir_options *options) {
+static weir_status read_served_environment(weir_options *options) {
     static int is_wrong; /* guarded by `lock` */
     char message[320];
     weir_status status = WEIR_E_PARSE;
@@ -252,8 +252,8 @@ static int is_of_settings(weir_status status, const weir_options *options) {
 
 /* Reads the options of an allocator.  Only the first allocator of a device preallocates memory and writes the
  * profile. */
-static weir_status read_options(weir_options *options, struct weir_served *s) {
-    weir_status status = read_environment(options);
+static weir_status read_served_options(weir_options *options, struct weir_served *s) {
+    weir_status status = read_served_environment(options);
 
     if (status != WEIR_OK)
         return status;
@@ -271,7 +271,7 @@ static weir_status read_options(weir_options *options, struct weir_served *s) {
 
 /* Returns 1 if the allocator has live blocks, else 0.  Does not call the driver, because other threads may wait for
  * `lock`. */
-static int has_blocks(struct weir_served *s) {
+static int has_served_blocks(struct weir_served *s) {
     return s->needs_sums ? atomic_load_explicit(&s->used, memory_order_relaxed) > 0
                          : weir__drop_in_has_blocks(s->allocator);
 }
@@ -290,7 +290,7 @@ static unsigned find_place(void) {
         if (atomic_load_explicit(&s->state, memory_order_acquire) != WEIR_SERVED_LOST)
             continue;
         found = i;
-        if (!atomic_load_explicit(&s->is_stuck, memory_order_relaxed) && !has_blocks(s))
+        if (!atomic_load_explicit(&s->is_stuck, memory_order_relaxed) && !has_served_blocks(s))
             break;
     }
     return found;
@@ -298,7 +298,7 @@ static unsigned find_place(void) {
 
 /* Creates an allocator and adds it to the table.  Returns NULL on failure, and sets *state to WEIR_POOL_LEFT or
  * WEIR_POOL_REFUSED.  The caller holds `lock`. */
-static struct weir_served *make(int device, struct weir_pool_kind kind, int *state) {
+static struct weir_served *create_served(int device, struct weir_pool_kind kind, int *state) {
     unsigned known = weir__served_known(), place = find_place();
     struct weir_served *s = place < WEIR_MOST_SERVED ? calloc(1, sizeof *s) : NULL;
     weir_options options;
@@ -310,7 +310,7 @@ static struct weir_served *make(int device, struct weir_pool_kind kind, int *sta
         return NULL;
     s->device = device;
     s->kind = kind;
-    if (read_options(&options, s) != WEIR_OK)
+    if (read_served_options(&options, s) != WEIR_OK)
         goto fail;
     /* The first allocator of a device logs warnings while it is created.  It does not log failed requests later,
      * because OOM reports describe them. */
@@ -455,7 +455,7 @@ static struct weir_served *take_spare(int device, struct weir_pool_kind kind) {
 /* ---- rules of reuse ------------------------------------------------------------------------------- */
 
 /* Leaves a pool to the driver for the reason `why`.  The caller holds `lock`. */
-static void leave_pool(struct weir_pool *p, enum weir_left why) {
+static void leave_pool_to_driver(struct weir_pool *p, enum weir_left why) {
     atomic_store_explicit(&p->left, (int)why, memory_order_relaxed);
     atomic_store_explicit(&p->state, WEIR_POOL_LEFT, memory_order_release);
 }
@@ -488,7 +488,7 @@ static int is_other(const struct weir_pool *p, const CUmemAccessDesc *access) {
 
 /* Sets the access rights of another device to the allocator's memory.  The constants WEIR_ACCESS_* have the driver's
  * values.  The caller holds `lock`. */
-static weir_status allow(struct weir_served *s, int device, CUmemAccess_flags flags) {
+static weir_status set_peer_access(struct weir_served *s, int device, CUmemAccess_flags flags) {
     uint64_t bit = UINT64_C(1) << device;
     weir_status status = weir_set_access(s->allocator, device, (int)flags);
 
@@ -511,7 +511,7 @@ static int hand_access_on(const struct weir_pool *p, struct weir_served *s) {
         if (flags == CU_MEM_ACCESS_FLAGS_PROT_NONE && !is_quiet)
             is_quiet = weir__drop_in_wait(s->allocator) == CUDA_SUCCESS;
         if ((flags == CU_MEM_ACCESS_FLAGS_PROT_NONE && !is_quiet) ||
-            allow(s, device, flags) != WEIR_OK)
+            set_peer_access(s, device, flags) != WEIR_OK)
             return 0;
     }
     return 1;
@@ -536,13 +536,13 @@ static CUresult change_access(struct weir_pool *p, struct weir_served *s,
 
         if (!is_other(p, &access[i]))
             continue;
-        status = allow(s, access[i].location.id, access[i].flags);
+        status = set_peer_access(s, access[i].location.id, access[i].flags);
         if (status == WEIR_OK)
             continue;
         result = weir_last_driver_result();
         while (i-- > 0)
             if (is_other(p, &access[i]))
-                (void)allow(
+                (void)set_peer_access(
                     s, access[i].location.id,
                     atomic_load_explicit(&p->access[access[i].location.id], memory_order_relaxed));
         return result != CUDA_SUCCESS ? (CUresult)result : CUDA_ERROR_NOT_SUPPORTED;
@@ -562,7 +562,8 @@ CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *acces
     else if (is_the_drivers(access, count) &&
              (atomic_load_explicit(&p->state, memory_order_relaxed) == WEIR_POOL_OPEN ||
               atomic_load_explicit(&p->left, memory_order_relaxed) == WEIR_LEFT_REUSE))
-        leave_pool(p, WEIR_LEFT_ACCESS); /* weir's memory cannot have such access rights */
+        leave_pool_to_driver(p,
+                             WEIR_LEFT_ACCESS); /* weir's memory cannot have such access rights */
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
         if (is_other(p, &access[i]))
             atomic_store_explicit(&p->access[access[i].location.id], access[i].flags,
@@ -615,7 +616,7 @@ static struct weir_served *find_served(struct weir_pool *p, int *state) {
     struct weir_served *s = take_spare(p->device, p->kind);
 
     if (!s)
-        s = make(p->device, p->kind, state);
+        s = create_served(p->device, p->kind, state);
     if (s && !hand_access_on(p, s)) {
         atomic_store_explicit(&s->state, WEIR_SERVED_SPARE, memory_order_relaxed);
         *state = WEIR_POOL_LEFT;
@@ -637,7 +638,7 @@ struct weir_served *weir__pool_begin(struct weir_pool *p) {
     s = atomic_load_explicit(&p->served, memory_order_relaxed);
     is_open = !s && atomic_load_explicit(&p->state, memory_order_relaxed) == WEIR_POOL_OPEN;
     if (is_open && p->keeps_apart) {
-        leave_pool(p, WEIR_LEFT_REUSE);
+        leave_pool_to_driver(p, WEIR_LEFT_REUSE);
     } else if (is_open) {
         s = find_served(p, &state);
         begun = 1;
@@ -668,7 +669,7 @@ struct weir_served *weir__served_plain(int device, int *state) {
     s = atomic_load_explicit(&plain[device], memory_order_relaxed);
     *state = atomic_load_explicit(&plain_state[device], memory_order_relaxed);
     if (!s && *state == WEIR_POOL_OPEN) { /* unreached: another thread has made it meanwhile */
-        s = make(device, (struct weir_pool_kind){0}, state);
+        s = create_served(device, (struct weir_pool_kind){0}, state);
         if (s) {
             s->is_plain = 1;
             atomic_store_explicit(&plain[device], s, memory_order_release);
@@ -683,7 +684,7 @@ struct weir_served *weir__served_plain(int device, int *state) {
 }
 
 /* Creates the private stream of an allocator.  The caller holds `lock`. */
-static void make_stream(struct weir_served *s) {
+static void create_private_stream(struct weir_served *s) {
     CUcontext popped;
 
     if (!s->context || REAL(cuCtxPushCurrent_v2)(s->context) != CUDA_SUCCESS)
@@ -698,7 +699,7 @@ CUstream weir__served_apart(struct weir_served *s) {
 
     pthread_mutex_lock(&lock);
     if (!s->apart)
-        make_stream(s);
+        create_private_stream(s);
     apart = s->apart;
     pthread_mutex_unlock(&lock);
     return apart;
@@ -706,10 +707,10 @@ CUstream weir__served_apart(struct weir_served *s) {
 
 /* ---- the end of a device's context ---------------------------------------------------------------- */
 
-/* The longest waits before a reset, in seconds: for an answer of all allocators, and for settle(). */
+/* The longest waits before a reset, in seconds: for an answer of all allocators, and for release_device_pools(). */
 enum { ANSWER_S = 2, SETTLE_S = 10 };
 
-static int is_on(const struct weir_served *s, const void *device) {
+static int is_on_device(const struct weir_served *s, const void *device) {
     return s->device == (int)(intptr_t)device &&
            atomic_load_explicit(&s->state, memory_order_relaxed) != WEIR_SERVED_LOST;
 }
@@ -718,29 +719,29 @@ static void ask_for_figures(void *device) {
     weir_statistics figures = {.size = sizeof figures};
 
     for (unsigned i = 0; i < weir__served_known(); i++)
-        if (is_on(weir__served_at(i), device))
+        if (is_on_device(weir__served_at(i), device))
             (void)!weir_stats(weir__served_at(i)->allocator, &figures);
 }
 
 /* Writes the profiles of a device's allocators and gives back their idle memory before the device is reset.  The
  * program may end after the reset, and the reset would lose the idle memory. */
-static void settle(void *device) {
+static void release_device_pools(void *device) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
 
-        if (!is_on(s, device))
+        if (!is_on_device(s, device))
             continue;
         weir__served_save(s);
         (void)!weir_trim(s->allocator, 0, NULL);
     }
 }
 
-/* Calls settle() for a device in another thread.  Returns 1, or 0 if a thread keeps an allocator's lock too long. */
+/* Calls release_device_pools() for a device in another thread.  Returns 1, or 0 if a thread keeps an allocator's lock too long. */
 static int settle_in_time(int device) {
     void *number = (void *)(intptr_t)device; /* a copy, since a late thread may still read it */
 
     return weir__thread_in_time(ask_for_figures, number, ANSWER_S) &&
-           weir__thread_in_time(settle, number, SETTLE_S);
+           weir__thread_in_time(release_device_pools, number, SETTLE_S);
 }
 
 void weir__served_save(struct weir_served *s) {
@@ -759,7 +760,7 @@ void weir__served_lose(int device) {
 
         if (s->device != device)
             continue;
-        if (!has_settled && is_on(s, (void *)(intptr_t)device))
+        if (!has_settled && is_on_device(s, (void *)(intptr_t)device))
             atomic_store_explicit(&s->is_stuck, 1, memory_order_relaxed);
         atomic_store_explicit(&s->state, WEIR_SERVED_LOST, memory_order_release);
         weir__drop_in_lose(s->allocator);

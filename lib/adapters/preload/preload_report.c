@@ -3,7 +3,7 @@
  * nothing.
  *
  * report() writes the statistics.  exit(3) calls report() before the driver is unloaded, because report() is registered
- * after the driver's exit function.  quick_exit(3) calls the functions of another list, so report() and end() are in
+ * after the driver's exit function.  quick_exit(3) calls the functions of another list, so report() and report_at_exit() are in
  * that list, too.  One write(2) writes a line, so that several processes may write to one file.
  *
  * A process that ends by _exit or by a signal calls no such function (preload_ends.c), and may be inside a signal
@@ -124,7 +124,7 @@ static struct figures at_end[WEIR_MOST_SERVED]; /* the figures at the end of the
 
 static atomic_int is_over; /* set once no thread waits for the figures any more */
 
-static void read_figures(struct figures *all) {
+static void read_in_time(struct figures *all) {
     for (unsigned i = 0; i < weir__served_known() && !atomic_load(&is_over); i++) {
         all[i].figures = (weir_statistics){.size = sizeof all[i].figures};
         if (weir_stats(weir__served_at(i)->allocator, &all[i].figures) == WEIR_OK)
@@ -133,7 +133,7 @@ static void read_figures(struct figures *all) {
 }
 
 /* Returns the figures of an allocator, or NULL if they were not read. */
-static const weir_statistics *figures_of(const struct figures *all, unsigned i) {
+static const weir_statistics *find_figures(const struct figures *all, unsigned i) {
     return atomic_load_explicit(&all[i].are_known, memory_order_acquire) ? &all[i].figures : NULL;
 }
 
@@ -221,8 +221,8 @@ static void report_json(const char *path) {
 
     weir__put_json(&line, "{'weir':%s,'pid':%ju,'served':[", weir_version(), (uintmax_t)getpid());
     for (unsigned i = 0; i < weir__served_known(); i++)
-        if (figures_of(at_end, i))
-            add_served(&line, weir__served_at(i), figures_of(at_end, i));
+        if (find_figures(at_end, i))
+            add_served(&line, weir__served_at(i), find_figures(at_end, i));
         else
             is_incomplete = 1;
     weir__put_json(&line, "],'not_served':[");
@@ -255,7 +255,7 @@ static void report_text(const struct figures *all, const char *when) {
 
     for (unsigned i = 0; i < weir__served_known(); i++) {
         const struct weir_served *s = weir__served_at(i);
-        const weir_statistics *f = figures_of(all, i);
+        const weir_statistics *f = find_figures(all, i);
 
         if (!f) {
             is_incomplete = 1;
@@ -307,7 +307,7 @@ __attribute__((cold)) void weir__report_oom(const struct weir_served *s) {
 
 /* ---- destinations of reports --------------------------------------------------------------------- */
 
-static const char *file_of(const char *variable) {
+static const char *report_file_of(const char *variable) {
     const char *path = weir__variable(variable);
 
     return path && *path ? path : NULL;
@@ -321,7 +321,7 @@ static int is_asked(void) {
     int asked = weir__run_switch("WEIR_RUN_STATS", 0);
 
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
-        asked |= file_of(files[i]) != NULL;
+        asked |= report_file_of(files[i]) != NULL;
     return asked && first && strtol(first, NULL, 10) == (long)getpid();
 }
 
@@ -379,10 +379,10 @@ static void save_profiles(void) {
         weir__served_save(weir__served_at(i));
 }
 
-static void *gather(void *unused) {
+static void *gather_figures(void *unused) {
     weir__inside++;
     (void)weir__trace_look();
-    read_figures(at_end);
+    read_in_time(at_end);
     (void)sem_post(&has_figures);
     save_profiles();
     (void)sem_post(&has_profiles);
@@ -390,7 +390,7 @@ static void *gather(void *unused) {
     return unused;
 }
 
-static int comes(sem_t *what, int seconds) {
+static int await_semaphore(sem_t *what, int seconds) {
     struct timespec until;
     int failed;
 
@@ -431,10 +431,10 @@ static void gather_in_time(int wants_figures) {
         return;
     if (sem_init(&has_figures, 0, 0) != 0 || sem_init(&has_profiles, 0, 0) != 0)
         return;
-    if (weir__start_thread(gather, "weir-end") != 0)
-        (void)gather(NULL);
-    figures = comes(&has_figures, FIGURES_S);
-    profiles = figures && comes(&has_profiles, PROFILES_S);
+    if (weir__start_thread(gather_figures, "weir-end") != 0)
+        (void)gather_figures(NULL);
+    figures = await_semaphore(&has_figures, FIGURES_S);
+    profiles = figures && await_semaphore(&has_profiles, PROFILES_S);
     atomic_store(&is_over, 1);
     if (!figures || !profiles)
         say_missing(figures, wants_figures, learns);
@@ -449,7 +449,7 @@ static sem_t is_ending, has_told;
 static atomic_int has_teller; /* set if a thread waits for is_ending; then both semaphores exist */
 
 static void wait_told(void) {
-    if (comes(&has_told, REPORT_S))
+    if (await_semaphore(&has_told, REPORT_S))
         (void)sem_post(&has_told); /* for the next thread that waits */
     else
         weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR,
@@ -460,7 +460,7 @@ static void wait_told(void) {
 /* Writes all reports before the driver is unloaded.  Does nothing in a child process, even if no handler of
  * pthread_atfork(3) has run there. */
 static void report(void) {
-    const char *path = file_of("WEIR_RUN_JSON");
+    const char *path = report_file_of("WEIR_RUN_JSON");
     int has_text = weir__run_switch("WEIR_RUN_STATS", 0);
 
     if (weir__driver_forked() || getpid() != served_process)
@@ -495,7 +495,7 @@ __attribute__((cold)) void weir__report_failure(void) {
     now = weir__run_switch("WEIR_RUN_STATS", 0) ? calloc(WEIR_MOST_SERVED, sizeof *now) : NULL;
     if (!now)
         return;
-    read_figures(now);
+    read_in_time(now);
     report_text(now, ", as a request failed");
     free(now);
 }
@@ -511,7 +511,7 @@ void weir__report_due(void) {
     served_process = getpid();
     (void)atexit(report);
     (void)at_quick_exit(report);
-    has_teller = (weir__run_switch("WEIR_RUN_STATS", 0) || file_of("WEIR_RUN_JSON") ||
+    has_teller = (weir__run_switch("WEIR_RUN_STATS", 0) || report_file_of("WEIR_RUN_JSON") ||
                   weir__trace_is_on() || any_learns()) &&
                  sem_init(&is_ending, 0, 0) == 0 && sem_init(&has_told, 0, 0) == 0 &&
                  weir__start_thread(tell_at_end, "weir-exit") == 0;
@@ -521,19 +521,19 @@ void weir__report_due(void) {
 
 static pid_t own_process;
 
-static void end(void);
+static void report_at_exit(void);
 
-static __attribute__((constructor)) void begin(void) {
+static __attribute__((constructor)) void begin_report(void) {
     own_process = getpid();
     snprintf(program, sizeof program, "%s", program_invocation_short_name);
-    (void)at_quick_exit(end);
+    (void)at_quick_exit(report_at_exit);
     keep_error();
 }
 
 /* Returns 1 if the path of a mapped file contains `name`, else 0.  Reads /proc/self/maps and does not ask the dynamic
  * linker, because a signal may have interrupted this thread inside the linker.  The search needs that the first
  * character of `name`, a slash, occurs only once in `name`. */
-static int is_mapped(const char *name) {
+static int is_file_mapped(const char *name) {
     size_t length = strlen(name);
     int file = weir__file_open("/proc/self/maps", O_RDONLY, 0);
     size_t found = 0;
@@ -557,9 +557,9 @@ static void tell_of_nothing(void) {
                   ? "took its memory from weir as PyTorch's allocator (torch.cuda.memory_stats)"
               : unserved(WEIR_UNSERVED_POOL) > 0
                   ? "requested pool memory only in captures, or without success"
-              : weir__any_asked()         ? "ended in its first request for device memory"
-              : is_mapped("/libcuda.so.") ? "requested no device memory"
-                                          : "did not load CUDA, and used no device memory");
+              : weir__any_asked()              ? "ended in its first request for device memory"
+              : is_file_mapped("/libcuda.so.") ? "requested no device memory"
+                                               : "did not load CUDA, and used no device memory");
 }
 
 /* Logs how many requests weir left to the driver, and why.  Returns 1 if there were any, else 0. */
@@ -587,7 +587,7 @@ static int tell_left(void) {
 /* Logs once, at the end of the process, the requests that weir left to the driver.  If there are none and weir served
  * nothing, logs the reason.  Says nothing about pools that weir could not serve or refused, because these were logged
  * at their first requests.  Does nothing in a child of fork or vfork. */
-static __attribute__((destructor)) void end(void) {
+static __attribute__((destructor)) void report_at_exit(void) {
     static atomic_int is_told;
     const char *why = weir__torch_why_not();
     char text[TEXT_BYTES];
@@ -620,7 +620,7 @@ void weir__report_before_end(int is_sure) {
             (void)sem_post(&is_ending);
         wait_told();
     }
-    end();
+    report_at_exit();
     if (is_sure)
         weir__show_remove();
     if (is_sure && is_own)

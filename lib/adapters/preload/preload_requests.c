@@ -12,7 +12,7 @@
 /* ---- devices ---- */
 
 /* Returns the number of devices that the program sees, which does not change. */
-static int count_devices(void) {
+static int count_visible_devices(void) {
     static atomic_int known;
     int devices = atomic_load_explicit(&known, memory_order_relaxed);
 
@@ -35,14 +35,14 @@ static int device_of_context(CUcontext context) {
 }
 
 /* Returns the device of the caller's stream, or -1 if the driver refuses the query. */
-static int device_of(CUstream stream) {
+static int find_stream_device(CUstream stream) {
     CUcontext context = NULL;
     CUdevice device = -1;
 
     /* if the thread has no context, the allocator returns an error */
-    if (count_devices() == 1 && (!is_default(stream) || weir__served_known() > 0))
+    if (count_visible_devices() == 1 && (!is_default_stream(stream) || weir__served_known() > 0))
         return 0;
-    if (is_default(stream))
+    if (is_default_stream(stream))
         return REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS ? device : -1;
     if (REAL(cuStreamGetDevice)(stream, &device) == CUDA_SUCCESS) /* from CUDA 12.8 on */
         return device;
@@ -71,7 +71,8 @@ CUresult weir__result_of(weir_status status) {
 
 /* Records a new block, if its allocator needs that.  Returns WEIR_OK on success.  If there is no host memory, frees the
  * block and returns WEIR_E_HOST_MEMORY. */
-static weir_status begin_block(struct weir_served *s, void *block, size_t bytes, CUstream stream) {
+static weir_status record_served_block(struct weir_served *s, void *block, size_t bytes,
+                                       CUstream stream) {
     if (!s->needs_sums || weir__block_begin(s, (CUdeviceptr)(uintptr_t)block, bytes))
         return WEIR_OK;
     (void)weir_free(s->allocator, block, stream);
@@ -114,15 +115,15 @@ static CUresult passed(CUresult result) {
 }
 
 /* Serves a request.  Returns 1 if *result is the answer for the program, 0 if the request is left to the driver. */
-static int request(struct weir_served *s, CUdeviceptr *block, size_t bytes, CUstream stream,
-                   CUresult *result) {
+static int serve_from_pool(struct weir_served *s, CUdeviceptr *block, size_t bytes, CUstream stream,
+                           CUresult *result) {
     void *address = NULL;
     weir_status status = weir_alloc(s->allocator, bytes, stream, &address);
 
     if (__builtin_expect(status == WEIR_E_NO_MEMORY, 0) && weir__make_room(s))
         status = weir_alloc(s->allocator, bytes, stream, &address);
     if (status == WEIR_OK)
-        status = begin_block(s, address, bytes, stream);
+        status = record_served_block(s, address, bytes, stream);
     if (__builtin_expect(status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT, 0)) {
         weir__report_oom(s);
         weir__trace_refused(s, bytes);
@@ -158,17 +159,18 @@ static int answer_ended(CUmemoryPool pool, CUresult *result) {
  * program, 0 if the driver is to serve the request. */
 static int request_of_pool(CUmemoryPool handle, CUdeviceptr *block, size_t bytes, CUstream stream,
                            CUresult *result) {
-    struct weir_pool *p = handle ? weir__pool_of(handle) : weir__pool_current(device_of(stream));
+    struct weir_pool *p =
+        handle ? weir__pool_of(handle) : weir__pool_current(find_stream_device(stream));
     struct weir_served *s;
 
     if (!p)
         return answer_ended(handle, result);
-    if (is_captured(stream))
+    if (is_stream_captured(stream))
         return 0;
     s = weir__served_of(p);
     if (s)
-        return is_apart(s, stream) ? leave_to_driver(WEIR_LEFT_STREAM, NULL)
-                                   : request(s, block, bytes, stream, result);
+        return is_of_other_context(s, stream) ? leave_to_driver(WEIR_LEFT_STREAM, NULL)
+                                              : serve_from_pool(s, block, bytes, stream, result);
     *result = CUDA_ERROR_OUT_OF_MEMORY;
     if (atomic_load_explicit(&p->state, memory_order_acquire) == WEIR_POOL_REFUSED)
         return 1;
@@ -181,11 +183,11 @@ static inline int serve_request(CUmemoryPool handle, CUdeviceptr *block, size_t 
                                 CUstream stream, CUresult *result) {
     int is_request = block && bytes > 0, done;
 
-    if (!enter())
+    if (!begin_serving())
         return 0;
     done = is_request ? request_of_pool(handle, block, bytes, stream, result)
                       : answer_ended(handle, result);
-    leave();
+    end_serving();
     if (__builtin_expect(!done && is_request, 0) && !weir__stream_lacks_context(stream))
         weir__count_unserved(WEIR_UNSERVED_POOL);
     return done;
@@ -195,15 +197,15 @@ static inline int serve_request(CUmemoryPool handle, CUdeviceptr *block, size_t 
  * driver may be called, 0 if the limit of the group forbids the request. */
 static int begin_left(struct weir_plain *plain, CUmemoryPool handle, CUstream stream,
                       size_t bytes) {
-    int is_graph = !weir__inside && is_any_captured() && is_captured(stream);
+    int is_graph = !weir__inside && is_any_captured() && is_stream_captured(stream);
     CUdevice device = -1;
 
-    if (bytes > 0 && enter()) {
+    if (bytes > 0 && begin_serving()) {
         const struct weir_pool *pool = handle ? weir__pool_of(handle) : NULL;
 
         if (!weir__stream_lacks_context(stream))
-            device = pool ? pool->device : device_of(stream);
-        leave();
+            device = pool ? pool->device : find_stream_device(stream);
+        end_serving();
     }
     return weir__plain_begin(plain, is_graph ? WEIR_GROUP_GRAPH : WEIR_GROUP_POOL, device, bytes);
 }
@@ -270,7 +272,7 @@ CUresult weir__serve_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *block, size_t byt
 
 /* Waits for a stream.  The capture mode of the thread is relaxed meanwhile, so that the wait breaks no capture of
  * another thread. */
-static CUresult wait_for(CUstream stream) {
+static CUresult wait_relaxed(CUstream stream) {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     CUresult result = REAL(cuThreadExchangeStreamCaptureMode)(&mode);
 
@@ -287,18 +289,18 @@ static CUresult wait_for(CUstream stream) {
  * block. */
 static int request_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
     int state;
-    struct weir_served *s = weir__served_plain(device_of(NULL), &state);
+    struct weir_served *s = weir__served_plain(find_stream_device(NULL), &state);
     CUstream apart = s ? weir__served_apart(s) : NULL;
     struct weir_found found = {.by = s, .bytes = bytes};
 
     *result = CUDA_ERROR_OUT_OF_MEMORY;
-    if (!apart || !request(s, &found.base, bytes, apart, result)) {
+    if (!apart || !serve_from_pool(s, &found.base, bytes, apart, result)) {
         left.why = WEIR_LEFT_NOT; /* such a request is not counted as left */
         return !s && state == WEIR_POOL_REFUSED;
     }
     if (*result != CUDA_SUCCESS)
         return 1;
-    *result = wait_for(apart);
+    *result = wait_relaxed(apart);
     if (*result == CUDA_SUCCESS)
         *block = found.base;
     else
@@ -316,10 +318,10 @@ static int serve_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
         wanted = weir__run_switch("WEIR_RUN_SERVE_MALLOC", 0) ? 1 : -1;
         atomic_store_explicit(&is_wanted, wanted, memory_order_relaxed);
     }
-    if (wanted < 0 || !block || bytes == 0 || is_any_captured() || !enter())
+    if (wanted < 0 || !block || bytes == 0 || is_any_captured() || !begin_serving())
         return 0;
     done = request_plain(block, bytes, result);
-    leave();
+    end_serving();
     return done;
 }
 
@@ -460,16 +462,16 @@ CUresult weir__serve_cuMemUnmap(CUdeviceptr address, size_t bytes) {
     return result;
 }
 
-/* Returns 1 if the driver's call succeeded and graphs may have memory, else 0.  If it returns 1, it has called enter(),
- * and the caller must call leave(). */
+/* Returns 1 if the driver's call succeeded and graphs may have memory, else 0.  If it returns 1, it has called begin_serving(),
+ * and the caller must call end_serving(). */
 static int may_look_at_graphs(CUresult result) {
-    return weir__plain_any_graphs() && result == CUDA_SUCCESS && enter();
+    return weir__plain_any_graphs() && result == CUDA_SUCCESS && begin_serving();
 }
 
 static CUresult launched(CUresult result, CUstream stream) {
     if (may_look_at_graphs(result)) {
-        weir__plain_look_at_graphs(device_of(stream));
-        leave();
+        weir__plain_look_at_graphs(find_stream_device(stream));
+        end_serving();
     }
     return result;
 }
@@ -487,7 +489,7 @@ CUresult weir__serve_cuDeviceGraphMemTrim(CUdevice device) {
 
     if (may_look_at_graphs(result)) {
         weir__plain_look_at_graphs(device);
-        leave();
+        end_serving();
     }
     return result;
 }

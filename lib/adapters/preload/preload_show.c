@@ -33,7 +33,7 @@ static struct weir_show show;       /* used by the thread alone, once the thread
 
 /* Returns 1 if `weir top` shows the allocator, else 0.  `weir top` does not show an allocator that waits for another
  * pool. */
-static int is_shown(const struct weir_served *s) {
+static int is_served_shown(const struct weir_served *s) {
     return atomic_load_explicit(&s->state, memory_order_relaxed) != WEIR_SERVED_SPARE;
 }
 
@@ -62,7 +62,7 @@ static void fill_plain(void) {
     }
 }
 
-static void fill(void) {
+static void fill_shown_figures(void) {
     fill_plain();
     show.left = 0;
     for (int i = 0; i < WEIR_UNSERVED_COUNT; i++)
@@ -73,7 +73,8 @@ static void fill(void) {
         struct weir_show_allocator *to = &show.allocator[show.allocators];
         struct weir_served *s = weir__served_at(i);
 
-        if (!is_shown(s) || show.all++ >= WEIR_SHOW_MOST || !weir__show_fill(s->allocator, to))
+        if (!is_served_shown(s) || show.all++ >= WEIR_SHOW_MOST ||
+            !weir__show_fill(s->allocator, to))
             continue;
         memset(to->device, 0, sizeof to->device);
         memcpy(to->device, s->device_text, sizeof s->device_text);
@@ -84,25 +85,25 @@ static void fill(void) {
 }
 
 /* Publishes the figures.  Returns 1 on success, 0 after weir__show_end(). */
-static int publish(void) {
+static int publish_figures(void) {
     int goes_on;
 
     pthread_mutex_lock(&asking);
     goes_on = !is_closed;
     if (goes_on) {
-        fill();
+        fill_shown_figures();
         weir__segment_publish(&segment, &show);
     }
     pthread_mutex_unlock(&asking);
     return goes_on;
 }
 
-static void *run(void *unused) {
+static void *run_show_thread(void *unused) {
     weir__inside = 1; /* this thread's driver calls go to the driver unchanged */
     weir__segment_each(&weir__show_kind, NULL, NULL);
     for (;;) {
         weir__segment_wait(&segment, PAUSE_MS);
-        if (weir__segment_is_watched(&segment) && !publish())
+        if (weir__segment_is_watched(&segment) && !publish_figures())
             return unused;
     }
 }
@@ -127,7 +128,7 @@ void weir__show_begin(void) {
     weir__process_command(0, show.command, sizeof show.command);
     if (weir__segment_create(&segment, &weir__show_kind) != 0)
         error = errno;
-    else if ((error = weir__start_thread(run, "weir-show")) != 0)
+    else if ((error = weir__start_thread(run_show_thread, "weir-show")) != 0)
         weir__segment_remove(&segment);
     if (error)
         weir__run_tell("`weir top' does not see this program: %s", strerror(error));

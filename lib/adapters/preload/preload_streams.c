@@ -28,11 +28,11 @@ static struct weir_map seen;  /* stream -> device and bit CAPTURED; guarded by `
 
 enum { CAPTURED = 1 }; /* set while the program captures the stream */
 
-static uintptr_t value_of(int device, int is_captured) {
+static uintptr_t pack_stream(int device, int is_captured) {
     return (uintptr_t)device << 1 | (is_captured ? CAPTURED : 0);
 }
 
-static int device_of(uintptr_t value) {
+static int unpack_device(uintptr_t value) {
     return (int)(value >> 1);
 }
 
@@ -59,7 +59,7 @@ void weir__streams_distrust(void) {
 __attribute__((noinline, cold)) int weir__stream_lacks_context(CUstream stream) {
     CUcontext context = NULL;
 
-    return is_default(stream) && REAL(cuCtxGetCurrent)(&context) == CUDA_SUCCESS && !context;
+    return is_default_stream(stream) && REAL(cuCtxGetCurrent)(&context) == CUDA_SUCCESS && !context;
 }
 
 /* ---- queries of all streams ---- */
@@ -70,7 +70,7 @@ static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
 /* A bit for each device on which a stream was destroyed while its work ran. */
 static _Atomic uint64_t ended_at_work;
 
-static uint64_t bit_of(int device) {
+static uint64_t device_bit(int device) {
     return UINT64_C(1) << (device & 63);
 }
 
@@ -117,7 +117,7 @@ static CUstream *list_seen(int device, size_t *count) {
     weir__lock_take(&lock);
     list = malloc((seen.count + 1) * sizeof *list);
     for (size_t i = 0; list && i < seen.capacity; i++)
-        if (seen.slots[i].key != 0 && device_of(seen.slots[i].value) == device)
+        if (seen.slots[i].key != 0 && unpack_device(seen.slots[i].value) == device)
             list[(*count)++] = (CUstream)(uintptr_t)seen.slots[i].key;
     weir__lock_give(&lock);
     return list;
@@ -134,8 +134,9 @@ int weir__streams_ask(const struct weir_served *s) {
     pthread_mutex_lock(&asking);
     if (atomic_load_explicit(&weir__captures, memory_order_acquire) == 0 &&
         (streams = list_seen(s->device, &count))) {
-        is_idle = weir__drop_in_ask(s->allocator, streams, count) &&
-                  !(atomic_load_explicit(&ended_at_work, memory_order_relaxed) & bit_of(s->device));
+        is_idle =
+            weir__drop_in_ask(s->allocator, streams, count) &&
+            !(atomic_load_explicit(&ended_at_work, memory_order_relaxed) & device_bit(s->device));
         free(streams);
     }
     pthread_mutex_unlock(&asking);
@@ -151,7 +152,7 @@ void weir__streams_lose(int device) {
     CUstream *streams = list_seen(device, &count);
     uintptr_t value;
 
-    atomic_fetch_and_explicit(&ended_at_work, ~bit_of(device), memory_order_relaxed);
+    atomic_fetch_and_explicit(&ended_at_work, ~device_bit(device), memory_order_relaxed);
     weir__lock_take(&lock);
     for (size_t i = 0; streams && i < count; i++)
         if (weir__map_take(&seen, (uintptr_t)streams[i], &value) && value & CAPTURED)
@@ -186,25 +187,25 @@ static int device_here(void) {
 
 /* Records a stream that the program has created.  If there is no host memory, weir queries the driver about the stream
  * at each request. */
-static CUresult begin(CUresult result, const CUstream *stream) {
+static CUresult note_created_stream(CUresult result, const CUstream *stream) {
     if (result != CUDA_SUCCESS || !is_mine())
         return result;
     weir__inside = 1;
     tell_all(weir__drop_in_stream_begins, *stream);
     weir__lock_take(&lock);
-    (void)weir__map_put(&seen, (uintptr_t)*stream, value_of(device_here(), 0));
+    (void)weir__map_put(&seen, (uintptr_t)*stream, pack_stream(device_here(), 0));
     weir__lock_give(&lock);
     weir__inside = 0;
     return result;
 }
 
 CUresult weir__serve_cuStreamCreate(CUstream *stream, unsigned int flags) {
-    return begin(REAL(cuStreamCreate)(stream, flags), stream);
+    return note_created_stream(REAL(cuStreamCreate)(stream, flags), stream);
 }
 
 CUresult weir__serve_cuStreamCreateWithPriority(CUstream *stream, unsigned int flags,
                                                 int priority) {
-    return begin(REAL(cuStreamCreateWithPriority)(stream, flags, priority), stream);
+    return note_created_stream(REAL(cuStreamCreateWithPriority)(stream, flags, priority), stream);
 }
 
 void weir__streams_capture(CUstream stream, int has_begun) {
@@ -212,7 +213,7 @@ void weir__streams_capture(CUstream stream, int has_begun) {
 
     weir__lock_take(&lock);
     if (weir__map_get(&seen, (uintptr_t)stream, &value))
-        (void)weir__map_put(&seen, (uintptr_t)stream, value_of(device_of(value), has_begun));
+        (void)weir__map_put(&seen, (uintptr_t)stream, pack_stream(unpack_device(value), has_begun));
     weir__lock_give(&lock);
 }
 
@@ -226,7 +227,7 @@ static void note_work(int device, CUstream stream) {
             atomic_load_explicit(&s->state, memory_order_acquire) == WEIR_SERVED_LOST)
             continue;
         if (!weir__drop_in_is_idle(s->allocator, stream))
-            atomic_fetch_or_explicit(&ended_at_work, bit_of(device), memory_order_relaxed);
+            atomic_fetch_or_explicit(&ended_at_work, device_bit(device), memory_order_relaxed);
         return;
     }
 }
@@ -243,7 +244,7 @@ CUresult weir__serve_cuStreamDestroy_v2(CUstream stream) {
         weir__lock_take(&lock);
         is_seen = weir__map_take(&seen, (uintptr_t)stream, &value);
         weir__lock_give(&lock);
-        note_work(is_seen ? device_of(value) : device_here(), stream);
+        note_work(is_seen ? unpack_device(value) : device_here(), stream);
         pthread_mutex_unlock(&asking);
         tell_all(weir__drop_in_stream_ends, stream);
         weir__inside = 0;

@@ -53,7 +53,7 @@ struct library {
     char id[WEIR_BUILD_ID_BYTES];
 };
 
-static int look_at(struct dl_phdr_info *loaded, size_t bytes, void *to) {
+static int match_c10_library(struct dl_phdr_info *loaded, size_t bytes, void *to) {
     const char *name = strrchr(loaded->dlpi_name, '/');
     struct library *library = to;
 
@@ -94,7 +94,7 @@ static const char *interpreter(void) {
 
 /* Returns the allocator that serves cuMemAllocAsync on the device, or NULL if there is none.  Tensors use this
  * allocator, too, and share its reserved memory and its reports. */
-static weir_allocator *allocator_of(int device) {
+static weir_allocator *find_tensor_allocator(int device) {
     struct weir_served *served = NULL;
     struct weir_pool *pool;
     int before = weir__inside;
@@ -124,8 +124,8 @@ static void report_refused(weir_allocator *allocator, size_t bytes) {
     weir__inside = before;
 }
 
-static __attribute__((constructor)) void begin(void) {
-    weir__drop_in_serves = allocator_of;
+static __attribute__((constructor)) void watch_torch(void) {
+    weir__drop_in_serves = find_tensor_allocator;
     weir__drop_in_refused = report_refused;
 }
 
@@ -192,7 +192,7 @@ static void install(const struct library *library) {
 
 /* Finds a function in PyTorch's library libc10_cuda.so.  A search of all libraries in the global scope may not find
  * it. */
-static count_function *find_own(const struct library *library, const char *name) {
+static count_function *find_c10_function(const struct library *library, const char *name) {
     void *handle = library->path ? dlopen(library->path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
     void *found = dlsym(handle ? handle : RTLD_NEXT, name);
     count_function *function;
@@ -201,12 +201,12 @@ static count_function *find_own(const struct library *library, const char *name)
     return function;
 }
 
-static void look(void) {
+static void find_torch(void) {
     struct library library = {0};
 
-    (void)dl_iterate_phdr(look_at, &library);
-    count = find_own(&library, COUNT);
-    count_some = find_own(&library, COUNT_SOME);
+    (void)dl_iterate_phdr(match_c10_library, &library);
+    count = find_c10_function(&library, COUNT);
+    count_some = find_c10_function(&library, COUNT_SOME);
     if (library.path)
         install(&library);
     (void)dlerror(); /* clears an error of a lookup in this file, which the program must not see */
@@ -218,7 +218,7 @@ static void look_once(void) {
     if (is_looking)
         return;
     is_looking = 1;
-    (void)pthread_once(&once, look);
+    (void)pthread_once(&once, find_torch);
     is_looking = 0;
 }
 

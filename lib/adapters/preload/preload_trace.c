@@ -54,7 +54,7 @@ static char path[4200];
 
 /* Returns the row of allocator number `i`, and creates the row if there is none.  Returns NULL if no row is left or
  * there is no host memory.  The caller holds `lock`. */
-static struct row *row_of(unsigned i) {
+static struct row *find_or_create_row(unsigned i) {
     struct weir_served *s = weir__served_at(i);
     uint64_t age, now;
 
@@ -82,7 +82,7 @@ static void take_steps(struct row *row) {
     } while (count == sizeof events / sizeof events[0]);
 }
 
-static void look_at(struct row *row) {
+static void record_row(struct row *row) {
     weir_statistics f = {.size = sizeof f};
     uint64_t values[WEIR_TIMELINE_COUNTERS];
 
@@ -107,17 +107,17 @@ int weir__trace_look(void) {
         struct row *row;
 
         pthread_mutex_lock(&lock);
-        row = row_of(i);
+        row = find_or_create_row(i);
         pthread_mutex_unlock(&lock);
         if (row)
-            look_at(row);
+            record_row(row);
         goes_on = atomic_load(&is_on);
     }
     weir__show_go_on();
     return goes_on;
 }
 
-static void *run(void *unused) {
+static void *run_trace_thread(void *unused) {
     weir__inside = 1; /* this thread's driver calls go to the driver unchanged */
     while (weir__trace_look())
         nanosleep(&(struct timespec){0, PAUSE_NS}, NULL);
@@ -129,7 +129,7 @@ void weir__trace_refused(const struct weir_served *s, size_t bytes) {
         return;
     pthread_mutex_lock(&lock);
     for (unsigned i = 0; i < weir__served_known() && i < MOST; i++) {
-        struct row *row = weir__served_at(i) == s ? row_of(i) : NULL;
+        struct row *row = weir__served_at(i) == s ? find_or_create_row(i) : NULL;
 
         if (row)
             weir__timeline_failure(row->timeline, row->made_ns + weir__show_age(s->allocator),
@@ -152,7 +152,7 @@ static int is_left(const char *text, size_t length) {
 }
 
 /* Creates the file when recording begins, so that other processes see it.  Returns 0 on success, else an errno. */
-static int make_file(const char *wanted) {
+static int create_trace_file(const char *wanted) {
     char text[300];
     size_t length = (size_t)weir__timeline_unfinished(text, sizeof text, (long)getpid());
     int file, error = 0;
@@ -178,11 +178,11 @@ void weir__trace_begin(void) {
         wanted = NULL;
     if (!wanted && !weir__run_switch("WEIR_RUN_SAMPLES", 0))
         return;
-    error = wanted ? make_file(wanted) : 0;
+    error = wanted ? create_trace_file(wanted) : 0;
     began_ns = weir__clock_ns();
     atomic_store(&is_on, 1);
     if (!error)
-        error = weir__start_thread(run, "weir-trace");
+        error = weir__start_thread(run_trace_thread, "weir-trace");
     if (error) {
         atomic_store(&is_on, 0);
         weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR, "there will be no %s%s: %s",
@@ -228,7 +228,7 @@ size_t weir__trace_extents(const struct weir_served *s, struct weir_timeline_ext
     return count;
 }
 
-static FILE *open_file(void) {
+static FILE *open_trace_file(void) {
     int file = weir__file_open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0666);
 
     return file < 0 ? NULL : fdopen(file, "w");
@@ -246,7 +246,7 @@ void weir__trace_end(void) {
         return;
     pthread_mutex_lock(&lock);
     weir__file_guard(&guard);
-    file = path[0] ? open_file() : NULL;
+    file = path[0] ? open_trace_file() : NULL;
     good = file && write_rows(file, &missing);
     if (path[0] && (!file || fclose(file) != 0 || !good))
         weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR, "trace events cannot be written to %s: %s", path,

@@ -84,7 +84,7 @@ static struct recording *map_recording(void) {
     return made;
 }
 
-static void begin(void) {
+static void begin_recording(void) {
     struct recording *own = map_recording();
     _Atomic uint64_t *lost = NULL;
     int before = errno;
@@ -129,7 +129,7 @@ static __attribute__((noinline, cold)) struct weir_record_ring *take_ring(void) 
     struct weir_record_file *of;
     int before = errno;
 
-    pthread_once(&once, begin);
+    pthread_once(&once, begin_recording);
     if (!is_recording()) {
         errno = before;
         return NULL;
@@ -158,9 +158,9 @@ static int is_shared(const struct weir_record_ring *of) {
     return of == &atomic_load_explicit(&file, memory_order_relaxed)->shared;
 }
 
-/* Begins an event with the present time.  put() or drop() ends the event.  The caller may call the driver in
+/* Begins an event with the present time.  put() or discard_event() ends the event.  The caller may call the driver in
  * between. */
-static inline struct making start(void) {
+static inline struct making begin_event(void) {
     struct making made = {ring, 0};
 
     if (__builtin_expect(!made.ring, 0) && !(made.ring = take_ring()))
@@ -176,7 +176,7 @@ static inline struct making start(void) {
     return made;
 }
 
-static inline void drop(const struct making *made) {
+static inline void discard_event(const struct making *made) {
     if (!made->ring)
         return;
     atomic_store_explicit(&made->ring->entered, 0, memory_order_release);
@@ -218,7 +218,7 @@ static __attribute__((noinline, cold)) int wait_for_room(struct weir_record_ring
 }
 
 /* Returns the ring's next event, which the caller fills in.  Returns NULL if nobody reads the ring any more. */
-static inline struct weir_record_event *place(const struct making *made, uint64_t *written) {
+static inline struct weir_record_event *ring_event(const struct making *made, uint64_t *written) {
     struct weir_record_event *event;
 
     *written = atomic_load_explicit(&made->ring->written, memory_order_relaxed);
@@ -251,8 +251,8 @@ static __attribute__((noinline, cold)) void count_lost(void) {
         atomic_fetch_add_explicit(lost, 1, memory_order_relaxed);
 }
 
-static inline void put(const struct making *made, struct kind what, uint64_t address,
-                       uint64_t bytes, uint64_t stream, struct who who) {
+static inline void put_event(const struct making *made, struct kind what, uint64_t address,
+                             uint64_t bytes, uint64_t stream, struct who who) {
     struct weir_record_event *event;
     uint64_t written;
 
@@ -260,7 +260,7 @@ static inline void put(const struct making *made, struct kind what, uint64_t add
         count_lost();
         return;
     }
-    if ((event = place(made, &written))) {
+    if ((event = ring_event(made, &written))) {
         event->operation = what.operation;
         event->kind = what.kind;
         event->is_captured = what.is_captured;
@@ -275,25 +275,25 @@ static inline void put(const struct making *made, struct kind what, uint64_t add
     } else {
         count_lost();
     }
-    drop(made);
+    discard_event(made);
 }
 
 /* Writes an event with a text, such as a label or a name, into the ring.  Returns 1 on success, 0 if the event is
  * lost. */
-static int put_text(const struct weir_record_event *what) {
-    struct making made = start();
+static int write_text_event(const struct weir_record_event *what) {
+    struct making made = begin_event();
     struct weir_record_event *event;
     uint64_t written;
 
     if (!made.ring)
         return 0;
-    if ((event = place(&made, &written))) {
+    if ((event = ring_event(&made, &written))) {
         memcpy(event->label, what->label, sizeof event->label);
         event->operation = what->operation;
         event->device = what->device;
         atomic_store_explicit(&made.ring->written, written + 1, memory_order_release);
     }
-    drop(&made);
+    discard_event(&made);
     return event != NULL;
 }
 
@@ -302,18 +302,18 @@ void weir__record_name(uint64_t number, const char *text) {
 
     event.total = number;
     strncpy(event.name, text, sizeof event.name - 1);
-    (void)put_text(&event);
+    (void)write_text_event(&event);
 }
 
 /* ---- requests ---------------------------------------------------------------------------------- */
 
-static inline CUstream own(CUstream stream) {
+static inline CUstream per_thread_or(CUstream stream) {
     return stream ? stream : (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
 }
 
 /* Returns the device of the stream if the driver knows it, else the current device.  If there is only one device,
  * returns 0 without a query. */
-static uint8_t device_of(CUstream stream) {
+static uint8_t record_device(CUstream stream) {
     static atomic_int known;
     int devices = atomic_load_explicit(&known, memory_order_relaxed);
     CUdevice device = 0;
@@ -329,7 +329,7 @@ static uint8_t device_of(CUstream stream) {
     return REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS ? (uint8_t)device : 0;
 }
 
-static int is_of_host(const CUmemLocation *location) {
+static int is_host_location(const CUmemLocation *location) {
     return location->type > CU_MEM_LOCATION_TYPE_DEVICE; /* the host, or a NUMA node of the host */
 }
 
@@ -338,7 +338,7 @@ static CUmemoryPool _Atomic host_pools[64];
 static atomic_int has_host_pools;
 
 /* Returns the place of the pool in host_pools, or NULL if it has none.  For the pool NULL, returns a free place. */
-static CUmemoryPool _Atomic *place_of(CUmemoryPool pool) {
+static CUmemoryPool _Atomic *find_pool_place(CUmemoryPool pool) {
     for (size_t i = 0; i < sizeof host_pools / sizeof host_pools[0]; i++)
         if (atomic_load(&host_pools[i]) == pool)
             return &host_pools[i];
@@ -347,26 +347,26 @@ static CUmemoryPool _Atomic *place_of(CUmemoryPool pool) {
 
 static inline int is_host_pool(CUmemoryPool pool) {
     return __builtin_expect(atomic_load_explicit(&has_host_pools, memory_order_relaxed), 0) &&
-           place_of(pool);
+           find_pool_place(pool);
 }
 
 /* Records whether a pool has host memory.  A pool of device memory ends an old record with its handle, because the
  * driver may give the handle of a destroyed pool to a new pool. */
-static void note_pool(CUmemoryPool pool, int is_host) {
+static void note_host_pool(CUmemoryPool pool, int is_host) {
     static pthread_mutex_t noting = PTHREAD_MUTEX_INITIALIZER;
     CUmemoryPool _Atomic *place;
 
     if (!pool || (!is_host && !is_host_pool(pool)))
         return;
     pthread_mutex_lock(&noting);
-    if ((place = place_of(pool)) || (place = place_of(NULL)))
+    if ((place = find_pool_place(pool)) || (place = find_pool_place(NULL)))
         atomic_store(place, is_host ? pool : NULL);
     atomic_store(&has_host_pools, 1);
     pthread_mutex_unlock(&noting);
 }
 
 static uint8_t device_of_pool(CUmemoryPool pool, CUstream stream) {
-    return is_host_pool(pool) ? WEIR_RECORD_HOST : device_of(stream);
+    return is_host_pool(pool) ? WEIR_RECORD_HOST : record_device(stream);
 }
 
 /* Writes an event with the name and the memory size of a device, once for each device. */
@@ -380,10 +380,10 @@ static __attribute__((noinline, cold)) void put_device(uint8_t device, atomic_uc
     event.total = bytes;
     if (REAL(cuDeviceGetName)(event.name, sizeof event.name, device) != CUDA_SUCCESS)
         event.name[0] = '\0';
-    (void)put_text(&event);
+    (void)write_text_event(&event);
 }
 
-static inline void note_device(uint8_t device) {
+static inline void store_current_device(uint8_t device) {
     static atomic_uchar noted[UINT8_MAX + 1];
 
     if (__builtin_expect(!atomic_load_explicit(&noted[device], memory_order_relaxed), 0))
@@ -397,7 +397,7 @@ static __attribute__((noinline, cold)) uint8_t ask_captured(CUstream stream) {
            status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
-static inline uint8_t is_captured(CUstream stream) {
+static inline uint8_t capture_flag(CUstream stream) {
     return __builtin_expect(atomic_load_explicit(&captures, memory_order_relaxed) > 0, 0)
                ? ask_captured(stream)
                : 0;
@@ -414,28 +414,28 @@ static inline void put_request(CUresult result, CUdeviceptr address, size_t byte
                                      : kind == WEIR_RECORD_VMM ? WEIR_RECORD_CREATE
                                                                : WEIR_RECORD_ALLOC,
                         .kind = (uint8_t)kind,
-                        .is_captured = is_captured(stream),
+                        .is_captured = capture_flag(stream),
                         .device = device};
     struct who who = {caller, 0, 0};
     struct making made;
 
-    note_device(device);
+    store_current_device(device);
     if (__builtin_expect(weir__record_callers, 0))
         weir__record_who(&who.place, &who.range);
-    made = start();
-    put(&made, what, address, bytes, (uintptr_t)stream, who);
+    made = begin_event();
+    put_event(&made, what, address, bytes, (uintptr_t)stream, who);
 }
 
 /* Marks this thread as executing a call of the program.  Returns 1 on success.  Returns 0 if the thread is marked
  * already: then this library or the driver makes the call, and the call is not recorded. */
-static inline int enter(void) {
+static inline int enter_call(void) {
     if (weir__inside)
         return 0;
     weir__inside = 1;
     return 1;
 }
 
-static inline void leave(void) {
+static inline void leave_call(void) {
     weir__inside = 0;
 }
 
@@ -443,7 +443,7 @@ static inline void leave(void) {
  * recorded. */
 #define REQUEST_ON(device, call, asked, address, bytes, stream, kind)                              \
     do {                                                                                           \
-        int is_outer = enter();                                                                    \
+        int is_outer = enter_call();                                                               \
         CUresult result = call;                                                                    \
                                                                                                    \
         if (!is_outer)                                                                             \
@@ -451,12 +451,12 @@ static inline void leave(void) {
         if (result != CUDA_SUCCESS || ((asked) && *(asked)))                                       \
             put_request(result, result == CUDA_SUCCESS ? (address) : 0, bytes, stream, kind,       \
                         device, CALLER());                                                         \
-        leave();                                                                                   \
+        leave_call();                                                                              \
         return result;                                                                             \
     } while (0)
 
 #define REQUEST(call, asked, address, bytes, stream, kind)                                         \
-    REQUEST_ON(device_of(stream), call, asked, address, bytes, stream, kind)
+    REQUEST_ON(record_device(stream), call, asked, address, bytes, stream, kind)
 
 CUresult weir__serve_cuMemAllocAsync(CUdeviceptr *block, size_t bytes, CUstream stream) {
     REQUEST(REAL(cuMemAllocAsync)(block, bytes, stream), block, *block, bytes, stream,
@@ -464,8 +464,8 @@ CUresult weir__serve_cuMemAllocAsync(CUdeviceptr *block, size_t bytes, CUstream 
 }
 
 CUresult weir__serve_cuMemAllocAsync_ptsz(CUdeviceptr *block, size_t bytes, CUstream stream) {
-    REQUEST(REAL_PTSZ(cuMemAllocAsync)(block, bytes, stream), block, *block, bytes, own(stream),
-            WEIR_RECORD_ASYNC);
+    REQUEST(REAL_PTSZ(cuMemAllocAsync)(block, bytes, stream), block, *block, bytes,
+            per_thread_or(stream), WEIR_RECORD_ASYNC);
 }
 
 CUresult weir__serve_cuMemAllocFromPoolAsync(CUdeviceptr *block, size_t bytes, CUmemoryPool pool,
@@ -477,9 +477,9 @@ CUresult weir__serve_cuMemAllocFromPoolAsync(CUdeviceptr *block, size_t bytes, C
 
 CUresult weir__serve_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *block, size_t bytes,
                                                   CUmemoryPool pool, CUstream stream) {
-    REQUEST_ON(device_of_pool(pool, own(stream)),
+    REQUEST_ON(device_of_pool(pool, per_thread_or(stream)),
                REAL_PTSZ(cuMemAllocFromPoolAsync)(block, bytes, pool, stream), block, *block, bytes,
-               own(stream), WEIR_RECORD_POOL);
+               per_thread_or(stream), WEIR_RECORD_POOL);
 }
 
 CUresult weir__serve_cuMemAlloc_v2(CUdeviceptr *block, size_t bytes) {
@@ -499,9 +499,9 @@ CUresult weir__serve_cuMemAllocManaged(CUdeviceptr *block, size_t bytes, unsigne
 
 CUresult weir__serve_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
                                  const CUmemAllocationProp *properties, unsigned long long flags) {
-    REQUEST_ON(!properties                         ? 0
-               : is_of_host(&properties->location) ? WEIR_RECORD_HOST
-                                                   : (uint8_t)properties->location.id,
+    REQUEST_ON(!properties                               ? 0
+               : is_host_location(&properties->location) ? WEIR_RECORD_HOST
+                                                         : (uint8_t)properties->location.id,
                REAL(cuMemCreate)(handle, bytes, properties, flags), handle, *handle, bytes, NULL,
                WEIR_RECORD_VMM);
 }
@@ -514,16 +514,16 @@ CUresult weir__serve_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t by
         struct kind kind = {.operation = (what)};                                                  \
         CUresult result;                                                                           \
                                                                                                    \
-        if (!enter())                                                                              \
+        if (!enter_call())                                                                         \
             return call;                                                                           \
-        kind.is_captured = is_captured((CUstream)(uintptr_t)(on));                                 \
-        made = start();                                                                            \
+        kind.is_captured = capture_flag((CUstream)(uintptr_t)(on));                                \
+        made = begin_event();                                                                      \
         result = call;                                                                             \
         if (result == CUDA_SUCCESS)                                                                \
-            put(&made, kind, (at), (length), (uint64_t)(uintptr_t)(on), nobody);                   \
+            put_event(&made, kind, (at), (length), (uint64_t)(uintptr_t)(on), nobody);             \
         else                                                                                       \
-            drop(&made);                                                                           \
-        leave();                                                                                   \
+            discard_event(&made);                                                                  \
+        leave_call();                                                                              \
         return result;                                                                             \
     } while (0)
 
@@ -532,7 +532,8 @@ CUresult weir__serve_cuMemFreeAsync(CUdeviceptr block, CUstream stream) {
 }
 
 CUresult weir__serve_cuMemFreeAsync_ptsz(CUdeviceptr block, CUstream stream) {
-    END(REAL_PTSZ(cuMemFreeAsync)(block, stream), WEIR_RECORD_FREE, block, 0, own(stream));
+    END(REAL_PTSZ(cuMemFreeAsync)(block, stream), WEIR_RECORD_FREE, block, 0,
+        per_thread_or(stream));
 }
 
 /* cuMemFree names no stream.  The length 1 tells the recorder to use the stream on which the block was allocated. */
@@ -556,17 +557,18 @@ CUresult weir__serve_cuMemAddressFree(CUdeviceptr address, size_t bytes) {
 static CUresult put_done(CUresult result, enum weir_record_operation operation, uint64_t address,
                          size_t bytes, uint64_t handle) {
     if (result == CUDA_SUCCESS) {
-        struct making made = start();
+        struct making made = begin_event();
 
-        put(&made, (struct kind){.operation = (uint8_t)operation}, address, bytes, handle, nobody);
+        put_event(&made, (struct kind){.operation = (uint8_t)operation}, address, bytes, handle,
+                  nobody);
     }
-    leave();
+    leave_call();
     return result;
 }
 
 CUresult weir__serve_cuMemAddressReserve(CUdeviceptr *address, size_t bytes, size_t alignment,
                                          CUdeviceptr hint, unsigned long long flags) {
-    if (!enter())
+    if (!enter_call())
         return REAL(cuMemAddressReserve)(address, bytes, alignment, hint, flags);
     return put_done(REAL(cuMemAddressReserve)(address, bytes, alignment, hint, flags),
                     WEIR_RECORD_RESERVE, 0, bytes, 0);
@@ -574,7 +576,7 @@ CUresult weir__serve_cuMemAddressReserve(CUdeviceptr *address, size_t bytes, siz
 
 CUresult weir__serve_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
                               CUmemGenericAllocationHandle handle, unsigned long long flags) {
-    if (!enter())
+    if (!enter_call())
         return REAL(cuMemMap)(address, bytes, offset, handle, flags);
     return put_done(REAL(cuMemMap)(address, bytes, offset, handle, flags), WEIR_RECORD_MAP, address,
                     bytes, handle);
@@ -584,7 +586,7 @@ CUresult weir__serve_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
 
 static CUresult noted(CUresult result, const CUmemoryPool *pool, const CUmemLocation *location) {
     if (result == CUDA_SUCCESS)
-        note_pool(*pool, is_of_host(location));
+        note_host_pool(*pool, is_host_location(location));
     return result;
 }
 
@@ -605,7 +607,7 @@ CUresult weir__serve_cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *l
 }
 
 CUresult weir__serve_cuMemPoolDestroy(CUmemoryPool pool) {
-    note_pool(pool, 0); /* called early, since the driver may reuse the handle */
+    note_host_pool(pool, 0); /* called early, since the driver may reuse the handle */
     return REAL(cuMemPoolDestroy)(pool);
 }
 
@@ -634,7 +636,7 @@ static CUresult began(CUresult result) {
 }
 
 /* Counts the end of a capture.  A capture is over even if cuStreamEndCapture fails. */
-static CUresult ended(int was_captured, CUresult result) {
+static CUresult count_capture_end(int was_captured, CUresult result) {
     if (was_captured && !weir__inside)
         atomic_fetch_sub(&captures, 1);
     return result;
@@ -665,11 +667,12 @@ static int is_under_capture(CUstream stream) {
 }
 
 CUresult weir__serve_cuStreamEndCapture(CUstream stream, CUgraph *graph) {
-    return ended(is_under_capture(stream), REAL(cuStreamEndCapture)(stream, graph));
+    return count_capture_end(is_under_capture(stream), REAL(cuStreamEndCapture)(stream, graph));
 }
 
 CUresult weir__serve_cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) {
-    return ended(is_under_capture(own(stream)), REAL_PTSZ(cuStreamEndCapture)(stream, graph));
+    return count_capture_end(is_under_capture(per_thread_or(stream)),
+                             REAL_PTSZ(cuStreamEndCapture)(stream, graph));
 }
 
 /* ---- marks ------------------------------------------------------------------------------------- */
@@ -677,9 +680,9 @@ CUresult weir__serve_cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) {
 /* Records a synchronization after the driver's call, if this process has made a request. */
 static CUresult put_sync(CUresult result) {
     if (result == CUDA_SUCCESS && has_syncs && !weir__inside && atomic_load(&file)) {
-        struct making made = start();
+        struct making made = begin_event();
 
-        put(&made, (struct kind){.operation = WEIR_RECORD_SYNC}, 0, 0, 0, nobody);
+        put_event(&made, (struct kind){.operation = WEIR_RECORD_SYNC}, 0, 0, 0, nobody);
     }
     return result;
 }
@@ -702,6 +705,6 @@ void weir_mark(const char *label) {
     if (!atomic_load(&file)) /* the program has made no request yet */
         return;
     strncpy(event.label, label ? label : "", sizeof event.label - 1);
-    if (!put_text(&event))
+    if (!write_text_event(&event))
         count_lost();
 }

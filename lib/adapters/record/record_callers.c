@@ -50,14 +50,14 @@ static int look_up(struct weir_map *map, uint64_t key, uintptr_t *value) {
 }
 
 /* Adds an entry to a map.  If there is no host memory, the map stays unchanged, and the next request tries again. */
-static void note(struct weir_map *map, uint64_t key, uintptr_t value) {
+static void add_to_map(struct weir_map *map, uint64_t key, uintptr_t value) {
     pthread_mutex_lock(&lock);
     (void)weir__map_put(map, key, value);
     pthread_mutex_unlock(&lock);
 }
 
 /* Returns the number of a name, which is never 0, and sends the name to the recorder once. */
-static uint64_t number_of(const char *name) {
+static uint64_t intern_name(const char *name) {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
 
     for (const char *at = name; *at; at++)
@@ -65,7 +65,7 @@ static uint64_t number_of(const char *name) {
     hash |= 1;
     if (!look_up(&sent, hash, NULL)) {
         weir__record_name(hash, name);
-        note(&sent, hash, 1);
+        add_to_map(&sent, hash, 1);
     }
     return hash;
 }
@@ -185,7 +185,7 @@ static void spell_symbol(const char *symbol, char *name, size_t bytes) {
 
 /* Returns the number of the place that contains a return address.  The name of the place is a function such as
  * "train_step", or "program+0x1a2b" if the program exports no symbol there.  Returns 1 for code of weir or CUDA. */
-static uintptr_t place_of(const void *frame) {
+static uintptr_t find_code_place(const void *frame) {
     /* An address inside the call instruction, which precedes the return address. */
     uint64_t address = (uint64_t)(uintptr_t)frame - 1;
     char name[WEIR_RECORD_NAME_BYTES];
@@ -202,18 +202,18 @@ static uintptr_t place_of(const void *frame) {
         else
             snprintf(name, sizeof name, "%.24s+0x%" PRIx64, file ? file + 1 : info.dli_fname,
                      address - (uint64_t)(uintptr_t)info.dli_fbase);
-        place = (uintptr_t)number_of(name);
+        place = (uintptr_t)intern_name(name);
     }
-    note(&places, address, place);
+    add_to_map(&places, address, place);
     return place;
 }
 
-static uint64_t find_function(void) {
+static uint64_t find_python_function(void) {
     void *frames[FRAMES];
     int depth = backtrace(frames, FRAMES);
 
     for (int i = 0; i < depth; i++) {
-        uintptr_t place = place_of(frames[i]);
+        uintptr_t place = find_code_place(frames[i]);
 
         if (place != 1)
             return place;
@@ -227,12 +227,12 @@ void weir__record_who(uint64_t *place, uint64_t *range) {
     char name[256]; /* weir__record_name() cuts a longer name */
     const char *open = weir__record_range();
 
-    *place = find_line(name, sizeof name) ? number_of(name) : find_function();
-    *range = open ? number_of(open) : 0;
+    *place = find_line(name, sizeof name) ? intern_name(name) : find_python_function();
+    *range = open ? intern_name(open) : 0;
 }
 
 /* Calls backtrace once when this library is loaded, because the first call of backtrace loads a library. */
-static __attribute__((constructor)) void begin(void) {
+static __attribute__((constructor)) void preload_unwinder(void) {
     void *frame[1];
 
     weir__record_callers = weir__variable(WEIR_RECORD_CALLERS) != NULL;

@@ -50,7 +50,7 @@ static const char *spell(const wchar_t *from, char *text, size_t bytes) {
     return from ? text : NULL;
 }
 
-static void see(const char *name) {
+static void note_library(const char *name) {
     if (is_wanted(name))
         weir_mark(name);
 }
@@ -58,7 +58,7 @@ static void see(const char *name) {
 static void see_wide(const wchar_t *name) {
     char text[4 * WEIR_RECORD_LABEL_BYTES];
 
-    see(spell(name, text, sizeof text));
+    note_library(spell(name, text, sizeof text));
 }
 
 /* ---- ranges that are open ---------------------------------------------------------------------- */
@@ -109,7 +109,7 @@ static const char *name_in(const struct weir_nvtx_attributes *attributes, char *
 static void see_attributes(const struct weir_nvtx_attributes *attributes) {
     char text[4 * WEIR_RECORD_LABEL_BYTES];
 
-    see(name_in(attributes, text, sizeof text));
+    note_library(name_in(attributes, text, sizeof text));
 }
 
 /* ---- functions for the tables ---- */
@@ -124,7 +124,7 @@ static uint64_t start_ex(const struct weir_nvtx_attributes *attributes) {
 }
 
 static uint64_t start_a(const char *name) {
-    see(name);
+    note_library(name);
     return 0;
 }
 
@@ -137,12 +137,12 @@ static int push_ex(const struct weir_nvtx_attributes *attributes) {
     char text[4 * WEIR_RECORD_LABEL_BYTES];
     const char *name = name_in(attributes, text, sizeof text);
 
-    see(name);
+    note_library(name);
     return push(name);
 }
 
 static int push_a(const char *name) {
-    see(name);
+    note_library(name);
     return push(name);
 }
 
@@ -197,7 +197,7 @@ struct entry {
 
 static const struct entry entries[] = {
     ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_MARK_EX, mark_ex),
-    ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_MARK_A, see),
+    ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_MARK_A, note_library),
     ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_MARK_W, see_wide),
     ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_RANGE_START_EX, start_ex),
     ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_RANGE_START_A, start_a),

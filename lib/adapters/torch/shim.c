@@ -50,7 +50,7 @@ int weir__shim_id_in(const void *notes, size_t bytes, char id[WEIR_BUILD_ID_BYTE
 }
 
 /* Reads bytes of a file.  Returns 1 if all were read, else 0. */
-static int read_at(int file, void *to, size_t bytes, uint64_t offset) {
+static int read_elf_bytes(int file, void *to, size_t bytes, uint64_t offset) {
     return pread(file, to, bytes, (off_t)offset) == (ssize_t)bytes;
 }
 
@@ -63,7 +63,7 @@ static int id_in_segment(int file, const Elf64_Phdr *segment, char *id) {
     if (segment->p_type != PT_NOTE || segment->p_filesz > MOST)
         return 0;
     notes = malloc(segment->p_filesz + 1);
-    found = notes && read_at(file, notes, segment->p_filesz, segment->p_offset) &&
+    found = notes && read_elf_bytes(file, notes, segment->p_filesz, segment->p_offset) &&
             weir__shim_id_in(notes, segment->p_filesz, id);
     free(notes);
     return found;
@@ -76,11 +76,12 @@ int weir__shim_id_of(const char *path, char id[WEIR_BUILD_ID_BYTES]) {
 
     if (file < 0)
         return 0;
-    if (read_at(file, &head, sizeof head, 0) && memcmp(head.e_ident, ELFMAG, SELFMAG) == 0 &&
+    if (read_elf_bytes(file, &head, sizeof head, 0) && memcmp(head.e_ident, ELFMAG, SELFMAG) == 0 &&
         head.e_ident[EI_CLASS] == ELFCLASS64 && head.e_phentsize == sizeof segment)
         for (unsigned i = 0; i < head.e_phnum && !found; i++)
-            found = read_at(file, &segment, sizeof segment, head.e_phoff + i * sizeof segment) &&
-                    id_in_segment(file, &segment, id);
+            found =
+                read_elf_bytes(file, &segment, sizeof segment, head.e_phoff + i * sizeof segment) &&
+                id_in_segment(file, &segment, id);
     close(file);
     return found;
 }
