@@ -50,22 +50,24 @@ static const char *const compat_names[] = {TF_PREALLOC,     TF_ALLOCATOR, TF_GRO
                                            XLA_ALLOCATOR};
 #define COMPAT_NAMES (sizeof compat_names / sizeof compat_names[0])
 
-/* The bits of a preallocation's kind from ORIGIN on hold the number of the compatibility variable that has set the
- * preallocation, or 0 if no such variable has. */
-enum { ORIGIN = WEIR_AMOUNT_KIND + 1 };
+/* The field prealloc.kind has two parts.  The lower VARIABLE_SHIFT bits hold a number WEIR_AMOUNT_.  The upper bits hold
+ * the number of the compatibility variable that has set the preallocation, from 1 on in the order of compat_names.  The
+ * upper bits are 0 if the program or a variable of weir's has set the preallocation. */
+enum { VARIABLE_SHIFT = 8 };
+_Static_assert(WEIR_AMOUNT_KIND == (1 << VARIABLE_SHIFT) - 1, "both parts of the kind are apart");
 
 const char *weir__foreign_prealloc(const weir_options *options) {
-    unsigned number = (unsigned)options->prealloc.kind / ORIGIN;
+    unsigned number = (unsigned)options->prealloc.kind >> VARIABLE_SHIFT;
 
     return number > 0 && number <= COMPAT_NAMES ? compat_names[number - 1] : NULL;
 }
 
-/* Stores in the preallocation's kind the number of the variable that sets the preallocation.  Does nothing if
- * `variable` is NULL or no compatibility variable. */
-static void note_origin(weir_options *options, const char *variable) {
+/* Records the variable that has set the preallocation.  Does nothing if `variable` is NULL or no compatibility
+ * variable. */
+static void set_prealloc_variable(weir_options *options, const char *variable) {
     for (size_t i = 0; variable && i < COMPAT_NAMES; i++)
         if (strcmp(compat_names[i], variable) == 0)
-            options->prealloc.kind |= (int)(i + 1) * ORIGIN;
+            options->prealloc.kind |= (int)(i + 1) << VARIABLE_SHIFT;
 }
 
 /* The variables that the device model and the libraries of `weir run' and `weir record' read.
@@ -141,7 +143,7 @@ static weir_status read_variable(struct reading *reading, enum weir_setting sett
     reading->sources.of[setting] = variable;
     if (setting ==
         WEIR_SETTING_PREALLOC) /* `weir run' may have read the variable of another program */
-        note_origin(&reading->options, weir__variable("WEIR_RUN_PREALLOC_OF"));
+        set_prealloc_variable(&reading->options, weir__variable("WEIR_RUN_PREALLOC_OF"));
     return WEIR_OK;
 }
 
@@ -391,7 +393,7 @@ static void apply_compat(struct reading *reading, const struct compat *compat) {
         options->engine == WEIR_ENGINE_DIRECT || (amount.value == 0 && has_profile))
         return;
     options->prealloc = amount;
-    note_origin(options, prealloc_name);
+    set_prealloc_variable(options, prealloc_name);
     of[WEIR_SETTING_PREALLOC] = prealloc_name;
 }
 
