@@ -73,9 +73,9 @@ static void time_both(void (*step)(void *), void *one, void *two, size_t steps, 
 }
 
 static void count_and_uncount(void *group) {
-    if (!weir__group_take(group, WEIR_GROUP_RESERVE, STEP))
+    if (!weir__group_charge(group, WEIR_GROUP_RESERVE, STEP))
         exit_group_cost("a step was refused");
-    weir__group_give(group, WEIR_GROUP_RESERVE, STEP);
+    weir__group_uncharge(group, WEIR_GROUP_RESERVE, STEP);
 }
 
 static void create_and_release(void *table) {

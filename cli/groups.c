@@ -31,7 +31,7 @@ static void check_limit(const char *device, void *context) {
     struct weir_group g;
     size_t count;
 
-    if (check->failed || weir__group_look(&g, check->settings->name, device) != 0)
+    if (check->failed || weir__group_view(&g, check->settings->name, device) != 0)
         return;
     members = malloc(WEIR_GROUP_SLOTS * sizeof *members);
     count = members ? weir__group_members(&g, members) : 0;
@@ -101,7 +101,7 @@ static void read_group_device(const char *device, void *context) {
     struct seen *seen = calloc(1, sizeof *seen);
     struct weir_group g;
 
-    if (!seen || weir__group_look(&g, list->name, device) != 0) {
+    if (!seen || weir__group_view(&g, list->name, device) != 0) {
         free(seen);
         return;
     }

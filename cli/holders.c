@@ -34,7 +34,7 @@ static struct holders_device *append_holders_device(struct holders *h, const cha
 static void add_named_device(const char *device, void *context) {
     struct weir_slot_file registry;
 
-    if (weir__registry_look(&registry, device) != 0)
+    if (weir__registry_view(&registry, device) != 0)
         return;
     weir__registry_ring(&registry);
     weir__registry_close(&registry);
@@ -70,7 +70,7 @@ void holders_note(struct holders *h, const char *device, uint64_t total, uint64_
 }
 
 static int is_silent(const struct holders_device *d, const struct weir_registry_entry *e) {
-    return e->heartbeat_ns < d->asked_ns;
+    return e->as_of_ns < d->asked_ns;
 }
 
 /* Returns 1 if the process answers, so that all of its figures are those of now.  A process that does not answer has
@@ -95,7 +95,7 @@ static void note_group(const char *name, void *device) {
     struct holders_device *d = device;
     struct weir_group g;
 
-    if (members && weir__group_look(&g, name, d->name) == 0) {
+    if (members && weir__group_view(&g, name, d->name) == 0) {
         size_t count = weir__group_members(&g, members);
 
         for (size_t i = 0; i < count; i++)
@@ -115,7 +115,7 @@ static int read_entries(struct holders_device *d, uint64_t asked_ns) {
     d->processes = NULL;
     d->count = 0;
     d->asked_ns = asked_ns;
-    if (weir__registry_look(&registry, d->name) != 0)
+    if (weir__registry_view(&registry, d->name) != 0)
         return 1;
     d->processes = calloc(WEIR_SLOTS, sizeof *d->processes);
     for (int slot = 0; d->processes && slot < WEIR_SLOTS; slot++) {
@@ -128,9 +128,9 @@ static int read_entries(struct holders_device *d, uint64_t asked_ns) {
         d->count++;
         have_all_answered &= !is_silent(d, e);
         reserve += e->reserved;
-        if (e->device_total == 0 || e->heartbeat_ns < latest)
+        if (e->device_total == 0 || e->as_of_ns < latest)
             continue;
-        latest = e->heartbeat_ns;
+        latest = e->as_of_ns;
         d->total = e->device_total;
         d->used = weir__size_less(e->device_total, e->device_free);
     }

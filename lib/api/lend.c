@@ -252,10 +252,10 @@ int weir__allocator_admit(struct weir_process_peers *n, struct weir_admission *a
         return 0;
     answers = weir__group_ask_whom_it_concerns(n, CONTEXT_BYTES, admission->began_ns,
                                                admission->began_ns + CONTEXT_NS);
-    admission->is_over = answers.given < CONTEXT_BYTES && !answers.awaited;
-    if (answers.given == 0 && answers.awaited) /* weir asks a silent process only once */
+    admission->is_over = answers.given < CONTEXT_BYTES && !answers.is_incomplete;
+    if (answers.given == 0 && answers.is_incomplete) /* weir asks a silent process only once */
         nanosleep(&(struct timespec){0, CONTEXT_PAUSE_NS}, NULL);
-    return answers.heard || answers.awaited; /* another process may have freed memory */
+    return answers.heard || answers.is_incomplete; /* another process may have freed memory */
 }
 
 void weir__allocator_not_admitted(struct weir_process_peers *n, char *text, size_t bytes) {

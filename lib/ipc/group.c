@@ -44,12 +44,13 @@ struct group_slot {
     /* The number of this slot's last change; a new owner continues the numbers. */
     _Atomic uint64_t applied;
     _Atomic uint64_t pid, start, namespace; /* pid: 0 until the other words describe the member */
+    _Atomic uint64_t ends;                  /* set once the member is about to end by itself */
     _Atomic uint64_t value[2]; /* for even and odd changes: the bytes and the change's number */
     /* The fields below are for reports, and for the order in which members are asked for memory. */
     _Atomic uint64_t weight, idle;
     _Atomic uint64_t kind[WEIR_GROUP_KIND_COUNT];
     _Atomic uint64_t command[COMMAND_WORDS];
-    uint64_t unused[32 - 8 - WEIR_GROUP_KIND_COUNT - COMMAND_WORDS];
+    uint64_t unused[32 - 9 - WEIR_GROUP_KIND_COUNT - COMMAND_WORDS];
 };
 
 struct group_file {
@@ -62,6 +63,7 @@ struct group_file {
 
 _Static_assert(sizeof(struct group_slot) == 256, "another layout is another version");
 _Static_assert(offsetof(struct group_slot, pid) == WEIR_SLOT_OWNER_AT, "the owner has its place");
+_Static_assert(offsetof(struct group_slot, ends) == WEIR_SLOT_ENDS_AT, "`ends` has its place");
 _Static_assert(offsetof(struct group_file, slot) == WEIR_SLOTS_AT,
                "another layout is another version");
 
@@ -197,6 +199,7 @@ static void describe_member(struct weir_group *g, uint64_t weight) {
     for (int i = 0; i < WEIR_GROUP_KIND_COUNT; i++)
         atomic_store(&own->kind[i], 0);
     atomic_store(&own->idle, 0);
+    atomic_store(&own->ends, 0);
     atomic_store(&own->start, g->shared.start);
     atomic_store(&own->namespace, g->shared.namespace);
     atomic_store(&own->weight, weight);
@@ -252,12 +255,12 @@ static int fail_other_limit(char *why, const char *name, uint64_t has, uint64_t 
     return -1;
 }
 
-int weir__group_look(struct weir_group *g, const char *name, const char *device) {
+int weir__group_view(struct weir_group *g, const char *name, const char *device) {
     char file[WEIR_SLOT_PATH];
 
     *g = (struct weir_group){.name = ""};
     name_group_file(file, name, device);
-    if (weir__slot_file_look(&g->shared, &the_kind, file) != 0)
+    if (weir__slot_file_view(&g->shared, &the_kind, file) != 0)
         return -1;
     snprintf(g->name, sizeof g->name, "%s", name);
     return 0;
@@ -305,7 +308,7 @@ void weir__group_each_on(const char *device, void (*visit)(const char *name, voi
 static void remove_if_left(const char *name, void *device) {
     struct weir_group g;
 
-    if (weir__group_look(&g, name, device) == 0)
+    if (weir__group_view(&g, name, device) == 0)
         weir__group_leave(&g);
 }
 
@@ -316,7 +319,7 @@ static int renew_limit(const char *name, const char *device, uint64_t limit) {
     struct weir_group old;
     int is_unused;
 
-    if (weir__group_look(&old, name, device) != 0)
+    if (weir__group_view(&old, name, device) != 0)
         return 1;
     is_unused = weir__slot_hold_all(&old.shared);
     if (is_unused && limit != 0)
@@ -431,7 +434,7 @@ void weir__group_end(struct weir_group *g) {
     if (!g->shared.map || g->shared.slot < 0 || !weir__thread_lock_at_end(&g->shared.lock))
         return;
     g->has_ended = 1;
-    atomic_fetch_or(&own_slot(g)->pid, WEIR_SLOT_ENDS);
+    atomic_store(&own_slot(g)->ends, 1);
     weir__slot_file_end(&g->shared);
     unlock_group(g);
 }
@@ -455,7 +458,7 @@ static int count_kind(struct weir_group *g, enum weir_group_kind kind, uint64_t 
     return 1;
 }
 
-int weir__group_take(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes) {
+int weir__group_charge(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes) {
     uint64_t limit;
     int is_taken;
 
@@ -480,11 +483,11 @@ static void count_anyway(struct weir_group *g, enum weir_group_kind kind, uint64
     unlock_group(g);
 }
 
-void weir__group_give(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes) {
+void weir__group_uncharge(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes) {
     count_anyway(g, kind, 0, bytes);
 }
 
-void weir__group_add(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes) {
+void weir__group_charge_anyway(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes) {
     count_anyway(g, kind, bytes, 0);
 }
 
@@ -513,7 +516,7 @@ static int read_member(struct weir_group *g, int at, struct weir_group_member *o
     struct group_slot *slot = &group_map(g)->slot[at];
     uint64_t words[COMMAND_WORDS], pid = atomic_load(&slot->pid);
 
-    *out = (struct weir_group_member){.pid = pid & ~WEIR_SLOT_ENDS,
+    *out = (struct weir_group_member){.pid = pid,
                                       .start = atomic_load(&slot->start),
                                       .namespace = atomic_load(&slot->namespace),
                                       .weight = atomic_load(&slot->weight),

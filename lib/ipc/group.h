@@ -6,8 +6,8 @@
  *
  * Glossary
  *   member   a process that takes part, from weir__group_join until it leaves or ends, in whatever way
- *   take     to count bytes for the group, before the driver allocates the bytes; a take that would exceed the limit
- *            fails
+ *   charge   to count bytes for the group, before the driver allocates the bytes; a charge that would exceed the
+ *            limit fails
  *   recover  to subtract the bytes that an ended member had counted
  *
  * This file must not know the use of the bytes, drivers or the choice of processes that are asked for memory.
@@ -20,7 +20,7 @@
 #include "ipc/registry.h"
 
 enum {
-    WEIR_GROUP_VERSION = 2,
+    WEIR_GROUP_VERSION = 3,
     WEIR_GROUP_SLOTS = WEIR_SLOTS,
     WEIR_GROUP_NAME = 32, /* the most letters of a name */
     WEIR_GROUP_WHY = 480
@@ -78,7 +78,7 @@ int weir__group_is_name(const char *name);
 int weir__group_join(struct weir_group *g, const char *name, const char *device, uint64_t limit,
                      uint64_t weight, char why[WEIR_GROUP_WHY]);
 /* Opens the group for reading only.  Returns 0 on success, -1 if the device has no group of the name. */
-int weir__group_look(struct weir_group *g, const char *name, const char *device);
+int weir__group_view(struct weir_group *g, const char *name, const char *device);
 /* Visits the devices on which a group has a file. */
 void weir__group_each(const char *name, void (*visit)(const char *device, void *context),
                       void *context);
@@ -86,7 +86,7 @@ void weir__group_each(const char *name, void (*visit)(const char *device, void *
 void weir__group_each_on(const char *device, void (*visit)(const char *name, void *context),
                          void *context);
 /* Leaves the file and subtracts the bytes that this member had counted.  The last member removes the file.  A process
- * that opened the group for reading only (weir__group_look) removes a file without members. */
+ * that opened the group for reading only (weir__group_view) removes a file without members. */
 void weir__group_leave(struct weir_group *g);
 /* Records that the process is about to end.  The last member removes the file.  A process that joins before the driver
  * has freed the last member's memory does not know of this memory.  If there are other members, or if this member is
@@ -98,11 +98,11 @@ void weir__group_forget(struct weir_group *g);
 /* Counts bytes.  If the bytes exceed the limit, recovers the bytes of members that have ended, and tries again.
  * Returns 1 on success, 0 if all members together would exceed the limit, or if this member has lost its file and could
  * join no new file. */
-int weir__group_take(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);
+int weir__group_charge(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);
 /* Subtracts bytes of the kind, but no more than this member has counted. */
-void weir__group_give(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);
+void weir__group_uncharge(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);
 /* Counts bytes that the driver has allocated already, even above the limit. */
-void weir__group_add(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);
+void weir__group_charge_anyway(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);
 /* Publishes the number of this member's idle bytes. */
 void weir__group_tell_idle(struct weir_group *g, uint64_t bytes);
 

@@ -126,7 +126,7 @@ static CUresult record_bytes(struct weir_group *g, struct weir_map *map,
         (void)undo(*key);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    weir__group_give(g, WEIR_GROUP_RESERVE, counted_in(word));
+    weir__group_uncharge(g, WEIR_GROUP_RESERVE, counted_in(word));
     return result;
 }
 
@@ -138,7 +138,7 @@ static CUresult free_recorded(struct weir_map *map, unsigned long long key, free
     CUresult result = call(key);
 
     if (g && result == CUDA_SUCCESS)
-        weir__group_give(g, WEIR_GROUP_RESERVE, counted_in(word));
+        weir__group_uncharge(g, WEIR_GROUP_RESERVE, counted_in(word));
     else if (word && result != CUDA_SUCCESS) /* the map still has room for the removed record */
         (void)store_record(map, key, word);
     return result;
@@ -152,7 +152,7 @@ static CUresult count_create(CUmemGenericAllocationHandle *handle, size_t bytes,
 
     if (!g)
         return inner->cuMemCreate(handle, bytes, properties, flags);
-    if (!weir__group_take(g, WEIR_GROUP_RESERVE, bytes))
+    if (!weir__group_charge(g, WEIR_GROUP_RESERVE, bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = inner->cuMemCreate(handle, bytes, properties, flags);
     return record_bytes(g, &handles, handle, pack_record(bytes, device), result,
@@ -170,7 +170,7 @@ static CUresult count_alloc(CUdeviceptr *block, size_t bytes) {
 
     if (!g)
         return inner->cuMemAlloc(block, bytes);
-    if (!weir__group_take(g, WEIR_GROUP_RESERVE, bytes))
+    if (!weir__group_charge(g, WEIR_GROUP_RESERVE, bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = inner->cuMemAlloc(block, bytes);
     return record_bytes(g, &blocks, block, pack_record(bytes, device), result, inner->cuMemFree);
@@ -235,9 +235,9 @@ static void correct_pool_count(struct weir_group *g, CUmemoryPool pool, uint64_t
     if (!weir__map_put(&pools, (uintptr_t)pool, pack_record(has, counted_on(word))))
         has = counted; /* unreached: weir__map_put() replaces a value, which cannot fail */
     if (has > counted + before)
-        weir__group_add(g, WEIR_GROUP_RESERVE, has - counted - before);
+        weir__group_charge_anyway(g, WEIR_GROUP_RESERVE, has - counted - before);
     else
-        weir__group_give(g, WEIR_GROUP_RESERVE, counted + before - has);
+        weir__group_uncharge(g, WEIR_GROUP_RESERVE, counted + before - has);
     pthread_mutex_unlock(&lock);
     pthread_mutex_unlock(&settling);
 }
@@ -269,14 +269,14 @@ static int count_units(struct weir_group *g, CUmemoryPool pool, CUstream stream,
                        uint64_t counted) {
     CUstreamCaptureStatus status;
 
-    if (weir__group_take(g, WEIR_GROUP_RESERVE, units))
+    if (weir__group_charge(g, WEIR_GROUP_RESERVE, units))
         return 1;
     if (counted < units || inner->cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
         status != CU_STREAM_CAPTURE_STATUS_NONE || !poll_stream(stream))
         return 0;
     (void)inner->cuMemPoolTrimTo(pool, 0);
     correct_pool_count(g, pool, 0, 0);
-    return weir__group_take(g, WEIR_GROUP_RESERVE, units);
+    return weir__group_charge(g, WEIR_GROUP_RESERVE, units);
 }
 
 static CUresult count_pool_alloc(CUdeviceptr *block, size_t bytes, CUmemoryPool pool,
@@ -311,7 +311,8 @@ static CUresult count_pool_destroy(CUmemoryPool pool) {
     CUresult result = inner->cuMemPoolDestroy(pool);
 
     if (g && result == CUDA_SUCCESS)
-        weir__group_give(g, WEIR_GROUP_RESERVE, counted_in(remove_record(&pools, (uintptr_t)pool)));
+        weir__group_uncharge(g, WEIR_GROUP_RESERVE,
+                             counted_in(remove_record(&pools, (uintptr_t)pool)));
     return result;
 }
 

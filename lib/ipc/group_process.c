@@ -223,7 +223,7 @@ int weir__group_context_begins(struct weir_group *g, int is_primary) {
 
     pthread_mutex_lock(&lock);
     if (!is_primary || g->primary == 0)
-        may = weir__group_take(g, WEIR_GROUP_CONTEXT, WEIR_GROUP_CONTEXT_BYTES);
+        may = weir__group_charge(g, WEIR_GROUP_CONTEXT, WEIR_GROUP_CONTEXT_BYTES);
     if (is_primary && may)
         g->primary++;
     pthread_mutex_unlock(&lock);
@@ -233,14 +233,14 @@ int weir__group_context_begins(struct weir_group *g, int is_primary) {
 void weir__group_context_ends(struct weir_group *g, int is_primary) {
     pthread_mutex_lock(&lock);
     if (!is_primary || (g->primary > 0 && --g->primary == 0))
-        weir__group_give(g, WEIR_GROUP_CONTEXT, WEIR_GROUP_CONTEXT_BYTES);
+        weir__group_uncharge(g, WEIR_GROUP_CONTEXT, WEIR_GROUP_CONTEXT_BYTES);
     pthread_mutex_unlock(&lock);
 }
 
 void weir__group_context_lost(struct weir_group *g) {
     pthread_mutex_lock(&lock);
     if (g->primary > 0)
-        weir__group_give(g, WEIR_GROUP_CONTEXT, WEIR_GROUP_CONTEXT_BYTES);
+        weir__group_uncharge(g, WEIR_GROUP_CONTEXT, WEIR_GROUP_CONTEXT_BYTES);
     g->primary = 0;
     pthread_mutex_unlock(&lock);
 }

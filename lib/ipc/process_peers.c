@@ -50,7 +50,7 @@ enum { MOST_SHOWN = 3 /* the most processes that weir__process_peers_show names 
 /* `silent` describes the last process of a slot that did not answer, and `ending` the last process of a slot that was
  * ending.  The start time distinguishes the process from the slot's next owner. */
 struct silent {
-    uint64_t start, heartbeat_ns, until_ns;
+    uint64_t start, as_of_ns, until_ns;
 };
 struct ending {
     uint64_t pid, start, since_ns;
@@ -111,7 +111,7 @@ static int look_up_registry(struct weir_slot_file *registry, const struct weir_d
     char name[WEIR_UUID_BYTES];
 
     return weir__process_peers_device(driver, device, name) &&
-           weir__registry_look(registry, name) == 0;
+           weir__registry_view(registry, name) == 0;
 }
 
 uint64_t weir__process_peers_look(const struct weir_driver *driver, CUdevice device,
@@ -166,8 +166,8 @@ static int sum_up(struct weir_process_peers *n, struct weir_holding *sum) {
 }
 
 /* Publishes the memory of this process's allocators.  The caller has adapted the allocators' shares at the time
- * `looked_ns`. */
-static void refresh(struct weir_process_peers *n, uint64_t looked_ns) {
+ * `as_of_ns`. */
+static void refresh(struct weir_process_peers *n, uint64_t as_of_ns) {
     struct weir_group *group = weir__process_peers_group(n);
     struct weir_holding sum;
     uint64_t notes;
@@ -180,7 +180,7 @@ static void refresh(struct weir_process_peers *n, uint64_t looked_ns) {
         any = sum_up(n, &sum);
         pthread_mutex_lock(&n->lock);
     } while (notes != n->notes && ++tries < REFRESHES);
-    n->entry.heartbeat_ns = looked_ns;
+    n->entry.as_of_ns = as_of_ns;
     n->entry.limit = sum.limit;
     /* The sum that was published before stays if there is no allocator yet, or if the allocators grow all the time. */
     if (any && notes == n->notes) {
@@ -278,12 +278,12 @@ static int has_answered(const struct weir_process_peers *n, uint64_t sequence) {
 }
 
 static void answer_request(struct weir_process_peers *n, uint64_t sequence, uint64_t bytes,
-                           uint64_t looked_ns) {
+                           uint64_t as_of_ns) {
     unsigned at = n->answers++ % WEIR_REGISTRY_ANSWERS;
     uint64_t given = release_bytes(n, bytes);
 
     n->seen[at] = sequence;
-    refresh(n, looked_ns);
+    refresh(n, as_of_ns);
     pthread_mutex_lock(&n->lock);
     n->entry.answer[at] = (struct weir_registry_answer){sequence, given};
     n->entry.given += given;
@@ -354,7 +354,7 @@ static void *run_peers_thread(void *peers) {
 /* ---- asking -------------------------------------------------------------------------------------- */
 
 struct candidate {
-    uint64_t slot, start, pid, idle, priority, heartbeat_ns;
+    uint64_t slot, start, pid, idle, priority, as_of_ns;
     int turn;
     int is_late; /* set if the process has not published since the survey began */
     int is_asked;
@@ -365,7 +365,7 @@ static uint64_t silent_until(const struct weir_process_peers *n, int slot,
                              const struct weir_registry_entry *entry) {
     const struct silent *s = &n->silent[slot];
 
-    return s->start == entry->start && s->heartbeat_ns == entry->heartbeat_ns &&
+    return s->start == entry->start && s->as_of_ns == entry->as_of_ns &&
                    s->until_ns > weir__registry_now()
                ? s->until_ns
                : 0;
@@ -437,12 +437,12 @@ static size_t list_candidates(struct weir_process_peers *n, struct candidate *ou
                                 .idle = entry.idle,
                                 .priority = entry.priority,
                                 .turn = turn,
-                                .heartbeat_ns = entry.heartbeat_ns,
-                                .is_late = entry.heartbeat_ns < since};
+                                .as_of_ns = entry.as_of_ns,
+                                .is_late = entry.as_of_ns < since};
         answers->kept = answers->kept == UINT64_MAX ? 0 : answers->kept;
         silent = silent_until(n, slot, &entry);
         if (silent && silent - SILENCE_NS >= round->began) {
-            answers->awaited = 1;
+            answers->is_incomplete = 1;
             continue;
         }
         if (silent) {
@@ -535,7 +535,7 @@ static void ask_some(struct weir_process_peers *n, struct candidate **some, size
     }
     for (size_t i = 0; open > 0 && i < count; i++)
         if (some[i]->is_late && !is_answered(n, some[i], sequence, &bytes))
-            n->silent[some[i]->slot] = (struct silent){some[i]->start, some[i]->heartbeat_ns,
+            n->silent[some[i]->slot] = (struct silent){some[i]->start, some[i]->as_of_ns,
                                                        weir__registry_now() + SILENCE_NS};
     publish_request(n, nothing, sequence, 0);
     answers->given += given;
@@ -603,7 +603,7 @@ static struct weir_answers ask_members_of(struct weir_process_peers *n, uint64_t
         if (picked == 0)
             break;
         if (weir__registry_now() >= deadline) { /* another thread may have used the time */
-            answers.awaited = 1;
+            answers.is_incomplete = 1;
             break;
         }
         ask_some(n, some, picked, asks, weir__size_smaller(deadline, weir__registry_now() + part),
@@ -612,7 +612,7 @@ static struct weir_answers ask_members_of(struct weir_process_peers *n, uint64_t
     if (answers.given < bytes) /* adds ending processes, which may still hold their locks */
         weir__registry_ending(&n->registry, add_ending,
                               &(struct ending_sum){n, &answers, weir__registry_now()});
-    answers.awaited |= answers.late || answers.ending > 0;
+    answers.is_incomplete |= answers.late || answers.ending > 0;
     pthread_mutex_lock(&n->lock);
     n->entry.asked += bytes;
     n->entry.got += answers.given;

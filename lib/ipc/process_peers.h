@@ -73,9 +73,9 @@ struct weir_answers {
     uint64_t kept;
     int heard; /* set if a process has published its memory during the request, or has answered */
     int late;  /* set if a process has not answered */
-    /* Set if a process may still free memory, because the process has not answered this request, or another request
-     * since this request began, or because there was no time to ask the process, or because the process is ending. */
-    int awaited;
+    /* Set if another request may get more memory: a process has not answered yet, there was no time to ask a process,
+     * or a process is ending. */
+    int is_incomplete;
     /* The bytes that ending processes may still return to the device, or 0 if enough was freed.  A process no longer
      * counts after two seconds of ending. */
     uint64_t ending;

@@ -148,11 +148,11 @@ int weir__registry_open(struct weir_slot_file *f, const char *device) {
     return weir__slot_file_open(f, &the_kind, name, 0);
 }
 
-int weir__registry_look(struct weir_slot_file *f, const char *device) {
+int weir__registry_view(struct weir_slot_file *f, const char *device) {
     char name[WEIR_SLOT_PATH];
 
     name_registry_file(name, device);
-    return weir__slot_file_look(f, &the_kind, name);
+    return weir__slot_file_view(f, &the_kind, name);
 }
 
 void weir__registry_leave(struct weir_slot_file *f) {

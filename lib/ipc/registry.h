@@ -39,9 +39,9 @@ struct weir_registry_answer {
 /* An entry of 64-bit words.  Times are of CLOCK_MONOTONIC. */
 struct weir_registry_entry {
     uint64_t pid, start, namespace; /* filled in by the registry */
-    /* The time at which the process read the entries of other processes, before it published this entry; 0 before the
-     * first entry. */
-    uint64_t heartbeat_ns;
+    /* After this time the process has read the entries of other processes, adapted its share and summed up its memory.
+     * 0 before the first entry. */
+    uint64_t as_of_ns;
     uint64_t priority; /* processes with a lower priority are asked first */
     uint64_t weight;   /* the weight of the process's share of the device, in millionths */
     /* In bytes; UINT64_MAX without a limit, 0 before the process has published its limit. */
@@ -56,13 +56,13 @@ struct weir_registry_entry {
     char command[WEIR_REGISTRY_COMMAND];
 };
 
-/* The functions below take a slot file that weir__registry_open or weir__registry_look has opened.  Several threads may
+/* The functions below take a slot file that weir__registry_open or weir__registry_view has opened.  Several threads may
  * use one slot file at once. */
 
 /* Opens the registry of a device, or makes it, and claims a slot.  Returns 0 on success, -1 with errno on failure. */
 int weir__registry_open(struct weir_slot_file *f, const char *device);
 /* Opens the registry for reading only.  Returns 0 on success, -1 if there is no registry. */
-int weir__registry_look(struct weir_slot_file *f, const char *device);
+int weir__registry_view(struct weir_slot_file *f, const char *device);
 /* Leaves the file, and wakes all sleepers.  Later calls do nothing. */
 void weir__registry_leave(struct weir_slot_file *f);
 /* Visits the names of the devices that have a registry. */

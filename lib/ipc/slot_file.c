@@ -216,6 +216,7 @@ static int is_any_ending(const struct weir_slot_file *f) {
     char some[READ_BYTES];
     int count = READ_BYTES / (int)f->kind->slot_bytes, file = f->file.number;
     struct weir_slot_owner owner;
+    uint64_t ends = 0;
 
     for (int i = 0; i < WEIR_SLOTS; i++) {
         const char *slot = some + (size_t)(i % count) * f->kind->slot_bytes;
@@ -223,7 +224,9 @@ static int is_any_ending(const struct weir_slot_file *f) {
         if (i % count == 0 && pread(file, some, sizeof some, weir__slot_place(f, i)) != READ_BYTES)
             return 0;
         memcpy(&owner, slot + WEIR_SLOT_OWNER_AT, sizeof owner);
-        if (i != f->slot && !(owner.pid & WEIR_SLOT_ENDS) && weir__slot_is_ending(f, &owner))
+        if (f->kind->is_counted)
+            memcpy(&ends, slot + WEIR_SLOT_ENDS_AT, sizeof ends);
+        if (i != f->slot && !ends && weir__slot_is_ending(f, &owner))
             return 1;
     }
     return 0;
@@ -339,7 +342,7 @@ int weir__slot_file_open(struct weir_slot_file *f, const struct weir_slot_kind *
     return 0;
 }
 
-int weir__slot_file_look(struct weir_slot_file *f, const struct weir_slot_kind *kind,
+int weir__slot_file_view(struct weir_slot_file *f, const struct weir_slot_kind *kind,
                          const char *name) {
     int file;
 

@@ -27,7 +27,10 @@ enum {
     WEIR_SLOTS = 256,
     /* The offset of the first slot; the page before the first slot has the head. */
     WEIR_SLOTS_AT = 4096,
-    WEIR_SLOT_OWNER_AT = 8 /* the offset of struct weir_slot_owner in each slot */
+    WEIR_SLOT_OWNER_AT = 8, /* the offset of struct weir_slot_owner in each slot */
+    /* The offset of a word in each slot of a file that counts bytes.  The word is set once the slot's process is about
+     * to end by itself.  The file may then be removed before the process has ended. */
+    WEIR_SLOT_ENDS_AT = 32
 };
 enum { WEIR_SLOT_PATH = 256 };
 
@@ -42,10 +45,6 @@ struct weir_slot_head {
 struct weir_slot_owner {
     uint64_t pid, start, namespace;
 };
-
-/* A set bit of the pid says that the process is about to end by itself.  The file may then be removed before the
- * process has ended. */
-#define WEIR_SLOT_ENDS (UINT64_C(1) << 63)
 
 struct weir_slot_kind {
     const char *magic; /* 8 letters */
@@ -77,7 +76,7 @@ struct weir_slot_file {
 int weir__slot_file_open(struct weir_slot_file *f, const struct weir_slot_kind *kind,
                          const char *name, uint64_t limit);
 /* Opens the file without claiming a slot.  Returns 0 on success, -1 if there is no file. */
-int weir__slot_file_look(struct weir_slot_file *f, const struct weir_slot_kind *kind,
+int weir__slot_file_view(struct weir_slot_file *f, const struct weir_slot_kind *kind,
                          const char *name);
 /* Visits the valid files whose names begin with `begins`.  `rest` is the rest of the name.  Does not visit a file if
  * `rest` has `most` bytes or more. */

@@ -355,7 +355,7 @@ static void wait_for_others(struct weir_reserve *v) {
     while ((device_free = weir__device_free(v->device)) < lacks && now - moved <= STILL_NS) {
         answers = weir__group_ask_whom_it_concerns(v->events.peers, lacks - device_free, began,
                                                    now + SHARE_NS);
-        if (!answers.awaited)
+        if (!answers.is_incomplete)
             break;
         nanosleep(&(struct timespec){0, RECLAIM_PAUSE_NS}, NULL);
         now = weir__clock_ns();

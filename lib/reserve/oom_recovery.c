@@ -263,7 +263,7 @@ static void ask_group(struct recovery *c, struct weir_group *g) {
             if (answers.given > 0)
                 weir__engine_note(v->engine, WEIR_EVENT_RECLAIM, 0, most, answers.given,
                                   weir__registry_now() - began, weir__engine_reserve(v->engine));
-            else if (answers.awaited || ending > 0)
+            else if (answers.is_incomplete || ending > 0)
                 sleep_between_rounds(ENDING_PAUSE_NS);
             else
                 return;

@@ -255,7 +255,7 @@ static int be_member(uint64_t bytes) {
     struct weir_registry_entry e = {.reserved = bytes, .idle = bytes, .command = "a program"};
 
     if (bytes > 0) { /* answers every later question */
-        e.heartbeat_ns = UINT64_MAX;
+        e.as_of_ns = UINT64_MAX;
         e.limit = 8 * bytes;
     }
     if (weir__registry_open(&own, DEVICE) != 0)

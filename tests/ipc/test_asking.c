@@ -149,7 +149,7 @@ static void has_allocator(void) {
 
 static void says(int i, struct weir_registry_entry entry) {
     other[i].looked_ns = 0;
-    entry.heartbeat_ns = weir__registry_now();
+    entry.as_of_ns = weir__registry_now();
     weir__registry_publish(&other[i], &entry);
 }
 
@@ -202,7 +202,7 @@ TEST(nobody_is_there_or_no_time) {
     MUST_EQ(said.given, 0);
     MUST_EQ(said.kept, 0);
     MUST_EQ(said.late, 0);    /* the other one was not asked */
-    MUST_EQ(said.awaited, 1); /* but it may have idle memory */
+    MUST_EQ(said.is_incomplete, 1); /* but it may have idle memory */
     leave(own);
 }
 
@@ -249,11 +249,11 @@ TEST(the_silent_are_left_alone) {
     }
     MUST_EQ(said[0].heard, 0);
     MUST_EQ(said[0].late, 1);
-    MUST_EQ(said[0].awaited, 1);
+    MUST_EQ(said[0].is_incomplete, 1);
     MUST_EQ(said[1].late, 0); /* continues the first request */
-    MUST_EQ(said[1].awaited, 1);
+    MUST_EQ(said[1].is_incomplete, 1);
     MUST_EQ(said[2].late, 0);
-    MUST_EQ(said[2].awaited, 0);
+    MUST_EQ(said[2].is_incomplete, 0);
     leave(own);
 }
 
@@ -466,9 +466,9 @@ TEST(what_is_told_knows_of_who_was_there) {
     weir__registry_ring(&other[0]);
     while (atomic_load(&came_ns) == 0)
         nap(1);
-    for (struct weir_registry_entry e = {0}; e.heartbeat_ns < atomic_load(&came_ns);) {
+    for (struct weir_registry_entry e = {0}; e.as_of_ns < atomic_load(&came_ns);) {
         MUST(weir__registry_read(&other[0], 1, &e));
-        if (e.heartbeat_ns >= atomic_load(&came_ns))
+        if (e.as_of_ns >= atomic_load(&came_ns))
             MUST_EQ(e.idle, 15);
     }
     weir__local_peers_leave(&local_peer);
@@ -625,7 +625,7 @@ TEST(what_joining_takes_is_denied) {
         MUST_EQ(deny_none(), i % 2);
         MUST((why[0] != '\0') == (i == 0));
         ANSWERS(files, files_open());
-        MUST(weir__registry_look(&other[0], name) != 0);
+        MUST(weir__registry_view(&other[0], name) != 0);
     }
     leave(join(driver, 0));
 }

@@ -61,13 +61,13 @@ TEST(test_a_member_has_the_limit_to_the_byte) {
     struct weir_group g;
 
     join(&g, LIMIT);
-    ck_assert(weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT - 1));
-    ck_assert(!weir__group_take(&g, WEIR_GROUP_ALLOC, 2));
-    ck_assert(weir__group_take(&g, WEIR_GROUP_ALLOC, 1));
-    ck_assert(!weir__group_take(&g, WEIR_GROUP_ALLOC, 1));
+    ck_assert(weir__group_charge(&g, WEIR_GROUP_RESERVE, LIMIT - 1));
+    ck_assert(!weir__group_charge(&g, WEIR_GROUP_ALLOC, 2));
+    ck_assert(weir__group_charge(&g, WEIR_GROUP_ALLOC, 1));
+    ck_assert(!weir__group_charge(&g, WEIR_GROUP_ALLOC, 1));
     ck_assert_uint_eq(weir__group_used(&g), LIMIT);
-    weir__group_give(&g, WEIR_GROUP_RESERVE, LIMIT - 1);
-    weir__group_give(&g, WEIR_GROUP_ALLOC, 1);
+    weir__group_uncharge(&g, WEIR_GROUP_RESERVE, LIMIT - 1);
+    weir__group_uncharge(&g, WEIR_GROUP_ALLOC, 1);
     ck_assert_uint_eq(weir__group_used(&g), 0);
     ck_assert(files());
     leave_last(&g);
@@ -77,9 +77,9 @@ TEST(test_what_is_more_than_any_limit_is_refused) {
     struct weir_group g;
 
     join(&g, LIMIT);
-    ck_assert(weir__group_take(&g, WEIR_GROUP_RESERVE, 1));
-    ck_assert(!weir__group_take(&g, WEIR_GROUP_RESERVE, UINT64_MAX));
-    ck_assert(!weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT));
+    ck_assert(weir__group_charge(&g, WEIR_GROUP_RESERVE, 1));
+    ck_assert(!weir__group_charge(&g, WEIR_GROUP_RESERVE, UINT64_MAX));
+    ck_assert(!weir__group_charge(&g, WEIR_GROUP_RESERVE, LIMIT));
     weir__group_leave(&g);
 }
 
@@ -88,14 +88,14 @@ TEST(test_no_more_is_given_back_than_was_taken) {
 
     join(&one, LIMIT);
     join(&two, LIMIT);
-    ck_assert(weir__group_take(&one, WEIR_GROUP_RESERVE, 5));
-    ck_assert(weir__group_take(&two, WEIR_GROUP_ALLOC, 7));
-    weir__group_give(&one, WEIR_GROUP_ALLOC, 1);
+    ck_assert(weir__group_charge(&one, WEIR_GROUP_RESERVE, 5));
+    ck_assert(weir__group_charge(&two, WEIR_GROUP_ALLOC, 7));
+    weir__group_uncharge(&one, WEIR_GROUP_ALLOC, 1);
     ck_assert_uint_eq(weir__group_used(&one), 12);
-    weir__group_give(&one, WEIR_GROUP_RESERVE, 6);
+    weir__group_uncharge(&one, WEIR_GROUP_RESERVE, 6);
     ck_assert_uint_eq(weir__group_used(&one), 7);
     weir__group_leave(&two);
-    ck_assert(weir__group_take(&one, WEIR_GROUP_RESERVE, LIMIT));
+    ck_assert(weir__group_charge(&one, WEIR_GROUP_RESERVE, LIMIT));
     weir__group_leave(&one);
 }
 
@@ -115,9 +115,9 @@ TEST(test_the_limit_is_the_groups) {
     refuse(LIMIT / 2, "limit 40MiB on this device, not 20MiB: give group-limit 40MiB");
     join(&two, 0);
     ck_assert_uint_eq(weir__group_limit(&two), LIMIT);
-    ck_assert(weir__group_take(&one, WEIR_GROUP_RESERVE, LIMIT - 5));
-    ck_assert(!weir__group_take(&two, WEIR_GROUP_RESERVE, 6));
-    ck_assert(weir__group_take(&two, WEIR_GROUP_RESERVE, 5));
+    ck_assert(weir__group_charge(&one, WEIR_GROUP_RESERVE, LIMIT - 5));
+    ck_assert(!weir__group_charge(&two, WEIR_GROUP_RESERVE, 6));
+    ck_assert(weir__group_charge(&two, WEIR_GROUP_RESERVE, 5));
     weir__group_leave(&one);
     ck_assert_uint_eq(weir__group_used(&two), 5);
     weir__group_leave(&two);
@@ -131,7 +131,7 @@ TEST(test_shares_are_by_weight) {
 
     join(&one, LIMIT);
     ck_assert_int_eq(weir__group_join(&two, "training", DEVICE, LIMIT, 3, why), 0);
-    ck_assert(weir__group_take(&two, WEIR_GROUP_CREATE, 7));
+    ck_assert(weir__group_charge(&two, WEIR_GROUP_CREATE, 7));
     weir__group_tell_idle(&two, 4);
     ck_assert_uint_eq(weir__group_members(&one, members), 2);
     ck_assert_uint_eq(members[0].share, LIMIT / 4 * 3);
@@ -166,7 +166,7 @@ TEST(test_what_is_no_file_of_a_group_is_replaced) {
     ck_assert_int_ge(fputs("something else", file), 0);
     fclose(file);
     join(&g, LIMIT);
-    ck_assert(weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT));
+    ck_assert(weir__group_charge(&g, WEIR_GROUP_RESERVE, LIMIT));
     weir__group_leave(&g);
 }
 
@@ -198,12 +198,12 @@ TEST(test_a_program_that_closes_all_files_stays_a_member) {
     struct weir_group one, two;
 
     join(&one, LIMIT);
-    ck_assert(weir__group_take(&one, WEIR_GROUP_RESERVE, LIMIT));
+    ck_assert(weir__group_charge(&one, WEIR_GROUP_RESERVE, LIMIT));
     close(one.shared.file.number);
     join(&two, LIMIT);
-    ck_assert(!weir__group_take(&two, WEIR_GROUP_RESERVE, 1));
-    weir__group_give(&one, WEIR_GROUP_RESERVE, 1);
-    ck_assert(weir__group_take(&two, WEIR_GROUP_RESERVE, 1));
+    ck_assert(!weir__group_charge(&two, WEIR_GROUP_RESERVE, 1));
+    weir__group_uncharge(&one, WEIR_GROUP_RESERVE, 1);
+    ck_assert(weir__group_charge(&two, WEIR_GROUP_RESERVE, 1));
     weir__group_leave(&two);
     weir__group_leave(&one);
 }
@@ -214,7 +214,7 @@ static int take_as_member(uint64_t bytes) {
     struct weir_group g;
 
     return weir__group_join(&g, "training", DEVICE, LIMIT, 1, why) == 0 &&
-           weir__group_take(&g, WEIR_GROUP_RESERVE, bytes);
+           weir__group_charge(&g, WEIR_GROUP_RESERVE, bytes);
 }
 
 CASE("others", 20, set_up, tear_down);
@@ -224,10 +224,10 @@ TEST(test_who_needs_it_has_what_the_dead_had) {
     struct weir_group g;
 
     join(&g, LIMIT);
-    ck_assert(!weir__group_take(&g, WEIR_GROUP_RESERVE, 1));
+    ck_assert(!weir__group_charge(&g, WEIR_GROUP_RESERVE, 1));
     end(pid, SIGKILL);
     ck_assert_uint_eq(weir__group_used(&g), LIMIT);
-    ck_assert(weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT));
+    ck_assert(weir__group_charge(&g, WEIR_GROUP_RESERVE, LIMIT));
     leave_last(&g);
 }
 
@@ -248,7 +248,7 @@ TEST(test_another_program_of_the_process_has_nothing) {
     ck_assert_int_eq(read(ready[0], &byte, 1), 0); /* exec has closed the pipe */
     join(&g, LIMIT);
     while (
-        !weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT)) /* exec closes one file after another */
+        !weir__group_charge(&g, WEIR_GROUP_RESERVE, LIMIT)) /* exec closes one file after another */
         nanosleep(&(struct timespec){0, 1000000}, NULL);
     ck_assert_int_eq(waitpid(pid, NULL, WNOHANG), 0);
     end(pid, SIGKILL);
@@ -267,7 +267,7 @@ TEST(test_a_child_of_fork_does_not_keep_what_its_parent_had) {
     pid = fork();
     if (pid == 0) {
         if (weir__group_join(&g, "training", DEVICE, LIMIT, 1, why) != 0 ||
-            !weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT))
+            !weir__group_charge(&g, WEIR_GROUP_RESERVE, LIMIT))
             _exit(1);
         child = fork();
         if (child == 0) {
@@ -290,11 +290,11 @@ TEST(test_a_child_of_fork_does_not_keep_what_its_parent_had) {
     end(pid, SIGKILL);
     join(&g, LIMIT);
     /* The child still has its parent's lock, so a request waits, as for a process that is ending. */
-    ck_assert(!weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT));
+    ck_assert(!weir__group_charge(&g, WEIR_GROUP_RESERVE, LIMIT));
     ck_assert_uint_eq(weir__group_recover(&g), LIMIT);
     ck_assert_int_eq(write(forgets[1], "", 1), 1);
     ck_assert_int_eq(read(ready[0], &child, sizeof child), (int)sizeof child);
-    ck_assert(weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT));
+    ck_assert(weir__group_charge(&g, WEIR_GROUP_RESERVE, LIMIT));
     ck_assert_int_eq(kill(child, 0), 0);
     weir__group_leave(&g);
     close(gone[1]);
@@ -306,10 +306,10 @@ TEST(test_who_is_stopped_keeps_what_it_has_and_nobody_waits) {
 
     ck_assert_int_eq(kill(pid, SIGSTOP), 0);
     join(&g, LIMIT);
-    ck_assert(!weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT / 2 + 1));
-    ck_assert(weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT / 2));
+    ck_assert(!weir__group_charge(&g, WEIR_GROUP_RESERVE, LIMIT / 2 + 1));
+    ck_assert(weir__group_charge(&g, WEIR_GROUP_RESERVE, LIMIT / 2));
     end(pid, SIGKILL);
-    ck_assert(weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT / 2));
+    ck_assert(weir__group_charge(&g, WEIR_GROUP_RESERVE, LIMIT / 2));
     weir__group_leave(&g);
 }
 
@@ -324,7 +324,7 @@ TEST(test_a_file_that_only_the_dead_used_takes_another_limit) {
     weir__group_leave(&g);
     pid = holder(take_as_member, LIMIT);
     end(pid, SIGKILL);
-    ck_assert_int_eq(weir__group_look(&g, "training", DEVICE), 0);
+    ck_assert_int_eq(weir__group_view(&g, "training", DEVICE), 0);
     weir__group_leave(&g); /* a process that only looks removes an unused file */
     ck_assert(!files());
 }
@@ -358,7 +358,7 @@ TEST(test_another_limit_leaves_what_the_ending_have) {
     if (pid == 0) {
         close(leave_by[1]);
         if (weir__group_join(&g, "training", DEVICE, LIMIT, 1, why) != 0 ||
-            !weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT / 4) ||
+            !weir__group_charge(&g, WEIR_GROUP_RESERVE, LIMIT / 4) ||
             pthread_create(&thread, NULL, go_on_ending, &g) != 0)
             _exit(1);
         pthread_exit(NULL);
@@ -367,11 +367,11 @@ TEST(test_another_limit_leaves_what_the_ending_have) {
     join(&g, LIMIT / 2);
     ck_assert_uint_eq(weir__group_limit(&g), LIMIT / 2);
     ck_assert_uint_eq(weir__group_used(&g), LIMIT / 4);
-    ck_assert(!weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT / 2));
-    ck_assert(weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT / 4));
+    ck_assert(!weir__group_charge(&g, WEIR_GROUP_RESERVE, LIMIT / 2));
+    ck_assert(weir__group_charge(&g, WEIR_GROUP_RESERVE, LIMIT / 4));
     close(leave_by[1]);
     ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
-    ck_assert(weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT / 4));
+    ck_assert(weir__group_charge(&g, WEIR_GROUP_RESERVE, LIMIT / 4));
     leave_last(&g);
 }
 
@@ -388,11 +388,11 @@ static pid_t start_ending(void) {
     pid = fork();
     if (pid == 0) {
         if (weir__group_join(&g, "training", DEVICE, LIMIT, 1, why) != 0 ||
-            !weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT - 1))
+            !weir__group_charge(&g, WEIR_GROUP_RESERVE, LIMIT - 1))
             _exit(1);
         weir__group_end(&g);
-        weir__group_give(&g, WEIR_GROUP_RESERVE, 1); /* a later destructor may do this */
-        weir__group_add(&g, WEIR_GROUP_RESERVE, 1);
+        weir__group_uncharge(&g, WEIR_GROUP_RESERVE, 1); /* a later destructor may do this */
+        weir__group_charge_anyway(&g, WEIR_GROUP_RESERVE, 1);
         if (write(say_by[1], "r", 1) != 1)
             _exit(1);
         close(go_by[1]);
@@ -409,10 +409,10 @@ TEST(test_what_a_member_has_counts_beside_others_until_it_has_ended) {
 
     join(&g, LIMIT);
     pid = start_ending();
-    ck_assert(!weir__group_take(&g, WEIR_GROUP_RESERVE, 2));
+    ck_assert(!weir__group_charge(&g, WEIR_GROUP_RESERVE, 2));
     close(go_by[1]);
     ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
-    ck_assert(weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT));
+    ck_assert(weir__group_charge(&g, WEIR_GROUP_RESERVE, LIMIT));
     leave_last(&g);
 }
 
@@ -441,7 +441,7 @@ TEST(test_members_that_end_at_once_leave_no_file) {
                 struct weir_group g;
 
                 if (weir__group_join(&g, "training", DEVICE, LIMIT, 1, why) != 0 ||
-                    !weir__group_take(&g, WEIR_GROUP_RESERVE, 1) || write(say_by[1], "r", 1) != 1)
+                    !weir__group_charge(&g, WEIR_GROUP_RESERVE, 1) || write(say_by[1], "r", 1) != 1)
                     _exit(1);
                 close(go_by[1]);
                 (void)!read(go_by[0], &byte, 1);
@@ -489,12 +489,12 @@ TEST(test_old_and_new_members_have_one_limit) {
         struct weir_group far;
 
         join(&far, LIMIT);
-        if (!weir__group_take(&far, WEIR_GROUP_POOL, LIMIT / 2) ||
+        if (!weir__group_charge(&far, WEIR_GROUP_POOL, LIMIT / 2) ||
             write(say_by[1], &byte, 1) != 1 || read(go_by[0], &byte, 1) != 1)
             _exit(1);
-        if (weir__group_take(&far, WEIR_GROUP_POOL, 1))
+        if (weir__group_charge(&far, WEIR_GROUP_POOL, 1))
             _exit(2);
-        weir__group_give(&far, WEIR_GROUP_POOL, 1);
+        weir__group_uncharge(&far, WEIR_GROUP_POOL, 1);
         if (weir__group_used(&far) != LIMIT - 1 || write(say_by[1], &byte, 1) != 1 ||
             read(go_by[0], &byte, 1) != 1)
             _exit(3);
@@ -502,20 +502,20 @@ TEST(test_old_and_new_members_have_one_limit) {
     }
     ck_assert_int_eq(read(say_by[0], &byte, 1), 1);
     ck_assert_int_eq(weir__group_join(&near, "training", DEVICE, LIMIT, 3, why), 0);
-    ck_assert(weir__group_take(&near, WEIR_GROUP_GRAPH, LIMIT / 4));
+    ck_assert(weir__group_charge(&near, WEIR_GROUP_GRAPH, LIMIT / 4));
     weir__group_tell_idle(&near, 5);
     remove_file(near.shared.path);
     close(near.shared.file.number);
     join(&late, LIMIT);
-    ck_assert(weir__group_take(&late, WEIR_GROUP_RESERVE, LIMIT / 4));
-    weir__group_give(&near, WEIR_GROUP_GRAPH, 1);
-    weir__group_add(&near, WEIR_GROUP_GRAPH, 1);
+    ck_assert(weir__group_charge(&late, WEIR_GROUP_RESERVE, LIMIT / 4));
+    weir__group_uncharge(&near, WEIR_GROUP_GRAPH, 1);
+    weir__group_charge_anyway(&near, WEIR_GROUP_GRAPH, 1);
     ck_assert_uint_eq(weir__group_used(&late), LIMIT / 2);
     ck_assert_int_eq(write(go_by[1], &byte, 1), 1);
     ck_assert_int_eq(read(say_by[0], &byte, 1), 1);
-    ck_assert(!weir__group_take(&near, WEIR_GROUP_RESERVE, 2));
-    ck_assert(!weir__group_take(&late, WEIR_GROUP_RESERVE, 2));
-    ck_assert(weir__group_take(&late, WEIR_GROUP_RESERVE, 1));
+    ck_assert(!weir__group_charge(&near, WEIR_GROUP_RESERVE, 2));
+    ck_assert(!weir__group_charge(&late, WEIR_GROUP_RESERVE, 2));
+    ck_assert(weir__group_charge(&late, WEIR_GROUP_RESERVE, 1));
     ck_assert_uint_eq(weir__group_members(&late, members), 3);
     ck_assert_uint_eq(members[0].kind[WEIR_GROUP_POOL], LIMIT / 2 - 1);
     for (int i = 1; i < 3; i++)
@@ -528,7 +528,7 @@ TEST(test_old_and_new_members_have_one_limit) {
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     ck_assert_int_eq(status, 0);
     weir__group_leave(&near);
-    ck_assert(weir__group_take(&late, WEIR_GROUP_RESERVE, LIMIT / 4 * 3 - 1));
+    ck_assert(weir__group_charge(&late, WEIR_GROUP_RESERVE, LIMIT / 4 * 3 - 1));
     leave_last(&late);
 }
 
@@ -537,7 +537,7 @@ TEST(test_old_members_have_the_new_limit) {
     struct weir_group one, late;
 
     join(&one, LIMIT);
-    ck_assert(weir__group_take(&one, WEIR_GROUP_RESERVE, LIMIT / 4));
+    ck_assert(weir__group_charge(&one, WEIR_GROUP_RESERVE, LIMIT / 4));
     remove_file(one.shared.path);
     ck_assert_uint_eq(weir__group_used(&one), LIMIT / 4);
     ck_assert(files());
@@ -546,7 +546,7 @@ TEST(test_old_members_have_the_new_limit) {
     weir__group_tell_idle(&one, 5);
     ck_assert_uint_eq(weir__group_limit(&one), LIMIT / 2);
     ck_assert_uint_eq(weir__group_used(&late), LIMIT / 4);
-    ck_assert(!weir__group_take(&one, WEIR_GROUP_RESERVE, LIMIT / 4 + 1));
+    ck_assert(!weir__group_charge(&one, WEIR_GROUP_RESERVE, LIMIT / 4 + 1));
     weir__group_leave(&one);
     leave_last(&late);
 }
@@ -556,18 +556,18 @@ TEST(test_no_new_file_can_be_made) {
     struct weir_group one;
 
     join(&one, LIMIT);
-    ck_assert(weir__group_take(&one, WEIR_GROUP_RESERVE, LIMIT / 2));
+    ck_assert(weir__group_charge(&one, WEIR_GROUP_RESERVE, LIMIT / 2));
     ck_assert_int_eq(unlink(one.shared.path), 0);
     ck_assert_int_eq(mkdir(one.shared.path, 0700), 0);
     nanosleep(&(struct timespec){0, 20000000}, NULL);
     for (int i = 0; i < 2; i++)
-        ck_assert(!weir__group_take(&one, WEIR_GROUP_RESERVE, 1));
-    weir__group_give(&one, WEIR_GROUP_RESERVE, 1);
+        ck_assert(!weir__group_charge(&one, WEIR_GROUP_RESERVE, 1));
+    weir__group_uncharge(&one, WEIR_GROUP_RESERVE, 1);
     ck_assert_uint_eq(weir__group_used(&one), LIMIT / 2 - 1);
     ck_assert_int_eq(rmdir(one.shared.path), 0);
     nanosleep(&(struct timespec){0, 20000000}, NULL);
-    ck_assert(weir__group_take(&one, WEIR_GROUP_RESERVE, LIMIT / 2 + 1));
-    ck_assert(!weir__group_take(&one, WEIR_GROUP_RESERVE, 1));
+    ck_assert(weir__group_charge(&one, WEIR_GROUP_RESERVE, LIMIT / 2 + 1));
+    ck_assert(!weir__group_charge(&one, WEIR_GROUP_RESERVE, 1));
     ck_assert(files());
     leave_last(&one);
 }
@@ -597,12 +597,12 @@ static void work(int number, uint64_t seed) {
 
         if (block[at] > 0) {
             atomic_fetch_sub(&shared->held[number], block[at]);
-            weir__group_give(&g, kind, block[at]);
+            weir__group_uncharge(&g, kind, block[at]);
             block[at] = 0;
         } else {
             uint64_t bytes = 1 + draw(LIMIT / 4);
 
-            if (weir__group_take(&g, kind, bytes)) {
+            if (weir__group_charge(&g, kind, bytes)) {
                 block[at] = bytes;
                 atomic_fetch_add(&shared->held[number], bytes);
             } else {
@@ -695,7 +695,7 @@ static void disturb(int count, uint64_t steps, uint64_t least) {
         nanosleep(&(struct timespec){0, 2000000}, NULL); /* so that all have joined */
         signal_all(pids, count, SIGSTOP);
         await_stopped(pids, count);
-        if (weir__group_look(&watcher, "training", DEVICE) == 0) {
+        if (weir__group_view(&watcher, "training", DEVICE) == 0) {
             struct weir_group_member members[WEIR_GROUP_SLOTS];
 
             if (weir__group_members(&watcher, members) == (size_t)count)
@@ -711,7 +711,7 @@ static void disturb(int count, uint64_t steps, uint64_t least) {
     signal_all(pids, count, SIGKILL);
     for (int i = 0; i < count; i++)
         ck_assert_int_eq(waitpid(pids[i], NULL, 0), pids[i]);
-    ck_assert_int_eq(weir__group_look(&watcher, "training", DEVICE), 0);
+    ck_assert_int_eq(weir__group_view(&watcher, "training", DEVICE), 0);
     while (weir__group_recover(&watcher) > 0)
         nanosleep(&(struct timespec){0, 1000000}, NULL);
     ck_assert_uint_eq(weir__group_used(&watcher), 0);
@@ -735,8 +735,8 @@ static atomic_int working;
 
 static void *take_and_give(void *group) {
     for (int i = 0; i < 20000; i++) {
-        if (weir__group_take(group, WEIR_GROUP_RESERVE, LIMIT / 3))
-            weir__group_give(group, WEIR_GROUP_RESERVE, LIMIT / 3);
+        if (weir__group_charge(group, WEIR_GROUP_RESERVE, LIMIT / 3))
+            weir__group_uncharge(group, WEIR_GROUP_RESERVE, LIMIT / 3);
     }
     atomic_fetch_sub(&working, 1);
     return NULL;

@@ -255,7 +255,7 @@ static inline void look_at_registry(struct weir_slot_file *registry) {
     char name[WEIR_UUID_BYTES];
 
     ck_assert(weir__process_peers_device(driver, 0, name));
-    ck_assert_int_eq(weir__registry_look(registry, name), 0);
+    ck_assert_int_eq(weir__registry_view(registry, name), 0);
 }
 
 static const int kinds[] = {KIND_POOL, KIND_REGIONS, KIND_MAPPED};

@@ -254,7 +254,7 @@ static uint64_t asked_by(const struct child *c) {
 
     look_at_registry(&look);
     weir__registry_ring(&look);
-    for (int slot = 0; says.pid != (uint64_t)c->pid || says.heartbeat_ns < since;
+    for (int slot = 0; says.pid != (uint64_t)c->pid || says.as_of_ns < since;
          slot = (slot + 1) % WEIR_SLOTS) {
         ck_assert_uint_lt(weir__registry_now() - since, 20000 * MS);
         (void)weir__registry_read(&look, slot, &says);
@@ -360,7 +360,7 @@ static uint64_t could_give(void) {
 
     look_at_registry(&look);
     weir__registry_ring(&look);
-    while (says.heartbeat_ns < since) {
+    while (says.as_of_ns < since) {
         ck_assert_uint_lt(weir__registry_now() - since, 20000 * MS);
         (void)weir__registry_read(&look, 0, &says);
     }

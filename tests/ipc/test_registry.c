@@ -191,7 +191,7 @@ static int try_open(void) {
 }
 
 static int try_look(void) {
-    return weir__registry_look(&tried, DEVICE);
+    return weir__registry_view(&tried, DEVICE);
 }
 
 static int try_publish(void) {
@@ -309,7 +309,7 @@ TEST_EACH(3, test_no_end_of_tries) {
 }
 
 static void expect_folder(const char *begins) {
-    if (weir__registry_look(&registry, DEVICE) == 0)
+    if (weir__registry_view(&registry, DEVICE) == 0)
         weir__registry_close(&registry);
     ck_assert_msg(strncmp(registry.path, begins, strlen(begins)) == 0, "%s", registry.path);
 }
@@ -346,7 +346,7 @@ TEST_EACH(2, test_the_same_whatever_the_environment) {
     publish(&registry, 5);
     if (is_child()) {
         if ((_i == 0 ? setenv("XDG_RUNTIME_DIR", folder, 1) : unsetenv("XDG_RUNTIME_DIR")) != 0 ||
-            weir__registry_look(&registry, device) != 0)
+            weir__registry_view(&registry, device) != 0)
             _exit(1);
         _exit(weir__registry_read(&registry, 0, &entry) && entry.reserved == 5 ? 0 : 2);
     }
@@ -367,7 +367,7 @@ TEST(test_a_name_that_is_too_long) {
     name[sizeof name - 1] = '\0';
     ck_assert_int_eq(weir__registry_open(&registry, name), -1);
     ck_assert_int_eq(errno, ENAMETOOLONG);
-    ck_assert_int_eq(weir__registry_look(&registry, name), -1);
+    ck_assert_int_eq(weir__registry_view(&registry, name), -1);
 }
 
 static void visit(const char *device, void *context) {
@@ -493,7 +493,7 @@ TEST(test_who_begins_to_end_meanwhile_keeps_its_slot) {
         ck_assert_msg(ends_in > 0 || ending() == 10, "at call %d", k);
         weir__registry_close(&registry);
         more = end_ender();
-        ck_assert_int_eq(weir__registry_look(&registry, DEVICE), 0); /* removes the file on close */
+        ck_assert_int_eq(weir__registry_view(&registry, DEVICE), 0); /* removes the file on close */
         weir__registry_close(&registry);
     } while (more);
     ck_assert_int_gt(k, 3);

@@ -131,7 +131,7 @@ static inline void be_ending(int ready, void *with) {
 static inline pid_t begin_ending(void) {
     pid_t pid = begin_child(be_ending, NULL);
 
-    ck_assert_int_eq(weir__registry_look(&registry, DEVICE), 0);
+    ck_assert_int_eq(weir__registry_view(&registry, DEVICE), 0);
     while (ending() == 0)
         nap(1000000);
     return pid;

@@ -177,7 +177,7 @@ TEST(test_no_folder) {
     ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", "/nonexistent/folder", 1), 0);
     ck_assert_int_eq(weir__registry_open(&registry, DEVICE), -1);
     ck_assert_int_eq(errno, ENOENT);
-    ck_assert_int_eq(weir__registry_look(&registry, DEVICE), -1);
+    ck_assert_int_eq(weir__registry_view(&registry, DEVICE), -1);
 }
 
 /* ---- a program that closes weir's descriptors ---------------------------------------------------- */
@@ -272,11 +272,11 @@ CASE("bell", 30, set_up, tear_down);
 TEST(test_who_looks_has_no_slot) {
     struct weir_slot_file other;
 
-    ck_assert_int_eq(weir__registry_look(&registry, DEVICE), -1);
+    ck_assert_int_eq(weir__registry_view(&registry, DEVICE), -1);
     ck_assert_int_eq(files_in_folder(), 0);
     open_registry(&other);
     publish(&other, 8);
-    ck_assert_int_eq(weir__registry_look(&registry, DEVICE), 0);
+    ck_assert_int_eq(weir__registry_view(&registry, DEVICE), 0);
     expect_count(1, 8);
     close_last(&other);
     weir__registry_close(&registry);

@@ -88,7 +88,7 @@ TEST(test_it_goes_beside_a_child) {
 TEST(test_what_was_left_goes_with_who_looks) {
     end(holder(be_member, 10), SIGKILL);
     ck_assert_int_eq(files_in_folder(), 1);
-    ck_assert_int_eq(weir__registry_look(&registry, DEVICE), 0);
+    ck_assert_int_eq(weir__registry_view(&registry, DEVICE), 0);
     expect_count(0, 0);
     close_last(&registry);
 }
@@ -100,12 +100,12 @@ TEST(test_it_stays_while_somebody_is_ending) {
     for (int i = 0; i < 2; i++) {
         weir__registry_close(&registry);
         ck_assert_int_eq(files_in_folder(), 1);
-        ck_assert_int_eq(weir__registry_look(&registry, DEVICE), 0);
+        ck_assert_int_eq(weir__registry_view(&registry, DEVICE), 0);
         ck_assert(ending() == 10);
     }
     weir__registry_close(&registry);
     end(pid, SIGKILL);
-    ck_assert_int_eq(weir__registry_look(&registry, DEVICE), 0);
+    ck_assert_int_eq(weir__registry_view(&registry, DEVICE), 0);
     ck_assert(ending() == 0);
     close_last(&registry);
 }
@@ -174,7 +174,7 @@ TEST(test_who_is_stopped_as_it_removes_it) {
     pid_t pid;
 
     end(holder(be_member, 10), SIGKILL);
-    ck_assert_int_eq(weir__registry_look(&registry, DEVICE), 0);
+    ck_assert_int_eq(weir__registry_view(&registry, DEVICE), 0);
     ck_assert_int_eq(lstat(registry.path, &was), 0);
     pid = holder(have_all, 0);
     began = weir__registry_now();

@@ -224,7 +224,7 @@ static void write_failure_statistics(void) {
 }
 
 static int reserve_in_group(struct weir_plain *p) {
-    while (!weir__group_take(p->group, p->kind, p->bytes))
+    while (!weir__group_charge(p->group, p->kind, p->bytes))
         if (p->bytes > weir__group_limit(p->group) || !find_room(p))
             return 0;
     p->has_trimmed = 0; /* weir may trim once more if the driver fails */
@@ -272,7 +272,7 @@ int weir__plain_may_have_room(struct weir_plain *p, CUresult result) {
 static void delete_record(struct weir_plain_record *r) {
     add_to_sums(r, 0, r->bytes);
     if (r->group)
-        weir__group_give(r->group, r->kind, r->bytes);
+        weir__group_uncharge(r->group, r->kind, r->bytes);
     free(r);
 }
 
@@ -362,9 +362,9 @@ void weir__plain_end(struct weir_plain *p, CUresult result, uint64_t key, size_t
     if (!p->group)
         return;
     if (counted > p->bytes)
-        weir__group_add(p->group, p->kind, counted - p->bytes);
+        weir__group_charge_anyway(p->group, p->kind, counted - p->bytes);
     else
-        weir__group_give(p->group, p->kind, p->bytes - counted);
+        weir__group_uncharge(p->group, p->kind, p->bytes - counted);
 }
 
 /* ---- frees ---------------------------------------------------------------------------------------- */
@@ -507,9 +507,9 @@ static void settle_graphs(CUdevice device, uint64_t now) {
     captured[device] = 0;
     sums.kind[WEIR_GROUP_GRAPH] += now - before;
     if (g && now > before)
-        weir__group_add(g, WEIR_GROUP_GRAPH, now - before);
+        weir__group_charge_anyway(g, WEIR_GROUP_GRAPH, now - before);
     else if (g)
-        weir__group_give(g, WEIR_GROUP_GRAPH, before - now);
+        weir__group_uncharge(g, WEIR_GROUP_GRAPH, before - now);
 }
 
 void weir__plain_look_at_graphs(CUdevice device) {
