@@ -51,15 +51,13 @@ static void check_limit(const char *device, void *context) {
 }
 
 int group_flags_check(const struct group_flags *flags, char *message, size_t bytes) {
-    struct weir_group_texts texts = {
-        .name = flags->name ? flags->name : weir__variable("WEIR_GROUP"),
-        .limit = flags->limit ? flags->limit : weir__variable("WEIR_GROUP_LIMIT"),
-        .share = weir__variable("WEIR_GROUP_SHARE"),
-        .folder = weir__variable("WEIR_GROUP_DIR"),
-        .name_is = flags->name || flags->limit ? "--group" : "WEIR_GROUP",
-        .limit_is = flags->limit ? "--group-limit" : "WEIR_GROUP_LIMIT",
-        .share_is = "WEIR_GROUP_SHARE",
-        .folder_is = "WEIR_GROUP_DIR"};
+    const struct weir_group_texts texts = {
+        .name = {flags->name ? flags->name : weir__variable("WEIR_GROUP"),
+                 flags->name || flags->limit ? "--group" : "WEIR_GROUP"},
+        .limit = {flags->limit ? flags->limit : weir__variable("WEIR_GROUP_LIMIT"),
+                  flags->limit ? "--group-limit" : "WEIR_GROUP_LIMIT"},
+        .share = {weir__variable("WEIR_GROUP_SHARE"), "WEIR_GROUP_SHARE"},
+        .folder = {weir__variable("WEIR_GROUP_DIR"), "WEIR_GROUP_DIR"}};
     struct weir_group_settings settings;
     struct check check = {.settings = &settings, .message = message, .bytes = bytes};
     int is = weir__group_settings_of(&texts, &settings, message, bytes);

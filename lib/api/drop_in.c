@@ -249,12 +249,8 @@ int weir__drop_in_has_blocks(weir_allocator *a) {
     return weir__caches_has_blocks(a->caches);
 }
 
-uint64_t weir__drop_in_peak(weir_allocator *a) {
-    return weir__caches_peak_lately(a->caches, 0);
-}
-
-void weir__drop_in_renew_peak(weir_allocator *a) {
-    (void)weir__caches_peak_lately(a->caches, 1);
+uint64_t weir__drop_in_peak(weir_allocator *a, int restarts) {
+    return weir__caches_peak_lately(a->caches, restarts);
 }
 
 CUresult weir__drop_in_wait(weir_allocator *a) {

@@ -112,12 +112,11 @@ void weir__drop_in_trim(weir_allocator *allocator, size_t keep, int is_idle);
  * peak (weir__drop_in_knows_peak). */
 int weir__drop_in_has_blocks(weir_allocator *allocator);
 
-/* weir__drop_in_knows_peak returns 1 if the allocator measures its peak, else 0.  The other functions return and
- * restart the peak.  The peak is the most bytes that were requested at once since the last restart, and is a lower
- * bound, as in weir_statistics. */
+/* Returns 1 if the allocator measures its peak, else 0. */
 int weir__drop_in_knows_peak(const weir_allocator *allocator);
-uint64_t weir__drop_in_peak(weir_allocator *allocator);
-void weir__drop_in_renew_peak(weir_allocator *allocator);
+/* Returns the peak: the most bytes that were requested at once since the last restart.  The peak is a lower bound, as in
+ * weir_statistics.  If `restarts` is set, the present bytes become the peak. */
+uint64_t weir__drop_in_peak(weir_allocator *allocator, int restarts);
 
 /* Asks other processes to free memory for a context, after a driver call was out of memory.  Returns 1 if a process has
  * freed memory or may have freed memory, so that the caller is to call the driver again.  Otherwise returns 0, and logs

@@ -149,7 +149,7 @@ static void append_event(struct weir_timeline *t, uint64_t made_ns, const weir_e
                                     .asked = event->asked,
                                     .got = event->got,
                                     .after = event->reserved_after,
-                                    .name = weir__event_name(event->cause, event->shrink),
+                                    .name = weir_event_cause_word(event->cause),
                                     .what = event->shrink ? GIVEN_BACK : GROWTH});
 }
 
@@ -220,6 +220,8 @@ static void put_point(FILE *file, const struct point *p, long process, const cha
 
 static void put_slice(FILE *file, const struct slice *s, long process, int thread) {
     static const char *const kinds[] = {"growth", "given back", "failed request", "iteration"};
+    static const char *const verbs[] = {"grow: ", "give back: ", "", ""};
+    char name[384];
     int is_mark = s->what == FAILURE;
     struct weir_output out = open_event(file, is_mark ? "i" : "X", process, thread);
 
@@ -228,7 +230,8 @@ static void put_slice(FILE *file, const struct slice *s, long process, int threa
         weir__put_json(&out, ",'s':'t'");
     else
         put_time(&out, "dur", s->ns);
-    weir__put_json(&out, ",'cat':%s,'name':%s", kinds[s->what], s->name);
+    snprintf(name, sizeof name, "%s%s", verbs[s->what], s->name);
+    weir__put_json(&out, ",'cat':%s,'name':%s", kinds[s->what], name);
     if (is_mark)
         weir__put_json(&out, ",'args':{'bytes':%ju}", s->asked);
     else if (s->what != ITERATION)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bounds.h"
 #include "base/result.h"
 #include "base/size.h"
 
@@ -42,12 +43,11 @@ void weir__counters_event(struct weir_counters *counters, const weir_event *even
     int is_ahead = event->cause == WEIR_EVENT_GROW_AHEAD;
     struct weir_event *slot;
 
+    weir__raise_to(&counters->reserved_peak, event->reserved_after);
     pthread_mutex_lock(&counters->lock);
     slot = &counters->ring.event[(counters->ring.next_sequence - 1) % WEIR_KEPT_EVENTS];
     *slot = *event;
     slot->sequence = counters->ring.next_sequence++;
-    if (event->reserved_after > counters->reserved_peak)
-        counters->reserved_peak = event->reserved_after;
     if (event->shrink) {
         counters->sums.trims += event->cause == WEIR_EVENT_TRIM;
         counters->sums.trim_bytes += event->cause == WEIR_EVENT_TRIM ? event->got : 0;
@@ -123,21 +123,6 @@ void weir__counters_read(struct weir_counters *counters, weir_statistics *out) {
     out->ahead_failures = counters->ahead_failures;
 }
 
-uint64_t weir__counters_reserve_peak(struct weir_counters *counters, uint64_t now) {
-    uint64_t peak;
-
-    pthread_mutex_lock(&counters->lock);
-    peak = counters->reserved_peak > now ? counters->reserved_peak : now;
-    pthread_mutex_unlock(&counters->lock);
-    return peak;
-}
-
-void weir__counters_renew_peak(struct weir_counters *counters, uint64_t now) {
-    pthread_mutex_lock(&counters->lock);
-    counters->reserved_peak = now;
-    pthread_mutex_unlock(&counters->lock);
-}
-
 size_t weir__counters_events(struct weir_counters *counters, uint64_t after, void *events,
                              size_t event_bytes, size_t capacity) {
     size_t bytes = event_bytes < sizeof(weir_event) ? event_bytes : sizeof(weir_event);
@@ -184,22 +169,6 @@ weir_status weir_last_failure(weir_failure *out) {
         return weir__without_driver(WEIR_E_INVALID);
     weir__copy_out(out, &last.figures, sizeof last.figures);
     return WEIR_OK;
-}
-
-const char *weir__event_name(int cause, int shrink) {
-    static const char *const words[2][WEIR_EVENT_CAUSE_COUNT] = {
-        {
-#define WEIR_EVENT_GREW(name, word) "grow: " word,
-            WEIR_EVENT_CAUSES(WEIR_EVENT_GREW)
-#undef WEIR_EVENT_GREW
-        },
-        {
-#define WEIR_EVENT_WENT(name, word) "give back: " word,
-            WEIR_EVENT_CAUSES(WEIR_EVENT_WENT)
-#undef WEIR_EVENT_WENT
-        }};
-
-    return words[shrink != 0][cause];
 }
 
 const char *weir_event_cause_word(int cause) {

@@ -88,6 +88,8 @@ struct weir_counters {
     _Atomic uint64_t retries;
     _Atomic uint64_t stall_ns;
     _Atomic uint64_t ahead_failures;
+    /* The maximum of reserved memory that an event has reported since weir_tensors_reset_peaks() stored another. */
+    _Atomic uint64_t reserved_peak;
     struct {
         _Atomic uint64_t asked, got, kept, ns, waited_ns;
     } prealloc;
@@ -95,8 +97,6 @@ struct weir_counters {
     /* Guards the fields below; a thread that holds this lock takes no other lock. */
     pthread_mutex_t lock;
     weir_statistics sums; /* the fields that are sums over all events; all other fields are 0 */
-    /* The maximum of reserved memory that an event has reported since the last weir__counters_renew_peak(). */
-    uint64_t reserved_peak;
     struct {
         uint64_t next_sequence;   /* the sequence number of the next event; the first is 1 */
         struct weir_event *event; /* the event with number s is at (s - 1) % WEIR_KEPT_EVENTS */
@@ -117,15 +117,8 @@ void weir__counters_event(struct weir_counters *counters, const weir_event *even
 
 /* Sets the fields of *out that the counters have, and all other fields to 0. */
 void weir__counters_read(struct weir_counters *counters, weir_statistics *out);
-/* Returns the peak of reserved memory since the last weir__counters_renew_peak().  `now` is the memory that is reserved
- * now. */
-uint64_t weir__counters_reserve_peak(struct weir_counters *counters, uint64_t now);
-void weir__counters_renew_peak(struct weir_counters *counters, uint64_t now);
 size_t weir__counters_events(struct weir_counters *counters, uint64_t after, void *events,
                              size_t event_bytes, size_t capacity);
-
-/* Returns words such as "grow: request" or "give back: trim".  The text is static. */
-const char *weir__event_name(int cause, int shrink);
 
 /* A failed request, with the figures that weir_last_failure returns and the figures that an OOM report needs. */
 struct weir_failed_request {

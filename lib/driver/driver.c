@@ -86,26 +86,20 @@ void weir__driver_end_use(void) {
     atomic_fetch_sub_explicit(&in_use, 1, memory_order_relaxed);
 }
 
-/* Starts the driver of a table.  The table's maker may have started the driver before, since cuInit may be called
- * again. */
-static int init_driver(const struct weir_driver *table, struct weir_driver_failure *failure) {
-    CUresult result = table->cuInit(0);
-
-    if (result != CUDA_SUCCESS)
-        snprintf(failure->text, sizeof failure->text, "driver %s: cuInit failed with %u (%s)",
-                 table->name, result, weir__driver_error_name(table, result));
-    return result == CUDA_SUCCESS;
-}
-
 /* Returns the table, and makes the table if there is none.  The caller holds open_lock. */
 static const struct weir_driver *open_table(size_t i, struct weir_driver_failure *failure) {
     const struct weir_driver *table = atomic_load_explicit(&drivers[i].table, memory_order_relaxed);
+    CUresult result;
 
     if (table)
         return table;
     table = drivers[i].make(failure);
-    if (table && !init_driver(table, failure))
-        table = NULL;
+    /* The table's maker may have started the driver before, since cuInit may be called again. */
+    if (table && (result = table->cuInit(0)) != CUDA_SUCCESS) {
+        snprintf(failure->text, sizeof failure->text, "driver %s: cuInit failed with %u (%s)",
+                 table->name, result, weir__driver_error_name(table, result));
+        return NULL;
+    }
     if (table) {
         atomic_fetch_add_explicit(&in_use, 1, memory_order_relaxed);
         atomic_store_explicit(&drivers[i].table, table, memory_order_release);

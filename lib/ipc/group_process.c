@@ -34,60 +34,60 @@ static atomic_int is_preload;
 
 /* ---- settings ------------------------------------------------------------------------------------ */
 
-static int refuse_setting(char *message, size_t bytes, const char *what, const char *value,
+static int refuse_setting(char *message, size_t bytes, const struct weir_group_text *setting,
                           const char *problem) {
     char quoted[80];
 
-    weir__quote(value, quoted, sizeof quoted);
-    snprintf(message, bytes, "%s %s: %s", what, quoted, problem);
+    weir__quote(setting->text, quoted, sizeof quoted);
+    snprintf(message, bytes, "%s %s: %s", setting->label, quoted, problem);
     return -1;
 }
 
-static int check_folder(const struct weir_group_texts *t, char *message, size_t bytes) {
+static int check_folder(const struct weir_group_text *folder, char *message, size_t bytes) {
     const char *problem = NULL;
     struct stat is;
     char text[200];
     int file;
 
-    if (t->folder[0] != '/')
+    if (folder->text[0] != '/')
         problem = "not an absolute path; expected a folder that the members share, such as "
                   "/run/weir";
-    else if (stat(t->folder, &is) != 0)
+    else if (stat(folder->text, &is) != 0)
         problem = "no such folder; expected one that all members have mounted";
     else if (!S_ISDIR(is.st_mode))
         problem = "it is not a folder; expected one that all members have mounted";
-    else if (access(t->folder, W_OK | X_OK) != 0)
+    else if (access(folder->text, W_OK | X_OK) != 0)
         problem = "this user may not write to it; expected a folder that the user of all "
                   "members may write to";
     if (problem)
-        return refuse_setting(message, bytes, t->folder_is, t->folder, problem);
+        return refuse_setting(message, bytes, folder, problem);
     /* Tries O_TMPFILE, with which weir makes the group's file. */
-    file = weir__file_open(t->folder, O_TMPFILE | O_RDWR, 0600);
+    file = weir__file_open(folder->text, O_TMPFILE | O_RDWR, 0600);
     if (file < 0) {
         snprintf(text, sizeof text,
                  "no file can be made in it (%s); expected a folder of a file system such as tmpfs "
                  "or ext4",
                  strerror(errno));
-        return refuse_setting(message, bytes, t->folder_is, t->folder, text);
+        return refuse_setting(message, bytes, folder, text);
     }
     close(file);
     return 0;
 }
 
-static int read_limit(const struct weir_group_texts *t, weir_amount *limit, char *message,
+static int read_limit(const struct weir_group_text *setting, weir_amount *limit, char *message,
                       size_t bytes) {
     struct weir_problem problem = {{0}};
     char text[240];
 
-    if (!weir__amount_read(t->limit, limit, &problem)) {
+    if (!weir__amount_read(setting->text, limit, &problem)) {
         snprintf(text, sizeof text, "%s; expected an amount such as 40GiB or 50%%", problem.text);
-        return refuse_setting(message, bytes, t->limit_is, t->limit, text);
+        return refuse_setting(message, bytes, setting, text);
     }
     if (limit->kind != WEIR_AMOUNT_BYTES && limit->kind != WEIR_AMOUNT_OF_TOTAL)
-        return refuse_setting(message, bytes, t->limit_is, t->limit,
+        return refuse_setting(message, bytes, setting,
                               "a group's limit is fixed; expected an amount such as 40GiB or 50%");
     if (limit->value == 0)
-        return refuse_setting(message, bytes, t->limit_is, t->limit,
+        return refuse_setting(message, bytes, setting,
                               "nothing fits in it; expected an amount such as 40GiB or 50%");
     return 0;
 }
@@ -95,42 +95,40 @@ static int read_limit(const struct weir_group_texts *t, weir_amount *limit, char
 int weir__group_settings_of(const struct weir_group_texts *t, struct weir_group_settings *out,
                             char *message, size_t bytes) {
     struct weir_problem problem = {{0}};
-    const char *alone = t->limit ? t->limit : t->share;
+    const struct weir_group_text *alone = t->limit.text ? &t->limit : &t->share;
     char text[240];
 
     *out = (struct weir_group_settings){.weight = 1};
-    if (!t->name && alone) {
-        snprintf(text, sizeof text, "there is no group; expected %s with a name too", t->name_is);
-        return refuse_setting(message, bytes, t->limit ? t->limit_is : t->share_is, alone, text);
+    if (!t->name.text && alone->text) {
+        snprintf(text, sizeof text, "there is no group; expected %s with a name too",
+                 t->name.label);
+        return refuse_setting(message, bytes, alone, text);
     }
-    if (!t->name)
+    if (!t->name.text)
         return 0;
-    if (!weir__group_is_name(t->name))
-        return refuse_setting(message, bytes, t->name_is, t->name,
+    if (!weir__group_is_name(t->name.text))
+        return refuse_setting(message, bytes, &t->name,
                               "not a name; expected up to 32 letters, digits, '.', '_' or '-'");
-    snprintf(out->name, sizeof out->name, "%s", t->name);
-    if (t->folder && check_folder(t, message, bytes) != 0)
+    snprintf(out->name, sizeof out->name, "%s", t->name.text);
+    if (t->folder.text && check_folder(&t->folder, message, bytes) != 0)
         return -1;
-    if (t->limit && read_limit(t, &out->limit, message, bytes) != 0)
+    if (t->limit.text && read_limit(&t->limit, &out->limit, message, bytes) != 0)
         return -1;
-    if (t->share &&
-        (!weir__count_read(t->share, MOST_WEIGHT, &out->weight, &problem) || out->weight == 0)) {
+    if (t->share.text && (!weir__count_read(t->share.text, MOST_WEIGHT, &out->weight, &problem) ||
+                          out->weight == 0)) {
         snprintf(text, sizeof text, "%s; expected a weight from 1 to %d",
                  problem.text[0] ? problem.text : "it has no share", MOST_WEIGHT);
-        return refuse_setting(message, bytes, t->share_is, t->share, text);
+        return refuse_setting(message, bytes, &t->share, text);
     }
     return 1;
 }
 
 int weir__group_settings(struct weir_group_settings *out, char *message, size_t bytes) {
-    struct weir_group_texts texts = {.name = weir__variable("WEIR_GROUP"),
-                                     .limit = weir__variable("WEIR_GROUP_LIMIT"),
-                                     .share = weir__variable("WEIR_GROUP_SHARE"),
-                                     .folder = weir__variable("WEIR_GROUP_DIR"),
-                                     .name_is = "WEIR_GROUP",
-                                     .limit_is = "WEIR_GROUP_LIMIT",
-                                     .share_is = "WEIR_GROUP_SHARE",
-                                     .folder_is = "WEIR_GROUP_DIR"};
+    const struct weir_group_texts texts = {
+        .name = {weir__variable("WEIR_GROUP"), "WEIR_GROUP"},
+        .limit = {weir__variable("WEIR_GROUP_LIMIT"), "WEIR_GROUP_LIMIT"},
+        .share = {weir__variable("WEIR_GROUP_SHARE"), "WEIR_GROUP_SHARE"},
+        .folder = {weir__variable("WEIR_GROUP_DIR"), "WEIR_GROUP_DIR"}};
 
     return weir__group_settings_of(&texts, out, message, bytes);
 }

@@ -28,10 +28,11 @@ struct weir_group_settings {
 /* Reads the settings from the environment.  Returns 1 if the settings name a group, 0 if they name no group, -1 with a
  * message on an error. */
 int weir__group_settings(struct weir_group_settings *out, char *message, size_t bytes);
-/* The texts of the settings, each NULL if the setting is not set, and the names of the settings for messages. */
+/* The settings as texts, each with its label for messages.  The text is NULL if the setting is not set. */
 struct weir_group_texts {
-    const char *name, *limit, *share, *folder;
-    const char *name_is, *limit_is, *share_is, *folder_is;
+    struct weir_group_text {
+        const char *text, *label;
+    } name, limit, share, folder;
 };
 int weir__group_settings_of(const struct weir_group_texts *texts, struct weir_group_settings *out,
                             char *message, size_t bytes);

@@ -25,9 +25,9 @@ static void read_reserved_figures(weir_tensors *t, const weir_statistics *s,
     int64_t elsewhere = all->current;
 
     all->current = (int64_t)s->reserved + elsewhere;
-    all->peak += (int64_t)weir__counters_reserve_peak(&t->allocator->counters, s->reserved);
+    all->peak += (int64_t)weir__size_larger(t->allocator->counters.reserved_peak, s->reserved);
     all->allocated += (int64_t)(s->growth_bytes - t->before.growth_bytes);
-    all->freed = all->allocated - all->current + t->before.current;
+    all->freed = all->allocated - all->current + t->current_before;
     *small = f->active_bytes[1];
     large->current = all->current - small->current;
     large->peak = all->peak;
@@ -112,7 +112,7 @@ weir_status weir_tensors_reset_peaks(weir_tensors *t) {
     for (struct weir_tensor_reserved *r = t->reserved; r; r = r->next)
         for (int i = 0; i < 3; i++)
             r->bytes[i].peak = r->bytes[i].current;
-    weir__counters_renew_peak(&t->allocator->counters, s.reserved);
+    atomic_store(&t->allocator->counters.reserved_peak, s.reserved);
     weir__tensors_unlock(t);
     return WEIR_OK;
 }
@@ -148,11 +148,8 @@ weir_status weir_tensors_reset_sums(weir_tensors *t) {
     }
     reset_reserved(t);
     t->figures.ooms = 0;
-    t->before.retries = s.retries;
-    t->before.growths = s.growths;
-    t->before.trims = s.trims;
-    t->before.growth_bytes = s.growth_bytes;
-    t->before.current = (int64_t)s.reserved + t->figures.reserved_bytes[0].current;
+    t->before = s;
+    t->current_before = (int64_t)s.reserved + t->figures.reserved_bytes[0].current;
     weir__tensors_unlock(t);
     return WEIR_OK;
 }

@@ -157,10 +157,8 @@ struct weir_tensors {
         int64_t peak_blocks, peak_bytes;     /* including live blocks */
         int64_t blocks_before, bytes_before; /* the values at the last weir_tensors_reset_sums */
     } pending[3];                            /* freed blocks that wait for other streams */
-    struct {
-        uint64_t retries, growths, trims, growth_bytes;
-        int64_t current;  /* reserved bytes */
-    } before;             /* the allocator's values at the last weir_tensors_reset_sums */
+    weir_statistics before; /* the allocator's statistics at the last weir_tensors_reset_sums */
+    int64_t current_before; /* the reserved bytes then, with the segments of other sources */
     int64_t pool_bytes;   /* reserved bytes that segments of pools hold */
     int64_t shared_told;  /* the reserved bytes outside pools, as the last event reported them */
     uint64_t last_growth; /* the address in the last event of a growth */

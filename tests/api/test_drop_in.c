@@ -494,20 +494,20 @@ TEST_EACH(WORLDS, a_peak_begins_anew) {
     for (int stream = 0; stream < 2; stream++) { /* blocks on one stream, then on two */
         CUstream other = stream ? B : A;
 
-        weir__drop_in_renew_peak(a);
-        MUST_EQ(weir__drop_in_peak(a), 0);
+        (void)weir__drop_in_peak(a, 1);
+        MUST_EQ(weir__drop_in_peak(a, 0), 0);
         small = take(1000, A);
         large = take(5 * MIB, other);
-        MUST_EQ(weir__drop_in_peak(a), 5 * MIB + 1000);
+        MUST_EQ(weir__drop_in_peak(a, 0), 5 * MIB + 1000);
         give(large, other);
-        MUST_EQ(weir__drop_in_peak(a), 5 * MIB + 1000);
-        weir__drop_in_renew_peak(a);
-        MUST_EQ(weir__drop_in_peak(a), 1000);
+        MUST_EQ(weir__drop_in_peak(a, 0), 5 * MIB + 1000);
+        (void)weir__drop_in_peak(a, 1);
+        MUST_EQ(weir__drop_in_peak(a, 0), 1000);
         large = take(MIB, A);
-        MUST_EQ(weir__drop_in_peak(a), MIB + 1000);
+        MUST_EQ(weir__drop_in_peak(a, 0), MIB + 1000);
         give(small, other);
         give(large, A);
-        MUST_EQ(weir__drop_in_peak(a), MIB + 1000);
+        MUST_EQ(weir__drop_in_peak(a, 0), MIB + 1000);
         MUST_EQ(stats_of(a).requested_peak, 5 * MIB + 1000); /* this peak is not reset */
     }
 }

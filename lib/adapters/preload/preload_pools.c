@@ -352,7 +352,7 @@ fail:
 
 uint64_t weir__served_peak(struct weir_served *s) {
     return s->needs_sums ? atomic_load_explicit(&s->used_peak, memory_order_relaxed)
-                         : weir__drop_in_peak(s->allocator);
+                         : weir__drop_in_peak(s->allocator, 0);
 }
 
 void weir__served_renew_peak(struct weir_served *s) {
@@ -360,7 +360,7 @@ void weir__served_renew_peak(struct weir_served *s) {
         atomic_store_explicit(&s->used_peak, atomic_load_explicit(&s->used, memory_order_relaxed),
                               memory_order_relaxed);
     else
-        weir__drop_in_renew_peak(s->allocator);
+        (void)weir__drop_in_peak(s->allocator, 1);
 }
 
 /* Returns the peak of reserved memory since the last restart of the peak: the highest of the value at the restart, the
