@@ -222,24 +222,16 @@ static int number_error(const struct cursor *line, const char *what, const char 
 /* Reads a whole number from 0 to `most`, and skips the blanks behind it.  Returns 1 on success, 0 on an error. */
 static int read_field_number(struct cursor *line, const char *what, uint64_t most, uint64_t *out) {
     const char *at = line->at;
-    uint64_t value = 0;
+    int found = weir__digits_read(&at, most, out);
 
-    for (; at < line->end && *at >= '0' && *at <= '9'; at++) {
-        unsigned digit = (unsigned)(*at - '0');
-
-        if (value > UINT64_MAX / 10 || value * 10 > UINT64_MAX - digit)
-            return number_error(line, what, "is too large");
-        value = value * 10 + digit;
-    }
-    if (at == line->at && at < line->end && *at == '-')
-        return number_error(line, what, "is negative");
-    if (at == line->at || (at < line->end && !is_blank(*at)))
-        return number_error(line, what, "is not a whole number");
-    if (value > most)
+    if (found < 0)
         return number_error(line, what, "is too large");
+    if (found == 0 && *at == '-')
+        return number_error(line, what, "is negative");
+    if (found == 0 || (at < line->end && !is_blank(*at)))
+        return number_error(line, what, "is not a whole number");
     line->at = at;
     skip_blanks(line);
-    *out = value;
     return 1;
 }
 

@@ -114,32 +114,24 @@ void weir__file_unguard(const struct weir_file_guard *guard) {
     errno = saved_errno;
 }
 
-ssize_t weir__file_write_at(int file, const void *from, size_t bytes, off_t at) {
-    struct weir_file_guard guard;
-    ssize_t written;
+/* Evaluates to the result of `call` under the guard. */
+#define GUARDED(call)                                                                              \
+    __extension__({                                                                                \
+        struct weir_file_guard its_guard;                                                          \
+        weir__file_guard(&its_guard);                                                              \
+        __typeof__(call) its_result = call;                                                        \
+        weir__file_unguard(&its_guard);                                                            \
+        its_result;                                                                                \
+    })
 
-    weir__file_guard(&guard);
-    written = pwrite(file, from, bytes, at);
-    weir__file_unguard(&guard);
-    return written;
+ssize_t weir__file_write_at(int file, const void *from, size_t bytes, off_t at) {
+    return GUARDED(pwrite(file, from, bytes, at));
 }
 
 int weir__file_resize(int file, off_t bytes) {
-    struct weir_file_guard guard;
-    int result;
-
-    weir__file_guard(&guard);
-    result = ftruncate(file, bytes);
-    weir__file_unguard(&guard);
-    return result;
+    return GUARDED(ftruncate(file, bytes));
 }
 
 int weir__file_reserve(int file, off_t bytes) {
-    struct weir_file_guard guard;
-    int error;
-
-    weir__file_guard(&guard);
-    error = posix_fallocate(file, 0, bytes);
-    weir__file_unguard(&guard);
-    return error;
+    return GUARDED(posix_fallocate(file, 0, bytes));
 }

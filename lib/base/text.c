@@ -91,16 +91,22 @@ static int fraction_is_zero(const struct decimal *decimal) {
     return 1;
 }
 
-/* Reads the digits before the point.  Returns 1 on success, 0 on overflow. */
-static int whole_value(const struct decimal *decimal, uint64_t *out) {
-    uint64_t value = 0;
+int weir__digits_read(const char **at, uint64_t most, uint64_t *value) {
+    const char *first = *at;
+    int fits = 1;
 
-    for (size_t i = 0; i < decimal->whole_digits; i++)
-        if (__builtin_mul_overflow(value, UINT64_C(10), &value) ||
-            __builtin_add_overflow(value, (uint64_t)(decimal->whole[i] - '0'), &value))
-            return 0;
-    *out = value;
-    return 1;
+    *value = 0;
+    for (; **at >= '0' && **at <= '9'; (*at)++)
+        fits = fits && !__builtin_mul_overflow(*value, UINT64_C(10), value) &&
+               !__builtin_add_overflow(*value, (uint64_t)(**at - '0'), value) && *value <= most;
+    return *at == first ? 0 : fits ? 1 : -1;
+}
+
+/* Reads the digits before the point, which may be none.  Returns 1 on success, 0 on overflow. */
+static int whole_value(const struct decimal *decimal, uint64_t *out) {
+    const char *at = decimal->whole;
+
+    return weir__digits_read(&at, UINT64_MAX, out) >= 0;
 }
 
 /* Returns floor(0.fraction * factor) exactly.  Uses Horner's rule from the last digit, since nested floors of divisions

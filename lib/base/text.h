@@ -43,6 +43,9 @@ int weir__factor_read(const char *text, const char **end, double *factor,
                       struct weir_problem *problem);
 /* Reads "on", "1", "true", "yes" as 1 and "off", "0", "false", "no" as 0, in upper or lower case. */
 int weir__switch_read(const char *text, int *on, struct weir_problem *problem);
+/* Reads decimal digits, and moves *at behind the digits.  Returns 1 on success, 0 if there are no digits, -1 if the
+ * number is larger than `most`. */
+int weir__digits_read(const char **at, uint64_t most, uint64_t *value);
 /* Reads a whole number, at most `most`. */
 int weir__count_read(const char *text, uint64_t most, uint64_t *count,
                      struct weir_problem *problem);

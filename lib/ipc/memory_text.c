@@ -25,6 +25,7 @@
 #include "base/hostmem.h"
 #include "base/output.h"
 #include "base/result.h"
+#include "base/text.h"
 #include "base/who.h"
 
 /* The numbers of the system calls are equal on all architectures.  The headers may be older than the kernel. */
@@ -78,21 +79,9 @@ size_t weir__memory_text_write(const struct weir_memory_text *t, char *text, siz
 /* Reads decimal digits up to `end`, and skips `end` unless the text ends there.  Returns 1 on success, 0 if the text is
  * malformed or the number is larger than `most`. */
 static int parse_u64(const char **at, char end, uint64_t most, uint64_t *number) {
-    const char *c = *at;
-
-    *number = 0;
-    if (*c < '0' || *c > '9')
+    if (weir__digits_read(at, most, number) <= 0 || **at != end)
         return 0;
-    for (; *c >= '0' && *c <= '9'; c++) {
-        uint64_t digit = (uint64_t)(*c - '0');
-
-        if (*number > (most - digit) / 10)
-            return 0;
-        *number = *number * 10 + digit;
-    }
-    if (*c != end)
-        return 0;
-    *at = c + (*c != '\0');
+    *at += end != '\0';
     return 1;
 }
 

@@ -58,15 +58,11 @@ static uint64_t entry_checksum(const struct weir_registry_entry *entry) {
     return sum | 1;
 }
 
-static int is_entry_whole(const struct slot *slot) {
-    return slot->sum != 0 && slot->sum == entry_checksum(&slot->entry);
-}
-
-/* Reads a slot.  Returns 1 if the entry is whole, else 0. */
+/* Reads a slot.  Returns 1 if the slot has an entry that is whole, else 0. */
 static int read_slot(const struct weir_slot_file *f, int number, struct slot *out) {
     return pread(f->file.number, out, sizeof *out, weir__slot_place(f, number)) ==
                (ssize_t)sizeof *out &&
-           is_entry_whole(out);
+           out->sum != 0 && out->sum == entry_checksum(&out->entry);
 }
 
 /* ---- the bell ------------------------------------------------------------------------------------ */

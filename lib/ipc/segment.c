@@ -27,13 +27,11 @@
  */
 #include "ipc/segment.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -44,6 +42,7 @@
 #include "base/file.h"
 #include "base/futex.h"
 #include "base/runfile.h"
+#include "base/text.h"
 #include "base/who.h"
 
 #define MAGIC "weirseg1"
@@ -80,25 +79,14 @@ static void write_prefix(char prefix[PREFIX_BYTES], const struct weir_segment_ki
     snprintf(prefix, PREFIX_BYTES, "%s-%" PRIu64 "-", kind->name, weir__process_namespace());
 }
 
-/* Reads decimal digits.  Returns the text behind the digits, or NULL if there are no digits or too many digits. */
-static const char *read_name_number(const char *text, uint64_t *number) {
-    char *behind;
-
-    errno = 0;
-    *number = strtoull(text, &behind, 10);
-    return isdigit((unsigned char)*text) && errno == 0 ? behind : NULL;
-}
-
 /* Reads a text "PID-START".  Returns 1 on success, else 0. */
 static int read_name(const char *name, struct weir_segment_name *out) {
     uint64_t pid;
-    const char *at = read_name_number(name, &pid);
 
-    if (!at || *at != '-' || pid == 0 || pid > INT32_MAX ||
-        !(at = read_name_number(at + 1, &out->start)))
+    if (weir__digits_read(&name, INT32_MAX, &pid) <= 0 || pid == 0 || *name++ != '-')
         return 0;
     out->pid = (pid_t)pid;
-    return *at == '\0';
+    return weir__digits_read(&name, UINT64_MAX, &out->start) > 0 && *name == '\0';
 }
 
 struct visit {
