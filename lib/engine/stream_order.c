@@ -501,7 +501,7 @@ void weir__order_maintain(struct weir_order *o, struct weir_order_stream *s, wei
 
 void weir__order_taken(struct weir_order_stream *s, size_t bytes) {
     s->held += (int64_t)bytes;
-    s->fallen = weir__size_less(s->fallen, bytes);
+    s->fallen -= weir__size_smaller(s->fallen, bytes);
 }
 
 uint64_t weir__order_freed(struct weir_order *o, struct weir_order_stream *s, size_t bytes) {

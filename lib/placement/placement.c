@@ -228,7 +228,12 @@ static struct weir_placement_own *own_make(struct weir_placement *p,
 
     if (own != NULL)
         return own;
-    own = s->is_fallback ? &p->fallback : weir__hostmem_resize(&p->host, NULL, 0, sizeof *own);
+    if (s->is_fallback)
+        own = &p->fallback;
+    else if (s == p->only)
+        own = &p->first;
+    else
+        own = weir__hostmem_resize(&p->host, NULL, 0, sizeof *own);
     if (own == NULL)
         return NULL;
     memset(own, 0, sizeof *own);
@@ -240,8 +245,10 @@ static struct weir_placement_own *own_make(struct weir_placement *p,
 
 /* Frees the record of the stream's tagged chunks, of which none is left. */
 static void own_drop(struct weir_placement *p, struct weir_placement_stream *s) {
-    if (!s->is_fallback)
-        weir__hostmem_resize(&p->host, s->own[p->index], sizeof *s->own[p->index], 0);
+    struct weir_placement_own *own = s->own[p->index];
+
+    if (own != &p->fallback && own != &p->first)
+        weir__hostmem_resize(&p->host, own, sizeof *own, 0);
     s->own[p->index] = NULL;
     p->owners--;
 }
@@ -521,16 +528,18 @@ static uint32_t chain_first(struct weir_placement *p) {
 /* Tags the first stream's free chunks when a second stream appears.  Takes linear time, once in a placement's life. */
 static void second_stream(struct weir_placement *p) {
     struct weir_placement_stream *first = p->only;
+    struct weir_placement_own *own;
     uint32_t chain, id;
 
     p->several = 1;
     if (first == NULL)
         return;
     chain = list_sort(p, chain_first(p));
+    own = own_make(p, first);
     p->only = NULL;
     while ((id = chain) != 0) {
         chain = p->all.tag[id].newer;
-        free_chunk_add(p, first->own[p->index], id);
+        free_chunk_add(p, own, id);
     }
 }
 
@@ -544,14 +553,6 @@ static void stream_seen(struct weir_placement *p, struct weir_placement_stream *
         p->only = s;
     else
         second_stream(p);
-}
-
-/* Prepares a free on the stream with that sequence.  The only stream, too, has a record of tagged chunks from its first
- * free on, so that second_stream() needs no host memory.  Returns 1 on success, 0 if there is no host memory. */
-static int free_begin(struct weir_placement *p, struct weir_placement_stream *s,
-                      uint64_t sequence) {
-    stream_seen(p, s);
-    return sequence == 0 || own_make(p, s) != NULL;
 }
 
 void weir__placement_part(struct weir_placement *p, struct weir_placement_stream *s,
@@ -574,7 +575,7 @@ void weir__placement_observe(struct weir_placement *p, struct weir_placement_str
         p->all.tag[id].sequence = 0;
         free_chunk_add(p, &p->clean, id);
     }
-    if (own->oldest == 0 && p->owners > KEPT_OWNERS && p->several)
+    if (own->oldest == 0 && p->owners > KEPT_OWNERS)
         own_drop(p, s);
 }
 
@@ -648,12 +649,20 @@ int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes) {
     return WEIR_PLACEMENT_OK;
 }
 
-/* Makes the chunk `id`, which is in no set, free with the tag (s, sequence), or clean if `sequence` is 0, after
- * free_begin(). */
-static void chunk_free(struct weir_placement *p, uint32_t id, struct weir_placement_stream *s,
-                       uint64_t sequence) {
+/* Makes the chunk `id`, which is in no set, free with the tag (s, sequence), or clean if `sequence` is 0.  Returns 1 on
+ * success; returns 0 and changes nothing if there is no host memory. */
+static int chunk_free(struct weir_placement *p, uint32_t id, struct weir_placement_stream *s,
+                      uint64_t sequence) {
+    struct weir_placement_own *own = &p->clean;
+
+    stream_seen(p, s);
+    if (sequence != 0 && p->several)
+        own = own_make(p, s);
+    if (own == NULL)
+        return 0;
     p->all.tag[id].sequence = sequence;
-    free_chunk_add(p, sequence == 0 || !p->several ? &p->clean : s->own[p->index], id);
+    free_chunk_add(p, own, id);
+    return 1;
 }
 
 /* Removes the region at that index, all of which is free. */
@@ -775,7 +784,7 @@ int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t add
 
     if (chunk_around(p, within, UNMAPPED, address, bytes) == 0)
         return WEIR_PLACEMENT_INVALID;
-    if (!records_reserve(p, p->regions + 2) || (sequence != 0 && !free_begin(p, s, sequence)))
+    if (!records_reserve(p, p->regions + 2))
         return WEIR_PLACEMENT_NO_MEMORY;
     id = chunk_find(&p->all, within >> p->shift, UNMAPPED);
     c = &p->all.chunk[id];
@@ -784,8 +793,13 @@ int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t add
     if (c->address < first)
         id = chunk_cut(p, id, first, UNMAPPED);
     p->total += bytes >> p->shift;
+    if (sequence == 0) {
+        free_chunk_add(p, &p->clean, id);
+    } else if (!chunk_free(p, id, s, sequence)) {
+        chunk_unmap(p, id);
+        return WEIR_PLACEMENT_NO_MEMORY;
+    }
     mark_end(p, end, sequence != 0);
-    chunk_free(p, id, s, sequence);
     return WEIR_PLACEMENT_OK;
 }
 
@@ -1047,12 +1061,11 @@ int weir__placement_give(struct weir_placement *p, uint64_t address,
 
     if (id == 0)
         return diagnose(p, address, NULL);
-    if (!free_begin(p, s, sequence))
-        return WEIR_PLACEMENT_NO_MEMORY;
     if (out != NULL)
         block_describe(p, id, out);
+    if (!chunk_free(p, id, s, sequence))
+        return WEIR_PLACEMENT_NO_MEMORY;
     p->blocks--;
-    chunk_free(p, id, s, sequence);
     return WEIR_PLACEMENT_OK;
 }
 

@@ -117,6 +117,7 @@ struct weir_placement {
     size_t extent; /* the sum over regions of (high - base) */
     struct weir__hostmem host;
     struct weir_placement_own clean;
+    struct weir_placement_own first;    /* the tagged chunks of the first stream */
     struct weir_placement_own fallback; /* the tagged chunks of the fallback stream */
 };
 

@@ -306,6 +306,18 @@ TEST(tagged_regions_are_busy) {
     ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_OK);
 }
 
+/* Fresh memory joins what the only stream has freed, since nobody used it. */
+TEST(fresh_memory_is_of_no_second_stream) {
+    begin(&bfc, 1024);
+    ck_assert_int_eq(weir__placement_add_unmapped(p, BASE + 4096, 4096), WEIR_PLACEMENT_OK);
+    for (uint64_t at = BASE + 4096; at < BASE + 8192; at += 2048) {
+        ck_assert_int_eq(weir__placement_fill(p, at, at, 2048, NULL, 0), WEIR_PLACEMENT_OK);
+        take(2048, A);
+        give(4096, A);
+    }
+    ck_assert_str_eq(layout(), "free 0+1024; A@2 4096+4096");
+}
+
 /* There is one stream, or there are two (_i is 1). */
 TEST_EACH(2, a_block_can_name_its_address) {
     const uint64_t end = BASE + 4096;

@@ -56,21 +56,20 @@ static void refuse_from_now_on(int refuse) {
 
 CASE("memory", 120, NULL, NULL);
 
-/* A stream's first free without host memory changes nothing.  The fallback stream and the only stream, which has freed
- * before, need no memory. */
+/* A stream's first free without host memory changes nothing.  The first stream and the fallback stream need none. */
 TEST(a_free_without_memory_changes_nothing) {
     begin_spoiling(4096);
     take(512, A), take(512, A), take(512, A), take(512, A), take(2048, B);
     record_of(C)->is_fallback = 1;
     refuse_from_now_on(1);
-    MUST_EQUAL(give_at(BASE, A, 3, NULL), WEIR_PLACEMENT_NO_MEMORY);
+    MUST_EQUAL(give_at(BASE, B, 3, NULL), WEIR_PLACEMENT_NO_MEMORY);
     healthy();
     ck_assert_str_eq(layout(), "live 0+512; live 512+512; live 1024+512; live 1536+512; "
                                "live 2048+2048");
     MUST_EQUAL(give_at(BASE, C, 3, NULL), WEIR_PLACEMENT_OK);
     MUST_EQUAL(give_at(BASE + 512, A, 0, NULL), WEIR_PLACEMENT_OK);
-    refuse_from_now_on(0);
     give(1024, A);
+    refuse_from_now_on(0);
     ck_assert_str_eq(layout(), "C@3 0+512; free 512+512; A@1 1024+512; live 1536+512; "
                                "live 2048+2048");
     observe(C, 3);
