@@ -281,9 +281,8 @@ static weir_status free_unknown(struct weir_heap *h, CUdeviceptr block,
     status = weir__order_freed_marked(&h->order, on, stream, &sequence);
     if (status == WEIR_E_STREAM || status == WEIR_E_DEVICE_LOST)
         return status;
-    if (status != WEIR_OK)
-        return free_quarantined(h, block);
-    status = give_block(h, block, &on->placed, sequence, &was);
+    if (status == WEIR_OK)
+        status = give_block(h, block, &on->placed, sequence, &was);
     if (status != WEIR_OK)
         return free_quarantined(h, block);
     weir__order_observe(&h->order, on, SIZE_MAX);

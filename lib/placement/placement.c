@@ -92,52 +92,43 @@ static void record_remove(struct chunk_table *t, uint32_t id) {
 static void set_insert(struct weir_placement *p, struct chunk_set *set, uint32_t id) {
     struct chunk *chunk = p->all.chunk;
     unsigned c = chunk_class(chunk[id].size);
-    uint32_t *link = &set->root[c], *before = &chunk[id].before, *after = &chunk[id].after, rest;
+    uint32_t *link = &set->root[c], *end[2] = {&chunk[id].child[0], &chunk[id].child[1]}, rest;
     uint64_t rank;
 
     if (*link == 0) {
         set->used[c / CLASSES] |= UINT64_C(1) << c % CLASSES;
         set->octaves |= UINT64_C(1) << c / CLASSES;
-        *link = id;
-        *before = *after = 0;
-        return;
     }
     rank = chunk_rank(&chunk[id]);
     while (*link != 0 && chunk_rank(&chunk[*link]) > rank)
-        link =
-            chunk_is_before(&chunk[id], &chunk[*link]) ? &chunk[*link].before : &chunk[*link].after;
+        link = &chunk[*link].child[chunk_is_before(&chunk[*link], &chunk[id])];
     rest = *link;
     *link = id;
     while (rest != 0) { /* splits the subtree whose place the chunk has taken */
-        if (chunk_is_before(&chunk[rest], &chunk[id])) {
-            *before = rest;
-            before = &chunk[rest].after;
-            rest = *before;
-        } else {
-            *after = rest;
-            after = &chunk[rest].before;
-            rest = *after;
-        }
+        int side = chunk_is_before(&chunk[id], &chunk[rest]);
+
+        *end[side] = rest;
+        end[side] = &chunk[rest].child[!side];
+        rest = *end[side];
     }
-    *before = *after = 0;
+    *end[0] = *end[1] = 0;
 }
 
 static void set_erase(struct weir_placement *p, struct chunk_set *set, uint32_t id) {
     struct chunk *chunk = p->all.chunk;
     unsigned c = chunk_class(chunk[id].size);
-    uint32_t *link = &set->root[c], before = chunk[id].before, after = chunk[id].after;
+    uint32_t *link = &set->root[c], before = chunk[id].child[0], after = chunk[id].child[1];
 
     while (*link != id)
-        link =
-            chunk_is_before(&chunk[id], &chunk[*link]) ? &chunk[*link].before : &chunk[*link].after;
+        link = &chunk[*link].child[chunk_is_before(&chunk[*link], &chunk[id])];
     while (before != 0 && after != 0) { /* joins the subtrees of the chunk */
         if (chunk_rank(&chunk[before]) > chunk_rank(&chunk[after])) {
             *link = before;
-            link = &chunk[before].after;
+            link = &chunk[before].child[1];
             before = *link;
         } else {
             *link = after;
-            link = &chunk[after].before;
+            link = &chunk[after].child[0];
             after = *link;
         }
     }
@@ -160,7 +151,7 @@ static uint32_t set_find(const struct weir_placement *p, const struct chunk_set 
         int fits = chunk[id].size >= want;
 
         best = fits ? id : best;
-        id = fits ? chunk[id].before : chunk[id].after;
+        id = chunk[id].child[!fits];
     }
     if (best != 0)
         return best;
@@ -175,8 +166,8 @@ static uint32_t set_find(const struct weir_placement *p, const struct chunk_set 
         classes = set->used[octave];
     }
     best = set->root[c + (unsigned)__builtin_ctzll(classes)];
-    while (chunk[best].before != 0)
-        best = chunk[best].before;
+    while (chunk[best].child[0] != 0)
+        best = chunk[best].child[0];
     return best;
 }
 
@@ -299,7 +290,7 @@ static void list_replace(struct weir_placement *p, struct weir_placement_own *ow
 /* ---- free chunks ---- */
 
 /* Returns the free chunks among which the free chunk `id` is: those of a stream, or the clean ones. */
-static struct weir_placement_own *owner_of(struct weir_placement *p, uint32_t id) {
+static struct weir_placement_own *chunk_owner(struct weir_placement *p, uint32_t id) {
     return p->all.kind[id] == TAGGED ? p->all.tag[id].own : &p->clean;
 }
 
@@ -364,7 +355,7 @@ static uint32_t chunk_cut(struct weir_placement *p, uint32_t id, uint64_t addres
 /* Removes the part of the free chunk `id` that lies in [first, end) from its set.  Returns the part's record. */
 static uint32_t claim_part(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end) {
     const struct chunk *c = &p->all.chunk[id];
-    struct weir_placement_own *own = owner_of(p, id);
+    struct weir_placement_own *own = chunk_owner(p, id);
 
     free_chunk_remove(p, own, id);
     p->all.kind[id] = LIVE;
@@ -398,7 +389,7 @@ static void records_follow(struct weir_placement *p, const struct chunk_table *o
         p->region[i].border = MOVED(p->region[i].border);
     for (uint32_t id = 1; id < p->all.buckets * 8; id++) {
         struct chunk *c = &p->all.chunk[id];
-        struct weir_placement_own *own = owner_of(p, id);
+        struct weir_placement_own *own = chunk_owner(p, id);
 
         if (p->all.kind[id] == UNUSED)
             continue;
@@ -415,7 +406,7 @@ static void records_follow(struct weir_placement *p, const struct chunk_table *o
     }
     for (uint32_t id = 1; id < p->all.buckets * 8; id++)
         if (p->all.kind[id] == TAGGED || p->all.kind[id] == CLEAN)
-            set_insert(p, &owner_of(p, id)->set, id);
+            set_insert(p, &chunk_owner(p, id)->set, id);
 #undef MOVED
 }
 
@@ -671,7 +662,7 @@ static void region_unlink(struct weir_placement *p, size_t position) {
 
     for (uint32_t id = p->all.chunk[r->border].next, next; id != r->border; id = next) {
         next = p->all.chunk[id].next;
-        free_chunk_remove(p, owner_of(p, id), id);
+        free_chunk_remove(p, chunk_owner(p, id), id);
         record_remove(&p->all, id);
     }
     record_remove(&p->all, r->border);
@@ -888,7 +879,7 @@ static uint32_t best_for(const struct weir_placement *p, const struct weir_place
 
 /* Removes the first `want` granules from a free chunk and its set, or the whole chunk if the rest would be too small. */
 static void take_carve(struct weir_placement *p, uint32_t id, uint64_t want) {
-    struct weir_placement_own *own = owner_of(p, id);
+    struct weir_placement_own *own = chunk_owner(p, id);
     const struct chunk *c = &p->all.chunk[id];
     uint32_t rest;
 

@@ -45,10 +45,7 @@ struct chunk {
     uint32_t next;
     union {
         uint64_t requested; /* the bytes that the caller requested, for a live block */
-        struct {
-            uint32_t before; /* the subtrees of a free chunk in its treap */
-            uint32_t after;
-        };
+        uint32_t child[2];  /* the chunks before and after a free chunk below it in its treap */
     };
 };
 
@@ -142,7 +139,7 @@ static inline uint64_t chunk_rank(const struct chunk *c) {
 
 /* Returns 1 if `c` is a better fit than `other` for a request that fits in both, else 0. */
 static inline int chunk_is_before(const struct chunk *c, const struct chunk *other) {
-    return c->size != other->size ? c->size < other->size : c->address < other->address;
+    return (c->size < other->size) | ((c->size == other->size) & (c->address < other->address));
 }
 
 /* Returns the prints of a bucket as a word, the first print in its lowest byte. */

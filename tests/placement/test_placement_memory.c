@@ -56,22 +56,24 @@ static void refuse_from_now_on(int refuse) {
 
 CASE("memory", 120, NULL, NULL);
 
-/* A stream's first free without host memory changes nothing.  The first stream and the fallback stream need none. */
+/* A stream's first free or fill without host memory changes nothing.  The first stream and the fallback stream need none. */
 TEST(a_free_without_memory_changes_nothing) {
     begin_spoiling(4096);
+    MUST_EQUAL(weir__placement_add_unmapped(p, BASE + 4096, 1536), WEIR_PLACEMENT_OK);
     take(512, A), take(512, A), take(512, A), take(512, A), take(2048, B);
     record_of(C)->is_fallback = 1;
     refuse_from_now_on(1);
     MUST_EQUAL(give_at(BASE, B, 3, NULL), WEIR_PLACEMENT_NO_MEMORY);
+    MUST_EQUAL(weir__placement_fill(p, BASE + 4096, BASE + 4608, 512, record_of(B), 3),
+               WEIR_PLACEMENT_NO_MEMORY);
     healthy();
-    ck_assert_str_eq(layout(), "live 0+512; live 512+512; live 1024+512; live 1536+512; "
-                               "live 2048+2048");
+    ck_assert_uint_eq(figures().total, 4096);
     MUST_EQUAL(give_at(BASE, C, 3, NULL), WEIR_PLACEMENT_OK);
     MUST_EQUAL(give_at(BASE + 512, A, 0, NULL), WEIR_PLACEMENT_OK);
     give(1024, A);
     refuse_from_now_on(0);
     ck_assert_str_eq(layout(), "C@3 0+512; free 512+512; A@1 1024+512; live 1536+512; "
-                               "live 2048+2048");
+                               "live 2048+2048; free 4096+1536");
     observe(C, 3);
     ck_assert_uint_eq(take(1024, B), 0);
     end();
