@@ -54,7 +54,7 @@ static int table_make(struct chunk_table *t, struct weir__hostmem *host, size_t 
     t->shift = 64 - (unsigned)__builtin_ctzll(buckets);
     t->room = chunk_limit(buckets);
     t->print[0] = 0x80;
-    t->chunk[0].address = 0;
+    t->chunk[0] = (struct chunk){0};
     return 1;
 }
 
@@ -89,21 +89,31 @@ static void record_remove(struct chunk_table *t, uint32_t id) {
 
 /* ---- sets ---- */
 
+/* Adds a free chunk to a set.  If the chunk is the first of its class now, the chunk that was first goes into the treap. */
 static void set_insert(struct weir_placement *p, struct chunk_set *set, uint32_t id) {
     struct chunk *chunk = p->all.chunk;
     unsigned c = chunk_class(chunk[id].size);
-    uint32_t *link = &set->root[c], *end[2] = {&chunk[id].child[0], &chunk[id].child[1]}, rest;
+    uint32_t first = set->first[c], *link, *end[2], rest;
     uint64_t rank;
 
-    if (*link == 0) {
+    if (first == 0 || chunk_is_before(&chunk[id], &chunk[first])) {
         set->used[c / CLASSES] |= UINT64_C(1) << c % CLASSES;
         set->octaves |= UINT64_C(1) << c / CLASSES;
+        set->first[c] = id;
+        chunk[id].child[0] = 0;
+        chunk[id].child[1] = first == 0 ? 0 : chunk[first].child[1];
+        if (first == 0)
+            return;
+        id = first;
     }
+    link = &chunk[set->first[c]].child[1];
     rank = chunk_rank(&chunk[id]);
     while (*link != 0 && chunk_rank(&chunk[*link]) > rank)
         link = &chunk[*link].child[chunk_is_before(&chunk[*link], &chunk[id])];
     rest = *link;
     *link = id;
+    end[0] = &chunk[id].child[0];
+    end[1] = &chunk[id].child[1];
     while (rest != 0) { /* splits the subtree whose place the chunk has taken */
         int side = chunk_is_before(&chunk[id], &chunk[rest]);
 
@@ -114,13 +124,31 @@ static void set_insert(struct weir_placement *p, struct chunk_set *set, uint32_t
     *end[0] = *end[1] = 0;
 }
 
+/* Removes a chunk from its set.  If it is the first of its class, the smallest of the treap becomes first. */
 static void set_erase(struct weir_placement *p, struct chunk_set *set, uint32_t id) {
     struct chunk *chunk = p->all.chunk;
     unsigned c = chunk_class(chunk[id].size);
-    uint32_t *link = &set->root[c], before = chunk[id].child[0], after = chunk[id].child[1];
+    uint32_t first = set->first[c], *link = &chunk[first].child[1], before, after;
 
+    if (id == first && *link == 0) {
+        set->first[c] = 0;
+        set->used[c / CLASSES] ^= UINT64_C(1) << c % CLASSES;
+        set->octaves ^= (uint64_t)(set->used[c / CLASSES] == 0) << c / CLASSES;
+        return;
+    }
+    if (id == first) {
+        while (chunk[*link].child[0] != 0)
+            link = &chunk[*link].child[0];
+        first = *link;
+        *link = chunk[first].child[1];
+        chunk[first].child[1] = chunk[id].child[1];
+        set->first[c] = first;
+        return;
+    }
     while (*link != id)
         link = &chunk[*link].child[chunk_is_before(&chunk[*link], &chunk[id])];
+    before = chunk[id].child[0];
+    after = chunk[id].child[1];
     while (before != 0 && after != 0) { /* joins the subtrees of the chunk */
         if (chunk_rank(&chunk[before]) > chunk_rank(&chunk[after])) {
             *link = before;
@@ -133,10 +161,6 @@ static void set_erase(struct weir_placement *p, struct chunk_set *set, uint32_t 
         }
     }
     *link = before | after;
-    if (set->root[c] != 0)
-        return;
-    set->used[c / CLASSES] ^= UINT64_C(1) << c % CLASSES;
-    set->octaves ^= (uint64_t)(set->used[c / CLASSES] == 0) << c / CLASSES;
 }
 
 /* Returns the best fit for `want` granules, or 0 if no chunk of the set is large enough. */
@@ -145,8 +169,11 @@ static uint32_t set_find(const struct weir_placement *p, const struct chunk_set 
     const struct chunk *chunk = p->all.chunk;
     unsigned c = chunk_class(want), octave = c / CLASSES;
     uint64_t classes = set->used[octave] >> c % CLASSES;
-    uint32_t best = 0, id = (classes & 1) != 0 ? set->root[c] : 0;
+    uint32_t best = 0, id = (classes & 1) != 0 ? set->first[c] : 0;
 
+    if (id != 0 && chunk[id].size >= want)
+        return id;
+    id = chunk[id].child[1];
     while (id != 0) {
         int fits = chunk[id].size >= want;
 
@@ -165,10 +192,7 @@ static uint32_t set_find(const struct weir_placement *p, const struct chunk_set 
         c = octave * CLASSES;
         classes = set->used[octave];
     }
-    best = set->root[c + (unsigned)__builtin_ctzll(classes)];
-    while (chunk[best].child[0] != 0)
-        best = chunk[best].child[0];
-    return best;
+    return set->first[c + (unsigned)__builtin_ctzll(classes)];
 }
 
 /* ---- a placement ---- */
@@ -402,7 +426,7 @@ static void records_follow(struct weir_placement *p, const struct chunk_table *o
             own->newest = p->all.tag[id].newer == 0 ? id : own->newest;
         }
         if (p->all.kind[id] == TAGGED || p->all.kind[id] == CLEAN)
-            own->set.root[chunk_class(c->size)] = 0;
+            own->set.first[chunk_class(c->size)] = 0;
     }
     for (uint32_t id = 1; id < p->all.buckets * 8; id++)
         if (p->all.kind[id] == TAGGED || p->all.kind[id] == CLEAN)

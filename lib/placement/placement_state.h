@@ -15,9 +15,10 @@
  *
  * Set.  A set finds the smallest free chunk that is large enough, and the lowest address among equal sizes.  The size
  * gives the chunk's class: the octave (log2 of the size) and the next six bits.  One word has a bit for each octave in
- * use, and each octave has a word with a bit for each class in use.  The chunks of a class are a treap: a search tree by
- * size and address, in which each chunk's rank, a hash of its address, is at least as high as the ranks below.  So a
- * set needs no memory for its chunks, and every operation takes O(log n), even if all chunks have one size.
+ * use, and each octave has a word with a bit for each class in use.  A class has its smallest chunk, and a treap of its
+ * other chunks: a search tree by size and address, in which each chunk's rank, a hash of its address, is at least as
+ * high as the ranks below.  Most classes of a real program have one chunk.  A set needs no memory for its chunks, and
+ * every operation takes O(log n), even if all chunks have one size.
  *
  * Invariants: tests/fixtures/placement_check.c checks them.
  */
@@ -45,7 +46,8 @@ struct chunk {
     uint32_t next;
     union {
         uint64_t requested; /* the bytes that the caller requested, for a live block */
-        uint32_t child[2];  /* the chunks before and after a free chunk below it in its treap */
+        /* for a free chunk, the subtrees before and after it; for the first of a class, 0 and the treap */
+        uint32_t child[2];
     };
 };
 
@@ -73,9 +75,9 @@ struct chunk_table {
 };
 
 struct chunk_set {
-    uint64_t octaves;                   /* a bit for each octave in use */
-    uint64_t used[SIZE_BITS];           /* for each octave, a bit for each class in use */
-    uint32_t root[SIZE_BITS * CLASSES]; /* for each class, the root of its treap, or 0 */
+    uint64_t octaves;                    /* a bit for each octave in use */
+    uint64_t used[SIZE_BITS];            /* for each octave, a bit for each class in use */
+    uint32_t first[SIZE_BITS * CLASSES]; /* for each class, its smallest chunk, or 0 */
 };
 
 struct weir_placement_region {
