@@ -304,7 +304,6 @@ static weir_status add_slab(struct weir_caches *f, struct weir_cache *c, struct 
     if (!s)
         return undo_fetch(f, r);
     taken = weir__bias_take(&c->lock);
-    /* unreached: no test makes the cache serve another stream during this call */
     if (c->serves && is_its(c, r->id)) { /* otherwise no cache owns the slab */
         atomic_store_explicit(&s->cache, c, memory_order_relaxed);
         c->slabs[size_class]++;
@@ -466,22 +465,38 @@ static void count_loose_free(struct weir_caches *f, uint64_t requested, size_t i
     weir__bias_give(&f->loose->lock, taken);
 }
 
-/* Marks a live slot as freed, but not as free in its slab.  Returns 1 on success, 0 if the slot is not live. */
-static int take_state(_Atomic uint32_t *state) {
-    uint32_t asked = atomic_load_explicit(state, memory_order_relaxed);
+/* Marks a live block as freed; a slot is not free in its slab yet.  Returns the bytes that were requested for the block,
+ * or 0 if no live block starts at the address. */
+static uint64_t mark_freed(struct weir_slab *s, CUdeviceptr block) {
+    uint32_t slot, state;
+    uint64_t asked;
 
+    if (s->slot_units == 0) {
+        asked = atomic_exchange_explicit(&s->asked, 0, memory_order_relaxed);
+        if (asked == 0 || weir__slab_base(s) == block)
+            return asked;
+        atomic_store_explicit(&s->asked, asked, memory_order_relaxed);
+        return 0;
+    }
+    slot = weir__slab_slot(s, block);
+    if (slot == WEIR_SLOT_NONE)
+        return 0;
+    state = atomic_load_explicit(&s->slot[slot], memory_order_relaxed);
     /* unreached: no test makes another thread free the slot at this moment */
-    return !(asked & WEIR_SLOT_IDLE) &&
-           /* unreached: no test makes another thread free the slot at this moment */
-           atomic_compare_exchange_strong_explicit(state, &asked, WEIR_SLOT_AWAY,
-                                                   memory_order_relaxed, memory_order_relaxed);
+    return !(state & WEIR_SLOT_IDLE) &&
+                   /* unreached: no test makes another thread free the slot at this moment */
+                   atomic_compare_exchange_strong_explicit(&s->slot[slot], &state, WEIR_SLOT_AWAY,
+                                                           memory_order_relaxed,
+                                                           memory_order_relaxed)
+               ? state
+               : 0;
 }
 
-/* Frees a slot.  The slot returns to its slab after the work of all its streams, or if captured after a device wait. */
-static weir_status free_slot(struct weir_caches *f, struct weir_slab *s, uint64_t address,
+/* Frees a slot that is marked as freed.  It returns to its slab after the work of all its streams, or if captured after
+ * a device wait. */
+static weir_status free_slot(struct weir_caches *f, struct weir_slab *s, uint32_t slot,
                              weir_stream stream, struct weir_use_list *uses, int captured) {
     struct weir_remote_slots *remote = malloc(sizeof *remote + sizeof remote->remote[0]);
-    uint32_t slot = weir__slab_slot(s, address);
     weir_status status = WEIR_OK;
 
     if (!remote)
@@ -489,35 +504,25 @@ static weir_status free_slot(struct weir_caches *f, struct weir_slab *s, uint64_
     *remote = (struct weir_remote_slots){.count = 1, .room = 1};
     remote->remote[0] = (struct weir_remote_slot){s, slot};
     pthread_mutex_lock(&f->lock);
-    if (!captured)
-        status = weir__order_defer(&f->order, stream, uses, (uintptr_t)remote);
-    if (status != WEIR_OK) {
-        free(remote);
-    } else if (!take_state(&s->slot[slot])) {
-        /* unreached: no test makes two threads free one block at once */
-        remote->count = 0;
-        status = weir__without_driver(WEIR_E_NOT_OWNED);
-    }
     if (captured)
         weir__caches_strand(f, NULL, remote);
+    else
+        status = weir__order_defer(&f->order, stream, uses, (uintptr_t)remote);
     complete_some(f);
     pthread_mutex_unlock(&f->lock);
+    if (status != WEIR_OK)
+        free(remote);
     return status;
 }
 
-/* Frees a whole block to the engine, which orders its reuse. */
-static weir_status free_whole(struct weir_caches *f, struct weir_slab *s, CUdeviceptr base,
+/* Frees a whole block that is marked as freed to the engine, which orders its reuse.  If the engine fails, the block is
+ * live again, with `asked` bytes. */
+static weir_status free_whole(struct weir_caches *f, struct weir_slab *s, uint64_t asked,
                               weir_stream stream, struct weir_use_list *uses) {
+    CUdeviceptr base = weir__slab_base(s);
     size_t bytes = weir__slab_bytes(s);
-    uint64_t asked = atomic_exchange_explicit(&s->asked, 0, memory_order_relaxed);
     weir_status status;
 
-    /* unreached: no test makes another thread free the block at once; the record may have a new block by now */
-    if (asked == 0 || weir__slab_base(s) != base) {
-        if (asked > 0) /* unreached: no test makes another thread free the block at once */
-            atomic_store_explicit(&s->asked, asked, memory_order_relaxed);
-        return weir__without_driver(WEIR_E_NOT_OWNED);
-    }
     weir__records_end(&f->records, s);
     status = f->engine->ops->free(f->engine, base, stream, uses);
     if (status == WEIR_OK) {
@@ -532,37 +537,35 @@ static weir_status free_whole(struct weir_caches *f, struct weir_slab *s, CUdevi
     return status;
 }
 
-/* Frees a whole block on a captured stream without a cache, where the driver frees nothing, after a device wait. */
-static weir_status strand_whole(struct weir_caches *f, struct weir_slab *s) {
-    /* unreached: no test makes two threads free one block at once */
-    if (atomic_exchange_explicit(&s->asked, 0, memory_order_relaxed) == 0)
-        return weir__without_driver(WEIR_E_NOT_OWNED);
-    s->next = NULL;
-    pthread_mutex_lock(&f->lock);
-    weir__caches_strand(f, s, NULL);
-    pthread_mutex_unlock(&f->lock);
-    return WEIR_OK;
-}
-
 /* Frees a block that other streams use, or whose stream has no cache. */
-static weir_status free_past(struct weir_caches *f, struct weir_slab *s, uint64_t address,
+static weir_status free_past(struct weir_caches *f, struct weir_slab *s, CUdeviceptr block,
                              weir_stream stream, struct weir_use_list *uses, int captured) {
-    uint64_t requested = weir__slab_asked(s, address);
     size_t in_use = weir__slab_in_use(s);
-    weir_status status;
+    weir_status status = WEIR_OK;
+    uint64_t asked;
+    uint32_t slot;
 
-    if (requested == 0)
-        return weir__without_driver(WEIR_E_NOT_OWNED);
     if (uses && captured)
         return weir__without_driver(WEIR_E_CAPTURE);
-    if (captured && f->is_straight && !s->slot_units)
-        status = strand_whole(f, s);
-    else
-        status = s->slot_units ? free_slot(f, s, address, stream, uses, captured)
-                               : free_whole(f, s, address, stream, uses);
+    asked = mark_freed(s, block);
+    if (asked == 0)
+        return weir__without_driver(WEIR_E_NOT_OWNED);
+    if (s->slot_units) {
+        slot = weir__slab_slot(s, block);
+        status = free_slot(f, s, slot, stream, uses, captured);
+        if (status != WEIR_OK)
+            atomic_store_explicit(&s->slot[slot], (uint32_t)asked, memory_order_relaxed);
+    } else if (captured && f->is_straight) { /* the driver frees nothing on a captured stream */
+        s->next = NULL;
+        pthread_mutex_lock(&f->lock);
+        weir__caches_strand(f, s, NULL);
+        pthread_mutex_unlock(&f->lock);
+    } else {
+        status = free_whole(f, s, asked, stream, uses);
+    }
     if (status != WEIR_OK)
         return status;
-    count_loose_free(f, requested, in_use);
+    count_loose_free(f, asked, in_use);
     if (captured)
         count(f, WEIR_STRIPED_CACHES_DEFERRED);
     return WEIR_OK;
@@ -859,22 +862,23 @@ static int count_driver_free(struct weir_caches *f, struct weir_cache *c, uint64
 /* Frees a whole block to an engine with is_straight.  The driver knows which stream the handle means, so weir queries
  * nothing if the handle has a cache. */
 static weir_status free_by_driver(struct weir_caches *f, struct put *p, weir_stream stream) {
-    uint64_t requested = weir__slab_asked(p->s, p->block);
     size_t in_use = weir__slab_in_use(p->s);
     weir_status status;
+    uint64_t asked;
 
-    if (requested == 0)
-        return weir__without_driver(WEIR_E_NOT_OWNED);
     if (!p->c || atomic_load_explicit(&p->c->id, memory_order_relaxed) == 0)
         return free_slow(f, p->s, p->block, stream, NULL); /* the cache has served no stream yet */
-    status = free_whole(f, p->s, p->block, stream, NULL);
+    asked = mark_freed(p->s, p->block);
+    if (asked == 0)
+        return weir__without_driver(WEIR_E_NOT_OWNED);
+    status = free_whole(f, p->s, asked, stream, NULL);
     if (status == WEIR_E_CAPTURE) {
         /* Searches the record again, since free_whole() has ended it and made a new one. */
         p->s = weir__records_find(&f->pages, p->block);
         return p->s ? free_slow(f, p->s, p->block, stream, NULL)
                     : weir__without_driver(WEIR_E_HOST_MEMORY);
     }
-    if (status == WEIR_OK && count_driver_free(f, p->c, requested, in_use))
+    if (status == WEIR_OK && count_driver_free(f, p->c, asked, in_use))
         catch_up_in_free(f, stream);
     return status;
 }
@@ -883,30 +887,21 @@ static weir_status free_by_driver(struct weir_caches *f, struct put *p, weir_str
 
 weir_status weir__caches_free_done(struct weir_caches *f, CUdeviceptr block) {
     struct weir_slab *s = weir__records_find(&f->pages, block);
-    uint64_t requested = s && weir__slab_bytes(s) > 0 ? weir__slab_asked(s, block) : 0;
-    struct weir_remote_slot remote = {.span = s};
+    uint64_t asked = s && weir__slab_bytes(s) > 0 ? mark_freed(s, block) : 0;
     size_t in_use;
-    int done;
 
-    if (requested == 0)
+    if (asked == 0)
         return weir__without_driver(WEIR_E_NOT_OWNED);
     in_use = weir__slab_in_use(s);
     pthread_mutex_lock(&f->lock);
     if (s->slot_units) {
-        remote.slot = weir__slab_slot(s, block);
-        done = take_state(&s->slot[remote.slot]);
-        if (done)
-            weir__caches_bring_home(f, &remote);
+        weir__caches_bring_home(f, &(struct weir_remote_slot){s, weir__slab_slot(s, block)});
     } else {
-        done = atomic_exchange_explicit(&s->asked, 0, memory_order_relaxed) > 0;
         s->next = NULL;
-        if (done)
-            weir__caches_give(f, s, WEIR_ENGINE_OBSERVED, NULL, NULL);
+        weir__caches_give(f, s, WEIR_ENGINE_OBSERVED, NULL, NULL);
     }
     pthread_mutex_unlock(&f->lock);
-    if (!done) /* unreached: no test makes two threads free one block at once */
-        return weir__without_driver(WEIR_E_NOT_OWNED);
-    count_loose_free(f, requested, in_use);
+    count_loose_free(f, asked, in_use);
     return WEIR_OK;
 }
 
