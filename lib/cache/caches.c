@@ -73,53 +73,44 @@ static void add_span(struct weir_flushed *out, struct weir_slab *s) {
     out->spans = s;
 }
 
-/* Removes a slab from its cache.  All slots of the slab are free. */
-static void drop_slab(struct weir_cache *c, struct weir_slab *s, struct weir_flushed *out) {
-    weir__cache_unlink(c, s);
-    c->slabs[s->size_class]--;
-    weir__cache_less_idle(c, weir__slab_bytes(s));
-    add_span(out, s);
-}
+/* Removes the blocks of the inbox; empty slabs until at most `keep` bytes are idle; and the remote frees of each class
+ * that has at least `least` of them, which is above 0.  With `unused`, also removes the empty slabs that were not used
+ * since the last search for unused memory, and begins the next search. */
+static void take_idle(struct weir_cache *c, size_t keep, int unused, uint32_t least,
+                      struct weir_flushed *out) {
+    struct weir_slab *next;
 
-/* Removes empty slabs until at most `keep` bytes are idle.  With `unused`, removes only slabs that were not used since
- * the last search for unused memory, and begins the next search. */
-static void drop_slabs(struct weir_cache *c, size_t keep, int unused, struct weir_flushed *out) {
+    weir__cache_collect(c);
+    for (struct weir_slab *s = weir__cache_empty_inbox(c); s; s = next) {
+        next = s->next;
+        add_span(out, s);
+    }
     for (int i = WEIR_SLAB_CLASSES - 1; i >= 0; i--) {
-        for (struct weir_slab *s = c->open[i], *next; s; s = next) {
-            if (atomic_load_explicit(&c->idle, memory_order_relaxed) <= keep)
-                break;
+        for (struct weir_slab *s = c->open[i]; s; s = next) {
+            int is_excess = atomic_load_explicit(&c->idle, memory_order_relaxed) > keep;
+
             next = s->next;
-            if (s->idle == s->slots && !(unused && s->epoch == c->epoch))
-                drop_slab(c, s, out);
+            if (!is_excess && !unused)
+                break;
+            if (s->idle < s->slots || (!is_excess && s->epoch == c->epoch))
+                continue;
+            weir__cache_unlink(c, s);
+            c->slabs[i]--;
+            weir__cache_less_idle(c, weir__slab_bytes(s));
+            add_span(out, s);
+        }
+        if (c->remotes[i] && c->remotes[i]->count >= least) {
+            c->remotes[i]->more = out->remotes;
+            out->remotes = c->remotes[i];
+            c->remotes[i] = NULL;
         }
     }
     c->epoch += (uint32_t)unused;
 }
 
-static void drop_inbox(struct weir_cache *c, struct weir_flushed *out) {
-    for (struct weir_slab *s = weir__cache_empty_inbox(c), *next; s; s = next) {
-        next = s->next;
-        add_span(out, s);
-    }
-}
-
-/* Removes the remote frees of all classes that have at least `least` of them; `least` is above 0. */
-static void drop_remotes(struct weir_cache *c, uint32_t least, struct weir_flushed *out) {
-    for (int i = 0; i < WEIR_SLAB_CLASSES; i++) {
-        if (!c->remotes[i] || c->remotes[i]->count < least)
-            continue;
-        c->remotes[i]->more = out->remotes;
-        out->remotes = c->remotes[i];
-        c->remotes[i] = NULL;
-    }
-}
-
 /* Removes everything but slabs with live slots. */
 static void empty_cache(struct weir_cache *c, struct weir_flushed *out) {
-    weir__cache_collect(c);
-    drop_inbox(c, out);
-    drop_slabs(c, 0, 0, out);
-    drop_remotes(c, 1, out);
+    take_idle(c, 0, 0, 1, out);
 }
 
 /* Detaches slabs with live slots, after empty_cache(): the stream of their free slots is no longer known. */
@@ -272,22 +263,6 @@ static void deliver(struct weir_caches *f, struct weir_cache *c, weir_stream str
     pthread_mutex_unlock(&f->lock);
 }
 
-/* Removes the inbox, idle memory above the cap, idle memory that was unused for long if `expired` is set, and the remote
- * frees of classes with many.  The caller holds the cache's lock. */
-static void flush_excess(struct weir_cache *c, int expired, struct weir_flushed *out) {
-    size_t most = atomic_load_explicit(&c->most, memory_order_relaxed);
-
-    drop_inbox(c, out);
-    if (atomic_load_explicit(&c->idle, memory_order_relaxed) > most) {
-        weir__cache_collect(c);
-        /* Keeps a quarter less than the cap, so that the next free does not exceed the cap again. */
-        drop_slabs(c, most - most / 4, 0, out);
-    }
-    if (expired)
-        drop_slabs(c, 0, 1, out);
-    drop_remotes(c, WEIR_CACHE_REMOTES, out);
-}
-
 /* Maintains a cache in a call on its stream, whose id was just queried: adapts the cap, and flushes memory above the
  * cap or memory that was unused for long. */
 static void maintain_cache(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
@@ -295,6 +270,7 @@ static void maintain_cache(struct weir_caches *f, struct weir_cache *c, weir_str
     struct weir_flushed h = {0};
     uint64_t now = f->device->driver->ticks();
     int taken, expired;
+    size_t most;
 
     pthread_mutex_lock(&f->lock);
     if (is_over(f, f->span_ticks, now)) { /* a new period begins */
@@ -312,7 +288,12 @@ static void maintain_cache(struct weir_caches *f, struct weir_cache *c, weir_str
     if (c->serves && is_its(c, id)) {
         c->due = 0;
         weir__cache_pass(c);
-        flush_excess(c, expired, &h);
+        most = atomic_load_explicit(&c->most, memory_order_relaxed);
+        /* Keeps a quarter less than the cap, so that the next free does not exceed the cap again. */
+        take_idle(c,
+                  atomic_load_explicit(&c->idle, memory_order_relaxed) > most ? most - most / 4
+                                                                              : SIZE_MAX,
+                  expired, WEIR_CACHE_REMOTES, &h);
     }
     weir__bias_give(&c->lock, taken);
     deliver(f, c, stream, id, &h);
