@@ -437,8 +437,8 @@ TEST_EACH(ENGINES, young_default_streams_make_room) {
 }
 
 static struct {
-    void *freed[70];      /* enough frees for a cache */
-    void *block;          /* what the other stream gets after its frees */
+    void *freed[70]; /* enough frees for a cache */
+    void *block;     /* what the other stream gets after its frees */
     sem_t called, go_on;
     int is_armed;
 } other;
