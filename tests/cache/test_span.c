@@ -122,12 +122,4 @@ TEST_EACH(3, slots_come_home_from_the_remote_free_queue) {
     free(s);
 }
 
-/* The states of live and of idle slots do not overlap. */
-TEST(states_do_not_overlap) {
-    MUST_LE(WEIR_SLAB_SMALL, WEIR_SLOT_NONE);
-    MUST(WEIR_SLOT_AWAY & WEIR_SLOT_IDLE);
-    MUST(!(WEIR_SLOT_NONE & WEIR_SLOT_IDLE));
-    MUST(!(WEIR_SLOT_NONE & WEIR_SLOT_AWAY));
-}
-
 SUITE("span", CK_FORK_GETENV);
