@@ -435,7 +435,7 @@ weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int t
     plain = c->is_ready && is_its(c, r->id);
     if (r->id == 0) /* the program vouches for the stream */
         r->id = atomic_load_explicit(&c->id, memory_order_relaxed);
-    /* An engine with is_straight frees blocks by driver calls on the stream (weir__caches_visit). */
+    /* An engine with is_straight frees the inbox by driver calls on the stream (maintain_cache in caches.c). */
     if (plain && !f->is_straight)
         inbox = weir__cache_empty_inbox(c);
     weir__bias_give(&c->lock, taken);
@@ -866,8 +866,8 @@ static weir_status free_by_driver(struct weir_caches *f, struct put *p, weir_str
     weir_status status;
     uint64_t asked;
 
-    if (!p->c || atomic_load_explicit(&p->c->id, memory_order_relaxed) == 0)
-        return free_slow(f, p->s, p->block, stream, NULL); /* the cache has served no stream yet */
+    if (!p->c || atomic_load_explicit(&p->c->id, memory_order_relaxed) == 0) /* never served a stream */
+        return free_slow(f, p->s, p->block, stream, NULL);
     asked = mark_freed(p->s, p->block);
     if (asked == 0)
         return weir__without_driver(WEIR_E_NOT_OWNED);
@@ -920,8 +920,7 @@ weir_status weir__caches_free(struct weir_caches *f, struct weir_cache *c, struc
     if (!is_cached)
         status = free_other(f, block, stream, uses);
     else if (p.id != 0 && p.c && s->slot_units && free_cached(p.c, p.id, s, block))
-        status =
-            WEIR_OK; /* request.c has not tried this, since it does not know the id of a default stream */
+        status = WEIR_OK; /* a default stream, whose id request.c did not know */
     else if (f->is_straight && s->slot_units == 0 && !uses)
         status = free_by_driver(f, &p, stream);
     else

@@ -55,8 +55,8 @@ enum { WEIR_SLAB_CLASSES = 64, WEIR_SLAB_UNIT = 512 };
 #define WEIR_SLOT_IDLE UINT32_C(0x80000000)
 #define WEIR_SLOT_AWAY UINT32_C(0xC0000000) /* freed, but not in the free list */
 #define WEIR_SLOT_NONE UINT32_C(0x3FFFFFFF)
-_Static_assert(WEIR_SLAB_SMALL <= WEIR_SLOT_NONE && !(WEIR_SLOT_NONE & WEIR_SLOT_AWAY) &&
-                   (WEIR_SLOT_AWAY & WEIR_SLOT_IDLE),
+_Static_assert(WEIR_SLAB_SMALL <= WEIR_SLOT_NONE && WEIR_SLOT_NONE < WEIR_SLOT_IDLE &&
+                   WEIR_SLOT_IDLE < WEIR_SLOT_AWAY,
                "the states of live and of idle slots do not overlap");
 
 struct weir_cache;
