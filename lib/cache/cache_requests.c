@@ -860,13 +860,13 @@ static int count_driver_free(struct weir_caches *f, struct weir_cache *c, uint64
 }
 
 /* Frees a whole block to an engine with is_straight.  The driver knows which stream the handle means, so weir queries
- * nothing if the handle has a cache. */
+ * nothing if the handle has a cache that has served a stream. */
 static weir_status free_by_driver(struct weir_caches *f, struct put *p, weir_stream stream) {
     size_t in_use = weir__slab_in_use(p->s);
     weir_status status;
     uint64_t asked;
 
-    if (!p->c || atomic_load_explicit(&p->c->id, memory_order_relaxed) == 0) /* never served a stream */
+    if (!p->c || atomic_load_explicit(&p->c->id, memory_order_relaxed) == 0)
         return free_slow(f, p->s, p->block, stream, NULL);
     asked = mark_freed(p->s, p->block);
     if (asked == 0)
