@@ -194,8 +194,7 @@ static void read_reserved(weir_allocator *a, weir_oom_report *v, uint64_t *at_re
     *at_rest = 0;
     v->limit = a->reserve.limit.bytes;
     v->limit_is_set = atomic_load(&a->reserve.limit.asked) < a->reserve.limit.most;
-    v->is_share =
-        a->options.limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&a->reserve.limit.no_share);
+    v->is_share = (uint64_t)weir__limit_is_share(&a->reserve);
     v->weight = v->is_share ? a->options.limit.value : 0;
     if (v->limit < weir__limit_own(&a->reserve.limit))
         v->keep_free = a->reserve.limit.keep_free;

@@ -6,14 +6,6 @@
 
 #include "config/settings.h"
 
-static weir_status driver_refused(const struct weir_driver *driver, CUresult result, CUresult *out,
-                                  char *text, size_t bytes) {
-    *out = result;
-    snprintf(text, bytes, "cannot ask which devices are peers: the driver answered %s",
-             weir__driver_error_name(driver, result));
-    return WEIR_E_DRIVER;
-}
-
 /* Checks whether `device` is a peer, and writes the answer to *can.  Returns an error if there is no such device. */
 static weir_status query_peer(const struct weir_driver *driver, CUdevice home, int device, int *can,
                               CUresult *result, char *text, size_t bytes) {
@@ -38,7 +30,12 @@ static weir_status query_peer(const struct weir_driver *driver, CUdevice home, i
         answer = driver->cuDeviceGet(&peer, device);
     if (answer == CUDA_SUCCESS && peer != home)
         answer = driver->cuDeviceCanAccessPeer(can, peer, home);
-    return answer == CUDA_SUCCESS ? WEIR_OK : driver_refused(driver, answer, result, text, bytes);
+    if (answer == CUDA_SUCCESS)
+        return WEIR_OK;
+    *result = answer;
+    snprintf(text, bytes, "cannot ask which devices are peers: the driver answered %s",
+             weir__driver_error_name(driver, answer));
+    return WEIR_E_DRIVER;
 }
 
 weir_status weir__peers_check(const struct weir_driver *driver, CUdevice home, int device,
@@ -72,45 +69,26 @@ static void add_access(struct weir_access *access, int device) {
                                    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
 }
 
-/* Gives access to all peers.  If the driver does not report peers, there are none. */
-static weir_status add_all(const struct weir_driver *driver, CUdevice home,
-                           struct weir_access *access, CUresult *result, char *text, size_t bytes) {
-    weir_status status = WEIR_OK;
-    int count = 0, can;
-    CUresult answer;
-
-    if (!(driver->capabilities & WEIR_CAP_PEER))
-        return WEIR_OK;
-    answer = driver->cuDeviceGetCount(&count);
-    if (answer != CUDA_SUCCESS)
-        return driver_refused(driver, answer, result, text, bytes);
-    /* unreached: more devices than WEIR_MOST_PEERS */
-    for (int i = 0; i < count && i < WEIR_MOST_PEERS && status == WEIR_OK; i++) {
-        status = query_peer(driver, home, i, &can, result, text, bytes);
-        if (status == WEIR_OK && can)
-            add_access(access, i);
-    }
-    return status;
-}
-
 weir_status weir__peers_read(const struct weir_driver *driver, CUdevice home, const char *peers,
                              struct weir_access *access, CUresult *result, char *text,
                              size_t bytes) {
-    weir_status status;
-    uint64_t wanted;
+    uint64_t wanted = 0;
+    weir_status status = weir__peers_parse(peers, &wanted, text, bytes);
+    int is_all = wanted == UINT64_MAX, can = 1;
 
     *result = CUDA_SUCCESS;
     access->count = 0;
     add_access(access, home);
-    status = weir__peers_parse(peers, &wanted, text, bytes);
-    if (status == WEIR_OK && wanted == UINT64_MAX)
-        return add_all(driver, home, access, result, text, bytes);
     for (int i = 0; i < WEIR_MOST_PEERS && status == WEIR_OK; i++) {
         if (!(wanted >> i & 1))
             continue;
-        status = weir__peers_check(driver, home, i, result, text, bytes);
-        if (status == WEIR_OK)
+        status = is_all ? query_peer(driver, home, i, &can, result, text, bytes)
+                        : weir__peers_check(driver, home, i, result, text, bytes);
+        if (status == WEIR_OK && can)
             add_access(access, i);
+        /* There are no more devices, or the driver does not report peers. */
+        if (is_all && (status == WEIR_E_NO_DEVICE || status == WEIR_E_NOT_SUPPORTED))
+            return WEIR_OK;
     }
     return status;
 }
