@@ -99,8 +99,8 @@ void weir__graphs_forget(struct weir_graph_table *graphs, CUdeviceptr block);
 struct weir_nodes {
     struct weir_async async;
     pthread_mutex_t lock; /* guards the fields below */
-    CUmemoryPool pool; /* the driver's pool for memory nodes, or NULL */
-    int outdated;              /* set if `pool` has old access */
+    CUmemoryPool pool;    /* the driver's pool for memory nodes, or NULL */
+    int outdated;         /* set if `pool` has old access */
     struct weir_access access; /* the devices that get access to the next pool */
 };
 

@@ -118,7 +118,8 @@ static void copy_extent(void *context, const struct weir_extent *extent) {
 int weir__engine_find(struct weir_engine *e, enum weir_visited what, uint64_t address,
                       struct weir_extent *out) {
     return e->ops->visit(
-        e, &(struct weir_visit){.what = what, .address = address, .show = copy_extent, .context = out});
+        e, &(struct weir_visit){
+               .what = what, .address = address, .show = copy_extent, .context = out});
 }
 
 int weir__engine_show(const struct weir_visit *visit, const struct weir_extent *list,
