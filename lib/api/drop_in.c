@@ -392,7 +392,8 @@ int weir__drop_in_ask_for_memory(CUdevice device, size_t bytes, uint64_t began) 
 
     if (weir__registry_now() - began >= MEMORY_NS || !(n = whom_to_ask(device, bytes)))
         return 0;
-    answers = weir__group_ask_whom_it_concerns(n, bytes, began, began + MEMORY_NS);
+    answers = weir__group_ask_peers(
+        n, (struct weir_ask){bytes, .began_ns = began, .deadline_ns = began + MEMORY_NS});
     if (answers.given == 0 && answers.is_incomplete)
         nanosleep(&(struct timespec){0, 10000000}, NULL);
     return answers.given > 0 || answers.is_incomplete;

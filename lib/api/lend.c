@@ -250,8 +250,9 @@ int weir__allocator_admit(struct weir_process_peers *n, struct weir_admission *a
         admission->began_ns = now;
     if (!n || admission->is_over || now - admission->began_ns >= CONTEXT_NS)
         return 0;
-    answers = weir__group_ask_whom_it_concerns(n, CONTEXT_BYTES, admission->began_ns,
-                                               admission->began_ns + CONTEXT_NS);
+    answers = weir__group_ask_peers(
+        n, (struct weir_ask){CONTEXT_BYTES, .began_ns = admission->began_ns,
+                             .deadline_ns = admission->began_ns + CONTEXT_NS});
     admission->is_over = answers.given < CONTEXT_BYTES && !answers.is_incomplete;
     if (answers.given == 0 && answers.is_incomplete) /* weir asks a silent process only once */
         nanosleep(&(struct timespec){0, CONTEXT_PAUSE_NS}, NULL);

@@ -247,12 +247,11 @@ uint64_t weir__group_room(struct weir_group *g) {
     return weir__size_less(weir__group_limit(g), weir__group_used(g));
 }
 
-struct weir_answers weir__group_ask_whom_it_concerns(struct weir_process_peers *n, uint64_t bytes,
-                                                     uint64_t began, uint64_t deadline) {
+struct weir_answers weir__group_ask_peers(struct weir_process_peers *n, struct weir_ask ask) {
     struct weir_group *g = weir__process_peers_group(n);
-    int is_limited = g && weir__group_room(g) < bytes;
+    int is_limited = g && weir__group_room(g) < ask.bytes;
 
-    return weir__process_peers_ask(n, bytes, began, deadline, is_limited ? g : NULL);
+    return weir__process_peers_ask(n, ask, is_limited ? g : NULL);
 }
 
 /* ---- reports ------------------------------------------------------------------------------------- */

@@ -65,8 +65,7 @@ uint64_t weir__group_room(struct weir_group *g);
 
 /* Asks other processes for idle memory.  If the group's limit forbids the bytes, asks only the members of the group,
  * else all processes that use the device. */
-struct weir_answers weir__group_ask_whom_it_concerns(struct weir_process_peers *n, uint64_t bytes,
-                                                     uint64_t began, uint64_t deadline);
+struct weir_answers weir__group_ask_peers(struct weir_process_peers *n, struct weir_ask ask);
 
 /* Writes one readable line for the group and one for each member: its bytes, share and idle memory. */
 enum { WEIR_GROUP_SHOWN = 2400 };

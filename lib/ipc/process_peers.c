@@ -14,8 +14,8 @@
  * would need the thread.
  *
  * Locks: `joining` guards the list, and is held while an entry is created or ends.  The thread that asks holds
- * `asking`.  The locks of a trim are taken under `stepping`.  Only the locks of the registry and of the group are
- * taken under `lock`.
+ * `asking`, and takes `lock` and the lock of the group.  The locks of a trim are taken under `stepping`.  Only the locks
+ * of the registry and of the group are taken under `lock`.
  */
 #include "ipc/process_peers.h"
 
@@ -77,6 +77,10 @@ struct weir_process_peers {
     struct silent silent[WEIR_SLOTS];
     struct ending ending[WEIR_SLOTS];
     uint64_t kept[WEIR_SLOTS]; /* the part of each slot in `kept` of struct weir_answers */
+    const struct weir_group
+        *group; /* the group whose members the request asks, or NULL for all processes */
+    size_t member_count;
+    struct weir_group_member member[WEIR_GROUP_SLOTS];
 };
 
 static pthread_mutex_t joining = PTHREAD_MUTEX_INITIALIZER;
@@ -383,37 +387,25 @@ static int compare_candidates(const void *one, const void *other) {
     return (a->idle < b->idle) - (a->idle > b->idle);
 }
 
-/* The members of the group that a request asks. */
-struct members {
-    size_t count;
-    struct weir_group_member is[WEIR_GROUP_SLOTS];
-};
-
 /* Returns the turn of a process.  Processes with a lower turn are asked first.  The turn is 1 for a member that has
- * more than its share, 2 for another member, 0 for a process that is not asked.  If `members` is NULL, all processes
- * have turn 2. */
-static int turn_of_process(const struct weir_registry_entry *entry, const struct members *members) {
-    for (size_t i = 0; members && i < members->count; i++) {
-        const struct weir_group_member *m = &members->is[i];
+ * more than its share, 2 for another member, 0 for a process that is not asked.  If the request asks all processes, all
+ * processes have turn 2. */
+static int turn_of_process(const struct weir_process_peers *n,
+                           const struct weir_registry_entry *entry) {
+    for (size_t i = 0; i < n->member_count; i++) {
+        const struct weir_group_member *m = &n->member[i];
 
         if (m->pid == entry->pid && m->start == entry->start && m->namespace == entry->namespace)
             return m->bytes > m->share ? 1 : 2;
     }
-    return members ? 0 : 2;
+    return n->group ? 0 : 2;
 }
-
-/* The limits of one request to other processes. */
-struct round {
-    const struct members *members; /* the processes to ask, or NULL to ask all */
-    uint64_t began, deadline;
-};
 
 /* Lists the other processes in the order in which to ask them.  Sets *missing to the number of listed processes that
  * have not published since the time `since`.  Sets the fields of *answers that are known before the first process is
  * asked. */
 static size_t list_candidates(struct weir_process_peers *n, struct candidate *out, uint64_t since,
-                              const struct round *round, size_t *missing,
-                              struct weir_answers *answers) {
+                              struct weir_ask ask, size_t *missing, struct weir_answers *answers) {
     int own = weir__registry_slot(&n->registry);
     struct weir_registry_entry entry;
     uint64_t silent;
@@ -428,7 +420,7 @@ static size_t list_candidates(struct weir_process_peers *n, struct candidate *ou
         n->kept[slot] = 0;
         if (slot == own || !weir__registry_read(&n->registry, slot, &entry))
             continue;
-        turn = turn_of_process(&entry, round->members);
+        turn = turn_of_process(n, &entry);
         if (turn == 0)
             continue;
         *c = (struct candidate){.slot = (uint64_t)slot,
@@ -441,7 +433,7 @@ static size_t list_candidates(struct weir_process_peers *n, struct candidate *ou
                                 .is_late = entry.as_of_ns < since};
         answers->kept = answers->kept == UINT64_MAX ? 0 : answers->kept;
         silent = silent_until(n, slot, &entry);
-        if (silent && silent - SILENCE_NS >= round->began) {
+        if (silent && silent - SILENCE_NS >= ask.began_ns) {
             answers->is_incomplete = 1;
             continue;
         }
@@ -459,18 +451,18 @@ static size_t list_candidates(struct weir_process_peers *n, struct candidate *ou
 }
 
 /* Makes all processes publish their memory, and lists the processes as list_candidates() does. */
-static size_t survey(struct weir_process_peers *n, struct candidate *out, const struct round *round,
+static size_t survey(struct weir_process_peers *n, struct candidate *out, struct weir_ask ask,
                      struct weir_answers *answers) {
     uint64_t now = weir__registry_now(), until;
     size_t count, missing;
 
-    until = weir__size_smaller(round->deadline, now + REFRESH_MS * MILLISECOND);
+    until = weir__size_smaller(ask.deadline_ns, now + REFRESH_MS * MILLISECOND);
     pthread_mutex_lock(&n->lock);
     weir__registry_publish(&n->registry, &n->entry); /* makes the file if there is none */
     pthread_mutex_unlock(&n->lock);
     weir__registry_ring(&n->registry);
     for (;;) { /* polls, because a process that only publishes does not ring */
-        count = list_candidates(n, out, now, round, &missing, answers);
+        count = list_candidates(n, out, now, ask, &missing, answers);
         if (missing == 0 || weir__registry_now() >= until)
             return count;
         nanosleep(&(struct timespec){0, 200000}, NULL);
@@ -583,56 +575,40 @@ static void add_ending(int slot, const struct weir_registry_entry *entry, void *
         sum->answers->kept -= sum->n->kept[slot];
 }
 
-/* Does what weir__process_peers_ask does, but asks only the processes in `members`, or all if `members` is NULL. */
-static struct weir_answers ask_members_of(struct weir_process_peers *n, uint64_t bytes,
-                                          uint64_t began, uint64_t deadline,
-                                          const struct members *members) {
-    const struct round round = {members, began, deadline};
+struct weir_answers weir__process_peers_ask(struct weir_process_peers *n, struct weir_ask ask,
+                                            struct weir_group *group) {
     struct candidate all[WEIR_SLOTS], *some[WEIR_REGISTRY_ASKS];
     uint64_t now = weir__registry_now(), part;
     struct weir_answers answers;
     size_t count, picked;
 
     pthread_mutex_lock(&n->asking);
-    part = deadline > now ? (deadline - now) / 4 + 1 : 0;
-    count = survey(n, all, &round, &answers);
-    while (answers.given < bytes) {
+    n->group = group;
+    n->member_count = group ? weir__group_members(group, n->member) : 0;
+    part = ask.deadline_ns > now ? (ask.deadline_ns - now) / 4 + 1 : 0;
+    count = survey(n, all, ask, &answers);
+    while (answers.given < ask.bytes) {
         struct weir_registry_ask asks[WEIR_REGISTRY_ASKS] = {{0}};
 
-        picked = pick_candidates(all, count, bytes - answers.given, some, asks);
+        picked = pick_candidates(all, count, ask.bytes - answers.given, some, asks);
         if (picked == 0)
             break;
-        if (weir__registry_now() >= deadline) { /* another thread may have used the time */
+        now = weir__registry_now();
+        if (now >= ask.deadline_ns) { /* another thread may have used the time */
             answers.is_incomplete = 1;
             break;
         }
-        ask_some(n, some, picked, asks, weir__size_smaller(deadline, weir__registry_now() + part),
-                 &answers);
+        ask_some(n, some, picked, asks, weir__size_smaller(ask.deadline_ns, now + part), &answers);
     }
-    if (answers.given < bytes) /* adds ending processes, which may still hold their locks */
+    if (answers.given < ask.bytes) /* adds ending processes, which may still hold their locks */
         weir__registry_ending(&n->registry, add_ending,
                               &(struct ending_sum){n, &answers, weir__registry_now()});
     answers.is_incomplete |= answers.late || answers.ending > 0;
     pthread_mutex_lock(&n->lock);
-    n->entry.asked += bytes;
+    n->entry.asked += ask.bytes;
     n->entry.got += answers.given;
     pthread_mutex_unlock(&n->lock);
     pthread_mutex_unlock(&n->asking);
-    return answers;
-}
-
-struct weir_answers weir__process_peers_ask(struct weir_process_peers *n, uint64_t bytes,
-                                            uint64_t began, uint64_t deadline,
-                                            struct weir_group *group) {
-    struct members *members = group ? malloc(sizeof *members) : NULL;
-    struct weir_answers answers = {.kept = UINT64_MAX};
-
-    if (group && !members)
-        return answers;
-    if (group)
-        members->count = weir__group_members(group, members->is);
-    answers = ask_members_of(n, bytes, began, deadline, members);
-    free(members);
     return answers;
 }
 

@@ -81,18 +81,23 @@ struct weir_answers {
     uint64_t ending;
 };
 
+/* A request to other processes for memory.  Times are of CLOCK_MONOTONIC. */
+struct weir_ask {
+    uint64_t bytes;
+    uint64_t began_ns;    /* the start of the program's request, which may ask several times */
+    uint64_t deadline_ns; /* the time until which the request waits for answers */
+};
+
 /* The state of a request for a context; zeroed before the first call. */
 struct weir_admission {
     uint64_t began_ns;
     int is_over; /* set once no process can free more memory */
 };
 
-/* Asks other processes for bytes until `deadline`.  Asks members of the group that have more than their share first,
- * then processes with a lower priority, then processes with most idle memory.  If `group` is NULL, asks all processes.
- * `began` is the start of the request; `began` and `deadline` are times of CLOCK_MONOTONIC.  Processes outside `group`
- * do not count in the result. */
-struct weir_answers weir__process_peers_ask(struct weir_process_peers *n, uint64_t bytes,
-                                            uint64_t began, uint64_t deadline,
+/* Asks other processes for memory.  Asks members of the group that have more than their share first, then processes with
+ * a lower priority, then processes with most idle memory.  If `group` is NULL, asks all processes.  Processes outside
+ * `group` do not count in the result. */
+struct weir_answers weir__process_peers_ask(struct weir_process_peers *n, struct weir_ask ask,
                                             struct weir_group *group);
 
 /* Returns the group of this process on the device, or NULL. */

@@ -173,7 +173,8 @@ static struct weir_registry_entry own_entry(void) {
 }
 
 static uint64_t ask(uint64_t bytes, uint64_t ms, struct weir_answers *said) {
-    *said = weir__process_peers_ask(own, bytes, weir__registry_now(), ms_from_now(ms), NULL);
+    *said = weir__process_peers_ask(
+        own, (struct weir_ask){bytes, weir__registry_now(), ms_from_now(ms)}, NULL);
     return said->given;
 }
 
@@ -198,7 +199,7 @@ TEST(nobody_is_there_or_no_time) {
     ANSWERS(0, ask(MIB, 1, &said));
     MUST_EQ(said.kept, UINT64_MAX);
     comes(0, 10 * MIB, 0);
-    said = weir__process_peers_ask(own, MIB, 0, 0, NULL);
+    said = weir__process_peers_ask(own, (struct weir_ask){.bytes = MIB}, NULL);
     MUST_EQ(said.given, 0);
     MUST_EQ(said.kept, 0);
     MUST_EQ(said.late, 0);    /* the other one was not asked */
@@ -211,7 +212,8 @@ enum { ASKING_MS = 400, SILENCE_MS = 2000, LOOKS = 5 };
 /* Sends LOOKS requests to silent processes.  Meanwhile one of them publishes, and one is replaced.  Returns 1, or 0 if
  * a deadline may have passed before any process was asked, or if a silent process could be asked again. */
 static int ask_the_silent(struct weir_answers said[LOOKS]) {
-    uint64_t began = weir__registry_now(), until;
+    uint64_t began = weir__registry_now();
+    struct weir_ask ask;
     int in_time = 1;
 
     for (int i = 0; i < LOOKS; i++) {
@@ -221,10 +223,9 @@ static int ask_the_silent(struct weir_answers said[LOOKS]) {
             other[2].start++;
             has_idle(2, 40, 3);
         }
-        until = ms_from_now(ASKING_MS);
-        said[i] = weir__process_peers_ask(own, MIB, i < 2 ? began : weir__registry_now(), until,
-                                          NULL);
-        in_time &= weir__registry_now() < until;
+        ask = (struct weir_ask){MIB, i < 2 ? began : weir__registry_now(), ms_from_now(ASKING_MS)};
+        said[i] = weir__process_peers_ask(own, ask, NULL);
+        in_time &= weir__registry_now() < ask.deadline_ns;
     }
     return in_time && weir__registry_now() < began + SILENCE_MS * MS;
 }
