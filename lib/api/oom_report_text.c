@@ -68,11 +68,6 @@ static void put_limit(struct weir_output *out, const weir_oom_report *v) {
     }
 }
 
-/* Returns 1 if other allocators of this process have more memory than other processes, else 0. */
-static int are_local_peers(const weir_oom_report *v) {
-    return v->other_allocators > (v->others == UINT64_MAX ? 0 : v->others);
-}
-
 static void put_driver(struct weir_output *out, const weir_oom_report *v) {
     weir__put(out, "the driver answers ");
     if (v->driver_result == 2)
@@ -111,6 +106,7 @@ static const char *put_cause(struct weir_output *out, const weir_oom_report *v) 
     const char *advice = v->in_use > 0
                              ? "Request less, or free live blocks first: no setting makes room."
                              : "Request less: no setting makes room.";
+    uint64_t others = v->others == UINT64_MAX ? 0 : v->others;
 
     switch (v->cause) {
     case WEIR_OOM_REPORT_TOO_LARGE:
@@ -130,13 +126,13 @@ static const char *put_cause(struct weir_output *out, const weir_oom_report *v) 
         weir__put(out, "the device has too little left, and graphs have %s of it", SHOW(v->graphs));
         return v->graphs_idle > 0 ? "Call cuDeviceGraphMemTrim: no setting makes room." : advice;
     case WEIR_OOM_REPORT_OTHERS:
-        if (are_local_peers(v)) {
+        if (v->other_allocators > others) {
             weir__put(out, "other weir pools of this process have %s of the device",
                       SHOW(v->other_allocators));
             return "Trim the other pools, or free their blocks: no setting makes room.";
         }
         weir__put(out, "the device has too little left, and others have %s of it",
-                  SHOW(v->other_allocators + (v->others == UINT64_MAX ? 0 : v->others)));
+                  SHOW(v->other_allocators + others));
         return "Wait for other processes, or end them (weir info --processes):\n"
                "  no setting makes room.";
     case WEIR_OOM_REPORT_IN_USE:

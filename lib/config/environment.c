@@ -72,21 +72,19 @@ static void set_prealloc_variable(weir_options *options, const char *variable) {
 
 /* The variables that the device model and the libraries of `weir run' and `weir record' read.
  * tests/tree/check-variables compares this list with the sources. */
-static const char *const part_names[] = {
-    "WEIR_GROUP",         "WEIR_GROUP_DIR",        "WEIR_GROUP_LIMIT",
-    "WEIR_GROUP_SHARE",   "WEIR_MODEL_PROFILE",    "WEIR_MODEL_DEVICES",
-    "WEIR_MODEL_SHARED",  "WEIR_RECORD_FOLDER",    "WEIR_RECORD_CALLERS",
-    "WEIR_RECORD_RANGES", "WEIR_RECORD_SYNCS",     "WEIR_RUN_FIRST",
-    "WEIR_RUN_FOLDER",    "WEIR_RUN_JSON",         "WEIR_RUN_PREALLOC_OF",
-    "WEIR_RUN_SAMPLES",   "WEIR_RUN_SERVE_MALLOC", "WEIR_RUN_STATS",
-    "WEIR_RUN_TOLD",      "WEIR_RUN_TORCH",        "WEIR_RUN_TRACE",
-    "WEIR_RUN_VERBOSE"};
+static const struct {
+    const char *name;
+    int is_switch; /* set for a switch of the preload library, whose value this file checks */
+} part_names[] = {
+    {"WEIR_GROUP", 0},         {"WEIR_GROUP_DIR", 0},        {"WEIR_GROUP_LIMIT", 0},
+    {"WEIR_GROUP_SHARE", 0},   {"WEIR_MODEL_PROFILE", 0},    {"WEIR_MODEL_DEVICES", 0},
+    {"WEIR_MODEL_SHARED", 0},  {"WEIR_RECORD_FOLDER", 0},    {"WEIR_RECORD_CALLERS", 0},
+    {"WEIR_RECORD_RANGES", 0}, {"WEIR_RECORD_SYNCS", 0},     {"WEIR_RUN_FIRST", 0},
+    {"WEIR_RUN_FOLDER", 0},    {"WEIR_RUN_JSON", 0},         {"WEIR_RUN_PREALLOC_OF", 0},
+    {"WEIR_RUN_SAMPLES", 1},   {"WEIR_RUN_SERVE_MALLOC", 1}, {"WEIR_RUN_STATS", 1},
+    {"WEIR_RUN_TOLD", 0},      {"WEIR_RUN_TORCH", 1},        {"WEIR_RUN_TRACE", 0},
+    {"WEIR_RUN_VERBOSE", 1}};
 #define PART_NAMES (sizeof part_names / sizeof part_names[0])
-
-/* The switches of the preload library.  This file checks their values. */
-static const char *const part_switches[] = {"WEIR_RUN_SAMPLES", "WEIR_RUN_SERVE_MALLOC",
-                                            "WEIR_RUN_STATS", "WEIR_RUN_TORCH", "WEIR_RUN_VERBOSE"};
-#define PART_SWITCHES (sizeof part_switches / sizeof part_switches[0])
 
 enum { OWN_START = 5 /* the length of "WEIR_" */ };
 
@@ -160,12 +158,12 @@ static weir_status read_switch(struct reading *reading, const char *variable, in
 static weir_status read_part_switches(struct reading *reading) {
     weir_status status = WEIR_OK;
 
-    for (size_t i = 0; i < PART_SWITCHES && status == WEIR_OK; i++) {
-        const char *value = weir__variable(part_switches[i]);
+    for (size_t i = 0; i < PART_NAMES && status == WEIR_OK; i++) {
+        const char *value = part_names[i].is_switch ? weir__variable(part_names[i].name) : NULL;
         int on;
 
         if (value && *value) /* an empty variable counts as not set */
-            status = read_switch(reading, part_switches[i], &on);
+            status = read_switch(reading, part_names[i].name, &on);
     }
     return status;
 }
@@ -471,7 +469,7 @@ static void warn_unread(struct reading *reading, const char *name, size_t length
     if (is_own)
         compare_name(&likeness, name, length, COMPAT);
     for (size_t i = 0; i < (is_own ? PART_NAMES : COMPAT_NAMES); i++)
-        compare_name(&likeness, name, length, is_own ? part_names[i] : compat_names[i]);
+        compare_name(&likeness, name, length, is_own ? part_names[i].name : compat_names[i]);
     for (int i = 0; is_own && i < WEIR_SETTING_COUNT; i++)
         compare_name(&likeness, name, length, weir__setting_row((enum weir_setting)i)->variable);
     is_near = is_misspelt(&likeness, is_own ? OWN_START : 0, length);

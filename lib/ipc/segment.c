@@ -241,23 +241,14 @@ static uint32_t *segment_bell(const struct weir_segment_file *file) {
 #endif
 }
 
-/* Returns 1 if a reader has woken the thread, else 0. */
-static int sleep_until_read(const struct weir_segment_file *file, uint64_t watched) {
-    return syscall(SYS_futex, segment_bell(file), WEIR_FUTEX_WAIT, (uint32_t)watched, NULL, NULL,
-                   0) == 0;
-}
-
-static void wake_writer(struct weir_segment_file *file) {
-    (void)syscall(SYS_futex, segment_bell(file), WEIR_FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
-}
-
 void weir__segment_wait(struct weir_segment *s, unsigned milliseconds) {
     uint64_t watched = watched_of(s);
     struct timespec longest = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
 
     /* Sleeps without a wake while readers read often, and if the page is gone, since no reader can wake the writer
      * then. */
-    if (is_recent(watched) || !sleep_until_read(s->page, watched))
+    if (is_recent(watched) || syscall(SYS_futex, segment_bell(s->page), WEIR_FUTEX_WAIT,
+                                      (uint32_t)watched, NULL, NULL, 0) != 0)
         nanosleep(&longest, NULL);
 }
 
@@ -312,7 +303,7 @@ static void mark_watched(int file) {
     map = mmap(NULL, sizeof(struct weir_segment_file), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (map == MAP_FAILED)
         return;
-    wake_writer(map);
+    (void)syscall(SYS_futex, segment_bell(map), WEIR_FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
     munmap(map, sizeof(struct weir_segment_file));
 }
 
