@@ -260,7 +260,8 @@ static void ask_group(struct recovery *c, struct weir_group *g) {
             began = weir__registry_now();
             if (v->events.peers)
                 answers = weir__process_peers_ask(
-                    v->events.peers, (struct weir_ask){most, .began_ns = first, .deadline_ns = until}, g);
+                    v->events.peers,
+                    (struct weir_ask){most, .began_ns = first, .deadline_ns = until}, g);
             if (answers.given > 0)
                 weir__engine_note(v->engine, WEIR_EVENT_RECLAIM, 0, most, answers.given,
                                   weir__registry_now() - began, weir__engine_reserve(v->engine));
