@@ -5,7 +5,7 @@
  *     bench/bare_growth [cuda[:N]|model[:N]]
  *
  * For 1 GiB, 10 GiB and 75% of the device the program measures cuMemAlloc; one request to an empty pool of the driver;
- * weir_preallocate in a new allocator, by engine and packing; and one request of that size in a new allocator.  The
+ * weir_preallocate in a new allocator, by engine; and one request of that size in a new allocator.  The
  * program measures these in turn, ROUNDS times each, since pages that were just released cost more.  It prints the
  * median and the minimum in microseconds, as an array of JSON, one element a line.
  *
@@ -130,10 +130,8 @@ static const struct {
     {"driver pool", by_pool, {NULL}},
     {"weir pool", by_weir, {"engine", "pool"}},
     {"weir bfc", by_weir, {"engine", "bfc"}},
-    {"weir mapped, fast", by_weir, {"engine", "mapped", "packing", "fast"}},
     {"weir mapped", by_weir, {"engine", "mapped"}},
     {"request, pool", by_request, {"engine", "pool"}},
-    {"request, mapped, fast", by_request, {"engine", "mapped", "packing", "fast"}},
 };
 enum { WAYS = sizeof ways / sizeof ways[0] };
 

@@ -61,12 +61,11 @@ static const struct load {
 
 static const struct engine {
     const char *name;
-    int engine, packing;
+    int engine;
 } engines[] = {
-    {"pool", WEIR_ENGINE_POOL, WEIR_PACKING_DEFAULT},
-    {"bfc", WEIR_ENGINE_BFC, WEIR_PACKING_DEFAULT},
-    {"mapped", WEIR_ENGINE_MAPPED, WEIR_PACKING_DEFAULT},
-    {"compact", WEIR_ENGINE_MAPPED, WEIR_PACKING_COMPACT},
+    {"pool", WEIR_ENGINE_POOL},
+    {"bfc", WEIR_ENGINE_BFC},
+    {"mapped", WEIR_ENGINE_MAPPED},
 };
 
 enum { LOADS = sizeof loads / sizeof *loads, ENGINES = sizeof engines / sizeof *engines };
@@ -140,7 +139,6 @@ static void open_allocator_of(struct build *b, const struct load *load,
     options.size = sizeof options;
     options.device = device;
     options.engine = engine->engine;
-    options.packing = engine->packing;
     if (b->allocator_create(&options, &b->allocator) != WEIR_OK)
         bench_fail("weir_allocator_create", device);
     for (unsigned i = 0; i < load->threads && load->is_bound; i++)

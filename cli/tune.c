@@ -548,7 +548,7 @@ static void show_answer(const struct command *command) {
     for (size_t i = 0; command->program && command->program[i]; i++)
         printf(" %s", command->program[i]);
     puts(command->program ? "" : " PROGRAM");
-    puts("Only these settings were tried: weir bench compares other engines and packings.");
+    puts("Only these settings were tried: weir bench compares other engines.");
 }
 
 /* Writes the settings for weir run --settings.  Returns 1. */

@@ -65,7 +65,7 @@ def replay(
     engine      as in weir-settings(7)
     device      "model", or "cuda" for the GPU
     iterations  stop after so many; None: all
-    settings    of weir-settings(7), with _ for -: limit="8GiB", packing="compact"
+    settings    of weir-settings(7), with _ for -: limit="8GiB", growth="exact"
 
     The variables WEIR_ count below what is named here.  RuntimeError: what the program says.
     """

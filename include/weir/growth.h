@@ -23,7 +23,7 @@ typedef struct weir_growth_state {
 } weir_growth_state;
 
 /* A program's own policy: returns the number of bytes to add.  weir adds at least `request`, with engine mapped at
- * least the step of its packing, and at most the bytes that the limit and the device leave.  weir calls the function
+ * least its own step, and at most the bytes that the limit and the device leave.  weir calls the function
  * under the allocator's growth lock, on the thread of the request or of background growth.  So the function must not
  * call weir, and should be quick.  `context` is options.growth_context; weir never frees it.
  * examples/growth_callback.c is a program with its own policy.  Since 0.1. */

@@ -60,19 +60,6 @@ enum {
 #undef WEIR_ENGINE_ENUM
 };
 
-/* How engine mapped trades time for memory: X(name, word, value). */
-#define WEIR_PACKINGS(X)                                                                           \
-    X(DEFAULT, "default", 0)                                                                       \
-    X(COMPACT, "compact", 1)   /* small physical allocations, which move where memory is needed */ \
-    X(BALANCED, "balanced", 2) /* larger physical allocations as memory grows; the default */      \
-    X(FAST, "fast", 3)         /* few physical allocations; they move only if the device is full */
-
-enum {
-#define WEIR_PACKING_ENUM(name, word, value) WEIR_PACKING_##name = (value),
-    WEIR_PACKINGS(WEIR_PACKING_ENUM)
-#undef WEIR_PACKING_ENUM
-};
-
 /* Log levels: X(name, word, value).  A level includes all levels before it.  Lines go to standard error. */
 #define WEIR_LOG_LEVELS(X)                                                                         \
     X(DEFAULT, "default", 0) /* none */                                                            \
@@ -208,9 +195,19 @@ typedef struct weir_options {
      * nor for the id of streams that the program made.  It still tells default streams apart by id. */
     int stream_checks;
 
-    /* WEIR_PACKING_: engine mapped only.  It trades less reserved memory against faster growth.  A physical
-     * allocation costs about 35 us to map and 40 us to move, whatever its size. */
-    int packing;
+    /* WEIR_SWITCH_; default off: weir adds no wait between streams.  It has no effect with the engines pool and
+     * direct.  On, with the engines mapped and bfc: before weir grows for a request, it reuses memory that other
+     * streams freed while they are still at work.  weir makes the request's stream wait on the device for that work
+     * (cuStreamWaitEvent).  The driver's pool does so under CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES.  weir
+     * then reserves less memory, but has two costs:
+     *   stalls     the request's stream waits until the other stream has done its work, however long that takes.
+     *              Streams that would run side by side may run one after the other.
+     *   deadlock   neither stream ever goes on if that work waits for the request's stream, on the device, through the
+     *              host or through another device.  Collectives of several NCCL communicators wait for each other like
+     *              this.
+     * weir never makes a stream wait for a block that other streams use (weir_use).  Such a block is reused once the
+     * host has observed that their work has completed. */
+    int internal_dependencies;
 
     /* WEIR_HARDEN_ bits, or OFF alone; default off.  It finds errors of a program, and clears memory.  Every request
      * is much slower, because each verification waits for the stream.
@@ -256,8 +253,8 @@ typedef struct weir_options {
      * starts at the folder that the process is in when the allocator is made.  NULL or "off": none.
      * weir_allocator_destroy writes to it what this run needed.  For the default allocator the process does so at
      * its end.  weir_profile_save does so at any time.  The next allocator with that device and these settings
-     * (engine, packing, growth, limit, cache) preallocates the learned amount, unless
-     * `prealloc` is set.  In a folder each combination of device and settings has its own file.  A file that cannot
+     * (engine, growth, limit, cache) preallocates the learned amount, unless `prealloc`
+     * is set.  In a folder each combination of device and settings has its own file.  A file that cannot
      * be read, or was learned elsewhere, draws a warning in the log and has no other effect.  Not for engines
      * direct and bfc-fixed. */
     const char *profile;
@@ -270,20 +267,6 @@ typedef struct weir_options {
      * UINT64_MAX: never.  A shorter half-life gives memory to other programs sooner, and grows again if a load comes
      * back later.  For the pool engine and engine mapped; bfc decays in weir_decay alone. */
     uint64_t decay_ms;
-
-    /* WEIR_SWITCH_; default off: weir adds no wait between streams.  It has no effect with the engines pool and
-     * direct.  On, with the engines mapped and bfc: before weir grows for a request, it reuses memory that other
-     * streams freed while they are still at work.  weir makes the request's stream wait on the device for that work
-     * (cuStreamWaitEvent).  The driver's pool does so under CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES.  weir
-     * then reserves less memory, but has two costs:
-     *   stalls     the request's stream waits until the other stream has done its work, however long that takes.
-     *              Streams that would run side by side may run one after the other.
-     *   deadlock   neither stream ever goes on if that work waits for the request's stream, on the device, through the
-     *              host or through another device.  Collectives of several NCCL communicators wait for each other like
-     *              this.
-     * weir never makes a stream wait for a block that other streams use (weir_use).  Such a block is reused once the
-     * host has observed that their work has completed. */
-    int internal_dependencies;
 
     /* WEIR_SWITCH_; default on: the shared registry.  The user's processes that have memory of one GPU find each other
      * through a file of a few pages in the runtime folder.  If the device has no memory for a request, the other

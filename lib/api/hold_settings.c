@@ -228,7 +228,7 @@ static void warn_of_what_stays(const weir_allocator *a) {
 /* Logs one warning for each setting that is set and has no effect with the chosen engine. */
 static void warn_of_unused(const weir_allocator *a) {
     const weir_options *o = &a->options, *given = &a->creation->given;
-    int direct = o->engine == WEIR_ENGINE_DIRECT, mapped = o->engine == WEIR_ENGINE_MAPPED;
+    int direct = o->engine == WEIR_ENGINE_DIRECT;
     int fixed = o->engine == WEIR_ENGINE_BFC_FIXED, cuts = weir__options_suballocate(o);
     const struct {
         int unused;
@@ -238,7 +238,6 @@ static void warn_of_unused(const weir_allocator *a) {
         {direct || fixed, WEIR_SETTING_GROWTH},
         {fixed, WEIR_SETTING_KEEP_FREE},
         {(direct && o->cache == WEIR_SWITCH_OFF) || fixed, WEIR_SETTING_RELEASE_THRESHOLD},
-        {!mapped, WEIR_SETTING_PACKING},
         {!cuts, WEIR_SETTING_INTERNAL_DEPENDENCIES},
         {direct || fixed, WEIR_SETTING_GROW_AHEAD},
         {direct || fixed, WEIR_SETTING_PREALLOC_MIN},

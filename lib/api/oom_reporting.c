@@ -440,15 +440,8 @@ static void advise_waiting(const weir_allocator *a, weir_oom_report *v) {
 
 /* Advises a setting with which weir can join idle memory by mapping. */
 static void advise_mapping(const weir_allocator *a, weir_oom_report *v) {
-    const weir_options *o = &a->options;
-    int mapped = uses_mapped(a);
-
-    if (mapped ? o->packing != WEIR_PACKING_COMPACT
-               : (a->device.driver->capabilities & WEIR_CAP_VIRTUAL) != 0) {
-        add_advice(v, WEIR_SETTING_PACKING, "compact");
-        if (!mapped)
-            add_advice(v, WEIR_SETTING_ENGINE, "mapped");
-    }
+    if (!uses_mapped(a) && (a->device.driver->capabilities & WEIR_CAP_VIRTUAL))
+        add_advice(v, WEIR_SETTING_ENGINE, "mapped");
 }
 
 /* Lists the other processes, and names one process as the cause.  The cause is a process that has the lacking bytes and

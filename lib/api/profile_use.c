@@ -24,9 +24,8 @@
 /* Writes the key of a profile: the lines that name the device and the settings. */
 static CUresult make_key(const struct weir_driver *driver, CUdevice device,
                          const weir_options *options, char key[WEIR_PROFILE_KEY_BYTES]) {
-    static const enum weir_setting settings[] = {WEIR_SETTING_ENGINE, WEIR_SETTING_PACKING,
-                                                 WEIR_SETTING_GROWTH, WEIR_SETTING_LIMIT,
-                                                 WEIR_SETTING_CACHE};
+    static const enum weir_setting settings[] = {WEIR_SETTING_ENGINE, WEIR_SETTING_GROWTH,
+                                                 WEIR_SETTING_LIMIT, WEIR_SETTING_CACHE};
     const size_t count = sizeof settings / sizeof settings[0];
     char name[96] = "", memory[WEIR_SPELL_BYTES], uuid[WEIR_UUID_BYTES], shown[96];
     size_t total = 0, length;

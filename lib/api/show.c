@@ -23,13 +23,7 @@ const struct weir_segment_kind weir__show_kind = {"stats", WEIR_SHOW_VERSION,
 /* ---- writing ------------------------------------------------------------------------------- */
 
 void weir__show_engine(const weir_allocator *a, char *text, size_t bytes) {
-    const weir_options *options = &a->options;
-    char engine[WEIR_SHOW_BYTES], kind[WEIR_SHOW_BYTES] = "";
-
-    weir__option_show(options, WEIR_SETTING_ENGINE, engine, sizeof engine);
-    if (options->engine == WEIR_ENGINE_MAPPED && options->packing != WEIR_PACKING_BALANCED)
-        weir__option_show(options, WEIR_SETTING_PACKING, kind, sizeof kind);
-    snprintf(text, bytes, "%.9s%s%.7s", engine, *kind ? " " : "", kind);
+    weir__option_show(&a->options, WEIR_SETTING_ENGINE, text, bytes);
 }
 
 static void fill_latency(weir_allocator *a, int operation, struct weir_show_latency *out) {

@@ -82,8 +82,8 @@ struct weir_show {
 
 extern const struct weir_segment_kind weir__show_kind;
 
-/* Writes the name of an allocator's engine, such as "mapped" or "bfc-fixed".  Adds the packing if it is not the
- * default, as in "mapped compact".  The text never changes while the allocator lives. */
+/* Writes the name of an allocator's engine, such as "mapped" or "bfc-fixed".  The text never changes while the allocator
+ * lives. */
 void weir__show_engine(const struct weir_allocator *allocator, char *text, size_t bytes);
 
 /* Fills in the figures of an allocator except `device` and `serves`.  Returns 1 on success, 0 if weir_stats fails. */

@@ -19,13 +19,6 @@ static const struct weir_option_word engines[] = {
     {"bfc-fixed", WEIR_ENGINE_BFC_FIXED}, {"direct", WEIR_ENGINE_DIRECT}, {NULL, 0},
 };
 
-static const struct weir_option_word packings[] = {
-    {"balanced", WEIR_PACKING_BALANCED},
-    {"compact", WEIR_PACKING_COMPACT},
-    {"fast", WEIR_PACKING_FAST},
-    {NULL, 0},
-};
-
 static const struct weir_option_word switches[] = {
     {"off", WEIR_SWITCH_OFF}, {"on", WEIR_SWITCH_ON},     {"0", WEIR_SWITCH_OFF},
     {"1", WEIR_SWITCH_ON},    {"false", WEIR_SWITCH_OFF}, {"true", WEIR_SWITCH_ON},
@@ -72,12 +65,6 @@ const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT] = {
         "direct: "
         "one driver call for each block.",
         BASIC),
-    ROW(PACKING, word, packing, packings, "packing", "WEIR_PACKING", "HOW",
-        "compact, balanced or fast", "balanced",
-        "Trade time for memory in the mapped engine.  compact: small "
-        "physical allocations that move, so that little more is reserved "
-        "than in use; fast: few large ones; balanced: between the two.",
-        ADVANCED),
     ROW(PREALLOC, part, prealloc, NULL, "prealloc", "WEIR_PREALLOC", "SIZE", PART_ACCEPTS, "0",
         "Reserve SIZE before the first request.  A larger SIZE makes the first iterations faster "
         "and leaves less to other programs.  share: an equal or weighted part, with other "

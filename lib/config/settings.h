@@ -29,7 +29,6 @@ enum weir_setting {
     X(HARDEN)                                                                                      \
     X(DEVICE)                                                                                      \
     X(LOG)                                                                                         \
-    X(PACKING)                                                                                     \
     X(PREALLOC_MIN)                                                                                \
     X(RECOVERY_TIMEOUT)                                                                            \
     X(LATENCY)                                                                                     \

@@ -59,7 +59,6 @@ int weir__heap_add_ranges(struct weir_heap *h) {
 static void account(struct weir_heap *h, struct weir_order_stream *on,
                     const struct weir_placement_block *block) {
     weir__order_taken(on, block->size);
-    h->taken += block->size;
     h->in_use += block->size;
     h->requested += block->requested;
     if (h->in_use > h->in_use_peak) {

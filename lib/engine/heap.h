@@ -52,7 +52,6 @@ struct weir_heap {
     int kinds;                       /* WEIR_HEAP_KINDS with a range, else 1 */
     struct weir_lock lock;           /* guards all fields below, and the backing's own fields */
     uint64_t requested, in_use;
-    uint64_t taken; /* the bytes allocated so far */
     uint64_t requested_peak, in_use_peak;
     uint64_t total; /* bytes of memory in all placements */
     /* Bytes of reserved memory that lies in no placement: the driver refused to free it, or it is being mapped. */

@@ -2,8 +2,8 @@
 /* mapped.c: a heap in one range of addresses, with physical memory mapped where it is needed.
  *
  * Addresses cost nothing, so the range is many times as large as the device.  Its parts without memory are unmapped
- * ranges.  The engine makes room for a request in up to three ways: with the request's own physical allocations, at the
- * place that lacks least memory, or at the end of the range, with all idle memory.
+ * ranges.  The engine makes room for a request at the place that lacks least memory, by growth or also by moves of idle
+ * memory, or else at the end of the range, with all idle memory.
  *
  * Requests that name an address (weir_request.at) have a part of the range, so that their owner's memory grows in one
  * piece.  Only physical allocations whose last uses have completed move there.
@@ -368,17 +368,6 @@ static weir_status lift(struct weir_heap *h, weir_stream stream, size_t piece, u
 
 /* ---- plans ---- */
 
-/* A move takes a constant time for a physical allocation of up to PIECE, and hardly longer for a larger one, of whose
- * other bytes this part counts. */
-enum { MOVED_PART = 16 };
-
-/* Returns the bytes by which the move of a physical allocation reduces the allowance. */
-static size_t counted(const struct weir_mapped_range *g, size_t bytes) {
-    if (bytes > PIECE)
-        return PIECE + (bytes - PIECE) / MOVED_PART;
-    return weir__size_larger(bytes, g->packing->moved_least);
-}
-
 /* Creates all new physical allocations before one is mapped.  Otherwise, if the device lacks memory for all, the
  * neighbours of those already mapped would pin them. */
 static weir_status make_new(struct weir_heap *h, struct weir_request *r) {
@@ -449,11 +438,10 @@ static void note_change(struct weir_heap *h, struct weir_request *r, uint64_t be
     }
 }
 
-/* Carries out the plan for a request whose window has the kind `what`.  If `counts`, moves reduce the allowance.  The
- * caller is in the driver's scope. */
-static weir_status carry_out(struct weir_heap *h, struct weir_request *r, int what, int counts) {
+/* Carries out the plan for a request whose window has the kind `what`.  The caller is in the driver's scope. */
+static weir_status carry_out(struct weir_heap *h, struct weir_request *r, int what) {
     struct weir_mapped_range *g = h->range;
-    uint64_t started = h->e.device->driver->ticks(), before = weir__heap_reserve(h), moved = 0;
+    uint64_t started = h->e.device->driver->ticks(), before = weir__heap_reserve(h);
     uint64_t id = what == OWN ? r->id : WEIR_ENGINE_OBSERVED;
     weir_status status;
     int unseen = 0;
@@ -468,10 +456,8 @@ static weir_status carry_out(struct weir_heap *h, struct weir_request *r, int wh
         struct weir_mapped_move *m = &g->moves[i];
 
         unseen |= m->what != CLEAN;
-        if (status == WEIR_OK) {
+        if (status == WEIR_OK)
             status = enter_memory(h, map_memory(h, m), m, m->what == CLEAN ? id : r->id);
-            moved += m->from != NOWHERE ? counted(g, m->to.bytes) : 0;
-        }
     }
     /* A failure leaves physical allocations that are mapped nowhere, or by aliased mappings alone. */
     for (size_t i = 0; i < g->move_count; i++)
@@ -479,9 +465,55 @@ static weir_status carry_out(struct weir_heap *h, struct weir_request *r, int wh
             release_memory(h, g->moves[i].to);
     if (unseen) /* else no event might ever cover the moved memory */
         weir__order_mark(&h->order, weir__order_stream(&h->order, r->id), r->stream);
-    g->may_move -= counts ? (int64_t)moved : 0;
     note_change(h, r, before, started);
     return status;
+}
+
+/* ---- requests that name an address ---- */
+
+/* Returns the middle of the largest unmapped range, so that memory on either side can grow, or NOWHERE. */
+static uint64_t find_far(const struct weir_heap *h, size_t bytes) {
+    const struct weir_mapped_range *g = h->range;
+    uint64_t at = NOWHERE;
+    size_t most = 2 * bytes;
+
+    for (size_t i = g->first[WEIR_HEAP_APART]; i < g->piece_count; i++) {
+        const struct weir_mapped_piece *p = &g->pieces[i];
+
+        if (p->what != UNMAPPED || p->bytes <= most)
+            continue;
+        most = p->bytes;
+        at = p->base;
+        if (at != h->starts[WEIR_HEAP_APART])
+            at += weir__size_round_down(p->bytes / 2, PAGE);
+    }
+    return at;
+}
+
+/* Returns 1 if the window has neither a block nor memory that other streams use, 0 otherwise. */
+static int is_open(const struct weir_mapped_range *g, const struct weir_mapped_window *w) {
+    uint64_t at = w->base; /* the end of the pieces of the window so far */
+
+    for (size_t i = g->first[WEIR_HEAP_APART]; i < g->piece_count && at < w->end; i++) {
+        const struct weir_mapped_piece *p = &g->pieces[i];
+
+        if (p->base + p->bytes <= at)
+            continue;
+        if (p->base > at || (p->what != UNMAPPED && p->what != CLEAN))
+            return 0;
+        at = p->base + p->bytes;
+    }
+    return at >= w->end;
+}
+
+/* Finds the window of a request that names an address.  Sets w->missing to SIZE_MAX if there is none. */
+static void find_apart(const struct weir_heap *h, const struct weir_request *r,
+                       struct weir_mapped_window *w) {
+    *w = (struct weir_mapped_window){.what = CLEAN};
+    w->base = r->at == WEIR_ENGINE_FAR ? find_far(h, r->bytes) : r->at;
+    w->end = w->base + r->bytes;
+    if (w->base == NOWHERE || !is_open(h->range, w))
+        w->missing = SIZE_MAX;
 }
 
 /* ---- requests ---- */
@@ -490,63 +522,80 @@ static weir_status carry_out(struct weir_heap *h, struct weir_request *r, int wh
  * own, so the stream must have an id. */
 static weir_status fill_window(struct weir_heap *h, struct weir_request *r, int kind,
                                const struct weir_mapped_window *w, int way) {
-    struct weir_mapped_range *g = h->range;
     int least = r->id != 0 && kind != WEIR_HEAP_APART ? BEHIND : CLEAN;
-    int may = weir__mapped_may_move(h, way);
     size_t planned;
 
-    weir__mapped_find_spares(g, w, may ? least : UNMAPPED);
+    weir__mapped_find_spares(h->range, w, way == GROWN ? UNMAPPED : least);
     if (!weir__mapped_plan(h, kind, w, way, &planned))
         return weir__without_driver(WEIR_E_HOST_MEMORY);
-    /* the heap cannot grow instead */
-    if (planned > weir__heap_room(h) && !may &&
-        (g->packing->patience > 0 || kind == WEIR_HEAP_APART)) {
-        weir__mapped_find_spares(g, w, least);
-        if (!weir__mapped_plan(h, kind, w, way, &planned))
-            return weir__without_driver(WEIR_E_HOST_MEMORY);
-    }
     if (planned > weir__heap_room(h))
         return weir__heap_is_full(h);
     /* each stream records an event for its frees at its next call */
     if (kind == WEIR_HEAP_APART && planned > 0)
         weir__heap_dry(h);
-    return WEIR_STATUS_IN_SCOPE(h->e.device, carry_out(h, r, w->what, may && way != SQUEEZED));
+    return WEIR_STATUS_IN_SCOPE(h->e.device, carry_out(h, r, w->what));
 }
 
-static weir_status make_room_by(struct weir_heap *h, struct weir_request *r, size_t bytes,
-                                int way) {
-    int kind = weir__heap_kind(h, r->bytes);
-    struct weir_mapped_window w;
+/* Adds to the budget the part of the time that has passed since the last call.  Work for a request begins. */
+static void begin_work(struct weir_heap *h) {
+    struct weir_mapped_range *g = h->range;
 
-    if (!weir__mapped_survey(h, r->id))
-        return weir__without_driver(WEIR_E_HOST_MEMORY);
-    weir__mapped_find_place(h, kind, bytes, way, &w);
-    return w.missing == SIZE_MAX ? weir__without_driver(WEIR_E_NO_MEMORY)
-                                 : fill_window(h, r, kind, &w, way);
+    g->budget += (int64_t)weir__device_since(h->e.device, g->earned) / TIME_PART;
+    if (g->budget > BUDGET_MOST_NS)
+        g->budget = BUDGET_MOST_NS;
+    g->earned = h->e.device->driver->ticks();
+}
+
+/* Charges the budget with the time since begin_work, in which the peak of reserved memory has risen by `grown` bytes. */
+static void charge_work(struct weir_heap *h, size_t grown) {
+    struct weir_mapped_range *g = h->range;
+
+    g->budget -= (int64_t)weir__device_since(h->e.device, g->earned);
+    g->budget += (int64_t)(grown / MIB) * EARNED_NS / 1024;
+}
+
+/* Makes room for a request of `bytes`, its rounded size.  *w gets its window.  Nothing moves if the budget is used up,
+ * unless the heap cannot grow. */
+static weir_status make_room(struct weir_heap *h, struct weir_request *r, int kind, size_t bytes,
+                             struct weir_mapped_window *w) {
+    int last = kind == WEIR_HEAP_APART ? MOVED : SQUEEZED, way;
+    uint64_t peak = h->reserved_peak;
+    weir_status status;
+
+    begin_work(h);
+    weir__order_ask(&h->order, r->id, r->stream);
+    lift_aliases(h, 1);
+    way = weir__mapped_has_budget(h) ? MOVED : GROWN;
+    do {
+        if (!weir__mapped_survey(h, r->id))
+            return weir__without_driver(WEIR_E_HOST_MEMORY);
+        if (kind == WEIR_HEAP_APART)
+            find_apart(h, r, w);
+        else
+            weir__mapped_find_place(h, kind, bytes, way, w);
+        status = w->missing == SIZE_MAX ? weir__without_driver(WEIR_E_NO_MEMORY)
+                                        : fill_window(h, r, kind, w, way);
+    } while (weir__is_failure(status) && way++ < last);
+    charge_work(h, (size_t)(h->reserved_peak - peak));
+    return status;
 }
 
 static weir_status mapped_make_room(struct weir_heap *h, struct weir_request *r) {
-    weir_status status;
+    struct weir_mapped_window w;
     size_t bytes;
 
     h->range->knows_free = 0;
     /* unreached: an overflow, since no request is above the device's memory */
     if (!weir__size_round_up(r->bytes, GRANULARITY, &bytes))
         return weir__without_driver(WEIR_E_NO_MEMORY);
-    weir__order_ask(&h->order, r->id, r->stream);
-    lift_aliases(h, 1);
-    status = make_room_by(h, r, bytes, OF_ITS_OWN);
-    if (weir__is_failure(status) && h->range->piece > 0)
-        status = make_room_by(h, r, bytes, LEAST);
-    if (weir__is_failure(status))
-        status = make_room_by(h, r, bytes, SQUEEZED);
-    return status;
+    return make_room(h, r, weir__heap_kind(h, r->bytes), bytes, &w);
 }
 
 /* ---- growth that no request waits for ---- */
 
-/* the part of new memory that small requests get, less their idle memory */
+/* The part of new memory that small requests get, less their idle memory, and the most bytes of it. */
 enum { PREALLOC_SMALL = 16 };
+#define PREALLOC_SMALL_MOST (16 * MIB)
 
 /* Takes `bringing`.  Releases the heap's lock, which the caller holds, meanwhile. */
 static void mapped_begin_bringing(struct weir_heap *h) {
@@ -651,15 +700,6 @@ static weir_status grow_kind(struct weir_heap *h, int kind, size_t bytes, size_t
     return status;
 }
 
-/* Returns the most bytes of a physical allocation made ahead of requests, when reserved memory is to become `goal`. */
-static size_t most_ahead(const struct weir_mapped_packing *p, uint64_t goal, int cause) {
-    size_t part = weir__size_round_down((size_t)goal / p->prealloc_part, PAGE);
-
-    return cause == WEIR_EVENT_PREALLOC
-               ? weir__size_smaller(weir__size_larger(p->unit_least, part), p->ahead_most)
-               : p->ahead_most;
-}
-
 static weir_status mapped_grow(struct weir_heap *h, uint64_t reserve, uint64_t goal, int cause,
                                size_t *got) {
     struct weir_driver_scope scope;
@@ -670,14 +710,15 @@ static weir_status mapped_grow(struct weir_heap *h, uint64_t reserve, uint64_t g
 
     mapped_begin_bringing(h);
     lift_aliases(h, 1);
-    most = most_ahead(h->range->packing, weir__size_larger(reserve, goal), cause);
+    most = fine_bytes(weir__size_larger(reserve, goal));
+    most *= cause == WEIR_EVENT_PREALLOC ? 1 : COARSE;
     lacks = (size_t)weir__size_less(reserve, weir__heap_reserve(h));
     bytes = weir__size_round_down(weir__size_smaller(lacks, weir__heap_room(h)), PAGE);
     if (!weir__mapped_survey(h, 0)) {
         pthread_mutex_unlock(&h->range->bringing);
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
-    small = weir__size_round_down(within(PAGE, bytes / PREALLOC_SMALL, SPARE_SMALL), PAGE);
+    small = weir__size_round_down(within(PAGE, bytes / PREALLOC_SMALL, PREALLOC_SMALL_MOST), PAGE);
     small = bytes > PAGE ? (size_t)weir__size_less(small, idle_small(h->range)) : 0;
     small = weir__size_smaller(small, bytes);
     result = weir__driver_enter(h->e.device->driver, h->e.device->context, &scope);
@@ -698,61 +739,16 @@ static weir_status mapped_grow(struct weir_heap *h, uint64_t reserve, uint64_t g
     return status;
 }
 
-/* ---- requests that name an address ---- */
-
-/* Returns the middle of the largest unmapped range, so that memory on either side can grow, or NOWHERE. */
-static uint64_t find_far(const struct weir_heap *h, size_t bytes) {
-    const struct weir_mapped_range *g = h->range;
-    uint64_t at = NOWHERE;
-    size_t most = 2 * bytes;
-
-    for (size_t i = g->first[WEIR_HEAP_APART]; i < g->piece_count; i++) {
-        const struct weir_mapped_piece *p = &g->pieces[i];
-
-        if (p->what != UNMAPPED || p->bytes <= most)
-            continue;
-        most = p->bytes;
-        at = p->base;
-        if (at != h->starts[WEIR_HEAP_APART])
-            at += weir__size_round_down(p->bytes / 2, PAGE);
-    }
-    return at;
-}
-
-/* Returns 1 if the window has neither a block nor memory that other streams use, 0 otherwise. */
-static int is_open(const struct weir_mapped_range *g, const struct weir_mapped_window *w) {
-    uint64_t at = w->base; /* the end of the pieces of the window so far */
-
-    for (size_t i = g->first[WEIR_HEAP_APART]; i < g->piece_count && at < w->end; i++) {
-        const struct weir_mapped_piece *p = &g->pieces[i];
-
-        if (p->base + p->bytes <= at)
-            continue;
-        if (p->base > at || (p->what != UNMAPPED && p->what != CLEAN))
-            return 0;
-        at = p->base + p->bytes;
-    }
-    return at >= w->end;
-}
-
 weir_status weir__mapped_place_at(struct weir_heap *h, struct weir_request *r,
                                   struct weir_placement_stream *on,
                                   struct weir_placement_block *out) {
-    struct weir_mapped_window w = {.what = CLEAN};
+    struct weir_mapped_window w;
     weir_status status;
     int placed;
 
     (void)weir__mapped_await(h);
-    weir__order_ask(&h->order, r->id, r->stream);
     (void)weir__heap_look_around(h, SIZE_MAX);
-    lift_aliases(h, 1);
-    if (!weir__mapped_survey(h, r->id))
-        return weir__without_driver(WEIR_E_HOST_MEMORY);
-    w.base = r->at == WEIR_ENGINE_FAR ? find_far(h, r->bytes) : r->at;
-    w.end = w.base + r->bytes;
-    if (w.base == NOWHERE || !is_open(h->range, &w))
-        return weir__without_driver(WEIR_E_NO_MEMORY);
-    status = fill_window(h, r, WEIR_HEAP_APART, &w, LEAST);
+    status = make_room(h, r, WEIR_HEAP_APART, r->bytes, &w);
     if (status != WEIR_OK)
         return status;
     placed = weir__placement_take_at(h->placement[WEIR_HEAP_APART], w.base, r->bytes, on, out);
@@ -770,7 +766,6 @@ static weir_status give_idle(struct weir_heap *h, size_t keep, int *unseen) {
     const struct weir_mapped_window none = {0};
     struct weir_mapped_handle unit;
     struct weir_driver_scope scope;
-    uint64_t before = weir__heap_reserve(h);
     weir_status status = WEIR_OK;
     CUresult result;
 
@@ -798,7 +793,6 @@ static weir_status give_idle(struct weir_heap *h, size_t keep, int *unseen) {
     }
     for (size_t i = 0; i < g->alias_count; i++)
         *unseen |= g->aliases[i].last && !is_seen(h, &g->aliases[i]);
-    g->has_shed |= weir__heap_reserve(h) < before;
     weir__driver_leave(h->e.device->driver, &scope);
     return status;
 }
@@ -938,7 +932,7 @@ static size_t mapped_largest(struct weir_heap *h, const struct weir_survey *aske
 int weir__mapped_foresee(const struct weir_heap *h, const struct weir_visit *visit) {
     size_t bytes = weir__size_smaller(h->e.device->total / FORESEEN_PART, FORESEEN_MOST);
     const struct weir_extent next[] = {
-        {.base = h->starts[WEIR_HEAP_SMALL], .bytes = SPARE_SMALL},
+        {.base = h->starts[WEIR_HEAP_SMALL], .bytes = FINE_LEAST},
         {.base = h->starts[WEIR_HEAP_COMMON],
          .bytes = weir__size_round_down(bytes, PAGE),
          .large = 1},
@@ -1022,7 +1016,7 @@ static const struct weir_backing backing = {
     .rule = {.granularity = GRANULARITY, .split_waste = GRANULARITY, .own_first = 1},
     .small = SMALL,
     .unit = PAGE,
-    .step_bytes = 512 * MIB,
+    .step_bytes = 2 * COARSE * FINE_MOST,
     .traits = WEIR_ENGINE_SHEDS,
     .close = mapped_close,
     .make_room = mapped_make_room,
@@ -1048,11 +1042,11 @@ static weir_status open_range(struct weir_heap *h) {
         free(g);
         return weir__device_status(device, result);
     }
-    g->packing = &weir__mapped_packings[h->e.options->packing];
     g->access = device->access;
+    g->budget = CREDIT_NS;
+    g->earned = device->driver->ticks();
     pthread_mutex_init(&g->bringing, NULL);
     h->range = g;
-    h->e.step_bytes = weir__size_smaller(h->e.step_bytes, 2 * g->packing->ahead_most);
     if (weir__heap_add_ranges(h) == WEIR_PLACEMENT_OK)
         return WEIR_OK;
     mapped_close(h);

@@ -23,10 +23,26 @@
 /* Requests of up to SMALL bytes have their own addresses, so that a small block pins no large physical allocation. */
 #define SMALL ((size_t)512 << 10)
 #define NOWHERE UINT64_C(0) /* an address outside of the range */
-#define PIECE (64 * MIB)    /* making, mapping or moving up to this size takes a constant time */
 
-/* The most bytes of a physical allocation that moves to small requests, or that preallocation adds for them. */
-#define SPARE_SMALL (16 * MIB)
+/* The constants of growth and moves.  The driver takes about 35 us to make and map a physical allocation, and 50 us to
+ * move one, whatever its size (H200, driver 580).  Small ones leave less memory unused.  So weir has a budget of driver
+ * time for both.  bench/results/packing-model-2026-11-30.txt shows what other constants cost and save. */
+
+/* The budget at first.  The first growth of the driver's own pool takes 7.6 ms longer than a later one. */
+#define CREDIT_NS INT64_C(10000000)
+/* The budget that growth by a GiB to a new peak adds.  The driver's own pool takes 1 to 2.4 ms for that growth. */
+#define EARNED_NS INT64_C(2500000)
+/* The budget grows by this part of the time that passes, so that weir slows a program by a hundredth at most. */
+enum { TIME_PART = 100 };
+/* The largest budget.  After a long time without growth, requests can be slowed by as much at once. */
+#define BUDGET_MOST_NS INT64_C(40000000)
+/* While the budget lasts, a physical allocation has a FINE_PART of reserved memory, within these bounds.  One of small
+ * requests always has FINE_LEAST. */
+enum { FINE_PART = 64 };
+#define FINE_LEAST (8 * MIB)
+#define FINE_MOST (32 * MIB)
+/* Afterwards a physical allocation has COARSE times as many bytes, so that growth is as fast as the driver's. */
+enum { COARSE = 4 };
 
 /* the most free chunks with uncompleted uses in one physical allocation that moves */
 enum { TAGS = 8 };
@@ -100,36 +116,11 @@ struct weir_mapped_move {
     int is_mapped;
 };
 
-/* The rules that give new physical allocations their size.
- *
- * A physical allocation has at most a part of the heap's bytes, within its bounds, and a growth adds at least a
- * `step_part`.  A growth policy that wants a larger growth gets it as one physical allocation.
- *
- * A request of at least `large_least` bytes has its own physical allocations if it is a large part of the heap or as
- * large as `unit_most`.  All of them are idle once it is freed, so a trim gives them back.  They have one size, about
- * PIECE or more, and there are at most `pieces` of them, unless each would be larger than `unit_most`.
- *
- * With several streams physical allocations are smaller, and `pieces` counts twice, since the last free of one stream
- * pins a whole one.  While work is pending, they are smaller still, and a growth adds only what the request lacks.
- */
-struct weir_mapped_packing {
-    size_t unit_least, unit_most, unit_most_several, unit_most_pending;
-    size_t step_part, step_least, step_most;
-    size_t large_least; /* SIZE_MAX: no request is large */
-    size_t pieces;
-    size_t patience;    /* the bytes that may move for each byte of growth */
-    size_t moves_part;  /* the divisor: a request of N bytes allows moves of N / moves_part bytes */
-    size_t moved_least; /* the least bytes that one move counts */
-    /* A physical allocation of background growth has at most `ahead_most`.  One of preallocation has at most a
-     * `prealloc_part` of the goal, or the least size, since memory inside a large one cannot move. */
-    size_t ahead_most, prealloc_part;
-};
-
 /* The ways to make room, in the order in which a request tries them. */
 enum {
-    OF_ITS_OWN, /* a large request gets its own physical allocations */
-    LEAST,      /* the request goes to the window that lacks least memory */
-    SQUEEZED    /* the request goes to the end of the range, and all idle memory moves there */
+    GROWN,   /* the request goes to the window that lacks least memory, and only new memory is mapped there */
+    MOVED,   /* the request goes to that window, and idle memory moves there before the heap grows */
+    SQUEEZED /* the request goes to the end of the range, and all idle memory moves there */
 };
 
 struct weir_mapped_range {
@@ -148,16 +139,11 @@ struct weir_mapped_range {
     int knows_free;
     struct weir_mapped_move *moves; /* the plan, sorted by `to` */
     size_t move_count, move_capacity;
-    /* The size of the present request's own physical allocations, or 0 if it has none. */
-    size_t piece;
-    size_t most_new;           /* the largest new physical allocation for the present request */
-    int64_t may_move;          /* bytes that may still move; negative after one large move */
-    uint64_t total, taken;     /* h->total and h->taken when `may_move` was last updated */
+    int64_t budget;            /* the time in ns for moves and growth; negative after a long one */
+    uint64_t earned;           /* the clock when the budget last grew by the time that had passed */
     struct weir_access access; /* the devices with access to all memory; changes under `bringing` */
     pthread_mutex_t bringing;  /* taken before the heap's lock */
-    int has_shed;              /* set once memory has gone back to the device */
     size_t coming; /* the bytes that background growth is mapping, which are part of `kept` */
-    const struct weir_mapped_packing *packing;
 };
 
 /* Returns the index of the first physical allocation that ends above the address. */
@@ -172,15 +158,16 @@ static inline size_t within(size_t least, size_t value, size_t most) {
     return weir__size_larger(least, weir__size_smaller(value, most));
 }
 
-/* Returns 1 if short waits count more than little reserved memory, because background growth keeps memory idle.  The
- * engine then makes one physical allocation where it would move several, since a move takes as long. */
-static inline int hurries(const struct weir_heap *h) {
-    return (h->e.traits & WEIR_ENGINE_GROWS_AHEAD) && h->range->packing->pieces > 0;
+/* Returns the bytes of a fine physical allocation when `total` bytes are reserved. */
+static inline size_t fine_bytes(uint64_t total) {
+    return weir__size_round_down(within(FINE_LEAST, (size_t)(total / FINE_PART), FINE_MOST), PAGE);
 }
 
 /* ---- where requests go: mapped_plan.c ---- */
 
-extern const struct weir_mapped_packing weir__mapped_packings[]; /* indexed by WEIR_PACKING_... */
+/* Returns 1 if the budget allows moves and small physical allocations.  Returns 0 otherwise, or if background growth
+ * keeps memory idle, so that short waits count more than little reserved memory. */
+int weir__mapped_has_budget(const struct weir_heap *h);
 
 /* Lists the free and unmapped pieces of the range, for the stream with that id, or for no stream if it is 0.  Returns 1
  * on success, 0 if there is no host memory. */
@@ -189,7 +176,7 @@ int weir__mapped_survey(struct weir_heap *h, uint64_t id);
  * UNMAPPED there is none. */
 void weir__mapped_find_spares(struct weir_mapped_range *g, const struct weir_mapped_window *w,
                               int least);
-/* Finds the window for a request in one of the three ways.  Clean memory is better than the stream's own, and the
+/* Finds the window for a request on that way.  Clean memory is better than the stream's own, and the
  * stream's own is better than the memory of other streams.  Sets w->missing to SIZE_MAX if there is no window. */
 void weir__mapped_find_place(const struct weir_heap *h, int kind, size_t bytes, int way,
                              struct weir_mapped_window *w);
@@ -197,15 +184,9 @@ void weir__mapped_find_place(const struct weir_heap *h, int kind, size_t bytes, 
 void weir__mapped_find_tail(const struct weir_heap *h, int kind, size_t bytes,
                             struct weir_mapped_window *w);
 /* Plans all memory that the window lacks; *planned gets the new bytes.  A window of a request that names an address gets
- * no surplus, except that an idle physical allocation of up to PIECE may reach beyond the window, where the next request
+ * no surplus, except that an idle physical allocation of up to FINE_MOST may reach beyond the window, where the next request
  * of this owner will grow.  Returns 1 on success, 0 if there is no host memory. */
 int weir__mapped_plan(struct weir_heap *h, int kind, const struct weir_mapped_window *w, int way,
                       size_t *planned);
-/* Raises the allowance of bytes that may move: by `patience` times the growth of the heap, and by a part of the bytes
- * that requests got, up to `patience` times the heap.  A load that rarely needs moves need not grow.  A load that
- * often needs them spends less time on moves than on writing its memory once, and grows when the allowance is used up.
- * Returns 1 if memory may move for a request on that way: the allowance is not used up, or no other way is left.
- * Returns 0 otherwise. */
-int weir__mapped_may_move(const struct weir_heap *h, int way);
 
 #endif

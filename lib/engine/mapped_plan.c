@@ -11,38 +11,6 @@
 #include "base/hostmem.h"
 #include "engine/mapped.h"
 
-/* the least bytes of a growth for small requests, unless packing allows less */
-#define STEP_SMALL (8 * MIB)
-
-/* While memory is fragmented, a new physical allocation has at most FRAGMENT bytes, or a FRAGMENT_PART of the heap. */
-#define FRAGMENT (16 * MIB)
-enum { FRAGMENT_PART = 64, WASTE_PART = 8 };
-
-/* A request gets an own window only if the best window for all requests lacks more than this part of the memory that
- * the own window lacks. */
-enum { LITTLE_PART = 8 };
-
-/* Above a release threshold a new physical allocation has at most EARLY bytes, or an EARLY_PART of the heap if that is
- * more.  A block that lasts keeps its whole physical allocation reserved.  With smaller ones a first iteration took
- * longer than with the driver's own pool (six recorded programs).  Once memory has gone back, most blocks that last have
- * their places, and the bounds are SHED and a SHED_PART. */
-#define EARLY (16 * MIB)
-#define SHED (8 * MIB)
-enum { EARLY_PART = 192, SHED_PART = 8 };
-
-const struct weir_mapped_packing weir__mapped_packings[] = {
-    [WEIR_PACKING_COMPACT] = {8 * MIB, 8 * MIB, 8 * MIB, 8 * MIB, 4, 2 * MIB, 8 * MIB, SIZE_MAX, 0,
-                              8, 64, 0, 64 * MIB, 1},
-    [WEIR_PACKING_BALANCED] = {40 * MIB, 256 * MIB, 80 * MIB, 32 * MIB, 16, 40 * MIB, 256 * MIB,
-                               32 * MIB, 8, 4, 32, 32 * MIB, 256 * MIB, 64},
-    [WEIR_PACKING_FAST] = {SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX, 1, 2 * MIB, SIZE_MAX, SIZE_MAX,
-                           0, 0, 64, 0, 4096 * MIB, 1},
-};
-
-/* A physical allocation has at most the UNIT_PARTth part of the heap's bytes, within the bounds of its packing.  A request
- * is large if it has the LARGE_PARTth part of the heap. */
-enum { UNIT_PART = 16, LARGE_PART = 12 };
-
 /* ---- survey ---- */
 
 static int add_piece(struct weir_mapped_range *g, const struct weir_mapped_piece *p) {
@@ -219,34 +187,6 @@ static void find_window(const struct weir_mapped_range *g, int kind, size_t byte
     }
 }
 
-/* Finds the best window for a request with its own physical allocations.  It begins at the beginning of a physical
- * allocation that is free, or in an unmapped range: as far behind the memory before the range as the window is long,
- * since that memory may grow so far, and neither joins the other. */
-static void find_own(const struct weir_heap *h, size_t bytes, int what,
-                     struct weir_mapped_window *best) {
-    const struct weir_mapped_range *g = h->range;
-    size_t end = g->first[WEIR_HEAP_SMALL];
-
-    for (size_t i = 0; i < end; i++) {
-        const struct weir_mapped_piece *p = &g->pieces[i];
-
-        if (p->what == UNMAPPED) {
-            size_t before = p->base > h->starts[WEIR_HEAP_COMMON]
-                                ? weir__size_round_down(bytes, PAGE) + PAGE
-                                : 0;
-
-            if (bytes < best->missing && p->bytes >= before + bytes + 2 * PAGE)
-                *best = (struct weir_mapped_window){
-                    .base = p->base + before, .end = p->base + before + bytes, bytes, CLEAN};
-        } else if (p->what >= what && g->handles[handle_above(g, p->base)].base == p->base) {
-            size_t last = gap_end(g, i, end, what);
-
-            if (end_of(&g->pieces[last - 1]) >= p->base + bytes)
-                try_window(g, i, last, p->base, bytes, what, best);
-        }
-    }
-}
-
 void weir__mapped_find_tail(const struct weir_heap *h, int kind, size_t bytes,
                             struct weir_mapped_window *w) {
     const struct weir_mapped_range *g = h->range;
@@ -264,21 +204,22 @@ void weir__mapped_find_tail(const struct weir_heap *h, int kind, size_t bytes,
             .base = g->pieces[i].base, .end = g->pieces[i].base + bytes, .what = CLEAN};
 }
 
-/* ---- sizes ---- */
+/* ---- the budget ---- */
 
-/* Returns the bytes of the memory of one kind. */
-static size_t bytes_held(const struct weir_heap *h, int kind) {
-    struct weir_placement_figures figures;
-
-    weir__placement_figures(h->placement[kind], &figures);
-    return figures.total;
+int weir__mapped_has_budget(const struct weir_heap *h) {
+    return h->range->budget > 0 && !(h->e.traits & WEIR_ENGINE_GROWS_AHEAD);
 }
 
-/* Returns the most bytes of a new physical allocation while work is pending. */
-static size_t unit_pending(const struct weir_heap *h) {
-    const struct weir_order *o = &h->order;
+/* ---- sizes ---- */
 
-    return o->several && o->waiting_marks > 0 ? h->range->packing->unit_most_pending : SIZE_MAX;
+/* Returns the most bytes of a new physical allocation when `total` bytes will be reserved.  While work is pending on
+ * several streams, the last free of one stream keeps a whole one from the others, so that it is never coarse. */
+static size_t unit_bytes(const struct weir_heap *h, int kind, uint64_t total) {
+    int is_pending = h->order.several && h->order.waiting_marks > 0;
+
+    if (kind == WEIR_HEAP_SMALL)
+        return FINE_LEAST;
+    return (weir__mapped_has_budget(h) || is_pending ? 1 : COARSE) * fine_bytes(total);
 }
 
 /* Returns the bytes that the growth policy wants, if these are more than `want`; else 0. */
@@ -301,104 +242,30 @@ static size_t policy_step(struct weir_heap *h, size_t want, size_t planned) {
     return step > want ? step : 0;
 }
 
-/* Returns the most bytes of a new physical allocation, which are few above a release threshold.  `planned` bytes will be
+/* Returns the bytes of the next new physical allocation for `want` bytes where `most` fit.  `planned` bytes will be
  * added to the heap before. */
-static size_t most_above_threshold(const struct weir_heap *h, size_t planned) {
-    size_t total = h->total + planned;
-
-    if (total < h->e.threshold)
-        return SIZE_MAX;
-    return h->range->has_shed ? weir__size_larger(SHED, total / SHED_PART)
-                              : weir__size_larger(EARLY, total / EARLY_PART);
-}
-
-/* Returns the bytes of the next new physical allocation for `want` bytes where `most` fit. */
 static size_t new_bytes(struct weir_heap *h, int kind, size_t want, size_t most, size_t planned) {
-    struct weir_mapped_range *g = h->range;
-    const struct weir_mapped_packing *p = g->packing;
-    size_t total = bytes_held(h, kind) + planned, pending = unit_pending(h);
-    size_t wanted = 0, step, unit = g->piece;
+    size_t unit = unit_bytes(h, kind, h->total + planned + want), wanted = 0, step;
 
     if (h->e.options->growth != WEIR_GROWTH_EXACT) /* exact wants no more than the request */
         wanted = policy_step(h, want, planned);
-    step = wanted;
-    if (g->piece == 0 && pending >= p->step_least) {
-        size_t least = p->step_least;
-
-        if (kind == WEIR_HEAP_SMALL)
-            least = weir__size_smaller(least, STEP_SMALL);
-        least = weir__size_smaller(within(least, total / p->step_part, p->step_most), g->most_new);
-        step = weir__size_larger(step, least);
-    }
     /* The growth beyond the request must stay below the limit. */
-    step =
-        within(want, weir__size_smaller(step, most), weir__size_less(weir__heap_room(h), planned));
-    if (unit == 0) {
-        unit = h->order.several ? p->unit_most_several : p->unit_most;
-        unit = within(p->unit_least, (total + want) / UNIT_PART, unit);
-        unit = weir__size_smaller(weir__size_smaller(unit, g->most_new), pending);
-    }
-    step = weir__size_smaller(step, weir__size_larger(unit, wanted));
-    step = weir__size_smaller(step, most_above_threshold(h, planned));
-    return weir__size_round_down(step, PAGE);
-}
-
-/* Returns the size of each of a request's own physical allocations, or 0 if the request gets none.  With a growth
- * policy other than exact the policy decides. */
-static size_t own_bytes(const struct weir_heap *h, size_t bytes) {
-    const struct weir_mapped_packing *p = h->range->packing;
-    size_t pieces;
-
-    if (bytes < p->large_least || h->e.options->growth != WEIR_GROWTH_EXACT ||
-        bytes < weir__size_smaller(bytes_held(h, WEIR_HEAP_COMMON) / LARGE_PART, p->unit_most))
-        return 0;
-    pieces = h->order.several ? 2 * p->pieces : p->pieces;
-    pieces = within((bytes + p->unit_most - 1) / p->unit_most, (bytes + PIECE / 2) / PIECE, pieces);
-    pieces = weir__size_larger(pieces, bytes / unit_pending(h));
-    pieces = hurries(h) ? 1 : pieces;
-    return weir__size_round_down((bytes + pieces - 1) / pieces + PAGE - 1, PAGE);
-}
-
-/* Returns the most bytes of a new physical allocation for a request.  If the free memory of its stream exceeds the
- * request by an eighth of the heap, the heap is fragmented: then new ones are small, so that they can move later. */
-static size_t most_new(const struct weir_heap *h, int kind, size_t bytes) {
-    const struct weir_mapped_range *g = h->range;
-    size_t free_bytes = 0, total = bytes_held(h, WEIR_HEAP_COMMON);
-
-    if (kind == WEIR_HEAP_SMALL || hurries(h) || g->packing->patience == 0)
-        return SIZE_MAX;
-    for (size_t i = 0; i < g->first[WEIR_HEAP_SMALL]; i++)
-        if (g->pieces[i].what >= BEHIND && g->pieces[i].what != UNMAPPED)
-            free_bytes += g->pieces[i].bytes;
-    if (free_bytes < bytes + total / WASTE_PART)
-        return SIZE_MAX;
-    return weir__size_larger(FRAGMENT, total / FRAGMENT_PART);
+    step = within(want, weir__size_smaller(weir__size_larger(unit, wanted), most),
+                  weir__size_less(weir__heap_room(h), planned));
+    return weir__size_round_down(weir__size_smaller(step, weir__size_larger(unit, wanted)), PAGE);
 }
 
 /* ---- the plan ---- */
 
 void weir__mapped_find_place(const struct weir_heap *h, int kind, size_t bytes, int way,
                              struct weir_mapped_window *w) {
-    struct weir_mapped_range *g = h->range;
-    struct weir_mapped_window own = {.missing = SIZE_MAX};
-
-    *w = own;
-    g->piece = 0;
-    g->most_new = most_new(h, kind, bytes);
     if (way == SQUEEZED) {
         weir__mapped_find_tail(h, kind, bytes, w);
         return;
     }
+    *w = (struct weir_mapped_window){.missing = SIZE_MAX};
     for (int what = CLEAN; what >= BEHIND; what--)
-        find_window(g, kind, bytes, what, w);
-    g->piece = way == LEAST ? 0 : own_bytes(h, bytes);
-    if (g->piece == 0)
-        return;
-    for (int what = CLEAN; what >= BEHIND; what--)
-        find_own(h, bytes, what, &own);
-    /* The best window for all is as good if it lacks little, or if no own window has addresses. */
-    if (w->missing > own.missing / LITTLE_PART)
-        *w = own;
+        find_window(h->range, kind, bytes, what, w);
 }
 
 /* Chooses the idle physical allocation to move for `want` bytes where `most` fit.  One that is free for all streams is
@@ -431,7 +298,7 @@ static int plan_unmapped(struct weir_heap *h, int kind, int exact, uint64_t at, 
         size_t want = (size_t)(to - at);
         /* A small block that stays would pin a large physical allocation. */
         uint64_t fits = kind == WEIR_HEAP_SMALL && !exact
-                            ? weir__size_smaller(SPARE_SMALL, most - at)
+                            ? weir__size_smaller(FINE_LEAST, most - at)
                             : most - at;
         struct weir_mapped_handle *spare = choose_spare(g, want, fits);
         struct weir_mapped_move m = {.to.base = at, .from = NOWHERE, .what = CLEAN};
@@ -471,23 +338,9 @@ int weir__mapped_plan(struct weir_heap *h, int kind, const struct weir_mapped_wi
             continue;
         most = end_of(&g->pieces[i]);
         if (kind == WEIR_HEAP_APART)
-            most = weir__size_larger(to, weir__size_smaller(from + PIECE, most));
+            most = weir__size_larger(to, weir__size_smaller(from + FINE_MOST, most));
         if (!plan_unmapped(h, kind, exact, from, to, most, planned))
             return 0;
     }
     return 1;
-}
-
-int weir__mapped_may_move(const struct weir_heap *h, int way) {
-    struct weir_mapped_range *g = h->range;
-    size_t patience = g->packing->patience;
-    uint64_t grown = weir__size_less(h->total, g->total);
-    int64_t most = (int64_t)(patience * h->total);
-
-    g->may_move += (int64_t)(patience * grown + (h->taken - g->taken) / g->packing->moves_part);
-    if (g->may_move > most)
-        g->may_move = most;
-    g->total = h->total;
-    g->taken = h->taken;
-    return way == SQUEEZED || (!hurries(h) && g->may_move > 0);
 }

@@ -3,7 +3,7 @@
  *
  *     weir profile 4
  *     device cuda NVIDIA H200 GPU-... 143771MiB
- *     settings engine=mapped packing=balanced growth=exact limit=max cache=on
+ *     settings engine=mapped growth=exact limit=max cache=on
  *     target 8GiB
  *     runs 3
  *     run 1764422723123456789 8589934592 8000000000

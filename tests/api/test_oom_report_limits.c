@@ -88,19 +88,17 @@ TEST_EACH(WORLDS, a_limit_below_a_page) {
 
     if (!is(_i, KIND_MAPPED))
         return;
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        for (int fit = 0; fit < 2; fit++) {
-            options = options_for(_i, cases[i].limit);
-            options.packing = fit ? WEIR_PACKING_COMPACT : WEIR_PACKING_DEFAULT;
-            make();
-            REFUSED(LIMIT, cases[i].asked, A);
-            expect_text("\n              less is left than one growth needs\n");
-            expect_setting(0, "limit", NULL);
-            MUST(v.settings[1].name == NULL);
-            make_as_told();
-            take(cases[i].asked, A);
-            end();
-        }
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        options = options_for(_i, cases[i].limit);
+        make();
+        REFUSED(LIMIT, cases[i].asked, A);
+        expect_text("\n              less is left than one growth needs\n");
+        expect_setting(0, "limit", NULL);
+        MUST(v.settings[1].name == NULL);
+        make_as_told();
+        take(cases[i].asked, A);
+        end();
+    }
 }
 
 /* Here --keep-free leaves less than a page. */
@@ -309,7 +307,7 @@ TEST_EACH(WORLDS, a_limit_that_the_device_cannot_hold) {
     expect_setting(0, "limit", "3328MiB");
 }
 
-/* A whole idle piece serves a request above the limit.  Idle pieces do not serve one, with any packing. */
+/* A whole idle piece serves a request above the limit.  Idle pieces do not serve one. */
 TEST_EACH(WORLDS, more_than_a_limit_that_was_set_later) {
     if (is(_i, KIND_FIXED) || is(_i, KIND_MAPPED))
         return; /* no growth, or pieces are joined */

@@ -73,7 +73,7 @@ TEST(test_older_caller) {
 
     options.size = offsetof(weir_options, cache);
     options.cache = 99;
-    options.packing = 99;
+    options.internal_dependencies = 99;
     EXPECT_COMPLETE(WEIR_OK);
     ck_assert_int_eq(completed.cache, WEIR_SWITCH_ON);
     set_variable("WEIR_CACHE", "off");

@@ -314,9 +314,6 @@ static const struct {
     {"prealloc", "0.0001%", NULL},
     {"prealloc", "33.3333%free", NULL},
     {"prealloc", "max", NULL},
-    {"packing", "compact", NULL},
-    {"packing", "balanced", NULL},
-    {"packing", "fast", NULL},
     {"growth", "exact", NULL},
     {"growth", "bfc", NULL},
     {"growth", "step:64MiB", NULL},
@@ -492,7 +489,6 @@ TEST(test_defaults_are_shown) {
     } cases[] = {
         {WEIR_SETTING_DEVICE, "cuda", "cuda"},
         {WEIR_SETTING_ENGINE, "pool", "bfc-fixed"},
-        {WEIR_SETTING_PACKING, "balanced", "balanced"},
         {WEIR_SETTING_PREALLOC, "0", "0"},
         {WEIR_SETTING_GROWTH, "exact", "bfc"},
         {WEIR_SETTING_LIMIT, "max", "75%"},
@@ -527,10 +523,6 @@ TEST(test_defaults_are_shown) {
         weir__option_show(&options, cases[i].setting, text, sizeof text);
         ck_assert_str_eq(text, cases[i].fixed_arena);
     }
-    options.engine = WEIR_ENGINE_MAPPED;
-    options.packing = WEIR_PACKING_COMPACT;
-    weir__option_show(&options, WEIR_SETTING_INTERNAL_DEPENDENCIES, text, sizeof text);
-    ck_assert_str_eq(text, "off");
     options.engine = WEIR_ENGINE_DIRECT;
     weir__option_show(&options, WEIR_SETTING_CACHE, text, sizeof text);
     ck_assert_str_eq(text, "off");

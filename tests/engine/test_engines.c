@@ -250,7 +250,7 @@ TEST_EACH(2 * KIND_COUNT, the_block_around_an_address) {
 TEST(an_idle_stream_is_no_proof) {
     CUstream blocking;
     void *large[2];
-    make(KIND_MAPPED, 0, "packing=compact cache=off");
+    make(KIND_MAPPED, 0, "cache=off");
     CU(driver->cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
     void *block = take(64 * MIB, blocking);
     void *pin = take(4 * MIB, blocking);
@@ -288,11 +288,8 @@ TEST_EACH(2, an_end_that_cannot_wait_is_no_end) {
 }
 
 /* Unused preallocated memory serves every stream, although the first stream is busy and calls no more. */
-TEST_EACH(3, a_second_stream_has_what_nobody_used) {
-    static const char *const settings[] = {"packing=compact cache=off prealloc=512MiB",
-                                           "packing=balanced cache=off prealloc=512MiB",
-                                           "packing=fast cache=off prealloc=512MiB"};
-    make(KIND_MAPPED, 0, settings[_i]);
+TEST(a_second_stream_has_what_nobody_used) {
+    make(KIND_MAPPED, 0, "cache=off prealloc=512MiB");
     void *block = take(100 * MIB, A);
     busy(A, 50 * MS);
     give(block, A);
@@ -500,18 +497,18 @@ TEST_WHERE(KIND_FIXED, KIND_MAPPED + 1, NULL, one_stream_never_records) {
 TEST_EACH(2, what_another_left_stays_there_for_it) {
     make(KIND_MAPPED, 0, _i ? "internal-dependencies=on" : "internal-dependencies=off");
     void *large = take(64 * MIB, A);
-    void *left = take(8 * MIB, B);
-    take(8 * MIB, B);
+    void *left = take(6 * MIB, B);
+    take(6 * MIB, B);
     give(left, B);
     weir__model_advance(MS);
     give(take(1000, B), B); /* the host observes B's free */
     busy(A, 50 * MS);
     give(large, A);
     uint64_t before = reserve();
-    void *block = take(8 * MIB, A);
+    void *block = take(6 * MIB, A);
     MUST_EQ(block == left, _i == 1);
     give(block, A);
-    block = take(8 * MIB, B);
+    block = take(6 * MIB, B);
     MUST_EQ(block == left, _i == 0);
     MUST_EQ(reserve(), before);
 }

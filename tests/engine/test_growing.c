@@ -335,8 +335,6 @@ TEST(settings_without_effect_draw_a_warning) {
     expect_words("");
     logging.release_threshold = bytes_amount(MIB);
     expect_words("");
-    logging.packing = WEIR_PACKING_COMPACT;
-    expect_words("packing has no effect with engine bfc\n");
     log_warnings(KIND_MAPPED, 0);
     expect_words("");
     log_warnings(KIND_DIRECT, 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_mapped.c: where a mapped arena places blocks, and which handles it moves.
  *
- * The tests run on the device model, without the caches.  A layout has handles of 8 MiB, as compact packing makes them,
+ * The tests run on the device model, without the caches.  A layout has handles of 8 MiB, as in a small heap,
  * or the handles of large requests.  A test checks where a request lies in it, which memory came from the device, and
  * the driver calls.  Other tests are about aliased mappings, preallocated memory, and a shortage of host memory. */
 #include "config.h"
@@ -12,7 +12,7 @@
 #include "tests/fixtures/calls.h"
 #include "tests/fixtures/refuse.h"
 
-#define UNIT (8 * MIB) /* a handle of compact packing */
+#define UNIT (8 * MIB) /* a physical allocation of a small heap */
 
 static weir_allocator *a;
 static void *other; /* B's, so that there are two streams */
@@ -51,25 +51,24 @@ static void make_unmapped_ranges(void) {
     OK(weir_trim(a, 0, NULL));
 }
 
-static void begin_with(const struct weir_driver *table, int packing, size_t limit) {
+static void begin_with(const struct weir_driver *table, size_t limit) {
     weir_options options = options_of(KIND_MAPPED, "model", limit);
 
     if (limit)
         options.limit = bytes_amount(limit);
-    options.packing = packing;
     options.cache = WEIR_SWITCH_OFF;
     options.recovery_timeout_ms = UINT32_MAX; /* no waiting */
     OK(weir__allocator_create_on(table, &options, &a, NULL, 0));
 }
 
-static void begin(int packing, size_t limit) {
+static void begin(size_t limit) {
     start_model(4 * GIB);
-    begin_with(driver, packing, limit);
+    begin_with(driver, limit);
 }
 
 /* Creates an allocator that knows B, by a small block and by a large one. */
-static void begin_with_two_streams(int packing) {
-    begin(packing, 0);
+static void begin_with_two_streams(void) {
+    begin(0);
     other = take(1000, B);
     give(take(UNIT, B), B);
     make_unmapped_ranges();
@@ -131,7 +130,7 @@ static const struct layout layouts[] = {
     /* The second gap lacks more, though only behind the block: the first one serves. */
     {"TCHTCHHT", 16, 1, 0, 1},
     /* The block begins at mapped memory, not in the unmapped range before it. */
-    {"HCHHT", 12, 1, 4, 0},
+    {"HCHHT", 12, 1, 8, 0},
     /* An idle handle right behind the gap moves into it. */
     {"TCHCT", 16, 1, 0, 1},
     /* An idle handle right before the block moves, too, although its work has not completed. */
@@ -146,7 +145,7 @@ CASE("mapped", 30, NULL, end_if_there);
 TEST_EACH(LAYOUTS, a_request_goes_where_least_is_missing) {
     const struct layout *l = &layouts[_i];
     void *block[MOST_HANDLES];
-    begin_with_two_streams(WEIR_PACKING_COMPACT);
+    begin_with_two_streams();
     lay(l->handles, block);
     uint64_t before = reserve();
     count_from_here();
@@ -156,54 +155,6 @@ TEST_EACH(LAYOUTS, a_request_goes_where_least_is_missing) {
     MUST_EQ(calls(WEIR_ENTRY_cuMemUnmap), l->unmapped);
     give(large, A);
     give_those(l->handles, 'T', block);
-    give(other, B);
-}
-
-/* ---- handles of their own ---------------------------------------------------------------------- */
-
-/* The first large block lies at the first address.  A later one keeps a distance from the memory before it, in the
- * lowest unmapped range that is large enough. */
-TEST(large_requests_lie_apart) {
-    begin(WEIR_PACKING_BALANCED, 0);
-    void *first = take(64 * MIB, A);
-    MUST_EQ(stats_of(a).extent, 64 * MIB);
-    give(first, A);
-    make_unmapped_ranges();
-    void *pin = take(8 * MIB, A);
-    MUST(pin == first);
-    MUST_EQ(reserve(), 40 * MIB);
-    void *large = take(132 * MIB, A);
-    MUST_EQ(mib_above(large, pin), 40 + 132 + 2);
-    void *between =
-        take(64 * MIB, A); /* in an unmapped range of 64 + 2 MiB before it, and 4 behind */
-    MUST_EQ(mib_above(between, pin), 40 + 64 + 2);
-    give(between, A);
-    give(large, A);
-    give(pin, A);
-}
-
-/* A large block that begins in idle memory grows into the unmapped range behind it.  Every stream may use the new
- * memory when it may use the memory that it joins. */
-TEST(large_requests_grow_in_their_place) {
-    begin_with_two_streams(WEIR_PACKING_BALANCED);
-    void *pin = take(8 * MIB, A);
-    void *large = take(144 * MIB, A);
-    MUST_EQ(mib_above(large, pin), 40 + 144 + 2);
-    void *between = take(64 * MIB, A);
-    MUST_EQ(mib_above(between, pin), 40 + 64 + 2);
-    give(between, A);
-    see_done();
-    uint64_t before = reserve();
-    uint64_t steals = stats_of(a).steals;
-    count_from_here();
-    between = take(80 * MIB, A);
-    MUST_EQ(mib_above(between, pin), 40 + 64 + 2);
-    MUST_EQ(reserve() - before, 16 * MIB);
-    MUST_EQ(calls(WEIR_ENTRY_cuMemUnmap), 0);
-    MUST_EQ(stats_of(a).steals, steals);
-    give(between, A);
-    give(large, A);
-    give(pin, A);
     give(other, B);
 }
 
@@ -224,7 +175,7 @@ TEST(shadows_go_one_by_one) {
     void *block[2], *pin[2], *moved[3], *again[2];
     size_t released;
 
-    begin_with_two_streams(WEIR_PACKING_COMPACT);
+    begin_with_two_streams();
     for (int i = 0; i < 2; i++) {
         block[i] = take(UNIT, A);
         pin[i] = take(UNIT, A);
@@ -260,18 +211,18 @@ TEST(shadows_go_one_by_one) {
 
 /* An aliased mapping may lie at the first address of small requests.  The addresses of large requests end before it. */
 TEST(a_alias_behind_the_large_addresses_is_none_of_theirs) {
-    enum { SMALL = 4 };
+    enum { SMALL = 16 };
     void *small[SMALL], *large, *last, *none = NULL;
 
-    begin(WEIR_PACKING_COMPACT, 10 * MIB);
+    begin(16 * MIB);
     for (int i = 0; i < SMALL; i++)
         small[i] = take(512 * KIB, A);
-    MUST_EQ(reserve(), 2 * MIB);
+    MUST_EQ(reserve(), 8 * MIB);
     busy(A, 5 * MS);
     for (int i = 0; i < SMALL; i++)
         give(small[i], A);
-    large = take(2 * MIB, A);
-    MUST_EQ(reserve(), 2 * MIB);
+    large = take(8 * MIB, A);
+    MUST_EQ(reserve(), 8 * MIB);
     EXPECT(WEIR_E_LIMIT, weir_alloc(a, 20 * MIB, A, &none));
     weir_failure failure = last_failure();
     MUST_EQ(failure.largest, 8 * MIB);
@@ -283,27 +234,27 @@ TEST(a_alias_behind_the_large_addresses_is_none_of_theirs) {
 /* Preallocated memory is mapped behind aliased mappings.  Small requests get some, since their idle memory is only
  * aliased. */
 TEST(what_is_preallocated_goes_round_shadows) {
-    enum { SMALL = 4 };
-    void *small[SMALL], *behind[SMALL], *moved, *large;
+    enum { SMALL = 16, BEHIND_THEM = 4 };
+    void *small[SMALL], *behind[BEHIND_THEM], *moved, *large;
 
-    begin(WEIR_PACKING_COMPACT, 0);
+    begin(0);
     for (int i = 0; i < SMALL; i++)
         small[i] = take(512 * KIB, A);
     busy(A, 5 * MS);
     for (int i = 0; i < SMALL; i++)
         give(small[i], A);
-    moved = take(2 * MIB, A);
-    MUST_EQ(reserve(), 2 * MIB);
-    OK(weir_preallocate(a, 34 * MIB, NULL));
-    MUST_EQ(reserve(), 34 * MIB);
+    moved = take(8 * MIB, A);
+    MUST_EQ(reserve(), 8 * MIB);
+    OK(weir_preallocate(a, 40 * MIB, NULL));
+    MUST_EQ(reserve(), 40 * MIB);
     count_from_here();
     large = take(30 * MIB, B);
-    for (int i = 0; i < SMALL; i++) {
+    for (int i = 0; i < BEHIND_THEM; i++) {
         behind[i] = take(512 * KIB, B);
-        MUST_LE(2, mib_above(behind[i], small[0]));
+        MUST_LE(8, mib_above(behind[i], small[0]));
     }
     MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 0);
-    for (int i = 0; i < SMALL; i++)
+    for (int i = 0; i < BEHIND_THEM; i++)
         give(behind[i], B);
     give(large, B);
     give(moved, A);
@@ -339,7 +290,7 @@ static void *take_exactly(size_t bytes) {
 /* Idle handles move behind the end of all memory, up to the last address: small requests have a sixteenth of the GiB,
  * large requests have the rest. */
 TEST(the_last_address_serves) {
-    enum { PINS = 4 };
+    enum { PINS = 7 };
     struct weir_driver table;
     void *pin[PINS], *large, *idle[2], *between;
     CUdeviceptr hog;
@@ -348,9 +299,9 @@ TEST(the_last_address_serves) {
     start_model(256 * MIB);
     table = *driver;
     table.cuMemAddressReserve = few_addresses;
-    begin_with(&table, WEIR_PACKING_FAST, 0);
+    begin_with(&table, 0);
     for (int i = 0; i < PINS; i++) {
-        large = take_at_the_end(196 * MIB, 12 * MIB);
+        large = take_at_the_end((i == 0 ? 196 : 94) * MIB, (i == 0 ? 12 : 6) * MIB);
         pin[i] = take_at_the_end(8 * MIB, 0);
         give(large, A);
         make_unmapped_ranges();
@@ -382,13 +333,14 @@ TEST_EACH(3, small_requests_have_their_part_beforehand) {
     static const struct {
         size_t piece, idle, added; /* KiB, pieces, MiB */
     } cases[] = {{512, 8, 0}, {512, 4, 2}, {256, 8, 4}};
-    enum { MOST = 16, SERVED = 8 };
+    enum { MOST = 32, SERVED = 8 };
+    const size_t count = 8 * KIB / cases[_i].piece;
     void *small[MOST], *served[SERVED], *large;
 
-    begin(WEIR_PACKING_COMPACT, 0);
-    for (size_t i = 0; i < 2 * cases[_i].idle; i++)
+    begin(0);
+    for (size_t i = 0; i < count; i++)
         small[i] = take(cases[_i].piece * KIB, A);
-    MUST_EQ(reserve(), 2 * cases[_i].idle * cases[_i].piece * KIB);
+    MUST_EQ(reserve(), 8 * MIB);
     for (size_t i = 0; i < cases[_i].idle; i++)
         give(small[2 * i], A);
     OK(weir_preallocate(a, (size_t)reserve() + 64 * MIB, NULL));
@@ -401,49 +353,42 @@ TEST_EACH(3, small_requests_have_their_part_beforehand) {
     for (int i = 0; i < SERVED; i++)
         give(served[i], A);
     give(large, A);
-    for (size_t i = 0; i < cases[_i].idle; i++)
-        give(small[2 * i + 1], A);
+    for (size_t i = 0; i < count; i++)
+        if (i % 2 || i >= 2 * cases[_i].idle)
+            give(small[i], A);
 }
 
 /* Every other block of the preallocated memory is idle.  A request too large for each of them gets handles split from
  * them, and the reserved memory does not grow. */
-TEST_EACH(2, what_is_preallocated_moves) {
-    static const struct {
-        int packing;
-        size_t reserved, block, wanted; /* MiB */
-    } cases[] = {{WEIR_PACKING_COMPACT, 1100, 128, 240}, {WEIR_PACKING_BALANCED, 1100, 128, 240}};
+TEST(what_is_preallocated_moves) {
     enum { BLOCKS = 8 };
     void *blocks[BLOCKS], *large;
     uint64_t before;
 
-    begin(cases[_i].packing, 0);
-    OK(weir_preallocate(a, cases[_i].reserved * MIB, NULL));
+    begin(0);
+    OK(weir_preallocate(a, 1100 * MIB, NULL));
     before = reserve();
     for (int i = 0; i < BLOCKS; i++)
-        blocks[i] = take(cases[_i].block * MIB, A);
+        blocks[i] = take(128 * MIB, A);
     MUST_EQ(reserve(), before);
     for (int i = 0; i < BLOCKS; i += 2)
         give(blocks[i], A);
-    large = take(cases[_i].wanted * MIB, A);
+    large = take(240 * MIB, A);
     MUST_EQ(reserve(), before);
     give(large, A);
     for (int i = 1; i < BLOCKS; i += 2)
         give(blocks[i], A);
 }
 
-/* Many handles take long to make, so a large preallocation uses the largest handles allowed.  Fast packing makes one
- * handle, and one for small requests. */
-TEST_EACH(3, what_is_preallocated_comes_in_few_handles) {
+/* Many handles take long to make, so a preallocation has a 64th of its bytes in each, but at most 32 MiB. */
+TEST_EACH(2, what_is_preallocated_comes_in_few_handles) {
     static const struct {
-        int packing;
         size_t reserved; /* GiB */
         uint64_t handles;
-    } cases[] = {{WEIR_PACKING_COMPACT, 8, 129},
-                 {WEIR_PACKING_BALANCED, 32, 129},
-                 {WEIR_PACKING_FAST, 3, 2}};
+    } cases[] = {{1, 64}, {8, 257}};
 
     start_model(40 * GIB);
-    begin_with(driver, cases[_i].packing, 0);
+    begin_with(driver, 0);
     count_from_here();
     OK(weir_preallocate(a, cases[_i].reserved * GIB, NULL));
     MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), cases[_i].handles);
@@ -457,7 +402,7 @@ TEST(small_blocks_stay_apart_above_the_limit) {
     void *large[LARGE], *small[SMALL];
     size_t count = 0;
 
-    begin(WEIR_PACKING_BALANCED, 0);
+    begin(0);
     for (int i = 0; i < LARGE; i++)
         large[i] = take(256 * MIB, A);
     OK(weir_set_limit(a, bytes_amount(GIB)));
@@ -482,19 +427,17 @@ static size_t answer_much(const weir_growth_state *state, void *context) {
     return *(size_t *)context;
 }
 
-/* The growth policy's bytes are added at once, in one handle, with each packing: besides the missing bytes, and within
+/* The growth policy's bytes are added at once, in one handle: besides the missing bytes, and within
  * the limit and the device. */
-TEST_EACH(18, a_policy_decides_how_much) {
+TEST_EACH(6, a_policy_decides_how_much) {
     static const struct {
         int growth;
-        size_t limit, others, reserved[2]; /* MiB after 300, after 30 more; 0 if packing decides */
+        size_t limit, others, reserved[2]; /* MiB after 300, after 30 more; 0 if weir decides */
     } cases[] = {
         {WEIR_GROWTH_STEP, 0, 0, {512, 512}},         {WEIR_GROWTH_GEOMETRIC, 0, 0, {0, 0}},
         {WEIR_GROWTH_REMAINING, 1024, 0, {512, 512}}, {WEIR_GROWTH_CALLBACK, 0, 0, {600, 600}},
         {WEIR_GROWTH_CALLBACK, 450, 0, {450, 450}},   {WEIR_GROWTH_CALLBACK, 0, 3600, {496, 496}},
     };
-    static const int packings[] = {WEIR_PACKING_COMPACT, WEIR_PACKING_BALANCED, WEIR_PACKING_FAST};
-    const int which = _i / 3;
     size_t much = 600 * MIB;
     weir_options options = options_of(KIND_MAPPED, "model", 0);
     CUdeviceptr others = 0;
@@ -502,35 +445,34 @@ TEST_EACH(18, a_policy_decides_how_much) {
     void *blocks[2];
 
     start_model(4 * GIB);
-    if (cases[which].others)
-        CU(driver->cuMemAlloc(&others, cases[which].others * MIB));
-    if (cases[which].limit)
-        options.limit = bytes_amount(cases[which].limit * MIB);
-    options.packing = packings[_i % 3];
+    if (cases[_i].others)
+        CU(driver->cuMemAlloc(&others, cases[_i].others * MIB));
+    if (cases[_i].limit)
+        options.limit = bytes_amount(cases[_i].limit * MIB);
     options.cache = WEIR_SWITCH_OFF;
     options.recovery_timeout_ms = UINT32_MAX;
-    options.growth = cases[which].growth;
-    if (cases[which].growth == WEIR_GROWTH_STEP)
+    options.growth = cases[_i].growth;
+    if (cases[_i].growth == WEIR_GROWTH_STEP)
         options.growth_step = 256 * MIB;
-    else if (cases[which].growth == WEIR_GROWTH_GEOMETRIC)
+    else if (cases[_i].growth == WEIR_GROWTH_GEOMETRIC)
         options.growth_factor = 2;
-    else if (cases[which].growth == WEIR_GROWTH_REMAINING)
+    else if (cases[_i].growth == WEIR_GROWTH_REMAINING)
         options.growth_factor = .5;
-    options.growth_function = cases[which].growth == WEIR_GROWTH_CALLBACK ? answer_much : NULL;
+    options.growth_function = cases[_i].growth == WEIR_GROWTH_CALLBACK ? answer_much : NULL;
     options.growth_context = &much;
     OK(weir__allocator_create_on(driver, &options, &a, NULL, 0));
     count_from_here();
     for (int i = 0; i < 2; i++) {
         blocks[i] = take(i == 0 ? 300 * MIB : 30 * MIB, A);
-        if (cases[which].reserved[i])
-            MUST_EQ(reserve(), cases[which].reserved[i] * MIB);
+        if (cases[_i].reserved[i])
+            MUST_EQ(reserve(), cases[_i].reserved[i] * MIB);
         else if (i == 1)
             MUST_EQ(reserve(), 2 * first);
         first = reserve();
         MUST_LE(calls(WEIR_ENTRY_cuMemGetInfo), 2 * ((uint64_t)i + 1));
-        if (cases[which].growth == WEIR_GROWTH_CALLBACK) {
-            MUST(heard.limit == (cases[which].limit ? cases[which].limit * MIB : SIZE_MAX));
-            MUST_LE(heard.device_free, 4 * GIB - cases[which].others * MIB);
+        if (cases[_i].growth == WEIR_GROWTH_CALLBACK) {
+            MUST(heard.limit == (cases[_i].limit ? cases[_i].limit * MIB : SIZE_MAX));
+            MUST_LE(heard.device_free, 4 * GIB - cases[_i].others * MIB);
         }
     }
     give(blocks[0], A);
@@ -546,7 +488,7 @@ TEST_EACH(18, a_policy_decides_how_much) {
  * request fails and nothing has changed. */
 TEST_EACH(2, without_host_memory_nothing_grows) {
     void *large = NULL;
-    begin(WEIR_PACKING_COMPACT, 0);
+    begin(0);
     void *block = take(7 * UNIT, A);
     refuse_in = (uint64_t)_i + 1;
     EXPECT(WEIR_E_HOST_MEMORY, weir_alloc(a, 8 * UNIT, A, &large));
@@ -565,7 +507,7 @@ TEST(without_host_memory_nothing_begins) {
     for (uint64_t k = 1; status != WEIR_OK; k++, failed_requests++) {
         void *block = NULL;
 
-        begin(WEIR_PACKING_COMPACT, 0);
+        begin(0);
         refuse_in = k;
         status = weir_alloc(a, UNIT, A, &block);
         refuse_in = 0;
@@ -586,7 +528,7 @@ TEST(what_could_not_be_noted_waits_for_the_device) {
     enum { SMALL = 4 };
     void *small[SMALL], *known;
 
-    begin(WEIR_PACKING_COMPACT, 0);
+    begin(0);
     known = take(UNIT, B);
     for (int i = 0; i < SMALL; i++)
         small[i] = take(512 * KIB, A);

@@ -16,27 +16,26 @@ static void open_device(void) {
 }
 
 /* Returns options without waiting, which a test may add. */
-static weir_options packed(int packing, size_t limit) {
+static weir_options options_for(size_t limit) {
     weir_options options = options_of(KIND_MAPPED, "model", 0);
 
     if (limit)
         options.limit = bytes_amount(limit);
-    options.packing = packing;
     options.recovery_timeout_ms = UINT32_MAX;
     options.cache = WEIR_SWITCH_OFF;
     options.internal_dependencies = WEIR_SWITCH_OFF;
     return options;
 }
 
-static void make_on(const struct weir_driver *on, int packing, size_t limit, const char *settings) {
-    weir_options options = packed(packing, limit);
+static void make_on(const struct weir_driver *on, size_t limit, const char *settings) {
+    weir_options options = options_for(limit);
 
     apply_settings(&options, settings);
     make_with_on(on, &options);
 }
 
-static void make(int packing, size_t limit, const char *settings) {
-    make_on(driver, packing, limit, settings);
+static void make(size_t limit, const char *settings) {
+    make_on(driver, limit, settings);
 }
 
 static uint64_t events_of(void) {
@@ -64,7 +63,7 @@ CASE("moves", 60, open_device, end_moves);
 
 /* A move is no growth: no handle is made, no step is noted, and no memory goes back. */
 TEST(a_move_is_no_growth) {
-    make(WEIR_PACKING_COMPACT, 0, "");
+    make(0, "");
     void *block[4];
     for (int i = 0; i < 4; i++)
         block[i] = take(8 * MIB, A);
@@ -86,64 +85,57 @@ TEST(a_move_is_no_growth) {
     MUST_EQ(events_of(), events);
 }
 
-/* A load that would move handles for ever grows once its allowance is used up. */
+/* Requests three times 8 MiB, frees two of them, and requests 16 MiB, for which one of the two has to move, or memory
+ * grows.  Then frees all. */
+static void cycle_of_moves(void) {
+    void *large, *piece[3];
+
+    for (int i = 0; i < 3; i++)
+        piece[i] = take(8 * MIB, A);
+    give(piece[0], A);
+    give(piece[2], A);
+    large = take(16 * MIB, A);
+    give(large, A);
+    give(piece[1], A);
+}
+
+/* A load that would move handles for ever grows once its budget is used up.  Time adds to the budget. */
 TEST(what_would_move_for_ever_grows) {
-    /* The allowance is 192 MiB.  Each move uses 8 MiB, and the 40 MiB requested in between add 40/64 MiB. */
-    enum { MOVES = 27 };
-    make(WEIR_PACKING_COMPACT, 0, "");
-    void *large, *piece[3];
-
-    for (int cycle = 1; cycle <= MOVES + 1; cycle++) {
-        for (int i = 0; i < 3; i++)
-            piece[i] = take(8 * MIB, A);
-        MUST_EQ(reserve(), 24 * MIB);
-        give(piece[0], A);
-        give(piece[2], A);
-        count_from_here();
-        large = take(16 * MIB,
-                     A); /* the first piece moves behind the last one, or a new one comes there */
-        MUST_EQ(calls(WEIR_ENTRY_cuMemUnmap), cycle <= MOVES);
-        MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), cycle > MOVES);
-        give(large, A);
-        give(piece[1], A);
+    make(0, "");
+    cycle_of_moves();
+    count_from_here();
+    while (reserve() == 24 * MIB)
+        cycle_of_moves();
+    MUST_BE_WITHIN(150, calls(WEIR_ENTRY_cuMemUnmap), 300); /* 10 ms, about 40 us each */
+    destroy();
+    make(0, "");
+    count_from_here();
+    for (int i = 0; i < 500; i++) {
+        cycle_of_moves();
+        weir__model_advance(10 * MS);
     }
-    MUST_EQ(reserve(), 32 * MIB);
+    MUST_EQ(reserve(), 24 * MIB);
+    MUST_LE(500, calls(WEIR_ENTRY_cuMemUnmap));
 }
 
-/* A physical allocation of more than 64 MiB takes hardly longer to move than one of 64 MiB, so it counts as little
- * more.  A load that moves large ones in each cycle goes on for longer before it grows. */
-TEST(a_large_move_counts_by_what_it_takes) {
-    /* The blocks have physical allocations of 96 MiB, which count as 64 + 32/16.  The allowance is four times the
-     * 2304 MiB, and a 32nd of the 3840 MiB that are requested in a cycle.  Four times the bytes would be 96 moves. */
-    enum { COUNTED = 66, ALLOWED = 4 * 2304, EARNED = 3840 / 32, MOST = 40 };
-    make(WEIR_PACKING_BALANCED, 0, "");
-    uint64_t moves = 0, cycles = 0;
-    void *large, *piece[3];
-
-    do {
-        for (int i = 0; i < 3; i++)
-            piece[i] = take(768 * MIB, A);
-        give(piece[0], A);
-        give(piece[2], A);
-        count_from_here();
-        large = take(1536 * MIB, A);
-        moves += calls(WEIR_ENTRY_cuMemUnmap);
-        cycles++;
-        give(large, A);
-        give(piece[1], A);
-    } while (reserve() < 3072 * MIB && cycles < MOST);
-    MUST_BE_WITHIN(ALLOWED + EARNED * (cycles - 1), COUNTED * moves,
-                   ALLOWED + EARNED * cycles + 16 * COUNTED);
+/* Without a budget the heap moves memory if it cannot grow. */
+TEST(at_the_limit_the_budget_decides_nothing) {
+    make(24 * MIB, "");
+    count_from_here();
+    for (int i = 0; i < 500; i++)
+        cycle_of_moves();
+    MUST_EQ(reserve(), 24 * MIB);
+    MUST_LE(500, calls(WEIR_ENTRY_cuMemUnmap));
 }
 
-/* Growth does not reset the allowance.  With random blocks that fill 2 GiB at most 8 times the arena and 1/64 of the
- * requested bytes move, and one request more, since the last move may exceed the allowance. */
+/* Growth does not reset the budget.  A load of random blocks that fill 2 GiB uses up its budget: what it has at first,
+ * earns by growth and earns by time, and what one request may take more. */
 TEST(growth_earns_no_more_than_its_part_of_moves) {
-    enum { BLOCKS = 64, STEPS = 8000 };
-    make(WEIR_PACKING_COMPACT, 0, "");
+    enum { BLOCKS = 64, STEPS = 8000, MOVE_US = 45 };
+    make(0, "");
     void *block[BLOCKS];
     size_t bytes[BLOCKS], live = 0, next;
-    uint64_t draw = 1, asked = 0, moved;
+    uint64_t draw = 1, moved, began = weir__model_now_ns(), earned;
     int count = 0;
 
     count_from_here();
@@ -154,7 +146,6 @@ TEST(growth_earns_no_more_than_its_part_of_moves) {
             block[count] = take(next, A);
             bytes[count++] = next;
             live += next;
-            asked += next;
         } else {
             int gone = (int)((draw >> 40) % (uint64_t)count);
 
@@ -164,48 +155,31 @@ TEST(growth_earns_no_more_than_its_part_of_moves) {
             bytes[gone] = bytes[count];
         }
     }
-    moved = calls(WEIR_ENTRY_cuMemUnmap) * 8 * MIB;
-    MUST_LE(8 * reserve(), moved); /* the load does use its allowance up */
-    MUST_LE(moved, 8 * reserve() + asked / 64 + 512 * MIB);
+    moved = calls(WEIR_ENTRY_cuMemUnmap);
+    earned = 10000 + 1200 * reserve() / GIB + (weir__model_now_ns() - began) / 1000 / 100;
+    MUST_LE(100, moved);
+    MUST_LE(moved * MOVE_US, earned + 64 * MOVE_US);
     while (count > 0)
         give(block[--count], A);
 }
 
-/* Fast packing moves nothing while the arena can grow. */
-TEST(what_is_fast_moves_nothing) {
-    make(WEIR_PACKING_FAST, 40 * MIB, "");
-    void *block = take(8 * MIB, A);
-    take(8 * MIB, A);
-    give(block, A);
-    count_from_here();
-    void *large = take(16 * MIB, A);
-    MUST_EQ(calls(WEIR_ENTRY_cuMemUnmap), 0);
-    MUST_EQ(reserve(), 32 * MIB);
-    give(large, A);
-    large = take(32 * MIB, A);
-    MUST_LE(1, calls(WEIR_ENTRY_cuMemUnmap));
-    MUST_EQ(reserve(), 40 * MIB);
-}
-
-/* Grow-ahead shortens the waits of requests, but compact and balanced packing move handles as without it. */
-TEST_WHERE(WEIR_PACKING_COMPACT, WEIR_PACKING_BALANCED + 1, NULL,
-           who_fits_tightly_moves_beside_grow_ahead) {
-    make(_i, 0, "");
-    size_t bytes = (_i == WEIR_PACKING_COMPACT ? 8 : 64) * MIB;
+/* Grow-ahead shortens the waits of requests, so nothing moves beside it. */
+TEST(nothing_moves_beside_grow_ahead) {
+    make(0, "");
     void *block[3];
     a->reserve.engine->traits |= WEIR_ENGINE_GROWS_AHEAD; /* though no thread adds anything */
     for (int i = 0; i < 3; i++)
-        block[i] = take(bytes, A);
+        block[i] = take(32 * MIB, A);
     give(block[0], A);
     give(block[2], A);
-    uint64_t before = reserve();
-    take(3 * bytes, A);
-    MUST_EQ(reserve() - before, (_i == WEIR_PACKING_COMPACT ? 1 : 2) * bytes);
+    count_from_here();
+    take(96 * MIB, A);
+    MUST_EQ(calls(WEIR_ENTRY_cuMemUnmap), 0);
 }
 
 /* Handles that move before their work has completed share one recorded event.  New handles need none. */
 TEST(what_moves_unseen_is_recorded_once) {
-    make(WEIR_PACKING_COMPACT, 0, "");
+    make(0, "");
     void *block[6];
     for (int i = 0; i < 6; i++)
         block[i] = take((i < 4 ? 8 : 4) * MIB, A);
@@ -227,7 +201,7 @@ TEST(what_moves_unseen_is_recorded_once) {
 
 /* What remains of memory that moved before its work has completed serves the stream for which it moved, and no other. */
 TEST(what_remains_of_a_move_serves_its_stream) {
-    make(WEIR_PACKING_COMPACT, 0, "");
+    make(0, "");
     void *block[4];
     give(take(1000, B), B);
     for (int i = 0; i < 4; i++)
@@ -245,7 +219,7 @@ TEST(what_remains_of_a_move_serves_its_stream) {
 /* A handle that is mapped at two addresses is unmapped at both at the end, so the device has its memory again. */
 TEST(an_end_leaves_nothing_mapped) {
     uint64_t all = device_free();
-    make(WEIR_PACKING_COMPACT, 0, "");
+    make(0, "");
     void *block = take(8 * MIB, A), *pin = take(8 * MIB, A);
     busy(A, 5 * MS);
     give(block, A);
@@ -261,80 +235,11 @@ TEST(an_end_leaves_nothing_mapped) {
     MUST_EQ(device_free(), all);
 }
 
-/* ---- handles of a request's own -------------------------------------------------------------- */
-
-/* A request of at least 32 MiB and a twelfth of the arena has handles that fit it exactly.  A smaller request joins the
- * free memory, and so does one that lacks at most an eighth of its size. */
-TEST_EACH(6, a_twelfth_has_handles_of_its_own) {
-    static const struct {
-        size_t reserved, taken, bytes,
-            grows; /* MiB; small requests have 16 of the reserved memory */
-    } cases[] = {{0, 16, 32, 32},    {0, 16, 30, 40},    {616, 590, 50, 50},
-                 {616, 590, 48, 40}, {256, 16, 256, 32}, {256, 16, 258, 58}}; /* 200 move */
-    make(WEIR_PACKING_BALANCED, 0, "");
-    OK(weir_preallocate(a, cases[_i].reserved * MIB, NULL));
-    take(cases[_i].taken * MIB, A);
-    take(1000, A);
-    uint64_t before = reserve();
-    take(cases[_i].bytes * MIB, A);
-    MUST_EQ(reserve() - before, cases[_i].grows * MIB);
-}
-
-/* A request of 256 MiB has separate handles however large the arena is, so a trim gives back all of it. */
-TEST(a_large_block_beside_live_ones_goes_back_whole) {
-    enum { BLOCKS = 24 };
-    void *blocks[BLOCKS];
-    size_t live = 0;
-    start_model(16 * GIB);
-    make(WEIR_PACKING_BALANCED, 0, "");
-    for (int i = 0; i < BLOCKS; i++)
-        blocks[i] = take(((size_t)256 + 6 * (size_t)i) * MIB, A);
-    for (int i = 0; i < BLOCKS; i++) {
-        if (i % 4 == 1)
-            live += ((size_t)256 + 6 * (size_t)i) * MIB;
-        else
-            give(blocks[i], A);
-    }
-    OK(weir_trim(a, 0, NULL));
-    MUST_LE(reserve(), live + live / 20);
-}
-
-/* A small block inside the memory of a very large one pins at most 256 MiB of it. */
-TEST(a_very_large_request_has_small_handles) {
-    make(WEIR_PACKING_BALANCED, 0, "");
-    void *large = take(3 * GIB, A);
-    give(large, A);
-    void *half = take(3 * GIB / 2, A);
-    take(48 * MIB, A);
-    give(half, A);
-    MUST_EQ(reserve(), 3 * GIB);
-    large = take(3 * GIB, A);
-    MUST_LE(reserve(), 3 * GIB + 256 * MIB);
-}
-
-/* If the device has too little memory for separate handles, the request joins the free memory, and the failed attempt
- * is not reported. */
-TEST(near_the_end_of_the_device_it_joins_what_there_is) {
-    make(WEIR_PACKING_BALANCED, 0, "");
-    void *pin = take(16 * MIB, A);
-    int before = weir_last_driver_result();
-    CUdeviceptr hog = leave(54 * MIB);
-    count_from_here();
-    void *large = take(64 * MIB, A);
-    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 2); /* 64 MiB fails, 40 MiB succeeds */
-    MUST_EQ(reserve(), 80 * MIB);
-    MUST_EQ(weir_last_driver_result(), before);
-    MUST_EQ(check_identities(a).retries, 0);
-    give(large, A);
-    give(pin, A);
-    CU(driver->cuMemFree(hog));
-}
-
 /* ---- growth ---------------------------------------------------------------------------------- */
 
 /* A step is no larger than the limit allows. */
 TEST(a_step_ends_at_the_limit) {
-    make(WEIR_PACKING_COMPACT, 70 * MIB, "");
+    make(70 * MIB, "");
     void *block = take(61 * MIB, A);
     MUST_EQ(reserve(), 64 * MIB);
     void *other = take(4 * MIB, A); /* it lacks 1 MiB; a step has 8 */
@@ -342,7 +247,7 @@ TEST(a_step_ends_at_the_limit) {
     give(other, A);
     give(block, A);
     destroy();
-    make(WEIR_PACKING_COMPACT, 62 * MIB, "");
+    make(62 * MIB, "");
     give(take(57 * MIB, A), A);
     MUST_EQ(reserve(), 62 * MIB);
 }
@@ -350,7 +255,7 @@ TEST(a_step_ends_at_the_limit) {
 /* weir queries each event twice before the reserved memory grows: first when the request does not fit, then when all
  * events are queried. */
 TEST(who_grows_asks_about_events_twice) {
-    make(WEIR_PACKING_COMPACT, 0, "");
+    make(0, "");
     take(4 * MIB, A);
     void *block = take(4 * MIB, B);
     busy(B, 50 * MS);
@@ -363,7 +268,7 @@ TEST(who_grows_asks_about_events_twice) {
 
 /* A failed request tries each size only once in the driver. */
 TEST(a_failure_asks_each_size_once) {
-    make(WEIR_PACKING_COMPACT, 0, "");
+    make(0, "");
     uint64_t all = device_free();
     CUdeviceptr hog = leave(14 * MIB);
 
@@ -380,7 +285,7 @@ TEST(a_failure_asks_each_size_once) {
 
 /* weir asks the driver for its free memory before it makes 256 MiB or more. */
 TEST(large_steps_are_foretold) {
-    make(WEIR_PACKING_COMPACT, 0, "");
+    make(0, "");
     void *block[3];
     count_from_here();
     block[0] = take(256 * MIB, A);
@@ -396,22 +301,22 @@ TEST(large_steps_are_foretold) {
     MUST_EQ(reserve(), 520 * MIB);
 }
 
-/* Preallocated memory comes in the largest handles of the packing, or in smaller ones if the driver fails.  Small
+/* Preallocated memory comes in handles of a 64th of it, or in smaller ones if the driver fails.  Small
  * requests get no handle of a single page. */
 TEST(what_is_preallocated_comes_in_large_handles) {
-    make(WEIR_PACKING_COMPACT, 0, "");
+    make(0, "");
     OK(weir_preallocate(a, 2 * MIB, NULL));
     count_from_here();
     give(take(2 * MIB, A), A);
     MUST_EQ(calls(WEIR_ENTRY_cuMemMap), 0);
     MUST_EQ(reserve(), 2 * MIB);
     OK(weir_preallocate(a, 2 * MIB + GIB, NULL));
-    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 17); /* 15 of 64 MiB and one of 48; 16 for small ones */
+    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 64); /* of 16 MiB, one of them for small ones */
     MUST_EQ(reserve(), 2 * MIB + GIB);
     int before = weir_last_driver_result();
     weir__model_fail(WEIR_ENTRY_cuMemCreate, 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
     OK(weir_preallocate(a, 258 * MIB + GIB, NULL));
-    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 26); /* refused, and eight of 32 */
+    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 91); /* refused, and 26 of 10 or less */
     MUST_EQ(weir_last_driver_result(), before);
     weir__model_fail(WEIR_ENTRY_cuMemCreate, 1, CUDA_ERROR_UNKNOWN, 0);
     EXPECT(WEIR_E_DRIVER, weir_preallocate(a, 2 * GIB, NULL));
@@ -422,7 +327,7 @@ TEST(what_is_preallocated_comes_in_large_handles) {
 
 /* A failure reports all that would fit: free memory at the end, idle memory elsewhere, and growth. */
 TEST(a_failure_tells_all_that_would_fit) {
-    make(WEIR_PACKING_COMPACT, 64 * MIB, "");
+    make(64 * MIB, "");
     void *block[4];
 
     refuse(WEIR_E_LIMIT, 66 * MIB, A);
@@ -442,7 +347,7 @@ TEST(a_failure_tells_all_that_would_fit) {
 /* Preallocates 2 MiB for small requests and handles of 22, 6 and 8 MiB for others.  The first two of these become
  * blocks. */
 static void of_four_handles(void **block, void **pin) {
-    make(WEIR_PACKING_COMPACT, 0, "");
+    make(0, "");
 
     OK(weir_preallocate(a, 24 * MIB, NULL));
     OK(weir_preallocate(a, 30 * MIB, NULL));
@@ -485,7 +390,7 @@ TEST(a_trim_that_has_enough_waits_for_nothing) {
 
 /* A trim does not wait for an aliased mapping whose handle is in use at its new address. */
 TEST(a_trim_does_not_wait_for_shadows) {
-    make(WEIR_PACKING_COMPACT, 0, "");
+    make(0, "");
     void *block = take(8 * MIB, A);
     take(8 * MIB, A);
     busy(A, 50 * MS);
@@ -500,7 +405,7 @@ TEST(a_trim_does_not_wait_for_shadows) {
 
 /* weir reserves addresses for 64 times the device, and retries with half as much, down to four times the device. */
 TEST(addresses_are_asked_for_down_to_four_devices) {
-    weir_options options = packed(WEIR_PACKING_COMPACT, 0);
+    weir_options options = options_for(0);
     char message[320];
 
     weir__model_fail(WEIR_ENTRY_cuMemAddressReserve, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
@@ -515,22 +420,22 @@ TEST(addresses_are_asked_for_down_to_four_devices) {
 TEST(behind_the_last_address_is_nothing) {
     enum { UNMAPPED_RANGES = 3 };
     copy_driver();
-    size_t bytes = 3754 * MIB, end = 15 * GIB; /* small requests have the rest */
+    size_t bytes = 3746 * MIB, end = 15 * GIB; /* small requests have the rest */
     void *pin[UNMAPPED_RANGES], *rest[UNMAPPED_RANGES], *large;
 
     few_addresses(16 * GIB);
-    make_on(&table, WEIR_PACKING_COMPACT, 0, "");
-    for (int i = 0; i < UNMAPPED_RANGES; i++, bytes += 8 * MIB) {
+    make_on(&table, 0, "");
+    for (int i = 0; i < UNMAPPED_RANGES; i++, bytes += 32 * MIB) {
         large = take(bytes, A);
-        pin[i] = take(6 * MIB, A); /* the rest of its last handle */
+        pin[i] = take(30 * MIB, A); /* the rest of its last handle */
         give(large, A);
         OK(weir_trim(a, 0, NULL));
-        end -= bytes + 6 * MIB;
+        end -= bytes + 30 * MIB;
     }
     large = take(end, A);
     for (int i = 0; i < UNMAPPED_RANGES; i++)
         rest[i] = take(2 * MIB, A); /* the part of a handle before its pin */
-    MUST_EQ(reserve(), end + (size_t)UNMAPPED_RANGES * 8 * MIB);
+    MUST_EQ(reserve(), end + (size_t)UNMAPPED_RANGES * 32 * MIB);
     refuse(WEIR_E_NO_MEMORY, bytes, A);
     weir_failure failure = last_failure();
     MUST_EQ(failure.largest, 0);
@@ -550,10 +455,10 @@ TEST(behind_the_last_address_is_nothing) {
  * small requests avoid that address. */
 TEST(behind_the_end_begins_another_part) {
     uint64_t all = device_free();
-    make(WEIR_PACKING_COMPACT, 0, "");
+    make(0, "");
 
     give(take(1000, A), A);
-    MUST_EQ(reserve(), 2 * MIB);
+    MUST_EQ(reserve(), 8 * MIB);
     weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 1);
     EXPECT(WEIR_E_DRIVER, weir_trim(a, 0, NULL));
     OK(weir_preallocate(a, 72 * MIB, NULL));
@@ -575,7 +480,7 @@ TEST(without_host_memory_nothing_has_changed) {
     void *block = NULL;
 
     for (uint64_t k = 1; status != WEIR_OK; k++) {
-        make(WEIR_PACKING_COMPACT, 0, "");
+        make(0, "");
         refuse_in = k;
         status = weir_alloc(a, 512 * MIB, A, &block);
         refuse_in = 0;
@@ -594,7 +499,7 @@ TEST(without_host_memory_nothing_has_changed) {
  * since the failure. */
 TEST(without_host_memory_an_oom_report_promises_nothing) {
     enum { PIECES = 32 };
-    make(WEIR_PACKING_COMPACT, PIECES * 2 * MIB, "");
+    make(PIECES * 2 * MIB, "");
     weir_oom_report oom_report = {.size = sizeof oom_report};
     void *piece[PIECES];
 
@@ -649,7 +554,7 @@ TEST_WHERE(-1, 2, NULL, network_adapters_may_reach_all_of_it) {
     handles_made = 0;
     table.cuDeviceGetAttribute = tell_direct;
     table.cuMemCreate = create_of_a_kind;
-    make_on(&table, WEIR_PACKING_COMPACT, 0, "");
+    make_on(&table, 0, "");
     OK(weir_preallocate(a, 64 * MIB, NULL));
     for (int i = 0; i < 3; i++)
         block[i] = take(40 * MIB + (size_t)i, A);
@@ -678,7 +583,7 @@ TEST(a_trim_beside_a_preallocation_is_no_limit) {
     copy_driver();
     size_t had = 0;
     table.cuMemCreate = create_and_trim;
-    make_on(&table, WEIR_PACKING_COMPACT, 256 * MIB, "");
+    make_on(&table, 256 * MIB, "");
     OK(weir_preallocate(a, 64 * MIB, NULL));
     trimmed_beside = a;
     OK(weir_preallocate(a, 256 * MIB, &had));
@@ -692,7 +597,7 @@ TEST(a_trim_beside_a_preallocation_is_no_limit) {
 
 /* Records about blocks of graphs count as host memory. */
 TEST(what_is_known_of_graphs_is_counted) {
-    make(WEIR_PACKING_COMPACT, 0, "");
+    make(0, "");
     give(take(MIB, A), A);
     uint64_t before = stats_of(a).host_bytes;
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));

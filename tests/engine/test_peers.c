@@ -15,13 +15,12 @@
 #define CAPACITY (1 * GIB)
 
 static const struct {
-    int kind, cache, packing;
+    int kind, cache;
 } worlds[] = {
-    {KIND_POOL, WEIR_SWITCH_ON, 0},
-    {KIND_POOL, WEIR_SWITCH_OFF, 0},
-    {KIND_MAPPED, WEIR_SWITCH_ON, WEIR_PACKING_BALANCED},
-    {KIND_MAPPED, WEIR_SWITCH_OFF, WEIR_PACKING_COMPACT},
-    {KIND_MAPPED, WEIR_SWITCH_ON, WEIR_PACKING_COMPACT},
+    {KIND_POOL, WEIR_SWITCH_ON},
+    {KIND_POOL, WEIR_SWITCH_OFF},
+    {KIND_MAPPED, WEIR_SWITCH_ON},
+    {KIND_MAPPED, WEIR_SWITCH_OFF},
 };
 enum { WORLDS = sizeof worlds / sizeof worlds[0] };
 
@@ -62,7 +61,6 @@ static weir_options options_for(int world, const char *peers) {
     weir_options options = options_of(worlds[world].kind, "model", 512 * MIB);
 
     options.cache = worlds[world].cache;
-    options.packing = worlds[world].packing;
     options.peers = peers;
     options.log = WEIR_LOG_ERROR;
     return options;

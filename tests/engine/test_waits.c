@@ -61,13 +61,6 @@ TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, no_engine_adds_a_wait) {
     expect_no_wait(&options);
 }
 
-TEST_WHERE(WEIR_PACKING_COMPACT, WEIR_PACKING_FAST + 1, NULL, no_packing_adds_a_wait) {
-    weir_options options = options_of(KIND_MAPPED, "model", 0);
-
-    options.packing = _i;
-    expect_no_wait(&options);
-}
-
 /* With internal dependencies the program shows a wait, so the test can detect one. */
 TEST(a_wait_that_was_asked_for_has_no_bound) {
     weir_options options = options_of(KIND_MAPPED, "model", 0);

@@ -119,9 +119,7 @@ TEST(a_pause_is_not_counted) {
 enum {
     POOL,
     POOL_WITHOUT_CACHES,
-    MAPPED_FIT,
     MAPPED,
-    MAPPED_FAST,
     IN_REQUESTS,
     REGIONS = IN_REQUESTS,
     WAYS
@@ -136,15 +134,11 @@ static weir_options options_for(int way) {
     options.device = "model";
     options.decay_ms = HALF_LIFE_MS;
     options.log = WEIR_LOG_WARNING;
-    options.engine = way >= MAPPED_FIT ? WEIR_ENGINE_BFC : WEIR_ENGINE_POOL;
+    options.engine = way == REGIONS  ? WEIR_ENGINE_BFC
+                     : way == MAPPED ? WEIR_ENGINE_MAPPED
+                                     : WEIR_ENGINE_POOL;
     if (way == POOL_WITHOUT_CACHES)
         options.cache = WEIR_SWITCH_OFF;
-    if (way >= MAPPED_FIT && way != REGIONS) {
-        options.engine = WEIR_ENGINE_MAPPED;
-        options.packing = way == MAPPED_FIT ? WEIR_PACKING_COMPACT
-                          : way == MAPPED   ? WEIR_PACKING_BALANCED
-                                            : WEIR_PACKING_FAST;
-    }
     return options;
 }
 
@@ -241,7 +235,7 @@ TEST_EACH(IN_REQUESTS, what_a_smaller_load_does_not_need_goes) {
             growths = s.growths;
     }
     /* decay releases whole regions and whole physical allocations */
-    MUST_LE(s.reserved, large.reserved / 4 * (_i == POOL || _i == MAPPED_FAST ? 3 : 1));
+    MUST_LE(s.reserved, large.reserved / 4 * (_i == POOL ? 3 : 1));
     MUST_LE(2, decays());
     MUST_EQ(s.growths, growths);
     MUST_EQ(s.trims, 0);
@@ -264,7 +258,7 @@ TEST_EACH(IN_REQUESTS, what_a_load_of_hits_does_not_need_goes) {
         OK(weir_free(a, block, A));
         weir__model_advance(HALF_LIFE / 64);
     }
-    MUST_LE(stats_of(a).reserved, large.reserved / 4 * (_i == POOL || _i == MAPPED_FAST ? 3 : 1));
+    MUST_LE(stats_of(a).reserved, large.reserved / 4 * (_i == POOL ? 3 : 1));
     close_it();
 }
 
@@ -278,7 +272,7 @@ TEST_EACH(IN_REQUESTS, what_has_gone_is_not_grown_again_by_grow_ahead) {
     for (int i = 0; i < 40; i++)
         iterate(6, HALF_LIFE / 2);
     weir_statistics small = stats_of(a);
-    MUST_LE(small.reserved, large.reserved * 2 / 3); /* packing fast has pieces of a third */
+    MUST_LE(small.reserved, large.reserved * 2 / 3);
     MUST_LE(6 * 31 * MIB + 512 * MIB, small.reserved);
     for (int i = 0; i < 40; i++)
         iterate(6, HALF_LIFE / 2);
@@ -322,15 +316,15 @@ TEST_EACH(IN_REQUESTS, what_was_preallocated_stays) {
     for (int i = 0; i < 40; i++)
         iterate(2, HALF_LIFE / 2);
     MUST_LE(512 * MIB, stats_of(a).reserved);
-    /* Blocks in caches keep a whole physical allocation, and packing fast has one of 1 GiB. */
-    MUST_LE(stats_of(a).reserved, _i == MAPPED_FAST ? 1600 * MIB : 700 * MIB);
+    /* Blocks in caches keep a whole physical allocation. */
+    MUST_LE(stats_of(a).reserved, 700 * MIB);
     for (int i = 0; i < 20; i++) {
         weir__model_advance(HALF_LIFE);
         OK(weir_decay(a, NULL));
     }
     MUST_LE(512 * MIB, stats_of(a).reserved);
     /* Decay releases a physical allocation of 512 MiB only if all of it is unneeded. */
-    MUST_LE(stats_of(a).reserved, _i == MAPPED_FAST ? GIB : 560 * MIB);
+    MUST_LE(stats_of(a).reserved, 560 * MIB);
     close_it();
 }
 
@@ -460,7 +454,7 @@ TEST_EACH(2 * WAYS, a_window_ends_in_a_capture) {
         OK(weir_alloc(a, MIB, A, &block));
         OK(weir_free(a, block, A));
     }
-    if (_i >= WAYS && way >= MAPPED_FIT && way <= MAPPED_FAST) /* weir has no id of the stream */
+    if (_i >= WAYS && way == MAPPED) /* weir has no id of the stream */
         MUST_LE(2, decays());
     drop_capture(A);
     close_it();

@@ -172,12 +172,11 @@ TEST(access_to_handles) {
 /* ---- weir ------------------------------------------------------------------------------------ */
 
 static const struct {
-    int kind, cache, packing;
+    int kind, cache;
 } worlds[] = {
-    {KIND_POOL, WEIR_SWITCH_ON, 0},
-    {KIND_POOL, WEIR_SWITCH_OFF, 0},
-    {KIND_MAPPED, WEIR_SWITCH_ON, 0},
-    {KIND_MAPPED, WEIR_SWITCH_ON, WEIR_PACKING_COMPACT},
+    {KIND_POOL, WEIR_SWITCH_ON},
+    {KIND_POOL, WEIR_SWITCH_OFF},
+    {KIND_MAPPED, WEIR_SWITCH_ON},
 };
 enum { WORLDS = sizeof worlds / sizeof worlds[0] };
 
@@ -186,7 +185,6 @@ static weir_allocator *make(int world, const char *peers) {
     weir_allocator *allocator = NULL;
 
     options.cache = worlds[world].cache;
-    options.packing = worlds[world].packing;
     options.peers = peers;
     OK(weir_allocator_create(&options, &allocator));
     return allocator;

@@ -47,7 +47,6 @@ void sim_draw_settings(struct settings *s, uint64_t seed) {
     s->threshold = (int)pick(&state, 4);
     s->cache_limit = (int)pick(&state, 6);
     s->patience = (int)pick(&state, 3);
-    s->packing = (int)pick(&state, 4);
     s->threads = 1 + (unsigned)pick(&state, THREADS);
     s->streams = 1 + (unsigned)pick(&state, STREAMS - 1);
     s->legacy = pick(&state, 4) == 0;
@@ -143,7 +142,6 @@ weir_options sim_options(const struct settings *s) {
                      : s->kind == ARENA_FIXED  ? WEIR_ENGINE_BFC_FIXED
                      : s->kind == ARENA_MAPPED ? WEIR_ENGINE_MAPPED
                                                : WEIR_ENGINE_BFC;
-    options.packing = s->packing;
     options.internal_dependencies = s->dependencies;
     if (s->limit)
         options.limit = bytes_amount(s->limit);

@@ -71,7 +71,7 @@ enum kind { POOL, ARENA_FIXED, ARENA_REGIONS, ARENA_MAPPED, DIRECT, KINDS };
 struct settings {
     int kind, cache, checks;
     uint64_t capacity, limit; /* limit is 0 for none */
-    int growth, threshold, cache_limit, patience, packing, dependencies;
+    int growth, threshold, cache_limit, patience, dependencies;
     unsigned threads, streams;
     int legacy; /* one stream is the legacy default stream, and some are blocking */
     int faults;

@@ -577,7 +577,7 @@ static void with_profile(weir_options *o) {
 
 #define LIMIT "limit=256MiB"
 #define HARDENED "harden=guard,poison,zero-stream"
-#define MOVES "packing=compact internal-dependencies=on limit=512MiB"
+#define MOVES "internal-dependencies=on limit=512MiB"
 /* Nearly all memory was freed on stream A behind unfinished work. */
 #define ALL_IS_PENDING "touch 1000 B, take 0 200MiB A, work A 5, give 0, take 1 1000 A"
 #define CAPTURED "age A, take 1 1000 A, take 2 1MiB A, take 3 1000 B, use 3 C, capture A"
