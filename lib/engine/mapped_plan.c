@@ -65,6 +65,7 @@ int weir__mapped_survey(struct weir_heap *h, uint64_t id) {
 
         g->first[kind] = g->piece_count;
         while (weir__placement_next(h->placement[kind], &span)) {
+            g->budget -= SURVEYED_NS;
             if (span.live || span.deferred)
                 continue;
             if (!(span.unmapped ? add_unmapped(g, span.address, span.address + span.size)
