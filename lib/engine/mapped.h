@@ -35,7 +35,7 @@
 /* The budget grows by this part of the time that passes, so that weir slows a program by a hundredth at most. */
 enum { TIME_PART = 100 };
 /* The largest budget.  After a long time without growth, requests can be slowed by as much at once. */
-#define BUDGET_MOST_NS INT64_C(40000000)
+#define BUDGET_MOST_NS INT64_C(80000000)
 /* The time in which a survey lists a chunk.  The device model's clock, which stands still meanwhile, does not show it. */
 #define SURVEYED_NS 20
 /* While the budget lasts, a physical allocation has a FINE_PART of reserved memory, within these bounds.  One of small
@@ -43,7 +43,8 @@ enum { TIME_PART = 100 };
 enum { FINE_PART = 64 };
 #define FINE_LEAST (8 * MIB)
 #define FINE_MOST (32 * MIB)
-/* Afterwards a physical allocation has COARSE times as many bytes, so that growth is as fast as the driver's. */
+/* Afterwards a physical allocation has COARSE times as many bytes, so that growth is as fast as the driver's.  Once more
+ * than a COARSEth of the largest budget has been saved, it has fewer bytes, down to a COARSEth. */
 enum { COARSE = 4 };
 
 /* the most free chunks with uncompleted uses in one physical allocation that moves */

@@ -217,10 +217,16 @@ int weir__mapped_has_budget(const struct weir_heap *h) {
  * several streams, the last free of one stream keeps a whole one from the others, so that it is never coarse. */
 static size_t unit_bytes(const struct weir_heap *h, int kind, uint64_t total) {
     int is_pending = h->order.several && h->order.waiting_marks > 0;
+    const uint64_t part = BUDGET_MOST_NS / COARSE;
+    size_t fine = fine_bytes(total);
+    uint64_t finer;
 
     if (kind == WEIR_HEAP_SMALL)
         return FINE_LEAST;
-    return (weir__mapped_has_budget(h) || is_pending ? 1 : COARSE) * fine_bytes(total);
+    if (!weir__mapped_has_budget(h))
+        return (is_pending ? 1 : COARSE) * fine;
+    finer = fine * part / weir__size_larger(part, (uint64_t)h->range->budget);
+    return weir__size_round_down(weir__size_larger(FINE_LEAST, (size_t)finer), PAGE);
 }
 
 /* Returns the bytes that the growth policy wants, if these are more than `want`; else 0. */
