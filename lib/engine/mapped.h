@@ -121,8 +121,8 @@ struct weir_mapped_move {
 
 /* The ways to make room, in the order in which a request tries them. */
 enum {
-    GROWN,   /* the request goes to the window that lacks least memory, and only new memory is mapped there */
-    MOVED,   /* the request goes to that window, and idle memory moves there before the heap grows */
+    GROWN, /* the request goes to the window that lacks least memory, and only new memory is mapped there */
+    MOVED, /* the request goes to that window, and idle memory moves there before the heap grows */
     SQUEEZED /* the request goes to the end of the range, and all idle memory moves there */
 };
 

@@ -116,14 +116,7 @@ TEST(a_pause_is_not_counted) {
     ANSWERS(0, weir__goal_end_window(&d, UINT64_MAX, 0, 4 * GIB, 0));
 }
 
-enum {
-    POOL,
-    POOL_WITHOUT_CACHES,
-    MAPPED,
-    IN_REQUESTS,
-    REGIONS = IN_REQUESTS,
-    WAYS
-};
+enum { POOL, POOL_WITHOUT_CACHES, MAPPED, IN_REQUESTS, REGIONS = IN_REQUESTS, WAYS };
 
 static weir_allocator *a;
 

@@ -137,7 +137,7 @@ weir_options sim_options(const struct settings *s) {
 
     weir_options_init(&options);
     options.device = "model";
-    options.engine = s->kind == POOL     ? WEIR_ENGINE_POOL
+    options.engine = s->kind == POOL           ? WEIR_ENGINE_POOL
                      : s->kind == DIRECT       ? WEIR_ENGINE_DIRECT
                      : s->kind == ARENA_FIXED  ? WEIR_ENGINE_BFC_FIXED
                      : s->kind == ARENA_MAPPED ? WEIR_ENGINE_MAPPED
