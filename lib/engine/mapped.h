@@ -37,7 +37,7 @@ enum { TIME_PART = 100 };
 /* The largest budget.  After a long time without growth, requests can be slowed by as much at once. */
 #define BUDGET_MOST_NS INT64_C(80000000)
 /* The time in which a survey lists a chunk.  The device model's clock, which stands still meanwhile, does not show it. */
-#define SURVEYED_NS 20
+#define SURVEYED_NS 10
 /* While the budget lasts, a physical allocation has a FINE_PART of reserved memory, within these bounds.  One of small
  * requests always has FINE_LEAST. */
 enum { FINE_PART = 64 };

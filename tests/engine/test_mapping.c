@@ -29,7 +29,7 @@ TEST_EACH(2, addresses_last_long_and_end_well) {
         give(large, A);
         CU(driver->cuCtxSynchronize());
         OK(weir_trim(a, 0, NULL));
-        weir__model_advance(1000 * MS); /* the budget lasts */
+        weir__model_advance(300 * MS); /* the budget lasts */
     }
     MUST_LE(FEW, pins);
     ck_assert_int_eq(status, _i ? WEIR_E_NO_MEMORY : WEIR_OK);
