@@ -25,27 +25,31 @@
 #define NOWHERE UINT64_C(0) /* an address outside of the range */
 
 /* The constants of growth and moves.  The driver takes about 35 us to make and map a physical allocation, and 50 us to
- * move one, whatever its size (H200, driver 580).  Small ones leave less memory unused.  So weir has a budget of driver
- * time for both.  bench/results/packing-model-2026-11-30.txt shows what other constants cost and save. */
+ * move one, whatever its size (H200, driver 580).  Small ones leave less memory unused.  So weir has a budget of time for
+ * both.  bench/results/packing-model-2026-11-30.txt shows what other constants cost and save. */
 
-/* The budget at first.  The first growth of the driver's own pool takes 7.6 ms longer than a later one. */
+/* The budget at first, in ns.  The first growth of the driver's own pool takes 7.6 ms longer than a later one.  With half
+ * of the credit loads of several streams reserved up to a fifth more. */
 #define CREDIT_NS INT64_C(10000000)
-/* The budget that growth by a GiB to a new peak adds.  The driver's own pool takes 1 to 2.4 ms for that growth. */
+/* The ns that growth by a GiB to a new peak adds to the budget.  The driver's own pool takes 1 to 2.4 ms for that growth.
+ * With less, physical allocations became coarse in first iterations. */
 #define EARNED_NS INT64_C(2500000)
-/* The budget grows by this part of the time that passes, so that weir slows a program by a hundredth at most. */
+/* The part of the time that passes by which the budget grows.  So weir slows a program by a hundredth at most. */
 enum { TIME_PART = 100 };
-/* The largest budget.  After a long time without growth, requests can be slowed by as much at once. */
+/* The largest budget, in ns: what eight seconds add.  Later requests can be slowed by as much at once. */
 #define BUDGET_MOST_NS INT64_C(80000000)
-/* The time in which a survey lists a chunk.  The device model's clock, which stands still meanwhile, does not show it. */
+/* The ns by which each chunk that a survey lists reduces the budget, since the device model's clock stands still
+ * meanwhile.  Without this cost 60,000 blocks took three times as long. */
 #define SURVEYED_NS 10
-/* While the budget lasts, a physical allocation has a FINE_PART of reserved memory, within these bounds.  One of small
- * requests always has FINE_LEAST. */
+/* While the budget lasts, a physical allocation has this part of reserved memory, at least FINE_LEAST bytes, and at most
+ * COARSE times as many.  With a 96th first iterations took longer than with the driver's own pool. */
 enum { FINE_PART = 64 };
+/* One of small requests always has FINE_LEAST bytes.  The driver's time for 512 MiB of them is 3 ms. */
 #define FINE_LEAST (8 * MIB)
-#define FINE_MOST (32 * MIB)
-/* Afterwards a physical allocation has COARSE times as many bytes, so that growth is as fast as the driver's.  Once more
- * than a COARSEth of the largest budget has been saved, it has fewer bytes, down to a COARSEth. */
+/* Without a budget, a physical allocation is COARSE times as large, so that growth is as quick as the driver's own.  Once
+ * more than a COARSEth of the largest budget has been saved, it becomes smaller, down to a COARSEth of its size. */
 enum { COARSE = 4 };
+#define FINE_MOST (COARSE * FINE_LEAST)
 
 /* the most free chunks with uncompleted uses in one physical allocation that moves */
 enum { TAGS = 8 };
@@ -172,8 +176,8 @@ static inline size_t fine_bytes(uint64_t total) {
  * keeps memory idle, so that short waits count more than little reserved memory. */
 int weir__mapped_has_budget(const struct weir_heap *h);
 
-/* Lists the free and unmapped pieces of the range, for the stream with that id, or for no stream if it is 0.  Returns 1
- * on success, 0 if there is no host memory. */
+/* Lists the free and unmapped pieces of the range, for the stream with that id, or for no stream if it is 0, at the cost
+ * of the budget.  Returns 1 on success, 0 if there is no host memory. */
 int weir__mapped_survey(struct weir_heap *h, uint64_t id);
 /* Marks the idle physical allocations outside of the window whose pieces are all of kind `least` or better.  With
  * UNMAPPED there is none. */
