@@ -392,6 +392,7 @@ static weir_allocator *allocate_struct(const struct weir_creation *c) {
     a->reserve.device = &a->device;
     a->reserve.options = &a->options;
     a->reserve.events.counters = &a->counters;
+    a->reserve.events.grew = &a->reserve.goal.decay.grew;
     a->reserve.lend_device = weir__borrow;
     a->reserve.lend_context = a;
     atomic_init(&a->device.log, WEIR_LOG_NONE);

@@ -45,6 +45,8 @@ void weir__engine_note(const struct weir_engine *e, int cause, int shrink, uint6
     weir__counters_event(sink->counters, &event);
     if (sink->peers && cause != WEIR_EVENT_RECLAIM)
         weir__process_peers_note(sink->peers, &sink->shown, reserved_after);
+    if (sink->grew && !shrink && (cause == WEIR_EVENT_REQUEST || cause == WEIR_EVENT_POLICY))
+        atomic_store_explicit(sink->grew, 1, memory_order_relaxed);
     if (e->options->log < WEIR_LOG_INFO)
         return;
     if (cause == WEIR_EVENT_RECLAIM) {

@@ -200,6 +200,7 @@ struct weir_event_sink {
     struct weir_counters *counters;
     struct weir_process_peers *peers; /* the other processes on the device, or NULL */
     _Atomic uint64_t shown;           /* the reserved memory that `peers` saw last */
+    _Atomic int *grew; /* set to 1 by growth for a request; NULL if nobody reads it */
 };
 
 enum {

@@ -317,7 +317,7 @@ static int pool_reserve_moved(struct weir_pool_engine *p, size_t request, uint64
     uint64_t before, now;
     int grew;
 
-    /* Another thread holds the lock: it grows the pool, and counts the growth.  This request met growth, too. */
+    /* Another thread holds the lock: it grows or trims the pool, and counts that.  This request counts as growth. */
     if (pthread_mutex_trylock(&p->growing) != 0)
         return 1;
     before = atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed);

@@ -744,7 +744,6 @@ void weir__goal_adjust(struct weir_reserve *v, const struct weir_request *r) {
     if (g->ahead.is_on)
         wake_ahead(v);
     if (r->grew) {
-        atomic_store_explicit(&g->decay.grew, 1, memory_order_relaxed);
         (void)weir__limit_refresh(v);
         atomic_fetch_add_explicit(&v->events.counters->growth_allocs, 1, memory_order_release);
     }

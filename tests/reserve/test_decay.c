@@ -238,6 +238,63 @@ TEST_EACH(IN_REQUESTS, what_a_smaller_load_does_not_need_goes) {
     close_it();
 }
 
+/* Growth for a request shows that a load needs more memory than before, although as much is in use. */
+TEST_EACH(WAYS, what_has_just_grown_stays) {
+    void *first, *second;
+    size_t released;
+
+    open_way(_i);
+    OK(weir_alloc(a, GIB, A, &first));
+    weir__model_advance(HALF_LIFE);
+    OK(weir_decay(a, NULL));
+    CU(weir__model_use(A, (uintptr_t)first, GIB, 1, MS));
+    OK(weir_free(a, first, A));
+    OK(weir_alloc(a, GIB, B, &second));
+    CU(driver->cuCtxSynchronize());
+    for (int i = 0; i < 3; i++) {
+        weir__model_advance(HALF_LIFE);
+        OK(weir_decay(a, &released));
+        MUST_EQ(released, 0);
+    }
+    OK(weir_free(a, second, B));
+    close_it();
+}
+
+static _Thread_local int is_other_thread;
+
+static void *request_once(void *unused) {
+    void *block;
+
+    is_other_thread = 1;
+    OK(weir_alloc(a, 4 * MIB, A, &block));
+    OK(weir_free(a, block, A));
+    return unused;
+}
+
+static CUresult trim_beside_a_request(CUmemoryPool pool, size_t keep) {
+    CUresult result = driver->cuMemPoolTrimTo(pool, keep);
+
+    if (!is_other_thread)
+        run_in_thread(request_once, NULL);
+    return result;
+}
+
+/* A request during a trim cannot see whether the pool grew. Decay counts only growth that was noted. */
+TEST(a_request_during_a_trim_is_no_growth) {
+    weir_options options = options_for(POOL_WITHOUT_CACHES);
+    struct weir_driver table = *driver;
+
+    table.cuMemPoolTrimTo = trim_beside_a_request;
+    OK(weir__allocator_create_on(&table, &options, &a, NULL, 0));
+    for (int i = 0; i < 4; i++)
+        iterate(60, HALF_LIFE / 2);
+    uint64_t large = stats_of(a).reserved;
+    for (int i = 0; i < 30; i++)
+        iterate(6, HALF_LIFE / 2);
+    MUST_LE(stats_of(a).reserved, large / 4);
+    close_it();
+}
+
 /* With decay each large request looks at the time, also one that needs no other memory than its stream has just freed. */
 TEST_EACH(IN_REQUESTS, what_a_load_of_hits_does_not_need_goes) {
     void *block;
