@@ -137,11 +137,16 @@ static void direct_survey(struct weir_engine *e, struct weir_survey *out) {
 static int direct_visit(struct weir_engine *e, const struct weir_visit *visit) {
     struct weir_sizes *live = &((struct direct *)e)->live;
     int is_at = visit->what == WEIR_VISIT_BLOCK_AT, count = 0;
+    uintptr_t bytes;
 
     if (!is_at && visit->what != WEIR_VISIT_BLOCKS)
         return -1;
     pthread_mutex_lock(&live->lock);
-    for (size_t i = 0; i < live->map.capacity; i++) {
+    /* Usually a block begins at the address. */
+    if (is_at && weir__map_get(&live->map, visit->address, &bytes))
+        count = weir__engine_show(visit,
+                                  &(struct weir_extent){.base = visit->address, .bytes = bytes}, 1);
+    for (size_t i = 0; i < live->map.capacity && !(is_at && count); i++) {
         const struct weir_map_slot *slot = &live->map.slots[i];
 
         if (slot->key != 0 && (!is_at || visit->address - slot->key < slot->value))
