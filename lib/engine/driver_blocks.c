@@ -292,6 +292,6 @@ weir_status weir__nodes_free(struct weir_nodes *n, CUdeviceptr block, weir_strea
 void weir__nodes_allow(struct weir_nodes *n, const CUmemAccessDesc *access) {
     pthread_mutex_lock(&n->lock);
     weir__peers_note(&n->access, access);
-    n->outdated = 1;
+    n->outdated = destroy_node_pool(n) != CUDA_SUCCESS;
     pthread_mutex_unlock(&n->lock);
 }

@@ -100,7 +100,7 @@ struct weir_nodes {
     struct weir_async async;
     pthread_mutex_t lock; /* guards the fields below */
     CUmemoryPool pool;    /* the driver's pool for memory nodes, or NULL */
-    int outdated;         /* set if `pool` has old access */
+    int outdated;         /* set if `pool` has old access, since it could not be destroyed */
     struct weir_access access; /* the devices that get access to the next pool */
 };
 
@@ -116,8 +116,8 @@ weir_status weir__nodes_alloc(struct weir_nodes *nodes, struct weir_request *r);
 weir_status weir__nodes_free(struct weir_nodes *nodes, CUdeviceptr block, weir_stream stream,
                              struct weir_use_list *uses);
 
-/* Changes a device's access to future nodes, whose next request makes a new pool.  Nodes in graphs keep the access that
- * they were captured with. */
+/* Changes a device's access to future nodes, whose next request makes a new pool.  The old pool is destroyed now, outside
+ * of a capture, if possible.  Nodes in graphs keep the access that they were captured with. */
 void weir__nodes_allow(struct weir_nodes *nodes, const CUmemAccessDesc *access);
 
 #endif

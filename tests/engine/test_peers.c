@@ -403,6 +403,7 @@ TEST_EACH(WORLDS, memory_of_graphs_is_opened_too) {
     ANSWERS(0, captured_sets());
     OK(weir_set_access(a, 1, WEIR_ACCESS_READ));
     ANSWERS(1, captured_sets());
+    ANSWERS(0, calls(WEIR_ENTRY_cuMemPoolDestroy)); /* not under capture */
     OK(weir_set_access(a, 1, WEIR_ACCESS_NONE));
     ANSWERS(0, captured_sets());
     end();
