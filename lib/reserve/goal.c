@@ -111,7 +111,7 @@ static void lower_aim(struct weir_goal *g, uint64_t reserved, uint64_t peak) {
     uint64_t aim = weir__size_smaller(g->decay.aim, reserved), need = reserved, more;
 
     if (needed < (double)reserved)
-        need = weir__size_smaller(weir__goal_target(g, 0, (uint64_t)needed, 0), reserved);
+        need = weir__size_smaller(weir__goal_target(g, 0, (uint64_t)(needed + 0.5), 0), reserved);
     more = weir__size_less(aim, need);
     g->decay.aim = more > LEAST ? aim - more / 2 : need;
 }

@@ -87,6 +87,14 @@ TEST(the_floor_stays) {
     ANSWERS(4 * GIB - 1, window(3000, 0, 4 * GIB - 1));
 }
 
+/* 11 * (15 / 11) is below 15 in floating point. */
+TEST(a_need_is_rounded_to_bytes) {
+    open_rule(0);
+    atomic_store(&d.decay.grew, 1);
+    ANSWERS(15 * MIB, window(0, 11 * MIB, 15 * MIB));
+    ANSWERS(15 * MIB, window(1000, 11 * MIB, 15 * MIB));
+}
+
 /* Decay keeps the memory of grow-ahead on top of the memory that the load needs. */
 TEST(what_grow_ahead_keeps_idle_stays) {
     memset(&d, 0, sizeof d);
