@@ -415,7 +415,8 @@ weir_status weir__free_default(weir_allocator *a, void *block, weir_stream strea
     c = weir__cache_find(a->caches, key_of(stream, id));
     if (s && c && s->slot_units && free_cached(c, id, s, (uintptr_t)block))
         return WEIR_OK;
-    return weir__caches_free(a->caches, NULL, s, (uintptr_t)block, stream, NULL);
+    /* The stream is bound, so its cache serves no other stream, and weir__caches_free need not know the id. */
+    return weir__caches_free(a->caches, c, s, (uintptr_t)block, stream, NULL);
 }
 
 /* Frees a block with this record or NULL.  Calls other functions only as the last step, so that the hit path saves no

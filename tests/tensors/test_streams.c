@@ -524,6 +524,55 @@ TEST_EACH(2, streams_that_last_are_not_asked_about) {
         OK(weir_tensors_end(t, other, NULL));
 }
 
+static void *take_on_legacy(size_t bytes) {
+    void *block;
+
+    OK(weir_tensors_alloc(t, bytes, bytes, NULL, 1, NULL, &block));
+    return block;
+}
+
+static void *free_many(void *blocks) {
+    CU(driver->cuCtxPushCurrent(primary));
+    for (void **block = blocks; *block; block++)
+        OK(weir_tensors_free(*block));
+    return NULL;
+}
+
+/* Slots (_i 0) and whole blocks of the default stream are freed in another thread. */
+TEST_EACH(2, frees_on_the_default_stream_are_not_asked_about) {
+    size_t bytes = _i ? MIB : 1000;
+    void *blocks[41] = {NULL};
+    uint64_t before;
+
+    for (int i = 0; i < 300; i++)
+        OK(weir_tensors_free(take_on_legacy(bytes)));
+    for (int i = 0; i < 40; i++)
+        blocks[i] = take_on_legacy(bytes);
+    before = questions();
+    run_in_thread(free_many, blocks);
+    MUST_LE(questions() - before, 1); /* the thread's context */
+}
+
+/* While a blocking stream is captured, a query of the default stream fails and breaks the capture. */
+TEST(frees_on_the_default_stream_during_a_capture) {
+    size_t before = 0;
+    CUgraph captured = NULL;
+    CUstream blocking;
+    void *block;
+
+    CU(driver->cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
+    OK(weir_tensors_free(take_on_legacy(KIB)));
+    for (int i = 0; i < 8; i++) {
+        block = take_on_legacy(64 * MIB);
+        before = before ? before : reserved();
+        CU(driver->cuStreamBeginCapture(blocking, CU_STREAM_CAPTURE_MODE_GLOBAL));
+        OK(weir_tensors_free(block));
+        CU(driver->cuStreamEndCapture(blocking, &captured));
+        CU(driver->cuGraphDestroy(captured));
+    }
+    MUST_EQ(reserved(), before);
+}
+
 /* A use of such a stream needs no query of the id, only one at the free whether it is captured. */
 TEST(uses_of_streams_that_last_are_not_asked_about) {
     uint64_t before, ids;
