@@ -542,18 +542,19 @@ static uint32_t chain_first(struct weir_placement *p) {
 
 /* Tags the first stream's free chunks when a second stream appears.  Takes linear time, once in a placement's life. */
 static void second_stream(struct weir_placement *p) {
-    struct weir_placement_stream *first = p->only;
+    struct weir_placement_own *own;
     uint32_t chain, id;
 
     p->several = 1;
-    if (first == NULL)
+    if (p->only == NULL)
         return;
     chain = list_sort(p, chain_first(p));
+    own = own_make(p, p->only); /* while the first stream's record needs no host memory */
+    p->only = NULL;
     while ((id = chain) != 0) {
         chain = p->all.tag[id].newer;
-        free_chunk_add(p, own_make(p, first), id); /* that needs no host memory */
+        free_chunk_add(p, own, id);
     }
-    p->only = NULL;
 }
 
 /* Records that the stream allocates or frees.  The stream is unknown if `s` is NULL. */
