@@ -526,7 +526,7 @@ static int may_free_in_capture(const struct weir_tensor_pool *pool,
 
 /* Makes the chunks of the part that were freed up to sequence `waited` free for all streams, after a wait for the
  * device.  While the pool has a route, the function leaves out chunks that streams may have freed in a capture, because
- * a wait for the device does not order the branches of a graph. */
+ * a wait for the device does not order the branches of a graph.  `unknown` may have such chunks, too. */
 static void observe_part(struct weir_tensor_pool *pool, struct weir_tensor_part *part,
                          uint64_t waited) {
     for (struct weir_tensor_user *user = pool->streams; user; user = user->next) {
@@ -535,6 +535,8 @@ static void observe_part(struct weir_tensor_pool *pool, struct weir_tensor_part 
         user->placed.observed = weir__size_larger(user->placed.observed, waited);
         weir__placement_observe(part->placement, &user->placed);
     }
+    if (pool->takes && pool->unknown.observed < pool->branch_freed)
+        return;
     pool->unknown.observed = weir__size_larger(pool->unknown.observed, waited);
     weir__placement_observe(part->placement, &pool->unknown);
 }
@@ -579,6 +581,8 @@ static void free_in_pool(weir_tensors *t, struct weir_tensor_pool *pool, uint64_
     if (heir &&
         weir__placement_give(p, address, &heir->placed, t->sequence, NULL) == WEIR_PLACEMENT_OK)
         return;
+    if (heir && may_free_in_capture(pool, heir))
+        pool->branch_freed = t->sequence;
     pool->has_lost = 1;
     (void)weir__placement_give(p, address, &pool->unknown, t->sequence, NULL);
 }

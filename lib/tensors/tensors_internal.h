@@ -104,6 +104,7 @@ struct weir_tensor_pool {
     /* the streams that have allocated from the pool, newest first */
     struct weir_tensor_user *streams;
     struct weir_placement_stream unknown; /* stands for ended and unknown streams */
+    uint64_t branch_freed; /* the sequence of the last captured free that went to `unknown` */
     int has_lost;   /* set if ended or unknown streams may have freed memory here */
     size_t pending; /* freed blocks that wait for other streams */
     /* The pool's route: returns 1 if the pool serves the stream; NULL without a route. */

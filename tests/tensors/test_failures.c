@@ -157,6 +157,34 @@ TEST_EACH(2, host_memory) {
     end();
 }
 
+/* The free of a branch of a capture lacks host memory for the stream's record.  Another branch does not get the memory. */
+TEST(a_branch_frees_without_host_memory) {
+    void *block, *another;
+
+    begin();
+    CU(driver->cuEventCreate(&order, CU_EVENT_DISABLE_TIMING));
+    begin_capture(A);
+    CU(driver->cuEventRecord(order, A));
+    CU(driver->cuStreamWaitEvent(B, order, 0));
+    (void)take(64 * MIB, A);
+    block = take(64 * MIB, B);
+    refuse_for_good = 1;
+    refuse_in = 1;
+    OK(weir_tensors_free(block));
+    refuse_in = 0;
+    MUST(was_refused);
+    another = take(64 * MIB, A);
+    MUST((uintptr_t)another + 64 * MIB <= (uintptr_t)block ||
+         (uintptr_t)block + 64 * MIB <= (uintptr_t)another);
+    OK(weir_tensors_free(another));
+    CU(driver->cuEventRecord(order, B));
+    CU(driver->cuStreamWaitEvent(A, order, 0));
+    CU(driver->cuGraphDestroy(end_capture(A)));
+    OK(weir_tensors_pool_close(t, graph));
+    OK(weir_tensors_trim(t, none)); /* waits without a route */
+    MUST_EQ((size_t)figures().reserved_bytes[0].current, 64 * MIB);
+}
+
 /* No event can be recorded for a use of a stream that was destroyed. */
 TEST(a_use_whose_stream_has_ended_leaves_no_host_memory) {
     int64_t before = 0;
