@@ -654,7 +654,8 @@ static int post_remote(const struct put *p) {
 }
 
 /* Frees a whole block to the inbox.  If the inbox is full, moves its blocks and this block to p->out.  With is_straight
- * the inbox has only blocks that were freed while the stream was being captured, when the driver frees nothing. */
+ * the inbox has only blocks that were freed while the stream was being captured, when the driver frees nothing.  The
+ * cache then need not serve the stream yet. */
 static int put_whole(const struct weir_caches *f, struct put *p) {
     struct weir_cache *c = p->c;
     struct weir_slab *s = p->s;
@@ -707,6 +708,8 @@ static int put(struct weir_caches *f, struct put *p, int politely) {
 
     if (taken < 0)
         return ANOTHERS;
+    if (!c->serves && f->is_straight && !p->s->slot_units)
+        result = put_whole(f, p);
     /* unreached: no test makes another thread change the cache's stream after the search */
     if (c->serves && is_its(c, p->id)) {
         if (weir__cache_has_post(c, WEIR_SLAB_SMALL)) /* the queue's owner may be idle */
@@ -719,11 +722,11 @@ static int put(struct weir_caches *f, struct put *p, int politely) {
             result = NO_BLOCK;
         else
             result = put_remote(p);
-        if (result == KEPT && atomic_load_explicit(&c->capturing, memory_order_relaxed))
-            count(f, WEIR_STRIPED_CACHES_DEFERRED);
         p->known = atomic_load_explicit(&c->id, memory_order_relaxed);
         p->wanted = c->due;
     }
+    if (result == KEPT && atomic_load_explicit(&c->capturing, memory_order_relaxed))
+        count(f, WEIR_STRIPED_CACHES_DEFERRED);
     weir__bias_give(&c->lock, taken);
     return result;
 }

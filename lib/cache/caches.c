@@ -499,9 +499,21 @@ static struct weir_cache *take_silent(struct weir_caches *f) {
     return silent;
 }
 
+/* Frees the inbox of a cache that serves no stream, in a call on the stream `id`.  The stream `young_id` freed the blocks
+ * during captures.  If it is another stream, it has ended, and the blocks wait for the device.  The caller holds `lock`,
+ * which is released meanwhile. */
+static void free_young_inbox(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
+                             uint64_t id) {
+    int taken = weir__bias_take(&c->lock);
+    struct weir_slab *blocks = weir__cache_empty_inbox(c);
+
+    weir__bias_give(&c->lock, taken);
+    weir__caches_give(f, blocks, id, c->young_id == id ? c : NULL, stream);
+}
+
 /* Returns the cache of a stream whose id was just queried, and makes it if necessary.  Detaches the cache if it serves
  * an earlier stream with the handle.  Returns NULL if there is no host memory, or if there are too many caches of default
- * streams that are not bound.  The caller holds `lock`. */
+ * streams that are not bound.  The caller holds `lock`, which may be released meanwhile. */
 static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, uint64_t id,
                                    int to_bind) {
     uint64_t key = key_of(stream, id);
@@ -510,6 +522,8 @@ static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, ui
 
     if (c && c->serves && !is_its(c, id))
         retire_cache(f, c, WEIR_ENGINE_UNKNOWN);
+    if (c && !c->serves && atomic_load_explicit(&c->inbox_bytes, memory_order_relaxed) > 0)
+        free_young_inbox(f, c, stream, id);
     if (c || !key) /* unreached: a stream with a known id has a key */
         return c;
     if (full)

@@ -440,6 +440,50 @@ TEST_EACH(2, frees_under_captures_wait_for_their_stream) {
     MUST_LE(weir__engine_reserve(a->reserve.engine) + 8 * MIB, live);
 }
 
+/* The next call of a stream without a cache frees the block, too. */
+TEST_EACH(2, frees_under_captures_of_a_young_stream_do_not_add_up) {
+    uint64_t before = 0;
+
+    make(by_driver[_i], "cache=on");
+    pair(3000, B);
+    for (int i = 0; i < 4; i++) {
+        void *block = take(64 * MIB, A);
+
+        if (i == 0)
+            before = weir__engine_reserve(a->reserve.engine);
+        begin_capture(A);
+        give(block, A);
+        end_capture(A, 0);
+    }
+    give(take(64 * MIB, A), A);
+    MUST_LE(weir__engine_reserve(a->reserve.engine), before);
+}
+
+/* The handle means another stream at the next call, a request or a binding, which is not behind the work on the block. */
+TEST_EACH(2, a_young_stream_that_ended_has_its_block_wait) {
+    CUstream s = make_stream(), renewed;
+    void *block;
+
+    make(KIND_POOL, "cache=on");
+    pair(3000, B);
+    block = take(8 * MIB, s);
+    busy(s, 50 * MS);
+    begin_capture(s);
+    give(block, s);
+    end_capture(s, 0);
+    CU(driver->cuStreamDestroy(s));
+    renewed = make_stream();
+    MUST(renewed == s);
+    forbid(block, 8 * MIB);
+    if (_i)
+        OK(weir_bind(a, renewed));
+    pair(3000, renewed);
+    MUST(!is_forbidden(take(8 * MIB, renewed), 8 * MIB));
+    MUST(weir__model_now_ns() < 50 * MS);
+    OK(weir_trim(a, 0, NULL));
+    MUST_LE(50 * MS, weir__model_now_ns());
+}
+
 static CUresult free_without_the_lock(CUdeviceptr block) {
     if (a) {
         int is_taken = pthread_mutex_trylock(&a->caches->lock);
