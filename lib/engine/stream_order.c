@@ -101,13 +101,21 @@ static void move_last(struct weir_order_list *list, struct weir_order_stream *s)
 
 /* Moves the stream to the list in which it belongs, after a change of its open frees or marks. */
 static void update_list(struct weir_order *o, struct weir_order_stream *s) {
-    int is_quiet = !s->marks && s->open == 0;
+    enum weir_order_state state = s->marks      ? WEIR_ORDER_MARKED
+                                  : s->open > 0 ? WEIR_ORDER_OPEN
+                                                : WEIR_ORDER_QUIET;
 
-    if (s->is_quiet == is_quiet)
+    if (s->state == state)
         return;
-    s->is_quiet = is_quiet;
-    unlink_stream(is_quiet ? &o->busy : &o->quiet, s);
-    append_stream(is_quiet ? &o->quiet : &o->busy, s);
+    unlink_stream(&o->list[s->state], s);
+    s->state = state;
+    append_stream(&o->list[state], s);
+}
+
+/* Returns a stream with open frees or marks, or NULL if all streams are quiet. */
+static struct weir_order_stream *find_busy(const struct weir_order *o) {
+    return o->list[WEIR_ORDER_MARKED].first ? o->list[WEIR_ORDER_MARKED].first
+                                            : o->list[WEIR_ORDER_OPEN].first;
 }
 
 /* ---- deferred frees -------------------------------------------------------------------------- */
@@ -262,7 +270,7 @@ void weir__order_open(struct weir_order *o, struct weir_device *device,
 static void forget(struct weir_order *o, struct weir_order_stream *s) {
     uintptr_t found = 0;
 
-    unlink_stream(&o->quiet, s);
+    unlink_stream(&o->list[WEIR_ORDER_QUIET], s);
     if (weir__map_get(&o->by_handle, (uintptr_t)s->handle, &found) && found == (uintptr_t)s)
         weir__map_take(&o->by_handle, (uintptr_t)s->handle, NULL);
     if (o->recent == s)
@@ -278,16 +286,17 @@ static void forget(struct weir_order *o, struct weir_order_stream *s) {
 void weir__order_close(struct weir_order *o) {
     const struct weir_driver *driver = o->device->driver;
     struct weir_driver_scope scope;
+    struct weir_order_stream *s;
 
     while (o->fences)
         end_deferred(o);
-    while (o->busy.first) {
-        cover(o, o->busy.first);
-        while (o->busy.first && o->busy.first->marks)
-            drop_mark(o, o->busy.first);
+    while ((s = find_busy(o)) != NULL) {
+        cover(o, s);
+        while (s->marks)
+            drop_mark(o, s);
     }
-    while (o->quiet.first)
-        forget(o, o->quiet.first);
+    while (o->list[WEIR_ORDER_QUIET].first)
+        forget(o, o->list[WEIR_ORDER_QUIET].first);
     weir__map_clear(&o->streams);
     weir__map_clear(&o->by_handle);
     if (weir__driver_enter(driver, o->device->context, &scope) == CUDA_SUCCESS) {
@@ -301,13 +310,13 @@ void weir__order_close(struct weir_order *o) {
 /* Forgets old quiet streams, since programs make and end streams by the thousand.  A stream with recent calls goes to
  * the end of the list. */
 static void forget_old(struct weir_order *o) {
-    for (int i = 0; i < OLD_PER_NEW && o->quiet.first; i++) {
-        struct weir_order_stream *s = o->quiet.first;
+    for (int i = 0; i < OLD_PER_NEW && o->list[WEIR_ORDER_QUIET].first; i++) {
+        struct weir_order_stream *s = o->list[WEIR_ORDER_QUIET].first;
 
         if (o->calls - s->called > FORGET_CALLS && s->serving == 0)
             forget(o, s);
         else
-            move_last(&o->quiet, s);
+            move_last(&o->list[WEIR_ORDER_QUIET], s);
     }
 }
 
@@ -339,8 +348,7 @@ static struct weir_order_stream *add_stream(struct weir_order *o, uint64_t id) {
     s->placed.observed = o->sequence; /* frees from before the stream was forgotten are observed */
     s->marks_end = &s->marks;
     s->is_apart = id == 0 ? 0 : -1;
-    s->is_quiet = 1;
-    append_stream(&o->quiet, s);
+    append_stream(&o->list[WEIR_ORDER_QUIET], s);
     if (id == 0 || o->streams.count > 1)
         weir__order_several(o);
     return s;
@@ -544,7 +552,8 @@ size_t weir__order_observe(struct weir_order *o, struct weir_order_stream *s, si
 }
 
 int weir__order_look_around(struct weir_order *o, size_t most) {
-    struct weir_order_stream *last = o->busy.last, *s = o->busy.first;
+    struct weir_order_list *marked = &o->list[WEIR_ORDER_MARKED];
+    struct weir_order_stream *last = marked->last, *s = marked->first;
     int found = 0, more = s != NULL;
     size_t completed;
 
@@ -553,11 +562,11 @@ int weir__order_look_around(struct weir_order *o, size_t most) {
         completed = weir__order_observe(o, s, most);
         found |= completed > 0;
         most -= completed;
-        if (!s->is_quiet && most > 0) {
-            move_last(&o->busy, s);
-            most -= s->marks != NULL;
+        if (s->marks && most > 0) {
+            move_last(marked, s);
+            most--;
         }
-        s = o->busy.first;
+        s = marked->first;
     }
     return found;
 }
@@ -579,15 +588,19 @@ static void observe_until(struct weir_order *o, struct weir_order_stream *s, uin
 void weir__order_observe_until(struct weir_order *o, uint64_t sequence) {
     struct weir_order_stream *s, *next;
 
-    for (s = o->busy.first; s; s = next) {
-        next = s->next;
-        observe_until(o, s, sequence);
+    for (int state = WEIR_ORDER_MARKED; state > WEIR_ORDER_QUIET; state--) {
+        for (s = o->list[state].first; s; s = next) {
+            next = s->next;
+            observe_until(o, s, sequence);
+        }
     }
 }
 
 void weir__order_observe_all(struct weir_order *o) {
-    while (o->busy.first)
-        finish(o, o->busy.first);
+    struct weir_order_stream *s;
+
+    while ((s = find_busy(o)) != NULL)
+        finish(o, s);
     while (o->fences)
         end_deferred(o);
 }
@@ -656,7 +669,7 @@ void weir__order_ask(struct weir_order *o, uint64_t id, weir_stream stream) {
 void weir__order_cover(struct weir_order *o, uint64_t id, weir_stream stream) {
     struct weir_order_stream *s = find_stream(o, id);
 
-    if (!s || s->is_quiet)
+    if (!s || s->state == WEIR_ORDER_QUIET)
         return;
     if (weir__device_is_idle(o->device, stream))
         see_idle(o, s, stream);

@@ -61,6 +61,9 @@ typedef void weir__order_observed_fn(void *context, struct weir_order_stream *s,
 /* Ends a deferred free when its last use has completed.  Must not defer or end another free of the order. */
 typedef void weir__order_ended_fn(void *context, uintptr_t freed);
 
+/* A stream is marked if it has marks, else open if it has open frees, else quiet. */
+enum weir_order_state { WEIR_ORDER_QUIET, WEIR_ORDER_OPEN, WEIR_ORDER_MARKED, WEIR_ORDER_STATES };
+
 struct weir_order_list {
     struct weir_order_stream *first, *last;
 };
@@ -87,8 +90,8 @@ struct weir_order_stream {
     uint64_t called;   /* the value of order.calls at the stream's last call */
     unsigned serving;  /* requests that hold this record; it is not forgotten meanwhile */
     struct weir_order_mark *marks, **marks_end; /* oldest first */
-    int is_quiet;                          /* the stream is in the list `quiet`, else in `busy` */
-    struct weir_order_stream *next, *prev; /* in that list */
+    enum weir_order_state state;
+    struct weir_order_stream *next, *prev; /* in the list of that state */
 };
 
 /* The fields that most calls write come first, so that they share few cache lines. */
@@ -103,9 +106,8 @@ struct weir_order {
     uint64_t unsettled_until; /* the sequence up to which the rules low and much hold */
     uint64_t worth;           /* the bytes that are worth an event, at least LEAST_WORTH */
     size_t waiting_marks, silent_streams;
-    struct weir_order_list
-        busy; /* streams with open frees or marks, the next to be queried first */
-    struct weir_order_list quiet; /* quiet streams, the next to be forgotten first */
+    /* The streams of each state: the next quiet stream to be forgotten first, the next marked one to be queried first. */
+    struct weir_order_list list[WEIR_ORDER_STATES];
     struct weir_device *device;
     weir__order_observed_fn *observed;
     weir__order_ended_fn *ended;

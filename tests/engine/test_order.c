@@ -6,6 +6,8 @@
  * behind. */
 #include "tests/fixtures/model_device.h"
 
+#include <time.h>
+
 #include "engine/stream_order.h"
 
 enum { YOUNG = 16, UNSETTLED = 2048, FORGET_CALLS = 16384 };
@@ -546,6 +548,23 @@ TEST(glances_go_round) {
     MUST(weir__order_look_around(&order, SIZE_MAX));
     MUST_EQ(order.waiting_marks, 0);
     MUST_EQ(told_times, MARKED + 1);
+}
+
+/* Streams that have open frees alone cost a peek nothing, and are all observed by a wait for the device. */
+TEST(open_streams_cost_a_peek_nothing) {
+    clock_t started;
+
+    for (uint64_t i = 0; i < 50000; i++)
+        (void)weir__order_freed(&order, stream_of(10000 + i), 0);
+    busy(A, 5 * MS);
+    mark_streams(100000, 1);
+    started = clock();
+    for (int i = 0; i < 20000; i++)
+        (void)weir__order_look_around(&order, 2);
+    MUST(clock() - started < CLOCKS_PER_SEC);
+    weir__order_observe_until(&order, order.sequence);
+    MUST_EQ(order.silent_streams, 0);
+    MUST_EQ(order.waiting_marks, 0);
 }
 
 /* A peek may end between two marks of one stream. */
