@@ -469,15 +469,11 @@ static void count_loose_free(struct weir_caches *f, uint64_t requested, size_t i
  * or 0 if no live block starts at the address. */
 static uint64_t mark_freed(struct weir_slab *s, CUdeviceptr block) {
     uint32_t slot, state;
-    uint64_t asked;
 
-    if (s->slot_units == 0) {
-        asked = atomic_exchange_explicit(&s->asked, 0, memory_order_relaxed);
-        if (asked == 0 || weir__slab_base(s) == block)
-            return asked;
-        atomic_store_explicit(&s->asked, asked, memory_order_relaxed);
-        return 0;
-    }
+    if (s->slot_units == 0)
+        return weir__slab_base(s) == block
+                   ? atomic_exchange_explicit(&s->asked, 0, memory_order_relaxed)
+                   : 0;
     slot = weir__slab_slot(s, block);
     if (slot == WEIR_SLOT_NONE)
         return 0;
