@@ -128,15 +128,11 @@ static void end_if_unused(weir_tensors *t, struct weir_tensor_pool *pool) {
     free_pool(pool);
 }
 
-static weir_status check_id(weir_tensors *t, weir_tensors_id id) {
-    return weir__call_check(t && !weir__tensors_is_shared(id));
-}
-
 struct weir_tensor_pool *weir__pool_enter(weir_tensors *t, weir_tensors_id id,
                                           weir_status *status) {
     struct weir_tensor_pool *pool;
 
-    *status = check_id(t, id);
+    *status = weir__call_check(t != NULL);
     if (*status != WEIR_OK)
         return NULL;
     weir__tensors_lock(t);
@@ -151,7 +147,7 @@ struct weir_tensor_pool *weir__pool_enter(weir_tensors *t, weir_tensors_id id,
 weir_status weir_tensors_pool_open(weir_tensors *t, weir_tensors_id id,
                                    const weir_tensors_source *source) {
     struct weir_tensor_pool *pool;
-    weir_status status = check_id(t, id);
+    weir_status status = weir__call_check(t && !weir__tensors_is_shared(id));
     int takes_source = 0;
 
     if (status != WEIR_OK) {

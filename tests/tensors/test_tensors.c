@@ -615,12 +615,14 @@ CASE("blocks", 30, begin, end);
 
 TEST(calls_that_cannot_be) {
     void *block;
+    int same;
 
     EXPECT(WEIR_E_INVALID, weir_tensors_open(0, NULL, NULL));
     EXPECT(WEIR_E_NO_DEVICE, weir_tensors_open(64, NULL, &t));
     EXPECT(WEIR_E_INVALID, weir_tensors_alloc(NULL, 1, 1, A, 0, NULL, &block));
     EXPECT(WEIR_E_INVALID, weir_tensors_pool_open(t, none, NULL));
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_begin(t, graph, always, NULL));
+    EXPECT(WEIR_E_NOT_OWNED, weir_tensors_pool_is(t, none, NULL, 0, &same));
     EXPECT(WEIR_E_INVALID, weir_tensors_begin(t, graph, NULL, NULL));
     OK(weir_tensors_alloc(t, 0, 0, A, 0, NULL, &block));
     MUST(block == NULL);
