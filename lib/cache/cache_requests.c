@@ -5,8 +5,7 @@
  * and gets slabs and whole blocks from the engine.  With the request the blocks of the cache's inbox return to the
  * engine.  A free may query the driver, or put the slot into the remote-free queue of another thread's cache.
  *
- * Locks: each step takes and releases the cache's lock.  A cache that a call uses over several steps is pinned until
- * the last step.  If no cache accepts a block, the free takes the caches' lock.
+ * Locks: each step takes and releases the cache's lock.  If no cache accepts a block, the free takes the caches' lock.
  *
  * Invariants: the record of a block counts the block as live until one call has freed it.
  */

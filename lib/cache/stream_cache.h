@@ -180,7 +180,8 @@ struct weir_flushed {
     struct weir_remote_slots *remotes; /* linked by more */
 };
 
-/* Adds to a sum that one thread at a time changes.  A thread that reads the new value also sees what this thread has written before. */
+/* Adds to a sum that one thread at a time changes.  A thread that reads the new value also sees the earlier writes of
+ * this thread. */
 static inline __attribute__((always_inline)) void weir__cache_raise(_Atomic uint64_t *sum,
                                                                     uint64_t more) {
     atomic_store_explicit(sum, atomic_load_explicit(sum, memory_order_relaxed) + more,

@@ -284,11 +284,6 @@ weir_status weir__nodes_alloc(struct weir_nodes *n, struct weir_request *r) {
     return status;
 }
 
-weir_status weir__nodes_free(struct weir_nodes *n, CUdeviceptr block, weir_stream stream,
-                             struct weir_use_list *uses) {
-    return weir__async_free(&n->async, block, stream, uses);
-}
-
 void weir__nodes_allow(struct weir_nodes *n, const CUmemAccessDesc *access) {
     pthread_mutex_lock(&n->lock);
     weir__peers_note(&n->access, access);

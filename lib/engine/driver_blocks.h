@@ -112,10 +112,6 @@ void weir__nodes_close(struct weir_nodes *nodes);
  * requests itself (drop_in.h).  The capture stays valid. */
 weir_status weir__nodes_alloc(struct weir_nodes *nodes, struct weir_request *r);
 
-/* Frees the block of a node, with the results of an engine's `free`. */
-weir_status weir__nodes_free(struct weir_nodes *nodes, CUdeviceptr block, weir_stream stream,
-                             struct weir_use_list *uses);
-
 /* Changes a device's access to future nodes, whose next request makes a new pool.  The old pool is destroyed now, outside
  * of a capture, if possible.  Nodes in graphs keep the access that they were captured with. */
 void weir__nodes_allow(struct weir_nodes *nodes, const CUmemAccessDesc *access);

@@ -344,7 +344,7 @@ static weir_status heap_free(struct weir_engine *e, CUdeviceptr block, weir_stre
         node = is_node(h, block);
         weir__lock_give(&h->lock);
         if (node)
-            return weir__nodes_free(&h->nodes, block, stream, uses);
+            return weir__async_free(&h->nodes.async, block, stream, uses);
     }
     result = weir__device_stream_id(e->device, stream, &id);
     captured = weir__device_is_capture(result) && !uses;

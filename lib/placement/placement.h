@@ -174,7 +174,8 @@ void weir__placement_defer(struct weir_placement *p, uint64_t address);
 /* Makes the deferred block at `address` live again. */
 void weir__placement_undefer(struct weir_placement *p, uint64_t address);
 /* Keeps the stream's frees up to `sequence` from coalescing with its later frees.  So other streams can use the memory
- * once the frees up to `sequence` are observed.  Does nothing for a stream without tagged chunks, or while there is only one stream. */
+ * once the frees up to `sequence` are observed.  Does nothing for a stream without tagged chunks, or while there is
+ * only one stream. */
 void weir__placement_part(struct weir_placement *p, struct weir_placement_stream *s,
                           uint64_t sequence);
 /* Finds the live block at `address`, or around it if the result is INTERIOR.  Returns OK, FOREIGN, INTERIOR or FREE. */

@@ -13,10 +13,11 @@
  *
  *   Decay      Time is divided into windows of one half-life.  A window in which reserved memory grew needed all of it;
  *              another one needed as much for each byte of its peak of memory in use as was enough before.  At its end
- *              weir releases half of the memory above the need and the floor, or all of it up to 64 MiB.  So a load that reaches its peak once in a half-life keeps its
- *              memory.  A request after a pause of more than a half-life begins a new window and releases nothing, since
- *              the load is about to return.  weir releases only whole regions or physical allocations.  If each is
- *              larger than the amount of decay, the amount grows with the next windows.
+ *              weir releases half of the memory above the need and the floor, or all of it up to 64 MiB.  So a load that
+ *              reaches its peak once in a half-life keeps its memory.  A request after a pause of more than a half-life
+ *              begins a new window and releases nothing, since the load is about to return.  weir releases only whole
+ *              regions or physical allocations.  If each is larger than the amount of decay, the amount grows with the
+ *              next windows.
  *   Pressure   weir_low_memory raises a signal with a number of bytes, which writes two words and takes no lock.  If one
  *              release is too small, requests try again after pauses that double; after a second the signal ends.
  *              weir_decay may wait, and answers the signal at once by a trim.

@@ -136,8 +136,8 @@ static void poll_frees(struct recovery *c) {
     }
 }
 
-/* Flushes the idle memory of the caches and the guard to the engine, and trims all idle memory, unless the deadline is 0 and the trim
- * would wait for the device.  For a request above the limit the trim only waits, since memory that is released to the
+/* Flushes the idle memory of the caches and the guard to the engine, and trims all idle memory, unless the deadline is 0
+ * and the trim would wait for the device.  For a request above the limit the trim only waits, since memory that is released to the
  * device cannot serve the request. */
 static void flush_and_trim(struct recovery *c) {
     struct weir_engine *e = c->v->engine;
