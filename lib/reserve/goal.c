@@ -256,9 +256,6 @@ static void lower_in_request(struct weir_reserve *v, const struct weir_request *
     uint64_t in_use = atomic_load_explicit(&v->engine->seen.in_use, memory_order_relaxed);
     int is_over = 0;
 
-    if (g->half_life_ns == 0 && !g->has_threshold &&
-        atomic_load_explicit(&p->wanted, memory_order_acquire) == 0)
-        return;
     now = weir__device_since(v->device, v->device->created_ticks);
     if (g->half_life_ns > 0)
         is_over = weir__goal_record_use(g, now, in_use, &pause) && g->in_requests;
@@ -650,7 +647,7 @@ static void play_turns(struct weir_reserve *v, int begins) {
 }
 
 void weir__goal_catch_up(struct weir_reserve *v) {
-    if (v->goal.ahead.is_on && is_played(v))
+    if (is_played(v))
         play_turns(v, 0);
 }
 
@@ -747,5 +744,7 @@ void weir__goal_adjust(struct weir_reserve *v, const struct weir_request *r) {
         (void)weir__limit_refresh(v);
         atomic_fetch_add_explicit(&v->events.counters->growth_allocs, 1, memory_order_release);
     }
-    lower_in_request(v, r);
+    if (g->half_life_ns > 0 || g->has_threshold ||
+        atomic_load_explicit(&g->pressure.wanted, memory_order_acquire) > 0)
+        lower_in_request(v, r);
 }

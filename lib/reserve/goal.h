@@ -150,7 +150,7 @@ void weir__goal_close(struct weir_reserve *v);
 /* Waits for the current step of the thread.  No other step begins until weir__goal_go_on. */
 void weir__goal_hold(struct weir_reserve *v);
 void weir__goal_go_on(struct weir_reserve *v);
-/* On the device model, makes the steps that the thread would have made by now.  A growth calls this first. */
+/* With grow-ahead on the device model, makes the steps that the thread would have made by now. */
 void weir__goal_catch_up(struct weir_reserve *v);
 
 #endif

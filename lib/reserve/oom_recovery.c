@@ -71,7 +71,7 @@ struct recovery {
 
 static void retry_request(struct recovery *c) {
     c->tries++;
-    c->status = weir__oom_recovery_try(c->v, c->r);
+    c->status = weir__reserve_try(c->v, c->r);
 }
 
 /* Returns 1 if the request is at most as large as the sum of the idle and pending memory of the engine, the pending
@@ -145,7 +145,7 @@ static void flush_and_trim(struct recovery *c) {
     uint64_t keep;
 
     if (flush_above(c)) /* counts no retry, since this is the first try with all idle memory */
-        c->status = weir__oom_recovery_try(c->v, c->r);
+        c->status = weir__reserve_try(c->v, c->r);
     if (!weir__is_failure(c->status) || !could_fit(c) || (c->trim_waits && c->deadline_ns == 0))
         return;
     keep = c->r->bytes <= c->v->limit.bytes ? 0 : weir__engine_reserve(e);
@@ -335,7 +335,7 @@ static void insist(struct recovery *c) {
         return;
     c->r->flags |= WEIR_REQUEST_INSISTS;
     c->status =
-        weir__oom_recovery_try(c->v, c->r); /* not a retry, since the driver was not asked before */
+        weir__reserve_try(c->v, c->r); /* not a retry, since the driver was not asked before */
 }
 
 /* ---- OOM recovery ------------------------------------------------------------------------------ */

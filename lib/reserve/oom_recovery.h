@@ -9,17 +9,6 @@
 #include "base/result.h"
 #include "reserve/reserve.h"
 
-/* Tries a request once, without recovery.  If the engine fails, r->result is the result of the driver. */
-static inline weir_status weir__oom_recovery_try(struct weir_reserve *v, struct weir_request *r) {
-    weir_status status;
-
-    r->foretold = 0;
-    status = v->engine->ops->alloc(v->engine, r);
-    if (status < 0)
-        r->result = weir__driver_result;
-    return status;
-}
-
 /* Runs OOM recovery for a request that failed with `why' (E_NO_MEMORY or E_LIMIT), and retries the request.  Polls for
  * at most recovery_timeout_ms of the options.  Returns OK with the block, or the last status with figures in
  * *r->refused. */

@@ -22,14 +22,22 @@ uint64_t weir__reserve_reclaimable(struct weir_reserve *v) {
                : 0;
 }
 
-static weir_status serve_or_recover(struct weir_reserve *v, struct weir_request *r) {
-    weir_status status = weir__oom_recovery_try(v, r);
+weir_status weir__reserve_try(struct weir_reserve *v, struct weir_request *r) {
+    weir_status status;
 
-    if (status == WEIR_OK || r->at)
-        return status;
+    r->foretold = 0;
+    status = v->engine->ops->alloc(v->engine, r);
+    if (status < 0)
+        r->result = weir__driver_result;
+    return status;
+}
+
+/* Serves a request that the engine has refused: with less memory if less suffices, else by OOM recovery. */
+static weir_status serve_after_failure(struct weir_reserve *v, struct weir_request *r,
+                                       weir_status status) {
     if (weir__is_failure(status) && r->least > 0 && r->least < r->bytes) {
         r->bytes = r->least;
-        status = weir__oom_recovery_try(v, r);
+        status = weir__reserve_try(v, r);
     }
     return weir__is_failure(status) ? weir__oom_recovery_run(v, r, status) : status;
 }
@@ -48,9 +56,11 @@ weir_status weir__reserve_alloc(struct weir_reserve *v, struct weir_request *r) 
     const int is_graphs = (r->flags & WEIR_REQUEST_CAPTURED) != 0;
     weir_status status;
 
-    if (!is_graphs)
+    if (!is_graphs && v->goal.ahead.is_on)
         weir__goal_catch_up(v);
-    status = serve_or_recover(v, r);
+    status = weir__reserve_try(v, r);
+    if (status != WEIR_OK && !r->at)
+        status = serve_after_failure(v, r, status);
     if (status == WEIR_OK && (r->flags & WEIR_REQUEST_CAPTURED))
         status = record_node(v, r);
     if (status == WEIR_OK && !is_graphs)

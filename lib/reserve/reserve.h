@@ -51,6 +51,8 @@ int weir__reserve_reclaim(struct weir_reserve *v, int may_wait, uint64_t *pendin
  * publishes figures calls this function. */
 uint64_t weir__reserve_reclaimable(struct weir_reserve *v);
 
+/* Tries a request once, without recovery.  If the engine fails, r->result is the result of the driver. */
+weir_status weir__reserve_try(struct weir_reserve *v, struct weir_request *r);
 /* Serves a request from idle memory of the engine, by growth, or by OOM recovery.  After a success, adjusts background
  * growth, the limit, decay and memory pressure.  If OOM recovery fails, writes the figures to *r->refused, unless
  * r->refused is NULL.  A request with r->at tries the engine once.  The request may be for a block of a graph
