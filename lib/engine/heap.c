@@ -55,26 +55,6 @@ int weir__heap_add_ranges(struct weir_heap *h) {
 
 /* ---- accounts ---- */
 
-/* Adds the block of a request on that stream. */
-static void account(struct weir_heap *h, struct weir_order_stream *on,
-                    const struct weir_placement_block *block) {
-    weir__order_taken(on, block->size);
-    h->in_use += block->size;
-    h->requested += block->requested;
-    if (h->in_use > h->in_use_peak) {
-        h->in_use_peak = h->in_use;
-        atomic_store_explicit(&h->e.seen.most_in_use, h->in_use, memory_order_relaxed);
-    }
-    if (h->requested > h->requested_peak)
-        h->requested_peak = h->requested;
-}
-
-/* Subtracts a block that its owner has freed. */
-static void unaccount(struct weir_heap *h, const struct weir_placement_block *block) {
-    h->in_use -= block->size;
-    h->requested -= block->requested;
-}
-
 /* Frees a live block on a stream with that sequence, or for all streams if `s` is NULL.  Returns OK, E_NOT_OWNED if
  * there is no such block, or E_HOST_MEMORY, but that neither for all streams nor for the quarantine. */
 static weir_status give_block(struct weir_heap *h, CUdeviceptr block,
@@ -85,7 +65,8 @@ static weir_status give_block(struct weir_heap *h, CUdeviceptr block,
     if (result != WEIR_PLACEMENT_OK)
         return weir__without_driver(result == WEIR_PLACEMENT_NO_MEMORY ? WEIR_E_HOST_MEMORY
                                                                        : WEIR_E_NOT_OWNED);
-    unaccount(h, was);
+    h->in_use -= was->size;
+    h->requested -= was->requested;
     return WEIR_OK;
 }
 
@@ -250,7 +231,7 @@ static weir_status heap_give(struct weir_engine *e, struct weir_freed *freed, ui
     weir_status status;
 
     weir__lock_take(&h->lock);
-    on = is_stream ? weir__order_stream_silently(&h->order, id) : NULL;
+    on = is_stream ? weir__order_stream(&h->order, id) : NULL;
     status = free_batch(h, freed, id, on);
     if (status == WEIR_OK && on && weir__order_is_due(&h->order, on))
         status = WEIR_ENGINE_DUE;
@@ -264,7 +245,7 @@ static weir_status free_captured(struct weir_heap *h, CUdeviceptr block, weir_st
     struct weir_freed one = {.block = &block, .count = 1};
     uint64_t id = weir__order_last_with(&h->order, stream);
 
-    return free_batch(h, &one, id, id ? weir__order_stream_silently(&h->order, id) : NULL);
+    return free_batch(h, &one, id, id ? weir__order_stream(&h->order, id) : NULL);
 }
 
 /* Frees a block on a stream whose id is not known, after recording an event. */
@@ -320,7 +301,8 @@ static weir_status defer_free(struct weir_heap *h, CUdeviceptr block, weir_strea
     if (status != WEIR_OK)
         return status;
     weir__placement_defer(p, block);
-    unaccount(h, &found);
+    h->in_use -= found.size;
+    h->requested -= found.requested;
     return WEIR_OK;
 }
 
@@ -482,8 +464,16 @@ static weir_status heap_alloc(struct weir_engine *e, struct weir_request *r) {
         status = weir__without_driver(WEIR_E_HOST_MEMORY);
     }
     if (status == WEIR_OK) {
-        account(h, on, &placed);
         r->block = placed.address;
+        weir__order_taken(on, placed.size);
+        h->in_use += placed.size;
+        h->requested += placed.requested;
+        if (h->requested > h->requested_peak)
+            h->requested_peak = h->requested;
+        if (h->in_use > h->in_use_peak) {
+            h->in_use_peak = h->in_use;
+            atomic_store_explicit(&h->e.seen.most_in_use, h->in_use, memory_order_relaxed);
+        }
     }
     leave_heap(h, r->freed, on);
     return status;

@@ -335,6 +335,7 @@ static struct weir_order_stream *find_stream(const struct weir_order *o, uint64_
 static struct weir_order_stream *add_stream(struct weir_order *o, uint64_t id) {
     struct weir_order_stream *s;
 
+    (void)weir__order_look_around(o, OLD_PER_NEW);
     forget_old(o);
     s = calloc(1, sizeof *s);
     if (!s || !weir__map_reserve(&o->by_handle, 1) ||
@@ -369,7 +370,7 @@ uint64_t weir__order_last_with(const struct weir_order *o, weir_stream stream) {
 
 /* Counts the call.  If another stream has called since, the stream's last burst has ended.  Updates `foreseen` here,
  * and not in the other stream's call, so that no call touches another stream's record. */
-struct weir_order_stream *weir__order_stream_silently(struct weir_order *o, uint64_t id) {
+struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id) {
     struct weir_order_stream *s = find_stream(o, id);
 
     if (!s)
@@ -387,12 +388,6 @@ struct weir_order_stream *weir__order_stream_silently(struct weir_order *o, uint
     o->recent_id = id;
     o->recent = s;
     return s;
-}
-
-struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id) {
-    if (!find_stream(o, id))
-        weir__order_look_around(o, OLD_PER_NEW);
-    return weir__order_stream_silently(o, id);
 }
 
 /* ---- when to record -------------------------------------------------------------------------- */

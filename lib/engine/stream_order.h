@@ -142,8 +142,6 @@ void weir__order_close(struct weir_order *o);
  * is valid until the next such call, since a new stream makes this file forget others.  A caller that increments
  * `serving` may keep the record longer. */
 struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id);
-/* Finds or makes the stream's record as weir__order_stream does, but without any driver call. */
-struct weir_order_stream *weir__order_stream_silently(struct weir_order *o, uint64_t id);
 /* If an event is due by the rules above, covers the stream's open frees: observes them if the stream is idle, else
  * records an event.  Each operation on `stream`, whose record is `s`, calls it.  After an error a later call
  * retries. */

@@ -39,7 +39,7 @@ static void start_device(void) {
 }
 
 static struct weir_order_stream *stream_of(uint64_t id) {
-    struct weir_order_stream *s = weir__order_stream_silently(&order, id);
+    struct weir_order_stream *s = weir__order_stream(&order, id);
 
     MUST(s != NULL);
     return s;
@@ -168,7 +168,7 @@ static uint64_t play_burst(int left) {
     take_often(5 * MIB, 32);
     free_often(A, a_id, 5 * MIB, 32 - left);
     before = records() - before;
-    (void)weir__order_stream_silently(&order, b_id);
+    (void)weir__order_stream(&order, b_id);
     return before;
 }
 
