@@ -195,7 +195,7 @@ static void start_grow_ahead(weir_allocator *a) {
 
     if (e->step_bytes == 0 || a->low == 0)
         return;
-    e->traits |= WEIR_ENGINE_GROWS_AHEAD | WEIR_ENGINE_IS_PEEKED;
+    e->traits |= WEIR_ENGINE_GROWS_AHEAD;
     if (weir__goal_start(&a->reserve, a->low) == WEIR_OK) {
         weir__prepare(a);
         return;
@@ -295,8 +295,6 @@ static weir_status open_engine(weir_allocator *a) {
     default:
         status = weir__bfc_open(&setup, &a->reserve.engine);
     }
-    if (status == WEIR_OK && a->reserve.goal.half_life_ns > 0)
-        a->reserve.engine->traits |= WEIR_ENGINE_IS_PEEKED;
     return status;
 }
 

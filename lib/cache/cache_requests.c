@@ -222,19 +222,6 @@ int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t i
 
 /* ---- blocks from the engine ---- */
 
-/* Gets a block of r->bytes from the engine, or of r->least if there is no memory for more, outside captures. */
-static weir_status ask_engine_for(struct weir_caches *f, struct weir_request *r) {
-    weir_status status = weir__reserve_alloc(f->v, r);
-    uint64_t taken;
-
-    if (status != WEIR_OK || !f->is_straight)
-        return status;
-    weir__engine_widen(f->engine, r->block, r->bytes);
-    taken = atomic_fetch_add_explicit(&f->taken, r->bytes, memory_order_relaxed) + r->bytes;
-    weir__raise_to(&f->engine->seen.most_in_use, taken);
-    return WEIR_OK;
-}
-
 /* Returns a block to the engine, since there is no host memory for the block's record. */
 static weir_status undo_fetch(struct weir_caches *f, const struct weir_request *r) {
     struct weir_freed freed = {.block = &r->block, .count = 1};
@@ -295,7 +282,7 @@ static weir_status add_slab(struct weir_caches *f, struct weir_cache *c, struct 
     r->grew = 0;
     r->bytes = in_pages(slab_slots(c, size_class) * slot);
     r->least = in_pages(slot);
-    status = ask_engine_for(f, r);
+    status = weir__reserve_alloc(f->v, r);
     if (status != WEIR_OK)
         return status;
     s = weir__records_slab(&f->records, r->block, r->bytes, size_class,
@@ -336,7 +323,7 @@ static weir_status add_whole(struct weir_caches *f, struct weir_request *r) {
     weir_status status;
 
     r->bytes = in_pages(r->asked);
-    status = ask_engine_for(f, r);
+    status = weir__reserve_alloc(f->v, r);
     if (status != WEIR_OK)
         return status;
     s = weir__records_whole(&f->records, r->block, r->bytes);
@@ -392,7 +379,8 @@ static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c, stru
     if (status != WEIR_OK)
         return status;
     count(f, c ? WEIR_STRIPED_CACHES_EMPTY : WEIR_STRIPED_CACHES_YOUNG);
-    if (weir__caches_in_blocks(f) > atomic_load_explicit(&f->add_up_above, memory_order_relaxed))
+    if (atomic_load_explicit(&f->engine->seen.in_use, memory_order_relaxed) >
+        atomic_load_explicit(&f->add_up_above, memory_order_relaxed))
         weir__caches_note_peak(f);
     return WEIR_OK;
 }

@@ -165,7 +165,8 @@ static void lower_caps(struct weir_caches *f) {
 static void set_cap(struct weir_caches *f, struct weir_cache *c) {
     uint64_t left, part;
 
-    f->lately[0] = weir__size_larger(f->lately[0], weir__caches_in_blocks(f));
+    f->lately[0] = weir__size_larger(
+        f->lately[0], atomic_load_explicit(&f->engine->seen.in_use, memory_order_relaxed));
     left = keep_together(f, &part);
     for (const struct weir_cache *other = f->caches; other; other = other->next)
         if (other != c)
@@ -918,7 +919,7 @@ static void add_up(struct weir_caches *f, weir_statistics *out) {
 /* Sets the bytes in the engine's blocks above which a miss adds up the counts.  If weir replaces a driver's pool, any
  * growth counts, since programs read and reset the peak of the pool. */
 static void expect_growth(struct weir_caches *f) {
-    uint64_t now = weir__caches_in_blocks(f);
+    uint64_t now = atomic_load_explicit(&f->engine->seen.in_use, memory_order_relaxed);
     uint64_t more = f->device->drop_in ? 0 : weir__size_larger(now / GROWN_PART, GROWN_LEAST);
 
     atomic_store_explicit(&f->add_up_above, now + more, memory_order_relaxed);

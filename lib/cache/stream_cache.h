@@ -362,7 +362,6 @@ struct weir_caches {
 
     _Alignas(64) struct weir_records records;
     _Atomic uint64_t largest; /* the bytes of the largest whole block so far */
-    _Atomic uint64_t taken;   /* the bytes of all blocks from the engine, if is_straight is set */
 
     pthread_mutex_t flushing;  /* held during a flush of all caches */
     pthread_mutex_t lock;      /* guards the fields below */
@@ -527,15 +526,9 @@ static inline int has_threshold(const struct weir_caches *f) {
     return f->engine->threshold < f->device->total;
 }
 
-/* Returns the bytes of all live blocks of the engine. */
-static inline uint64_t weir__caches_in_blocks(const struct weir_caches *f) {
-    return atomic_load_explicit(f->is_straight ? &f->taken : &f->engine->seen.in_use,
-                                memory_order_relaxed);
-}
-
-/* Subtracts a freed block from `taken`, for an engine with is_straight. */
+/* Subtracts a block that an engine with is_straight has freed, of which the engine does not know the size. */
 static inline void count_given(struct weir_caches *f, size_t bytes) {
-    atomic_fetch_sub_explicit(&f->taken, bytes, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&f->engine->seen.in_use, bytes, memory_order_relaxed);
 }
 
 static inline void count(struct weir_caches *f, int counter) {

@@ -71,6 +71,8 @@ static weir_status direct_alloc(struct weir_engine *e, struct weir_request *r) {
     if (status != WEIR_OK)
         return status;
     r->block = block;
+    if (e->options->cache == WEIR_SWITCH_ON)
+        weir__engine_count(e, r);
     /* Every block makes reserved memory grow.  Events would fill their ring, so only the time is counted. */
     r->grew = 1;
     atomic_fetch_add_explicit(&e->events->counters->stall_ns,

@@ -210,9 +210,8 @@ enum {
     /* The engine cuts blocks from regions itself, and orders their reuse.  Its FULLY trim waits for the device.  Without
      * this trait the driver does both. */
     WEIR_ENGINE_CUTS = 2,
-    /* The allocator sets these before the engine's first request. */
-    WEIR_ENGINE_GROWS_AHEAD = 4, /* some reserved memory is kept idle for later requests */
-    WEIR_ENGINE_IS_PEEKED = 8    /* a layer above reads `in_use` after each request */
+    /* The allocator sets this before the engine's first request. */
+    WEIR_ENGINE_GROWS_AHEAD = 4 /* some reserved memory is kept idle for later requests */
 };
 
 struct weir_engine;
@@ -226,8 +225,8 @@ struct weir_engine_ops {
     weir_status (*free)(struct weir_engine *e, CUdeviceptr block, weir_stream stream,
                         struct weir_use_list *uses);
     /* Frees live blocks outside a call on a stream.  With OBSERVED, every stream may use the memory at once.  An engine
-     * without CUTS accepts only OBSERVED, and calls the driver.  An engine with CUTS makes no driver call, and accepts
-     * other ids, too.  With a stream's id, the frees count as frees on that stream; a later call on it or a MAINTAIN
+     * without CUTS accepts only OBSERVED, and calls the driver.  An engine with CUTS calls the driver at most to query
+     * events, and accepts other ids, too.  With a stream's id, the frees count as frees on that stream; a later call on it or a MAINTAIN
      * trim records their event.  With UNKNOWN, no stream may use the memory before a wait for the device.  Returns OK,
      * DUE, E_NOT_OWNED, or a status of the driver. */
     weir_status (*give)(struct weir_engine *e, struct weir_freed *freed, uint64_t id);
@@ -270,13 +269,13 @@ struct weir_engine {
     struct weir_graph_table *graphs; /* the blocks of graphs (driver_blocks.h) */
     /* Figures after the last request.  The engine writes them; its callers read them without its lock. */
     struct {
-        _Atomic uint64_t reserved, in_use; /* in_use: only with IS_PEEKED or CUTS */
-        /* The peak of the bytes in blocks.  Without CUTS the caches count these bytes. */
-        _Atomic uint64_t most_in_use;
+        _Atomic uint64_t reserved;
+        /* The bytes in blocks, and their peak.  Without CUTS the caches subtract each free. */
+        _Atomic uint64_t in_use, most_in_use;
         /* With CUTS: the bytes of frees that no event covers, which serve no request before a wait for the device. */
         _Atomic uint64_t quarantined;
         /* All present and former memory for blocks lies in [low, high).  If there was none, low is UINT64_MAX and high
-         * is 0.  Without CUTS the caches widen these bounds. */
+         * is 0.  Without CUTS and without caches the bounds are not known. */
         _Atomic uint64_t low, high;
     } seen;
 };
@@ -361,6 +360,13 @@ static inline uint64_t weir__engine_limit(const struct weir_engine *e) {
 static inline void weir__engine_widen(struct weir_engine *e, uint64_t base, size_t bytes) {
     weir__lower_to(&e->seen.low, base);
     weir__raise_to(&e->seen.high, base + bytes);
+}
+/* Counts a new block in the figures of `seen`, for an engine without CUTS below caches. */
+static inline void weir__engine_count(struct weir_engine *e, const struct weir_request *r) {
+    uint64_t before = atomic_fetch_add_explicit(&e->seen.in_use, r->bytes, memory_order_relaxed);
+
+    weir__raise_to(&e->seen.most_in_use, before + r->bytes);
+    weir__engine_widen(e, r->block, r->bytes);
 }
 /* Records a growth or a trim in the counters and, at level info, in the log. */
 void weir__engine_note(const struct weir_engine *e, int cause, int shrink, uint64_t asked,

@@ -719,17 +719,22 @@ static weir_status pool_alloc(struct weir_engine *e, struct weir_request *r) {
     struct weir_driver_scope scope;
     CUresult result = weir__driver_relax(driver, &scope);
     weir_status status;
+    uint64_t in_use;
 
     if (result != CUDA_SUCCESS)
         return weir__device_status(e->device, result);
     status = r->flags & WEIR_REQUEST_SLAB ? serve_slab(p, r) : pool_serve(p, r);
     weir__driver_unrelax(driver, &scope);
-    /* With caches, the caches count the bytes in blocks and their peak. */
-    if (status == WEIR_OK && e->options->cache != WEIR_SWITCH_ON)
-        weir__raise_to(&e->seen.most_in_use, pool_requested(p));
-    if (status == WEIR_OK && (e->traits & WEIR_ENGINE_IS_PEEKED))
-        atomic_store_explicit(&e->seen.in_use, pool_read_in_use(p), memory_order_relaxed);
-    return status;
+    if (status != WEIR_OK || r->flags & WEIR_REQUEST_CAPTURED)
+        return status;
+    if (e->options->cache == WEIR_SWITCH_ON) {
+        weir__engine_count(e, r);
+    } else {
+        in_use = pool_requested(p);
+        atomic_store_explicit(&e->seen.in_use, in_use, memory_order_relaxed);
+        weir__raise_to(&e->seen.most_in_use, in_use);
+    }
+    return WEIR_OK;
 }
 
 static weir_status pool_free(struct weir_engine *e, CUdeviceptr block, weir_stream stream,
