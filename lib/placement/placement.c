@@ -89,25 +89,11 @@ static void record_remove(struct chunk_table *t, uint32_t id) {
 
 /* ---- sets ---- */
 
-/* Adds a free chunk to a set.  If the chunk is the first of its class now, the chunk that was first goes into the treap. */
-static void set_insert(struct weir_placement *p, struct chunk_set *set, uint32_t id) {
-    struct chunk *chunk = p->all.chunk;
-    unsigned c = chunk_class(chunk[id].size);
-    uint32_t first = set->first[c], *link, *end[2], rest;
-    uint64_t rank;
+/* Adds a free chunk to the treap at `link`. */
+static void treap_insert(struct chunk *chunk, uint32_t *link, uint32_t id) {
+    uint64_t rank = chunk_rank(&chunk[id]);
+    uint32_t *end[2], rest;
 
-    if (first == 0 || chunk_is_before(&chunk[id], &chunk[first])) {
-        set->used[c / CLASSES] |= UINT64_C(1) << c % CLASSES;
-        set->octaves |= UINT64_C(1) << c / CLASSES;
-        set->first[c] = id;
-        chunk[id].child[0] = 0;
-        chunk[id].child[1] = first == 0 ? 0 : chunk[first].child[1];
-        if (first == 0)
-            return;
-        id = first;
-    }
-    link = &chunk[set->first[c]].child[1];
-    rank = chunk_rank(&chunk[id]);
     while (*link != 0 && chunk_rank(&chunk[*link]) > rank)
         link = &chunk[*link].child[chunk_is_before(&chunk[*link], &chunk[id])];
     rest = *link;
@@ -124,25 +110,46 @@ static void set_insert(struct weir_placement *p, struct chunk_set *set, uint32_t
     *end[0] = *end[1] = 0;
 }
 
-/* Removes a chunk from its set.  If it is the first of its class, the smallest of the treap becomes first. */
-static void set_erase(struct weir_placement *p, struct chunk_set *set, uint32_t id) {
-    struct chunk *chunk = p->all.chunk;
-    unsigned c = chunk_class(chunk[id].size);
-    uint32_t first = set->first[c], *link = &chunk[first].child[1], before, after;
+/* Adds a free chunk to a class that has chunks already, of which *first is the first. */
+static void class_insert(struct chunk *chunk, uint32_t *first, uint32_t id) {
+    uint32_t old = *first, *link = &chunk[old].child[1];
 
-    if (id == first && *link == 0) {
-        set->first[c] = 0;
-        set->used[c / CLASSES] ^= UINT64_C(1) << c % CLASSES;
-        set->octaves ^= (uint64_t)(set->used[c / CLASSES] == 0) << c / CLASSES;
+    if (!chunk_is_before(&chunk[id], &chunk[old])) {
+        treap_insert(chunk, link, id);
         return;
     }
+    *first = id;
+    chunk[id].child[0] = 0;
+    chunk[id].child[1] = *link;
+    treap_insert(chunk, &chunk[id].child[1], old);
+}
+
+/* Adds a free chunk to a set.  If the chunk is the first of its class now, the chunk that was first goes into the treap. */
+static inline void set_insert(struct weir_placement *p, struct chunk_set *set, uint32_t id) {
+    struct chunk *chunk = p->all.chunk;
+    unsigned c = chunk_class(chunk[id].size);
+
+    if (set->first[c] != 0) {
+        class_insert(chunk, &set->first[c], id);
+        return;
+    }
+    set->used[c / CLASSES] |= UINT64_C(1) << c % CLASSES;
+    set->octaves |= UINT64_C(1) << c / CLASSES;
+    set->first[c] = id;
+    chunk[id].child[0] = chunk[id].child[1] = 0;
+}
+
+/* Removes a chunk from a class that has other chunks, of which *first_of is the first. */
+static void class_erase(struct chunk *chunk, uint32_t *first_of, uint32_t id) {
+    uint32_t first = *first_of, *link = &chunk[first].child[1], before, after;
+
     if (id == first) {
         while (chunk[*link].child[0] != 0)
             link = &chunk[*link].child[0];
         first = *link;
         *link = chunk[first].child[1];
         chunk[first].child[1] = chunk[id].child[1];
-        set->first[c] = first;
+        *first_of = first;
         return;
     }
     while (*link != id)
@@ -161,6 +168,20 @@ static void set_erase(struct weir_placement *p, struct chunk_set *set, uint32_t 
         }
     }
     *link = before | after;
+}
+
+/* Removes a chunk from its set.  If it is the first of its class, the smallest of the treap becomes first. */
+static inline void set_erase(struct weir_placement *p, struct chunk_set *set, uint32_t id) {
+    struct chunk *chunk = p->all.chunk;
+    unsigned c = chunk_class(chunk[id].size);
+
+    if (id != set->first[c] || chunk[id].child[1] != 0) {
+        class_erase(chunk, &set->first[c], id);
+        return;
+    }
+    set->first[c] = 0;
+    set->used[c / CLASSES] ^= UINT64_C(1) << c % CLASSES;
+    set->octaves ^= (uint64_t)(set->used[c / CLASSES] == 0) << c / CLASSES;
 }
 
 /* Returns the best fit for `want` granules, or 0 if no chunk of the set is large enough. */
@@ -557,11 +578,11 @@ static void second_stream(struct weir_placement *p) {
     }
 }
 
-/* Records that the stream allocates or frees.  The stream is unknown if `s` is NULL. */
+/* Records that the stream allocates or frees, while there is only one stream.  The stream is unknown if `s` is NULL. */
 static void stream_seen(struct weir_placement *p, struct weir_placement_stream *s) {
     int is_known = s != NULL && s->id != 0;
 
-    if (p->several || (s != NULL && s == p->only))
+    if (s != NULL && s == p->only)
         return;
     if (p->only == NULL && is_known)
         p->only = s;
@@ -669,7 +690,8 @@ static int chunk_free(struct weir_placement *p, uint32_t id, struct weir_placeme
                       uint64_t sequence) {
     struct weir_placement_own *own = &p->clean;
 
-    stream_seen(p, s);
+    if (!p->several)
+        stream_seen(p, s);
     if (sequence != 0 && p->several)
         own = own_make(p, s);
     if (own == NULL)
@@ -767,7 +789,7 @@ int weir__placement_add_unmapped(struct weir_placement *p, uint64_t base, size_t
     uint32_t id;
 
     if (status == WEIR_PLACEMENT_OK) {
-        id = chunk_find(&p->all, base >> p->shift, CLEAN);
+        id = chunk_find(p, base, CLEAN);
         set_erase(p, &p->clean.set, id);
         chunk_unmap(p, id);
     }
@@ -782,7 +804,7 @@ static uint32_t chunk_around(const struct weir_placement *p, uint64_t within, un
 
     if (bytes == 0 || ((within | address | bytes) & p->mask) != 0 || address < within)
         return 0;
-    id = chunk_find(&p->all, within >> p->shift, kind);
+    id = chunk_find(p, within, kind);
     if (id == 0 || p->all.chunk[id].size < before ||
         p->all.chunk[id].size - before < bytes >> p->shift)
         return 0;
@@ -800,7 +822,7 @@ int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t add
         return WEIR_PLACEMENT_INVALID;
     if (!records_reserve(p, p->regions + 2))
         return WEIR_PLACEMENT_NO_MEMORY;
-    id = chunk_find(&p->all, within >> p->shift, UNMAPPED);
+    id = chunk_find(p, within, UNMAPPED);
     c = &p->all.chunk[id];
     if (c->address + c->size > end)
         chunk_cut(p, id, end, UNMAPPED);
@@ -825,9 +847,9 @@ int weir__placement_unmap(struct weir_placement *p, uint64_t within, uint64_t ad
 
     if (!records_reserve(p, p->regions + 2))
         return WEIR_PLACEMENT_NO_MEMORY;
-    id = chunk_find(&p->all, within >> p->shift, CLEAN);
+    id = chunk_find(p, within, CLEAN);
     if (id == 0)
-        id = chunk_find(&p->all, within >> p->shift, TAGGED);
+        id = chunk_find(p, within, TAGGED);
     if (id == 0 || bytes == 0 || ((within | address | bytes) & p->mask) != 0 || address < within ||
         p->all.chunk[id].address + p->all.chunk[id].size <= first)
         return WEIR_PLACEMENT_INVALID;
@@ -860,7 +882,8 @@ static int take_begin(struct weir_placement *p, size_t bytes, struct weir_placem
     if (bytes == 0 || bytes > SIZE_MAX - p->mask)
         return WEIR_PLACEMENT_INVALID;
     *want = (bytes + p->mask) >> p->shift;
-    stream_seen(p, s);
+    if (!p->several)
+        stream_seen(p, s);
     if (!records_reserve(p, p->regions + 1))
         return WEIR_PLACEMENT_NO_MEMORY;
     return *want >> SIZE_BITS == 0 ? WEIR_PLACEMENT_OK : WEIR_PLACEMENT_NO_FIT;
@@ -1042,11 +1065,6 @@ int weir__placement_take_behind(struct weir_placement *p, size_t bytes,
 
 /* ---- give ---- */
 
-/* Returns the record of the block of that kind that starts at `address` (in bytes), or 0 if there is none. */
-static uint32_t block_find(const struct weir_placement *p, uint64_t address, unsigned kind) {
-    return (address & p->mask) != 0 ? 0 : chunk_find(&p->all, address >> p->shift, kind);
-}
-
 /* Diagnoses an address at which no live block starts.  Writes the block around the address to *out (may be NULL). */
 static int diagnose(const struct weir_placement *p, uint64_t address,
                     struct weir_placement_block *out) {
@@ -1071,7 +1089,7 @@ static int diagnose(const struct weir_placement *p, uint64_t address,
 int weir__placement_give(struct weir_placement *p, uint64_t address,
                          struct weir_placement_stream *s, uint64_t sequence,
                          struct weir_placement_block *out) {
-    uint32_t id = block_find(p, address, LIVE);
+    uint32_t id = chunk_find(p, address, LIVE);
 
     if (id == 0)
         return diagnose(p, address, NULL);
@@ -1084,16 +1102,16 @@ int weir__placement_give(struct weir_placement *p, uint64_t address,
 }
 
 void weir__placement_defer(struct weir_placement *p, uint64_t address) {
-    p->all.kind[block_find(p, address, LIVE)] = DEFERRED;
+    p->all.kind[chunk_find(p, address, LIVE)] = DEFERRED;
 }
 
 void weir__placement_undefer(struct weir_placement *p, uint64_t address) {
-    p->all.kind[block_find(p, address, DEFERRED)] = LIVE;
+    p->all.kind[chunk_find(p, address, DEFERRED)] = LIVE;
 }
 
 int weir__placement_find(const struct weir_placement *p, uint64_t address,
                          struct weir_placement_block *out) {
-    uint32_t id = block_find(p, address, LIVE);
+    uint32_t id = chunk_find(p, address, LIVE);
 
     if (id == 0)
         return diagnose(p, address, out);

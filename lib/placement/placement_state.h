@@ -141,7 +141,7 @@ static inline uint64_t chunk_rank(const struct chunk *c) {
 
 /* Returns 1 if `c` is a better fit than `other` for a request that fits in both, else 0. */
 static inline int chunk_is_before(const struct chunk *c, const struct chunk *other) {
-    return (c->size < other->size) | ((c->size == other->size) & (c->address < other->address));
+    return c->size != other->size ? c->size < other->size : c->address < other->address;
 }
 
 /* Returns the prints of a bucket as a word, the first print in its lowest byte. */
@@ -155,22 +155,23 @@ static inline uint64_t bucket_prints(const struct chunk_table *t, size_t bucket)
     return word;
 }
 
-/* Returns the record of the chunk of that kind at `address`, or 0.  The top bit of a byte of `same` is set if the
+/* Returns the record of the chunk of that kind that starts at `address` (in bytes), or 0.  The top bit of a byte of `same` is set if the
  * byte's print is equal.  Rarely the bit of the next byte is set, too; the comparison of the address then rejects
  * that record. */
-static inline uint32_t chunk_find(const struct chunk_table *t, uint64_t address, unsigned kind) {
-    uint64_t hash = address * CHUNK_FACTOR;
+static inline uint32_t chunk_find(const struct weir_placement *p, uint64_t address, unsigned kind) {
+    const struct chunk_table *t = &p->all;
+    uint64_t granule = address >> p->shift, hash = granule * CHUNK_FACTOR;
     uint64_t prints = ((hash >> 24 & 0x7f) | 0x80) * EACH_PRINT;
     size_t bucket = (size_t)(hash >> t->shift);
 
-    for (size_t i = 0; i < t->buckets; i++) {
+    for (size_t i = 0; (address & p->mask) == 0 && i < t->buckets; i++) {
         uint64_t differ = bucket_prints(t, bucket) ^ prints;
         uint64_t same = (differ - EACH_PRINT) & ~differ & (EACH_PRINT << 7);
 
         for (; same != 0; same &= same - 1) {
             size_t id = bucket * 8 + (unsigned)__builtin_ctzll(same) / 8;
 
-            if (t->chunk[id].address == address && t->kind[id] == kind)
+            if (t->chunk[id].address == granule && t->kind[id] == kind)
                 return (uint32_t)id;
         }
         if (t->passed[bucket] == 0)
