@@ -87,8 +87,13 @@ uint64_t weir__cache_take_further(struct weir_cache *c, size_t bytes) {
     return weir__slab_address(remote->span, remote->slot);
 }
 
+/* Rounds up to whole pages, since the engine's blocks consist of pages. */
+static size_t in_pages(size_t bytes) {
+    return (bytes + WEIR_PAGE - 1) & ~(WEIR_PAGE - 1);
+}
+
 uint64_t weir__cache_take_whole(struct weir_cache *c, size_t bytes) {
-    size_t whole = (bytes + WEIR_PAGE - 1) & ~(WEIR_PAGE - 1);
+    size_t whole = in_pages(bytes);
     int most = c->room == UINT64_MAX || whole <= REUSED_MOST ? REUSED_NEWEST : 0;
 
     for (struct weir_slab **at = &c->inbox, *s; (s = *at) && most > 0; at = &s->next, most--) {
@@ -107,11 +112,6 @@ uint64_t weir__cache_take_whole(struct weir_cache *c, size_t bytes) {
         return weir__slab_base(s);
     }
     return 0;
-}
-
-/* Rounds up to whole pages, since the engine's blocks consist of pages. */
-static size_t in_pages(size_t bytes) {
-    return (bytes + WEIR_PAGE - 1) & ~(WEIR_PAGE - 1);
 }
 
 size_t weir__caches_fit(size_t bytes) {
@@ -154,7 +154,7 @@ static void note_room(const struct weir_caches *f, struct weir_cache *c,
     if (freed->lacked == UNTOLD || freed->lacked < c->lacked)
         return;
     c->lacked = freed->lacked;
-    c->room = has_threshold(f) || goal->half_life_ns > 0 ||
+    c->room = goal->has_threshold || goal->half_life_ns > 0 ||
                       (goal->in_requests &&
                        atomic_load_explicit(&goal->pressure.wanted, memory_order_relaxed) > 0)
                   ? 0
@@ -655,7 +655,10 @@ static int put_whole(const struct weir_caches *f, struct put *p) {
     if (f->is_straight ||
         (c->inbox_count < WEIR_CACHE_INBOX && more < c->room &&
          c->lacked == atomic_load_explicit(&f->engine->lacked, memory_order_relaxed))) {
-        weir__cache_put_whole(c, s);
+        s->next = c->inbox;
+        c->inbox = s;
+        c->inbox_count++;
+        atomic_store_explicit(&c->inbox_bytes, more, memory_order_relaxed);
     } else {
         s->next = weir__cache_empty_inbox(c);
         p->out = s;
@@ -727,7 +730,7 @@ static void put_off(struct weir_cache *c) {
 static void give_up(struct weir_caches *f, const struct put *p, weir_stream stream) {
     unsigned long long id = p->id;
 
-    if (!weir__caches_give(f, p->out, p->known, p->c, stream) && !has_threshold(f))
+    if (!weir__caches_give(f, p->out, p->known, p->c, stream) && !f->v->goal.has_threshold)
         return;
     if (id == 0 && is_vouched_for(f, p->c, stream))
         id = weir__device_capture(f->device, stream) == WEIR_OK ? p->known : 0;

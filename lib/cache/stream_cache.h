@@ -251,16 +251,6 @@ void weir__cache_collect(struct weir_cache *c);
 /* Allocates a small block: from the first slab of its class, from the next slab, or from the class's remote frees. */
 uint64_t weir__cache_take_further(struct weir_cache *c, size_t bytes);
 
-static inline void weir__cache_put_whole(struct weir_cache *c, struct weir_slab *s) {
-    s->next = c->inbox;
-    c->inbox = s;
-    c->inbox_count++;
-    atomic_store_explicit(&c->inbox_bytes,
-                          atomic_load_explicit(&c->inbox_bytes, memory_order_relaxed) +
-                              weir__slab_bytes(s),
-                          memory_order_relaxed);
-}
-
 /* Removes all blocks from the inbox, and returns them, linked by next. */
 static inline struct weir_slab *weir__cache_empty_inbox(struct weir_cache *c) {
     struct weir_slab *blocks = c->inbox;
@@ -520,11 +510,6 @@ free_cached(struct weir_cache *c, uint64_t id, struct weir_slab *s, CUdeviceptr 
 }
 
 /* ---- all caches ---- */
-
-/* Returns 1 if there is a release threshold, else 0. */
-static inline int has_threshold(const struct weir_caches *f) {
-    return f->engine->threshold < f->device->total;
-}
 
 /* Subtracts a block that an engine with is_straight has freed, of which the engine does not know the size. */
 static inline void count_given(struct weir_caches *f, size_t bytes) {

@@ -97,7 +97,7 @@ void weir__graphs_forget(struct weir_graph_table *graphs, CUdeviceptr block);
 
 /* Memory nodes of graphs. */
 struct weir_nodes {
-    struct weir_async async;
+    struct weir_async async; /* frees the blocks */
     pthread_mutex_t lock; /* guards the fields below */
     CUmemoryPool pool;    /* the driver's pool for memory nodes, or NULL */
     int outdated;         /* set if `pool` has old access, since it could not be destroyed */

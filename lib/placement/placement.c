@@ -818,11 +818,11 @@ int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t add
     struct chunk *c;
     uint32_t id;
 
-    if (chunk_around(p, within, UNMAPPED, address, bytes) == 0)
-        return WEIR_PLACEMENT_INVALID;
     if (!records_reserve(p, p->regions + 2))
         return WEIR_PLACEMENT_NO_MEMORY;
-    id = chunk_find(p, within, UNMAPPED);
+    id = chunk_around(p, within, UNMAPPED, address, bytes);
+    if (id == 0)
+        return WEIR_PLACEMENT_INVALID;
     c = &p->all.chunk[id];
     if (c->address + c->size > end)
         chunk_cut(p, id, end, UNMAPPED);
@@ -923,12 +923,23 @@ static uint32_t best_for(const struct weir_placement *p, const struct weir_place
     return chunk_is_before(&p->all.chunk[first], &p->all.chunk[clean]) ? first : clean;
 }
 
-/* Removes the first `want` granules from a free chunk and its set, or the whole chunk if the rest would be too small. */
-static void take_carve(struct weir_placement *p, uint32_t id, uint64_t want) {
-    struct weir_placement_own *own = chunk_owner(p, id);
-    const struct chunk *c = &p->all.chunk[id];
-    uint32_t rest;
+int weir__placement_take(struct weir_placement *p, size_t bytes, struct weir_placement_stream *s,
+                         struct weir_placement_block *out) {
+    struct weir_placement_own *own;
+    const struct chunk *c;
+    uint64_t want;
+    uint32_t id, rest;
+    unsigned next;
+    int result = take_begin(p, bytes, s, &want);
 
+    if (result != WEIR_PLACEMENT_OK)
+        return result;
+    id = best_for(p, p->several && s->id != 0 ? s->own[p->index] : NULL, want);
+    if (id == 0)
+        return WEIR_PLACEMENT_NO_FIT;
+    own = chunk_owner(p, id);
+    c = &p->all.chunk[id];
+    next = p->all.kind[c->next];
     set_erase(p, &own->set, id);
     if (c->size - want >= want || c->size - want >= p->waste) {
         rest = chunk_cut(p, id, c->address + want, p->all.kind[id]);
@@ -938,22 +949,6 @@ static void take_carve(struct weir_placement *p, uint32_t id, uint64_t want) {
     } else if (own != &p->clean) {
         list_remove(p, own, id);
     }
-}
-
-int weir__placement_take(struct weir_placement *p, size_t bytes, struct weir_placement_stream *s,
-                         struct weir_placement_block *out) {
-    uint64_t want;
-    uint32_t id;
-    unsigned next;
-    int result = take_begin(p, bytes, s, &want);
-
-    if (result != WEIR_PLACEMENT_OK)
-        return result;
-    id = best_for(p, p->several && s->id != 0 ? s->own[p->index] : NULL, want);
-    if (id == 0)
-        return WEIR_PLACEMENT_NO_FIT;
-    next = p->all.kind[p->all.chunk[id].next];
-    take_carve(p, id, want);
     block_begin(p, id, bytes, out);
     /* Only a block at the end of a region, or before an unmapped range, can raise a mark: other free chunks lie below
      * memory that was in use before. */
