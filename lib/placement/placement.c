@@ -133,7 +133,7 @@ static inline void set_insert(struct weir_placement *p, struct chunk_set *set, u
         class_insert(chunk, &set->first[c], id);
         return;
     }
-    set->used[c / CLASSES] |= UINT64_C(1) << c % CLASSES;
+    set->used[c / CLASSES] |= UINT32_C(1) << c % CLASSES;
     set->octaves |= UINT64_C(1) << c / CLASSES;
     set->first[c] = id;
     chunk[id].child[0] = chunk[id].child[1] = 0;
@@ -180,7 +180,7 @@ static inline void set_erase(struct weir_placement *p, struct chunk_set *set, ui
         return;
     }
     set->first[c] = 0;
-    set->used[c / CLASSES] ^= UINT64_C(1) << c % CLASSES;
+    set->used[c / CLASSES] ^= UINT32_C(1) << c % CLASSES;
     set->octaves ^= (uint64_t)(set->used[c / CLASSES] == 0) << c / CLASSES;
 }
 

@@ -14,7 +14,7 @@
  * grows; number 0 means no record.
  *
  * Set.  A set finds the smallest free chunk that is large enough, and the lowest address among equal sizes.  The size
- * gives the chunk's class: the octave (log2 of the size) and the next six bits.  One word has a bit for each octave in
+ * gives the chunk's class: the octave (log2 of the size) and the next five bits.  One word has a bit for each octave in
  * use, and each octave has a word with a bit for each class in use.  A class has its smallest chunk, and a treap of its
  * other chunks: a search tree by size and address, in which each chunk's rank, a hash of its address, is at least as
  * high as the ranks below.  Most classes of a real program have one chunk.  A set needs no memory for its chunks, and
@@ -34,7 +34,7 @@
 #define CHUNK_FACTOR UINT64_C(0x9E3779B97F4A7C15) /* 2^64 / golden ratio */
 #define EACH_PRINT UINT64_C(0x0101010101010101)   /* one in each byte */
 #define SIZE_BITS 58u                             /* sizes and addresses are below 2^SIZE_BITS */
-#define CLASSES 64u /* classes of an octave, one for each bit of a word */
+#define CLASSES 32u                               /* classes of an octave, one for each bit of a word */
 
 enum kind { UNUSED = 0, BORDER, LIVE, CLEAN, TAGGED, UNMAPPED /* has no memory */, DEFERRED };
 
@@ -76,7 +76,7 @@ struct chunk_table {
 
 struct chunk_set {
     uint64_t octaves;                    /* a bit for each octave in use */
-    uint64_t used[SIZE_BITS];            /* for each octave, a bit for each class in use */
+    uint32_t used[SIZE_BITS];            /* for each octave, a bit for each class in use */
     uint32_t first[SIZE_BITS * CLASSES]; /* for each class, its smallest chunk, or 0 */
 };
 
@@ -129,7 +129,7 @@ static inline size_t chunk_limit(size_t buckets) {
 static inline unsigned chunk_class(uint64_t size) {
     unsigned octave = 63u ^ (unsigned)__builtin_clzll(size);
 
-    return octave * CLASSES + (unsigned)(size << 6 >> octave & (CLASSES - 1));
+    return octave * CLASSES + (unsigned)(size * CLASSES >> octave & (CLASSES - 1));
 }
 
 /* Returns the rank of a chunk in its treap, which is spread evenly even if the addresses are multiples of one size. */
