@@ -44,7 +44,8 @@ enum { TIME_PART = 100 };
 /* While the budget lasts, a physical allocation has this part of reserved memory, at least FINE_LEAST bytes, and at most
  * COARSE times as many.  With a 96th first iterations took longer than with the driver's own pool. */
 enum { FINE_PART = 64 };
-/* One of small requests always has FINE_LEAST bytes.  The driver's time for 512 MiB of them is 3 ms. */
+/* A physical allocation of small requests always has FINE_LEAST bytes: the driver's time for 512 MiB of them is 3 ms.
+ * While a budget lasts, so has each one above the release threshold, since blocks that last keep whole ones. */
 #define FINE_LEAST (8 * MIB)
 /* Without a budget, a physical allocation is COARSE times as large, so that growth is as quick as the driver's own.  Once
  * more than a COARSEth of the largest budget has been saved, it becomes smaller, down to a COARSEth of its size. */

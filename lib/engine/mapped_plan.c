@@ -225,6 +225,8 @@ static size_t unit_bytes(const struct weir_heap *h, int kind, uint64_t total) {
         return FINE_LEAST;
     if (!weir__mapped_has_budget(h))
         return (is_pending ? 1 : COARSE) * fine;
+    if (total > h->e.threshold)
+        return FINE_LEAST;
     finer = fine * part / weir__size_larger(part, (uint64_t)h->range->budget);
     return weir__size_round_down(weir__size_larger(FINE_LEAST, (size_t)finer), PAGE);
 }

@@ -267,7 +267,7 @@ TEST_EACH(2, what_lasts_keeps_little) {
         give(a, goes[i], A);
     CU(driver->cuCtxSynchronize());
     OK(weir_decay(a, NULL));
-    MUST_LE(reserved_now(), PAIRS * 20 * MIB);
+    MUST_LE(reserved_now(), PAIRS * 8 * MIB);
     for (int i = 0; i < PAIRS; i++)
         give(a, lasts[i], A);
     close_it();
