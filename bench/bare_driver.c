@@ -32,7 +32,7 @@ struct operation {
 };
 
 static uint64_t driver_now_ns(void) {
-    return bench_driver->charge ? bench_driver->ticks_to_ns(bench_driver->ticks()) /* modelled */
+    return bench_driver->charge ? bench_driver->ticks() /* modelled */
                                 : weir__clock_ns();
 }
 

@@ -48,7 +48,7 @@ static void begin_time(void) {
 /* Returns the nanoseconds since begin_time().  Ends the process if the call failed. */
 static double end_time(const char *entry, CUresult result) {
     const uint64_t ns = bench_driver->charge
-                            ? bench_driver->ticks_to_ns(bench_driver->ticks() - began)
+                            ? bench_driver->ticks() - began
                             : stopwatch_span(&watch, began, stopwatch_read(&watch));
 
     bench_check(entry, result);

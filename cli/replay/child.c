@@ -318,7 +318,7 @@ static void observe_operation(struct replay *replay, uint64_t i) {
 static uint64_t since_begin(const struct replay *replay) {
     const struct weir_driver *driver = replay->session.driver;
 
-    return driver->ticks_to_ns(driver->ticks() - replay->began_ticks);
+    return driver->ticks() - replay->began_ticks;
 }
 
 /* Adds the current figures of memory, and the allocator's growths and releases, to the timeline. */

@@ -177,7 +177,7 @@ static uint64_t public_reserved(void *allocator) {
 static void public_steps(void *allocator, struct weir_timeline *timeline, uint64_t began_ticks) {
     struct public *opened = allocator;
     const struct weir_device *device = &opened->allocator->device;
-    uint64_t made_ns = device->driver->ticks_to_ns(device->created_ticks - began_ticks);
+    uint64_t made_ns = device->created_ticks - began_ticks;
     weir_event events[EVENTS];
     size_t count;
 

@@ -132,7 +132,7 @@ static void disown_slabs(struct weir_cache *c) {
 
 /* Returns 1 if at least idle_ns lie between `then` and `now`, else 0.  `then` may be later than `now`. */
 static int is_over(const struct weir_caches *f, uint64_t then, uint64_t now) {
-    return now > then && f->device->driver->ticks_to_ns(now - then) >= f->idle_ns;
+    return now > then && now - then >= f->idle_ns;
 }
 
 /* Returns the bytes that all caches together may keep idle, and sets *part to an equal part of them for each cache.

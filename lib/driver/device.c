@@ -128,7 +128,7 @@ weir_status weir__device_status(struct weir_device *device, CUresult result) {
 }
 
 uint64_t weir__device_since(const struct weir_device *device, uint64_t ticks) {
-    return device->driver->ticks_to_ns(device->driver->ticks() - ticks);
+    return device->driver->ticks() - ticks;
 }
 
 uint64_t weir__device_free(struct weir_device *device) {

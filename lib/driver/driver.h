@@ -72,11 +72,8 @@ struct weir_driver {
     int version;           /* cuDriverGetVersion's number: 1000 * major + 10 * minor */
     unsigned capabilities; /* WEIR_CAP_ bits */
 
-    /* `ticks` returns a counter that never runs backwards.  `ticks_to_ns` converts a difference of two values to
-     * nanoseconds.  The counter is cheap enough for every call (about 10 ns).  On the model the counter is the virtual
-     * clock. */
+    /* Returns the nanoseconds of a clock that never runs backwards.  On the model this clock is virtual. */
     uint64_t (*ticks)(void);
-    uint64_t (*ticks_to_ns)(uint64_t ticks);
     /* Waits for at least `ns` nanoseconds, which on the model are virtual. */
     void (*sleep_ns)(uint64_t ns);
     /* Reads the cost of all driver calls.  The first call of this function begins the measurement of real time inside

@@ -12,9 +12,6 @@
  * can close the library after a failure in this phase.  After cuInit the library stays open, since the driver has
  * started threads.
  *
- * The clock is the time stamp counter if both the processor and the kernel report the counter as reliable, else
- * CLOCK_MONOTONIC.
- *
  * Locks: weir__driver_open holds a lock while it calls weir__driver_cuda.  This file must not know who opens the driver
  * or that there is a device model.  No other file may know that libcuda exists.
  */
@@ -27,20 +24,9 @@
 #include <string.h>
 #include <time.h>
 
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
-
 #include "base/clock.h"
-#include "base/file.h"
 
 #define LIBRARY "libcuda.so.1"
-
-/* ---- the clock ---- */
-
-static uint64_t same_ns(uint64_t ticks) {
-    return ticks;
-}
 
 static void sleep_ns(uint64_t ns) {
     struct timespec until;
@@ -55,134 +41,6 @@ static void sleep_ns(uint64_t ns) {
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
         ;
 }
-
-#if defined(__x86_64__) || defined(__aarch64__)
-#define HAVE_COUNTER 1
-
-struct clock_pair {
-    uint64_t ticks, ns;
-};
-
-/* The nanoseconds per counter tick in 32.32 fixed point.  weir sets the value before it publishes the table. */
-static uint64_t ns_per_tick;
-
-/* Returns ticks * ns_per_tick / 2^32 without a wider type.  The result overflows after 584 years. */
-static uint64_t scaled_ns(uint64_t ticks) {
-    uint64_t whole = ns_per_tick >> 32, part = ns_per_tick & 0xffffffffu;
-
-    return ticks * whole + (ticks >> 32) * part + (((ticks & 0xffffffffu) * part) >> 32);
-}
-#endif
-
-#if defined(__x86_64__)
-/* Reads the counter.  The instruction does not serialise, so the processor may execute the instruction some ten cycles
- * earlier or later. */
-static uint64_t counter(void) {
-    return __builtin_ia32_rdtsc();
-}
-
-/* Returns 1 if the counter can be the clock, else 0.  The counter's rate must be equal in every power state (CPUID
- * 0x80000007, EDX bit 8).  Only the kernel knows whether the counters of all processors agree.  If the counters do not
- * agree, the kernel keeps time by hpet, acpi_pm or refined-jiffies.  If the kernel's choice cannot be read, the
- * processor's bit decides. */
-static int counter_is_usable(void) {
-    static const char path[] = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
-    unsigned a, b, c, d;
-    char source[32] = "";
-    FILE *file;
-
-    if (!__get_cpuid(0x80000007u, &a, &b, &c, &d) || !(d & (1u << 8)))
-        return 0;
-    file = weir__file_read(path);
-    if (file) {
-        if (!fgets(source, sizeof source, file))
-            source[0] = '\0';
-        fclose(file);
-    }
-    return !source[0] || strncmp(source, "tsc", 3) == 0 || strncmp(source, "kvm-clock", 9) == 0 ||
-           strncmp(source, "hyperv_clocksource", 18) == 0 || strncmp(source, "xen", 3) == 0;
-}
-
-/* Reads both clocks at one moment.  Uses the fastest of nine tries. */
-static struct clock_pair read_pair(void) {
-    struct clock_pair pair = {0, 0};
-    uint64_t best = UINT64_MAX;
-
-    for (int i = 0; i < 9; i++) {
-        uint64_t before = counter(), ns = weir__clock_ns(), after = counter();
-
-        if (after - before < best) {
-            best = after - before;
-            pair.ticks = before + best / 2;
-            pair.ns = ns;
-        }
-    }
-    return pair;
-}
-
-/* Fills in the clock.  The rate is measured once, from `start` (when this library was loaded) to now, and over at least
- * 1 ms.  So few programs wait for the measurement.  If more than a minute has passed, the measurement starts again,
- * since the machine may have slept, and only one of the two clocks counts sleep.  Each pair of readings is off by some
- * ten nanoseconds, 0.001% of 1 ms, and with a hypervisor by 0.1% at most.  The rate is not refined later, because then
- * equal differences in ticks could give different nanoseconds. */
-static void set_clock(struct weir_driver *table, struct clock_pair start) {
-    const uint64_t least = 1000000, most = 60000000000;
-    struct clock_pair now;
-    uint64_t passed = weir__clock_ns() - start.ns;
-
-    if (passed > most) {
-        start = read_pair();
-        passed = 0;
-    }
-    if (passed < least)
-        sleep_ns(least - passed);
-    now = read_pair();
-    /* A rate outside 100 MHz to 100 GHz means that the counter is virtualised and no clock. */
-    if (now.ticks <= start.ticks || (now.ticks - start.ticks) / 100 > now.ns - start.ns ||
-        (now.ticks - start.ticks) < (now.ns - start.ns) / 10)
-        return;
-    ns_per_tick =
-        (uint64_t)((double)(now.ns - start.ns) / (double)(now.ticks - start.ticks) * 4294967296.0);
-    table->ticks = counter;
-    table->ticks_to_ns = scaled_ns;
-}
-#elif defined(__aarch64__)
-static uint64_t counter(void) {
-    uint64_t ticks;
-
-    __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
-    return ticks;
-}
-
-static int counter_is_usable(void) {
-    return 1; /* the architecture promises one rate and one count for all processors */
-}
-
-static struct clock_pair read_pair(void) {
-    return (struct clock_pair){counter(), 0};
-}
-
-/* Fills in the clock.  A register has the counter's rate (1 GHz from Armv8.6 on, tens of MHz before). */
-static void set_clock(struct weir_driver *table, struct clock_pair start) {
-    uint64_t hertz;
-
-    (void)start;
-    __asm__ volatile("mrs %0, cntfrq_el0" : "=r"(hertz));
-    if (hertz < 1000000)
-        return;
-    ns_per_tick = (uint64_t)(1e9 / (double)hertz * 4294967296.0 + 0.5);
-    table->ticks = counter;
-    table->ticks_to_ns = scaled_ns;
-}
-#endif
-
-#ifdef HAVE_COUNTER
-static struct clock_pair at_load;
-
-static __attribute__((constructor)) void note_load(void) {
-    at_load = read_pair();
-}
-#endif
 
 /* ---- the entry points ---- */
 
@@ -349,7 +207,6 @@ const struct weir_driver *weir__driver_cuda(struct weir_driver_failure *failure)
     memset(&table, 0, sizeof table);
     table.name = "cuda";
     table.ticks = weir__clock_ns;
-    table.ticks_to_ns = same_ns;
     table.sleep_ns = sleep_ns;
     /* With NOW, an incomplete installation fails here, where weir can report the failure.  With LOCAL, the driver's
      * symbols do not change which symbols other libraries find. */
@@ -369,10 +226,6 @@ const struct weir_driver *weir__driver_cuda(struct weir_driver_failure *failure)
         goto close_library;
     if (!start_cuda(&table, failure))
         return NULL;
-#ifdef HAVE_COUNTER
-    if (counter_is_usable())
-        set_clock(&table, at_load);
-#endif
     return &table;
 
 close_library:

@@ -252,7 +252,7 @@ static int poll_stream(CUstream stream) {
     if (weir__driver_relax(inner, &scope) != CUDA_SUCCESS)
         return 0;
     while ((result = inner->cuStreamQuery(stream)) == CUDA_ERROR_NOT_READY &&
-           inner->ticks_to_ns(inner->ticks() - began) < LONGEST_WAIT_NS) {
+           inner->ticks() - began < LONGEST_WAIT_NS) {
         inner->sleep_ns(pause);
         pause = weir__size_smaller(2 * pause, LONGEST_PAUSE_NS);
     }

@@ -145,7 +145,7 @@ TEST(access_to_handles) {
         memory[i] = map(at + (size_t)i * UNIT);
         began = driver->ticks();
         CU(driver->cuMemSetAccess(at + (size_t)i * UNIT, UNIT, both, way == 1 ? 2 : 1));
-        ns[way] += driver->ticks_to_ns(driver->ticks() - began);
+        ns[way] += driver->ticks() - began;
         if (way == 2)
             CU(driver->cuMemSetAccess(at + (size_t)i * UNIT, UNIT, &both[1], 1));
         if (way > 0) {

@@ -181,10 +181,6 @@ void weir__model_wait_until(uint64_t ns) {
         ;
 }
 
-static uint64_t ticks_to_ns(uint64_t ticks) {
-    return ticks;
-}
-
 /* ---- Steps that all entries of the table share ---- */
 
 struct call {
@@ -475,7 +471,6 @@ uint64_t weir__model_calls(enum weir_driver_entry entry) {
 static const struct weir_driver newest = {
     .name = "model",
     .ticks = weir__model_now_ns,
-    .ticks_to_ns = ticks_to_ns,
     .sleep_ns = weir__model_advance,
     .charge = charge,
     .aside = aside,
