@@ -34,8 +34,8 @@
 #include "config/settings.h"
 #include "ipc/group_process.h"
 
-/* ANSWER_S and SAVE_S limit how long the driver and the disk may take when the process ends. */
-enum { MOST_DEVICES = 64, ANSWER_S = 2, SAVE_S = 10, LINE_BYTES = 900 };
+/* SAVE_S limits how long the driver and the disk may take when the process ends. */
+enum { MOST_DEVICES = 64, SAVE_S = 5, LINE_BYTES = 900 };
 
 /* The device that environment variables name, and the driver of the device. */
 struct place {
@@ -76,20 +76,6 @@ static weir_allocator *find_learner(int device) {
                                                                                            : NULL;
 }
 
-/* Queries the driver, without a lock of weir's, and sets *driver_answers.  Then queries each allocator.  Runs in a
- * separate thread, since each query may hang. */
-static void query_learners(void *driver_answers) {
-    weir_statistics figures;
-
-    for (int device = 0; device < MOST_DEVICES; device++)
-        if (find_learner(device))
-            (void)weir__device_free(&find_learner(device)->device);
-    atomic_store((atomic_int *)driver_answers, 1);
-    for (int device = 0; device < MOST_DEVICES; device++)
-        if (find_learner(device))
-            weir__stats_read(find_learner(device), &figures);
-}
-
 static void save_all(void *unused) {
     (void)unused;
     for (int device = 0; device < MOST_DEVICES; device++)
@@ -98,24 +84,14 @@ static void save_all(void *unused) {
 }
 
 /* Saves the profiles at exit.  The C library calls this function before the driver is unloaded, because weir registers
- * the function after it has opened the driver.  The function has time limits, because the driver may not answer any
+ * the function after it has opened the driver.  The function has a time limit, because the driver may not answer any
  * more, or a thread may hold an allocator's lock in a call that never ends. */
 static void save_at_exit(void) {
-    static atomic_int
-        driver_answers; /* static, since the thread of query_learners() may never end */
-
-    if (weir__driver_forked())
-        return;
-    if (!weir__thread_in_time(query_learners, &driver_answers, ANSWER_S))
+    if (!weir__driver_forked() && !weir__thread_in_time(save_all, NULL, SAVE_S))
         weir__log(settings.log, WEIR_LOG_WARNING,
-                  "%s within %d s: the process ends without its profile",
-                  atomic_load(&driver_answers) ? "a thread did not release an allocator's lock"
-                                               : "no answer from the driver",
-                  ANSWER_S);
-    /* unreached: no test has a disk that hangs */
-    else if (!weir__thread_in_time(save_all, NULL, SAVE_S))
-        weir__log(settings.log, WEIR_LOG_WARNING,
-                  "a profile was not written within %d s: the process ends without it", SAVE_S);
+                  "the driver, a lock or the disk kept a profile from being saved within %d s: the "
+                  "process ends without it",
+                  SAVE_S);
 }
 
 /* Logs the reason why there is no allocator, unless the environment switches the log off, because the caller may be

@@ -259,38 +259,22 @@ void weir__segment_remove(struct weir_segment *s) {
 
 /* ---- readers ------------------------------------------------------------------------------------- */
 
-/* Returns the reason why the file may not be read, from the file's present state. */
-static enum weir_segment_fault fault_of(const char *path) {
-    struct stat is;
-
-    if (lstat(path, &is) != 0)
-        return errno == ENOENT ? WEIR_SEGMENT_GONE : WEIR_SEGMENT_UNREADABLE;
-    if (!S_ISREG(is.st_mode))
-        return WEIR_SEGMENT_NOT_PLAIN;
-    if (is.st_uid != geteuid())
-        return WEIR_SEGMENT_NOT_OWN;
-    return (is.st_mode & 077) != 0 ? WEIR_SEGMENT_NOT_PRIVATE : WEIR_SEGMENT_UNREADABLE;
-}
-
-/* Checks the file's owner and mode before its contents are used. */
-static enum weir_segment_fault check_header(int file, const char *path,
-                                            const struct weir_segment_kind *kind) {
+/* Checks owner, mode, head and size of the file before its contents are used. */
+static enum weir_segment_fault check_header(int file, const struct weir_segment_kind *kind) {
     struct weir_segment_head head;
     struct stat is;
 
-    if (!weir__runfile_is_own(file, &is) || (is.st_mode & 077) != 0)
-        return fault_of(path);
-    if (!pread_all(file, 0, &head, sizeof head))
-        return WEIR_SEGMENT_SHORT;
-    if (memcmp(head.magic, MAGIC, sizeof head.magic) != 0 ||
+    if (!weir__runfile_is_own(file, &is) || (is.st_mode & 077) != 0 ||
+        !pread_all(file, 0, &head, sizeof head) ||
+        memcmp(head.magic, MAGIC, sizeof head.magic) != 0 ||
         strncmp(head.kind, kind->name, sizeof head.kind) != 0)
         return WEIR_SEGMENT_FOREIGN;
     if (head.version != kind->version || head.body_bytes != kind->bytes ||
         head.head_bytes != sizeof(struct weir_segment_file))
         return WEIR_SEGMENT_OTHER_VERSION;
-    if ((uint64_t)is.st_size < sizeof(struct weir_segment_file) + kind->bytes)
-        return WEIR_SEGMENT_SHORT;
-    return WEIR_SEGMENT_NONE;
+    return (uint64_t)is.st_size < sizeof(struct weir_segment_file) + kind->bytes
+               ? WEIR_SEGMENT_FOREIGN
+               : WEIR_SEGMENT_NONE;
 }
 
 static void mark_watched(int file) {
@@ -313,13 +297,13 @@ static enum weir_segment_fault read_body(int file, const struct weir_segment_kin
 
     for (int i = 0; i < TRIES; i++) {
         if (!pread_all(file, offsetof(struct weir_segment_file, sequence), &first, sizeof first))
-            return WEIR_SEGMENT_SHORT;
+            return WEIR_SEGMENT_FOREIGN;
         atomic_thread_fence(memory_order_acquire); /* (c) */
         if (!pread_all(file, offsetof(struct weir_segment_file, body), body, kind->bytes))
-            return WEIR_SEGMENT_SHORT;
+            return WEIR_SEGMENT_FOREIGN;
         atomic_thread_fence(memory_order_acquire); /* (d) */
         if (!pread_all(file, offsetof(struct weir_segment_file, sequence), &last, sizeof last))
-            return WEIR_SEGMENT_SHORT;
+            return WEIR_SEGMENT_FOREIGN;
         if (first == last && (first & 1) == 0)
             return first == 0 ? WEIR_SEGMENT_NOT_YET : WEIR_SEGMENT_NONE;
         if (i >= TRIES / 2) /* the writer may be waiting for this processor */
@@ -334,8 +318,8 @@ enum weir_segment_fault weir__segment_read(const char *path, const struct weir_s
     int file = weir__runfile_open(path, O_RDWR);
 
     if (file < 0)
-        return fault_of(path);
-    fault = check_header(file, path, kind);
+        return errno == ENOENT ? WEIR_SEGMENT_GONE : WEIR_SEGMENT_UNREADABLE;
+    fault = check_header(file, kind);
     if (fault == WEIR_SEGMENT_NONE) {
         mark_watched(file);
         fault = read_body(file, kind, body);

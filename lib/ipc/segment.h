@@ -42,11 +42,7 @@ struct weir_segment_kind {
 #define WEIR_SEGMENT_FAULTS(X)                                                                     \
     X(NONE, "nothing is wrong")                                                                    \
     X(GONE, "it is gone")                                                                          \
-    X(NOT_PLAIN, "it is no plain file")                                                            \
-    X(NOT_OWN, "it belongs to another user")                                                       \
-    X(NOT_PRIVATE, "other users may open it")                                                      \
-    X(SHORT, "it is cut short")                                                                    \
-    X(FOREIGN, "it was not written by weir")                                                       \
+    X(FOREIGN, "it is no whole file that weir has written for this user alone")                    \
     X(OTHER_VERSION, "it is of another version of weir")                                           \
     X(NOT_YET, "nothing was published yet")                                                        \
     X(TORN, "it was written to all the while")                                                     \

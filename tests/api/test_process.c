@@ -618,13 +618,8 @@ static void *take_one(void *unused) {
     return unused;
 }
 
-/* The process ends without a profile if a driver does not answer, or if a thread does not release an allocator's lock.
- * The log names the reason. */
+/* The process ends without a profile if a driver does not answer, or if a thread does not release an allocator's lock. */
 TEST_EACH(2, who_hangs_is_not_waited_for_at_exit) {
-    static const char *const told[] = {
-        "weir: warning: no answer from the driver within 2 s: the process ends without its profile",
-        "weir: warning: a thread did not release an allocator's lock within 2 s: the process ends "
-        "without its profile"};
     char folder[] = "/tmp/weir-process-XXXXXX", command[128];
 
     catch_log();
@@ -652,7 +647,8 @@ TEST_EACH(2, who_hangs_is_not_waited_for_at_exit) {
         exit(0);
     }
     (void)lines();
-    ck_assert_msg(strstr(logged, told[_i]) != NULL, "%s", logged);
+    ck_assert_msg(strstr(logged, "kept a profile from being saved within 5 s") != NULL, "%s",
+                  logged);
     snprintf(command, sizeof command, "rmdir %s", folder); /* the folder is empty */
     ANSWERS(0, system(command));
 }
