@@ -256,23 +256,6 @@ struct weir_answers weir__group_ask_peers(struct weir_process_peers *n, struct w
 
 /* ---- reports ------------------------------------------------------------------------------------- */
 
-static void put_member(struct weir_output *out, const struct weir_group_member *m) {
-    const char *before = "";
-
-    weir__put(out, "\n  pid %" PRIu64 "%s (%.24s): holds %s, its share is %s, %s idle:", m->pid,
-              m->is_own ? ", this process" : "", m->command, WEIR_SHOWN(m->bytes),
-              WEIR_SHOWN(m->share), WEIR_SHOWN(weir__size_smaller(m->idle, m->bytes)));
-    for (int k = 0; k < WEIR_GROUP_KIND_COUNT; k++) {
-        if (m->kind[k] == 0)
-            continue;
-        weir__put(out, "%s %s %s%s", before, weir__group_kind_word((enum weir_group_kind)k),
-                  WEIR_SHOWN(m->kind[k]), k == WEIR_GROUP_CONTEXT ? " (estimate)" : "");
-        before = ",";
-    }
-    if (!before[0])
-        weir__put(out, " nothing");
-}
-
 void weir__group_show(struct weir_group *g, char text[WEIR_GROUP_SHOWN]) {
     struct weir_group_member *members = malloc(WEIR_GROUP_SLOTS * sizeof *members);
     struct weir_output out = {.text = text, .bytes = WEIR_GROUP_SHOWN};
@@ -284,8 +267,11 @@ void weir__group_show(struct weir_group *g, char text[WEIR_GROUP_SHOWN]) {
     if (!members)
         return;
     count = weir__group_members(g, members);
-    for (size_t i = 0; i < count && i < MOST_SHOWN; i++)
-        put_member(&out, &members[i]);
+    for (const struct weir_group_member *m = members; m < members + count; m++)
+        if (m < members + MOST_SHOWN)
+            weir__put(&out, "\n  pid %" PRIu64 "%s (%.24s): holds %s, its share is %s, %s idle",
+                      m->pid, m->is_own ? ", this process" : "", m->command, WEIR_SHOWN(m->bytes),
+                      WEIR_SHOWN(m->share), WEIR_SHOWN(weir__size_smaller(m->idle, m->bytes)));
     if (count > MOST_SHOWN)
         weir__put(&out, "\n  and %zu more", count - MOST_SHOWN);
     free(members);
