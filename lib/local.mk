@@ -9,6 +9,7 @@ EXTRA_DIST += lib/LAYERS
 
 noinst_LTLIBRARIES += lib/libweir-core.la
 lib_libweir_core_la_SOURCES = \
+	lib/base/assert.h \
 	lib/base/clock.h \
 	lib/base/counters.c \
 	lib/base/counters.h \
@@ -178,6 +179,12 @@ lib_libweir_core_la_SOURCES = \
 	lib/tensors/tensor_blocks.c \
 	lib/tensors/tensors_internal.h
 lib_libweir_core_la_LIBADD = $(WEIR_LIBS)
+# The asserts check placements by a file that tests use, too.
+EXTRA_LTLIBRARIES += tests/fixtures/libplacement-check.la
+tests_fixtures_libplacement_check_la_SOURCES = tests/fixtures/placement_check.c
+if WEIR_ASSERTS
+lib_libweir_core_la_LIBADD += tests/fixtures/libplacement-check.la
+endif
 
 # What processes show of their allocators, and what happened when: for the program and the preload, not for the library.
 noinst_LTLIBRARIES += lib/libweir-shown.la

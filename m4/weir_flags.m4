@@ -94,6 +94,23 @@ AS_IF([test "x$weir_sanitize" != xno],
 AC_SUBST([WEIR_SANITIZE_CFLAGS])
 AC_SUBST([weir_sanitize])])
 
+# WEIR_ASSERTIONS
+# --enable-asserts: does the library check its own invariants (lib/base/assert.h)?
+AC_DEFUN([WEIR_ASSERTIONS],
+[AC_REQUIRE([WEIR_WARNINGS])AC_REQUIRE([WEIR_SANITIZE])dnl
+AC_ARG_ENABLE([asserts],
+  [AS_HELP_STRING([--enable-asserts@<:@=auto|yes|no@:>@],
+    [let the library check its own invariants (for development and tests; never for packages)
+     @<:@auto: with --enable-werror or a sanitizer@:>@])],
+  [], [enable_asserts=auto])
+AS_CASE([$enable_asserts,$enable_werror,$weir_sanitize],
+  [auto,yes,*], [enable_asserts=yes],
+  [auto,*,no], [enable_asserts=no],
+  [auto,*], [enable_asserts=yes])
+AS_IF([test "x$enable_asserts" = xyes], [weir_asserts=1], [weir_asserts=0])
+AC_DEFINE_UNQUOTED([WEIR_ASSERTS], [$weir_asserts], [1 if the library checks its own invariants, else 0.])
+AM_CONDITIONAL([WEIR_ASSERTS], [test "x$enable_asserts" = xyes])])
+
 # WEIR_SYMBOL_MAP
 # --with-version-script: does the linker take a symbol map?
 AC_DEFUN([WEIR_SYMBOL_MAP],

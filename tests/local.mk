@@ -166,14 +166,15 @@ tests_ipc_test_segment_SOURCES = tests/ipc/test_segment.c tests/ipc/test_segment
 	tests/ipc/test_segment_lives.c
 
 # The invariants of a placement.
-placement_check = tests/fixtures/placement_check.c tests/fixtures/placement_check.h
-tests_placement_test_bestfit_SOURCES = tests/placement/test_bestfit.c $(placement_check)
-tests_placement_test_placement_model_SOURCES = tests/placement/test_placement_model.c $(placement_check)
-tests_placement_test_placement_memory_SOURCES = tests/placement/test_placement_memory.c $(placement_check)
-tests_placement_test_tags_SOURCES = tests/placement/test_tags.c $(placement_check)
-tests_placement_test_placement_SOURCES = tests/placement/test_placement.c $(placement_check)
+placement_check = tests/fixtures/libplacement-check.la $(LDADD)
+tests_placement_test_bestfit_LDADD = $(placement_check)
+tests_placement_test_placement_model_LDADD = $(placement_check)
+tests_placement_test_placement_memory_LDADD = $(placement_check)
+tests_placement_test_tags_LDADD = $(placement_check)
+tests_placement_test_placement_LDADD = $(placement_check)
+tests_whole_test_worlds_LDADD = $(placement_check)
 tests_whole_test_worlds_SOURCES = tests/whole/test_worlds.c tests/whole/test_worlds.h \
-	tests/whole/test_worlds_placements.c $(placement_check)
+	tests/whole/test_worlds_placements.c
 
 tests_api_test_misuse_SOURCES = tests/api/test_misuse.c tests/api/test_misuse.h \
 	tests/api/test_misuse_ends.c
@@ -493,7 +494,7 @@ CLEANFILES += trace.crash options.crash api.crash profile.crash
 FUZZ_CC = clang
 FUZZ_SECONDS = 60
 fuzz_sanitize = -O2 -g -fsanitize=address,undefined -fno-sanitize-recover=all
-EXTRA_LTLIBRARIES = tests/fuzz/libweir-fuzz.la
+EXTRA_LTLIBRARIES += tests/fuzz/libweir-fuzz.la
 tests_fuzz_libweir_fuzz_la_SOURCES = $(lib_libweir_core_la_SOURCES)
 tests_fuzz_libweir_fuzz_la_CFLAGS = $(WEIR_WARN_CFLAGS) $(fuzz_sanitize) \
 	-fsanitize=fuzzer-no-link -fno-sanitize-coverage=trace-cmp

@@ -13,6 +13,8 @@
 
 #include <stdatomic.h>
 
+#include "base/assert.h"
+
 struct weir_lock {
     atomic_int taken; /* 0 if the lock is free */
 };
@@ -28,6 +30,7 @@ static inline void weir__lock_take(struct weir_lock *lock) {
 }
 
 static inline void weir__lock_give(struct weir_lock *lock) {
+    WEIR_ASSERT(atomic_load_explicit(&lock->taken, memory_order_relaxed) == 1);
     atomic_store_explicit(&lock->taken, 0, memory_order_release);
 }
 

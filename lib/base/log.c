@@ -10,8 +10,10 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "base/file.h"
 #include "base/result.h"
 
@@ -57,4 +59,10 @@ weir_status weir__refuse(weir_status status, const struct weir_message *message,
     vsnprintf(message->text, message->bytes, format, arguments);
     va_end(arguments);
     return weir__without_driver(status);
+}
+
+int weir__assert_failed(const char *condition, const char *file, int line) {
+    weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR, "%s:%d: a mistake in weir: this does not hold: %s",
+              file, line, condition);
+    abort();
 }

@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+#include "base/assert.h"
+
 enum { FIRST_CAPACITY = 64 };
 
 /* Returns the slot at which the search for a key begins.  A multiplicative hash (Knuth, TAOCP 6.4) spreads the keys,
@@ -23,13 +25,17 @@ static size_t find_slot(const struct weir_map *map, uint64_t key) {
 
 static int grow_map(struct weir_map *map) {
     struct weir_map larger = {NULL, map->capacity ? map->capacity * 2 : FIRST_CAPACITY, map->count};
+    size_t copied = 0;
 
     larger.slots = calloc(larger.capacity, sizeof *larger.slots);
     if (!larger.slots)
         return 0;
     for (size_t i = 0; i < map->capacity; i++)
-        if (map->slots[i].key)
+        if (map->slots[i].key) {
             larger.slots[find_slot(&larger, map->slots[i].key)] = map->slots[i];
+            copied++;
+        }
+    WEIR_ASSERT(copied == map->count);
     free(map->slots);
     *map = larger;
     return 1;

@@ -10,6 +10,8 @@
 #include <pthread.h>
 #include <stddef.h>
 
+#include "base/assert.h"
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* the innermost lock; guards the list */
 static pthread_cond_t let_go = PTHREAD_COND_INITIALIZER;
 static struct weir_local_peer *first;
@@ -42,6 +44,7 @@ void weir__local_peers_leave(struct weir_local_peer *s) {
 
 /* Lowers the count of the threads that use an entry.  The caller holds the lock. */
 static void release_peer(struct weir_local_peer *s) {
+    WEIR_ASSERT(s->held > 0);
     if (--s->held == 0)
         pthread_cond_broadcast(&let_go);
 }

@@ -26,6 +26,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "base/output.h"
 #include "base/size.h"
 #include "base/text.h"
@@ -200,6 +201,17 @@ static void refresh(struct weir_process_peers *n, uint64_t as_of_ns) {
     pthread_mutex_unlock(&n->lock);
 }
 
+/* Returns 1 if the entry has the largest priority and the largest weight of all claims, else 0. */
+static int are_claims_valid(const struct weir_process_peers *n) {
+    uint64_t priority = 0, weight = 0;
+
+    for (const struct weir_claim *c = n->claims; c; c = c->next) {
+        priority = weir__size_larger(priority, c->priority);
+        weight = weir__size_larger(weight, c->weight);
+    }
+    return n->entry.priority == priority && n->entry.weight == weight;
+}
+
 /* Publishes the largest priority and the largest weight of all claims.  The caller holds the lock. */
 static void publish_claims(struct weir_process_peers *n) {
     int shares = 0;
@@ -216,6 +228,7 @@ static void publish_claims(struct weir_process_peers *n) {
 
 static void add_claim(struct weir_process_peers *n, struct weir_claim *claim) {
     pthread_mutex_lock(&n->lock);
+    WEIR_ASSERT(are_claims_valid(n));
     claim->next = n->claims;
     n->claims = claim;
     publish_claims(n);
@@ -229,6 +242,7 @@ static int remove_claim(struct weir_process_peers *n, struct weir_claim *claim) 
     int was_last;
 
     pthread_mutex_lock(&n->lock);
+    WEIR_ASSERT(are_claims_valid(n));
     while (*at != claim)
         at = &(*at)->next;
     *at = claim->next;

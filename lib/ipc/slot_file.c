@@ -29,6 +29,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/runfile.h"
@@ -49,6 +50,7 @@ enum { REMOVALS = 500 };
 static const char nothing[MOST_SLOT_BYTES];
 
 off_t weir__slot_place(const struct weir_slot_file *f, int slot) {
+    WEIR_ASSERT(slot >= 0 && slot <= WEIR_SLOTS);
     return (off_t)(WEIR_SLOTS_AT + (size_t)slot * f->kind->slot_bytes);
 }
 

@@ -195,4 +195,8 @@ int weir__placement_last_unmapped(const struct weir_placement *p, uint64_t *addr
  * meanwhile.  Returns 1 and the chunk in *span, or 0 if there is no other. */
 int weir__placement_next(const struct weir_placement *p, struct weir_placement_span *span);
 
+/* Returns 1 if all invariants hold, else 0 with a line on standard error.  Visits all chunks, and more than once.  For
+ * asserts and tests only: tests/fixtures/placement_check.c. */
+int weir__placement_is_valid(const struct weir_placement *p);
+
 #endif

@@ -20,7 +20,7 @@
  * high as the ranks below.  Most classes of a real program have one chunk.  A set needs no memory for its chunks, and
  * every operation takes O(log n), even if all chunks have one size.
  *
- * Invariants: tests/fixtures/placement_check.c checks them.
+ * tests/fixtures/placement_check.c checks the invariants.
  */
 #ifndef WEIR_PLACEMENT_STATE_H
 #define WEIR_PLACEMENT_STATE_H

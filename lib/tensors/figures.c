@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "api/allocator_internal.h"
+#include "base/assert.h"
 #include "base/result.h"
 #include "base/size.h"
 #include "tensors/tensors_internal.h"
@@ -64,6 +65,7 @@ weir_status weir_tensors_stats(weir_tensors *t, weir_tensors_figures *out) {
         return status;
     weir__stats_read(t->allocator, &s);
     weir__tensors_lock(t);
+    WEIR_ASSERT((size_t)t->figures.allocation[0].current == t->map.count);
     figures = t->figures;
     read_active(t, &figures);
     read_reserved_figures(t, &s, &figures);

@@ -9,6 +9,7 @@
  */
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/bounds.h"
 #include "tensors/tensors_internal.h"
 
@@ -86,6 +87,20 @@ int weir__part_place(const weir_tensors *t, struct weir_placement *p,
            WEIR_PLACEMENT_OK;
 }
 
+/* Returns 1 if the part's segments are sorted, do not overlap and have `part->bytes` bytes, else 0. */
+static int are_segments_valid(const struct weir_tensor_part *part) {
+    size_t bytes = 0;
+
+    for (size_t i = 0; i < part->count; i++) {
+        const struct weir_tensor_segment *s = &part->segments[i];
+
+        if (s->bytes == 0 || (i > 0 && s[-1].base + s[-1].bytes > s->base))
+            return 0;
+        bytes += s->bytes;
+    }
+    return bytes == part->bytes;
+}
+
 /* ---- adding and removing segments --------------------------------------------------------------- */
 
 int weir__part_add(const weir_tensors *t, struct weir_tensor_part *part,
@@ -104,6 +119,7 @@ int weir__part_add(const weir_tensors *t, struct weir_tensor_part *part,
     moved[at] = segment;
     part->count++;
     part->bytes += segment.bytes;
+    WEIR_ASSERT(are_segments_valid(part));
     return 1;
 }
 
@@ -134,6 +150,7 @@ int weir__part_take_free(const weir_tensors *t, struct weir_tensor_part *part,
         memmove(&part->segments[i], &part->segments[i + 1],
                 (part->count - i) * sizeof *part->segments);
         part->bytes -= out->bytes;
+        WEIR_ASSERT(are_segments_valid(part));
         return 1;
     }
     return 0;

@@ -2,8 +2,6 @@
 /* test_worlds_placements.c: compares every short life of a placement with a slow model. */
 #include "test_worlds.h"
 
-#include "tests/fixtures/placement_check.h"
-
 #define MODEL_PIECES 16
 #define MODEL_STREAMS 3
 #define MODEL_REGIONS 2
@@ -113,7 +111,7 @@ static void compare(void) {
         same_chunk(at++, &span);
     SAME(at, model.pieces);
     same_figures();
-    HOLDS(placement_check(placement, stderr));
+    HOLDS(weir__placement_is_valid(placement));
 }
 
 /* ---- placements: all sequences --------------------------------------------------------------- */
