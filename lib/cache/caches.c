@@ -27,6 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/result.h"
 #include "base/size.h"
 #include "config/amount.h"
@@ -59,6 +60,27 @@ _Static_assert(offsetof(struct weir_slab, next) == 64 &&
 
 /* ---- one stream's cache ---- */
 
+/* Returns 1 if the cache's lists are well formed and its sums of idle memory agree with them, else 0.  Only the first slab
+ * of a list may be full.  The caller holds the cache's lock. */
+static int is_cache_valid(const struct weir_cache *c) {
+    size_t idle = 0, inbox = 0;
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < WEIR_SLAB_CLASSES; i++)
+        for (const struct weir_slab *s = c->open[i], *before = NULL; s; before = s, s = s->next) {
+            if (s->prev != before || s->size_class != i || s->idle > s->slots ||
+                (before && s->idle == 0) ||
+                atomic_load_explicit(&s->cache, memory_order_relaxed) != c)
+                return 0;
+            idle += s->idle == s->slots ? weir__slab_bytes(s) : 0;
+        }
+    for (const struct weir_slab *s = c->inbox; s; s = s->next, count++)
+        inbox += weir__slab_bytes(s);
+    return idle == atomic_load_explicit(&c->idle, memory_order_relaxed) &&
+           count == c->inbox_count &&
+           inbox == atomic_load_explicit(&c->inbox_bytes, memory_order_relaxed);
+}
+
 /* Makes the remote-free queue accept slots for the cache's present stream, or no slots if the cache serves none.  Then
  * collects the queue, since its slots were freed for the cache's former stream. */
 static void readdress_queue(struct weir_cache *c) {
@@ -81,6 +103,7 @@ static void take_idle(struct weir_cache *c, size_t keep, int unused, uint32_t le
     struct weir_slab *next;
 
     weir__cache_collect(c);
+    WEIR_ASSERT(is_cache_valid(c));
     for (struct weir_slab *s = weir__cache_empty_inbox(c); s; s = next) {
         next = s->next;
         add_span(out, s);

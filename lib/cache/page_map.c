@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/assert.h"
 #include "base/hostmem.h"
 
 /* The most records of whole blocks that are kept after their blocks were freed. */
@@ -296,6 +297,16 @@ static void set_words(struct weir_records *r, const struct weir_slab *s, struct 
         weir__pagemap_set(r->pages, base, bytes, value);
 }
 
+/* Returns 1 if the words of all pages of a slab, or of the first page of a whole block, lead to the record, else 0. */
+static int lead_words_to(const struct weir_records *r, const struct weir_slab *s) {
+    size_t bytes = s->slot_units == 0 ? WEIR_PAGE : weir__slab_bytes(s);
+
+    for (size_t at = 0; at < bytes; at += WEIR_PAGE)
+        if (weir__records_find(r->pages, weir__slab_base(s) + at) != s)
+            return 0;
+    return 1;
+}
+
 struct weir_slab *weir__records_slab(struct weir_records *r, uint64_t base, size_t bytes,
                                      unsigned size_class, uint32_t slots) {
     int one_word = has_word(base, bytes), reserved;
@@ -311,6 +322,7 @@ struct weir_slab *weir__records_slab(struct weir_records *r, uint64_t base, size
     if (s) {
         weir__slab_cut(s, size_class, slots);
         set_words(r, s, s);
+        WEIR_ASSERT(lead_words_to(r, s));
     }
     weir__lock_give(&r->lock);
     return s;
@@ -363,6 +375,7 @@ void weir__records_end(struct weir_records *r, struct weir_slab *s) {
         return;
     }
     weir__lock_take(&r->lock);
+    WEIR_ASSERT(lead_words_to(r, s));
     set_words(r, s, NULL);
     drop(r, s);
     r->wholes -= (size_t)whole;
