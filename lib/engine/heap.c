@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 
+#include "base/assert.h"
 #include "base/result.h"
 
 /* The stream id of quarantined frees; no stream has this id. */
@@ -516,6 +517,20 @@ static weir_status heap_grow(struct weir_engine *e, uint64_t target, uint64_t go
     return status;
 }
 
+/* Returns 1 if all placements are valid and the heap's sums agree with them, else 0. */
+static int is_heap_valid(const struct weir_heap *h) {
+    struct weir_placement_figures figures;
+    uint64_t total = 0;
+
+    for (int i = 0; i < h->kinds; i++) {
+        if (!weir__placement_is_valid(h->placement[i]))
+            return 0;
+        weir__placement_figures(h->placement[i], &figures);
+        total += figures.total;
+    }
+    return total == h->total && h->in_use <= total && h->requested <= h->in_use;
+}
+
 /* Releases idle memory.  In mode FULLY the heap first waits for frees that no event covers.  In other modes each stream
  * that has such frees records an event at its next call. */
 static weir_status heap_shrink(struct weir_heap *h, struct weir_trim *trim) {
@@ -523,6 +538,7 @@ static weir_status heap_shrink(struct weir_heap *h, struct weir_trim *trim) {
     weir_status status = WEIR_OK;
 
     weir__lock_take(&h->lock);
+    WEIR_ASSERT(is_heap_valid(h));
     weir__order_ask(&h->order, trim->id, trim->stream);
     (void)weir__heap_look_around(h, SIZE_MAX);
     if (trim->mode == WEIR_TRIM_FULLY)
@@ -770,6 +786,7 @@ void weir__heap_drop(struct weir_heap *h) {
 static void heap_close(struct weir_engine *e) {
     struct weir_heap *h = (struct weir_heap *)e;
 
+    WEIR_ASSERT(is_heap_valid(h));
     h->backing->close(h);
     weir__heap_drop(h);
 }

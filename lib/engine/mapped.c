@@ -33,6 +33,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "base/file.h"
 #include "base/hostmem.h"
 #include "base/kept.h"
@@ -554,6 +555,22 @@ static void charge_work(struct weir_heap *h, size_t grown) {
     g->budget += (int64_t)(grown / MIB) * EARNED_NS / 1024;
 }
 
+/* Returns 1 if the physical allocations are sorted, do not overlap, are whole pages of the range, and are the memory of
+ * the placements; else 0. */
+static int are_handles_valid(const struct weir_heap *h) {
+    uint64_t at = h->starts[0], total = 0;
+
+    for (size_t i = 0; i < h->range->handle_count; i++) {
+        const struct weir_mapped_handle *handle = &h->range->handles[i];
+
+        if (handle->base < at || handle->bytes == 0 || (handle->base | handle->bytes) % PAGE != 0)
+            return 0;
+        at = handle->base + handle->bytes;
+        total += handle->bytes;
+    }
+    return at <= h->starts[WEIR_HEAP_KINDS] && total == h->total;
+}
+
 /* Makes room for a request of `bytes`, its rounded size.  *w gets its window.  Nothing moves if the budget is used up,
  * unless the heap cannot grow. */
 static weir_status make_room(struct weir_heap *h, struct weir_request *r, int kind, size_t bytes,
@@ -577,6 +594,7 @@ static weir_status make_room(struct weir_heap *h, struct weir_request *r, int ki
                                         : fill_window(h, r, kind, w, way);
     } while (weir__is_failure(status) && way++ < last);
     charge_work(h, (size_t)(h->reserved_peak - peak));
+    WEIR_ASSERT(are_handles_valid(h));
     return status;
 }
 
@@ -799,8 +817,10 @@ static weir_status give_idle(struct weir_heap *h, size_t keep, int *unseen) {
 
 static weir_status mapped_shrink(struct weir_heap *h, const struct weir_trim *trim) {
     int unseen = 0;
-    weir_status status = give_idle(h, trim->keep, &unseen);
+    weir_status status;
 
+    WEIR_ASSERT(are_handles_valid(h));
+    status = give_idle(h, trim->keep, &unseen);
     if (trim->mode != WEIR_TRIM_FULLY)
         return WEIR_OK;
     if (status != WEIR_OK || weir__heap_reserve(h) <= trim->keep || !unseen)
