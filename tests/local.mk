@@ -31,6 +31,7 @@ AM_CPPFLAGS += $(CHECK_CFLAGS)
 # processors end together.
 unit_tests = \
 	tests/whole/conformance \
+	tests/whole/test_asserts \
 	tests/whole/test_faults \
 	tests/whole/test_service \
 	tests/whole/test_worlds \
@@ -172,6 +173,8 @@ tests_placement_test_placement_model_LDADD = $(placement_check)
 tests_placement_test_placement_memory_LDADD = $(placement_check)
 tests_placement_test_tags_LDADD = $(placement_check)
 tests_placement_test_placement_LDADD = $(placement_check)
+tests_whole_test_asserts_SOURCES = tests/whole/test_asserts.c tests/whole/test_asserts.h \
+	tests/whole/test_asserts_placement.c
 tests_whole_test_worlds_LDADD = $(placement_check)
 tests_whole_test_worlds_SOURCES = tests/whole/test_worlds.c tests/whole/test_worlds.h \
 	tests/whole/test_worlds_placements.c
