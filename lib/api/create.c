@@ -373,7 +373,7 @@ static weir_status read_creation_options(struct weir_creation *c, const weir_opt
         return weir__without_driver(status);
     }
     weir_options_init(&c->given);
-    return options ? weir__options_take(options, &c->given, NULL, 0) : WEIR_OK;
+    return options ? weir__options_copy_in(options, &c->given, NULL, 0) : WEIR_OK;
 }
 
 /* Allocates an allocator and sets its completed options and its driver.  All other fields are zero.  Returns NULL if

@@ -67,7 +67,7 @@ weir_status weir_allocators_create(const weir_options *options, const int *devic
         return weir__without_driver(status);
     weir_options_init(&own);
     if (options)
-        status = weir__options_take(options, &own, NULL, 0);
+        status = weir__options_copy_in(options, &own, NULL, 0);
     for (size_t i = 0; i < count && status == WEIR_OK; i++) {
         int device = devices ? devices[i] : (int)i;
         char text[32];

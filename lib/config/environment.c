@@ -539,7 +539,7 @@ weir_status weir__options_from_env(weir_options *options, struct weir_sources *s
                                    size_t message_bytes) {
     struct reading reading = {
         .place = place, .warn = warn, .message = {message, message ? message_bytes : 0}};
-    weir_status status = weir__options_take(options, &reading.options, message, message_bytes);
+    weir_status status = weir__options_copy_in(options, &reading.options, message, message_bytes);
 
     if (status != WEIR_OK)
         return status;
@@ -548,7 +548,7 @@ weir_status weir__options_from_env(weir_options *options, struct weir_sources *s
     status = read_environment_variables(&reading);
     if (status != WEIR_OK)
         return status;
-    weir__options_give(&reading.options, options);
+    weir__options_copy_out(&reading.options, options);
     if (sources)
         *sources = reading.sources;
     return WEIR_OK;

@@ -73,7 +73,7 @@ static void copy_options(const weir_options *options, weir_options *out) {
     out->size = sizeof *out;
 }
 
-void weir__options_give(const weir_options *from, weir_options *options) {
+void weir__options_copy_out(const weir_options *from, weir_options *options) {
     size_t size = options->size;
 
     memcpy(options, from, size < sizeof *from ? size : sizeof *from);
@@ -90,8 +90,8 @@ static int tail_is_zero(const weir_options *options) {
     return 1;
 }
 
-weir_status weir__options_take(const weir_options *options, weir_options *out, char *message,
-                               size_t message_bytes) {
+weir_status weir__options_copy_in(const weir_options *options, weir_options *out, char *message,
+                                  size_t message_bytes) {
     const struct weir_message to = message_at(message, message_bytes);
 
     if (size_problem(options))
@@ -196,7 +196,7 @@ weir_status weir__option_set(weir_options *options, enum weir_setting setting, c
     copy_options(options, &work);
     if (!row->kind->read(row, text, &work, &problem))
         return no_parse(row, label, text, &problem, &to);
-    weir__options_give(&work, options);
+    weir__options_copy_out(&work, options);
     return WEIR_OK;
 }
 
@@ -332,7 +332,7 @@ weir_status weir__options_complete(const weir_options *options, weir_options *ou
     const struct weir_message to = message_at(message, message_bytes);
     weir_options work;
     weir_status status =
-        weir__options_take(options ? options : &defaults, &work, message, message_bytes);
+        weir__options_copy_in(options ? options : &defaults, &work, message, message_bytes);
 
     if (status != WEIR_OK)
         return status;

@@ -111,11 +111,11 @@ void weir__option_show(const weir_options *options, enum weir_setting setting, c
 
 /* Copies a caller's struct into this library's layout, without fields that this library does not know.  Returns
  * E_INVALID with a message if `options' is NULL or has a wrong size. */
-weir_status weir__options_take(const weir_options *options, weir_options *out, char *message,
-                               size_t message_bytes);
+weir_status weir__options_copy_in(const weir_options *options, weir_options *out, char *message,
+                                  size_t message_bytes);
 /* Copies options back into a caller's struct.  The struct keeps its size, and the fields that this library does not
  * know. */
-void weir__options_give(const weir_options *from, weir_options *options);
+void weir__options_copy_out(const weir_options *from, weir_options *options);
 
 /* Checks a caller's struct and copies it into *out in this library's layout; NULL stands for default options.  Replaces
  * every default by its value for the engine, except the default of cache_limit (weir__budget_of_in_use).  Returns OK,

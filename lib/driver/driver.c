@@ -49,7 +49,7 @@ unsigned weir__driver_capabilities(int version) {
     return capabilities;
 }
 
-void weir__driver_settle(struct weir_driver *table) {
+void weir__driver_set_capabilities(struct weir_driver *table) {
     unsigned capabilities = weir__driver_capabilities(table->version);
 
 #define CHECK_ENTRY(group, name, symbol, version, params, args)                                    \

@@ -119,7 +119,7 @@ unsigned weir__driver_capabilities(int version);
 /* Sets the capabilities of a table whose version and entries are set.  If a group lacks an entry, the table does not
  * get the group's capability.  The entries of a group without its capability become NULL.  Only makers of tables call
  * this function. */
-void weir__driver_settle(struct weir_driver *table);
+void weir__driver_set_capabilities(struct weir_driver *table);
 
 /* Returns a table that forwards to `inner` and counts each call.  An entry that is NULL in `inner` is also NULL in the
  * table.  A process has one such table, so a later call with another `inner` returns NULL.  Counting costs one to three

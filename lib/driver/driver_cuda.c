@@ -172,7 +172,7 @@ static int fill_table(const struct library *library, struct weir_driver *table,
                   missing->symbol, missing->version / 1000, missing->version % 1000 / 10);
         return 0;
     }
-    weir__driver_settle(table);
+    weir__driver_set_capabilities(table);
     return 1;
 }
 

@@ -491,7 +491,7 @@ void weir__group_charge_anyway(struct weir_group *g, enum weir_group_kind kind, 
     count_anyway(g, kind, bytes, 0);
 }
 
-void weir__group_tell_idle(struct weir_group *g, uint64_t bytes) {
+void weir__group_publish_idle(struct weir_group *g, uint64_t bytes) {
     lock_in_named_file(g);
     atomic_store_explicit(&own_slot(g)->idle, bytes, memory_order_relaxed);
     unlock_group(g);

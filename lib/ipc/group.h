@@ -104,7 +104,7 @@ void weir__group_uncharge(struct weir_group *g, enum weir_group_kind kind, uint6
 /* Counts bytes that the driver has allocated already, even above the limit. */
 void weir__group_charge_anyway(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);
 /* Publishes the number of this member's idle bytes. */
-void weir__group_tell_idle(struct weir_group *g, uint64_t bytes);
+void weir__group_publish_idle(struct weir_group *g, uint64_t bytes);
 
 uint64_t weir__group_limit(const struct weir_group *g);
 uint64_t weir__group_used(struct weir_group *g);

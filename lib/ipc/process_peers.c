@@ -197,7 +197,7 @@ static void refresh(struct weir_process_peers *n, uint64_t as_of_ns) {
     }
     weir__registry_publish(&n->registry, &n->entry);
     if (group)
-        weir__group_tell_idle(group, n->entry.idle);
+        weir__group_publish_idle(group, n->entry.idle);
     pthread_mutex_unlock(&n->lock);
 }
 

@@ -69,7 +69,7 @@ static int save_block(const weir_tensors *t, weir_tensors_state *s,
  * still waits for the end of a capture. */
 static weir_status complete_pending(weir_tensors *t, struct weir_tensor_pool *pool) {
     if (pool->pending > 0)
-        weir__pending_settle(t, 1);
+        weir__pending_complete(t, 1);
     return pool->pending > 0 ? WEIR_E_CAPTURE : WEIR_OK;
 }
 
@@ -214,7 +214,7 @@ static void free_listed(weir_tensors *t, const struct freed_blocks *freed) {
         tensor = (struct weir_tensor *)value;
         weir__tensors_subtract(t, tensor);
         tensor->use_count = 0; /* the program must make sure that no stream still uses the block */
-        weir__pool_give(t, tensor);
+        weir__pool_free(t, tensor);
     }
 }
 

@@ -79,7 +79,7 @@ static int free_tensor(weir_tensors *t, struct weir_tensor *tensor) {
     weir_status status;
 
     if (tensor->pool) {
-        weir__pool_give(t, tensor);
+        weir__pool_free(t, tensor);
         return 1;
     }
     status = weir__name_lasts(tensor->home.name)
@@ -289,7 +289,7 @@ static void retry_held_frees(weir_tensors *t) {
     }
 }
 
-void weir__pending_settle(weir_tensors *t, int waits) {
+void weir__pending_complete(weir_tensors *t, int waits) {
     struct weir_device *device = &t->allocator->device;
     struct weir_driver_scope scope;
 

@@ -266,7 +266,7 @@ weir_status weir_tensors_end(weir_tensors *t, weir_tensors_id id, void **context
         pool->context = NULL;
         atomic_fetch_sub_explicit(&t->routes, 1, memory_order_relaxed);
         if (atomic_load_explicit(&t->unsettled, memory_order_relaxed))
-            weir__pending_settle(t, 0);
+            weir__pending_complete(t, 0);
         end_if_unused(t, pool);
     } else {
         status = weir__without_driver(WEIR_E_NOT_OWNED);
@@ -332,7 +332,7 @@ static void count_segment(weir_tensors *t, const struct weir_tensor_pool *pool,
         weir__figure_add(&t->figures.reserved_bytes[0], bytes, sign);
     else
         t->pool_bytes += sign * bytes;
-    weir__tensors_tell(t, action, segment.base, segment.bytes, stream, pool, note);
+    weir__tensors_report(t, action, segment.base, segment.bytes, stream, pool, note);
 }
 
 /* Allocates a segment at the address.  Releases the lock during the call and takes the lock again. */
@@ -418,7 +418,7 @@ static weir_status grow_part(weir_tensors *t, struct weir_tensor_pool *pool,
         return WEIR_E_HOST_MEMORY;
     }
     count_segment(t, pool, part, segment, 1, made->home.stream, made->note);
-    weir__tensors_tell_shared(t, segment.base, made->home.stream, made->note);
+    weir__tensors_report_shared(t, segment.base, made->home.stream, made->note);
     return WEIR_OK;
 }
 
@@ -665,7 +665,7 @@ static struct weir_tensor_user *reusing_user(weir_tensors *t, const struct weir_
     return user;
 }
 
-void weir__pool_give(weir_tensors *t, struct weir_tensor *tensor) {
+void weir__pool_free(weir_tensors *t, struct weir_tensor *tensor) {
     struct weir_tensor_pool *pool = tensor->pool;
 
     free_in_pool(t, pool, tensor->address, reusing_user(t, tensor));
@@ -728,7 +728,7 @@ static int trim_after_wait(weir_tensors *t, weir_tensors_id id, int *is_late) {
         return 0;
     weir__tensors_lock(t);
     before = t->sequence;
-    weir__pending_settle(t, 0);
+    weir__pending_complete(t, 0);
     *is_late = t->sequence > before;
     for (pool = t->pools; pool; pool = next) {
         int is_trimmed = is_to_trim(pool, id, waited);
@@ -759,7 +759,7 @@ weir_status weir_tensors_trim(weir_tensors *t, weir_tensors_id id) {
         return status;
     if (atomic_load_explicit(&t->unsettled, memory_order_relaxed)) {
         weir__tensors_lock(t);
-        weir__pending_settle(t, 1);
+        weir__pending_complete(t, 1);
         weir__tensors_unlock(t);
     }
     (void)weir__pools_trim(t, id);
@@ -767,7 +767,7 @@ weir_status weir_tensors_trim(weir_tensors *t, weir_tensors_id id) {
         return WEIR_OK;
     status = weir_trim(t->allocator, 0, NULL);
     weir__tensors_lock(t);
-    weir__tensors_tell_shared(t, t->last_growth, NULL, NULL);
+    weir__tensors_report_shared(t, t->last_growth, NULL, NULL);
     weir__tensors_unlock(t);
     return status;
 }

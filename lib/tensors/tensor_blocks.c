@@ -25,8 +25,8 @@ enum { RECORDS = 64 };
 
 /* ---- records and figures ----------------------------------------------------------------------- */
 
-void weir__tensors_tell(weir_tensors *t, int action, uint64_t address, size_t bytes,
-                        weir_stream stream, const struct weir_tensor_pool *pool, void *note) {
+void weir__tensors_report(weir_tensors *t, int action, uint64_t address, size_t bytes,
+                          weir_stream stream, const struct weir_tensor_pool *pool, void *note) {
     weir_tensors_event event = {action, address, bytes, stream, {0, 0}, note};
 
     if (pool)
@@ -42,7 +42,8 @@ static int64_t shared_bytes(weir_tensors *t) {
            t->pool_bytes;
 }
 
-void weir__tensors_tell_shared(weir_tensors *t, uint64_t address, weir_stream stream, void *note) {
+void weir__tensors_report_shared(weir_tensors *t, uint64_t address, weir_stream stream,
+                                 void *note) {
     int64_t grown;
 
     if (__builtin_expect(!atomic_load_explicit(&t->is_watched, memory_order_relaxed), 1))
@@ -50,11 +51,11 @@ void weir__tensors_tell_shared(weir_tensors *t, uint64_t address, weir_stream st
     grown = shared_bytes(t) - t->shared_told;
     t->shared_told += grown;
     if (grown > 0)
-        weir__tensors_tell(t, WEIR_TENSORS_SEGMENT_MAP, t->last_growth = address, (size_t)grown,
-                           stream, NULL, note);
+        weir__tensors_report(t, WEIR_TENSORS_SEGMENT_MAP, t->last_growth = address, (size_t)grown,
+                             stream, NULL, note);
     else if (grown < 0)
-        weir__tensors_tell(t, WEIR_TENSORS_SEGMENT_UNMAP, t->last_growth, (size_t)-grown, stream,
-                           NULL, note);
+        weir__tensors_report(t, WEIR_TENSORS_SEGMENT_UNMAP, t->last_growth, (size_t)-grown, stream,
+                             NULL, note);
 }
 
 int weir__tensors_stock(weir_tensors *t, size_t count) {
@@ -132,8 +133,8 @@ count_live_tensor(weir_tensors_figures *f, const struct weir_tensor *tensor, int
 
 static inline void report_block(weir_tensors *t, int action, const struct weir_tensor *tensor) {
     if (__builtin_expect(atomic_load_explicit(&t->is_watched, memory_order_relaxed), 0))
-        weir__tensors_tell(t, action, tensor->address, tensor->requested, tensor->home.stream,
-                           tensor->pool, tensor->note);
+        weir__tensors_report(t, action, tensor->address, tensor->requested, tensor->home.stream,
+                             tensor->pool, tensor->note);
 }
 
 /* Updates the peak of active blocks: live blocks, and freed blocks that wait for other streams. */
@@ -220,7 +221,7 @@ static int reclaim(void *tensors, int may_wait, uint64_t *pending) {
     *pending = 0;
     if (atomic_load_explicit(&t->unsettled, memory_order_relaxed) && lock_for_reclaim(t)) {
         before = t->pending[0].blocks;
-        weir__pending_settle(t, 0);
+        weir__pending_complete(t, 0);
         some = t->pending[0].blocks < before;
         if (weir__pending_is_recorded(t))
             *pending = (uint64_t)t->pending[0].bytes;
@@ -411,8 +412,8 @@ report_oom(weir_tensors *t, const struct weir_tensor_request *made, weir_status 
     free_bytes = weir__device_free(&t->allocator->device);
     weir__tensors_lock(t);
     t->figures.ooms++;
-    weir__tensors_tell(t, WEIR_TENSORS_OOM, free_bytes, made->bytes, made->home.stream,
-                       weir__pool_for(t, made->home.stream), made->note);
+    weir__tensors_report(t, WEIR_TENSORS_OOM, free_bytes, made->bytes, made->home.stream,
+                         weir__pool_for(t, made->home.stream), made->note);
     weir__tensors_unlock(t);
     if (t->allocator->device.drop_in && weir__drop_in_refused)
         weir__drop_in_refused(t->allocator, made->bytes);
@@ -425,7 +426,7 @@ static weir_status record_shared(weir_tensors *t, const struct weir_tensor_reque
     int is_noted;
 
     weir__tensors_lock(t);
-    weir__tensors_tell_shared(t, made->address, made->home.stream, made->note);
+    weir__tensors_report_shared(t, made->address, made->home.stream, made->note);
     is_noted = weir__tensor_record(t, made, NULL, 0);
     weir__tensors_unlock(t);
     if (is_noted)
@@ -442,7 +443,7 @@ static __attribute__((noinline)) int alloc_routed(weir_tensors *t, struct weir_t
 
     weir__tensors_lock(t);
     if (atomic_load_explicit(&t->unsettled, memory_order_relaxed))
-        weir__pending_settle(t, 0);
+        weir__pending_complete(t, 0);
     pool = weir__pool_for(t, made->home.stream);
     if (pool) {
         made->home.name = weir__tensors_name(t, made->home.stream, lasts);
@@ -565,7 +566,7 @@ weir_status weir_tensors_free(void *block) {
     if (tensor->use_count > 0) {
         weir__pending_add(t, tensor);
     } else if (tensor->pool) {
-        weir__pool_give(t, tensor);
+        weir__pool_free(t, tensor);
     } else {
         home = tensor->home;
         bytes = tensor->bytes;

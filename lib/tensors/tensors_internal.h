@@ -199,10 +199,10 @@ static inline int weir__tensors_same(weir_tensors_id a, weir_tensors_id b) {
 
 /* ---- functions of tensor_blocks.c; callers hold the lock ---- */
 
-void weir__tensors_tell(weir_tensors *t, int action, uint64_t address, size_t bytes,
-                        weir_stream stream, const struct weir_tensor_pool *pool, void *note);
+void weir__tensors_report(weir_tensors *t, int action, uint64_t address, size_t bytes,
+                          weir_stream stream, const struct weir_tensor_pool *pool, void *note);
 /* Reports by an event how many bytes the shared memory has grown or shrunk, if the program wants events. */
-void weir__tensors_tell_shared(weir_tensors *t, uint64_t address, weir_stream stream, void *note);
+void weir__tensors_report_shared(weir_tensors *t, uint64_t address, weir_stream stream, void *note);
 /* Makes `count` empty records.  Returns 1 on success, 0 if there is no host memory. */
 int weir__tensors_stock(weir_tensors *t, size_t count);
 /* Returns an empty record, or NULL if there is no host memory. */
@@ -287,7 +287,7 @@ weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool,
  * no memory for the request.  Returns 1 on success, else 0.  The caller does not hold the lock. */
 int weir__pool_borrow(weir_tensors *t, struct weir_tensor_request *made);
 /* Frees a block that waits for no stream.  The caller holds the lock. */
-void weir__pool_give(weir_tensors *t, struct weir_tensor *tensor);
+void weir__pool_free(weir_tensors *t, struct weir_tensor *tensor);
 /* Frees the free segments of the pool `id`, or of all pools without users if `id` is {0, 0}.  Returns 1 if a segment
  * was freed, else 0.  The caller does not hold the lock. */
 int weir__pools_trim(weir_tensors *t, weir_tensors_id id);
@@ -339,7 +339,7 @@ static inline struct weir_tensor_part *weir__pool_part(struct weir_tensor_pool *
 void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor);
 /* Frees the blocks whose uses have completed, and records the events that can be recorded now.  If `waits` is set,
  * waits for the device before the frees.  The caller holds the lock. */
-void weir__pending_settle(weir_tensors *t, int waits);
+void weir__pending_complete(weir_tensors *t, int waits);
 /* Returns 1 if a freed block waits for a recorded event, else 0.  The caller holds the lock. */
 int weir__pending_is_recorded(const weir_tensors *t);
 /* Frees shared memory that has no record.  The caller does not hold the lock.  If the free fails and may succeed later,

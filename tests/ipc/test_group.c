@@ -132,7 +132,7 @@ TEST(test_shares_are_by_weight) {
     join(&one, LIMIT);
     ck_assert_int_eq(weir__group_join(&two, "training", DEVICE, LIMIT, 3, why), 0);
     ck_assert(weir__group_charge(&two, WEIR_GROUP_CREATE, 7));
-    weir__group_tell_idle(&two, 4);
+    weir__group_publish_idle(&two, 4);
     ck_assert_uint_eq(weir__group_members(&one, members), 2);
     ck_assert_uint_eq(members[0].share, LIMIT / 4 * 3);
     ck_assert_uint_eq(members[0].bytes, 7);
@@ -503,7 +503,7 @@ TEST(test_old_and_new_members_have_one_limit) {
     ck_assert_int_eq(read(say_by[0], &byte, 1), 1);
     ck_assert_int_eq(weir__group_join(&near, "training", DEVICE, LIMIT, 3, why), 0);
     ck_assert(weir__group_charge(&near, WEIR_GROUP_GRAPH, LIMIT / 4));
-    weir__group_tell_idle(&near, 5);
+    weir__group_publish_idle(&near, 5);
     remove_file(near.shared.path);
     close(near.shared.file.number);
     join(&late, LIMIT);
@@ -543,7 +543,7 @@ TEST(test_old_members_have_the_new_limit) {
     ck_assert(files());
     remove_file(one.shared.path);
     join(&late, LIMIT / 2);
-    weir__group_tell_idle(&one, 5);
+    weir__group_publish_idle(&one, 5);
     ck_assert_uint_eq(weir__group_limit(&one), LIMIT / 2);
     ck_assert_uint_eq(weir__group_used(&late), LIMIT / 4);
     ck_assert(!weir__group_charge(&one, WEIR_GROUP_RESERVE, LIMIT / 4 + 1));
@@ -760,7 +760,7 @@ TEST_EACH(2, test_threads_of_several_members) {
         pthread_join(thread[i], NULL);
     nanosleep(&(struct timespec){0, 20000000}, NULL);
     for (int i = 0; i < 3; i++)
-        weir__group_tell_idle(&group[i], 0); /* so that all are in one file */
+        weir__group_publish_idle(&group[i], 0); /* so that all are in one file */
     ck_assert_uint_eq(weir__group_used(&group[0]), 0);
     for (int i = 0; i < 3; i++)
         weir__group_leave(&group[i]);

@@ -488,7 +488,7 @@ static struct weir_driver table;
 static void make_table(void) {
     table = newest;
     table.version = (int)weir__model.profile.driver_version;
-    weir__driver_settle(&table);
+    weir__driver_set_capabilities(&table);
 }
 
 /* ---- Making and resetting the model ---- */
