@@ -62,7 +62,7 @@ _Static_assert(offsetof(struct weir_slab, next) == 64 &&
 
 /* Returns 1 if the cache's lists are well formed and its sums of idle memory agree with them, else 0.  Only the first slab
  * of a list may be full.  The caller holds the cache's lock. */
-static int is_cache_valid(const struct weir_cache *c) {
+static WEIR_ASSERT_ONLY int is_cache_valid(const struct weir_cache *c) {
     size_t idle = 0, inbox = 0;
     unsigned count = 0;
 

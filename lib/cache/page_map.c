@@ -298,7 +298,7 @@ static void set_words(struct weir_records *r, const struct weir_slab *s, struct 
 }
 
 /* Returns 1 if the words of all pages of a slab, or of the first page of a whole block, lead to the record, else 0. */
-static int lead_words_to(const struct weir_records *r, const struct weir_slab *s) {
+static WEIR_ASSERT_ONLY int lead_words_to(const struct weir_records *r, const struct weir_slab *s) {
     size_t bytes = s->slot_units == 0 ? WEIR_PAGE : weir__slab_bytes(s);
 
     for (size_t at = 0; at < bytes; at += WEIR_PAGE)

@@ -518,7 +518,7 @@ static weir_status heap_grow(struct weir_engine *e, uint64_t target, uint64_t go
 }
 
 /* Returns 1 if all placements are valid and the heap's sums agree with them, else 0. */
-static int is_heap_valid(const struct weir_heap *h) {
+static WEIR_ASSERT_ONLY int is_heap_valid(const struct weir_heap *h) {
     struct weir_placement_figures figures;
     uint64_t total = 0;
 

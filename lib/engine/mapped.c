@@ -557,7 +557,7 @@ static void charge_work(struct weir_heap *h, size_t grown) {
 
 /* Returns 1 if the physical allocations are sorted, do not overlap, are whole pages of the range, and are the memory of
  * the placements; else 0. */
-static int are_handles_valid(const struct weir_heap *h) {
+static WEIR_ASSERT_ONLY int are_handles_valid(const struct weir_heap *h) {
     uint64_t at = h->starts[0], total = 0;
 
     for (size_t i = 0; i < h->range->handle_count; i++) {

@@ -202,7 +202,7 @@ static void refresh(struct weir_process_peers *n, uint64_t as_of_ns) {
 }
 
 /* Returns 1 if the entry has the largest priority and the largest weight of all claims, else 0. */
-static int are_claims_valid(const struct weir_process_peers *n) {
+static WEIR_ASSERT_ONLY int are_claims_valid(const struct weir_process_peers *n) {
     uint64_t priority = 0, weight = 0;
 
     for (const struct weir_claim *c = n->claims; c; c = c->next) {

@@ -88,7 +88,7 @@ int weir__part_place(const weir_tensors *t, struct weir_placement *p,
 }
 
 /* Returns 1 if the part's segments are sorted, do not overlap and have `part->bytes` bytes, else 0. */
-static int are_segments_valid(const struct weir_tensor_part *part) {
+static WEIR_ASSERT_ONLY int are_segments_valid(const struct weir_tensor_part *part) {
     size_t bytes = 0;
 
     for (size_t i = 0; i < part->count; i++) {
