@@ -126,20 +126,6 @@ size_t weir__caches_fit(size_t bytes) {
 
 /* ---- blocks to the engine ---- */
 
-/* Ends the records of at most WEIR_CACHE_INBOX slabs and whole blocks, and writes their addresses to `block`.  Returns
- * the rest of the list. */
-static struct weir_slab *end_records(struct weir_caches *f, struct weir_slab *spans,
-                                     CUdeviceptr block[], size_t *count) {
-    for (*count = 0; spans && *count < WEIR_CACHE_INBOX; ++*count) {
-        struct weir_slab *s = spans;
-
-        spans = s->next;
-        block[*count] = weir__slab_base(s);
-        weir__records_end(&f->records, s);
-    }
-    return spans;
-}
-
 /* Updates the room of a cache's inbox with the results of a call to the engine, if the engine has written results.  The
  * caller holds the cache's lock.
  *
@@ -171,13 +157,13 @@ static void free_straight(struct weir_caches *f, struct weir_slab *blocks, uint6
         return;
     pthread_mutex_unlock(&f->lock);
     for (struct weir_slab *s = blocks; s; s = next) {
-        CUdeviceptr base = weir__slab_base(s);
-        struct weir_freed freed = {.block = &base, .count = 1};
         size_t bytes = weir__slab_bytes(s);
+        CUdeviceptr base;
+        struct weir_freed freed = {.block = &base, .count = 1};
         weir_status status;
 
         next = s->next;
-        weir__records_end(&f->records, s);
+        base = weir__records_end(&f->records, s);
         status = id == WEIR_ENGINE_OBSERVED ? f->engine->ops->give(f->engine, &freed, id)
                                             : f->engine->ops->free(f->engine, base, stream, NULL);
         if (status == WEIR_OK) {
@@ -199,6 +185,7 @@ int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t i
                       struct weir_cache *c, weir_stream stream) {
     CUdeviceptr block[WEIR_CACHE_INBOX];
     struct weir_freed freed = {.block = block};
+    struct weir_slab *next;
     int due = 0, taken;
 
     if (f->is_straight) {
@@ -209,7 +196,10 @@ int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t i
         return 0;
     }
     while (spans) {
-        spans = end_records(f, spans, block, &freed.count);
+        for (freed.count = 0; spans && freed.count < WEIR_CACHE_INBOX; spans = next) {
+            next = spans->next;
+            block[freed.count++] = weir__records_end(&f->records, spans);
+        }
         due |= f->engine->ops->give(f->engine, &freed, id) == WEIR_ENGINE_DUE;
         if (!c)
             continue;
@@ -329,7 +319,8 @@ static weir_status add_whole(struct weir_caches *f, struct weir_request *r) {
     s = weir__records_whole(&f->records, r->block, r->bytes);
     if (!s)
         return undo_fetch(f, r);
-    weir__raise_to(&f->largest, r->bytes);
+    if (r->bytes > atomic_load_explicit(&f->largest, memory_order_relaxed))
+        weir__raise_to(&f->largest, r->bytes);
     atomic_store_explicit(&s->fetched_for, r->id, memory_order_relaxed);
     atomic_store_explicit(&s->asked, r->asked, memory_order_relaxed);
     return WEIR_OK;
@@ -361,28 +352,31 @@ static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c, stru
     int is_slot = c && r->asked <= WEIR_SLAB_SMALL, taken;
     CUdeviceptr block[WEIR_CACHE_INBOX];
     struct weir_freed freed = {.block = block, .lacked = UNTOLD};
+    struct weir_slab *next;
     weir_status status;
 
-    (void)end_records(f, inbox, block, &freed.count);
+    for (; inbox; inbox = next) {
+        next = inbox->next;
+        block[freed.count++] = weir__records_end(&f->records, inbox);
+    }
     r->freed = c ? &freed : NULL;
     status = is_slot ? add_slot(f, c, r) : add_whole(f, r);
     r->freed = NULL;
     if (freed.count > 0) /* a slot came back, so the engine was not called yet */
         (void)f->engine->ops->give(f->engine, &freed, r->id);
     taken = weir__bias_take(&counts->lock);
+    if (status == WEIR_OK)
+        weir__cache_raise(&counts->misses, 1);
     if (status == WEIR_OK && !is_slot) {
         weir__sum_add(&counts->requested, (int64_t)r->asked);
         weir__sum_add(&counts->in_use, (int64_t)r->bytes);
     }
     note_room(f, counts, &freed);
     weir__bias_give(&counts->lock, taken);
-    if (status != WEIR_OK)
-        return status;
-    count(f, c ? WEIR_STRIPED_CACHES_EMPTY : WEIR_STRIPED_CACHES_YOUNG);
-    if (atomic_load_explicit(&f->engine->seen.in_use, memory_order_relaxed) >
-        atomic_load_explicit(&f->add_up_above, memory_order_relaxed))
+    if (status == WEIR_OK && atomic_load_explicit(&f->engine->seen.in_use, memory_order_relaxed) >
+                                 atomic_load_explicit(&f->add_up_above, memory_order_relaxed))
         weir__caches_note_peak(f);
-    return WEIR_OK;
+    return status;
 }
 
 /* Serves a request after querying the driver for the stream's id and doing the deferred work of its cache. */
@@ -502,12 +496,10 @@ static weir_status free_slot(struct weir_caches *f, struct weir_slab *s, uint32_
  * live again, with `asked` bytes. */
 static weir_status free_whole(struct weir_caches *f, struct weir_slab *s, uint64_t asked,
                               weir_stream stream, struct weir_use_list *uses) {
-    CUdeviceptr base = weir__slab_base(s);
     size_t bytes = weir__slab_bytes(s);
-    weir_status status;
+    CUdeviceptr base = weir__records_end(&f->records, s);
+    weir_status status = f->engine->ops->free(f->engine, base, stream, uses);
 
-    weir__records_end(&f->records, s);
-    status = f->engine->ops->free(f->engine, base, stream, uses);
     if (status == WEIR_OK) {
         if (f->is_straight)
             count_given(f, bytes);

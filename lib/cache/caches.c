@@ -1005,6 +1005,12 @@ void weir__caches_figures(struct weir_caches *f, weir_statistics *out) {
         out->frees += atomic_load_explicit(&c->queue.count, memory_order_acquire);
     }
     for (struct weir_cache *c = f->caches; c; c = c->next) {
+        uint64_t misses = atomic_load_explicit(&c->misses, memory_order_acquire);
+
+        if (c == f->loose)
+            out->cache_misses_young = misses;
+        else
+            out->cache_misses_empty += misses;
         out->cache_hits += atomic_load_explicit(&c->hits, memory_order_relaxed);
         out->cache_idle += idle_in(c);
     }
@@ -1013,8 +1019,6 @@ void weir__caches_figures(struct weir_caches *f, weir_statistics *out) {
     out->event_records += f->order.event_records;
     out->host_bytes += f->host_bytes + f->records.host_bytes + f->pages.host_bytes;
     pthread_mutex_unlock(&f->lock);
-    out->cache_misses_young = weir__striped_sum(striped, WEIR_STRIPED_CACHES_YOUNG);
-    out->cache_misses_empty = weir__striped_sum(striped, WEIR_STRIPED_CACHES_EMPTY);
     out->cache_misses_capture = weir__striped_sum(striped, WEIR_STRIPED_CACHES_CAPTURE);
     out->allocs = out->cache_hits + out->cache_misses_young + out->cache_misses_empty +
                   out->cache_misses_capture;

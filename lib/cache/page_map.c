@@ -330,8 +330,11 @@ struct weir_slab *weir__records_slab(struct weir_records *r, uint64_t base, size
 
 struct weir_slab *weir__records_whole(struct weir_records *r, uint64_t base, size_t bytes) {
     int is_large = bytes > WEIR_SLAB_SMALL, reserved;
-    struct weir_slab *s = weir__pagemap_get(r->pages, base, is_large);
+    struct weir__pagemap_words words;
+    struct weir_slab *s = NULL;
 
+    if (weir__pagemap_find(r->pages, base, &words))
+        s = atomic_load_explicit(is_large ? words.large : words.page, memory_order_acquire);
     if (s) {
         atomic_store_explicit(&s->base, base, memory_order_relaxed);
         /* A reader that sees the bytes also sees the base. */
@@ -367,12 +370,13 @@ void weir__records_stock(struct weir_records *r, size_t bytes) {
     weir__lock_give(&r->lock);
 }
 
-void weir__records_end(struct weir_records *r, struct weir_slab *s) {
+uint64_t weir__records_end(struct weir_records *r, struct weir_slab *s) {
+    uint64_t base = atomic_load_explicit(&s->base, memory_order_relaxed);
     int whole = s->slot_units == 0;
 
     if (whole && r->wholes <= WHOLES_KEPT) {
         atomic_store_explicit(&s->bytes, 0, memory_order_relaxed);
-        return;
+        return base;
     }
     weir__lock_take(&r->lock);
     WEIR_ASSERT(lead_words_to(r, s));
@@ -380,6 +384,7 @@ void weir__records_end(struct weir_records *r, struct weir_slab *s) {
     drop(r, s);
     r->wholes -= (size_t)whole;
     weir__lock_give(&r->lock);
+    return base;
 }
 
 /* Skips dropped records, to which no word leads, and the unused end of a chunk, where all bytes are zero. */

@@ -393,8 +393,9 @@ struct weir_slab *weir__records_whole(struct weir_records *r, uint64_t base, siz
 void weir__records_prepare(struct weir_records *r, uint64_t base, size_t bytes, int large);
 /* Allocates at most 128 KiB for the records of the first blocks in `bytes` of device memory.  May fail unseen. */
 void weir__records_stock(struct weir_records *r, size_t bytes);
-/* Ends a record before its block goes back to the engine, which may use the block at once. */
-void weir__records_end(struct weir_records *r, struct weir_slab *s);
+/* Ends a record before its block goes back to the engine, which may use the block at once.  Returns the address of the
+ * block. */
+uint64_t weir__records_end(struct weir_records *r, struct weir_slab *s);
 /* Visits the record of every block, live or not, under the lock.  For a whole block `visit` may read only atomic
  * fields and `slot_units`, since another thread may write the other fields. */
 void weir__records_walk(struct weir_records *r, void (*visit)(void *context, struct weir_slab *s),

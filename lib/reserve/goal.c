@@ -247,9 +247,8 @@ static __attribute__((noinline)) void lower_now(struct weir_reserve *v,
         schedule_check(v, now, due, wanted, trim.released);
 }
 
-/* Lowers reserved memory after a request, unless another request does so now.  With a release threshold, memory that
- * has just grown stays for a while. */
-static void lower_in_request(struct weir_reserve *v, const struct weir_request *r) {
+/* With a release threshold, memory that has just grown stays for a while. */
+void weir__goal_lower_in_request(struct weir_reserve *v, const struct weir_request *r) {
     struct weir_goal *g = &v->goal;
     struct weir_pressure *p = &g->pressure;
     uint64_t due = atomic_load(&p->due), now, pause = 0;
@@ -653,9 +652,8 @@ void weir__goal_catch_up(struct weir_reserve *v) {
 
 /* ---- grow-ahead: other callers ----------------------------------------------------------------- */
 
-/* Wakes the thread if few bytes are idle, after a request that the engine has served.  Calls no driver function, and
- * takes no lock that is held during a step.  The caller does not hold the engine's lock. */
-static void wake_ahead(struct weir_reserve *v) {
+/* Calls no driver function, and takes no lock that is held during a step. */
+void weir__goal_wake_ahead(struct weir_reserve *v) {
     uint64_t mark = atomic_load_explicit(&v->goal.ahead.mark, memory_order_relaxed);
     uint64_t reserved = atomic_load_explicit(&v->engine->seen.reserved, memory_order_relaxed);
     uint64_t in_use = atomic_load_explicit(&v->engine->seen.in_use, memory_order_relaxed);
@@ -731,20 +729,4 @@ void weir__goal_close(struct weir_reserve *v) {
         pthread_join(a->thread, NULL);
     }
     end_ahead(a);
-}
-
-/* ---- after a request --------------------------------------------------------------------------- */
-
-void weir__goal_adjust(struct weir_reserve *v, const struct weir_request *r) {
-    struct weir_goal *g = &v->goal;
-
-    if (g->ahead.is_on)
-        wake_ahead(v);
-    if (r->grew) {
-        (void)weir__limit_refresh(v);
-        atomic_fetch_add_explicit(&v->events.counters->growth_allocs, 1, memory_order_release);
-    }
-    if (g->half_life_ns > 0 || g->has_threshold ||
-        atomic_load_explicit(&g->pressure.wanted, memory_order_acquire) > 0)
-        lower_in_request(v, r);
 }

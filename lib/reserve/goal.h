@@ -111,8 +111,9 @@ uint64_t weir__goal_target(const struct weir_goal *g, uint64_t reserved, uint64_
 /* Releases idle memory until trim->keep bytes are reserved, by the engine's trim in the mode of *trim.  A FULLY trim
  * may wait, and first flushes the layers above the engine. */
 weir_status weir__goal_lower(struct weir_reserve *v, struct weir_trim *trim);
-/* Wakes grow-ahead and releases memory that should go back, after a request that the engine has served. */
-void weir__goal_adjust(struct weir_reserve *v, const struct weir_request *r);
+/* After a request that the engine has served, releases memory that should go back by decay, a signal of memory pressure
+ * or a release threshold, unless another request does so now. */
+void weir__goal_lower_in_request(struct weir_reserve *v, const struct weir_request *r);
 
 /* Completes frees without a wait, and releases idle memory above the floor, for an allocator with a release threshold.
  * Called without a stream.  Returns the released bytes. */
@@ -150,6 +151,9 @@ void weir__goal_close(struct weir_reserve *v);
 /* Waits for the current step of the thread.  No other step begins until weir__goal_go_on. */
 void weir__goal_hold(struct weir_reserve *v);
 void weir__goal_go_on(struct weir_reserve *v);
+/* Wakes the thread if few bytes are idle, after a request that the engine has served.  The caller does not hold the
+ * engine's lock. */
+void weir__goal_wake_ahead(struct weir_reserve *v);
 /* With grow-ahead on the device model, makes the steps that the thread would have made by now. */
 void weir__goal_catch_up(struct weir_reserve *v);
 

@@ -32,9 +32,13 @@ weir_status weir__reserve_try(struct weir_reserve *v, struct weir_request *r) {
     return status;
 }
 
-/* Serves a request that the engine has refused: with less memory if less suffices, else by OOM recovery. */
+/* Serves a request that the engine has refused: with less memory if less suffices, else by OOM recovery.  A request at
+ * an address fails. */
 static weir_status serve_after_failure(struct weir_reserve *v, struct weir_request *r,
                                        weir_status status) {
+    r->result = weir__driver_result;
+    if (r->at)
+        return status;
     if (weir__is_failure(status) && r->least > 0 && r->least < r->bytes) {
         r->bytes = r->least;
         status = weir__reserve_try(v, r);
@@ -58,12 +62,21 @@ weir_status weir__reserve_alloc(struct weir_reserve *v, struct weir_request *r) 
 
     if (!is_graphs && v->goal.ahead.is_on)
         weir__goal_catch_up(v);
-    status = weir__reserve_try(v, r);
-    if (status != WEIR_OK && !r->at)
+    status = v->engine->ops->alloc(v->engine, r);
+    if (status != WEIR_OK)
         status = serve_after_failure(v, r, status);
     if (status == WEIR_OK && (r->flags & WEIR_REQUEST_CAPTURED))
         status = record_node(v, r);
-    if (status == WEIR_OK && !is_graphs)
-        weir__goal_adjust(v, r);
-    return status;
+    if (status != WEIR_OK || is_graphs)
+        return status;
+    if (v->goal.ahead.is_on)
+        weir__goal_wake_ahead(v);
+    if (r->grew) {
+        (void)weir__limit_refresh(v);
+        atomic_fetch_add_explicit(&v->events.counters->growth_allocs, 1, memory_order_release);
+    }
+    if (v->goal.half_life_ns > 0 || v->goal.has_threshold ||
+        atomic_load_explicit(&v->goal.pressure.wanted, memory_order_acquire) > 0)
+        weir__goal_lower_in_request(v, r);
+    return WEIR_OK;
 }

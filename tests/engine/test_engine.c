@@ -251,7 +251,7 @@ TEST(memory_that_another_gives) {
     weir__goal_signal(&v.goal, 200);
     MUST_EQ(atomic_load(&pressure->wanted), 300);
     atomic_store(&pressure->is_looking, 1);
-    weir__goal_adjust(&v, &(struct weir_request){.bytes = 1});
+    weir__goal_lower_in_request(&v, &(struct weir_request){.bytes = 1});
     MUST_EQ(atomic_load(&pressure->wanted), 300);
 }
 
