@@ -27,9 +27,6 @@
 #include "config/settings.h"
 #include "ipc/group_process.h"
 
-/* The most preallocated memory, and pieces, for which weir makes host tables.  Tables take a 2048th of the memory. */
-#define PREPARED ((size_t)32 << 30)
-
 #define MAPPED_PAGE ((size_t)2 << 20) /* the granularity of mapped memory */
 
 const char *weir_version(void) {
@@ -171,21 +168,7 @@ weir_status weir__preallocate(weir_allocator *a, char *text, size_t text_bytes) 
     weir__goal_hold(&a->reserve); /* grow-ahead then does not count in the figures */
     status = weir__goal_preallocate(&a->reserve, text, text_bytes);
     weir__goal_go_on(&a->reserve);
-    if (status == WEIR_OK)
-        weir__prepare(a);
     return status;
-}
-
-void weir__prepare(weir_allocator *a) {
-    struct weir_extent *extents;
-    size_t count;
-
-    if (!a->caches || !(a->reserve.engine->traits & WEIR_ENGINE_CUTS))
-        return;
-    count = weir__engine_list_all(a->reserve.engine, WEIR_VISIT_EXTENTS, &extents);
-    if (count > 0)
-        weir__caches_prepare(a->caches, extents, count, PREPARED);
-    free(extents);
 }
 
 /* Starts background growth (grow-ahead) if the options want it.  If there is no thread, only requests grow the reserved
@@ -196,10 +179,8 @@ static void start_grow_ahead(weir_allocator *a) {
     if (e->step_bytes == 0 || a->low == 0)
         return;
     e->traits |= WEIR_ENGINE_GROWS_AHEAD;
-    if (weir__goal_start(&a->reserve, a->low) == WEIR_OK) {
-        weir__prepare(a);
+    if (weir__goal_start(&a->reserve, a->low) == WEIR_OK)
         return;
-    }
     e->traits &= ~(unsigned)WEIR_ENGINE_GROWS_AHEAD;
     weir__log(a->options.log, WEIR_LOG_WARNING,
               "nothing is done in the background: the host has no memory, or no thread");

@@ -72,8 +72,6 @@ void weir__size_fixed_region(weir_allocator *a);
 
 /* Preallocates memory.  On an error writes the reason to `text`, or "" if the status says enough. */
 weir_status weir__preallocate(weir_allocator *a, char *text, size_t text_bytes);
-/* Allocates the host tables for preallocated memory now, so that the first requests need not. */
-void weir__prepare(weir_allocator *a);
 /* Returns the reason why the size of the reserved memory is not known, or NULL if the size is known. */
 const char *weir__why_not_told(const weir_allocator *a);
 /* Returns the reason why weir never releases the reserved memory by itself, or NULL if weir may release memory. */

@@ -43,7 +43,6 @@ weir_status weir_preallocate(weir_allocator *a, size_t bytes, size_t *reserved) 
     if (status == WEIR_OK) {
         weir__raise_to(&a->reserve.limit.promised, bytes);
         weir__raise_to(&a->reserve.goal.floor, bytes);
-        weir__prepare(a);
     } else {
         if (a->reserve.goal.has_threshold)
             weir__raise_to(&a->reserve.goal.floor, figures.reserved);

@@ -744,19 +744,6 @@ void weir__caches_distrust(struct weir_caches *f) {
 
 /* ---- all caches ---- */
 
-void weir__caches_prepare(struct weir_caches *f, const struct weir_extent *extents, size_t count,
-                          size_t most) {
-    size_t left = most;
-
-    for (size_t i = 0; i < count; i++) {
-        size_t bytes = (size_t)weir__size_smaller(extents[i].bytes, left);
-
-        weir__records_prepare(&f->records, extents[i].base, bytes, extents[i].large);
-        left -= bytes;
-    }
-    weir__records_stock(&f->records, most - left);
-}
-
 weir_status weir__caches_open(struct weir_reserve *v, struct weir_caches **out) {
     struct weir_caches *f = aligned_alloc(_Alignof(struct weir_caches), sizeof *f);
 

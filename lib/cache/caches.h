@@ -20,10 +20,6 @@ void weir__caches_close(struct weir_caches *f);
 weir_status weir__caches_alloc_at(struct weir_caches *f, struct weir_request *r);
 /* Frees a block whose last use has completed on every stream. */
 weir_status weir__caches_free_done(struct weir_caches *f, CUdeviceptr block);
-/* Makes host tables for the first `most` bytes of these extents, so that the first requests there do not. */
-void weir__caches_prepare(struct weir_caches *f, const struct weir_extent *extents, size_t count,
-                          size_t most);
-
 /* Returns the bytes of the largest request for which the caches need at most `bytes` from the engine. */
 size_t weir__caches_fit(size_t bytes);
 

@@ -16,40 +16,12 @@
 enum { WHOLES_KEPT = 1 << 16 };
 #define CHUNK ((size_t)64 << 10)      /* the bytes of a chunk of host memory */
 #define CHUNK_LARGE ((size_t)2 << 20) /* the bytes of a chunk once there are many records */
-/* The bytes of preallocated memory for which weir allocates one byte of host memory, for records. */
-#define STOCK_PART ((size_t)16 << 10)
-/* The most host memory for these records: the first iterations of programs need no more. */
-#define STOCK_MOST (2 * CHUNK)
-
 struct weir_records_chunk {
     struct weir_records_chunk *next;
     size_t bytes;
 };
 
 /* ---- the page map ---- */
-
-/* The bytes of a leaf, rounded up to whole pages of any host. */
-#define LEAF_BYTES ((sizeof(struct weir__pagemap_leaf) + 0xffff) & ~(size_t)0xffff)
-/* If the first reservation in a leaf needs this number of words, the whole leaf gets memory, in one large page. */
-#define DENSE (WEIR__PAGEMAP_LEAF_SLOTS / 8)
-
-/* Maps a zeroed leaf whose words for pages can be one large page, or returns NULL.  calloc would clear the whole leaf at
- * once if it had been used before. */
-static struct weir__pagemap_leaf *map_leaf(void) {
-    const size_t alignment = sizeof((struct weir__pagemap_leaf *)NULL)->value;
-    char *all = mmap(NULL, LEAF_BYTES + alignment, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
-         *leaf;
-
-    if (all == MAP_FAILED)
-        return NULL;
-    leaf = all + -(uintptr_t)all % alignment;
-    if (leaf > all)
-        (void)munmap(all, (size_t)(leaf - all));
-    if (leaf < all + alignment)
-        (void)munmap(leaf + LEAF_BYTES, (size_t)(all + alignment - leaf));
-    return (struct weir__pagemap_leaf *)(void *)leaf;
-}
 
 int weir__pagemap_open(struct weir_pagemap *map) {
     map->top = calloc(WEIR__PAGEMAP_TOP_SLOTS, sizeof *map->top);
@@ -67,7 +39,7 @@ void weir__pagemap_close(struct weir_pagemap *map) {
         for (size_t k = 0; k < WEIR__PAGEMAP_NODE_SLOTS; k++) {
             leaf = atomic_load_explicit(&node->leaf[k], memory_order_relaxed);
             if (leaf)
-                (void)munmap(leaf, LEAF_BYTES);
+                (void)munmap(leaf, sizeof *leaf);
         }
         map->nodes = node->next;
         free(node);
@@ -76,27 +48,21 @@ void weir__pagemap_close(struct weir_pagemap *map) {
     map->top = NULL;
 }
 
-/* Makes a leaf.  A dense leaf gets all its host memory now, in one large page if possible, at a seventh of the cost of
- * small pages.  Any other leaf gets the words for 512 KiB now: each alone later, they would cost twice as much. */
-static struct weir__pagemap_leaf *make_leaf(struct weir_pagemap *map, int is_dense) {
-    struct weir__pagemap_leaf *leaf = map_leaf();
+/* Makes a leaf, by mmap, since calloc would clear the whole leaf at once if the process had used the memory before.  The
+ * words for 512 KiB get host memory now: each alone later, they would cost twice as much. */
+static struct weir__pagemap_leaf *make_leaf(struct weir_pagemap *map) {
+    struct weir__pagemap_leaf *leaf =
+        mmap(NULL, sizeof *leaf, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-    if (leaf && is_dense) {
-        weir__hostmem_prefer_large_pages(leaf->value, sizeof leaf->value);
-        weir__hostmem_populate(leaf, sizeof *leaf);
-        memset(leaf->counted, 0xff, sizeof leaf->counted);
-        map->host_bytes += sizeof *leaf;
-    } else if (leaf) {
-        weir__hostmem_populate(leaf->large, sizeof leaf->large);
-        map->host_bytes += sizeof *leaf - sizeof leaf->value;
-    }
+    if (leaf == MAP_FAILED)
+        return NULL;
+    weir__hostmem_populate(leaf->large, sizeof leaf->large);
+    map->host_bytes += sizeof *leaf - sizeof leaf->value;
     return leaf;
 }
 
-/* Returns the leaf of these pages, which it makes if necessary.  Returns NULL if there is no host memory. */
-static struct weir__pagemap_leaf *leaf_of(struct weir_pagemap *map, uint64_t page, uint64_t last,
-                                          int large) {
-    int is_dense = !large && last - page + 1 >= DENSE;
+/* Returns the leaf of a page, and makes the leaf if necessary.  Returns NULL if there is no host memory. */
+static struct weir__pagemap_leaf *leaf_of(struct weir_pagemap *map, uint64_t page) {
     _Atomic(struct weir__pagemap_node *) *above =
         &map->top[page >> (WEIR__PAGEMAP_NODE_BITS + WEIR__PAGEMAP_LEAF_BITS)];
     struct weir__pagemap_node *node = atomic_load_explicit(above, memory_order_relaxed);
@@ -116,7 +82,7 @@ static struct weir__pagemap_leaf *leaf_of(struct weir_pagemap *map, uint64_t pag
     leaf = atomic_load_explicit(place, memory_order_relaxed);
     if (leaf)
         return leaf;
-    leaf = make_leaf(map, is_dense);
+    leaf = make_leaf(map);
     atomic_store_explicit(place, leaf, memory_order_release);
     return leaf;
 }
@@ -154,7 +120,7 @@ int weir__pagemap_reserve(struct weir_pagemap *map, uint64_t address, size_t byt
     for (; page <= last; page = end + 1) {
         end = page | (WEIR__PAGEMAP_LEAF_SLOTS - 1); /* the last page of the leaf */
         end = last < end ? last : end;
-        leaf = leaf_of(map, page, end, large);
+        leaf = leaf_of(map, page);
         if (!leaf)
             return 0;
         if (!large)
@@ -350,24 +316,6 @@ struct weir_slab *weir__records_whole(struct weir_records *r, uint64_t base, siz
     }
     weir__lock_give(&r->lock);
     return s;
-}
-
-void weir__records_prepare(struct weir_records *r, uint64_t base, size_t bytes, int large) {
-    uint64_t first = base & ~(uint64_t)(WEIR_PAGE - 1);
-
-    bytes += (size_t)(base - first);
-    weir__lock_take(&r->lock);
-    (void)weir__pagemap_reserve(r->pages, first, bytes, large);
-    weir__lock_give(&r->lock);
-}
-
-void weir__records_stock(struct weir_records *r, size_t bytes) {
-    size_t size = weir__size_round_down(bytes / STOCK_PART, CHUNK);
-
-    weir__lock_take(&r->lock);
-    if (!r->chunks && size > 0)
-        (void)add_chunk(r, size < STOCK_MOST ? size : STOCK_MOST);
-    weir__lock_give(&r->lock);
 }
 
 uint64_t weir__records_end(struct weir_records *r, struct weir_slab *s) {

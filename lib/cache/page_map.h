@@ -254,7 +254,7 @@ enum {
 };
 
 struct weir__pagemap_leaf {
-    _Atomic(void *) value[WEIR__PAGEMAP_LEAF_SLOTS]; /* 2 MiB, aligned to 2 MiB */
+    _Atomic(void *) value[WEIR__PAGEMAP_LEAF_SLOTS]; /* 2 MiB */
     /* The first word stays NULL, so that each other word has a word before it. */
     _Atomic(void *) large[1 + WEIR__PAGEMAP_LARGE_SLOTS];
     /* One bit for each 4 KiB of `value`: set once the words there are reserved. */
@@ -388,11 +388,6 @@ struct weir_slab *weir__records_slab(struct weir_records *r, uint64_t base, size
                                      unsigned size_class, uint32_t slots);
 /* Makes the record of a whole block that is not live yet.  Returns NULL as weir__records_slab does. */
 struct weir_slab *weir__records_whole(struct weir_records *r, uint64_t base, size_t bytes);
-/* Reserves the page map for the addresses of future blocks: up to 2 MiB of host memory for each 4 GiB of addresses, or
- * up to 64 KiB if all blocks will be `large`.  Does nothing if there is no host memory. */
-void weir__records_prepare(struct weir_records *r, uint64_t base, size_t bytes, int large);
-/* Allocates at most 128 KiB for the records of the first blocks in `bytes` of device memory.  May fail unseen. */
-void weir__records_stock(struct weir_records *r, size_t bytes);
 /* Ends a record before its block goes back to the engine, which may use the block at once.  Returns the address of the
  * block. */
 uint64_t weir__records_end(struct weir_records *r, struct weir_slab *s);

@@ -95,14 +95,10 @@ struct weir_extent {
     size_t bytes; /* the length; of a block, the bytes that the program requested */
     /* the id of the stream that the block was allocated on; 0 if it is not known or this is no block */
     uint64_t stream;
-    int large; /* requests of up to 512 KiB are never placed there */
 };
 
 /* The kinds of objects that `visit` shows. */
 enum weir_visited {
-    /* The ranges of reserved memory, or of the last preallocation, and then the ranges that growth will add, if the
-     * engine knows them.  The ranges for small requests come first. */
-    WEIR_VISIT_EXTENTS,
     /* the pieces of reserved memory that can only be freed as a whole, in the order of addresses */
     WEIR_VISIT_WHOLES,
     WEIR_VISIT_BLOCKS,   /* every live block */

@@ -654,30 +654,6 @@ static void heap_survey(struct weir_engine *e, struct weir_survey *out) {
     weir__lock_give(&h->lock);
 }
 
-/* Shows the memory of all placements.  Adjacent chunks are one extent. */
-static int show_extents(struct weir_heap *h, const struct weir_visit *visit) {
-    struct weir_extent last = {0};
-    struct weir_placement_span span = {0};
-    int count = 0, kind = h->kinds - 1;
-
-    while (next_chunk(h, &kind, &span)) {
-        int large = h->range && kind != WEIR_HEAP_SMALL;
-
-        if (span.unmapped)
-            continue;
-        if (last.base + last.bytes == span.address && last.large == large) {
-            last.bytes += span.size;
-            continue;
-        }
-        if (last.bytes > 0)
-            count += weir__engine_show(visit, &last, 1);
-        last = (struct weir_extent){.base = span.address, .bytes = span.size, .large = large};
-    }
-    if (last.bytes > 0)
-        count += weir__engine_show(visit, &last, 1);
-    return h->range ? count + weir__mapped_foresee(h, visit) : count;
-}
-
 static int show_live(struct weir_heap *h, const struct weir_visit *visit) {
     struct weir_placement_span span = {0};
     int count = 0, kind = h->kinds - 1;
@@ -722,9 +698,6 @@ static int heap_visit(struct weir_engine *e, const struct weir_visit *visit) {
 
     weir__lock_take(&h->lock);
     switch (visit->what) {
-    case WEIR_VISIT_EXTENTS:
-        count = show_extents(h, visit);
-        break;
     case WEIR_VISIT_WHOLES:
         count = h->range ? weir__mapped_wholes(h, visit) : show_regions(h->placement[0], visit);
         break;

@@ -181,8 +181,6 @@ weir_status weir__mapped_place_at(struct weir_heap *h, struct weir_request *r,
                                   struct weir_placement_block *out);
 /* Changes a device's access, with the results of an engine's `allow`; may release the lock for a while. */
 weir_status weir__mapped_allow(struct weir_heap *h, const CUmemAccessDesc *access);
-/* Shows the ranges in which growth will map memory first.  Returns their number. */
-int weir__mapped_foresee(const struct weir_heap *h, const struct weir_visit *visit);
 /* Shows each physical allocation to `visit`, for WEIR_VISIT_WHOLES (engine.h).  Returns their number. */
 int weir__mapped_wholes(const struct weir_heap *h, const struct weir_visit *visit);
 

@@ -909,11 +909,6 @@ weir_status weir__mapped_share(struct weir_engine *e, uint64_t base, size_t byte
 
 /* ---- what there is ---- */
 
-/* Programs will probably use this part of the device's memory, or FORESEEN_MOST bytes if that is less, so the engine
- * makes host tables for it when it opens. */
-enum { FORESEEN_PART = 8 };
-#define FORESEEN_MOST ((size_t)8 << 30)
-
 int weir__mapped_wholes(const struct weir_heap *h, const struct weir_visit *visit) {
     const struct weir_mapped_range *g = h->range;
     int count = 0;
@@ -947,18 +942,6 @@ static size_t mapped_largest(struct weir_heap *h, const struct weir_survey *aske
         bytes += g->handles[i].spare ? g->handles[i].bytes : 0;
     bytes = (size_t)weir__size_smaller(bytes, last->base + last->bytes - tail.base);
     return weir__heap_kind(h, bytes) == WEIR_HEAP_SMALL ? 0 : bytes;
-}
-
-int weir__mapped_foresee(const struct weir_heap *h, const struct weir_visit *visit) {
-    size_t bytes = weir__size_smaller(h->e.device->total / FORESEEN_PART, FORESEEN_MOST);
-    const struct weir_extent next[] = {
-        {.base = h->starts[WEIR_HEAP_SMALL], .bytes = FINE_LEAST},
-        {.base = h->starts[WEIR_HEAP_COMMON],
-         .bytes = weir__size_round_down(bytes, PAGE),
-         .large = 1},
-    };
-
-    return weir__engine_show(visit, next, sizeof next / sizeof next[0]);
 }
 
 /* ---- beginning and end ---- */

@@ -560,26 +560,6 @@ TEST(the_last_half_mebibyte_is_told) {
     give(take(512 * KIB, A), A);
 }
 
-/* Tables are made for the first extents of the list, for as many bytes as wanted. */
-TEST(tables_are_made_as_far_as_they_are_wanted) {
-    const struct weir_extent list[] = {
-        {.base = UINT64_C(1) << 40, .bytes = GIB, .large = 0},
-        {.base = UINT64_C(3) << 40, .bytes = GIB, .large = 0},
-    };
-    make(KIND_POOL, "");
-    uint64_t now = stats_of(a).host_bytes;
-    weir__caches_prepare(a->caches, list, 0, 64 * MIB);
-    MUST_EQ(stats_of(a).host_bytes, now);
-    weir__caches_prepare(a->caches, list, 2, GIB);
-    uint64_t one = stats_of(a).host_bytes;
-    MUST_LE(now + 4 * KIB, one);
-    weir__caches_prepare(a->caches, list, 2, GIB);
-    MUST_EQ(stats_of(a).host_bytes, one);
-    weir__caches_prepare(a->caches, list, 2, 2 * GIB);
-    uint64_t both = stats_of(a).host_bytes;
-    MUST_LE(one + 4 * KIB, both);
-}
-
 /* A thread without a context has none after the end either. */
 TEST_EACH(ENGINES, an_end_leaves_the_context_as_it_was) {
     make(_i, "");

@@ -280,32 +280,7 @@ TEST_EACH(WAYS, the_least_alone_is_the_whole) {
 
 enum { FIRST = 96 };
 
-/* Checks that tables for FIRST blocks exist. The requests allocate host memory only for the stream. */
-static void expect_nothing_is_made(size_t bytes) {
-    uint64_t before = stats_of(a).host_bytes, grown = stats_of(a).growth_bytes;
-    void *block[FIRST];
-    for (int i = 0; i < FIRST; i++)
-        block[i] = take(bytes, A);
-    MUST_EQ(stats_of(a).growth_bytes, grown);
-    MUST_LE(stats_of(a).host_bytes, before + 2 * KIB);
-    for (int i = 0; i < FIRST; i++)
-        give(block[i], A);
-}
-
-/* Preallocation makes the tables, both at creation and by weir_preallocate, unless the driver decides where the blocks
- * of a pool will lie. */
-TEST_EACH(2 * WAYS, tables_are_made_beforehand) {
-    weir_options options = options_for(_i / 2, 7 * GIB);
-    if (_i / 2 <= POOL_ALONE)
-        return;
-    options.prealloc = _i % 2 ? bytes_amount(0) : options.prealloc;
-    make_with(&options);
-    if (_i % 2)
-        OK(weir_preallocate(a, 7 * GIB, NULL));
-    expect_nothing_is_made(64 * MIB);
-}
-
-/* The creation makes no tables of a mapped arena.  The first blocks make those of the addresses where they lie. */
+/* The creation makes no host tables.  The first blocks make the tables of their addresses. */
 TEST(a_mapped_arena_makes_tables_where_blocks_lie) {
     make(MAPPED, 0, "");
     void *small[FIRST], *large[FIRST];
@@ -321,18 +296,6 @@ TEST(a_mapped_arena_makes_tables_where_blocks_lie) {
         give(small[i], A);
         give(large[i], A);
     }
-}
-
-/* The tables take a 2048th of the preallocated memory, and no more above 32 GiB. A mapped arena is not tested, because
- * ThreadSanitizer has no room for its addresses on such a device. */
-TEST_EACH(MAPPED, tables_have_a_bound) {
-    if (!is_roomy())
-        return;
-    start_model(128 * GIB);
-    make(_i, 100 * GIB, "");
-    MUST_LE(stats_of(a).host_bytes, 24 * MIB);
-    if (_i > POOL_ALONE)
-        MUST_LE(16 * MIB, stats_of(a).host_bytes);
 }
 
 /* ---- amounts from variables of other programs ----------------------------------------------------- */
