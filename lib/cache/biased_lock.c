@@ -164,42 +164,46 @@ static int is_outside_soon(const struct weir_bias_mark *owner, int level) {
     return 0;
 }
 
-/* Records that the bias was revoked.  The former owner does not hold the lock. */
-static void note_taken_away(struct weir_bias *bias) {
-    bias->last = NULL;
-    if (clock_now() - bias->since >= LASTING)
-        bias->patience = FIRST_PATIENCE;
-    else if (bias->patience < LONGEST_PATIENCE)
-        bias->patience *= 4;
-}
-
-static void take_away(struct weir_bias *bias, const struct weir_bias_mark *owner) {
+/* Revokes the bias of another thread, and waits until the thread does not hold the lock.  A HASTY caller does not wait
+ * for long.  Returns 1 on success, 0 if the thread still holds the lock and keeps the bias. */
+static int take_away(struct weir_bias *bias, struct weir_bias_mark *owner,
+                     enum weir_bias_manner manner) {
     struct timespec pause = {0, FIRST_PAUSE_NS};
 
     atomic_store_explicit(&bias->owner, NULL, memory_order_relaxed);
     barrier_everywhere();
     while (!is_outside_soon(owner, bias->level)) {
+        if (manner == WEIR_BIAS_HASTY) { /* all other threads still wait for `lock` */
+            atomic_store_explicit(&bias->owner, owner, memory_order_relaxed);
+            return 0;
+        }
         nanosleep(&pause, NULL);
         if (pause.tv_nsec < LONGEST_PAUSE_NS)
             pause.tv_nsec *= 2;
     }
-    note_taken_away(bias);
+    bias->last = NULL;
+    if (clock_now() - bias->since >= LASTING)
+        bias->patience = FIRST_PATIENCE;
+    else if (bias->patience < LONGEST_PATIENCE)
+        bias->patience *= 4;
+    return 1;
 }
 
 int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner) {
     const void *me = &weir__bias_mark; /* no other thread that runs now has this variable */
     struct weir_bias_mark *owner;
 
-    weir__lock_take(&bias->lock);
+    if (manner != WEIR_BIAS_HASTY)
+        weir__lock_take(&bias->lock);
+    else if (!weir__lock_try(&bias->lock))
+        return 0;
     if (bias->patience == 0)
         bias->patience = FIRST_PATIENCE;
     owner = atomic_load_explicit(&bias->owner, memory_order_relaxed);
-    if (owner && owner != weir__bias_mark) {
-        if (manner == WEIR_BIAS_POLITE) {
-            weir__lock_give(&bias->lock);
-            return 0;
-        }
-        take_away(bias, owner);
+    if (owner && owner != weir__bias_mark &&
+        (manner == WEIR_BIAS_POLITE || !take_away(bias, owner, manner))) {
+        weir__lock_give(&bias->lock);
+        return 0;
     }
     if (manner != WEIR_BIAS_USER)
         return 1;
@@ -213,26 +217,4 @@ int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner) {
         atomic_store_explicit(&bias->owner, weir__bias_mark, memory_order_relaxed);
     }
     return 1;
-}
-
-int weir__bias_take_soon(struct weir_bias *bias, int level) {
-    struct weir_bias_mark *owner;
-
-    if (weir__bias_try_at(bias, level))
-        return 1;
-    if (!weir__lock_try(&bias->lock))
-        return -1;
-    owner = atomic_load_explicit(&bias->owner, memory_order_relaxed);
-    if (!owner || owner == weir__bias_mark)
-        return 0;
-    atomic_store_explicit(&bias->owner, NULL, memory_order_relaxed);
-    barrier_everywhere();
-    if (is_outside_soon(owner, level)) {
-        note_taken_away(bias);
-        return 0;
-    }
-    /* The owner still holds the lock, and all other threads wait for `lock`.  So the bias can be restored. */
-    atomic_store_explicit(&bias->owner, owner, memory_order_relaxed);
-    weir__lock_give(&bias->lock);
-    return -1;
 }

@@ -64,13 +64,15 @@ enum weir_bias_manner {
     WEIR_BIAS_USER,
     WEIR_BIAS_GUEST,  /* revokes a bias, but the lock is not biased to a guest */
     WEIR_BIAS_POLITE, /* a guest that fails instead of revoking a bias */
+    WEIR_BIAS_HASTY,  /* a guest that fails instead of waiting for more than some microseconds */
 };
 
-/* Takes a lock that is not biased to this thread.  Returns 1, or 0 if a POLITE caller finds another thread's bias. */
+/* Takes a lock that is not biased to this thread.  Returns 1 on success, 0 if a POLITE caller finds another thread's
+ * bias or a HASTY caller would have to wait. */
 int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner);
 
-/* Functions whose names end in _at, and weir__bias_take_soon(), take the level of the lock as an argument.  All other
- * functions are for locks of the inner level. */
+/* Functions whose names end in _at take the level of the lock as an argument.  All other functions are for locks of the
+ * inner level. */
 
 /* Releases a lock that weir__bias_try_at() took. */
 static inline void weir__bias_leave_at(int level) {
@@ -92,18 +94,14 @@ static inline __attribute__((always_inline)) int weir__bias_try_at(struct weir_b
     return 0;
 }
 
-/* Takes the lock.  Returns the value to pass to weir__bias_give_at(), or -1 if a POLITE caller finds another thread's
- * bias and does not get the lock. */
+/* Takes the lock.  Returns the value to pass to weir__bias_give_at(), or -1 if a POLITE or HASTY caller does not get the
+ * lock. */
 static inline int weir__bias_take_at(struct weir_bias *bias, int level,
                                      enum weir_bias_manner manner) {
     if (weir__bias_try_at(bias, level))
         return 1;
     return weir__bias_take_slow(bias, manner) ? 0 : -1;
 }
-
-/* Takes the lock as a GUEST if the wait is some microseconds at most.  Returns the value to pass to
- * weir__bias_give_at(), or -1 if the thread did not get the lock. */
-int weir__bias_take_soon(struct weir_bias *bias, int level);
 
 static inline void weir__bias_give_at(struct weir_bias *bias, int taken, int level) {
     if (taken)

@@ -261,7 +261,7 @@ static inline __attribute__((always_inline)) void weir__tensors_lock(weir_tensor
 }
 /* Takes the lock unless another thread keeps the lock for long.  Returns 1 on success, else 0. */
 static inline int weir__tensors_lock_soon(weir_tensors *t) {
-    int taken = weir__bias_take_soon(&t->lock, WEIR_BIAS_OUTER);
+    int taken = weir__bias_take_at(&t->lock, WEIR_BIAS_OUTER, WEIR_BIAS_HASTY);
 
     if (taken >= 0)
         t->lock_taken = taken;

@@ -232,7 +232,7 @@ TEST(an_inner_lock_leaves_the_outer_one_taken) {
 }
 
 static void *visit(void *arg) {
-    int taken = weir__bias_take_soon(&outer, WEIR_BIAS_OUTER);
+    int taken = weir__bias_take_at(&outer, WEIR_BIAS_OUTER, WEIR_BIAS_HASTY);
 
     MUST_EQ(taken, *(const int *)arg);
     if (taken >= 0)
@@ -256,7 +256,7 @@ TEST(a_lock_that_is_to_be_had_soon_or_not) {
     int taken;
 
     for (int i = 0; i < 1000; i++) {
-        taken = weir__bias_take_soon(&outer, WEIR_BIAS_OUTER);
+        taken = weir__bias_take_at(&outer, WEIR_BIAS_OUTER, WEIR_BIAS_HASTY);
         MUST_EQ(taken, 0); /* a guest gets no bias */
         weir__bias_give_at(&outer, taken, WEIR_BIAS_OUTER);
     }
