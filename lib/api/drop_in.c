@@ -139,7 +139,7 @@ static void observe_stream(weir_allocator *a, weir_stream stream) {
     uint64_t id = 0;
 
     if (a->caches)
-        weir__caches_ask(a->caches, stream);
+        weir__caches_ask(a->caches, stream, 0);
     else if (weir__device_stream_id(&a->device, stream, &id) == CUDA_SUCCESS)
         weir__engine_ask(a->reserve.engine, stream, id);
 }
@@ -150,7 +150,7 @@ void weir__drop_in_stream_ends(weir_allocator *a, weir_stream stream) {
     if (!is_usable(a))
         return;
     if (a->caches)
-        weir__caches_leave(a->caches, stream);
+        weir__caches_ask(a->caches, stream, 1);
     else
         observe_stream(a, stream); /* a destroyed stream cannot be queried later */
     weir__set_driver_result(before);

@@ -59,7 +59,6 @@ void weir__cache_collect(struct weir_cache *c) {
     /* A thread that reads these zeros also reads the sums from which the bytes were subtracted. */
     atomic_store_explicit(&queue->requested, 0, memory_order_release);
     atomic_store_explicit(&queue->in_use, 0, memory_order_release);
-    queue->look = WEIR_CACHE_QUEUE_LOOK;
     count = atomic_load_explicit(&queue->count, memory_order_relaxed);
     atomic_store_explicit(&queue->count, 0, memory_order_release);
     weir__lock_give(&queue->lock);
@@ -583,22 +582,6 @@ struct put {
     int wanted;
 };
 
-/* Returns 1 if the remote-free queue has room, else 0.  The queue always has room while its owner allocates.  The
- * caller holds the queue's lock. */
-static int has_queue_room(struct weir_cache *c) {
-    struct weir_remote_queue *queue = &c->queue;
-    int64_t sum;
-
-    if (queue->in_use < queue->look)
-        return 1;
-    sum = weir__sum_now(&c->requested);
-    if (sum == queue->seen)
-        return 0;
-    queue->seen = sum;
-    queue->look = queue->in_use + WEIR_CACHE_QUEUE_LOOK;
-    return 1;
-}
-
 /* Puts a live slot of the cache's slabs into the remote-free queue, without the cache's lock.  Returns FULL if only a
  * free under the cache's lock can succeed. */
 static int post_remote(const struct put *p) {
@@ -613,7 +596,7 @@ static int post_remote(const struct put *p) {
     asked = atomic_load_explicit(&s->slot[slot], memory_order_relaxed);
     if (asked & WEIR_SLOT_IDLE) {
         result = NO_BLOCK;
-    } else if (queue->id != 0 && (p->id == 0 || queue->id == p->id) && has_queue_room(p->c) &&
+    } else if (queue->id != 0 && (p->id == 0 || queue->id == p->id) && queue->in_use < WEIR_CACHE_QUEUE_MOST &&
                atomic_load_explicit(&s->cache, memory_order_relaxed) == p->c) {
         if (weir__slab_post(s, slot)) {
             s->posted_next = queue->slabs;

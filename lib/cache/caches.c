@@ -669,52 +669,26 @@ weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int mor
     return status;
 }
 
-/* Returns the cache that serves the stream with this id, or NULL. */
-static struct weir_cache *serving_cache(struct weir_caches *f, weir_stream stream, uint64_t id) {
-    struct weir_cache *c;
+void weir__caches_ask(struct weir_caches *f, weir_stream stream, int ends) {
+    struct weir_cache *c = weir__cache_find(f, key_of(stream, 0));
+    uint64_t id = 0;
 
+    if (!is_default(stream) && !c)
+        return;
+    if (c && ends)
+        unwatch_cache(c);
+    if (weir__device_stream_id(f->device, stream, &id) != CUDA_SUCCESS ||
+        (is_default(stream) && !ends && !weir__device_is_idle(f->device, stream)))
+        return;
     pthread_mutex_lock(&f->lock);
     c = weir__cache_find(f, key_of(stream, id));
-    if (c && !(c->serves && is_its(c, id)))
-        c = NULL;
     pthread_mutex_unlock(&f->lock);
-    return c;
-}
-
-void weir__caches_ask(struct weir_caches *f, weir_stream stream) {
-    struct weir_cache *c;
-    uint64_t id = 0;
-
-    if (!is_default(stream) && !weir__cache_find(f, key_of(stream, 0)))
-        return;
-    if (weir__device_stream_id(f->device, stream, &id) != CUDA_SUCCESS ||
-        (is_default(stream) && !weir__device_is_idle(f->device, stream)))
-        return;
-    c = serving_cache(f, stream, id);
     if (c)
         flush_cache(f, c, stream, id);
-    (void)weir__engine_ask(f->engine, stream, id);
-}
-
-void weir__caches_leave(struct weir_caches *f, weir_stream stream) {
-    struct weir_cache *c;
-    uint64_t id = 0;
-
-    if (!is_default(stream)) {
-        c = weir__cache_find(f, key_of(stream, 0));
-        if (!c)
-            return;
-        unwatch_cache(c);
-    }
-    if (weir__device_stream_id(f->device, stream, &id) != CUDA_SUCCESS)
-        return;
-    c = serving_cache(f, stream, id);
-    if (c) {
-        flush_cache(f, c, stream, id);
+    if (c && ends)
         weir__engine_maintain(f->engine, stream, id);
-    }
-    (void)weir__engine_ask(f->engine, stream, id); /* a later call cannot query the stream */
-    if (!c)
+    (void)weir__engine_ask(f->engine, stream, id); /* after the end weir cannot query the stream */
+    if (!c || !ends)
         return;
     pthread_mutex_lock(&f->lock);
     /* weir queries the id of the next stream with this handle, even if the adapter watches streams. */
@@ -962,8 +936,9 @@ uint64_t weir__caches_peak_lately(struct weir_caches *f, int renew) {
     peak = f->requested_lately;
     for (struct weir_cache *c = renew ? f->caches : NULL; c; c = c->next) {
         int taken = weir__bias_take(&c->lock);
+        int64_t now = weir__sum_now(&c->requested);
 
-        weir__sum_renew_peak(&c->requested);
+        atomic_store_explicit(&c->requested.peak, now < 0 ? 0 : now, memory_order_relaxed);
         weir__bias_give(&c->lock, taken);
     }
     if (renew) {

@@ -38,12 +38,11 @@ int weir__caches_hold(struct weir_caches *f, CUdeviceptr address);
  * so that weir need not query the driver. */
 weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int more);
 
-/* Flushes the cache of a stream that is about to end, and detaches the cache from the stream. */
-void weir__caches_leave(struct weir_caches *f, weir_stream stream);
 /* Flushes the cache of a stream that exists and is not being captured.  Any thread may call this function; a default
  * stream is the caller's.  If the stream is idle, frees on the stream count as completed; otherwise an event covers
- * the frees.  Does nothing for a default stream that is not idle. */
-void weir__caches_ask(struct weir_caches *f, weir_stream stream);
+ * the frees.  Does nothing for a default stream that is not idle, unless the stream `ends` now: the function then also
+ * detaches the cache from the stream. */
+void weir__caches_ask(struct weir_caches *f, weir_stream stream, int ends);
 /* Moves remote frees whose events have completed to their slabs.  Returns 1 if there were any, else 0. */
 int weir__caches_settle(struct weir_caches *f);
 /* Records that a new stream has this handle.  Quarantines the cached memory of an earlier stream with this handle,

@@ -39,52 +39,29 @@
 #include "engine/stream_order.h"
 
 /* A sum of bytes and its peak.  One thread at a time changes them, under a lock of the owner; any thread reads them
- * without a lock.  The struct holds the peak and the peak minus the sum, so that a change of the sum writes one word
- * unless the peak rises. */
+ * without a lock. */
 struct weir_peak_sum {
-    _Atomic int64_t room; /* the peak minus the sum, never below 0 */
-    _Atomic int64_t peak;
+    _Atomic int64_t now, peak;
 };
 
 static inline __attribute__((always_inline)) void weir__sum_add(struct weir_peak_sum *sum,
                                                                 int64_t bytes) {
-    int64_t room = atomic_load_explicit(&sum->room, memory_order_relaxed) - bytes;
+    int64_t now = atomic_load_explicit(&sum->now, memory_order_relaxed) + bytes;
 
-    if (__builtin_expect(room < 0, 0)) {
-        /* Writes the peak first, so that no reader sees a sum above the peak. */
-        atomic_store_explicit(&sum->peak,
-                              atomic_load_explicit(&sum->peak, memory_order_relaxed) - room,
-                              memory_order_relaxed);
-        room = 0;
-    }
-    atomic_store_explicit(&sum->room, room, memory_order_release);
+    if (__builtin_expect(now > atomic_load_explicit(&sum->peak, memory_order_relaxed), 0))
+        atomic_store_explicit(&sum->peak, now, memory_order_relaxed);
+    atomic_store_explicit(&sum->now, now, memory_order_release);
 }
 
 static inline __attribute__((always_inline)) void weir__sum_sub(struct weir_peak_sum *sum,
                                                                 int64_t bytes) {
-    int64_t room = atomic_load_explicit(&sum->room, memory_order_relaxed) + bytes;
-
-    atomic_store_explicit(&sum->room, room, memory_order_release);
+    atomic_store_explicit(&sum->now, atomic_load_explicit(&sum->now, memory_order_relaxed) - bytes,
+                          memory_order_release);
 }
 
 /* Returns the present sum, or the sum of a moment ago. */
 static inline int64_t weir__sum_now(const struct weir_peak_sum *sum) {
-    int64_t peak, room;
-
-    do {
-        peak = atomic_load_explicit(&sum->peak, memory_order_acquire);
-        room = atomic_load_explicit(&sum->room, memory_order_acquire);
-    } while (peak != atomic_load_explicit(&sum->peak, memory_order_relaxed));
-    return peak - room;
-}
-
-/* Restarts the peak at the present sum, or at 0 if the sum is negative.  No other thread reads meanwhile. */
-static inline void weir__sum_renew_peak(struct weir_peak_sum *sum) {
-    int64_t now = atomic_load_explicit(&sum->peak, memory_order_relaxed) -
-                  atomic_load_explicit(&sum->room, memory_order_relaxed);
-
-    atomic_store_explicit(&sum->peak, now < 0 ? 0 : now, memory_order_relaxed);
-    atomic_store_explicit(&sum->room, now < 0 ? -now : 0, memory_order_release);
+    return atomic_load_explicit(&sum->now, memory_order_acquire);
 }
 
 enum {
@@ -94,8 +71,9 @@ enum {
     WEIR_CACHE_LOOK = 4096    /* hits between two searches for unused memory: a power of two */
 };
 
-/* A remote-free queue may grow by this many bytes before weir checks whether its owner still allocates. */
-#define WEIR_CACHE_QUEUE_LOOK ((uint64_t)32 << 20)
+/* The bytes that a remote-free queue may hold.  Further frees take the cache's lock and empty the queue, since the owner
+ * may have stopped to allocate. */
+#define WEIR_CACHE_QUEUE_MOST ((uint64_t)32 << 20)
 
 struct weir_remote_slot {
     struct weir_slab *span;
@@ -118,8 +96,6 @@ struct weir_remote_queue {
     /* The number of these slots and their bytes, as requested and as in use.  The cache's counts do not include the
      * frees of these slots yet. */
     _Atomic uint64_t count, requested, in_use;
-    uint64_t look; /* if in_use exceeds this, weir checks whether the owner allocates */
-    int64_t seen;  /* `requested` of the cache at the last check */
 };
 
 /* This bit of `trusted` is set while the preload library reports the stream's captures and its end, and each new stream
