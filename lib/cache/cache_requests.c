@@ -596,7 +596,8 @@ static int post_remote(const struct put *p) {
     asked = atomic_load_explicit(&s->slot[slot], memory_order_relaxed);
     if (asked & WEIR_SLOT_IDLE) {
         result = NO_BLOCK;
-    } else if (queue->id != 0 && (p->id == 0 || queue->id == p->id) && queue->in_use < WEIR_CACHE_QUEUE_MOST &&
+    } else if (queue->id != 0 && (p->id == 0 || queue->id == p->id) &&
+               queue->in_use < WEIR_CACHE_QUEUE_MOST &&
                atomic_load_explicit(&s->cache, memory_order_relaxed) == p->c) {
         if (weir__slab_post(s, slot)) {
             s->posted_next = queue->slabs;

@@ -126,7 +126,8 @@ struct weir_cache {
     /* Fields that hits write under the lock.  Other threads read the atomic ones without the lock.  `is_ready` is 1 if
      * hits may use the cache, 0 if the cache has deferred work. */
     int is_ready;
-    _Atomic uint64_t hits, misses, frees; /* `misses` counts the other requests that weir has served */
+    _Atomic uint64_t hits, misses,
+        frees; /* `misses` counts the other requests that weir has served */
     _Atomic size_t idle;
     struct weir_peak_sum requested, in_use; /* allocations minus frees here; may be negative */
     /* Lists of slabs with free slots.  The first slab of a list serves requests, and may be full. */
