@@ -27,8 +27,6 @@
 enum {
     WEIR_STRIPED_ALLOCS, /* counted here only if there are no caches */
     WEIR_STRIPED_FREES,  /* frees that no per-stream cache has counted */
-    WEIR_STRIPED_CACHES_CAPTURE,
-    WEIR_STRIPED_CACHES_DEFERRED,
     WEIR_STRIPED_COUNTERS
 };
 enum { WEIR_STRIPED_STRIPES = 64 };

@@ -339,7 +339,7 @@ static weir_status alloc_captured(struct weir_caches *f, struct weir_request *r)
     r->flags |= WEIR_REQUEST_CAPTURED;
     status = weir__reserve_alloc(f->v, r);
     if (status == WEIR_OK)
-        count(f, WEIR_STRIPED_CACHES_CAPTURE);
+        atomic_fetch_add_explicit(&f->captured_allocs, 1, memory_order_relaxed);
     return status;
 }
 
@@ -448,23 +448,17 @@ static void count_loose_free(struct weir_caches *f, uint64_t requested, size_t i
 /* Marks a live block as freed; a slot is not free in its slab yet.  Returns the bytes that were requested for the block,
  * or 0 if no live block starts at the address. */
 static uint64_t mark_freed(struct weir_slab *s, CUdeviceptr block) {
-    uint32_t slot, state;
+    uint32_t asked = (uint32_t)weir__slab_asked(s, block);
 
     if (s->slot_units == 0)
         return weir__slab_base(s) == block
                    ? atomic_exchange_explicit(&s->asked, 0, memory_order_relaxed)
                    : 0;
-    slot = weir__slab_slot(s, block);
-    if (slot == WEIR_SLOT_NONE)
-        return 0;
-    state = atomic_load_explicit(&s->slot[slot], memory_order_relaxed);
     /* unreached: no test makes another thread free the slot at this moment */
-    return !(state & WEIR_SLOT_IDLE) &&
-                   /* unreached: no test makes another thread free the slot at this moment */
-                   atomic_compare_exchange_strong_explicit(&s->slot[slot], &state, WEIR_SLOT_AWAY,
-                                                           memory_order_relaxed,
-                                                           memory_order_relaxed)
-               ? state
+    return asked > 0 && atomic_compare_exchange_strong_explicit(
+                            &s->slot[weir__slab_slot(s, block)], &asked, WEIR_SLOT_AWAY,
+                            memory_order_relaxed, memory_order_relaxed)
+               ? asked
                : 0;
 }
 
@@ -541,7 +535,7 @@ static weir_status free_past(struct weir_caches *f, struct weir_slab *s, CUdevic
         return status;
     count_loose_free(f, asked, in_use);
     if (captured)
-        count(f, WEIR_STRIPED_CACHES_DEFERRED);
+        atomic_fetch_add_explicit(&f->captured_frees, 1, memory_order_relaxed);
     return WEIR_OK;
 }
 
@@ -555,7 +549,7 @@ static weir_status free_other(struct weir_caches *f, CUdeviceptr block, weir_str
         return weir__without_driver(WEIR_E_NOT_OWNED);
     status = f->engine->ops->free(f->engine, block, stream, uses);
     if (status == WEIR_OK)
-        count(f, WEIR_STRIPED_FREES);
+        weir__striped_add(&f->v->events.counters->striped, WEIR_STRIPED_FREES);
     return status;
 }
 
@@ -587,19 +581,17 @@ struct put {
 static int post_remote(const struct put *p) {
     struct weir_remote_queue *queue = &p->c->queue;
     struct weir_slab *s = p->s;
-    uint32_t slot = weir__slab_slot(s, p->block), asked;
+    uint64_t asked;
     int result = FULL;
 
-    if (slot == WEIR_SLOT_NONE)
-        return NO_BLOCK;
     weir__lock_take(&queue->lock);
-    asked = atomic_load_explicit(&s->slot[slot], memory_order_relaxed);
-    if (asked & WEIR_SLOT_IDLE) {
+    asked = weir__slab_asked(s, p->block);
+    if (asked == 0) {
         result = NO_BLOCK;
     } else if (queue->id != 0 && (p->id == 0 || queue->id == p->id) &&
                queue->in_use < WEIR_CACHE_QUEUE_MOST &&
                atomic_load_explicit(&s->cache, memory_order_relaxed) == p->c) {
-        if (weir__slab_post(s, slot)) {
+        if (weir__slab_post(s, weir__slab_slot(s, p->block))) {
             s->posted_next = queue->slabs;
             queue->slabs = s;
         }
@@ -645,12 +637,10 @@ static int put_whole(const struct weir_caches *f, struct put *p) {
 /* Keeps a freed slot of another cache's slab in this cache, as a remote free. */
 static int put_remote(const struct put *p) {
     struct weir_remote_slots *remotes = p->c->remotes[p->s->size_class];
-    uint32_t slot = weir__slab_slot(p->s, p->block), asked;
+    uint32_t slot = weir__slab_slot(p->s, p->block);
+    uint64_t asked = weir__slab_asked(p->s, p->block);
 
-    if (slot == WEIR_SLOT_NONE)
-        return NO_BLOCK;
-    asked = atomic_load_explicit(&p->s->slot[slot], memory_order_relaxed);
-    if (asked & WEIR_SLOT_IDLE)
+    if (asked == 0)
         return NO_BLOCK;
     if (!remotes || remotes->count == remotes->room)
         return FULL;
@@ -688,7 +678,7 @@ static int put(struct weir_caches *f, struct put *p, int politely) {
         p->wanted = c->due;
     }
     if (result == KEPT && atomic_load_explicit(&c->capturing, memory_order_relaxed))
-        count(f, WEIR_STRIPED_CACHES_DEFERRED);
+        atomic_fetch_add_explicit(&f->captured_frees, 1, memory_order_relaxed);
     weir__bias_give(&c->lock, taken);
     return result;
 }

@@ -374,22 +374,6 @@ static void retire_cache(struct weir_caches *f, struct weir_cache *c, uint64_t i
 
 /* ---- flushing all caches ---- */
 
-/* Returns the stream id under which flushed memory returns to the engine after a wait for the device.  If there is only
- * one stream, this is its id, since the engine then orders nothing.  Otherwise the result is OBSERVED. */
-static uint64_t whose(const struct weir_caches *f) {
-    const struct weir_cache *only = NULL;
-
-    for (const struct weir_cache *c = f->caches; c; c = c->next) {
-        if (c == f->loose)
-            continue;
-        if (only || f->is_straight)
-            return WEIR_ENGINE_OBSERVED;
-        only = c;
-    }
-    return only && only->serves ? atomic_load_explicit(&only->id, memory_order_relaxed)
-                                : WEIR_ENGINE_OBSERVED;
-}
-
 /* Flushes all caches and stranded memory behind a wait for the device.  Sets *more if slots have returned to their
  * slabs, of which another flush may find empty ones.  The caller holds `lock`, which is released during the wait. */
 static CUresult flush_all(struct weir_caches *f, int *more) {
@@ -416,7 +400,7 @@ static CUresult flush_all(struct weir_caches *f, int *more) {
         *more = 0;
         return result;
     }
-    weir__caches_give(f, h.spans, whose(f), NULL, NULL);
+    weir__caches_give(f, h.spans, WEIR_ENGINE_OBSERVED, NULL, NULL);
     return_batch(f, (uintptr_t)h.remotes);
     weir__order_complete(&f->order, SIZE_MAX);
     return CUDA_SUCCESS;
@@ -957,9 +941,7 @@ static size_t idle_in(const struct weir_cache *c) {
 
 /* Reads frees before allocations, so that frees never exceed allocations. */
 void weir__caches_figures(struct weir_caches *f, weir_statistics *out) {
-    const struct weir_striped *striped = &f->v->events.counters->striped;
-
-    out->deferred_frees = weir__striped_sum(striped, WEIR_STRIPED_CACHES_DEFERRED);
+    out->deferred_frees = atomic_load_explicit(&f->captured_frees, memory_order_relaxed);
     pthread_mutex_lock(&f->lock);
     for (struct weir_cache *c = f->caches; c; c = c->next) {
         out->frees += atomic_load_explicit(&c->frees, memory_order_acquire);
@@ -981,7 +963,7 @@ void weir__caches_figures(struct weir_caches *f, weir_statistics *out) {
     out->event_records += f->order.event_records;
     out->host_bytes += f->host_bytes + f->records.host_bytes + f->pages.host_bytes;
     pthread_mutex_unlock(&f->lock);
-    out->cache_misses_capture = weir__striped_sum(striped, WEIR_STRIPED_CACHES_CAPTURE);
+    out->cache_misses_capture = atomic_load_explicit(&f->captured_allocs, memory_order_acquire);
     out->allocs = out->cache_hits + out->cache_misses_young + out->cache_misses_empty +
                   out->cache_misses_capture;
     out->hits = out->allocs - out->growth_allocs;

@@ -329,6 +329,8 @@ struct weir_caches {
 
     _Alignas(64) struct weir_records records;
     _Atomic uint64_t largest; /* the bytes of the largest whole block so far */
+    /* The numbers of requests and of frees on captured streams. */
+    _Atomic uint64_t captured_allocs, captured_frees;
 
     pthread_mutex_t flushing;  /* held during a flush of all caches */
     pthread_mutex_t lock;      /* guards the fields below */
@@ -491,10 +493,6 @@ free_cached(struct weir_cache *c, uint64_t id, struct weir_slab *s, CUdeviceptr 
 /* Subtracts a block that an engine with is_straight has freed, of which the engine does not know the size. */
 static inline void count_given(struct weir_caches *f, size_t bytes) {
     atomic_fetch_sub_explicit(&f->engine->seen.in_use, bytes, memory_order_relaxed);
-}
-
-static inline void count(struct weir_caches *f, int counter) {
-    weir__striped_add(&f->v->events.counters->striped, counter);
 }
 
 /* ---- cache_requests.c ---- */
