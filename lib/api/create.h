@@ -79,9 +79,7 @@ const char *weir__why_it_stays(const weir_allocator *a);
 
 /* Flushes the guard and the caches.  The reserved memory calls this flush function. */
 weir_status weir__flush(void *allocator);
-/* Releases idle memory until at most `keep` bytes are reserved.  weir__relieve releases `wanted` bytes instead.  Both
- * may wait for the device. */
-weir_status weir__trim_all(weir_allocator *a, size_t keep, int cause, size_t *released);
+/* Releases `wanted` bytes of idle memory above the goal.  May wait for the device. */
 weir_status weir__relieve(weir_allocator *a, uint64_t wanted, int cause, size_t *released);
 /* Makes the layer above free memory that the layer does not need, as weir__reserve_reclaim() does.  Returns the bytes
  * that engine direct has released to the device by these frees.  With other engines a later trim releases the

@@ -235,9 +235,9 @@ void weir__drop_in_trim(weir_allocator *a, size_t keep, int is_idle) {
     if (!is_usable(a))
         return;
     if (is_idle) /* all streams are idle, so the wait for the device is short */
-        (void)weir__trim_all(a, keep, WEIR_EVENT_TRIM, NULL);
+        (void)weir__goal_lower(&a->reserve, keep, WEIR_EVENT_TRIM, &done.released);
     else if (!gives_behind_waits(a))
-        (void)weir__goal_lower(&a->reserve, &done);
+        (void)a->reserve.engine->ops->trim(a->reserve.engine, &done);
     weir__set_driver_result(before);
 }
 

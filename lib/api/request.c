@@ -164,30 +164,22 @@ alloc_in_cache(weir_allocator *a, struct weir_cache *c, uint64_t id, size_t byte
     return WEIR_OK;
 }
 
-/* Allocates on a stream whose cache was found by handle, after a query of the stream's id. */
-static __attribute__((noinline)) weir_status alloc_checked(weir_allocator *a, struct weir_cache *c,
-                                                           size_t bytes, weir_stream stream,
-                                                           void **block) {
-    unsigned long long id = 0;
-
-    if (__builtin_expect(!ask(a->caches, stream, &id), 0))
-        return miss(a, NULL, 0, 0, bytes, stream, block);
-    return alloc_in_cache(a, c, id, bytes, stream, block);
-}
-
-/* Allocates on any stream: finds the stream's cache, and queries the id of a default stream if necessary.  If nobody
- * vouches for the stream, miss() queries the stream's id. */
-static __attribute__((noinline)) weir_status alloc_searched(weir_allocator *a, size_t bytes,
-                                                            weir_stream stream, void **block) {
+/* Allocates on any stream.  `c` is the cache that was found by the handle, or NULL.  Queries the stream's id unless the
+ * program vouches for the stream.  If the query fails, miss() finds the reason. */
+static __attribute__((noinline)) weir_status alloc_searched(weir_allocator *a, struct weir_cache *c,
+                                                            size_t bytes, weir_stream stream,
+                                                            void **block) {
     struct weir_caches *f = a->caches;
     unsigned long long id = 0;
     int lent = 0;
-    struct weir_cache *c = find_cache(f, stream, &id, &lent);
     weir_status status;
 
-    status = c && (id != 0 || is_vouched_for(f, c, stream))
-                 ? alloc_in_cache(a, c, id, bytes, stream, block)
-                 : miss(a, NULL, 0, 0, bytes, stream, block);
+    if (!c)
+        c = find_cache(f, stream, &id, &lent);
+    if (c && id == 0 && !is_vouched_for(f, c, stream) && !ask(f, stream, &id))
+        c = NULL;
+    status = c ? alloc_in_cache(a, c, id, bytes, stream, block)
+               : miss(a, NULL, 0, 0, bytes, stream, block);
     if (__builtin_expect(lent, 0))
         weir__device_end_context(&a->device, lent);
     return status;
@@ -198,7 +190,7 @@ weir_status weir__allocator_serve(void *allocator, size_t bytes, weir_stream str
     weir_allocator *a = allocator;
     void *served = NULL;
     weir_status status = a->caches && bytes <= a->device.total
-                             ? alloc_searched(a, bytes, stream, &served)
+                             ? alloc_searched(a, NULL, bytes, stream, &served)
                              : miss(a, NULL, 0, 0, bytes, stream, &served);
 
     *block = (uintptr_t)served;
@@ -326,17 +318,16 @@ weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void
         return alloc_fully(a, bytes, stream, block);
     f = a->caches;
     c = weir__cache_find(f, (uintptr_t)stream);
-    if (c && !is_vouched_for(f, c, stream))
-        return alloc_checked(a, c, bytes, stream, block);
-    if (!c || bytes > WEIR_SLAB_SMALL || !weir__bias_try_at(&c->lock, WEIR_BIAS_INNER))
-        return alloc_searched(a, bytes, stream, block);
+    if (!c || !is_vouched_for(f, c, stream) || bytes > WEIR_SLAB_SMALL ||
+        !weir__bias_try_at(&c->lock, WEIR_BIAS_INNER))
+        return alloc_searched(a, c, bytes, stream, block);
     if (__builtin_expect(c->is_ready, 1))
         found = weir__cache_take_home(c, bytes);
     if (__builtin_expect(found != 0, 1))
         count_hit(c);
     weir__bias_give(&c->lock, 1);
     if (__builtin_expect(!found, 0))
-        return alloc_searched(a, bytes, stream, block);
+        return alloc_searched(a, c, bytes, stream, block);
     *block = (void *)(uintptr_t)found;
     return WEIR_OK;
 }

@@ -80,15 +80,6 @@ weir_status weir__flush(void *allocator) {
     return status == WEIR_OK && a->caches ? weir__caches_empty(a->caches) : status;
 }
 
-weir_status weir__trim_all(weir_allocator *a, size_t keep, int cause, size_t *released) {
-    struct weir_trim trim = {.mode = WEIR_TRIM_FULLY, .keep = keep, .cause = cause};
-    weir_status status = weir__goal_lower(&a->reserve, &trim);
-
-    if (released)
-        *released = trim.released;
-    return status;
-}
-
 uint64_t weir__reclaim_bytes(weir_allocator *a, int may_wait, uint64_t *pending) {
     uint64_t before;
 
@@ -109,7 +100,7 @@ weir_status weir_trim(weir_allocator *a, size_t keep, size_t *released) {
     if (status == WEIR_OK) {
         if (weir__engine_reserve(a->reserve.engine) > keep)
             reclaimed = weir__reclaim_bytes(a, 1, &pending);
-        status = weir__trim_all(a, keep, WEIR_EVENT_TRIM, &trimmed);
+        status = weir__goal_lower(&a->reserve, keep, WEIR_EVENT_TRIM, &trimmed);
         if (released)
             *released = (size_t)reclaimed + trimmed;
     }
@@ -149,7 +140,7 @@ weir_status weir__relieve(weir_allocator *a, uint64_t wanted, int cause, size_t 
     keep = weir__goal_target(&a->reserve.goal, figures.reserved, figures.in_use, wanted);
     if (keep >= figures.reserved)
         return WEIR_OK;
-    return weir__trim_all(a, (size_t)keep, cause, released);
+    return weir__goal_lower(&a->reserve, (size_t)keep, cause, released);
 }
 
 weir_status weir_low_memory(weir_allocator *a, size_t bytes) {
@@ -210,7 +201,7 @@ weir_status weir_decay(weir_allocator *a, size_t *released) {
                                      weir__device_since(&a->device, a->device.created_ticks),
                                      figures.in_use, figures.reserved, 0);
         if (keep < figures.reserved)
-            status = weir__trim_all(a, (size_t)keep, WEIR_EVENT_DECAY, &decayed);
+            status = weir__goal_lower(&a->reserve, (size_t)keep, WEIR_EVENT_DECAY, &decayed);
     }
     if (status == WEIR_OK && a->reserve.goal.has_threshold)
         settled = weir__goal_settle(&a->reserve);

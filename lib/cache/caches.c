@@ -102,7 +102,8 @@ static void take_idle(struct weir_cache *c, size_t keep, int unused, uint32_t le
                       struct weir_flushed *out) {
     struct weir_slab *next;
 
-    weir__cache_collect(c);
+    if (atomic_load_explicit(&c->queue.count, memory_order_relaxed) > 0)
+        weir__cache_collect(c);
     WEIR_ASSERT(is_cache_valid(c));
     for (struct weir_slab *s = weir__cache_empty_inbox(c); s; s = next) {
         next = s->next;

@@ -77,12 +77,12 @@ uint64_t weir__goal_target(const struct weir_goal *g, uint64_t reserved, uint64_
     return weir__size_larger(target, atomic_load_explicit(&g->floor, memory_order_relaxed));
 }
 
-weir_status weir__goal_lower(struct weir_reserve *v, struct weir_trim *trim) {
+weir_status weir__goal_lower(struct weir_reserve *v, size_t keep, int cause, size_t *released) {
     weir_status status, flushed = WEIR_OK;
 
-    if (trim->mode == WEIR_TRIM_FULLY && v->flush && weir__engine_reserve(v->engine) > trim->keep)
+    if (v->flush && weir__engine_reserve(v->engine) > keep)
         flushed = v->flush(v->flush_context);
-    status = v->engine->ops->trim(v->engine, trim);
+    status = weir__engine_trim(v->engine, keep, cause, released);
     return status == WEIR_OK ? flushed : status;
 }
 
@@ -171,7 +171,7 @@ size_t weir__goal_settle(struct weir_reserve *v) {
     if (figures.reserved > v->limit.bytes)
         return 0;
     if (figures.reserved > trim.keep)
-        (void)weir__goal_lower(v, &trim);
+        (void)v->engine->ops->trim(v->engine, &trim);
     atomic_store_explicit(&v->goal.pressure.grown, growth_ns(v), memory_order_relaxed);
     return trim.released;
 }
@@ -242,7 +242,7 @@ static __attribute__((noinline)) void lower_now(struct weir_reserve *v,
     }
     trim.keep = (size_t)keep;
     if (keep < figures.reserved)
-        (void)weir__goal_lower(v, &trim);
+        (void)v->engine->ops->trim(v->engine, &trim);
     if (is_due)
         schedule_check(v, now, due, wanted, trim.released);
 }

@@ -7,9 +7,9 @@
  * Raising.  Preallocation reserves memory at once, in one process after the other.  Grow-ahead is a thread of an
  * allocator, which grows in small steps when little memory is idle.
  *
- * Lowering.  weir__goal_lower is the only function that releases memory to the device.  After each request that the
- * engine has served, but not after a hit of a cache, weir checks whether memory should go back, and releases it without
- * a wait.  weir_decay checks, too.
+ * Lowering.  After each request that the engine has served, but not after a hit of a cache, weir checks whether memory
+ * should go back, and releases it without a wait.  weir_decay checks, too.  weir__goal_lower releases memory at once,
+ * and may wait.
  *
  *   Decay      Time is divided into windows of one half-life.  A window in which reserved memory grew needed all of it;
  *              another one needed as much for each byte of its peak of memory in use as was enough before.  At its end
@@ -43,7 +43,6 @@
 
 struct weir_request;
 struct weir_reserve;
-struct weir_trim;
 
 struct weir_decay {
     _Atomic uint64_t ends; /* the end of the window; times count from the allocator's creation */
@@ -108,9 +107,9 @@ void weir__goal_open(struct weir_goal *g, uint64_t half_life_ns, uint64_t floor,
 /* Returns the reserved memory that stays if `wanted' bytes should go: at least the goal. */
 uint64_t weir__goal_target(const struct weir_goal *g, uint64_t reserved, uint64_t in_use,
                            uint64_t wanted);
-/* Releases idle memory until trim->keep bytes are reserved, by the engine's trim in the mode of *trim.  A FULLY trim
- * may wait, and first flushes the layers above the engine. */
-weir_status weir__goal_lower(struct weir_reserve *v, struct weir_trim *trim);
+/* Flushes the layers above the engine, and releases idle memory until at most `keep` bytes are reserved.  Sets *released
+ * to the bytes.  May wait for the device. */
+weir_status weir__goal_lower(struct weir_reserve *v, size_t keep, int cause, size_t *released);
 /* After a request that the engine has served, releases memory that should go back by decay, a signal of memory pressure
  * or a release threshold, unless another request does so now. */
 void weir__goal_lower_in_request(struct weir_reserve *v, const struct weir_request *r);
