@@ -71,12 +71,6 @@ static weir_status give_block(struct weir_heap *h, CUdeviceptr block,
     return WEIR_OK;
 }
 
-/* Publishes a figure that is read without the lock.  Does not write the cache line of an unchanged figure. */
-static void publish_figure(_Atomic uint64_t *figure, uint64_t value) {
-    if (atomic_load_explicit(figure, memory_order_relaxed) != value)
-        atomic_store_explicit(figure, value, memory_order_relaxed);
-}
-
 /* Ends an operation: writes the results of the batch of frees on the stream, if there was one, publishes the figures,
  * and releases the lock.  While more memory is reserved than the release threshold, every free should have an event, so
  * that memory can be released.  bfc-fixed is an exception, since its size is fixed. */
@@ -90,8 +84,8 @@ static void leave_heap(struct weir_heap *h, struct weir_freed *freed,
         freed->room = weir__order_room(&h->order, on);
         freed->lacked = atomic_load_explicit(&h->e.lacked, memory_order_relaxed);
     }
-    publish_figure(&h->e.seen.reserved, reserved);
-    publish_figure(&h->e.seen.in_use, h->in_use);
+    atomic_store_explicit(&h->e.seen.reserved, reserved, memory_order_relaxed);
+    atomic_store_explicit(&h->e.seen.in_use, h->in_use, memory_order_relaxed);
     weir__lock_give(&h->lock);
 }
 
@@ -426,14 +420,15 @@ static weir_status place_block(struct weir_heap *h, struct weir_request *r,
 
     if (placed == WEIR_PLACEMENT_NO_FIT && h->range && weir__mapped_await(h))
         placed = place_free(h, r, on, PEEKED, out);
-    if (placed != WEIR_PLACEMENT_NO_FIT)
-        return weir__heap_status(placed);
-    weir__heap_dry(h);
-    placed = place_free(h, r, on, SIZE_MAX, out);
+    if (placed == WEIR_PLACEMENT_NO_FIT) {
+        weir__heap_dry(h);
+        placed = place_free(h, r, on, SIZE_MAX, out);
+    }
     if (placed == WEIR_PLACEMENT_NO_FIT)
         placed = place_behind(h, r, on, out);
-    return placed == WEIR_PLACEMENT_NO_FIT ? place_in_new(h, r, on, out)
-                                           : weir__heap_status(placed);
+    if (placed == WEIR_PLACEMENT_NO_FIT)
+        return place_in_new(h, r, on, out);
+    return placed == WEIR_PLACEMENT_OK ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
 }
 
 static weir_status heap_alloc(struct weir_engine *e, struct weir_request *r) {

@@ -82,21 +82,19 @@ weir_status weir__order_record(struct weir_order *o, weir_stream stream, uint64_
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-static void append_stream(struct weir_order_list *list, struct weir_order_stream *s) {
-    s->next = NULL;
-    s->prev = list->last;
-    *(list->last ? &list->last->next : &list->first) = s;
-    list->last = s;
-}
-
-static void unlink_stream(struct weir_order_list *list, struct weir_order_stream *s) {
-    *(s->next ? &s->next->prev : &list->last) = s->prev;
-    *(s->prev ? &s->prev->next : &list->first) = s->next;
-}
-
-static void move_last(struct weir_order_list *list, struct weir_order_stream *s) {
-    unlink_stream(list, s);
-    append_stream(list, s);
+/* Moves a stream from a list to the end of another or of the same one.  NULL stands for no list. */
+static void move_stream(struct weir_order_list *from, struct weir_order_list *to,
+                        struct weir_order_stream *s) {
+    if (from) {
+        *(s->next ? &s->next->prev : &from->last) = s->prev;
+        *(s->prev ? &s->prev->next : &from->first) = s->next;
+    }
+    if (to) {
+        s->next = NULL;
+        s->prev = to->last;
+        *(to->last ? &to->last->next : &to->first) = s;
+        to->last = s;
+    }
 }
 
 /* Moves the stream to the list in which it belongs, after a change of its open frees or marks. */
@@ -107,9 +105,8 @@ static void update_list(struct weir_order *o, struct weir_order_stream *s) {
 
     if (s->state == state)
         return;
-    unlink_stream(&o->list[s->state], s);
+    move_stream(&o->list[s->state], &o->list[state], s);
     s->state = state;
-    append_stream(&o->list[state], s);
 }
 
 /* Returns a stream with open frees or marks, or NULL if all streams are quiet. */
@@ -270,7 +267,7 @@ void weir__order_open(struct weir_order *o, struct weir_device *device,
 static void forget(struct weir_order *o, struct weir_order_stream *s) {
     uintptr_t found = 0;
 
-    unlink_stream(&o->list[WEIR_ORDER_QUIET], s);
+    move_stream(&o->list[WEIR_ORDER_QUIET], NULL, s);
     if (weir__map_get(&o->by_handle, (uintptr_t)s->handle, &found) && found == (uintptr_t)s)
         weir__map_take(&o->by_handle, (uintptr_t)s->handle, NULL);
     if (o->recent == s)
@@ -316,7 +313,7 @@ static void forget_old(struct weir_order *o) {
         if (o->calls - s->called > FORGET_CALLS && s->serving == 0)
             forget(o, s);
         else
-            move_last(&o->list[WEIR_ORDER_QUIET], s);
+            move_stream(&o->list[WEIR_ORDER_QUIET], &o->list[WEIR_ORDER_QUIET], s);
     }
 }
 
@@ -324,8 +321,6 @@ static void forget_old(struct weir_order *o) {
 static struct weir_order_stream *find_stream(const struct weir_order *o, uint64_t id) {
     uintptr_t found = 0;
 
-    if (o->recent && o->recent_id == id)
-        return o->recent;
     if (id == 0)
         return o->unknown;
     return weir__map_get(&o->streams, id, &found) ? (struct weir_order_stream *)found : NULL;
@@ -349,7 +344,7 @@ static struct weir_order_stream *add_stream(struct weir_order *o, uint64_t id) {
     s->placed.observed = o->sequence; /* frees from before the stream was forgotten are observed */
     s->marks_end = &s->marks;
     s->is_apart = id == 0 ? 0 : -1;
-    append_stream(&o->list[WEIR_ORDER_QUIET], s);
+    move_stream(NULL, &o->list[WEIR_ORDER_QUIET], s);
     if (id == 0 || o->streams.count > 1)
         weir__order_several(o);
     return s;
@@ -371,7 +366,8 @@ uint64_t weir__order_last_with(const struct weir_order *o, weir_stream stream) {
 /* Counts the call.  If another stream has called since, the stream's last burst has ended.  Updates `foreseen` here,
  * and not in the other stream's call, so that no call touches another stream's record. */
 struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id) {
-    struct weir_order_stream *s = find_stream(o, id);
+    struct weir_order_stream *s =
+        o->recent && o->recent_id == id ? o->recent : find_stream(o, id);
 
     if (!s)
         s = add_stream(o, id);
@@ -504,7 +500,7 @@ void weir__order_maintain(struct weir_order *o, struct weir_order_stream *s, wei
 
 void weir__order_taken(struct weir_order_stream *s, size_t bytes) {
     s->held += (int64_t)bytes;
-    s->fallen -= weir__size_smaller(s->fallen, bytes);
+    s->fallen = s->fallen > bytes ? s->fallen - bytes : 0;
 }
 
 uint64_t weir__order_freed(struct weir_order *o, struct weir_order_stream *s, size_t bytes) {
@@ -558,7 +554,7 @@ int weir__order_look_around(struct weir_order *o, size_t most) {
         found |= completed > 0;
         most -= completed;
         if (s->marks && most > 0) {
-            move_last(marked, s);
+            move_stream(marked, marked, s);
             most--;
         }
         s = marked->first;

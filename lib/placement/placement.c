@@ -884,7 +884,7 @@ static int take_begin(struct weir_placement *p, size_t bytes, struct weir_placem
     *want = (bytes + p->mask) >> p->shift;
     if (!p->several)
         stream_seen(p, s);
-    if (!records_reserve(p, p->regions + 1))
+    if (p->all.room <= p->regions && !table_grow(p, p->regions + 1))
         return WEIR_PLACEMENT_NO_MEMORY;
     return *want >> SIZE_BITS == 0 ? WEIR_PLACEMENT_OK : WEIR_PLACEMENT_NO_FIT;
 }
