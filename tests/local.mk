@@ -31,7 +31,6 @@ AM_CPPFLAGS += $(CHECK_CFLAGS)
 # processors end together.
 unit_tests = \
 	tests/whole/conformance \
-	tests/whole/test_asserts \
 	tests/whole/test_faults \
 	tests/whole/test_service \
 	tests/whole/test_worlds \
@@ -183,6 +182,10 @@ tests_api_test_misuse_SOURCES = tests/api/test_misuse.c tests/api/test_misuse.h 
 	tests/api/test_misuse_ends.c
 
 tests_adapters_test_adapters_LDADD = lib/adapters/libadapters.la $(LDADD)
+
+if WEIR_ASSERTS
+unit_tests += tests/whole/test_asserts
+endif
 
 # Parts of the weir program that need nothing else of it.
 if WEIR_PROGRAM
