@@ -37,6 +37,7 @@ nobase_dist_doc_DATA = \
 	doc/pytorch.md \
 	doc/reserved.svg \
 	doc/results.md \
+	doc/reuse.md \
 	doc/settings.md \
 	doc/sharing.md
 

@@ -393,7 +393,7 @@ check-mutants: tests/whole/sim $(MUTANT_SUITES)
 	MUTANT_SECONDS='$(MUTANT_SECONDS)' MUTANT_LEAST='$(MUTANT_LEAST)' MUTANT_JOBS='$(MUTANT_JOBS)' \
 	$(SHELL) $(top_srcdir)/tests/tree/check-mutants
 
-# That each row of the table "Which edge orders a reuse" (doc/design.md) names a test case that finds the row's mistake.
+# That a test case of each row of doc/reuse.md finds the row's planted mistake.
 CLEANFILES += order.mutants
 .PHONY: check-order
 check-order:

@@ -4,7 +4,7 @@
  * Each test holds witnesses: live blocks of all sizes with a pattern.  After each mistake they still have the pattern,
  * new blocks do not lie in them, the figures are unchanged, and in the end all witnesses can be freed.
  *
- * A mistake that weir cannot see is not tested: the table in doc/design.md names those. */
+ * A mistake that weir cannot see is not tested: doc/design.md names those. */
 #include "test_misuse.h"
 
 /* ---- freed twice ----------------------------------------------------------------------------- */
