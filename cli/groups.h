@@ -16,8 +16,9 @@ struct group_flags {
     const char *name, *limit;
 };
 
-/* Checks the flags and the environment, also against a group that has members.  Returns 0 on success, -1 with a
- * message.  Only warns of a group without a limit, because the group may have a limit when the program begins. */
+/* Checks the flags and the environment.  If the group has members, also checks that the flags agree with the group's
+ * limit.  Returns 0 on success, -1 with a message.  Only warns of a group without a limit, because the group may
+ * have a limit when the program begins. */
 int group_flags_check(const struct group_flags *flags, char *message, size_t bytes);
 /* Passes the flags to the program.  Returns 0 on success. */
 int group_flags_put(const struct group_flags *flags, command_put_function *put, void *to);

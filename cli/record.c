@@ -347,8 +347,8 @@ static int board_has_new(void) {
     return atomic_load(&board.map->files) != board.seen;
 }
 
-/* Adds the new files, and sorts all files that wait, the oldest first.  Returns 0 on success, else an errno if a file
- * could not be mapped. */
+/* Adds the files that have been opened since the last call to the list of files that wait to be recorded, and sorts
+ * this list, the oldest first.  Returns 0 on success, or an errno if a file could not be mapped. */
 static int board_look(void) {
     int error = 0, failed;
 
@@ -594,8 +594,8 @@ static char *path_of(int id) {
     return made < 0 || !weir__map_put(&record.ids, (uint64_t)id, before + 1) ? NULL : path;
 }
 
-/* Returns the open file of the first process's trace, empty, or -1 with errno.  A pipe is opened only once, since its
- * reader would otherwise see the end of the pipe. */
+/* Opens the file for the first process's trace, and empties it.  Returns its descriptor, or -1 with errno.  A pipe
+ * is opened only once, since its reader would otherwise see the end of the pipe. */
 static int claim_trace_file(void) {
     int file = record.file;
 

@@ -124,8 +124,8 @@ static int put_told(struct run *run) {
     return *unknown && set_run_variable(run, "WEIR_RUN_TOLD", unknown);
 }
 
-/* Passes on the id of the first process of the command.  The first process is this process, unless this process waits
- * for the command.  Only the first process reports that there is nothing to report. */
+/* Gives the command the id of its first process, in a variable.  The first process is this process, unless this
+ * process waits for the command.  If there was nothing to report, only the first process says so. */
 static int put_first(struct run *run) {
     char process[24];
 

@@ -223,7 +223,8 @@ static void print_program(FILE *file, const struct top *top, const struct top_pr
                 weir__plural(p->now.all - p->now.allocators));
 }
 
-/* Returns 1 if the process is among the programs, or among the processes of an earlier device, 0 if not. */
+/* Returns 1 if the process is in the list of programs, or if it holds memory of a device that stands before this one
+ * in the list; else 0. */
 static int is_counted(const struct top *top, uint64_t pid, const struct holders_device *device) {
     for (size_t i = 0; i < top->count; i++)
         if (top->programs[i]->is_there && (uint64_t)top->programs[i]->name.pid == pid)

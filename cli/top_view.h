@@ -38,7 +38,7 @@ struct top {
 const char *top_order_name(enum top_order order);
 /* Sorts the programs by top->order. */
 void top_sort(struct top *top);
-/* Prints a table of all programs that are there. */
+/* Prints a table of all programs that run now. */
 void top_print(FILE *file, const struct top *top);
 /* Returns an object, or NULL if there is no host memory. */
 json_t *top_json(const struct top *top);

@@ -263,7 +263,7 @@ static int try_value(struct trials *trials, struct advice *advice, int setting, 
     return !advice->against[trial];
 }
 
-/* Returns the largest figure of weir's defaults on any trace. */
+/* Returns the largest value of the figure in the runs of all traces with weir's default settings. */
 static uint64_t most_of(const struct trials *trials, enum result_figure figure) {
     uint64_t most = 0;
 

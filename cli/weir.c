@@ -288,8 +288,8 @@ static void print_driver_version(void) {
         printf("CUDA driver: libcuda.so.1 does not tell its version\n");
 }
 
-/* Prints the version, which library weir run loads, and the version of the driver.  The driver is opened but not
- * started: its version needs no device. */
+/* Prints the version of weir, the library that `weir run' loads, and the version of the driver.  The driver is
+ * opened but not started: its version needs no device. */
 static void print_version(void) {
     printf("weir %s\n", weir_version());
     print_wheel();

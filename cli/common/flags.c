@@ -22,7 +22,7 @@
 #include "cli/common/files.h"
 #include "config/amount.h"
 
-/* The keys of the flags are above all characters, since a character would be a short form. */
+/* Every key is greater than any character code.  argp would take a character code for the letter of a short option. */
 enum { FIRST_KEY = 0x5700, FIRST_OF_TABLE = 0x5800 };
 
 static char flag_names[WEIR_SETTING_COUNT][40]; /* "flag --prealloc", as sources show it */

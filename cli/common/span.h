@@ -108,7 +108,7 @@ static inline void span_begin(const struct span_clock *clock, struct span_start 
     start->ticks = stopwatch_read(&clock->watch);
 }
 
-/* Divides a span on a modelled device into virtual and real time. */
+/* Divides the duration of a span into virtual and real time, on a modelled device. */
 void span_split(const struct span_clock *clock, const struct span_start *start, struct span *span);
 
 static inline void span_end(const struct span_clock *clock, const struct span_start *start,

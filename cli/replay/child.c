@@ -43,7 +43,7 @@ struct replay {
     const struct job *job;
     struct session session;
     const struct configuration *configuration;
-    /* The calls of the configuration, or of an allocator that does nothing. */
+    /* The table of functions of the configuration's allocator, or of an allocator that does nothing. */
     const struct allocator_kind *kind;
     weir_options options; /* the options to which session.given points */
     struct weir_cli_device device;
@@ -411,8 +411,8 @@ static int submit_work_of(struct replay *replay, uint64_t i) {
     return 1;
 }
 
-/* Executes all operations of the tape.  Returns 1 on success.  Returns 0 with replay->error on failure, and also if a
- * request of a trial fails. */
+/* Executes all operations of the tape.  Returns 1 on success.  On failure sets replay->error and returns 0.  In a
+ * trial, a failed request is a failure, too. */
 static int child_play(struct replay *replay) {
     const struct tape *tape = &replay->tape;
 

@@ -304,7 +304,8 @@ static int leave_out(struct contest *contest, const json_t *lacks) {
     return kept > 0;
 }
 
-/* Asks a child for the device, and prints why there is none.  Returns 1 on success, 0 on failure. */
+/* Starts a child process that opens the device, and reads the name of the device.  If the child fails, prints the
+ * reason.  Returns 1 on success, 0 on failure. */
 static int query_contest_device(struct contest *contest) {
     static char spec[64]; /* the text of options.device */
     char message[RUNNER_MESSAGE_BYTES];

@@ -332,7 +332,8 @@ static uint64_t device_bytes(const struct explain *explain, const struct explain
     return group->device < EXPLAIN_DEVICES ? explain->devices[group->device].bytes : 0;
 }
 
-/* Returns 1 if the request is large, and lives for most of the trace or in a pool of the driver; else 0. */
+/* Returns 1 if the request is large and its block lives for most of the trace, or if it is large and made in a pool
+ * of the driver.  Returns 0 otherwise. */
 static int is_preallocation(const struct explain *explain, const struct explain_group *group) {
     uint64_t device = device_bytes(explain, group);
     uint64_t least = device ? device / 100 * PREALLOCATION_PERCENT

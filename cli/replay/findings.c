@@ -139,7 +139,7 @@ static void keep_least(struct findings *findings, enum mark mark, enum result_fi
             s->marks[mark] &= s->mean[figure] > 0 && s->low[figure] <= least->high[figure];
 }
 
-/* Marks the configurations with the least reserved memory, within 1% of the peak. */
+/* Marks the configurations whose peak of reserved memory is at most 1% above the smallest peak. */
 static void mark_smallest(struct findings *findings) {
     double least = INFINITY;
 

@@ -277,8 +277,9 @@ static int refused_by(const weir_oom_report *v) {
     return v->device_free == UINT64_MAX ? WEIR_OOM_REPORT_OTHERS : WEIR_OOM_REPORT_DRIVER;
 }
 
-/* Finds the cause if the limit allows the request: other processes, graphs, or this allocator's live blocks hold the
- * memory that the device lacks.  If no memory is lacking, the driver has refused free memory. */
+/* Finds the cause of a failure that the limit did not cause.  The device lacks memory because other processes,
+ * graphs or the live blocks of this allocator hold it.  If the device lacks no memory, the driver has refused the
+ * request although memory is free. */
 static int why_full(const weir_oom_report *v, uint64_t lacks) {
     uint64_t others = v->other_allocators + (v->others == UINT64_MAX ? 0 : v->others);
     int much = others > v->device_total / OTHERS_PART;

@@ -50,9 +50,10 @@ static const char *const compat_names[] = {TF_PREALLOC,     TF_ALLOCATOR, TF_GRO
                                            XLA_ALLOCATOR};
 #define COMPAT_NAMES (sizeof compat_names / sizeof compat_names[0])
 
-/* The field prealloc.kind has two parts.  The lower VARIABLE_SHIFT bits hold a number WEIR_AMOUNT_.  The upper bits hold
- * the number of the compatibility variable that has set the preallocation, from 1 on in the order of compat_names.  The
- * upper bits are 0 if the program or a variable of weir's has set the preallocation. */
+/* The field prealloc.kind has two parts.  The lower VARIABLE_SHIFT bits hold the kind of the amount, such as
+ * WEIR_AMOUNT_BYTES.  The upper bits hold the number of the compatibility variable that has set the preallocation.
+ * This number counts from 1 in the order of compat_names.  It is 0 if the program or a variable of weir's has set
+ * the preallocation. */
 enum { VARIABLE_SHIFT = 8 };
 _Static_assert(WEIR_AMOUNT_KIND == (1 << VARIABLE_SHIFT) - 1, "both parts of the kind are apart");
 

@@ -271,7 +271,8 @@ static weir_status check_prealloc_limit(const weir_options *filled,
         prealloc, limit);
 }
 
-/* Refuses a prealloc_min above prealloc, if both amounts have one kind or prealloc is 0. */
+/* Refuses a prealloc_min that is greater than prealloc.  Compares the two only if they are amounts of the same kind,
+ * or if prealloc is 0. */
 static weir_status check_min_of_kind(const weir_options *filled,
                                      const struct weir_message *message) {
     const weir_amount *all = &filled->prealloc, *least = &filled->prealloc_min;

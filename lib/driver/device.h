@@ -136,8 +136,8 @@ extern _Atomic unsigned weir__device_own_streams;
 extern _Thread_local unsigned weir__device_has_own WEIR_FAST_TLS;
 
 /* Sets *id to the stored id of a default stream, without a query.  Returns 1 on success, 0 if the id is not known.
- * Needs an adapter that sees captures begin, because the function does not query whether the stream is being
- * captured. */
+ * The function does not query whether the stream is being captured.  So the caller must run under `weir run', which
+ * sees each capture begin. */
 static inline int weir__device_default_id(const struct weir_device *device, weir_stream stream,
                                           unsigned long long *id) {
     const struct weir_default_ids *known =

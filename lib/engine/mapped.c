@@ -251,8 +251,8 @@ static int make_place(struct weir_mapped_range *g, size_t handles, size_t aliase
     return 1;
 }
 
-/* Creates the physical allocation, unless m->in_hand is set, and maps it at its base, for all devices with access.  An
- * error may leave both flags of *m set. */
+/* Creates the physical allocation, unless m->in_hand is set.  Maps it at the address m->to.base, and gives all
+ * devices of the heap access.  After an error m->in_hand and m->is_mapped say how much was done. */
 static weir_status map_memory(const struct weir_heap *h, struct weir_mapped_move *m) {
     const struct weir_driver *driver = h->e.device->driver;
     const struct weir_mapped_range *g = h->range;
@@ -460,7 +460,8 @@ static weir_status carry_out(struct weir_heap *h, struct weir_request *r, int wh
         if (status == WEIR_OK)
             status = enter_memory(h, map_memory(h, m), m, m->what == CLEAN ? id : r->id);
     }
-    /* A failure leaves physical allocations that are mapped nowhere, or by aliased mappings alone. */
+    /* After a failure, this releases physical allocations that are mapped nowhere, or that have only aliased
+     * mappings. */
     for (size_t i = 0; i < g->move_count; i++)
         if (g->moves[i].in_hand)
             release_memory(h, g->moves[i].to);

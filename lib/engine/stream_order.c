@@ -639,7 +639,8 @@ CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t i
     return result;
 }
 
-/* Observes the frees of a stream that was just found idle.  For a blocking stream, records an event and queries it. */
+/* Makes the frees of an idle stream available to all streams.  If the stream is blocking, idleness proves nothing:
+ * records an event, and queries it. */
 static void see_idle(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     if (is_apart(o, s, stream))
         finish(o, s);

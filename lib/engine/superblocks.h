@@ -64,7 +64,8 @@ int weir__superblocks_put(struct weir_superblocks *list, CUdeviceptr slab, uint6
 /* Removes and returns an empty superblock whose uses are all done.  The caller sets `all_done` if all work of the
  * device is done.  Returns NULL if there is none. */
 struct weir_superblock *weir__superblocks_idle(struct weir_superblocks *list, int all_done);
-/* Returns 1 if an empty superblock that has no stream any more needs a wait for the device, else 0. */
+/* Returns 1 if there is an empty superblock that belongs to no stream any more, so that only a wait for the device
+ * allows its return to the driver.  Returns 0 otherwise. */
 int weir__superblocks_wait(struct weir_superblocks *list);
 /* Finds the superblock around the address.  Returns 1 on success, else 0. */
 int weir__superblocks_find(struct weir_superblocks *list, uint64_t address,

@@ -318,7 +318,7 @@ static void show_shared(const struct visit *v, const struct item *items, size_t 
     for (size_t i = 0; i <= piece_count; i++) {
         uint64_t base = i < piece_count ? pieces[i].base : UINT64_MAX;
 
-        /* A block that lies in no known piece is shown as its own segment. */
+        /* A block that lies in no known segment is shown as a segment of its own. */
         for (; at < count && items[at].address < base; at++)
             if (items[at].tensor)
                 show_tensor(v, items[at].tensor,

@@ -435,8 +435,8 @@ static weir_status record_shared(weir_tensors *t, const struct weir_tensor_reque
     return WEIR_E_HOST_MEMORY;
 }
 
-/* Completes frees whose uses are over, then serves the request from a pool if a route accepts it.  Returns 1 with the
- * result in *status, 0 if no route accepts the request. */
+/* Completes the frees of blocks that no stream uses any more.  Then serves the request from a private pool, if a
+ * route leads to one.  Returns 1 with the result in *status, or 0 if no route accepts the request. */
 static __attribute__((noinline)) int alloc_routed(weir_tensors *t, struct weir_tensor_request *made,
                                                   int lasts, weir_status *status) {
     struct weir_tensor_pool *pool;

@@ -470,7 +470,7 @@ CUresult weir__model_cuEventSynchronize(CUevent handle) {
 
 static CUresult elapsed(const struct model_event *from, const struct model_event *to,
                         float *milliseconds) {
-    /* A call with such an event breaks no capture (measured). */
+    /* The failed call leaves the capture valid (measured). */
     if (from->capture_id || to->capture_id)
         return CUDA_ERROR_CAPTURED_EVENT;
     if (!from->stream_id || !to->stream_id)
