@@ -551,9 +551,11 @@ static void begin_work(struct weir_heap *h) {
 /* Charges the budget with the time since begin_work, in which the peak of reserved memory has risen by `grown` bytes. */
 static void charge_work(struct weir_heap *h, size_t grown) {
     struct weir_mapped_range *g = h->range;
+    int64_t earned = (int64_t)(grown / MIB) * EARNED_NS / 1024;
 
     g->budget -= (int64_t)weir__device_since(h->e.device, g->earned);
-    g->budget += (int64_t)(grown / MIB) * EARNED_NS / 1024;
+    if (g->budget < CREDIT_NS)
+        g->budget = g->budget + earned < CREDIT_NS ? g->budget + earned : CREDIT_NS;
 }
 
 /* Returns 1 if the physical allocations are sorted, do not overlap, are whole pages of the range, and are the memory of
@@ -1020,7 +1022,7 @@ static const struct weir_backing backing = {
     .rule = {.granularity = GRANULARITY, .split_waste = GRANULARITY, .own_first = 1},
     .small = SMALL,
     .unit = PAGE,
-    .step_bytes = 2 * COARSE * FINE_MOST,
+    .step_bytes = COARSE * FINE_MOST,
     .traits = WEIR_ENGINE_SHEDS,
     .close = mapped_close,
     .make_room = mapped_make_room,

@@ -31,9 +31,9 @@
 /* The budget at first, in ns.  The first growth of the driver's own pool takes 7.6 ms longer than a later one.  With half
  * of the credit loads of several streams reserved up to a fifth more. */
 #define CREDIT_NS INT64_C(10000000)
-/* The ns that growth by a GiB to a new peak adds to the budget.  The driver's own pool takes 1 to 2.4 ms for that growth.
- * With less, physical allocations became coarse in first iterations. */
-#define EARNED_NS INT64_C(2500000)
+/* The ns that growth by a GiB to a new peak adds to the budget, up to the credit.  The driver's own pool takes 1 to 2.4 ms
+ * for that growth.  With half of it, physical allocations became coarse in first iterations. */
+#define EARNED_NS INT64_C(2000000)
 /* The part of the time that passes by which the budget grows.  So weir slows a program by a hundredth at most. */
 enum { TIME_PART = 100 };
 /* The largest budget, in ns: what eight seconds add.  Later requests can be slowed by as much at once. */
@@ -41,16 +41,15 @@ enum { TIME_PART = 100 };
 /* The ns by which each chunk that a survey lists reduces the budget, since the device model's clock stands still
  * meanwhile.  Without this cost 60,000 blocks took three times as long. */
 #define SURVEYED_NS 10
-/* While the budget lasts, a physical allocation has this part of reserved memory, at least FINE_LEAST bytes, and at most
- * COARSE times as many.  With a 96th first iterations took longer than with the driver's own pool. */
-enum { FINE_PART = 64 };
+/* While the budget lasts, a physical allocation has this part of reserved memory, within FINE_LEAST and FINE_MOST bytes.
+ * With a 64th within 8 and 32 MiB first iterations took up to 1.3 times as long as with the driver's own pool. */
+enum { FINE_PART = 32 };
+#define FINE_MOST (64 * MIB)
 /* A physical allocation of small requests always has FINE_LEAST bytes: the driver's time for 512 MiB of them is 3 ms.
  * While a budget lasts, so has each one above the release threshold, since blocks that last keep whole ones. */
 #define FINE_LEAST (8 * MIB)
-/* Without a budget, a physical allocation is COARSE times as large, so that growth is as quick as the driver's own.  Once
- * more than a COARSEth of the largest budget has been saved, it becomes smaller, down to a COARSEth of its size. */
+/* Without a budget, a physical allocation is COARSE times as large, so that growth is as quick as the driver's own. */
 enum { COARSE = 4 };
-#define FINE_MOST (COARSE * FINE_LEAST)
 
 /* the most free chunks with uncompleted uses in one physical allocation that moves */
 enum { TAGS = 8 };

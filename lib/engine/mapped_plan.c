@@ -213,11 +213,11 @@ int weir__mapped_has_budget(const struct weir_heap *h) {
 
 /* ---- sizes ---- */
 
-/* Returns the most bytes of a new physical allocation when `total` bytes will be reserved.  While work is pending on
- * several streams, the last free of one stream keeps a whole one from the others, so that it is never coarse. */
+/* Returns the most bytes of a new physical allocation when `total` bytes will be reserved.  If the budget is above the
+ * credit, it has fewer bytes in proportion.  While work is pending on several streams, the last free of one stream keeps a
+ * whole one from the others, so that it is never coarse. */
 static size_t unit_bytes(const struct weir_heap *h, int kind, uint64_t total) {
     int is_pending = h->order.several && h->order.waiting_marks > 0;
-    const uint64_t part = BUDGET_MOST_NS / COARSE;
     size_t fine = fine_bytes(total);
     uint64_t finer;
 
@@ -227,7 +227,7 @@ static size_t unit_bytes(const struct weir_heap *h, int kind, uint64_t total) {
         return (is_pending ? 1 : COARSE) * fine;
     if (total > h->e.threshold)
         return FINE_LEAST;
-    finer = fine * part / weir__size_larger(part, (uint64_t)h->range->budget);
+    finer = fine * CREDIT_NS / weir__size_larger(CREDIT_NS, (uint64_t)h->range->budget);
     return weir__size_round_down(weir__size_larger(FINE_LEAST, (size_t)finer), PAGE);
 }
 
@@ -252,10 +252,12 @@ static size_t policy_step(struct weir_heap *h, size_t want, size_t planned) {
 }
 
 /* Returns the bytes of the next new physical allocation for `want` bytes where `most` fit.  `planned` bytes will be
- * added to the heap before. */
+ * added to the heap before.  Behind the plan's first move, a physical allocation has a surplus only up to FINE_LEAST. */
 static size_t new_bytes(struct weir_heap *h, int kind, size_t want, size_t most, size_t planned) {
     size_t unit = unit_bytes(h, kind, h->total + planned + want), wanted = 0, step;
 
+    if (h->range->move_count > 0)
+        unit = within(FINE_LEAST, want, unit);
     if (h->e.options->growth != WEIR_GROWTH_EXACT) /* exact wants no more than the request */
         wanted = policy_step(h, want, planned);
     /* The growth beyond the request must stay below the limit. */
