@@ -213,13 +213,12 @@ int weir__mapped_has_budget(const struct weir_heap *h) {
 
 /* ---- sizes ---- */
 
-/* Returns the most bytes of a new physical allocation when `total` bytes will be reserved.  If the budget is above the
- * credit, it has fewer bytes in proportion.  While work is pending on several streams, the last free of one stream keeps a
- * whole one from the others, so that it is never coarse. */
+/* Returns the most bytes of a new physical allocation when `total` bytes will be reserved.  It is finer, the
+ * more times the budget is the credit.  It has half as many bytes if there are several streams, since the last free of one
+ * stream keeps a whole one from the others; and it is never coarse while work is pending on several streams. */
 static size_t unit_bytes(const struct weir_heap *h, int kind, uint64_t total) {
     int is_pending = h->order.several && h->order.waiting_marks > 0;
-    size_t fine = fine_bytes(total);
-    uint64_t finer;
+    size_t fine = fine_bytes(h->order.several ? total / 2 : total);
 
     if (kind == WEIR_HEAP_SMALL)
         return FINE_LEAST;
@@ -227,8 +226,9 @@ static size_t unit_bytes(const struct weir_heap *h, int kind, uint64_t total) {
         return (is_pending ? 1 : COARSE) * fine;
     if (total > h->e.threshold)
         return FINE_LEAST;
-    finer = fine * CREDIT_NS / weir__size_larger(CREDIT_NS, (uint64_t)h->range->budget);
-    return weir__size_round_down(weir__size_larger(FINE_LEAST, (size_t)finer), PAGE);
+    if (h->range->budget > CREDIT_NS)
+        fine = weir__size_larger(FINE_LEAST, fine / (size_t)(h->range->budget / CREDIT_NS));
+    return weir__size_round_down(fine, PAGE);
 }
 
 /* Returns the bytes that the growth policy wants, if these are more than `want`; else 0. */

@@ -380,12 +380,12 @@ TEST(what_is_preallocated_moves) {
         give(blocks[i], A);
 }
 
-/* Many handles take long to make, so a preallocation has a 64th of its bytes in each, but at most 32 MiB. */
+/* Many handles take long to make, so a preallocation has a 32nd of its bytes in each, but at most 64 MiB. */
 TEST_EACH(2, what_is_preallocated_comes_in_few_handles) {
     static const struct {
         size_t reserved; /* GiB */
         uint64_t handles;
-    } cases[] = {{1, 64}, {8, 257}};
+    } cases[] = {{1, 33}, {8, 129}};
 
     start_model(40 * GIB);
     begin_with(driver, 0);

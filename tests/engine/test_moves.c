@@ -301,7 +301,7 @@ TEST(large_steps_are_foretold) {
     MUST_EQ(reserve(), 520 * MIB);
 }
 
-/* Preallocated memory comes in handles of a 64th of it, or in smaller ones if the driver fails.  Small
+/* Preallocated memory comes in handles of a 32nd of it, or in smaller ones if the driver fails.  Small
  * requests get no handle of a single page. */
 TEST(what_is_preallocated_comes_in_large_handles) {
     make(0, "");
@@ -311,12 +311,12 @@ TEST(what_is_preallocated_comes_in_large_handles) {
     MUST_EQ(calls(WEIR_ENTRY_cuMemMap), 0);
     MUST_EQ(reserve(), 2 * MIB);
     OK(weir_preallocate(a, 2 * MIB + GIB, NULL));
-    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 64); /* of 16 MiB, one of them for small ones */
+    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 33); /* of 32 MiB, one of them for small ones */
     MUST_EQ(reserve(), 2 * MIB + GIB);
     int before = weir_last_driver_result();
     weir__model_fail(WEIR_ENTRY_cuMemCreate, 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
     OK(weir_preallocate(a, 258 * MIB + GIB, NULL));
-    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 91); /* refused, and 26 of 10 or less */
+    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 47); /* refused, and 13 of 20 or less */
     MUST_EQ(weir_last_driver_result(), before);
     weir__model_fail(WEIR_ENTRY_cuMemCreate, 1, CUDA_ERROR_UNKNOWN, 0);
     EXPECT(WEIR_E_DRIVER, weir_preallocate(a, 2 * GIB, NULL));
@@ -420,22 +420,22 @@ TEST(addresses_are_asked_for_down_to_four_devices) {
 TEST(behind_the_last_address_is_nothing) {
     enum { UNMAPPED_RANGES = 3 };
     copy_driver();
-    size_t bytes = 3746 * MIB, end = 15 * GIB; /* small requests have the rest */
+    size_t bytes = 3714 * MIB, end = 15 * GIB; /* small requests have the rest */
     void *pin[UNMAPPED_RANGES], *rest[UNMAPPED_RANGES], *large;
 
     few_addresses(16 * GIB);
     make_on(&table, 0, "");
-    for (int i = 0; i < UNMAPPED_RANGES; i++, bytes += 32 * MIB) {
+    for (int i = 0; i < UNMAPPED_RANGES; i++, bytes += 64 * MIB) {
         large = take(bytes, A);
-        pin[i] = take(30 * MIB, A); /* the rest of its last handle */
+        pin[i] = take(6 * MIB, A); /* the rest of its last handle */
         give(large, A);
         OK(weir_trim(a, 0, NULL));
-        end -= bytes + 30 * MIB;
+        end -= bytes + 6 * MIB;
     }
     large = take(end, A);
     for (int i = 0; i < UNMAPPED_RANGES; i++)
         rest[i] = take(2 * MIB, A); /* the part of a handle before its pin */
-    MUST_EQ(reserve(), end + (size_t)UNMAPPED_RANGES * 32 * MIB);
+    MUST_EQ(reserve(), end + (size_t)UNMAPPED_RANGES * 8 * MIB);
     refuse(WEIR_E_NO_MEMORY, bytes, A);
     weir_failure failure = last_failure();
     MUST_EQ(failure.largest, 0);

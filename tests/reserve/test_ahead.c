@@ -468,10 +468,10 @@ TEST_EACH(2, a_limit_that_is_lowered_meanwhile_is_the_cause) {
     struct grower g;
     weir_allocator *a = make_held(&g, GIB);
 
-    OK(weir_set_limit(a, bytes_amount((_i ? 80 : 400) * MIB)));
+    OK(weir_set_limit(a, bytes_amount((_i ? 96 : 400) * MIB)));
     let_go(&g);
     EXPECT(WEIR_E_LIMIT, g.status);
-    MUST_EQ(stats_of(a).reserved, (_i ? 80 : 400) * MIB);
+    MUST_EQ(stats_of(a).reserved, (_i ? 96 : 400) * MIB);
     EXPECT(WEIR_E_LIMIT, weir_preallocate(a, GIB, NULL));
     OK(weir_preallocate(a, stats_of(a).reserved, NULL));
     OK(weir_set_limit(a, bytes_amount(GIB)));
