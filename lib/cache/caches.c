@@ -375,6 +375,22 @@ static void retire_cache(struct weir_caches *f, struct weir_cache *c, uint64_t i
 
 /* ---- flushing all caches ---- */
 
+/* Returns the id with which flushed memory goes to the engine after a wait for the device.  If there is only one stream,
+ * this is its id: the engine orders nothing then, and must not begin to.  Otherwise the result is OBSERVED. */
+static uint64_t flushed_id(const struct weir_caches *f) {
+    const struct weir_cache *only = NULL;
+
+    for (const struct weir_cache *c = f->caches; c; c = c->next) {
+        if (c == f->loose)
+            continue;
+        if (only || f->is_straight)
+            return WEIR_ENGINE_OBSERVED;
+        only = c;
+    }
+    return only && only->serves ? atomic_load_explicit(&only->id, memory_order_relaxed)
+                                : WEIR_ENGINE_OBSERVED;
+}
+
 /* Flushes all caches and stranded memory behind a wait for the device.  Sets *more if slots have returned to their
  * slabs, of which another flush may find empty ones.  The caller holds `lock`, which is released during the wait. */
 static CUresult flush_all(struct weir_caches *f, int *more) {
@@ -401,7 +417,7 @@ static CUresult flush_all(struct weir_caches *f, int *more) {
         *more = 0;
         return result;
     }
-    weir__caches_give(f, h.spans, WEIR_ENGINE_OBSERVED, NULL, NULL);
+    weir__caches_give(f, h.spans, flushed_id(f), NULL, NULL);
     return_batch(f, (uintptr_t)h.remotes);
     weir__order_complete(&f->order, SIZE_MAX);
     return CUDA_SUCCESS;

@@ -40,6 +40,19 @@ TEST_EACH(4, what_the_first_left_is_waited_for_at_a_limit) {
     MUST_EQ(weir__model_now_ns() >= 50 * MS, is_limited);
 }
 
+/* A trim flushes the caches.  A stream that is alone records no event afterwards either, and finds its blocks in its inbox. */
+TEST_WHERE(0, ENGINES, has_inbox, a_trim_leaves_a_stream_alone) {
+    make(_i, _i == KIND_FIXED ? "" : "growth=exact");
+    pair(4 * MIB, A);
+    pair(100 * KIB, A);
+    OK(weir_trim(a, 0, NULL));
+    for (int i = 0; i < 64; i++)
+        pair(4 * MIB, A);
+    weir_statistics s = stats_of(a);
+    MUST_EQ(s.event_records, 0);
+    MUST_LE(60, s.cache_hits);
+}
+
 /* Whole blocks of a stream that is alone wait in its inbox: their frees ask the driver nothing, and the blocks count as
  * idle.  The next large request merges them with free memory beside them. */
 TEST_WHERE(0, ENGINES, has_inbox, large_frees_wait_for_the_next_request) {
