@@ -22,7 +22,6 @@ nobase_dist_doc_DATA = \
 	bench/results/rmm-h200-2026-11-24.txt \
 	bench/results/several-h200-2026-11-22.txt \
 	bench/results/stream-kinds-h200-2026-11-27.txt \
-	doc/benchmarking.md \
 	doc/c.md \
 	doc/cumulative.svg \
 	doc/cupy.md \
