@@ -32,7 +32,6 @@ nobase_dist_doc_DATA = \
 	doc/jax.md \
 	doc/multi-gpu.md \
 	doc/out-of-memory.md \
-	doc/python.md \
 	doc/pytorch.md \
 	doc/reserved.svg \
 	doc/results.md \
