@@ -15,18 +15,18 @@
 
 enum { LIMIT_BYTES = 4096 };
 
-static void set_up(void) {
+static void enter_file_folder(void) {
     make_folder(memory_folder());
     MUST(chdir(folder) == 0);
 }
 
-static void tear_down(void) {
+static void remove_file_folder(void) {
     MUST(chdir("/") == 0);
     remove_folder();
 }
 
 /* Returns the exit status of `work` in a child process, because Check itself writes to descriptors. */
-static int status_of(int (*work)(void)) {
+static int run_in_child(int (*work)(void)) {
     int status;
     pid_t pid = fork();
 
@@ -83,10 +83,10 @@ static int open_each(void) {
     return 0;
 }
 
-CASE("descriptors", 10, set_up, tear_down);
+CASE("descriptors", 10, enter_file_folder, remove_file_folder);
 
 TEST(test_none_of_weirs_is_one_of_the_standard_three) {
-    ANSWERS(0, status_of(open_each));
+    ANSWERS(0, run_in_child(open_each));
 }
 
 static int open_without_room(void) {
@@ -100,7 +100,7 @@ static int open_without_room(void) {
 }
 
 TEST(test_where_there_is_no_other_descriptor_there_is_no_file) {
-    ANSWERS(0, status_of(open_without_room));
+    ANSWERS(0, run_in_child(open_without_room));
 }
 
 /* ---- a limit for files --------------------------------------------------------------------------- */
@@ -150,10 +150,10 @@ static int write_each(void) {
     return is_pending() ? 9 : 0;
 }
 
-CASE("limit", 10, set_up, tear_down);
+CASE("limit", 10, enter_file_folder, remove_file_folder);
 
 TEST(test_no_write_of_weirs_ends_the_program) {
-    ANSWERS(0, status_of(write_each));
+    ANSWERS(0, run_in_child(write_each));
 }
 
 /* A signal that the program itself raised stays pending. */
@@ -184,8 +184,8 @@ static int write_as_the_program(void) {
 }
 
 TEST(test_the_programs_own_signal_is_its_own) {
-    ANSWERS(SIGXFSZ, status_of(write_beside_the_programs) & 0x7f);
-    ANSWERS(SIGXFSZ, status_of(write_as_the_program) & 0x7f);
+    ANSWERS(SIGXFSZ, run_in_child(write_beside_the_programs) & 0x7f);
+    ANSWERS(SIGXFSZ, run_in_child(write_as_the_program) & 0x7f);
 }
 
 SUITE("file", CK_FORK_GETENV);

@@ -5,11 +5,11 @@
 
 static struct weir_histogram h;
 
-static void clear(void) {
+static void clear_histogram(void) {
     memset(&h, 0, sizeof h);
 }
 
-CASE("histogram", 4, clear, NULL);
+CASE("histogram", 4, clear_histogram, NULL);
 
 TEST(test_empty) {
     ck_assert_uint_eq(weir__histogram_quantile(&h, 0.5), 0);
@@ -32,12 +32,12 @@ TEST(test_one_value_anywhere) {
         for (int step = -1; step <= 1; step++) {
             uint64_t value = (UINT64_C(1) << bit) + (uint64_t)step;
 
-            clear();
+            clear_histogram();
             weir__histogram_add(&h, value);
             ck_assert_uint_eq(weir__histogram_quantile(&h, 0.5), value);
             ck_assert_uint_eq(weir__histogram_quantile(&h, 1.0), value);
         }
-    clear();
+    clear_histogram();
     weir__histogram_add(&h, UINT64_MAX);
     ck_assert_uint_eq(weir__histogram_quantile(&h, 0.999), UINT64_MAX);
 }
@@ -49,7 +49,7 @@ TEST(test_bound_within_one_thirtysecond) {
     for (int round = 0; round < 20000; round++) {
         uint64_t value = next_random(&state) >> (next_random(&state) % 63 + 1), bound;
 
-        clear();
+        clear_histogram();
         weir__histogram_add(&h, value);
         weir__histogram_add(&h, UINT64_MAX);
         bound = weir__histogram_quantile(&h, 0.5);
@@ -58,7 +58,7 @@ TEST(test_bound_within_one_thirtysecond) {
     }
 }
 
-static int compare(const void *a, const void *b) {
+static int compare_values(const void *a, const void *b) {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
 
     return (x > y) - (x < y);
@@ -75,7 +75,7 @@ TEST(test_quantiles_against_sorting) {
         sum += values[i];
         weir__histogram_add(&h, values[i]);
     }
-    qsort(values, N, sizeof values[0], compare);
+    qsort(values, N, sizeof values[0], compare_values);
     for (size_t i = 0; i < sizeof fractions / sizeof fractions[0]; i++) {
         uint64_t exact = values[(size_t)(fractions[i] * N + 0.5) - 1];
         uint64_t bound = weir__histogram_quantile(&h, fractions[i]);

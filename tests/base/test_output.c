@@ -6,19 +6,19 @@
 static char text[256];
 static struct weir_output out;
 
-static void begin(void) {
+static void reset_output(void) {
     memset(text, '#', sizeof text);
     out = (struct weir_output){.text = text, .bytes = sizeof text};
 }
 
 /* Checks the whole text, and clears it. */
-static void expect(const char *wanted) {
+static void expect_output(const char *wanted) {
     ck_assert_str_eq(text, wanted);
     ck_assert_uint_eq(out.length, strlen(wanted));
-    begin();
+    reset_output();
 }
 
-CASE("output", 30, begin, NULL);
+CASE("output", 30, reset_output, NULL);
 
 TEST(values_of_each_kind) {
     const char *volatile none = NULL; /* hides the NULL from the compiler */
@@ -27,8 +27,8 @@ TEST(values_of_each_kind) {
     weir__put_json(&out, ",'most':%ju,'unknown':%ju", (uintmax_t)UINT64_MAX - 1,
                    (uintmax_t)UINT64_MAX);
     weir__put_json(&out, ",'yes':%d,'no':%d}", 2, 0);
-    expect("{\"text\":\"a\",\"none\":null,\"zero\":0,\"most\":18446744073709551614,"
-           "\"unknown\":null,\"yes\":true,\"no\":false}");
+    expect_output("{\"text\":\"a\",\"none\":null,\"zero\":0,\"most\":18446744073709551614,"
+                  "\"unknown\":null,\"yes\":true,\"no\":false}");
 }
 
 TEST(commas_stand_between_values) {
@@ -42,12 +42,12 @@ TEST(commas_stand_between_values) {
     weir__put_json(&out, ",'f':[");
     weir__put_json(&out, ",\n{");
     weir__put_json(&out, ",'g':1}]}}");
-    expect("{\"a\":[0,1,2],\"b\":[],\"c\":{\"d\":\"[\",\"e\":1.5,\"f\":[\n{\"g\":1}]}}");
+    expect_output("{\"a\":[0,1,2],\"b\":[],\"c\":{\"d\":\"[\",\"e\":1.5,\"f\":[\n{\"g\":1}]}}");
 }
 
 static void expect_string(const char *from, const char *wanted) {
     weir__put_json(&out, "%s", from);
-    expect(wanted);
+    expect_output(wanted);
 }
 
 TEST(texts_are_escaped) {
@@ -78,7 +78,7 @@ TEST(a_text_that_does_not_fit_is_cut) {
     const char *whole = "{\"a\":\"b\\\"c\",\"d\":[1,2]}";
 
     for (size_t bytes = 0; bytes <= strlen(whole) + 1; bytes++) {
-        begin();
+        reset_output();
         out.bytes = bytes;
         weir__put_json(&out, "{'a':%s,'d':[", "b\"c");
         weir__put_json(&out, ",%ju", (uintmax_t)1);
@@ -91,7 +91,7 @@ TEST(a_text_that_does_not_fit_is_cut) {
         }
         ck_assert_int_eq(text[bytes], '#');
     }
-    begin();
+    reset_output();
     out = (struct weir_output){.text = NULL};
     weir__put_json(&out, "[%s]", "x");
     ck_assert_uint_eq(out.length, 5);
@@ -106,7 +106,7 @@ TEST(a_copy_of_the_writer_undoes) {
     weir__put_json(&out, ",'long':%s", "text");
     out = before;
     weir__put_json(&out, ",'b':2}");
-    expect("{\"a\":1,\"b\":2}");
+    expect_output("{\"a\":1,\"b\":2}");
 }
 
 TEST(a_file_gets_the_text) {

@@ -8,28 +8,28 @@
 #include "tests/fixtures/support.h"
 
 /* The folder is in memory, since the tests synchronise hundreds of files. */
-static void set_up(void) {
+static void enter_replace_folder(void) {
     make_folder(memory_folder());
     MUST(chdir(folder) == 0);
     umask(022);
 }
 
-static void tear_down(void) {
+static void remove_replace_folder(void) {
     MUST(chdir("/") == 0);
     remove_folder();
 }
 
-static int put(const char *path, const char *text) {
+static int replace_with(const char *path, const char *text) {
     return weir__replace_file(path, 0666, 0, text, strlen(text));
 }
 
-static void make(const char *path, const char *text, mode_t mode) {
+static void write_file(const char *path, const char *text, mode_t mode) {
     FILE *file = fopen(path, "w");
 
     MUST(file && fputs(text, file) >= 0 && fclose(file) == 0 && chmod(path, mode) == 0);
 }
 
-static void has(const char *path, const char *text) {
+static void expect_content(const char *path, const char *text) {
     char read[64];
     FILE *file = fopen(path, "r");
     size_t bytes = file ? fread(read, 1, sizeof read - 1, file) : 0;
@@ -47,23 +47,23 @@ static mode_t mode_of(const char *path) {
 }
 
 /* Checks that the folder holds those names and no more. */
-static void holds(const char *names) {
+static void expect_names(const char *names) {
     char command[128];
 
     snprintf(command, sizeof command, "test \"$(ls -A | tr '\\n' ' ')\" = '%s'", names);
     ANSWERS(0, system(command));
 }
 
-CASE("files", 30, set_up, tear_down);
+CASE("files", 30, enter_replace_folder, remove_replace_folder);
 
 TEST(there_is_none) {
-    ANSWERS(0, put("file", "new"));
-    has("file", "new");
+    ANSWERS(0, replace_with("file", "new"));
+    expect_content("file", "new");
     MUST_EQ(mode_of("file"), S_IFREG | 0644);
     ANSWERS(0, weir__replace_file("private", 0600, 1, "", 0));
-    has("private", "");
+    expect_content("private", "");
     MUST_EQ(mode_of("private"), S_IFREG | 0600);
-    holds("file private ");
+    expect_names("file private ");
 }
 
 /* A program that has the old file open reads the old contents to the end. */
@@ -71,94 +71,95 @@ TEST(one_takes_the_place_of_another) {
     char old[8] = "";
     int file;
 
-    make("file", "old", 0640);
+    write_file("file", "old", 0640);
     file = open("file", O_RDONLY);
-    ANSWERS(0, put("file", "new"));
+    ANSWERS(0, replace_with("file", "new"));
     ANSWERS(3, read(file, old, sizeof old));
     ck_assert_str_eq(old, "old");
     close(file);
-    has("file", "new");
+    expect_content("file", "new");
     MUST_EQ(mode_of("file"), S_IFREG | 0640);
     ANSWERS(0, chmod("file", 0644));
     ANSWERS(0, weir__replace_file("file", 0600, 1, "x", 1));
     MUST_EQ(mode_of("file"), S_IFREG | 0600);
-    holds("file ");
+    expect_names("file ");
 }
 
 TEST(what_cannot_be_leaves_all_as_it_was) {
     char name[300];
 
-    make("file", "old", 0644);
-    ANSWERS(ENOENT, put("", "new"));
-    ANSWERS(ENOENT, put("missing/file", "new"));
-    ANSWERS(ENOTDIR, put("file/file", "new"));
-    ANSWERS(EISDIR, put(folder, "new"));
+    write_file("file", "old", 0644);
+    ANSWERS(ENOENT, replace_with("", "new"));
+    ANSWERS(ENOENT, replace_with("missing/file", "new"));
+    ANSWERS(ENOTDIR, replace_with("file/file", "new"));
+    ANSWERS(EISDIR, replace_with(folder, "new"));
     memset(name, 'x', sizeof name);
     name[NAME_MAX] = '\0';
-    ANSWERS(ENAMETOOLONG, put(name, "new")); /* the temporary name would be too long */
-    has("file", "old");
-    holds("file ");
+    ANSWERS(ENAMETOOLONG, replace_with(name, "new")); /* the temporary name would be too long */
+    expect_content("file", "old");
+    expect_names("file ");
 }
 
 /* weir neither writes to nor removes a file or link that already has the temporary name. */
 TEST(names_beside_that_are_taken) {
     char beside[64];
 
-    make("victim", "kept", 0644);
+    write_file("victim", "kept", 0644);
     snprintf(beside, sizeof beside, "file.new.%ld.0", (long)getpid());
     ANSWERS(0, symlink("victim", beside));
     snprintf(beside, sizeof beside, "file.new.%ld.1", (long)getpid());
-    make(beside, "another's", 0644);
-    ANSWERS(0, put("file", "new"));
-    has("file", "new");
-    has("victim", "kept");
-    has(beside, "another's");
+    write_file(beside, "another's", 0644);
+    ANSWERS(0, replace_with("file", "new"));
+    expect_content("file", "new");
+    expect_content("victim", "kept");
+    expect_content(beside, "another's");
 }
 
-CASE("links", 30, set_up, tear_down);
+CASE("links", 30, enter_replace_folder, remove_replace_folder);
 
 TEST(a_link_stays_and_its_file_is_replaced) {
     struct stat before, after;
 
     ANSWERS(0, mkdir("there", 0755));
-    make("there/file", "old", 0600);
+    write_file("there/file", "old", 0600);
     ANSWERS(0, symlink("there/file", "second"));
     ANSWERS(0, symlink("second", "link"));
     ANSWERS(0, stat("link", &before));
-    ANSWERS(0, put("link", "new"));
+    ANSWERS(0, replace_with("link", "new"));
     MUST(S_ISLNK(mode_of("link")) && S_ISLNK(mode_of("second")));
-    has("there/file", "new");
+    expect_content("there/file", "new");
     ANSWERS(0, stat("link", &after));
     MUST(before.st_ino != after.st_ino);
     MUST_EQ(after.st_mode, S_IFREG | 0600);
     ANSWERS(0, unlink("there/file")); /* the link now leads nowhere */
-    ANSWERS(0, put("link", "newer"));
+    ANSWERS(0, replace_with("link", "newer"));
     MUST(S_ISLNK(mode_of("link")));
-    has("there/file", "newer");
+    expect_content("there/file", "newer");
     ANSWERS(0, symlink("loop", "loop"));
-    ANSWERS(ELOOP, put("loop", "new"));
-    holds("link loop second there ");
+    ANSWERS(ELOOP, replace_with("loop", "new"));
+    expect_names("link loop second there ");
 }
 
 /* In a folder in which everybody may write, a link of another user could redirect the file. */
 TEST(others_links_in_a_folder_of_everybodys) {
-    make("victim", "kept", 0644);
+    write_file("victim", "kept", 0644);
     ANSWERS(0, symlink("victim", "own"));
     ANSWERS(0, symlink("victim", "other"));
     if (lchown("other", 12345, 12345) != 0) /* needs root */
         return;
     ANSWERS(0, chmod(".", 01777));
-    ANSWERS(EACCES, put("other", "new"));
-    has("victim", "kept");
-    ANSWERS(0, put("own", "own"));
-    has("victim", "own");
+    ANSWERS(EACCES, replace_with("other", "new"));
+    expect_content("victim", "kept");
+    ANSWERS(0, replace_with("own", "own"));
+    expect_content("victim", "own");
     ANSWERS(0, seteuid(12345));
-    ANSWERS(EPERM, put("own", "new")); /* follows root's link, but cannot replace root's file */
+    ANSWERS(EPERM,
+            replace_with("own", "new")); /* follows root's link, but cannot replace root's file */
     ANSWERS(0, seteuid(0));
-    has("victim", "own");
+    expect_content("victim", "own");
     ANSWERS(0, chmod(".", 0755));
-    ANSWERS(0, put("other", "other"));
-    has("victim", "other");
+    ANSWERS(0, replace_with("other", "other"));
+    expect_content("victim", "other");
 }
 
 enum { NOBODY = 65534, ANOTHER = 12345 };
@@ -185,32 +186,32 @@ TEST(a_folder_that_cannot_be_read) {
     }
     ANSWERS(0, chmod(".", 0755));
     ANSWERS(0, mkdir("dark", 0700));
-    make("dark/file", "old", 0644);
+    write_file("dark/file", "old", 0644);
     ANSWERS(0, symlink("file", "dark/link"));
     ANSWERS(0, lchown("dark/link", ANOTHER, ANOTHER));
     ANSWERS(0, chown("dark", NOBODY, NOBODY));
     ANSWERS(0, chmod("dark", 0300));
     ANSWERS(0, put_as_nobody("dark/file", "new"));
-    has("dark/file", "new");
+    expect_content("dark/file", "new");
     ANSWERS(0, put_as_nobody("dark/link", "newer"));
-    has("dark/file", "newer");
+    expect_content("dark/file", "newer");
     MUST(S_ISLNK(mode_of("dark/link")));
     ANSWERS(0, chmod("dark", 0333));
     ANSWERS(EACCES, put_as_nobody("dark/link", "newest"));
-    has("dark/file", "newer");
+    expect_content("dark/file", "newer");
     ANSWERS(0, chmod("dark", 0500)); /* no temporary file can be created */
     ANSWERS(EACCES, put_as_nobody("dark/file", "newest"));
-    has("dark/file", "newer");
+    expect_content("dark/file", "newer");
 }
 
 TEST(a_link_in_the_root_folder) {
     struct stat is;
 
     if (lstat("/bin", &is) == 0 && S_ISLNK(is.st_mode))
-        ANSWERS(EISDIR, put("/bin", "new"));
+        ANSWERS(EISDIR, replace_with("/bin", "new"));
 }
 
-CASE("others", 30, set_up, tear_down);
+CASE("others", 30, enter_replace_folder, remove_replace_folder);
 
 /* weir appends to what standard output already has, like a shell's redirection. */
 TEST(what_is_no_plain_file_is_written_to) {
@@ -219,21 +220,21 @@ TEST(what_is_no_plain_file_is_written_to) {
 
     MUST(pipe(ends) == 0);
     snprintf(path, sizeof path, "/dev/fd/%d", ends[1]);
-    ANSWERS(0, put(path, "piped"));
+    ANSWERS(0, replace_with(path, "piped"));
     ANSWERS(5, read(ends[0], text, sizeof text));
     ck_assert_str_eq(text, "piped");
-    ANSWERS(0, put("/dev/null", "new"));
+    ANSWERS(0, replace_with("/dev/null", "new"));
     MUST(S_ISCHR(mode_of("/dev/null")));
 
     MUST(write(file, "first ", 6) == 6 && dup2(file, STDOUT_FILENO) == STDOUT_FILENO);
-    ANSWERS(0, put("/dev/stdout", "second "));
-    ANSWERS(0, put("out", "third"));
+    ANSWERS(0, replace_with("/dev/stdout", "second "));
+    ANSWERS(0, replace_with("out", "third"));
     MUST(dup2(before, STDOUT_FILENO) == STDOUT_FILENO);
-    has("out", "first second third");
-    holds("out ");
+    expect_content("out", "first second third");
+    expect_names("out ");
 }
 
-CASE("files", 30, set_up, tear_down);
+CASE("files", 30, enter_replace_folder, remove_replace_folder);
 
 /* The path is a name of one letter, below folders whose names are as long as names may be. */
 TEST(a_name_beside_that_is_too_long) {
@@ -246,7 +247,7 @@ TEST(a_name_beside_that_is_too_long) {
         strcpy(path + length + NAME_MAX, "/");
     }
     memset(path + strlen(path), 'x', PATH_MAX - 2 - strlen(path));
-    ANSWERS(ENAMETOOLONG, put(path, "new"));
+    ANSWERS(ENAMETOOLONG, replace_with(path, "new"));
 }
 
 TEST(names_beside_that_are_all_taken) {
@@ -254,51 +255,51 @@ TEST(names_beside_that_are_all_taken) {
 
     for (int i = 0; i < 64; i++) {
         snprintf(beside, sizeof beside, "file.new.%ld.%d", (long)getpid(), i);
-        make(beside, "another's", 0644);
+        write_file(beside, "another's", 0644);
     }
-    ANSWERS(EEXIST, put("file", "new"));
+    ANSWERS(EEXIST, replace_with("file", "new"));
     ANSWERS(0, unlink(beside));
-    ANSWERS(0, put("file", "new"));
-    has("file", "new");
+    ANSWERS(0, replace_with("file", "new"));
+    expect_content("file", "new");
 }
 
-CASE("others", 30, set_up, tear_down);
+CASE("others", 30, enter_replace_folder, remove_replace_folder);
 
 /* weir appends to the file of standard error, too.  If both streams are closed, weir replaces the file. */
 TEST(what_standard_error_goes_to) {
     int out = dup(STDOUT_FILENO), error = dup(STDERR_FILENO), file;
 
-    make("err", "first ", 0644);
+    write_file("err", "first ", 0644);
     file = open("err", O_RDWR | O_APPEND);
     MUST(dup2(file, STDERR_FILENO) == STDERR_FILENO);
-    ANSWERS(0, put("err", "second"));
+    ANSWERS(0, replace_with("err", "second"));
     close(STDOUT_FILENO);
     close(STDERR_FILENO);
-    MUST_EQ(put("err", "third"), 0);
+    MUST_EQ(replace_with("err", "third"), 0);
     MUST(dup2(out, STDOUT_FILENO) == STDOUT_FILENO && dup2(error, STDERR_FILENO) == STDERR_FILENO);
-    has("err", "third");
+    expect_content("err", "third");
 }
 
 #ifdef CAN_DENY
-CASE("denied", 30, set_up, tear_down);
+CASE("denied", 30, enter_replace_folder, remove_replace_folder);
 
 /* weir need not synchronise the folder, which holds the name of the new file. */
 TEST(a_folder_that_cannot_be_opened) {
     deny("open", 2, 0, EACCES);
     ANSWERS(0, weir__replace_file("file", 0600, 1, "new", 3));
     MUST_EQ(deny_none(), 1);
-    has("file", "new");
+    expect_content("file", "new");
 }
 
 enum { NONE, PLAIN, LINK, LINK_TO_NONE, PIPE, STATES };
 
-static void prepare(int state) {
+static void prepare_target(int state) {
     (void)unlink("file");
     (void)unlink("there");
     if (state == PLAIN)
-        make("file", "old", 0644);
+        write_file("file", "old", 0644);
     if (state == LINK)
-        make("there", "old", 0644);
+        write_file("there", "old", 0644);
     if (state == LINK || state == LINK_TO_NONE)
         ANSWERS(0, symlink("there", "file"));
     if (state == PIPE)
@@ -307,46 +308,46 @@ static void prepare(int state) {
 
 /* Denies the k-th call, for each k.  The file is then new or as before, and weir returns the error.  No temporary file
  * stays, unless it could not be removed, and no descriptor stays open. */
-static void deny_each(int state, int for_good) {
+static void deny_each_call(int state, int for_good) {
     int files = files_open(), why, is_folder_denied;
 
     for (uint64_t k = 1, all = 1; all > 0; k++) {
-        prepare(state);
+        prepare_target(state);
         deny(NULL, k, for_good, EIO);
         why = weir__replace_file("file", 0644, 1, "new", 3);
         all = deny_none();
         MUST(why == 0 || why == EIO);
         if (state == PLAIN || state == LINK)
-            has("file", why == 0 ? "new" : "old");
+            expect_content("file", why == 0 ? "new" : "old");
         else if (state != PIPE && why == 0)
-            has("file", "new");
+            expect_content("file", "new");
         if (state == LINK || state == LINK_TO_NONE || state == PIPE)
             MUST(S_ISLNK(mode_of("file")));
         is_folder_denied = for_good && why != 0;
         if (is_folder_denied)
             ANSWERS(0, system("rm -f *.new.*"));
         if (state == NONE)
-            holds(access("file", F_OK) == 0 ? "file " : "");
+            expect_names(access("file", F_OK) == 0 ? "file " : "");
         else if (state == PLAIN || state == PIPE || access("there", F_OK) != 0)
-            holds("file ");
+            expect_names("file ");
         else
-            holds("file there ");
+            expect_names("file there ");
         ANSWERS(files, files_open());
-        ANSWERS(0, put("file", "newer"));
+        ANSWERS(0, replace_with("file", "newer"));
     }
 }
 
 TEST_EACH(2 * STATES, each_call_denied) {
-    deny_each(_i / 2, _i % 2);
+    deny_each_call(_i / 2, _i % 2);
 }
 
 /* weir returns a failure of fsync if the caller asked for fsync, also through a link to a missing file. */
 TEST_EACH(PIPE, what_does_not_come_to_the_disk_is_told) {
-    prepare(_i);
+    prepare_target(_i);
     deny("fsync", 1, 0, EIO);
     ANSWERS(EIO, weir__replace_file("file", 0600, 1, "new", 3));
     (void)deny_none();
-    prepare(_i);
+    prepare_target(_i);
     deny("fsync", 1, 0, EIO);
     ANSWERS(0, weir__replace_file("file", 0600, 0, "new", 3));
     (void)deny_none();
@@ -354,9 +355,9 @@ TEST_EACH(PIPE, what_does_not_come_to_the_disk_is_told) {
 
 TEST(a_write_that_is_interrupted) {
     deny("write", 1, 0, EINTR);
-    ANSWERS(0, put("file", "new"));
+    ANSWERS(0, replace_with("file", "new"));
     MUST_EQ(deny_none(), 1);
-    has("file", "new");
+    expect_content("file", "new");
 }
 #endif
 

@@ -13,18 +13,18 @@
 #include "base/thread.h"
 #include "base/who.h"
 
-static void set_up(void) {
+static void make_system_folder(void) {
     make_folder("/tmp");
 }
 
-static void tear_down(void) {
+static void remove_system_folder(void) {
     remove_folder();
 }
 
 /* ---- processes ------------------------------------------------------------------------------- */
 
 #ifdef CAN_DENY
-CASE("processes", 30, set_up, tear_down);
+CASE("processes", 30, make_system_folder, remove_system_folder);
 
 TEST(a_process_that_cannot_be_asked) {
     static const int with[] = {EACCES, EMFILE, ENOENT, ESRCH};
@@ -162,25 +162,25 @@ TEST(the_words_of_a_command) {
 
 static int begun;
 
-static void note(void) {
+static void count_begin(void) {
     begun++;
 }
 
-static void *run(void *unused) {
+static void *begin_thread(void *unused) {
     weir__thread_begin();
     return unused;
 }
 
-CASE("threads", 30, set_up, tear_down);
+CASE("threads", 30, make_system_folder, remove_system_folder);
 
 TEST(a_thread_is_watched) {
     pthread_t thread;
 
-    ANSWERS(0, weir__thread_start(&thread, run, NULL));
+    ANSWERS(0, weir__thread_start(&thread, begin_thread, NULL));
     ANSWERS(0, pthread_join(thread, NULL));
     MUST_EQ(begun, 0);
-    weir__thread_watch(note);
-    ANSWERS(0, weir__thread_start(&thread, run, NULL));
+    weir__thread_watch(count_begin);
+    ANSWERS(0, weir__thread_start(&thread, begin_thread, NULL));
     ANSWERS(0, pthread_join(thread, NULL));
     MUST_EQ(begun, 1);
 }
@@ -220,14 +220,14 @@ TEST(work_is_waited_for_so_long) {
 
 /* ---- a file's name --------------------------------------------------------------------------- */
 
-static int make_file(const char *path) {
+static int create_file(const char *path) {
     int file = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
 
     MUST(file >= 0);
     return file;
 }
 
-CASE("names", 30, set_up, tear_down);
+CASE("names", 30, make_system_folder, remove_system_folder);
 
 TEST(a_file_loses_its_own_name_alone) {
     char path[64], beside[64];
@@ -235,11 +235,11 @@ TEST(a_file_loses_its_own_name_alone) {
 
     snprintf(path, sizeof path, "%s/file", folder);
     snprintf(beside, sizeof beside, "%s/beside", folder);
-    file = make_file(path);
+    file = create_file(path);
     ANSWERS(0, weir__runfile_unname(file, path));
     ANSWERS(-1, access(path, F_OK));
     ANSWERS(0, weir__runfile_unname(file, path)); /* the file has no name any more */
-    other = make_file(path);
+    other = create_file(path);
     ANSWERS(0, weir__runfile_unname(file, path));
     ANSWERS(0, access(path, F_OK));
     ANSWERS(0, symlink(path, beside));
@@ -273,7 +273,7 @@ TEST(a_name_that_cannot_be_taken) {
     int file;
 
     snprintf(path, sizeof path, "%s/file", folder);
-    file = make_file(path);
+    file = create_file(path);
     for (size_t i = 0; i < sizeof denials_of / sizeof denials_of[0]; i++) {
         deny(denials_of[i].call, 1, 0, denials_of[i].with);
         ANSWERS(denials_of[i].answer, weir__runfile_unname(file, path));
@@ -291,11 +291,11 @@ static char lock_name[32];
 
 /* The name of the lock is unique to this run of the suite, because some of the folders are shared by all programs. */
 static void set_up_lock(void) {
-    set_up();
+    make_system_folder();
     snprintf(lock_name, sizeof lock_name, "system-%ld", (long)getpid());
 }
 
-static void path_in(const char *where, char path[128]) {
+static void lock_path_in(const char *where, char path[128]) {
     snprintf(path, 128, "%s/weir-%lu-%s.lock", where, (unsigned long)geteuid(), lock_name);
 }
 
@@ -304,7 +304,7 @@ static void expect_lock(const char *where) {
     struct weir_process_lock one = WEIR_PROCESS_LOCK_NONE, other = WEIR_PROCESS_LOCK_NONE;
     char path[128];
 
-    path_in(where, path);
+    lock_path_in(where, path);
     (void)unlink(path);
     ANSWERS(1, weir__process_lock_try(&one, lock_name));
     ANSWERS(0, access(path, F_OK));
@@ -317,7 +317,7 @@ static void expect_lock(const char *where) {
     ANSWERS(-1, access(path, F_OK));
 }
 
-CASE("locks", 30, set_up_lock, tear_down);
+CASE("locks", 30, set_up_lock, remove_system_folder);
 
 /* Two processes never hold the lock at one time. */
 TEST(many_take_it_in_turn) {
@@ -325,7 +325,7 @@ TEST(many_take_it_in_turn) {
     pid_t pid[3];
     int status;
 
-    path_in(folder, path);
+    lock_path_in(folder, path);
     snprintf(turn, sizeof turn, "%s/turn", folder);
     for (int i = 0; i < 3; i++) {
         pid[i] = fork();
@@ -358,7 +358,7 @@ TEST(a_lock_that_was_swept) {
                              third = WEIR_PROCESS_LOCK_NONE;
     char path[128];
 
-    path_in(folder, path);
+    lock_path_in(folder, path);
     ANSWERS(1, weir__process_lock_try(&one, lock_name));
     ANSWERS(0, unlink(path));
     ANSWERS(1, weir__process_lock_try(&other, lock_name));
@@ -411,7 +411,7 @@ TEST_EACH(2, the_same_lock_whatever_the_environment) {
 TEST(a_file_of_another_user) {
     char path[128];
 
-    path_in("/dev/shm", path);
+    lock_path_in("/dev/shm", path);
     close(open(path, O_CREAT | O_WRONLY, 0666));
     if (chown(path, 65534, 65534) != 0) { /* needs root */
         ANSWERS(0, unlink(path));
@@ -464,7 +464,7 @@ TEST(a_lock_with_each_call_denied) {
 /* ---- the log --------------------------------------------------------------------------------- */
 
 /* Expects that text in the log, and empties the log. */
-static void expect_log(int file, const char *wanted) {
+static void expect_read_log(int file, const char *wanted) {
     char text[2048];
     ssize_t bytes = pread(file, text, sizeof text - 1, 0);
 
@@ -480,7 +480,7 @@ static uint64_t clock_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-CASE("waits", 30, set_up, tear_down);
+CASE("waits", 30, make_system_folder, remove_system_folder);
 
 /* Two processes on one processor wait for each other.  A thread that sleeps waits for no processor. */
 TEST(waits_for_a_processor) {
@@ -519,7 +519,7 @@ TEST(waits_for_a_processor) {
     MUST_BE_WITHIN(0, waited, took / 2);
 }
 
-CASE("log", 30, set_up, tear_down);
+CASE("log", 30, make_system_folder, remove_system_folder);
 
 /* test_status tests lines of each level, and long lines. */
 TEST(lines_of_the_log) {
@@ -530,17 +530,17 @@ TEST(lines_of_the_log) {
     file = open(path, O_RDWR | O_CREAT, 0600);
     MUST(dup2(file, STDERR_FILENO) == STDERR_FILENO);
     weir__log(99, 99, "%s", "");
-    expect_log(file, "weir: log: \n");
+    expect_read_log(file, "weir: log: \n");
 #ifdef CAN_DENY
     errno = 77; /* weir keeps the caller's errno */
     deny("write", 1, 0, EINTR);
     weir__log(99, WEIR_LOG_ERROR, "again");
     MUST(deny_none() == 1 && errno == 77);
-    expect_log(file, "weir: error: again\n");
+    expect_read_log(file, "weir: error: again\n");
     deny("write", 1, 0, EIO);
     weir__log(99, WEIR_LOG_ERROR, "lost");
     MUST(deny_none() == 1 && errno == 77);
-    expect_log(file, "");
+    expect_read_log(file, "");
 #endif
 }
 
