@@ -25,7 +25,7 @@ static struct row rows[2 * MOST * 2];
 static struct results results;
 static struct findings findings;
 
-static void set_up(void) {
+static void fill_results(void) {
     memset(rows, 0, sizeof rows);
     results = (struct results){.traces = names,
                                .trace_count = 1,
@@ -35,7 +35,7 @@ static void set_up(void) {
                                .rows = rows};
 }
 
-static void tear_down(void) {
+static void release_results(void) {
     for (size_t i = 0; i < results.row_count; i++)
         json_decref(rows[i].runs);
     findings_free(&findings);
@@ -75,7 +75,7 @@ static json_t *add_run(struct row *row, json_int_t ns, json_int_t makespan, json
     return run;
 }
 
-static void finish(void) {
+static void complete_results(void) {
     ck_assert_int_eq(result_align(&results), 1);
     for (size_t i = 0; i < results.row_count; i++)
         result_row(&rows[i]);
@@ -95,14 +95,14 @@ static const char *marked(enum mark mark) {
     return text;
 }
 
-static int says(const char *text) {
+static int has_sentence(const char *text) {
     for (size_t i = 0; i < findings.sentence_count; i++)
         if (strstr(findings.sentences[i], text))
             return 1;
     return 0;
 }
 
-CASE("result", 4, set_up, tear_down);
+CASE("result", 4, fill_results, release_results);
 
 TEST(test_median) {
     uint64_t odd[] = {5, 1, 9}, even[] = {4, 2, 8, 6};
@@ -153,7 +153,7 @@ TEST(test_rows_have_the_same_iterations) {
     json_object_set_new(json_array_get(rows[1].runs, 0), "warm_up_iterations", json_integer(4));
     json_object_set_new(json_array_get(rows[2].runs, 0), "warm_up_iterations", json_integer(7));
     json_object_set_new(json_array_get(rows[2].runs, 0), "settled", json_false());
-    finish();
+    complete_results();
     for (size_t i = 0; i < MOST; i++)
         ck_assert_uint_eq(rows[i].median.value[FIGURE_STEADY_FROM], 4);
     ck_assert_int_eq(rows[2].settled, 0);
@@ -168,7 +168,7 @@ TEST(test_a_cost_that_comes_again_is_in_the_mean) {
     run = json_array_get(rows[0].runs, 0);
     json_array_set_new(json_object_get(json_object_get(run, "iterations"), "alloc_ns"), 7,
                        json_integer(8000000));
-    finish();
+    complete_results();
     ck_assert_uint_eq(rows[0].median.value[FIGURE_STEADY_MEDIAN], 1000000);
     ck_assert_uint_eq(rows[0].median.value[FIGURE_STEADY_MEAN], 2000000);
     ck_assert_uint_eq(rows[0].median.value[FIGURE_STEADY_WORST], 8000000);
@@ -181,7 +181,7 @@ TEST(test_ties_are_ties) {
     add_run(&rows[1], 1000000, 0, 1000000);
     add_run(&rows[2], 1300000, 0, 1030000);
     add_run(&rows[3], 500000, 0, 900000);
-    finish();
+    complete_results();
     ck_assert_str_eq(marked(MARK_FASTEST), "driver-keep mapped");
     ck_assert_str_eq(marked(MARK_SMALLEST), "driver-keep mapped");
     ck_assert_int_eq(rows[0].best[FIGURE_STEADY_MEAN], 1); /* marked figures are the best */
@@ -189,9 +189,9 @@ TEST(test_ties_are_ties) {
     ck_assert_int_eq(rows[0].best[FIGURE_RESERVED] && rows[1].best[FIGURE_RESERVED], 1);
     ck_assert_int_eq(rows[2].best[FIGURE_STEADY_MEAN], 0);
     ck_assert_int_eq(rows[3].best[FIGURE_STEADY_MEAN], 0); /* unusable, only compared */
-    ck_assert(says("driver-keep and mapped (a tie), 1.000 ms an iteration."));
-    ck_assert(says("One run of each"));
-    ck_assert(says("mapped, weir's default, is worse than the driver in no figure."));
+    ck_assert(has_sentence("driver-keep and mapped (a tie), 1.000 ms an iteration."));
+    ck_assert(has_sentence("One run of each"));
+    ck_assert(has_sentence("mapped, weir's default, is worse than the driver in no figure."));
 }
 
 TEST(test_several_runs_have_their_own_range) {
@@ -201,10 +201,10 @@ TEST(test_several_runs_have_their_own_range) {
         add_run(&rows[i], 1000000 + (json_int_t)i * 20000, 0, 1000000);
         add_run(&rows[i], 1010000 + (json_int_t)i * 20000, 0, 1000000);
     }
-    finish();
+    complete_results();
     ck_assert_str_eq(marked(MARK_FASTEST), "driver-keep");
-    ck_assert(!says("One run of each"));
-    ck_assert(says("mapped, weir's default, is worse than the driver in steady time"));
+    ck_assert(!has_sentence("One run of each"));
+    ck_assert(has_sentence("mapped, weir's default, is worse than the driver in steady time"));
 }
 
 TEST(test_makespan_decides_before_time) {
@@ -215,9 +215,10 @@ TEST(test_makespan_decides_before_time) {
     add_run(result_at(&results, 0, 1, 1), 100000, 60000000, 1000000);
     add_run(result_at(&results, 0, 2, 1), 400000, 50100000, 1000000);
     add_run(result_at(&results, 0, 3, 1), 100000, 40000000, 1000000);
-    finish();
+    complete_results();
     ck_assert_str_eq(marked(MARK_FASTEST), "pool"); /* the faster one of two makespans that tie */
-    ck_assert(says("mapped, weir's default, is worse than the driver in makespan (1.20 times "));
+    ck_assert(
+        has_sentence("mapped, weir's default, is worse than the driver in makespan (1.20 times "));
 }
 
 TEST(test_what_failed_compares_with_nothing) {
@@ -226,14 +227,14 @@ TEST(test_what_failed_compares_with_nothing) {
     for (size_t i = 0; i < results.row_count; i++)
         add_run(&rows[i], 1000000, 0, 1000000);
     json_object_set_new(json_array_get(rows[MOST + 1].runs, 0), "failed", json_integer(1));
-    finish();
+    complete_results();
     ck_assert_int_eq(findings.standings[1].is_complete, 0);
     ck_assert_str_eq(marked(MARK_FASTEST), "driver-keep pool");
     ck_assert_str_eq(findings.usual->name, "pool");
 }
 
 /* Sets a figure of the row's only run.  Deletes the figure if the value is below 0. */
-static void set(struct row *row, const char *key, json_int_t value) {
+static void set_run_key(struct row *row, const char *key, json_int_t value) {
     json_t *run = json_array_get(row->runs, 0);
 
     if (value < 0)
@@ -246,9 +247,9 @@ TEST(test_an_interrupt_compares_nothing) {
     make_rows(0);
     for (size_t i = 0; i < MOST - 1; i++)
         add_run(&rows[i], 1000000, 0, 1000000);
-    finish();
+    complete_results();
     ck_assert_uint_eq(findings.sentence_count, 1);
-    ck_assert(says("Interrupted: 3 of 4 runs were made, so nothing is compared."));
+    ck_assert(has_sentence("Interrupted: 3 of 4 runs were made, so nothing is compared."));
     ck_assert_int_eq(rows[0].best[FIGURE_STEADY_MEAN], 0);
 }
 
@@ -256,9 +257,9 @@ TEST(test_one_choice_is_no_choice) {
     make_rows(0);
     for (size_t i = 0; i < MOST; i++)
         add_run(&rows[i], 1000000, 0, 1000000);
-    set(&rows[0], "failed", 1);
-    set(&rows[2], "failed", 1);
-    finish();
+    set_run_key(&rows[0], "failed", 1);
+    set_run_key(&rows[2], "failed", 1);
+    complete_results();
     ck_assert_str_eq(marked(MARK_FASTEST), "");
     ck_assert_str_eq(marked(MARK_SMALLEST), "");
     ck_assert_int_eq(rows[1].best[FIGURE_STEADY_MEAN], 0);
@@ -268,12 +269,12 @@ TEST(test_warm_up_ties) {
     make_rows(0);
     for (size_t i = 0; i < MOST; i++)
         add_run(&rows[i], 1000000, 0, 1000000);
-    set(&rows[1], "warm_up_ns", 20000000);
-    finish();
+    set_run_key(&rows[1], "warm_up_ns", 20000000);
+    complete_results();
     ck_assert_str_eq(marked(MARK_WARM_UP), "driver-keep pool");
-    ck_assert(
-        says("takes 11.00 ms with driver-keep, as long as 11 steady iterations; 20.00 ms with "
-             "mapped, as long as 20 steady iterations."));
+    ck_assert(has_sentence(
+        "takes 11.00 ms with driver-keep, as long as 11 steady iterations; 20.00 ms with "
+        "mapped, as long as 20 steady iterations."));
 }
 
 TEST(test_warm_up_counts_iterations_of_traces_that_have_both) {
@@ -284,11 +285,11 @@ TEST(test_warm_up_counts_iterations_of_traces_that_have_both) {
     for (size_t i = MOST; i < results.row_count; i++) {
         json_object_set_new(json_array_get(rows[i].runs, 0), "iterations",
                             json_pack("{s:[i]}", "alloc_ns", 1));
-        set(&rows[i], "warm_up_ns", 11000000000);
+        set_run_key(&rows[i], "warm_up_ns", 11000000000);
     }
-    finish();
-    ck_assert(says("with mapped, as long as 11 steady iterations"));
-    ck_assert(says("There is no steady time of second: fewer than 2 iterations."));
+    complete_results();
+    ck_assert(has_sentence("with mapped, as long as 11 steady iterations"));
+    ck_assert(has_sentence("There is no steady time of second: fewer than 2 iterations."));
 }
 
 TEST(test_no_time_of_what_did_not_run_is_missing) {
@@ -298,21 +299,21 @@ TEST(test_no_time_of_what_did_not_run_is_missing) {
         add_run(&rows[i], 1000000, 0, 1000000);
         rows[MOST + i].failed_runs = 1;
     }
-    finish();
-    ck_assert(!says("There is no steady time"));
+    complete_results();
+    ck_assert(!has_sentence("There is no steady time"));
 }
 
 TEST(test_no_peak_compares_no_memory) {
     make_rows(0);
     for (size_t i = 0; i < MOST; i++) {
         add_run(&rows[i], 1000000, 0, 0);
-        set(&rows[i], "requested_peak_bytes", 0);
+        set_run_key(&rows[i], "requested_peak_bytes", 0);
     }
-    set(&rows[1], "kept_bytes", 1000);
-    finish();
+    set_run_key(&rows[1], "kept_bytes", 1000);
+    complete_results();
     ck_assert_int_eq(rows[1].best[FIGURE_RESERVED], 0);
-    ck_assert(!says("Smallest"));
-    ck_assert(says("mapped, weir's default, is worse than the driver in no figure."));
+    ck_assert(!has_sentence("Smallest"));
+    ck_assert(has_sentence("mapped, weir's default, is worse than the driver in no figure."));
 }
 
 TEST(test_kept_is_of_the_worst_trace) {
@@ -321,12 +322,12 @@ TEST(test_kept_is_of_the_worst_trace) {
     for (size_t i = 0; i < results.row_count; i++)
         add_run(&rows[i], 1000000, 0, i < MOST ? 0 : 1000000);
     for (size_t i = 0; i < MOST; i++)
-        set(&rows[i], "requested_peak_bytes", 0);
-    set(&rows[MOST], "kept_bytes", 0);
-    finish();
-    ck_assert(
-        says("kept memory on 1 of 2 traces (1.00 times the peak, where driver-keep keeps nothing, "
-             "on second)"));
+        set_run_key(&rows[i], "requested_peak_bytes", 0);
+    set_run_key(&rows[MOST], "kept_bytes", 0);
+    complete_results();
+    ck_assert(has_sentence(
+        "kept memory on 1 of 2 traces (1.00 times the peak, where driver-keep keeps nothing, "
+        "on second)"));
 }
 
 TEST(test_unsettled_is_said) {
@@ -335,8 +336,8 @@ TEST(test_unsettled_is_said) {
         add_run(&rows[i], 1000000, 0, 1000000);
         json_object_set_new(json_array_get(rows[i].runs, 0), "settled", json_false());
     }
-    finish();
-    ck_assert(says("Fastest (none settled): "));
+    complete_results();
+    ck_assert(has_sentence("Fastest (none settled): "));
 }
 
 SUITE("result", CK_FORK_GETENV);

@@ -10,7 +10,7 @@ static struct top_program program;
 static struct top_program *programs[] = {&program};
 static struct top top = {.programs = programs, .count = 1};
 
-static void set_up(void) {
+static void fill_program(void) {
     memset(&program, 0, sizeof program);
     program.name.pid = 4711;
     program.is_there = program.is_known = 1;
@@ -40,7 +40,7 @@ static char *as_json(void) {
     return text;
 }
 
-CASE("top", 30, set_up, NULL);
+CASE("top", 30, fill_program, NULL);
 
 /* A faulty process may have published any bytes. */
 TEST(test_random_bodies) {
@@ -142,7 +142,7 @@ TEST(test_the_last_steps) {
     OK(weir_allocator_destroy(a));
 }
 
-static void count(uint64_t seconds, uint64_t allocs, uint64_t frees, uint64_t hits) {
+static void set_counts(uint64_t seconds, uint64_t allocs, uint64_t frees, uint64_t hits) {
     program.now.allocators = program.now.all = 1;
     program.now.time_ns = seconds * 1000000000;
     program.now.allocator[0].allocs = allocs;
@@ -151,7 +151,7 @@ static void count(uint64_t seconds, uint64_t allocs, uint64_t frees, uint64_t hi
     top.now_ns = program.now.time_ns;
 }
 
-static void expect_json(const char *what) {
+static void expect_json_part(const char *what) {
     char *text = as_json();
 
     ck_assert_msg(strstr(text, what) != NULL, "no %s in %s", what, text);
@@ -159,16 +159,16 @@ static void expect_json(const char *what) {
 }
 
 TEST(test_rates) {
-    count(10, 1000, 900, 500);
-    expect_json("\"requests_per_s\":null,\"frees_per_s\":null,\"cached\":0.5");
+    set_counts(10, 1000, 900, 500);
+    expect_json_part("\"requests_per_s\":null,\"frees_per_s\":null,\"cached\":0.5");
     program.before = program.now;
     program.has_before = 1;
-    count(12, 3000, 1100, 2400);
-    expect_json("\"requests_per_s\":1000.0,\"frees_per_s\":100.0,\"cached\":0.95");
-    count(10, 3000, 1100, 2400); /* no time has passed */
-    expect_json("\"requests_per_s\":null");
-    count(14, 10, 10, 10); /* the counts fell: it is another allocator */
-    expect_json("\"requests_per_s\":null");
+    set_counts(12, 3000, 1100, 2400);
+    expect_json_part("\"requests_per_s\":1000.0,\"frees_per_s\":100.0,\"cached\":0.95");
+    set_counts(10, 3000, 1100, 2400); /* no time has passed */
+    expect_json_part("\"requests_per_s\":null");
+    set_counts(14, 10, 10, 10); /* the counts fell: it is another allocator */
+    expect_json_part("\"requests_per_s\":null");
 }
 
 /* Sorts two programs.  Returns the process id of the first one. */
@@ -213,7 +213,7 @@ TEST(test_eighty_columns) {
     const char *row, *command, *end;
     char *text;
 
-    count(10, 1000, 900, 500);
+    set_counts(10, 1000, 900, 500);
     program.now.allocator[0].reserved = program.now.allocator[0].in_use = 150109880320u;
     program.now.allocator[0].limit = 150109880319u;
     strcpy(program.now.allocator[0].device, "cuda:0");
@@ -233,7 +233,7 @@ TEST(test_eighty_columns) {
 TEST(test_one_that_does_not_answer) {
     char *text;
 
-    count(10, 1, 1, 1);
+    set_counts(10, 1, 1, 1);
     top.now_ns += UINT64_C(7000000000);
     text = printed();
     ck_assert_ptr_nonnull(strstr(text, "    silent 7 s  "));
@@ -250,7 +250,7 @@ TEST(test_one_that_does_not_answer) {
 #define DEVICE "GPU-00112233"
 
 /* Publishes an entry with `bytes` of reserved and idle memory.  With 0 bytes, the process does not answer. */
-static int be_member(uint64_t bytes) {
+static int run_member(uint64_t bytes) {
     static struct weir_slot_file own;
     struct weir_registry_entry e = {.reserved = bytes, .idle = bytes, .command = "a program"};
 
@@ -284,13 +284,13 @@ TEST(test_what_is_not_known_is_not_nothing) {
 
     make_folder("/tmp");
     program.is_there = 0;
-    quiet = holder(be_member, 0);
+    quiet = holder(run_member, 0);
     expect_row(quiet,
                "       -       0B        -           -       0B       0B  a program, priority 0 "
                "(does not answer)",
                "\"limit\":null,\"reserved\":0,\"in_use\":null,\"reclaimable\":null,");
     end(quiet, SIGKILL);
-    stopped = holder(be_member, GIB);
+    stopped = holder(run_member, GIB);
     expect_row(stopped,
                "    8GiB     1GiB       0B        1GiB       0B       0B  a program, priority 0",
                "\"in_use\":0,\"reclaimable\":1073741824,");

@@ -19,7 +19,7 @@
 static weir_options options;
 static struct weir_growth_cursor cursor;
 
-static void setup(void) {
+static void reset_growth(void) {
     memset(&cursor, 0, sizeof cursor);
     ck_assert_int_eq(weir__options_complete(NULL, &options, NULL, 0), WEIR_OK);
 }
@@ -36,8 +36,8 @@ static void use_policy(const char *text) {
     ck_assert_int_eq(weir__options_complete(&raw, &options, NULL, 0), WEIR_OK);
 }
 
-static size_t step_of(size_t request, size_t reserve, size_t limit, size_t device_free,
-                      size_t unit) {
+static size_t computed_step(size_t request, size_t reserve, size_t limit, size_t device_free,
+                            size_t unit) {
     weir_growth_state state = {.size = sizeof state,
                                .request = request,
                                .reserved = reserve,
@@ -124,12 +124,12 @@ static const struct {
     {"bfc", SIZE_MAX - 255, 0, SIZE_MAX, SIZE_MAX, UNIT, SIZE_MAX - 255},
 };
 
-CASE("growth", 60, setup, NULL);
+CASE("growth", 60, reset_growth, NULL);
 
 TEST_EACH(ROWS(cases), test_step) {
     use_policy(cases[_i].policy);
-    size_t step = step_of(cases[_i].request, cases[_i].reserved, cases[_i].limit,
-                          cases[_i].device_free, cases[_i].unit);
+    size_t step = computed_step(cases[_i].request, cases[_i].reserved, cases[_i].limit,
+                                cases[_i].device_free, cases[_i].unit);
     ck_assert_uint_eq(step, cases[_i].expected);
     ck_assert_uint_eq(cursor.steps, step > 0 ? 1 : 0);
     ck_assert_uint_eq(cursor.last_step, step);
@@ -167,7 +167,7 @@ TEST(test_promises) {
             size_t need, grain = is_bfc ? 256 : unit;
             size_t room = reserve < limit ? limit - reserve : 0;
             use_policy(policies[p]);
-            size_t step = step_of(request, reserve, limit, SIZE_MAX, unit);
+            size_t step = computed_step(request, reserve, limit, SIZE_MAX, unit);
             if (!weir__size_round_up(request, grain, &need) ||
                 need > weir__size_round_down(room, grain)) {
                 ck_assert_uint_eq(step, 0);
@@ -182,7 +182,7 @@ static weir_growth_state told;
 static void *told_context;
 static size_t answer;
 
-static size_t record(const weir_growth_state *state, void *context) {
+static size_t record_growth(const weir_growth_state *state, void *context) {
     told = *state;
     told_context = context;
     return answer;
@@ -190,10 +190,10 @@ static size_t record(const weir_growth_state *state, void *context) {
 
 TEST(test_callback) {
     options.growth = WEIR_GROWTH_CALLBACK;
-    options.growth_function = record;
+    options.growth_function = record_growth;
     options.growth_context = &answer;
     answer = 100 * MIB;
-    ck_assert_uint_eq(step_of(5, 64 * MIB, GIB, 300 * MIB, UNIT), 96 * MIB);
+    ck_assert_uint_eq(computed_step(5, 64 * MIB, GIB, 300 * MIB, UNIT), 96 * MIB);
     ck_assert_ptr_eq(told_context, &answer);
     ck_assert_uint_eq(told.size, sizeof told);
     ck_assert_uint_eq(told.request, 5);
@@ -204,12 +204,12 @@ TEST(test_callback) {
     ck_assert_uint_eq(told.steps, 0);
     ck_assert_uint_eq(told.last_step, 0);
     answer = 0; /* less than the request counts as the request */
-    ck_assert_uint_eq(step_of(5, 64 * MIB, GIB, SIZE_MAX, UNIT), UNIT);
+    ck_assert_uint_eq(computed_step(5, 64 * MIB, GIB, SIZE_MAX, UNIT), UNIT);
     ck_assert_uint_eq(told.steps, 1);
     ck_assert_uint_eq(told.last_step, 96 * MIB);
     answer = SIZE_MAX; /* weir cuts a larger answer */
-    ck_assert_uint_eq(step_of(5, 64 * MIB, GIB, SIZE_MAX, UNIT), GIB - 64 * MIB);
-    ck_assert_uint_eq(step_of(5, 64 * MIB, GIB, 300 * MIB, UNIT), 288 * MIB);
+    ck_assert_uint_eq(computed_step(5, 64 * MIB, GIB, SIZE_MAX, UNIT), GIB - 64 * MIB);
+    ck_assert_uint_eq(computed_step(5, 64 * MIB, GIB, 300 * MIB, UNIT), 288 * MIB);
     ck_assert_uint_eq(cursor.steps, 4);
 }
 
@@ -233,7 +233,7 @@ TEST(test_bfc_series) {
 
     use_policy("bfc");
     for (size_t i = 0; i < COUNT(series); i++) {
-        size_t step = step_of(series[i].request, reserve, SIZE_MAX, SIZE_MAX, 256);
+        size_t step = computed_step(series[i].request, reserve, SIZE_MAX, SIZE_MAX, 256);
 
         ck_assert_msg(step == series[i].expected, "step %zu is %zu, not %zu", i, step,
                       series[i].expected);
@@ -245,50 +245,51 @@ TEST(test_bfc_series) {
 /* A step is the smaller of the doubled region and the room below the limit, rounded down to 256. */
 TEST(test_bfc_under_a_limit) {
     use_policy("bfc");
-    ck_assert_uint_eq(step_of(MIB, 0, 100 * MIB + 1000, SIZE_MAX, 256), 2 * MIB);
-    ck_assert_uint_eq(step_of(60 * MIB, 2 * MIB, 100 * MIB + 1000, SIZE_MAX, 256), 64 * MIB);
-    ck_assert_uint_eq(step_of(MIB, 66 * MIB, 100 * MIB + 1000, SIZE_MAX, 256), 34 * MIB + 768);
-    ck_assert_uint_eq(step_of(256, 100 * MIB + 768, 100 * MIB + 1000, SIZE_MAX, 256), 0);
+    ck_assert_uint_eq(computed_step(MIB, 0, 100 * MIB + 1000, SIZE_MAX, 256), 2 * MIB);
+    ck_assert_uint_eq(computed_step(60 * MIB, 2 * MIB, 100 * MIB + 1000, SIZE_MAX, 256), 64 * MIB);
+    ck_assert_uint_eq(computed_step(MIB, 66 * MIB, 100 * MIB + 1000, SIZE_MAX, 256),
+                      34 * MIB + 768);
+    ck_assert_uint_eq(computed_step(256, 100 * MIB + 768, 100 * MIB + 1000, SIZE_MAX, 256), 0);
     use_policy("bfc"); /* the first region is no larger than the limit, rounded up to 256 */
-    ck_assert_uint_eq(step_of(256, 0, 1000, SIZE_MAX, 256), 768);
+    ck_assert_uint_eq(computed_step(256, 0, 1000, SIZE_MAX, 256), 768);
     ck_assert_uint_eq(cursor.next_region, 2048);
     use_policy("bfc");
-    ck_assert_uint_eq(step_of(700, 0, 1000, SIZE_MAX, 256), 768);
+    ck_assert_uint_eq(computed_step(700, 0, 1000, SIZE_MAX, 256), 768);
     use_policy("bfc");
-    ck_assert_uint_eq(step_of(769, 0, 1000, SIZE_MAX, 256), 0);
+    ck_assert_uint_eq(computed_step(769, 0, 1000, SIZE_MAX, 256), 0);
 }
 
 /* TensorFlow tries a region and learns from a failure. It does not query the free memory. */
 TEST(test_bfc_ignores_what_is_free) {
     use_policy("bfc");
-    ck_assert_uint_eq(step_of(20 * MIB, 0, SIZE_MAX, 21 * MIB, 256), 32 * MIB);
+    ck_assert_uint_eq(computed_step(20 * MIB, 0, SIZE_MAX, 21 * MIB, 256), 32 * MIB);
 }
 
 TEST(test_bfc_on_larger_units) {
     use_policy("bfc");
-    ck_assert_uint_eq(step_of(MIB, 0, SIZE_MAX, SIZE_MAX, UNIT), UNIT);
+    ck_assert_uint_eq(computed_step(MIB, 0, SIZE_MAX, SIZE_MAX, UNIT), UNIT);
     ck_assert_uint_eq(cursor.next_region, 4 * MIB);
-    ck_assert_uint_eq(step_of(40 * MIB, UNIT, SIZE_MAX, SIZE_MAX, UNIT), 64 * MIB);
+    ck_assert_uint_eq(computed_step(40 * MIB, UNIT, SIZE_MAX, SIZE_MAX, UNIT), 64 * MIB);
     use_policy("bfc"); /* the end of the limit need not be a whole unit */
-    ck_assert_uint_eq(step_of(MIB, 0, 5 * MIB, SIZE_MAX, UNIT), 5 * MIB);
+    ck_assert_uint_eq(computed_step(MIB, 0, 5 * MIB, SIZE_MAX, UNIT), 5 * MIB);
 }
 
 /* Only a region that was made doubles the next one. */
 TEST(test_bfc_refused) {
     use_policy("bfc");
-    ck_assert_uint_eq(step_of(MIB, 0, SIZE_MAX, SIZE_MAX, 256), 2 * MIB);
+    ck_assert_uint_eq(computed_step(MIB, 0, SIZE_MAX, SIZE_MAX, 256), 2 * MIB);
     weir__growth_refused(&cursor);
     ck_assert_uint_eq(cursor.steps, 0);
-    ck_assert_uint_eq(step_of(MIB, 0, SIZE_MAX, SIZE_MAX, 256), 2 * MIB);
-    ck_assert_uint_eq(step_of(MIB, 0, SIZE_MAX, SIZE_MAX, 256), 4 * MIB);
+    ck_assert_uint_eq(computed_step(MIB, 0, SIZE_MAX, SIZE_MAX, 256), 2 * MIB);
+    ck_assert_uint_eq(computed_step(MIB, 0, SIZE_MAX, SIZE_MAX, 256), 4 * MIB);
     /* If the request forced a doubling, the doubled size stays after a failure, as in TensorFlow. */
-    ck_assert_uint_eq(step_of(100 * MIB, 0, SIZE_MAX, SIZE_MAX, 256), 128 * MIB);
+    ck_assert_uint_eq(computed_step(100 * MIB, 0, SIZE_MAX, SIZE_MAX, 256), 128 * MIB);
     weir__growth_refused(&cursor);
-    ck_assert_uint_eq(step_of(MIB, 0, SIZE_MAX, SIZE_MAX, 256), 128 * MIB);
+    ck_assert_uint_eq(computed_step(MIB, 0, SIZE_MAX, SIZE_MAX, 256), 128 * MIB);
     weir__growth_refused(&cursor);
     weir__growth_refused(&cursor); /* a second refusal changes nothing */
-    ck_assert_uint_eq(step_of(MIB, 0, SIZE_MAX, SIZE_MAX, 256), 128 * MIB);
-    ck_assert_uint_eq(step_of(MIB, 0, SIZE_MAX, SIZE_MAX, 256), 256 * MIB);
+    ck_assert_uint_eq(computed_step(MIB, 0, SIZE_MAX, SIZE_MAX, 256), 128 * MIB);
+    ck_assert_uint_eq(computed_step(MIB, 0, SIZE_MAX, SIZE_MAX, 256), 256 * MIB);
 }
 
 /* A shrink sets the next region as if growth had ended at the remaining memory. */
@@ -298,19 +299,19 @@ TEST(test_bfc_shrunk) {
     use_policy("bfc");
     weir__growth_shrunk(&cursor, 0); /* a shrink before the first step */
     for (int i = 0; i < 10; i++)
-        reserve += step_of(MIB, reserve, SIZE_MAX, SIZE_MAX, 256);
+        reserve += computed_step(MIB, reserve, SIZE_MAX, SIZE_MAX, 256);
     ck_assert_uint_eq(reserve, 2046 * MIB);
     weir__growth_shrunk(&cursor, 2046 * MIB);
     ck_assert_uint_eq(cursor.next_region, 2048 * MIB);
     weir__growth_shrunk(&cursor, 1500 * MIB);
-    ck_assert_uint_eq(step_of(MIB, 1500 * MIB, SIZE_MAX, SIZE_MAX, 256), 1024 * MIB);
+    ck_assert_uint_eq(computed_step(MIB, 1500 * MIB, SIZE_MAX, SIZE_MAX, 256), 1024 * MIB);
     weir__growth_shrunk(&cursor, 30 * MIB);
-    ck_assert_uint_eq(step_of(MIB, 30 * MIB, SIZE_MAX, SIZE_MAX, 256), 32 * MIB);
+    ck_assert_uint_eq(computed_step(MIB, 30 * MIB, SIZE_MAX, SIZE_MAX, 256), 32 * MIB);
     weir__growth_shrunk(&cursor, 0);
-    ck_assert_uint_eq(step_of(MIB, 0, SIZE_MAX, SIZE_MAX, 256), 2 * MIB);
-    ck_assert_uint_eq(step_of(MIB, 2 * MIB, SIZE_MAX, SIZE_MAX, 256), 4 * MIB);
+    ck_assert_uint_eq(computed_step(MIB, 0, SIZE_MAX, SIZE_MAX, 256), 2 * MIB);
+    ck_assert_uint_eq(computed_step(MIB, 2 * MIB, SIZE_MAX, SIZE_MAX, 256), 4 * MIB);
     use_policy("bfc"); /* a first region that is no power of two */
-    ck_assert_uint_eq(step_of(256, 0, 1000, SIZE_MAX, 256), 768);
+    ck_assert_uint_eq(computed_step(256, 0, 1000, SIZE_MAX, 256), 768);
     weir__growth_shrunk(&cursor, 0);
     ck_assert_uint_eq(cursor.next_region, 2048);
 }
@@ -376,7 +377,7 @@ TEST(test_ends_of_a_cursor) {
     weir__growth_refused(&cursor);
     ck_assert_uint_eq(cursor.steps, 0);
     cursor.next_region = SIZE_MAX / 2 + 1;
-    ck_assert_uint_eq(step_of(MIB, 0, SIZE_MAX, SIZE_MAX, 256), SIZE_MAX / 2 + 1);
+    ck_assert_uint_eq(computed_step(MIB, 0, SIZE_MAX, SIZE_MAX, 256), SIZE_MAX / 2 + 1);
     ck_assert_uint_eq(cursor.next_region, SIZE_MAX / 2 + 1);
     weir__growth_refused(&cursor);
     ck_assert_uint_eq(cursor.next_region, SIZE_MAX / 2 + 1);

@@ -248,7 +248,7 @@ TEST_EACH(ROWS(own_variables), test_what_is_set_stays) {
     ck_assert_str_eq(sources.of[setting], "flag --x");
 }
 
-static int is_file(int setting) {
+static int is_file_setting(int setting) {
     return setting == WEIR_SETTING_PROFILE || setting == WEIR_SETTING_OOM_REPORT;
 }
 
@@ -257,10 +257,10 @@ TEST_EACH(WEIR_SETTING_COUNT, test_bad_own_variable) {
     const struct weir_setting_row *row = weir__setting_row((enum weir_setting)_i);
     set_variable("WEIR_ENGINE", "bfc"); /* weir must not apply this variable either */
     /* any other text names a file */
-    set_variable(row->variable, is_file(_i) ? "" : "4X");
+    set_variable(row->variable, is_file_setting(_i) ? "" : "4X");
     weir_options before = options;
     EXPECT_READ_AT(&sources, WEIR_PLACE_OWN, 1, WEIR_E_PARSE);
-    assert_complains(row->variable, is_file(_i) ? "" : "4X", row->accepts);
+    assert_complains(row->variable, is_file_setting(_i) ? "" : "4X", row->accepts);
     ck_assert(same_options(&before, &options));
     for (int i = 0; i < WEIR_SETTING_COUNT; i++)
         ck_assert_ptr_null(sources.of[i]);
