@@ -339,6 +339,11 @@ EXTRA_DIST += \
 	tests/torch \
 	tests/run-tap
 
+# Folders go into the tarball whole, but without what was built in them.
+dist-hook:
+	find $(distdir)/tests -name .deps -o -name .libs | xargs rm -rf
+	find $(distdir)/tests -name '*.o' -o -name '*.lo' -o -name '*.la' | xargs rm -f
+
 # Worlds that a seed decides, checked by the model's oracle; in `make check' for a while, by `make soak'
 # for as long as SOAK_SECONDS says.
 tests_whole_sim_SOURCES = tests/whole/sim.c tests/whole/sim.h tests/whole/sim_world.c tests/whole/sim_world.h \
