@@ -204,7 +204,7 @@ static void read_reserved(weir_allocator *a, weir_oom_report *v, uint64_t *at_re
     v->idle = weir__size_less(v->reserved, v->in_use);
     v->largest_free_block = v->pending = UINT64_MAX;
     e->ops->survey(e, &survey);
-    if (e->driver_pool) /* the driver does not report what is idle */
+    if (e->driver_pool) /* the driver does not report idle memory */
         return;
     if (a->caches)
         weir__caches_survey(a->caches, v->stream, &survey);

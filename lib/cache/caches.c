@@ -688,7 +688,7 @@ void weir__caches_ask(struct weir_caches *f, weir_stream stream, int ends) {
         flush_cache(f, c, stream, id);
     if (c && ends)
         weir__engine_maintain(f->engine, stream, id);
-    (void)weir__engine_ask(f->engine, stream, id); /* after the end weir cannot query the stream */
+    (void)weir__engine_ask(f->engine, stream, id); /* weir cannot query the stream after its end */
     if (!c || !ends)
         return;
     pthread_mutex_lock(&f->lock);

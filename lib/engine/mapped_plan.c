@@ -213,9 +213,10 @@ int weir__mapped_has_budget(const struct weir_heap *h) {
 
 /* ---- sizes ---- */
 
-/* Returns the most bytes of a new physical allocation when `total` bytes will be reserved.  It is finer, the
- * more times the budget is the credit.  It has half as many bytes if there are several streams, since the last free of one
- * stream keeps a whole one from the others; and it is never coarse while work is pending on several streams. */
+/* Returns the most bytes of a new physical allocation when `total` bytes will be reserved.  A budget of several
+ * times the credit divides the bytes by this number.  With several streams a physical allocation has half as many
+ * bytes, since one stream's last free keeps the whole of it from the others.  While work is pending on several
+ * streams, it is never coarse. */
 static size_t unit_bytes(const struct weir_heap *h, int kind, uint64_t total) {
     int is_pending = h->order.several && h->order.waiting_marks > 0;
     size_t fine = fine_bytes(h->order.several ? total / 2 : total);

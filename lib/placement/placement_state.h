@@ -54,7 +54,7 @@ struct chunk {
 /* The part of a record that only a free chunk uses, and a tagged chunk alone uses but for the sequence. */
 struct chunk_tag {
     uint64_t
-        sequence; /* that of the latest free in the chunk; 0 if every stream may use the chunk */
+        sequence; /* the sequence of the latest free in the chunk, or 0 if every stream may use the chunk */
     struct weir_placement_own *own; /* the tagged chunks of the stream */
     uint32_t older;                 /* the next older chunk in the stream's list, or 0 */
     uint32_t newer;
