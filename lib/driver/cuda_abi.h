@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* cuda_abi.h: the part of the CUDA driver API that weir calls: types, constants, entry points.
  *
- * The file is written from the documented ABI, so that a build needs no toolkit.  If configure finds <cuda.h>,
- * tests/driver/abi_check.c compares every line with <cuda.h>.  Enumerations are `unsigned int` here, as in the ABI.  An
- * entry has its base symbol, which cuGetProcAddress takes; the suffixed symbol that the library exports; and the first
- * driver version that has the entry.
+ * The file declares the documented ABI itself, so a build needs no CUDA toolkit.  If configure finds <cuda.h>,
+ * tests/driver/abi_check.c compares each declaration with <cuda.h>.  Enumerations are `unsigned int` here, as in the
+ * ABI.  The list of entry points gives three facts for each: the base name for cuGetProcAddress, the suffixed symbol
+ * that the library exports, and the first driver version that has the entry point.
  *
  * This file must not know that a library is loaded, or that a device model exists.
  */
@@ -50,8 +50,9 @@ typedef struct CUmemLocation_st {
     int id;
 } CUmemLocation;
 
-/* The struct has 88 bytes in every driver.  Drivers read maxSize from 12.2 on and `usage` from 12.8 on; from 13.4 on
- * the first reserved byte selects GPUDirect RDMA.  Older drivers require zero in fields that they do not read. */
+/* The struct has 88 bytes in every driver.  Drivers read `maxSize` from version 12.2 on, and `usage` from version
+ * 12.8 on.  From version 13.4 on, the first reserved byte selects GPUDirect RDMA.  A driver requires zero in all
+ * fields that are newer than the driver. */
 typedef struct CUmemPoolProps_st {
     CUmemAllocationType allocType;
     CUmemAllocationHandleType handleTypes;
@@ -84,8 +85,8 @@ typedef struct CUmemPoolPtrExportData_st {
     unsigned char reserved[64];
 } CUmemPoolPtrExportData;
 
-/* Two structs of <cuda.h>: CUDA_MEM_ALLOC_NODE_PARAMS, which has the parameters of a graph node that allocates memory,
- * and the start of CUgraphNodeParams. */
+/* Two structs of <cuda.h> under other names.  struct weir_alloc_node is CUDA_MEM_ALLOC_NODE_PARAMS, the parameters
+ * of a graph node that allocates memory.  struct weir_any_node is the start of CUgraphNodeParams. */
 struct weir_alloc_node {
     CUmemPoolProps pool;
     const void *access;
@@ -93,15 +94,16 @@ struct weir_alloc_node {
     CUdeviceptr block;
 };
 struct weir_any_node {
-    unsigned int type; /* WEIR_NODE_ALLOC if the node allocates */
+    unsigned int type; /* WEIR_NODE_ALLOC for a node that allocates memory */
     int reserved[3];
     struct weir_alloc_node alloc;
 };
 #define WEIR_NODE_ALLOC 10
 
-/* Entry points: X(group, base name, exported symbol, first version, (parameters), (arguments)).  All return CUresult.
- * Group BASE is required.  Each other group is optional as a whole, and sets a capability bit of the table (driver.h)
- * if none of its entries is missing. */
+/* The list of entry points: X(group, base name, exported symbol, first version, (parameters), (arguments)).  Every
+ * entry point returns a CUresult.  A driver must have all entry points of the group BASE.  All other groups are
+ * optional.  If a driver has all entry points of an optional group, the table gets the capability bit of the group
+ * (driver.h). */
 /* clang-format off */
 #define WEIR_DRIVER_ENTRIES(X)                                                                     \
     X(BASE, cuInit, "cuInit", 2000, (unsigned int flags), (flags))                                 \
@@ -252,7 +254,7 @@ struct weir_any_node {
       (handle, shared, type))
 /* clang-format on */
 
-/* The default streams, as handles (CU_STREAM_LEGACY and CU_STREAM_PER_THREAD of <cuda.h>). */
+/* The handles of the two default streams.  <cuda.h> calls the handles CU_STREAM_LEGACY and CU_STREAM_PER_THREAD. */
 #define WEIR_STREAM_LEGACY_VALUE 0x1
 #define WEIR_STREAM_PER_THREAD_VALUE 0x2
 

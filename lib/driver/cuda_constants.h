@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* cuda_constants.h: the constants of the CUDA driver API that weir uses, by their values.
+/* cuda_constants.h: the names and values of the constants of the CUDA driver API that weir uses.
  *
  * If configure finds <cuda.h>, tests/driver/abi_check.c compares the constants with <cuda.h>.
  */
 #ifndef WEIR_CUDA_CONSTANTS_H
 #define WEIR_CUDA_CONSTANTS_H
 
-/* The constants, as X(name, value). */
+/* The list of constants: X(name, value).  The comment behind a pool attribute gives the C type of the attribute.
+ * "From 11.3 on" means that CUDA has the constant since version 11.3. */
 #define WEIR_CUDA_CONSTANTS(X)                                                                     \
     X(CUDA_SUCCESS, 0)                                                                             \
     X(CUDA_ERROR_INVALID_VALUE, 1)                                                                 \
@@ -64,13 +65,13 @@
     X(CU_MEM_ALLOCATION_TYPE_MANAGED, 2) /* for pools, from 13.0 on */                             \
     X(CU_MEM_HANDLE_TYPE_NONE, 0)                                                                  \
     X(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 1)                                                 \
-    X(CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS, 2) /* from 12.8 on, and the next constant, too */    \
+    X(CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS, 2) /* this one and the next: from 12.8 on */         \
     X(CU_MEM_CREATE_USAGE_HW_DECOMPRESS, 2)                                                        \
     X(CU_MEM_LOCATION_TYPE_DEVICE, 1)                                                              \
-    X(CU_MEM_LOCATION_TYPE_HOST, 2) /* from 12.2 on, and the next two constants, too */            \
+    X(CU_MEM_LOCATION_TYPE_HOST, 2) /* this constant and the next two: from 12.2 on */             \
     X(CU_MEM_LOCATION_TYPE_HOST_NUMA, 3)                                                           \
     X(CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT, 4)                                                   \
-    X(CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN, 6) /* from 13.4 on; id: device + 256 domain */  \
+    X(CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN, 6) /* from 13.4; id: device + 256 * domain */   \
     X(CU_MEM_ACCESS_FLAGS_PROT_NONE, 0)                                                            \
     X(CU_MEM_ACCESS_FLAGS_PROT_READ, 1)                                                            \
     X(CU_MEM_ACCESS_FLAGS_PROT_READWRITE, 3)                                                       \

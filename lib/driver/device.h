@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* device.h: one device as an allocator uses it: the driver's results as statuses, and the state of streams.
+/* device.h: functions of one device for an allocator.  The functions call the driver, turn the driver's results into
+ * statuses, and query the state of streams.
  *
- * The layers above call these functions.  A layer calls the driver's table directly only for calls that no other layer
- * needs.  Any thread may call the functions.
+ * The layers above call the driver mostly through these functions.  A layer calls the driver's table directly only if
+ * no other layer needs the call.  Any thread may call the functions.
  *
  * This file must not know memory, settings or the caller.
  */
@@ -17,10 +18,11 @@
 #include "base/tls.h"
 #include "driver/driver.h"
 
-/* Ordinals of devices are below this number. */
+/* weir supports devices whose ordinal is less than this number. */
 enum { WEIR_MOST_PEERS = 64 };
 
-/* The devices whose work may use memory.  The first device has the memory. */
+/* The devices whose work may access the memory of an allocator.  The first device of the list is the one that has
+ * the memory. */
 struct weir_access {
     size_t count;
     CUmemAccessDesc list[WEIR_MOST_PEERS + 1];
@@ -32,57 +34,65 @@ struct weir_device {
     const struct weir_driver *driver;
     CUdevice ordinal;
     CUcontext context;         /* the primary context, retained by the allocator */
-    uint64_t total;            /* bytes */
-    weir_slow_paths slow_path; /* the reasons why requests do not go straight to the caches */
+    uint64_t total;            /* the bytes of memory that the device has */
+    /* The reasons why requests take the slow path instead of the per-stream cache. */
+    weir_slow_paths slow_path;
     uint64_t created_ticks;    /* the time at which the allocator was created */
-    /* The log level.  During the creation of the allocator the level is NONE, because the creator reports failures. */
+    /* The log level of the allocator.  While the allocator is being created the level is NONE, because its creator
+     * reports failures. */
     _Atomic int log;
-    int decompresses; /* set if the memory must allow hardware decompression */
-    int drop_in;      /* set if the allocator replaces the driver's pools: see drop_in.h */
-    /* Set if opportunistic reuse is off.  Then memory that one stream has freed serves other streams only after a wait
-     * of the host, or after memory was freed to the device. */
+    int decompresses; /* set if the memory of the allocator must allow hardware decompression */
+    int drop_in;      /* set if the allocator replaces the driver's memory pools (see drop_in.h) */
+    /* Set if the program has switched opportunistic reuse off.  Memory that one stream has freed may then be used by
+     * another stream only after the host has waited for the work of the first stream, or after weir has returned the
+     * memory to the device. */
     atomic_int keeps_apart;
-    /* Returns 1 if an adapter, which is code of weir's between the program and the driver, saw the stream's creation,
-     * and so will see the stream's captures and its end.  May be NULL. */
+    /* Returns 1 if an adapter saw the creation of the stream, else 0.  An adapter is a part of weir that sits
+     * between the program and the driver.  Such an adapter also sees each capture of the stream and its destruction.
+     * The pointer may be NULL. */
     int (*_Atomic watches)(weir_stream stream);
-    struct weir_access access; /* the devices that may use the memory from the beginning */
-    /* A block that was allocated for a wait and could not be freed, or 0. */
+    /* The devices that may access the memory as soon as weir has allocated it. */
+    struct weir_access access;
+    /* The address of a block that weir__device_wait() allocated for a wait and could not free, or 0. */
     _Atomic CUdeviceptr waited_by;
-    /* `waits` is the number of waits for the device that have begun.  `waited` is the number of the latest begun wait
-     * that has succeeded.  So work that was submitted while `waits` was below `waited` is done. */
+    /* `waits` is the number of waits for the device that have begun.  `waited` is the number of the latest wait that
+     * has succeeded.  Work that was submitted while `waits` was less than `waited` is completed. */
     _Atomic uint64_t waits, waited;
 };
 
-/* Stores a driver's result as the thread's last driver result, and returns its status.  Marks the device as lost if the
- * result is fatal. */
+/* Stores a result of the driver as the thread's last driver result.  Returns the status that corresponds to the
+ * result.  If the result is fatal, marks the device as lost. */
 weir_status weir__device_status(struct weir_device *device, CUresult result);
-/* Sets the properties for cuMemCreate, which are equal for all memory of an allocator.  If the device supports
- * GPUDirect RDMA, network adapters and storage may access the memory directly, as with memory of cuMemAlloc.  Other
- * processes may open the memory; this property costs nothing (H200). */
+/* Sets *kind to the properties with which an allocator calls cuMemCreate.  If the device supports GPUDirect RDMA,
+ * network adapters and storage may access the memory directly, as they may access memory of cuMemAlloc.  The memory
+ * can be exported to other processes, which makes no call slower (measured on an H200). */
 CUresult weir__device_mapped_kind(const struct weir_driver *driver, CUdevice device,
                                   int decompresses, CUmemAllocationProp *kind);
-/* Returns the free bytes of the device, or UINT64_MAX if the driver does not report the free bytes. */
+/* Returns the free bytes of the device, or UINT64_MAX if the driver fails to report them. */
 uint64_t weir__device_free(struct weir_device *device);
-/* Returns the bytes of the largest cuMemAlloc that would surely succeed now if the device had `back` more free bytes.
- * The result is a multiple of 2 MiB, or `most` if `most` is less. */
+/* Returns the size of the largest cuMemAlloc that is certain to succeed once `back` more bytes of the device are
+ * free.  The size is a multiple of 2 MiB, and at most `most`. */
 size_t weir__device_room(struct weir_device *device, uint64_t most, uint64_t back);
 
-/* Set once a call on a default stream (0, 1, 2) has failed because this thread has no current context.  A default
- * stream belongs to the current context.  If there is no current context, weir uses the device's context.  A call that
- * fails costs a microsecond, because the driver logs the failure.  So once this flag is set, each request, free and use
- * first checks for a current context, and makes the device's context current if there is none. */
+/* Set once a call on a default stream (0, 1 or 2) has failed because this thread has no current context.  A default
+ * stream belongs to the current context.  If there is no current context, weir uses the context of the device.  A
+ * failing call takes a microsecond, because the driver logs the failure.  So if this flag is set, weir first checks
+ * for a current context in each request, free and weir_use().  If there is none, weir makes the context of the
+ * device current. */
 extern _Thread_local int weir__device_lacks_context WEIR_FAST_TLS;
-/* Makes the device's context current if the thread has no context.  Returns 1 if the function did so, else 0.  The
- * caller passes the result to weir__device_end_context. */
+/* Makes the context of the device current if the thread has no current context.  Returns 1 if the function has
+ * changed the current context, else 0.  The caller passes this result to weir__device_end_context(), which restores
+ * the thread's state. */
 int weir__device_lend_context(const struct weir_device *device);
 void weir__device_end_context(const struct weir_device *device, int lent);
-/* Handles a failed call on the caller's stream.  If the thread has no context, sets the flag, enters the device's
- * context and returns 1; the caller then repeats the call.  Otherwise returns 0.  If the context cannot be entered,
- * sets *result.  Always returns 0 with drop_in, since the program then gets the driver's result. */
+/* Handles a driver call that has failed on a stream of the program.  If the thread has no current context, sets the
+ * flag above, enters the context of the device, and returns 1; the caller then repeats the call.  Otherwise returns
+ * 0.  If entering the context fails, sets *result to that failure.  Always returns 0 if the allocator replaces the
+ * driver's pools (`drop_in`), since the program then gets the driver's own result. */
 int weir__device_retry_in_context(const struct weir_device *device, CUresult *result,
                                   struct weir_driver_scope *scope);
-/* Evaluates to the weir_status of `call` in the device's context, or to the status of the failure to enter the
- * context. */
+/* Enters the context of the device and evaluates `call`, which has the type weir_status.  The value of the macro is
+ * the status of `call`, or the status of a failure to enter the context. */
 #define WEIR_STATUS_IN_SCOPE(device, call)                                                         \
     __extension__({                                                                                \
         struct weir_driver_scope its_scope;                                                        \
@@ -94,8 +104,8 @@ int weir__device_retry_in_context(const struct weir_device *device, CUresult *re
         }                                                                                          \
         its_status;                                                                                \
     })
-/* Evaluates to the CUresult of `call` on a caller's stream.  Repeats the call in the device's context if the thread has
- * no context. */
+/* Evaluates `call`, a driver call on a stream of the program.  If the thread has no current context, repeats `call`
+ * in the context of the device.  The value of the macro is the CUresult of `call`. */
 #define WEIR_ON_STREAM(device, call)                                                               \
     __extension__({                                                                                \
         struct weir_driver_scope its_scope;                                                        \
@@ -107,27 +117,28 @@ int weir__device_retry_in_context(const struct weir_device *device, CUresult *re
         its_result;                                                                                \
     })
 
-/* Returns E_CAPTURE while `stream` is captured or a capture forbids the query, else OK or the driver's error. */
+/* Returns E_CAPTURE if `stream` is being captured, or if another capture forbids the query.  Otherwise returns OK,
+ * or the error of the driver. */
 weir_status weir__device_capture(struct weir_device *device, weir_stream stream);
-/* Returns the id of the capture that `stream` takes part in.  The driver never reuses the id.  Returns 0 if there is no
- * capture, or if the driver does not report the id. */
+/* Returns the id of the capture in which `stream` takes part.  The driver never uses the id of a capture again.
+ * Returns 0 if there is no capture, or if the driver does not report the id. */
 uint64_t weir__device_capture_id(struct weir_device *device, weir_stream stream);
-/* Returns the id of a stream.  A default stream belongs to the current context or, if there is none, to the device's
- * context.  The id is 0 if the driver has no ids.  Returns CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, without a query of
- * the id, for a stream that is being captured. */
+/* Sets *id to the id of a stream.  A default stream belongs to the current context or, if no context is current, to
+ * the context of the device.  The id is 0 if the driver does not support stream ids.  For a stream that is being
+ * captured, returns CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED and does not query the id. */
 CUresult weir__device_stream_id(struct weir_device *device, weir_stream stream, uint64_t *id);
 
-/* The ids of the calling thread's default streams in a device's context: the legacy stream, and the per-thread stream.
- * The ids are valid as long as the context lives.  After the creation of an allocator the context may be another one,
- * so weir queries the ids again. */
+/* The ids of the calling thread's two default streams in the context of a device: the legacy stream and the
+ * per-thread stream.  The ids are valid as long as the context lives.  The context may be a new one when an
+ * allocator is created, so weir queries the ids again after each creation of an allocator. */
 enum { WEIR_DEFAULT_IDS = 4 };
 struct weir_default_ids {
     CUcontext context; /* NULL before the first query */
-    uint64_t age;      /* weir__device_age at the time of the query */
+    uint64_t age;      /* the value of weir__device_age when the ids were queried */
     unsigned long long id[2];
 };
 extern _Thread_local struct weir_default_ids weir__default_ids[WEIR_DEFAULT_IDS] WEIR_FAST_TLS;
-/* The age of the stored ids.  The creation of each allocator raises the age, and weir does not use ids of an older
+/* The current age of stored ids.  The creation of each allocator raises the age.  weir does not use ids with a lower
  * age. */
 extern _Atomic uint64_t weir__device_age;
 /* weir__device_own_streams is the number of threads for which weir has stored the id of a per-thread default stream.
@@ -135,9 +146,9 @@ extern _Atomic uint64_t weir__device_age;
 extern _Atomic unsigned weir__device_own_streams;
 extern _Thread_local unsigned weir__device_has_own WEIR_FAST_TLS;
 
-/* Sets *id to the stored id of a default stream, without a query.  Returns 1 on success, 0 if the id is not known.
- * The function does not query whether the stream is being captured.  So the caller must run under `weir run', which
- * sees each capture begin. */
+/* Sets *id to the stored id of a default stream, without a query.  Returns 1 on success, 0 if no id is stored.  The
+ * function does not check whether the stream is being captured.  So the caller must run under `weir run`, which
+ * observes the begin of each capture. */
 static inline int weir__device_default_id(const struct weir_device *device, weir_stream stream,
                                           unsigned long long *id) {
     const struct weir_default_ids *known =
@@ -152,40 +163,45 @@ static inline int weir__device_default_id(const struct weir_device *device, weir
     return *id != 0 && device->driver->cuCtxGetCurrent(&current) == CUDA_SUCCESS &&
            current == device->context;
 }
-/* Stores the id that a query of a default stream returned, for a device that an adapter watches. */
+/* Stores the id of a default stream after a query.  The caller has checked that an adapter observes the streams of
+ * the device (`watches`). */
 void weir__device_note_default_id(const struct weir_device *device, weir_stream stream,
                                   unsigned long long id);
-/* Returns E_STREAM if the stream belongs to another device, so that a wait for this device does not cover the stream's
- * work.  Returns OK otherwise, and if the driver does not report the stream's device. */
+/* Returns E_STREAM if the stream belongs to another device; a wait for this device then does not wait for the work
+ * of the stream.  Otherwise returns OK.  Also returns OK if the driver does not report the device of the stream. */
 weir_status weir__device_check_stream(struct weir_device *device, weir_stream stream);
-/* Returns 1 if the result means that the stream is being captured, or is the legacy stream during a capture; else 0. */
+/* Returns 1 if the result says that the stream is being captured, or that it is the legacy stream and another stream
+ * is being captured.  Otherwise returns 0. */
 static inline int weir__device_is_capture(CUresult result) {
     return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ||
            result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 }
 
-/* Records an event on a stream.  Returns CUDA_ERROR_INVALID_HANDLE if `id` is not 0 and the stream has another id. */
+/* Records an event on a stream.  Returns CUDA_ERROR_INVALID_HANDLE if `id` is not 0 and the stream now has another
+ * id. */
 CUresult weir__device_record(struct weir_device *device, CUevent event, weir_stream stream,
                              uint64_t id);
 /* Makes all later work on `stream` wait for the event. */
 CUresult weir__device_follow(struct weir_device *device, weir_stream stream, CUevent event);
-/* Makes all later work on `waits` wait for the present work on `stream`.  Returns CUDA_ERROR_INVALID_HANDLE if the id
- * of `stream` is not `id`, unless `id` is 0. */
+/* Makes all later work on the stream `waits` wait for the work that is on `stream` now.  Returns
+ * CUDA_ERROR_INVALID_HANDLE if `id` is not 0 and `stream` now has another id. */
 CUresult weir__device_join(struct weir_device *device, weir_stream waits, weir_stream stream,
                            uint64_t id);
-/* Returns 1 if the stream has no work left, else 0.  The query also makes the driver observe the completion. */
+/* Returns 1 if all work on the stream is completed, else 0.  After the query, the driver also knows that the work is
+ * completed. */
 int weir__device_is_idle(struct weir_device *device, weir_stream stream);
-/* Waits until the device has completed all work, however long that takes, without harm to a capture (see
- * device_wait.c).  Returns CUDA_ERROR_OUT_OF_MEMORY if neither device nor host has the memory that the wait needs. */
+/* Waits until the device has completed all its work, however long the work takes.  The wait does not break a capture
+ * (see device_wait.c).  Returns CUDA_ERROR_OUT_OF_MEMORY if neither the device nor the host has the memory that the
+ * wait needs. */
 CUresult weir__device_wait(struct weir_device *device);
-/* Frees the block that an earlier wait may have left (`waited_by`). */
+/* Frees the block in `waited_by`, if an earlier wait could not free it. */
 void weir__device_end_waits(struct weir_device *device);
 
 /* Logs a free that failed. */
 void weir__device_log_free(const struct weir_device *device, CUdeviceptr block, weir_status status);
-/* Logs a request on a stream that weir cannot use. */
+/* Logs a request that has failed because weir cannot use the stream. */
 void weir__device_log_alloc(const struct weir_device *device, size_t bytes, weir_status status);
-/* Returns the nanoseconds since `ticks`. */
+/* Returns the nanoseconds that have passed since `ticks`, a time of the driver's clock. */
 uint64_t weir__device_since(const struct weir_device *device, uint64_t ticks);
 
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* device_wait.c: waits for all work of a device while other streams may be captured.
  *
- * cuCtxSynchronize is the documented call.  But while any stream of the context is captured, the driver refuses that
- * call and breaks the capture (H200, driver 580), and the driver does not report captures of other threads.  cuMemFree
- * and cuMemFreeHost break no capture in relaxed mode, but are only documented as calls that may wait for the device.
- * So the first wait of a process on a device proves that the call waits: weir submits a millisecond of work to its own
- * stream, and after the call queries whether that work is done.  If the work is not done, weir makes this wait and
- * each later wait by cuCtxSynchronize.  If no proof is possible now (no memory for a stream, or the thread was
- * preempted), weir trusts the call, and the next wait tries to prove it.
+ * cuCtxSynchronize is the documented call for such a wait.  But while any stream of the context is being captured,
+ * cuCtxSynchronize fails and breaks the capture (H200, driver 580), and weir cannot query captures of other threads.
+ * cuMemFree and cuMemFreeHost break no capture in relaxed mode.  The documentation says only that both calls may wait
+ * for the device.  So the first wait of a process on a device checks that the call waits.  For this check, weir submits
+ * a millisecond of work to its own stream, and queries after the call whether the work is completed.  If the work is
+ * not completed, weir calls cuCtxSynchronize for this wait and for each later wait.  If the check is impossible now (no
+ * memory for a stream, or the thread was preempted), weir trusts the call, and the next wait repeats the check.
  */
 #include "driver/device.h"
 
@@ -19,18 +19,19 @@
 
 #define BLOCK_BYTES ((size_t)2 << 20)
 #define HOST_BYTES ((size_t)64 << 10)
-/* The length of the work, which is longer than either call takes if the call does not wait (H200: 30 and 280 us). */
+/* The duration of the work that proves a wait.  Both calls take less time if they do not wait (30 and 280 us on an
+ * H200). */
 #define PROOF_NS 1000000L
 
-/* The longest time between the end of the work and the return of the call that proves a wait. */
+/* If the call proves a wait, it returns at most this time after the end of the work. */
 #define SOON_NS 300000
 
 enum way { BY_BLOCK, BY_HOST_BLOCK, WAYS };
 enum { UNKNOWN, WAITS, DOES_NOT };
 
-/* The result of the proof of each call, for each device of this process. */
+/* For each device and each of the two calls: whether the call waits (UNKNOWN, WAITS or DOES_NOT). */
 static _Atomic unsigned char known[WEIR_MOST_PEERS][WAYS];
-/* `proving` is set while a proof runs.  `ended_ns` is the time when the work of the last proof ended. */
+/* `proving` is set while a proof runs.  `ended_ns` is the time when the work of the latest proof ended. */
 static atomic_int proving;
 static _Atomic uint64_t ended_ns;
 
@@ -44,7 +45,8 @@ static void sleep_for_proof(void *nothing) {
     atomic_store_explicit(&ended_ns, weir__clock_ns(), memory_order_relaxed);
 }
 
-/* Returns a stream with work.  Returns NULL if the call needs no proof, or if no proof is possible now. */
+/* Begins a proof.  Returns a new stream with work on it.  Returns NULL if the result for the call is known already,
+ * or if a proof is impossible now. */
 static CUstream begin_proof(struct weir_device *device, enum way way) {
     const struct weir_driver *driver = device->driver;
     CUstream stream = NULL;
@@ -62,8 +64,8 @@ static CUstream begin_proof(struct weir_device *device, enum way way) {
     return NULL;
 }
 
-/* Ends the proof after a call that returned `result`.  Calls cuCtxSynchronize if weir knows that the call does not
- * wait. */
+/* Ends the proof `proof` after the call has returned `result`.  If the call is known not to wait, waits by
+ * cuCtxSynchronize. */
 static CUresult waited(struct weir_device *device, enum way way, CUstream proof, CUresult result) {
     const struct weir_driver *driver = device->driver;
     uint64_t now = weir__clock_ns();
@@ -91,8 +93,8 @@ static CUresult waited(struct weir_device *device, enum way way, CUstream proof,
     return result;
 }
 
-/* Waits for the device by freeing a block: cuMemFree returns once the device has finished all work.  If the driver does
- * not free the block, the next wait frees it. */
+/* Waits for the device by a free of a block: cuMemFree returns after the device has completed all work.  If
+ * cuMemFree fails, `waited_by` keeps the block for the next wait. */
 static CUresult wait_by_block(struct weir_device *device) {
     CUdeviceptr block = atomic_exchange_explicit(&device->waited_by, 0, memory_order_relaxed);
     CUresult result = CUDA_SUCCESS;
@@ -116,8 +118,8 @@ void weir__device_end_waits(struct weir_device *device) {
         (void)WEIR_IN_SCOPE(device->driver, device->context, device->driver->cuMemFree(block));
 }
 
-/* Waits for the device by freeing page-locked host memory.  Tries a failed free again, since the memory would be
- * lost. */
+/* Waits for the device by a free of page-locked host memory.  If the free fails, tries once more, because the memory
+ * would leak otherwise. */
 static CUresult wait_by_host_block(struct weir_device *device) {
     const struct weir_driver *driver = device->driver;
     void *block = NULL;
@@ -133,8 +135,8 @@ static CUresult wait_by_host_block(struct weir_device *device) {
     return waited(device, BY_HOST_BLOCK, proof, result);
 }
 
-/* Waits by a free of device memory, because such a free is 0.25 ms faster than a free of host memory.  If the device is
- * full, waits by a free of host memory. */
+/* Waits by a free of device memory, which is 0.25 ms faster than a free of host memory.  If the device is full,
+ * waits by a free of host memory. */
 CUresult weir__device_wait(struct weir_device *device) {
     uint64_t number = atomic_fetch_add(&device->waits, 1) + 1;
     struct weir_driver_scope scope;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* driver.c: opens each driver table once, makes scopes for driver calls, and has a table that counts the calls of
- * another table.
+/* driver.c: opens each driver table once, enters and leaves scopes for driver calls, and makes a table that counts
+ * calls.
  *
- * Tables are made under one lock and published with a release store.  So an open of a table that exists is one load.  A
- * failed open leaves nothing behind, and a later call tries again.
+ * A table is made under one lock and published with a release store.  So opening an existing table takes one load.  A
+ * failed open changes nothing, and a later call tries again.
  *
- * Fork: a driver does not survive fork().  In the child, locks may be held by threads that the child does not have.
- * So a handler sets a flag in the child, and every entry point reads the flag before it takes a lock.  A function that
- * takes a lock under which a driver may be opened raises `in_use` before, so that the handler also covers a fork during
- * an open.
+ * Fork: a driver does not survive fork().  In the child, a lock may be locked for ever, because the thread that holds
+ * the lock does not exist in the child.  So a fork handler sets a flag in the child, and every entry point reads the
+ * flag before it takes a lock.  The handler sets the flag only if `in_use` is not 0.  Before a function takes a lock
+ * under which a driver may be opened, the function increments `in_use`.  Thus the handler also covers a fork during an
+ * open.
  *
  * This file must not know the implementation of a table or the caller.
  */
@@ -33,10 +34,12 @@ static struct {
 
 #define DRIVER_COUNT (sizeof drivers / sizeof drivers[0])
 
-static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the calls of makers */
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the making of tables */
 static atomic_int handler_registered;
-static atomic_int in_use; /* the number of open tables and of running calls that may open one */
-atomic_int weir__driver_is_forked; /* set in a child of a process whose in_use was not 0 */
+/* The number of open tables, plus the number of running calls that may open one. */
+static atomic_int in_use;
+/* Set in a child of fork() if `in_use` was not 0 in the parent. */
+atomic_int weir__driver_is_forked;
 
 unsigned weir__driver_capabilities(int version) {
     unsigned capabilities = 0;
@@ -65,7 +68,7 @@ void weir__driver_set_capabilities(struct weir_driver *table) {
     table->capabilities = capabilities;
 }
 
-/* Marks the child of a fork.  Only lock-free atomics are allowed here. */
+/* Sets the flag in a child of fork().  A fork handler may use only lock-free atomics. */
 static void mark_forked_driver(void) {
     if (atomic_load_explicit(&in_use, memory_order_relaxed))
         atomic_store_explicit(&weir__driver_is_forked, 1, memory_order_relaxed);
@@ -75,7 +78,7 @@ int weir__driver_begin_use(void) {
     int registered = atomic_load_explicit(&handler_registered, memory_order_acquire);
 
     if (!registered && pthread_atfork(NULL, NULL, mark_forked_driver) == 0) {
-        registered = 1; /* a second handler by another thread does no harm */
+        registered = 1; /* two threads may both register the handler, which is harmless */
         atomic_store_explicit(&handler_registered, 1, memory_order_release);
     }
     atomic_fetch_add_explicit(&in_use, 1, memory_order_relaxed);
@@ -86,7 +89,7 @@ void weir__driver_end_use(void) {
     atomic_fetch_sub_explicit(&in_use, 1, memory_order_relaxed);
 }
 
-/* Returns the table, and makes the table if there is none.  The caller holds open_lock. */
+/* Returns the table of driver `i`, or makes the table if there is none.  The caller holds open_lock. */
 static const struct weir_driver *open_table(size_t i, struct weir_driver_failure *failure) {
     const struct weir_driver *table = atomic_load_explicit(&drivers[i].table, memory_order_relaxed);
     CUresult result;
@@ -94,7 +97,7 @@ static const struct weir_driver *open_table(size_t i, struct weir_driver_failure
     if (table)
         return table;
     table = drivers[i].make(failure);
-    /* The table's maker may have started the driver before, since cuInit may be called again. */
+    /* The function that made the table may have called cuInit already.  A second cuInit does no harm. */
     if (table && (result = table->cuInit(0)) != CUDA_SUCCESS) {
         snprintf(failure->text, sizeof failure->text, "driver %s: cuInit failed with %u (%s)",
                  table->name, result, weir__driver_error_name(table, result));
@@ -142,7 +145,7 @@ const struct weir_driver *weir__driver_open(const char *name, struct weir_driver
     return table;
 }
 
-/* Sets the capture mode before it pushes the context.  The mode needs no context, and the push then runs in relaxed
+/* Sets the capture mode first, because the mode needs no context, and because cuCtxPushCurrent should run in relaxed
  * mode. */
 CUresult weir__driver_enter(const struct weir_driver *driver, CUcontext context,
                             struct weir_driver_scope *scope) {
@@ -156,8 +159,8 @@ CUresult weir__driver_enter(const struct weir_driver *driver, CUcontext context,
     return result;
 }
 
-/* Ignores failures.  If the driver is ending or the context was destroyed, the caller's next call reports the
- * failure. */
+/* Ignores failures.  A failure means that the driver is shutting down or that the context was destroyed, and the
+ * next call of the caller reports it. */
 void weir__driver_leave(const struct weir_driver *driver, const struct weir_driver_scope *scope) {
     CUcontext popped;
 
@@ -181,7 +184,8 @@ CUresult weir__driver_uuid(const struct weir_driver *driver, CUdevice device,
 }
 
 const char *weir__driver_error_name(const struct weir_driver *driver, CUresult result) {
-    static _Thread_local char unknown[32]; /* the name of a result that the driver cannot name */
+    /* The text for a result that has no name in the driver. */
+    static _Thread_local char unknown[32];
     const char *name = NULL;
 
     if (driver->cuGetErrorName(result, &name) == CUDA_SUCCESS && name)
@@ -192,14 +196,16 @@ const char *weir__driver_error_name(const struct weir_driver *driver, CUresult r
 
 /* ---- counted calls ---- */
 
-static const struct weir_driver *inner_table; /* set before a caller gets the counted table */
+/* The table to which counted_table forwards; set before a caller gets counted_table. */
+static const struct weir_driver *inner_table;
 static struct weir_driver counted_table;
-/* The calls of each stripe of threads (counters.h), so that counting does not serialise the measured calls. */
+/* The number of calls of each entry point, kept apart for each stripe of threads (counters.h).  So counting does not
+ * make the measured threads wait for each other. */
 static struct {
     _Alignas(64) _Atomic uint64_t calls[WEIR_ENTRY_COUNT];
 } counted[WEIR_STRIPED_STRIPES + 1];
 static pthread_mutex_t count_lock =
-    PTHREAD_MUTEX_INITIALIZER; /* guards both tables while they are made */
+    PTHREAD_MUTEX_INITIALIZER; /* guards inner_table and counted_table while they are set */
 
 #define WEIR_ENTRY(group, entry, symbol, version, params, args)                                    \
     static CUresult counted_##entry params {                                                       \
@@ -218,7 +224,8 @@ const struct weir_driver *weir__driver_counted(const struct weir_driver *inner) 
         return NULL;
     pthread_mutex_lock(&count_lock);
     if (!inner_table) {
-        counted_table = *inner; /* copies the clock, the capabilities and entries that are NULL */
+        /* Also copies the clock, the capabilities and the entry points that are NULL. */
+        counted_table = *inner;
 #define WEIR_ENTRY(group, entry, symbol, version, params, args)                                    \
     if (inner->entry)                                                                              \
         counted_table.entry = counted_##entry;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* driver.h: the table of driver entry points that all layers above call.
  *
- * There are two makers of tables.  driver_cuda.c fills a table from libcuda.so.1, and model/ implements a table in
- * software.  The names and types are CUDA's.  The table also has a clock, since time on the device model is virtual.
- * A table is made once, is never freed, and never changes afterwards, so threads read it without a lock.
+ * There are two tables.  driver_cuda.c fills a table with the entry points of libcuda.so.1.  The folder model/
+ * implements a table in software.  The names and types of the entry points are CUDA's.  A table also has a clock, since
+ * time on the device model is virtual.  A table is made once and then never changed or freed, so threads read it
+ * without a lock.
  *
  * This file must not know engines, settings, the public API or who calls it.
  */
@@ -14,21 +15,25 @@
 
 #include "driver/cuda_abi.h"
 
-enum { WEIR_DRIVER_OLDEST = 11020 }; /* memory pools: CUDA 11.2, Linux driver 460.27.03 */
+/* The first version with memory pools: CUDA 11.2, Linux driver 460.27.03. */
+enum { WEIR_DRIVER_OLDEST = 11020 };
 
-/* The capabilities that not every driver has, as X(name, word in output, first driver version).  Some capabilities are
- * groups of WEIR_DRIVER_ENTRIES; such a capability needs all entries of its group.  The other capabilities need only
- * the version.  A `complete' driver in this list lacks no entry of the group.
+/* The list of capabilities that some drivers lack: X(name, word in output, first driver version).  Most capabilities
+ * belong to a group of WEIR_DRIVER_ENTRIES; a driver has the capability if it has all entry points of the group.
+ * For POOL_FIGURES and POOL_MAX_SIZE the version decides.  A driver that lacks no entry point of a group is called
+ * complete below.
  *   STREAM_ID      cuStreamGetId
  *   POOL_FIGURES   pool attributes 5 to 8 (CUDA programming guide, "Querying the memory pool")
- *   POOL_MAX_SIZE  CUmemPoolProps.maxSize limits the pool.  cuda.h documents it since toolkit 12.2; 12.1 has reserved
- *                  bytes there, which a driver requires to be zero
- *   GRAPH          stream capture into graphs that allocate (graph memory nodes)
- *   KERNEL         modules, launches, times between events, ranges of blocks; in every complete driver
- *   VIRTUAL        physical memory by handles, mapped into reserved addresses; in every complete driver.  Attribute 102
- *                  of a device says whether the device supports it
- *   PEER           access between devices, and to pools; in every complete driver
- *   IPC            physical memory for several processes, by files; in every complete driver */
+ *   POOL_MAX_SIZE  CUmemPoolProps.maxSize limits the pool.  cuda.h has the field since toolkit 12.2; up to 12.1 its
+ *                  bytes are reserved, and the driver requires zero
+ *   GRAPH          capture of streams into graphs that allocate memory (graph memory nodes)
+ *   KERNEL         modules, kernel launches, times between events, address ranges of blocks; in every complete
+ *                  driver
+ *   VIRTUAL        physical allocations that are mapped into reserved addresses; in every complete driver.
+ *                  Attribute 102 of a device says whether the device supports these mappings
+ *   PEER           access of a device to memory and pools of other devices; in every complete driver
+ *   IPC            physical allocations that several processes share through file descriptors; in every complete
+ *                  driver */
 #define WEIR_CAPABILITIES(X)                                                                       \
     X(STREAM_ID, "stream-id", 12000)                                                               \
     X(POOL_FIGURES, "pool-figures", 11030)                                                         \
@@ -45,7 +50,7 @@ enum weir_driver_capability {
 #undef WEIR_CAPABILITY
 };
 
-/* The capabilities as bits.  BASE is the group of entries that every driver has. */
+/* The bit of each capability.  BASE stands for the entry points that every driver has. */
 enum {
     WEIR_CAP_BASE = 0,
 #define WEIR_CAPABILITY(name, word, version) WEIR_CAP_##name = 1 << WEIR_CAPABILITY_##name,
@@ -62,30 +67,33 @@ enum weir_driver_entry {
 
 /* The cost of all calls to the device model since the process began. */
 struct weir_driver_charge {
-    uint64_t driver_ns; /* the virtual time of all calls, which is the virtual clock */
-    /* The real time inside the model since the first call of charge(), without waits for a processor. */
+    uint64_t driver_ns; /* the virtual time of all calls, which is the time of the virtual clock */
+    /* The real time that threads have spent inside the model since the first call of charge().  The time does not
+     * contain waits for a processor. */
     uint64_t host_ns;
 };
 
 struct weir_driver {
     const char *name;      /* "cuda" or "model" */
-    int version;           /* cuDriverGetVersion's number: 1000 * major + 10 * minor */
-    unsigned capabilities; /* WEIR_CAP_ bits */
+    /* The version as cuDriverGetVersion returns it: 1000 * major + 10 * minor. */
+    int version;
+    unsigned capabilities; /* the WEIR_CAP_ bits of the capabilities that the driver has */
 
-    /* Returns the nanoseconds of a clock that never runs backwards.  On the model this clock is virtual. */
+    /* Returns the time in nanoseconds of a clock that never runs backwards.  The clock of the model is virtual. */
     uint64_t (*ticks)(void);
-    /* Waits for at least `ns` nanoseconds, which on the model are virtual. */
+    /* Waits for at least `ns` nanoseconds.  On the model the wait is virtual. */
     void (*sleep_ns)(uint64_t ns);
     /* Reads the cost of all driver calls.  The first call of this function begins the measurement of real time inside
      * the model.  The pointer is NULL for real devices. */
     void (*charge)(struct weir_driver_charge *out);
-    /* Begins (1) or ends (0) a period in which this thread does work that another thread would do on a real device,
-     * because all threads share one virtual clock.  The call that ends the period returns the time of the driver calls
-     * in the period, which the shared clock does not contain.  This thread's own clock runs on during the period.
-     * Other threads are not charged for waits for this work.  The pointer is NULL for real devices. */
+    /* Begins (1) or ends (0) a period in which this thread does work that another thread would do on a real device.
+     * The model needs such periods because all threads share one virtual clock.  The shared clock does not contain
+     * the time of the driver calls in the period.  The call that ends the period returns this time.  During the
+     * period this thread's own clock runs on, and other threads are not charged for waits for the work.  The pointer
+     * is NULL for real devices. */
     uint64_t (*aside)(int begins);
-    /* Returns 1 if other processes may also use memory of the model's devices, else 0.  The pointer is NULL for real
-     * devices. */
+    /* Returns 1 if several processes may use the devices of the model together, else 0.  The pointer is NULL for
+     * real devices. */
     int (*is_shared)(void);
 
 #define WEIR_ENTRY(group, name, symbol, version, params, args) CUresult(*name) params;
@@ -93,47 +101,49 @@ struct weir_driver {
 #undef WEIR_ENTRY
 };
 
-/* The reason why a maker could not make a table, for a message. */
+/* The reason why a table could not be made, as a text for a message. */
 struct weir_driver_failure {
     char text[256];
 };
 
-/* Opens the driver "cuda" or "model", calls cuInit, and returns the driver's table.  On failure returns NULL with
- * *failure, and a later call tries again.  The first call loads the driver, which may take seconds.  Later calls return
- * the table.  In a child of fork the function returns NULL and waits for no lock.  Thread-safe. */
+/* Opens the driver "cuda" or "model", calls cuInit, and returns the driver's table.  On failure returns NULL and
+ * sets *failure; a later call then tries again.  The first call loads the driver, which may take seconds.  Later
+ * calls return the existing table.  In a child of fork() the function returns NULL without waiting for a lock.  All
+ * threads may call the function. */
 const struct weir_driver *weir__driver_open(const char *name, struct weir_driver_failure *failure);
 
-/* Begin and end a period in which the caller holds a lock and may open a driver.  A child that is forked in this period
- * would wait for ever for the lock.  So weir refuses calls in the child, as weir does after a driver was opened.
- * weir__driver_begin_use returns 1 on success, 0 if there is no host memory for the fork handler; a later open reports
- * this failure. */
+/* Begin and end a period in which the caller holds a lock and may open a driver.  If the process forks in this
+ * period, the child would wait for the lock for ever.  So weir refuses all calls in such a child, as it does in a
+ * child of a process with an open driver.  weir__driver_begin_use returns 1 on success, 0 if there is no host memory
+ * for the fork handler.  In the second case the next open of a driver reports the failure. */
 int weir__driver_begin_use(void);
 void weir__driver_end_use(void);
 
-/* The makers of the two tables, for weir__driver_open alone. */
+/* Make the two tables.  Only weir__driver_open calls these functions. */
 const struct weir_driver *weir__driver_cuda(struct weir_driver_failure *failure);
 const struct weir_driver *weir__driver_model(struct weir_driver_failure *failure);
 
-/* Returns the capabilities of a driver of that version in which no entry is missing. */
+/* Returns the capabilities that a driver of the version has if it lacks no entry point. */
 unsigned weir__driver_capabilities(int version);
-/* Sets the capabilities of a table whose version and entries are set.  If a group lacks an entry, the table does not
- * get the group's capability.  The entries of a group without its capability become NULL.  Only makers of tables call
- * this function. */
+/* Sets the capabilities of a table.  The version and the entry points of the table must be set.  If an entry point
+ * of a group is missing, the table does not get the capability of the group, and the group's other entry points
+ * become NULL.  Only functions that make tables call this function. */
 void weir__driver_set_capabilities(struct weir_driver *table);
 
-/* Returns a table that forwards to `inner` and counts each call.  An entry that is NULL in `inner` is also NULL in the
- * table.  A process has one such table, so a later call with another `inner` returns NULL.  Counting costs one to three
- * nanoseconds a call with any number of threads. */
+/* Returns a table that forwards each call to `inner` and counts it.  An entry point that is NULL in `inner` is also
+ * NULL in the new table.  A process has one such table, so a later call with another `inner` returns NULL.  Counting
+ * adds one to three nanoseconds to a call, with any number of threads. */
 const struct weir_driver *weir__driver_counted(const struct weir_driver *inner);
-/* Reads the number of calls of each entry, by enum weir_driver_entry.  The numbers are exact if no call is running. */
+/* Reads the number of calls of each entry point, indexed by enum weir_driver_entry.  The numbers are exact if no
+ * call is running. */
 void weir__driver_counts(uint64_t counts[WEIR_ENTRY_COUNT]);
-/* Returns the exported symbol of an entry, such as "cuMemAlloc_v2"; or NULL for a number that is no entry. */
+/* Returns the exported symbol of an entry point, such as "cuMemAlloc_v2", or NULL if the number is no entry point. */
 const char *weir__driver_entry_name(enum weir_driver_entry entry);
 
-/* Enter and leave a scope.  weir__driver_enter makes the device's context current and the thread's capture mode
- * relaxed, so that internal calls do not depend on the caller's state.  Scopes may be nested.  A thread leaves its
- * scopes in reverse order, and so restores the caller's state.  weir__driver_enter returns CUDA_SUCCESS, or the result
- * of the call that failed; after a failure nothing has changed. */
+/* Enter and leave a scope for driver calls.  weir__driver_enter makes `context` current and sets the capture mode of
+ * the thread to relaxed, so that weir's own calls do not depend on the state of the program.  weir__driver_leave
+ * restores this state.  Scopes may be nested; a thread leaves its scopes in reverse order.  weir__driver_enter
+ * returns CUDA_SUCCESS, or the result of the driver call that failed; after a failure nothing has changed. */
 struct weir_driver_scope {
     CUstreamCaptureMode mode;
 };
@@ -141,8 +151,8 @@ CUresult weir__driver_enter(const struct weir_driver *driver, CUcontext context,
                             struct weir_driver_scope *scope);
 void weir__driver_leave(const struct weir_driver *driver, const struct weir_driver_scope *scope);
 
-/* Set and restore the capture mode alone, for calls that need no context.  If weir__driver_relax fails, the mode is
- * unchanged, and the caller must not restore the mode. */
+/* Set and restore only the capture mode of the thread, for driver calls that need no context.  If weir__driver_relax
+ * fails, the mode is unchanged, and the caller must not call weir__driver_unrelax. */
 static inline CUresult weir__driver_relax(const struct weir_driver *driver,
                                           struct weir_driver_scope *scope) {
     scope->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -155,7 +165,8 @@ static inline void weir__driver_unrelax(const struct weir_driver *driver,
     driver->cuThreadExchangeStreamCaptureMode(&mode);
 }
 
-/* Evaluates to the result of `call` in a scope, or to the result of the failure to enter the scope. */
+/* Enters a scope and evaluates `call`.  The value of the macro is the result of `call`, or the result of a failure
+ * to enter the scope. */
 #define WEIR_IN_SCOPE(driver, context, call)                                                       \
     __extension__({                                                                                \
         struct weir_driver_scope its_scope;                                                        \
@@ -167,7 +178,8 @@ static inline void weir__driver_unrelax(const struct weir_driver *driver,
         its_result;                                                                                \
     })
 
-/* Evaluates to the result of `call` in relaxed mode, or to the result of the failure to set the mode. */
+/* Evaluates `call` with the capture mode relaxed.  The value of the macro is the result of `call`, or the result of
+ * a failure to set the mode. */
 #define WEIR_RELAXED(driver, call)                                                                 \
     __extension__({                                                                                \
         struct weir_driver_scope its_scope;                                                        \
@@ -179,22 +191,24 @@ static inline void weir__driver_unrelax(const struct weir_driver *driver,
         its_result;                                                                                \
     })
 
-/* Writes the UUID as nvidia-smi prints it, "GPU-01234567-89ab-cdef-0123-456789abcdef".  An unknown UUID is all
- * zeros. */
+/* Writes the UUID of a device in the form of nvidia-smi, "GPU-01234567-89ab-cdef-0123-456789abcdef".  If the query
+ * of the UUID fails, all digits are zero. */
 enum { WEIR_UUID_BYTES = 41 };
 CUresult weir__driver_uuid(const struct weir_driver *driver, CUdevice device,
                            char text[WEIR_UUID_BYTES]);
 
-/* Returns the name of a result, such as "CUDA_ERROR_OUT_OF_MEMORY".  For a result that the driver cannot name, returns
- * "CUDA_ERROR_<number>", which stays valid until the thread's next call.  Never returns NULL. */
+/* Returns the name of a result, such as "CUDA_ERROR_OUT_OF_MEMORY".  If the driver has no name for the result,
+ * returns "CUDA_ERROR_<number>"; this text stays valid until the thread calls the function again.  Never returns
+ * NULL. */
 const char *weir__driver_error_name(const struct weir_driver *driver, CUresult result);
 
-/* The flag that the fork handler sets in the child.  Only driver.c writes the flag.  Every public call reads the flag
- * by weir__driver_forked(). */
+/* Set by the fork handler in the child.  Only driver.c writes the flag.  Every public call reads the flag by
+ * weir__driver_forked(). */
 extern atomic_int weir__driver_is_forked __attribute__((visibility("hidden")));
 
-/* Returns 1 in a child of fork() of a process that had opened a driver or was opening one, else 0.  Such a child must
- * make no driver call.  A child that was made without fork handlers (_Fork, a bare clone) is not recognised. */
+/* Returns 1 in a child of fork() whose parent had opened a driver or was opening one, else 0.  Such a child must
+ * make no driver call.  The function does not recognise a child that was made without fork handlers (_Fork, a bare
+ * clone). */
 static inline int weir__driver_forked(void) {
     return atomic_load_explicit(&weir__driver_is_forked, memory_order_relaxed);
 }

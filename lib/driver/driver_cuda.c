@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* driver_cuda.c: the driver table of a real device, filled from libcuda.so.1 at run time.
  *
- * weir opens the library at run time and does not link it.  So weir starts on machines without a driver, and one build
- * works with every driver from 11.2 on.  The driver's own resolver finds each entry point by its base name and the
- * version that introduced it, which fixes the ABI.  The resolver is cuGetProcAddress_v2 (from 12.0 on) or
- * cuGetProcAddress (from 11.3 on).  If there is no resolver, or the resolver does not know the entry, dlsym finds the
- * exported symbol.  Flags 0 select the legacy meaning of stream 0.  A caller that means the per-thread default stream
- * passes 0x2.
+ * weir opens the library at run time and does not link with it.  So weir starts on machines without a driver, and one
+ * build works with every driver from version 11.2 on.  The driver's own resolver finds each entry point by its base
+ * name and by the version that introduced the entry point.  The version selects the ABI.  The resolver is
+ * cuGetProcAddress_v2 (from 12.0 on) or cuGetProcAddress (from 11.3 on).  If there is no resolver, or if the resolver
+ * does not know the entry point, weir finds the exported symbol by dlsym.  weir passes the flags 0 to the resolver, so
+ * stream 0 is the legacy stream.  Callers pass 0x2 for the per-thread default stream.
  *
- * Before all required entries are found and the version is checked, weir calls only the query of the version.  So weir
- * can close the library after a failure in this phase.  After cuInit the library stays open, since the driver has
- * started threads.
+ * weir first finds all required entry points and checks the version.  In this phase weir calls nothing but
+ * cuDriverGetVersion, so weir can close the library after a failure.  After cuInit the library stays open, since the
+ * driver has started threads.
  *
  * Locks: weir__driver_open holds a lock while it calls weir__driver_cuda.  This file must not know who opens the driver
  * or that there is a device model.  No other file may know that libcuda exists.
@@ -50,12 +50,13 @@ typedef CUresult (*resolver_v1)(const char *name, void **entry, int version, uin
 
 struct library {
     void *handle;
-    resolver_v2 resolve_v2; /* at most one of the two resolvers is set */
+    resolver_v2 resolve_v2; /* at most one of resolve_v2 and resolve_v1 is set */
     resolver_v1 resolve_v1;
 };
 
-/* The entries of the table.  `group` is the capability bit, or 0 for a required entry.  An entry also has its first
- * version, both names and the offset in the table. */
+/* All entry points.  `group` is the capability bit of the entry point, or 0 if every driver must have it.  `version`
+ * is the first driver version with the entry point.  `name` is the base name.  `symbol` is the exported symbol.
+ * `offset` is the place of the pointer in struct weir_driver. */
 static const struct entry {
     unsigned group;
     int version;
@@ -69,12 +70,13 @@ static const struct entry {
 #undef WEIR_ENTRY
 };
 
-/* Copies a pointer to data into a pointer to a function.  ISO C has no such conversion, but POSIX makes the bytes of
- * both pointers equal. */
+/* Copies a data pointer into a function pointer.  ISO C has no such conversion, but POSIX guarantees that both kinds
+ * of pointers have equal bytes. */
 #define COPY_POINTER(to, from) memcpy((to), (from), sizeof(void *))
 
-/* Finds the driver's resolver.  Returns 0, or CUDA_ERROR_STUB_LIBRARY (34) for the toolkit's stub library, in which
- * every call returns 34.  A query for the name "" detects the stub; other results of this query are ignored. */
+/* Finds the resolver of the driver.  Returns CUDA_ERROR_STUB_LIBRARY (34) if the library is the stub of the CUDA
+ * toolkit, else 0.  In the stub every call returns 34, so the function calls the resolver with the name "" and
+ * ignores all other results. */
 static CUresult find_resolver(struct library *library) {
     void *symbol = dlsym(library->handle, "cuGetProcAddress_v2"), *entry = NULL;
     CUresult result = CUDA_SUCCESS;
@@ -89,8 +91,9 @@ static CUresult find_resolver(struct library *library) {
     return result == CUDA_ERROR_STUB_LIBRARY ? result : CUDA_SUCCESS;
 }
 
-/* Returns the address of an entry, or NULL.  A resolver that does not know the name at that version returns success
- * with NULL.  A resolver returns an error for a version above the driver's own version. */
+/* Returns the address of an entry point, or NULL if the library lacks it.  If a resolver does not know the name at
+ * that version, the resolver returns success with a NULL address.  If the version is above the version of the
+ * driver, the resolver returns an error. */
 static void *find_entry(const struct library *library, const struct entry *entry) {
     void *address = NULL;
     CUresult result = CUDA_ERROR_NOT_FOUND;
@@ -107,7 +110,8 @@ static void *find_entry(const struct library *library, const struct entry *entry
     return dlsym(library->handle, entry->symbol);
 }
 
-/* Fills in the entries.  Returns the first required entry that is missing, or NULL. */
+/* Sets the entry points of the table.  Returns the first required entry point that is missing, or NULL if none is
+ * missing. */
 static const struct entry *find_entries(const struct library *library, struct weir_driver *table) {
     const struct entry *missing = NULL;
 
@@ -139,7 +143,8 @@ static void fail_stub(struct weir_driver_failure *failure) {
               "installed, or a folder named stubs stands before it in LD_LIBRARY_PATH");
 }
 
-/* Checks the version and then the entries, so that the message for an old driver names the driver's version. */
+/* Sets the entry points, the version and the capabilities of the table.  Checks the version before the missing entry
+ * points, so that the message about an old driver names its version.  Returns 1 on success, else 0 with *failure. */
 static int fill_table(const struct library *library, struct weir_driver *table,
                       struct weir_driver_failure *failure) {
     const struct entry *missing = find_entries(library, table);
@@ -176,7 +181,7 @@ static int fill_table(const struct library *library, struct weir_driver *table,
     return 1;
 }
 
-/* Starts the driver and checks that there is a device. */
+/* Calls cuInit and checks that there is a device.  Returns 1 on success, else 0 with *failure. */
 static int start_cuda(const struct weir_driver *table, struct weir_driver_failure *failure) {
     CUresult result = table->cuInit(0);
     int count = 0;
@@ -208,8 +213,8 @@ const struct weir_driver *weir__driver_cuda(struct weir_driver_failure *failure)
     table.name = "cuda";
     table.ticks = weir__clock_ns;
     table.sleep_ns = sleep_ns;
-    /* With NOW, an incomplete installation fails here, where weir can report the failure.  With LOCAL, the driver's
-     * symbols do not change which symbols other libraries find. */
+    /* RTLD_NOW makes the open of an incomplete installation fail here, where weir can report the failure.
+     * RTLD_LOCAL keeps the symbols of the driver invisible to other libraries. */
     library.handle = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (!library.handle) {
         const char *why = dlerror();
