@@ -62,7 +62,7 @@
     X(CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, 0)                                                       \
     X(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, 2)                                                   \
     X(CU_MEM_ALLOCATION_TYPE_PINNED, 1)                                                            \
-    X(CU_MEM_ALLOCATION_TYPE_MANAGED, 2) /* for pools, from 13.0 on */                             \
+    X(CU_MEM_ALLOCATION_TYPE_MANAGED, 2) /* only for pools; from 13.0 on */                        \
     X(CU_MEM_HANDLE_TYPE_NONE, 0)                                                                  \
     X(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 1)                                                 \
     X(CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS, 2) /* this one and the next: from 12.8 on */         \

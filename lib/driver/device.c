@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* device.c: see device.h. */
+/* device.c: implements the functions of device.h, except for waits for a device (device_wait.c). */
 #include "driver/device.h"
 
 #include "base/log.h"
@@ -70,8 +70,8 @@ static int is_fatal(CUresult result) {
     case CUDA_ERROR_DEINITIALIZED:
     case CUDA_ERROR_ECC_UNCORRECTABLE:
     case CUDA_ERROR_ILLEGAL_ADDRESS:
-    case 702: /* launch timeout */
-    case 710: /* a kernel's assert() */
+    case 702: /* CUDA_ERROR_LAUNCH_TIMEOUT */
+    case 710: /* CUDA_ERROR_ASSERT: the assert() of a kernel failed */
         return 1;
     default:
         /* The results from 714 (hardware stack error) to 719 (launch failed) are fatal. */

@@ -28,8 +28,8 @@ struct weir_access {
     CUmemAccessDesc list[WEIR_MOST_PEERS + 1];
 };
 
-/* A device as an allocator uses it.  The allocator sets the fields before other threads can use the struct.  Only
- * atomic fields change later. */
+/* The state of one device for one allocator.  The allocator sets the fields before other threads can use the struct.
+ * Later only atomic fields change. */
 struct weir_device {
     const struct weir_driver *driver;
     CUdevice ordinal;

@@ -65,7 +65,7 @@ enum weir_driver_entry {
         WEIR_ENTRY_COUNT
 };
 
-/* The cost of all calls to the device model since the process began. */
+/* The time of all driver calls to the device model since the process began. */
 struct weir_driver_charge {
     uint64_t driver_ns; /* the virtual time of all calls, which is the time of the virtual clock */
     /* The real time that threads have spent inside the model since the first call of charge().  The time does not
@@ -83,8 +83,8 @@ struct weir_driver {
     uint64_t (*ticks)(void);
     /* Waits for at least `ns` nanoseconds.  On the model the wait is virtual. */
     void (*sleep_ns)(uint64_t ns);
-    /* Reads the cost of all driver calls.  The first call of this function begins the measurement of real time inside
-     * the model.  The pointer is NULL for real devices. */
+    /* Reads the time of all driver calls.  The first call of charge() begins the measurement of real time inside the
+     * model.  The pointer is NULL for real devices. */
     void (*charge)(struct weir_driver_charge *out);
     /* Begins (1) or ends (0) a period in which this thread does work that another thread would do on a real device.
      * The model needs such periods because all threads share one virtual clock.  The shared clock does not contain

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* model.c: the device model's table of entry points, its clock, its fault plan, and its reset.
  *
- * Every entry of the table calls begin(), which counts the call, applies the fault plan, and charges the fixed cost.
- * Then the function weir__model_<entry> does the work and charges the rest.  The fast path of begin() takes no lock and
- * is one comparison: a thread keeps the value that weir__model.state has in the usual case, and any difference (a fault
- * plan, a measurement, a reset, a fork) leads to the slow path.
+ * Every entry point of the table calls begin(), which counts the call, applies the fault plan, and charges the fixed
+ * cost of the call to the clock.  Then the function weir__model_<entry> does the work and charges all other costs.  The
+ * fast path of begin() takes no lock and makes one comparison.  Each thread stores the usual value of
+ * weir__model.state.  If the state differs from the stored value (because of a fault plan, a measurement, a reset or a
+ * fork), begin() takes the slow path.
  *
- * The clock is one counter of nanoseconds, which every call of every thread advances, at the latest when that thread
- * reads the clock.  So calls of several threads take as long together as one after the other.  The real driver's lock
- * has this effect for most calls.
+ * The clock is one counter of nanoseconds.  Every call of every thread advances the clock, at the latest when the
+ * thread reads the clock.  So concurrent calls of several threads take as much time as sequential calls.  With the real
+ * driver most calls behave so, too, because the driver has a lock.
  *
- * This file must not know the work of an entry or anything above driver.h.
+ * This file must not know the work of an entry point or anything above driver.h.
  */
 #include "base/clock.h"
 #include "base/thread.h"
@@ -23,8 +24,8 @@
 
 struct model weir__model = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static pthread_key_t thread_key; /* its destructor ends a thread's state */
-static int prepared;             /* set once the process's part is made; guarded by the lock */
+static pthread_key_t thread_key; /* its destructor frees the state of a thread that ends */
+static int prepared;             /* set once prepare_process() has succeeded; guarded by the lock */
 static _Thread_local struct model_thread *own_state;
 
 /* ---- Handles ---- */
@@ -39,8 +40,8 @@ static const struct slab_size {
 
 #define SLABS (sizeof slabs / sizeof slabs[0])
 
-/* Makes a slab on the heap, where a leak checker follows pointers in its slots.  The kernel maps so large an allocation
- * separately and commits it page by page. */
+/* Allocates the memory of a slab on the heap, so that a leak checker follows the pointers in its slots.  The
+ * allocation is so large that the kernel gives it its own mapping, and commits its pages one by one. */
 static int slab_make(const struct slab_size *size) {
     size->slab->base = calloc(size->limit, size->stride);
     size->slab->stride = size->stride;
@@ -90,7 +91,7 @@ static void slab_clear(struct model_slab *slab) {
 
 /* ---- Threads ---- */
 
-/* Returns the state of a thread that needs no slow path. */
+/* Returns the value of weir__model.state with which a thread needs no slow path. */
 static uint64_t usual_state(uint64_t state) {
     return (state & ~(uint64_t)(MODEL_GENERATION - 1)) | MODEL_INITIALISED;
 }
@@ -101,7 +102,7 @@ static void retire_thread(void *pointer) {
     int i;
 
     if (state & MODEL_FORKED)
-        return; /* a thread that does not exist in this child process may hold the lock */
+        return; /* the lock may belong to a thread that does not exist in this child process */
     weir__model_lock();
     for (i = 0; i < WEIR_ENTRY_COUNT; i++)
         weir__model.retired_calls[i] += atomic_load_explicit(&self->calls[i], memory_order_relaxed);
@@ -119,7 +120,8 @@ static void retire_thread(void *pointer) {
     own_state = NULL;
 }
 
-/* Makes the state of a thread at its first call, and renews it at its first call after a reset. */
+/* Makes the state of a thread at its first call, and initialises the state again at its first call after a reset.
+ * Returns NULL if there is no host memory. */
 static struct model_thread *renew_thread(struct model_thread *self) {
     int is_new = !self;
 
@@ -165,7 +167,7 @@ uint64_t weir__model_now_ns(void) {
 
 void weir__model_advance(uint64_t ns) {
     weir__model_charge(ns);
-    (void)weir__model_now(); /* makes other threads see the time at once */
+    (void)weir__model_now(); /* adds the time to the shared clock at once */
 }
 
 void weir__model_wait_until(uint64_t ns) {
@@ -184,13 +186,15 @@ void weir__model_wait_until(uint64_t ns) {
 /* ---- Steps that all entries of the table share ---- */
 
 struct call {
-    uint64_t start_ns; /* the real time, or 0 if the model does not measure real time */
+    /* The real time at the begin of the call, or 0 if the model does not measure real time. */
+    uint64_t start_ns;
     CUresult result;
-    int is_noted; /* set if the sequence of calls contains the call */
+    int is_noted; /* set if the model adds the call to the recorded sequence of calls */
 };
 
-/* Returns the result of a call in a child of fork(), where nothing works.  An allocation is out of memory, as with the
- * real driver.  But a pool serves requests from its idle memory, as in the parent (model_pool_alloc.c). */
+/* Returns the result of a call in a child of fork(), in which the driver does not work.  cuMemAlloc returns out of
+ * memory, as with the real driver.  A pool can still allocate from its idle memory, as in the parent
+ * (model_pool_alloc.c). */
 static CUresult forked_result(enum weir_driver_entry entry) {
     switch (entry) {
     case WEIR_ENTRY_cuMemAllocFromPoolAsync:
@@ -202,7 +206,8 @@ static CUresult forked_result(enum weir_driver_entry entry) {
     }
 }
 
-/* Counts a call against a fault plan.  Returns the plan's result if this call shall fail, else success. */
+/* Counts a call for a fault plan.  Returns the result that the plan contains if this call must fail, else
+ * CUDA_SUCCESS. */
 static CUresult count_down(struct model_fault *fault) {
     if (fault->countdown == 0)
         return CUDA_SUCCESS;
@@ -268,7 +273,7 @@ static inline CUresult begin(enum weir_driver_entry entry, struct call *call) {
     return result;
 }
 
-/* The time that this thread has waited for a processor, and the time of its last charge(). */
+/* The time that this thread has waited for a processor, and the time when this thread last called charge(). */
 static _Thread_local struct weir_waits own_waits;
 static _Thread_local uint64_t own_charged_ns;
 
@@ -284,7 +289,8 @@ static inline CUresult finish(const struct call *call) {
     return call->result;
 }
 
-/* The kind of an argument in the sequence.  Unlike sizes, addresses and physical handles are unsigned long long. */
+/* Gives the kind of an argument in the recorded sequence of calls.  Addresses and physical handles have the type
+ * unsigned long long, which no size has, so their kind is MODEL_OTHER. */
 #define KIND(x)                                                                                    \
     _Generic((x),                                                                                  \
         int: MODEL_NUMBER,                                                                         \
@@ -298,7 +304,8 @@ static inline CUresult finish(const struct call *call) {
         default: MODEL_OTHER)
 #define ARGUMENT(x)                                                                                \
     { KIND(x), (uintptr_t)(x) }
-/* The parameter `first` lets the macro work for entries without arguments; the macro drops `first`. */
+/* Expands to eleven arguments.  The macro drops the parameter `first`, which exists because an entry point may have
+ * no arguments. */
 #define ARGUMENTS_12(first, a, b, c, d, e, f, g, h, i, j, k, ...)                                  \
     ARGUMENT(a), ARGUMENT(b), ARGUMENT(c), ARGUMENT(d), ARGUMENT(e), ARGUMENT(f), ARGUMENT(g),     \
         ARGUMENT(h), ARGUMENT(i), ARGUMENT(j), ARGUMENT(k)
@@ -306,7 +313,8 @@ static inline CUresult finish(const struct call *call) {
     ARGUMENTS_12(NULL, ##__VA_ARGS__, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,  \
                  NULL, NULL)
 
-/* Returns 1 if the device of the profile has no memory mapping, to which the group of entries belongs; else 0. */
+/* Returns 1 if the group of entry points needs memory mapping, and the device of the profile does not support memory
+ * mapping.  Otherwise returns 0. */
 static inline int lacks_group(unsigned group) {
     return group & (WEIR_CAP_VIRTUAL | WEIR_CAP_IPC) && !weir__model.profile.virtual_memory;
 }
@@ -326,7 +334,8 @@ static inline int lacks_group(unsigned group) {
 WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
 #undef WEIR_ENTRY
 
-/* The model counts a call that weir never makes as a call of the entry `like`, and charges the cost of that entry. */
+/* Defines the entry points that only programs call, and weir never calls.  The model counts such a call as a call of
+ * the entry point `like`, and charges the cost of `like`. */
 #define WEIR_PROGRAM(name, like, symbol, version, params, args)                                    \
     CUresult weir__program_##name params {                                                         \
         struct call call;                                                                          \
@@ -338,9 +347,9 @@ WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
 WEIR_PROGRAM_ENTRIES(WEIR_PROGRAM)
 #undef WEIR_PROGRAM
 
-/* Returns the part of a measurement's cost that the measured time does not contain: parts of both clock readings, and
- * the addition.  Takes the least of several rounds, since any round may be interrupted.  No measurement runs yet, so
- * host_ns may be used and restored. */
+/* Returns the real time that each measurement adds to a call but does not contain: a part of both clock readings,
+ * and the addition.  Returns the least value of several rounds, because a round may be interrupted.  No measurement
+ * runs yet, so the function may use host_ns. */
 static uint64_t measuring_cost(void) {
     enum { ROUNDS = 8, CALLS = 500 };
     uint64_t least = UINT64_MAX;
@@ -369,7 +378,7 @@ static uint64_t measuring_cost(void) {
 static void charge(struct weir_driver_charge *out) {
     uint64_t now = weir__clock_ns();
 
-    /* A wait between two measured periods belongs to no later call. */
+    /* Drops the waits since the last call of charge(), so that the next call does not subtract them. */
     (void)weir__thread_waits_in(&own_waits, now - own_charged_ns);
     own_charged_ns = now;
     if (!(atomic_load(&weir__model.state) & MODEL_MEASURED)) {
@@ -384,13 +393,13 @@ static void charge(struct weir_driver_charge *out) {
     out->host_ns = atomic_load_explicit(&weir__model.host_ns, memory_order_relaxed);
 }
 
-/* Begins or ends a period aside (driver.h).  The real time of the period counts as time inside the model, since it is
- * not the caller's time. */
+/* Begins or ends a period in which this thread does the work of another thread (`aside` in driver.h).  The real time
+ * of the period counts as time inside the model, because the caller does not need this time on a real device. */
 static uint64_t aside(int begins) {
     struct model_aside *a = &weir__model_aside;
     uint64_t took, real, inside;
 
-    (void)weir__model_now(); /* adds the pending time to the clock that was in use before */
+    (void)weir__model_now(); /* adds the pending time to the clock that was in use until now */
     took = a->ns;
     if (a->start_ns && !begins) {
         real = weir__clock_ns() - a->start_ns;
@@ -408,7 +417,8 @@ static uint64_t aside(int begins) {
 
 /* ---- Faults and counts ---- */
 
-/* Sets the bit for faults if any are planned.  The caller holds the lock. */
+/* Sets the bit MODEL_FAULTS of the state if a fault is planned, and clears the bit otherwise.  The caller holds the
+ * lock. */
 static void note_faults(void) {
     int i, any = 0;
 
@@ -483,8 +493,8 @@ static const struct weir_driver newest = {
 
 static struct weir_driver table;
 
-/* Makes the model's driver table.  If the profile is of an older driver, the table has only the entries of that
- * driver. */
+/* Makes the driver table of the model.  If the profile describes an older driver, the table has only the entry
+ * points of that driver version. */
 static void make_table(void) {
     table = newest;
     table.version = (int)weir__model.profile.driver_version;
@@ -493,12 +503,13 @@ static void make_table(void) {
 
 /* ---- Making and resetting the model ---- */
 
-/* Marks a child of fork(). */
+/* Records in the child of a fork() that the model must not work. */
 static void mark_child(void) {
     atomic_fetch_or(&weir__model.state, MODEL_FORKED);
 }
 
-/* Makes the parts of the model that a process keeps across resets.  The caller holds the lock. */
+/* Allocates the slabs and registers the handlers, which the process keeps when the model is reset.  Returns 0 on
+ * success, -1 with *failure.  The caller holds the lock. */
 static int prepare_process(struct weir_driver_failure *failure) {
     if (prepared)
         return 0;
@@ -517,7 +528,8 @@ static int prepare_process(struct weir_driver_failure *failure) {
     return 0;
 }
 
-/* Returns 1 if a variable of the model is set but empty, which is an error for all variables of weir; else 0. */
+/* Returns 1 if an environment variable of the model is set to the empty string, which is an error for all variables
+ * of weir.  Otherwise returns 0. */
 static int is_any_empty(struct weir_driver_failure *failure) {
     static const struct {
         const char *name, *expected;
@@ -555,7 +567,8 @@ static int read_device_count(int *count, struct weir_driver_failure *failure) {
     return 0;
 }
 
-/* Reads the profile and the number of devices, which the setup may override. */
+/* Reads the profile and the number of devices.  The fields of `setup` override the environment variables.  Returns 0
+ * on success, -1 with *failure. */
 static int read_setup(const struct weir_model_setup *setup, struct model_profile *profile,
                       int *devices, struct weir_driver_failure *failure) {
     const char *path = setup->profile ? setup->profile : getenv("WEIR_MODEL_PROFILE");
@@ -574,7 +587,8 @@ static int read_setup(const struct weir_model_setup *setup, struct model_profile
     return 0;
 }
 
-/* Drops all objects: blocks, pools, then streams, whose ids pending frees contain.  The caller holds the lock. */
+/* Drops all objects of the model.  Streams come after blocks and pools, because frees that are pending in pools
+ * contain stream ids.  The caller holds the lock. */
 static void drop_everything(void) {
     struct model_thread *thread;
     int i;
@@ -618,7 +632,8 @@ static void make_devices(const struct weir_model_setup *setup) {
     weir__model.next_object_id = 1;
 }
 
-/* Makes the model, or resets it.  Returns 0 on success, -1 with *failure.  The caller holds the lock. */
+/* Makes the model, or resets the existing model.  Returns 0 on success, -1 with *failure.  The caller holds the
+ * lock. */
 static int make_model(const struct weir_model_setup *setup, struct weir_driver_failure *failure) {
     static struct model_profile profile;
     uint64_t state = atomic_load(&weir__model.state);

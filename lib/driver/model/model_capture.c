@@ -1,28 +1,33 @@
 /* SPDX-License-Identifier: MIT */
-/* model_capture.c: stream capture: the captured streams, and the calls that are forbidden meanwhile.
+/* model_capture.c: stream captures: the streams that take part, and the calls that are forbidden during a capture.
  *
- * A capture begins on its origin stream and spreads to each stream that waits for an event recorded in it; each such
- * stream is a branch.  A branch counts the steps it added and lists how far it is behind other branches, as streams do
- * outside of captures (model_stream.c).  So at the end every branch was joined if the origin is behind all of its
- * steps.  Records and waits make no steps, only order.
+ * A capture begins on its origin stream.  A stream that waits for an event of the capture joins the capture.  Each
+ * stream of the capture is a branch.  A branch has the number of steps that it has added, and a list of orders: for
+ * each other branch, the last step that this branch is ordered after.  Streams outside of captures have such lists, too
+ * (model_stream.c).  At the end of the capture, all other branches must be joined: the origin must be ordered after all
+ * their steps.  Records of events and waits for events add orders, but no steps.
  *
- * From cuda.h: the legacy stream cannot be captured.  Any use of it while a blocking stream of its context is captured
- * is error 906; reading its capture status breaks no capture. cuStreamEndCapture needs the origin stream and, unless
- * the capture is relaxed, the thread that began it.  A capture does not depend on work outside (905), nor merge with
- * another (902).  The work of a captured event cannot be queried (907).  The mode of a capture says which threads it
- * forbids unsafe calls.  An invalidated capture ends with a NULL graph and 901.  From the programming guide: the host
- * may not query, or wait for, a captured stream or its context; a forbidden operation invalidates the captures that it
- * concerns.
+ * These rules are from cuda.h.  The legacy stream cannot be captured.  While a blocking stream of a context is being
+ * captured, any use of the context's legacy stream is error 906; a query of its capture status breaks no capture.
+ * cuStreamEndCapture must be called on the origin stream and, unless the capture is relaxed, by the thread that began
+ * the capture.  A capture must not depend on work outside of the capture (905), and two captures must not merge (902).
+ * The work of a captured event cannot be queried (907).  The mode of a capture says which threads may not make unsafe
+ * calls.  An invalidated capture ends with a NULL graph and error 901.  The programming guide says that the host may
+ * not query, or wait for, a captured stream or its context.  It also says that a forbidden operation invalidates the
+ * captures of the streams concerned.
  *
- * Measured (H200, driver 580): unsafe are cuMemAlloc, cuMemFree, the query of an event, the query of and the wait for a
- * stream beside the capture, an allocation from a pool and a free on such a stream, cuMemPoolGetAttribute and
- * cuMemPoolTrimTo.  Work on such a stream and the creation of an event are safe. cuEventElapsedTime up to a captured
- * event, and the captured free of a block of no graph, fail and invalidate nothing.  An end on a branch invalidates.  A
- * second begin, or an end without a beginning, is 401; a begin on the legacy stream is 900; neither breaks a capture.
+ * These facts were measured (H200, driver 580).  Unsafe calls during a capture are: cuMemAlloc, cuMemFree, the query of
+ * an event, cuMemPoolGetAttribute and cuMemPoolTrimTo; and on a stream that is not captured: a query, a wait, an
+ * allocation from a pool, and a free.  Work on a stream that is not captured is safe, and so is the creation of an
+ * event.  cuEventElapsedTime with a captured event fails, but invalidates no capture.  The captured free of a block
+ * that no graph has allocated also fails without invalidating a capture.  The end of a capture on another branch than
+ * the origin invalidates the capture.  A second begin on a stream, or an end without a begin, is error 401.  A begin on
+ * the legacy stream is error 900.  These two errors break no capture.
  *
- * Assumed: the only other unsafe calls are those of page-locked host memory.  An end in a wrong thread changes nothing.
- * A branch without steps needs no join.  A destroyed origin ends its capture, a destroyed branch invalidates it.  An
- * event stays captured after its capture.
+ * These facts are assumed.  The only other unsafe calls are cuMemAllocHost and cuMemFreeHost.  If the wrong thread ends
+ * a capture, nothing changes.  A branch without steps need not be joined.  Destroying the origin stream ends its
+ * capture, and destroying another stream of a capture invalidates the capture.  An event that was recorded in a capture
+ * counts as captured even after the end of the capture.
  *
  * This file must not know the effect of steps.
  */
@@ -33,15 +38,16 @@
 struct model_branch {
     struct model_capture *capture;
     struct model_stream *stream;
-    uint64_t steps;            /* the number of steps that the branch has added */
-    struct model_orders after; /* for each other branch, the last step that this branch is behind */
+    uint64_t steps; /* the number of steps that the branch has added to the capture */
+    /* For each other branch, the last step that this branch is ordered after. */
+    struct model_orders after;
     struct model_branch *next; /* the next branch of the capture */
 };
 
 struct model_capture {
     uint64_t id;
     CUstreamCaptureMode mode;
-    /* The thread that began the capture; NULL once this thread has ended. */
+    /* The thread that began the capture, or NULL if this thread has ended. */
     const struct model_thread *thread;
     int invalid;
     struct model_stream *origin;
@@ -95,7 +101,7 @@ static void drop_branch(struct model_branch *branch) {
     free(branch);
 }
 
-/* Ends a capture.  The caller has taken or dropped the plan. */
+/* Ends a capture.  The caller has already moved the plan to a graph, or has dropped the plan. */
 static void end_capture(struct model_capture *capture) {
     struct model_capture **link = &weir__model.captures;
 
@@ -147,8 +153,8 @@ void weir__model_capture_drop_thread(const struct model_thread *thread) {
 
 /* ---- Checks of calls during captures ---- */
 
-/* Returns 1 if a stream of the context takes part in the capture, else 0.  If `blocking` is set, counts only blocking
- * streams. */
+/* Returns 1 if a stream of the context takes part in the capture, else 0.  If `blocking` is set, only blocking
+ * streams count. */
 static int is_of(const struct model_capture *capture, const struct model_context *context,
                  int blocking) {
     const struct model_branch *branch;
@@ -160,7 +166,8 @@ static int is_of(const struct model_capture *capture, const struct model_context
     return 0;
 }
 
-/* Invalidates the captures of a context.  Returns `result` if there are any, else success. */
+/* Invalidates all captures in which a stream of the context takes part.  Returns `result` if there is such a
+ * capture, else CUDA_SUCCESS. */
 static CUresult break_captures_of(const struct model_context *context, int blocking,
                                   CUresult result) {
     CUresult why = CUDA_SUCCESS;
@@ -208,7 +215,8 @@ CUresult weir__model_capture_asks_context(const struct model_context *context) {
     return break_captures_of(context, 0, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 }
 
-/* Applies the rule of cuThreadExchangeStreamCaptureMode to an unsafe call. */
+/* Applies the rule of cuThreadExchangeStreamCaptureMode: the modes of the capture and of the calling thread decide
+ * whether an unsafe call is forbidden and invalidates the capture. */
 CUresult weir__model_capture_unsafe(void) {
     const struct model_thread *self = weir__model_thread();
     CUresult result = CUDA_SUCCESS;
@@ -235,8 +243,8 @@ struct model_plan *weir__model_capture_plan(const struct model_branch *branch) {
     return branch->capture->plan;
 }
 
-/* Adds a step.  If there is no host memory, invalidates the capture, since a graph without the step would be
- * useless. */
+/* Adds a step to the capture.  If there is no host memory, invalidates the capture, since a graph without the step
+ * would be wrong. */
 CUresult weir__model_capture_add(struct model_branch *branch, const struct model_step *step) {
     weir__model_charge(weir__model.profile.capture_step_ns);
     if (weir__model_plan_add(branch->capture->plan, step) != 0)
@@ -259,7 +267,8 @@ CUresult weir__model_capture_wait(struct model_stream *stream, struct model_bran
     if (event->capture_id && !capture)
         return branch ? break_capture(branch->capture, CUDA_ERROR_CAPTURED_EVENT)
                       : CUDA_ERROR_CAPTURED_EVENT;
-    if (!capture) /* `branch` waits for work outside of captures, or the event was never recorded */
+    /* `branch` waits for work outside of its capture, or the event was never recorded. */
+    if (!capture)
         return event->stream_id
                    ? break_capture(branch->capture, CUDA_ERROR_STREAM_CAPTURE_ISOLATION)
                    : CUDA_SUCCESS;
@@ -281,7 +290,7 @@ CUresult weir__model_capture_wait(struct model_stream *stream, struct model_bran
 
 /* ---- Beginning and ending a capture ---- */
 
-/* Begins a capture.  The caller holds the lock. */
+/* Begins a capture with the stream as its origin.  The caller holds the lock. */
 static CUresult begin(struct model_stream *stream, CUstreamCaptureMode mode) {
     struct model_capture *capture;
 
@@ -345,8 +354,9 @@ static int all_joined(const struct model_capture *capture) {
     return 1;
 }
 
-/* Ends a capture.  If the right thread ends the capture on its origin stream, the capture is over in any case.  An end
- * on another stream of the capture invalidates the capture.  The caller holds the lock. */
+/* Ends the capture of a stream.  On the origin stream, in the correct thread, the capture always ends, even if the
+ * result is an error.  On another stream of the capture, the call invalidates the capture.  The caller holds the
+ * lock. */
 static CUresult end(struct model_stream *stream, CUgraph *graph) {
     struct model_capture *capture = stream->branch ? stream->branch->capture : NULL;
     CUresult result = CUDA_SUCCESS;

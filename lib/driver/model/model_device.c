@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* model_device.c: devices and their primary contexts.
  *
- * A device has one context, which lives while any caller retains it.  Each thread has its own stack of current
- * contexts, so that queries, pushes and pops take no lock.  A context that is destroyed while it is current stays on
- * the stack, and every use of it fails.  Memory of pools outlives the context (documented); cuMemAlloc blocks, streams
- * and events end with it.
+ * A device has one primary context, which lives while any caller retains it.  Each thread has its own stack of current
+ * contexts, so queries, pushes and pops take no lock.  If a context is destroyed while it is current in a thread, the
+ * context stays on the stack of the thread, and every use of the context fails.  Pools and their memory outlive the
+ * context (documented).  cuMemAlloc blocks, streams and events are destroyed with their context.
  *
  * This file must not know pools, placement or the clock.
  */
@@ -69,7 +69,7 @@ CUresult weir__model_cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
         return CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS) {
         memcpy(uuid->bytes, "weir-model-gpu-", 15);
-        if (key != 0) /* devices of different files have different ids */
+        if (key != 0) /* if processes share devices by a file, the UUID depends on the file */
             memcpy(uuid->bytes + 5, &key, sizeof key);
         uuid->bytes[15] = (char)device;
     }
@@ -112,7 +112,7 @@ CUresult weir__model_cuDeviceGetAttribute(int *value, CUdevice_attribute attribu
     case ATTRIBUTE_MAJOR:
         *value = 9;
         break;
-    default: /* includes all attributes of features that the model lacks */
+    default: /* also 0 for all attributes of features that the model lacks */
         *value = 0;
         break;
     }
@@ -125,7 +125,8 @@ static int is_alive(const struct model_context *context) {
     return atomic_load_explicit(&context->retained, memory_order_acquire) > 0;
 }
 
-/* Returns the context of a handle, which may be destroyed; or NULL for any other value. */
+/* Returns the context that the handle names, even if the context is destroyed.  Returns NULL if the handle names no
+ * context. */
 static struct model_context *find_context(CUcontext handle) {
     uintptr_t offset = (uintptr_t)handle - (uintptr_t)weir__model.devices;
     size_t device = offset / sizeof weir__model.devices[0];
@@ -151,7 +152,7 @@ struct model_context *weir__model_current(CUresult *why) {
     return NULL;
 }
 
-/* Makes a primary context.  The caller holds the lock. */
+/* Allocates the memory and the legacy stream of a primary context.  The caller holds the lock. */
 static CUresult make_context(struct model_context *context) {
     struct model_device *device = &weir__model.devices[context->device];
 
@@ -237,7 +238,8 @@ CUresult weir__model_cuCtxPushCurrent(CUcontext handle) {
     return CUDA_SUCCESS;
 }
 
-/* Replaces the context on top of the stack, if the stack has a context. */
+/* Replaces the current context, which is on top of the thread's stack, or pushes the context if the stack is empty.
+ * A NULL handle only pops the current context. */
 CUresult weir__model_cuCtxSetCurrent(CUcontext handle) {
     struct model_thread *self = weir__model_thread();
     int depth = self->depth;
@@ -262,7 +264,7 @@ CUresult weir__model_cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *f
     return result;
 }
 
-/* Returns 1 if both numbers name one device, or if the devices are peers by the profile; else 0. */
+/* Returns 1 if both numbers are equal, or if the profile makes the two devices peers.  Otherwise returns 0. */
 int weir__model_reaches(int device, int other) {
     uint64_t together = weir__model.profile.peers;
 
@@ -298,7 +300,7 @@ CUresult weir__model_cuCtxPopCurrent(CUcontext *handle) {
 
 /* ---- Results ---- */
 
-/* Reads the name of a result from the list of constants, which also has other constants. */
+/* Finds the name of a result in the list of constants.  The list also has constants that are no results. */
 CUresult weir__model_cuGetErrorName(CUresult result, const char **name) {
     static const struct {
         const char *name;

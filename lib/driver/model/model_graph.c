@@ -1,27 +1,30 @@
 /* SPDX-License-Identifier: MIT */
-/* model_graph.c: graphs: plans of captured steps, their launches, and the memory they allocate.
+/* model_graph.c: graphs: lists of captured steps, the launches of graphs, and the memory that graphs allocate.
  *
- * A plan lists steps in the order of their capture, in which a launch runs them one after the other on its stream.  A
- * graph and its executables share one plan.
+ * A plan is a list of steps in the order of their capture.  A launch runs the steps in this order, one after the other,
+ * on the stream of the launch.  A graph and its executables share one plan.
  *
- * An allocation has its address from its capture on, in its own mapping of whole pages, which can be accessed from the
- * launch that runs the allocation to the free.  Its physical memory belongs to the device's graph pool: a launch takes
- * free memory of the pool, then of the device, and only cuDeviceGraphMemTrim frees the pool's unused memory.  An
- * allocation lives while a step names it or it is allocated.
+ * An allocation gets its address when it is captured.  It has its own mapping of whole pages.  A program can access the
+ * mapping from the launch that runs the allocation until the free.  The physical memory belongs to the graph memory of
+ * the device.  A launch uses free graph memory first, and then allocates memory of the device.  Only
+ * cuDeviceGraphMemTrim returns unused graph memory to the device.  The struct of an allocation exists while a step
+ * names the allocation or while the memory is allocated.
  *
- * From cuda.h: a captured free must name a graph's allocation, and one graph at most frees each, once.  A launch with
- * allocations that are not freed is an invalid value, or frees them first with AUTO_FREE_ON_LAUNCH.  Other allocations
- * are freed by cuMemFree, cuMemFreeAsync or another graph.  A graph with memory has one executable at a time.  Launches
- * of one executable run one after the other.  Destroying a graph or an executable frees no allocation.  From the
- * programming guide: graph memory is apart from all pools, mapped at launch, and kept until it is trimmed.  Measured: a
- * captured free of a block of no graph is an invalid value, and the capture stays valid.
+ * These rules are from cuda.h.  A captured free must name an allocation of a graph, and only one step of all graphs may
+ * free an allocation.  If an allocation of the last launch is not freed, the next launch is an invalid value; with
+ * AUTO_FREE_ON_LAUNCH, the next launch frees the allocation first.  An allocation that its own graph does not free is
+ * freed by cuMemFree, cuMemFreeAsync or another graph.  A graph that allocates memory has at most one executable at a
+ * time.  Launches of one executable run one after the other.  Destroying a graph or an executable frees no allocation.
+ * The programming guide says that graph memory is separate from all pools, is mapped at the launch, and stays reserved
+ * until a trim.  It was measured that the captured free of a block that no graph has allocated is an invalid value, and
+ * that the capture stays valid.
  *
- * Assumed: pages (page_bytes) as the granularity; no shared address for two allocations of one graph; an invalid value
- * for a second executable and for a launch that frees an allocation that is not allocated; 801 for the capture of a
- * launch of a graph with memory.  A step on memory that does not exist is error 700 at the launch, and no context is
- * lost.
+ * These facts are assumed.  The granularity is one page (page_bytes).  Two allocations of one graph never share an
+ * address.  A second executable of a graph with memory is an invalid value.  A launch that frees an allocation that is
+ * not allocated is an invalid value.  The capture of a launch of a graph with memory is error 801.  If a step accesses
+ * memory that does not exist, the launch returns error 700, but no context becomes unusable.
  *
- * This file must not know streams beyond giving them work, or what a capture is.
+ * This file submits work to streams and adds steps to captures.  It must know nothing else of streams and captures.
  */
 #include "driver/model/model_inside.h"
 
@@ -32,20 +35,23 @@
 struct model_plan {
     struct model_step *step;
     size_t count, room;
-    int holders;    /* the number of captures, graphs and executables that use the plan */
+    /* The number of captures, graphs and executables that use the plan; 0 frees the plan. */
+    int holders;
     int executable; /* the number of executables that use the plan */
     int has_memory;
 };
 
 struct model_graph_block {
-    struct model_block block; /* must be first; in weir__model.blocks while allocated */
-    struct model_node all;    /* in weir__model.graph_blocks; key: address */
+    /* Must be first; its node is in weir__model.blocks while the memory is allocated. */
+    struct model_block block;
+    struct model_node all; /* the node in weir__model.graph_blocks; `key` is the address */
     struct model_device *device;
-    const struct model_plan *owner; /* NULL once the plan was dropped */
-    uint64_t mapped;                /* bytes of whole pages */
-    int holders; /* the number of steps that name the block, plus 1 while the block is allocated */
+    /* The plan that allocates the block, or NULL once the plan was freed. */
+    const struct model_plan *owner;
+    uint64_t mapped; /* the bytes of the mapping, in whole pages */
+    int holders; /* the number of steps that name the block, plus 1 while the memory is allocated */
     int allocated;
-    int has_free; /* set if a step frees the block */
+    int has_free; /* set if a step of any graph frees the block */
 };
 
 struct model_graph {
@@ -54,9 +60,9 @@ struct model_graph {
 };
 
 struct model_exec {
-    struct model_graph graph; /* must be first */
+    struct model_graph graph; /* must be the first member */
     int frees_on_launch;
-    uint64_t end_ns; /* the time when the last launch is done */
+    uint64_t end_ns; /* the time when the work of the last launch is completed */
 };
 
 _Static_assert(sizeof(struct model_graph) <= 64, "a graph fits its slot");
@@ -64,7 +70,7 @@ _Static_assert(sizeof(struct model_exec) <= 64, "an executable fits its slot");
 
 /* ---- Memory ---- */
 
-/* Returns the last allocation that begins at or before the address, or NULL. */
+/* Returns the last allocation of a graph that begins at `address` or before it, or NULL if there is none. */
 static struct model_graph_block *block_before(uint64_t address) {
     struct model_node *node = weir__model_tree_floor(weir__model.graph_blocks, address, 0);
 
@@ -120,7 +126,8 @@ static void let_go(struct model_graph_block *block) {
         drop_block(block);
 }
 
-/* Changes the protection by a new mapping, since Valgrind would go through protected memory byte by byte. */
+/* Changes the protection of memory by a new mapping.  (Valgrind would examine memory byte by byte after mprotect.)
+ * Returns 0 on success, else -1. */
 static int remap(const struct model_graph_block *block, int protection) {
     return mmap(mapping(block), block->mapped, protection,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == MAP_FAILED
@@ -132,7 +139,7 @@ static int make_accessible(const struct model_graph_block *block) {
     return remap(block, MODEL_ACCESSIBLE);
 }
 
-/* Frees the memory of a block.  Its bytes are lost, and a stale access faults. */
+/* Removes the memory of a block from its mapping.  The contents are lost, and a later access to the block faults. */
 static void make_inaccessible(const struct model_graph_block *block) {
     (void)!remap(block, PROT_NONE);
 }
@@ -158,7 +165,8 @@ void weir__model_graph_block_free(struct model_block *freed, const struct model_
     let_go(block);
 }
 
-/* Frees the unused memory of graphs.  Memory counts as used until the work is done that has freed it. */
+/* Returns the unused graph memory to the device.  Freed graph memory counts as used until the work before its free
+ * is completed. */
 CUresult weir__model_cuDeviceGraphMemTrim(CUdevice number) {
     CUresult result = weir__model_device_check(number);
     struct model_device *device;
@@ -175,7 +183,7 @@ CUresult weir__model_cuDeviceGraphMemTrim(CUdevice number) {
     return CUDA_SUCCESS;
 }
 
-/* Reads the used or the reserved memory of graphs.  Other attributes are invalid here. */
+/* Reads the used or the reserved graph memory.  All other attributes are an invalid value in the model. */
 CUresult weir__model_cuDeviceGetGraphMemAttribute(CUdevice number, CUgraphMem_attribute attribute,
                                                   void *value) {
     CUresult result = weir__model_device_check(number);
@@ -314,7 +322,7 @@ CUresult weir__model_cuGraphDestroy(CUgraph handle) {
     return graph ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Makes an executable of a plan.  The caller holds the lock. */
+/* Makes an executable that runs the plan.  The caller holds the lock. */
 static CUresult instantiate(struct model_plan *plan, unsigned long long flags,
                             CUgraphExec *handle) {
     struct model_exec *exec;
@@ -363,7 +371,8 @@ CUresult weir__model_cuGraphExecDestroy(CUgraphExec handle) {
 
 /* ---- Launches ---- */
 
-/* Frees the allocations that the last launch left, or returns an error. */
+/* Frees the allocations of the last launch that are still allocated.  Returns an error instead if the executable was
+ * instantiated without AUTO_FREE_ON_LAUNCH. */
 static CUresult clear_allocations(const struct model_exec *exec,
                                   const struct model_stream *stream) {
     const struct model_plan *plan = exec->graph.plan;
@@ -381,8 +390,7 @@ static CUresult clear_allocations(const struct model_exec *exec,
     return CUDA_SUCCESS;
 }
 
-/* Returns the maximum of the bytes that the launch adds to the memory of graphs on a device, over the course of the
- * launch. */
+/* Returns the largest number of bytes by which the used graph memory of a device rises while the launch runs. */
 static uint64_t most_used(const struct model_plan *plan, const struct model_device *device) {
     int64_t used = 0, most = 0;
     size_t i;
@@ -424,8 +432,8 @@ static CUresult take_memory(const struct model_plan *plan) {
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Checks the frees of other graphs' allocations, and takes the memory for the launch.  After this function only the
- * steps themselves can fail. */
+/* Checks that all allocations of other graphs that the launch frees are allocated.  Maps and reserves the memory for
+ * the launch.  After this function, only steps can fail. */
 static CUresult prepare(const struct model_plan *plan) {
     size_t i, mapped;
 
@@ -490,7 +498,7 @@ static CUresult run(struct model_exec *exec, struct model_stream *stream) {
     return result;
 }
 
-/* Adds the steps of a launch to the capture. */
+/* Adds the steps of a graph to the capture in which the graph is launched. */
 static CUresult capture_launch(const struct model_plan *plan, struct model_branch *branch) {
     CUresult result = plan->has_memory ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
     size_t i;
@@ -518,7 +526,7 @@ CUresult weir__model_cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
 
 /* ---- Dropping and checking graphs ---- */
 
-/* Drops all graphs.  All captures have been dropped before. */
+/* Frees all graphs and executables.  The caller has ended all captures. */
 void weir__model_graphs_drop(void) {
     const struct model_slab *slabs[] = {&weir__model.graphs, &weir__model.execs};
     size_t i, used;
@@ -534,7 +542,7 @@ void weir__model_graphs_drop(void) {
         drop_block(block_before(UINT64_MAX));
 }
 
-/* Returns the bytes of all allocations of graphs on a device. */
+/* Returns the bytes of all graph allocations in this subtree that are allocated on the device. */
 static uint64_t count_used(const struct model_node *node, const struct model_device *device) {
     const struct model_graph_block *block;
     uint64_t used;

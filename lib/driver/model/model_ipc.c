@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* model_ipc.c: exports the memory of a pool that several processes share, and imports it in another process.
+/* model_ipc.c: exports the memory of a pool to other processes, and imports the memory of another process's pool.
  *
- * The memory of such a pool is a file without a name, sparse and as large as the pool's address space, so that a
- * process that gets its descriptor maps these bytes.  After the memory the file names its maker.  A block is exported
- * as its place in the file.
+ * The memory of such a pool is a sparse file without a name, which is as large as the address space of the pool.
+ * Another process that gets a descriptor of the file maps the file.  Behind the memory, the file has the identity of
+ * the pool (struct tail).  A block is exported as its place in the file.
  *
- * Documented rules: only a pool made for it is shared; an imported pool allocates nothing; an imported block is freed
- * like any other, before the exporter frees it.  Assumed: memory that does not fit the pool that it is imported into is
- * an invalid value, and so is a block that is imported already.  The model does not check that the importer frees
- * first: the exporter's model cannot see that.
+ * These rules are documented.  Only a pool that was made for export can be exported.  An imported pool cannot allocate.
+ * An imported block is freed like any other block, and the importing process must free the block before the exporting
+ * process does.  These rules are assumed.  A block that belongs to another pool than the imported pool is an invalid
+ * value.  A block that was imported already is an invalid value, too.  The model does not check the order of the two
+ * frees, because the exporting process does not know of frees in other processes.
  *
- * A physical handle that is shared also has its own file, of this form.
+ * A physical allocation that can be exported also has its own file with such a tail.
  *
- * This file must not know streams, or pools and handles beyond the file of their memory.
+ * This file must not know streams.  It knows only the files of pools and of physical allocations.
  */
 #include "driver/model/model_inside.h"
 
@@ -26,17 +27,18 @@
 
 #define MAGIC UINT64_C(0x77656972706f6f6c)
 
-/* The data at the end of the file, after the memory. */
+/* The data behind the memory, at the end of an exported file. */
 struct tail {
     uint64_t magic, bytes;
     struct model_identity identity;
-    int64_t device; /* 64 bits, so that the struct has no padding in the file */
+    int64_t device; /* the device; the field has 64 bits so that the struct has no padding */
 };
 
-/* The contents of CUmemPoolPtrExportData: a place in a file. */
+/* The contents of CUmemPoolPtrExportData: the place of a block in the file of its pool. */
 struct place {
     struct model_identity identity;
-    /* `before` is the distance from the block's start to the exported pointer. */
+    /* `offset` is the place of the block in the file, and `bytes` is its size.  `before` is the distance from the
+     * start of the block to the exported pointer. */
     uint64_t offset, bytes, before;
 };
 
@@ -48,7 +50,7 @@ struct model_import {
 };
 
 struct imported {
-    struct model_block block; /* must be first */
+    struct model_block block; /* must be the first member */
     uint64_t offset;
     struct imported *next;
 };

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* model_memory.c: cuMemAlloc and cuMemFree, the account of a device's memory, copies, and page-locked host memory.
+/* model_memory.c: cuMemAlloc and cuMemFree, the count of a device's free memory, copies and fills, and page-locked host
+ * memory.
  *
- * Device addresses are host addresses of private mappings, which cost nothing until they are touched.  A large
- * cuMemAlloc block has its own mapping, of whole pages of 2 MiB, and loses it when freed, so that a stale access
- * faults.  Small blocks share pages, at multiples of 512 bytes, first fit by a bitmap; a page is freed with its last
- * block.
+ * A device address is a host address in a private mapping, which takes no host memory until a program accesses it.  A
+ * large cuMemAlloc block has its own mapping of whole pages of 2 MiB.  The free of the block removes the mapping, so a
+ * later access faults.  Small blocks share pages.  Each small block begins at a multiple of 512 bytes, which first fit
+ * selects in a bitmap.  A page is freed together with its last block.
  *
- * Measured on the device of the profile: cuMemFree and cuMemFreeHost wait for all work of the device, which pools do
- * not notice (assumed for cuMemFreeHost).  For a block of a pool cuMemFree waits for nothing.  0 bytes is an invalid
- * value.  Both kinds of block may be freed by both calls.  In a relaxed thread cuMemFreeHost harms no capture; in any
- * other thread all four calls are unsafe beside a capture (assumed for host memory).  Host memory is freed with its
- * context (assumed).
+ * These facts were measured on the device of the profile.  cuMemFree and cuMemFreeHost wait for all work of the device,
+ * but pools do not observe this wait (assumed for cuMemFreeHost).  If the block belongs to a pool, cuMemFree does not
+ * wait.  A size of 0 bytes is an invalid value.  cuMemFree and cuMemFreeAsync both accept blocks of cuMemAlloc and
+ * blocks of pools.  In a thread with relaxed capture mode, cuMemFreeHost breaks no capture.  In all other threads all
+ * four calls are unsafe during a capture (assumed for host memory).  Host memory is freed with its context (assumed).
  *
- * Copies and fills happen at once on host memory, only within one live block or within mappings (model_virtual.c) that
- * allow it, and charge their stream with the time they would take; under capture they happen when the graph is
- * launched.
+ * The model runs copies and fills at once, in host memory, and charges their stream the time of the work.  During a
+ * capture, the model runs them when the graph is launched.  The device memory must lie in one live block, or in
+ * mappings (model_virtual.c) that allow the access.
  *
  * This file must not know how a pool places its blocks or what a capture does.
  */
@@ -28,24 +29,26 @@
 
 enum { GRAIN = 512, MOST_GRAINS = 8192, GRAIN_WORDS = MOST_GRAINS / 64 };
 
-/* A page that small blocks share.  The page has grains, of which each small block takes some.  The page is in
- * device->pages while it has free grains. */
+/* A page that small blocks share.  The page is divided into grains of 512 bytes, and a small block has one or
+ * several grains.  The page is in the list device->pages while it has free grains. */
 struct model_page {
     char *base;
     size_t live; /* the number of blocks in the page */
     size_t free_grains;
     struct model_page *prev, *next;
-    uint64_t taken[GRAIN_WORDS]; /* a bit for each grain, set if a block has the grain */
+    uint64_t taken[GRAIN_WORDS]; /* one bit for each grain, set if a block has the grain */
 };
 
 struct model_direct {
-    struct model_block block; /* must be first */
+    struct model_block block; /* must be the first member */
     struct model_device *device;
-    struct model_page *page; /* NULL if the block has its own mapping */
+    /* The page of a small block, or NULL if the block has its own mapping. */
+    struct model_page *page;
     char *base;
-    size_t mapped;   /* the bytes of the mapping of a block without a page */
-    uint64_t end_ns; /* if the block is leaving: the time when the work of its stream is done */
-    /* Links in one of the device's lists: `blocks` or `leaving`. */
+    size_t mapped; /* the bytes of the block's own mapping, if it has no page */
+    /* For a block in the list `leaving`: the time when the work before its free is completed. */
+    uint64_t end_ns;
+    /* Links in the list `blocks` or in the list `leaving` of the device. */
     struct model_direct *prev, *next;
 };
 
@@ -104,7 +107,8 @@ static void mark_grains(struct model_page *page, size_t first, size_t count, int
     page->free_grains = taken ? page->free_grains - count : page->free_grains + count;
 }
 
-/* Returns the first grain of the first run of `count` free grains, or `grains` if there is no such run. */
+/* Returns the number of the first grain in the first run of `count` free grains, or `grains` if there is no such
+ * run. */
 static size_t find_grains(const struct model_page *page, size_t count, size_t grains) {
     size_t i, run = 0;
 
@@ -146,7 +150,8 @@ static void drop_page(struct model_device *device, struct model_page *page) {
 
 /* ---- Blocks ---- */
 
-/* Places a small block in a page.  Sets *fresh if the function makes a page for the block. */
+/* Finds `count` free grains in a page for a small block.  If no page has enough free grains, makes a new page and
+ * sets *fresh.  Returns 0 on success, -1 if the device is full. */
 static int place_small(struct model_direct *direct, size_t count, int *fresh) {
     struct model_device *device = direct->device;
     size_t grains = weir__model.profile.page_bytes / GRAIN, first = grains;
@@ -191,7 +196,7 @@ static int place_large(struct model_direct *direct, uint64_t bytes) {
     return 0;
 }
 
-/* Frees the memory of a block that is in no list any more. */
+/* Frees the memory and the struct of a block that the caller has removed from its list. */
 static void release_direct(struct model_direct *direct) {
     struct model_device *device = direct->device;
     struct model_page *page = direct->page;
@@ -246,7 +251,8 @@ void weir__model_direct_drop(void) {
         weir__model_direct_drop_device(&weir__model.devices[i]);
 }
 
-/* Adds the memory that cuMemAlloc has taken to *physical.  Returns NULL, or a text about an error. */
+/* Checks the blocks of a device.  Adds the physical bytes of its cuMemAlloc blocks to *physical.  Returns NULL, or a
+ * text about an error. */
 const char *weir__model_direct_check(const struct model_device *device, uint64_t *physical) {
     const struct model_direct *lists[2] = {device->blocks, device->leaving}, *direct;
     const struct model_page *page;
@@ -288,7 +294,8 @@ int weir__model_allows(int device, uint64_t address, uint64_t bytes, CUmemAccess
     if (block && block->pool)
         return weir__model_pool_allows(block->pool, device, access);
     if (block)
-        return block->device == device; /* the model has no cuCtxEnablePeerAccess */
+        /* No other device may access the block, since the model has no cuCtxEnablePeerAccess. */
+        return block->device == device;
     return weir__model_virtual_allows(device, address, bytes, access);
 }
 
@@ -300,7 +307,7 @@ static struct model_block *find_block(CUdeviceptr address) {
 
 /* ---- Entries ---- */
 
-/* Allocates memory of a device.  The caller holds the lock. */
+/* Allocates a block of device memory by cuMemAlloc, and stores its address in *address.  The caller holds the lock. */
 static CUresult alloc_direct(struct model_device *device, size_t bytes, void *address) {
     const struct model_profile *profile = &weir__model.profile;
     struct model_direct *direct = calloc(1, sizeof *direct);
@@ -326,7 +333,8 @@ static CUresult alloc_direct(struct model_device *device, size_t bytes, void *ad
     return CUDA_SUCCESS;
 }
 
-/* Allocates memory of the device, or of the host, in the current context by `alloc`, and stores its address. */
+/* Calls `alloc` for the device of the current context, if no capture forbids the call.  `alloc` allocates device
+ * memory or host memory, and stores the address in *address. */
 static CUresult alloc_in_context(CUresult (*alloc)(struct model_device *device, size_t bytes,
                                                    void *address),
                                  size_t bytes, void *address) {
@@ -357,7 +365,8 @@ static uint64_t free_cost(const struct model_direct *direct) {
     return weir__model_curve(&profile->mem_free_ns, direct->block.bytes >> 10);
 }
 
-/* Frees a block once the work of the stream is done.  If `stream` is NULL, first waits for all work of the device. */
+/* Frees a cuMemAlloc block as soon as the present work of `stream` is completed.  If `stream` is NULL, first waits
+ * for all work of the device. */
 static void free_direct(struct model_direct *direct, struct model_stream *stream) {
     struct model_device *device = direct->device;
 
@@ -376,8 +385,8 @@ static void free_direct(struct model_direct *direct, struct model_stream *stream
     release_direct(direct);
 }
 
-/* Frees any block behind the work of the stream.  If `stream` is NULL, the host frees the block, and must know that all
- * use of the block is over. */
+/* Frees a block of any kind after the present work of `stream`.  If `stream` is NULL, the host frees the block, and
+ * the program must know that all uses of the block are completed. */
 static CUresult free_block(CUdeviceptr address, struct model_stream *stream) {
     struct model_block *block = find_block(address);
 
@@ -390,7 +399,7 @@ static CUresult free_block(CUdeviceptr address, struct model_stream *stream) {
         return CUDA_SUCCESS;
     }
     if (!block->pool && !stream)
-        /* The call waits for all uses of the block. */
+        /* cuMemFree of a cuMemAlloc block waits for all uses of the block, so no use can be a fault. */
         weir__model_oracle_forget(address, block->bytes);
     else
         weir__model_oracle_freed(address, block->bytes, stream);
@@ -435,7 +444,8 @@ CUresult weir__model_cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
     return weir__model_unlocked(why);
 }
 
-/* Reads where the block around an address begins, and its requested bytes, as a driver does (measured). */
+/* Finds the block that contains `address`.  Sets *base to the start of the block, and *bytes to its requested size,
+ * as a driver does (measured). */
 CUresult weir__model_cuMemGetAddressRange(CUdeviceptr *base, size_t *bytes, CUdeviceptr address) {
     CUresult result = CUDA_SUCCESS;
     const struct model_block *block;
@@ -481,7 +491,8 @@ static void fill(void *to, uint32_t value, uint64_t bytes) {
     uint32_t *word = to;
     uint64_t i;
 
-    weir__hostmem_prefer_large_pages(to, bytes); /* every page will be written */
+    /* Large pages are faster here, since the fill writes every page. */
+    weir__hostmem_prefer_large_pages(to, bytes);
     if (value == (value & 0xff) * 0x01010101u) {
         memset(to, (int)(value & 0xff), bytes);
         return;
@@ -500,7 +511,8 @@ void weir__model_step_run(const struct model_step *step, const struct model_stre
         memcpy(step->to, step->from, step->bytes);
 }
 
-/* Runs or captures a fill or a copy.  A captured step may use an allocation of its graph that does not exist yet. */
+/* Runs a fill or a copy, or adds it to a capture.  A captured step may use memory that a step of its graph allocates
+ * later. */
 static CUresult submit(struct model_stream *stream, const struct model_step *step) {
     struct model_branch *branch;
     CUresult result = weir__model_capture_enter(stream, &branch);
@@ -559,7 +571,8 @@ CUresult weir__model_cuMemsetD32Async(CUdeviceptr address, unsigned int value, s
     return submit_on(handle, &step, weir__model.profile.memset_bytes_per_us);
 }
 
-/* Copies between host memory and device memory.  Either `from` or `to` is in device memory, at `address`. */
+/* Copies between host memory and device memory.  `address` is the address of the device memory, which is the same
+ * place as `to` or `from`. */
 static CUresult copy(void *to, const void *from, CUdeviceptr address, size_t bytes,
                      CUstream handle) {
     struct model_step step = {
@@ -585,10 +598,10 @@ CUresult weir__model_cuMemcpyDtoHAsync(void *host, CUdeviceptr address, size_t b
 struct model_host_block {
     void *base;
     size_t bytes;
-    struct model_host_block *next; /* the next one of the device */
+    struct model_host_block *next; /* the next block of host memory of the device */
 };
 
-/* Models page-locked memory by ordinary host memory.  The caller holds the lock. */
+/* Allocates ordinary host memory as page-locked memory.  The caller holds the lock. */
 static CUresult alloc_host(struct model_device *device, size_t bytes, void *host) {
     struct model_host_block *block = malloc(sizeof *block);
 
@@ -632,7 +645,7 @@ int weir__model_host_find(uint64_t address, uint64_t *base, uint64_t *bytes, int
     return 0;
 }
 
-/* Frees page-locked memory.  The caller holds the lock. */
+/* Waits for all work of the device, and frees a block of page-locked memory.  The caller holds the lock. */
 static CUresult free_host(struct model_device *device, const void *host) {
     struct model_host_block **link = &device->host_blocks;
 

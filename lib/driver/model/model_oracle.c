@@ -1,23 +1,28 @@
 /* SPDX-License-Identifier: MIT */
-/* model_oracle.c: checks that each use of memory is ordered behind the uses before it.
+/* model_oracle.c: the oracle, which checks that each use of memory is ordered after the earlier uses of this memory.
  *
- * weir__model_use says that work on a stream reads and writes some bytes for an owner, a number that stands for one
- * block of a caller.  For each byte that was ever used, the oracle keeps its last owner, and up to which operation of
- * which streams that owner used it.  The first use by a new owner must be ordered behind all of these uses: on one
- * stream; by an event that its stream waits for; or because the host had observed their end before it submitted the new
- * use.  Work that only happens to be done is not ordered.
+ * weir__model_use declares that work on a stream reads and writes some bytes for an owner.  An owner is a number that
+ * stands for one block of a caller.  For each byte that was ever used, the oracle keeps the last owner.  It also keeps
+ * the uses by this owner: for each stream, the number of the last operation that used the byte.  The first use by a new
+ * owner must be ordered after all these uses.  There are three ways.  Both uses are on one stream.  The stream of the
+ * new use waits for an event that was recorded after the old use.  Or the host has observed the completion of the old
+ * use before it submits the new use.  If the old use is merely completed by chance, the new use is not ordered after
+ * it.
  *
- * Memory that is freed to the driver must be behind these uses, too: cuMemFreeAsync on its stream, cuMemFree for the
- * host, unless it waits for the device.  After that the driver is responsible.
+ * A free of memory to the driver must also be ordered after these uses.  cuMemFreeAsync is ordered like work on its
+ * stream.  cuMemFree is ordered like the host, unless cuMemFree waits for the device.  After the free, the driver is
+ * responsible for the memory.
  *
- * cuMemUnmap takes effect at once and waits for nothing.  So the host must have observed the end of all uses of its
- * bytes, including fills and copies, which have no owner.  This rule also applies to cuMemSetAccess if it removes
- * access.  Memory that is mapped again begins without an owner.  Owners are kept by address.  A use of memory that is
- * also mapped elsewhere must be behind the uses there, whose owners stay owners at that address.
+ * cuMemUnmap takes effect at once and does not wait.  So the host must have observed the completion of all uses of the
+ * unmapped bytes, including fills and copies, which have no owner.  This rule also applies to cuMemSetAccess if the
+ * call removes access.  Memory in a new mapping has no owner.  The oracle keeps owners by address.  If memory is mapped
+ * at two addresses, a use at one address must be ordered after the uses at the other address.  The owner at the other
+ * address does not change.
  *
- * The first fault is kept as a text with the orders that both sides had.
+ * If a use is not ordered, the oracle keeps a text about this fault, with the orders of both uses.  It keeps only the
+ * first fault.
  *
- * This file must not know who uses memory or how a pool places blocks.
+ * This file must not know why memory is used, or how a pool places blocks.
  */
 #include "driver/model/model_inside.h"
 
@@ -26,24 +31,26 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A range of bytes with one last owner and one list of uses. */
+/* A range of bytes that have one last owner and one list of uses. */
 struct model_share {
-    struct model_node node; /* key: address */
+    struct model_node node; /* `key` is the address */
     uint64_t bytes;
     uint64_t owner;
-    /* The uses that a later owner must be behind, and that the host has not completed. */
+    /* The uses that the first use by a new owner must be ordered after.  Uses whose completion the host has observed
+     * may be missing. */
     struct model_orders uses;
 };
 
 static struct {
     struct model_node *shares;
-    /* The shares of mappings that fills and copies used.  The owner of these shares is 0. */
+    /* The shares of mappings that fills and copies have used.  The owner of these shares is 0. */
     struct model_node *touched;
-    /* The work whose end the host has observed, for streams that a share names. */
+    /* The work whose completion the host has observed, for streams that have uses in a share. */
     struct model_orders seen;
-    struct model_orders homes; /* for each stream in a share, the number of its device plus 1 */
+    /* For each stream with uses in a share: the number of the stream's device, plus 1. */
+    struct model_orders homes;
     uint64_t uses;
-    char fault[1024]; /* empty if there was no fault */
+    char fault[1024]; /* the text about the first fault; empty if there was none */
 } oracle;
 
 /* ---- Words ---- */
@@ -70,7 +77,8 @@ static void say_orders(size_t *length, const struct model_orders *orders) {
         say(length, "none");
 }
 
-/* Reports a fault, unless an order was lost that could disprove it.  `stream` is NULL for the host. */
+/* Stores the text about a fault.  `stream` is the stream of the new use, or NULL for the host.  Does nothing if an
+ * order was lost, because the lost order might show that there is no fault. */
 static void accuse(const struct model_share *share, const char *what,
                    const struct model_stream *stream) {
     size_t length = 0;
@@ -145,8 +153,8 @@ static void drop_share(struct model_share *share) {
     drop_from(&oracle.shares, share);
 }
 
-/* Adds a share of bytes.  If there is no host memory, the oracle may miss a fault, but does not report a false
- * fault. */
+/* Adds a share to a tree.  Returns NULL if there is no host memory; the oracle then may miss a fault, but does not
+ * report a false fault. */
 static struct model_share *add_to(struct model_node **tree, uint64_t address, uint64_t bytes,
                                   uint64_t owner) {
     struct model_share *share = calloc(1, sizeof *share);
@@ -163,7 +171,7 @@ static struct model_share *add_share(uint64_t address, uint64_t bytes, uint64_t 
     return add_to(&oracle.shares, address, bytes, owner);
 }
 
-/* Cuts the share that contains both the byte before `address` and the byte at `address`, if there is such a share. */
+/* Splits the share that contains both the byte before `address` and the byte at `address`, if there is such a share. */
 static void cut_at(uint64_t address) {
     struct model_share *left, *right;
 
@@ -176,8 +184,8 @@ static void cut_at(uint64_t address) {
     left->bytes = address - left->node.key;
 }
 
-/* Returns 1 if the work of the stream is ordered behind that use, else 0.  If `stream` is NULL, the work is the
- * host's. */
+/* Returns 1 if the next work of the stream is ordered after the use, else 0.  If `stream` is NULL, checks the order
+ * of the host instead. */
 static int is_behind(const struct model_stream *stream, const struct model_order *use) {
     return has_seen(use->id, use->seq) ||
            (stream && (weir__model_stream_id(stream) == use->id ||
@@ -193,7 +201,8 @@ static int all_behind(const struct model_stream *stream, const struct model_orde
     return 1;
 }
 
-/* Checks that all other owners' uses of these bytes are behind the stream or the host, and then forgets them. */
+/* Checks that the stream (or the host, if `stream` is NULL) is ordered after all uses of these bytes by other
+ * owners.  Then removes these uses. */
 static void take_over(uint64_t address, uint64_t bytes, const char *what,
                       const struct model_stream *stream, uint64_t owner) {
     struct model_share *share, *next;
@@ -215,7 +224,7 @@ struct alias {
     uint64_t owner;
 };
 
-/* Checks the uses of memory at another address at which the memory is also mapped. */
+/* Checks that the new use is ordered after the uses at another address at which the memory is mapped. */
 static void check_alias(void *context, uint64_t address, uint64_t bytes) {
     const struct alias *a = context;
     struct model_share *share =
@@ -231,7 +240,8 @@ static void check_alias(void *context, uint64_t address, uint64_t bytes) {
 
 /* ---- Uses ---- */
 
-/* Reports a use of memory to which the stream's device has no access, or which the driver has not allocated. */
+/* Stores the text about a use of memory that the driver has not allocated, or to which the stream's device has no
+ * access. */
 static void accuse_device(const struct model_stream *stream, uint64_t address, uint64_t bytes,
                           uint64_t owner) {
     int device = stream->context->device, i;
@@ -269,7 +279,7 @@ void weir__model_oracle_use(const struct model_stream *stream, uint64_t address,
     }
     take_over(address, bytes, "use beside another's", stream, owner);
     weir__model_each_alias(address, bytes, check_alias, &(struct alias){stream, owner});
-    /* Now only shares of the owner are left in the range.  New shares fill the gaps between them. */
+    /* Now the range contains only shares of the owner.  The loop adds shares in the gaps between them. */
     while (at < address + bytes) {
         share = share_from(at);
         if (!share || share->node.key > at) {
@@ -300,7 +310,8 @@ void weir__model_oracle_touched(const struct model_stream *stream, uint64_t addr
         learn_use(share, stream);
 }
 
-/* Checks and forgets all uses of whole mappings, whose bytes cannot be accessed any more. */
+/* Checks that the host is ordered after all uses of whole mappings, which nobody can access any more.  Then removes
+ * these uses. */
 static void lose(uint64_t address, uint64_t bytes, const char *what) {
     struct model_share *share;
 
@@ -316,7 +327,7 @@ void weir__model_oracle_unmapped(uint64_t address, uint64_t bytes) {
     lose(address, bytes, "unmapped before the host saw its uses done");
 }
 
-/* All later work of the host is behind its completed work, so forgetting those uses loses nothing. */
+/* Removing the uses loses no fault, because the host has observed their completion, and later work comes after. */
 void weir__model_oracle_closed(uint64_t address, uint64_t bytes) {
     lose(address, bytes, "access taken before the host saw its uses done");
 }
@@ -332,8 +343,8 @@ void weir__model_oracle_forget(uint64_t address, uint64_t bytes) {
 
 /* ---- Forgetting completed uses, and dropping all uses ---- */
 
-/* Drops the uses that the host has completed, and all uses by streams of the device; -1 stands for no device.  Adds the
- * streams of the uses that stay to `named`. */
+/* Removes the uses in a tree whose completion the host has observed, and all uses by streams of the device.
+ * `device` is -1 for no device.  Adds the streams of all other uses to the list `named`. */
 static void drop_completed(struct model_node **tree, int device, struct model_orders *named) {
     struct model_share *share = first_from(*tree, 0), *next;
 
@@ -357,7 +368,8 @@ static void drop_completed(struct model_node **tree, int device, struct model_or
     }
 }
 
-/* Forgets all uses that the host has completed.  Later uses do not need `seen`, since they have higher numbers. */
+/* Removes all uses whose completion the host has observed, in both trees.  Then clears `seen`, because later uses
+ * have higher operation numbers. */
 static void forget_completed(int device, struct model_orders *named) {
     drop_completed(&oracle.shares, device, named);
     drop_completed(&oracle.touched, device, named);
@@ -369,7 +381,8 @@ void weir__model_oracle_collect(struct model_orders *named) {
     forget_completed(-1, named);
 }
 
-/* Records that the host has observed all work of the device, and the work elsewhere that its streams waited for. */
+/* Records that the host has observed the completion of all work of the device, and of the work on other devices for
+ * which the streams of the device have waited. */
 void weir__model_oracle_seen_device(int device) {
     const struct model_stream *stream = weir__model.devices[device].context.streams;
     struct model_orders named = {0};

@@ -1,23 +1,26 @@
 /* SPDX-License-Identifier: MIT */
-/* model_orders.c: lists of orders, each "behind stream X up to its operation q", sorted by the id of the stream.
+/* model_orders.c: lists of orders.  An order says that some work is ordered after operation q of stream X.  The lists
+ * are sorted by the id of the stream.
  *
- * Streams, events and the oracle have such lists.  Without an order that still decides something, the oracle would
- * report a false fault, or miss one.  Ids of streams are not used again, so a program that always makes new streams
- * would make the lists grow for ever.  So weir__model_orders_collect() now and then drops the orders that decide
- * nothing: those of a stream that no queue of a pool names, and no use of memory that the host has not completed.  A
- * later use or free of that stream has a higher number than the order.
+ * Streams, events and the oracle have such lists.  If a list lacks an order, the oracle may report a fault that does
+ * not exist, or may miss a fault.  Stream ids are never used again.  So if a program makes new streams again and again,
+ * the lists would grow for ever.  To avoid this, weir__model_orders_collect() sometimes removes the orders that can
+ * have no effect any more.  These are the orders of a stream without pending frees in a pool, and without uses whose
+ * completion the host has not observed.  A later use or free on this stream has a higher operation number than the
+ * removed order.
  *
- * This file must not know the use of orders.
+ * This file must not know what orders are used for.
  */
 #include "driver/model/model_inside.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* The least number of streams that are made between two collections. */
+/* At least this number of streams are made between two removals of useless orders. */
 enum { COLLECT_AFTER = 64 };
 
-/* Returns where a stream's order is in the list, or where it would be. */
+/* Returns the index of the stream's order in the list.  If the list has no order of the stream, returns the index at
+ * which the order would be inserted. */
 static size_t position_of(const struct model_orders *orders, uint64_t id) {
     size_t low = 0, high = orders->count;
 
@@ -86,8 +89,8 @@ void weir__model_keep_named(struct model_orders *orders, const struct model_orde
     orders->count = kept;
 }
 
-/* Drops the orders of a context that decide nothing.  Does not drop orders of captured events, which count steps
- * instead of operations. */
+/* Removes the useless orders from the streams and events of a context: the orders of streams that `named` does not
+ * contain.  Keeps the orders of captured events, because these orders count steps and not operations. */
 static void collect_in(struct model_context *context, const struct model_orders *named) {
     struct model_stream *stream;
     struct model_event *event;

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* model_pool.c: memory pools: their life, access and attributes, the memory that they free, and pools of several
- * processes.
+/* model_pool.c: memory pools: creation and destruction, access, attributes, trims, and pools that several processes
+ * share.
  *
- * Documented: a pool that is destroyed with live blocks ends with the last of them.  A device has a default pool with
- * threshold 0, which cannot be destroyed, and which is current again when the current pool is destroyed.  Only the
- * pool's own device has access to its blocks until the pool gives others access; no pool takes access from its own
- * device.  A synchronisation makes the memory of completed work free for every stream, whatever the attributes.  A pool
- * that other processes may import frees nothing to the device, and only blocks of such a pool can be exported. weir
+ * These rules are documented.  If a pool is destroyed while blocks are live, the pool ends when the last block is
+ * freed.  A device has a default pool with threshold 0, which cannot be destroyed.  If the current pool is destroyed,
+ * the default pool becomes the current pool.  At first only the pool's own device can access the blocks; a program may
+ * give access to other devices, but cannot remove the access of the own device.  A synchronisation makes memory free
+ * for every stream if the work before its free is completed; the reuse attributes do not matter for this rule.  A pool
+ * that other processes may import returns no memory to the device.  Only blocks of such a pool can be exported.  weir
  * itself shares no pool.
  *
- * Measured on the device of the profile: thresholds act at a synchronisation, rounded down to units; trims act at once,
- * rounded up.  A trim frees memory whose work the host has waited for.  A trim does not free memory whose work is
- * merely done, was found done by a query, or was waited for by cuMemFree on the way.  When a stream ends, its completed
- * frees are free for every stream.  A trim waits for no kernel.  A high-water mark can only be set to 0, which makes it
- * the current value.
+ * These facts were measured on the device of the profile.  A release threshold takes effect at a synchronisation, and
+ * is rounded down to units.  A trim takes effect at once, and its size is rounded up to units.  A trim frees memory
+ * only if the host has waited for the work before the free of this memory.  It is not enough that the work is
+ * completed, that a query has returned its completion, or that cuMemFree has waited for the work.  When a stream is
+ * destroyed, its completed frees become free for every stream.  A trim does not wait for a kernel.  A program can set a
+ * high-water mark only to 0, and the mark then becomes the current value.
  *
  * This file must not know its callers, or how spans are cut.
  */
@@ -26,8 +28,9 @@
 
 /* ---- life ---- */
 
-/* Returns 1 for no usage and for hardware decompression, which drivers know from 12.8 on.  A device without such
- * hardware accepts that usage, too (measured for pools, assumed for handles). */
+/* Returns 1 if `usage` is 0, or if it is hardware decompression and the driver version is 12.8 or later.  Otherwise
+ * returns 0.  A device without such hardware accepts this usage, too (measured for pools, assumed for physical
+ * allocations). */
 int weir__model_usage_is_known(unsigned usage) {
     _Static_assert(CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS == CU_MEM_CREATE_USAGE_HW_DECOMPRESS,
                    "one number");
@@ -35,16 +38,17 @@ int weir__model_usage_is_known(unsigned usage) {
                           weir__model.profile.driver_version >= 12080);
 }
 
-/* Returns 1 if the locality domain is a whole device, else 0.  For tests of both kinds of device, a device with an odd
- * number has two domains here, others have one (assumed).  The model has no separate memory for a domain. */
+/* Returns 1 if the location is a locality domain that consists of the whole device, else 0.  In the model, devices
+ * with odd numbers have two domains, and all other devices have one (assumed), so that tests cover both kinds.  The
+ * model has no separate memory for a domain. */
 static int is_whole(const CUmemLocation *location) {
     return location->type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN &&
            weir__model.profile.driver_version >= 13040 && location->id / 256 == 0 &&
            location->id % 2 == 0;
 }
 
-/* Returns the device of the memory at a location, or -1 if there is no such memory.  Host memory, and memory without a
- * location, belong to the first device here. */
+/* Returns the device of the memory at a location, or -1 if there is no such memory.  In the model, host memory and
+ * memory without a location belong to the first device. */
 static int device_at(const CUmemLocation *location, int is_managed) {
     uint64_t version = weir__model.profile.driver_version;
     int id = location->id;
@@ -52,13 +56,13 @@ static int device_at(const CUmemLocation *location, int is_managed) {
     switch (location->type) {
     case CU_MEM_LOCATION_TYPE_DEVICE:
         break;
-    case 0: /* no location; only managed memory may have no location */
+    case 0: /* no location, which is valid only for managed memory */
         id = is_managed ? 0 : -1;
         break;
     case CU_MEM_LOCATION_TYPE_HOST:
         id = version >= 12020 ? 0 : -1;
         break;
-    case CU_MEM_LOCATION_TYPE_HOST_NUMA: /* there is one node */
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA: /* the model has one NUMA node */
         id = version >= 12020 && id == 0 ? 0 : -1;
         break;
     case CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN:
@@ -70,7 +74,8 @@ static int device_at(const CUmemLocation *location, int is_managed) {
     return weir__model_device_check(id) == CUDA_SUCCESS ? id : -1;
 }
 
-/* Checks the properties of a new pool.  Reserved bytes must be zero, but the first one from 13.4 on. */
+/* Checks the properties of a new pool.  All reserved bytes must be zero; from driver version 13.4 on, the first
+ * reserved byte may be 1. */
 static CUresult check_properties(const CUmemPoolProps *properties) {
     int is_managed = properties->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
     size_t i = weir__model.profile.driver_version >= 13040 && properties->reserved[0] == 1;
@@ -98,7 +103,8 @@ static CUresult check_properties(const CUmemPoolProps *properties) {
                : CUDA_SUCCESS;
 }
 
-/* Makes a pool.  Returns NULL if there is no host memory or no handle left. */
+/* Makes a pool with the given properties.  Returns NULL if there is no host memory, or if all pool handles are in
+ * use. */
 static struct model_pool *make_pool(const CUmemPoolProps *properties) {
     const struct model_profile *profile = &weir__model.profile;
     struct model_pool *pool =
@@ -162,9 +168,10 @@ CUresult weir__model_cuMemPoolCreate(CUmemoryPool *handle, const CUmemPoolProps 
     return pool ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Ends the process if a driver would crash at this handle.  Measured: a destroyed pool is an invalid value until the
- * driver reuses its memory; then the driver crashes.  Here a handle of memory that was made later is such a reuse.  The
- * caller holds the lock. */
+/* Ends the process if a real driver would crash because of this handle.  It was measured that the handle of a
+ * destroyed pool is an invalid value until the driver reuses the memory of the pool; after that the driver crashes.
+ * The model assumes such a reuse once a physical allocation was made after the end of the pool.  The caller holds
+ * the lock. */
 static void crash_if_gone(CUmemoryPool handle) {
     const struct model_slab *slab = &weir__model.pools;
     uintptr_t offset = (uintptr_t)handle - (uintptr_t)slab->base;
@@ -217,8 +224,8 @@ CUmemoryPool weir__model_pool_handle(const struct model_pool *pool) {
 
 /* ---- the pools of a device ---- */
 
-/* Returns the default pool, or NULL if there is no memory for it.  Makes the pool at the first call.  The caller holds
- * the lock. */
+/* Returns the default pool of the device, and makes the pool at the first call.  Returns NULL if there is no memory
+ * for the pool.  The caller holds the lock. */
 static struct model_pool *default_pool(struct model_device *device) {
     CUmemPoolProps properties = {
         .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -273,7 +280,7 @@ CUresult weir__model_cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle) {
     return weir__model_unlocked(result);
 }
 
-/* Checks the location of a default or current pool, which only whole devices have here. */
+/* Checks the location of a default or current pool.  In the model, only a whole device has such pools. */
 static CUresult check_place(const CUmemLocation *location, CUmemAllocationType type) {
     if (!location)
         return CUDA_ERROR_INVALID_VALUE;
@@ -330,8 +337,8 @@ static CUresult check_access(const struct model_pool *pool, const CUmemAccessDes
                : CUDA_SUCCESS;
 }
 
-/* Sets a device's access.  The call charges for mapping or unmapping the pool's present memory for the device; later
- * growth costs no more for the device (assumed). */
+/* Sets the access of a device to the pool.  Charges the time to map or unmap the present memory of the pool for the
+ * device.  Later growth of the pool takes no extra time for the device (assumed). */
 static void set_access(struct model_pool *pool, int device, CUmemAccess_flags access) {
     if (pool->access[device] == access)
         return;
@@ -339,7 +346,7 @@ static void set_access(struct model_pool *pool, int device, CUmemAccess_flags ac
     weir__model_charge(pool->range.units * weir__model.profile.pool_peer_unit_ns);
 }
 
-/* Sets the access of several devices: of all, or of no device if one is invalid. */
+/* Sets the access of several devices to the pool.  If one description is invalid, changes the access of no device. */
 CUresult weir__model_cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc *access,
                                         size_t count) {
     struct model_pool *pool;
@@ -427,7 +434,7 @@ void weir__model_pools_observe_device(int device) {
     }
 }
 
-/* Frees units to the device until at most `keep` remain, if enough whole units are free. */
+/* Returns free units to the device until the pool has at most `keep` units or has no free unit left. */
 static void shrink_to(struct model_pool *pool, uint64_t keep) {
     uint64_t released;
 
@@ -473,7 +480,7 @@ static int *policy_of(struct model_pool *pool, CUmemPool_attribute attribute) {
     }
 }
 
-/* Sets an attribute of a pool.  The caller holds the lock. */
+/* Sets an attribute of a pool to the value at `value`.  The caller holds the lock. */
 static CUresult set_attribute(struct model_pool *pool, CUmemPool_attribute attribute,
                               const void *value) {
     int *policy = policy_of(pool, attribute), on;
@@ -502,7 +509,7 @@ static CUresult set_attribute(struct model_pool *pool, CUmemPool_attribute attri
     }
 }
 
-/* Returns 1 if the driver of the profile has the attribute, else 0.  Later drivers have more attributes. */
+/* Returns 1 if the driver version of the profile has the attribute, else 0. */
 static int is_attribute(CUmemPool_attribute attribute) {
     uint64_t version = weir__model.profile.driver_version;
     CUmemPool_attribute last = version >= 13040   ? CU_MEMPOOL_ATTR_LOCALITY_DOMAIN_ID
@@ -540,7 +547,8 @@ static uint64_t get_number(const struct model_pool *pool, CUmemPool_attribute at
     }
 }
 
-/* Reads an attribute of 4 bytes that is fixed at creation.  Returns 1, or 0 if the attribute is not of this kind. */
+/* Reads an attribute of 4 bytes that never changes after the creation of the pool.  Returns 1 on success, 0 if
+ * `attribute` is another attribute. */
 static int get_property(const struct model_pool *pool, CUmemPool_attribute attribute, int *value) {
     const CUmemPoolProps *made = &pool->properties;
     int is_part = made->location.type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN;
@@ -619,7 +627,8 @@ CUresult weir__model_cuMemPoolExportToShareableHandle(void *shared, CUmemoryPool
     return weir__model_unlocked(result);
 }
 
-/* Makes a pool for the memory of an exported pool. */
+/* Makes a pool for the memory of a pool of another process.  `file` is the descriptor that the other process has
+ * exported. */
 static CUresult import_pool(CUmemoryPool *handle, int file) {
     CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},

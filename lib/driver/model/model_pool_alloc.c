@@ -1,32 +1,36 @@
 /* SPDX-License-Identifier: MIT */
-/* model_pool_alloc.c: allocation from memory pools and frees to them: which request may have which span.
+/* model_pool_alloc.c: allocates blocks from memory pools and frees blocks.  The file decides which span a request may
+ * use.
  *
- * An allocation tries these steps in turn.  Each but the first may be switched off or be impossible:
- *   own        a span that the stream itself has freed, or a free backed one (R3): no order is needed
- *   ordered    a span of another stream that this stream is ordered behind by an event
- *              (REUSE_FOLLOW_EVENT_DEPENDENCIES, R4); adjacent spans of two streams do not serve as one
- *   completed  a span of another stream whose work is done (REUSE_ALLOW_OPPORTUNISTIC, R4); if there is none, all such
- *              spans of all streams become free (R5)
- *   grow       the smallest free span; if it lacks memory, units move there or come from the device (R6), never past
- *              maxSize
- *   behind     REUSE_ALLOW_INTERNAL_DEPENDENCIES, only on a full device or at maxSize: a pending span of another
- *              stream, behind whose free this stream is from now on.  The host does not wait.  Several spans together
- *              serve no request.  The choice among several is assumed
+ * An allocation tries these steps in turn.  A program can switch off the steps for which an attribute is
+ * named.
+ *   own        a span that the stream itself has freed, or a free backed span (R3); neither needs an order
+ *   ordered    a span of another stream, if an event orders this stream after the free of the span
+ *              (REUSE_FOLLOW_EVENT_DEPENDENCIES, R4); a block never covers spans of two streams
+ *   completed  a span of another stream, if all work before the free of the span is completed
+ *              (REUSE_ALLOW_OPPORTUNISTIC, R4); if no such span is large enough, all such spans become free (R5)
+ *   grow       the smallest free span that is large enough; if the span lacks memory, units get memory of other units
+ *              or of the device (R6), up to maxSize
+ *   behind     a pending span of another stream (REUSE_ALLOW_INTERNAL_DEPENDENCIES), only if the device is full or the
+ *              pool has reached maxSize.  The stream waits for the free of the span, and the host does not wait.  A
+ *              block never covers several such spans.  The choice between several spans is assumed
  *
- * Measured on the device of the profile: used memory counts the requested bytes, without pending frees.  A block freed
- * on a busy stream serves no other stream, and the pool grows instead; nor does a block that was freed before a launch,
- * until the launched work has begun.  0 bytes give a null pointer. maxSize limits allocations, rounded up to units.  A
- * request that maxSize or the device refuses leaves units reserved (assumed: all that are left), and costs as much as
- * taking them.  Blocks that cuMemFree freed count as used (assumed: for good).  Growth waits for no kernel.  A child of
- * fork() has the idle memory of the pool, as the parent has (assumed: no more).  Documented: an allocation under stream
- * capture belongs to the graph and takes nothing from the pool.
+ * These facts were measured on the device of the profile.  The used memory of a pool is the sum of requested bytes,
+ * without pending frees.  If a block was freed on a busy stream, no other stream can use the block, and the pool grows
+ * instead.  If a block was freed before a launch, no other stream can use the block before the launched work has begun.
+ * A request for 0 bytes returns a null pointer.  maxSize, rounded up to units, limits the pool.  If a request fails
+ * because of maxSize or a full device, the pool keeps the units that it has added (assumed: all units that were left),
+ * and the time to add them is charged.  Blocks that cuMemFree has freed count as used (assumed: for ever).  Growth does
+ * not wait for a kernel.  A child of fork() can use the idle memory of the pool, as the parent can (assumed: no other
+ * memory).  It is documented that an allocation during a stream capture belongs to the graph, and uses no memory of the
+ * pool.
  */
 #include "driver/model/model_pool.h"
 
 /* ---- the steps of an allocation ---- */
 
-/* Frees spans whose work is done.  The driver looks for completed work when a request needs memory, but not for a
- * trim. */
+/* Makes all pending spans of the pool free whose work is completed.  The driver does this when a request needs
+ * memory, but not for a trim. */
 static void settle_all(struct model_pool *pool) {
     struct model_queue *queue = pool->range.queues, *next;
 
@@ -50,7 +54,8 @@ static struct model_span *own_or_backed(struct model_pool *pool, uint64_t stream
     return weir__model_range_fit(pool->range.backed, bytes);
 }
 
-/* Returns a span of a stream by rule R4, freed by operation `seq` or before and completed by `now_ns`, or NULL. */
+/* Selects a span of one stream's queue by rule R4.  The span must have been freed by operation `seq` or before, and
+ * be completed at `now_ns`.  Returns NULL if there is no such span. */
 static struct model_span *of_other(const struct model_queue *queue, uint64_t bytes, uint64_t seq,
                                    uint64_t now_ns) {
     struct model_span *span = weir__model_range_fit(queue->spans, bytes);
@@ -82,7 +87,7 @@ static int is_child(void) {
     return (atomic_load_explicit(&weir__model.state, memory_order_relaxed) & MODEL_FORKED) != 0;
 }
 
-/* Returns the number of units that the pool may still take; 0 in a child of fork(). */
+/* Returns the number of units that the pool may still add, which is 0 in a child of fork(). */
 static uint64_t units_left(const struct model_pool *pool) {
     uint64_t device = weir__model_room(pool->device) / pool->range.unit;
     uint64_t pool_left =
@@ -108,7 +113,8 @@ static void count_growth(struct model_pool *pool, uint64_t moved, uint64_t added
     weir__model.pools_grew = 1;
 }
 
-/* Returns the number of units that the pool may take or move for a block at the span; 0 in a child of fork(). */
+/* Returns the number of units that the pool may add or move for a block in this span, which is 0 in a child of
+ * fork(). */
 static uint64_t units_for(const struct model_pool *pool, const struct model_span *span,
                           uint64_t bytes) {
     return is_child() ? 0 : weir__model_range_movable(&pool->range, span, bytes) + units_left(pool);
@@ -118,7 +124,8 @@ static int is_before(const struct model_span *a, const struct model_span *b) {
     return a->size < b->size || (a->size == b->size && a->block.node.tie < b->block.node.tie);
 }
 
-/* Grows the pool for a block, by rule R6 of model_span.h. */
+/* Grows the pool for a block by rule R6 of model_span.h.  Returns the span of the block, or NULL if there is not
+ * enough memory. */
 static struct model_span *grow(struct model_pool *pool, uint64_t bytes) {
     struct model_range *range = &pool->range;
     struct model_span *span = weir__model_range_fit(range->partial, bytes), *block;
@@ -148,8 +155,9 @@ static struct model_span *grow(struct model_pool *pool, uint64_t bytes) {
     return block;
 }
 
-/* Takes a pending span, and orders the stream's later work on the device behind its free.  Among the smallest spans
- * that are large enough, takes the span whose work is done first. */
+/* Cuts the block from a pending span of another stream, and makes later work on `stream` wait for the free of the
+ * span.  Selects the smallest span that is large enough; among spans of equal size, the span whose work is completed
+ * first. */
 static struct model_span *behind(struct model_pool *pool, struct model_stream *stream,
                                  uint64_t bytes) {
     const struct model_queue *queue = pool->internal ? pool->range.queues : NULL;
@@ -189,7 +197,8 @@ static uint64_t pair_ns(const struct model_pool *pool) {
     return weir__model_curve(&weir__model.profile.pool_pair_ns, pool->live);
 }
 
-/* Refuses a request.  Growth may have added units before it reached maxSize or used up the device; these units stay. */
+/* Handles a request for which there is no memory.  The driver adds units before it reaches maxSize or the end of the
+ * device memory; the pool keeps these units. */
 static void refuse(struct model_pool *pool, uint64_t bytes) {
     uint64_t units = units_left(pool), taken = units * pool->range.unit;
 
@@ -201,7 +210,7 @@ static void refuse(struct model_pool *pool, uint64_t bytes) {
     note_reserve(pool);
 }
 
-/* Allocates a block.  Returns NULL if there is no memory.  The caller holds the lock. */
+/* Allocates a block from the pool.  Returns NULL if there is not enough memory.  The caller holds the lock. */
 static struct model_span *alloc_block(struct model_pool *pool, struct model_stream *stream,
                                       uint64_t bytes) {
     uint64_t align = weir__model.profile.block_align;
@@ -231,7 +240,8 @@ static struct model_span *alloc_block(struct model_pool *pool, struct model_stre
     return span;
 }
 
-/* Allocates a block and stores its address.  The caller holds the lock. */
+/* Allocates a block from the pool, or adds the allocation to the capture of the stream.  Stores the address in
+ * *address.  The caller holds the lock. */
 static CUresult alloc_on(struct model_pool *pool, struct model_stream *stream, uint64_t bytes,
                          CUdeviceptr *address) {
     struct model_branch *branch;
@@ -255,7 +265,7 @@ static CUresult alloc_on(struct model_pool *pool, struct model_stream *stream, u
     return CUDA_SUCCESS;
 }
 
-/* Allocates from the pool of the handle.  If `handle` is NULL, allocates from the current pool of the stream's
+/* Allocates a block from the pool *handle.  If `handle` is NULL, allocates from the current pool of the stream's
  * device. */
 static CUresult alloc_from(const CUmemoryPool *handle, CUdeviceptr *address, size_t bytes,
                            CUstream stream_handle) {
@@ -276,11 +286,11 @@ static CUresult alloc_from(const CUmemoryPool *handle, CUdeviceptr *address, siz
         pool = weir__model_pool_current(&weir__model.devices[stream->context->device]);
     }
     if (handle && pool->import)
-        why = CUDA_ERROR_INVALID_VALUE; /* assumed */
+        why = CUDA_ERROR_INVALID_VALUE; /* the result is assumed */
     else
         why = pool ? alloc_on(pool, stream, bytes, address) : CUDA_ERROR_OUT_OF_MEMORY;
     if (why == CUDA_ERROR_OUT_OF_MEMORY)
-        *address = 0; /* measured (580) */
+        *address = 0; /* measured with driver 580 */
     return weir__model_unlocked(why);
 }
 
@@ -295,7 +305,8 @@ CUresult weir__model_cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstrea
 
 /* ---- frees ---- */
 
-/* Removes a block from the accounts before its span is free or pending. */
+/* Removes a block from the tree of live blocks and from the counts of its pool.  Returns the span of the block,
+ * which the caller makes free or pending. */
 static struct model_span *leave_blocks(struct model_block *block) {
     struct model_pool *pool = block->pool;
 
@@ -306,7 +317,7 @@ static struct model_span *leave_blocks(struct model_block *block) {
     return (struct model_span *)(void *)block;
 }
 
-/* Frees an imported block, whose memory the exporter keeps. */
+/* Frees an imported block.  The process that has exported the block keeps the memory. */
 static void give_import_back(struct model_block *block) {
     struct model_pool *pool = block->pool;
 
@@ -316,7 +327,7 @@ static void give_import_back(struct model_block *block) {
     drop_if_done(pool);
 }
 
-/* Frees a block at once.  The driver assumes that all use of the block is over. */
+/* Frees a block at once.  The driver relies on the program that all uses of the block are completed. */
 void weir__model_pool_free_now(struct model_block *block) {
     struct model_pool *pool = block->pool;
 
@@ -330,7 +341,8 @@ void weir__model_pool_free_now(struct model_block *block) {
     drop_if_done(pool);
 }
 
-/* Frees a block behind the work of the stream.  If there is no host memory for a queue, waits for that work. */
+/* Frees a block after the present work of `stream`.  If there is no host memory for a queue, waits for this work and
+ * frees the block at once. */
 void weir__model_pool_free_on(struct model_block *block, struct model_stream *stream) {
     struct model_pool *pool = block->pool;
     struct model_span *span;

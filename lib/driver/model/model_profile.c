@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* model_profile.c: reads `key = value` lines.
+/* model_profile.c: reads a profile, which consists of `key = value` lines.
  *
- * The built-in text goes through the parser first, and a user's file then overrides it key by key.  Nothing is ignored:
- * an unknown key, a wrong value, and a figure that the model cannot work with are errors that name file, line and
- * value.
+ * The parser reads the built-in text first and then the file of the user, which replaces single keys.  An unknown key,
+ * a malformed value, or a figure that the model cannot use is an error.  The error message contains the file, the line
+ * and the value.
  *
  * This file must not know how the model uses a figure.
  */
@@ -25,7 +25,7 @@ static const char *const call_names[WEIR_ENTRY_COUNT] = {
 #undef WEIR_ENTRY
 };
 
-/* Reads a number and moves *text behind it. */
+/* Reads a decimal number at *text and moves *text behind the number.  Returns 0 on success, else -1. */
 static int read_number(const char **text, uint64_t *value) {
     char *end;
 
@@ -62,7 +62,8 @@ static int parse_curve(const char *text, struct model_curve *curve) {
     return 0;
 }
 
-/* Sets a key.  Returns 0 on success, -1 for a bad value, -2 for an unknown key. */
+/* Sets the field of the profile that `key` names.  Returns 0 on success, -1 for a malformed value, -2 for an unknown
+ * key. */
 static int set_key(struct model_profile *profile, const char *key, const char *value) {
     size_t i;
 
@@ -101,7 +102,8 @@ static char *trim(char *text) {
     return text;
 }
 
-/* Parses one line and changes its text.  Returns 0 on success, -1 with *failure. */
+/* Parses one line of a profile and sets the field.  Modifies the text of the line.  Returns 0 on success, -1 with
+ * *failure. */
 static int parse_line(struct model_profile *profile, char *line, const char *file, unsigned number,
                       struct weir_driver_failure *failure) {
     char *text = trim(line), *equals = strchr(text, '='), *key, *value;
@@ -169,7 +171,7 @@ static int is_power_of_two(uint64_t value) {
     return value != 0 && (value & (value - 1)) == 0;
 }
 
-/* Checks the figures that the model relies on. */
+/* Checks that the figures are in the ranges that the model needs.  Returns 0 on success, -1 with *failure. */
 static int check(const struct model_profile *p, const char *file,
                  struct weir_driver_failure *failure) {
     const struct {

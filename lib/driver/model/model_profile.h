@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* model_profile.h: the figures of the modelled device, which h200.profile contains.
+/* model_profile.h: the profile, which has the figures (sizes and times) of the device that the model plays.  The
+ * built-in profile is h200.profile.
  *
- * One list of keys makes the struct and the parser, so both have equal keys.
+ * The lists of keys below generate the struct and the parser, so both have equal keys.
  *
  * This file must not know how the model uses a figure.
  */
@@ -59,7 +60,8 @@ enum { MODEL_CURVE_POINTS = 16 };
 
 struct model_curve {
     size_t count;
-    uint64_t x[MODEL_CURVE_POINTS], y[MODEL_CURVE_POINTS]; /* x and y both rise */
+    /* The points of the curve; both x and y rise from point to point. */
+    uint64_t x[MODEL_CURVE_POINTS], y[MODEL_CURVE_POINTS];
 };
 
 struct model_profile {
@@ -70,17 +72,18 @@ struct model_profile {
 #define MODEL_CURVE(key) struct model_curve key;
     MODEL_PROFILE_CURVES(MODEL_CURVE)
 #undef MODEL_CURVE
-    /* The fixed cost of a call; its key is the base name of the entry. */
+    /* The fixed cost of a call of each entry point.  The key in the profile is the base name of the entry point. */
     uint64_t call_ns[WEIR_ENTRY_COUNT];
 };
 
-/* Reads the built-in profile.  Then, unless `path` is NULL, reads the file at `path`, whose keys replace the built-in
- * keys.  Returns 0 on success, or -1 with the file, the line and the value in *failure.  Two threads must not call the
- * function at once. */
+/* Reads the built-in profile.  If `path` is not NULL, then reads the file at `path`; the keys in the file replace
+ * the built-in keys.  Returns 0 on success, or -1 with the file, the line and the value in *failure.  Only one
+ * thread may call the function at a time. */
 int weir__model_profile_load(struct model_profile *profile, const char *path,
                              struct weir_driver_failure *failure);
 
-/* Returns the value of the curve at x.  The curve is flat before its first point. */
+/* Returns the y value of the curve at x, by linear interpolation between two points.  The curve is constant before
+ * its first point. */
 uint64_t weir__model_curve(const struct model_curve *curve, uint64_t x);
 
 #endif

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* model_program.c: queries of pointers, for programs.
+/* model_program.c: the driver calls by which programs query pointers.
  *
- * Documented: a block of a pool has no context, has its pool as an attribute, and cannot be shared by a legacy handle.
- * A block of cuMemAlloc has the primary context and no pool, and can be shared.  A mapping has no pool and cannot be
- * shared, and its range is the mapping.  Each allocation has its own id.  For an unknown pointer, a query of one
- * attribute is an invalid value, and a query of several gives zeros.  A legacy handle names the process and the block;
- * the model opens no such handle.
+ * These rules are documented.  A block of a pool has no context, has its pool as an attribute, and cannot be shared
+ * with other processes by a legacy handle (cuIpcGetMemHandle).  A block of cuMemAlloc has the primary context and no
+ * pool, and can be shared by a legacy handle.  A mapping has no pool and cannot be shared by a legacy handle; its
+ * address range is the whole mapping.  Each allocation has its own id.  For an unknown pointer, the query of one
+ * attribute is an invalid value, and the query of several attributes returns zeros.  A legacy handle contains the
+ * process and the block.  The model cannot open such a handle.
  *
  * This file must not know how blocks are placed.
  */
@@ -23,7 +24,8 @@ struct pointer {
     int decompresses; /* set if the memory can be used for hardware decompression */
 };
 
-/* Reads the memory that contains an address.  Returns 1 if there is any, else 0.  The caller holds the lock. */
+/* Finds the memory that contains an address, and describes it in *out.  Returns 1 on success, 0 if there is no such
+ * memory.  The caller holds the lock. */
 static int find_pointer(uint64_t address, struct pointer *out) {
     const struct model_block *block = weir__model_block_around(address, 1);
 
@@ -47,7 +49,8 @@ static int find_pointer(uint64_t address, struct pointer *out) {
     return out->is_host;
 }
 
-/* The value of an attribute. answer() returns its bytes, or 0 if the model lacks the attribute. */
+/* The value of an attribute, in the type that the attribute has.  answer() sets the value and returns its size, or 0
+ * if the model lacks the attribute. */
 union value {
     int ordinal;
     unsigned int word;
@@ -82,7 +85,7 @@ static size_t answer(CUpointer_attribute attribute, uint64_t address, const stru
         v->word = (unsigned)p->is_managed;
         return sizeof v->word;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-        v->ordinal = p->bytes > 0 ? p->device : -2; /* -2: CUDA's invalid device */
+        v->ordinal = p->bytes > 0 ? p->device : -2; /* -2 is CUDA's number for an invalid device */
         return sizeof v->ordinal;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
         v->word = (unsigned)p->is_direct;
@@ -109,7 +112,7 @@ static size_t answer(CUpointer_attribute attribute, uint64_t address, const stru
     }
 }
 
-/* Reads one attribute.  For unknown memory every attribute is an invalid value. */
+/* Reads one attribute of a pointer.  If the memory is unknown, every known attribute is an invalid value. */
 CUresult weir__model_cuPointerGetAttribute(void *value, CUpointer_attribute attribute,
                                            CUdeviceptr address) {
     struct pointer p;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* model_program.h: the driver calls that programs make and weir does not, on the device model.
  *
- * weir's own table (driver.h) has the calls that weir makes.  With the entries below an unmodified program runs on the
- * model (tests/libcuda).  The entries have CUDA's names, types and order of parameters.  Each entry names an entry of
- * weir's table: the model counts and charges the call as a call of that entry, and a planned fault of that entry fails
- * both.
+ * The driver table (driver.h) has only the calls that weir makes.  With the entry points below, an unmodified program
+ * runs on the model (tests/libcuda).  The names, types and parameters are CUDA's.  Each entry point names an entry
+ * point of the driver table.  The model counts and charges the call as a call of that entry point of the table.  A
+ * planned fault of that entry point makes both calls fail.
  *
  * This file must not know the caller.
  */
@@ -17,9 +17,10 @@ typedef struct CUipcMemHandle_st {
     char reserved[64];
 } CUipcMemHandle;
 
-/* Attributes of pointers, and kinds of memory: X(name, value). */
+/* The attributes of pointers and the kinds of memory: X(name, value).  The comment behind an attribute gives the C
+ * type of its value. */
 #define WEIR_PROGRAM_CONSTANTS(X)                                                                  \
-    X(CU_POINTER_ATTRIBUTE_CONTEXT, 1)        /* CUcontext, or NULL for a pool's block */          \
+    X(CU_POINTER_ATTRIBUTE_CONTEXT, 1)        /* CUcontext, or NULL for a block of a pool */       \
     X(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 2)    /* unsigned int */                                   \
     X(CU_POINTER_ATTRIBUTE_DEVICE_POINTER, 3) /* CUdeviceptr */                                    \
     X(CU_POINTER_ATTRIBUTE_HOST_POINTER, 4)   /* void * */                                         \
@@ -43,8 +44,8 @@ enum {
 };
 #endif
 
-/* X(base name, entry of the driver table whose cost and count the call has, exported symbol, first version,
- * (parameters), (arguments)) */
+/* The list of entry points: X(base name, entry point of the driver table as which the call counts, exported symbol,
+ * first version, (parameters), (arguments)). */
 /* clang-format off */
 #define WEIR_PROGRAM_ENTRIES(X)                                                                    \
     X(cuCtxSetCurrent, cuCtxPushCurrent, "cuCtxSetCurrent", 4000, (CUcontext context), (context))  \

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* model_sequence.c: the sequence of driver calls, as a digest and as lines.
+/* model_sequence.c: records the sequence of driver calls, as a digest and as lines of text.
  *
- * Two runs whose sequences are equal made equal calls of the driver in equal order.  The sequence has each call's
- * entry, numbers (bytes, flags, counts), streams, events, pools, and result.  Objects are numbered in the order in
- * which calls first named them.  Addresses and times are left out, since they differ between runs.
+ * If the sequences of two runs are equal, both runs made equal driver calls in equal order.  For each call, the
+ * sequence contains the entry point, numbers (bytes, flags, counts), streams, events, pools, and the result.  Streams,
+ * events and pools have numbers, in the order in which calls first named them.  The sequence contains no addresses and
+ * no times, since both differ between runs.
  *
- * model.c calls this file only while a caller wants the sequence, inside the part of a call that the model measures, so
- * that the caller's own time does not contain the cost of recording.
+ * model.c calls this file only while a sequence is being recorded.  The recording is inside the part of a call that the
+ * model measures as its own time.  So the measured time of the caller does not contain the time of recording.
  *
- * This file must not know who compares.
+ * This file must not know what the sequences are used for.
  */
 #include "driver/model/model_inside.h"
 
@@ -18,11 +19,12 @@
 
 static struct {
     struct weir_model_sequence so_far;
-    uint64_t named[MODEL_OTHER]; /* the number of objects of each kind */
-    /* The digest of each entry's name.  The digests do not change if the list of entries gets new rows. */
+    uint64_t named[MODEL_OTHER]; /* the number of objects of each kind that have a number */
+    /* The digest of the name of each entry point.  The digest of a sequence does not change if new entry points are
+     * added to the list. */
     uint64_t entries[WEIR_ENTRY_COUNT];
     FILE *lines;
-} sequence; /* guarded by the model's lock */
+} sequence; /* the lock of the model guards `sequence` */
 
 static void forget_ordinals(const struct model_slab *slab) {
     for (size_t i = 0; i < slab->used; i++)
@@ -61,8 +63,9 @@ void weir__model_sequence(struct weir_model_sequence *out) {
     weir__model_unlock();
 }
 
-/* Returns the number of an object in the sequence.  An object that the call has ended still has its slot.  A value
- * outside of the slab is a default stream or no object. */
+/* Returns the number of an object in the sequence, and gives the object a number if it has none.  If the call has
+ * just destroyed the object, the object still has its slot.  A value outside of the slab is a default stream or no
+ * object. */
 static uint64_t ordinal(const struct model_slab *slab, const struct model_argument *argument) {
     uintptr_t offset = argument->value - (uintptr_t)slab->base;
     struct model_slot *slot = (struct model_slot *)argument->value;

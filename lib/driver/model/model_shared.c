@@ -2,14 +2,14 @@
 /* model_shared.c: see model_shared.h.
  *
  * The file has a mark, by which processes recognise the file, and an array of slots, one for each process.  Only the
- * owner of a slot writes to it.  There is no lock, since a stopped process would hold it for ever.  A process that
- * takes memory first writes the wanted bytes into its slot, and then checks whether all taken and wanted bytes are
- * within the capacity.  If the sum exceeds the capacity, the process withdraws its wanted bytes.  If the taken bytes
- * alone leave room, the process tries again, because two processes may have been in each other's way.  The slots of
- * ended processes count until a process without room checks which owners live, some milliseconds at most after their
- * end.
+ * owner of a slot writes to the slot.  There is no lock, because a stopped process would hold the lock for ever.  A
+ * process that allocates memory first adds the bytes to `wanted` in its slot.  Then the process checks whether the sum
+ * of all `bytes` and `wanted` is at most the capacity.  If so, the allocation succeeds.  In any case the process then
+ * subtracts the bytes from `wanted`.  If the check fails although the sum of `bytes` leaves room, the process tries
+ * again, because two processes may have made each other fail.  The slot of an ended process counts until a process that
+ * finds no room checks which owners still run.  This check happens every few milliseconds.
  *
- * This file must not know why memory is taken.
+ * This file must not know what the memory is used for.
  */
 #include "driver/model/model_shared.h"
 
@@ -29,18 +29,21 @@
 
 enum { SLOTS = 512, DEVICES = 16, TRIES = 200 };
 
-/* The owner of a slot that a process is clearing.  Such a slot belongs to no process and does not count. */
+/* The value of `owner` while another process clears the slot of an ended process.  Such a slot belongs to no
+ * process, and its bytes do not count. */
 #define NOBODY UINT64_C(1)
-/* The least time between two checks of the owners. */
+/* At least this time passes between two checks of the owners. */
 #define BURY_NS UINT64_C(5000000)
 
 struct slot {
-    _Atomic uint64_t owner;           /* the process's pid and start time, one in each half, or 0 */
-    _Atomic uint64_t bytes[DEVICES];  /* taken bytes */
-    _Atomic uint64_t wanted[DEVICES]; /* bytes that the process is about to take */
+    /* The pid (upper half) and the start time (lower half) of the owner, or 0 for a free slot. */
+    _Atomic uint64_t owner;
+    _Atomic uint64_t bytes[DEVICES]; /* the allocated bytes of each device */
+    /* The bytes of each device that the process is about to allocate. */
+    _Atomic uint64_t wanted[DEVICES];
 };
 
-/* The first bytes of a file. */
+/* The first bytes of each shared file. */
 static const char mark[8] = {'w', 'e', 'i', 'r', 'm', 'o', 'd', '3'};
 
 struct file {
@@ -51,7 +54,7 @@ struct file {
 static struct {
     struct file *file;
     uint64_t key;
-    struct slot *own; /* the slot of this process or of its parent before fork */
+    struct slot *own; /* the slot of this process; in a child of fork(), the slot of the parent */
     pid_t pid;
 } shared;
 
@@ -79,7 +82,8 @@ static void clear_if(struct slot *slot, uint64_t owner) {
     atomic_store(&slot->owner, 0);
 }
 
-/* Clears the slots of ended processes, now and then, since the check of a process is expensive. */
+/* Clears the slots of ended processes.  Does nothing if the last check was a short time ago, since a check of a
+ * process is expensive. */
 static void bury(void) {
     static _Atomic uint64_t last;
     uint64_t now = weir__clock_ns();
@@ -96,8 +100,9 @@ static void bury(void) {
     }
 }
 
-/* Marks an empty file.  A file with other contents is not touched.  Returns 0 on success, -1 with errno.  Several
- * processes may mark one file at once, since all write one mark. */
+/* Writes the mark into an empty file, or checks the mark of another file.  Does not change a file with other
+ * contents.  Several processes may call the function at once, since all write an equal mark.  Returns 0 on success,
+ * -1 with errno. */
 static int take_file(int file) {
     char begins[sizeof mark];
     ssize_t length = pread(file, begins, sizeof begins, 0);
@@ -136,7 +141,8 @@ static int claim(void) {
     uint64_t own = owner_of(getpid(), weir__process_start(getpid()));
 
     bury();
-    for (int i = 0; i < SLOTS; i++) /* finds the slot of the program that this process ran before */
+    /* Clears the slot of another program that this process ran before exec. */
+    for (int i = 0; i < SLOTS; i++)
         clear_if(&shared.file->slots[i], own);
     for (int i = 0; i < SLOTS; i++) {
         uint64_t nobody = 0;
@@ -172,8 +178,8 @@ uint64_t weir__model_shared_key(void) {
     return shared.own ? shared.key : 0;
 }
 
-/* Returns the bytes that all slots but `without` have taken.  If `wanted` is set, adds the bytes that these slots are
- * about to take. */
+/* Returns the sum of the allocated bytes in all slots except `without`.  If `wanted` is set, adds the bytes that the
+ * owners of these slots are about to allocate. */
 static uint64_t taken(int device, const struct slot *without, int wanted) {
     uint64_t sum = 0;
 
@@ -196,7 +202,7 @@ uint64_t weir__model_shared_others(int device) {
     return taken(device, shared.own, 0);
 }
 
-/* Pauses for a short time, which differs between processes. */
+/* Sleeps for a short time, whose length depends on the process, so that two processes do not try at once again. */
 static void pause_for_others(void) {
     struct timespec now;
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* model_span.c: see model_span.h for the rules.
  *
- * weir__model_range_provide allocates all structs that an operation may need, so no operation fails halfway, except
- * that the mapping of memory, which comes first, may fail.  A span's node moves between three kinds of trees: blocks by
- * address (of the caller), free spans, and pending spans of a queue, both by (size, turn).
+ * weir__model_range_provide allocates all structs that an operation may need.  An operation maps memory first, and only
+ * this step may fail, so no operation fails halfway.  The node of a span is in one of three kinds of trees: the
+ * caller's tree of blocks by address, a tree of free spans by (size, turn), or the tree of a queue's pending spans by
+ * (size, turn).
  *
  * This file must not know devices, costs, attributes, or streams beyond their ids.
  */
@@ -80,7 +81,7 @@ static uint64_t first_unit_inside(const struct model_range *range, uint64_t from
     return (from + range->unit - 1) / range->unit;
 }
 
-/* Returns the number of units with memory that lie wholly in [from, to). */
+/* Returns the number of units with physical memory that lie wholly in [from, to). */
 static uint64_t count_memory(const struct model_range *range, uint64_t from, uint64_t to) {
     uint64_t unit = first_unit_inside(range, from), end = to / range->unit, count = 0;
 
@@ -98,7 +99,7 @@ static uint64_t count_loose(const struct model_range *range, const struct model_
     return count_memory(range, span->offset, span->offset + span->size);
 }
 
-/* Returns 1 if all units that overlap [from, to) have memory, else 0. */
+/* Returns 1 if all units that overlap [from, to) have physical memory, else 0. */
 static int is_backed(const struct model_range *range, uint64_t from, uint64_t to) {
     uint64_t unit;
 
@@ -108,7 +109,8 @@ static int is_backed(const struct model_range *range, uint64_t from, uint64_t to
     return 1;
 }
 
-/* Changes the protection by a new mapping, since Valgrind would go through protected memory byte by byte. */
+/* Changes the protection of memory by a new mapping.  (Valgrind would examine memory byte by byte after mprotect.)
+ * Returns 0 on success, else -1. */
 static int remap(struct model_range *range, char *base, uint64_t bytes, int protection) {
     int kind = range->file >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
     off_t place = range->file >= 0 ? (off_t)(base - range->mapping) : 0;
@@ -123,7 +125,7 @@ static int map_units(struct model_range *range, uint64_t first, uint64_t count) 
     return remap(range, range->base + first * range->unit, count * range->unit, MODEL_ACCESSIBLE);
 }
 
-/* Frees the memory of units.  Their bytes are lost, and a stale access faults. */
+/* Removes the memory of `count` units.  The contents are lost, and a later access to the units faults. */
 static void unmap_units(struct model_range *range, uint64_t first, uint64_t count) {
     char *base = range->base + first * range->unit;
 
@@ -141,7 +143,7 @@ static struct model_node **tree_of(struct model_range *range, const struct model
     return span->backed ? &range->backed : &range->partial;
 }
 
-/* Adds a span to its tree with the next turn, which decides among equal sizes (rule R1). */
+/* Adds a span to the tree of its kind with a new turn.  Among spans of equal size, the turn decides (rule R1). */
 static void shelve(struct model_range *range, struct model_span *span) {
     span->block.node.key = span->size;
     span->block.node.tie = ++range->turn;
@@ -212,7 +214,7 @@ static void dequeue(struct model_span *span) {
         queue->newest = span->older;
 }
 
-/* Puts `rest` in the queue at the place of `span` (rule R7). */
+/* Inserts `rest` into the queue in place of `span`, from which it was cut (rule R7). */
 static void requeue(struct model_span *rest, const struct model_span *span) {
     rest->queue = span->queue;
     rest->seq = span->seq;
@@ -231,7 +233,7 @@ static void requeue(struct model_span *rest, const struct model_span *span) {
 
 /* ---- Opening and closing ---- */
 
-/* Replaces the reserved address space by a mapping of a file.  Returns 0 on success, else -1. */
+/* Maps a new file over the reserved address space of the range.  Returns 0 on success, else -1. */
 static int back_by_file(struct model_range *range) {
     range->file = weir__model_ipc_file(range->mapping_bytes);
     return range->file >= 0 &&
@@ -257,7 +259,7 @@ int weir__model_range_open(struct model_range *range, uint64_t bytes, uint64_t u
             continue;
         if (bytes == wanted)
             break;
-        /* The process has a limit of address space.  Half of the space stays for other uses. */
+        /* The process has a limit for its address space.  Half of the available space stays free for other uses. */
         wanted = bytes / 2 / unit * unit;
         wanted = wanted < unit ? unit : wanted;
         munmap(mapping, bytes + unit);
@@ -309,7 +311,8 @@ struct model_span *weir__model_range_fit(struct model_node *tree, uint64_t bytes
     return (struct model_span *)(void *)weir__model_tree_ceiling(tree, bytes, 0);
 }
 
-/* Cuts the part behind `bytes` off a span that is in no tree, and adds that part to its tree. */
+/* Cuts off the part of a span behind its first `bytes` bytes, and adds this part to its tree.  The span itself is in
+ * no tree. */
 static void shelve_rest(struct model_range *range, struct model_span *span, uint64_t bytes) {
     struct model_span *rest;
 
@@ -374,7 +377,8 @@ uint64_t weir__model_range_movable(const struct model_range *range, const struct
            count_memory(range, span->offset + bytes, span->offset + span->size);
 }
 
-/* Takes memory from loose units of one free span, highest address first.  Returns their number. */
+/* Removes the memory of up to `units` loose units of one free span, highest address first.  Returns the number of
+ * units that have lost their memory. */
 static uint64_t strip_span(struct model_range *range, struct model_span *span, uint64_t units) {
     uint64_t first = first_unit_inside(range, span->offset);
     uint64_t unit = (span->offset + span->size) / range->unit, stripped = 0;
@@ -409,7 +413,8 @@ uint64_t weir__model_range_shrink(struct model_range *range, uint64_t units) {
     return stripped;
 }
 
-/* Maps the units of a block that lack memory: all of them, or none on failure.  Returns 0 on success, else -1. */
+/* Maps memory for all units in [from, to) that lack memory.  Returns 0 on success.  On failure returns -1 and leaves
+ * none of these units mapped. */
 static int map_missing(struct model_range *range, uint64_t from, uint64_t to) {
     uint64_t unit, start = from / range->unit, end = first_unit_inside(range, to);
 
@@ -435,8 +440,8 @@ static void note_memory(struct model_range *range, uint64_t from, uint64_t to) {
         range->top = end;
 }
 
-/* Cuts off the rest of the span first, so that the units of the rest may move, too.  Then units lose their memory and
- * the block's units get memory, after which the rest may be wholly backed. */
+/* Cuts off the rest of the span first, so that the memory of the rest may move to the block, too.  Then other units
+ * lose their memory, and the units of the block get memory.  Afterwards all units of the rest may have memory. */
 struct model_span *weir__model_range_grow(struct model_range *range, struct model_span *span,
                                           uint64_t bytes, uint64_t *moved) {
     uint64_t lacks = weir__model_range_lacks(range, span, bytes), end = span->offset + bytes;
@@ -458,7 +463,7 @@ struct model_span *weir__model_range_grow(struct model_range *range, struct mode
     return span;
 }
 
-/* The function adds fewer units than the span lacks, so the span does not become wholly backed. */
+/* The function adds fewer units than the span lacks, so the span does not become backed. */
 int weir__model_range_add(struct model_range *range, uint64_t bytes, uint64_t units) {
     struct model_span *span = weir__model_range_fit(range->partial, bytes);
     uint64_t end, left = units;
@@ -477,12 +482,12 @@ int weir__model_range_add(struct model_range *range, uint64_t bytes, uint64_t un
 
 /* ---- Freeing ---- */
 
-/* Returns 1 if the spans merge when they are adjacent, else 0. */
+/* Returns 1 if two adjacent spans must merge, else 0. */
 static int alike(const struct model_span *a, const struct model_span *b) {
     return a->kind == b->kind && (a->kind != SPAN_PENDING || a->queue == b->queue);
 }
 
-/* Merges `from` into its adjacent `span`, which is in no tree. */
+/* Merges the span `from` into the adjacent span `span`.  `span` is in no tree. */
 static void absorb(struct model_range *range, struct model_span *span, struct model_span *from) {
     unshelve(range, from);
     if (from->kind == SPAN_PENDING)
@@ -495,7 +500,8 @@ static void absorb(struct model_range *range, struct model_span *span, struct mo
     give_struct(range, from);
 }
 
-/* Adds a span to the tree of its new kind, merged with adjacent spans of that kind. */
+/* Merges a span, whose kind has changed, with adjacent spans of its new kind.  Then adds the span to the tree of
+ * this kind. */
 static void put_back(struct model_range *range, struct model_span *span) {
     if (span->next && alike(span, span->next))
         absorb(range, span, span->next);
@@ -542,7 +548,7 @@ void weir__model_range_begin(struct model_range *range, uint64_t stream_id, uint
         queue->begun = seq;
 }
 
-/* Frees the pending spans from `span` to the oldest (rule R5). */
+/* Makes `span` and all older spans of the queue free, the newest span first (rule R5). */
 static void settle_from(struct model_range *range, struct model_queue *queue,
                         struct model_span *span) {
     while (span) {

@@ -1,28 +1,36 @@
 /* SPDX-License-Identifier: MIT */
-/* model_span.h: the address range of one pool: the owner of each byte, and the units that have physical memory.
+/* model_span.h: the address range of one pool.  The range is divided into spans, which say how each byte is used, and
+ * into units of equal size, some of which have physical memory.
  *
- * Spans cover a range without gaps, in a list by address.  A span is
+ * The spans cover the range without gaps.  A list contains the spans in the order of their addresses.  A span is one of
+ * these:
  *   used      a live block;
- *   pending   freed on a stream whose work may not be done: that stream's queue has it;
- *   free      for every stream.  It is backed, or some of its units have no physical memory.  The last span of a range
- *             is free and ends far behind all memory that was ever used.
- * Physical memory is added and freed in units.  Adjacent pending spans of one stream merge, and so do adjacent free
- * spans, so each unit without a used or pending byte lies in one free span.
+ *   pending   memory that was freed on a stream whose work may not be completed; the span is in the queue of the
+ *             stream;
+ *   free      memory that every stream may use.  A free span is backed if all its units have physical memory.  The last
+ *             span of a range is free, and ends far behind all memory that was ever used.
+ * Physical memory is added and removed in units.  Adjacent pending spans of one stream merge, and adjacent free spans
+ * merge.  So if a unit has no used or pending byte, the whole unit lies in one free span.
  *
- * Rules of placement, found by comparing addresses and reserve with those of an H200 (driver 580.159.04) in six
- * recorded programs and eighteen synthetic loads of one to four streams.  Every reserve peak of a program agrees, and
- * so do all allocations of programs with one stream, and all 1.9 million allocations of the synthetic loads whose
- * results do not depend on timing (bench/results/model-h200-2026-11-21.txt).
- *   R1  best fit; among spans of equal size, the one that was freed first;
+ * The rules of placement below were found by comparing the addresses and the reserved memory of the model with those of
+ * an H200 (driver 580.159.04).  The comparison used six recorded programs and eighteen synthetic loads of one to four
+ * streams.  The peaks of reserved memory agree for all programs.  All addresses agree for programs with one stream.  In
+ * the synthetic loads all 1.9 million addresses agree that do not depend on timing
+ * (bench/results/model-h200-2026-11-21.txt).
+ *   R1  best fit; among spans of equal size, the span that was freed first;
  *   R2  a block is cut from the start of its span;
- *   R3  a stream's own pending spans are tried first, then backed free spans; a run of both kinds is not used;
- *   R4  then pending spans of other streams: first those whose free the request is ordered after, then those whose work
- *       is completed.  Streams are tried in the order of their first requests.  From each stream: the best fit; if that
- *       span may not be used, the oldest usable span that is large enough;
- *   R5  then spans whose work is done become free, stream by stream in that order, latest freed first;
- *   R6  the pool grows last: best fit by address space over free spans, wholly backed or not; the units that the block
- *       lacks are moved from free spans, highest address first, then taken from the device;
- *   R7  the rest of a pending span that was cut keeps its stream, and its turn in R5.
+ *   R3  the model tries the stream's own pending spans first, then backed free spans; a block never covers spans of
+ *       both kinds;
+ *   R4  then the model tries pending spans of other streams: first the spans whose free is ordered before the request,
+ *       then the spans whose work is completed.  The model tries the streams in the order of their first requests.  For
+ *       each stream it tries the best fit and, if that span may not be used, the oldest usable span that is large
+ *       enough;
+ *   R5  then pending spans whose work is completed become free, stream by stream in the order of R4; in each stream,
+ *       the span that was freed last is the first;
+ *   R6  last, the pool grows: the block goes into the best fit among all free spans, backed or not.  Units of the block
+ *       without memory get the memory of units in other free spans, highest address first, and then new memory of the
+ *       device;
+ *   R7  if a block is cut from a pending span, the rest of the span keeps its stream and its place in the order of R5.
  *
  * This file must not know devices, costs, attributes, or streams beyond their ids.
  */
@@ -34,99 +42,113 @@
 enum model_span_kind { SPAN_USED, SPAN_PENDING, SPAN_FREE };
 
 struct model_span {
-    /* Must be first.  Its node is in the tree of blocks, or in the tree of the kind by (size, turn). */
+    /* The block must be the first member.  Its node is in the tree of live blocks, or in the tree of spans of this
+     * kind, sorted by (size, turn). */
     struct model_block block;
-    struct model_span *prev, *next; /* links in the list by address */
+    struct model_span *prev, *next; /* links in the list of spans by address */
     uint64_t offset, size;
     enum model_span_kind kind;
     int backed;
-    /* The members of a pending span: */
+    /* The members below are for pending spans. */
     struct model_queue *queue;
-    struct model_span *older, *newer; /* links in the order of the last frees */
-    uint64_t seq, end_ns; /* the operation of the last free, and the time when that is completed */
+    /* Links in the queue, in the order of the spans' last frees. */
+    struct model_span *older, *newer;
+    /* The operation of the last free, and the time when all work before this free is completed. */
+    uint64_t seq, end_ns;
 };
 
-/* The pending spans of one stream. */
+/* The queue of the pending spans of one stream. */
 struct model_queue {
-    uint64_t stream_id; /* the stream, which may have been destroyed */
+    uint64_t stream_id; /* the id of the stream, which may have been destroyed */
     int device;         /* the device of the stream */
-    int is_gone; /* set if the stream was destroyed; the model drops the queue once it is empty */
-    uint64_t begun; /* the number of the stream's last operation that is work and has begun */
+    int is_gone; /* set if the stream was destroyed; an empty queue of such a stream is removed */
+    uint64_t begun; /* the number of the last operation on the stream that is work and has begun */
     struct model_node *spans;
     struct model_span *oldest, *newest;
     struct model_queue *next;
 };
 
 struct model_range {
-    int file;      /* the file that has the memory from `mapping` on, or -1 */
-    char *base;    /* the start of the spans, aligned to a unit */
-    char *mapping; /* the start of the reserved address space */
+    int file;      /* the file whose contents are mapped at `mapping`, or -1 if there is no file */
+    char *base;    /* the address of the first span, aligned to a unit */
+    char *mapping; /* the start of the address space that the range has reserved */
     size_t mapping_bytes;
     uint64_t bytes, unit;
-    unsigned char *has_memory; /* for each unit: 1 if the unit has memory */
-    uint64_t units;            /* the number of units with memory */
-    uint64_t top;              /* the first unit behind all units with memory */
-    uint64_t loose;            /* the number of units with memory that lie wholly in free spans */
-    uint64_t turn;             /* the last turn (R1) */
+    unsigned char *has_memory; /* for each unit: 1 if the unit has physical memory, else 0 */
+    uint64_t units;            /* the number of units with physical memory */
+    /* The number of the first unit that is behind all units with physical memory. */
+    uint64_t top;
+    /* The number of units with physical memory that lie wholly in free spans. */
+    uint64_t loose;
+    uint64_t turn; /* the turn that was assigned last; rule R1 compares turns */
     struct model_span *first, *last;
-    struct model_node *backed, *partial; /* free spans */
-    struct model_queue *queues;          /* one for each stream, in the order of first requests */
+    /* The free spans: those that are backed, and those that are not. */
+    struct model_node *backed, *partial;
+    /* One queue for each stream, in the order of the streams' first requests. */
+    struct model_queue *queues;
     struct model_span *spare_spans;
     struct model_queue *spare_queues;
 };
 
-/* Reserves up to `bytes` bytes of address space, or fewer if the process has a limit.  If `is_shared` is set, the
- * memory is a file.  Returns 0 on success, else -1. */
+/* Reserves address space for a range: `bytes` bytes, or fewer if the process has a limit.  If `is_shared` is set,
+ * the memory of the range is a file, which other processes can open.  Returns 0 on success, else -1. */
 int weir__model_range_open(struct model_range *range, uint64_t bytes, uint64_t unit, int is_shared);
 void weir__model_range_close(struct model_range *range);
-/* Allocates the host memory that the next operation may need, so that the operation cannot fail halfway.  Returns 0 on
- * success, else -1. */
+/* Allocates the structs that the next operation on the range may need, so that the operation cannot fail halfway.
+ * Returns 0 on success, -1 if there is no host memory. */
 int weir__model_range_provide(struct model_range *range);
 
-/* Returns the smallest span of a tree that has at least `bytes` bytes, or NULL. */
+/* Returns the smallest span of a tree that has at least `bytes` bytes, or NULL if there is none. */
 struct model_span *weir__model_range_fit(struct model_node *tree, uint64_t bytes);
-/* Cuts a block from `span` and, if `span` is too small, from the adjacent spans behind it.  The units of the block must
- * have memory. */
+/* Cuts a block of `bytes` bytes from the start of `span`.  If `span` is too small, the block continues in the
+ * adjacent spans behind it.  All units of the block must have memory.  Returns the span of the block. */
 struct model_span *weir__model_range_take(struct model_range *range, struct model_span *span,
                                           uint64_t bytes);
-/* Returns the number of units without memory in a block at the start of `span`. */
+/* Returns the number of units without physical memory that a block of `bytes` bytes at the start of `span` would
+ * cover. */
 uint64_t weir__model_range_lacks(const struct model_range *range, const struct model_span *span,
                                  uint64_t bytes);
-/* Returns the number of units whose memory could move to a block at the start of `span`. */
+/* Returns the number of units in free spans whose memory could move to a block of `bytes` bytes at the start of
+ * `span`. */
 uint64_t weir__model_range_movable(const struct model_range *range, const struct model_span *span,
                                    uint64_t bytes);
-/* Cuts a block from one free span some of whose units lack memory, and moves and adds units as needed.  Returns NULL
- * and changes nothing if the process cannot have the memory. */
+/* Cuts a block from one free span that is not backed.  Moves memory of other units to the block, then adds new
+ * memory.  Sets *moved to the number of moved units.  Returns NULL and changes nothing if the process cannot map the
+ * memory. */
 struct model_span *weir__model_range_grow(struct model_range *range, struct model_span *span,
                                           uint64_t bytes, uint64_t *moved);
-/* Adds memory to `units` units, from the start of the place that rule R6 selects for a block of these bytes.  Places no
- * block.  Returns 0 on success.  Returns -1 on failure, and changes nothing in this case. */
+/* Adds memory to `units` units without a block.  The units begin at the place that rule R6 selects for a block of
+ * `bytes` bytes.  Returns 0 on success.  On failure returns -1 and changes nothing. */
 int weir__model_range_add(struct model_range *range, uint64_t bytes, uint64_t units);
 
-/* Makes a used span free. */
+/* Makes the span of a block free for every stream. */
 void weir__model_range_free(struct model_range *range, struct model_span *span);
-/* Makes a used span pending on a stream. */
+/* Makes the span of a block pending on a stream.  Operation `seq` of the stream is the free, and the work before it
+ * is completed at `end_ns`. */
 void weir__model_range_defer(struct model_range *range, struct model_span *span, uint64_t stream_id,
                              int device, uint64_t seq, uint64_t end_ns);
-/* Records that operation `seq` of the stream is work that begins at `begin_ns`: spans that were freed since the last
- * such operation are not completed before that time. */
+/* Records that operation `seq` of the stream is work that begins at `begin_ns`.  Spans that were freed since the
+ * last such operation are completed at `begin_ns` at the earliest. */
 void weir__model_range_begin(struct model_range *range, uint64_t stream_id, uint64_t seq,
                              uint64_t begin_ns);
-/* Makes pending spans of a queue free: the newest span that is done by `now_ns`, and all older spans.  Removes an empty
- * queue whose stream was destroyed. */
+/* Makes the pending spans of a queue free whose work is completed at `now_ns`: the newest such span, and all older
+ * spans.  Removes the queue if it is empty and its stream was destroyed. */
 void weir__model_range_settle(struct model_range *range, struct model_queue *queue,
                               uint64_t now_ns);
-/* Makes the pending spans of a queue up to operation `seq` free.  Removes an empty queue whose stream was destroyed. */
+/* Makes all pending spans of a queue free that were freed up to operation `seq`.  Removes the queue if it is empty
+ * and its stream was destroyed. */
 void weir__model_range_settle_seq(struct model_range *range, struct model_queue *queue,
                                   uint64_t seq);
-/* Appends the stream to the order of streams in rule R4, unless the stream has a place in this order. */
+/* Appends the stream to the order of streams that rule R4 uses, unless the order contains the stream already. */
 void weir__model_range_meet(struct model_range *range, uint64_t stream_id, int device);
-/* Ends a stream: spans whose work is done become free, and the queue is dropped once it is empty. */
+/* Ends a stream.  Makes its pending spans free whose work is completed.  Removes the queue of the stream as soon as
+ * the queue is empty. */
 void weir__model_range_forget(struct model_range *range, uint64_t stream_id, uint64_t now_ns);
-/* Takes the memory from up to `units` loose units, highest address first.  Returns the number of these units. */
+/* Removes the memory of up to `units` loose units (`loose` above), highest address first.  Returns the number of
+ * units that have lost their memory. */
 uint64_t weir__model_range_shrink(struct model_range *range, uint64_t units);
 
-/* Returns NULL, or a text about an error. */
+/* Checks the data of the range.  Returns NULL, or a text about the first error. */
 const char *weir__model_range_check(const struct model_range *range);
 
 #endif

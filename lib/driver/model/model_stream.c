@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /* model_stream.c: streams, events, and the virtual work on them.
  *
- * A stream has a time, at which all its submitted work is done, and a count of operations.  Work begins when three
- * times have passed: now, the stream's end, and the ends of all work that the stream waits for.  Besides times the
- * model keeps order: each stream has a list of orders, each "behind stream X up to its operation q".  Waits for events
- * and the rule of the legacy stream add to the list, and an event gets a copy of the list when it is recorded
- * (model_orders.c).
+ * A stream has a count of operations, and the time when all its submitted work is completed.  New work begins at this
+ * time or now, whichever is later.  A wait for an event moves the stream's time to the end of the work before the
+ * event.  Besides times, the model keeps the order of work.  Each stream has a list of orders.  An order says that the
+ * stream's next work comes after operation q of stream X.  A wait for an event adds orders to the list, and so does the
+ * rule of the legacy stream.  When an event is recorded, the event gets a copy of the list (model_orders.c).
  *
- * The legacy stream and the blocking streams of a context wait for each other (CUDA's rule); this order is added
- * whenever one of them is used.  Non-blocking streams do not take part.
+ * The rule of the legacy stream is CUDA's: the legacy stream and the blocking streams of a context wait for each other.
+ * The model adds these orders whenever a program uses one of these streams.  The rule does not concern non-blocking
+ * streams.
  *
- * Every call first checks captures (model_capture.c), which may record the operation instead.
+ * Every call first calls model_capture.c.  If the stream is being captured, the operation becomes a step of a graph and
+ * does not run now.
  *
- * This file must not know captures.  It knows pools only to report completed work, work that begins and destroyed
- * streams to them.
+ * This file must not know how captures work.  It tells pools about completed work, about work that begins, and about
+ * destroyed streams.
  */
 #include "driver/model/model_inside.h"
 
@@ -28,7 +30,7 @@ int weir__model_stream_is_blocking(const struct model_stream *stream) {
     return !(stream->flags & CU_STREAM_NON_BLOCKING);
 }
 
-/* Orders `stream` behind all work that was submitted to `other`. */
+/* Orders the next operation of `stream` after all work that was submitted to `other` until now. */
 static void follow(struct model_stream *stream, const struct model_stream *other) {
     if (stream->end_ns < other->end_ns)
         stream->end_ns = other->end_ns;
@@ -105,7 +107,8 @@ struct model_stream *weir__model_stream_own(const struct model_thread *thread, C
     return own;
 }
 
-/* Returns the calling thread's default stream in the current context. */
+/* Returns the calling thread's per-thread default stream in the current context, and makes the stream if there is
+ * none.  Returns NULL with *why if all stream handles are in use. */
 static struct model_stream *thread_stream(struct model_context *context, CUresult *why) {
     struct model_thread *self = weir__model_thread();
     struct model_stream *own = weir__model_stream_own(self, context->device);
@@ -158,7 +161,8 @@ CUresult weir__model_cuStreamCreate(CUstream *handle, unsigned int flags) {
     return CUDA_SUCCESS;
 }
 
-/* Destroys the stream.  Its work still completes.  The next create may reuse the handle at once (measured). */
+/* Destroys a stream.  Work on the stream still completes.  The next creation of a stream may return an equal handle
+ * (measured). */
 CUresult weir__model_cuStreamDestroy(CUstream handle) {
     struct model_stream *stream = weir__model_slab_find(&weir__model.streams, handle);
 
@@ -170,21 +174,23 @@ CUresult weir__model_cuStreamDestroy(CUstream handle) {
     return CUDA_SUCCESS;
 }
 
-/* Checks whether the host may query or wait for a stream, which is also unsafe beside a capture. */
+/* Checks whether the host may query or wait for a stream.  Both calls are unsafe while another stream is being
+ * captured. */
 static CUresult may_ask(struct model_stream *stream) {
     CUresult why = weir__model_capture_asks(stream);
 
     return why == CUDA_SUCCESS ? weir__model_capture_unsafe() : why;
 }
 
-/* Records that the host has waited for that work of a stream.  If the host has only found by a query that work is done,
- * pools do not use this knowledge (measured). */
+/* Records that the host has waited for the work of stream `id` up to operation `seq`.  A query after which the work
+ * is known to be completed does not call this function, because a query has no effect on pools (measured). */
 static void observe(uint64_t id, uint64_t seq, const struct model_orders *after) {
     weir__model_pools_observe(id, seq, after);
     weir__model_oracle_seen(id, seq, after);
 }
 
-/* Clears the orders of a context's streams once all their work is observed: they decide nothing any more. */
+/* Clears the orders of all streams of a context after the host has observed the completion of all their work.  These
+ * orders can have no effect any more. */
 static void forget_orders(struct model_context *context) {
     struct model_stream *stream;
 
@@ -241,8 +247,8 @@ CUresult weir__model_cuCtxSynchronize(void) {
     return weir__model_unlocked(why);
 }
 
-/* Finds the stream of a query, whose result goes to `out`.  Refuses the query while the stream is captured, and breaks
- * the capture in any mode (measured, driver 580). */
+/* Finds the stream of a query.  `out` is the address for the result of the query.  If the stream is being captured,
+ * the query fails and breaks the capture in any mode (measured, driver 580). */
 static CUresult find_queried(CUstream handle, const void *out, struct model_stream **stream) {
     CUresult why = CUDA_SUCCESS;
 
@@ -275,7 +281,7 @@ CUresult weir__model_cuStreamGetFlags(CUstream handle, unsigned int *flags) {
     return why;
 }
 
-/* Returns the context of a stream, even while the stream is captured (assumed). */
+/* Returns the context of a stream, even while the stream is being captured (assumed). */
 CUresult weir__model_cuStreamGetCtx(CUstream handle, CUcontext *context) {
     CUresult why = CUDA_SUCCESS;
     const struct model_stream *stream = weir__model_stream(handle, &why);
@@ -313,7 +319,7 @@ CUresult weir__model_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode
     return CUDA_SUCCESS;
 }
 
-/* Runs a kernel or a use: as work of that length, or as a step of the capture. */
+/* Runs a kernel or a use as work on the stream, or adds it as a step to the capture of the stream. */
 static CUresult run_kernel(struct model_stream *stream, const struct model_step *step) {
     struct model_branch *branch;
     CUresult why = weir__model_capture_enter(stream, &branch);
@@ -355,8 +361,8 @@ CUresult weir__model_use(CUstream stream, CUdeviceptr address, size_t bytes, uin
                                                .owner = owner});
 }
 
-/* Models a host function as weir uses it, to keep a stream busy: the function is called at once, and takes a
- * millisecond of the stream's time.  The model does not capture host functions. */
+/* The duration of a host function on its stream.  weir launches host functions to keep a stream busy for a
+ * millisecond.  The model calls the function at once.  The model does not capture host functions. */
 #define HOST_FUNCTION_NS UINT64_C(1000000)
 
 CUresult weir__model_cuLaunchHostFunc(CUstream handle, CUhostFn function, void *data) {
@@ -386,7 +392,7 @@ CUresult weir__model_cuEventCreate(CUevent *handle, unsigned int flags) {
     struct model_context *context;
     struct model_event *event;
 
-    /* The flags are blocking sync (1), no timing (2) and interprocess (4). */
+    /* The valid flags are blocking sync (1), no timing (2) and interprocess (4). */
     if (!handle || flags > 7)
         return CUDA_ERROR_INVALID_VALUE;
     context = weir__model_current(&why);
@@ -470,7 +476,7 @@ CUresult weir__model_cuEventSynchronize(CUevent handle) {
 
 static CUresult elapsed(const struct model_event *from, const struct model_event *to,
                         float *milliseconds) {
-    /* The failed call leaves the capture valid (measured). */
+    /* If one event was recorded in a capture, the call fails, but the capture stays valid (measured). */
     if (from->capture_id || to->capture_id)
         return CUDA_ERROR_CAPTURED_EVENT;
     if (!from->stream_id || !to->stream_id)
@@ -495,7 +501,7 @@ CUresult weir__model_cuEventElapsedTime(float *milliseconds, CUevent start, CUev
     return weir__model_unlocked(result);
 }
 
-/* Makes the stream wait for the event.  An event that was never recorded needs no wait. */
+/* Makes the stream wait for the event.  If the event was never recorded, the stream does not wait. */
 static void wait_for(struct model_stream *stream, const struct model_event *event) {
     weir__model_stream_touch(stream);
     if (event->stream_id) {
@@ -540,9 +546,10 @@ CUresult weir__model_cuEventDestroy(CUevent handle) {
 
 /* ---- Modules, and the only kernel of the model ---- */
 
-/* The model runs no code.  The model knows one kernel, weir_delay, whose only parameter is a uint64_t: the nanoseconds
- * for which the launch keeps its stream busy.  Every module has that kernel and no other, whatever its image says.  So
- * there is one handle for all modules, and one for the kernel: the addresses of these variables. */
+/* The model cannot run device code.  It has one kernel, weir_delay, with one parameter of type uint64_t: the
+ * nanoseconds for which the launch keeps the stream busy.  Every module has this kernel and no other, whatever its
+ * image contains.  So one module handle and one function handle are enough.  These handles are the addresses of the
+ * two variables. */
 static char delay_module, delay_kernel;
 
 static int is_module(CUmodule handle) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* model_tree.c: ordered sets of nodes.  No function is recursive, so depth costs no stack.
+/* model_tree.c: ordered sets of nodes, as treaps.  No function is recursive, so a deep tree needs no more stack.
  *
- * This file must not know the structures that have the nodes or any lock.
+ * This file must not know the structs that contain the nodes, or any lock.
  */
 #include "driver/model/model_inside.h"
 
@@ -17,7 +17,8 @@ static int before(const struct model_node *node, uint64_t key, uint64_t tie) {
     return node->key < key || (node->key == key && node->tie < tie);
 }
 
-/* Splits `tree` into the nodes before `node` and the nodes behind it. */
+/* Splits `tree` into the nodes before `node`, which become the left subtree of `node`, and the nodes after `node`,
+ * which become its right subtree. */
 static void split(struct model_node *tree, struct model_node *node) {
     struct model_node **left = &node->left, **right = &node->right;
 

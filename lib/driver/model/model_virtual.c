@@ -1,38 +1,45 @@
 /* SPDX-License-Identifier: MIT */
-/* model_virtual.c: physical memory as handles, address space as reservations, and mappings of handles at addresses.
+/* model_virtual.c: physical allocations, reservations of address space, and mappings of physical allocations at
+ * reserved addresses.
  *
- * All handles are parts of one sparse file without a name, which grows with each handle.  So memory costs nothing until
- * it is touched, keeps its bytes wherever it is mapped, and may be mapped at several addresses at once.  A part is
- * never used again: its pages are freed with its handle.  Memory for other processes has its own file (model_ipc.c).  A
- * reservation is host address space without access; a mapping puts a part of the file there.  The host allows some
- * 65,000 mapped ranges, of which mappings that are adjacent in the file as well are one.
+ * All physical allocations are parts of one sparse file without a name.  The file grows with each allocation.  So
+ * memory takes no host memory before a program accesses it, keeps its contents when it is mapped at another address,
+ * and may be mapped at several addresses at once.  When an allocation is freed, its pages of the file are freed, and
+ * its part of the file is never used again.  An allocation that other processes may import has its own file
+ * (model_ipc.c).  A reservation is host address space without access.  A mapping maps a part of the file there.  The
+ * host allows about 65,000 mapped ranges; adjacent mappings of adjacent parts of the file count as one range.
  *
  * Documented rules, from the comments of <cuda.h> (13.0):
- *   V1  cuMemAddressReserve: the alignment is 0 or a power of two; the address is a hint, a multiple of the page;
- *   V2  cuMemAddressFree: address and size are those of a reservation;
- *   V3  cuMemCreate: the size is a multiple of the granularity; the call takes memory of the device and maps nothing;
- *   V4  cuMemRelease: the memory is freed when the handle is released and no mapping is left, in either order;
- *   V5  cuMemMap: address, size and offset are multiples of the granularity and lie within the handle, the offset is 0,
- *       the addresses are reserved and not mapped;
- *   V6  a mapping begins without access; cuMemSetAccess needs a range of whole mappings without gaps;
- *   V7  cuMemUnmap: not for a part of a mapping; the addresses stay reserved, a later mapping begins without access;
+ *   V1  cuMemAddressReserve: the alignment is 0 or a power of two; the requested address is a hint, and a multiple of
+ *       the page size;
+ *   V2  cuMemAddressFree: the address and the size must be those of a reservation;
+ *   V3  cuMemCreate: the size is a multiple of the granularity; the call allocates memory of the device and maps
+ *       nothing;
+ *   V4  cuMemRelease: the memory is freed once the handle is released and all mappings are removed, in either order;
+ *   V5  cuMemMap: the address, the size and the offset are multiples of the granularity and lie within the allocation;
+ *       the offset is 0; the addresses are reserved and not mapped;
+ *   V6  a new mapping has no access; cuMemSetAccess needs a range of whole mappings without gaps;
+ *   V7  cuMemUnmap: a part of a mapping cannot be unmapped; the addresses stay reserved; a later mapping there has no
+ *       access;
  *   V8  no call needs a current context, and the memory survives the context (cuCtxDestroy);
- *   V9  each device has its own access, which only the memory's device and its peers can have;
- *   V10 cuMemExportToShareableHandle: only for memory that was made for that kind of file; each imported handle is
- *       released on its own, and the last release in any process frees the memory.
- * Measured on the device of the profile (H200, driver 580.159.04):
- *   M1  a reservation's size is a multiple of the granularity, not of the host's page; 2^46 bytes can be reserved, 2^48
- *       are out of memory;
- *   M2  a mapping takes all of its handle: a part, at any offset, is NOT_SUPPORTED; a handle may have many mappings;
- *   M3  cuMemUnmap unmaps several adjacent mappings at once; it succeeds and does nothing if no part of the reserved
- *       range is mapped; a part of a mapping is INVALID_VALUE, also for cuMemSetAccess;
- *   M4  cuMemSetAccess costs next to nothing for handles that have the access already;
- *   M5  no call waits for work on streams, and no call is unsafe beside a capture, whatever the modes.
- * Assumed: unmapping is refused over a gap beside a mapping, and where nothing is reserved.  Addresses of a mapping
- * cannot be freed.  A device that is no peer is an invalid device, and the call changes nothing.  A file that cannot be
- * opened is an operating system error.  Imported memory counts for its maker while the maker has it, and then for no
- * process.  In a child of fork() all calls fail as before cuInit.  All failures but M2's and those for lack of memory
- * are INVALID_VALUE.
+ *   V9  each device has its own access; only the device of the memory and its peers can have access;
+ *   V10 cuMemExportToShareableHandle: the memory must have been made for export by file descriptor; each imported
+ *       handle must be released; the last release in any process frees the memory.
+ * Rules that were measured on the device of the profile (H200, driver 580.159.04):
+ *   M1  the size of a reservation is a multiple of the granularity, not only of the host's page size; 2^46 bytes can be
+ *       reserved; for 2^48 bytes the driver returns out of memory;
+ *   M2  a mapping maps a whole allocation; a mapping of a part, at any offset, is NOT_SUPPORTED; an allocation may have
+ *       many mappings;
+ *   M3  cuMemUnmap can unmap several adjacent mappings; if no part of the reserved range is mapped, cuMemUnmap succeeds
+ *       and does nothing; a part of a mapping is INVALID_VALUE for cuMemUnmap and for cuMemSetAccess;
+ *   M4  cuMemSetAccess takes almost no time for mappings that have the access already;
+ *   M5  no call waits for work on streams, and all calls are safe during a capture in any mode.
+ * These facts are assumed.  cuMemUnmap fails if the range has both mappings and gaps, or if the range is not reserved.
+ * Addresses with a mapping cannot be freed.  Access for a device that is no peer is INVALID_DEVICE, and the call then
+ * changes nothing.  A file that cannot be opened is an operating system error.  Imported memory counts as memory of the
+ * process that has made it, as long as that process has the memory, and then as memory of no process.  In a child of
+ * fork() all calls fail as they do before cuInit.  All other failures are INVALID_VALUE, except for M2 and for lack of
+ * memory.
  *
  * This file must not know pools, blocks, streams or captures.
  */
@@ -46,15 +53,15 @@
 
 #include "base/file.h"
 
-/* A physical handle is the address of such a struct. */
+/* A physical allocation.  Its handle is the address of the struct. */
 struct model_memory {
     struct model_slot slot;
     struct model_device *device;
     uint64_t bytes;
-    uint64_t place; /* the offset in the file */
+    uint64_t place; /* the offset of the memory in its file */
     uint32_t mappings;
-    int file; /* its own file, or -1 for the common one */
-    /* The releases of the handle that are still due, or 0 if only mappings keep the memory. */
+    int file; /* the descriptor of its own file, or -1 if the memory is in the common file */
+    /* The number of releases of the handle that are still due.  If it is 0, only mappings keep the memory. */
     int names;
     short decompresses;     /* set if the memory was made for hardware decompression */
     short belongs_to_other; /* set if another process has made the memory */
@@ -63,25 +70,26 @@ struct model_memory {
 _Static_assert(sizeof(struct model_memory) <= MODEL_MEMORY_STRIDE, "a handle fits its slot");
 
 struct model_reservation {
-    struct model_node node; /* key: address */
+    struct model_node node; /* `key` is the address */
     uint64_t bytes;
 };
 
 struct model_mapping {
-    struct model_node node; /* key: address */
+    struct model_node node; /* `key` is the address */
     struct model_memory *memory;
-    CUmemAccess_flags access[MODEL_DEVICES]; /* the access of each device's work */
+    CUmemAccess_flags access[MODEL_DEVICES]; /* the access that each device has */
 };
 
 static struct {
     struct model_node *reservations, *mappings;
-    int file; /* not open while file_bytes is 0 */
+    int file; /* the descriptor of the common file, which is not open while file_bytes is 0 */
     uint64_t file_bytes;
 } space;
 
 /* ---- Numbers ---- */
 
-/* Returns both the minimum and the recommended granularity of sizes and addresses. */
+/* Returns the granularity of sizes and addresses.  In the model, the minimum and the recommended granularity are
+ * equal. */
 static uint64_t granularity(void) {
     return weir__model.profile.page_bytes;
 }
@@ -90,7 +98,7 @@ static int is_whole(uint64_t number) {
     return number % granularity() == 0;
 }
 
-/* Returns 1 if the range is whole pages, is not empty and does not overflow, else 0. */
+/* Returns 1 if the range consists of whole pages, is not empty and does not overflow, else 0. */
 static int is_range(uint64_t address, uint64_t bytes) {
     return bytes > 0 && is_whole(address) && is_whole(bytes) && address <= UINT64_MAX - bytes;
 }
@@ -105,7 +113,7 @@ static void *host(uint64_t address) {
 
 /* ---- Reservations ---- */
 
-/* Reserves address space without access.  Returns NULL on failure. */
+/* Reserves host address space without access.  Returns NULL on failure. */
 static char *reserve(uint64_t bytes, uint64_t alignment, uint64_t hint) {
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     uint64_t lead;
@@ -130,7 +138,7 @@ static char *reserve(uint64_t bytes, uint64_t alignment, uint64_t hint) {
     return base + lead;
 }
 
-/* Adds a reservation.  The caller holds the lock. */
+/* Reserves address space, and stores its address in *address.  The caller holds the lock. */
 static CUresult add_reservation(uint64_t bytes, uint64_t alignment, uint64_t hint,
                                 CUdeviceptr *address) {
     struct model_reservation *reservation = calloc(1, sizeof *reservation);
@@ -159,7 +167,7 @@ static struct model_reservation *reservation_before(uint64_t address) {
     return (void *)weir__model_tree_floor(space.reservations, address, 0);
 }
 
-/* Returns 1 if one reservation contains all of the range, else 0. */
+/* Returns 1 if one reservation contains the whole range, else 0. */
 static int is_reserved(uint64_t address, uint64_t bytes) {
     const struct model_reservation *reservation = reservation_before(address);
 
@@ -169,7 +177,7 @@ static int is_reserved(uint64_t address, uint64_t bytes) {
 
 /* ---- Memory ---- */
 
-/* Extends the file by that many bytes. */
+/* Extends the common file by `bytes` bytes.  Returns 0 on success, else -1. */
 static int extend_file(uint64_t bytes) {
     if (space.file_bytes == 0)
         space.file = weir__file_above(memfd_create("weir-model", MFD_CLOEXEC));
@@ -184,7 +192,7 @@ static int extend_file(uint64_t bytes) {
     return 0;
 }
 
-/* Makes a physical allocation.  The caller holds the lock. */
+/* Makes a physical allocation and stores its handle in *handle.  The caller holds the lock. */
 static CUresult make_memory(struct model_device *device, uint64_t bytes, int decompresses,
                             int is_shared, CUmemGenericAllocationHandle *handle) {
     struct model_memory *memory;
@@ -213,8 +221,8 @@ static CUresult make_memory(struct model_device *device, uint64_t bytes, int dec
     return CUDA_SUCCESS;
 }
 
-/* Frees memory without handles and mappings (rule V4), and its pages.  If the host fails, the pages stay until the
- * reset. */
+/* Frees a physical allocation, and its pages of the file, if its handle is released and it has no mapping (rule V4).
+ * If the host fails to free the pages, they stay until the reset of the model. */
 static void drop_if_done(struct model_memory *memory) {
     if (memory->names > 0 || memory->mappings > 0)
         return;
@@ -240,7 +248,7 @@ static struct model_identity identity_of(const struct model_memory *memory) {
                                    atomic_load_explicit(&memory->slot.id, memory_order_relaxed)};
 }
 
-/* Returns this process's allocation of that identity, or NULL if there is none any more. */
+/* Returns the physical allocation of this process that has the identity, or NULL if there is none any more. */
 static struct model_memory *find_identity(const struct model_identity *identity) {
     const struct model_slab *slab = &weir__model.memories;
 
@@ -255,7 +263,8 @@ static struct model_memory *find_identity(const struct model_identity *identity)
     return NULL;
 }
 
-/* Imports memory (rule V10).  The descriptor stays the caller's. */
+/* Imports a physical allocation from the file (rule V10) and stores its handle in *handle.  The caller keeps the
+ * descriptor `file`. */
 static CUresult import_memory(int file, CUmemGenericAllocationHandle *handle) {
     struct model_identity identity;
     struct model_memory *memory;
@@ -323,7 +332,8 @@ void weir__model_each_alias(uint64_t address, uint64_t bytes,
     }
 }
 
-/* Returns how many mappings make up exactly these addresses, or 0 if there are gaps or parts. */
+/* Returns the number of mappings of which the range consists.  Returns 0 if the range has gaps, or contains only a
+ * part of a mapping. */
 static uint64_t count_mappings(uint64_t address, uint64_t bytes) {
     uint64_t at = address, count = 0;
 
@@ -338,7 +348,9 @@ static uint64_t count_mappings(uint64_t address, uint64_t bytes) {
     return at == address + bytes ? count : 0;
 }
 
-/* Maps memory again, also to change its protection: Valgrind would go through protected memory byte by byte. */
+/* Maps the file of an allocation at an address, with the given protection.  Also changes the protection of an
+ * existing mapping in this way.  (Valgrind would examine memory byte by byte after mprotect.)  Returns 0 on success,
+ * else -1. */
 static int place(uint64_t address, const struct model_memory *memory, int protection) {
     return mmap(host(address), memory->bytes, protection, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
                 memory->file < 0 ? space.file : memory->file, (off_t)memory->place) == MAP_FAILED
@@ -346,7 +358,7 @@ static int place(uint64_t address, const struct model_memory *memory, int protec
                : 0;
 }
 
-/* Maps an allocation.  The caller holds the lock. */
+/* Maps a physical allocation at a reserved address, without access.  The caller holds the lock. */
 static CUresult map(uint64_t address, struct model_memory *memory) {
     struct model_mapping *mapping;
 
@@ -366,7 +378,7 @@ static CUresult map(uint64_t address, struct model_memory *memory) {
     return CUDA_SUCCESS;
 }
 
-/* Removes the record of a mapping.  Leaves the addresses unchanged. */
+/* Frees the struct of a mapping.  The caller has already removed the mapping from the addresses. */
 static void drop_mapping(struct model_mapping *mapping) {
     struct model_memory *memory = mapping->memory;
 
@@ -376,7 +388,7 @@ static void drop_mapping(struct model_mapping *mapping) {
     drop_if_done(memory);
 }
 
-/* Unmaps a range (rules V7 and M3).  The caller holds the lock. */
+/* Removes all mappings in a range (rules V7 and M3).  The caller holds the lock. */
 static CUresult unmap(uint64_t address, uint64_t bytes) {
     uint64_t count = count_mappings(address, bytes);
 
@@ -410,7 +422,7 @@ static int protection_of(CUmemAccess_flags access) {
     }
 }
 
-/* Checks a change of access (rules V6 and V9).  The caller holds the lock. */
+/* Checks whether the access of a device to a range may be changed (rules V6 and V9).  The caller holds the lock. */
 static CUresult check_access(uint64_t address, uint64_t bytes, CUdevice device) {
     const struct model_mapping *mapping;
 
@@ -424,7 +436,8 @@ static CUresult check_access(uint64_t address, uint64_t bytes, CUdevice device) 
     return CUDA_SUCCESS;
 }
 
-/* Gives the host the access that any device has, since the host plays all of them. */
+/* Gives the host every access that at least one device has to the mapping, since the host does the work of all
+ * devices. */
 static CUresult protect(const struct model_mapping *mapping) {
     CUmemAccess_flags any = CU_MEM_ACCESS_FLAGS_PROT_NONE;
 
@@ -435,7 +448,8 @@ static CUresult protect(const struct model_mapping *mapping) {
                : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Sets the access of a range (rule M4).  The arguments were checked.  The caller holds the lock. */
+/* Sets the access of a device to all mappings in a range (rule M4).  The caller has checked the arguments, and holds
+ * the lock. */
 static CUresult set_access(uint64_t address, uint64_t bytes, CUdevice device,
                            CUmemAccess_flags access) {
     const struct model_profile *profile = &weir__model.profile;
@@ -506,7 +520,8 @@ void weir__model_virtual_touch(uint64_t address, uint64_t bytes,
 
 /* ---- Entries ---- */
 
-/* Refuses properties that the model does not have. */
+/* Checks the properties of a physical allocation.  Returns CUDA_SUCCESS, or an error if the model does not support
+ * the properties. */
 static CUresult check_properties(const CUmemAllocationProp *properties) {
     size_t i;
 
@@ -581,14 +596,15 @@ CUresult weir__model_cuMemRelease(CUmemGenericAllocationHandle handle) {
 
     weir__model_lock();
     memory = find_memory(handle);
-    if (!memory) /* the documentation does not define the result */
+    if (!memory) /* the documentation does not define the result for an unknown handle */
         return weir__model_unlocked(CUDA_ERROR_INVALID_VALUE);
     memory->names--;
     drop_if_done(memory);
     return weir__model_unlocked(CUDA_SUCCESS);
 }
 
-/* Maps all of a handle, and refuses a part (rules V5 and M2).  The caller holds the lock. */
+/* Maps a whole physical allocation.  Returns an error for a part of an allocation (rules V5 and M2).  The caller
+ * holds the lock. */
 static CUresult map_part(uint64_t address, uint64_t bytes, uint64_t offset,
                          struct model_memory *memory) {
     if (!memory || bytes > memory->bytes || offset > memory->bytes - bytes)
@@ -691,7 +707,8 @@ void weir__model_virtual_drop(void) {
     space.file_bytes = 0;
 }
 
-/* Checks all mappings, and counts those of a device's memory. */
+/* Checks all mappings.  Adds the number of mappings with memory of the device to *count.  Returns NULL, or a text
+ * about an error. */
 static const char *check_mappings(int device, uint64_t *count) {
     const struct model_mapping *mapping = mapping_from(0);
     uint64_t end = 0;
