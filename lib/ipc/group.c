@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: MIT */
-/* group.c: the counter of a group, and its members.
+/* group.c: the counter of a group, and the slots of its members.
  *
- * The counter is one word.  The word has the bytes of all members, the slot that made the last change, and the number
- * of that change.  So a change is one compare-and-swap that names its author.  A change that would exceed the limit is
- * not made.  No process holds a lock that another process needs to count, so a process that is stopped or killed stops
- * no other process.
+ * The counter is one word.  It contains the bytes of all members, the slot that made the last change, and the number of
+ * this change.  So a member changes the counter by one compare-and-swap, which also stores the slot of the member.  A
+ * member makes no change that would exceed the limit.  Members count without locks, so a stopped or killed member does
+ * not block other members.
  *
- * A slot has two values, for changes of even and of odd numbers.  A member first writes its next value, with the
- * number of its next change, and then makes the change in the counter.  From this time on the new value counts.
- * `applied` is the number of the slot's last change.  A member may be killed before it writes `applied`.  So a process
- * that is about to replace the counter's word first writes `applied` for the author of the last change.  Thus the
- * counter is always the sum of the slots' values, each as of the slot's last applied change.
+ * The changes of a slot are numbered.  A slot has two values: one for changes with even numbers and one for changes
+ * with odd numbers.  A member first writes the new value into its slot and then changes the counter.  From then on the
+ * new value is valid.  `applied` is the number of the slot's last change.  The member writes `applied` last, and may be
+ * killed before.  So before another process replaces the word of the counter, it writes `applied` in the slot that made
+ * the last change.  Thus the counter is always the sum of the valid values of all slots.
  *
- * Only the process that holds a slot's life lock (slot_file.h) changes the slot's values.  This process is the slot's
- * member.  After the member has ended, another process takes the lock and makes one more change of the slot, to 0
- * bytes.  If this other process is stopped before the change, the bytes stay counted until the process continues.
+ * Only the process that holds the life lock of a slot (slot_file.h) changes the values of the slot.  Normally this
+ * process is the member that owns the slot.  After the member has ended, another process takes the life lock and
+ * changes the slot to 0 bytes.  If this other process is stopped before the change, the bytes stay counted until the
+ * process continues.
  *
- * A member that counts bytes or reads counts first checks its file at times.  If the file has lost its name, the
- * member joins the file that has the name now, and counts its bytes in the new file.  Before this, the members of the
- * two files do not know of each other.  A member that cannot join the new file logs an error, and counts no more bytes
- * until the member can join.
+ * Somebody may remove the file.  So before a member counts bytes or reads the counter, it checks its file, at most once
+ * in a millisecond.  If the file has lost its name, the member joins the file that has the name now, and counts its
+ * bytes in the new file.  Until then the members of the two files do not know of each other.  If a member cannot join
+ * the new file, it logs an error, and all its charges fail until it can join.
  *
- * The file is mapped.  If a process of the user truncates the file, the processes that use the file get SIGBUS.
+ * All members map the file.  If a process of the user truncates the file, the members get SIGBUS.
  */
 #include "ipc/group.h"
 
@@ -41,12 +42,15 @@
 enum { COMMAND_WORDS = WEIR_REGISTRY_COMMAND / 8 };
 
 struct group_slot {
-    /* The number of this slot's last change; a new owner continues the numbers. */
+    /* The number of the last change of this slot.  A new owner of the slot continues the numbers. */
     _Atomic uint64_t applied;
-    _Atomic uint64_t pid, start, namespace; /* pid: 0 until the other words describe the member */
-    _Atomic uint64_t ends;                  /* set once the member is about to end by itself */
-    _Atomic uint64_t value[2]; /* for even and odd changes: the bytes and the change's number */
-    /* The fields below are for reports, and for the order in which members are asked for memory. */
+    /* `pid` is 0 until all other words describe the member. */
+    _Atomic uint64_t pid, start, namespace;
+    /* Set once the member is about to end in the normal way. */
+    _Atomic uint64_t ends;
+    /* For even and odd changes: the bytes and the number of the change. */
+    _Atomic uint64_t value[2];
+    /* The fields below are for reports, and for the order in which processes ask members for memory. */
     _Atomic uint64_t weight, idle;
     _Atomic uint64_t kind[WEIR_GROUP_KIND_COUNT];
     _Atomic uint64_t command[COMMAND_WORDS];
@@ -99,8 +103,8 @@ static struct group_slot *own_slot(const struct weir_group *g) {
     return &group_map(g)->slot[g->shared.slot];
 }
 
-/* Returns the counter's word.  First makes sure that `applied` of the slot that made the last change has the number of
- * this change. */
+/* Returns the word of the counter.  First completes the last change: if the slot that made this change has not yet
+ * written `applied`, writes `applied`. */
 static uint64_t read_used(struct group_file *file) {
     for (;;) {
         uint64_t word = atomic_load(&file->used), applied;
@@ -108,7 +112,7 @@ static uint64_t read_used(struct group_file *file) {
 
         applied = atomic_load(&author->applied);
         if (atomic_load(&file->used) != word)
-            /* Another process has made a change, so `applied` may not belong to the word. */
+            /* Another process has changed the counter, so `applied` may be newer than `word`. */
             continue;
         if (low_bits(applied + 1, LATE_BITS) == low_bits(word, LATE_BITS))
             (void)atomic_compare_exchange_strong(&author->applied, &applied, applied + 1);
@@ -120,8 +124,8 @@ static uint64_t bytes_of_slot(struct group_slot *slot) {
     return counter_bytes(atomic_load(&slot->value[atomic_load(&slot->applied) & 1]));
 }
 
-/* Makes one change of a slot whose life lock this process holds.  Returns 0 if the limit forbids the change, else 1.
- * The caller holds the lock. */
+/* Adds `more` bytes to a slot and to the counter, and subtracts `less` bytes.  This process holds the life lock of
+ * the slot.  Returns 0 if the group would exceed `limit`, else 1.  The caller holds the lock. */
 static int change_count(struct group_file *file, int at, uint64_t more, uint64_t less,
                         uint64_t limit) {
     struct group_slot *slot = &file->slot[at];
@@ -140,29 +144,30 @@ static int change_count(struct group_file *file, int at, uint64_t more, uint64_t
     return 1;
 }
 
-/* Subtracts the bytes of a slot whose life lock this process holds, and forgets the slot's owner. */
+/* Subtracts all bytes of a slot from the counter, and clears the owner of the slot.  This process holds the life
+ * lock of the slot. */
 static void empty_slot(struct group_file *file, int at) {
     struct group_slot *slot = &file->slot[at];
 
     atomic_store(&slot->pid, 0);
-    (void)read_used(file); /* applies the slot's last change */
+    (void)read_used(file); /* completes the last change of the slot */
     if (bytes_of_slot(slot) > 0)
         (void)change_count(file, at, 0, bytes_of_slot(slot), WEIR_GROUP_MOST);
 }
 
 /* ---- members ------------------------------------------------------------------------------------- */
 
-/* Returns 1 if the slot's member was killed, but a child that the member had just forked still holds the life lock;
- * else 0. */
+/* Returns 1 if the member of the slot was killed and a child of the member still holds the life lock, else 0.  A
+ * child holds the lock for a short time after fork(). */
 static int was_killed_with_child(const struct weir_group *g, const struct weir_slot_owner *owner) {
     return owner->pid != 0 && weir__slot_is_near(&g->shared, owner->namespace) &&
            !weir__process_lives((pid_t)owner->pid, owner->start);
 }
 
-/* Recovers the bytes of ended members.  Returns the bytes of members that are still ending.  An ending member has lost
- * its locks, but the kernel has not freed the member's memory yet; or a child of the member has the locks for a moment
- * longer.  A process that has become another program (exec) has none of the memory any more.  The caller holds the
- * lock. */
+/* Recovers the bytes of ended members.  Returns the bytes of members that are still ending.  In most cases an ending
+ * member has lost its locks, but the kernel has not freed its memory yet.  A member that was killed also counts as
+ * ending while a child of the member holds the locks.  If a process has become another program (exec), its memory is
+ * free already.  The caller holds the lock. */
 static uint64_t recover_ended(struct weir_group *g) {
     struct group_file *file = group_map(g);
     uint64_t ending = 0;
@@ -187,7 +192,8 @@ static uint64_t recover_ended(struct weir_group *g) {
     return ending;
 }
 
-/* Empties the slot that this process has claimed, and writes pid, start time, command and weight into it. */
+/* Clears the slot that this process has claimed.  Then writes the pid, the start time, the command and the weight of
+ * this process into the slot. */
 static void describe_member(struct weir_group *g, uint64_t weight) {
     struct group_slot *own = own_slot(g);
     uint64_t words[COMMAND_WORDS] = {0};
@@ -274,15 +280,15 @@ void weir__group_each(const char *name, void (*visit)(const char *device, void *
     weir__slot_file_each(begins, WEIR_REGISTRY_DEVICE, visit, context);
 }
 
-/* The arguments of visit_name(), which finds the groups of a device. */
+/* The arguments of visit_name(). */
 struct visit {
     const char *device;
     void (*each)(const char *name, void *context);
     void *context;
 };
 
-/* Calls `each` for the group of a file, if the file is of the device.  `rest` is "NAME-DEVICE"; NAME may have hyphens,
- * too. */
+/* Calls `each` with the name of a group if the file is for the device.  `rest` is "NAME-DEVICE".  NAME may contain
+ * hyphens, too. */
 static void visit_name(const char *rest, void *context) {
     const struct visit *visit = context;
     size_t length = strlen(rest), tail = strlen(visit->device) + 1;
@@ -304,7 +310,7 @@ void weir__group_each_on(const char *device, void (*visit)(const char *name, voi
                          &(struct visit){device, visit, context});
 }
 
-/* Removes the file of a group whose members were all killed. */
+/* Removes the file of a group if all its members were killed. */
 static void remove_if_left(const char *name, void *device) {
     struct weir_group g;
 
@@ -312,9 +318,9 @@ static void remove_if_left(const char *name, void *device) {
         weir__group_leave(&g);
 }
 
-/* Prepares the file of a group for another limit, if the group has no live members.  Removes the file if all members
- * have ended.  If a member is still ending, its memory stays counted, so the function writes the limit into the file.
- * Returns 0 if the file has no members and `limit` is 0, else 1. */
+/* Prepares the file of a group for a new limit if the group has no members.  If all members have ended, removes the
+ * file.  If a member is still ending, the file stays and its memory stays counted, so the function writes the new
+ * limit into the file.  Returns 0 if the file has no members and `limit` is 0, else 1. */
 static int renew_limit(const char *name, const char *device, uint64_t limit) {
     struct weir_group old;
     int is_unused;
@@ -364,9 +370,9 @@ int weir__group_join(struct weir_group *g, const char *name, const char *device,
 
 /* ---- the name ------------------------------------------------------------------------------------ */
 
-/* Moves this member into the file that now has the name of the group's file, and makes the file if there is none.
- * Counts the member's bytes in the new file, even above the limit.  If the member cannot join a new file, the member
- * stays in the old file and counts no more bytes.  The caller holds the lock. */
+/* Moves this member to the file that now has the name of the group's file.  Makes the file if there is none.  Counts
+ * the bytes of the member in the new file, even above the limit.  If the member cannot join the new file, it stays
+ * in the old file, and all its charges fail.  The caller holds the lock. */
 static void join_again(struct weir_group *g) {
     struct group_slot *own = own_slot(g);
     uint64_t bytes = bytes_of_slot(own), idle = atomic_load(&own->idle),
@@ -391,13 +397,13 @@ static void join_again(struct weir_group *g) {
         atomic_store(&own->kind[i], kind[i]);
     atomic_store(&own->idle, idle);
     (void)change_count(group_map(g), g->shared.slot, bytes, 0, WEIR_GROUP_MOST);
-    /* If the program has only closed the descriptor, the new file is the old file.  Then this call recovers the bytes
-     * of this member's old slot. */
+    /* If the program has closed weir's descriptor, the file has not changed, and this member has two slots.  Then
+     * this call recovers the bytes of the old slot. */
     (void)recover_ended(g);
 }
 
-/* Takes the lock.  If this member's file is no longer valid, the member first joins the file that now has the name of
- * the group's file. */
+/* Locks the group.  If the file of this member is no longer valid, first moves the member to the file that now has
+ * the name. */
 static void lock_in_named_file(struct weir_group *g) {
     int saved_errno = errno;
 
@@ -445,8 +451,8 @@ void weir__group_forget(struct weir_group *g) {
 
 /* ---- counting ------------------------------------------------------------------------------------ */
 
-/* Adds `more` bytes to this member's count of the kind, and subtracts `less`.  Returns 0 if the group would then exceed
- * `limit`, else 1.  The caller holds the lock. */
+/* Adds `more` bytes to the bytes of the kind of this member, and subtracts `less` bytes.  Returns 0 if the group
+ * would then exceed `limit`, else 1.  The caller holds the lock. */
 static int count_kind(struct weir_group *g, enum weir_group_kind kind, uint64_t more, uint64_t less,
                       uint64_t limit) {
     _Atomic uint64_t *own = &own_slot(g)->kind[kind];
@@ -473,7 +479,7 @@ int weir__group_charge(struct weir_group *g, enum weir_group_kind kind, uint64_t
     return is_taken;
 }
 
-/* Adds and subtracts bytes, and ignores the limit. */
+/* Adds `more` bytes and subtracts `less` bytes, without a check of the limit. */
 static void count_anyway(struct weir_group *g, enum weir_group_kind kind, uint64_t more,
                          uint64_t less) {
     if (more == less)
@@ -510,8 +516,8 @@ uint64_t weir__group_used(struct weir_group *g) {
     return used;
 }
 
-/* Reads the slot of a member.  Returns 1 on success, 0 if the member has ended or the slot belongs to another member
- * now. */
+/* Reads the slot of a member.  Returns 1 on success, 0 if the slot has no member, if the member has ended, or if the
+ * slot has got another member during the read. */
 static int read_member(struct weir_group *g, int at, struct weir_group_member *out) {
     struct group_slot *slot = &group_map(g)->slot[at];
     uint64_t words[COMMAND_WORDS], pid = atomic_load(&slot->pid);

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* group_driver.c: a driver table that counts all device memory that the process allocates, in the group of the
- * process.
+/* group_driver.c: a driver table that charges all device memory of this process to the group of the process.
  *
- * The table counts memory before it calls the driver to allocate the memory, and subtracts memory after the driver has
- * freed the memory.  So the count is never below the memory that the driver has allocated.  A request above the limit
- * fails as out of memory.  To the layers above, the device looks full.  For this reason the table never reports more
- * free memory than the group's limit still allows.
+ * The table charges memory before the driver allocates the memory, and subtracts memory after the driver has freed the
+ * memory.  So the driver has never allocated more memory than the table has counted.  A request above the limit of the
+ * group fails as out of memory, as if the device were full.  So the table never reports more free memory than the limit
+ * still allows.
  *
- * The driver does not say before a request by how much a pool will grow.  So the table counts whole units before a
- * request, and corrects the count to the pool's real size after the request.  A captured request counts no memory,
- * since the driver allocates a graph's memory at the launch.
+ * The table cannot know before a request by how much a pool will grow.  So the table charges whole units before the
+ * request.  After the request it corrects the charge to the real size of the pool.  A captured request needs no charge,
+ * since the driver allocates the memory of a graph at the launch.
  *
- * Locks: `settling` is held while a pool is queried and counted.  `lock` guards the maps, and is taken under
- * `settling`.  The lock of the group is taken under `lock`.
+ * Locks: a thread holds `settling` while it queries the size of a pool and corrects the charge.  `lock` guards the
+ * maps.  The order is `settling`, then `lock`, then the lock of the group.
  */
 #include "ipc/group_process.h"
 
@@ -21,7 +20,7 @@
 #include "base/map.h"
 #include "base/size.h"
 
-/* The driver's pools grow by this number of bytes (H200, driver 580). */
+/* The unit by which pools of the driver grow (H200, driver 580). */
 #define POOL_UNIT ((uint64_t)32 << 20)
 #define FIRST_PAUSE_NS UINT64_C(20000)
 #define LONGEST_PAUSE_NS UINT64_C(2000000)
@@ -32,7 +31,7 @@ static struct weir_driver table;
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-/* The counted bytes and the device of each allocation and each pool, as pack_record() packs them. */
+/* For each block, physical allocation and pool: the charged bytes and the device, packed by pack_record(). */
 static struct weir_map blocks, handles, pools;
 
 enum { DEVICE_BITS = 6 };
@@ -112,11 +111,12 @@ static CUresult cap_free_memory(size_t *free_bytes, size_t *total) {
 
 /* ---- memory -------------------------------------------------------------------------------------- */
 
-/* A function of the driver that frees a block or a handle.  Blocks and handles are numbers. */
+/* A driver call that frees a block or a physical allocation.  Both are named by a number. */
 typedef CUresult free_call(unsigned long long key);
 
-/* Ends an allocation of counted bytes, after the driver has returned `result`.  On success records the bytes.  If there
- * is no host memory for the record, frees the memory again.  On a failure subtracts the bytes. */
+/* Completes an allocation of charged bytes after the driver has returned `result`.  If the driver has succeeded,
+ * records the bytes.  If there is no host memory for the record, frees the memory by `undo`.  On any failure
+ * subtracts the bytes from the counter. */
 static CUresult record_bytes(struct weir_group *g, struct weir_map *map,
                              const unsigned long long *key, uintptr_t word, CUresult result,
                              free_call *undo) {
@@ -130,8 +130,8 @@ static CUresult record_bytes(struct weir_group *g, struct weir_map *map,
     return result;
 }
 
-/* Frees a block or a handle.  Removes the record before the free, because the driver may return the freed number to
- * another thread at once. */
+/* Frees a block or a physical allocation by `call`.  Removes the record first, because the driver may return the
+ * freed number to another thread at once. */
 static CUresult free_recorded(struct weir_map *map, unsigned long long key, free_call *call) {
     uintptr_t word = remove_record(map, key);
     struct weir_group *g = word ? group_of(counted_on(word)) : NULL;
@@ -139,7 +139,8 @@ static CUresult free_recorded(struct weir_map *map, unsigned long long key, free
 
     if (g && result == CUDA_SUCCESS)
         weir__group_uncharge(g, WEIR_GROUP_RESERVE, counted_in(word));
-    else if (word && result != CUDA_SUCCESS) /* the map still has room for the removed record */
+    /* Cannot fail, since the map has room for a record that was just removed. */
+    else if (word && result != CUDA_SUCCESS)
         (void)store_record(map, key, word);
     return result;
 }
@@ -190,7 +191,8 @@ static CUresult count_pool_create(CUmemoryPool *pool, const CUmemPoolProps *prop
     return result;
 }
 
-/* Returns the group of a pool's device, with the bytes that are counted for the pool, or NULL. */
+/* Returns the group on the device of the pool, or NULL if the pool is unknown.  Sets *counted to the bytes that are
+ * charged for the pool. */
 static struct weir_group *group_of_pool(CUmemoryPool pool, uint64_t *counted) {
     uintptr_t word = 0;
     int is_known;
@@ -202,7 +204,7 @@ static struct weir_group *group_of_pool(CUmemoryPool pool, uint64_t *counted) {
     return is_known ? group_of(counted_on(word)) : NULL;
 }
 
-/* Returns the pool's reserved bytes, or UINT64_MAX if the driver does not report the size. */
+/* Returns the reserved bytes of the pool, or UINT64_MAX if the driver does not report them. */
 static uint64_t read_pool_reserved(CUmemoryPool pool) {
     struct weir_driver_scope scope;
     uint64_t bytes = UINT64_MAX;
@@ -216,12 +218,12 @@ static uint64_t read_pool_reserved(CUmemoryPool pool) {
     return bytes;
 }
 
-/* Corrects the count of a pool to its real size.  `before` is the number of bytes that were counted before the
- * request.  `took` is the assumed growth if the driver does not report the size. */
+/* Corrects the charge of a pool to the real size of the pool.  `before` is the bytes that the caller has charged
+ * before its request.  If the driver does not report the size, `took` is the assumed growth. */
 static void correct_pool_count(struct weir_group *g, CUmemoryPool pool, uint64_t before,
                                uint64_t took) {
     static pthread_mutex_t settling =
-        PTHREAD_MUTEX_INITIALIZER; /* keeps an older size from replacing a newer size */
+        PTHREAD_MUTEX_INITIALIZER; /* with this lock, an older size cannot replace a newer size */
     uintptr_t word = 0;
     uint64_t has, counted;
 
@@ -242,8 +244,8 @@ static void correct_pool_count(struct weir_group *g, CUmemoryPool pool, uint64_t
     pthread_mutex_unlock(&settling);
 }
 
-/* Polls the stream for at most a second.  Returns 1 if all work of the stream is done and the driver has observed the
- * completion, else 0.  The stream must not be captured. */
+/* Polls the stream for at most a second.  Returns 1 if all work on the stream is completed and the host has
+ * synchronised with the stream, else 0.  The stream must not be captured. */
 static int poll_stream(CUstream stream) {
     uint64_t began = inner->ticks(), pause = FIRST_PAUSE_NS;
     struct weir_driver_scope scope;
@@ -262,9 +264,9 @@ static int poll_stream(CUstream stream) {
     return result == CUDA_SUCCESS;
 }
 
-/* Counts whole units for a request to a pool.  If the units exceed the limit, the pool may have enough idle memory, but
- * the driver may grow the pool anyway.  So the function waits for the stream's frees, trims the pool, and tries again.
- * Returns 0 on failure, else 1. */
+/* Charges whole units for a request to a pool.  If the limit forbids the charge, the idle memory of the pool may
+ * still be enough for the request; but the driver might grow the pool.  So the function waits for the frees of the
+ * stream, trims the pool, and charges again.  Returns 1 on success, 0 if the limit forbids the charge. */
 static int count_units(struct weir_group *g, CUmemoryPool pool, CUstream stream, uint64_t units,
                        uint64_t counted) {
     CUstreamCaptureStatus status;
@@ -304,7 +306,8 @@ static CUresult count_pool_trim(CUmemoryPool pool, size_t keep) {
     return result;
 }
 
-/* Destroys a pool and forgets its count.  weir destroys a pool only after all blocks of the pool are freed. */
+/* Destroys a pool and subtracts its bytes from the counter.  weir destroys a pool only after all blocks of the pool
+ * are freed. */
 static CUresult count_pool_destroy(CUmemoryPool pool) {
     uint64_t counted;
     struct weir_group *g = group_of_pool(pool, &counted);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* group_process.c: joins the group of the environment, and asks its members for memory.
+/* group_process.c: joins the group that the environment names, charges contexts, and asks members of the group for
+ * memory.
  *
- * Locks: `lock` is held while the process joins a group, and guards the counts of contexts.  The lock of a group is
- * taken under `lock`.
+ * Locks: a thread holds `lock` while it joins a group.  `lock` also guards the numbers of contexts.  The lock of a
+ * group is taken under `lock`.
  */
 #include "ipc/group_process.h"
 
@@ -28,7 +29,7 @@ enum { MOST_DEVICES = 64, DRIVERS = 2, MOST_WEIGHT = 1000000, MOST_SHOWN = 12 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weir_group all[DRIVERS][MOST_DEVICES];
-/* Each pointer points into `all`, and is set once the process has joined the group on the device. */
+/* A pointer to the element of `all`, set once the process has joined the group on the device. */
 static _Atomic(struct weir_group *) groups[DRIVERS][MOST_DEVICES];
 static atomic_int is_preload;
 
@@ -61,7 +62,7 @@ static int check_folder(const struct weir_group_text *folder, char *message, siz
                   "members may write to";
     if (problem)
         return refuse_setting(message, bytes, folder, problem);
-    /* Tries O_TMPFILE, with which weir makes the group's file. */
+    /* Checks that O_TMPFILE works in the folder, because weir makes the file of the group with O_TMPFILE. */
     file = weir__file_open(folder->text, O_TMPFILE | O_RDWR, 0600);
     if (file < 0) {
         snprintf(text, sizeof text,
@@ -167,7 +168,8 @@ struct weir_group *weir__group_of(const struct weir_driver *driver, CUdevice dev
                : NULL;
 }
 
-/* Joins the group on the device.  Returns NULL with the reason in `why` on failure.  The caller holds the lock. */
+/* Joins the group on the device.  Returns the group, or NULL with the reason in `why` on failure.  The caller holds
+ * the lock. */
 static struct weir_group *join_on_device(const struct weir_driver *driver, CUdevice device,
                                          const struct weir_group_settings *settings, char *why) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -178,7 +180,7 @@ static struct weir_group *join_on_device(const struct weir_driver *driver, CUdev
     size_t total = 0;
 
     if (driver->cuDeviceTotalMem(&total, device) == CUDA_ERROR_INVALID_DEVICE)
-        return NULL; /* the driver will refuse the caller's request for a context */
+        return NULL; /* the driver will report the error when the caller creates the context */
     if (weir__driver_uuid(driver, device, name) != CUDA_SUCCESS ||
         driver->cuDeviceTotalMem(&total, device) != CUDA_SUCCESS) {
         snprintf(why, WEIR_GROUP_WHY, "group '%s': the driver does not tell what device %d is",

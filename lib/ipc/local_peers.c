@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* local_peers.c: the list of a process's allocators.
  *
- * The list is in the order of joining.  A walk finds the next entry by its number, so that entries may join and leave
- * during the walk.  A child of fork never uses the list, because in a child of fork every public call returns before it
- * uses the list.
+ * The entries of the list are in the order of joining.  weir__local_peers_next finds the next entry by its number, so
+ * entries may join and leave between two calls.  A child of fork() never uses the list, because every public call
+ * returns early in a child of fork().
  */
 #include "ipc/local_peers.h"
 
@@ -12,7 +12,8 @@
 
 #include "base/assert.h"
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* the innermost lock; guards the list */
+/* Guards the list; no other lock is taken under this lock. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t let_go = PTHREAD_COND_INITIALIZER;
 static struct weir_local_peer *first;
 static uint64_t joined;
@@ -42,7 +43,7 @@ void weir__local_peers_leave(struct weir_local_peer *s) {
     pthread_mutex_unlock(&lock);
 }
 
-/* Lowers the count of the threads that use an entry.  The caller holds the lock. */
+/* Decrements the count of threads that use an entry.  The caller holds the lock. */
 static void release_peer(struct weir_local_peer *s) {
     WEIR_ASSERT(s->held > 0);
     if (--s->held == 0)

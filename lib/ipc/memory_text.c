@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* memory_text.c: writes and reads the text, and copies the sender's descriptors.
+/* memory_text.c: writes and reads the text about memory, and copies the descriptors of the sender.
  *
  * The text is "weir-ipc-1:cuda:PID:START:NAMESPACE:DEVICE:FILE.NAME.BYTES,FILE.NAME.BYTES,...".  All numbers are
  * decimal.
  *
- * The kernel may reuse a pid.  So the receiver first opens the process (pidfd_open) and then compares the start time.
- * If the start time is right, the open process is the sender; if the sender has ended since, no descriptor can be
- * copied.
+ * The kernel may reuse a pid.  So the receiver first opens the process (pidfd_open) and then compares the start time of
+ * the process with the text.  If both agree, the open process is the sender.  If the sender ends later, the copy of a
+ * descriptor fails.
  */
 #include "ipc/memory_text.h"
 
@@ -28,7 +28,8 @@
 #include "base/text.h"
 #include "base/who.h"
 
-/* The numbers of the system calls are equal on all architectures.  The headers may be older than the kernel. */
+/* The system headers may be older than the kernel and lack these system calls.  The numbers are equal on all
+ * architectures. */
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
 #endif
@@ -76,8 +77,8 @@ size_t weir__memory_text_write(const struct weir_memory_text *t, char *text, siz
     return out.length;
 }
 
-/* Reads decimal digits up to `end`, and skips `end` unless the text ends there.  Returns 1 on success, 0 if the text is
- * malformed or the number is larger than `most`. */
+/* Reads a decimal number that is followed by `end`, and moves *at behind `end` (or to the NUL, if `end` is NUL).
+ * Returns 1 on success, 0 if the text is malformed or the number is larger than `most`. */
 static int parse_u64(const char **at, char end, uint64_t most, uint64_t *number) {
     if (weir__digits_read(at, most, number) <= 0 || **at != end)
         return 0;
@@ -85,7 +86,8 @@ static int parse_u64(const char **at, char end, uint64_t most, uint64_t *number)
     return 1;
 }
 
-/* Reads letters up to a colon, and skips the colon.  Returns 1 on success, else 0. */
+/* Reads a word up to the next colon, and moves *at behind the colon.  Returns 1 on success, 0 if the word is empty,
+ * too long, or not followed by a colon. */
 static int read_word(const char **at, char *word, size_t bytes) {
     size_t length = strcspn(*at, ":");
 
@@ -148,7 +150,7 @@ void weir__memory_sender_allow(void) {
     static atomic_int is_done;
 
     if (!atomic_exchange(&is_done, 1))
-        /* A kernel without Yama does not know this option. */
+        /* A kernel without Yama does not know this option, so the result does not matter. */
         (void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
 #endif
 }
@@ -159,7 +161,8 @@ static weir_status sender_ended(const struct weir_memory_text *t,
                         (long)t->pid);
 }
 
-/* Writes a message for a failure of pidfd_open or pidfd_getfd, and returns its status. */
+/* Writes a message about a failed call, which is pidfd_open, pidfd_getfd or fcntl.  Returns the status that
+ * corresponds to `error`. */
 static weir_status sender_failed(const struct weir_memory_text *t, const char *call, int error,
                                  const struct weir_message *message) {
     switch (error) {

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: MIT */
-/* process_peers.c: asks other processes for memory, and answers them.
+/* process_peers.c: asks other processes for memory, and answers the requests of other processes.
  *
- * The caller first rings the bell, so that all processes publish their present memory, because cache hits change the
- * memory in use without a publication.  Then the caller writes into its own entry how many bytes each asked process
- * shall free, and rings again.  An asked process frees memory, writes the answer into its own entry, and rings.  Only
- * the caller waits, for a quarter of its time in each round.  A process that has not answered by the end of a round is
- * not asked again for a while.  A request waits for an ending process until the request's deadline; later requests do
- * not wait for this process.
+ * A request has two steps.  First the asking process rings the bell, and all processes publish their present memory.
+ * (Cache hits change the memory in use, but do not publish it.)  Then the asking process writes into its own entry how
+ * many bytes each asked process should free, and rings again.  An asked process frees memory, writes its answer into
+ * its own entry, and rings.  Only the asking process waits, in several rounds; a round takes at most a quarter of the
+ * time until the deadline.  If a process has not answered by the end of a round, no request asks this process for a
+ * while.  A request waits for ending processes until its deadline; later requests do not wait for these processes.
  *
- * The driver is unloaded at exit, when the thread may be about to call the driver.  So the thread holds `stepping`
- * during its work, and stops working once exit has begun.  Exit waits for `stepping` one second at most, since the
- * thread may be in a call that never ends.  A child of fork has no thread, and its public calls return before they
- * would need the thread.
+ * At exit the driver is unloaded, while the thread may be about to call the driver.  So the thread holds `stepping`
+ * while it works, and does no more work once exit has begun.  Exit waits for `stepping` at most one second, since the
+ * thread may be in a call that never returns.  A child of fork() does not have the thread, and its public calls return
+ * before they would need the thread.
  *
- * Locks: `joining` guards the list, and is held while an entry is created or ends.  The thread that asks holds
- * `asking`, and takes `lock` and the lock of the group.  The locks of a trim are taken under `stepping`.  Only the locks
- * of the registry and of the group are taken under `lock`.
+ * Locks: `joining` guards the list of structs, and is held while a struct is created or removed.  A thread that asks
+ * other processes holds `asking`, under which it takes `lock` and the lock of the group.  The thread of the struct
+ * frees memory under `stepping`, and takes the locks of the allocators.  Under `lock`, only the locks of the registry
+ * and of the group are taken.
  */
 #include "ipc/process_peers.h"
 
@@ -37,19 +38,20 @@
 #include "ipc/local_peers.h"
 
 #define MILLISECOND UINT64_C(1000000)
-/* The time for which a process that did not answer is not asked again. */
+/* After a process has not answered, no request asks this process for this time. */
 #define SILENCE_NS (2000 * MILLISECOND)
-/* ENDING_NS is the longest time that all requests together wait for one ending process.  BESIDE_RESERVE is the memory
- * that an ending process may have besides its reserved memory, such as its context. */
+/* ENDING_NS is the longest time for which requests wait for one ending process.  BESIDE_RESERVE is an estimate of
+ * the memory that an ending process has besides its reserved memory, such as its context. */
 #define ENDING_NS (2000 * MILLISECOND)
 #define BESIDE_RESERVE (UINT64_C(1) << 30)
-/* REFRESH_MS is the time for other processes to publish.  The thread wakes up every TICK_MS if a limit of the process
- * is a share, else every LONG_TICK_MS, since a process that is killed does not ring. */
+/* REFRESH_MS is the time that other processes have to publish their memory.  The thread wakes up at least every
+ * LONG_TICK_MS, since a process that is killed does not ring.  If the limit of an allocator is a share, the thread
+ * wakes up every TICK_MS. */
 enum { REFRESH_MS = 20, TICK_MS = 500, LONG_TICK_MS = 10000 };
-enum { MOST_SHOWN = 3 /* the most processes that weir__process_peers_show names */ };
+enum { MOST_SHOWN = 3 /* weir__process_peers_show() names at most this number of processes */ };
 
-/* `silent` describes the last process of a slot that did not answer, and `ending` the last process of a slot that was
- * ending.  The start time distinguishes the process from the slot's next owner. */
+/* For each slot, `silent` describes the last process that did not answer, and `ending` describes the last process
+ * that was ending.  The start time distinguishes the process from a later owner of the slot. */
 struct silent {
     uint64_t start, as_of_ns, until_ns;
 };
@@ -57,39 +59,43 @@ struct ending {
     uint64_t pid, start, since_ns;
 };
 
-enum { REFRESHES = 8 /* the most attempts to sum up memory while allocators grow */ };
+enum { REFRESHES = 8 /* the largest number of attempts to sum up memory while allocators grow */ };
 
 struct weir_process_peers {
-    struct weir_process_peers *next; /* guarded by `joining` */
-    struct weir_local_peer own;      /* not in the list; used to find the device's allocators */
+    struct weir_process_peers *next; /* the next struct in the list; guarded by `joining` */
+    /* Not in the list of local peers; a key for finding the allocators on the device. */
+    struct weir_local_peer own;
     struct weir_process_peers_calls calls;
     struct weir_slot_file registry;
     pthread_t thread;
     atomic_int stopped, shares;
-    uint64_t seen[WEIR_REGISTRY_ANSWERS]; /* only the thread uses `seen` and `answers` */
+    /* The last answered requests; only the thread uses `seen` and `answers`. */
+    uint64_t seen[WEIR_REGISTRY_ANSWERS];
     unsigned answers;
 
-    pthread_mutex_t lock; /* guards the fields below, up to `asking` */
+    pthread_mutex_t lock; /* guards all fields from here to `asking` */
     struct weir_registry_entry entry;
     struct weir_claim *claims;
     uint64_t notes; /* the number of calls of weir__process_peers_note() */
 
-    pthread_mutex_t asking; /* held while a request asks; guards the fields below */
+    pthread_mutex_t asking; /* held during a request to other processes; guards all fields below */
     struct silent silent[WEIR_SLOTS];
     struct ending ending[WEIR_SLOTS];
-    uint64_t kept[WEIR_SLOTS]; /* the part of each slot in `kept` of struct weir_answers */
+    /* For each slot, the bytes that `kept` of struct weir_answers contains for it. */
+    uint64_t kept[WEIR_SLOTS];
     const struct weir_group
-        *group; /* the group whose members the request asks, or NULL for all processes */
+        *group; /* the group whose members are asked, or NULL if all processes are asked */
     size_t member_count;
     struct weir_group_member member[WEIR_GROUP_SLOTS];
 };
 
 static pthread_mutex_t joining = PTHREAD_MUTEX_INITIALIZER;
-static struct weir_process_peers *first; /* guarded by `joining`, like `has_failed` */
+/* The list of structs; `joining` guards `first` and `has_failed`. */
+static struct weir_process_peers *first;
 static int has_failed;
 static pthread_mutex_t stepping = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static atomic_int exiting; /* set at exit, when the thread may still finish its present work */
+static atomic_int exiting; /* set at exit; the thread may still finish the work that it has begun */
 
 /* ---- registries of all devices, which this process may not have joined ---- */
 
@@ -99,7 +105,7 @@ int weir__process_peers_device(const struct weir_driver *driver, CUdevice device
            weir__driver_uuid(driver, device, name) == CUDA_SUCCESS;
 }
 
-/* Returns the sum of all weights in a registry, but at most `most`. */
+/* Returns the sum of the weights of all processes in a registry, but at most `most`. */
 static uint64_t sum_of_weights(struct weir_slot_file *registry, uint64_t most) {
     struct weir_registry_entry entry;
     uint64_t sum = 0;
@@ -157,7 +163,7 @@ static int sum_up(struct weir_process_peers *n, struct weir_holding *sum) {
     while ((s = weir__local_peers_next(&n->own, s))) {
         memset(&h, 0, sizeof h);
         n->calls.holding(s->owner, &h);
-        if (h.shown) /* so that weir__process_peers_note() does not add these bytes again */
+        if (h.shown) /* weir__process_peers_note() must not add these bytes again */
             atomic_store_explicit(h.shown, h.reserved, memory_order_relaxed);
         sum->reserved += h.reserved;
         sum->in_use += h.in_use;
@@ -170,8 +176,8 @@ static int sum_up(struct weir_process_peers *n, struct weir_holding *sum) {
     return any;
 }
 
-/* Publishes the memory of this process's allocators.  The caller has adapted the allocators' shares at the time
- * `as_of_ns`. */
+/* Publishes the memory of all allocators of this process.  `as_of_ns` is the time when the caller last adapted the
+ * shares of the allocators. */
 static void refresh(struct weir_process_peers *n, uint64_t as_of_ns) {
     struct weir_group *group = weir__process_peers_group(n);
     struct weir_holding sum;
@@ -179,7 +185,7 @@ static void refresh(struct weir_process_peers *n, uint64_t as_of_ns) {
     int any, tries = 0;
 
     pthread_mutex_lock(&n->lock);
-    do { /* repeats the sum if an allocator has changed its memory during the sum */
+    do { /* computes the sum again if an allocator has changed its memory meanwhile */
         notes = n->notes;
         pthread_mutex_unlock(&n->lock);
         any = sum_up(n, &sum);
@@ -187,7 +193,7 @@ static void refresh(struct weir_process_peers *n, uint64_t as_of_ns) {
     } while (notes != n->notes && ++tries < REFRESHES);
     n->entry.as_of_ns = as_of_ns;
     n->entry.limit = sum.limit;
-    /* The sum that was published before stays if there is no allocator yet, or if the allocators grow all the time. */
+    /* If there is no allocator yet, or if allocators grow all the time, the published sum does not change. */
     if (any && notes == n->notes) {
         n->entry.reserved = sum.reserved;
         n->entry.in_use = sum.in_use;
@@ -201,7 +207,7 @@ static void refresh(struct weir_process_peers *n, uint64_t as_of_ns) {
     pthread_mutex_unlock(&n->lock);
 }
 
-/* Returns 1 if the entry has the largest priority and the largest weight of all claims, else 0. */
+/* Returns 1 if the entry of this process has the largest priority and the largest weight of all claims, else 0. */
 static WEIR_ASSERT_ONLY int are_claims_valid(const struct weir_process_peers *n) {
     uint64_t priority = 0, weight = 0;
 
@@ -212,7 +218,7 @@ static WEIR_ASSERT_ONLY int are_claims_valid(const struct weir_process_peers *n)
     return n->entry.priority == priority && n->entry.weight == weight;
 }
 
-/* Publishes the largest priority and the largest weight of all claims.  The caller holds the lock. */
+/* Publishes the largest priority and the largest weight of all claims of this process.  The caller holds the lock. */
 static void publish_claims(struct weir_process_peers *n) {
     int shares = 0;
 
@@ -236,7 +242,7 @@ static void add_claim(struct weir_process_peers *n, struct weir_claim *claim) {
     weir__registry_ring(&n->registry);
 }
 
-/* Removes a claim.  Returns 1 if no claim is left, else 0. */
+/* Removes a claim from the list of claims.  Returns 1 if no claim is left, else 0. */
 static int remove_claim(struct weir_process_peers *n, struct weir_claim *claim) {
     struct weir_claim **at = &n->claims;
     int was_last;
@@ -259,7 +265,7 @@ void weir__process_peers_note(struct weir_process_peers *n, _Atomic uint64_t *sh
     pthread_mutex_lock(&n->lock);
     before = atomic_exchange_explicit(shown, reserve, memory_order_relaxed);
     n->notes++;
-    /* The unsigned sum is right even if the memory has shrunk. */
+    /* The unsigned arithmetic gives the correct sum even if `reserve` is less than `before`. */
     n->entry.reserved += reserve - before;
     if ((int64_t)n->entry.reserved < 0)
         n->entry.reserved = reserve;
@@ -310,8 +316,8 @@ static void answer_request(struct weir_process_peers *n, uint64_t sequence, uint
     weir__registry_ring(&n->registry);
 }
 
-/* Returns the bytes that the process of the entry asks this process to free.  Returns 0 if there is no request, or this
- * process has answered the request. */
+/* Returns the bytes that another process, which has published `entry`, asks this process to free.  Returns 0 if it
+ * asks for none, or if this process has already answered the request. */
 static uint64_t requested_bytes(const struct weir_process_peers *n,
                                 const struct weir_registry_entry *entry, uint64_t own_slot) {
     if (entry->until_ns <= weir__registry_now() || has_answered(n, entry->sequence))
@@ -323,8 +329,8 @@ static uint64_t requested_bytes(const struct weir_process_peers *n,
     return 0;
 }
 
-/* Adapts the allocators' shares to the present processes.  Returns the time at which this process has read the entries
- * of the other processes. */
+/* Adapts the shares of all allocators to the processes that use the device now.  Returns the time at which the
+ * function began to read the entries of other processes. */
 static uint64_t fit_shares(struct weir_process_peers *n) {
     uint64_t now = weir__registry_now();
     uint64_t weights = atomic_load(&n->shares) ? weir__process_peers_weights(n) : 0;
@@ -335,7 +341,7 @@ static uint64_t fit_shares(struct weir_process_peers *n) {
     return now;
 }
 
-/* Publishes the memory of this process and answers all requests.  The caller holds `stepping`. */
+/* Publishes the memory of this process, and answers all requests of other processes.  The caller holds `stepping`. */
 static void answer_all(struct weir_process_peers *n) {
     struct weir_registry_entry entry;
     uint64_t bytes;
@@ -347,7 +353,8 @@ static void answer_all(struct weir_process_peers *n) {
         if (!weir__registry_read(&n->registry, slot, &entry))
             continue;
         bytes = slot == own ? 0 : requested_bytes(n, &entry, (uint64_t)own);
-        if (bytes > 0) /* adapts the shares again, since the asking process may be new */
+        /* Adapts the shares again, since the asking process may be new to this process. */
+        if (bytes > 0)
             answer_request(n, entry.sequence, bytes, fit_shares(n));
     }
 }
@@ -359,7 +366,7 @@ static void *run_peers_thread(void *peers) {
     weir__thread_begin();
     for (;;) {
         bell = weir__registry_bell(&n->registry);
-        if (atomic_load(&n->stopped)) /* a later stop ends the wait below */
+        if (atomic_load(&n->stopped)) /* if `stopped` is set later, the bell ends the wait below */
             return NULL;
         pthread_mutex_lock(&stepping);
         if (!atomic_load(&exiting))
@@ -374,11 +381,12 @@ static void *run_peers_thread(void *peers) {
 struct candidate {
     uint64_t slot, start, pid, idle, priority, as_of_ns;
     int turn;
-    int is_late; /* set if the process has not published since the survey began */
+    int is_late; /* set if the process has not published its memory since the survey began */
     int is_asked;
 };
 
-/* Returns the time until which the process of the entry is not asked, or 0 if the process may be asked now. */
+/* Returns the time until which no request asks the process that has published `entry`.  Returns 0 if the process may
+ * be asked now. */
 static uint64_t silent_until(const struct weir_process_peers *n, int slot,
                              const struct weir_registry_entry *entry) {
     const struct silent *s = &n->silent[slot];
@@ -401,9 +409,9 @@ static int compare_candidates(const void *one, const void *other) {
     return (a->idle < b->idle) - (a->idle > b->idle);
 }
 
-/* Returns the turn of a process.  Processes with a lower turn are asked first.  The turn is 1 for a member that has
- * more than its share, 2 for another member, 0 for a process that is not asked.  If the request asks all processes, all
- * processes have turn 2. */
+/* Returns the turn of the process that has published `entry`; processes with a lower turn are asked first.  The turn
+ * is 1 for a member of the group with more than its share, 2 for another member, and 0 for a process that is not
+ * asked.  If the request asks all processes, every process has turn 2. */
 static int turn_of_process(const struct weir_process_peers *n,
                            const struct weir_registry_entry *entry) {
     for (size_t i = 0; i < n->member_count; i++) {
@@ -415,9 +423,9 @@ static int turn_of_process(const struct weir_process_peers *n,
     return n->group ? 0 : 2;
 }
 
-/* Lists the other processes in the order in which to ask them.  Sets *missing to the number of listed processes that
- * have not published since the time `since`.  Sets the fields of *answers that are known before the first process is
- * asked. */
+/* Lists the other processes in the order in which they are asked.  Sets *missing to the number of listed processes
+ * that have not published their memory since the time `since`.  Sets the fields of *answers that are known before
+ * any process is asked. */
 static size_t list_candidates(struct weir_process_peers *n, struct candidate *out, uint64_t since,
                               struct weir_ask ask, size_t *missing, struct weir_answers *answers) {
     int own = weir__registry_slot(&n->registry);
@@ -464,7 +472,8 @@ static size_t list_candidates(struct weir_process_peers *n, struct candidate *ou
     return count;
 }
 
-/* Makes all processes publish their memory, and lists the processes as list_candidates() does. */
+/* Makes all processes publish their memory, waits a short time for them, and lists the processes by
+ * list_candidates(). */
 static size_t survey(struct weir_process_peers *n, struct candidate *out, struct weir_ask ask,
                      struct weir_answers *answers) {
     uint64_t now = weir__registry_now(), until;
@@ -472,10 +481,12 @@ static size_t survey(struct weir_process_peers *n, struct candidate *out, struct
 
     until = weir__size_smaller(ask.deadline_ns, now + REFRESH_MS * MILLISECOND);
     pthread_mutex_lock(&n->lock);
-    weir__registry_publish(&n->registry, &n->entry); /* makes the file if there is none */
+    /* Also makes the file again if the file was lost. */
+    weir__registry_publish(&n->registry, &n->entry);
     pthread_mutex_unlock(&n->lock);
     weir__registry_ring(&n->registry);
-    for (;;) { /* polls, because a process that only publishes does not ring */
+    /* Polls, because a process does not ring the bell after it has published its memory. */
+    for (;;) {
         count = list_candidates(n, out, now, ask, &missing, answers);
         if (missing == 0 || weir__registry_now() >= until)
             return count;
@@ -483,8 +494,8 @@ static size_t survey(struct weir_process_peers *n, struct candidate *out, struct
     }
 }
 
-/* Returns 1 and sets *bytes if the process has answered or ended, else 0.  A process that has ended has freed its idle
- * memory. */
+/* Returns 1 and sets *bytes to the freed bytes if the candidate has answered or ended, else 0.  A candidate that has
+ * ended has freed its idle memory. */
 static int is_answered(struct weir_process_peers *n, const struct candidate *c, uint64_t sequence,
                        uint64_t *bytes) {
     struct weir_registry_entry entry;
@@ -511,8 +522,8 @@ static void publish_request(struct weir_process_peers *n, const struct weir_regi
     pthread_mutex_unlock(&n->lock);
 }
 
-/* Asks processes for memory, and waits for their answers.  Adds the freed bytes to *answers, and updates `heard` and
- * `late`. */
+/* Asks `count` processes for memory, and waits for their answers until the time `until`.  Adds the freed bytes to
+ * *answers, and updates `heard` and `late`. */
 static void ask_some(struct weir_process_peers *n, struct candidate **some, size_t count,
                      const struct weir_registry_ask *asks, uint64_t until,
                      struct weir_answers *answers) {
@@ -520,7 +531,7 @@ static void ask_some(struct weir_process_peers *n, struct candidate **some, size
     uint64_t sequence = weir__registry_now(), now, given, bytes;
     size_t open;
 
-    sequence = sequence << 8 ^ (uint64_t)getpid(); /* differs from the numbers of other processes */
+    sequence = sequence << 8 ^ (uint64_t)getpid(); /* no other process uses an equal number */
     publish_request(n, asks, sequence, until);
     weir__registry_ring(&n->registry);
     for (;;) {
@@ -549,7 +560,8 @@ static void ask_some(struct weir_process_peers *n, struct candidate **some, size
     answers->late |= open > 0;
 }
 
-/* Picks the next processes to ask for `bytes` in all.  Returns the number of picked processes. */
+/* Picks the next processes to ask, which together should free `bytes` bytes.  Writes the processes into `some` and
+ * the requests into `asks`.  Returns the number of picked processes. */
 static size_t pick_candidates(struct candidate *all, size_t count, uint64_t bytes,
                               struct candidate **some, struct weir_registry_ask *asks) {
     size_t picked = 0;
@@ -573,8 +585,8 @@ struct ending_sum {
     uint64_t now;
 };
 
-/* Adds the memory of an ending process, unless the process has been ending for longer than ENDING_NS, which happens if
- * a driver hangs. */
+/* Adds the memory of an ending process to the answers.  Ignores a process that has been ending for longer than
+ * ENDING_NS, because its driver may hang. */
 static void add_ending(int slot, const struct weir_registry_entry *entry, void *context) {
     const struct ending_sum *sum = context;
     struct ending *e = &sum->n->ending[slot];
@@ -608,13 +620,13 @@ struct weir_answers weir__process_peers_ask(struct weir_process_peers *n, struct
         if (picked == 0)
             break;
         now = weir__registry_now();
-        if (now >= ask.deadline_ns) { /* another thread may have used the time */
+        if (now >= ask.deadline_ns) { /* another thread may have held `asking` until the deadline */
             answers.is_incomplete = 1;
             break;
         }
         ask_some(n, some, picked, asks, weir__size_smaller(ask.deadline_ns, now + part), &answers);
     }
-    if (answers.given < ask.bytes) /* adds ending processes, which may still hold their locks */
+    if (answers.given < ask.bytes) /* adds ending processes, whose memory may become free soon */
         weir__registry_ending(&n->registry, add_ending,
                               &(struct ending_sum){n, &answers, weir__registry_now()});
     answers.is_incomplete |= answers.late || answers.ending > 0;
@@ -634,7 +646,7 @@ static int compare_holders(const void *one, const void *other) {
     return (a->reserved < b->reserved) - (a->reserved > b->reserved);
 }
 
-/* Lists the other processes that have memory of the device, in falling order of their memory. */
+/* Lists the other processes that have memory of the device, the largest first.  Returns their number. */
 static size_t read_holders(struct weir_process_peers *n, struct weir_holder *all) {
     struct weir_registry_entry entry;
     size_t count = 0;
@@ -689,13 +701,13 @@ void weir__process_peers_show(struct weir_process_peers *n, char text[WEIR_PROCE
 
 /* ---- joining and leaving ------------------------------------------------------------------------- */
 
-/* Leaves all registries.  The last process that exits normally removes the file. */
+/* Leaves all registries at exit.  The last process that exits in the normal way removes the file. */
 static void leave_at_exit(void) {
     if (weir__driver_forked())
         return;
     atomic_store(&exiting, 1);
-    /* If the lock is busy, this process does not leave the registries.  Other processes then find out by themselves
-     * that this process has ended. */
+    /* If the lock is not available, this process does not leave the registries.  Other processes then find out that
+     * this process has ended. */
     if (!weir__thread_lock_at_end(&stepping))
         return;
     pthread_mutex_unlock(&stepping);
@@ -720,7 +732,8 @@ static void discard(struct weir_process_peers *n) {
     free(n);
 }
 
-/* Joins the registry of the device.  Returns NULL with a reason on failure.  The caller holds `joining`. */
+/* Joins the registry of the device and starts the thread.  Returns NULL with the reason in `why` on failure.  The
+ * caller holds `joining`. */
 static struct weir_process_peers *create_peers(const struct weir_driver *driver, CUdevice device,
                                                const struct weir_process_peers_calls *calls,
                                                const char *name, char *why, size_t why_bytes) {
@@ -770,7 +783,7 @@ struct weir_process_peers *weir__process_peers_join(const struct weir_driver *dr
             break;
     if (!n) {
         n = create_peers(driver, device, calls, name, why, why_bytes);
-        if (has_failed) /* the reason was reported before */
+        if (has_failed) /* an earlier call has reported the reason */
             why[0] = '\0';
         has_failed |= !n;
     }

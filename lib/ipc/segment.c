@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* segment.c: the writer and the readers of a segment.
+/* segment.c: writes and reads segments.
  *
- * The writer publishes under a sequence number, which is odd while the writer writes, and even afterwards.
+ * The writer gives each publication a sequence number.  The number in the file is odd while the writer writes the body,
+ * and even afterwards.
  *
  *     writer                                      reader
  *     sequence := odd                             first := sequence
@@ -11,19 +12,20 @@
  *     sequence := even                            last := sequence
  *     whole if first is even and last equals it
  *
- * If a reader gets a word of a later publication, (a) and (d) make `last` at least that publication's odd value, so
- * `last` is larger than `first`.  If `first` is the even value of a publication, (b) and (c) make the reader get all
- * words of the publication.
+ * If a reader gets a word of a later publication, the fences (a) and (d) guarantee that `last` is at least the odd
+ * number of this publication, so `last` is larger than `first`.  If `first` is the even number of a publication, the
+ * fences (b) and (c) guarantee that the reader gets all words of this publication.
  *
- * The file's memory is never accessed directly.  Any process of the user may truncate the file, and access to truncated
- * memory raises a signal; read(2) returns less instead, and write(2) extends the file.  The kernel then does the loads
- * and stores for the thread, in the thread's order, and a fence orders them.  The kernel may copy the sequence byte by
- * byte.  A mixture of two values is odd, or older, or 2^15 publications ahead, since it only arises while the lowest
- * byte overflows.
+ * weir does not access the body and the sequence in mapped memory.  Any process of the user may truncate the file, and
+ * an access to truncated mapped memory raises a signal.  read(2) returns fewer bytes instead, and write(2) extends the
+ * file.  The kernel makes the loads and stores for the thread, in the order of the thread's calls, and the fences order
+ * them.  The kernel may copy the sequence number byte by byte, so a reader may get a mixture of two numbers.  This
+ * happens only while the lowest byte overflows.  Such a mixture is odd, or older, or 2^15 publications ahead, so it
+ * does not equal a valid number.
  *
- * A reader writes one word, the time of its read, and the writer sleeps on the lower half of that word.  For this
- * reason reader and writer map the page.  They access the page only by the system call, which returns an error if the
- * page is gone.
+ * A reader writes one word, the time of its read, and the writer sleeps on the lower half of this word.  For this
+ * purpose both map the page of the word.  They access the page only by the futex system call, which returns an error if
+ * the page is gone.
  */
 #include "ipc/segment.h"
 
@@ -60,7 +62,7 @@ struct weir_segment_head {
 struct weir_segment_file {
     struct weir_segment_head head;
     _Alignas(64) uint64_t sequence;
-    _Alignas(64) uint64_t watched; /* the time of the last read by CLOCK_MONOTONIC, or 0 */
+    _Alignas(64) uint64_t watched; /* the time of the last read (CLOCK_MONOTONIC), or 0 */
     _Alignas(64) uint64_t body[];
 };
 
@@ -74,12 +76,12 @@ const char *weir__segment_fault_text(enum weir_segment_fault fault) {
     return texts[fault];
 }
 
-/* Writes the prefix "KIND-NAMESPACE-". */
+/* Writes the part "KIND-NAMESPACE-" of a file's name. */
 static void write_prefix(char prefix[PREFIX_BYTES], const struct weir_segment_kind *kind) {
     snprintf(prefix, PREFIX_BYTES, "%s-%" PRIu64 "-", kind->name, weir__process_namespace());
 }
 
-/* Reads a text "PID-START".  Returns 1 on success, else 0. */
+/* Reads the part "PID-START" of a file's name into *out.  Returns 1 on success, else 0. */
 static int read_name(const char *name, struct weir_segment_name *out) {
     uint64_t pid;
 
@@ -90,7 +92,8 @@ static int read_name(const char *name, struct weir_segment_name *out) {
 }
 
 struct visit {
-    weir_segment_visitor *living; /* NULL to only remove files of ended processes */
+    /* Called for each living process; NULL if files of ended processes are only removed. */
+    weir_segment_visitor *living;
     void *context;
 };
 
@@ -102,7 +105,7 @@ static void visit_segment(const char *path, const char *rest, void *context) {
         return;
     snprintf(name.path, sizeof name.path, "%s", path);
     if (!weir__process_lives(name.pid, name.start))
-        (void)unlink(path); /* fails for another user's file in /dev/shm and /tmp */
+        (void)unlink(path); /* fails for a file of another user in /dev/shm or /tmp */
     else if (visit->living)
         visit->living(&name, visit->context);
 }
@@ -117,17 +120,19 @@ void weir__segment_each(const struct weir_segment_kind *kind, weir_segment_visit
 
 /* ---- the writer ---------------------------------------------------------------------------------- */
 
-/* Creates the file, keeps it open and maps its page.  Returns 0 on success, -1 with errno on failure. */
+/* Creates the file of the segment, keeps the file open and maps its first page.  Returns 0 on success, -1 with errno
+ * on failure. */
 static int create_file(struct weir_segment *s, const struct weir_segment_head *head) {
     void *page = MAP_FAILED;
     int file, error;
 
-    (void)unlink(s->path); /* removes a file of the program that this process was before exec */
+    /* Removes the file of another program that this process ran before exec. */
+    (void)unlink(s->path);
     if (weir__runfile_make(s->path, sizeof *s->page + s->body_bytes, head, sizeof *head) != 0)
         return -1;
     file = weir__runfile_open(s->path, O_RDWR);
     if (file >= 0) {
-        errno = EPERM; /* another user's file has the name */
+        errno = EPERM; /* in this case a file of another user has the name */
         if (weir__runfile_is_sound(file, sizeof *s->page + s->body_bytes, head, sizeof *head))
             page = mmap(NULL, sizeof *s->page, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     }
@@ -155,7 +160,7 @@ int weir__segment_create(struct weir_segment *s, const struct weir_segment_kind 
 
     memset(s, 0, sizeof *s);
     if (start == 0 || start == UINT64_MAX || weir__process_namespace() == 0) {
-        errno = ENOSYS; /* no process could find the file's owner */
+        errno = ENOSYS; /* without these values no process could identify the owner of the file */
         return -1;
     }
     s->owner = getpid();
@@ -168,7 +173,8 @@ int weir__segment_create(struct weir_segment *s, const struct weir_segment_kind 
                : create_file(s, &head);
 }
 
-/* Returns the file's descriptor, or -1.  Opens the file again if the program has closed it. */
+/* Returns the descriptor of the segment's file, or -1.  If the program has closed the descriptor, opens the file
+ * again. */
 static int segment_descriptor(struct weir_segment *s) {
     struct weir_kept again;
     int file;
@@ -185,8 +191,8 @@ static int segment_descriptor(struct weir_segment *s) {
     return -1;
 }
 
-/* Writes into the file.  Checks the descriptor each time, because the program may close the descriptor between two
- * writes. */
+/* Writes bytes into the file at the offset `at`.  Checks the descriptor for each write, because the program may
+ * close the descriptor between two writes. */
 static void write_at(struct weir_segment *s, size_t at, const void *from, size_t bytes) {
     int file = segment_descriptor(s);
 
@@ -230,7 +236,7 @@ int weir__segment_is_watched(struct weir_segment *s) {
     return is_recent(watched_of(s));
 }
 
-/* Returns the address of the lower half of `watched`. */
+/* Returns the address of the lower 32 bits of `watched`, on which the writer sleeps. */
 static uint32_t *segment_bell(const struct weir_segment_file *file) {
     uint32_t *halves = (uint32_t *)(uintptr_t)&file->watched;
 
@@ -245,8 +251,8 @@ void weir__segment_wait(struct weir_segment *s, unsigned milliseconds) {
     uint64_t watched = watched_of(s);
     struct timespec longest = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
 
-    /* Sleeps without a wake while readers read often, and if the page is gone, since no reader can wake the writer
-     * then. */
+    /* If readers read often, the writer sleeps for the given time.  It also does so if the page is gone, since no
+     * reader could wake the writer. */
     if (is_recent(watched) || syscall(SYS_futex, segment_bell(s->page), WEIR_FUTEX_WAIT,
                                       (uint32_t)watched, NULL, NULL, 0) != 0)
         nanosleep(&longest, NULL);
@@ -259,7 +265,7 @@ void weir__segment_remove(struct weir_segment *s) {
 
 /* ---- readers ------------------------------------------------------------------------------------- */
 
-/* Checks owner, mode, head and size of the file before its contents are used. */
+/* Checks the owner, the mode, the head and the size of the file, before the reader uses its contents. */
 static enum weir_segment_fault check_header(int file, const struct weir_segment_kind *kind) {
     struct weir_segment_head head;
     struct stat is;
@@ -306,7 +312,7 @@ static enum weir_segment_fault read_body(int file, const struct weir_segment_kin
             return WEIR_SEGMENT_FOREIGN;
         if (first == last && (first & 1) == 0)
             return first == 0 ? WEIR_SEGMENT_NOT_YET : WEIR_SEGMENT_NONE;
-        if (i >= TRIES / 2) /* the writer may be waiting for this processor */
+        if (i >= TRIES / 2) /* the writer may need this processor to finish its publication */
             nanosleep(&(struct timespec){0, 100000}, NULL);
     }
     return WEIR_SEGMENT_TORN;

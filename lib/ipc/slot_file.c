@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* slot_file.c: finds or makes the file, claims slots, and removes the file.
+/* slot_file.c: opens or makes a slot file, claims slots, and removes the file.
  *
- * A process claims a slot by the lock of an open file (fcntl, F_OFD_SETLK) on the slot's bytes, without ever waiting.
- * So two processes cannot have one slot, and the kernel frees the slot whenever its process dies.  A child of fork has
- * the lock, too, until it closes the file or becomes another program.
+ * A process claims a slot by an open-file lock (fcntl, F_OFD_SETLK) on the bytes of the slot.  It never waits for a
+ * lock.  So two processes cannot have one slot, and the kernel frees a slot when its process ends.  A child of fork()
+ * shares the lock until the child closes the file or becomes another program.
  *
- * The mapping keeps the open file and so the lock.  A program that closes the descriptor does not free the slot
- * (kept.h).  If the descriptor belongs to another file now, weir opens the slot file again and claims another slot
- * before weir gives up the old slot.
+ * The mapping keeps the file open, and so keeps the lock.  If the program closes the descriptor of the file, the slot
+ * stays claimed (kept.h).  If the descriptor then belongs to another file, weir opens the slot file again.  weir first
+ * claims another slot and then releases the old slot.
  *
- * A new file has no name until it is complete (O_TMPFILE).  A process that leaves unlocks its slot and then tries to
- * lock all slots at once.  If the process gets all locks, it is alone, and keeps other processes out while it checks
- * whether a process is still ending.  If no process is ending, it removes the name.  A process that has opened the
- * file before the removal finds no free slot or no name, and begins again.  The next process that joins uses a file
- * that a killed process left; a process that looks removes such a file (tests/spin/registry.pml,
- * tests/spin/group.pml).
+ * A new file gets its name only when it is complete (O_TMPFILE).  A process that leaves first unlocks its slot and then
+ * tries to lock all slots at once.  If the process gets all locks, no other process has a slot, and none can claim a
+ * slot meanwhile.  The process then checks whether another process is still ending.  If no process is ending, it
+ * removes the name of the file.  A process that has opened the file before the removal finds no free slot or no name,
+ * and opens the file again.  A killed process leaves its file.  The next process that joins uses this file; a process
+ * that only reads removes the file (tests/spin/registry.pml, tests/spin/group.pml).
  *
- * A login session that ends removes the files of its user (RemoveIPC in logind.conf), and later processes make a new
- * file.  So a process checks from time to time whether its file still has the name, size and head.
+ * When the last login session of a user ends, the system may remove the files of the user (RemoveIPC in logind.conf).
+ * Later processes then make a new file.  So a process checks from time to time whether its file still has its name, its
+ * size and its head.
  */
 #include "ipc/slot_file.h"
 
@@ -35,16 +36,16 @@
 #include "base/runfile.h"
 #include "base/who.h"
 
-/* The least time between two checks of the file, since growth comes in bursts. */
+/* At least this time passes between two checks of the file, because requests that grow memory come in bursts. */
 #define LOOK_NS UINT64_C(1000000)
 enum { TRIES = 64, MOST_SLOT_BYTES = 512, READ_BYTES = 16 * MOST_SLOT_BYTES };
-/* The number of tries, and the pause between two tries, of a process that joins while another process removes the file.
- * A removal takes three calls and a check for ending processes, so the removal is short unless the removing process is
- * stopped. */
+/* A process may want to join while another process removes the file.  REMOVALS is the number of its tries, and
+ * REMOVAL_PAUSE_NS is the pause between two tries.  A removal takes three calls and a check for ending processes.
+ * So a removal is short, unless the removing process is stopped. */
 enum { REMOVALS = 500 };
 #define REMOVAL_PAUSE_NS 1000000
-/* The place of the life locks, one byte for each slot, far behind the end of the file.  A locked byte shows that the
- * slot's process lives. */
+/* The offset of the life locks, far behind the end of the file.  Each slot has one byte there.  If the byte is
+ * locked, the process of the slot still runs. */
 #define LIVES_AT ((off_t)1 << 61)
 
 static const char nothing[MOST_SLOT_BYTES];
@@ -70,7 +71,7 @@ static struct weir_slot_head head_of(const struct weir_slot_file *f) {
     return head;
 }
 
-/* Returns 1 if the file belongs to this user, is complete, and still has its name in the folder; else 0. */
+/* Returns 1 if the file belongs to this user, is complete and valid, and still has its name in the folder; else 0. */
 static int is_sound(const struct weir_slot_file *f, int file) {
     const struct weir_slot_head head = head_of(f);
 
@@ -78,15 +79,15 @@ static int is_sound(const struct weir_slot_file *f, int file) {
                                   offsetof(struct weir_slot_head, limit));
 }
 
-/* Returns 1 if the errno of open() means that the name belongs to something else than a plain file of this user, else
- * 0.  Other errors, such as a lack of descriptors, have other causes.  EPERM does not count, since the name cannot be
- * removed then. */
+/* Returns 1 if the errno of open() means that the name belongs to something else than a plain file of this user.
+ * Otherwise returns 0.  Other errors, such as a lack of descriptors, have other causes.  EPERM does not count,
+ * because weir cannot remove the name in this case. */
 static int is_in_the_way(int error) {
     return error == ELOOP || error == ENXIO || error == EISDIR || error == EACCES;
 }
 
-/* Opens the file if the file is valid.  Removes anything else that has the name, and makes the file if there is none.
- * Returns the descriptor, or -1 with errno on failure. */
+/* Opens the file if it is valid.  If anything else has the name, removes the name.  If there is no file, makes the
+ * file.  Returns the descriptor, or -1 with errno on failure. */
 static int find_file(const struct weir_slot_file *f) {
     const struct weir_slot_head head = head_of(f);
     int file, error;
@@ -98,7 +99,7 @@ static int find_file(const struct weir_slot_file *f) {
         if (file >= 0) {
             error = weir__runfile_unname(file, f->path) == 0 ? ENOENT : errno;
             close(file);
-        } else { /* removes a link, and does not follow the link */
+        } else { /* the name may belong to a link; weir removes the link and does not follow it */
             error = errno;
             if (is_in_the_way(error))
                 error = unlink(f->path) == 0 ? ENOENT : errno;
@@ -114,14 +115,14 @@ static int find_file(const struct weir_slot_file *f) {
 
 /* ---- locks --------------------------------------------------------------------------------------- */
 
-/* Calls fcntl(2) for the lock of a range of bytes, and leaves the result in *lock. */
+/* Calls fcntl(2) with the lock of the bytes from `at` to `end`, and leaves the result in *lock. */
 static int lock_range(int file, int command, short type, off_t at, off_t end, struct flock *lock) {
     *lock = (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = at, .l_len = end - at};
     return fcntl(file, command, lock);
 }
 
-/* Locks slots.  Returns 0 on success, 1 if another open file has one of the locks, -1 with errno if locks do not work
- * in this folder. */
+/* Locks `count` slots from `first` on.  Returns 0 on success, 1 if another open file has one of the locks, -1 with
+ * errno if locks do not work in this folder. */
 static int lock_slots(const struct weir_slot_file *f, int file, int first, int count) {
     struct flock lock;
 
@@ -131,7 +132,8 @@ static int lock_slots(const struct weir_slot_file *f, int file, int first, int c
     return errno == EAGAIN || errno == EACCES ? 1 : -1;
 }
 
-/* Unlocks all slots, also for a child of fork, which shares the open file. */
+/* Unlocks all slots that this open file has locked.  A child of fork() shares the open file and also loses the
+ * locks. */
 static void unlock_slots(const struct weir_slot_file *f, int file) {
     struct flock lock;
 
@@ -139,11 +141,11 @@ static void unlock_slots(const struct weir_slot_file *f, int file) {
                      weir__slot_place(f, WEIR_SLOTS), &lock);
 }
 
-/* Returns 1 if another process has locked all slots to remove the file, or has just unlocked them; else 0. */
+/* Returns 1 if another process has locked all slots in order to remove the file, or has just unlocked them; else 0. */
 static int is_being_removed(const struct weir_slot_file *f, int file) {
     struct flock lock;
 
-    /* F_GETLK leaves the length unchanged if there is no lock. */
+    /* If there is no lock, F_OFD_GETLK does not change the length. */
     return lock_range(file, F_OFD_GETLK, F_WRLCK, weir__slot_place(f, 0),
                       weir__slot_place(f, WEIR_SLOTS), &lock) == 0 &&
            lock.l_len != (off_t)f->kind->slot_bytes;
@@ -202,7 +204,8 @@ int weir__slot_is_ending(const struct weir_slot_file *f, const struct weir_slot_
            weir__process_is_ending((pid_t)owner->pid, owner->start);
 }
 
-/* Returns 1 if the process that had the slot has left it but has not ended, or is ending; else 0. */
+/* Returns 1 if the process that last had the slot still runs although it has left the slot, or if the process is
+ * ending; else 0. */
 static int is_needed(const struct weir_slot_file *f, int file, int slot) {
     struct weir_slot_owner owner;
 
@@ -213,7 +216,7 @@ static int is_needed(const struct weir_slot_file *f, int file, int slot) {
            weir__slot_is_ending(f, &owner);
 }
 
-/* Returns 1 if another process was killed and is still ending, else 0. */
+/* Returns 1 if another process with a slot was killed and is still ending, else 0. */
 static int is_any_ending(const struct weir_slot_file *f) {
     char some[READ_BYTES];
     int count = READ_BYTES / (int)f->kind->slot_bytes, file = f->file.number;
@@ -241,9 +244,9 @@ static void clear_slot(const struct weir_slot_file *f, int file, int slot) {
         (void)!weir__file_write_at(file, nothing, f->kind->slot_bytes, weir__slot_place(f, slot));
 }
 
-/* Claims a slot.  Claims the slot of an ending process only if all other slots are claimed, because requests still need
- * the entries of ending processes.  Returns the slot, or -1 with errno on failure; errno is EAGAIN if the file is being
- * removed. */
+/* Claims a free slot.  Claims the slot of an ending process only if no other slot is free, because requests still
+ * need the entries of ending processes.  Returns the slot, or -1 with errno on failure.  errno is EAGAIN if another
+ * process is removing the file. */
 static int claim_slot(const struct weir_slot_file *f, int file) {
     for (int all = 0; all < 2; all++) {
         for (int slot = 0; slot < WEIR_SLOTS; slot++) {
@@ -256,13 +259,14 @@ static int claim_slot(const struct weir_slot_file *f, int file) {
                 return -1;
             if (taken > 0)
                 continue;
-            /* The slot's last process may have begun to end since the first check. */
+            /* Checks again, because the last process of the slot may have begun to end since the first check. */
             if ((all || !is_needed(f, file, slot)) &&
                 (!f->kind->is_counted || lock_life(file, slot, F_WRLCK) == 0)) {
                 clear_slot(f, file, slot);
                 return slot;
             }
-            unlock_slots(f, file); /* unlocks all slots, since this process has no other slot yet */
+            /* Unlocks all slots.  This process has no other slot in the file yet. */
+            unlock_slots(f, file);
         }
         if (is_being_removed(f, file)) {
             errno = EAGAIN;
@@ -273,21 +277,22 @@ static int claim_slot(const struct weir_slot_file *f, int file) {
     return -1;
 }
 
-/* Maps the file.  If there is an old mapping, the new mapping replaces it at its address.  The end of the old mapping
- * unlocks the old slot. */
+/* Maps the file.  If there is an old mapping, the new mapping replaces it at its address.  The removal of the old
+ * mapping releases the old slot.  Returns 0 on success, -1 with errno on failure. */
 static int map_slot_file(struct weir_slot_file *f, int file) {
     void *map = mmap(f->map, f->kind->map_bytes, PROT_READ | PROT_WRITE,
                      MAP_SHARED | (f->map ? MAP_FIXED : 0), file, 0);
 
     if (map == MAP_FAILED)
         return -1;
-    if (!f->map) /* an old mapping keeps its address, which other threads use */
+    if (!f->map) /* other threads use the address of an old mapping, so it must not change */
         f->map = map;
     return 0;
 }
 
-/* Opens the file, claims a slot and maps the file, in place of the old file, slot and mapping.  If another process is
- * stopped while it removes the file, the function replaces the file after a while. */
+/* Opens the file, claims a slot and maps the file.  The new file, slot and mapping replace the old ones.  If another
+ * process is stopped while it removes the file, the function replaces the file after some time.  Returns 0 on
+ * success, -1 with errno on failure. */
 static int attach_slot_file(struct weir_slot_file *f) {
     int file, slot, error, removals = 0;
     struct weir_kept kept;
@@ -298,7 +303,8 @@ static int attach_slot_file(struct weir_slot_file *f) {
             return -1;
         slot = claim_slot(f, file);
         if (slot >= 0 && is_sound(f, file) && weir__kept_set(&kept, file) == 0) {
-            /* Clears this process's old slot in that file, so that no process reads an entry twice. */
+            /* If the new file is the old file, clears the old slot of this process, so that no process reads two
+             * entries of this process. */
             if (f->slot >= 0 && weir__kept_are_same(&f->file, &kept))
                 clear_slot(f, file, f->slot);
             if (map_slot_file(f, file) == 0) {
@@ -368,7 +374,7 @@ struct visit {
     void *context;
 };
 
-/* Visits the file if this folder is the one in which weir uses a file of that name. */
+/* Calls `visit` for a file if weir uses a file of this name in this folder, and not in another folder. */
 static void visit_file(const char *path, const char *rest, void *context) {
     const struct visit *of = context;
     char own[WEIR_SLOT_PATH];
@@ -384,8 +390,9 @@ void weir__slot_file_each(const char *begins, size_t most,
     weir__runfile_each(begins, visit_file, &(struct visit){begins, most, visit, context});
 }
 
-/* Returns 1 if this process's slot appears locked by another open file, else 0.  If it does, the program has closed
- * weir's descriptor, and another part of the process has opened the slot file again and got the descriptor's number. */
+/* Returns 1 if another open file has locked the slot of this process, else 0.  This happens if the program has
+ * closed weir's descriptor, and another part of the process has opened the slot file again and got the number of the
+ * descriptor. */
 static int is_another(const struct weir_slot_file *f) {
     return weir__kept_is(&f->file) && f->slot >= 0 && weir__slot_is_locked(f, f->slot);
 }
@@ -410,16 +417,16 @@ int weir__slot_file_renew(struct weir_slot_file *f) {
     return f->file.number < 0 ? attach_slot_file(f) : -1;
 }
 
-/* Unlocks the slot, and removes the file if no process has a slot or is ending.  If two processes leave at once, at
- * least one of the two gets all locks. */
+/* Unlocks the slot, and removes the file if no process has a slot and no process is ending.  If two processes leave
+ * at once, at least one of them gets all locks. */
 static void remove_if_alone(const struct weir_slot_file *f) {
     int file = f->file.number;
 
     unlock_slots(f, file);
     if (lock_slots(f, file, 0, WEIR_SLOTS) != 0)
         return;
-    /* The file stays while a process is ending, because a process that joins must know of the ending process's
-     * memory. */
+    /* The file stays while a process is ending, because a process that joins must know the memory of the ending
+     * process. */
     if (!is_any_ending(f))
         (void)weir__runfile_unname(file, f->path);
     unlock_slots(f, file);

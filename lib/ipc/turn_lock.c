@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* turn_lock.c: a lock that the processes of one user take in turn.
+/* turn_lock.c: takes and releases a lock between the processes of one user.
  *
- * The lock is flock(2) on an empty file (runfile.h), so the kernel releases it when its process ends.  (A child of fork
- * shares the open file, but not the lock once it was released.)  Only the holder removes the file, before it releases
- * the lock; a process that gets the lock of a file without a name opens another file.  A holder that was killed leaves
- * the file to the next process.  A file that is not a plain file of this user is not used.
+ * The lock is flock(2) on an empty file (runfile.h), so the kernel releases the lock when its process ends.  A child of
+ * fork() shares the open file.  If the parent releases the lock, the child does not hold the lock either.  Only the
+ * process that holds the lock removes the file, and does so before it releases the lock.  If another process then gets
+ * the lock of the file without a name, it opens or makes another file.  If the holder is killed, the file stays, and
+ * the next process uses the file.  weir uses only a plain file of this user.
  */
 #include "ipc/turn_lock.h"
 
@@ -26,7 +27,7 @@ static int open_lock_file(struct weir_process_lock *lock, const char *name) {
     if (file < 0)
         return -1;
     if (weir__runfile_is_own(file, &is) && weir__kept_set(&lock->file, file) == 0) {
-        (void)fchmod(file, 0600); /* the umask must not change the mode */
+        (void)fchmod(file, 0600); /* sets the mode that the umask may have changed */
         return 0;
     }
     close(file);
@@ -51,9 +52,11 @@ int weir__process_lock_try(struct weir_process_lock *lock, const char *name) {
 
 void weir__process_lock_give(struct weir_process_lock *lock) {
     if (lock->held && weir__kept_is(&lock->file)) {
-        /* Another process may have removed the file.  If another file has the name now, the name stays. */
+        /* If another process has removed the file and made a file of this name, weir__runfile_unname() does not
+         * remove the other file's name. */
         (void)weir__runfile_unname(lock->file.number, lock->path);
-        (void)flock(lock->file.number, LOCK_UN); /* a child of fork may have the file too */
+        /* Releases the lock even if a child of fork() has the file open. */
+        (void)flock(lock->file.number, LOCK_UN);
     }
     weir__kept_close(&lock->file);
     *lock = (struct weir_process_lock)WEIR_PROCESS_LOCK_NONE;

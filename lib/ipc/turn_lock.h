@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* turn_lock.h: a lock that the processes of one user take in turn.
+/* turn_lock.h: a lock between the processes of one user.  At most one process holds the lock at a time.
  *
- * This file must not know the use of the lock.
+ * This file must not know what the lock is used for.
  */
 #ifndef WEIR_TURN_LOCK_H
 #define WEIR_TURN_LOCK_H
@@ -10,17 +10,17 @@
 
 enum { WEIR_PROCESS_LOCK_PATH = 256 };
 
-/* A process's access to such a lock.  Only one thread at a time uses the struct. */
+/* The lock as one process uses it.  Only one thread at a time may use the struct. */
 struct weir_process_lock {
     struct weir_kept file;
     int held;
-    char path[WEIR_PROCESS_LOCK_PATH]; /* the path of the file */
+    char path[WEIR_PROCESS_LOCK_PATH]; /* the path of the file of the lock */
 };
 
 #define WEIR_PROCESS_LOCK_NONE                                                                     \
     { WEIR_KEPT_NONE, 0, "" }
 
-/* Tries to take the lock that `name` names, without waiting.  `name` becomes a part of a file's name.  Returns 1 on
+/* Tries to take the lock `name`, without waiting.  `name` becomes a part of the name of a file.  Returns 1 on
  * success, 0 if another process or another struct of this process holds the lock, -1 with errno on failure. */
 int weir__process_lock_try(struct weir_process_lock *lock, const char *name);
 /* Releases the lock if this struct holds the lock. */
