@@ -133,7 +133,7 @@ CUresult weir__device_stream_id(struct weir_device *device, weir_stream stream, 
  * allocator is created, so weir queries the ids again after each creation of an allocator. */
 enum { WEIR_DEFAULT_IDS = 4 };
 struct weir_default_ids {
-    CUcontext context; /* NULL before the first query */
+    CUcontext context; /* the context of the two streams; NULL before the first query of an id */
     uint64_t age;      /* the value of weir__device_age when the ids were queried */
     unsigned long long id[2];
 };

@@ -34,7 +34,8 @@ static struct {
 
 #define DRIVER_COUNT (sizeof drivers / sizeof drivers[0])
 
-static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the making of tables */
+/* Held while a thread makes a table. */
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int handler_registered;
 /* The number of open tables, plus the number of running calls that may open one. */
 static atomic_int in_use;
@@ -78,7 +79,7 @@ int weir__driver_begin_use(void) {
     int registered = atomic_load_explicit(&handler_registered, memory_order_acquire);
 
     if (!registered && pthread_atfork(NULL, NULL, mark_forked_driver) == 0) {
-        registered = 1; /* two threads may both register the handler, which is harmless */
+        registered = 1; /* it is harmless if two threads both register the handler */
         atomic_store_explicit(&handler_registered, 1, memory_order_release);
     }
     atomic_fetch_add_explicit(&in_use, 1, memory_order_relaxed);

@@ -124,8 +124,8 @@ static uint64_t bytes_of_slot(struct group_slot *slot) {
     return counter_bytes(atomic_load(&slot->value[atomic_load(&slot->applied) & 1]));
 }
 
-/* Adds `more` bytes to a slot and to the counter, and subtracts `less` bytes.  This process holds the life lock of
- * the slot.  Returns 0 if the group would exceed `limit`, else 1.  The caller holds the lock. */
+/* Adds `more` bytes to a slot and to the counter, and subtracts `less` bytes from both.  This process holds the life
+ * lock of the slot.  Returns 1 on success, 0 if the group would exceed `limit`.  The caller holds the lock. */
 static int change_count(struct group_file *file, int at, uint64_t more, uint64_t less,
                         uint64_t limit) {
     struct group_slot *slot = &file->slot[at];
@@ -451,8 +451,8 @@ void weir__group_forget(struct weir_group *g) {
 
 /* ---- counting ------------------------------------------------------------------------------------ */
 
-/* Adds `more` bytes to the bytes of the kind of this member, and subtracts `less` bytes.  Returns 0 if the group
- * would then exceed `limit`, else 1.  The caller holds the lock. */
+/* Adds `more` bytes to the counter and to this member's bytes of the kind `kind`, and subtracts `less` bytes from
+ * both.  Returns 1 on success, 0 if the group would exceed `limit`.  The caller holds the lock. */
 static int count_kind(struct weir_group *g, enum weir_group_kind kind, uint64_t more, uint64_t less,
                       uint64_t limit) {
     _Atomic uint64_t *own = &own_slot(g)->kind[kind];

@@ -61,7 +61,7 @@ struct weir_group {
 
 /* A copy of the data of one member.  Any process can read the data from the file. */
 struct weir_group_member {
-    /* Identify the process; 0 until the member has published these fields. */
+    /* The pid, the start time and the namespace of pids of the member; 0 until the member has published them. */
     uint64_t pid, start, namespace;
     uint64_t weight;
     uint64_t bytes; /* the bytes that the member has charged */

@@ -531,7 +531,8 @@ static void ask_some(struct weir_process_peers *n, struct candidate **some, size
     uint64_t sequence = weir__registry_now(), now, given, bytes;
     size_t open;
 
-    sequence = sequence << 8 ^ (uint64_t)getpid(); /* no other process uses an equal number */
+    /* Makes the number differ from the numbers of other processes. */
+    sequence = sequence << 8 ^ (uint64_t)getpid();
     publish_request(n, asks, sequence, until);
     weir__registry_ring(&n->registry);
     for (;;) {

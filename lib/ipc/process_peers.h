@@ -38,8 +38,8 @@ struct weir_claim {
     int shares; /* nonzero if the limit of the allocator is a share, which `resize` must adapt */
 };
 
-/* The functions that the thread calls for each allocator of the process.  `owner` is the member `owner` of the
- * allocator's entry in the list of local peers. */
+/* The functions that the thread of struct weir_process_peers calls for each allocator of the process.  `owner` is
+ * the member `owner` of the allocator's entry in the list of local peers. */
 struct weir_process_peers_calls {
     void (*holding)(void *owner, struct weir_holding *out);
     /* Frees up to `bytes` idle bytes; returns the freed bytes. */
@@ -49,16 +49,16 @@ struct weir_process_peers_calls {
     void (*resize)(void *owner, uint64_t weights);
 };
 
-/* Joins the processes of a device for one more allocator.  The caller must not change `claim` until the allocator
- * leaves.  On failure returns NULL and writes the reason into `why`.  The reason is "" if no other process can share
- * the device, or if an earlier call has written the reason. */
+/* Registers one more allocator of this process with the processes that use the device.  The caller must not change
+ * `claim` until the allocator leaves.  On failure returns NULL and writes the reason into `why`.  The reason is ""
+ * if no other process can use the device, or if an earlier call has written the reason. */
 struct weir_process_peers *weir__process_peers_join(const struct weir_driver *driver,
                                                     CUdevice device,
                                                     const struct weir_process_peers_calls *calls,
                                                     struct weir_claim *claim, char *why,
                                                     size_t why_bytes);
-/* Leaves the processes of the device for one allocator, and subtracts the memory of the allocator.  The caller must
- * hold no lock that a function of struct weir_process_peers_calls may take. */
+/* Unregisters one allocator of this process, and subtracts the memory of the allocator from the published memory.
+ * The caller must hold no lock that a function of struct weir_process_peers_calls may take. */
 void weir__process_peers_leave(struct weir_process_peers *n, struct weir_claim *claim,
                                _Atomic uint64_t *shown);
 
@@ -128,8 +128,8 @@ struct weir_holders {
     struct weir_holder most[WEIR_MOST_HOLDERS];
     size_t count; /* the number of all other processes that have memory */
 };
-/* Reads the other processes that have memory from the shared registry.  May wait until another thread has finished a
- * request to other processes. */
+/* Reads from the shared registry which other processes have memory of the device.  May wait until another thread has
+ * finished a request to other processes. */
 void weir__process_peers_holders(struct weir_process_peers *n, struct weir_holders *out);
 
 /* Writes a text about the other processes with most memory: their names, their memory, and whether they answer

@@ -23,7 +23,7 @@
 enum {
     WEIR_REGISTRY_VERSION = 4,
     WEIR_REGISTRY_ASKS = 8,    /* one request asks at most this number of processes at once */
-    WEIR_REGISTRY_ANSWERS = 8, /* an entry contains this number of answers, the newest ones */
+    WEIR_REGISTRY_ANSWERS = 8, /* an entry contains the newest answers, up to this number */
     WEIR_REGISTRY_COMMAND = 48,
     WEIR_REGISTRY_DEVICE = 64 /* the bytes for the name of a device, with the NUL */
 };
@@ -40,7 +40,8 @@ struct weir_registry_answer {
 
 /* The entry of one process, in 64-bit words.  All times are times of CLOCK_MONOTONIC. */
 struct weir_registry_entry {
-    uint64_t pid, start, namespace; /* identify the process; set by weir__registry_publish() */
+    /* The process of the entry; weir__registry_publish() sets these fields. */
+    uint64_t pid, start, namespace;
     /* The time at which the process began its last full publication: it then read the entries of other processes,
      * adapted its shares and summed up its memory.  0 before the first full publication. */
     uint64_t as_of_ns;

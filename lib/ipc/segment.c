@@ -203,9 +203,9 @@ static void write_at(struct weir_segment *s, size_t at, const void *from, size_t
 void weir__segment_publish(struct weir_segment *s, const void *body) {
     s->sequence |= 1;
     write_at(s, offsetof(struct weir_segment_file, sequence), &s->sequence, sizeof s->sequence);
-    atomic_thread_fence(memory_order_release); /* (a) */
+    atomic_thread_fence(memory_order_release); /* fence (a) in the table at the top */
     write_at(s, offsetof(struct weir_segment_file, body), body, s->body_bytes);
-    atomic_thread_fence(memory_order_release); /* (b) */
+    atomic_thread_fence(memory_order_release); /* fence (b) in the table at the top */
     s->sequence++;
     write_at(s, offsetof(struct weir_segment_file, sequence), &s->sequence, sizeof s->sequence);
 }
@@ -304,10 +304,10 @@ static enum weir_segment_fault read_body(int file, const struct weir_segment_kin
     for (int i = 0; i < TRIES; i++) {
         if (!pread_all(file, offsetof(struct weir_segment_file, sequence), &first, sizeof first))
             return WEIR_SEGMENT_FOREIGN;
-        atomic_thread_fence(memory_order_acquire); /* (c) */
+        atomic_thread_fence(memory_order_acquire); /* fence (c) in the table at the top */
         if (!pread_all(file, offsetof(struct weir_segment_file, body), body, kind->bytes))
             return WEIR_SEGMENT_FOREIGN;
-        atomic_thread_fence(memory_order_acquire); /* (d) */
+        atomic_thread_fence(memory_order_acquire); /* fence (d) in the table at the top */
         if (!pread_all(file, offsetof(struct weir_segment_file, sequence), &last, sizeof last))
             return WEIR_SEGMENT_FOREIGN;
         if (first == last && (first & 1) == 0)

@@ -35,14 +35,14 @@
 struct model_plan {
     struct model_step *step;
     size_t count, room;
-    /* The number of captures, graphs and executables that use the plan; 0 frees the plan. */
+    /* The number of captures, graphs and executables that use the plan.  At 0 the plan is freed. */
     int holders;
     int executable; /* the number of executables that use the plan */
     int has_memory;
 };
 
 struct model_graph_block {
-    /* Must be first; its node is in weir__model.blocks while the memory is allocated. */
+    /* Must be the first member.  Its node is in weir__model.blocks while the memory is allocated. */
     struct model_block block;
     struct model_node all; /* the node in weir__model.graph_blocks; `key` is the address */
     struct model_device *device;

@@ -182,7 +182,7 @@ struct model_context {
 };
 
 struct model_device {
-    struct model_context context; /* the primary context */
+    struct model_context context; /* the primary context of the device */
     /* The green context of the device, if a program makes one.  CUDA makes a green context for a part of a device.
      * In the model this part is the whole device. */
     struct model_context green;
@@ -213,7 +213,7 @@ struct model_device {
 /* A live block.  The tree weir__model.blocks contains all live blocks, sorted by address.  The structs of all kinds
  * of blocks begin with this struct. */
 struct model_block {
-    struct model_node node; /* `key` is the block's address */
+    struct model_node node; /* `key` is the start address of the block */
     uint64_t bytes;         /* the bytes that the program requested */
     /* The pool of the block, or NULL for a block of cuMemAlloc or of a graph. */
     struct model_pool *pool;
@@ -277,8 +277,8 @@ struct model {
     _Atomic uint64_t host_ns; /* the real time inside calls, while the model measures it */
     /* The real time that one measurement takes but does not contain (see measuring_cost). */
     uint64_t measure_ns;
-    struct model_profile profile; /* changes only at a reset */
-    int device_count;             /* changes only at a reset */
+    struct model_profile profile; /* the figures of the devices; change only at a reset */
+    int device_count;             /* the number of devices; changes only at a reset */
     struct model_device devices[MODEL_DEVICES];
 
     pthread_mutex_t lock;
@@ -364,7 +364,7 @@ CUresult weir__model_device_check(CUdevice device);
  * per-thread default stream. */
 struct model_stream *weir__model_stream(CUstream handle, CUresult *why);
 
-/* Returns the free physical bytes of a device.  The memory of other processes is not free. */
+/* Returns the free physical bytes of a device.  Memory that other processes have allocated is not free. */
 uint64_t weir__model_room(const struct model_device *device);
 /* Allocates physical bytes of a device.  Returns 0 on success, -1 if the device has fewer free bytes. */
 int weir__model_take(struct model_device *device, uint64_t bytes);
@@ -469,8 +469,8 @@ void weir__model_pools_observe_device(int device);
 /* Shrinks the pools of a device to their release thresholds.  Called after the host has synchronised with the
  * device. */
 void weir__model_pools_synchronised(int device);
-/* Records in all pools that operation `seq` of stream `id` begins at the time `begin_ns`.  A block that was freed on
- * the stream before this operation is completed at that time at the earliest. */
+/* Records in all pools that operation `seq` of stream `id` is a launch, whose work begins at `begin_ns`.  A block
+ * that was freed on the stream before the launch is completed at `begin_ns` at the earliest. */
 void weir__model_pools_begin(uint64_t id, uint64_t seq, uint64_t begin_ns);
 /* Removes stream `id`, which has ended, from all pools. */
 void weir__model_pools_forget(uint64_t id);

@@ -33,7 +33,7 @@
 
 /* A range of bytes that have one last owner and one list of uses. */
 struct model_share {
-    struct model_node node; /* `key` is the address */
+    struct model_node node; /* `key` is the address of the first byte */
     uint64_t bytes;
     uint64_t owner;
     /* The uses that the first use by a new owner must be ordered after.  Uses whose completion the host has observed

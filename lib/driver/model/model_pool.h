@@ -36,7 +36,7 @@ struct model_pool {
     /* The bytes of blocks that cuMemFree has freed, which still count as used. */
     uint64_t unused;
     uint64_t reserved_high;         /* the maximum of the pool's reserved bytes */
-    struct model_pool *prev, *next; /* links in weir__model.live_pools */
+    struct model_pool *prev, *next; /* links in the list weir__model.live_pools */
     /* The value of handles_made (model_inside.h) at the end of the pool, plus 1; or 0 while the pool lives. */
     uint64_t gone_after;
 };

@@ -286,11 +286,11 @@ static CUresult alloc_from(const CUmemoryPool *handle, CUdeviceptr *address, siz
         pool = weir__model_pool_current(&weir__model.devices[stream->context->device]);
     }
     if (handle && pool->import)
-        why = CUDA_ERROR_INVALID_VALUE; /* the result is assumed */
+        why = CUDA_ERROR_INVALID_VALUE; /* it is assumed that an imported pool cannot allocate */
     else
         why = pool ? alloc_on(pool, stream, bytes, address) : CUDA_ERROR_OUT_OF_MEMORY;
     if (why == CUDA_ERROR_OUT_OF_MEMORY)
-        *address = 0; /* measured with driver 580 */
+        *address = 0; /* the driver stores a null pointer (measured with driver 580) */
     return weir__model_unlocked(why);
 }
 

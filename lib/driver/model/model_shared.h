@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* model_shared.h: lets several processes share the memory of the modelled devices, for tests.
  *
- * All processes whose variable WEIR_MODEL_SHARED contains one path share the memory of the devices.  Each process has
- * its own streams, pools and clock.  Together the processes never allocate more than the capacity of a device.  When a
- * process ends, in any way, its memory becomes free.
+ * Processes share the memory of the devices if the variable WEIR_MODEL_SHARED of each process names one common file.
+ * Each process has its own streams, pools and clock.  Together the processes never allocate more than the capacity of a
+ * device.  When a process ends, in any way, its memory becomes free.
  *
  * This file must not know what the memory is used for.
  */

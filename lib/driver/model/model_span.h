@@ -62,7 +62,8 @@ struct model_queue {
     uint64_t stream_id; /* the id of the stream, which may have been destroyed */
     int device;         /* the device of the stream */
     int is_gone; /* set if the stream was destroyed; an empty queue of such a stream is removed */
-    uint64_t begun; /* the number of the last operation on the stream that is work and has begun */
+    /* The number of the last launch on the stream (a kernel, a fill or a copy) that has begun. */
+    uint64_t begun;
     struct model_node *spans;
     struct model_span *oldest, *newest;
     struct model_queue *next;
@@ -127,8 +128,8 @@ void weir__model_range_free(struct model_range *range, struct model_span *span);
  * is completed at `end_ns`. */
 void weir__model_range_defer(struct model_range *range, struct model_span *span, uint64_t stream_id,
                              int device, uint64_t seq, uint64_t end_ns);
-/* Records that operation `seq` of the stream is work that begins at `begin_ns`.  Spans that were freed since the
- * last such operation are completed at `begin_ns` at the earliest. */
+/* Records that operation `seq` of the stream is a launch, whose work begins at `begin_ns`.  Spans that were freed
+ * since the last launch are completed at `begin_ns` at the earliest. */
 void weir__model_range_begin(struct model_range *range, uint64_t stream_id, uint64_t seq,
                              uint64_t begin_ns);
 /* Makes the pending spans of a queue free whose work is completed at `now_ns`: the newest such span, and all older

@@ -70,12 +70,12 @@ struct model_memory {
 _Static_assert(sizeof(struct model_memory) <= MODEL_MEMORY_STRIDE, "a handle fits its slot");
 
 struct model_reservation {
-    struct model_node node; /* `key` is the address */
+    struct model_node node; /* `key` is the start address of the reservation */
     uint64_t bytes;
 };
 
 struct model_mapping {
-    struct model_node node; /* `key` is the address */
+    struct model_node node; /* `key` is the start address of the mapping */
     struct model_memory *memory;
     CUmemAccess_flags access[MODEL_DEVICES]; /* the access that each device has */
 };
