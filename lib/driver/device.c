@@ -79,8 +79,8 @@ static int is_fatal(CUresult result) {
     }
 }
 
-static void log_answer(const struct weir_device *device, int level, const char *what,
-                       CUresult result) {
+static void log_driver_result(const struct weir_device *device, int level, const char *what,
+                              CUresult result) {
     weir__log(atomic_load_explicit(&device->log, memory_order_relaxed), level, "%s%s", what,
               weir__driver_error_name(device->driver, result));
 }
@@ -100,8 +100,8 @@ weir_status weir__device_status(struct weir_device *device, CUresult result) {
         int goes = result == CUDA_ERROR_DEINITIALIZED || own == CUDA_ERROR_DEINITIALIZED;
 
         if (weir__slow_path_set(&device->slow_path, WEIR_SLOW_PATH_LOST, 1))
-            log_answer(device, goes ? WEIR_LOG_DEBUG : WEIR_LOG_ERROR,
-                       "the device is lost: ", result);
+            log_driver_result(device, goes ? WEIR_LOG_DEBUG : WEIR_LOG_ERROR,
+                              "the device is lost: ", result);
         return WEIR_E_DEVICE_LOST;
     }
     if (result == CUDA_ERROR_INVALID_CONTEXT && device->drop_in)
@@ -122,7 +122,7 @@ weir_status weir__device_status(struct weir_device *device, CUresult result) {
     case CUDA_ERROR_NOT_SUPPORTED:
         return WEIR_E_NOT_SUPPORTED;
     default:
-        log_answer(device, WEIR_LOG_ERROR, "the driver answered ", result);
+        log_driver_result(device, WEIR_LOG_ERROR, "the driver answered ", result);
         return WEIR_E_DRIVER;
     }
 }
@@ -173,8 +173,8 @@ uint64_t weir__device_capture_id(struct weir_device *device, weir_stream stream)
 
 /* Queries the id of a stream.  First checks whether the stream is being captured, because a query of the id breaks a
  * capture in any mode (H200, driver 580). */
-static CUresult ask_id(const struct weir_driver *driver, weir_stream stream,
-                       unsigned long long *id) {
+static CUresult query_stream_id(const struct weir_driver *driver, weir_stream stream,
+                                unsigned long long *id) {
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
     CUresult result = driver->cuStreamIsCapturing(stream, &capture);
 
@@ -191,7 +191,7 @@ CUresult weir__device_stream_id(struct weir_device *device, weir_stream stream, 
     *id = 0;
     if (!(driver->capabilities & WEIR_CAP_STREAM_ID))
         return CUDA_SUCCESS;
-    result = WEIR_ON_STREAM(device, ask_id(driver, stream, &value));
+    result = WEIR_ON_STREAM(device, query_stream_id(driver, stream, &value));
     if (result == CUDA_SUCCESS)
         *id = value;
     return result;

@@ -66,7 +66,8 @@ static CUstream begin_proof(struct weir_device *device, enum way way) {
 
 /* Ends the proof `proof` after the call has returned `result`.  If the call is known not to wait, waits by
  * cuCtxSynchronize. */
-static CUresult waited(struct weir_device *device, enum way way, CUstream proof, CUresult result) {
+static CUresult end_proof(struct weir_device *device, enum way way, CUstream proof,
+                          CUresult result) {
     const struct weir_driver *driver = device->driver;
     uint64_t now = weir__clock_ns();
     CUresult is;
@@ -108,7 +109,7 @@ static CUresult wait_by_block(struct weir_device *device) {
     result = device->driver->cuMemFree(block);
     if (result != CUDA_SUCCESS)
         atomic_store_explicit(&device->waited_by, block, memory_order_relaxed);
-    return waited(device, BY_BLOCK, proof, result);
+    return end_proof(device, BY_BLOCK, proof, result);
 }
 
 void weir__device_end_waits(struct weir_device *device) {
@@ -132,7 +133,7 @@ static CUresult wait_by_host_block(struct weir_device *device) {
     result = driver->cuMemFreeHost(block);
     if (result != CUDA_SUCCESS)
         (void)driver->cuMemFreeHost(block);
-    return waited(device, BY_HOST_BLOCK, proof, result);
+    return end_proof(device, BY_HOST_BLOCK, proof, result);
 }
 
 /* Waits by a free of device memory, which is 0.25 ms faster than a free of host memory.  If the device is full,

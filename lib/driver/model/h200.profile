@@ -41,8 +41,8 @@ room_factor = 4
 pool_pair_ns = 1:590 100:1298 1000:1526 10000:2300 100000:3392
 # The part of this time that the allocation takes (assumed).
 pool_alloc_percent = 50
-# The time of one request that grows an empty pool, by the number of added units of 32 MiB.  The last point is 105 GiB in
-# a new process (174 to 208 ms).
+# The time of one request that grows an empty pool, by the number of added units of 32 MiB.  The last point is 105 GiB
+# in a new process (174 to 208 ms).
 pool_grow_ns = 0:0 1:50000 2:69000 8:235000 32:876000 128:3900000 512:15000000 3360:190000000
 # The extra time of the first growth in a process.  The first request of a process took 6.5 to 12.7 ms, with a median of
 # 7.7 ms over 230 processes that replayed five traces (2026-11-21).  Later requests never took this extra time.
@@ -62,8 +62,8 @@ pool_peer_unit_ns = 21000
 
 # ---- cuMemAlloc and cuMemFree, ns, by KiB ----
 
-# Measured with pairs of 512 B, 64 KiB, 1, 16 and 256 MiB (59,413, 57,052, 60,243, 64,528 and 168,480 ns), and with single
-# calls of 64 MiB to 16 GiB.
+# Measured with pairs of 512 B, 64 KiB, 1, 16 and 256 MiB (59,413, 57,052, 60,243, 64,528 and 168,480 ns), and with
+# single calls of 64 MiB to 16 GiB.
 mem_alloc_ns = 0:33000 1024:33000 16384:36000 32768:50000 262144:75000 1048576:107000 4194304:250000 16777216:740000
 mem_free_ns = 0:26000 1024:27000 16384:28500 32768:40000 65536:63000 262144:110000 1048576:316000 4194304:1350000 16777216:5070000
 # The times for a small block in an existing page, fitted to a replay of llama-decode (178 ms for each iteration).

@@ -419,7 +419,7 @@ static uint64_t aside(int begins) {
 
 /* Sets the bit MODEL_FAULTS of the state if a fault is planned, and clears the bit otherwise.  The caller holds the
  * lock. */
-static void note_faults(void) {
+static void update_fault_bit(void) {
     int i, any = 0;
 
     for (i = 0; i <= WEIR_ENTRY_COUNT; i++)
@@ -433,14 +433,14 @@ static void note_faults(void) {
 void weir__model_fail(enum weir_driver_entry entry, uint64_t k, CUresult result, int for_good) {
     weir__model_lock();
     weir__model.faults[entry] = (struct model_fault){k, 0, result, for_good};
-    note_faults();
+    update_fault_bit();
     weir__model_unlock();
 }
 
 void weir__model_fail_any(uint64_t k, uint64_t then, CUresult result, int for_good) {
     weir__model_lock();
     weir__model.faults[WEIR_ENTRY_COUNT] = (struct model_fault){k, then, result, for_good};
-    note_faults();
+    update_fault_bit();
     weir__model_unlock();
 }
 
@@ -459,7 +459,7 @@ void weir__model_faults_clear(void) {
     weir__model_lock();
     memset(weir__model.faults, 0, sizeof weir__model.faults);
     weir__model.faults_met = 0;
-    note_faults();
+    update_fault_bit();
     weir__model_unlock();
 }
 

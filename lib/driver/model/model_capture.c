@@ -155,8 +155,8 @@ void weir__model_capture_drop_thread(const struct model_thread *thread) {
 
 /* Returns 1 if a stream of the context takes part in the capture, else 0.  If `blocking` is set, only blocking
  * streams count. */
-static int is_of(const struct model_capture *capture, const struct model_context *context,
-                 int blocking) {
+static int has_branch_in(const struct model_capture *capture, const struct model_context *context,
+                         int blocking) {
     const struct model_branch *branch;
 
     for (branch = capture->branches; branch; branch = branch->next)
@@ -174,7 +174,7 @@ static CUresult break_captures_of(const struct model_context *context, int block
     struct model_capture *capture;
 
     for (capture = weir__model.captures; capture; capture = capture->next)
-        if (is_of(capture, context, blocking)) {
+        if (has_branch_in(capture, context, blocking)) {
             invalidate(capture);
             why = result;
         }

@@ -121,7 +121,7 @@ static void drop_block(struct model_graph_block *block) {
     free(block);
 }
 
-static void let_go(struct model_graph_block *block) {
+static void drop_holder(struct model_graph_block *block) {
     if (--block->holders == 0)
         drop_block(block);
 }
@@ -162,7 +162,7 @@ void weir__model_graph_block_free(struct model_block *freed, const struct model_
     make_inaccessible(block);
     block->allocated = 0;
     device->graph_used -= block->mapped;
-    let_go(block);
+    drop_holder(block);
 }
 
 /* Returns the unused graph memory to the device.  Freed graph memory counts as used until the work before its free
@@ -243,7 +243,7 @@ void weir__model_plan_drop(struct model_plan *plan) {
         else if (step->kind == STEP_FREE)
             step->block->has_free = 0;
         if (step->block)
-            let_go(step->block);
+            drop_holder(step->block);
     }
     free(plan->step);
     free(plan);
@@ -391,7 +391,7 @@ static CUresult clear_allocations(const struct model_exec *exec,
 }
 
 /* Returns the largest number of bytes by which the used graph memory of a device rises while the launch runs. */
-static uint64_t most_used(const struct model_plan *plan, const struct model_device *device) {
+static uint64_t peak_growth(const struct model_plan *plan, const struct model_device *device) {
     int64_t used = 0, most = 0;
     size_t i;
 
@@ -414,7 +414,7 @@ static CUresult take_memory(const struct model_plan *plan) {
 
     for (i = 0; i < weir__model.device_count; i++) {
         struct model_device *device = &weir__model.devices[i];
-        uint64_t left = device->graph_bytes - device->graph_used, most = most_used(plan, device);
+        uint64_t left = device->graph_bytes - device->graph_used, most = peak_growth(plan, device);
 
         lacks[i] = most > left ? most - left : 0;
         if (lacks[i] > 0)

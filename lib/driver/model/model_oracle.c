@@ -55,7 +55,8 @@ static struct {
 
 /* ---- Words ---- */
 
-static __attribute__((format(printf, 2, 3))) void say(size_t *length, const char *format, ...) {
+static __attribute__((format(printf, 2, 3))) void append_fault_text(size_t *length,
+                                                                    const char *format, ...) {
     size_t left = sizeof oracle.fault - *length;
     va_list arguments;
     int wrote;
@@ -67,41 +68,41 @@ static __attribute__((format(printf, 2, 3))) void say(size_t *length, const char
         *length += (size_t)wrote < left ? (size_t)wrote : left - 1;
 }
 
-static void say_orders(size_t *length, const struct model_orders *orders) {
+static void append_fault_orders(size_t *length, const struct model_orders *orders) {
     size_t i;
 
     for (i = 0; i < orders->count; i++)
-        say(length, "%s%" PRIu64 ":%" PRIu64, i ? " " : "", orders->item[i].id,
-            orders->item[i].seq);
+        append_fault_text(length, "%s%" PRIu64 ":%" PRIu64, i ? " " : "", orders->item[i].id,
+                          orders->item[i].seq);
     if (orders->count == 0)
-        say(length, "none");
+        append_fault_text(length, "none");
 }
 
 /* Stores the text about a fault.  `stream` is the stream of the new use, or NULL for the host.  Does nothing if an
  * order was lost, because the lost order might show that there is no fault. */
-static void accuse(const struct model_share *share, const char *what,
-                   const struct model_stream *stream) {
+static void store_order_fault(const struct model_share *share, const char *what,
+                              const struct model_stream *stream) {
     size_t length = 0;
 
     if (oracle.fault[0] || oracle.seen.lost || oracle.homes.lost || (stream && stream->after.lost))
         return;
-    say(&length, "%s: %" PRIu64 " bytes at %#" PRIx64 " were used by ", what, share->bytes,
-        share->node.key);
+    append_fault_text(&length, "%s: %" PRIu64 " bytes at %#" PRIx64 " were used by ", what,
+                      share->bytes, share->node.key);
     if (share->owner)
-        say(&length, "owner %" PRIu64, share->owner);
+        append_fault_text(&length, "owner %" PRIu64, share->owner);
     else
-        say(&length, "fills or copies");
-    say(&length, " (stream:operation ");
-    say_orders(&length, &share->uses);
-    say(&length, "); ");
+        append_fault_text(&length, "fills or copies");
+    append_fault_text(&length, " (stream:operation ");
+    append_fault_orders(&length, &share->uses);
+    append_fault_text(&length, "); ");
     if (stream) {
-        say(&length, "stream %" PRIu64 " at operation %" PRIu64 " is behind ",
-            weir__model_stream_id(stream), stream->seq);
-        say_orders(&length, &stream->after);
-        say(&length, "; ");
+        append_fault_text(&length, "stream %" PRIu64 " at operation %" PRIu64 " is behind ",
+                          weir__model_stream_id(stream), stream->seq);
+        append_fault_orders(&length, &stream->after);
+        append_fault_text(&length, "; ");
     }
-    say(&length, "the host has seen ");
-    say_orders(&length, &oracle.seen);
+    append_fault_text(&length, "the host has seen ");
+    append_fault_orders(&length, &oracle.seen);
 }
 
 const char *weir__model_fault(void) {
@@ -203,8 +204,8 @@ static int all_behind(const struct model_stream *stream, const struct model_orde
 
 /* Checks that the stream (or the host, if `stream` is NULL) is ordered after all uses of these bytes by other
  * owners.  Then removes these uses. */
-static void take_over(uint64_t address, uint64_t bytes, const char *what,
-                      const struct model_stream *stream, uint64_t owner) {
+static void check_other_owners(uint64_t address, uint64_t bytes, const char *what,
+                               const struct model_stream *stream, uint64_t owner) {
     struct model_share *share, *next;
 
     cut_at(address);
@@ -214,7 +215,7 @@ static void take_over(uint64_t address, uint64_t bytes, const char *what,
         if (share->owner == owner)
             continue;
         if (!all_behind(stream, &share->uses))
-            accuse(share, what, stream);
+            store_order_fault(share, what, stream);
         drop_share(share);
     }
 }
@@ -235,15 +236,16 @@ static void check_alias(void *context, uint64_t address, uint64_t bytes) {
     for (; share && share->node.key < address + bytes;
          share = share_from(share->node.key + share->bytes))
         if (share->owner != a->owner && !all_behind(a->stream, &share->uses))
-            accuse(share, "use beside another's at another address of the same memory", a->stream);
+            store_order_fault(share, "use beside another's at another address of the same memory",
+                              a->stream);
 }
 
 /* ---- Uses ---- */
 
 /* Stores the text about a use of memory that the driver has not allocated, or to which the stream's device has no
  * access. */
-static void accuse_device(const struct model_stream *stream, uint64_t address, uint64_t bytes,
-                          uint64_t owner) {
+static void store_access_fault(const struct model_stream *stream, uint64_t address, uint64_t bytes,
+                               uint64_t owner) {
     int device = stream->context->device, i;
     size_t length = 0;
 
@@ -252,11 +254,13 @@ static void accuse_device(const struct model_stream *stream, uint64_t address, u
     for (i = 0; i < weir__model.device_count; i++)
         if (weir__model_allows(i, address, bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE))
             break;
-    say(&length, "use of memory that %s: %" PRIu64 " bytes at %#" PRIx64 " by owner %" PRIu64,
-        i < weir__model.device_count ? "the stream's device has no access to"
-                                     : "the driver has not given out",
-        bytes, address, owner);
-    say(&length, " on stream %" PRIu64 " of device %d", weir__model_stream_id(stream), device);
+    append_fault_text(&length,
+                      "use of memory that %s: %" PRIu64 " bytes at %#" PRIx64 " by owner %" PRIu64,
+                      i < weir__model.device_count ? "the stream's device has no access to"
+                                                   : "the driver has not given out",
+                      bytes, address, owner);
+    append_fault_text(&length, " on stream %" PRIu64 " of device %d", weir__model_stream_id(stream),
+                      device);
 }
 
 static void learn_use(struct model_share *share, const struct model_stream *stream) {
@@ -274,10 +278,10 @@ void weir__model_oracle_use(const struct model_stream *stream, uint64_t address,
     oracle.uses++;
     if (!weir__model_allows(stream->context->device, address, bytes,
                             CU_MEM_ACCESS_FLAGS_PROT_READWRITE)) {
-        accuse_device(stream, address, bytes, owner);
+        store_access_fault(stream, address, bytes, owner);
         return;
     }
-    take_over(address, bytes, "use beside another's", stream, owner);
+    check_other_owners(address, bytes, "use beside another's", stream, owner);
     weir__model_each_alias(address, bytes, check_alias, &(struct alias){stream, owner});
     /* Now the range contains only shares of the owner.  The loop adds shares in the gaps between them. */
     while (at < address + bytes) {
@@ -296,8 +300,9 @@ void weir__model_oracle_use(const struct model_stream *stream, uint64_t address,
 }
 
 void weir__model_oracle_freed(uint64_t address, uint64_t bytes, const struct model_stream *stream) {
-    take_over(address, bytes,
-              stream ? "freed before its uses" : "freed before the host saw its uses", stream, 0);
+    check_other_owners(address, bytes,
+                       stream ? "freed before its uses" : "freed before the host saw its uses",
+                       stream, 0);
 }
 
 void weir__model_oracle_touched(const struct model_stream *stream, uint64_t address,
@@ -312,24 +317,24 @@ void weir__model_oracle_touched(const struct model_stream *stream, uint64_t addr
 
 /* Checks that the host is ordered after all uses of whole mappings, which nobody can access any more.  Then removes
  * these uses. */
-static void lose(uint64_t address, uint64_t bytes, const char *what) {
+static void check_lost_mappings(uint64_t address, uint64_t bytes, const char *what) {
     struct model_share *share;
 
-    take_over(address, bytes, what, NULL, 0);
+    check_other_owners(address, bytes, what, NULL, 0);
     while ((share = first_from(oracle.touched, address)) && share->node.key < address + bytes) {
         if (!all_behind(NULL, &share->uses))
-            accuse(share, what, NULL);
+            store_order_fault(share, what, NULL);
         drop_from(&oracle.touched, share);
     }
 }
 
 void weir__model_oracle_unmapped(uint64_t address, uint64_t bytes) {
-    lose(address, bytes, "unmapped before the host saw its uses done");
+    check_lost_mappings(address, bytes, "unmapped before the host saw its uses done");
 }
 
 /* Removing the uses loses no fault, because the host has observed their completion, and later work comes after. */
 void weir__model_oracle_closed(uint64_t address, uint64_t bytes) {
-    lose(address, bytes, "access taken before the host saw its uses done");
+    check_lost_mappings(address, bytes, "access taken before the host saw its uses done");
 }
 
 void weir__model_oracle_forget(uint64_t address, uint64_t bytes) {

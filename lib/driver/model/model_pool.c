@@ -240,8 +240,8 @@ struct model_pool *weir__model_pool_current(struct model_device *device) {
     return device->current_pool ? device->current_pool : default_pool(device);
 }
 
-static CUresult answer_pool(struct model_pool *(*which)(struct model_device *),
-                            CUmemoryPool *handle, CUdevice device) {
+static CUresult get_device_pool(struct model_pool *(*which)(struct model_device *),
+                                CUmemoryPool *handle, CUdevice device) {
     CUresult result = weir__model_device_check(device);
     struct model_pool *pool;
 
@@ -257,11 +257,11 @@ static CUresult answer_pool(struct model_pool *(*which)(struct model_device *),
 }
 
 CUresult weir__model_cuDeviceGetDefaultMemPool(CUmemoryPool *handle, CUdevice device) {
-    return answer_pool(default_pool, handle, device);
+    return get_device_pool(default_pool, handle, device);
 }
 
 CUresult weir__model_cuDeviceGetMemPool(CUmemoryPool *handle, CUdevice device) {
-    return answer_pool(weir__model_pool_current, handle, device);
+    return get_device_pool(weir__model_pool_current, handle, device);
 }
 
 CUresult weir__model_cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle) {
@@ -281,7 +281,7 @@ CUresult weir__model_cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle) {
 }
 
 /* Checks the location of a default or current pool.  In the model, only a whole device has such pools. */
-static CUresult check_place(const CUmemLocation *location, CUmemAllocationType type) {
+static CUresult check_pool_location(const CUmemLocation *location, CUmemAllocationType type) {
     if (!location)
         return CUDA_ERROR_INVALID_VALUE;
     return (location->type == CU_MEM_LOCATION_TYPE_DEVICE || is_whole(location)) &&
@@ -290,30 +290,32 @@ static CUresult check_place(const CUmemLocation *location, CUmemAllocationType t
                : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-static int id_at(const CUmemLocation *location) {
+static int device_id_of(const CUmemLocation *location) {
     return is_whole(location) ? location->id % 256 : location->id;
 }
 
 CUresult weir__model_cuMemGetDefaultMemPool(CUmemoryPool *handle, CUmemLocation *location,
                                             CUmemAllocationType type) {
-    CUresult result = check_place(location, type);
+    CUresult result = check_pool_location(location, type);
 
-    return result == CUDA_SUCCESS ? answer_pool(default_pool, handle, id_at(location)) : result;
+    return result == CUDA_SUCCESS ? get_device_pool(default_pool, handle, device_id_of(location))
+                                  : result;
 }
 
 CUresult weir__model_cuMemGetMemPool(CUmemoryPool *handle, CUmemLocation *location,
                                      CUmemAllocationType type) {
-    CUresult result = check_place(location, type);
+    CUresult result = check_pool_location(location, type);
 
-    return result == CUDA_SUCCESS ? answer_pool(weir__model_pool_current, handle, id_at(location))
-                                  : result;
+    return result == CUDA_SUCCESS
+               ? get_device_pool(weir__model_pool_current, handle, device_id_of(location))
+               : result;
 }
 
 CUresult weir__model_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type,
                                      CUmemoryPool handle) {
-    CUresult result = check_place(location, type);
+    CUresult result = check_pool_location(location, type);
 
-    return result == CUDA_SUCCESS ? weir__model_cuDeviceSetMemPool(id_at(location), handle)
+    return result == CUDA_SUCCESS ? weir__model_cuDeviceSetMemPool(device_id_of(location), handle)
                                   : result;
 }
 

@@ -40,8 +40,8 @@ static void settle_all(struct model_pool *pool) {
     }
 }
 
-static struct model_span *own_or_backed(struct model_pool *pool, uint64_t stream_id,
-                                        uint64_t bytes) {
+static struct model_span *select_own_or_backed(struct model_pool *pool, uint64_t stream_id,
+                                               uint64_t bytes) {
     const struct model_queue *queue;
     struct model_span *span;
 
@@ -56,8 +56,8 @@ static struct model_span *own_or_backed(struct model_pool *pool, uint64_t stream
 
 /* Selects a span of one stream's queue by rule R4.  The span must have been freed by operation `seq` or before, and
  * be completed at `now_ns`.  Returns NULL if there is no such span. */
-static struct model_span *of_other(const struct model_queue *queue, uint64_t bytes, uint64_t seq,
-                                   uint64_t now_ns) {
+static struct model_span *select_from_queue(const struct model_queue *queue, uint64_t bytes,
+                                            uint64_t seq, uint64_t now_ns) {
     struct model_span *span = weir__model_range_fit(queue->spans, bytes);
 
     if (!span || (span->seq <= seq && span->end_ns <= now_ns))
@@ -69,17 +69,17 @@ static struct model_span *of_other(const struct model_queue *queue, uint64_t byt
     return NULL;
 }
 
-static struct model_span *of_others(const struct model_pool *pool,
-                                    const struct model_stream *stream, uint64_t bytes) {
+static struct model_span *select_from_others(const struct model_pool *pool,
+                                             const struct model_stream *stream, uint64_t bytes) {
     const struct model_queue *queue = pool->follow_events ? pool->range.queues : NULL;
     struct model_span *span = NULL;
 
     for (; queue && !span; queue = queue->next)
-        span =
-            of_other(queue, bytes, weir__model_order(&stream->after, queue->stream_id), UINT64_MAX);
+        span = select_from_queue(queue, bytes, weir__model_order(&stream->after, queue->stream_id),
+                                 UINT64_MAX);
     queue = pool->opportunistic ? pool->range.queues : NULL;
     for (; queue && !span; queue = queue->next)
-        span = of_other(queue, bytes, UINT64_MAX, weir__model_now());
+        span = select_from_queue(queue, bytes, UINT64_MAX, weir__model_now());
     return span;
 }
 
@@ -158,8 +158,8 @@ static struct model_span *grow(struct model_pool *pool, uint64_t bytes) {
 /* Cuts the block from a pending span of another stream, and makes later work on `stream` wait for the free of the
  * span.  Selects the smallest span that is large enough; among spans of equal size, the span whose work is completed
  * first. */
-static struct model_span *behind(struct model_pool *pool, struct model_stream *stream,
-                                 uint64_t bytes) {
+static struct model_span *cut_pending_span(struct model_pool *pool, struct model_stream *stream,
+                                           uint64_t bytes) {
     const struct model_queue *queue = pool->internal ? pool->range.queues : NULL;
     struct model_span *span, *best = NULL;
 
@@ -177,18 +177,18 @@ static struct model_span *behind(struct model_pool *pool, struct model_stream *s
     return weir__model_range_take(&pool->range, best, bytes);
 }
 
-static struct model_span *climb(struct model_pool *pool, struct model_stream *stream,
-                                uint64_t stream_id, uint64_t bytes) {
-    struct model_span *span = own_or_backed(pool, stream_id, bytes);
+static struct model_span *allocate_span(struct model_pool *pool, struct model_stream *stream,
+                                        uint64_t stream_id, uint64_t bytes) {
+    struct model_span *span = select_own_or_backed(pool, stream_id, bytes);
 
     if (!span)
-        span = of_others(pool, stream, bytes);
+        span = select_from_others(pool, stream, bytes);
     if (span)
         return weir__model_range_take(&pool->range, span, bytes);
     if (pool->opportunistic)
         settle_all(pool);
     span = grow(pool, bytes);
-    return span ? span : behind(pool, stream, bytes);
+    return span ? span : cut_pending_span(pool, stream, bytes);
 }
 
 /* ---- allocation ---- */
@@ -199,7 +199,7 @@ static uint64_t pair_ns(const struct model_pool *pool) {
 
 /* Handles a request for which there is no memory.  The driver adds units before it reaches maxSize or the end of the
  * device memory; the pool keeps these units. */
-static void refuse(struct model_pool *pool, uint64_t bytes) {
+static void fail_pool_request(struct model_pool *pool, uint64_t bytes) {
     uint64_t units = units_left(pool), taken = units * pool->range.unit;
 
     weir__model_charge(weir__model_curve(&weir__model.profile.pool_refuse_ns, units));
@@ -221,10 +221,10 @@ static struct model_span *alloc_block(struct model_pool *pool, struct model_stre
     weir__model_stream_touch(stream);
     if (bytes <= pool->range.bytes && weir__model_range_provide(&pool->range) == 0) {
         weir__model_range_meet(&pool->range, stream_id, stream->context->device);
-        span = climb(pool, stream, stream_id, (bytes + align - 1) & ~(align - 1));
+        span = allocate_span(pool, stream, stream_id, (bytes + align - 1) & ~(align - 1));
     }
     if (!span) {
-        refuse(pool, bytes);
+        fail_pool_request(pool, bytes);
         return NULL;
     }
     pool->live++;
@@ -307,7 +307,7 @@ CUresult weir__model_cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstrea
 
 /* Removes a block from the tree of live blocks and from the counts of its pool.  Returns the span of the block,
  * which the caller makes free or pending. */
-static struct model_span *leave_blocks(struct model_block *block) {
+static struct model_span *remove_live_block(struct model_block *block) {
     struct model_pool *pool = block->pool;
 
     weir__model_charge(pair_ns(pool) * (100 - weir__model.profile.pool_alloc_percent) / 100);
@@ -318,7 +318,7 @@ static struct model_span *leave_blocks(struct model_block *block) {
 }
 
 /* Frees an imported block.  The process that has exported the block keeps the memory. */
-static void give_import_back(struct model_block *block) {
+static void free_imported_block(struct model_block *block) {
     struct model_pool *pool = block->pool;
 
     weir__model_tree_remove(&weir__model.blocks, &block->node);
@@ -332,12 +332,12 @@ void weir__model_pool_free_now(struct model_block *block) {
     struct model_pool *pool = block->pool;
 
     if (pool->import) {
-        give_import_back(block);
+        free_imported_block(block);
         return;
     }
     pool->used += block->bytes;
     pool->unused += block->bytes;
-    weir__model_range_free(&pool->range, leave_blocks(block));
+    weir__model_range_free(&pool->range, remove_live_block(block));
     drop_if_done(pool);
 }
 
@@ -348,10 +348,10 @@ void weir__model_pool_free_on(struct model_block *block, struct model_stream *st
     struct model_span *span;
 
     if (pool->import) {
-        give_import_back(block);
+        free_imported_block(block);
         return;
     }
-    span = leave_blocks(block);
+    span = remove_live_block(block);
     if (weir__model_range_provide(&pool->range) != 0) {
         weir__model_wait_until(stream->end_ns);
         weir__model_range_free(&pool->range, span);

@@ -62,7 +62,7 @@ static uint64_t owner_of(pid_t pid, uint64_t start) {
     return (uint64_t)pid << 32 | (uint32_t)start;
 }
 
-static int lives(uint64_t owner) {
+static int owner_lives(uint64_t owner) {
     uint64_t start = weir__process_start((pid_t)(owner >> 32));
 
     return start == UINT64_MAX || (uint32_t)start == (uint32_t)owner;
@@ -84,7 +84,7 @@ static void clear_if(struct slot *slot, uint64_t owner) {
 
 /* Clears the slots of ended processes.  Does nothing if the last check was a short time ago, since a check of a
  * process is expensive. */
-static void bury(void) {
+static void clear_ended_slots(void) {
     static _Atomic uint64_t last;
     uint64_t now = weir__clock_ns();
 
@@ -95,7 +95,7 @@ static void bury(void) {
         struct slot *slot = &shared.file->slots[i];
         uint64_t owner = atomic_load(&slot->owner);
 
-        if (owner > NOBODY && !lives(owner))
+        if (owner > NOBODY && !owner_lives(owner))
             clear_if(slot, owner);
     }
 }
@@ -103,7 +103,7 @@ static void bury(void) {
 /* Writes the mark into an empty file, or checks the mark of another file.  Does not change a file with other
  * contents.  Several processes may call the function at once, since all write an equal mark.  Returns 0 on success,
  * -1 with errno. */
-static int take_file(int file) {
+static int check_file_mark(int file) {
     char begins[sizeof mark];
     ssize_t length = pread(file, begins, sizeof begins, 0);
 
@@ -124,7 +124,7 @@ static int map_file(const char *path) {
 
     if (file < 0)
         return -1;
-    if (take_file(file) == 0 && weir__file_resize(file, sizeof(struct file)) == 0 &&
+    if (check_file_mark(file) == 0 && weir__file_resize(file, sizeof(struct file)) == 0 &&
         fstat(file, &is) == 0)
         map = mmap(NULL, sizeof(struct file), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     error = errno;
@@ -140,7 +140,7 @@ static int map_file(const char *path) {
 static int claim(void) {
     uint64_t own = owner_of(getpid(), weir__process_start(getpid()));
 
-    bury();
+    clear_ended_slots();
     /* Clears the slot of another program that this process ran before exec. */
     for (int i = 0; i < SLOTS; i++)
         clear_if(&shared.file->slots[i], own);
@@ -180,7 +180,7 @@ uint64_t weir__model_shared_key(void) {
 
 /* Returns the sum of the allocated bytes in all slots except `without`.  If `wanted` is set, adds the bytes that the
  * owners of these slots are about to allocate. */
-static uint64_t taken(int device, const struct slot *without, int wanted) {
+static uint64_t sum_allocated(int device, const struct slot *without, int wanted) {
     uint64_t sum = 0;
 
     for (int i = 0; i < SLOTS; i++) {
@@ -196,10 +196,10 @@ static uint64_t taken(int device, const struct slot *without, int wanted) {
 }
 
 uint64_t weir__model_shared_others(int device) {
-    if (!shared.own || taken(device, shared.own, 0) == 0)
+    if (!shared.own || sum_allocated(device, shared.own, 0) == 0)
         return 0;
-    bury();
-    return taken(device, shared.own, 0);
+    clear_ended_slots();
+    return sum_allocated(device, shared.own, 0);
 }
 
 /* Sleeps for a short time, whose length depends on the process, so that two processes do not try at once again. */
@@ -222,15 +222,15 @@ int weir__model_shared_take(int device, uint64_t capacity, uint64_t bytes) {
         if (i > 0)
             pause_for_others();
         atomic_fetch_add(&own->wanted[device], bytes);
-        fits = taken(device, NULL, 1) <= capacity;
+        fits = sum_allocated(device, NULL, 1) <= capacity;
         if (!fits) {
-            bury();
-            fits = taken(device, NULL, 1) <= capacity;
+            clear_ended_slots();
+            fits = sum_allocated(device, NULL, 1) <= capacity;
         }
         if (fits)
             atomic_fetch_add(&own->bytes[device], bytes);
         atomic_fetch_sub(&own->wanted[device], bytes);
-        may_fit = taken(device, NULL, 0) + bytes <= capacity;
+        may_fit = sum_allocated(device, NULL, 0) + bytes <= capacity;
     }
     return fits ? 0 : -1;
 }

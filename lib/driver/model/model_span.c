@@ -35,7 +35,7 @@ int weir__model_range_provide(struct model_range *range) {
     return 0;
 }
 
-static struct model_span *take_struct(struct model_range *range) {
+static struct model_span *allocate_span_struct(struct model_range *range) {
     struct model_span *span = range->spare_spans;
 
     range->spare_spans = span->next;
@@ -43,7 +43,7 @@ static struct model_span *take_struct(struct model_range *range) {
     return span;
 }
 
-static void give_struct(struct model_range *range, struct model_span *span) {
+static void free_span_struct(struct model_range *range, struct model_span *span) {
     span->next = range->spare_spans;
     range->spare_spans = span;
 }
@@ -144,7 +144,7 @@ static struct model_node **tree_of(struct model_range *range, const struct model
 }
 
 /* Adds a span to the tree of its kind with a new turn.  Among spans of equal size, the turn decides (rule R1). */
-static void shelve(struct model_range *range, struct model_span *span) {
+static void add_to_span_tree(struct model_range *range, struct model_span *span) {
     span->block.node.key = span->size;
     span->block.node.tie = ++range->turn;
     weir__model_tree_insert(tree_of(range, span), &span->block.node);
@@ -152,7 +152,7 @@ static void shelve(struct model_range *range, struct model_span *span) {
         range->loose += count_loose(range, span);
 }
 
-static void unshelve(struct model_range *range, struct model_span *span) {
+static void remove_from_span_tree(struct model_range *range, struct model_span *span) {
     weir__model_tree_remove(tree_of(range, span), &span->block.node);
     if (span->kind == SPAN_FREE)
         range->loose -= count_loose(range, span);
@@ -276,10 +276,10 @@ int weir__model_range_open(struct model_range *range, uint64_t bytes, uint64_t u
         weir__model_range_close(range);
         return -1;
     }
-    link_behind(range, take_struct(range), NULL);
+    link_behind(range, allocate_span_struct(range), NULL);
     range->first->size = bytes;
     range->first->kind = SPAN_FREE;
-    shelve(range, range->first);
+    add_to_span_tree(range, range->first);
     return 0;
 }
 
@@ -313,7 +313,7 @@ struct model_span *weir__model_range_fit(struct model_node *tree, uint64_t bytes
 
 /* Cuts off the part of a span behind its first `bytes` bytes, and adds this part to its tree.  The span itself is in
  * no tree. */
-static void shelve_rest(struct model_range *range, struct model_span *span, uint64_t bytes) {
+static void split_off_rest(struct model_range *range, struct model_span *span, uint64_t bytes) {
     struct model_span *rest;
 
     if (span->size == bytes) {
@@ -321,7 +321,7 @@ static void shelve_rest(struct model_range *range, struct model_span *span, uint
             dequeue(span);
         return;
     }
-    rest = take_struct(range);
+    rest = allocate_span_struct(range);
     rest->offset = span->offset + bytes;
     rest->size = span->size - bytes;
     rest->kind = span->kind;
@@ -330,7 +330,7 @@ static void shelve_rest(struct model_range *range, struct model_span *span, uint
         requeue(rest, span);
     span->size = bytes;
     link_behind(range, rest, span);
-    shelve(range, rest);
+    add_to_span_tree(range, rest);
 }
 
 static void make_used(struct model_range *range, struct model_span *span) {
@@ -350,12 +350,12 @@ struct model_span *weir__model_range_take(struct model_range *range, struct mode
     for (uint64_t rest = bytes, cut; rest > 0; rest -= cut, part = next) {
         next = part->next;
         cut = part->size < rest ? part->size : rest;
-        unshelve(range, part);
-        shelve_rest(range, part, cut);
+        remove_from_span_tree(range, part);
+        split_off_rest(range, part, cut);
         make_used(range, part);
         if (part != span) {
             unlink_span(range, part);
-            give_struct(range, part);
+            free_span_struct(range, part);
         }
     }
     span->size = bytes;
@@ -379,7 +379,8 @@ uint64_t weir__model_range_movable(const struct model_range *range, const struct
 
 /* Removes the memory of up to `units` loose units of one free span, highest address first.  Returns the number of
  * units that have lost their memory. */
-static uint64_t strip_span(struct model_range *range, struct model_span *span, uint64_t units) {
+static uint64_t unmap_loose_units(struct model_range *range, struct model_span *span,
+                                  uint64_t units) {
     uint64_t first = first_unit_inside(range, span->offset);
     uint64_t unit = (span->offset + span->size) / range->unit, stripped = 0;
     uint64_t turn = span->block.node.tie;
@@ -406,7 +407,7 @@ uint64_t weir__model_range_shrink(struct model_range *range, uint64_t units) {
 
     for (span = range->last; span && range->loose > 0 && stripped < units; span = span->prev)
         if (span->kind == SPAN_FREE && count_loose(range, span) > 0)
-            stripped += strip_span(range, span, units - stripped);
+            stripped += unmap_loose_units(range, span, units - stripped);
     range->units -= stripped;
     while (range->top > 0 && !range->has_memory[range->top - 1])
         range->top--;
@@ -449,16 +450,16 @@ struct model_span *weir__model_range_grow(struct model_range *range, struct mode
 
     if (map_missing(range, span->offset, end) != 0)
         return NULL;
-    unshelve(range, span);
-    shelve_rest(range, span, bytes);
+    remove_from_span_tree(range, span);
+    split_off_rest(range, span, bytes);
     make_used(range, span);
     *moved = weir__model_range_shrink(range, lacks);
     note_memory(range, span->offset, end);
     rest = span->next;
     if (rest && rest->kind == SPAN_FREE) {
-        unshelve(range, rest);
+        remove_from_span_tree(range, rest);
         rest->backed = is_backed(range, rest->offset, rest->offset + rest->size);
-        shelve(range, rest);
+        add_to_span_tree(range, rest);
     }
     return span;
 }
@@ -483,13 +484,14 @@ int weir__model_range_add(struct model_range *range, uint64_t bytes, uint64_t un
 /* ---- Freeing ---- */
 
 /* Returns 1 if two adjacent spans must merge, else 0. */
-static int alike(const struct model_span *a, const struct model_span *b) {
+static int must_merge(const struct model_span *a, const struct model_span *b) {
     return a->kind == b->kind && (a->kind != SPAN_PENDING || a->queue == b->queue);
 }
 
 /* Merges the span `from` into the adjacent span `span`.  `span` is in no tree. */
-static void absorb(struct model_range *range, struct model_span *span, struct model_span *from) {
-    unshelve(range, from);
+static void merge_span(struct model_range *range, struct model_span *span,
+                       struct model_span *from) {
+    remove_from_span_tree(range, from);
     if (from->kind == SPAN_PENDING)
         dequeue(from);
     if (from->offset < span->offset)
@@ -497,24 +499,24 @@ static void absorb(struct model_range *range, struct model_span *span, struct mo
     span->size += from->size;
     span->backed &= from->backed;
     unlink_span(range, from);
-    give_struct(range, from);
+    free_span_struct(range, from);
 }
 
 /* Merges a span, whose kind has changed, with adjacent spans of its new kind.  Then adds the span to the tree of
  * this kind. */
-static void put_back(struct model_range *range, struct model_span *span) {
-    if (span->next && alike(span, span->next))
-        absorb(range, span, span->next);
-    if (span->prev && alike(span, span->prev))
-        absorb(range, span, span->prev);
-    shelve(range, span);
+static void merge_and_add(struct model_range *range, struct model_span *span) {
+    if (span->next && must_merge(span, span->next))
+        merge_span(range, span, span->next);
+    if (span->prev && must_merge(span, span->prev))
+        merge_span(range, span, span->prev);
+    add_to_span_tree(range, span);
     if (span->kind == SPAN_PENDING)
         enqueue(span);
 }
 
 void weir__model_range_free(struct model_range *range, struct model_span *span) {
     span->kind = SPAN_FREE;
-    put_back(range, span);
+    merge_and_add(range, span);
 }
 
 void weir__model_range_defer(struct model_range *range, struct model_span *span, uint64_t stream_id,
@@ -525,7 +527,7 @@ void weir__model_range_defer(struct model_range *range, struct model_span *span,
     span->end_ns = end_ns;
     if (span->queue->newest && end_ns < span->queue->newest->end_ns)
         span->end_ns = span->queue->newest->end_ns;
-    put_back(range, span);
+    merge_and_add(range, span);
 }
 
 static struct model_queue *find_queue(const struct model_range *range, uint64_t stream_id) {
@@ -549,12 +551,12 @@ void weir__model_range_begin(struct model_range *range, uint64_t stream_id, uint
 }
 
 /* Makes `span` and all older spans of the queue free, the newest span first (rule R5). */
-static void settle_from(struct model_range *range, struct model_queue *queue,
-                        struct model_span *span) {
+static void free_pending_from(struct model_range *range, struct model_queue *queue,
+                              struct model_span *span) {
     while (span) {
         struct model_span *older = span->older;
 
-        unshelve(range, span);
+        remove_from_span_tree(range, span);
         dequeue(span);
         span->queue = NULL;
         weir__model_range_free(range, span);
@@ -569,7 +571,7 @@ void weir__model_range_settle(struct model_range *range, struct model_queue *que
 
     while (span && span->end_ns > now_ns)
         span = span->older;
-    settle_from(range, queue, span);
+    free_pending_from(range, queue, span);
 }
 
 void weir__model_range_settle_seq(struct model_range *range, struct model_queue *queue,
@@ -578,7 +580,7 @@ void weir__model_range_settle_seq(struct model_range *range, struct model_queue 
 
     while (span && span->seq > seq)
         span = span->older;
-    settle_from(range, queue, span);
+    free_pending_from(range, queue, span);
 }
 
 void weir__model_range_forget(struct model_range *range, uint64_t stream_id, uint64_t now_ns) {
@@ -600,7 +602,7 @@ static const char *check_span(const struct model_range *range, const struct mode
         return "spans have a gap or overlap";
     if (span->size == 0)
         return "a span is empty";
-    if (next && span->kind != SPAN_USED && alike(span, next))
+    if (next && span->kind != SPAN_USED && must_merge(span, next))
         return "neighbours that should have merged";
     if (span->backed != is_backed(range, span->offset, span->offset + span->size) &&
         (span->kind != SPAN_FREE || span->backed))

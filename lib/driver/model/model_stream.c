@@ -31,7 +31,7 @@ int weir__model_stream_is_blocking(const struct model_stream *stream) {
 }
 
 /* Orders the next operation of `stream` after all work that was submitted to `other` until now. */
-static void follow(struct model_stream *stream, const struct model_stream *other) {
+static void order_stream_after(struct model_stream *stream, const struct model_stream *other) {
     if (stream->end_ns < other->end_ns)
         stream->end_ns = other->end_ns;
     weir__model_learn(&stream->after, weir__model_stream_id(other), other->seq);
@@ -44,9 +44,9 @@ void weir__model_stream_touch(struct model_stream *stream) {
     if (stream == legacy) {
         for (other = stream->context->streams; other; other = other->next)
             if (other != legacy && other->seq > 0 && weir__model_stream_is_blocking(other))
-                follow(legacy, other);
+                order_stream_after(legacy, other);
     } else if (weir__model_stream_is_blocking(stream) && legacy && legacy->seq > 0) {
-        follow(stream, legacy);
+        order_stream_after(stream, legacy);
     }
     stream->seq++;
 }
@@ -176,7 +176,7 @@ CUresult weir__model_cuStreamDestroy(CUstream handle) {
 
 /* Checks whether the host may query or wait for a stream.  Both calls are unsafe while another stream is being
  * captured. */
-static CUresult may_ask(struct model_stream *stream) {
+static CUresult check_host_wait(struct model_stream *stream) {
     CUresult why = weir__model_capture_asks(stream);
 
     return why == CUDA_SUCCESS ? weir__model_capture_unsafe() : why;
@@ -184,7 +184,7 @@ static CUresult may_ask(struct model_stream *stream) {
 
 /* Records that the host has waited for the work of stream `id` up to operation `seq`.  A query after which the work
  * is known to be completed does not call this function, because a query has no effect on pools (measured). */
-static void observe(uint64_t id, uint64_t seq, const struct model_orders *after) {
+static void record_host_wait(uint64_t id, uint64_t seq, const struct model_orders *after) {
     weir__model_pools_observe(id, seq, after);
     weir__model_oracle_seen(id, seq, after);
 }
@@ -205,10 +205,10 @@ CUresult weir__model_cuStreamSynchronize(CUstream handle) {
     if (!stream)
         return why;
     weir__model_lock();
-    why = may_ask(stream);
+    why = check_host_wait(stream);
     if (why == CUDA_SUCCESS) {
         weir__model_wait_until(stream->end_ns);
-        observe(weir__model_stream_id(stream), stream->seq, &stream->after);
+        record_host_wait(weir__model_stream_id(stream), stream->seq, &stream->after);
         weir__model_pools_synchronised(stream->context->device);
     }
     return weir__model_unlocked(why);
@@ -221,7 +221,7 @@ CUresult weir__model_cuStreamQuery(CUstream handle) {
     if (!stream)
         return why;
     weir__model_lock();
-    why = may_ask(stream);
+    why = check_host_wait(stream);
     if (why == CUDA_SUCCESS && stream->end_ns > weir__model_now())
         why = CUDA_ERROR_NOT_READY;
     else if (why == CUDA_SUCCESS)
@@ -468,7 +468,7 @@ CUresult weir__model_cuEventSynchronize(CUevent handle) {
         result = weir__model_capture_unsafe();
     if (result == CUDA_SUCCESS && event->stream_id) {
         weir__model_wait_until(event->end_ns);
-        observe(event->stream_id, event->seq, &event->after);
+        record_host_wait(event->stream_id, event->seq, &event->after);
         weir__model_pools_synchronised(event->context->device);
     }
     return weir__model_unlocked(result);

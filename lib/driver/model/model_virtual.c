@@ -351,7 +351,7 @@ static uint64_t count_mappings(uint64_t address, uint64_t bytes) {
 /* Maps the file of an allocation at an address, with the given protection.  Also changes the protection of an
  * existing mapping in this way.  (Valgrind would examine memory byte by byte after mprotect.)  Returns 0 on success,
  * else -1. */
-static int place(uint64_t address, const struct model_memory *memory, int protection) {
+static int map_file_part(uint64_t address, const struct model_memory *memory, int protection) {
     return mmap(host(address), memory->bytes, protection, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
                 memory->file < 0 ? space.file : memory->file, (off_t)memory->place) == MAP_FAILED
                ? -1
@@ -367,7 +367,7 @@ static CUresult map(uint64_t address, struct model_memory *memory) {
     mapping = calloc(1, sizeof *mapping);
     if (!mapping)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    if (place(address, memory, PROT_NONE) != 0) {
+    if (map_file_part(address, memory, PROT_NONE) != 0) {
         free(mapping);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -443,7 +443,7 @@ static CUresult protect(const struct model_mapping *mapping) {
 
     for (int i = 0; i < MODEL_DEVICES; i++)
         any |= mapping->access[i];
-    return place(mapping->node.key, mapping->memory, protection_of(any)) == 0
+    return map_file_part(mapping->node.key, mapping->memory, protection_of(any)) == 0
                ? CUDA_SUCCESS
                : CUDA_ERROR_OUT_OF_MEMORY;
 }
