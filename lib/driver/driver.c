@@ -205,8 +205,8 @@ static struct weir_driver counted_table;
 static struct {
     _Alignas(64) _Atomic uint64_t calls[WEIR_ENTRY_COUNT];
 } counted[WEIR_STRIPED_STRIPES + 1];
-static pthread_mutex_t count_lock =
-    PTHREAD_MUTEX_INITIALIZER; /* guards inner_table and counted_table while they are set */
+/* Guards inner_table and counted_table while they are set. */
+static pthread_mutex_t count_lock = PTHREAD_MUTEX_INITIALIZER;
 
 #define WEIR_ENTRY(group, entry, symbol, version, params, args)                                    \
     static CUresult counted_##entry params {                                                       \

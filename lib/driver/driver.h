@@ -74,7 +74,7 @@ struct weir_driver_charge {
 };
 
 struct weir_driver {
-    const char *name;      /* "cuda" or "model" */
+    const char *name; /* the name of the driver: "cuda" or "model" */
     /* The version as cuDriverGetVersion returns it: 1000 * major + 10 * minor. */
     int version;
     unsigned capabilities; /* the WEIR_CAP_ bits of the capabilities that the driver has */

@@ -48,7 +48,8 @@ struct group_slot {
     _Atomic uint64_t pid, start, namespace;
     /* Set once the member is about to end in the normal way. */
     _Atomic uint64_t ends;
-    /* For even and odd changes: the bytes and the number of the change. */
+    /* The values after the last change with an even number and after the last change with an odd number.  A value
+     * contains the bytes and the number of the change. */
     _Atomic uint64_t value[2];
     /* The fields below are for reports, and for the order in which processes ask members for memory. */
     _Atomic uint64_t weight, idle;

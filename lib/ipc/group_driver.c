@@ -139,8 +139,7 @@ static CUresult free_recorded(struct weir_map *map, unsigned long long key, free
 
     if (g && result == CUDA_SUCCESS)
         weir__group_uncharge(g, WEIR_GROUP_RESERVE, counted_in(word));
-    /* Cannot fail, since the map has room for a record that was just removed. */
-    else if (word && result != CUDA_SUCCESS)
+    else if (word && result != CUDA_SUCCESS) /* the map has room for the removed record */
         (void)store_record(map, key, word);
     return result;
 }
@@ -222,8 +221,8 @@ static uint64_t read_pool_reserved(CUmemoryPool pool) {
  * before its request.  If the driver does not report the size, `took` is the assumed growth. */
 static void correct_pool_count(struct weir_group *g, CUmemoryPool pool, uint64_t before,
                                uint64_t took) {
-    static pthread_mutex_t settling =
-        PTHREAD_MUTEX_INITIALIZER; /* with this lock, an older size cannot replace a newer size */
+    /* With this lock, a thread cannot replace a newer size by an older size. */
+    static pthread_mutex_t settling = PTHREAD_MUTEX_INITIALIZER;
     uintptr_t word = 0;
     uint64_t has, counted;
 

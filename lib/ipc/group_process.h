@@ -59,8 +59,8 @@ struct weir_group *weir__group_of(const struct weir_driver *driver, CUdevice dev
 /* Charges the estimate for a context before the context is created.  The primary context is charged once, however
  * often it is retained.  Returns 1 on success, 0 if the limit forbids the context. */
 int weir__group_context_begins(struct weir_group *g, int is_primary);
-/* Subtracts the estimate for a context after the context is destroyed.  For the primary context, called at each
- * release; only the last release subtracts the estimate. */
+/* Subtracts the estimate for a context after the context is destroyed.  For the primary context, the caller calls
+ * the function at each release, and only the last release subtracts the estimate. */
 void weir__group_context_ends(struct weir_group *g, int is_primary);
 /* Subtracts the estimate for the primary context after a reset of the device has destroyed this context. */
 void weir__group_context_lost(struct weir_group *g);

@@ -83,8 +83,8 @@ struct weir_process_peers {
     struct ending ending[WEIR_SLOTS];
     /* For each slot, the bytes that `kept` of struct weir_answers contains for it. */
     uint64_t kept[WEIR_SLOTS];
-    const struct weir_group
-        *group; /* the group whose members are asked, or NULL if all processes are asked */
+    /* The group whose members are asked, or NULL if all processes are asked. */
+    const struct weir_group *group;
     size_t member_count;
     struct weir_group_member member[WEIR_GROUP_SLOTS];
 };

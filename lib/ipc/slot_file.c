@@ -265,7 +265,7 @@ static int claim_slot(const struct weir_slot_file *f, int file) {
                 clear_slot(f, file, slot);
                 return slot;
             }
-            /* Unlocks all slots.  This process has no other slot in the file yet. */
+            /* Unlocks all slots; this process has no other slot in the file yet. */
             unlock_slots(f, file);
         }
         if (is_being_removed(f, file)) {

@@ -347,9 +347,9 @@ WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
 WEIR_PROGRAM_ENTRIES(WEIR_PROGRAM)
 #undef WEIR_PROGRAM
 
-/* Returns the real time that each measurement adds to a call but does not contain: a part of both clock readings,
- * and the addition.  Returns the least value of several rounds, because a round may be interrupted.  No measurement
- * runs yet, so the function may use host_ns. */
+/* Returns the overhead of measuring one call: the parts of both clock readings and of the addition that the measured
+ * time does not contain.  Returns the least overhead of several rounds, because a round may be interrupted.  No
+ * measurement runs yet, so the function may use host_ns. */
 static uint64_t measuring_cost(void) {
     enum { ROUNDS = 8, CALLS = 500 };
     uint64_t least = UINT64_MAX;

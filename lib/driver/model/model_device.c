@@ -264,7 +264,8 @@ CUresult weir__model_cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *f
     return result;
 }
 
-/* Returns 1 if both numbers are equal, or if the profile makes the two devices peers.  Otherwise returns 0. */
+/* Returns 1 if `device` and `other` are one device, or if they are peers according to the profile.  Otherwise
+ * returns 0. */
 int weir__model_reaches(int device, int other) {
     uint64_t together = weir__model.profile.peers;
 

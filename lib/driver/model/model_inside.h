@@ -275,7 +275,7 @@ struct model {
     _Atomic uint64_t state;
     _Atomic uint64_t clock_ns;
     _Atomic uint64_t host_ns; /* the real time inside calls, while the model measures it */
-    /* The real time that one measurement takes but does not contain (see measuring_cost). */
+    /* The overhead of measuring one call, which finish() adds to host_ns (see measuring_cost() in model.c). */
     uint64_t measure_ns;
     struct model_profile profile; /* the figures of the devices; change only at a reset */
     int device_count;             /* the number of devices; changes only at a reset */
@@ -353,7 +353,7 @@ void weir__model_wait_until(uint64_t ns);
 /* Returns the state of the calling thread.  The state is never NULL inside an entry point of the table. */
 struct model_thread *weir__model_thread(void);
 /* Returns the state of the calling thread, and makes the state if there is none.  Returns NULL if there is no host
- * memory.  For functions that are called without the table. */
+ * memory.  Functions outside of the driver table call it, such as weir__model_kernel(). */
 struct model_thread *weir__model_join(void);
 
 /* Returns the current context of the thread, or NULL with the error code in *why. */
@@ -445,9 +445,9 @@ const char *weir__model_graph_check(int device, uint64_t *physical);
 CUmemAccess_flags weir__model_step_access(const struct model_step *step);
 /* Runs a fill or a copy in the memory of the device.  The work counts as work of the stream. */
 void weir__model_step_run(const struct model_step *step, const struct model_stream *stream);
-/* The protection that host memory has while the device may access it, since the host does the work of the device.
- * On Linux, memory that can be written can also be read.  Valgrind searches only memory with a flag for reads, so
- * without this flag it does not search gigabytes for leaks. */
+/* The protection of host memory that the device may access; the host does the work of the device.  On Linux, memory
+ * with PROT_WRITE can also be read.  PROT_READ is not set, because Valgrind would then search gigabytes of this
+ * memory for leaks. */
 enum { MODEL_ACCESSIBLE = PROT_WRITE };
 /* Maps `bytes` bytes of host memory.  `bytes` and the address are multiples of the page size of the device.  Returns
  * the address, or NULL on failure. */
@@ -526,9 +526,10 @@ void weir__model_oracle_freed(uint64_t address, uint64_t bytes, const struct mod
 /* Records that the latest work of the stream used a whole mapping, for no owner. */
 void weir__model_oracle_touched(const struct model_stream *stream, uint64_t address,
                                 uint64_t bytes);
-/* Records that the mappings in these bytes are removed now, before work in progress is completed. */
+/* Records that the driver removes the mappings of these bytes at once, without waiting for work on them. */
 void weir__model_oracle_unmapped(uint64_t address, uint64_t bytes);
-/* Records that the access to the mappings in these bytes is removed now, before work in progress is completed. */
+/* Records that the driver removes the access to the mappings of these bytes at once, without waiting for work on
+ * them. */
 void weir__model_oracle_closed(uint64_t address, uint64_t bytes);
 /* Records that the host has observed the completion of the work of stream `id` up to operation `seq`, and of all
  * work in the list `after`. */

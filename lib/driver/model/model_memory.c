@@ -307,7 +307,7 @@ static struct model_block *find_block(CUdeviceptr address) {
 
 /* ---- Entries ---- */
 
-/* Allocates a block of device memory by cuMemAlloc, and stores its address in *address.  The caller holds the lock. */
+/* Allocates a block of device memory for cuMemAlloc, and stores its address in *address.  The caller holds the lock. */
 static CUresult alloc_direct(struct model_device *device, size_t bytes, void *address) {
     const struct model_profile *profile = &weir__model.profile;
     struct model_direct *direct = calloc(1, sizeof *direct);

@@ -315,8 +315,8 @@ void weir__model_oracle_touched(const struct model_stream *stream, uint64_t addr
         learn_use(share, stream);
 }
 
-/* Checks that the host is ordered after all uses of whole mappings, which nobody can access any more.  Then removes
- * these uses. */
+/* Checks that the host has observed the completion of all uses of whole mappings, which nobody can access any more.
+ * Then removes these uses. */
 static void check_lost_mappings(uint64_t address, uint64_t bytes, const char *what) {
     struct model_share *share;
 
