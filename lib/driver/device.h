@@ -43,9 +43,9 @@ struct weir_device {
     _Atomic int log;
     int decompresses; /* set if the memory of the allocator must allow hardware decompression */
     int drop_in;      /* set if the allocator replaces the driver's memory pools (see drop_in.h) */
-    /* Set if the program has switched opportunistic reuse off.  Memory that one stream has freed may then be used by
-     * another stream only after the host has waited for the work of the first stream, or after weir has returned the
-     * memory to the device. */
+    /* Set if the program has switched opportunistic reuse off.  Another stream may then use memory that a stream has
+     * freed in two cases only: after the host has waited for the work of the first stream, or after weir has
+     * returned the memory to the device. */
     atomic_int keeps_apart;
     /* Returns 1 if an adapter saw the creation of the stream, else 0.  An adapter is a part of weir that sits
      * between the program and the driver.  Such an adapter also sees each capture of the stream and its destruction.

@@ -12,8 +12,8 @@
 
 #include <stdint.h>
 
-/* The entry of an allocator in the list.  While an entry is not in the list, it is all zero, except for the fields
- * that its owner sets before it joins: `driver`, `device` and `owner`.  The other fields are private. */
+/* The entry of an allocator in the list.  The owner sets `driver`, `device` and `owner` before the entry joins the
+ * list.  The other fields are private, and are zero while the entry is not in the list. */
 struct weir_local_peer {
     const void *driver;
     int device;

@@ -54,9 +54,9 @@ void weir__memory_text_clear(struct weir_memory_text *t);
 void weir__memory_sender_allow(void);
 
 /* Opens the sender, which is the process that made the text.  Sets *sender to a pidfd, which the caller must close,
- * or to -1 if the sender is this process.  Returns OK on success.  On failure writes a message and returns one of
- * these: E_NOT_OWNED if the sender has ended, E_NOT_SUPPORTED if the kernel or the sender's namespace of pids
- * prevents the open, or E_HOST_MEMORY. */
+ * or to -1 if the sender is this process.  Returns OK on success.  On failure writes a message.  Returns E_NOT_OWNED
+ * if the sender has ended, and E_NOT_SUPPORTED if the kernel or the sender's namespace of pids prevents the open.
+ * May also return E_HOST_MEMORY. */
 weir_status weir__memory_sender_open(const struct weir_memory_text *t, int *sender,
                                      const struct weir_message *message);
 /* Copies the descriptor `theirs` of the sender into this process.  The caller must close the copy.  Returns the

@@ -38,7 +38,7 @@
 #include "ipc/local_peers.h"
 
 #define MILLISECOND UINT64_C(1000000)
-/* After a process has not answered, no request asks this process for this time. */
+/* A process that has not answered a request is not asked again for this time. */
 #define SILENCE_NS (2000 * MILLISECOND)
 /* ENDING_NS is the longest time for which requests wait for one ending process.  BESIDE_RESERVE is an estimate of
  * the memory that an ending process has besides its reserved memory, such as its context. */
@@ -185,7 +185,7 @@ static void refresh(struct weir_process_peers *n, uint64_t as_of_ns) {
     int any, tries = 0;
 
     pthread_mutex_lock(&n->lock);
-    do { /* computes the sum again if an allocator has changed its memory meanwhile */
+    do { /* computes the sum again if an allocator has changed its memory during the sum */
         notes = n->notes;
         pthread_mutex_unlock(&n->lock);
         any = sum_up(n, &sum);

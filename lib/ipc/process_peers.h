@@ -70,14 +70,14 @@ void weir__process_peers_note(struct weir_process_peers *n, _Atomic uint64_t *sh
 /* The result of a request to other processes for memory. */
 struct weir_answers {
     uint64_t given; /* the bytes that the asked processes have freed */
-    /* The bytes that other processes keep: the memory in use of each process, or all memory of a process that is not
-     * asked because it did not answer an earlier request.  Memory of ending processes does not count.  UINT64_MAX if
-     * there are no other processes. */
+    /* The bytes that other processes keep.  For each process, its memory in use counts.  If a process is not asked
+     * because it did not answer an earlier request, all its memory counts.  Memory of ending processes does not
+     * count.  UINT64_MAX if there are no other processes. */
     uint64_t kept;
     int heard; /* set if a process has published its memory during the request, or has answered */
     int late;  /* set if an asked process has not answered in time */
-    /* Set if a later request may get more memory: if a process has not answered yet, if there was no time to ask a
-     * process, or if a process is ending. */
+    /* Set if a later request may get more memory.  This is so if a process has not answered yet, if no time was left
+     * to ask a process, or if a process is ending. */
     int is_incomplete;
     /* The bytes that ending processes may still return to the device, or 0 if enough bytes were freed.  A process
      * that has been ending for two seconds no longer counts. */

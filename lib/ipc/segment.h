@@ -29,7 +29,7 @@
 
 enum { WEIR_SEGMENT_PATH_BYTES = 512, WEIR_SEGMENT_KIND_BYTES = 16 };
 
-/* After a read, a segment counts as watched for this time. */
+/* A segment counts as watched for this time after each read. */
 #define WEIR_SEGMENT_WATCHED_NS UINT64_C(3000000000)
 
 struct weir_segment_kind {

@@ -10,11 +10,11 @@
  * claims another slot and then releases the old slot.
  *
  * A new file gets its name only when it is complete (O_TMPFILE).  A process that leaves first unlocks its slot and then
- * tries to lock all slots at once.  If the process gets all locks, no other process has a slot, and none can claim a
- * slot meanwhile.  The process then checks whether another process is still ending.  If no process is ending, it
- * removes the name of the file.  A process that has opened the file before the removal finds no free slot or no name,
- * and opens the file again.  A killed process leaves its file.  The next process that joins uses this file; a process
- * that only reads removes the file (tests/spin/registry.pml, tests/spin/group.pml).
+ * tries to lock all slots at once.  If the process gets all locks, no other process has a slot, and no process can
+ * claim a slot until the locks are released.  The process then checks whether another process is still ending.  If no
+ * process is ending, it removes the name of the file.  A process that has opened the file before the removal finds no
+ * free slot or no name, and opens the file again.  A killed process leaves its file.  The next process that joins uses
+ * this file; a process that only reads removes the file (tests/spin/registry.pml, tests/spin/group.pml).
  *
  * When the last login session of a user ends, the system may remove the files of the user (RemoveIPC in logind.conf).
  * Later processes then make a new file.  So a process checks from time to time whether its file still has its name, its
@@ -44,8 +44,8 @@ enum { TRIES = 64, MOST_SLOT_BYTES = 512, READ_BYTES = 16 * MOST_SLOT_BYTES };
  * So a removal is short, unless the removing process is stopped. */
 enum { REMOVALS = 500 };
 #define REMOVAL_PAUSE_NS 1000000
-/* The offset of the life locks, far behind the end of the file.  Each slot has one byte there.  If the byte is
- * locked, the process of the slot still runs. */
+/* The offset of the life locks, far behind the end of the file.  Each slot has one byte at this offset.  If the byte
+ * is locked, the process of the slot still runs. */
 #define LIVES_AT ((off_t)1 << 61)
 
 static const char nothing[MOST_SLOT_BYTES];
@@ -391,8 +391,8 @@ void weir__slot_file_each(const char *begins, size_t most,
 }
 
 /* Returns 1 if another open file has locked the slot of this process, else 0.  This happens if the program has
- * closed weir's descriptor, and another part of the process has opened the slot file again and got the number of the
- * descriptor. */
+ * closed weir's descriptor, another part of the process has then opened the slot file again, and the new descriptor
+ * has an equal number. */
 static int is_another(const struct weir_slot_file *f) {
     return weir__kept_is(&f->file) && f->slot >= 0 && weir__slot_is_locked(f, f->slot);
 }

@@ -127,7 +127,8 @@ void *weir__model_slab_find(const struct model_slab *slab, const void *handle);
 
 /* ---- Streams and events ---- */
 
-/* One entry of a list of orders: the work that has the list is ordered after operation `seq` of stream `id`. */
+/* One order of a list: the stream, the event or the branch that has the list is ordered after operation `seq` of
+ * stream `id`. */
 struct model_order {
     uint64_t id, seq;
 };
@@ -420,7 +421,7 @@ CUresult weir__model_capture_wait(struct model_stream *stream, struct model_bran
                                   const struct model_event *event);
 /* Removes a stream, which the program destroys, from its capture. */
 void weir__model_capture_drop_stream(struct model_stream *stream);
-/* Forgets in all captures that the thread, which ends, has begun them. */
+/* Clears the field `thread` of all captures that the thread, which ends, has begun. */
 void weir__model_capture_drop_thread(const struct model_thread *thread);
 const char *weir__model_capture_check(const struct model_context *context);
 

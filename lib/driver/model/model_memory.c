@@ -571,8 +571,8 @@ CUresult weir__model_cuMemsetD32Async(CUdeviceptr address, unsigned int value, s
     return submit_on(handle, &step, weir__model.profile.memset_bytes_per_us);
 }
 
-/* Copies between host memory and device memory.  `address` is the address of the device memory, which is the same
- * place as `to` or `from`. */
+/* Copies between host memory and device memory.  Either `to` or `from` points to the device memory, whose address is
+ * `address`. */
 static CUresult copy(void *to, const void *from, CUdeviceptr address, size_t bytes,
                      CUstream handle) {
     struct model_step step = {

@@ -386,8 +386,8 @@ void weir__model_oracle_collect(struct model_orders *named) {
     forget_completed(-1, named);
 }
 
-/* Records that the host has observed the completion of all work of the device, and of the work on other devices for
- * which the streams of the device have waited. */
+/* Records that the host has observed the completion of all work of the device, and of work on other devices if the
+ * streams of the device have waited for this work. */
 void weir__model_oracle_seen_device(int device) {
     const struct model_stream *stream = weir__model.devices[device].context.streams;
     struct model_orders named = {0};

@@ -19,11 +19,11 @@
  * without pending frees.  If a block was freed on a busy stream, no other stream can use the block, and the pool grows
  * instead.  If a block was freed before a launch, no other stream can use the block before the launched work has begun.
  * A request for 0 bytes returns a null pointer.  maxSize, rounded up to units, limits the pool.  If a request fails
- * because of maxSize or a full device, the pool keeps the units that it has added (assumed: all units that were left),
- * and the time to add them is charged.  Blocks that cuMemFree has freed count as used (assumed: for ever).  Growth does
- * not wait for a kernel.  A child of fork() can use the idle memory of the pool, as the parent can (assumed: no other
- * memory).  It is documented that an allocation during a stream capture belongs to the graph, and uses no memory of the
- * pool.
+ * because of maxSize or a full device, the pool keeps the units that it has added, and the model charges the time to
+ * add them (assumed: all units that were left).  Blocks that cuMemFree has freed count as used (assumed: for ever).
+ * Growth does not wait for a kernel.  A child of fork() can use the idle memory of the pool, as the parent can
+ * (assumed: no other memory).  It is documented that an allocation during a stream capture belongs to the graph, and
+ * uses no memory of the pool.
  */
 #include "driver/model/model_pool.h"
 

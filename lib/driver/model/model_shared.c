@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* model_shared.c: see model_shared.h.
+/* model_shared.c: counts the memory of modelled devices that several processes share (see model_shared.h).
  *
  * The file has a mark, by which processes recognise the file, and an array of slots, one for each process.  Only the
  * owner of a slot writes to the slot.  There is no lock, because a stopped process would hold the lock for ever.  A

@@ -2,9 +2,9 @@
 /* model_span.c: see model_span.h for the rules.
  *
  * weir__model_range_provide allocates all structs that an operation may need.  An operation maps memory first, and only
- * this step may fail, so no operation fails halfway.  The node of a span is in one of three kinds of trees: the
- * caller's tree of blocks by address, a tree of free spans by (size, turn), or the tree of a queue's pending spans by
- * (size, turn).
+ * this step may fail, so no operation fails halfway.  The node of a used span is in the caller's tree of blocks, sorted
+ * by address.  The node of a free span is in a tree of free spans, and the node of a pending span is in the tree of its
+ * queue.  Both trees are sorted by (size, turn).
  *
  * This file must not know devices, costs, attributes, or streams beyond their ids.
  */

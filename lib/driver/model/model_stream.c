@@ -14,7 +14,7 @@
  * Every call first calls model_capture.c.  If the stream is being captured, the operation becomes a step of a graph and
  * does not run now.
  *
- * This file must not know how captures work.  It tells pools about completed work, about work that begins, and about
+ * This file must not know how captures work.  It calls pools only to report completed work, work that begins, and
  * destroyed streams.
  */
 #include "driver/model/model_inside.h"

@@ -2,12 +2,13 @@
 /* model_virtual.c: physical allocations, reservations of address space, and mappings of physical allocations at
  * reserved addresses.
  *
- * All physical allocations are parts of one sparse file without a name.  The file grows with each allocation.  So
- * memory takes no host memory before a program accesses it, keeps its contents when it is mapped at another address,
- * and may be mapped at several addresses at once.  When an allocation is freed, its pages of the file are freed, and
- * its part of the file is never used again.  An allocation that other processes may import has its own file
- * (model_ipc.c).  A reservation is host address space without access.  A mapping maps a part of the file there.  The
- * host allows about 65,000 mapped ranges; adjacent mappings of adjacent parts of the file count as one range.
+ * All physical allocations are parts of one sparse file without a name.  The file grows with each allocation.  So an
+ * allocation uses no host memory before a program accesses it.  It keeps its contents when it is mapped at another
+ * address.  It may be mapped at several addresses at once.  When an allocation is freed, its pages of the file are
+ * freed, and its part of the file is never used again.  An allocation that other processes may import has its own file
+ * (model_ipc.c).  A reservation is host address space without access.  A mapping maps a part of the file at reserved
+ * addresses.  The host allows about 65,000 mapped ranges; adjacent mappings of adjacent parts of the file count as one
+ * range.
  *
  * Documented rules, from the comments of <cuda.h> (13.0):
  *   V1  cuMemAddressReserve: the alignment is 0 or a power of two; the requested address is a hint, and a multiple of
@@ -19,8 +20,8 @@
  *   V5  cuMemMap: the address, the size and the offset are multiples of the granularity and lie within the allocation;
  *       the offset is 0; the addresses are reserved and not mapped;
  *   V6  a new mapping has no access; cuMemSetAccess needs a range of whole mappings without gaps;
- *   V7  cuMemUnmap: a part of a mapping cannot be unmapped; the addresses stay reserved; a later mapping there has no
- *       access;
+ *   V7  cuMemUnmap: a part of a mapping cannot be unmapped; the addresses stay reserved; a later mapping at these
+ *       addresses has no access;
  *   V8  no call needs a current context, and the memory survives the context (cuCtxDestroy);
  *   V9  each device has its own access; only the device of the memory and its peers can have access;
  *   V10 cuMemExportToShareableHandle: the memory must have been made for export by file descriptor; each imported
