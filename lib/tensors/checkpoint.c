@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* checkpoint.c: saves which blocks of a pool live, and restores them later.
+/* checkpoint.c: saves the list of a pool's live blocks (a checkpoint), and makes these blocks live again later.
  *
- * PyTorch's graph trees run graphs that continue each other.  Such a graph needs the pool in the state at the end of
- * the earlier graph, even if the program has freed blocks since.  So weir makes a new placement of each part of the
- * pool, in which all memory is free, and allocates the saved blocks there at their addresses.
+ * PyTorch's graph trees run CUDA graphs that continue each other.  Before a graph runs, its pool must have the live
+ * blocks that it had at the end of the earlier graph, even if the program has freed some of these blocks since.  So
+ * a restore makes a new placement for each part of the pool.  All memory of the new placement is free at first.
+ * Then the restore allocates the saved blocks in the placement at their old addresses.
  *
  * This file must not know graphs or captures.
  */
@@ -13,22 +14,23 @@
 #include "base/result.h"
 #include "tensors/tensors_internal.h"
 
-/* A live block, and the bytes of its chunk. */
+/* A saved live block.  `chunk` is the size of the block's chunk in the placement, in bytes. */
 struct saved_block {
     size_t chunk;
-    struct weir_tensor_request made; /* a request whose `note` is NULL */
+    /* The request that makes the block again, with a NULL `note`. */
+    struct weir_tensor_request made;
 };
 
 struct weir_tensors_state {
     weir_tensors_id id;
     struct weir_tensor_part part[WEIR_TENSORS_PARTS];
-    struct saved_block *blocks; /* sorted by part, then by address */
+    struct saved_block *blocks; /* the saved blocks, sorted by part, then by address */
     size_t block_count, block_room;
 };
 
-/* Returns the stream on which a restore allocates and frees.  If only one stream has used the pool, returns this stream,
- * so that the placement knows one stream only and joins all free chunks.  The caller has waited for the device, so any
- * stream is safe. */
+/* Returns the stream for which a restore allocates and frees memory in the placement.  If only one stream has used
+ * the pool, returns this stream.  The placement then knows one stream only and joins all free chunks.  The caller
+ * has waited for the device, so any stream may use the memory. */
 static struct weir_placement_stream *restoring_stream(struct weir_tensor_pool *pool) {
     return pool->streams && !pool->streams->next ? &pool->streams->placed : &pool->unknown;
 }
@@ -44,7 +46,7 @@ void weir_tensors_state_destroy(weir_tensors_state *state) {
 
 /* ---- saving -------------------------------------------------------------------------------------- */
 
-/* Saves a live block.  Returns 1 on success, 0 if there is no host memory. */
+/* Appends a live block to the saved blocks.  Returns 1 on success, 0 if there is no host memory. */
 static int save_block(const weir_tensors *t, weir_tensors_state *s,
                       const struct weir_placement_span *span) {
     struct saved_block *moved =
@@ -65,8 +67,8 @@ static int save_block(const weir_tensors *t, weir_tensors_state *s,
     return 1;
 }
 
-/* Waits for the device until no freed block of the pool waits for other streams.  Returns E_CAPTURE if a freed block
- * still waits for the end of a capture. */
+/* Waits for the device, and then frees the pool's blocks that waited for other streams.  Returns E_CAPTURE if a
+ * freed block still waits for the end of a capture, else OK. */
 static weir_status complete_pending(weir_tensors *t, struct weir_tensor_pool *pool) {
     if (pool->pending > 0)
         weir__pending_complete(t, 1);
@@ -128,7 +130,7 @@ static int has_same_segments(const struct weir_tensor_part *part,
     return found == saved->count;
 }
 
-/* Creates a placement in which all memory of the part is free.  Returns NULL if there is no host memory. */
+/* Creates a placement in which all memory of part `number` is free.  Returns NULL if there is no host memory. */
 static struct weir_placement *make_placement(const weir_tensors *t,
                                              const struct weir_tensor_pool *pool, int number) {
     const struct weir_tensor_part *part = &pool->part[number];
@@ -143,8 +145,9 @@ static struct weir_placement *make_placement(const weir_tensors *t,
     return NULL;
 }
 
-/* Allocates a saved block at its address.  `from` is the address at which the free memory around the block begins.  The
- * function also allocates the memory from `from` to the block, and frees this memory again. */
+/* Allocates a saved block in the placement, at the block's old address.  `from` is the address at which the free
+ * memory around this address begins.  The function first allocates the memory from `from` up to the block, then the
+ * block, and then frees the first piece again. */
 static int place_saved_block(struct weir_placement *p, struct weir_placement_stream *stream,
                              uint64_t from, const struct saved_block *block) {
     struct weir_placement_block place;
@@ -156,13 +159,13 @@ static int place_saved_block(struct weir_placement *p, struct weir_placement_str
            (at == from || weir__placement_give(p, from, stream, 0, NULL) == WEIR_PLACEMENT_OK);
 }
 
-/* Creates the placements of all parts with the saved blocks.  Free chunks are free for all streams, since the caller
- * has waited for the device.  Returns 1 on success, 0 if there is no host memory. */
+/* Creates new placements for all parts of the pool, in which the saved blocks are live.  All other memory is free
+ * for all streams, since the caller has waited for the device.  Returns 1 on success, 0 if there is no host memory. */
 static int make_placements(const weir_tensors *t, struct weir_tensor_pool *pool,
                            const weir_tensors_state *state,
                            struct weir_placement *out[WEIR_TENSORS_PARTS]) {
     struct weir_placement_stream *stream = restoring_stream(pool);
-    uint64_t from = 0; /* the end of the block before */
+    uint64_t from = 0; /* the end of the previous block's chunk */
     int ok = 1;
 
     for (int i = 0; i < WEIR_TENSORS_PARTS; i++) {
@@ -184,14 +187,14 @@ static int make_placements(const weir_tensors *t, struct weir_tensor_pool *pool,
     return ok;
 }
 
-/* The live blocks of a pool, which a restore frees. */
+/* The addresses of all live blocks of a pool.  A restore frees these blocks. */
 struct freed_blocks {
     void **block;
     size_t count;
 };
 
-/* Lists the live blocks of the pool, and allocates all host memory that the restore needs.  Returns 1 on success, 0 if
- * there is no host memory. */
+/* Writes the pool's live blocks to *freed, and allocates all host memory that the rest of the restore needs.
+ * Returns 1 on success, 0 if there is no host memory. */
 static int prepare_restore(weir_tensors *t, const struct weir_tensor_pool *pool,
                            const weir_tensors_state *state, struct freed_blocks *freed) {
     freed->block = calloc(t->map.count + 1, sizeof *freed->block);
@@ -213,7 +216,7 @@ static void free_listed(weir_tensors *t, const struct freed_blocks *freed) {
         (void)weir__map_take(&t->map, (uintptr_t)freed->block[i], &value);
         tensor = (struct weir_tensor *)value;
         weir__tensors_subtract(t, tensor);
-        tensor->use_count = 0; /* the program must make sure that no stream still uses the block */
+        tensor->use_count = 0; /* the program has made sure that no stream still uses the block */
         weir__pool_free(t, tensor);
     }
 }
@@ -231,7 +234,7 @@ static weir_status restore_pool(weir_tensors *t, struct weir_tensor_pool *pool,
             return WEIR_E_NOT_OWNED;
     if (!prepare_restore(t, pool, state, freed))
         return WEIR_E_HOST_MEMORY;
-    /* Waits because streams may still use the chunks that will become free. */
+    /* Streams may still use chunks that the restore will make free, so the restore waits for the device first. */
     result = weir__device_wait(&t->allocator->device);
     if (result != CUDA_SUCCESS)
         return weir__device_status(&t->allocator->device, result);
@@ -243,7 +246,7 @@ static weir_status restore_pool(weir_tensors *t, struct weir_tensor_pool *pool,
         pool->part[i].placement = placements[i];
     }
     for (size_t i = 0; i < state->block_count;
-         i++) /* prepare_restore() has made room for the records */
+         i++) /* cannot fail: prepare_restore() has allocated the records */
         (void)weir__tensor_record(t, &state->blocks[i].made, pool, 0);
     return WEIR_OK;
 }

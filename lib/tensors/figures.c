@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* figures.c: the figures of tensors, and the list of all blocks and free pieces.
+/* figures.c: reads the figures of tensors, and lists all blocks and free pieces of memory.
  *
- * Each call updates the figures of blocks.  The figures of reserved memory come from the allocator.  A contiguous
- * range of the allocator's reserved memory is shown as one segment, but segments of pools inside the range are shown
- * by themselves.
+ * Each request and each free updates the figures of blocks.  The figures of reserved memory come from the allocator.
+ * The list shows a contiguous range of the allocator's reserved memory as one segment.  But a pool's segment inside
+ * such a range is shown as a segment by itself.
  *
  * This file must not know frameworks.
  */
@@ -17,8 +17,9 @@
 
 /* ---- figures ------------------------------------------------------------------------------------ */
 
-/* Fills in the figures of reserved memory: the memory of the allocator, and the memory of pools with another source.
- * Small blocks count by their sizes; all other reserved memory counts as memory for large blocks. */
+/* Fills in the figures of reserved memory, which includes the memory of the allocator and of pools with another
+ * source.  The class of small blocks gets the sizes of its active blocks.  The class of large blocks gets all other
+ * reserved memory. */
 static void read_reserved_figures(weir_tensors *t, const weir_statistics *s,
                                   weir_tensors_figures *f) {
     weir_tensors_figure *all = &f->reserved_bytes[0], *small = &f->reserved_bytes[1];
@@ -38,7 +39,8 @@ static void read_reserved_figures(weir_tensors *t, const weir_statistics *s,
     f->segment[2] = f->segment[0];
 }
 
-/* Fills in the figures of active blocks: live blocks, and freed blocks that wait for other streams. */
+/* Fills in the figures of active blocks.  Active blocks are live blocks and freed blocks that still wait for other
+ * streams. */
 static void read_active(const weir_tensors *t, weir_tensors_figures *f) {
     for (int i = 0; i < 3; i++) {
         int64_t blocks = t->pending[i].blocks, bytes = t->pending[i].bytes;
@@ -77,7 +79,7 @@ weir_status weir_tensors_stats(weir_tensors *t, weir_tensors_figures *out) {
     return WEIR_OK;
 }
 
-/* Returns the figure that is field number `i` of the struct. */
+/* Returns figure number `i` of the struct.  The struct contains its figures as if they were one array. */
 static weir_tensors_figure *figure_at(weir_tensors_figures *f, int i) {
     return &f->allocation[0] + i;
 }
@@ -88,7 +90,8 @@ _Static_assert(offsetof(weir_tensors_figures, requested_bytes[2]) -
                    (FIGURES - 1) * sizeof(weir_tensors_figure),
                "figures stand side by side");
 
-/* Reads the allocator's figures and takes the lock, which the caller releases.  Takes no lock on an error. */
+/* Reads the allocator's statistics into *s, and takes the lock, which the caller must release.  On an error, does
+ * not take the lock. */
 static weir_status begin_reset(weir_tensors *t, weir_statistics *s) {
     weir_status status = weir__call_check(t != NULL);
 
@@ -119,7 +122,7 @@ weir_status weir_tensors_reset_peaks(weir_tensors *t) {
     return WEIR_OK;
 }
 
-/* Sets the sums of pools to 0, and forgets pools that have ended. */
+/* Sets the sums of all pools' reserved bytes to 0, and frees the records of pools that have ended. */
 static void reset_reserved(weir_tensors *t) {
     struct weir_tensor_reserved **link = &t->reserved, *r;
 
@@ -173,9 +176,9 @@ weir_status weir_tensors_pools(weir_tensors *t,
 
 /* ---- idle memory of pools ---------------------------------------------------------------------- */
 
-/* Returns the bytes of the segments in which no live block lies. */
+/* Returns the total bytes of the part's segments that contain no live block. */
 static uint64_t part_idle(const struct weir_tensor_part *part) {
-    /* The first segment above the blocks visited so far. */
+    /* The first segment above the live blocks that the loop has visited so far. */
     const struct weir_tensor_segment *next = part->segments;
     struct weir_placement_span span = {0};
     uint64_t bytes = part->bytes;
@@ -207,7 +210,7 @@ uint64_t weir__pools_idle(const weir_tensors *t) {
 
 /* ---- the list ----------------------------------------------------------------------------------- */
 
-/* A block of shared memory, or a segment that a pool has taken from shared memory (`tensor` is NULL). */
+/* A range in the allocator's memory: a block that belongs to no pool, or a pool's segment (then `tensor` is NULL). */
 struct item {
     uint64_t address;
     size_t bytes;
@@ -219,8 +222,8 @@ struct visit {
     void (*show)(void *context, const weir_tensors_block *block);
     void *context;
     const struct weir_tensor_pool *pool;
-    const struct weir_tensor_part *part; /* a part of the pool */
-    struct weir_tensor_segment segment;  /* the segment of the last chunk */
+    const struct weir_tensor_part *part; /* the part of `pool` that is shown now */
+    struct weir_tensor_segment segment;  /* the segment of the chunk that was shown last */
 };
 
 static int by_address(const void *a, const void *b) {
@@ -266,7 +269,8 @@ static void show_free(const struct visit *v, uint64_t from, uint64_t to,
         v->show(v->context, &block);
 }
 
-/* Shows the range from `from` to `to`, which contains no segment of a pool, as one segment with these blocks. */
+/* Shows the range from `from` to `to` as one segment that contains the blocks `blocks`.  The range must contain no
+ * segment of a pool. */
 static void show_run(const struct visit *v, uint64_t from, uint64_t to, const struct item *blocks,
                      size_t count) {
     struct weir_tensor_segment segment = {from, to - from};
@@ -279,8 +283,8 @@ static void show_run(const struct visit *v, uint64_t from, uint64_t to, const st
     show_free(v, from, to, segment);
 }
 
-/* Shows a piece of reserved memory with the items from index `at` on.  Returns the index of the first item behind the
- * piece. */
+/* Shows a piece of reserved memory, with the items from number `at` on that lie in the piece.  Returns the number of
+ * the first item after the piece. */
 static size_t show_piece(const struct visit *v, const struct weir_extent *piece,
                          const struct item *items, size_t at, size_t count) {
     uint64_t from = piece->base, end = piece->base + piece->bytes;
@@ -297,7 +301,8 @@ static size_t show_piece(const struct visit *v, const struct weir_extent *piece,
     return next;
 }
 
-/* Lists the pieces of reserved memory, and joins adjacent pieces.  Returns the number of pieces. */
+/* Writes a list of all pieces of the allocator's reserved memory to *out, after it has joined adjacent pieces.
+ * Returns the number of pieces. */
 static size_t list_pieces(const weir_tensors *t, struct weir_extent **out) {
     size_t count = weir__engine_list_all(t->allocator->reserve.engine, WEIR_VISIT_WHOLES, out);
     struct weir_extent *pieces = *out;
@@ -318,7 +323,7 @@ static void show_shared(const struct visit *v, const struct item *items, size_t 
     for (size_t i = 0; i <= piece_count; i++) {
         uint64_t base = i < piece_count ? pieces[i].base : UINT64_MAX;
 
-        /* A block that lies in no known segment is shown as a segment of its own. */
+        /* Shows a block that lies in no piece of the list as a segment by itself. */
         for (; at < count && items[at].address < base; at++)
             if (items[at].tensor)
                 show_tensor(v, items[at].tensor,

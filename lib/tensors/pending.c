@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* pending.c: frees that wait for other streams that use the block, or for the end of a capture.
+/* pending.c: delays frees of blocks until other streams have finished with the blocks, or until a capture has ended.
  *
- * A block that other streams use is freed once an event on each of these streams has completed.  The block's own stream
- * may end before that.  So weir records an event on the block's own stream, too, unless this stream is never destroyed
- * or the block belongs to a pool.  Each stream has a queue of waits, so that a request queries one event for each
- * stream that still works.  An event that is recorded while a stream is being captured would be part of the graph.  So
- * weir records one event for all waits of that stream once the capture is over.  Requests complete waits, and so does
- * the end of a route (pools.c).  All functions here run in the device's context: a default stream belongs to the
- * current context, and the thread may have another device's context.
+ * When a block is freed that other streams use, weir records an event on each of these streams, and frees the block
+ * once all the events have completed.  The block's own stream may be destroyed before that.  So weir records an
+ * event on the block's own stream, too.  weir records no such event if this stream is never destroyed, or if the
+ * block belongs to a pool.
+ *
+ * Each stream has a queue of waits.  So a request queries only one event for each stream that still has work to do.
+ * An event that is recorded while a stream is being captured would become a part of the graph.  So weir records one
+ * event for all waits for the stream after the capture has ended.  Requests free the blocks whose waits have ended,
+ * and so does the end of a route (pools.c).
+ *
+ * All functions here run in the device's context.  A default stream belongs to the current context, and the calling
+ * thread may have the context of another device.
  *
  * This file must not know routes or placement.
  */
@@ -28,7 +33,7 @@ static void hold_for_retry(weir_tensors *t, struct weir_tensor *tensor) {
 
 /* ---- freeing blocks ------------------------------------------------------------------------------ */
 
-/* Checks which stream the handle means now.  Returns OK if the handle still means the stream of that name, E_STREAM if
+/* Checks whether the handle `user.stream` still means the stream `user.name`.  Returns OK if it does, E_STREAM if
  * the handle means another stream or no stream, E_CAPTURE if a capture forbids the query. */
 static weir_status means_still(weir_tensors *t, struct weir_tensor_use user) {
     struct weir_device *device = &t->allocator->device;
@@ -42,9 +47,9 @@ static weir_status means_still(weir_tensors *t, struct weir_tensor_use user) {
     return now != 0 && now == user.name ? WEIR_OK : WEIR_E_STREAM;
 }
 
-/* Frees a block in the order of its stream.  A free on a default stream fails with E_STREAM if the thread has no
- * context.  So weir repeats the free in the device's context.  If the free fails with E_STREAM again, the stream has
- * ended.  Then weir_free_any waits for the device and frees the block. */
+/* Frees a block that belongs to no pool, in the order of its stream.  A free on a default stream fails with E_STREAM
+ * if the thread has no current context.  So the function repeats such a free in the device's context.  If the free
+ * fails with E_STREAM again, the stream has ended.  Then weir_free_any() waits for the device and frees the block. */
 static weir_status free_shared(weir_tensors *t, uint64_t address, struct weir_tensor_use user) {
     struct weir_device *device = &t->allocator->device;
     void *block = (void *)(uintptr_t)address;
@@ -66,15 +71,16 @@ static weir_status free_shared(weir_tensors *t, uint64_t address, struct weir_te
     return status;
 }
 
-/* Returns 1 if the free failed without any effect and may succeed later.  A framework's deleter must not fail, so weir
- * repeats such a free. */
+/* Returns 1 if a free with this status had no effect and may succeed later, else 0.  weir repeats such a free later,
+ * because a framework's deleter must not fail. */
 static int is_to_try_again(weir_status status) {
     return status != WEIR_OK && status != WEIR_E_NOT_OWNED && status != WEIR_E_DEVICE_LOST &&
            status != WEIR_E_FORKED;
 }
 
-/* Frees a block that waits for no other stream any more.  If the block's own stream can end, weir has waited for that
- * stream, too, and does not use its handle.  Returns 1 on success, 0 if the free has to be repeated later. */
+/* Frees a block that waits for no other stream any more.  If the block's own stream can be destroyed, weir has
+ * waited for this stream, too, and does not use the stream's handle.  Returns 1 on success, 0 if the free has to be
+ * repeated later. */
 static int free_tensor(weir_tensors *t, struct weir_tensor *tensor) {
     weir_status status;
 
@@ -89,7 +95,7 @@ static int free_tensor(weir_tensors *t, struct weir_tensor *tensor) {
         return 0;
     if (tensor->is_freed)
         weir__tensors_completed(t, tensor);
-    else /* weir__pending_free has added this block and has reported the free */
+    else /* weir__pending_free() has counted this block as pending, and has reported the free */
         weir__tensors_pend(t, tensor, -1);
     weir__tensor_drop(t, tensor);
     return 1;
@@ -124,16 +130,16 @@ weir_status weir__pending_free(weir_tensors *t, uint64_t address, size_t bytes,
 
 /* ---- events ------------------------------------------------------------------------------------- */
 
-/* Records an event after the present work of the stream.  Returns E_CAPTURE if the stream is being captured, E_STREAM
- * if weir knows that the handle means another stream or no stream. */
+/* Records an event after all work that the stream has now.  Returns E_CAPTURE if the stream is being captured,
+ * E_STREAM if the stream's handle means another stream or no stream. */
 static weir_status record_use(weir_tensors *t, struct weir_tensor_use use, CUevent *event) {
     weir_status status = means_still(t, use);
 
     return status == WEIR_OK ? weir__order_record(&t->events, use.stream, 0, event) : status;
 }
 
-/* Waits without an event.  Waits for the stream if the handle still means that stream, else for the device.  Returns 1
- * on success, 0 if both waits fail. */
+/* Waits until a stream has finished with a block, without an event.  Waits for the stream if its handle still means
+ * this stream, else for the device.  Returns 1 on success, 0 if both waits fail. */
 static int wait_for_use(weir_tensors *t, struct weir_tensor_use use) {
     struct weir_device *device = &t->allocator->device;
 
@@ -142,8 +148,9 @@ static int wait_for_use(weir_tensors *t, struct weir_tensor_use use) {
            weir__device_wait(device) == CUDA_SUCCESS;
 }
 
-/* Makes a freed block wait for all work that the stream has now, or will have at the end of its capture if it is being
- * captured.  Returns OK, E_HOST_MEMORY, or another error of record_use(). */
+/* Makes a freed block wait for all work that the stream has now.  If the stream is being captured, makes the block
+ * wait for the work that the stream has after the capture.  Returns OK, E_HOST_MEMORY, or another error of
+ * record_use(). */
 static weir_status add_wait(weir_tensors *t, struct weir_tensor *tensor,
                             struct weir_tensor_use use) {
     struct weir_tensor_queue *found = t->queues, *queue;
@@ -183,8 +190,8 @@ int weir__pending_is_recorded(const weir_tensors *t) {
     return 0;
 }
 
-/* Makes a freed block wait for each stream that uses it.  Frees the block at once if no stream uses the block any
- * more.  Returns 1 on success, 0 if the driver fails or there is no host memory. */
+/* Makes a freed block wait for each stream that uses the block.  If no stream uses the block any more, frees the
+ * block at once.  Returns 1 on success, 0 if the driver fails or there is no host memory. */
 static int wait_for_all_uses(weir_tensors *t, struct weir_tensor *tensor) {
     while (tensor->use_count > 0) {
         struct weir_tensor_use use = tensor->uses[tensor->use_count - 1];
@@ -213,7 +220,8 @@ void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor) {
         weir__driver_leave(device->driver, &scope);
 }
 
-/* Removes the oldest wait from its queue.  The caller frees the queue if no wait is left. */
+/* Removes the oldest wait from the queue, and frees the block if the block waits for nothing else.  The caller frees
+ * the queue if no wait is left. */
 static void end_wait(weir_tensors *t, struct weir_tensor_queue *queue) {
     struct weir_tensor_wait *wait = queue->first;
     struct weir_tensor *tensor = wait->tensor;
@@ -228,9 +236,9 @@ static void end_wait(weir_tensors *t, struct weir_tensor_queue *queue) {
         hold_for_retry(t, tensor);
 }
 
-/* Ends the waits of a queue that have completed, or all waits if `is_over` is set.  Queries the oldest event first,
- * then the newest event.  If the newest event has completed, all events have completed.  Otherwise queries the events
- * between the two. */
+/* Ends the waits of the queue that have completed, or all waits if `is_over` is set.  Queries the oldest event
+ * first.  If the oldest event has completed, queries the newest event: once the newest event has completed, all
+ * others have.  If the newest event has not completed, queries the events in between, oldest first. */
 static void end_waits(weir_tensors *t, struct weir_tensor_queue *queue, int is_over) {
     int asks_newest = !is_over;
 
@@ -245,8 +253,8 @@ static void end_waits(weir_tensors *t, struct weir_tensor_queue *queue, int is_o
     }
 }
 
-/* Records the event for the waits that no event covers, if the capture is over.  If the event cannot be recorded, waits
- * for the stream and ends all waits of the queue. */
+/* Records one event for all waits of the queue that no event covers yet, if the stream's capture has ended.  If
+ * recording fails, waits for the stream and ends all waits of the queue. */
 static void record_open_waits(weir_tensors *t, struct weir_tensor_queue *queue) {
     weir_status status = record_use(t, queue->use, &queue->open->event);
 
@@ -259,7 +267,8 @@ static void record_open_waits(weir_tensors *t, struct weir_tensor_queue *queue) 
     }
 }
 
-/* Ends the waits that have completed.  If `waits` is set, waits for the device instead of querying events. */
+/* Ends the waits of all queues that have completed.  If `waits` is set, waits for the device instead of querying
+ * events. */
 static void end_completed_waits(weir_tensors *t, int waits) {
     int is_over = waits && weir__device_wait(&t->allocator->device) == CUDA_SUCCESS;
 
@@ -274,7 +283,7 @@ static void end_completed_waits(weir_tensors *t, int waits) {
     }
 }
 
-/* Repeats the frees that have failed. */
+/* Repeats the frees of the list `held`, which have failed before. */
 static void retry_held_frees(weir_tensors *t) {
     struct weir_tensor *held = t->held;
 
@@ -295,7 +304,8 @@ void weir__pending_complete(weir_tensors *t, int waits) {
 
     if (weir__driver_enter(device->driver, device->context, &scope) != CUDA_SUCCESS)
         return;
-    /* weir's own threads record no event, because the program may begin to capture the stream at any time. */
+    /* weir's own threads record no event here, because another thread may begin to capture the stream at any time,
+     * and the event would become a part of the graph. */
     if (!weir__thread_is_own()) {
         retry_held_frees(t);
         for (struct weir_tensor_queue *queue = t->queues; queue; queue = queue->next)

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* pools.c: private pools, whose memory keeps its addresses for graphs that are launched many times.
+/* pools.c: private pools of memory for CUDA graphs.  A graph that is launched many times needs memory at fixed
+ * addresses.
  *
- * A pool allocates segments that any stream may use, and places blocks in them by best fit.  A freed block serves the
- * stream that freed it.  A segment stays as long as the pool has users, because a graph contains its addresses.
+ * A pool allocates segments, and places blocks in the segments by best fit.  A freed block serves later requests of
+ * the stream that freed the block.  A pool keeps its segments as long as the pool has users, because graphs contain
+ * the addresses.
  *
- * Where the engine can do so (weir__alloc_apart), a pool places each new segment directly after its last one, and the
- * segments join: a block may lie across several, and a growth adds only the bytes that the free memory at the end
- * lacks.  Small blocks then have a part of their own, since one small block that stays would keep large free blocks
- * from joining.  With other engines, segments (weir_alloc_any) grow in proportion to the pool: small pools hold little,
- * large pools grow seldom.
+ * If the engine keeps a range of addresses for pools (weir__alloc_apart), a pool places each new segment directly
+ * after its last segment.  These two segments join: a block may lie across both.  A growth then adds only as many
+ * bytes as the free memory at the end of the pool lacks.  Small blocks have a part of the pool for themselves, since
+ * one live small block between large free blocks would keep these blocks from joining.  With other engines a new
+ * segment is as large as a fixed share of the pool.  So small pools reserve little memory, and large pools grow
+ * seldom.
  *
- * Streams are known by name (tensors_internal.h).  Memory that an ended or unknown stream has freed serves other
- * streams only after a wait for the device, which a request makes before the pool grows.
+ * A stream is identified by its name (tensors_internal.h).  Memory that was freed by a stream that has ended, or
+ * that has no name, serves other XX
  *
  * This file must not know frameworks, or what a capture is.
  */
@@ -25,8 +28,8 @@
 
 #define PAGE ((size_t)2 << 20)
 #define LARGEST_STEP ((size_t)20 << 20)
-/* A part grows by at least its bytes divided by STEP_PART, or by STEP_PART_JOINED if segments join.  LARGEST_STEP
- * limits this least growth. */
+/* A part grows by at least 1 / STEP_PART of its present bytes, or by at least 1 / STEP_PART_JOINED if segments join.
+ * These minimal growths are never larger than LARGEST_STEP. */
 enum { STEP_PART = 8, STEP_PART_JOINED = 128 };
 
 struct weir_tensor_pool *weir__pool_find(weir_tensors *t, weir_tensors_id id) {
@@ -72,8 +75,8 @@ static void free_pool(struct weir_tensor_pool *pool) {
     free(pool);
 }
 
-/* Returns the record of a pool's reserved memory.  An earlier pool with the id may have left this record.  Returns NULL
- * if there is no host memory. */
+/* Returns the record of the reserved bytes of the pool `id`, and creates the record if needed.  An earlier pool with
+ * this id may have left its record.  Returns NULL if there is no host memory. */
 static struct weir_tensor_reserved *reserved_of(weir_tensors *t, weir_tensors_id id) {
     struct weir_tensor_reserved *reserved = t->reserved;
 
@@ -114,7 +117,8 @@ static int has_pool_segments(const struct weir_tensor_pool *pool) {
     return pool->part[0].count > 0 || pool->part[1].count > 0;
 }
 
-/* Ends a pool that has no users, no segments, no route and no pins. */
+/* Ends the pool if it has no users, no segments, no route and no pins.  A pin is a running call that has released
+ * the lock. */
 static void end_if_unused(weir_tensors *t, struct weir_tensor_pool *pool) {
     struct weir_tensor_pool **link = &t->pools;
 
@@ -277,15 +281,15 @@ weir_status weir_tensors_end(weir_tensors *t, weir_tensors_id id, void **context
 
 /* ---- segments ----------------------------------------------------------------------------------- */
 
-/* Rounds up to a multiple of `unit`, a power of two.  A size that would overflow stays unchanged, since a request of
- * such a size fails anyway. */
+/* Rounds `bytes` up to a multiple of `unit`, a power of two.  Returns a size unchanged if rounding would overflow,
+ * since a request of such a size fails anyway. */
 static size_t round_unit(size_t bytes, size_t unit) {
     size_t rounded;
 
     return weir__size_round_up(bytes, unit, &rounded) ? rounded : bytes;
 }
 
-/* Returns 1 if segments of the pool join, else 0. */
+/* Returns 1 if adjacent segments of the pool join, so that a block may lie across several segments, else 0. */
 static int joins(const weir_tensors *t, const struct weir_tensor_pool *pool) {
     return t->apart.bytes > 0 && !pool->source.alloc && !pool->is_whole;
 }
@@ -313,7 +317,7 @@ static weir_status free_segment(weir_tensors *t, const weir_tensors_source *sour
     return WEIR_OK;
 }
 
-/* Adds a new segment to the statistics if `sign` is 1, subtracts a segment if `sign` is -1, and reports the event.
+/* Adds a new segment to the figures if `sign` is 1, or subtracts a segment if `sign` is -1.  Also reports the event.
  * Part 1 of a pool has the small blocks. */
 static void count_segment(weir_tensors *t, const struct weir_tensor_pool *pool,
                           const struct weir_tensor_part *part, struct weir_tensor_segment segment,
@@ -335,7 +339,8 @@ static void count_segment(weir_tensors *t, const struct weir_tensor_pool *pool,
     weir__tensors_report(t, action, segment.base, segment.bytes, stream, pool, note);
 }
 
-/* Allocates a segment at the address.  Releases the lock during the call and takes the lock again. */
+/* Allocates a segment at the address `at`.  Releases the lock during the call of the allocator, and then takes the
+ * lock again. */
 static weir_status allocate_at(weir_tensors *t, size_t bytes, uint64_t at,
                                struct weir_tensor_segment *out) {
     void *segment = NULL;
@@ -348,8 +353,8 @@ static weir_status allocate_at(weir_tensors *t, size_t bytes, uint64_t at,
     return status;
 }
 
-/* Allocates a segment directly after the part's last segment, or, for an empty part, its first segment.  Returns OK
- * without a segment if another thread has added a segment during the call. */
+/* Allocates a segment directly after the part's last segment.  If the part is empty, allocates its first segment.
+ * Returns OK without a segment if another thread has added a segment during the call. */
 static weir_status allocate_joined(weir_tensors *t, struct weir_tensor_part *part, size_t least,
                                    uint64_t name, struct weir_tensor_segment *out) {
     uint64_t end = weir__part_end(t, part), at = end ? end : WEIR_ENGINE_FAR;
@@ -361,14 +366,15 @@ static weir_status allocate_joined(weir_tensors *t, struct weir_tensor_part *par
         status = allocate_at(t, round_unit(lacks, PAGE), at, out);
     if (weir__is_failure(status) && weir__part_end(t, part) != end)
         return WEIR_OK;
-    if (status == WEIR_E_NO_MEMORY && end > 0) /* the address may be in use */
+    /* The address `end` may be in use; tries another address. */
+    if (status == WEIR_E_NO_MEMORY && end > 0)
         status = allocate_at(t, round_unit(least, PAGE), WEIR_ENGINE_FAR, out);
     return status;
 }
 
-/* Allocates a segment at any address from the pool's source, or from the allocator if the pool has no source.  The
- * allocator falls back to the bytes that the request needs.  Releases the lock during the call and takes the lock
- * again. */
+/* Allocates a segment at any address, from the pool's source, or from the allocator if the pool has no source.  If
+ * the allocator has no memory for the whole growth, allocates only the bytes that the request needs.  Releases the
+ * lock during these calls, and then takes the lock again. */
 static weir_status allocate_apart(weir_tensors *t, struct weir_tensor_pool *pool,
                                   const struct weir_tensor_part *part, size_t least,
                                   struct weir_tensor_segment *out) {
@@ -396,7 +402,8 @@ static weir_status allocate_apart(weir_tensors *t, struct weir_tensor_pool *pool
     return status;
 }
 
-/* Adds a segment to the part.  Releases the lock during calls to the allocator and takes the lock again. */
+/* Allocates a segment that is large enough for the request, and adds the segment to the part.  Releases the lock
+ * during calls of the allocator, and then takes the lock again. */
 static weir_status grow_part(weir_tensors *t, struct weir_tensor_pool *pool,
                              struct weir_tensor_part *part,
                              const struct weir_tensor_request *made) {
@@ -424,7 +431,8 @@ static weir_status grow_part(weir_tensors *t, struct weir_tensor_pool *pool,
 
 /* ---- blocks ------------------------------------------------------------------------------------- */
 
-/* Finds the smallest free segment that holds the block, in a pool whose segments are never split. */
+/* Allocates the smallest free segment that is large enough for the block.  The pool splits no segment
+ * (weir_tensors_pool_whole). */
 static int take_whole(struct weir_tensor_part *part, size_t bytes, struct weir_tensor_user *user,
                       struct weir_placement_block *place) {
     const struct weir_tensor_segment *best = NULL;
@@ -455,7 +463,8 @@ static int take_from_part(const struct weir_tensor_pool *pool, struct weir_tenso
     if (pool->is_whole)
         return take_whole(part, bytes, user, place);
     found = weir__placement_take(part->placement, bytes, &user->placed, place);
-    /* Joins the stream's own freed chunks with adjacent chunks that are free for all streams. */
+    /* If no chunk is large enough, joins chunks that this stream freed with adjacent chunks that are free for all
+     * streams. */
     return found == WEIR_PLACEMENT_NO_FIT
                ? weir__placement_take_behind(part->placement, bytes, &user->placed, &none, place)
                : found;
@@ -469,9 +478,9 @@ static struct weir_tensor_user *find_user(const struct weir_tensor_pool *pool, u
     return user;
 }
 
-/* Marks earlier streams with the handle of `user` as ended, since the stream with this handle now has another id.  The
- * handle of the per-thread default stream proves nothing, because this handle means another live stream in each
- * thread. */
+/* Marks earlier streams that had the handle of `user` as ended, because the driver now reports another id for this
+ * handle.  Does nothing for the handle of the per-thread default stream.  In each thread this handle means another
+ * live stream. */
 static void note_ended(weir_tensors *t, struct weir_tensor_pool *pool,
                        struct weir_tensor_use user) {
     if ((uintptr_t)user.stream == WEIR_STREAM_PER_THREAD_VALUE)
@@ -485,8 +494,9 @@ static void note_ended(weir_tensors *t, struct weir_tensor_pool *pool,
     }
 }
 
-/* Records that the stream will free memory of the pool, so that a wait for the device covers these frees.  Returns the
- * stream's record, which is valid until the lock is released, or NULL if there is no host memory. */
+/* Returns the record of a stream of the pool, and creates the record if needed.  With the record, a wait for the
+ * device covers the stream's frees.  The record is valid until the lock is released.  Returns NULL if there is no
+ * host memory. */
 static struct weir_tensor_user *note_user(weir_tensors *t, struct weir_tensor_pool *pool,
                                           struct weir_tensor_use user) {
     struct weir_tensor_user *made = find_user(pool, user.name);
@@ -506,9 +516,9 @@ static struct weir_tensor_user *note_user(weir_tensors *t, struct weir_tensor_po
     return made;
 }
 
-/* Returns 1 if the stream may have freed memory of the pool in a capture that still runs, else 0.  An ended stream is
- * not being captured.  weir does not query captures here.  So the answer is 1 for each stream without an id, and for
- * all streams once a stream of the pool was captured. */
+/* Returns 1 if the stream `user` may have freed memory of the pool in a capture that still runs, else 0.  A stream
+ * that has ended is not being captured.  weir must not query captures here.  So the function returns 1 for each
+ * stream without an id, and for all streams if any stream of the pool was captured. */
 static int may_free_in_capture(const struct weir_tensor_pool *pool,
                                const struct weir_tensor_user *user) {
     const struct weir_tensor_user *captured = pool->streams;
@@ -520,9 +530,10 @@ static int may_free_in_capture(const struct weir_tensor_pool *pool,
     return captured || !(user->placed.id & WEIR_TENSORS_ID);
 }
 
-/* Makes the chunks of the part that were freed up to sequence `waited` free for all streams, after a wait for the
- * device.  While the pool has a route, the function leaves out chunks that streams may have freed in a capture, because
- * a wait for the device does not order the branches of a graph.  `unknown` may have such chunks, too. */
+/* Makes chunks of the part free for all streams if they were freed at or before the sequence number `waited`.  The
+ * caller has waited for the device since.  While the pool has a route, the function skips chunks that were perhaps
+ * freed in a capture, because a wait for the device does not order the branches of a graph.  It also skips `unknown`
+ * if `unknown` may have such chunks. */
 static void observe_part(struct weir_tensor_pool *pool, struct weir_tensor_part *part,
                          uint64_t waited) {
     for (struct weir_tensor_user *user = pool->streams; user; user = user->next) {
@@ -537,14 +548,15 @@ static void observe_part(struct weir_tensor_pool *pool, struct weir_tensor_part 
     weir__placement_observe(part->placement, &pool->unknown);
 }
 
-/* Waits for the device without the lock.  Then marks all earlier frees in the pool as completed. */
+/* Waits for the device without holding the lock.  Then marks all frees in the pool that were made before the wait as
+ * completed. */
 static void wait_for_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
     struct weir_tensor_user **link = &pool->streams, *user;
     uint64_t waited = t->sequence;
     CUresult result;
 
     pool->pins++;
-    pool->has_lost = 0; /* a later free sets this flag again */
+    pool->has_lost = 0; /* a free during the wait sets `has_lost` again */
     weir__tensors_unlock(t);
     result = weir__device_wait(&t->allocator->device);
     weir__tensors_lock(t);
@@ -567,8 +579,8 @@ static void wait_for_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
     }
 }
 
-/* Frees a block on the stream `heir`.  If `heir` is NULL, or if there is no host memory, the memory serves no stream
- * before a wait for the device. */
+/* Frees a block of the pool.  The stream `heir` may reuse the memory at once.  If `heir` is NULL, or if there is no
+ * host memory, no stream may reuse the memory before a wait for the device. */
 static void free_in_pool(weir_tensors *t, struct weir_tensor_pool *pool, uint64_t address,
                          struct weir_tensor_user *heir) {
     struct weir_placement *p = weir__pool_part(pool, address)->placement;
@@ -595,7 +607,8 @@ weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool,
     while ((user = note_user(t, pool, made->home)) != NULL &&
            (found = take_from_part(pool, part, made->bytes, user, &place)) ==
                WEIR_PLACEMENT_NO_FIT) {
-        int is_last = lends || status != WEIR_OK; /* set if the pool cannot grow any more */
+        /* Set if the pool must not grow, or has failed to grow. */
+        int is_last = lends || status != WEIR_OK;
 
         if (may_wait && (pool->has_lost || (is_last && has_pool_segments(pool)))) {
             may_wait = 0;
@@ -604,14 +617,15 @@ weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool,
             break;
         } else {
             status = grow_part(t, pool, part, made);
-            may_wait = waits; /* the growth may have freed blocks in OOM recovery */
+            may_wait = waits; /* OOM recovery may have freed blocks of the pool during the growth */
         }
     }
     if (!user || found == WEIR_PLACEMENT_NO_MEMORY)
         return WEIR_E_HOST_MEMORY;
     if (found != WEIR_PLACEMENT_OK) {
         if (!lends)
-            end_if_unused(t, pool); /* the pool may have lost its route and its users */
+            /* Other threads may have ended the pool's route and closed the pool meanwhile. */
+            end_if_unused(t, pool);
         return status == WEIR_OK ? WEIR_E_NO_MEMORY : status;
     }
     made->address = place.address;
@@ -633,8 +647,9 @@ int weir__pool_borrow(weir_tensors *t, struct weir_tensor_request *made) {
     return is_served;
 }
 
-/* Names the block's stream if the stream had no name at the request (drivers below 12.0) and is being captured now.
- * Returns the stream's record, or NULL if the stream is not being captured. */
+/* Names the block's stream at the free of a block.  The stream had no name at the request, because drivers below
+ * 12.0 report no ids, but has a name while it is being captured.  Returns the stream's record, or NULL if the stream
+ * is not being captured. */
 static struct weir_tensor_user *name_in_capture(weir_tensors *t, const struct weir_tensor *tensor) {
     struct weir_tensor_use user = {.stream = tensor->home.stream};
 
@@ -644,15 +659,15 @@ static struct weir_tensor_user *name_in_capture(weir_tensors *t, const struct we
     return user.name != 0 ? note_user(t, tensor->pool, user) : NULL;
 }
 
-/* Returns 1 if the capture in which the block's stream was named has not ended, else 0.  After the capture the stream
- * may have used the block outside of a graph, and the handle may mean another stream. */
+/* Returns 1 if the capture during which the block's stream was named still runs, else 0.  After the capture, the
+ * stream may have used the block outside of a graph, and the stream's handle may mean another stream. */
 static int is_still_captured(weir_tensors *t, const struct weir_tensor *tensor) {
     return tensor->pool->takes && tensor->capture != 0 &&
            weir__device_capture_id(&t->allocator->device, tensor->home.stream) == tensor->capture;
 }
 
-/* Returns the record of the stream that may reuse the freed block at once.  Returns NULL, for no stream, if the block's
- * stream has ended, or was named during a capture that has ended. */
+/* Returns the record of the stream that may reuse the freed block at once.  Returns NULL if no stream may do so: the
+ * block's stream has ended, or was named during a capture that has ended. */
 static struct weir_tensor_user *reusing_user(weir_tensors *t, const struct weir_tensor *tensor) {
     struct weir_tensor_user *user;
 
@@ -676,19 +691,19 @@ void weir__pool_free(weir_tensors *t, struct weir_tensor *tensor) {
 
 /* ---- trims -------------------------------------------------------------------------------------- */
 
-/* Returns 1 if the pool's free segments may be freed, else 0.  A pool with users keeps its segments, since a graph may
- * contain their addresses.  A pool that was closed after the sequence `waited` keeps its segments, too, because the
- * last launch of the pool's graphs may still run.  weir's own threads call no source of a pool, because a source may
- * need a lock, such as Python's, that a thread of the program holds while it waits for weir. */
+/* Returns 1 if a trim may free the pool's free segments, else 0.  A pool with users keeps its segments, since a
+ * graph may contain their addresses.  A pool that was closed after the sequence number `waited` keeps its segments,
+ * too, because the last launch of its graphs may still run.  weir's own threads must not call the source of a pool,
+ * because the source may need a lock, such as Python's, that a thread of the program holds while it waits for weir. */
 static int is_to_trim(const struct weir_tensor_pool *pool, weir_tensors_id id, uint64_t waited) {
     return pool->users == 0 && !pool->takes && pool->closed <= waited &&
            !(pool->source.alloc && weir__thread_is_own()) &&
            (weir__tensors_is_shared(id) || weir__tensors_same(pool->id, id));
 }
 
-/* Frees the free segments of a part.  The caller has waited for all frees up to the sequence `waited`.  Releases the
- * lock during calls, so that the pool may get users, and takes the lock again.  Returns 1 if a segment was freed, else
- * 0. */
+/* Frees the free segments of a part.  The caller has waited for all frees up to the sequence number `waited`.  The
+ * function releases the lock during each free of a segment, and then takes the lock again.  The pool may get users
+ * meanwhile, and then the function stops.  Returns 1 if a segment was freed, else 0. */
 static int trim_part(weir_tensors *t, struct weir_tensor_pool *pool, struct weir_tensor_part *part,
                      weir_tensors_id id, uint64_t waited) {
     struct weir_tensor_segment segment = {0};
@@ -704,15 +719,16 @@ static int trim_part(weir_tensors *t, struct weir_tensor_pool *pool, struct weir
         weir__tensors_lock(t);
         if (status == WEIR_OK)
             given = 1;
-        else if (weir__part_add(t, part, segment)) /* a later trim frees the segment */
+        /* Keeps the segment, so that a later trim can free it. */
+        else if (weir__part_add(t, part, segment))
             count_segment(t, pool, part, segment, 1, NULL, NULL);
     }
     return given;
 }
 
-/* Waits for the device, then frees the segments that were free before the wait.  Sets *is_late to 1 if uses of freed
- * blocks ended during the wait, else to 0.  The segments of such blocks need another wait.  Returns 1 if a segment was
- * freed, else 0. */
+/* Waits for the device, then frees the segments that were free before the wait.  During the wait, other streams may
+ * finish with blocks that were freed earlier.  Then the function sets *is_late to 1, since the segments of such
+ * blocks need another wait.  Otherwise it sets *is_late to 0.  Returns 1 if a segment was freed, else 0. */
 static int trim_after_wait(weir_tensors *t, weir_tensors_id id, int *is_late) {
     struct weir_tensor_pool *pool, *next;
     int given = 0, wanted = 0;
@@ -720,7 +736,8 @@ static int trim_after_wait(weir_tensors *t, weir_tensors_id id, int *is_late) {
 
     *is_late = 0;
     weir__tensors_lock(t);
-    waited = t->sequence; /* other threads go on freeing during the wait */
+    /* Other threads may free blocks during the wait, which the wait does not cover. */
+    waited = t->sequence;
     for (pool = t->pools; pool; pool = pool->next)
         wanted |= is_to_trim(pool, id, waited) && has_pool_segments(pool);
     weir__tensors_unlock(t);
@@ -737,7 +754,8 @@ static int trim_after_wait(weir_tensors *t, weir_tensors_id id, int *is_late) {
         for (int i = 0; is_trimmed && i < WEIR_TENSORS_PARTS; i++)
             given |= trim_part(t, pool, &pool->part[i], id, waited);
         pool->pins--;
-        /* The list may have changed, but still contains this pool, which was pinned. */
+        /* Other threads may have changed the list.  But the list still contains this pool, because the pool was
+         * pinned. */
         next = pool->next;
         if (is_trimmed)
             end_if_unused(t, pool);

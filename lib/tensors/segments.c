@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* segments.c: the segments of a part of a pool, and the free memory in them.
+/* segments.c: adds segments to a part of a pool, removes segments, and finds the free memory in segments.
  *
- * The engine keeps some addresses apart for pools (weir__apart).  Adjacent segments at these addresses join.  The
- * placement has one region for all of these addresses, with unmapped ranges where the part has no segment.  Each
- * segment at other addresses is a region.
+ * The engine can keep a range of addresses for pools only (weir__apart).  Adjacent segments at these addresses join.
+ * The placement has one region for the whole range.  Addresses of the range without a segment are unmapped ranges in
+ * the placement.  Each segment at another address is a region by itself.
  *
  * This file must not know pools, routes or where segments come from.
  */
@@ -13,7 +13,7 @@
 #include "base/bounds.h"
 #include "tensors/tensors_internal.h"
 
-/* Returns 1 if the engine keeps the address apart for pools, else 0. */
+/* Returns 1 if the address lies in the range that the engine keeps for pools (weir__apart), else 0. */
 static int is_apart_address(const weir_tensors *t, uint64_t address) {
     return address - t->apart.base < t->apart.bytes;
 }
@@ -35,7 +35,7 @@ const struct weir_tensor_segment *weir__part_segment(const struct weir_tensor_pa
                : NULL;
 }
 
-/* Returns 1 if segment number `i` is joined with the segment before, else 0. */
+/* Returns 1 if segment number `i` is joined with segment number `i - 1`, else 0. */
 static int is_joined(const weir_tensors *t, const struct weir_tensor_part *part, size_t i) {
     const struct weir_tensor_segment *s = &part->segments[i];
 
@@ -87,7 +87,8 @@ int weir__part_place(const weir_tensors *t, struct weir_placement *p,
            WEIR_PLACEMENT_OK;
 }
 
-/* Returns 1 if the part's segments are sorted, do not overlap and have `part->bytes` bytes, else 0. */
+/* Returns 1 if the part's segments are sorted by address, do not overlap, and have `part->bytes` bytes together,
+ * else 0. */
 static WEIR_ASSERT_ONLY int are_segments_valid(const struct weir_tensor_part *part) {
     size_t bytes = 0;
 
@@ -123,8 +124,8 @@ int weir__part_add(const weir_tensors *t, struct weir_tensor_part *part,
     return 1;
 }
 
-/* Removes the segment from the placement.  Returns 1 on success, 0 if some of the segment is not free for all
- * streams. */
+/* Removes the segment from the part's placement.  Returns 1 on success, 0 if any byte of the segment is in use or is
+ * free for some streams only. */
 static int remove_segment(const weir_tensors *t, const struct weir_tensor_part *part,
                           const struct weir_tensor_segment *segment) {
     struct weir_placement_span span = {0};
@@ -176,14 +177,15 @@ uint64_t weir__part_end(const weir_tensors *t, const struct weir_tensor_part *pa
 
     if (part->count == 0)
         return 0;
-    /* Addresses that the engine keeps apart lie above all other addresses. */
+    /* The addresses that the engine keeps for pools lie above all other addresses, so only the last segment can be
+     * joined. */
     last = &part->segments[part->count - 1];
     return is_apart_address(t, last->base) ? last->base + last->bytes : 0;
 }
 
 size_t weir__part_tail(const struct weir_tensor_part *part, uint64_t name, uint64_t end) {
     struct weir_placement_span span = {0};
-    uint64_t last = 0; /* the end of the last chunk that has memory */
+    uint64_t last = 0; /* the end of the last chunk that has memory behind its addresses */
     size_t bytes = 0;
 
     while (weir__placement_next(part->placement, &span)) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* tensor_blocks.c: requests, frees and uses of tensors, and the record of each block.
+/* tensor_blocks.c: serves requests and frees of tensors, and keeps a record of each block.
  *
- * A request goes to a private pool if the pool's route (weir_tensors_begin) accepts the request's stream, else to
- * weir_alloc.  The record of a block contains the stream for which the block was allocated, because a framework's free
- * names no stream.
+ * A route (weir_tensors_begin) sends the requests of some streams to a private pool.  A request that no route
+ * accepts goes to weir_alloc.  A framework's free names no stream, so the record of a block contains the stream for
+ * which the block was allocated.
  *
  * This file must not know frameworks or how a pool places blocks.
  */
@@ -35,7 +35,7 @@ void weir__tensors_report(weir_tensors *t, int action, uint64_t address, size_t 
         t->hooks.event(t->hooks.context, &event);
 }
 
-/* Returns the allocator's reserved bytes without the bytes in segments of pools. */
+/* Returns the allocator's reserved bytes outside pools: all reserved bytes minus the bytes of pools' segments. */
 static int64_t shared_bytes(weir_tensors *t) {
     return (int64_t)atomic_load_explicit(&t->allocator->reserve.engine->seen.reserved,
                                          memory_order_relaxed) -
@@ -92,7 +92,8 @@ void weir__tensor_drop(weir_tensors *t, struct weir_tensor *tensor) {
     t->spare = tensor;
 }
 
-/* Records another use of the block.  Returns 1 on success, 0 if there is no host memory. */
+/* Adds a stream to the streams that use the block, unless the list contains the stream already.  Returns 1 on
+ * success, 0 if there is no host memory. */
 static int note_use(struct weir_tensor *tensor, struct weir_tensor_use use) {
     struct weir_tensor_use *moved;
     size_t count = tensor->use_count;
@@ -100,7 +101,8 @@ static int note_use(struct weir_tensor *tensor, struct weir_tensor_use use) {
     for (size_t i = 0; i < count; i++)
         if (weir__use_is(tensor->uses[i], use))
             return 1;
-    if ((count & (count - 1)) == 0) { /* the array is full, since its room is a power of two */
+    /* The array is full: it has room for a power of two of uses. */
+    if ((count & (count - 1)) == 0) {
         moved = realloc(tensor->uses, (count > 0 ? 2 * count : 1) * sizeof *moved);
         if (!moved)
             return 0;
@@ -114,8 +116,8 @@ int weir__tensor_use_home(struct weir_tensor *tensor) {
     return tensor->pool || weir__name_lasts(tensor->home.name) || note_use(tensor, tensor->home);
 }
 
-/* Adds `amount` to the figures of all blocks, and to the figures of the block's size class (1 for small, 2 for
- * large). */
+/* Adds `amount` to figure[0], which counts all blocks, and to the figure of the block's size class: figure[1] for
+ * small blocks, figure[2] for large blocks.  Subtracts if `sign` is -1. */
 static inline __attribute__((always_inline)) void add_to_class(weir_tensors_figure figure[3],
                                                                const struct weir_tensor *tensor,
                                                                size_t amount, int sign) {
@@ -123,7 +125,7 @@ static inline __attribute__((always_inline)) void add_to_class(weir_tensors_figu
     weir__figure_add(&figure[tensor->bytes > WEIR_TENSORS_SMALL ? 2 : 1], (int64_t)amount, sign);
 }
 
-/* Adds a live block to the figures if `sign` is 1, subtracts a live block if `sign` is -1. */
+/* Adds a live block to the figures if `sign` is 1.  Subtracts the block from the figures if `sign` is -1. */
 static inline __attribute__((always_inline)) void
 count_live_tensor(weir_tensors_figures *f, const struct weir_tensor *tensor, int sign) {
     add_to_class(f->allocation, tensor, 1, sign);
@@ -137,7 +139,8 @@ static inline void report_block(weir_tensors *t, int action, const struct weir_t
                              tensor->pool, tensor->note);
 }
 
-/* Updates the peak of active blocks: live blocks, and freed blocks that wait for other streams. */
+/* Updates the peaks of active blocks.  Active blocks are live blocks and freed blocks that still wait for other
+ * streams. */
 static void note_active_peak(weir_tensors *t) {
     const weir_tensors_figures *f = &t->figures;
 
@@ -191,7 +194,8 @@ int weir__tensor_record(weir_tensors *t, const struct weir_tensor_request *made,
     tensor->address = made->address;
     tensor->bytes = made->bytes;
     tensor->requested = made->requested;
-    /* The caller has just stored each of these two fields.  One load of both fields would wait for the two stores. */
+    /* Copies the struct field by field: the caller has just stored its two fields separately, and one load of both
+     * fields would have to wait for both stores. */
     tensor->home.stream = made->home.stream;
     tensor->home.name = made->home.name;
     tensor->capture = capture;
@@ -203,8 +207,8 @@ int weir__tensor_record(weir_tensors *t, const struct weir_tensor_request *made,
 
 /* ---- opening ------------------------------------------------------------------------------------ */
 
-/* Takes the lock, and returns 1.  Returns 0 in weir's own threads if another thread keeps the lock, since that thread
- * may wait for the device. */
+/* Takes the lock and returns 1.  A thread of weir gets 0, without the lock, if another thread holds the lock for
+ * long: the other thread may be waiting for the device. */
 static int lock_for_reclaim(weir_tensors *t) {
     if (weir__thread_is_own())
         return weir__tensors_lock_soon(t);
@@ -212,7 +216,8 @@ static int lock_for_reclaim(weir_tensors *t) {
     return 1;
 }
 
-/* Completes frees when any request finds no memory, as weir__reclaim_fn describes. */
+/* Completes pending frees and trims unused pools, after some request has found no memory.  weir__reclaim_fn
+ * describes the parameters and the result. */
 static int reclaim(void *tensors, int may_wait, uint64_t *pending) {
     weir_tensors *t = tensors;
     int64_t before;
@@ -228,7 +233,7 @@ static int reclaim(void *tensors, int may_wait, uint64_t *pending) {
         weir__tensors_unlock(t);
     }
     if (may_wait && atomic_load_explicit(&t->unused, memory_order_relaxed) > 0) {
-        /* The source of a pool may need a context. */
+        /* The function that frees a pool's segments may need a current CUDA context. */
         lent = weir__device_lend_context(&t->allocator->device);
         some |= weir__pools_trim(t, (weir_tensors_id){0, 0});
         weir__device_end_context(&t->allocator->device, lent);
@@ -236,9 +241,9 @@ static int reclaim(void *tensors, int may_wait, uint64_t *pending) {
     return some;
 }
 
-/* Returns the bytes of the allocator that `reclaim` would free after a wait, as weir__reclaimable_fn describes.
- * Another thread may hold the lock while it waits for the device.  In this case the function returns its last result,
- * so that the thread that publishes figures does not wait. */
+/* Returns the bytes that reclaim() would give back to the allocator after a wait, as weir__reclaimable_fn describes.
+ * If another thread holds the lock for long, returns the previous result, because the thread that publishes figures
+ * must not wait for the lock. */
 static uint64_t reclaimable(void *tensors) {
     weir_tensors *t = tensors;
 
@@ -264,7 +269,7 @@ static weir_status create_tensors(int device, const weir_tensors_hooks *hooks, w
     }
     weir__order_open(&t->events, &t->allocator->device, NULL, NULL, NULL);
     t->lock.level = WEIR_BIAS_OUTER;
-    /* Prepares biased locks here, because the preparation may take milliseconds, for which no request should wait. */
+    /* The preparation of biased locks may take milliseconds.  Done here, it delays no request. */
     weir__bias_prepare();
     if (!weir__apart(t->allocator, &t->apart))
         t->apart.bytes = 0;
@@ -319,7 +324,8 @@ weir_status weir_tensors_watch(weir_tensors *t, int on) {
 
 /* ---- requests ----------------------------------------------------------------------------------- */
 
-/* The last stream that this thread has bound.  Most requests name this stream again. */
+/* The stream that this thread has bound last.  Most requests of a thread name this stream again, and need no call of
+ * bind_tensor_stream(). */
 static _Thread_local struct {
     const weir_tensors *tensors;
     weir_stream stream;
@@ -334,7 +340,8 @@ uint64_t weir__tensors_name(weir_tensors *t, weir_stream stream, int lasts) {
     uint64_t id = 0;
     CUresult result;
 
-    /* The handle of the per-thread default stream means another stream in each thread. */
+    /* In each thread, the handle of the per-thread default stream means a different stream.  So this handle
+     * identifies no stream. */
     if (lasts ? (uintptr_t)stream != WEIR_STREAM_PER_THREAD_VALUE
               : (uintptr_t)stream <= WEIR_STREAM_LEGACY_VALUE)
         return name_by_handle(stream);
@@ -348,7 +355,8 @@ uint64_t weir__tensors_name(weir_tensors *t, weir_stream stream, int lasts) {
     return result == CUDA_SUCCESS && id != 0 ? WEIR_TENSORS_ID | id : 0;
 }
 
-/* Binds a stream.  If the stream cannot be bound, each of its requests calls the driver for the stream's state. */
+/* Binds a stream that is never destroyed (weir_bind), unless weir has done so before.  If weir_bind fails, each
+ * request of the stream queries the stream's state from the driver. */
 static __attribute__((noinline)) void bind_tensor_stream(weir_tensors *t, weir_stream stream) {
     struct weir_device *device = &t->allocator->device;
     weir_status status = WEIR_OK;
@@ -375,7 +383,7 @@ static __attribute__((noinline)) void bind_tensor_stream(weir_tensors *t, weir_s
     last_bound.stream = stream;
 }
 
-/* Allocates memory that all pools share.  A captured stream without a route gets memory that any stream may use. */
+/* Allocates a block outside of pools.  A stream that is being captured gets memory that any stream may use. */
 static weir_status alloc_unrouted(weir_tensors *t, size_t bytes, weir_stream stream, void **block) {
     struct weir_device *device = &t->allocator->device;
     uint64_t id = weir__tensors_legacy_id(t, stream);
@@ -388,8 +396,8 @@ static weir_status alloc_unrouted(weir_tensors *t, size_t bytes, weir_stream str
     return weir_alloc(t->allocator, bytes, stream, block);
 }
 
-/* Allocates in the device's context, because the caller's thread has no context, and a default stream needs a
- * context. */
+/* Repeats alloc_unrouted() in the device's own context.  The caller's thread has no current context, which a default
+ * stream needs. */
 static __attribute__((noinline, cold)) weir_status
 alloc_in_own_context(weir_tensors *t, size_t bytes, weir_stream stream, void **block) {
     int lent = weir__device_lend_context(&t->allocator->device);
@@ -401,7 +409,7 @@ alloc_in_own_context(weir_tensors *t, size_t bytes, weir_stream stream, void **b
     return status;
 }
 
-/* Reports an out-of-memory failure to the program's hooks and events.  Returns `status`. */
+/* If `status` means out of memory, counts the failure and reports it by an event.  Returns `status`. */
 static __attribute__((noinline, cold)) weir_status
 report_oom(weir_tensors *t, const struct weir_tensor_request *made, weir_status status) {
     int result = weir_last_driver_result();
@@ -421,7 +429,8 @@ report_oom(weir_tensors *t, const struct weir_tensor_request *made, weir_status 
     return status;
 }
 
-/* Makes the record of a block of shared memory.  If there is no host memory for the record, frees the block. */
+/* Makes the record of a new block that belongs to no pool.  If there is no host memory for the record, frees the
+ * block and returns E_HOST_MEMORY. */
 static weir_status record_shared(weir_tensors *t, const struct weir_tensor_request *made) {
     int is_noted;
 
@@ -435,8 +444,9 @@ static weir_status record_shared(weir_tensors *t, const struct weir_tensor_reque
     return WEIR_E_HOST_MEMORY;
 }
 
-/* Completes the frees of blocks that no stream uses any more.  Then serves the request from a private pool, if a
- * route leads to one.  Returns 1 with the result in *status, or 0 if no route accepts the request. */
+/* First frees the pending blocks that no other stream uses any more.  Then, if a route accepts the request,
+ * allocates the block in the route's pool, stores the result in *status and returns 1.  Returns 0 if no route
+ * accepts the request. */
 static __attribute__((noinline)) int alloc_routed(weir_tensors *t, struct weir_tensor_request *made,
                                                   int lasts, weir_status *status) {
     struct weir_tensor_pool *pool;
@@ -453,8 +463,8 @@ static __attribute__((noinline)) int alloc_routed(weir_tensors *t, struct weir_t
     return pool != NULL;
 }
 
-/* Allocates memory that all pools share.  If the allocator has no memory, uses free memory of a pool that may lend it
- * (weir_tensors_pool_lend). */
+/* Allocates a block outside of pools.  If the allocator has no memory, uses free memory of a pool that lends its
+ * memory (weir_tensors_pool_lend). */
 static inline weir_status alloc_shared(weir_tensors *t, struct weir_tensor_request *made,
                                        int lasts) {
     weir_stream stream = made->home.stream;
@@ -500,8 +510,9 @@ weir_status weir_tensors_alloc(weir_tensors *t, size_t bytes, size_t requested, 
 
 /* ---- frees and uses ----------------------------------------------------------------------------- */
 
-/* Returns the block's record and holds the lock, which the caller releases.  Returns NULL without the lock if there is
- * no such block.  If `takes` is set, removes the record from the map. */
+/* Returns the record of the block at `address`, with the lock held.  The caller has taken the lock and must release
+ * the lock.  If no block begins at `address`, releases the lock and returns NULL.  If `takes` is set, removes the
+ * record from the map. */
 static inline __attribute__((always_inline)) struct weir_tensor *
 find_in(weir_tensors *t, uint64_t address, int takes, weir_tensors **owner) {
     uintptr_t value;
@@ -515,9 +526,9 @@ find_in(weir_tensors *t, uint64_t address, int takes, weir_tensors **owner) {
     return NULL;
 }
 
-/* Finds the block among several devices.  A thread may hold the lock of a device while it waits for the device, and
- * this device's work may wait for work that the calling thread has yet to submit to another device.  So the function
- * waits for busy locks last. */
+/* Finds the block in the weir_tensors of all devices.  A thread may hold the lock of device A while it waits for A,
+ * and A's work may wait for work that the calling thread has yet to submit to device B.  So the function first tries
+ * all locks without a wait, and waits for busy locks last. */
 static __attribute__((noinline)) struct weir_tensor *find_among(uint64_t address, int takes,
                                                                 weir_tensors **owner) {
     struct weir_tensor *found = NULL;
@@ -579,7 +590,8 @@ weir_status weir_tensors_free(void *block) {
     return WEIR_OK;
 }
 
-/* Finds the record of a live block, and holds the lock of *t, unless *tensor is NULL. */
+/* Finds the record of a live block.  On success *tensor is the record, and the lock of *t is held.  On failure
+ * *tensor is NULL, and no lock is held. */
 static weir_status find_live(const void *block, weir_tensors **t, struct weir_tensor **tensor) {
     weir_status status = weir__call_check(block != NULL);
 
