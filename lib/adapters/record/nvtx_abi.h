@@ -5,9 +5,10 @@
  * NVIDIA/NVTX.  NVIDIA keeps this interface stable for tools of other versions.  tests/adapters/nvtx_abi_check.c
  * compares this file with the toolkit.
  *
- * A program that uses NVTX has a table of pointers for each module; each pointer leads to a variable of the program
- * that holds one function of the interface.  NVTX calls the tool's InitializeInjectionNvtx2 with a function that finds
- * these tables.  The tool writes its own functions into the variables that it needs, and returns nonzero.
+ * A program that uses NVTX contains variables that hold the functions of the interface, one function each.  For each
+ * module, a table in the program has pointers to these variables.  NVTX calls the tool's function
+ * InitializeInjectionNvtx2, whose parameter is a function that finds the tables.  The tool writes its own functions
+ * into the variables that it needs, and returns nonzero.
  */
 #ifndef WEIR_NVTX_ABI_H
 #define WEIR_NVTX_ABI_H
@@ -15,10 +16,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The id of the export table that contains the function `table_of'. */
+/* The id of the export table that has the function `table_of'. */
 enum { WEIR_NVTX_ETID_CALLBACKS = 1 };
 
-/* Modules. */
+/* The numbers of NVTX's modules. */
 enum { WEIR_NVTX_CORE = 1, WEIR_NVTX_CORE2 = 5 };
 
 /* NVTX's numbers of the functions in the module CORE. */
@@ -60,7 +61,8 @@ struct weir_nvtx_attributes {
     int32_t payload_type, reserved;
     uint64_t payload; /* a union in NVTX */
     int32_t message_type;
-    const void *message; /* a union in NVTX: char, wchar_t, or the result of registering a string */
+    /* In NVTX's header a union: a string of char, a string of wchar_t, or the handle of a registered string. */
+    const void *message;
 };
 
 typedef void (*weir_nvtx_function)(void);

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* record.c: puts the requests that a program makes for device memory into the rings of record_ring.h.
+/* record.c: records the requests that a program makes for device memory, in the rings of record_ring.h.
  *
- * Every call goes to the driver unchanged, and the program gets the driver's result unchanged.  A free is recorded with
- * the time before the driver's call, and an allocation with the time after the driver's call.  So the events of one
- * address are in order even if one thread frees a block and another thread gets its address at once.
+ * Every call goes to the driver unchanged, and the program gets the driver's result unchanged.  The time of a free
+ * is the time before the driver's call.  The time of an allocation is the time after the driver's call.  So the
+ * events of one address are in order even if one thread frees a block and another thread gets its address at once.
  *
- * A thread whose ring is full waits for the recorder to empty the ring, which takes less than a millisecond unless the
- * recorder is overloaded.  The wait has a bound.  If a ring has not been emptied for WEIR_RECORD_WAIT_MS, the process
- * runs on unrecorded, counts the lost events, and never waits again.  Time in which the process is stopped, as by
- * Ctrl-Z, does not count, because the recorder may be stopped, too.
+ * A thread whose ring is full waits for the recorder to empty the ring.  This takes less than a millisecond unless
+ * the recorder is overloaded.  If the recorder has not emptied the ring for WEIR_RECORD_WAIT_MS, the process runs on
+ * unrecorded, counts the lost events, and never waits again.  Time in which the process is stopped, as by Ctrl-Z,
+ * does not count, because the recorder may be stopped, too.
  *
- * A child of fork records nothing if its parent has recorded.  A program that a process executes begins to record
- * again.  A child detects that it is a child by a page that the kernel fills with zeros in children, since _Fork(3) and
+ * A child of fork records nothing if its parent has recorded.  A program that the child executes records again.  A
+ * child detects that it is a child by a page that the kernel fills with zeros in children, since _Fork(3) and
  * clone(2) call no handler of pthread_atfork(3).
  *
  * This file must not know how a call reaches this file or the format of a trace.
@@ -28,14 +28,15 @@
 #include "base/clock.h"
 #include "base/variable.h"
 
-/* A thread that waits for room in its ring sleeps again and again: for PAUSE_NS, or for one PAUSES-th of its wait so
- * far if that is longer.  So hundreds of waiting threads leave the processors free.  Every CHECK_EVERY_NS the thread
- * checks that the recorder lives. */
+/* A thread that waits for room in its ring sleeps repeatedly.  Each sleep takes PAUSE_NS, or 1 / PAUSES of the
+ * thread's wait so far if that is longer, so that hundreds of waiting threads do not keep the processors busy.
+ * Every CHECK_EVERY_NS the thread checks that the recorder still runs. */
 enum { PAUSE_NS = 100000, PAUSES = 4, CHECK_EVERY_NS = 100000000 };
 
-/* This process's file.  NULL before the first event, and if no file could be made. */
+/* The file that holds this process's events.  NULL before the first event, and if weir could not create the file. */
 static struct weir_record_file *_Atomic file;
-/* The contents of a page that the kernel fills with zeros in a child of fork, so that a child does not record. */
+/* The contents of a page that the kernel fills with zeros in a child of fork.  So `is_on` is 0 in a child, and the
+ * child does not record. */
 struct recording {
     atomic_int is_on;                 /* set while this process records events */
     _Atomic(_Atomic uint64_t *) lost; /* the counter of lost events, or NULL */
@@ -47,8 +48,8 @@ static atomic_uint threads;
 static atomic_int captures; /* the number of running stream captures that this file has seen */
 static pthread_mutex_t shared = PTHREAD_MUTEX_INITIALIZER; /* guards the shared ring */
 
-/* The rings of this process's threads.  A thread adds a ring under `adding_ring`.  The first head.rings entries never
- * change. */
+/* The rings of this process's threads.  A thread that adds a ring holds `adding_ring`.  The number of rings is
+ * head.rings.  An added ring is never removed or replaced. */
 static struct weir_record_ring *rings[WEIR_RECORD_RINGS];
 static pthread_mutex_t adding_ring = PTHREAD_MUTEX_INITIALIZER;
 
@@ -68,12 +69,12 @@ static void leave_ring(void *left) {
     struct weir_record_ring *mine = left;
 
     ring = NULL;
-    if (is_recording()) /* in a child of fork the ring belongs to the parent */
+    if (is_recording()) /* in a child of fork, the ring belongs to the parent and stays taken */
         atomic_store_explicit(&mine->is_taken, 0, memory_order_release);
 }
 
-/* Maps a page that the kernel fills with zeros in a child of fork.  Returns NULL if there is no memory.  Kernels before
- * 4.14 copy the page, so on these kernels a child of _Fork records into the rings of its parent. */
+/* Maps a page that the kernel fills with zeros in a child of fork.  Returns NULL if there is no memory.  Kernels
+ * before 4.14 copy the page instead.  With such a kernel, a child of _Fork records into its parent's rings. */
 static struct recording *map_recording(void) {
     struct recording *made =
         mmap(NULL, sizeof *made, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -102,7 +103,7 @@ static void begin_recording(void) {
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* Returns a ring for this thread alone, or NULL if there is no room for another ring. */
+/* Returns a ring that only this thread uses, or NULL if there is no room for another ring. */
 static struct weir_record_ring *own_ring(struct weir_record_head *head) {
     struct weir_record_ring *found = NULL;
     uint32_t count;
@@ -124,7 +125,7 @@ static struct weir_record_ring *own_ring(struct weir_record_head *head) {
     return found;
 }
 
-/* Returns a ring for this thread's events, or NULL if this process does not record. */
+/* Returns the ring for this thread's events, or NULL if this process does not record. */
 static __attribute__((noinline, cold)) struct weir_record_ring *take_ring(void) {
     struct weir_record_file *of;
     int before = errno;
@@ -148,7 +149,7 @@ static __attribute__((noinline, cold)) struct weir_record_ring *take_ring(void) 
 
 /* ---- events ------------------------------------------------------------------------------------ */
 
-/* An event that a thread is about to write.  `ring' is NULL if the event is not to be recorded. */
+/* An event that a thread is about to write.  `ring' is NULL if weir will not record the event. */
 struct making {
     struct weir_record_ring *ring;
     uint64_t time;
@@ -158,8 +159,8 @@ static int is_shared(const struct weir_record_ring *of) {
     return of == &atomic_load_explicit(&file, memory_order_relaxed)->shared;
 }
 
-/* Begins an event with the present time.  put() or discard_event() ends the event.  The caller may call the driver in
- * between. */
+/* Begins an event, whose time is the present time.  The caller ends the event by put_event() or discard_event(), and
+ * may call the driver in between. */
 static inline struct making begin_event(void) {
     struct making made = {ring, 0};
 
@@ -184,8 +185,8 @@ static inline void discard_event(const struct making *made) {
         pthread_mutex_unlock(&shared);
 }
 
-/* Waits until the ring has room, and returns 1.  Returns 0 if nobody reads the ring.  After that this process records
- * nothing more. */
+/* Waits until the ring has room for an event.  Returns 1 on success.  Returns 0 if the recorder does not read the
+ * ring any more.  Then this process records nothing more. */
 static __attribute__((noinline, cold)) int wait_for_room(struct weir_record_ring *of,
                                                          uint64_t written) {
     struct weir_record_head *head = &atomic_load(&file)->head;
@@ -210,14 +211,15 @@ static __attribute__((noinline, cold)) int wait_for_room(struct weir_record_ring
         nanosleep(&(struct timespec){(time_t)(pause / 1000000000), (long)(pause % 1000000000)},
                   NULL);
         slept = weir__clock_ns() - began;
-        /* A longer pause means that the process was stopped. */
+        /* If the sleep took more than twice the pause, the process was stopped in between. */
         waited += slept < 2 * pause ? slept : 2 * pause;
     }
     errno = before;
     return 1;
 }
 
-/* Returns the ring's next event, which the caller fills in.  Returns NULL if nobody reads the ring any more. */
+/* Returns the place of the ring's next event, which the caller fills in.  Returns NULL if the recorder does not read
+ * the ring any more. */
 static inline struct weir_record_event *ring_event(const struct making *made, uint64_t *written) {
     struct weir_record_event *event;
 
@@ -278,7 +280,7 @@ static inline void put_event(const struct making *made, struct kind what, uint64
     discard_event(made);
 }
 
-/* Writes an event with a text, such as a label or a name, into the ring.  Returns 1 on success, 0 if the event is
+/* Writes an event that has a text, such as a label or a name, to the ring.  Returns 1 on success, 0 if the event is
  * lost. */
 static int write_text_event(const struct weir_record_event *what) {
     struct making made = begin_event();
@@ -311,8 +313,8 @@ static inline CUstream per_thread_or(CUstream stream) {
     return stream ? stream : (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
 }
 
-/* Returns the device of the stream if the driver knows it, else the current device.  If there is only one device,
- * returns 0 without a query. */
+/* Returns the device of the stream if the driver knows it, else the current device.  With only one device, returns 0
+ * without a query of the stream. */
 static uint8_t record_device(CUstream stream) {
     static atomic_int known;
     int devices = atomic_load_explicit(&known, memory_order_relaxed);
@@ -330,14 +332,17 @@ static uint8_t record_device(CUstream stream) {
 }
 
 static int is_host_location(const CUmemLocation *location) {
-    return location->type > CU_MEM_LOCATION_TYPE_DEVICE; /* the host, or a NUMA node of the host */
+    /* The location is the host, or a NUMA node of the host. */
+    return location->type > CU_MEM_LOCATION_TYPE_DEVICE;
 }
 
-/* The pools of host memory.  If the table is full, further pools count as pools of device memory. */
+/* The CUDA pools that have host memory.  If the table is full, weir treats further such pools as pools of device
+ * memory. */
 static CUmemoryPool _Atomic host_pools[64];
 static atomic_int has_host_pools;
 
-/* Returns the place of the pool in host_pools, or NULL if it has none.  For the pool NULL, returns a free place. */
+/* Returns the pool's entry in host_pools, or NULL if the pool has no entry.  If `pool` is NULL, returns an empty
+ * entry. */
 static CUmemoryPool _Atomic *find_pool_place(CUmemoryPool pool) {
     for (size_t i = 0; i < sizeof host_pools / sizeof host_pools[0]; i++)
         if (atomic_load(&host_pools[i]) == pool)
@@ -350,8 +355,8 @@ static inline int is_host_pool(CUmemoryPool pool) {
            find_pool_place(pool);
 }
 
-/* Records whether a pool has host memory.  A pool of device memory ends an old record with its handle, because the
- * driver may give the handle of a destroyed pool to a new pool. */
+/* Adds a pool of host memory to host_pools.  If the pool has device memory, removes the entry with the pool's
+ * handle.  Such an entry belongs to a destroyed pool, whose handle the driver has given to the new pool. */
 static void note_host_pool(CUmemoryPool pool, int is_host) {
     static pthread_mutex_t noting = PTHREAD_MUTEX_INITIALIZER;
     CUmemoryPool _Atomic *place;
@@ -369,7 +374,7 @@ static uint8_t device_of_pool(CUmemoryPool pool, CUstream stream) {
     return is_host_pool(pool) ? WEIR_RECORD_HOST : record_device(stream);
 }
 
-/* Writes an event with the name and the memory size of a device, once for each device. */
+/* Writes one event for each device, with the device's name and memory size. */
 static __attribute__((noinline, cold)) void put_device(uint8_t device, atomic_uchar *noted) {
     struct weir_record_event event = {.operation = WEIR_RECORD_DEVICE, .device = device};
     size_t bytes = 0;
@@ -403,11 +408,12 @@ static inline uint8_t capture_flag(CUstream stream) {
                : 0;
 }
 
-/* Evaluates to the address in the program from which the request came.  Exported functions jump to the functions of
- * this file, so that address is the return address here. */
+/* Evaluates to the address of the program's code that made the request.  The exported functions jump to the
+ * functions of this file, so this address is the return address here. */
 #define CALLER() ((uint64_t)(uintptr_t)__builtin_return_address(0))
 
-/* Writes a request into the ring.  Called after the driver's call, with the driver's result. */
+/* Writes the event of a request to the ring.  The caller has called the driver before, and passes the driver's
+ * result. */
 static inline void put_request(CUresult result, CUdeviceptr address, size_t bytes, CUstream stream,
                                enum weir_record_kind kind, uint8_t device, uint64_t caller) {
     struct kind what = {.operation = result != CUDA_SUCCESS    ? WEIR_RECORD_FAILED
@@ -426,8 +432,8 @@ static inline void put_request(CUresult result, CUdeviceptr address, size_t byte
     put_event(&made, what, address, bytes, (uintptr_t)stream, who);
 }
 
-/* Marks this thread as executing a call of the program.  Returns 1 on success.  Returns 0 if the thread is marked
- * already: then this library or the driver makes the call, and the call is not recorded. */
+/* Marks this thread as executing a call of the program.  Returns 1 on success, 0 if the thread is marked already.
+ * With 0, this library or the driver makes the call, and weir does not record the call. */
 static inline int enter_call(void) {
     if (weir__inside)
         return 0;
@@ -439,8 +445,8 @@ static inline void leave_call(void) {
     weir__inside = 0;
 }
 
-/* Calls the driver and records the request.  A request that succeeds without a block, as one of 0 bytes may, is not
- * recorded. */
+/* Calls the driver and records the request.  A request that succeeds without a block is not recorded; a request of 0
+ * bytes may do so.  `asked` is the pointer through which the driver returns the block. */
 #define REQUEST_ON(device, call, asked, address, bytes, stream, kind)                              \
     do {                                                                                           \
         int is_outer = enter_call();                                                               \
@@ -506,8 +512,8 @@ CUresult weir__serve_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t by
                WEIR_RECORD_VMM);
 }
 
-/* Calls the driver and records the end of a block, a mapping, a stream or a context, with the time before the call.  A
- * call that fails is not recorded. */
+/* Calls the driver and records the end of a block, a mapping, a stream or a context.  The event has the time before
+ * the driver's call.  A call that fails is not recorded. */
 #define END(call, what, at, length, on)                                                            \
     do {                                                                                           \
         struct making made;                                                                        \
@@ -553,7 +559,8 @@ CUresult weir__serve_cuMemAddressFree(CUdeviceptr address, size_t bytes) {
     END(REAL(cuMemAddressFree)(address, bytes), WEIR_RECORD_UNRESERVE, address, bytes, 0);
 }
 
-/* Records a reservation or a mapping after the driver's call, if the call succeeded.  Returns the driver's result. */
+/* Records a reservation of addresses or a mapping, unless the driver's call has failed.  Returns the driver's
+ * result. */
 static CUresult put_done(CUresult result, enum weir_record_operation operation, uint64_t address,
                          size_t bytes, uint64_t handle) {
     if (result == CUDA_SUCCESS) {
@@ -607,7 +614,8 @@ CUresult weir__serve_cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *l
 }
 
 CUresult weir__serve_cuMemPoolDestroy(CUmemoryPool pool) {
-    note_host_pool(pool, 0); /* called early, since the driver may reuse the handle */
+    /* Removes the entry before the call, since the driver may reuse the handle at once. */
+    note_host_pool(pool, 0);
     return REAL(cuMemPoolDestroy)(pool);
 }
 
@@ -635,7 +643,7 @@ static CUresult began(CUresult result) {
     return result;
 }
 
-/* Counts the end of a capture.  A capture is over even if cuStreamEndCapture fails. */
+/* Subtracts the capture from the number of running captures.  A capture has ended even if cuStreamEndCapture fails. */
 static CUresult count_capture_end(int was_captured, CUresult result) {
     if (was_captured && !weir__inside)
         atomic_fetch_sub(&captures, 1);
@@ -677,7 +685,8 @@ CUresult weir__serve_cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) {
 
 /* ---- marks ------------------------------------------------------------------------------------- */
 
-/* Records a synchronization after the driver's call, if this process has made a request. */
+/* If the driver's call has succeeded, WEIR_RECORD_SYNCS is set, and this process has made a request, records the
+ * synchronization.  Returns the driver's result. */
 static CUresult put_sync(CUresult result) {
     if (result == CUDA_SUCCESS && has_syncs && !weir__inside && atomic_load(&file)) {
         struct making made = begin_event();
@@ -702,7 +711,7 @@ CUresult weir__serve_cuStreamSynchronize_ptsz(CUstream stream) {
 void weir_mark(const char *label) {
     struct weir_record_event event = {.operation = WEIR_RECORD_MARK};
 
-    if (!atomic_load(&file)) /* the program has made no request yet */
+    if (!atomic_load(&file)) /* the program has made no request yet, so there is no file */
         return;
     strncpy(event.label, label ? label : "", sizeof event.label - 1);
     if (!write_text_event(&event))

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /* record_callers.c: finds the names of the code that makes requests, for `weir record --callers`.
  *
- * A request is recorded with the numbers of two names: the place in the program that made the request, and the
- * innermost NVTX range that is open in its thread.  The recorder gets each name once, before the first request with the
- * number of that name.
+ * weir records a request with the numbers of two names.  One is the place in the program that made the request.  The
+ * other is the innermost NVTX range that is open in the thread.  The recorder gets each name once, before the first
+ * request that has the number of this name.
  *
- * If the thread runs Python, the place is a line of Python.  This file reads the line from CPython's crash report.  The
- * function that writes a crash report takes no lock and allocates nothing, so it works in a thread that has released
- * the interpreter's lock.  Most threads that call the driver have released that lock.  CPython 3.11 and 3.12 export the
- * function.  Without such a report, the place is the innermost function outside the CUDA libraries.
+ * If the thread runs Python, the place is a line of Python.  This file reads the line from CPython's crash report
+ * (_Py_DumpTraceback).  The function that writes this report takes no lock and allocates nothing.  So it works in a
+ * thread that has released the interpreter's lock (GIL), as most threads do before they call the driver.  CPython
+ * 3.11 and 3.12 export the function.  If there is no report, the place is the innermost function outside the CUDA
+ * libraries.
  *
- * Locks: `lock` guards the two maps.  A thread that holds `lock` calls only malloc.  It does not call dladdr, which
- * takes the dynamic linker's lock: a thread that holds the linker's lock may request device memory.
+ * Locks: `lock` guards the two maps.  While a thread holds `lock`, it calls only malloc.  In particular it does not
+ * call dladdr, which takes the dynamic linker's lock: another thread may hold the linker's lock and request device
+ * memory.
  *
  * This file must not know how a call gets here or how an event is recorded.
  */
@@ -36,8 +38,9 @@ enum { FRAMES = 24, REPORT_BYTES = 8192 };
 int weir__record_callers;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct weir_map sent; /* the numbers of the names that the recorder has */
-/* Maps an address of code to the number of its place, or to 1 for code of weir or CUDA. */
+/* The names that weir has sent to the recorder; the key is the name's number. */
+static struct weir_map sent;
+/* The key is an address of code.  The value is the number of the place's name, or 1 for code of weir or CUDA. */
 static struct weir_map places;
 
 static int look_up(struct weir_map *map, uint64_t key, uintptr_t *value) {
@@ -49,14 +52,15 @@ static int look_up(struct weir_map *map, uint64_t key, uintptr_t *value) {
     return found;
 }
 
-/* Adds an entry to a map.  If there is no host memory, the map stays unchanged, and the next request tries again. */
+/* Adds an entry to the map.  If there is no host memory, leaves the map unchanged, and the next request adds the
+ * entry. */
 static void add_to_map(struct weir_map *map, uint64_t key, uintptr_t value) {
     pthread_mutex_lock(&lock);
     (void)weir__map_put(map, key, value);
     pthread_mutex_unlock(&lock);
 }
 
-/* Returns the number of a name, which is never 0, and sends the name to the recorder once. */
+/* Returns the number of a name, a hash that is never 0.  Sends each name to the recorder once. */
 static uint64_t intern_name(const char *name) {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
 
@@ -86,8 +90,8 @@ static void find_python(void) {
     memcpy(&python_dump, &dump, sizeof dump);
 }
 
-/* Reads CPython's crash report of a thread.  Each report uses a new file, since a program may close or reuse any
- * descriptor.  Returns 1 on success, 0 if there is no report. */
+/* Makes CPython write a crash report of the thread, and reads the report.  Uses a new file for each report, since
+ * the program may close or reuse any file descriptor.  Returns 1 on success, 0 if there is no report. */
 static int read_report(void *state, char *text, size_t bytes) {
     int file = memfd_create("weir-callers", MFD_CLOEXEC);
     ssize_t length;
@@ -117,8 +121,8 @@ static int spell_line(const char *line, char *name, size_t bytes) {
     return 1;
 }
 
-/* Writes the innermost line of Python outside installed packages.  If all lines are in installed packages, writes the
- * innermost of them.  Returns 1 on success, 0 if the thread runs no Python. */
+/* Writes to `name` the innermost line of Python that lies outside installed packages.  If all lines lie in installed
+ * packages, writes the innermost line.  Returns 1 on success, 0 if the thread runs no Python. */
 static int find_line(char *name, size_t bytes) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     char text[REPORT_BYTES], *rest = text, *line;
@@ -157,8 +161,8 @@ static int is_between(const Dl_info *info) {
     return 0;
 }
 
-/* Writes the name of a symbol.  If the symbol is of C++ and the program contains the demangler, writes the demangled
- * name without arguments. */
+/* Writes the name of a symbol to `name`.  If the symbol is of C++ and the program contains the C++ demangler, writes
+ * the demangled name without arguments. */
 static void spell_symbol(const char *symbol, char *name, size_t bytes) {
     void *address =
         symbol[0] == '_' && symbol[1] == 'Z' ? dlsym(RTLD_DEFAULT, "__cxa_demangle") : NULL;
@@ -183,10 +187,11 @@ static void spell_symbol(const char *symbol, char *name, size_t bytes) {
     free(plain);
 }
 
-/* Returns the number of the place that contains a return address.  The name of the place is a function such as
- * "train_step", or "program+0x1a2b" if the program exports no symbol there.  Returns 1 for code of weir or CUDA. */
+/* Returns the number of the place that contains the return address `frame`.  The name of a place is a function such
+ * as "train_step".  If the program exports no symbol for the place, the name is an offset such as "program+0x1a2b".
+ * Returns 1 for code of weir or CUDA. */
 static uintptr_t find_code_place(const void *frame) {
-    /* An address inside the call instruction, which precedes the return address. */
+    /* The address of the last byte of the call instruction, which lies directly before the return address. */
     uint64_t address = (uint64_t)(uintptr_t)frame - 1;
     char name[WEIR_RECORD_NAME_BYTES];
     uintptr_t place = 1;
@@ -231,7 +236,8 @@ void weir__record_who(uint64_t *place, uint64_t *range) {
     *range = open ? intern_name(open) : 0;
 }
 
-/* Calls backtrace once when this library is loaded, because the first call of backtrace loads a library. */
+/* Calls backtrace() once when this library is loaded.  The first call of backtrace() loads another library, which
+ * must not happen during a request. */
 static __attribute__((constructor)) void preload_unwinder(void) {
     void *frame[1];
 

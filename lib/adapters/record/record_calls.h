@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* record_calls.h: the driver's calls that libweir-record.so replaces; interpose.h describes the lists.
+/* record_calls.h: lists the driver's functions that libweir-record.so replaces.  interpose.h describes these lists.
  *
  * This file must not know how a call is recorded.
  */
@@ -8,14 +8,14 @@
 
 #include "adapters/interpose/both_calls.h"
 
-/* Symbols that have a second form with the ending _ptsz.  In the second form, stream 0 means the thread's own default
- * stream. */
+/* Functions that have a second symbol with the ending _ptsz.  With this symbol, stream 0 means the thread's own
+ * default stream. */
 /* clang-format off */
 #define WEIR_INTERPOSED_STREAMS(X)                                                                 \
     WEIR_BOTH_STREAMS(X)                                                                           \
     X(cuStreamSynchronize, cuStreamSynchronize, 2000, (CUstream stream), (stream))
 
-/* Symbols that have no second form. */
+/* Functions that have no second symbol. */
 #define WEIR_INTERPOSED_PLAIN(X)                                                                   \
     WEIR_BOTH_PLAIN(X)                                                                             \
     X(cuMemAddressReserve, cuMemAddressReserve, 10020,                                             \
@@ -26,7 +26,7 @@
       (address, bytes))                                                                            \
     X(cuCtxSynchronize, cuCtxSynchronize, 2000, (void), ())
 
-/* Symbols that this library calls but does not replace. */
+/* Functions that this library calls but does not replace. */
 #define WEIR_INTERPOSED_USED(X)                                                                    \
     WEIR_BOTH_USED(X)                                                                              \
     X(cuDeviceGetName, cuDeviceGetName, 2000, (char *name, int bytes, CUdevice device),            \

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* record_files.c: creates the files of a recorded process, which record_ring.h describes.
+/* record_files.c: creates the files of a recorded process.  record_ring.h describes the files.
  *
- * When this library is loaded, its constructor maps the board and locks this process's number.  The library creates
- * nothing else before the first event, so that a process without CUDA does not notice the library.  A child of fork
- * shares its parent's number and the lock of that number, until the child's first event: then the child gets its own
- * number.  The child is recognised by its process id, since _Fork(3) and clone(2) call no handler of pthread_atfork(3).
+ * When this library is loaded, its constructor maps the board, and gets and locks a number for this process.  The
+ * library creates no file before the first event, so that a process without CUDA does not notice the library.  A
+ * child of fork shares its parent's number and lock until the child's first event.  Then the child gets its own
+ * number.  The library detects a child by its process id, since _Fork(3) and clone(2) call no handler of
+ * pthread_atfork(3).
  *
  * This file must not know how a call gets here or what an event is.
  */
@@ -26,7 +27,7 @@
 
 enum { MOST_FOLDERS = 4 };
 
-static char *folders[MOST_FOLDERS]; /* NULL after the last folder */
+static char *folders[MOST_FOLDERS]; /* the names of the folders, with NULL after the last name */
 static struct weir_record_board *board;
 static uint32_t spares; /* the number of spare files in the board */
 static uint64_t number, namespace;
@@ -64,7 +65,7 @@ static void map_board(int fd) {
         munmap(map, (size_t)is.st_size);
 }
 
-/* Gets a number for this process from the board, and locks the number until this process ends. */
+/* Gets a number for this process from the board, and locks the number's byte until this process ends. */
 static void claim_number(void) {
     int fd = open_board();
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
@@ -72,7 +73,7 @@ static void claim_number(void) {
     if (fd >= 0 && !board)
         map_board(fd);
     else if (fd >= 0 && mmap(NULL, 1, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED) {
-        close(fd); /* without a mapping the lock would end at once */
+        close(fd); /* without a mapping, the lock would end when this function closes `fd` */
         fd = -1;
     }
     if (board) {
@@ -111,21 +112,21 @@ static __attribute__((constructor)) void meet_recorder(void) {
 
 /* ---- the files --------------------------------------------------------------------------------- */
 
-/* Creates a file, allocates all its memory, and maps the file.  Returns MAP_FAILED with errno if there is no room or
- * the name exists. */
+/* Creates a file, allocates all its memory, and maps the file.  Returns MAP_FAILED with the reason in errno if there
+ * is no room or if the file exists. */
 static void *map_new(const char *path, size_t bytes) {
     struct rlimit most;
     void *map = MAP_FAILED;
     int fd, error;
 
     if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < bytes) {
-        errno = EFBIG; /* the allocation would end the program by SIGXFSZ */
+        errno = EFBIG; /* without this check, posix_fallocate() would end the program by SIGXFSZ */
         return map;
     }
     fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
         return map;
-    (void)fchmod(fd, 0666); /* lets a recorder of another user open the file */
+    (void)fchmod(fd, 0666); /* the recorder may run as another user */
     while ((error = posix_fallocate(fd, 0, (off_t)bytes)) == EINTR)
         ;
     if (!error) {
@@ -149,7 +150,7 @@ static void fill_head(struct weir_record_head *head, int has_counter) {
     atomic_store(&head->magic, WEIR_RECORD_MAGIC);
 }
 
-/* Creates the file of this process in the folder.  Returns NULL with errno on failure. */
+/* Creates the file of this process in the folder.  Returns NULL with the reason in errno if the creation fails. */
 static struct weir_record_file *make_file_in(const char *folder, int has_counter) {
     char path[PATH_MAX], last[PATH_MAX];
     struct weir_record_file *made;
@@ -183,8 +184,8 @@ static struct weir_record_file *take_spare_file(int has_counter) {
     return NULL;
 }
 
-/* Tells the recorder that this process runs on unrecorded.  Returns the counter of the process's lost events, or NULL
- * if the table of unrecorded processes is full. */
+/* Adds this process to the board's table of unrecorded processes.  Returns the counter of the process's lost events,
+ * or NULL if the table is full. */
 static _Atomic uint64_t *enter_unrecorded(int error) {
     uint32_t i = atomic_fetch_add(&board->unrecorded_count, 1);
     struct weir_record_unrecorded *entry = &board->unrecorded[i];
@@ -197,8 +198,8 @@ static _Atomic uint64_t *enter_unrecorded(int error) {
     return &entry->lost;
 }
 
-/* Tells the user that this process is not recorded, because the recorder had ended before the first request.  Returns
- * NULL. */
+/* Prints a message that this process is not recorded, because the recorder had ended before the first request.
+ * Returns NULL. */
 static void *say_too_late(void) {
     fprintf(stderr, "weir record: process %d runs on unrecorded: weir record has ended\n",
             (int)getpid());
@@ -229,8 +230,8 @@ struct weir_record_file *weir__record_file_make(int has_counter, _Atomic uint64_
     *lost = made ? &made->head.lost : enter_unrecorded(error);
     if (made)
         atomic_fetch_add(&board->files, 1);
-    /* The recorder closes the board before it looks for new files for the last time.  So if the board is open now, the
-     * recorder will find this file. */
+    /* The recorder first closes the board and then looks for new files for the last time.  So if the board is still
+     * open here, the recorder will find this file. */
     return atomic_load(&board->is_closed) ? say_too_late() : made;
 }
 

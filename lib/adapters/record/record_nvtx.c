@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* record_nvtx.c: receives the NVTX ranges and marks of the program.  A range or mark whose name matches
- * WEIR_RECORD_RANGES ends an iteration.  With WEIR_RECORD_CALLERS, the requests of a thread are recorded with the
- * thread's innermost range.
+ * WEIR_RECORD_RANGES ends an iteration.  If WEIR_RECORD_CALLERS is set, each request is recorded with the innermost
+ * NVTX range of its thread.
  *
- * A program that uses NVTX contains NVTX's implementation (NVTX 3 has only headers), with a table of pointers to empty
- * functions.  At its first call, NVTX opens the library that NVTX_INJECTION64_PATH names and calls
- * InitializeInjectionNvtx2, which may put functions into the table.  A process may have several such tables.
- *
- * nvtx_abi.h declares this interface.
+ * A program that uses NVTX contains NVTX's implementation, since NVTX 3 is a library of headers.  The implementation
+ * has tables of pointers to functions.  At the program's first NVTX call, NVTX opens the library that
+ * NVTX_INJECTION64_PATH names, and calls the library's InitializeInjectionNvtx2.  This function may write other
+ * functions into the tables.  A process may have several such tables.  nvtx_abi.h declares this interface.
  *
  * This file must not know how an event is recorded.
  */
@@ -24,14 +23,14 @@
 
 /* ---- names ------------------------------------------------------------------------------------- */
 
-static char *wanted; /* the names that end iterations, as a shell pattern */
+static char *wanted; /* a shell pattern; ranges and marks whose names match it end an iteration */
 
 static int is_wanted(const char *name) {
     return name && wanted && fnmatch(wanted, name, 0) == 0;
 }
 
-/* Writes a wide name to `text` in UTF-8.  Cuts a name that is too long at the start of a character.  Returns `text`, or
- * NULL if there is no name. */
+/* Converts a name of wide characters to UTF-8 and writes the result to `text`.  Cuts a name that is too long, but
+ * never in the middle of a character.  Returns `text`, or NULL if there is no name. */
 static const char *spell(const wchar_t *from, char *text, size_t bytes) {
     size_t used = 0;
 
@@ -67,11 +66,12 @@ enum { DEEPEST = 16 };
 
 static _Thread_local struct {
     int depth;
-    char name[DEEPEST][WEIR_RECORD_NAME_BYTES]; /* "" for a range without a name */
+    /* The names of the open ranges; "" if a range has no name. */
+    char name[DEEPEST][WEIR_RECORD_NAME_BYTES];
 } opened __attribute__((tls_model("initial-exec")));
 
-/* Opens a range.  Beyond DEEPEST nested ranges, only the depth is counted.  weir__record_range() then returns the
- * deepest stored range. */
+/* Opens a range.  If more than DEEPEST ranges are nested, stores no name for the inner ranges and only counts the
+ * depth.  weir__record_range() then returns the deepest stored name. */
 static int push(const char *name) {
     if (opened.depth < DEEPEST)
         snprintf(opened.name[opened.depth], sizeof opened.name[0], "%s", name ? name : "");
@@ -92,8 +92,8 @@ const char *weir__record_range(void) {
     return NULL;
 }
 
-/* Returns the name of a range or mark, or NULL if there is none.  Converts a wide name in `text`.  The handle of a
- * registered name is a pointer to the name. */
+/* Returns the name of a range or mark, or NULL if there is none.  Uses the buffer `text` to convert a name of wide
+ * characters.  The handle of a registered name is a pointer to the name. */
 static const char *name_in(const struct weir_nvtx_attributes *attributes, char *text,
                            size_t bytes) {
     if (!attributes || attributes->size < sizeof *attributes)
@@ -173,8 +173,8 @@ static int domain_pop(const void *domain) {
     return pop();
 }
 
-/* Registers a name and returns its handle, which is a copy of the name.  The copy is never freed, because programs use
- * handles until they end. */
+/* Registers a name and returns a handle for the name.  The handle is a copy of the name, which weir never frees,
+ * because a program may use handles until it ends. */
 static const void *register_a(const void *domain, const char *name) {
     (void)domain;
     return name && (weir__record_callers || is_wanted(name)) ? strdup(name) : NULL;
@@ -214,14 +214,14 @@ static const struct entry entries[] = {
     ENTRY(WEIR_NVTX_CORE2, WEIR_NVTX_DOMAIN_REGISTER_STRING_W, register_w),
 };
 
-/* Writes functions of this file into the tables of NVTX.  Returns 1 on success, 0 if NVTX is not to call any of these
- * functions. */
+/* Writes functions of this file into the tables of NVTX.  Returns 1 on success, 0 if weir needs no NVTX calls or
+ * does not know this version of the interface. */
 int InitializeInjectionNvtx2(weir_nvtx_export_table *tables) {
     const struct weir_nvtx_callbacks *callbacks = tables(WEIR_NVTX_ETID_CALLBACKS);
     const char *pattern = weir__variable(WEIR_RECORD_RANGES);
 
     if (!wanted && pattern)
-        /* A copy: a program that sets its title overwrites its environment. */
+        /* Copies the pattern, because a program that changes its process title overwrites its environment. */
         wanted = strdup(pattern);
     if ((!wanted && !weir__record_callers) || !callbacks ||
         callbacks->struct_size < sizeof *callbacks)

@@ -1,27 +1,30 @@
 /* SPDX-License-Identifier: MIT */
-/* record_ring.h: the memory that a recorded program shares with the recorder (`weir record`), which writes the trace.
+/* record_ring.h: the memory that a recorded program shares with the recorder.  The recorder is the process `weir
+ * record`, which writes the trace.
  *
- * The recorder creates folders, and in one of them the file `board`, which gives each recorded process a number.
- * libweir-record.so maps the board when a program is loaded: later the program may change its root directory or its
- * user, or use up its file descriptors.  At its first event a process creates a file NUMBER, with a head and a ring
- * that its threads can share.  Each thread has a ring in a separate file NUMBER.RING, or uses the shared ring.  A
- * process that can create no file uses a spare file in the board.  If no spare file is left, the process adds itself to
- * the board's table of unrecorded processes.  The program only writes events and the recorder only reads them, so
- * recorded events survive however the program ends.
+ * The recorder creates folders.  One of the folders has the file `board`, which gives each recorded process a
+ * number.  libweir-record.so maps the board when a program is loaded, because the program may later change its root
+ * directory or its user, or use up its file descriptors.  At its first event a process creates a file NUMBER, which
+ * has a head and a ring of events.  Each thread has a ring in a separate file NUMBER.RING.  A thread that cannot
+ * create this file shares the ring in the file NUMBER with other threads.  A process that can create no file uses a
+ * spare file in the board.  If no spare file is left, the process adds itself to the board's table of unrecorded
+ * processes.  The program only writes events and the recorder only reads events.  So recorded events survive even if
+ * the program crashes.
  *
- * Kernel locks on bytes of the board show which processes live, in any pid namespace.  The recorder locks byte 0, and
- * process NUMBER locks byte WEIR_RECORD_LOCK_FIRST + NUMBER.  The locks belong to open file descriptions (F_OFD_SETLK).
- * A mapping of the board keeps such a description open until the process ends or executes another program.
+ * Kernel locks on bytes of the board show which processes live, in any pid namespace.  The recorder locks byte 0,
+ * and process NUMBER locks byte WEIR_RECORD_LOCK_FIRST + NUMBER.  The locks belong to open file descriptions
+ * (F_OFD_SETLK).  A mapping of the board keeps such a description open until the process ends or executes another
+ * program.
  *
- * Each file lies in the first folder that has room.  All memory of a file is allocated before the file is mapped: a
- * store into a sparse file would end the program by SIGBUS if the file system is full.  The file NUMBER appears when
- * its head is complete, and the file of a ring is complete before the head counts the ring.  The folders have names
- * that cannot be guessed or listed.  Any user may write to the folders, because a recorded process may have changed its
- * user.
+ * Each file lies in the first folder that has room.  A process allocates all memory of a file before it maps the
+ * file: a store into a sparse file would end the program by SIGBUS if the file system is full.  The file NUMBER
+ * appears in the folder when its head is complete.  The file of a ring is complete before the field `rings` of the
+ * head counts this ring.  The folders have names that cannot be guessed or listed.  Any user may write to the
+ * folders, because a recorded process may have changed its user.
  *
  * The field `entered` of a ring lets the recorder sort the events of all rings by time.  A thread sets `entered` to
- * WEIR_RECORD_ENTERING, then to the time of its event, and clears `entered` when the event is in the ring.  So the
- * recorder knows up to which time no further event can come.
+ * WEIR_RECORD_ENTERING before it reads the clock, and then to the time of its event.  When the event is in the ring,
+ * the thread sets `entered` to 0.  So the recorder knows up to which time it has all events.
  *
  * This file must not know what the recorder does with an event.
  */
@@ -38,31 +41,33 @@
 #include <x86intrin.h>
 #endif
 
-#define WEIR_RECORD_FOLDER "WEIR_RECORD_FOLDER" /* the folders of the files, with colons between */
-#define WEIR_RECORD_SYNCS "WEIR_RECORD_SYNCS"   /* if set, synchronisations are recorded, too */
-#define WEIR_RECORD_RANGES "WEIR_RECORD_RANGES" /* patterns of NVTX ranges that end iterations */
+#define WEIR_RECORD_FOLDER "WEIR_RECORD_FOLDER" /* the names of the folders, separated by colons */
+#define WEIR_RECORD_SYNCS "WEIR_RECORD_SYNCS"   /* if set, weir also records synchronisations */
+/* The shell pattern of NVTX ranges that end iterations. */
+#define WEIR_RECORD_RANGES "WEIR_RECORD_RANGES"
 
-/* If set, requests are recorded with their callers' names. */
+/* If set, weir also records the names of the code that makes requests (`weir record --callers`). */
 #define WEIR_RECORD_CALLERS "WEIR_RECORD_CALLERS"
 
-#define WEIR_RECORD_BOARD "board" /* the name of the board's file */
+#define WEIR_RECORD_BOARD "board" /* the file name of the board */
 
 #define WEIR_RECORD_MAGIC 0x3464726365726577u
 #define WEIR_RECORD_ENTERING 1u
 
 enum {
-    WEIR_RECORD_RINGS = 255, /* the most rings of a process, without the shared ring */
+    WEIR_RECORD_RINGS = 255, /* the largest number of a process's rings, without the shared ring */
     WEIR_RECORD_EVENTS = 4096,
     WEIR_RECORD_LABEL_BYTES = 48,
     WEIR_RECORD_NAME_BYTES = 40,
     WEIR_RECORD_COMMAND_BYTES = 256,
-    WEIR_RECORD_SPARES = 8,      /* the most spare files in the board */
-    WEIR_RECORD_UNRECORDED = 64, /* entries of the table `unrecorded` */
-    WEIR_RECORD_WAIT_MS = 5000,  /* the longest wait of a thread whose ring nobody reads */
-    WEIR_RECORD_HOST = UINT8_MAX /* the device number that stands for host memory */
+    WEIR_RECORD_SPARES = 8,      /* the largest number of spare files in the board */
+    WEIR_RECORD_UNRECORDED = 64, /* the number of entries in the table `unrecorded` */
+    /* The longest time that a thread waits if the recorder does not empty its ring. */
+    WEIR_RECORD_WAIT_MS = 5000,
+    WEIR_RECORD_HOST = UINT8_MAX /* the device number of requests for host memory */
 };
 
-/* The offsets of the locked bytes in the file `board`: the recorder's byte, and the first byte of the recorded
+/* The offsets of the locked bytes in the file `board`: the byte of the recorder, and the first byte of recorded
  * processes. */
 enum { WEIR_RECORD_LOCK_RECORDER, WEIR_RECORD_LOCK_FIRST };
 
@@ -70,18 +75,19 @@ enum weir_record_operation {
     WEIR_RECORD_ALLOC,
     WEIR_RECORD_FREE,
     WEIR_RECORD_FAILED,
-    WEIR_RECORD_CREATE,  /* creates physical memory, whose handle is in `address` */
-    WEIR_RECORD_RELEASE, /* releases the handle that is in `address` */
-    WEIR_RECORD_MAP,     /* maps the handle that is in `stream` */
+    WEIR_RECORD_CREATE,  /* creates physical memory (cuMemCreate); `address` has the handle */
+    WEIR_RECORD_RELEASE, /* releases physical memory; `address` has the handle */
+    WEIR_RECORD_MAP,     /* maps physical memory; `stream` has the handle */
     WEIR_RECORD_UNMAP,
-    WEIR_RECORD_RESERVE,   /* reserves addresses without memory */
-    WEIR_RECORD_UNRESERVE, /* frees `bytes` of reserved addresses */
-    WEIR_RECORD_DEVICE,    /* the memory size and name of a device, before its first request */
+    WEIR_RECORD_RESERVE,   /* reserves a range of addresses */
+    WEIR_RECORD_UNRESERVE, /* frees a reserved range of `bytes` addresses */
+    /* The memory size and the name of a device; comes before the first request on the device. */
+    WEIR_RECORD_DEVICE,
     WEIR_RECORD_MARK,
     WEIR_RECORD_SYNC,
     WEIR_RECORD_STREAM_ENDS,
     WEIR_RECORD_CONTEXT_ENDS,
-    WEIR_RECORD_CALLER /* a caller's name, whose number is in `total' */
+    WEIR_RECORD_CALLER /* a name of code or of an NVTX range; `total' has the number of the name */
 };
 
 enum weir_record_kind {
@@ -93,18 +99,20 @@ enum weir_record_kind {
     WEIR_RECORD_VMM
 };
 
-/* An event fills one cache line. */
+/* A recorded event.  Its size is one cache line. */
 struct weir_record_event {
     _Alignas(64) uint64_t time;
     uint8_t operation, kind;
     uint8_t is_captured;
     uint8_t device;
-    uint32_t thread; /* the thread's number, from 1 on in the order of first events */
+    /* The thread's number; threads are numbered from 1 in the order of their first events. */
+    uint32_t thread;
     union {
         struct {
             uint64_t address, bytes, stream;
-            uint64_t caller;       /* the address of the code that made the request */
-            uint64_t place, range; /* numbers of names, or 0 */
+            uint64_t caller; /* the address of the code that made the request */
+            /* The numbers of the names of the code and of the NVTX range, or 0. */
+            uint64_t place, range;
         };
         struct {
             uint64_t total;
@@ -115,24 +123,25 @@ struct weir_record_event {
 };
 
 struct weir_record_ring {
-    _Alignas(64) _Atomic uint64_t written; /* the number of events written so far */
+    /* The number of events that threads have written so far. */
+    _Alignas(64) _Atomic uint64_t written;
     _Atomic uint64_t entered;
-    _Atomic uint32_t is_taken; /* set while a living thread has the ring */
+    _Atomic uint32_t is_taken; /* set while a running thread uses this ring */
     _Alignas(64) _Atomic uint64_t read;
     struct weir_record_event events[WEIR_RECORD_EVENTS];
 };
 
 struct weir_record_head {
-    _Atomic uint64_t magic; /* set once the head is complete */
+    _Atomic uint64_t magic; /* WEIR_RECORD_MAGIC once the head is complete */
     uint64_t number;
     uint64_t start;     /* the time of the process's first request */
     uint64_t namespace; /* the inode of the pid namespace of `process`, or 0 */
     int32_t process;
-    int32_t is_locked;          /* set if the process holds the lock of its number */
-    _Atomic uint32_t is_taken;  /* set once a process has claimed this spare file */
-    _Atomic uint32_t is_closed; /* set once the recorder reads nothing more */
-    _Atomic uint32_t rings;     /* the number of files of rings */
-    _Atomic uint64_t lost;      /* the number of events that were lost for lack of room */
+    int32_t is_locked;          /* set if the process has locked its byte of the board */
+    _Atomic uint32_t is_taken;  /* in a spare file: set once a process has claimed the file */
+    _Atomic uint32_t is_closed; /* set once the recorder reads no more events of this file */
+    _Atomic uint32_t rings;     /* the number of files NUMBER.RING */
+    _Atomic uint64_t lost;      /* the number of events that the process could not record */
     char command[WEIR_RECORD_COMMAND_BYTES];
 };
 
@@ -141,25 +150,26 @@ struct weir_record_file {
     struct weir_record_ring shared;
 };
 
-/* A process that runs unrecorded, because it found no file for its events. */
+/* An entry of the board for a process that runs unrecorded, because it found no file for its events. */
 struct weir_record_unrecorded {
     _Atomic uint32_t is_complete;
-    int32_t process, error; /* an errno */
+    int32_t process, error; /* the errno of the failed creation of the file */
     _Atomic uint64_t lost;  /* the number of lost events */
 };
 
 struct weir_record_board {
     uint64_t magic;
-    _Atomic uint32_t is_closed; /* set once the recorder is about to end */
-    _Atomic uint64_t numbers;   /* the last number given to a process */
-    _Atomic uint64_t files;     /* the number of files created or claimed so far */
-    /* Counts unrecorded processes, even those without an entry. */
+    /* Set once the recorder is about to end and accepts no more processes. */
+    _Atomic uint32_t is_closed;
+    _Atomic uint64_t numbers; /* the number of the process that was registered last */
+    _Atomic uint64_t files;   /* the number of files NUMBER and spare files that processes use */
+    /* The number of unrecorded processes.  It includes processes that found the table `unrecorded` full. */
     _Atomic uint32_t unrecorded_count;
     struct weir_record_unrecorded unrecorded[WEIR_RECORD_UNRECORDED];
     struct weir_record_file spare[];
 };
 
-/* Returns the size of a board with `spares` spare files, in bytes. */
+/* Returns the size in bytes of a board with `spares` spare files. */
 static inline size_t weir__record_board_bytes(uint32_t spares) {
     return sizeof(struct weir_record_board) + spares * sizeof(struct weir_record_file);
 }
@@ -168,8 +178,8 @@ static inline uint64_t weir__record_clock(void) {
     return weir__clock_ns();
 }
 
-/* Returns 1 if the processor's time-stamp counter runs at a constant rate, else 0.  If it returns 1, the times of
- * events are counts of this counter, which the recorder converts. */
+/* Returns 1 if the processor's time-stamp counter runs at a constant rate, else 0.  If the result is 1, events have
+ * counts of this counter as times, and the recorder converts the counts. */
 static inline int weir__record_has_counter(void) {
 #if defined(__x86_64__)
     unsigned a, b, c, d;
@@ -180,7 +190,7 @@ static inline int weir__record_has_counter(void) {
 #endif
 }
 
-/* Returns the present time.  The counter is read after all earlier loads of the thread. */
+/* Returns the present time.  The processor reads its counter after all earlier loads of the thread. */
 static inline uint64_t weir__record_time(int has_counter) {
 #if defined(__x86_64__)
     if (has_counter) {
