@@ -366,7 +366,7 @@ static weir_status allocate_joined(weir_tensors *t, struct weir_tensor_part *par
         status = allocate_at(t, round_unit(lacks, PAGE), at, out);
     if (weir__is_failure(status) && weir__part_end(t, part) != end)
         return WEIR_OK;
-    /* The address `end` may be in use; tries another address. */
+    /* The address `end` may be in use, so tries another address. */
     if (status == WEIR_E_NO_MEMORY && end > 0)
         status = allocate_at(t, round_unit(least, PAGE), WEIR_ENGINE_FAR, out);
     return status;
@@ -719,8 +719,7 @@ static int trim_part(weir_tensors *t, struct weir_tensor_pool *pool, struct weir
         weir__tensors_lock(t);
         if (status == WEIR_OK)
             given = 1;
-        /* Keeps the segment, so that a later trim can free it. */
-        else if (weir__part_add(t, part, segment))
+        else if (weir__part_add(t, part, segment)) /* a later trim will free the segment */
             count_segment(t, pool, part, segment, 1, NULL, NULL);
     }
     return given;

@@ -101,7 +101,7 @@ static int note_use(struct weir_tensor *tensor, struct weir_tensor_use use) {
     for (size_t i = 0; i < count; i++)
         if (weir__use_is(tensor->uses[i], use))
             return 1;
-    /* The array is full: it has room for a power of two of uses. */
+    /* The room of the array is a power of two.  So if the count is a power of two, the array is full. */
     if ((count & (count - 1)) == 0) {
         moved = realloc(tensor->uses, (count > 0 ? 2 * count : 1) * sizeof *moved);
         if (!moved)
