@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* both_calls.h: the driver's calls that both libweir-preload.so and libweir-record.so replace; interpose.h describes
- * the lists.
+/* both_calls.h: lists the driver's functions that both libweir-preload.so and libweir-record.so replace.
+ * interpose.h describes these lists.
  *
  * This file must not know how a call is served.
  */
@@ -9,11 +9,11 @@
 
 #include "driver/cuda_abi.h"
 
-/* A type of the driver that weir itself does not use. */
+/* A type of the CUDA driver that no other code of weir uses. */
 typedef struct CUgraphNode_st *CUgraphNode;
 
-/* Symbols that have a second form with the ending _ptsz.  In the second form, stream 0 means the thread's own default
- * stream. */
+/* Functions that have a second symbol with the ending _ptsz.  With this symbol, stream 0 means the thread's own
+ * default stream. */
 /* clang-format off */
 #define WEIR_BOTH_STREAMS(X)                                                                       \
     X(cuMemAllocAsync, cuMemAllocAsync, 11020,                                                     \
@@ -36,7 +36,7 @@ typedef struct CUgraphNode_st *CUgraphNode;
     X(cuStreamEndCapture, cuStreamEndCapture, 10000, (CUstream stream, CUgraph *graph),            \
       (stream, graph))
 
-/* Symbols that have no second form. */
+/* Functions that have no second symbol. */
 #define WEIR_BOTH_PLAIN(X)                                                                         \
     X(cuMemAlloc, cuMemAlloc_v2, 3020, (CUdeviceptr *block, size_t bytes), (block, bytes))         \
     X(cuMemAllocPitch, cuMemAllocPitch_v2, 3020,                                                   \
@@ -69,7 +69,7 @@ typedef struct CUgraphNode_st *CUgraphNode;
     X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000, (CUdevice device), (device))         \
     X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, 11000, (CUdevice device), (device))
 
-/* Symbols that both libraries call but do not replace. */
+/* Functions that both libraries call but do not replace. */
 #define WEIR_BOTH_USED(X)                                                                          \
     X(cuDeviceGetCount, cuDeviceGetCount, 2000, (int *count), (count))                             \
     X(cuCtxGetDevice, cuCtxGetDevice, 2000, (CUdevice *device), (device))                          \

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /* interpose.c: exports the driver's names, dlsym and cuGetProcAddress, and finds the driver's own functions.
  *
- * For RTLD_NEXT and RTLD_DEFAULT the result of dlsym depends on the library that calls it.  So for a name that this
- * library does not replace, its dlsym ends with a jump to the dlsym of libc, which then sees the original caller.
- * Before the jump, this dlsym allocates nothing, takes no lock and loads nothing.
+ * With RTLD_NEXT and RTLD_DEFAULT, the result of dlsym depends on the library that calls dlsym.  So if a name is not
+ * replaced by this library, its dlsym ends with a jump to libc's dlsym.  libc's dlsym then sees the original caller.
+ * Before the jump, this library's dlsym allocates nothing, takes no lock and loads nothing.
  *
  * Between the program and the driver there may be another library that exports the driver's names and looks up the
- * driver's functions: a loader in place of the driver (as in WSL), or a wrapper.  The lookups of that library get the
- * addresses that they would get without this library.  Otherwise the two libraries would call each other for ever.  The
- * lookups of the program get the functions weir__serve_SYMBOL.  The first address that a lookup of the program finds
- * for a row is stored as the driver's function, as long as the library with that address stays loaded: a loader's
- * cuGetProcAddress may return another address than dlsym.  If this library needs a function that the program never
- * looked up, this library looks it up itself.
+ * driver's functions.  Examples are a loader that stands for the driver (as in WSL), and a wrapper.  Lookups of such
+ * a library get the addresses that they would get without this library.  Otherwise the two libraries would call each
+ * other for ever.  Lookups of the program get the functions weir__serve_SYMBOL.
+ *
+ * For each row, this library stores the first address that a lookup of the program finds as the driver's function.
+ * The address stays stored as long as its library stays loaded, because the cuGetProcAddress of a loader may return
+ * another address than dlsym.  If this library needs a function that the program has never looked up, this library
+ * looks up the function itself.
  *
  * This file must not know weir, or how calls are served.
  */
@@ -30,8 +32,8 @@ typedef CUresult resolver_v1(const char *name, void **address, int version, uint
 typedef CUresult resolver_v2(const char *name, void **address, int version, uint64_t flags,
                              unsigned *status);
 
-/* JUMP marks a call at the end of a function that the compiler must turn into a jump.  JUMPS marks the function with
- * that call. */
+/* JUMP marks a call at the end of a function, which the compiler must turn into a jump.  JUMPS marks the function
+ * that contains this call. */
 #if defined(__clang__)
 #define JUMPS
 #define JUMP __attribute__((musttail))
@@ -40,11 +42,13 @@ typedef CUresult resolver_v2(const char *name, void **address, int version, uint
 #define JUMP
 #endif
 
-/* BARE marks the functions that sanitizers must not instrument, because sanitizers call dlsym before their runtime is
- * ready. */
+/* BARE marks functions that sanitizers must not instrument, because a sanitizer calls dlsym before its own runtime
+ * is ready. */
 #define BARE __attribute__((no_sanitize("address", "thread", "undefined")))
 
-enum { PER_THREAD = 2 }; /* a flag of cuGetProcAddress; 0 and 1 select the legacy stream */
+/* A flag of cuGetProcAddress: stream 0 is the thread's own default stream.  With flags 0 or 1, stream 0 is the
+ * legacy default stream. */
+enum { PER_THREAD = 2 };
 
 _Atomic(void *) weir__interposed_real[WEIR_INTERPOSED_COUNT];
 atomic_int weir__interposed_unseen;
@@ -73,8 +77,8 @@ static const struct row {
     const char *base, *symbol;
     int version;
     int per_thread;
-    void *serves;   /* weir__serve_SYMBOL; NULL if the symbol is not replaced */
-    void *exported; /* the exported function, at the address that other libraries see */
+    void *serves;   /* weir__serve_SYMBOL, or NULL if the symbol is not replaced */
+    void *exported; /* the exported function SYMBOL, at the address that other libraries see */
 } rows[] = {
 #define ROW(base, symbol, version, params, args)                                                   \
     {#base, #symbol, version, 0, ADDRESS(weir__serve_##symbol), ADDRESS(symbol)},
@@ -95,7 +99,8 @@ static const struct row {
 
 /* ---- dlsym ------------------------------------------------------------------------------------- */
 
-/* Returns the dlsym of libc.  Takes no lock, because threads that look it up at once find equal addresses. */
+/* Returns the address of libc's dlsym.  Takes no lock: if several threads look up the address at the same time, they
+ * find equal addresses. */
 BARE static lookup *real_dlsym(void) {
     static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17"};
     static _Atomic(void *) known;
@@ -107,8 +112,8 @@ BARE static lookup *real_dlsym(void) {
     return __extension__(lookup *) real;
 }
 
-/* Sets weir__interposed_unseen if the program is about to get the driver's own address of a function that begins
- * captures. */
+/* Sets weir__interposed_unseen if `name` is a function that begins captures.  The program is about to get the
+ * driver's own address of this function. */
 BARE static void note_passed(const char *name) {
     static const char begins[] = "cuStreamBegin";
 
@@ -116,14 +121,14 @@ BARE static void note_passed(const char *name) {
         atomic_store_explicit(&weir__interposed_unseen, 1, memory_order_relaxed);
 }
 
-/* Finds the dlsym of libc when this library is loaded, so that the program sees no error of that lookup in dlerror. */
+/* Finds libc's dlsym when this library is loaded.  So the program sees no error of this lookup in dlerror(). */
 static __attribute__((constructor)) void find_real_dlsym(void) {
     weir__variables_note();
     (void)real_dlsym();
     (void)dlerror();
 }
 
-/* Returns the row of a symbol that this library replaces, or NULL if this library does not replace the symbol. */
+/* Returns the row of the symbol if this library replaces the symbol, else NULL. */
 BARE static const struct row *find_replaced(const char *symbol) {
     if (!symbol || symbol[0] != 'c' || symbol[1] != 'u' || symbol[2] < 'A' || symbol[2] > 'Z')
         return NULL;
@@ -160,7 +165,8 @@ static int is_ours(const struct row *row, const void *address) {
     return address == row->serves || address == row->exported;
 }
 
-/* Returns the function that the lookup finds in a library other than this one, or NULL if there is none. */
+/* Returns the function that `real` finds for the row's symbol in another library than this one, or NULL if there is
+ * none. */
 static void *find_behind(lookup *real, const struct row *row, void *handle) {
     void *found = real(handle, row->symbol);
 
@@ -189,8 +195,8 @@ static CUresult is_missing(void) {
     return CUDA_ERROR_NOT_FOUND;
 }
 
-/* Finds the driver's function among the libraries that were loaded with the program, or in a driver that any library
- * has opened.  Returns the address of is_missing() if there is no such function. */
+/* Finds the driver's function for the row, in the libraries that were loaded with the program, or in a driver that
+ * any library has opened.  Returns the address of is_missing() if there is no such function. */
 void *weir__interpose_find(enum weir_interposed number) {
     const struct row *row = &rows[number];
     lookup *real = real_dlsym();
@@ -198,7 +204,7 @@ void *weir__interpose_find(enum weir_interposed number) {
 
     if (!found && (library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD))) {
         found = real(library, row->symbol);
-        dlclose(library); /* the driver stays loaded for the libraries that opened it */
+        dlclose(library); /* the driver stays loaded, since other libraries have opened it */
     }
     (void)dlerror(); /* clears an error that the program must not see */
     if (!found)
@@ -209,8 +215,8 @@ void *weir__interpose_find(enum weir_interposed number) {
 
 /* ---- cuGetProcAddress -------------------------------------------------------------------------- */
 
-/* Returns the row with the newest version up to `version`, or NULL if there is none.  If `flags` has PER_THREAD,
- * prefers a row in which stream 0 is the thread's own stream. */
+/* Returns the replaced row of the function `base` with the newest version up to `version`, or NULL if there is none.
+ * If `flags` has PER_THREAD, prefers a row in which stream 0 is the thread's own default stream. */
 static const struct row *row_of_request(const char *base, int version, uint64_t flags) {
     const struct row *best = NULL;
 
@@ -226,21 +232,21 @@ static const struct row *row_of_request(const char *base, int version, uint64_t 
     return best;
 }
 
-/* Returns the address with which cuGetProcAddress answers.  `real` is the driver's answer to the request, and `same`
- * the driver's answer for the version of the row.  If the two differ, `real` is a newer form of the function, which
- * this library does not know, and the program gets `real`. */
+/* Returns the address that cuGetProcAddress gives to the program.  `real` is the driver's answer to the program's
+ * request, and `same` is the driver's answer for the version of the row.  If the two addresses differ, `real` is a
+ * newer version of the function, which this library does not know.  Then the program gets `real`. */
 static void *choose_address(const struct row *row, void *real, const void *same) {
     if (real != same) {
         note_passed(row->base);
         return real;
     }
-    if (!is_ours(row, real)) /* a driver may have found this library's function */
+    if (!is_ours(row, real)) /* the driver may have found this library's own function */
         store_real(row, real);
     return row->serves;
 }
 
-/* Returns the row whose function replaces the driver's answer to a request.  Returns NULL if the driver's answer
- * stays. */
+/* Returns the row whose function the program gets instead of the driver's answer.  Returns NULL if the program gets
+ * the driver's answer. */
 static const struct row *row_to_answer(CUresult result, void *const *address, const char *base,
                                        int version, uint64_t flags, const void *caller) {
     const struct row *row = NULL;
