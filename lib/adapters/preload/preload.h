@@ -1,28 +1,29 @@
 /* SPDX-License-Identifier: MIT */
-/* preload.h: the types and functions that the files of the preload library share.  doc/design.md (Drop-in) explains the
- * structure.
+/* preload.h: declares the types and functions that the files of the preload library share.  doc/design.md (Drop-in)
+ * explains the structure.
  *
  * Glossary
  *   pool          a memory pool that the driver has created for the program
  *   plain memory  memory that the program requests by cuMemAlloc
- *   served        said of a pool, or of a device's plain memory, whose requests an allocator of weir serves; also said
- *                 of that allocator (struct weir_served)
- *   left          said of a pool or a request that weir leaves to the driver
- *   refused       said of a pool or plain memory whose requests fail, because the device does not have what the user's
- *                 settings require
- *   lost          said of an allocator whose device's context was reset
- *   inside        said of a thread between begin_serving() and end_serving(), which serves a call of the program.  The thread's own
- *                 calls of the driver, and the calls that the driver makes for it, go to the driver unchanged
- *                 (interpose.h)
+ *   served        said of a pool, or of the plain memory of a device: an allocator of weir serves the requests.  Also
+ *                 said of this allocator (struct weir_served)
+ *   left          said of a pool or a request: weir leaves the requests to the driver
+ *   refused       said of a pool or of plain memory: all requests fail, because the device cannot satisfy the user's
+ *                 settings
+ *   lost          said of an allocator: the context of its device was reset
+ *   inside        said of a thread between begin_serving() and end_serving(), which serves a call of the program.
+ *                 Driver calls that this thread makes, or that the driver makes for this thread, go to the driver
+ *                 unchanged (interpose.h)
  *
  * preload_requests.c serves requests, preload_frees.c serves frees, preload_pointers.c serves queries of pointers,
  * preload_pool_calls.c serves calls of memory pools, and preload_contexts.c serves calls that create or end contexts
  * and captures.
  *
- * The records of pools (struct weir_pool) are in lists that only grow.  The served allocators (struct weir_served) are
- * in a table.  Entries of the table are only added, or reused after the loss of a context.  No record or served
- * allocator is ever freed, so threads read the lists and the table without a lock.  A function of this file must be
- * called between begin_serving() and end_serving(), unless the comment of the function says otherwise.
+ * The records of pools (struct weir_pool) are in lists.  The allocators that serve the program (struct weir_served)
+ * are in a table.  The lists and the table only grow, and no record or allocator in them is ever freed.  (Once the
+ * table is full, a new allocator replaces one whose context was lost.)  So threads read the lists and the table without
+ * a lock.  The functions of this file must be called between begin_serving() and end_serving(), unless the comment of a
+ * function says otherwise.
  *
  * This file must not know how an allocator works or how a call gets here.
  */
@@ -45,12 +46,13 @@ enum {
 
 enum weir_served_state {
     WEIR_SERVED_LIVE,
-    WEIR_SERVED_ENDING, /* the allocator's pool is destroyed, but some blocks are live */
-    WEIR_SERVED_SPARE,  /* no block is live: the device's next pool may use the allocator */
-    WEIR_SERVED_LOST    /* the allocator was lost with the device's context */
+    /* The pool of the allocator is destroyed, but the pool still has live blocks. */
+    WEIR_SERVED_ENDING,
+    WEIR_SERVED_SPARE, /* no block is live; another pool of the device may use the allocator */
+    WEIR_SERVED_LOST   /* the device's context was reset, and the allocator's memory with it */
 };
 
-/* The reasons why weir leaves requests to the driver.  A row of the list is X(name, text). */
+/* The reasons why weir leaves the requests of a pool to the driver.  A row of the list is X(name, text). */
 #define WEIR_LEFT_REASONS(X)                                                                       \
     X(MANAGED, "managed memory")                                                                   \
     X(HOST, "host memory")                                                                         \
@@ -61,133 +63,142 @@ enum weir_served_state {
     X(REUSE, "no opportunistic reuse")                                                             \
     X(STREAM, "stream of another device or context")
 enum weir_left {
-    WEIR_LEFT_NOT, /* the pool is served, or the reason was reported at once */
+    WEIR_LEFT_NOT, /* an allocator of weir serves the pool, or the reason was reported already */
 #define WEIR_LEFT_REASON(name, text) WEIR_LEFT_##name,
     WEIR_LEFT_REASONS(WEIR_LEFT_REASON)
 #undef WEIR_LEFT_REASON
         WEIR_LEFT_COUNT
 };
 
-/* The properties of a pool that an allocator must have to serve the pool. */
+/* The properties that a pool has, and that an allocator must have to serve this pool. */
 struct weir_pool_kind {
-    size_t most;      /* the most bytes that the pool may hold, or 0 for no limit */
-    int decompresses; /* set if the memory must allow hardware decompression */
+    size_t most;      /* the largest number of bytes that the pool may have, or 0 for no limit */
+    int decompresses; /* set if the memory must support hardware decompression */
 };
 
 struct weir_served {
     weir_allocator *allocator;
     int device;
-    int is_plain;    /* set if the allocator serves cuMemAlloc */
-    int learns;      /* set if the allocator writes a profile when the process ends */
-    int needs_notes; /* set if preload_blocks.c must record the allocator's blocks */
-    int needs_sums;  /* set if `used' and `used_peak' must be counted here */
+    int is_plain;    /* set if the allocator serves plain memory (cuMemAlloc) */
+    int learns;      /* set if the allocator writes a profile (--profile) when the process ends */
+    int needs_notes; /* set if preload_blocks.c must keep a record of each block of the allocator */
+    int needs_sums;  /* set if the preload library must count `used' and `used_peak' */
     struct weir_pool_kind kind;
     _Atomic int state;
-    _Atomic int is_stuck; /* set if a call on the lost allocator may still hold its locks */
-    /* One bit for each other device that may access the memory.  The lock of preload_pools.c guards the field. */
+    /* Set if the allocator is lost and a call of it may still hold its locks. */
+    _Atomic int is_stuck;
+    /* One bit for each other device that may access the allocator's memory.  The lock of preload_pools.c guards this
+     * field. */
     uint64_t opened;
-    _Atomic(CUmemoryPool) pool; /* the pool that the allocator serves or served last, or NULL */
-    CUcontext context;          /* the device's primary context */
-    CUstream apart;             /* a stream of `context' without other work, or NULL so far */
+    /* The pool that the allocator serves, or has served last, or NULL. */
+    _Atomic(CUmemoryPool) pool;
+    CUcontext context; /* the device's primary context */
+    /* A stream of `context' that only weir uses; NULL before its first use. */
+    CUstream apart;
     char device_text[WEIR_DEVICE_TEXT];
-    char engine[WEIR_SHOW_WORD];      /* the engine's name, such as "mapped" */
-    _Atomic uint64_t used, used_peak; /* requested bytes and their peak, if needs_sums is set */
-    /* The next two fields describe the last restart of the peak of reserved memory. */
+    char engine[WEIR_SHOW_WORD]; /* the engine's name, such as "mapped" */
+    /* The requested bytes and their peak; only counted if needs_sums is set. */
+    _Atomic uint64_t used, used_peak;
+    /* The next two fields describe the last restart of the peak of reserved memory (weir__served_renew_reserve). */
     _Atomic uint64_t high_from;  /* the number of the first event after the restart, or 0 */
-    _Atomic uint64_t high_least; /* the reserved memory at the restart */
+    _Atomic uint64_t high_least; /* the reserved memory at the restart, in bytes */
 };
 
 enum weir_pool_state {
-    WEIR_POOL_OPEN,   /* the pool has had no request yet */
+    WEIR_POOL_OPEN,   /* the program has made no request of the pool yet */
     WEIR_POOL_SERVED, /* an allocator of weir serves the pool */
     WEIR_POOL_LEFT,
-    WEIR_POOL_REFUSED /* requests fail: the device cannot satisfy the settings */
+    WEIR_POOL_REFUSED /* requests fail, because the device cannot satisfy the user's settings */
 };
 
 struct weir_pool {
     _Atomic(CUmemoryPool) handle; /* NULL if the record may be reused */
-    atomic_uint life;             /* the number of pools that this record has had */
+    atomic_uint life;             /* the number of pools that have used this record */
     int device;
     struct weir_pool_kind kind;
-    /* Set while the program forbids opportunistic reuse.  A reset of the device does not clear the field.  The lock of
-     * preload_pools.c guards the field. */
+    /* Set while the program forbids the pool to reuse memory across streams once work is complete (opportunistic
+     * reuse).  A reset of the device does not clear this field.  The lock of preload_pools.c guards this field. */
     int keeps_apart;
     _Atomic int state;
-    _Atomic int left;        /* a value of enum weir_left: why the pool is left */
-    atomic_int left_request; /* set once the driver has served a request of the pool */
+    /* The reason why weir leaves the pool to the driver (enum weir_left). */
+    _Atomic int left;
+    /* Set once the driver has served a request of the pool that weir left to the driver. */
+    atomic_int left_request;
     _Atomic(struct weir_served *) served;
-    _Atomic unsigned access[WEIR_MOST_DEVICES]; /* the access rights of the other devices */
+    /* The access rights of each other device to the pool's memory. */
+    _Atomic unsigned access[WEIR_MOST_DEVICES];
     struct weir_pool *next;
 };
 
 /* ---- preload_torch.c ------------------------------------------------------------------------------ */
 
-/* Returns 1 if weir is the allocator of PyTorch in this process, else 0. */
+/* Returns 1 if PyTorch uses weir as its allocator in this process, else 0. */
 int weir__torch_has_weir(void);
-/* Returns the reason why weir is not PyTorch's allocator, or "" if the user need not be told. */
+/* Returns the reason why PyTorch does not use weir as its allocator.  Returns "" if the user need not know a reason. */
 const char *weir__torch_why_not(void);
 
 /* ---- preload_pools.c ------------------------------------------------------------------------------ */
 
-/* Returns the record of a pool, or NULL if there is no record with that handle. */
+/* Returns the record of the pool with that handle, or NULL if there is no record. */
 struct weir_pool *weir__pool_of(CUmemoryPool handle);
-/* Returns the record of a pool, and creates the record if there is none.  `left` is the reason why weir leaves the pool
- * to the driver, or WEIR_LEFT_NOT.  Returns NULL if there is no host memory. */
+/* Returns the record of the pool with that handle, and creates the record if there is none.  `left` is the reason
+ * why weir leaves the pool to the driver, or WEIR_LEFT_NOT.  Returns NULL if there is no host memory. */
 struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, struct weir_pool_kind kind,
                                  enum weir_left left);
-/* Records that the program has destroyed a pool.  `life` is the value that p->life had while the pool had the record p.
- * The pool's allocator stays while it has live blocks.  Does nothing if the end of the pool is recorded already,
- * because another pool may have the record by now. */
+/* Records that the program has destroyed the pool that has the record `p`.  `life` is the value of p->life from the
+ * time when the pool lived.  If p->life has another value now, another pool has the record, and the function does
+ * nothing.  The pool's allocator stays as long as it has live blocks. */
 void weir__pool_end(struct weir_pool *p, unsigned life);
-/* Returns 1 if weir remembers that the last pool with that handle was destroyed, else 0.  The caller need not have
+/* Returns 1 if weir knows that the last pool with that handle was destroyed, else 0.  The caller need not have
  * called begin_serving(). */
 int weir__pool_has_ended(CUmemoryPool handle);
-/* Gives other devices the access rights of `access` to the memory that weir has for the pool, and records the rights.
- * Returns the driver's result for the program. */
+/* Gives other devices the access rights of `access` to the memory that weir has for the pool, and stores the rights
+ * in the record.  Returns the driver's result, which the program gets. */
 CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *access, size_t count);
 
 /* Sets whether a stream may reuse memory that another stream of the pool has freed, once weir has observed that the
- * other stream's work is complete.  If `may` is 0, weir leaves a pool without an allocator to the driver.  If the pool
- * has an allocator, the allocator reuses memory only on the stream that freed it. */
+ * other stream's work is complete.  If `may` is 0 and the pool has no allocator, weir leaves the pool to the driver.
+ * If `may` is 0 and the pool has an allocator, only the stream that freed memory reuses this memory. */
 void weir__pool_allow_reuse(struct weir_pool *p, int may);
 
-/* Returns the device's current pool, which cuMemAllocAsync uses.  Returns NULL if the driver names none.  In that case
- * the driver also reports the error to the program. */
+/* Returns the current pool of the device, from which cuMemAllocAsync allocates.  Returns NULL if the driver reports
+ * an error.  The driver reports this error to the program, too. */
 struct weir_pool *weir__pool_current(int device);
 void weir__pool_set_current(int device, struct weir_pool *p);
 
-/* Creates the allocator of a pool at the pool's first request.  Called by weir__served_of alone. */
+/* Creates the allocator of a pool at the pool's first request.  Only weir__served_of() calls this function. */
 struct weir_served *weir__pool_begin(struct weir_pool *p);
-/* Returns the allocator that serves cuMemAlloc on a device.  Returns NULL if there is none, and sets *state to
+/* Returns the allocator that serves cuMemAlloc on the device.  If there is none, returns NULL and sets *state to
  * WEIR_POOL_LEFT or WEIR_POOL_REFUSED. */
 struct weir_served *weir__served_plain(int device, int *state);
-/* Returns 1 if weir refuses the requests of any pool, or any device's requests of plain memory, else 0. */
+/* Returns 1 if weir refuses all requests of some pool, or all requests of some device for plain memory.  Returns 0
+ * otherwise. */
 int weir__any_refused(void);
-/* Returns 1 if the program has made a request for which weir had to create an allocator, even if weir could not create
- * it.  Returns 0 otherwise. */
+/* Returns 1 if the program has made a request that needed a new allocator, even if weir could not create the
+ * allocator.  Returns 0 otherwise. */
 int weir__any_asked(void);
-/* Writes the profile of the allocator (`weir run --profile`), if the allocator has one.  Logs an error if that
+/* Writes the allocator's profile (`weir run --profile`), if the allocator has a profile.  Logs an error if the write
  * fails. */
 void weir__served_save(struct weir_served *s);
-/* Marks a device's allocators as lost before the device's context is reset.  The device's pools get new allocators at
- * their next requests. */
+/* Marks all allocators of the device as lost.  The caller is about to reset the device's context.  The device's
+ * pools get new allocators at their next requests. */
 void weir__served_lose(int device);
 /* Returns the allocator's private stream, which the program does not know.  Creates the stream at the first call.
- * Returns NULL if the driver fails. */
+ * Returns NULL if the driver cannot create a stream. */
 CUstream weir__served_apart(struct weir_served *s);
-/* weir__served_peak returns the peak of requested memory since the peak was last restarted.  weir__served_renew_peak
+/* weir__served_peak() returns the peak of requested memory since its last restart.  weir__served_renew_peak()
  * restarts the peak. */
 uint64_t weir__served_peak(struct weir_served *s);
 void weir__served_renew_peak(struct weir_served *s);
-/* weir__served_highest_reserve returns the peak of reserved memory since the peak was last restarted.
- * weir__served_renew_reserve restarts the peak. */
+/* weir__served_highest_reserve() returns the peak of reserved memory since its last restart.
+ * weir__served_renew_reserve() restarts the peak. */
 uint64_t weir__served_highest_reserve(const struct weir_served *s, const weir_statistics *figures);
 void weir__served_renew_reserve(struct weir_served *s);
-/* Gives idle memory back to the device until at most `keep` bytes are reserved.  Gives back only memory whose work is
- * known to be complete, and waits for no work. */
+/* Gives idle memory of the allocator back to the device until at most `keep` bytes are reserved.  Gives back only
+ * memory on which all work is known to be complete, and waits for no work. */
 void weir__served_trim(struct weir_served *s, size_t keep);
-/* Called for an allocator whose pool is destroyed.  If no block is live, gives the allocator's memory back, and lets
- * another pool use the allocator. */
+/* If the allocator has no live block, gives all its memory back and lets another pool use the allocator.  The caller
+ * passes an allocator whose pool is destroyed. */
 void weir__served_rest(struct weir_served *s);
 
 static inline void weir__served_freed(struct weir_served *s) {
@@ -199,7 +210,8 @@ static inline void weir__served_freed(struct weir_served *s) {
 extern _Atomic(struct weir_served *) weir__served[WEIR_MOST_SERVED];
 extern atomic_uint weir__served_count;
 
-/* weir__served_known returns the number of served allocators, and weir__served_at returns one of them. */
+/* weir__served_known() returns the number of allocators in the table `weir__served`.  weir__served_at() returns
+ * allocator number `i`. */
 static inline unsigned weir__served_known(void) {
     return atomic_load_explicit(&weir__served_count, memory_order_acquire);
 }
@@ -207,8 +219,8 @@ static inline struct weir_served *weir__served_at(unsigned i) {
     return atomic_load_explicit(&weir__served[i], memory_order_acquire);
 }
 
-/* Returns the allocator of a pool, and creates the allocator if there is none.  Returns NULL if the pool is left or
- * refused. */
+/* Returns the allocator that serves the pool, and creates the allocator if there is none.  Returns NULL if weir
+ * leaves or refuses the requests of this pool. */
 static inline struct weir_served *weir__served_of(struct weir_pool *p) {
     struct weir_served *s = atomic_load_explicit(&p->served, memory_order_acquire);
 
@@ -221,39 +233,40 @@ static inline struct weir_served *weir__served_of(struct weir_pool *p) {
 
 /* ---- preload_streams.c ----------------------------------------------------------------------------- */
 
-/* Returns 1 if weir saw the program create the stream and sees all captures, else 0.  Holds a lock briefly, and calls
- * no other file. */
+/* Returns 1 if weir saw the program create the stream, and if weir sees all captures.  Returns 0 otherwise.
+ * Holds a lock briefly, and calls no other file. */
 int weir__stream_is_seen(CUstream stream);
-/* Makes all allocators query the driver about every stream from now on, because a capture may begin that weir does not
- * see. */
+/* Makes all allocators query the driver about the capture state of every stream from now on.  The caller has found
+ * that captures may begin that weir does not see. */
 void weir__streams_distrust(void);
-/* Keeps other threads from queries of streams while a context ends.  Returns 1 on success.  Returns 0 if a query still
- * runs after a second because the driver does not answer.  The caller passes the result to weir__streams_go_on. */
+/* Prevents other threads from querying streams while the caller ends a context.  Returns 1 on success.  Returns 0 if
+ * a query has not ended after a second because the driver does not answer.  The caller passes this result to
+ * weir__streams_go_on() afterwards. */
 int weir__streams_hold(void);
 void weir__streams_go_on(int is_held);
-/* Forgets all streams of the device, which end with its context. */
+/* Removes the records of all streams of the device.  The driver has destroyed these streams with their context. */
 void weir__streams_lose(int device);
-/* Records that the program's capture on the stream has begun or ended. */
+/* Records that a capture of the stream by the program has begun or ended. */
 void weir__streams_capture(CUstream stream, int has_begun);
 
-/* Set once the program has created a context that is not a device's primary context. */
+/* Set once the program has created another context than the primary context of a device. */
 extern atomic_int weir__contexts_made;
-/* The number of captures that weir has seen and that run or are about to begin. */
+/* The number of captures that weir knows of and that run now or are about to begin. */
 extern atomic_int weir__captures;
-/* Waits until no thread queries streams for a trim.  Called after a capture is counted in weir__captures and before the
- * capture begins.  The caller need not have called begin_serving(). */
+/* Waits until no thread queries streams for a trim.  The caller has counted a new capture in weir__captures, and the
+ * capture has not begun yet.  The caller need not have called begin_serving(). */
 void weir__streams_await(void);
-/* Queries whether work is complete on the thread's default streams and on the other streams of the allocator's device
- * that weir saw the program create.  Returns 1 if all these streams are idle, else 0.  Returns 0 without a query if a
- * capture runs, if captures may begin that weir does not see, or if the program has created contexts, because the end
- * of a context ends streams, too. */
+/* Queries whether all streams of the allocator's device are idle: the thread's default streams, and the other
+ * streams that weir saw the program create.  Returns 1 if all these streams are idle, else 0.  Returns 0 without a
+ * query if a capture runs, or if captures may begin that weir does not see.  Also returns 0 without a query if the
+ * program has created contexts, because the end of a context ends its streams. */
 int weir__streams_ask(const struct weir_served *s);
 
 /* ---- preload_report.c ----------------------------------------------------------------------------- */
 
-/* The calls for memory that weir leaves to the driver. */
+/* The kinds of calls for memory that weir leaves to the driver. */
 enum weir_unserved {
-    WEIR_UNSERVED_POOL, /* a request of a pool */
+    WEIR_UNSERVED_POOL, /* a request of a memory pool */
     WEIR_UNSERVED_ALLOC,
     WEIR_UNSERVED_PITCH,
     WEIR_UNSERVED_MANAGED,
@@ -262,70 +275,73 @@ enum weir_unserved {
 };
 extern _Atomic uint64_t weir__unserved[WEIR_UNSERVED_COUNT];
 
-/* Counts a call that weir did not serve.  The caller need not have called begin_serving(). */
+/* Counts a call that weir left to the driver.  The caller need not have called begin_serving(). */
 static inline void weir__count_unserved(enum weir_unserved which) {
     atomic_fetch_add_explicit(&weir__unserved[which], 1, memory_order_relaxed);
 }
 
-/* Counts a request that weir left to the driver for the reason `why`, and that the driver has served.  `pool` is the
- * pool that caused the reason, or NULL. */
+/* Counts a request that weir left to the driver for the reason `why`.  The driver has served the request.  `pool` is
+ * the pool that caused the reason, or NULL. */
 void weir__count_left(enum weir_left why, struct weir_pool *pool);
 const char *weir__left_text(enum weir_left why);
 
-/* Reads an environment variable that `weir run` sets.  Returns 1 if the variable is on, 0 if it is off, `standard` if
- * it is unset or its value is wrong. */
+/* Reads a switch that `weir run` sets as an environment variable.  Returns 1 if the switch is on, 0 if it is off.
+ * Returns `standard` if the variable is unset or its value is wrong. */
 int weir__run_switch(const char *variable, int standard);
-/* Logs a line if `weir run` is verbose. */
+/* Logs a line if the user has called `weir run` with --verbose. */
 void weir__run_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* Reports why the allocator could not serve this thread's last request. */
+/* Reports why the allocator could not serve the last request of this thread. */
 void weir__report_oom(const struct weir_served *s);
-/* Writes the final reports before the process ends without calling its exit functions, as by _exit.  If `is_sure` is
- * set, the process is certain to end.  In that case the function also removes the file of the process for `weir top`,
- * and leaves the groups of the process. */
+/* Writes the final reports before the process ends without its exit functions, as by _exit.  `is_sure` is 1 if the
+ * process is certain to end.  In that case the function also removes the file of the process for `weir top`, and
+ * ends the process's membership in groups of processes. */
 void weir__report_before_end(int is_sure);
-/* Writes the statistics at the first failed request, whether weir or the driver fails it, because the program may abort
- * after that. */
+/* Writes the statistics if a request has failed for the first time, in weir or in the driver.  The program may abort
+ * because of the failed request, and then could not write the statistics later. */
 void weir__report_failure(void);
-/* Arranges that statistics are written when the process ends.  Called when the first allocator is created. */
+/* Registers the functions that write the statistics when the process ends.  Called when the first allocator is
+ * created. */
 void weir__report_due(void);
 
 /* ---- preload_show.c ------------------------------------------------------------------------------- */
 
-/* Lets `weir top` read the figures of this process, unless `weir run` forbids that.  Called when the first allocator is
- * created or the program allocates memory by itself. */
+/* Lets `weir top` read the figures of this process, unless an option of `weir run` forbids it.  Called when the
+ * first allocator is created, or when the program first allocates memory without weir. */
 void weir__show_begin(void);
-/* Starts a thread of the library with all signals blocked.  Returns 0 or an error number. */
+/* Starts a thread of this library.  The thread has all signals blocked.  Returns 0 on success, else an error number. */
 int weir__start_thread(void *(*run)(void *), const char *name);
-/* Between weir__show_hold and weir__show_go_on no thread calls the driver for `weir top`.  The time between the two
- * calls must be short. */
+/* weir__show_hold() stops all driver calls for `weir top`, and weir__show_go_on() permits them again.  The time
+ * between the two calls must be short. */
 void weir__show_hold(void);
 void weir__show_go_on(void);
-/* Calls weir__show_hold, but waits for at most a second.  Returns 1 on success, 0 if the second is over. */
+/* Does the work of weir__show_hold(), but waits for at most a second.  Returns 1 on success, 0 if the second is
+ * over. */
 int weir__show_hold_in_time(void);
 /* Stops publishing figures for `weir top`.  Called before the driver is unloaded or the process ends. */
 void weir__show_end(void);
-/* Removes this process's file for `weir top` when the process ends.  Takes no lock and allocates nothing.  A child of
- * fork does not remove the file of its parent. */
+/* Removes this process's file for `weir top`.  Called when the process ends.  Takes no lock and allocates nothing.
+ * In a child of fork, does not remove the file of the parent. */
 void weir__show_remove(void);
 
 /* ---- preload_trace.c ------------------------------------------------------------------------------ */
 
-/* Begins to record events over time if an option of `weir run` needs them.  Called when the first allocator is
+/* Begins to record events and their times if an option of `weir run` needs them.  Called when the first allocator is
  * created. */
 void weir__trace_begin(void);
-/* Returns 1 while events are recorded, else 0. */
+/* Returns 1 while weir records events, else 0. */
 int weir__trace_is_on(void);
-/* Reads the present figures and the new events of all allocators, which may take long.  Returns 1 while recording goes
- * on, 0 once recording has ended. */
+/* Reads the present figures and the new events of all allocators.  This may take long.  Returns 1 if recording goes
+ * on, 0 if it has ended. */
 int weir__trace_look(void);
-/* Reads the time line of an allocator in at most `most` parts, with times since the allocator's creation.  Returns the
- * number of parts. */
+/* Reads the time line of the allocator, divided into at most `most` parts.  Times count from the creation of the
+ * allocator.  Returns the number of parts. */
 struct weir_timeline_extent;
 size_t weir__trace_extents(const struct weir_served *s, struct weir_timeline_extent *out,
                            size_t most);
-/* Records a failed request as an event. */
+/* Records an event for a failed request of `bytes`. */
 void weir__trace_refused(const struct weir_served *s, size_t bytes);
-/* Ends recording, and writes all events to the file that `weir run` names.  Called before weir__show_end. */
+/* Ends recording, and writes all events to the file that an option of `weir run` names.  Called before
+ * weir__show_end(). */
 void weir__trace_end(void);
 
 /* ---- blocks: preload_blocks.c ---- */
@@ -336,64 +352,67 @@ struct weir_found {
     size_t bytes;
 };
 
-/* The index of the served allocator that had this thread's last block. */
+/* The number of the allocator (weir__served_at) that has the block which this thread used last. */
 extern _Thread_local unsigned weir__block_last __attribute__((tls_model("initial-exec")));
-/* weir__blocks_noted is set once preload_blocks.c has recorded a block.  weir__blocks_numbered is set once a block has
- * got a number. */
+/* weir__blocks_noted is set once preload_blocks.c has recorded a block.  weir__blocks_numbered is set once
+ * preload_blocks.c has given a number to a block. */
 extern atomic_int weir__blocks_noted, weir__blocks_numbered;
 
-/* Finds the block of weir that contains the address.  Returns 1 if there is one, else 0. */
+/* Finds the live block of weir that contains the address, and describes the block in *found.  Returns 1 on success,
+ * 0 if there is no such block. */
 int weir__block_find(CUdeviceptr address, struct weir_found *found);
-/* Returns the allocator whose memory contains an address that is in no live block, or NULL if there is none.  The
- * caller must not pass such an address to the driver, which knows the address as a part of a larger block. */
+/* Returns the allocator whose memory contains the address, or NULL if there is none.  The address lies in no live
+ * block.  If the result is not NULL, the caller must not pass the address to the driver, which knows the address as
+ * a part of a larger block. */
 struct weir_served *weir__block_is_none(CUdeviceptr address);
-/* Records a new block if its allocator needs that (needs_notes, needs_sums).  Returns 1 on success, 0 if there is no
- * host memory. */
+/* Records a new block if the allocator needs records or sums (needs_notes, needs_sums).  Returns 1 on success, 0 if
+ * there is no host memory. */
 int weir__block_begin(struct weir_served *s, CUdeviceptr block, size_t bytes);
-/* weir__block_end is called before a block is freed.  Afterwards weir__block_ended is called if the block was freed,
- * and weir__block_goes_on if the free failed. */
+/* The caller calls weir__block_end() before it frees a block.  After the free, it calls weir__block_ended() if the
+ * block was freed, or weir__block_goes_on() if the free failed. */
 void weir__block_end(const struct weir_found *found);
 void weir__block_goes_on(const struct weir_found *found);
 void weir__block_ended(const struct weir_found *found);
-/* Returns the number of a block, which no other block has or had.  Returns 0 if there is no host memory. */
+/* Returns a number for the block that no other block has or has had.  Returns 0 if there is no host memory. */
 uint64_t weir__block_number(const struct weir_found *found);
 
 /* ---- memory that the program allocates without weir: preload_plain.c ---- */
 
 enum { WEIR_PLAIN_CALLERS = 8, WEIR_PLAIN_NAME = 32 };
 
-/* A request of the program that the driver serves.  The structure lives from before the driver's call until after
- * it. */
+/* A request of the program for memory that the driver allocates.  The structure lives from before the driver's call
+ * until after the call. */
 struct weir_plain {
     enum weir_group_kind kind;
     CUdevice device;
     size_t bytes;
-    uint64_t began;           /* time by CLOCK_MONOTONIC */
-    struct weir_group *group; /* the group that has counted the bytes, or NULL */
-    int is_seen;              /* set if the program, not weir, makes the request */
-    int has_trimmed;          /* set once weir's allocators have given back their idle memory */
+    uint64_t began;           /* the time of the request by CLOCK_MONOTONIC, in ns */
+    struct weir_group *group; /* the group of processes that has counted the bytes, or NULL */
+    int is_seen;              /* set if the program makes the request, clear if weir does */
+    /* Set once weir's allocators have given back their idle memory for the request. */
+    int has_trimmed;
 };
 
-/* Counts a request of the program before the driver's call.  The group of processes that share a limit counts it, too.
- * `device` -1 means the current device.  Returns 1 if the driver may be called.  Returns 0 if the limit forbids the
- * request, after reporting that. */
+/* Counts a request of the program before the driver's call.  Also counts the request in the group of processes that
+ * share a limit.  If `device` is -1, the request is for the current device.  Returns 1 if the driver may be called.
+ * Returns 0 if the limit forbids the request, after the function has reported the failure. */
 int weir__plain_begin(struct weir_plain *p, enum weir_group_kind kind, CUdevice device,
                       size_t bytes);
-/* If the driver was out of memory, makes weir's allocators or other processes free memory.  Returns 1 if any memory was
- * freed, so that the driver may be called again, else 0. */
+/* If `result` means that the driver was out of memory, makes weir's allocators or other processes free memory.
+ * Returns 1 if any memory was freed, so that the caller may call the driver again.  Returns 0 otherwise. */
 int weir__plain_may_have_room(struct weir_plain *p, CUresult result);
-/* Ends a request after the driver's call.  `key` is the address or the handle of the new memory.  `bytes` is the size
- * of the memory that the driver allocated. */
+/* Ends a request after the driver's call.  `key` is the address or the handle of the new memory.  `bytes` is the
+ * size that the driver has allocated. */
 void weir__plain_end(struct weir_plain *p, CUresult result, uint64_t key, size_t bytes);
-/* weir__plain_freeing removes and returns the record of an address before the driver frees the memory.  It returns NULL
- * if there is no record.  weir__plain_freed deletes the record if the driver has freed the memory, else restores the
- * record. */
+/* weir__plain_freeing() removes the record of an address and returns the record, before the driver frees the memory.
+ * It returns NULL if there is no record.  After the driver's call, weir__plain_freed() deletes the record if the
+ * driver has freed the memory, else restores the record. */
 struct weir_plain_record;
 struct weir_plain_record *weir__plain_freeing(uint64_t key);
 void weir__plain_freed(struct weir_plain_record *record, uint64_t key, CUresult result);
 
-/* These functions record the references and mappings of handles, and their releases.  Physical memory stays allocated
- * as long as its handle has a reference or a mapping. */
+/* These functions keep records of handles of physical memory: their references, mappings and releases.  Physical
+ * memory stays allocated as long as its handle has a reference or a mapping. */
 struct weir_plain_record *weir__plain_releasing(CUmemGenericAllocationHandle handle);
 void weir__plain_released(struct weir_plain_record *record, CUmemGenericAllocationHandle handle,
                           CUresult result);
@@ -401,24 +420,25 @@ void weir__plain_retained(CUmemGenericAllocationHandle handle, uint64_t address)
 void weir__plain_mapped(CUmemGenericAllocationHandle handle, uint64_t address, size_t bytes);
 void weir__plain_unmapped(uint64_t address, size_t bytes);
 
-/* Returns 1 once the program has put a request into a graph, else 0. */
+/* Returns 1 if the program has captured a request for memory in a graph, else 0. */
 int weir__plain_any_graphs(void);
-/* Asks the driver how much memory the graphs of a device have.  Called after a launch or a trim.  `device` -1 means the
- * current device. */
+/* Queries the driver for the memory that the graphs of the device have.  Called after the launch of a graph or a
+ * trim of the graphs' memory.  If `device` is -1, uses the current device. */
 void weir__plain_look_at_graphs(CUdevice device);
-/* Removes the records of memory that the driver freed when a context ended.  Does nothing if `context` is NULL. */
+/* Removes the records of memory that the driver has freed because its context ended.  Does nothing if `context` is
+ * NULL. */
 void weir__plain_context_ended(CUcontext context);
-/* Removes the records of memory of all contexts of a device, and of its graphs. */
+/* Removes the records of memory in all contexts of the device, and of the memory of its graphs. */
 void weir__plain_lost(CUdevice device);
 
-/* The memory that the program has allocated by itself, without weir, and has not freed. */
+/* A shared object of the program, and the bytes that it has allocated without weir and has not freed. */
 struct weir_plain_caller {
     char name[WEIR_PLAIN_NAME]; /* the file name of the shared object */
     uint64_t bytes;
 };
 struct weir_plain_figures {
     uint64_t kind[WEIR_GROUP_KIND_COUNT];
-    /* The callers with most memory.  The name "" ends the list. */
+    /* The shared objects with the most memory, largest first.  An entry with the name "" ends the list. */
     struct weir_plain_caller caller[WEIR_PLAIN_CALLERS];
 };
 void weir__plain_read(struct weir_plain_figures *out);
@@ -433,9 +453,9 @@ static inline int is_default_stream(CUstream stream) {
     return (uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE;
 }
 
-/* Begins to serve a call of the program.  Returns 1 on success: until end_serving(), all driver calls of the thread go to the
- * driver unchanged.  Returns 0 if the thread already serves a call.  Returns 0 also in a child of fork, where a lock
- * may be held by a thread that does not exist in the child. */
+/* Begins to serve a call of the program.  Returns 1 on success.  Until end_serving(), all driver calls of this
+ * thread go to the driver unchanged.  Returns 0 if this thread already serves a call.  Also returns 0 in a child of
+ * fork, where a lock may be held by a thread that does not exist in the child. */
 static inline int begin_serving(void) {
     if (weir__inside || weir__driver_forked())
         return 0;
@@ -451,8 +471,8 @@ static inline void end_serving(void) {
 
 /* ---- streams ---- */
 
-/* Returns 1 if the stream belongs to another context than the allocator, else 0.  Events of the allocator's context may
- * be unable to order the work of such a stream. */
+/* Returns 1 if the stream belongs to another context than the allocator, else 0.  Events of the allocator's context
+ * may be unable to order work on such a stream. */
 static inline int is_of_other_context(const struct weir_served *s, CUstream stream) {
     CUcontext context = NULL;
 
@@ -467,9 +487,9 @@ static inline int is_any_captured(void) {
     return atomic_load_explicit(&weir__captures, memory_order_acquire) > 0;
 }
 
-/* Returns 1 if the stream is a default stream and the thread has no current context, else 0.  The driver fails a call
- * with such a stream.  Then the CUDA runtime creates a context and repeats the call.  If weir served the call, the
- * runtime would create no context. */
+/* Returns 1 if the stream is a default stream and the thread has no current context, else 0.  The driver fails a
+ * call with such a stream.  After this failure, the CUDA runtime creates a context and repeats the call.  So weir
+ * must let the call fail, too. */
 __attribute__((cold)) int weir__stream_lacks_context(CUstream stream);
 
 /* Returns 1 if the stream is being captured or the driver refuses the query, else 0. */
@@ -480,33 +500,34 @@ static inline int is_stream_captured(CUstream stream) {
                                  status != CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
-/* Returns 1 if weir knows that the pool was destroyed, else 0.  If the program uses a destroyed pool, the driver (580)
- * at first returns CUDA_ERROR_INVALID_VALUE.  Once the host memory of the pool's object is reused, which an object of
- * weir may do, the driver crashes. */
+/* Returns 1 if weir knows that the program has destroyed the pool, else 0.  If the program uses a destroyed pool,
+ * the driver (580) at first returns CUDA_ERROR_INVALID_VALUE.  But the driver crashes once the host memory of the
+ * pool's object has been reused, which may happen for an object of weir. */
 static inline int is_ended(CUmemoryPool pool) {
     return !weir__driver_forked() && weir__pool_has_ended(pool);
 }
 
-/* Returns 1 if the program uses a pool that weir knows to be destroyed, else 0.  Called before begin_serving(). */
+/* Returns 1 if the program uses a pool that weir knows to be destroyed, else 0.  The caller has not called
+ * begin_serving() yet. */
 static inline int has_pool_ended(CUmemoryPool pool) {
     return !weir__inside && is_ended(pool);
 }
 
 /* ---- results ---- */
 
-/* Returns the driver result that the program gets for a status of weir. */
+/* Converts a status of weir to the driver's result code that the program gets. */
 CUresult weir__result_of(weir_status status);
 
 /* ---- requests: preload_requests.c ---- */
 
-/* Gives back the idle memory of all allocators except `but` on the device of `but`.  If `but` is NULL, gives back the
- * idle memory of all allocators of all devices.  The driver, too, gives back idle memory of its pools when a device is
+/* Gives idle memory back to the device, from all allocators of the device of `but` except `but`.  If `but` is NULL,
+ * does so for all allocators of all devices.  The driver, too, gives back idle memory of its pools when a device is
  * out of memory.  Returns 1 if any memory was given back, else 0. */
 int weir__make_room(const struct weir_served *but);
 
 /* ---- frees: preload_frees.c ---- */
 
-/* Frees a block on a stream, which may belong to another device or context than the block. */
+/* Frees a block in the order of the stream, which may belong to another device or context than the block. */
 weir_status weir__free_block(const struct weir_found *found, CUstream stream);
 
 #endif

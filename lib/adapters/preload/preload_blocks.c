@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_blocks.c: finds the allocator and the block of an address.
+/* preload_blocks.c: finds the allocator and the block that contain an address.
  *
- * Allocators are few, and each finds its blocks in its page map.  So this file searches one allocator after another,
- * beginning with the allocator of the thread's last block.  An allocator without a page map (the pool engine without
- * caches, as with drivers before 12.0) has its blocks recorded in a map of this file.
+ * There are few allocators, and each allocator finds its blocks in its page map.  So this file searches one
+ * allocator after another, beginning with the allocator that has the thread's last block.  Some allocators have no
+ * page map (the pool engine without caches, as with drivers before 12.0).  This file records their blocks in a map.
  *
- * Locks: `lock` guards the maps.  A thread that holds `lock` calls only the functions of the maps.
+ * Locks: `lock` guards the maps.  While a thread holds `lock`, it calls only functions of the maps.
  *
  * This file must not know the calls of the program.
  */
@@ -15,13 +15,16 @@
 
 #include "base/map.h"
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the maps */
-static struct weir_map noted;                            /* block -> struct weir_served * */
-static struct weir_map numbers;                          /* block -> its number */
-atomic_int weir__blocks_noted, weir__blocks_numbered;    /* set once a block was added */
-static uint64_t last_number;                             /* guarded by `lock` */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards both maps and last_number */
+/* Maps the address of a block to its struct weir_served *. */
+static struct weir_map noted;
+/* Maps the address of a block to its number. */
+static struct weir_map numbers;
+atomic_int weir__blocks_noted, weir__blocks_numbered; /* set once a block was added to the map */
+static uint64_t last_number;                          /* guarded by `lock` */
 
-#define NUMBERS UINT64_C(0x8000000000000000) /* the driver counts its numbers from 1 */
+/* Added to weir's numbers of blocks, because the driver numbers its own blocks from 1. */
+#define NUMBERS UINT64_C(0x8000000000000000)
 
 /* ---- blocks that allocators know ---- */
 
@@ -37,7 +40,8 @@ static int find_of_served(struct weir_served *s, CUdeviceptr address, struct wei
     return 1;
 }
 
-/* Finds the block with the address, if the map `noted` has the block.  The driver knows the bounds of such a block. */
+/* Finds the block that contains the address in the map `noted`.  The driver knows the bounds of each block in this
+ * map.  Returns 1 on success, 0 if there is no such block. */
 static int find_noted(CUdeviceptr address, struct weir_found *found) {
     uintptr_t by;
     int is;
@@ -126,8 +130,8 @@ void weir__block_end(const struct weir_found *found) {
 
 void weir__block_goes_on(const struct weir_found *found) {
     if (found->by->needs_notes)
-        (void)note_block(
-            found->by, found->base); /* cannot fail: the map still has the room of the old entry */
+        (void)note_block(found->by,
+                         found->base); /* cannot fail: the removed entry has left room in the map */
 }
 
 uint64_t weir__block_number(const struct weir_found *found) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_calls.h: the driver's calls that libweir-preload.so replaces; interpose.h describes the lists.
+/* preload_calls.h: lists the driver's functions that libweir-preload.so replaces.  interpose.h describes these
+ * lists.
  *
  * This file must not know how a call is served.
  */
@@ -8,8 +9,8 @@
 
 #include "adapters/interpose/both_calls.h"
 
-/* Symbols that have a second form with the ending _ptsz.  In the second form, stream 0 means the thread's own default
- * stream. */
+/* Functions that have a second symbol with the ending _ptsz.  With this symbol, stream 0 means the thread's own
+ * default stream. */
 /* clang-format off */
 #define WEIR_INTERPOSED_STREAMS(X)                                                                 \
     WEIR_BOTH_STREAMS(X)                                                                           \
@@ -17,7 +18,7 @@
       (CUstream stream, void *parameters), (stream, parameters))                                   \
     X(cuGraphLaunch, cuGraphLaunch, 10000, (CUgraphExec exec, CUstream stream), (exec, stream))
 
-/* Symbols that have no second form. */
+/* Functions that have no second symbol. */
 #define WEIR_INTERPOSED_PLAIN(X)                                                                   \
     WEIR_BOTH_PLAIN(X)                                                                             \
     X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease, 7000, (CUdevice device), (device))     \

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_check.c: gives the self-check of a PyTorch shim access to the device model (adapters/torch/check_model.h).
+/* preload_check.c: gives the self-check of a PyTorch shim access to the device model, a GPU in software
+ * (adapters/torch/check_model.h).
  *
  * This file must not know which checks the self-check makes.
  */
@@ -65,7 +66,7 @@ const struct weir_check_model *weir_check_model_open(void) {
     struct weir_driver_failure failure;
     CUcontext context = NULL;
 
-    weir__drop_in_serves = NULL; /* the self-check has no pools that weir serves */
+    weir__drop_in_serves = NULL; /* the self-check creates no pools for weir to serve */
     weir__drop_in_refused = NULL;
     model = setenv("WEIR_DEVICE", "model", 1) == 0 ? weir__driver_open("model", &failure) : NULL;
     if (!model || model->cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_contexts.c: the driver's calls that create and end contexts, and those that begin and end captures. */
+/* preload_contexts.c: serves the driver's calls that create and end contexts, and the calls that begin and end
+ * captures. */
 #include "adapters/preload/preload.h"
 
 #include <pthread.h>
@@ -15,8 +16,8 @@ static CUresult note_context(CUresult result) {
     return result;
 }
 
-/* If the device had too little memory for a new context, asks other processes to free memory.  Returns 1 if there may
- * be room now, else 0. */
+/* If `result` says that the device had too little memory for a new context, asks other processes to free memory.
+ * Returns 1 if the device may have room now, else 0. */
 static int may_have_context(CUresult result, CUdevice device, struct weir_admission *admission) {
     int any = 0;
 
@@ -27,7 +28,7 @@ static int may_have_context(CUresult result, CUdevice device, struct weir_admiss
     return any;
 }
 
-/* Counts the estimated memory of a new context in the group of processes that share a limit.  Returns 1 on success.
+/* Adds the estimated memory of a new context to the group of processes that share a limit.  Returns 1 on success.
  * Returns 0 if the limit leaves no room, even after other processes have freed memory. */
 static int begin_context(CUdevice device, int is_primary, struct weir_group **group) {
     struct weir_admission admission = {0};
@@ -48,12 +49,12 @@ static int begin_context(CUdevice device, int is_primary, struct weir_group **gr
     return may;
 }
 
-/* For each counted context, the group that has counted it.  Only contexts that the functions of this file have created
- * are counted. */
+/* Maps each counted context to the group that has counted the context.  weir counts only contexts that the functions
+ * of this file have created. */
 static struct weir_map counted;
 static pthread_mutex_t counted_lock = PTHREAD_MUTEX_INITIALIZER;
-static _Atomic(CUcontext)
-    primary[WEIR_MOST_DEVICES]; /* the primary contexts that the program has retained */
+/* The primary contexts that the program has retained, by device number. */
+static _Atomic(CUcontext) primary[WEIR_MOST_DEVICES];
 
 static int keep_counted(struct weir_group *group, CUcontext context) {
     int is_kept;
@@ -99,7 +100,8 @@ CUresult weir__serve_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice devic
     return result;
 }
 
-/* Creates a context by `call`, and repeats `call` as long as other processes free memory for the context. */
+/* Creates a context by `call`.  Repeats `call` as long as the device has too little memory and other processes free
+ * some. */
 #define CREATE_CONTEXT(context, device, call)                                                      \
     __extension__({                                                                                \
         struct weir_admission its_admission = {0};                                                 \
@@ -130,7 +132,7 @@ CUresult weir__serve_cuCtxCreate_v4(CUcontext *context, void *parameters, unsign
                           REAL(cuCtxCreate_v4)(context, parameters, flags, device));
 }
 
-/* Destroys a context.  The context's record is removed before the driver's call, since the driver may give the handle
+/* Destroys a context.  Removes the context's record before the driver's call, since the driver may give the handle
  * to another thread at once. */
 CUresult weir__serve_cuCtxDestroy_v2(CUcontext context) {
     struct weir_group *group;
@@ -154,7 +156,7 @@ CUresult weir__serve_cuGreenCtxCreate(void **context, void *resources, CUdevice 
 
 typedef CUresult (*device_call)(CUdevice device);
 
-/* Resets a device.  The memory and the streams of weir in the device's context end, too. */
+/* Resets a device.  weir's memory and streams in the device's context are destroyed, too. */
 static CUresult reset_device(device_call real, CUdevice device) {
     CUresult result;
     int is_held;
@@ -176,8 +178,8 @@ static CUresult reset_device(device_call real, CUdevice device) {
     return result;
 }
 
-/* Releases a primary context.  The context ends with the last release.  Each allocator of weir on the device holds one
- * reference. */
+/* Releases the primary context of a device.  The context ends with the last release.  Each allocator of weir on the
+ * device holds one reference, so the context lives at least as long as these. */
 static CUresult release_primary(device_call real, CUdevice device) {
     unsigned int flags;
     int is_active = 1, is_held;
@@ -218,8 +220,8 @@ CUresult weir__serve_cuDevicePrimaryCtxReset_v2(CUdevice device) {
 
 /* ---- captures ---- */
 
-/* Counts a capture before the driver begins it, and waits until no thread queries streams.  From then on no thread
- * begins such a query. */
+/* Counts a capture before the driver begins the capture, and waits until no thread queries streams.  Once the
+ * capture is counted, no thread begins such a query. */
 static void capture_begins(void) {
     if (weir__inside)
         return;
@@ -237,7 +239,7 @@ static CUresult capture_began(CUstream stream, CUresult result) {
     return result;
 }
 
-/* Returns 1 if the stream is being captured or its capture is broken but not ended, else 0. */
+/* Returns 1 if the stream has a capture that has not ended, else 0.  Such a capture may be broken (invalidated). */
 static int has_capture(CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
@@ -246,8 +248,8 @@ static int has_capture(CUstream stream) {
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* Counts the end of a capture if the stream was captured before the driver's call and is not captured now.  A failed
- * call may end a capture, too. */
+/* Subtracts a capture from weir__captures if the stream had a capture before the driver's call and has none now.
+ * The driver's call may end a capture even if it fails.  Returns `result`. */
 static CUresult capture_ended(int had, CUstream stream, CUresult result) {
     if (had && !has_capture(stream)) {
         weir__streams_capture(stream, 0);
@@ -256,7 +258,7 @@ static CUresult capture_ended(int had, CUstream stream, CUresult result) {
     return result;
 }
 
-/* Defines both forms of a call that begins a capture. */
+/* Defines the two functions that replace a driver's function which begins captures: `symbol` and `symbol`_ptsz. */
 #define BEGINS_CAPTURE(symbol, params, args)                                                       \
     CUresult weir__serve_##symbol params {                                                         \
         capture_begins();                                                                          \
@@ -272,10 +274,10 @@ BEGINS_CAPTURE(cuStreamBeginCaptureToGraph,
                (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const void *edges,
                 size_t count, CUstreamCaptureMode mode),
                (stream, graph, nodes, edges, count, mode))
-/* This call captures into a command list of a graphics interface.  weir does not see the end of such a capture, so weir
- * queries each stream from then on. */
+/* This function captures into a command list of a graphics interface.  weir does not see the end of such a capture.
+ * So weir queries each stream from then on. */
 BEGINS_CAPTURE(cuStreamBeginCaptureToCig, (CUstream stream, void *parameters), (stream, parameters))
-/* `callback` points to a function of the program. */
+/* `callback` is the address of a function of the program. */
 BEGINS_CAPTURE(cuStreamBeginRecaptureToGraph,
                (CUstream stream, CUstreamCaptureMode mode, CUgraph graph, void *callback,
                 void *data),

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_ends.c: writes the final reports when a program ends itself without its exit functions: by _exit, or by a
+/* preload_ends.c: writes the final reports when a program ends itself without its exit functions, by _exit or by a
  * signal.
  *
- * The functions here replace functions of libc and of libraries that are loaded later, and call the replaced functions
- * at last.
+ * The functions here replace functions of libc and of libraries that are loaded later.  Each function calls the
+ * replaced function as its last step.
  *
- * A program that has caught a signal cleans up, restores the default action, and ends itself by the signal, so that its
- * parent sees the cause.  Python does so after Ctrl-C.  So a signal that a process sends to itself counts as an end
- * like _exit, if the default action of the signal is set and ends the process.  For a signal from another process weir
- * writes no report: that would need a signal handler, which the program would notice.
+ * A program that has caught a signal often cleans up, restores the default action of the signal, and sends the
+ * signal to itself.  So its parent sees why the program ended.  Python does so after Ctrl-C.  weir treats a signal
+ * that a process sends to itself as an end, like _exit, if the signal has its default action and this action ends
+ * the process.  If another process sends the signal, weir writes no report: that would need a signal handler, which
+ * the program would notice.
  *
- * A blocked signal that kill(2) sends to the process does not count as an end, since another thread may receive it by
- * sigwait(3).  A blocked signal that raise(3) sends to the thread itself counts as an end: a program raises the signal
- * in the handler of that signal, and ends when the handler returns.  For process 1 of a pid namespace no signal counts,
- * because the kernel ignores signals without a handler there.
+ * A blocked signal that the program sends by kill(2) is no end, since another thread may receive it by sigwait(3).
+ * A blocked signal that a thread sends to itself by raise(3) is an end: programs do this in the handler of the
+ * signal, and end when the handler returns.  In process 1 of a pid namespace no signal is an end, because the kernel
+ * ignores signals to this process that have no handler.
  *
  * This file must not know the reports that are written at the end.
  */
@@ -26,7 +27,7 @@
 
 #include "adapters/preload/preload.h"
 
-/* Each function has another name in C than the name that it exports, since headers may have macros with the exported
+/* In C each function has another name than its exported name, since headers may define macros with the exported
  * names. */
 #define EXPORT __attribute__((visibility("default")))
 EXPORT _Noreturn void weir__exit(int status) __asm__("_exit");
@@ -34,7 +35,8 @@ EXPORT _Noreturn void weir__exit_too(int status) __asm__("_Exit");
 EXPORT int weir__kill(pid_t pid, int number) __asm__("kill");
 EXPORT int weir__raise(int number) __asm__("raise");
 
-/* The functions of libc, or of another library loaded before libc, that the functions of this file replace. */
+/* The functions that the functions of this file replace.  They are of libc, or of another library that was loaded
+ * before libc. */
 static void (*next_exit)(int status), (*next_exit_too)(int status);
 static int (*next_kill)(pid_t pid, int number), (*next_raise)(int number);
 
@@ -67,8 +69,8 @@ void weir__exit_too(int status) {
     exit_at_once(next_exit_too, status);
 }
 
-/* Writes the final reports if the process is about to send itself the signal `number`, and the signal will end the
- * process.  `is_to_thread` is 1 if only this thread gets the signal. */
+/* Writes the final reports if the signal `number` will end the process.  The process is about to send this signal to
+ * itself.  `is_to_thread` is 1 if only this thread gets the signal. */
 static void send_itself(int number, int is_to_thread) {
     static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
     int before = errno, does_end = 0;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_frees.c: the driver's calls that free memory.
+/* preload_frees.c: serves the driver's calls that free memory.
  *
- * Invariants: weir frees each block of weir, whichever of the driver's calls the program uses.  All other frees go on
- * to the driver.
+ * Invariants: weir frees each block that weir has allocated, whichever of the driver's functions the program calls.
+ * All other frees go to the driver.
  */
 #include "adapters/preload/preload.h"
 
 #include "base/log.h"
 
-/* Frees a block on a stream of another device or context.  The allocator's private stream waits for that stream and
- * frees the block. */
+/* Frees a block on a stream of another device or context.  For this, the allocator's private stream waits for the
+ * stream `stream`, and then frees the block. */
 static weir_status free_from_afar(struct weir_served *s, void *block, CUstream stream) {
     CUstream apart = weir__served_apart(s);
 
@@ -39,16 +39,17 @@ weir_status weir__free_block(const struct weir_found *found, CUstream stream) {
     return status;
 }
 
-/* Three ways to treat a free: pass it on to the driver, free a block of weir, or only return a result. */
+/* What to do with a free.  FREE_PASSES: pass the free to the driver.  FREE_IT: free a block of weir.
+ * FREE_IS_ANSWERED: free nothing and return a result to the program. */
 enum to_free { FREE_PASSES, FREE_IT, FREE_IS_ANSWERED };
 
-/* Returns 1 if the allocator was lost with its context, else 0.  A free of a block of a lost allocator succeeds and
- * does nothing. */
+/* Returns 1 if the allocator was lost because its context was reset, else 0.  A free of a block of a lost allocator
+ * succeeds and does nothing. */
 static int is_served_lost(const struct weir_served *s) {
     return atomic_load_explicit(&s->state, memory_order_relaxed) == WEIR_SERVED_LOST;
 }
 
-/* Returns 1 if the address lies in memory of an allocator that is not lost, else 0. */
+/* Returns 1 if `block` lies in the memory of any allocator that is not lost, else 0. */
 static int is_in_allocator(CUdeviceptr block) {
     for (unsigned i = 0; i < weir__served_known(); i++)
         if (!is_served_lost(weir__served_at(i)) &&
@@ -57,8 +58,8 @@ static int is_in_allocator(CUdeviceptr block) {
     return 0;
 }
 
-/* Returns 1 if the address lies in memory of a lost allocator, but the driver has allocated a new block there, else
- * 0. */
+/* Returns 1 if the allocator is lost and the driver has since then allocated a new block at its old address `block`,
+ * else 0. */
 static int is_anew(const struct weir_served *s, CUdeviceptr block) {
     CUdeviceptr base;
     size_t bytes;
@@ -92,14 +93,16 @@ static inline enum to_free find_to_free(CUdeviceptr block, struct weir_found *fo
     return no_block(block, result);
 }
 
-/* Returns 1 if preload_blocks.c has no record of any block, else 0.  With 1, only the allocators know the blocks. */
+/* Returns 1 if preload_blocks.c has recorded no block, so that only the allocators know the blocks.  Returns 0
+ * otherwise. */
 static inline int keeps_nothing(void) {
     return !atomic_load_explicit(&weir__blocks_noted, memory_order_acquire) &&
            !atomic_load_explicit(&weir__blocks_numbered, memory_order_acquire);
 }
 
-/* Frees the block in the common case: the block belongs to the allocator of this thread's last block, no stream is
- * captured, and preload_blocks.c has no records.  Returns 1 if the block was freed, 0 if nothing was done. */
+/* Frees the block in the common case.  In this case the block belongs to the allocator of this thread's last block,
+ * no stream is being captured, and preload_blocks.c has no records.  Returns 1 if the block was freed, 0 if nothing
+ * was done. */
 static inline int free_common_case(CUdeviceptr block, CUstream stream) {
     struct weir_served *s = weir__served_at(weir__block_last);
 
@@ -124,7 +127,8 @@ static inline int serve_free(CUdeviceptr block, CUstream stream, CUresult *resul
         return 1;
     }
     what = find_to_free(block, &found, result);
-    if (what == FREE_IT) /* on a captured stream the driver frees only blocks of graphs */
+    /* The driver frees only blocks of graphs on a stream that is being captured, so weir rejects this free, too. */
+    if (what == FREE_IT)
         *result = is_stream_captured(stream) ? CUDA_ERROR_INVALID_VALUE
                                              : weir__result_of(weir__free_block(&found, stream));
     if (what == FREE_IT && __builtin_expect(*result != CUDA_SUCCESS, 0) &&
@@ -134,8 +138,8 @@ static inline int serve_free(CUdeviceptr block, CUstream stream, CUresult *resul
     return what != FREE_PASSES;
 }
 
-/* Frees a block of the driver by `call`.  If preload_plain.c has a record of the block and the driver frees the block,
- * ends the record. */
+/* Frees memory of the driver by `call`.  If preload_plain.c has a record of this memory and the driver frees the
+ * memory, deletes the record. */
 #define FREE_BY_DRIVER(block, call)                                                                \
     __extension__({                                                                                \
         struct weir_plain_record *its_record =                                                     \
@@ -161,9 +165,9 @@ CUresult weir__serve_cuMemFreeAsync_ptsz(CUdeviceptr block, CUstream stream) {
                : FREE_BY_DRIVER(block, REAL_PTSZ(cuMemFreeAsync)(block, stream));
 }
 
-/* Frees a block for cuMemFree.  If the block is of a pool, the driver would assume that all work with the block is
- * complete, so weir waits for nothing.  If the block is plain memory, weir waits for the device, as the driver
- * would. */
+/* Frees a block for cuMemFree.  If a pool has the block, waits for nothing: the driver, too, assumes that all work
+ * on a pool's block is complete at cuMemFree.  If the block is plain memory, waits for the device, as the driver
+ * does. */
 static CUresult free_done(const struct weir_found *found) {
     struct weir_served *s = found->by;
     CUresult result = s->is_plain ? weir__drop_in_wait(s->allocator) : CUDA_SUCCESS;

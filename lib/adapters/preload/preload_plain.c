@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_plain.c: counts the device memory that a program allocates by itself, without weir: how much, by which calls,
- * and by which library.
+/* preload_plain.c: counts the device memory that the program allocates without weir: how many bytes, by which
+ * function of the driver, and by which library of the program.
  *
- * Each request gets a record, which is found by the address or the handle of its memory.  The record of a handle counts
- * references and mappings, since the memory stays allocated until the last of them ends.  The group of processes that
- * share a limit counts the bytes from before the driver's call until the driver has freed them.  Captured requests and
- * allocation nodes are counted when the program makes them.  From the next launch on, the driver's figure for the
- * graphs of the device replaces that count.
+ * Each request gets a record.  Records are found by the address or the handle of the memory.  The record of a handle
+ * counts the handle's references and mappings, since the memory stays allocated until the last reference and the
+ * last mapping have ended.  If the process belongs to a group of processes that share a limit, the group counts the
+ * bytes, too.  It counts the bytes from before the driver's call until the driver has freed the memory.  Requests
+ * that are captured in a graph, and allocation nodes of graphs, are counted when the program makes them.  After the
+ * next launch of a graph, the driver's own figure for the memory of graphs replaces this count.
  *
- * Locks: `lock` guards the maps and sums.  A thread that holds `lock` calls only malloc and functions of the group.
- * The thread finds the name of the caller before it takes `lock`.  For that the thread does not take the lock that the
- * dynamic linker holds while it runs constructors, because a constructor may wait for a thread that requests memory.
+ * Locks: `lock` guards the maps and sums.  While a thread holds `lock`, it calls only malloc and functions of the
+ * group.  A thread finds the name of the caller before it takes `lock`.  To find the name, it must not take the lock
+ * that the dynamic linker holds while constructors run, because a constructor may wait for a thread that requests
+ * memory.
  */
 #include "adapters/preload/preload.h"
 
@@ -28,7 +30,7 @@
 #include "base/map.h"
 #include "base/size.h"
 
-/* The longest wait, in nanoseconds, for the memory of a process of the group that is ending. */
+/* The longest time, in nanoseconds, to wait for the memory of a killed process of the group. */
 #define ENDING_NS UINT64_C(2000000000)
 enum { FRAMES = 24, MOST_CALLERS = 64, MOST_DEVICES = 64, OTHER_CALLER = 0 };
 
@@ -36,10 +38,11 @@ struct weir_plain_record {
     uint64_t bytes;
     int device, caller;
     enum weir_group_kind kind;
-    struct weir_group *group;      /* the group that has counted the bytes, or NULL */
-    CUcontext context;             /* the context whose end frees the memory, or NULL */
-    unsigned references, mappings; /* the numbers of a handle's references and mappings */
-    unsigned releasing;            /* the number of releases that the driver executes now */
+    struct weir_group *group;      /* the group of processes that has counted the bytes, or NULL */
+    CUcontext context;             /* the context whose end frees this memory, or NULL */
+    unsigned references, mappings; /* the numbers of references and of mappings of the handle */
+    /* The number of releases of the handle that the driver executes now. */
+    unsigned releasing;
 };
 
 struct mapping {
@@ -48,20 +51,23 @@ struct mapping {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct weir_map blocks;   /* address -> struct weir_plain_record */
-static struct weir_map handles;  /* handle -> struct weir_plain_record */
-static struct weir_map mappings; /* address -> struct mapping */
-static struct weir_map places;   /* address of code -> caller's number + 2, or 1 for none */
+static struct weir_map blocks;   /* maps an address to its struct weir_plain_record */
+static struct weir_map handles;  /* maps a handle to its struct weir_plain_record */
+static struct weir_map mappings; /* maps an address to its struct mapping */
+/* Maps an address of code to its caller's number + 2, or to 1 if there is no caller. */
+static struct weir_map places;
 static struct weir_plain_figures sums;
 static struct weir_plain_caller callers[MOST_CALLERS] = {{.name = "(others)"}};
 static int caller_count = 1;
-static uint64_t graphs[MOST_DEVICES];   /* the driver's last figure for each device */
-static uint64_t captured[MOST_DEVICES]; /* the bytes captured since that figure */
+/* The memory of graphs on each device, as the driver reported it last. */
+static uint64_t graphs[MOST_DEVICES];
+/* The bytes that were captured on each device after the driver's last report. */
+static uint64_t captured[MOST_DEVICES];
 static atomic_int any_graphs;
-static _Atomic pid_t noted_by; /* the process that has recorded memory, or 0 */
+static _Atomic pid_t noted_by; /* the process that has recorded any memory, or 0 */
 
-/* Returns 1 if this process has recorded memory, else 0.  A child of fork gets 0, so it never waits for `lock`, which a
- * thread of its parent may have held. */
+/* Returns 1 if this process has recorded any memory, else 0.  In a child of fork the result is 0.  So a child never
+ * waits for `lock`, which a thread of its parent may have held at the fork. */
 static int is_noted_here(void) {
     pid_t by = atomic_load_explicit(&noted_by, memory_order_relaxed);
 
@@ -70,7 +76,7 @@ static int is_noted_here(void) {
 
 /* ---- callers -------------------------------------------------------------------------------------- */
 
-/* Returns 1 if a library of that name only passes calls on to the driver, else 0. */
+/* Returns 1 if the library `name` only passes calls to the driver and is no caller by itself, else 0. */
 static int passes_on(const char *name) {
     static const char *const parts[] = {"libweir",  "libcuda.so", "libcudart", "libc.so",
                                         "ld-linux", "libpthread", "libnvrtc"};
@@ -106,23 +112,23 @@ static int name_if_in(struct dl_phdr_info *object, size_t bytes, void *context) 
     return is_in;
 }
 
-/* Writes the name of the program or library that contains the code.  Writes "" if it only passes calls on or is not
- * known. */
+/* Writes the name of the program or library that contains the address `code`.  Writes "" if this library only passes
+ * calls to the driver, or if no library contains the address. */
 static void name_object(void *code, char name[WEIR_PLAIN_NAME]) {
     name[0] = '\0';
     (void)dl_iterate_phdr(name_if_in, &(struct named){(uintptr_t)code, name});
 }
 
-/* Calls backtrace once when this library is loaded.  The first call of backtrace loads a library, and takes the dynamic
- * linker's lock. */
+/* Calls backtrace() once when this library is loaded.  The first call of backtrace() loads another library and takes
+ * the dynamic linker's lock, which must not happen during a request. */
 static __attribute__((constructor)) void load_unwinder(void) {
     void *frame;
 
     (void)backtrace(&frame, 1);
 }
 
-/* Returns the number of a caller's name, and adds the name if it is new.  If there are too many names, returns
- * OTHER_CALLER.  The calling thread holds `lock`. */
+/* Returns the number of a caller, and adds the caller's name if it is new.  If there are too many names, returns
+ * OTHER_CALLER.  The caller of this function holds `lock`. */
 static int number_caller(const char *name) {
     for (int i = 0; i < caller_count; i++)
         if (strcmp(callers[i].name, name) == 0)
@@ -133,7 +139,8 @@ static int number_caller(const char *name) {
     return caller_count++;
 }
 
-/* Returns the number of the innermost program or library on the stack that does not only pass calls on. */
+/* Returns the number of the innermost library on the stack that does more than pass calls to the driver.  The
+ * program itself counts as a library.  Returns OTHER_CALLER if none is found. */
 static int find_caller(void) {
     void *frames[FRAMES];
     int depth = backtrace(frames, FRAMES), caller = -1;
@@ -161,8 +168,8 @@ static int find_caller(void) {
 
 /* ---- sums ----------------------------------------------------------------------------------------- */
 
-/* Adds `more` bytes to the sums to which a record belongs, and subtracts `less` bytes.  The calling thread holds
- * `lock`. */
+/* Adds `more` bytes to the sums for the kind and the caller of the record, and subtracts `less` bytes from them.
+ * The calling thread holds `lock`. */
 static void add_to_sums(const struct weir_plain_record *r, uint64_t more, uint64_t less) {
     sums.kind[r->kind] += more - less;
     callers[r->caller].bytes += more - less;
@@ -197,8 +204,8 @@ static CUdevice current_device(void) {
     return REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS ? device : -1;
 }
 
-/* Waits 5 ms for a killed process of the group, which still has its memory.  Returns 1 after the wait, 0 if there is no
- * such process or the time for the request is over. */
+/* Waits 5 ms for a killed process of the group, whose memory the driver has not freed yet.  Returns 1 after the
+ * wait.  Returns 0 if there is no such process, or if the request has waited too long. */
 static int await_ending(const struct weir_plain *p) {
     if (!p->group || weir__clock_ns() - p->began >= ENDING_NS || weir__group_recover(p->group) == 0)
         return 0;
@@ -206,9 +213,9 @@ static int await_ending(const struct weir_plain *p) {
     return 1;
 }
 
-/* Tries to make room for a request: gives back the idle memory of weir's allocators, waits for killed processes, or
- * asks other processes.  Gives back idle memory only once for each request, since other threads may produce idle memory
- * for ever.  Returns 1 if memory may have become free, else 0. */
+/* Tries to make room for a request.  First gives back the idle memory of weir's allocators, then waits for killed
+ * processes, then asks other processes for memory.  Gives back idle memory only once for each request, since other
+ * threads may produce more idle memory for ever.  Returns 1 if memory may have become free, else 0. */
 static int find_room(struct weir_plain *p) {
     int has_trimmed = p->has_trimmed;
 
@@ -217,7 +224,7 @@ static int find_room(struct weir_plain *p) {
            weir__drop_in_ask_for_memory(p->device, p->bytes, p->began);
 }
 
-/* Writes the statistics after a failed request, if weir has any allocator. */
+/* Writes the statistics after a failed request, if weir has an allocator. */
 static void write_failure_statistics(void) {
     if (weir__served_known() > 0)
         weir__report_failure();
@@ -227,7 +234,8 @@ static int reserve_in_group(struct weir_plain *p) {
     while (!weir__group_charge(p->group, p->kind, p->bytes))
         if (p->bytes > weir__group_limit(p->group) || !find_room(p))
             return 0;
-    p->has_trimmed = 0; /* weir may trim once more if the driver fails */
+    /* Lets find_room() give back idle memory again if the driver's call fails. */
+    p->has_trimmed = 0;
     return 1;
 }
 
@@ -240,7 +248,8 @@ int weir__plain_begin(struct weir_plain *p, enum weir_group_kind kind, CUdevice 
         return 1;
     if (device < 0)
         p->device = current_device();
-    if (p->device < 0 || p->device >= MOST_DEVICES) { /* the driver will report the error */
+    /* With such a device number, the driver's call fails and reports the error. */
+    if (p->device < 0 || p->device >= MOST_DEVICES) {
         end_serving();
         return 1;
     }
@@ -268,7 +277,8 @@ int weir__plain_may_have_room(struct weir_plain *p, CUresult result) {
     return any;
 }
 
-/* Deletes a record after the driver has freed its memory.  The caller holds `lock`. */
+/* Deletes a record whose memory the driver has freed, and subtracts its bytes from the sums.  The caller holds
+ * `lock`. */
 static void delete_record(struct weir_plain_record *r) {
     add_to_sums(r, 0, r->bytes);
     if (r->group)
@@ -276,14 +286,14 @@ static void delete_record(struct weir_plain_record *r) {
     free(r);
 }
 
-/* Deletes the record of a handle if the handle has no references and no mappings.  The caller holds `lock`. */
+/* Deletes the record of a handle if the handle has no references and no mappings any more.  The caller holds `lock`. */
 static void forget_unused(struct weir_plain_record *r) {
     if (r->references == 0 && r->mappings == 0)
         delete_record(r);
 }
 
-/* Ends the old record of an address or handle that the driver has reused, because weir did not see the free of the old
- * memory.  The caller holds `lock`. */
+/* Deletes an old record of the address or handle `key`.  The driver has given `key` to new memory, so it has freed
+ * the old memory without weir's notice.  The caller holds `lock`. */
 static void delete_reused_record(struct weir_map *map, uint64_t key) {
     struct weir_plain_record *old;
     uintptr_t found;
@@ -295,7 +305,7 @@ static void delete_reused_record(struct weir_map *map, uint64_t key) {
     forget_unused(old);
 }
 
-/* Records a request.  Returns 1 on success, 0 if there is no host memory. */
+/* Makes a record of new memory.  Returns 1 on success, 0 if there is no host memory. */
 static int record_plain(const struct weir_plain *p, uint64_t key, size_t bytes, int caller) {
     struct weir_plain_record *r = malloc(sizeof *r);
     int is_handle = p->kind == WEIR_GROUP_CREATE, is_noted;
@@ -325,8 +335,8 @@ static int record_plain(const struct weir_plain *p, uint64_t key, size_t bytes, 
     return is_noted;
 }
 
-/* Lets `weir top` read this process, at the first call.  The call is made between begin_serving() and end_serving(), so that weir
- * does not count the driver calls of a new thread. */
+/* At the first call, lets `weir top` read the figures of this process.  Begins the threads of `weir top` between
+ * begin_serving() and end_serving(), so that weir does not count driver calls that the start of a thread makes. */
 static void begin_show(void) {
     static atomic_int has_begun;
 
@@ -369,8 +379,8 @@ void weir__plain_end(struct weir_plain *p, CUresult result, uint64_t key, size_t
 
 /* ---- frees ---------------------------------------------------------------------------------------- */
 
-/* Removes the record before the driver frees the block, because another thread may get the address at once and record
- * it. */
+/* Removes the record before the driver frees the block: another thread may get the address at once and make its own
+ * record. */
 struct weir_plain_record *weir__plain_freeing(uint64_t key) {
     uintptr_t found = 0;
 
@@ -388,12 +398,13 @@ void weir__plain_freed(struct weir_plain_record *r, uint64_t key, CUresult resul
     pthread_mutex_lock(&lock);
     if (result == CUDA_SUCCESS)
         delete_record(r);
-    else /* cannot fail: the map still has the room of the record */
+    else /* cannot fail: the removed record left room in the map */
         (void)weir__map_put(&blocks, key, (uintptr_t)r);
     pthread_mutex_unlock(&lock);
 }
 
-/* Removes the record before the driver's last release, because the driver may then reuse the handle. */
+/* Removes the record before the driver's last release of the handle, because the driver may reuse the handle at
+ * once. */
 struct weir_plain_record *weir__plain_releasing(CUmemGenericAllocationHandle handle) {
     struct weir_plain_record *r;
     uintptr_t found = 0;
@@ -424,7 +435,7 @@ void weir__plain_released(struct weir_plain_record *r, CUmemGenericAllocationHan
     pthread_mutex_unlock(&lock);
 }
 
-/* Returns the mapping that contains the address, or NULL if there is none.  The caller holds `lock`. */
+/* Returns the mapping that contains the address, or NULL if no mapping does.  The caller holds `lock`. */
 static struct mapping *mapping_of(uint64_t address) {
     uintptr_t found;
 
@@ -472,7 +483,7 @@ void weir__plain_mapped(CUmemGenericAllocationHandle handle, uint64_t address, s
     free(m);
 }
 
-/* Ends all mappings of the range.  One call of the driver may unmap several adjacent mappings. */
+/* Removes all mappings that lie in the range.  One call of the driver may unmap several adjacent mappings. */
 void weir__plain_unmapped(uint64_t address, size_t bytes) {
     uint64_t end = address + bytes;
     uintptr_t found;
@@ -497,8 +508,8 @@ int weir__plain_any_graphs(void) {
     return atomic_load_explicit(&any_graphs, memory_order_relaxed);
 }
 
-/* Sets the count of the memory that the device's graphs have to `now`, the driver's figure.  The calling thread holds
- * `lock`. */
+/* Sets the count of the memory of the device's graphs to `now`, which the driver has reported.  The calling thread
+ * holds `lock`. */
 static void settle_graphs(CUdevice device, uint64_t now) {
     struct weir_group *g = weir__drop_in_group_of(device);
     uint64_t before = graphs[device] + captured[device];
@@ -528,15 +539,16 @@ void weir__plain_look_at_graphs(CUdevice device) {
 
 /* ---- contexts ------------------------------------------------------------------------------------- */
 
-/* Ends the records of a context's memory, or of a device's memory if `context` is NULL.  The caller holds `lock`. */
+/* Deletes the records of memory that belongs to the context, or of all memory of the device if `context` is NULL.
+ * The caller holds `lock`. */
 static void delete_records_of_context(CUcontext context, CUdevice device) {
     for (size_t i = 0; i < blocks.capacity;) {
         struct weir_map_slot *slot = &blocks.slots[i];
         struct weir_plain_record *r = (struct weir_plain_record *)slot->value;
 
         if (slot->key != 0 && (context ? r->context == context : r->device == device)) {
-            (void)weir__map_take(&blocks, slot->key,
-                                 NULL); /* another entry may move to this slot */
+            /* The removal may move another entry into this slot, so the loop checks the slot again. */
+            (void)weir__map_take(&blocks, slot->key, NULL);
             delete_record(r);
         } else {
             i++;
@@ -552,8 +564,8 @@ void weir__plain_context_ended(CUcontext context) {
     pthread_mutex_unlock(&lock);
 }
 
-/* Ends the records of a device's memory after the device was reset.  The records of handles stay, because physical
- * memory outlives contexts. */
+/* Deletes the records of the device's memory after a reset of the device.  Keeps the records of handles, because
+ * physical memory outlives contexts. */
 void weir__plain_lost(CUdevice device) {
     if (!is_noted_here() || device < 0 || device >= MOST_DEVICES)
         return;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_pointers.c: the driver's calls that query pointers.
+/* preload_pointers.c: serves the driver's calls that query pointers.
  *
- * The driver knows a block of weir only as a part of a larger allocation.  This file changes the driver's answers to
- * the answers for a separate allocation.
+ * The driver knows a block of weir only as a part of a larger allocation.  This file changes the driver's answers as
+ * if each block were an allocation by itself.
  */
 #include "adapters/preload/preload.h"
 
@@ -14,7 +14,8 @@ enum {
     POINTER_RANGE_SIZE = 12
 };
 
-/* Returns 1 if the address lies in a block of weir, else 0.  Called before begin_serving(). */
+/* Returns 1 and fills in *found if the address lies in a block of weir, else returns 0.  The caller has not called
+ * begin_serving() yet. */
 static int is_served(CUdeviceptr address, struct weir_found *found) {
     int is;
 
@@ -38,8 +39,8 @@ CUresult weir__serve_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes,
     return CUDA_SUCCESS;
 }
 
-/* Changes the value of one attribute, which the driver has returned for the larger allocation, to the value for the
- * block. */
+/* Changes the value of one attribute.  The driver has returned the value for its larger allocation; the new value is
+ * right for the block. */
 static void correct(const struct weir_found *found, CUpointer_attribute attribute, void *value) {
     uint64_t number;
 
@@ -90,7 +91,8 @@ CUresult weir__serve_cuPointerGetAttributes(unsigned int count, CUpointer_attrib
     return result;
 }
 
-/* The next two calls fail for blocks of weir, as they do for memory of a pool that was created without handle types. */
+/* The next two functions fail for blocks of weir.  The driver fails, too, for memory of a pool that was created
+ * without handle types. */
 CUresult weir__serve_cuIpcGetMemHandle(void *handle, CUdeviceptr address) {
     struct weir_found found;
 

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_pool_calls.c: the driver's calls that create, change, query and destroy memory pools, and that set the
- * current one.
+/* preload_pool_calls.c: serves the driver's calls that create, change, query and destroy memory pools, and that set
+ * the current pool of a device.
  *
- * The driver executes all of these calls.  preload_pools.c records their effect on pools that weir serves.
+ * The driver executes all these calls.  preload_pools.c records their effect on pools that weir serves.
  */
 #include "adapters/preload/preload.h"
 
-/* Makes the call and evaluates to its result.  If weir knows that the pool was destroyed, makes no call and evaluates
- * to an error. */
+/* Makes the driver's call and evaluates to its result.  But if weir knows that the pool was destroyed, makes no call
+ * and evaluates to CUDA_ERROR_INVALID_VALUE. */
 #define UNLESS_ENDED(pool, call) (has_pool_ended(pool) ? CUDA_ERROR_INVALID_VALUE : (call))
 
-/* Returns the reason why weir leaves memory of this type and location to the driver.  Returns WEIR_LEFT_NOT for device
- * memory, the only memory that weir serves. */
+/* Returns the reason why weir leaves memory of this type and location to the driver.  Returns WEIR_LEFT_NOT for
+ * memory of a device, because weir serves only this memory. */
 static enum weir_left why_other(CUmemAllocationType type, CUmemLocationType location) {
     if (type == CU_MEM_ALLOCATION_TYPE_MANAGED)
         return WEIR_LEFT_MANAGED;
@@ -31,8 +31,8 @@ static enum weir_left why_other(CUmemAllocationType type, CUmemLocationType loca
     }
 }
 
-/* Returns the location of a pool.  If a device has only one locality domain, that domain is the whole device, and the
- * driver gives the pool the location of the device. */
+/* Returns the location of a pool that the program has created at the location *given.  If a device has only one
+ * locality domain, this domain is the whole device, and the driver gives the pool the location of the device. */
 static CUmemLocation location_of(CUmemoryPool pool, const CUmemLocation *given) {
     CUmemLocation whole = {CU_MEM_LOCATION_TYPE_DEVICE, given->id & 255};
     CUmemLocationType type;
@@ -45,7 +45,8 @@ static CUmemLocation location_of(CUmemoryPool pool, const CUmemLocation *given) 
                : *given;
 }
 
-/* Returns 1 if weir knows all properties that are set, else 0.  weir does not serve a pool with an unknown property. */
+/* Returns 1 if weir knows all properties that the program has set for a pool, else 0.  weir does not serve a pool
+ * with unknown properties. */
 static int are_properties_known(const CUmemPoolProps *properties) {
     for (size_t i = 0; i < sizeof properties->reserved; i++)
         if (properties->reserved[i])
@@ -53,8 +54,8 @@ static int are_properties_known(const CUmemPoolProps *properties) {
     return !(properties->usage & ~CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS);
 }
 
-/* Returns the reason why weir leaves a pool to the driver, or WEIR_LEFT_NOT.  weir serves pools of device memory, with
- * known properties, that no other process uses. */
+/* Returns the reason why weir leaves a pool to the driver, or WEIR_LEFT_NOT.  weir serves a pool if it has memory of
+ * a device and known properties, and if no other process can use it. */
 static enum weir_left why_left(const CUmemPoolProps *properties, CUmemLocationType location) {
     enum weir_left why = why_other(properties->allocType, location);
 
@@ -65,8 +66,8 @@ static enum weir_left why_left(const CUmemPoolProps *properties, CUmemLocationTy
     return are_properties_known(properties) ? WEIR_LEFT_NOT : WEIR_LEFT_UNKNOWN;
 }
 
-/* Adds the record of a pool that the driver has just created.  If there is an old record with that handle, weir did not
- * see the end of the old pool, and ends its record first. */
+/* Adds the record of a pool that the driver has just created.  If there is an old record with the pool's handle,
+ * weir has missed the end of the old pool.  So first ends the old record. */
 static void add_made(CUmemoryPool pool, int device, struct weir_pool_kind kind,
                      enum weir_left why) {
     struct weir_pool *p = weir__pool_of(pool);
@@ -93,7 +94,8 @@ CUresult weir__serve_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *p
     return result;
 }
 
-/* Leaves the pool of another process to the driver.  weir does not know the device of such a pool. */
+/* Leaves a pool that another process shares with this process to the driver.  weir does not know the device of such
+ * a pool. */
 CUresult weir__serve_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *shared,
                                                         CUmemAllocationHandleType type,
                                                         unsigned long long flags) {
@@ -106,8 +108,8 @@ CUresult weir__serve_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void
     return result;
 }
 
-/* Destroys a pool.  Reads `life` of the pool's record before the driver's call, because another thread may get the
- * handle at once. */
+/* Destroys a pool.  Reads the field `life` of the pool's record before the driver's call, because another thread may
+ * get a new pool with this handle at once. */
 CUresult weir__serve_cuMemPoolDestroy(CUmemoryPool pool) {
     struct weir_pool *p = weir__inside ? NULL : weir__pool_of(pool);
     unsigned life = p ? atomic_load_explicit(&p->life, memory_order_relaxed) : 0;
@@ -120,7 +122,7 @@ CUresult weir__serve_cuMemPoolDestroy(CUmemoryPool pool) {
     return result;
 }
 
-/* Returns the allocator of a pool, or NULL if the pool has none. */
+/* Returns the allocator that serves the pool, or NULL if the pool has no allocator. */
 static struct weir_served *serving(CUmemoryPool pool) {
     struct weir_pool *p = weir__pool_of(pool);
 
@@ -140,9 +142,10 @@ CUresult weir__serve_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
     return result;
 }
 
-/* The driver checks and stores the value.  weir ignores a release threshold, because the user's settings say how much
- * memory weir keeps.  Of the three attributes for the reuse of memory, weir follows only opportunistic reuse: weir does
- * not know the program's events, and a setting of the user says whether weir makes one stream wait for another. */
+/* Sets an attribute of a pool.  The driver checks and stores the value.  weir ignores a release threshold, because
+ * the user's settings say how much memory weir keeps.  There are three attributes for the reuse of memory, of which
+ * weir follows only opportunistic reuse.  weir does not know the program's events, and a setting of the user says
+ * whether weir makes one stream wait for another. */
 CUresult weir__serve_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
                                            void *value) {
     CUresult result = UNLESS_ENDED(pool, REAL(cuMemPoolSetAttribute)(pool, attribute, value));
@@ -163,7 +166,8 @@ CUresult weir__serve_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribut
     return result;
 }
 
-/* Returns the allocator's value of an attribute.  The caller adds it to the value of the driver's own pool. */
+/* Returns the value of a pool's attribute for the allocator's memory.  The caller adds the value of the driver's own
+ * pool. */
 static uint64_t read_pool_figure(struct weir_served *s, CUmemPool_attribute attribute) {
     weir_statistics figures = {.size = sizeof figures};
 
@@ -196,7 +200,7 @@ CUresult weir__serve_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribut
     return result;
 }
 
-/* Restores the earlier access rights of other devices to the driver's pool, because weir's memory cannot have the new
+/* Restores the earlier access rights of other devices to the driver's pool.  weir's memory cannot have the new
  * rights. */
 static void put_access_back(const struct weir_pool *p, CUmemoryPool pool,
                             const CUmemAccessDesc *access, size_t count) {
@@ -247,8 +251,8 @@ CUresult weir__serve_cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool p
 
 /* ---- current pools ---- */
 
-/* Records a pool that the program has set as the current pool or has queried.  A pool that the program has not created
- * is a default pool. */
+/* Records a pool that the program has set as the current pool of a device, or has got from a query.  A pool that the
+ * program has not created is a device's default pool. */
 static CUresult note_pool_at(CUresult result, const CUmemoryPool *pool, const CUmemLocation *given,
                              CUmemAllocationType type, int is_current) {
     CUmemLocation location;
@@ -261,8 +265,8 @@ static CUresult note_pool_at(CUresult result, const CUmemoryPool *pool, const CU
     why = why_other(type, location.type);
     p = weir__pool_add(*pool, why == WEIR_LEFT_NOT ? location.id : -1, (struct weir_pool_kind){0},
                        why);
-    /* If the program named the only locality domain of a device, the device's current pool may be another pool.  So
-     * weir asks the driver for the current pool later. */
+    /* If the program has passed the only locality domain of a device, the current pool of the device may be another
+     * pool.  So weir queries the driver for the current pool later. */
     if (is_current && why == WEIR_LEFT_NOT)
         weir__pool_set_current(location.id, location.type == given->type ? p : NULL);
     end_serving();

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_pools.c: the program's pools, and the allocators that serve them.
+/* preload_pools.c: keeps the records of the program's pools, and creates the allocators that serve the pools.
  *
- * A pool gets its allocator at its first request.  When the pool is destroyed, the allocator stays until its last block
- * is freed.  After that the allocator gives its memory back and can serve the device's next pool.  An allocator is
- * never freed, because threads search the table of allocators without a lock.
+ * A pool gets its allocator at its first request.  When the program destroys the pool, the allocator stays until its
+ * last block is freed.  Then the allocator gives its memory back and can serve another pool of the device.  No
+ * allocator is ever freed, because threads search the table of allocators without a lock.
  *
- * Locks: `lock` guards additions to the table, the creation of allocators, and changes of pools.  A thread that holds
- * `lock` calls functions of the driver and of weir.
+ * Locks: `lock` guards additions to the table, the creation of allocators, and changes of pools.  A thread that
+ * holds `lock` calls functions of the driver and of weir.
  *
  * This file must not know the calls of the program.
  */
@@ -22,14 +22,15 @@
 
 enum { BUCKETS = 64, BUCKET_BITS = 6 };
 
-#define UNIT ((size_t)32 << 20) /* the unit by which the driver's pools grow */
+#define UNIT ((size_t)32 << 20) /* the unit by which the driver's pools grow, in bytes */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(struct weir_pool *) pools[BUCKETS];
-/* NULL if weir must ask the driver. */
+/* The current pool of each device.  NULL if weir must query the driver for the current pool. */
 static _Atomic(struct weir_pool *) current[WEIR_MOST_DEVICES];
 static _Atomic(struct weir_served *) plain[WEIR_MOST_DEVICES];
-static _Atomic int plain_state[WEIR_MOST_DEVICES]; /* a value of enum weir_pool_state */
+/* The state of each device's plain memory (enum weir_pool_state). */
+static _Atomic int plain_state[WEIR_MOST_DEVICES];
 static atomic_int any_refused, any_asked;
 
 _Atomic(struct weir_served *) weir__served[WEIR_MOST_SERVED];
@@ -55,9 +56,9 @@ struct weir_pool *weir__pool_of(CUmemoryPool handle) {
 
 enum { MOST_ENDED = 256 };
 
-/* The handles of destroyed pools, or NULL for a free place.  The handle of a live pool is never in this table. */
+/* The handles of destroyed pools.  An unused entry is NULL.  The handle of a live pool is never in this table. */
 static _Atomic(CUmemoryPool) ended[MOST_ENDED];
-static atomic_uint ended_count; /* the number of places that were ever in use */
+static atomic_uint ended_count; /* the number of entries that have ever been in use */
 
 int weir__pool_has_ended(CUmemoryPool handle) {
     unsigned count = atomic_load_explicit(&ended_count, memory_order_acquire);
@@ -68,8 +69,8 @@ int weir__pool_has_ended(CUmemoryPool handle) {
     return 0;
 }
 
-/* Adds the handle of a destroyed pool.  If all places are in use, the new handle replaces an older one.  The caller
- * holds `lock`. */
+/* Adds the handle of a destroyed pool to the table `ended`.  If all entries are in use, the new handle replaces an
+ * older handle.  The caller holds `lock`. */
 static void note_end(CUmemoryPool handle) {
     static unsigned next;
     unsigned count = atomic_load_explicit(&ended_count, memory_order_relaxed), at = 0;
@@ -83,7 +84,7 @@ static void note_end(CUmemoryPool handle) {
         atomic_store_explicit(&ended_count, count + 1, memory_order_release);
 }
 
-/* Removes a handle that the driver has given to a new pool from the table of destroyed pools.  The caller holds
+/* Removes a handle from the table `ended`, because the driver has given the handle to a new pool.  The caller holds
  * `lock`. */
 static void forget_end(CUmemoryPool handle) {
     unsigned count = atomic_load_explicit(&ended_count, memory_order_relaxed);
@@ -95,8 +96,8 @@ static void forget_end(CUmemoryPool handle) {
 
 /* ---- records of pools --------------------------------------------------------------------------- */
 
-/* Returns an unused record of the bucket, or adds one.  Returns NULL if there is no host memory.  The caller holds
- * `lock`. */
+/* Returns an unused record of the bucket, or adds a new record to the bucket.  Returns NULL if there is no host
+ * memory.  The caller holds `lock`. */
 static struct weir_pool *free_record(_Atomic(struct weir_pool *) *bucket) {
     struct weir_pool *first = atomic_load_explicit(bucket, memory_order_relaxed), *p = first;
 
@@ -144,8 +145,8 @@ void weir__pool_set_current(int device, struct weir_pool *p) {
         atomic_store_explicit(&current[device], p, memory_order_release);
 }
 
-/* Asks the driver for the device's current pool, and records the pool.  A pool that the program has not created is the
- * device's default pool. */
+/* Queries the driver for the current pool of the device, and records the pool.  If the program has not created this
+ * pool, it is the device's default pool. */
 static __attribute__((noinline)) struct weir_pool *ask_current(int device) {
     CUmemoryPool handle = NULL;
     struct weir_pool *p;
@@ -177,7 +178,7 @@ static int is_first_of_device(int device) {
     return 1;
 }
 
-/* Reads weir's options from environment variables.  Reports an error only once. */
+/* Reads weir's options from environment variables.  Reports a wrong value only once. */
 static weir_status read_served_environment(weir_options *options) {
     static int is_wrong; /* guarded by `lock` */
     char message[320];
@@ -194,12 +195,12 @@ static weir_status read_served_environment(weir_options *options) {
     return status;
 }
 
-/* Returns 1 if the amount may exceed `most` bytes on that device, else 0. */
+/* Returns 1 if the amount may be more than `most` bytes on the device, else 0. */
 static int may_exceed(const weir_amount *amount, int device, size_t most) {
     size_t total = SIZE_MAX;
 
     if (amount->kind == WEIR_AMOUNT_DEFAULT || amount->kind == WEIR_AMOUNT_MAX)
-        return 0; /* the default and "max" adapt to the limit */
+        return 0; /* with these two values, the amount adapts to the limit */
     if (amount->kind == WEIR_AMOUNT_BYTES)
         return amount->value > most;
     if (REAL(cuDeviceTotalMem_v2)(&total, device) != CUDA_SUCCESS)
@@ -207,8 +208,8 @@ static int may_exceed(const weir_amount *amount, int device, size_t most) {
     return (double)amount->value / 1e6 * (double)total > (double)most;
 }
 
-/* Limits an allocator to its pool's maximum size, rounded up to units as in the driver (580).  Does nothing if the pool
- * has no maximum, or if the user has set a limit. */
+/* Limits an allocator to the maximum size `most` of its pool.  Rounds the size up to a multiple of UNIT, as the
+ * driver (580) does.  Does nothing if the pool has no maximum, or if the user has set a limit. */
 static void limit_to(weir_options *options, int device, size_t most) {
     size_t whole =
         most > SIZE_MAX - UNIT ? SIZE_MAX / UNIT * UNIT : (most + UNIT - 1) / UNIT * UNIT;
@@ -228,10 +229,10 @@ static void limit_to(weir_options *options, int device, size_t most) {
         options->prealloc_min = bytes;
 }
 
-/* Returns 1 if creating the allocator failed because the device cannot satisfy the user's settings, else 0.  Returns 0
- * also if a later request may succeed: if the driver failed, or if the limit is a share of the free memory, which
- * changes.  A driver without pools gives WEIR_E_NOT_SUPPORTED, and a driver that weir cannot use gives
- * WEIR_E_NO_DEVICE.  For these two statuses the function returns 1 only if the settings name peers or the mapped
+/* Returns 1 if weir could not create an allocator because the device cannot satisfy the user's settings, else 0.
+ * Returns 0 also if a later attempt may succeed.  This is so if the driver failed, or if the limit is a share of the
+ * free memory, which changes.  The status is WEIR_E_NOT_SUPPORTED if the driver has no pools, and WEIR_E_NO_DEVICE
+ * if weir cannot use the driver.  For these two, the result is 1 only if the settings name peers or the mapped
  * engine. */
 static int is_of_settings(weir_status status, const weir_options *options) {
     if (weir_last_driver_result() != CUDA_SUCCESS)
@@ -250,7 +251,7 @@ static int is_of_settings(weir_status status, const weir_options *options) {
     }
 }
 
-/* Reads the options of an allocator.  Only the first allocator of a device preallocates memory and writes the
+/* Reads the options of the allocator `s`.  Only the first allocator of a device preallocates memory and writes a
  * profile. */
 static weir_status read_served_options(weir_options *options, struct weir_served *s) {
     weir_status status = read_served_environment(options);
@@ -269,16 +270,16 @@ static weir_status read_served_options(weir_options *options, struct weir_served
     return WEIR_OK;
 }
 
-/* Returns 1 if the allocator has live blocks, else 0.  Does not call the driver, because other threads may wait for
- * `lock`. */
+/* Returns 1 if the allocator has live blocks, else 0.  Makes no call of the driver, because other threads may wait
+ * for `lock` meanwhile. */
 static int has_served_blocks(struct weir_served *s) {
     return s->needs_sums ? atomic_load_explicit(&s->used, memory_order_relaxed) > 0
                          : weir__drop_in_has_blocks(s->allocator);
 }
 
-/* Returns an unused place in the table.  If the table is full, returns the place of an allocator that was lost with its
- * context, preferably of one without blocks.  The lost allocator is not freed, since a thread may still read it.
- * Returns WEIR_MOST_SERVED if the table is full and no allocator is lost. */
+/* Returns the number of an unused entry of the table of allocators.  If the table is full, returns the entry of an
+ * allocator that was lost with its context, preferably of one without live blocks.  Such an allocator is not freed,
+ * since a thread may still read it.  Returns WEIR_MOST_SERVED if the table is full and no allocator is lost. */
 static unsigned find_place(void) {
     unsigned known = weir__served_known(), found = WEIR_MOST_SERVED;
 
@@ -296,8 +297,8 @@ static unsigned find_place(void) {
     return found;
 }
 
-/* Creates an allocator and adds it to the table.  Returns NULL on failure, and sets *state to WEIR_POOL_LEFT or
- * WEIR_POOL_REFUSED.  The caller holds `lock`. */
+/* Creates an allocator for pools of this kind on the device, and adds the allocator to the table.  On failure,
+ * returns NULL and sets *state to WEIR_POOL_LEFT or WEIR_POOL_REFUSED.  The caller holds `lock`. */
 static struct weir_served *create_served(int device, struct weir_pool_kind kind, int *state) {
     unsigned known = weir__served_known(), place = find_place();
     struct weir_served *s = place < WEIR_MOST_SERVED ? calloc(1, sizeof *s) : NULL;
@@ -312,8 +313,8 @@ static struct weir_served *create_served(int device, struct weir_pool_kind kind,
     s->kind = kind;
     if (read_served_options(&options, s) != WEIR_OK)
         goto fail;
-    /* The first allocator of a device logs warnings while it is created.  It does not log failed requests later,
-     * because OOM reports describe them. */
+    /* The first allocator of a device logs warnings while it is created.  Later it does not log failed requests,
+     * because OOM reports describe these. */
     is_told = options.log == WEIR_LOG_DEFAULT && is_first_of_device(device);
     if (is_told)
         options.log = WEIR_LOG_WARNING;
@@ -326,7 +327,7 @@ static struct weir_served *create_served(int device, struct weir_pool_kind kind,
     if (is_told)
         weir__drop_in_hush(s->allocator);
     weir__show_engine(s->allocator, s->engine, sizeof s->engine);
-    /* The allocator holds another reference to this context. */
+    /* The allocator holds another reference to this context, so the context stays. */
     if (REAL(cuDevicePrimaryCtxRetain)(&s->context, device) != CUDA_SUCCESS)
         s->context = NULL;
     s->needs_notes = !weir__drop_in_knows_blocks(s->allocator);
@@ -334,7 +335,7 @@ static struct weir_served *create_served(int device, struct weir_pool_kind kind,
     atomic_store_explicit(&weir__served[place], s, memory_order_release);
     if (place == known)
         atomic_store_explicit(&weir__served_count, known + 1, memory_order_release);
-    /* A thread in weir__streams_distrust() may have read the table before this allocator was in it. */
+    /* A thread in weir__streams_distrust() may have read the table before this allocator was in the table. */
     atomic_thread_fence(memory_order_seq_cst);
     if (weir__interposed_passes())
         weir__drop_in_distrust(s->allocator);
@@ -363,8 +364,8 @@ void weir__served_renew_peak(struct weir_served *s) {
         (void)weir__drop_in_peak(s->allocator, 1);
 }
 
-/* Returns the peak of reserved memory since the last restart of the peak: the highest of the value at the restart, the
- * values after later growths, and the present value. */
+/* Returns the peak of reserved memory since the last restart of the peak.  The peak is the largest of three: the
+ * value at the restart, the values after later growths, and the present value. */
 uint64_t weir__served_highest_reserve(const struct weir_served *s, const weir_statistics *figures) {
     uint64_t from = atomic_load_explicit(&s->high_from, memory_order_relaxed);
     uint64_t most = atomic_load_explicit(&s->high_least, memory_order_relaxed);
@@ -403,13 +404,15 @@ void weir__served_trim(struct weir_served *s, size_t keep) {
         weir__drop_in_trim(s->allocator, keep, weir__streams_ask(s));
 }
 
-/* Called for an allocator whose pool is destroyed.  If no block is live, gives the memory back and makes the allocator
- * a spare one for another pool.  Memory that work still uses is given back when the device's next pool ends. */
+/* If the allocator has no live block, gives its memory back and makes it a spare allocator for another pool.  The
+ * caller passes an allocator whose pool is destroyed.  Memory that unfinished work still uses is given back later,
+ * when another pool of the device ends. */
 void weir__served_rest(struct weir_served *s) {
     weir_statistics figures = {.size = sizeof figures};
     int ending = WEIR_SERVED_ENDING;
 
-    /* If two threads free the last two blocks at once, this fence makes at least one of them see both frees. */
+    /* If two threads free the last two blocks at the same time, this fence makes at least one of the threads see
+     * both frees. */
     atomic_thread_fence(memory_order_seq_cst);
     if (weir_stats(s->allocator, &figures) != WEIR_OK || figures.blocks > 0)
         return;
@@ -417,8 +420,8 @@ void weir__served_rest(struct weir_served *s) {
     atomic_compare_exchange_strong(&s->state, &ending, WEIR_SERVED_SPARE);
 }
 
-/* If work still used memory of a spare allocator of the device when the allocator's last pool ended, gives this memory
- * back now. */
+/* Gives back memory of the device's spare allocators that they could not give back when their last pool ended,
+ * because work still used it. */
 static void trim_spares(int device) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
@@ -431,9 +434,9 @@ static void trim_spares(int device) {
     }
 }
 
-/* Returns a spare allocator of the device and kind for a new pool, or NULL if there is none.  First checks the
- * allocators of destroyed pools again, because the last block of such a pool may have been freed at the moment when the
- * pool ended.  The caller holds `lock`. */
+/* Returns a spare allocator of the device and kind for a new pool, or NULL if there is none.  First checks again the
+ * allocators of destroyed pools: the last block of a pool may have been freed just when the pool ended.  The caller
+ * holds `lock`. */
 static struct weir_served *take_spare(int device, struct weir_pool_kind kind) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
@@ -454,7 +457,7 @@ static struct weir_served *take_spare(int device, struct weir_pool_kind kind) {
 
 /* ---- rules of reuse ------------------------------------------------------------------------------- */
 
-/* Leaves a pool to the driver for the reason `why`.  The caller holds `lock`. */
+/* Leaves the requests of a pool to the driver for the reason `why`.  The caller holds `lock`. */
 static void leave_pool_to_driver(struct weir_pool *p, enum weir_left why) {
     atomic_store_explicit(&p->left, (int)why, memory_order_relaxed);
     atomic_store_explicit(&p->state, WEIR_POOL_LEFT, memory_order_release);
@@ -486,8 +489,8 @@ static int is_other(const struct weir_pool *p, const CUmemAccessDesc *access) {
            access->location.id < WEIR_MOST_DEVICES;
 }
 
-/* Sets the access rights of another device to the allocator's memory.  The constants WEIR_ACCESS_* have the driver's
- * values.  The caller holds `lock`. */
+/* Sets the access rights of another device to the memory of the allocator.  The constants WEIR_ACCESS_* have the
+ * driver's values, so `flags` needs no conversion.  The caller holds `lock`. */
 static weir_status set_peer_access(struct weir_served *s, int device, CUmemAccess_flags flags) {
     uint64_t bit = UINT64_C(1) << device;
     weir_status status = weir_set_access(s->allocator, device, (int)flags);
@@ -497,9 +500,9 @@ static weir_status set_peer_access(struct weir_served *s, int device, CUmemAcces
     return status;
 }
 
-/* Gives other devices the pool's access rights to the memory of its new allocator.  Takes away rights that an earlier
- * pool had given, after a wait for the device.  Returns 1 on success, 0 if the memory cannot have these rights.  The
- * caller holds `lock`. */
+/* Gives other devices the access rights of the pool `p` to the memory of its new allocator.  Removes rights that an
+ * earlier pool has given to other devices, after a wait for the device.  Returns 1 on success, 0 if the memory
+ * cannot have these rights.  The caller holds `lock`. */
 static int hand_access_on(const struct weir_pool *p, struct weir_served *s) {
     int is_quiet = s->opened == 0;
 
@@ -517,7 +520,8 @@ static int hand_access_on(const struct weir_pool *p, struct weir_served *s) {
     return 1;
 }
 
-/* Returns 1 if only the driver's own pools can have such access rights, as for access from the host; else 0. */
+/* Returns 1 if weir's memory cannot have such access rights and only the driver's own pools can, as for access from
+ * the host.  Returns 0 otherwise. */
 static int is_the_drivers(const CUmemAccessDesc *access, size_t count) {
     for (size_t i = 0; i < count; i++)
         if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE &&
@@ -526,8 +530,8 @@ static int is_the_drivers(const CUmemAccessDesc *access, size_t count) {
     return 0;
 }
 
-/* Gives other devices the pool's new access rights to weir's memory.  If the driver refuses one of them, restores all
- * earlier rights.  The caller holds `lock`. */
+/* Gives other devices new access rights to weir's memory for the pool.  If the driver refuses any of the rights,
+ * restores all earlier rights.  Returns the driver's result.  The caller holds `lock`. */
 static CUresult change_access(struct weir_pool *p, struct weir_served *s,
                               const CUmemAccessDesc *access, size_t count) {
     for (size_t i = 0; i < count; i++) {
@@ -574,7 +578,8 @@ CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *acces
 
 /* ---- allocators of pools ------------------------------------------------------------------------- */
 
-/* Logs that weir does not serve a pool or plain memory: once if it is left to the driver, and once if it is refused. */
+/* Logs that weir does not serve a pool or plain memory.  Logs once for all that weir leaves to the driver, and once
+ * for all that weir refuses. */
 static void say_not_served(const char *what, int device, int state) {
     static atomic_flag said[2] = {ATOMIC_FLAG_INIT, ATOMIC_FLAG_INIT};
     int is_refused = state == WEIR_POOL_REFUSED;
@@ -599,7 +604,8 @@ int weir__any_asked(void) {
     return atomic_load_explicit(&any_asked, memory_order_relaxed);
 }
 
-/* Takes `lock` to create an allocator.  A child of fork that begins meanwhile does not wait for the lock. */
+/* Takes `lock` to create an allocator.  weir__driver_begin_use() makes sure that a child of fork which begins
+ * meanwhile does not wait for the lock. */
 static void begin_making(void) {
     atomic_store_explicit(&any_asked, 1, memory_order_relaxed);
     (void)weir__driver_begin_use();
@@ -611,7 +617,8 @@ static void end_making(void) {
     weir__driver_end_use();
 }
 
-/* Returns a spare allocator or a new one for the pool, or NULL with *state set.  The caller holds `lock`. */
+/* Returns a spare allocator or a new allocator for the pool.  On failure, returns NULL and sets *state.  The caller
+ * holds `lock`. */
 static struct weir_served *find_served(struct weir_pool *p, int *state) {
     struct weir_served *s = take_spare(p->device, p->kind);
 
@@ -668,7 +675,7 @@ struct weir_served *weir__served_plain(int device, int *state) {
     begin_making();
     s = atomic_load_explicit(&plain[device], memory_order_relaxed);
     *state = atomic_load_explicit(&plain_state[device], memory_order_relaxed);
-    if (!s && *state == WEIR_POOL_OPEN) { /* unreached: another thread has made it meanwhile */
+    if (!s && *state == WEIR_POOL_OPEN) { /* unreached: another thread has created `s` */
         s = create_served(device, (struct weir_pool_kind){0}, state);
         if (s) {
             s->is_plain = 1;
@@ -683,7 +690,7 @@ struct weir_served *weir__served_plain(int device, int *state) {
     return s;
 }
 
-/* Creates the private stream of an allocator.  The caller holds `lock`. */
+/* Creates the private stream of the allocator.  The caller holds `lock`. */
 static void create_private_stream(struct weir_served *s) {
     CUcontext popped;
 
@@ -707,7 +714,8 @@ CUstream weir__served_apart(struct weir_served *s) {
 
 /* ---- the end of a device's context ---------------------------------------------------------------- */
 
-/* The longest waits before a reset, in seconds: for an answer of all allocators, and for release_device_pools(). */
+/* The longest waits before a reset of a device, in seconds.  ANSWER_S is for ask_for_figures(), which shows that no
+ * allocator is stuck.  SETTLE_S is for release_device_pools(). */
 enum { ANSWER_S = 2, SETTLE_S = 10 };
 
 static int is_on_device(const struct weir_served *s, const void *device) {
@@ -723,8 +731,8 @@ static void ask_for_figures(void *device) {
             (void)!weir_stats(weir__served_at(i)->allocator, &figures);
 }
 
-/* Writes the profiles of a device's allocators and gives back their idle memory before the device is reset.  The
- * program may end after the reset, and the reset would lose the idle memory. */
+/* Writes the profiles of the device's allocators and gives back their idle memory, before the device is reset.  The
+ * program may end after the reset without another chance to write profiles.  The reset would lose the idle memory. */
 static void release_device_pools(void *device) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
@@ -736,9 +744,11 @@ static void release_device_pools(void *device) {
     }
 }
 
-/* Calls release_device_pools() for a device in another thread.  Returns 1, or 0 if a thread keeps an allocator's lock too long. */
+/* Calls ask_for_figures() and release_device_pools() for the device in another thread.  Returns 1 on success, 0 if
+ * some thread holds an allocator's lock for too long. */
 static int settle_in_time(int device) {
-    void *number = (void *)(intptr_t)device; /* a copy, since a late thread may still read it */
+    /* Passed by value, since a late thread may read it after this function has returned. */
+    void *number = (void *)(intptr_t)device;
 
     return weir__thread_in_time(ask_for_figures, number, ANSWER_S) &&
            weir__thread_in_time(release_device_pools, number, SETTLE_S);
@@ -750,8 +760,9 @@ void weir__served_save(struct weir_served *s) {
         weir__run_tell("the profile of %s was not written", s->device_text);
 }
 
-/* Marks all allocators of a device as lost before its context is reset.  The driver promises that blocks of pools
- * outlive the context.  The streams and events that order the reuse of memory do not outlive the context. */
+/* Marks all allocators of the device as lost before the device's context is reset.  The driver promises that blocks
+ * of pools outlive the context.  But the streams and events that order the reuse of memory do not outlive the
+ * context. */
 void weir__served_lose(int device) {
     int has_settled = settle_in_time(device), is_held = weir__show_hold_in_time();
 
@@ -777,8 +788,8 @@ void weir__served_lose(int device) {
             }
     if (device >= 0 && device < WEIR_MOST_DEVICES) {
         atomic_store_explicit(&plain[device], NULL, memory_order_release);
-        atomic_store_explicit(&current[device], NULL,
-                              memory_order_release); /* a reset makes the default pool current */
+        /* A reset makes the default pool of the device its current pool. */
+        atomic_store_explicit(&current[device], NULL, memory_order_release);
     }
     pthread_mutex_unlock(&lock);
 }
@@ -806,6 +817,6 @@ void weir__pool_end(struct weir_pool *p, unsigned life) {
         trim_spares(device);
     if (s && atomic_compare_exchange_strong(
                  &s->state, &(int){WEIR_SERVED_LIVE},
-                 WEIR_SERVED_ENDING)) /* fails if the allocator was lost meanwhile */
+                 WEIR_SERVED_ENDING)) /* the exchange fails if the allocator was lost meanwhile */
         weir__served_rest(s);
 }

@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: MIT */
 /* preload_report.c: writes the reports of the preload library that the user wants, and the reasons why weir served
- * nothing.
+ * no request.
  *
- * report() writes the statistics.  exit(3) calls report() before the driver is unloaded, because report() is registered
- * after the driver's exit function.  quick_exit(3) calls the functions of another list, so report() and report_at_exit() are in
- * that list, too.  One write(2) writes a line, so that several processes may write to one file.
+ * report() writes the statistics.  exit(3) calls report() before the driver is unloaded, because report() is
+ * registered after the driver's own exit function.  quick_exit(3) calls the functions of another list, so report()
+ * and report_at_exit() are registered in that list, too.  Each line is written by one write(2), so that several
+ * processes may write to one file.
  *
- * A process that ends by _exit or by a signal calls no such function (preload_ends.c), and may be inside a signal
- * handler that has interrupted any code.  So a thread "weir-exit" waits on a semaphore.  The ending thread posts the
- * semaphore and waits for a limited time while "weir-exit" writes the reports.  If weir served nothing, the ending
- * thread says so itself, without memory and locks, and removes the file for `weir top`.  A second thread that ends the
- * process waits for the first one.
+ * A process that ends by _exit or by a signal calls no exit function (preload_ends.c).  The ending thread may be
+ * inside a signal handler that has interrupted any code.  So a thread "weir-exit" waits on a semaphore.  The ending
+ * thread posts the semaphore, and waits for a limited time while "weir-exit" writes the reports.  If weir has served
+ * nothing, the ending thread reports this itself, without memory and locks, and removes the file for `weir top`.  If
+ * a second thread ends the process, it waits for the first thread.
  *
- * A program may abort after a failed request, so the statistics are also written as text at the first failed request.
- * They are not written as JSON then, because each process writes one line of JSON.
+ * A program may abort after a failed request.  So weir also writes the statistics at the first failed request, but
+ * only as text: each process writes just one line of JSON, at its end.
  *
- * A program may close standard error before its end, as programs of coreutils do.  So if the user wants a report, the
- * first process of `weir run` keeps a duplicate of standard error, and restores standard error from the duplicate.  The
+ * A program may close standard error before its end, as programs of coreutils do.  So if the user wants a report,
+ * the first process of `weir run` keeps a duplicate of standard error, and restores standard error from it.  The
  * duplicate is closed on exec and in a child of fork.
  *
- * A thread whose driver call never returns may hold the lock of an allocator.  So another thread reads the figures, and
- * the process waits for it: two seconds for the figures, and ten for profiles (--profile).  The reports say which
- * figures are missing.
+ * A thread whose driver call never returns may hold the lock of an allocator.  So a separate thread reads the
+ * figures.  The process waits two seconds for the figures, and ten seconds for profiles (--profile).  The reports
+ * say which figures are missing.
  *
  * This file must not know how calls are served.
  */
@@ -51,14 +52,15 @@
 #include "ipc/group_process.h"
 
 enum {
-    FIGURES_S = 2, /* the longest wait for figures */
+    FIGURES_S = 2, /* the longest wait for figures, in seconds */
     PROFILES_S = 10,
-    REPORT_S = FIGURES_S + PROFILES_S + 3, /* the longest wait of _exit for all reports */
+    /* The longest wait of _exit for all reports, in seconds. */
+    REPORT_S = FIGURES_S + PROFILES_S + 3,
     TEXT_BYTES = 400,
     LINE_BYTES = 524288,
-    FIGURES_BYTES = 65536, /* the bytes of a line that time lines must leave for figures */
+    FIGURES_BYTES = 65536, /* the bytes of a line that are kept for figures behind a time line */
     OOM_REPORT_BYTES = 4096,
-    MOST_PARTS = 512 /* the most parts of a time line */
+    MOST_PARTS = 512 /* the largest number of parts of a time line */
 };
 
 _Atomic uint64_t weir__unserved[WEIR_UNSERVED_COUNT];
@@ -66,7 +68,8 @@ _Atomic uint64_t weir__unserved[WEIR_UNSERVED_COUNT];
 static const char *const unserved_names[WEIR_UNSERVED_COUNT] = {
     "pools", "cuMemAlloc", "cuMemAllocPitch", "cuMemAllocManaged", "cuMemCreate"};
 
-/* The name of the program.  It is copied when the program starts, because a program may overwrite its arguments. */
+/* The name of the program.  weir copies the name when the program starts, because a program may overwrite its
+ * arguments later. */
 static char program[64];
 
 static uint64_t unserved(int which) {
@@ -114,15 +117,16 @@ void weir__run_tell(const char *format, ...) {
 
 /* ---- statistics ---------------------------------------------------------------------------------- */
 
-/* The figures of one served allocator. */
+/* The statistics of one allocator. */
 struct figures {
-    atomic_int are_known; /* set once the figures are read */
+    atomic_int are_known; /* set once `figures` has been read */
     weir_statistics figures;
 };
 
-static struct figures at_end[WEIR_MOST_SERVED]; /* the figures at the end of the process */
+/* The statistics of all allocators at the end of the process. */
+static struct figures at_end[WEIR_MOST_SERVED];
 
-static atomic_int is_over; /* set once no thread waits for the figures any more */
+static atomic_int is_over; /* set once no thread waits for statistics and profiles any more */
 
 static void read_in_time(struct figures *all) {
     for (unsigned i = 0; i < weir__served_known() && !atomic_load(&is_over); i++) {
@@ -132,12 +136,12 @@ static void read_in_time(struct figures *all) {
     }
 }
 
-/* Returns the figures of an allocator, or NULL if they were not read. */
+/* Returns the statistics of allocator number `i`, or NULL if they could not be read. */
 static const weir_statistics *find_figures(const struct figures *all, unsigned i) {
     return atomic_load_explicit(&all[i].are_known, memory_order_acquire) ? &all[i].figures : NULL;
 }
 
-/* Adds the latencies of an operation, if weir measures latencies (WEIR_LATENCY). */
+/* Adds the latencies of an operation to the line, if weir measures latencies (WEIR_LATENCY). */
 static void add_latency(struct weir_output *line, const struct weir_served *s, int operation,
                         const char *name) {
     weir_latency l = {.size = sizeof l};
@@ -159,9 +163,9 @@ static void add_numbers(struct weir_output *line, const char *name,
     weir__put_json(line, "]");
 }
 
-/* Adds the time line, in the form that cli/replay/child.c writes for a replay. */
+/* Adds the allocator's time line to the line of JSON, in the form that cli/replay/child.c writes for a replay. */
 static void add_timeline(struct weir_output *line, const struct weir_served *s) {
-    /* static, since only one thread calls this function */
+    /* static, to save stack; only one thread calls this function */
     static struct weir_timeline_extent part[MOST_PARTS];
     const struct weir_output before = *line;
     size_t count = weir__trace_extents(s, part, MOST_PARTS);
@@ -177,10 +181,11 @@ static void add_timeline(struct weir_output *line, const struct weir_served *s) 
     add_numbers(line, "reserved_high", part, count, &part->high[WEIR_TIMELINE_RESERVED]);
     weir__put_json(line, "}");
     if (line->length > line->bytes - FIGURES_BYTES)
-        *line = before; /* the time line would leave too little room for the figures */
+        /* Removes the time line, which would leave too little room for the figures. */
+        *line = before;
 }
 
-/* Adds each statistic under the name of its field. */
+/* Adds each statistic to the line, under the name of its field. */
 static void add_statistics(struct weir_output *line, const weir_statistics *f) {
 /* clang-format off */
 #define STATISTICS(X) \
@@ -202,7 +207,7 @@ static void add_served(struct weir_output *line, const struct weir_served *s,
     add_latency(line, s, 0, "alloc_ns");
     add_latency(line, s, 1, "free_ns");
     add_timeline(line, s);
-    /* The time line ends at this time, which is later than the last change in it. */
+    /* The end of the time line.  It is later than the last change in the time line. */
     weir__put_json(line, ",'ended_ns':%ju}", weir__show_age(s->allocator));
 }
 
@@ -215,7 +220,8 @@ static void put_line(const char *path, const struct weir_output *line) {
 }
 
 static void report_json(const char *path) {
-    static char text[LINE_BYTES]; /* static, since one thread calls this function once */
+    /* Static, to save stack; only one thread calls this function, and only once. */
+    static char text[LINE_BYTES];
     struct weir_output line = {.text = text, .bytes = sizeof text};
     int is_incomplete = 0;
 
@@ -245,8 +251,8 @@ static double mebibytes(uint64_t bytes) {
     return (double)bytes / (1024.0 * 1024.0);
 }
 
-/* Writes the statistics of this process as text.  Each line names the process, since the lines of several processes may
- * be mixed. */
+/* Writes the statistics of this process as text.  Each line names the process, since the lines of several processes
+ * may be mixed in one file. */
 static void report_text(const struct figures *all, const char *when) {
     long process = (long)getpid();
     char text[TEXT_BYTES], refused[40];
@@ -288,8 +294,8 @@ static void report_text(const struct figures *all, const char *when) {
                   left_over.length > 0 ? text : " none");
 }
 
-/* Reports a failed request on standard error, unless the user names another place.  Also adds a line to the JSON file
- * of statistics, if there is one. */
+/* Writes a report of a failed request to standard error, or to the place that the user has named.  If the user wants
+ * statistics as JSON, also adds a line to their file. */
 __attribute__((cold)) void weir__report_oom(const struct weir_served *s) {
     const char *path = weir__variable("WEIR_RUN_JSON");
     char json[OOM_REPORT_BYTES], text[OOM_REPORT_BYTES + 200];
@@ -313,8 +319,8 @@ static const char *report_file_of(const char *variable) {
     return path && *path ? path : NULL;
 }
 
-/* Returns 1 if the user wants a report of this process, else 0.  Only the first process of `weir run` reports, not the
- * programs that it starts. */
+/* Returns 1 if the user wants a report of this process, else 0.  Only the first process of `weir run` writes a
+ * report, not the programs that this process starts. */
 static int is_asked(void) {
     static const char *const files[] = {"WEIR_RUN_JSON", "WEIR_RUN_TRACE"};
     const char *first = weir__variable("WEIR_RUN_FIRST");
@@ -325,18 +331,18 @@ static int is_asked(void) {
     return asked && first && strtol(first, NULL, 10) == (long)getpid();
 }
 
-/* The duplicate of standard error, which is made when the process starts.  Its number is far from the numbers that
- * programs use (such as 200, for locks in scripts), and below most limits on numbers of open files. */
+/* The duplicate of standard error.  weir makes the duplicate when the process starts.  Its number is far from the
+ * numbers that programs use (such as 200, for locks in scripts), and below most limits on numbers of open files. */
 static struct weir_kept kept_error = WEIR_KEPT_NONE;
 
-/* Returns 1 if the duplicate is open, else 0.  The flag FD_CLOEXEC shows that the file is the duplicate and not a file
- * of the program with that number. */
+/* Returns 1 if the duplicate of standard error is open, else 0.  The program may have closed the duplicate and
+ * opened another file with this number.  The flag FD_CLOEXEC shows that the file is the duplicate. */
 static int has_kept_error(void) {
     return weir__kept_is(&kept_error) && (fcntl(kept_error.number, F_GETFD) & FD_CLOEXEC);
 }
 
-/* Closes the duplicate in a child of fork.  Otherwise a reader of standard error would wait until the child ends,
- * too. */
+/* Closes the duplicate of standard error in a child of fork.  Otherwise a reader of standard error would wait until
+ * the child ends, too. */
 static void drop_error(void) {
     if (has_kept_error())
         weir__kept_close(&kept_error);
@@ -355,8 +361,8 @@ static void keep_error(void) {
         (void)weir__kept_set(&kept_error, number);
 }
 
-/* Restores standard error from the duplicate, if no file has the number of standard error.  Tries several times,
- * because another thread may use the number for a moment. */
+/* Restores standard error from the duplicate, if standard error is closed.  Tries several times, because another
+ * thread may use the number of standard error for a moment. */
 static void put_error_back(void) {
     enum { TRIES = 20 };
 
@@ -372,7 +378,8 @@ static void put_error_back(void) {
 
 /* ---- the end ------------------------------------------------------------------------------------- */
 
-static sem_t has_figures, has_profiles; /* posted when all figures are read, all profiles saved */
+/* Posted when all statistics are read, and when all profiles are written. */
+static sem_t has_figures, has_profiles;
 
 static void save_profiles(void) {
     for (unsigned i = 0; i < weir__served_known() && !atomic_load(&is_over); i++)
@@ -422,8 +429,8 @@ static void say_missing(int has_all_figures, int wants_figures, int learns) {
             wants_figures ? " its statistics," : "", learns ? " its profile," : "");
 }
 
-/* Reads figures and saves profiles in a new thread, or in this thread if no thread can be started.  Waits for a limited
- * time, and logs any missing part. */
+/* Reads the statistics and writes the profiles in a new thread, or in this thread if no thread can be started.
+ * Waits for a limited time, and logs what is missing. */
 static void gather_in_time(int wants_figures) {
     int learns = any_learns(), figures = 0, profiles = 0;
 
@@ -441,16 +448,18 @@ static void gather_in_time(int wants_figures) {
 }
 
 static pid_t served_process;
-/* Set by the first thread that reports; others wait for it. */
+/* Set by the first thread that writes the reports.  Other threads wait for this thread. */
 static atomic_int has_begun;
-static _Thread_local int is_reporting; /* set while this thread reports, for its signal handlers */
+/* Set while this thread writes reports; signal handlers of this thread read it. */
+static _Thread_local int is_reporting;
 /* A thread that ends the process by _exit posts is_ending.  The thread that has written all reports posts has_told. */
 static sem_t is_ending, has_told;
-static atomic_int has_teller; /* set if a thread waits for is_ending; then both semaphores exist */
+/* Set if the thread "weir-exit" waits for is_ending, so both semaphores exist. */
+static atomic_int has_teller;
 
 static void wait_told(void) {
     if (await_semaphore(&has_told, REPORT_S))
-        (void)sem_post(&has_told); /* for the next thread that waits */
+        (void)sem_post(&has_told); /* wakes the next thread that waits */
     else
         weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR,
                   "process %ld ends without what was to be written of it within %d s",
@@ -458,7 +467,7 @@ static void wait_told(void) {
 }
 
 /* Writes all reports before the driver is unloaded.  Does nothing in a child process, even if no handler of
- * pthread_atfork(3) has run there. */
+ * pthread_atfork(3) has run in the child. */
 static void report(void) {
     const char *path = report_file_of("WEIR_RUN_JSON");
     int has_text = weir__run_switch("WEIR_RUN_STATS", 0);
@@ -530,9 +539,9 @@ static __attribute__((constructor)) void begin_report(void) {
     keep_error();
 }
 
-/* Returns 1 if the path of a mapped file contains `name`, else 0.  Reads /proc/self/maps and does not ask the dynamic
- * linker, because a signal may have interrupted this thread inside the linker.  The search needs that the first
- * character of `name`, a slash, occurs only once in `name`. */
+/* Returns 1 if the path of a file that is mapped into this process contains `name`, else 0.  Reads /proc/self/maps
+ * instead of calling the dynamic linker, because a signal may have interrupted this thread inside the linker.
+ * `name` begins with a slash and must contain no other slash, because the search never goes back. */
 static int is_file_mapped(const char *name) {
     size_t length = strlen(name);
     int file = weir__file_open("/proc/self/maps", O_RDONLY, 0);
@@ -548,7 +557,7 @@ static int is_file_mapped(const char *name) {
     return found == length;
 }
 
-/* Logs why there are no statistics, if the user wants a report of this process. */
+/* If the user wants a report of this process, logs why there are no statistics. */
 static void tell_of_nothing(void) {
     if (!is_asked())
         return;
@@ -562,7 +571,7 @@ static void tell_of_nothing(void) {
                                                : "did not load CUDA, and used no device memory");
 }
 
-/* Logs how many requests weir left to the driver, and why.  Returns 1 if there were any, else 0. */
+/* Logs how many requests weir left to the driver, and why.  Returns 1 if there were any such requests, else 0. */
 static int tell_left(void) {
     char text[TEXT_BYTES];
     struct weir_output out = {.text = text, .bytes = sizeof text};
@@ -584,9 +593,9 @@ static int tell_left(void) {
     return 1;
 }
 
-/* Logs once, at the end of the process, the requests that weir left to the driver.  If there are none and weir served
- * nothing, logs the reason.  Says nothing about pools that weir could not serve or refused, because these were logged
- * at their first requests.  Does nothing in a child of fork or vfork. */
+/* At the end of the process, logs once the requests that weir left to the driver.  If there are none and weir served
+ * nothing, logs the reason.  Logs nothing about pools that weir could not serve or refused, because weir has logged
+ * these at their first requests.  Does nothing in a child of fork or vfork. */
 static __attribute__((destructor)) void report_at_exit(void) {
     static atomic_int is_told;
     const char *why = weir__torch_why_not();
@@ -611,7 +620,7 @@ static __attribute__((destructor)) void report_at_exit(void) {
 }
 
 /* Writes all reports, unless this process is a child of fork or vfork.  A child of vfork shares all memory with its
- * parent, so only the process id shows that it is a child. */
+ * parent, so only its process id shows that it is a child. */
 void weir__report_before_end(int is_sure) {
     int is_own = !weir__driver_forked() && getpid() == own_process;
 

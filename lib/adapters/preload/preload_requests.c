@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_requests.c: the driver's calls that request memory.
+/* preload_requests.c: serves the driver's calls that request memory.
  *
- * weir serves requests of memory pools, and of plain memory (cuMemAlloc) if `weir run` says so.  weir counts all other
- * requests, which the driver serves.  If the driver has no memory for such a request, weir's allocators give back their
- * idle memory, and the driver is called again.
+ * weir serves requests of memory pools.  weir also serves requests of plain memory (cuMemAlloc), if an option of
+ * `weir run` says so.  The driver serves all other requests, which weir counts.  If the driver has no memory for
+ * such a request, weir's allocators give back their idle memory, and weir calls the driver again.
  */
 #include "adapters/preload/preload.h"
 
@@ -11,7 +11,7 @@
 
 /* ---- devices ---- */
 
-/* Returns the number of devices that the program sees, which does not change. */
+/* Returns the number of devices that the program can use.  This number never changes. */
 static int count_visible_devices(void) {
     static atomic_int known;
     int devices = atomic_load_explicit(&known, memory_order_relaxed);
@@ -21,7 +21,7 @@ static int count_visible_devices(void) {
     return devices;
 }
 
-/* Returns the device of a context, or -1 if the driver refuses the query. */
+/* Returns the device of the context, or -1 if a query of the driver fails. */
 static int device_of_context(CUcontext context) {
     CUdevice device = -1;
     CUcontext popped;
@@ -34,17 +34,18 @@ static int device_of_context(CUcontext context) {
     return device;
 }
 
-/* Returns the device of the caller's stream, or -1 if the driver refuses the query. */
+/* Returns the device of the stream, or -1 if a query of the driver fails. */
 static int find_stream_device(CUstream stream) {
     CUcontext context = NULL;
     CUdevice device = -1;
 
-    /* if the thread has no context, the allocator returns an error */
+    /* With one device, no query is needed.  If the thread has no context, the allocator reports the error. */
     if (count_visible_devices() == 1 && (!is_default_stream(stream) || weir__served_known() > 0))
         return 0;
     if (is_default_stream(stream))
         return REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS ? device : -1;
-    if (REAL(cuStreamGetDevice)(stream, &device) == CUDA_SUCCESS) /* from CUDA 12.8 on */
+    /* The driver has cuStreamGetDevice() from CUDA 12.8 on. */
+    if (REAL(cuStreamGetDevice)(stream, &device) == CUDA_SUCCESS)
         return device;
     return REAL(cuStreamGetCtx)(stream, &context) == CUDA_SUCCESS ? device_of_context(context) : -1;
 }
@@ -69,8 +70,8 @@ CUresult weir__result_of(weir_status status) {
     }
 }
 
-/* Records a new block, if its allocator needs that.  Returns WEIR_OK on success.  If there is no host memory, frees the
- * block and returns WEIR_E_HOST_MEMORY. */
+/* Records a new block, if the allocator needs records or sums of its blocks.  Returns WEIR_OK on success.  If there
+ * is no host memory, frees the block and returns WEIR_E_HOST_MEMORY. */
 static weir_status record_served_block(struct weir_served *s, void *block, size_t bytes,
                                        CUstream stream) {
     if (!s->needs_sums || weir__block_begin(s, (CUdeviceptr)(uintptr_t)block, bytes))
@@ -93,8 +94,8 @@ __attribute__((noinline, cold)) int weir__make_room(const struct weir_served *bu
     return any;
 }
 
-/* The reason why weir leaves this thread's present request to the driver, and the pool that causes the reason, or
- * NULL. */
+/* The reason why weir leaves the present request of this thread to the driver.  `pool` is the pool that causes the
+ * reason, or NULL. */
 static _Thread_local struct {
     struct weir_pool *pool;
     enum weir_left why;
@@ -106,7 +107,8 @@ static int leave_to_driver(enum weir_left why, struct weir_pool *pool) {
     return 0;
 }
 
-/* Counts this thread's request as left to the driver, if the driver has served it.  Returns the driver's result. */
+/* Ends a request that weir has passed to the driver.  If `left` has a reason and the driver has served the request,
+ * counts the request as left to the driver.  Returns the driver's result. */
 static CUresult passed(CUresult result) {
     if (left.why != WEIR_LEFT_NOT && result == CUDA_SUCCESS)
         weir__count_left(left.why, left.pool);
@@ -114,7 +116,8 @@ static CUresult passed(CUresult result) {
     return result;
 }
 
-/* Serves a request.  Returns 1 if *result is the answer for the program, 0 if the request is left to the driver. */
+/* Allocates a block for a request from the allocator `s`.  Returns 1 if *result is the result for the program, 0 if
+ * weir leaves the request to the driver. */
 static int serve_from_pool(struct weir_served *s, CUdeviceptr *block, size_t bytes, CUstream stream,
                            CUresult *result) {
     void *address = NULL;
@@ -130,7 +133,7 @@ static int serve_from_pool(struct weir_served *s, CUdeviceptr *block, size_t byt
         weir__report_failure();
     }
     switch (status) {
-    case WEIR_E_STREAM: /* the stream belongs to another device, or is not valid */
+    case WEIR_E_STREAM: /* the stream belongs to another device, or is no valid stream */
         return leave_to_driver(WEIR_LEFT_STREAM, NULL);
     case WEIR_E_CAPTURE:
     case WEIR_E_FORKED:
@@ -141,7 +144,7 @@ static int serve_from_pool(struct weir_served *s, CUdeviceptr *block, size_t byt
         *result = CUDA_SUCCESS;
         return 1;
     default:
-        *block = 0; /* the driver (580) does so, too, and programs check for 0 */
+        *block = 0; /* the driver (580) sets it to 0, too, and programs check for 0 */
         *result = weir__result_of(status);
         return 1;
     }
@@ -149,14 +152,15 @@ static int serve_from_pool(struct weir_served *s, CUdeviceptr *block, size_t byt
 
 /* ---- requests of pools ---- */
 
-/* Returns 1 if weir knows that the pool was destroyed, else 0.  Sets *result to the error for that case. */
+/* Returns 1 if weir knows that the pool was destroyed, else 0.  Sets *result to the error that the program then
+ * gets. */
 static int answer_ended(CUmemoryPool pool, CUresult *result) {
     *result = CUDA_ERROR_INVALID_VALUE;
     return is_ended(pool);
 }
 
-/* Serves a request of a pool.  The handle NULL means the current pool.  Returns 1 if *result is the answer for the
- * program, 0 if the driver is to serve the request. */
+/* Serves a request of the pool `handle`, or of the device's current pool if `handle` is NULL.  Returns 1 if *result
+ * is the result for the program, 0 if the driver must serve the request. */
 static int request_of_pool(CUmemoryPool handle, CUdeviceptr *block, size_t bytes, CUstream stream,
                            CUresult *result) {
     struct weir_pool *p =
@@ -177,8 +181,8 @@ static int request_of_pool(CUmemoryPool handle, CUdeviceptr *block, size_t bytes
     return leave_to_driver((enum weir_left)atomic_load_explicit(&p->left, memory_order_relaxed), p);
 }
 
-/* Serves a request of the program.  Returns 1 if *result is the answer for the program, 0 if the driver is to answer.
- * The driver also answers requests with wrong arguments. */
+/* Serves a request of the program from a pool.  Returns 1 if *result is the result for the program, 0 if the driver
+ * must serve the request.  The driver gets all requests with wrong arguments, so that it reports the error. */
 static inline int serve_request(CUmemoryPool handle, CUdeviceptr *block, size_t bytes,
                                 CUstream stream, CUresult *result) {
     int is_request = block && bytes > 0, done;
@@ -193,8 +197,8 @@ static inline int serve_request(CUmemoryPool handle, CUdeviceptr *block, size_t 
     return done;
 }
 
-/* Counts a request that the driver is to serve.  A captured request counts as memory of a graph.  Returns 1 if the
- * driver may be called, 0 if the limit of the group forbids the request. */
+/* Counts a request before the driver serves it.  A request on a stream that is being captured counts as memory of a
+ * graph.  Returns 1 if the driver may be called, 0 if the limit of the group of processes forbids the request. */
 static int begin_left(struct weir_plain *plain, CUmemoryPool handle, CUstream stream,
                       size_t bytes) {
     int is_graph = !weir__inside && is_any_captured() && is_stream_captured(stream);
@@ -210,11 +214,11 @@ static int begin_left(struct weir_plain *plain, CUmemoryPool handle, CUstream st
     return weir__plain_begin(plain, is_graph ? WEIR_GROUP_GRAPH : WEIR_GROUP_POOL, device, bytes);
 }
 
-/* The four calls for memory of a pool.  CURRENT means the current pool, and NAMED the pool that the program passes.
- * With _PTSZ, stream 0 means the thread's own default stream. */
+/* The four driver's functions that request memory of a pool.  CURRENT uses the device's current pool.  NAMED uses
+ * the pool that the program passes.  With _PTSZ, stream 0 means the thread's own default stream. */
 enum pool_call { CURRENT, CURRENT_PTSZ, NAMED, NAMED_PTSZ };
 
-/* Passes a request on to the driver. */
+/* Passes a request of a pool to the driver's function `call`. */
 static CUresult call_driver(enum pool_call call, CUdeviceptr *block, size_t bytes,
                             CUmemoryPool pool, CUstream stream) {
     switch (call) {
@@ -229,7 +233,7 @@ static CUresult call_driver(enum pool_call call, CUdeviceptr *block, size_t byte
     }
 }
 
-/* Serves a request of a pool, or passes it on to the driver. */
+/* Serves a request of a pool, or passes the request to the driver. */
 static inline CUresult serve_pool_call(enum pool_call call, CUdeviceptr *block, size_t bytes,
                                        CUmemoryPool pool, CUstream stream) {
     CUstream meant = call == CURRENT_PTSZ || call == NAMED_PTSZ ? own(stream) : stream;
@@ -270,8 +274,8 @@ CUresult weir__serve_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *block, size_t byt
 
 /* ---- requests of plain memory ---- */
 
-/* Waits for a stream.  The capture mode of the thread is relaxed meanwhile, so that the wait breaks no capture of
- * another thread. */
+/* Waits for a stream.  Sets the capture mode of the thread to relaxed during the wait, so that the wait breaks no
+ * capture of another thread. */
 static CUresult wait_relaxed(CUstream stream) {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     CUresult result = REAL(cuThreadExchangeStreamCaptureMode)(&mode);
@@ -283,10 +287,10 @@ static CUresult wait_relaxed(CUstream stream) {
     return result;
 }
 
-/* Serves a request of plain memory, which all streams may use at once.  So the block comes from an allocator that
- * serves only plain memory, on a stream that runs nothing else.  The driver may have made that stream wait for work
- * that used the memory before, so the function waits for the stream.  If the wait fails, the function frees the
- * block. */
+/* Serves a request of plain memory.  All streams may use plain memory at once.  So the block comes from an allocator
+ * that serves only plain memory, on the allocator's private stream, which runs no other work.  The driver may have
+ * made this stream wait for earlier work that used the memory.  So the function waits for the stream.  If the wait
+ * fails, frees the block.  The return value is that of serve_plain(). */
 static int request_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
     int state;
     struct weir_served *s = weir__served_plain(find_stream_device(NULL), &state);
@@ -295,7 +299,8 @@ static int request_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
 
     *result = CUDA_ERROR_OUT_OF_MEMORY;
     if (!apart || !serve_from_pool(s, &found.base, bytes, apart, result)) {
-        left.why = WEIR_LEFT_NOT; /* such a request is not counted as left */
+        /* A request of plain memory is not counted as left to the driver. */
+        left.why = WEIR_LEFT_NOT;
         return !s && state == WEIR_POOL_REFUSED;
     }
     if (*result != CUDA_SUCCESS)
@@ -308,10 +313,11 @@ static int request_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
     return 1;
 }
 
-/* Serves a request of plain memory, if `weir run` says so and no capture runs.  Returns 1 if *result is the answer for
- * the program, 0 if the driver is to answer. */
+/* Serves a request of plain memory, if the user has chosen so (`weir run`) and no capture runs.  Returns 1 if
+ * *result is the result for the program, 0 if the driver must serve the request. */
 static int serve_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
-    static atomic_int is_wanted; /* 1 if wanted, -1 if not, 0 before the variable is read */
+    /* 1 if the user wants this, -1 if not, 0 before the variable is read. */
+    static atomic_int is_wanted;
     int wanted = atomic_load_explicit(&is_wanted, memory_order_relaxed), done;
 
     if (wanted == 0) {
@@ -332,8 +338,9 @@ static void count_left(enum weir_unserved which) {
         weir__count_unserved(which);
 }
 
-/* Passes a request for `asked` bytes on to the driver by `call`, and repeats `call` as long as other allocators or
- * processes free memory for it.  `*key` is the address or handle of the new memory, and `got` its size in bytes. */
+/* Passes a request for `asked` bytes to the driver by `call`.  Repeats `call` as long as it fails for lack of memory
+ * and other allocators or processes free some.  `*key` is the address or the handle of the new memory, and `got` is
+ * its size in bytes. */
 #define REQUEST_OF_DRIVER(which, kind, device, asked, call, key, got)                              \
     __extension__({                                                                                \
         struct weir_plain its_plain;                                                               \
@@ -358,8 +365,8 @@ CUresult weir__serve_cuMemAlloc_v2(CUdeviceptr *block, size_t bytes) {
                              REAL(cuMemAlloc_v2)(block, bytes), block, bytes);
 }
 
-/* The driver (580) rounds the bytes of a line up to a multiple of PITCH.  weir must count the bytes before the driver
- * returns the true pitch. */
+/* The driver (580) rounds the bytes of each line up to a multiple of PITCH.  weir must count the bytes of a request
+ * before the driver returns its own value of the pitch. */
 enum { PITCH = 512 };
 
 CUresult weir__serve_cuMemAllocPitch_v2(CUdeviceptr *block, size_t *pitch, size_t width,
@@ -380,14 +387,14 @@ CUresult weir__serve_cuMemAllocManaged(CUdeviceptr *block, size_t bytes, unsigne
 CUresult weir__serve_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
                                  const CUmemAllocationProp *properties, unsigned long long flags) {
     int is_device = properties && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-    size_t counted = is_device ? bytes : 0; /* host memory is not counted */
+    size_t counted = is_device ? bytes : 0; /* weir does not count host memory */
 
     return REQUEST_OF_DRIVER(WEIR_UNSERVED_CREATE, WEIR_GROUP_CREATE,
                              counted ? properties->location.id : -1, counted,
                              REAL(cuMemCreate)(handle, bytes, properties, flags), handle, counted);
 }
 
-/* Adds a node to a graph by `call`, and counts the memory that the node allocates, if it allocates any. */
+/* Adds a node to a graph by `call`.  If the node allocates memory, counts this memory. */
 #define ADD_NODE(alloc, call)                                                                      \
     __extension__({                                                                                \
         struct weir_plain its_plain;                                                               \
@@ -462,8 +469,8 @@ CUresult weir__serve_cuMemUnmap(CUdeviceptr address, size_t bytes) {
     return result;
 }
 
-/* Returns 1 if the driver's call succeeded and graphs may have memory, else 0.  If it returns 1, it has called begin_serving(),
- * and the caller must call end_serving(). */
+/* Returns 1 if the driver's call succeeded and graphs of the program may have memory, else 0.  If the function
+ * returns 1, it has called begin_serving(), and the caller must call end_serving(). */
 static int may_look_at_graphs(CUresult result) {
     return weir__plain_any_graphs() && result == CUDA_SUCCESS && begin_serving();
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_show.c: publishes the figures of this process for `weir top`, in a shared segment.
+/* preload_show.c: publishes the figures of this process for `weir top`, in a shared memory segment.
  *
- * A thread publishes the figures four times a second while `weir top` reads them, and sleeps otherwise.  Requests and
- * frees are not slowed down.  The thread has all signals blocked.  It starts with the first allocator, or with the
- * first memory that the program allocates by itself.
+ * While `weir top` reads the figures, a thread publishes them four times a second.  At other times the thread
+ * sleeps.  So requests and frees are not slowed down.  The thread has all signals blocked.  It starts when the first
+ * allocator is created, or when the program first allocates memory without weir.
  *
- * A child of fork publishes no figures: it does not have the thread, and weir does not serve it.  If the process
- * executes another program, that program begins again, in the file that the process had.
+ * A child of fork publishes no figures: it has no such thread, and weir does not serve a child.  If the process
+ * executes another program, the new program publishes figures in the file that the process already has.
  *
- * Locks: a thread holds `asking` while it queries the driver for figures.  So a thread that unloads the driver or ends
- * a context waits for `asking`, for a second at most.
+ * Locks: the thread holds `asking` while it queries the driver for figures.  So a thread that unloads the driver or
+ * ends a context waits for `asking`, but for at most a second.
  *
  * This file must not know the use of the figures.
  */
@@ -31,8 +31,8 @@ static int is_closed;               /* guarded by `asking` */
 static struct weir_segment segment; /* used by the thread alone, once the thread runs */
 static struct weir_show show;       /* used by the thread alone, once the thread runs */
 
-/* Returns 1 if `weir top` shows the allocator, else 0.  `weir top` does not show an allocator that waits for another
- * pool. */
+/* Returns 1 if `weir top` shows the allocator, else 0.  `weir top` does not show an allocator that serves no pool
+ * now but may serve another pool later. */
 static int is_served_shown(const struct weir_served *s) {
     return atomic_load_explicit(&s->state, memory_order_relaxed) != WEIR_SERVED_SPARE;
 }
@@ -42,7 +42,7 @@ _Static_assert((int)WEIR_GROUP_KIND_COUNT <= (int)WEIR_SHOW_KINDS &&
                    (int)WEIR_PLAIN_NAME == (int)WEIR_SHOW_OBJECT,
                "there is room for all");
 
-/* Fills in the memory that the program has allocated by itself. */
+/* Fills in the memory that the program has allocated without weir. */
 static void fill_plain(void) {
     struct weir_plain_figures plain;
     int kinds = 0;
@@ -99,7 +99,7 @@ static int publish_figures(void) {
 }
 
 static void *run_show_thread(void *unused) {
-    weir__inside = 1; /* this thread's driver calls go to the driver unchanged */
+    weir__inside = 1; /* so that driver calls of this thread go to the driver unchanged */
     weir__segment_each(&weir__show_kind, NULL, NULL);
     for (;;) {
         weir__segment_wait(&segment, PAUSE_MS);

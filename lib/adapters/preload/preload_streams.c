@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_streams.c: records the streams that weir saw the program create, until they end.
+/* preload_streams.c: keeps records of the streams that weir saw the program create, until the streams are destroyed.
  *
- * weir sees the captures and the end of these streams, so it does not query the driver about them at each request.  A
- * stream that weir did not see the program create may end without weir's notice, so weir queries the driver about such
- * a stream at each request.
+ * weir sees when such a stream is captured or destroyed.  So weir does not query the driver about the stream at each
+ * request.  Other streams may be destroyed without weir's notice.  So weir queries the driver about such a stream at
+ * each request.
  *
- * A trim may query streams that its caller did not pass.  During the queries no stream may end, and no capture may
- * begin, because a query would break the capture.  So the trim holds `asking`, and a call that ends a stream or begins
- * a capture waits for `asking`.
+ * A trim may query streams that the program has not passed to the current call.  During these queries no stream may
+ * be destroyed.  Also no capture may begin, because a query would break the capture.  So the trim holds `asking`.  A
+ * call that destroys a stream or begins a capture waits for `asking`.
  *
  * This file must not know which queries are made on a stream.
  */
@@ -23,10 +23,11 @@
 
 atomic_int weir__contexts_made;
 
-static struct weir_lock lock; /* innermost: its holder takes no other lock */
-static struct weir_map seen;  /* stream -> device and bit CAPTURED; guarded by `lock` */
+static struct weir_lock lock; /* guards `seen`; a thread that holds this lock takes no other lock */
+/* Maps a stream to its device and the bit CAPTURED; guarded by `lock`. */
+static struct weir_map seen;
 
-enum { CAPTURED = 1 }; /* set while the program captures the stream */
+enum { CAPTURED = 1 }; /* set in the value of a stream while the program captures the stream */
 
 static uintptr_t pack_stream(int device, int is_captured) {
     return (uintptr_t)device << 1 | (is_captured ? CAPTURED : 0);
@@ -65,17 +66,18 @@ __attribute__((noinline, cold)) int weir__stream_lacks_context(CUstream stream) 
 /* ---- queries of all streams ---- */
 
 atomic_int weir__captures;
-/* Held while a trim queries streams.  A thread takes `asking` before an allocator's locks and before `lock`. */
+/* A trim holds this lock while it queries streams.  A thread takes `asking` before an allocator's locks and before
+ * `lock`. */
 static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
-/* A bit for each device on which a stream was destroyed while its work ran. */
+/* One bit for each device on which the program has destroyed a stream that still had work. */
 static _Atomic uint64_t ended_at_work;
 
 static uint64_t device_bit(int device) {
     return UINT64_C(1) << (device & 63);
 }
 
-/* Resets the state of this file in a child of fork, which has no streams.  If the parent has used weir, weir serves
- * nothing in the child. */
+/* Resets the state of this file in a child of fork, because the child has no streams.  If the parent has used weir,
+ * weir serves nothing in the child. */
 static void become_child(void) {
     pthread_mutex_init(&asking, NULL);
     lock = (struct weir_lock){0};
@@ -84,8 +86,8 @@ static void become_child(void) {
     atomic_store_explicit(&ended_at_work, 0, memory_order_relaxed);
 }
 
-/* Marks a thread of weir, so that its driver calls go to the driver unchanged.  The calls may pass through the
- * functions that this library exports. */
+/* Marks the calling thread of weir as inside a call, so that its driver calls go to the driver unchanged.  The
+ * driver's symbols may lead to the functions that this library exports. */
 static void stay_inside(void) {
     weir__inside = 1;
 }
@@ -94,7 +96,7 @@ static __attribute__((constructor)) void begin_process(void) {
     weir__thread_watch(stay_inside);
     weir__group_counts_here();
 
-    (void)pthread_atfork(NULL, NULL, become_child); /* fails only if there is no host memory */
+    (void)pthread_atfork(NULL, NULL, become_child); /* can fail only if there is no host memory */
 }
 
 static int is_mine(void) {
@@ -108,8 +110,8 @@ void weir__streams_await(void) {
     pthread_mutex_unlock(&asking);
 }
 
-/* Returns a list of the device's streams that weir saw the program create.  Returns NULL if there is no host memory.
- * The caller frees the list. */
+/* Returns a list of the device's streams that weir saw the program create, and sets *count.  The caller frees the
+ * list.  Returns NULL if there is no host memory. */
 static CUstream *list_seen(int device, size_t *count) {
     CUstream *list;
 
@@ -157,8 +159,8 @@ void weir__streams_lose(int device) {
     for (size_t i = 0; streams && i < count; i++)
         if (weir__map_take(&seen, (uintptr_t)streams[i], &value) && value & CAPTURED)
             atomic_fetch_sub_explicit(&weir__captures, 1, memory_order_acq_rel);
-    /* If there is no host memory, forgets all streams, so weir queries the driver about each of them at each
-     * request. */
+    /* Without host memory for the list, removes the records of all streams.  weir then queries the driver about
+     * these streams at each request. */
     if (!streams)
         weir__map_clear(&seen);
     weir__lock_give(&lock);
@@ -177,7 +179,7 @@ static void tell_all(void (*tell)(weir_allocator *, weir_stream), CUstream strea
         tell(weir__served_at(i)->allocator, stream);
 }
 
-/* Returns the device of the current context, or 0 if there is none. */
+/* Returns the device of the thread's current context, or 0 if there is no current context. */
 static int device_here(void) {
     CUdevice device = 0;
 
@@ -185,8 +187,8 @@ static int device_here(void) {
     return device;
 }
 
-/* Records a stream that the program has created.  If there is no host memory, weir queries the driver about the stream
- * at each request. */
+/* Records a stream that the program has just created.  If there is no host memory for the record, weir queries the
+ * driver about the stream at each request.  Returns `result`. */
 static CUresult note_created_stream(CUresult result, const CUstream *stream) {
     if (result != CUDA_SUCCESS || !is_mine())
         return result;
@@ -217,8 +219,8 @@ void weir__streams_capture(CUstream stream, int has_begun) {
     weir__lock_give(&lock);
 }
 
-/* Sets the device's bit in `ended_at_work` if the stream, which is about to end, still has work.  Does nothing if no
- * allocator uses the device. */
+/* Sets the device's bit in `ended_at_work` if the stream still has work.  The program is about to destroy the
+ * stream.  Does nothing if no allocator uses the device. */
 static void note_work(int device, CUstream stream) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
@@ -232,7 +234,7 @@ static void note_work(int device, CUstream stream) {
     }
 }
 
-/* Destroys a stream.  If the stream is captured, the capture ends, too. */
+/* Destroys a stream.  If the stream is being captured, its capture ends, too. */
 CUresult weir__serve_cuStreamDestroy_v2(CUstream stream) {
     uintptr_t value = 0;
     CUresult result;

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_torch.c: makes weir the allocator of a PyTorch in this process, before PyTorch initialises its own allocator.
+/* preload_torch.c: makes weir the allocator of PyTorch in this process, before PyTorch initialises its own
+ * allocator.
  *
- * PyTorch counts the devices before it initialises its allocator.  For that libtorch_cuda.so calls one of two functions
- * of libc10_cuda.so by its symbol.  So this library exports the symbols of both functions, installs the shim at the
- * first call, and then calls PyTorch's function.  By then libc10_cuda.so is loaded.  The build id in its memory names
- * the shim that was compiled for it, and no other shim is loaded.  If the shim is missing and `weir run` compiles shims
- * beside this process, the first call waits.
+ * PyTorch counts the devices before it initialises its allocator.  To count the devices, libtorch_cuda.so calls one
+ * of two functions of libc10_cuda.so by its symbol.  So this library exports both symbols, installs a shim at the
+ * first call, and then calls PyTorch's function.  A shim is a small library between PyTorch and weir, which is
+ * compiled for one build of PyTorch.  At this time libc10_cuda.so is loaded, and its memory contains its build id.
+ * This library loads only the shim that was compiled for this build id.  If the shim is missing and `weir run`
+ * compiles it at the moment, the first call waits.
  *
- * The shim uses weir's public functions in this library (libweir-preload.map), so that the process has only one weir.
+ * The shim uses weir's public functions in this library (libweir-preload.map), so that the process has only one
+ * weir.
  *
- * This file must not know the work of the shim or how it was made.
+ * This file must not know the work of the shim or how the shim was made.
  */
 #include "adapters/preload/preload.h"
 
@@ -34,7 +37,8 @@ EXPORT signed char weir__torch_count_some(void) __asm__(COUNT_SOME);
 
 typedef signed char count_function(void);
 
-static count_function *count, *count_some; /* PyTorch's own functions */
+/* PyTorch's own functions, which this library's functions call. */
+static count_function *count, *count_some;
 static int is_installed;
 static char why_not[4200];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -49,7 +53,8 @@ const char *weir__torch_why_not(void) {
 }
 
 struct library {
-    const char *path; /* the loader's path, or NULL if it is not loaded */
+    /* The path of libc10_cuda.so in the loader's list, or NULL if it is not loaded. */
+    const char *path;
     char id[WEIR_BUILD_ID_BYTES];
 };
 
@@ -85,15 +90,15 @@ static __attribute__((format(printf, 2, 3))) void stays(int is_warning, const ch
         weir__run_tell(text, why_not);
 }
 
-/* Returns the path of the Python interpreter as the user has typed it, because this path names the virtual
- * environment. */
+/* Returns the path of the Python interpreter as the user has typed it, because this path selects the user's virtual
+ * environment.  If the program is not Python, returns "PYTHON". */
 static const char *interpreter(void) {
     return strncmp(program_invocation_short_name, "python", 6) == 0 ? program_invocation_name
                                                                     : "PYTHON";
 }
 
 /* Returns the allocator that serves cuMemAllocAsync on the device, or NULL if there is none.  Tensors use this
- * allocator, too, and share its reserved memory and its reports. */
+ * allocator, too, and so share its reserved memory and its reports. */
 static weir_allocator *find_tensor_allocator(int device) {
     struct weir_served *served = NULL;
     struct weir_pool *pool;
@@ -107,7 +112,7 @@ static weir_allocator *find_tensor_allocator(int device) {
     return served ? served->allocator : NULL;
 }
 
-/* Reports a failed request for a tensor as weir reports a failed cuMemAllocAsync. */
+/* Reports a failed request for a tensor in the way in which weir reports a failed cuMemAllocAsync. */
 static void report_refused(weir_allocator *allocator, size_t bytes) {
     int before = weir__inside;
 
@@ -129,12 +134,12 @@ static __attribute__((constructor)) void watch_torch(void) {
     weir__drop_in_refused = report_refused;
 }
 
-/* Finds the shim, and waits if a process compiles it.  Returns 1 on success.  Returns 0 if there is no shim, after
- * reporting the reason. */
+/* Writes the path of the shim for the library to `path`.  If another process compiles the shim now, waits for it.
+ * Returns 1 on success.  Returns 0 if there is no shim, after it has reported the reason. */
 static int find_shim(const struct library *library, char *path, size_t bytes) {
     enum { TIMEOUT_SECONDS = 300 };
 
-    char failure[768]; /* a longer line would be cut by the log */
+    char failure[768]; /* the log would cut a longer line */
     int was_failed, is_in_time = 1;
 
     if (!weir__shim_path(path, bytes, library->id, ".so")) {
@@ -167,7 +172,7 @@ static void install(const struct library *library) {
 
     if (!weir__run_switch("WEIR_RUN_TORCH", 1)) {
         stays(0, "WEIR_RUN_TORCH is off");
-        why_not[0] = '\0'; /* the user has chosen this, and needs no message */
+        why_not[0] = '\0'; /* the user has chosen this, so the final reports need no reason */
     } else if (unwanted) {
         stays(0, "%s %s", unwanted, strstr(unwanted, "CONF") ? "names a backend" : "is set");
     } else if (!library->id[0]) {
@@ -190,8 +195,8 @@ static void install(const struct library *library) {
     }
 }
 
-/* Finds a function in PyTorch's library libc10_cuda.so.  A search of all libraries in the global scope may not find
- * it. */
+/* Finds a function in PyTorch's library libc10_cuda.so, which may lie outside the global scope of the dynamic
+ * linker. */
 static count_function *find_c10_function(const struct library *library, const char *name) {
     void *handle = library->path ? dlopen(library->path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
     void *found = dlsym(handle ? handle : RTLD_NEXT, name);
@@ -209,11 +214,11 @@ static void find_torch(void) {
     count_some = find_c10_function(&library, COUNT_SOME);
     if (library.path)
         install(&library);
-    (void)dlerror(); /* clears an error of a lookup in this file, which the program must not see */
+    (void)dlerror(); /* clears an error of the lookups here, which the program must not see */
 }
 
-/* Installs the shim at the first call.  `is_looking` is set meanwhile, because the shim may call the next two functions
- * to count devices. */
+/* Installs the shim at the first call.  `is_looking` is set meanwhile, because the shim may call weir__torch_count()
+ * or weir__torch_count_some(). */
 static void look_once(void) {
     if (is_looking)
         return;
@@ -222,7 +227,8 @@ static void look_once(void) {
     is_looking = 0;
 }
 
-/* PyTorch may throw an exception through the next two functions. */
+/* The next two functions replace PyTorch's functions that count devices.  PyTorch may throw an exception through
+ * them. */
 signed char weir__torch_count(void) {
     look_once();
     return count ? count() : 0;

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_trace.c: records the events of this process over time, for a file that Perfetto reads (`weir run
- * --trace-events`), and the time line of its memory for a report (`weir run --report`).
+/* preload_trace.c: records events of this process and their times.  The events are written to a file that Perfetto
+ * reads (`weir run --trace-events`).  The recorded figures make the time line of memory in a report (`weir run
+ * --report`).
  *
- * A thread reads the figures of each allocator a hundred times a second, and the events that the allocator has recorded
- * since the last reading.  A thread whose request fails records the failure itself.  The file is written when the
- * process ends, after a last reading.  preload_report.c waits for a limited time for the last reading; the file has the
- * earlier readings in any case.  The first process that weir serves writes the file that the user named.  Other
- * processes add their process ids to that name.  Until the end of the process, the file contains only the process id.
- * If a process becomes another program by exec, that program finds the id and reuses the file.  The events of the
- * earlier program are lost.
+ * A thread reads the figures of each allocator a hundred times a second, and also the events that the allocator has
+ * recorded since the last reading.  A thread whose request fails records the failure itself.  When the process ends,
+ * weir reads the figures a last time and writes the file.  preload_report.c waits for a limited time for this last
+ * reading; earlier readings are in the file in any case.  The first process that weir serves writes the file that
+ * the user has named.  Other processes add their process ids to the name.  Until the end of the process, the file
+ * contains only the process id.  If the process executes another program, that program finds the id and reuses the
+ * file.  The events of the earlier program are lost.
  *
- * The times of an allocator's events and counters begin at the creation of the allocator, so that events and counters
- * agree.
+ * The times of an allocator's events and counters begin at the creation of the allocator, so that events and
+ * counters agree.
  *
- * Locks: `lock` guards the rows and is the innermost lock.  A thread that holds `lock` calls only malloc.  Such a
- * thread does not read figures, because that may take long.  A thread that reads figures does so between
- * weir__show_hold and weir__show_go_on, so only one thread reads at a time.
+ * Locks: `lock` guards the rows and is the innermost lock.  While a thread holds `lock`, it calls only malloc.  In
+ * particular it does not read figures, because that may take long.  A thread reads figures between weir__show_hold()
+ * and weir__show_go_on(), so only one thread reads at a time.
  *
  * This file must not know the format of the file.
  */
@@ -41,10 +42,11 @@
 enum { PAUSE_NS = 10000000, MOST = 16 };
 
 static struct row {
-    struct weir_timeline *timeline; /* NULL if the row is not used yet */
+    /* The events and counters of the allocator; NULL if the row is unused. */
+    struct weir_timeline *timeline;
     const struct weir_served *of;
-    uint64_t made_ns; /* the allocator's creation, counted from `began_ns` */
-    uint64_t last;    /* number of the last event read; guarded by weir__show_hold */
+    uint64_t made_ns; /* the time of the allocator's creation, in ns after `began_ns` */
+    uint64_t last;    /* the number of the last event that was read; guarded by weir__show_hold() */
 } rows[MOST];
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -52,8 +54,8 @@ static _Atomic int is_on;
 static uint64_t began_ns;
 static char path[4200];
 
-/* Returns the row of allocator number `i`, and creates the row if there is none.  Returns NULL if no row is left or
- * there is no host memory.  The caller holds `lock`. */
+/* Returns the row of allocator number `i`, and creates the row if there is none.  Returns NULL if all rows are used
+ * or there is no host memory.  The caller holds `lock`. */
 static struct row *find_or_create_row(unsigned i) {
     struct weir_served *s = weir__served_at(i);
     uint64_t age, now;
@@ -118,7 +120,7 @@ int weir__trace_look(void) {
 }
 
 static void *run_trace_thread(void *unused) {
-    weir__inside = 1; /* this thread's driver calls go to the driver unchanged */
+    weir__inside = 1; /* so that driver calls of this thread go to the driver unchanged */
     while (weir__trace_look())
         nanosleep(&(struct timespec){0, PAUSE_NS}, NULL);
     return unused;
@@ -140,7 +142,8 @@ void weir__trace_refused(const struct weir_served *s, size_t bytes) {
 
 /* ---- begin and end ------------------------------------------------------------------------------- */
 
-/* Returns 1 if this process wrote the file before it executed the present program, else 0. */
+/* Returns 1 if this process has created the file before it executed the present program, else 0.  The file then
+ * contains `text`. */
 static int is_left(const char *text, size_t length) {
     char found[300];
     int file = weir__file_open(path, O_RDONLY, 0);
@@ -151,7 +154,8 @@ static int is_left(const char *text, size_t length) {
     return bytes == (ssize_t)length && memcmp(found, text, length) == 0;
 }
 
-/* Creates the file when recording begins, so that other processes see it.  Returns 0 on success, else an errno. */
+/* Creates the file when recording begins, so that other processes find the file.  Returns 0 on success, else an
+ * errno. */
 static int create_trace_file(const char *wanted) {
     char text[300];
     size_t length = (size_t)weir__timeline_unfinished(text, sizeof text, (long)getpid());
@@ -234,8 +238,8 @@ static FILE *open_trace_file(void) {
     return file < 0 ? NULL : fdopen(file, "w");
 }
 
-/* Ends recording and writes the file.  A thread that still reads figures may add to the rows later, when nobody reads
- * the rows any more. */
+/* Ends recording and writes the file.  A thread that still reads figures may add to the rows afterwards, but nobody
+ * reads the rows any more. */
 void weir__trace_end(void) {
     struct weir_file_guard guard;
     uint64_t missing = 0;
