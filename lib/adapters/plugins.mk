@@ -10,7 +10,7 @@ lib_adapters_libadapters_la_SOURCES = \
 	lib/adapters/plugins/handler.c \
 	lib/adapters/plugins/onnx.c \
 	lib/adapters/plugins/torch.c
-# An exception that torch.c throws passes through its functions.
+# torch.c throws exceptions, which pass through its functions.
 lib_adapters_libadapters_la_CFLAGS = $(AM_CFLAGS) -fexceptions
 
 if WEIR_ADAPTERS

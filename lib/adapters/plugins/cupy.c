@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* cupy.c: the functions of CuPy's CFunctionAllocator.  Their argument `param` is the block's stream, or NULL if the
- * block is for any stream.
+/* cupy.c: allocates and frees memory for CuPy (CFunctionAllocator).  The argument `param` of both functions is the
+ * stream of the block, or NULL if any stream may use the block.
  *
  * This file must not know more of CuPy than the types of these functions.
  */

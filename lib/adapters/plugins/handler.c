@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* handler.c: the functions in the allocator structure of cuTensorNet, cuDSS and cuStateVec, which are also the
- * allocator functions of nvJPEG.
+/* handler.c: allocates and frees memory for cuTensorNet, cuDSS and cuStateVec, which share one structure of
+ * allocator functions.  nvJPEG has allocator functions of the same types.
  *
  * This file must not know more of these libraries than the structure.
  */
@@ -30,7 +30,7 @@ int weir_handler_alloc(void *ctx, void **block, size_t bytes, weir_stream stream
     return status;
 }
 
-/* Frees a block.  Returns WEIR_OK also if weir keeps the free for later. */
+/* Frees a block.  Also returns WEIR_OK if the free is not possible now and weir will repeat it later. */
 int weir_handler_free(void *ctx, void *block, size_t bytes, weir_stream stream) {
     weir_allocator *a;
     weir_status status;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* onnx.c: the external allocator of ONNX Runtime's CUDA execution provider.
+/* onnx.c: allocates and frees memory for ONNX Runtime's CUDA execution provider (its external allocator).
  *
  * This file must not know more of ONNX Runtime than the types of these functions.
  */
@@ -7,7 +7,8 @@
 
 #include <stdatomic.h>
 
-static _Atomic(weir_stream) the_stream; /* the stream of all requests, or NULL for any stream */
+/* The stream of all requests and frees, or NULL for any stream. */
+static _Atomic(weir_stream) the_stream;
 
 void weir_onnx_stream(weir_stream stream) {
     atomic_store_explicit(&the_stream, stream, memory_order_release);

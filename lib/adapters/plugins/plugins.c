@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* plugins.c: the functions that the plug-in points share: error messages, and frees that cannot fail.
+/* plugins.c: the functions that the adapters of this folder share: they write error messages, and make frees that
+ * cannot fail.
  *
- * A framework cannot handle a failed free, because it has forgotten the block already.  So a free that weir refuses for
- * now, as under stream capture, goes on a list, and the next call of a framework tries the free again.  While the list
- * is empty, that check costs one load.
+ * A framework cannot handle a failed free, because it has already forgotten the block.  So if a free is not possible
+ * now, as during a stream capture, weir adds the free to a list.  The next call of a framework repeats the frees of
+ * the list.  While the list is empty, this check costs one load.
  *
- * Locks: `lock` guards the list.  A thread that holds `lock` calls no function.
+ * Locks: `lock` guards the list.  While a thread holds `lock`, it calls no function.
  *
  * This file must not know a framework, or any header of weir except include/weir.
  */
@@ -25,9 +26,9 @@ enum { TEXT_BYTES = 512, LINE_BYTES = TEXT_BYTES + 96 };
 WEIR_STATUSES(STATUS_FITS)
 #undef STATUS_FITS
 
-/* Prints an error line that ends with `more`.  Frameworks repeat failed requests, so each status is printed only once;
- * `told` has a bit for each printed status.  One write(2) writes the line, so that lines of several threads do not
- * mix. */
+/* Prints `text` as an error line that ends with `more`.  Prints each status only once, because frameworks repeat
+ * failed requests.  `told` has a bit for each status that was printed.  One write(2) writes the line, so that lines
+ * of several threads do not mix. */
 static void tell(atomic_uint *told, weir_status status, const char *text, const char *more) {
     unsigned bit = 1u << (unsigned)-status;
     char line[LINE_BYTES];
@@ -37,7 +38,8 @@ static void tell(atomic_uint *told, weir_status status, const char *text, const 
         return;
     length = snprintf(line, sizeof line,
                       "weir: error: %s (further errors like it are not reported%s)\n", text, more);
-    if (write(STDERR_FILENO, line, (size_t)length) < 0) /* no reader is left */
+    /* The reader of standard error is gone; there is nothing to do. */
+    if (write(STDERR_FILENO, line, (size_t)length) < 0)
         return;
 }
 
@@ -45,7 +47,7 @@ static double mib(uint64_t bytes) {
     return (double)bytes / (1 << 20);
 }
 
-/* Returns a text with the driver's result, or an empty text if the driver did not fail. */
+/* Writes the driver's result to `text`, or an empty text if the driver did not fail.  Returns `text`. */
 static const char *driver_part(char *text, size_t bytes) {
     int result = weir_last_driver_result();
 
@@ -55,8 +57,8 @@ static const char *driver_part(char *text, size_t bytes) {
     return text;
 }
 
-/* Returns 1 if the thread's last recorded failure is the failure of this request, else 0.  Writes the figures of that
- * failure to *r. */
+/* Returns 1 if the last failure that weir recorded for this thread is the failure of this request, else 0.  Writes
+ * the figures of the failure to *r. */
 static int was_refused(weir_failure *r, size_t bytes, weir_status status) {
     r->size = sizeof *r;
     return (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) &&
@@ -139,16 +141,17 @@ struct kept {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct kept *list;      /* guarded by `lock` */
-static atomic_int is_any_kept; /* set while the list is not empty; written under `lock` */
+static struct kept *list; /* the frees to repeat; guarded by `lock` */
+/* Set while the list is not empty; only written by a thread that holds `lock`. */
+static atomic_int is_any_kept;
 
 static weir_status try_free(const struct kept *k) {
     weir_status status = k->order == WEIR__ADAPTER_ANY
                              ? weir_free_any(k->allocator, k->block)
                              : weir_free(k->allocator, k->block, k->stream);
 
-    /* The stream, or another stream that used the block, has ended.  Its work may still run, so weir_free_any() waits
-     * for the device. */
+    /* If the status is E_STREAM, the block's stream or another stream that used the block has ended.  Work of this
+     * stream may still run, so weir_free_any() waits for the device. */
     if (status == WEIR_E_STREAM)
         status = weir_free_any(k->allocator, k->block);
     return status;
@@ -162,7 +165,8 @@ static void append_kept(const struct kept *k) {
         return;
     }
     *copy = *k;
-    copy->order = WEIR__ADAPTER_ANY; /* the handle may mean another stream by then */
+    /* The stream's handle may mean another stream when weir repeats the free. */
+    copy->order = WEIR__ADAPTER_ANY;
     pthread_mutex_lock(&lock);
     copy->next = list;
     list = copy;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* torch.c: PyTorch's CUDAPluggableAllocator.
+/* torch.c: allocates and frees memory for PyTorch's CUDAPluggableAllocator.
  *
- * PyTorch (2.11) would pass a NULL block on to kernels.  So a failure is thrown as an exception, as in PyTorch's own
- * allocator.  The C++ library of the process throws the exception, since weir is not linked with one.  This file is
- * compiled with -fexceptions, so that the exception can pass through its functions.  The thread holds no lock at that
- * time.
+ * PyTorch (2.11) would pass a NULL block to kernels.  So this file throws an exception if a request fails, as
+ * PyTorch's own allocator does.  weir is not linked with a C++ library, so the C++ library of the process throws the
+ * exception.  This file is compiled with -fexceptions, so that the exception can pass through its functions.  The
+ * thread holds no lock at that time.
  *
  * This file must not know more of PyTorch than the types of these functions.
  */
@@ -16,14 +16,15 @@
 
 enum { TEXT_BYTES = 512 };
 
-/* Throws a C++ exception.  Returns if the process has no C++ library, or one that is not libstdc++. */
+/* Throws a C++ exception with the text.  Only returns if the process has no C++ library, or another C++ library than
+ * libstdc++. */
 static void throw_it(const char *text) {
     void *library = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
     void (*throws)(const char *) = NULL;
 
     if (!library)
         return;
-    /* The symbol of std::__throw_runtime_error(const char *), which libstdc++ keeps in its interface. */
+    /* The symbol of std::__throw_runtime_error(const char *), which is a lasting part of libstdc++'s interface. */
     *(void **)&throws = dlsym(library, "_ZSt21__throw_runtime_errorPKc");
     dlclose(library); /* the library stays loaded, since the process uses it */
     if (throws)
@@ -97,7 +98,7 @@ void weir_torch_memory_fraction(double fraction, int device) {
     if (!(fraction >= 0 && fraction <= 1)) /* PyTorch checks this, too */
         return;
     limit.value = (uint64_t)(fraction * 1e6);
-    if (fraction == 1) /* PyTorch's 1 means no limit */
+    if (fraction == 1) /* in PyTorch, a fraction of 1 means no limit */
         limit.kind = WEIR_AMOUNT_MAX;
     status = weir_device_allocator(device, &a);
     if (status == WEIR_OK)
@@ -128,7 +129,7 @@ void weir_torch_record_stream(void *block, weir_stream stream) {
     status = weir__adapter_owner(block, stream, &a);
     if (status == WEIR_OK)
         status = weir_use(a, block, stream);
-    /* PyTorch also passes blocks of tensors whose memory is not from weir. */
+    /* PyTorch also passes blocks that weir has not allocated.  For these the status is E_NOT_OWNED. */
     if (status != WEIR_OK && status != WEIR_E_NOT_OWNED)
         weir__adapter_lost_use("weir_torch_record_stream", block, status);
 }

@@ -130,8 +130,8 @@ void weir__block_end(const struct weir_found *found) {
 
 void weir__block_goes_on(const struct weir_found *found) {
     if (found->by->needs_notes)
-        (void)note_block(found->by,
-                         found->base); /* cannot fail: the removed entry has left room in the map */
+        /* This cannot fail: the removed entry has left its room in the map. */
+        (void)note_block(found->by, found->base);
 }
 
 uint64_t weir__block_number(const struct weir_found *found) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* check_model.h: the functions of the device model and its oracle that the self-check of a shim calls
- * (weir_torch_check.cpp).
+/* check_model.h: declares the functions of the device model that the self-check of a shim calls
+ * (weir_torch_check.cpp).  The device model is a GPU in software.
  *
- * libweir-preload.so exports weir_check_model_open, so the self-check needs no other file and no GPU.  Each function
- * that returns an int returns a CUresult.
+ * libweir-preload.so exports weir_check_model_open.  So the self-check needs no other file and no GPU.  Each
+ * function that returns an int returns a CUresult.
  */
 #ifndef WEIR_CHECK_MODEL_H
 #define WEIR_CHECK_MODEL_H
@@ -12,23 +12,24 @@
 #include <stdint.h>
 
 struct weir_check_model {
-    /* Creates a stream of device 0. */
+    /* Creates a stream on device 0. */
     int (*stream_create)(void **stream);
-    /* Launches work of 1 ms that reads and writes a block.  No other block ever has the number `owner`. */
+    /* Launches work of 1 ms on the stream, which reads and writes a block.  The number `owner` belongs to this block
+     * only. */
     int (*use)(void *stream, const void *block, size_t bytes, uint64_t owner);
     int (*synchronize)(void);
     int (*is_capturing)(void *stream, int *status);
     int (*capture_begin)(void *stream);
-    /* Ends the capture and launches the captured graph on the stream, `launches` times. */
+    /* Ends the capture of the stream, and launches the captured graph on the stream, `launches` times. */
     int (*capture_end)(void *stream, int launches);
     int (*memory)(size_t *free_bytes, size_t *total);
-    /* Returns a description of the first use of memory that was not ordered after the uses of the memory's earlier
+    /* Returns a description of the first use of memory that was not ordered after all uses by the memory's earlier
      * owner.  Returns NULL if all uses were ordered. */
     const char *(*fault)(void);
 };
 
-/* weir_check_model_open makes the device model the device of weir in this process, and makes the device's context
- * current.  Returns NULL if either step fails. */
+/* The type of weir_check_model_open(), which makes weir use the device model in this process, and makes the context
+ * of the model's device current.  Returns NULL if either step fails. */
 typedef const struct weir_check_model *weir_check_model_function(void);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// errors.h: weir's statuses as PyTorch's errors, the exceptions of functions that weir calls, and the text of an
-// OutOfMemoryError.
+// errors.h: turns weir's statuses into PyTorch's errors, carries exceptions of PyTorch past weir, and makes the text of
+// an OutOfMemoryError.
 //
 // Include versions.h before this file.
 #pragma once
@@ -17,12 +17,14 @@ namespace weir_torch {
 
 using c10::CachingDeviceAllocator::format_size;
 
-// The exception of a function that weir called.  The exception must not pass through weir, which holds locks.
+// The exception that a function of PyTorch threw when weir called the function.  The exception must not pass through
+// weir, which holds locks.  So rethrow() throws it after weir's return.
 inline thread_local std::exception_ptr thrown;
-// The flag is true once any thread has had such an exception.  In most programs a request reads only this flag.
+// This flag is true once any thread has had such an exception.  In most programs a request reads only this flag.
 inline std::atomic<bool> has_thrown{false};
 
-// Calls the function.  If the function throws, keeps the exception for rethrow() and returns a default value.
+// Calls the function `call`.  If the function throws an exception, keeps the exception for rethrow() and returns a
+// default value.
 template <class Call> auto guarded(Call call) -> decltype(call()) {
     try {
         return call();
@@ -45,7 +47,7 @@ inline void check(weir_status status, const char *what) {
     TORCH_CHECK(status == WEIR_OK, "weir: ", what, ": ", weir_status_message(status));
 }
 
-// Returns weir's report about the last failure, or "" if there is no report.
+// Returns weir's report about the last failed request, or "" if there is no report.
 inline std::string advice_on(weir_allocator *allocator) {
     weir_oom_report oom_report;
     std::memset(&oom_report, 0, sizeof oom_report);
@@ -59,8 +61,8 @@ inline std::string advice_on(weir_allocator *allocator) {
     return "\n" + text;
 }
 
-// Replaces the report's advice about weir's limit by advice about PyTorch's fraction, because the program has set the
-// limit through the fraction.
+// Replaces the advice to raise weir's limit by the advice to raise PyTorch's fraction.  The program has set weir's
+// limit by PyTorch's fraction.
 inline std::string with_fraction(std::string advice) {
     static const char end[] = " or more";
     size_t from = advice.find("Call weir_set_limit with ");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// history.h: what PyTorch records about its allocator: the last events of each device with stacks, annotations, and
-// observers.  PyTorch's own types hold the records, so that snapshots have PyTorch's own format.
+// history.h: keeps what PyTorch records about its allocator: the last events of each device with their stacks,
+// annotations, and observers.  The records have PyTorch's own types, so that snapshots have PyTorch's own format.
 //
 // Include versions.h before this file.
 #pragma once
@@ -16,22 +16,22 @@ namespace weir_torch {
 using Context = std::shared_ptr<c10::GatheredContext>;
 using Annotation = decltype(cca::SnapshotInfo::external_annotations)::value_type;
 
-// This thread's values for events: the stack of a free, the names of the compiled regions that PyTorch has pushed, and
-// the metadata that the program has set.
+// What this thread adds to its events: the stack of a free, the metadata that the program has set, and the names of the
+// compiled regions that PyTorch has pushed.
 inline thread_local Context free_context;
 inline thread_local std::string user_metadata;
 inline thread_local std::vector<std::string> compile_contexts;
 
-// Sets the stack of frees for a scope.
+// Sets the stack that events of frees get, until the end of a scope.
 struct FreeContext {
     explicit FreeContext(Context context) { free_context = std::move(context); }
     ~FreeContext() { free_context = nullptr; }
 };
 
-// The last events of a device.
+// The last events of a device, oldest first.
 class Ring {
   public:
-    // Sets how many events the ring keeps.
+    // Sets the largest number of events that the ring keeps, and removes older events.
     void resize(size_t most) {
         std::lock_guard<std::mutex> guard(mutex);
         limit = most;
@@ -52,7 +52,7 @@ class Ring {
   private:
     std::mutex mutex;
     std::deque<cca::TraceEntry> entries;
-    size_t limit = 1; // at least 1 outside History::set()
+    size_t limit = 1; // at least 1, except while History::set() runs
 };
 
 class History {
@@ -103,7 +103,7 @@ class History {
     }
 
 #if WEIR_TORCH_VERSION >= 214
-    // Adds an event with the program's text about a live block.
+    // Adds an event that has the program's text about a live block.
     void annotate_block(c10::DeviceIndex device, const weir_tensors_block &block, std::string text) {
         static_assert(int(cca::TraceEntry::ANNOTATE) == WEIR_TENSORS_OOM + 1, "the last action");
         add(trace_entry(cca::TraceEntry::ANNOTATE, device, block.address, block.bytes,
@@ -113,7 +113,7 @@ class History {
     }
 #endif
 
-    // Adds an event of weir.  weir calls this function under the lock of the device's tensors.
+    // Adds an event that weir reports.  weir calls this function while it holds the lock of the device's tensors.
     void event(int device, const weir_tensors_event &event) {
         auto action = static_cast<cca::TraceEntry::Action>(event.action);
         Context context;
@@ -159,8 +159,8 @@ class History {
     static std::string compile_context() {
         return compile_contexts.empty() ? "N/A" : compile_contexts.back();
     }
-    // Returns true if the program skips events of this action, which the program names by PyTorch's word for the
-    // action.
+    // Returns true if the program does not want events of this action.  The program names such actions by PyTorch's
+    // words.
     bool is_skipped(cca::TraceEntry::Action action) const {
         static const char *const words[] = {"alloc",         "free_requested", "free_completed",
                                             "segment_alloc", "segment_free",   "segment_map",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// sharing.h: tensors that several processes use: the handles that PyTorch sends, and the memory of other processes that
-// this process has opened.
+// sharing.h: shares tensors among processes: makes the handles that PyTorch sends to other processes, and opens the
+// memory of other processes.
 //
 // Include errors.h before this file.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace weir_torch {
 
-// PyTorch sends a text to the other process.  The first letter of the text says whether CUDA or weir made the handle
+// PyTorch sends a text to another process.  The first letter of the text says whether CUDA or weir has made the handle
 // that follows.
 constexpr char CUDA_HANDLE = 'c';
 constexpr char WEIR_HANDLE = 'w';
@@ -50,7 +50,7 @@ inline void *open_handle(const std::string &handle) {
     return base;
 }
 
-// Opens the memory of a handle once, and closes the memory when its last user ends.
+// Opens the memory of each handle once, and closes the memory when its last user has ended.
 class OpenedMemory {
   public:
     std::shared_ptr<void> get(const std::string &handle) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// snapshot.h: weir's blocks and PyTorch's settings in the form of PyTorch's snapshots.
+// snapshot.h: converts weir's blocks and PyTorch's settings to the form of PyTorch's snapshots.
 //
 // Include errors.h and history.h before this file.
 #pragma once
@@ -12,14 +12,14 @@ struct Listing {
     std::vector<cca::SegmentInfo> *segments;
     c10::DeviceIndex device;
     bool with_stacks, is_expandable;
-    uint64_t segment; // weir's address of the last segment
-    bool has_stream;  // true if a block of the last segment has had a stream
+    uint64_t segment; // the address of the last segment, as weir reports it
+    bool has_stream;  // true if a live block of the last segment has set the segment's stream
 };
 
 inline void add(Listing *listing, const weir_tensors_block *block) {
     auto &segments = *listing->segments;
-    // In PyTorch, all blocks of a segment are small or all are large, and all belong to one stream.  A segment of weir
-    // becomes several segments where neighbouring blocks differ.
+    // In PyTorch, a segment has either small blocks or large blocks only, and blocks of one stream only.  So this
+    // function begins a new segment of PyTorch where two neighbouring blocks of weir differ in size class or stream.
     bool is_large = block->is_free || block->bytes > WEIR_TENSORS_SMALL;
     bool has_stream = !block->is_free && !block->is_pending;
     auto stream = reinterpret_cast<cudaStream_t>(block->stream);

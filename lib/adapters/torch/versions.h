@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// versions.h: the version of this PyTorch, 2.6 or later, and the parts of older versions in the form of newer versions.
+// versions.h: defines the version of this PyTorch, which must be 2.6 or later, and gives the interface of older
+// versions the form of newer versions.
 //
 // weir_torch.cpp tests the version only where a newer PyTorch has more methods or more statistics.
 #pragma once
@@ -28,11 +29,11 @@ namespace weir_torch {
 
 namespace cca = c10::cuda::CUDACachingAllocator;
 
-// The namespaces of these types differ among versions.
+// The namespaces of these two types differ among versions of PyTorch.
 using MempoolId_t = decltype(cca::SegmentInfo::owner_private_pool_id);
 using c10::CachingDeviceAllocator::StatType;
 
-// A pool's own allocator.
+// The allocator that the program has given to a private pool.
 using Source = std::shared_ptr<cca::CUDAAllocator>;
 
 inline MempoolId_t id_from(weir_tensors_id id) {
@@ -42,7 +43,7 @@ inline weir_tensors_id id_to(MempoolId_t id) {
     return {id.first, id.second};
 }
 
-// weir numbers its events as PyTorch does.
+// weir gives its events the numbers that PyTorch gives to its actions.
 using Entry = cca::TraceEntry;
 static_assert(int(Entry::ALLOC) == WEIR_TENSORS_ALLOC && int(Entry::FREE_REQUESTED) == 1 &&
                   int(Entry::FREE_COMPLETED) == WEIR_TENSORS_FREE_COMPLETED &&
@@ -51,7 +52,8 @@ static_assert(int(Entry::ALLOC) == WEIR_TENSORS_ALLOC && int(Entry::FREE_REQUEST
                   int(Entry::OOM) == WEIR_TENSORS_OOM,
               "as in weir_tensors_event");
 
-// Returns an event with the current time.  Older versions have no pool, no compiled region or no metadata in an event.
+// Returns an event with the current time.  Events of older versions of PyTorch have no pool, no compiled region or no
+// metadata.
 inline Entry trace_entry(Entry::Action action, c10::DeviceIndex device, size_t address,
                          size_t bytes, cudaStream_t stream,
                          std::shared_ptr<c10::GatheredContext> context,
@@ -73,13 +75,13 @@ inline Entry trace_entry(Entry::Action action, c10::DeviceIndex device, size_t a
 #if WEIR_TORCH_VERSION >= 211
 using Interface = cca::CUDAAllocator;
 #else
-// Returns a pointer that does not own the allocator, because the pool's owner keeps the allocator.
+// Returns a pointer that does not own the allocator.  The owner of the pool keeps the allocator alive.
 inline Source borrowed(cca::CUDAAllocator *own) {
     return {own, [](cca::CUDAAllocator *) {}};
 }
 #if WEIR_TORCH_VERSION < 208
-// Returns the MemPool that the program has entered on this thread, or NULL.  Methods of PyTorch 2.6 and 2.7 have no
-// parameter for this pool or for the pool's own allocator.
+// Returns the MemPool that the program has entered on this thread, or NULL.  In PyTorch 2.6 and 2.7, methods have no
+// parameters for this pool and its own allocator.
 inline c10::cuda::MemPool *active_pool() {
     return c10::cuda::MemPoolContext::getActiveMemPool();
 }
@@ -88,7 +90,8 @@ inline MempoolId_t active_id() {
 }
 #endif
 
-// The interface of PyTorch 2.6 to 2.10 in the form of 2.11.  PyTorch calls the methods that are `final`.
+// Gives the interface of PyTorch 2.6 to 2.10 the form of 2.11.  PyTorch calls the `final` methods, which call the
+// methods of the newer form.
 class Interface : public cca::CUDAAllocator {
   public:
     virtual cca::SnapshotInfo snapshot(MempoolId_t id, bool with_traces) = 0;
@@ -133,7 +136,8 @@ class Interface : public cca::CUDAAllocator {
 };
 #endif
 
-// Returns the pool's own allocator in PyTorch 2.6 and 2.7.  In newer versions createOrIncrefPool has set the allocator.
+// In PyTorch 2.6 and 2.7, returns the pool's own allocator.  In newer versions, returns NULL, because
+// createOrIncrefPool has set the allocator.
 inline Source active_source([[maybe_unused]] MempoolId_t id) {
 #if WEIR_TORCH_VERSION < 208
     if (active_pool() && active_pool()->id() == id)

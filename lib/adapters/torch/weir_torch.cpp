@@ -1,8 +1,9 @@
-// SPDX-License-Identifier: MIT weir_torch.cpp: PyTorch's allocator interface
-// (c10::cuda::CUDACachingAllocator::CUDAAllocator) over weir/tensors.h.
+// SPDX-License-Identifier: MIT
+// weir_torch.cpp: implements PyTorch's allocator interface (c10::cuda::CUDACachingAllocator::CUDAAllocator) by the
+// functions of weir/tensors.h.
 //
-// Each method translates PyTorch's types into weir's types, and weir's statuses into PyTorch's errors.  libweir manages
-// the blocks and pools.  The user's machine compiles this file against the headers of the installed PyTorch.
+// Each method converts PyTorch's types to weir's types, and weir's statuses to PyTorch's errors.  libweir manages the
+// blocks and pools.  This file is compiled on the user's machine, against the headers of the installed PyTorch.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -19,7 +20,7 @@
 #include "sharing.h"
 #include "snapshot.h"
 
-// Newer versions deprecate the settings' old names, but older versions have no other names.
+// Newer versions of PyTorch deprecate the old names of the settings.  But older versions have only these names.
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
 namespace weir_torch {
@@ -34,7 +35,7 @@ void raw_free(void *block);
 
 // ---- functions that weir calls ----
 
-// A device.  weir passes this structure to the functions that it calls (weir_tensors_hooks).
+// What this file keeps for a device.  weir passes this structure to the functions that it calls (weir_tensors_hooks).
 struct Device {
     DeviceIndex number = 0;
     History *history = nullptr;
@@ -54,7 +55,7 @@ void on_drop(void *, void *note) {
 
 using Filter = std::function<bool(cudaStream_t)>;
 
-// Returns 1 if requests of the stream are served from the pool, else 0.
+// Returns 1 if the pool serves requests of the stream, else 0.  `context` has PyTorch's filter of streams.
 int takes(void *context, weir_stream stream) {
     auto *filter = static_cast<Filter *>(context);
     return guarded([&] { return (*filter)(reinterpret_cast<cudaStream_t>(stream)); });
@@ -72,7 +73,7 @@ void source_end(void *context) {
     delete static_cast<Source *>(context);
 }
 
-// Creates the pool, or adds a user to an existing pool.
+// Creates the pool, or adds a user to an existing pool.  `own` is the pool's own allocator, or NULL.
 void open_pool(weir_tensors *tensors, MempoolId_t id, Source own) {
     weir_tensors_source source = {nullptr, source_alloc, source_free, source_end};
     if (own)
@@ -83,7 +84,8 @@ void open_pool(weir_tensors *tensors, MempoolId_t id, Source own) {
 
 // ---- sizes ----
 
-// Rounds a size up to the next division of its power of two (roundup_power2_divisions of PYTORCH_ALLOC_CONF).
+// Rounds a size up.  The range between two powers of two has `divisions` steps (roundup_power2_divisions of
+// PYTORCH_ALLOC_CONF), and the size is rounded up to the next step.
 size_t divided(size_t bytes, size_t divisions) {
     size_t floor = size_t(1) << (63 - __builtin_clzll(bytes));
     if (floor == bytes)
@@ -107,7 +109,7 @@ struct State final : cca::AllocatorState {
     std::shared_ptr<weir_tensors_state> state;
 };
 
-// Allocates a block while the program has turned caching off.  CUDA serves each of these blocks.
+// Allocates a block by CUDA's own cudaMalloc, while the program has turned PyTorch's caching off.
 void *uncached_alloc(size_t bytes) {
     void *block = nullptr;
     if (bytes > 0)
@@ -172,7 +174,8 @@ class Allocator final : public Interface {
             (*trace)->trace_gpu_memory_deallocation(c10::kCUDA, reinterpret_cast<uintptr_t>(block));
         weir_status status = weir_tensors_free(block);
         rethrow();
-        // At the end of the process, the device's context may be destroyed before the tensors are freed.
+        // At the end of the process, the device's context may be destroyed before the tensors are freed.  So a lost
+        // device is no error.
         if (C10_UNLIKELY(status != WEIR_OK && status != WEIR_E_DEVICE_LOST &&
                          status != WEIR_E_FORKED)) {
             TORCH_CHECK(status != WEIR_E_NOT_OWNED, "invalid device pointer: ", block);
@@ -243,7 +246,7 @@ class Allocator final : public Interface {
                 check(weir_tensors_trim(tensors, id_to(id)), "empty_cache");
     }
     void cacheInfo(DeviceIndex device, size_t *largest) override {
-        // A library may use the free memory of the device, or the idle memory of weir, for its workspace.
+        // For its workspace, a library may use free memory of the device or idle memory of weir.
         c10::cuda::CUDAGuard guard(device);
         size_t free_bytes = 0, total = 0;
         auto figures = figures_of(at(device));
@@ -265,7 +268,7 @@ class Allocator final : public Interface {
         return reinterpret_cast<void *>(found.segment);
     }
     void recordStream(const DataPtr &data, c10::cuda::CUDAStream stream) override {
-        // weir does not own the memory of other allocators, such as tensors that came from another process.
+        // weir does not own memory that another allocator or another process has allocated.
         if (!data.get() || data.get_deleter() != &raw_free)
             return;
         check(weir_tensors_use(data.get(), reinterpret_cast<weir_stream>(stream.stream())),
@@ -286,7 +289,7 @@ class Allocator final : public Interface {
             C10_CUDA_CHECK(error);
         weir_status status =
             weir_set_access(weir_tensors_allocator(at(to)), device, WEIR_ACCESS_READ_WRITE);
-        if (status != WEIR_E_NOT_SUPPORTED) // memory of cuMemAlloc needs only the call of CUDA
+        if (status != WEIR_E_NOT_SUPPORTED) // for memory of cuMemAlloc, the call of CUDA suffices
             check(status, "peer access");
     }
     cudaError_t memcpyAsync(void *to, int to_device, const void *from, int from_device,
@@ -449,7 +452,8 @@ class Allocator final : public Interface {
     }
     void setUseOnOOM(DeviceIndex device, MempoolId_t id, bool on) override {
         weir_status status = weir_tensors_pool_lend(at(device), id_to(id), on);
-        if (on || status != WEIR_E_NOT_OWNED) // PyTorch may end a MemPool after the pool has gone
+        // PyTorch may destroy a MemPool after weir has ended the pool.
+        if (on || status != WEIR_E_NOT_OWNED)
             check(status, "setUseOnOOM");
     }
 #if WEIR_TORCH_VERSION >= 210
@@ -502,7 +506,7 @@ class Allocator final : public Interface {
     DeviceIndex current() const {
         DeviceIndex device = 0;
         if (C10_LIKELY(is_alone.load(std::memory_order_relaxed)))
-            return device; // the runtime would take a lock for its answer
+            return device; // the only device; the runtime would take a lock to answer
         cudaError_t error = c10::cuda::GetDevice(&device);
         if (C10_UNLIKELY(error != cudaSuccess))
             C10_CUDA_CHECK(error);
@@ -531,7 +535,7 @@ class Allocator final : public Interface {
                 return device.number;
         return 0;
     }
-    // Turns the events of all devices on while the program records or observes events, else off.
+    // Turns the events of all devices on if the program records or observes events, else off.
     void watch() {
         for (auto &device : devices)
             if (weir_tensors *tensors = device.tensors.load())
@@ -551,8 +555,8 @@ class Allocator final : public Interface {
 
     // ---- requests ----
 
-    // Serves a request.  PyTorch never destroys the default stream nor the streams of its own pools, which have odd
-    // ids.
+    // Allocates a block for a stream.  PyTorch never destroys the default stream, and never destroys the streams of its
+    // own pools, which have odd ids.
     void *serve(DeviceIndex device, size_t bytes, c10::cuda::CUDAStream stream) {
         if (C10_LIKELY(stream.id() == 0)) // the default stream
             return serve(device, bytes, nullptr, 1);
@@ -597,7 +601,7 @@ class Allocator final : public Interface {
     static bool is_failure(weir_status status) {
         return status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT;
     }
-    // Calls the functions of other libraries that free idle memory.  Returns true if a function has freed memory.
+    // Calls the functions by which other libraries free idle memory.  Returns true if a function has freed memory.
     static bool free_elsewhere() {
         bool freed = false;
         for (const auto &name : c10::FreeCudaMemoryCallbacksRegistry()->Keys())
@@ -631,7 +635,7 @@ class Allocator final : public Interface {
         auto reserved = static_cast<size_t>(f.reserved_bytes[0].current);
         size_t allowed = static_cast<size_t>(static_cast<double>(total) * fraction);
 #if WEIR_TORCH_VERSION >= 212
-        // PyTorch has another message if a request exceeds the fraction and never reached the driver.
+        // PyTorch has another error message for a request that exceeds the fraction and has not reached the driver.
         double policy = cca::CUDAAllocatorConfig::per_process_memory_fraction();
         if (status == WEIR_E_LIMIT && cca::CUDAAllocatorConfig::throw_on_cudamalloc_oom() &&
             policy < 1 &&
@@ -694,7 +698,7 @@ class Allocator final : public Interface {
     OpenedMemory opened_memory;
 };
 
-Allocator *the_allocator; // is never destroyed, because tensors may outlive static objects
+Allocator *the_allocator; // never destroyed, because tensors may outlive static objects
 
 void raw_free(void *block) {
     the_allocator->release(block);
@@ -702,8 +706,8 @@ void raw_free(void *block) {
 
 } // namespace weir_torch
 
-// Throws and catches an OutOfMemoryError, for the build script.  Returns 0 if the text of the error is complete, else
-// 1.
+// Throws and catches an OutOfMemoryError.  The build script calls this function as a test.  Returns 0 if the text of
+// the error is complete, else 1.
 extern "C" int weir_torch_try(void) {
     try {
         TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. ", 1, " byte");
@@ -713,7 +717,7 @@ extern "C" int weir_torch_try(void) {
     return 1;
 }
 
-// Makes weir PyTorch's allocator.  Returns NULL on success, else the reason why PyTorch keeps its allocator.
+// Makes weir the allocator of PyTorch.  Returns NULL on success, else the reason why PyTorch keeps its own allocator.
 extern "C" const char *weir_torch_install(void) {
     namespace cca = c10::cuda::CUDACachingAllocator;
     auto *own = cca::get();
@@ -728,8 +732,8 @@ extern "C" const char *weir_torch_install(void) {
         return "PYTORCH_NO_CUDA_MEMORY_CACHING is set";
     weir_torch::the_allocator = new weir_torch::Allocator;
     cca::allocator.store(weir_torch::the_allocator);
-    // Newer versions of PyTorch register their own allocator with a priority.  So weir tries rising priorities until
-    // its allocator is the registered one.
+    // Newer versions of PyTorch register their own allocator with a priority.  So this function tries rising priorities
+    // until weir's allocator is the registered one.
     for (int priority = 0;
          priority < 256 && c10::GetAllocator(c10::kCUDA) != weir_torch::the_allocator; priority++)
         c10::SetAllocator(c10::kCUDA, weir_torch::the_allocator, static_cast<uint8_t>(priority));

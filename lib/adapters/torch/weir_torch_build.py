@@ -39,7 +39,9 @@ def run(command, **options):
 
 
 def cuda_includes(version):
-    """Returns options for the folders of CUDA's headers.  Wheels of CUDA 13 lack crt/, so Triton's folder comes last."""
+    """Returns the compiler's options for the folders of CUDA's headers.
+
+    The last folder is Triton's, which has the headers in crt/ that the wheels of CUDA 13 lack."""
     major = (version or "").split(".")[0]
     nvidia, triton = folder_of("nvidia"), folder_of("triton")
     wheels = [f"{nvidia}/cu{major}/include", f"{nvidia}/cuda_runtime/include"]
@@ -58,7 +60,7 @@ def standard(cpp_extension):
 
 
 def loaded(name):
-    """Returns a list of the files that this process has loaded and whose name is `name`, or begins so (NAME.0.33)."""
+    """Returns the paths of loaded files that have this name, perhaps with a version at the end (NAME.0.33)."""
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
         paths = {line[line.index("/"):].rstrip("\n") for line in maps if "/" in line}
     wanted = re.compile(re.escape(name) + r"(\.\d+)*")
@@ -69,7 +71,7 @@ TRY = "import ctypes, os, sys, torch; sys.exit(ctypes.CDLL(sys.argv[1], os.RTLD_
 
 
 def try_out(library):
-    """Makes the shim throw an error in a separate process.  A shim with a wrong C++ library crashes only that process."""
+    """Tests in a separate process that the shim can throw an error.  With a wrong C++ library only that process crashes."""
     tried = run([sys.executable, "-c", TRY, library])
     if tried.returncode:
         fail(f"{library} does not work here: status {tried.returncode}", tried.stdout[:8000])
@@ -88,7 +90,7 @@ def compile_with(command):
 
 
 def check_newer(command, shim, library, lib):
-    """Checks that the shim serves blocks on the device model, in a separate process without settings of weir."""
+    """Checks the shim on the device model, in a separate process without settings of weir.  Exits if the check fails."""
     program = f"{shim}.check"
     try:
         compile_with([*command, "-o", program, "-rdynamic", f"-L{lib}", "-lc10_cuda", "-lc10", "-ldl",
@@ -123,8 +125,8 @@ def main(output, library):
     command += ["-I", here, "-I", os.path.join(here, "../../../include")]  # The second folder is for the source tree.
     for option in [("-isystem", path) for path in cpp_extension.include_paths()] + cuda_includes(torch.version.cuda):
         command += option
-    # The program has loaded these libraries before the shim, so the loader needs no path.  The C++ library is named because
-    # some compilers would otherwise put a copy of the C++ library into the shim.
+    # A program loads these libraries before the shim, so the shim contains no paths of libraries.  The C++ library is named
+    # because some compilers would otherwise put a copy of the C++ library into the shim.
     libraries = [f"-L{lib}", "-Wl,--no-as-needed", "-lc10", "-lc10_cuda", *loaded("libstdc++.so.6")]
     try:
         compile_with([*command, "-fPIC", "-shared", os.path.join(here, "weir_torch.cpp"), "-o", beside, *libraries])

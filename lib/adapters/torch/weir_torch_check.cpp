@@ -1,11 +1,12 @@
-// SPDX-License-Identifier: MIT weir_torch_check.cpp: the self-check of a shim for a PyTorch that is newer than the
-// newest PyTorch of interface.txt.
+// SPDX-License-Identifier: MIT
+// weir_torch_check.cpp: checks a shim before its first use.  The check runs if PyTorch is newer than the newest PyTorch
+// of interface.txt.
 //
 //     weir_torch_check SHIM LIBWEIR-PRELOAD
 //
-// The program is compiled against the headers of this PyTorch, so the program calls the allocator as PyTorch does.
-// weir serves memory of the device model, whose oracle records each use of a block.  The functions below replace CUDA's
-// runtime.  If a check fails, the program prints the reason and exits with 1.
+// The program is compiled against the headers of this PyTorch, so it calls the allocator as PyTorch does.  weir
+// allocates memory of the device model, a GPU in software, which records each use of a block.  The functions below
+// replace CUDA's runtime.  If a check fails, the program prints the reason and exits with status 1.
 #include <cstdio>
 #include <cstdlib>
 #include <dlfcn.h>
@@ -43,7 +44,7 @@ void setHasPrimaryContext(bool (*)(c10::DeviceIndex));
 
 namespace {
 
-// The name of the check that runs.
+// The name of the check that runs now.
 const char *subject = "start";
 
 [[noreturn]] void fail(const std::string &what) {
@@ -57,7 +58,7 @@ void must(bool is_so, const char *what) {
 }
 
 constexpr size_t MIB = 1 << 20;
-// The live blocks, each with its size and its owner.
+// The live blocks by their addresses.  Each value has the size of the block and the number of its owner.
 std::map<char *, std::pair<size_t, uint64_t>> live;
 uint64_t owners;
 cudaStream_t one, other;
@@ -110,7 +111,7 @@ void check_record_stream() {
     }
 }
 
-// Checks a capture with a private pool, and a checkpoint of the pool.
+// Checks a capture that uses a private pool, and a checkpoint of the pool.
 void check_capture() {
     c10::MempoolId_t pool{0, 7};
     subject = "capture";

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""weir_torch_interface.py: the virtual methods of PyTorch's allocator classes, as PyTorch's headers declare the methods.
+"""weir_torch_interface.py: reads the virtual methods of PyTorch's allocator classes from PyTorch's headers.
 
     python weir_torch_interface.py        # writes interface.txt beside this file, for the PyTorch of this interpreter
 
@@ -37,7 +37,7 @@ def end_of(tokens, at):
 
 
 def members_of(tokens, name):
-    """Yields each declaration of the class as a list of tokens."""
+    """Yields each declaration in the class `name`, as a list of tokens."""
     named = [i for i, token in enumerate(tokens) if token in ("class", "struct") and name in tokens[i + 1:i + 3]]
     starts = (next((j for j in range(i, len(tokens)) if tokens[j] in ("{", ";")), i) for i in named)
     start = next((i for i in starts if tokens[i] == "{"), None)
@@ -82,7 +82,7 @@ def parameters_of(tokens):
 
 
 def methods_of(include):
-    """Returns a dictionary {"CUDAAllocator::name(types) const": (type of the result, "= 0" or a hash of the body)}."""
+    """Returns the virtual methods: {"CUDAAllocator::name(types) const": (result type, "= 0" or a hash of the body)}."""
     methods = {}
     for name, header in CLASSES.items():
         with open(os.path.join(include, header), encoding="utf-8") as file:
@@ -129,8 +129,8 @@ def changes(include):
             return f"{key} returns {now[key][0]}"
         if text != now[key][1]:
             return f"the default implementation of {key} has changed"
-    # A new method with a default is harmless, because PyTorch's other allocators use the default, too.  Without a default,
-    # the shim does not compile.
+    # A new method with a default implementation is harmless, because PyTorch's other allocators use the default, too.  If a
+    # new method has no default implementation, the shim does not compile.
     new = [key for key in now if key not in known and now[key][1] == "= 0"]
     return f"{new[0]} is new, and has no default implementation" if new else None
 
