@@ -119,7 +119,7 @@ struct weir_tensor_pool {
     uint64_t branch_freed;
     /* Set if streams that have ended, or have no name, may have freed memory of the pool. */
     int has_lost;
-    size_t pending; /* freed blocks that wait for other streams */
+    size_t pending; /* the number of the pool's freed blocks that wait for other streams */
     /* The pool's route: a function that returns 1 if the pool serves requests of the stream.  NULL if the pool has
      * no route. */
     int (*takes)(void *context, weir_stream stream);
@@ -177,12 +177,13 @@ struct weir_tensors {
     struct weir_order events;     /* records and keeps CUDA events; its list of frees stays empty */
     atomic_int unsettled;         /* set if `queues` or `held` is not empty */
     weir_tensors_figures figures; /* all figures except the ones that figures.c computes */
+    /* Pending blocks, which are freed blocks that wait for other streams: [0] all, [1] small and [2] large blocks. */
     struct {
         int64_t blocks, bytes;
         int64_t peak_blocks, peak_bytes; /* the peaks of live and pending blocks together */
         /* The values of `blocks` and `bytes` at the last weir_tensors_reset_sums. */
         int64_t blocks_before, bytes_before;
-    } pending[3];           /* freed blocks that wait for other streams */
+    } pending[3];
     weir_statistics before; /* the allocator's statistics at the last weir_tensors_reset_sums */
     /* The reserved bytes at the last weir_tensors_reset_sums, including segments from the pools' own sources. */
     int64_t current_before;

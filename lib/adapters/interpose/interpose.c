@@ -138,7 +138,8 @@ BARE static const struct row *find_replaced(const char *symbol) {
     return NULL;
 }
 
-/* Returns 1 if the library that contains the address exports the row's symbol itself, else 0. */
+/* Returns 1 if the library that contains the address exports the row's symbol itself, else 0.  Lookups of such a
+ * library must find the driver's function. */
 static int is_of_exporter(const void *address, const struct row *row) {
     Dl_info of, found;
     void *library, *symbol;

@@ -43,7 +43,7 @@ static __attribute__((noinline, cold)) void *throw_no_memory(size_t bytes, weir_
     return NULL;
 }
 
-static _Atomic uint64_t devices; /* a bit for each device that was served */
+static _Atomic uint64_t devices; /* one bit for each device that has allocated memory for PyTorch */
 
 static void store_device(int device) {
     uint64_t bit = UINT64_C(1) << device;

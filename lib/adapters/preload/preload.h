@@ -492,7 +492,7 @@ static inline int is_any_captured(void) {
  * must let the call fail, too. */
 __attribute__((cold)) int weir__stream_lacks_context(CUstream stream);
 
-/* Returns 1 if the stream is being captured or the driver refuses the query, else 0. */
+/* Returns 1 if the stream is being captured or if the driver cannot answer the query, else 0. */
 static inline int is_stream_captured(CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 

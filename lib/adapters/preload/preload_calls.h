@@ -97,7 +97,7 @@
       (void **context, void *resources, CUdevice device, unsigned int flags),                      \
       (context, resources, device, flags))
 
-/* Symbols that this library calls but does not replace. */
+/* Functions that this library calls but does not replace. */
 #define WEIR_INTERPOSED_USED(X)                                                                    \
     WEIR_BOTH_USED(X)                                                                              \
     X(cuDeviceGetGraphMemAttribute, cuDeviceGetGraphMemAttribute, 11040,                           \

@@ -180,7 +180,7 @@ static int is_first_of_device(int device) {
 
 /* Reads weir's options from environment variables.  Reports a wrong value only once. */
 static weir_status read_served_environment(weir_options *options) {
-    static int is_wrong; /* guarded by `lock` */
+    static int is_wrong; /* set once a wrong value was found; guarded by `lock` */
     char message[320];
     weir_status status = WEIR_E_PARSE;
 
@@ -566,8 +566,7 @@ CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *acces
     else if (is_the_drivers(access, count) &&
              (atomic_load_explicit(&p->state, memory_order_relaxed) == WEIR_POOL_OPEN ||
               atomic_load_explicit(&p->left, memory_order_relaxed) == WEIR_LEFT_REUSE))
-        leave_pool_to_driver(p,
-                             WEIR_LEFT_ACCESS); /* weir's memory cannot have such access rights */
+        leave_pool_to_driver(p, WEIR_LEFT_ACCESS); /* weir's memory cannot have such rights */
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
         if (is_other(p, &access[i]))
             atomic_store_explicit(&p->access[access[i].location.id], access[i].flags,

@@ -433,7 +433,7 @@ static inline void put_request(CUresult result, CUdeviceptr address, size_t byte
 }
 
 /* Marks this thread as executing a call of the program.  Returns 1 on success, 0 if the thread is marked already.
- * With 0, this library or the driver makes the call, and weir does not record the call. */
+ * If the function returns 0, this library or the driver makes the call, and weir does not record the call. */
 static inline int enter_call(void) {
     if (weir__inside)
         return 0;

@@ -87,7 +87,8 @@ enum weir_record_operation {
     WEIR_RECORD_SYNC,
     WEIR_RECORD_STREAM_ENDS,
     WEIR_RECORD_CONTEXT_ENDS,
-    WEIR_RECORD_CALLER /* a name of code or of an NVTX range; `total' has the number of the name */
+    /* An event with the name of code or of an NVTX range; `total' has the name's number. */
+    WEIR_RECORD_CALLER
 };
 
 enum weir_record_kind {

@@ -29,13 +29,13 @@ using c10::DataPtr;
 using c10::DeviceIndex;
 
 constexpr size_t UNIT = 512; // PyTorch rounds sizes up to multiples of this size
-constexpr size_t MOST = 64;  // the number of devices that the shim supports
+constexpr size_t MOST = 64; // the largest number of devices that the shim supports
 
 void raw_free(void *block);
 
 // ---- functions that weir calls ----
 
-// What this file keeps for a device.  weir passes this structure to the functions that it calls (weir_tensors_hooks).
+// The state of one device.  weir passes this structure to the functions that it calls (weir_tensors_hooks).
 struct Device {
     DeviceIndex number = 0;
     History *history = nullptr;
