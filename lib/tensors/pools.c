@@ -117,8 +117,8 @@ static int has_pool_segments(const struct weir_tensor_pool *pool) {
     return pool->part[0].count > 0 || pool->part[1].count > 0;
 }
 
-/* Ends the pool if it has no users, no segments, no route and no pins.  A pin is a running call that has released
- * the lock. */
+/* Ends the pool if it has no users, no segments, no route and no pins.  A pin stands for a running call that has
+ * released the lock but still uses the pool. */
 static void end_if_unused(weir_tensors *t, struct weir_tensor_pool *pool) {
     struct weir_tensor_pool **link = &t->pools;
 

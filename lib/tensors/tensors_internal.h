@@ -256,7 +256,8 @@ int weir__tensor_use_home(struct weir_tensor *tensor);
  * and, if the block was pending, calls weir__tensors_pend() with -1. */
 void weir__tensors_pend(weir_tensors *t, const struct weir_tensor *tensor, int64_t sign);
 void weir__tensors_completed(weir_tensors *t, const struct weir_tensor *tensor);
-/* Returns the description of a live block that the program receives (weir_tensors_find, weir_tensors_visit). */
+/* Describes a live block in the form that weir_tensors_find and weir_tensors_visit give to the program.  `segment`
+ * is the block's segment. */
 weir_tensors_block weir__tensor_block(const struct weir_tensor *tensor,
                                       struct weir_tensor_segment segment);
 /* Returns the name (see WEIR_TENSORS_ID) of a stream whose handle the program has just passed.  `lasts` is the

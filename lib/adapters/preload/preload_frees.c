@@ -39,8 +39,8 @@ weir_status weir__free_block(const struct weir_found *found, CUstream stream) {
     return status;
 }
 
-/* What to do with a free.  FREE_PASSES: pass the free to the driver.  FREE_IT: free a block of weir.
- * FREE_IS_ANSWERED: free nothing and return a result to the program. */
+/* The ways to treat a free.  FREE_PASSES: pass the free to the driver.  FREE_IT: free a block of weir.
+ * FREE_IS_ANSWERED: free nothing, and return a result to the program. */
 enum to_free { FREE_PASSES, FREE_IT, FREE_IS_ANSWERED };
 
 /* Returns 1 if the allocator was lost because its context was reset, else 0.  A free of a block of a lost allocator

@@ -62,9 +62,9 @@ int weir__shim_is_safe(const char *path);
 /* Returns the name of the variable by which the user has chosen one of PyTorch's own allocators.  Returns NULL if no
  * such variable is set. */
 const char *weir__shim_unwanted_by(void);
-/* Finds an option by its name in a list of PyTorch's options (NAME:VALUE,...  where a value may be a list in
- * brackets).  Returns the address of the option, and writes the option's length to *length.  Returns NULL if the
- * list has no such option. */
+/* Finds an option by its name in a list of PyTorch's options.  The list has the form NAME:VALUE,NAME:VALUE, and a
+ * value may be a list in brackets.  Returns the address of the option, and writes the option's length to *length.
+ * Returns NULL if the list has no such option. */
 const char *weir__torch_option(const char *list, const char *name, size_t *length);
 
 #endif

@@ -268,7 +268,7 @@ class Allocator final : public Interface {
         return reinterpret_cast<void *>(found.segment);
     }
     void recordStream(const DataPtr &data, c10::cuda::CUDAStream stream) override {
-        // weir does not own memory that another allocator or another process has allocated.
+        // Only memory of weir needs the call, not memory that another allocator or another process has allocated.
         if (!data.get() || data.get_deleter() != &raw_free)
             return;
         check(weir_tensors_use(data.get(), reinterpret_cast<weir_stream>(stream.stream())),
