@@ -14,7 +14,8 @@
  * seldom.
  *
  * A stream is identified by its name (tensors_internal.h).  Memory that was freed by a stream that has ended, or
- * that has no name, serves other XX
+ * that has no name, serves other streams only after a wait for the device.  A request makes this wait before its pool
+ * grows.
  *
  * This file must not know frameworks, or what a capture is.
  */
