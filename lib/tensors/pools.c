@@ -367,7 +367,7 @@ static weir_status allocate_joined(weir_tensors *t, struct weir_tensor_part *par
         status = allocate_at(t, round_unit(lacks, PAGE), at, out);
     if (weir__is_failure(status) && weir__part_end(t, part) != end)
         return WEIR_OK;
-    /* The address `end` may be in use, so tries another address. */
+    /* If the address `end` is in use, a segment at another address may be possible. */
     if (status == WEIR_E_NO_MEMORY && end > 0)
         status = allocate_at(t, round_unit(least, PAGE), WEIR_ENGINE_FAR, out);
     return status;
@@ -532,9 +532,9 @@ static int may_free_in_capture(const struct weir_tensor_pool *pool,
 }
 
 /* Makes chunks of the part free for all streams if they were freed at or before the sequence number `waited`.  The
- * caller has waited for the device since.  While the pool has a route, the function skips chunks that were perhaps
- * freed in a capture, because a wait for the device does not order the branches of a graph.  It also skips `unknown`
- * if `unknown` may have such chunks. */
+ * caller has waited for the device since.  While the pool has a route, the function skips chunks that may have been
+ * freed in a capture, because a wait for the device does not order the branches of a graph.  For this reason the
+ * function may skip the chunks of `unknown`, too. */
 static void observe_part(struct weir_tensor_pool *pool, struct weir_tensor_part *part,
                          uint64_t waited) {
     for (struct weir_tensor_user *user = pool->streams; user; user = user->next) {
@@ -625,7 +625,7 @@ weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool,
         return WEIR_E_HOST_MEMORY;
     if (found != WEIR_PLACEMENT_OK) {
         if (!lends)
-            /* Other threads may have ended the pool's route and closed the pool meanwhile. */
+            /* Other threads may have ended the pool's route and closed the pool, so that the pool is unused now. */
             end_if_unused(t, pool);
         return status == WEIR_OK ? WEIR_E_NO_MEMORY : status;
     }
@@ -736,7 +736,7 @@ static int trim_after_wait(weir_tensors *t, weir_tensors_id id, int *is_late) {
 
     *is_late = 0;
     weir__tensors_lock(t);
-    /* Other threads may free blocks during the wait, which the wait does not cover. */
+    /* The wait will not cover blocks that other threads free during the wait. */
     waited = t->sequence;
     for (pool = t->pools; pool; pool = pool->next)
         wanted |= is_to_trim(pool, id, waited) && has_pool_segments(pool);

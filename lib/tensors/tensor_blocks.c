@@ -207,8 +207,8 @@ int weir__tensor_record(weir_tensors *t, const struct weir_tensor_request *made,
 
 /* ---- opening ------------------------------------------------------------------------------------ */
 
-/* Takes the lock and returns 1.  A thread of weir gets 0, without the lock, if another thread holds the lock for
- * long: the other thread may be waiting for the device. */
+/* Takes the lock and returns 1.  In a thread of weir, returns 0 without the lock if another thread holds the lock
+ * for long.  The other thread may be waiting for the device. */
 static int lock_for_reclaim(weir_tensors *t) {
     if (weir__thread_is_own())
         return weir__tensors_lock_soon(t);
@@ -269,7 +269,8 @@ static weir_status create_tensors(int device, const weir_tensors_hooks *hooks, w
     }
     weir__order_open(&t->events, &t->allocator->device, NULL, NULL, NULL);
     t->lock.level = WEIR_BIAS_OUTER;
-    /* The preparation of biased locks may take milliseconds.  Done here, it delays no request. */
+    /* The preparation of biased locks may take milliseconds.  weir prepares them here, so that no request has to
+     * wait. */
     weir__bias_prepare();
     if (!weir__apart(t->allocator, &t->apart))
         t->apart.bytes = 0;

@@ -40,8 +40,8 @@ struct weir_tensor_use {
     uint64_t name;
 };
 
-/* A request of the program for a block of `bytes`.  Once the request is served, `address` is the address of the
- * block. */
+/* A request of the program for a block of `bytes`.  `requested` is the size that the program requested before it was
+ * rounded up.  Once the request is served, `address` is the address of the block. */
 struct weir_tensor_request {
     size_t bytes, requested;
     struct weir_tensor_use home;
@@ -87,7 +87,7 @@ struct weir_tensor_user {
     struct weir_placement_stream placed;
     weir_stream stream;
     /* The value of `sequence` (weir_tensors) when weir found that the stream's handle now means another stream.  0
-     * if weir has not found this. */
+     * as long as weir has not found such a stream. */
     uint64_t ended;
     struct weir_tensor_user *next;
 };
@@ -112,10 +112,10 @@ struct weir_tensor_pool {
     uint64_t closed; /* the value of `sequence` (weir_tensors) when the last user closed the pool */
     /* The streams that have allocated memory from the pool, newest first. */
     struct weir_tensor_user *streams;
-    /* Stands in the placement for all streams that have ended or have no name. */
+    /* A placeholder in the placement for all streams that have ended or have no name. */
     struct weir_placement_stream unknown;
-    /* The value of `sequence` at the last free that a captured stream may have made and that the placement recorded
-     * under `unknown`. */
+    /* The value of `sequence` at the last free that the placement recorded under `unknown` and that a captured
+     * stream may have made. */
     uint64_t branch_freed;
     /* Set if streams that have ended, or have no name, may have freed memory of the pool. */
     int has_lost;
@@ -294,7 +294,7 @@ static inline __attribute__((always_inline)) void weir__tensors_lock(weir_tensor
 
     t->lock_taken = taken;
 }
-/* Takes the lock if it is free soon.  Returns 1 on success, 0 if another thread holds the lock for long. */
+/* Takes the lock, but does not wait for long.  Returns 1 on success, 0 if another thread holds the lock for long. */
 static inline int weir__tensors_lock_soon(weir_tensors *t) {
     int taken = weir__bias_take_at(&t->lock, WEIR_BIAS_OUTER, WEIR_BIAS_HASTY);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* interpose.c: exports the driver's names, dlsym and cuGetProcAddress, and finds the driver's own functions.
  *
- * With RTLD_NEXT and RTLD_DEFAULT, the result of dlsym depends on the library that calls dlsym.  So if a name is not
- * replaced by this library, its dlsym ends with a jump to libc's dlsym.  libc's dlsym then sees the original caller.
- * Before the jump, this library's dlsym allocates nothing, takes no lock and loads nothing.
+ * With RTLD_NEXT and RTLD_DEFAULT, the result of dlsym depends on the library that calls dlsym.  So if this library
+ * does not replace a name, its dlsym ends with a jump to libc's dlsym, which then sees the original caller.  Before
+ * the jump, this library's dlsym allocates nothing, takes no lock and loads nothing.
  *
  * Between the program and the driver there may be another library that exports the driver's names and looks up the
  * driver's functions.  Examples are a loader that stands for the driver (as in WSL), and a wrapper.  Lookups of such
@@ -11,9 +11,9 @@
  * other for ever.  Lookups of the program get the functions weir__serve_SYMBOL.
  *
  * For each row, this library stores the first address that a lookup of the program finds as the driver's function.
- * The address stays stored as long as its library stays loaded, because the cuGetProcAddress of a loader may return
- * another address than dlsym.  If this library needs a function that the program has never looked up, this library
- * looks up the function itself.
+ * A later lookup replaces this address only if its library has been unloaded, because the cuGetProcAddress of a loader
+ * may return another address than dlsym.  If this library needs a function that the program has never looked up, this
+ * library looks up the function itself.
  *
  * This file must not know weir, or how calls are served.
  */
@@ -32,8 +32,8 @@ typedef CUresult resolver_v1(const char *name, void **address, int version, uint
 typedef CUresult resolver_v2(const char *name, void **address, int version, uint64_t flags,
                              unsigned *status);
 
-/* JUMP marks a call at the end of a function, which the compiler must turn into a jump.  JUMPS marks the function
- * that contains this call. */
+/* JUMP marks the last call of a function.  The compiler must turn this call into a jump.  JUMPS marks the function
+ * that contains such a call. */
 #if defined(__clang__)
 #define JUMPS
 #define JUMP __attribute__((musttail))
@@ -166,8 +166,8 @@ static int is_ours(const struct row *row, const void *address) {
     return address == row->serves || address == row->exported;
 }
 
-/* Returns the function that `real` finds for the row's symbol in another library than this one, or NULL if there is
- * none. */
+/* Returns the function that `real` finds for the row's symbol in any other library than this library.  Returns NULL
+ * if there is none. */
 static void *find_behind(lookup *real, const struct row *row, void *handle) {
     void *found = real(handle, row->symbol);
 

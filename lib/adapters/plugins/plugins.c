@@ -38,7 +38,7 @@ static void tell(atomic_uint *told, weir_status status, const char *text, const 
         return;
     length = snprintf(line, sizeof line,
                       "weir: error: %s (further errors like it are not reported%s)\n", text, more);
-    /* The reader of standard error is gone; there is nothing to do. */
+    /* If write() fails, standard error has no reader, and nothing can be done. */
     if (write(STDERR_FILENO, line, (size_t)length) < 0)
         return;
 }

@@ -24,8 +24,8 @@ void weir__adapter_lost_use(const char *who, const void *block, weir_status stat
 void weir__adapter_failed(const char *who, weir_status status);
 
 /* Frees a block in the order of `stream`.  If `order` is WEIR__ADAPTER_ANY, frees the block after the work of all
- * streams.  If the free is not possible now, adds the free to a list for later and returns WEIR_OK.  If the free is
- * wrong, prints an error with the name `who`. */
+ * streams.  If the free is not possible now, adds the free to a list for later and returns WEIR_OK.  If the program
+ * has made an error, prints a message that begins with `who`. */
 enum weir__adapter_order { WEIR__ADAPTER_STREAM, WEIR__ADAPTER_ANY };
 weir_status weir__adapter_free(const char *who, weir_allocator *allocator, void *block,
                                enum weir__adapter_order order, weir_stream stream);

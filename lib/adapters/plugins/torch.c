@@ -95,7 +95,7 @@ void weir_torch_memory_fraction(double fraction, int device) {
     weir_allocator *a;
     weir_status status;
 
-    if (!(fraction >= 0 && fraction <= 1)) /* PyTorch checks this, too */
+    if (!(fraction >= 0 && fraction <= 1)) /* PyTorch checks the fraction, too */
         return;
     limit.value = (uint64_t)(fraction * 1e6);
     if (fraction == 1) /* in PyTorch, a fraction of 1 means no limit */

@@ -112,8 +112,9 @@ enum weir_pool_state {
 };
 
 struct weir_pool {
-    _Atomic(CUmemoryPool) handle; /* NULL if the record may be reused */
-    atomic_uint life;             /* the number of pools that have used this record */
+    /* The driver's handle of the pool, or NULL if the record is unused. */
+    _Atomic(CUmemoryPool) handle;
+    atomic_uint life; /* the number of pools that have used this record */
     int device;
     struct weir_pool_kind kind;
     /* Set while the program forbids the pool to reuse memory across streams once work is complete (opportunistic
@@ -502,7 +503,7 @@ static inline int is_stream_captured(CUstream stream) {
 
 /* Returns 1 if weir knows that the program has destroyed the pool, else 0.  If the program uses a destroyed pool,
  * the driver (580) at first returns CUDA_ERROR_INVALID_VALUE.  But the driver crashes once the host memory of the
- * pool's object has been reused, which may happen for an object of weir. */
+ * pool's object has been reused.  An allocation of host memory by weir can reuse it. */
 static inline int is_ended(CUmemoryPool pool) {
     return !weir__driver_forked() && weir__pool_has_ended(pool);
 }
@@ -520,9 +521,9 @@ CUresult weir__result_of(weir_status status);
 
 /* ---- requests: preload_requests.c ---- */
 
-/* Gives idle memory back to the device, from all allocators of the device of `but` except `but`.  If `but` is NULL,
- * does so for all allocators of all devices.  The driver, too, gives back idle memory of its pools when a device is
- * out of memory.  Returns 1 if any memory was given back, else 0. */
+/* Makes all allocators of the device of `but`, except `but` itself, give their idle memory back to the device.  If
+ * `but` is NULL, all allocators of all devices do so.  The driver, too, gives back idle memory of its pools when a
+ * device is out of memory.  Returns 1 if any memory was given back, else 0. */
 int weir__make_room(const struct weir_served *but);
 
 /* ---- frees: preload_frees.c ---- */

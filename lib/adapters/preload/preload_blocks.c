@@ -16,14 +16,15 @@
 #include "base/map.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards both maps and last_number */
-/* Maps the address of a block to its struct weir_served *. */
+/* Maps the address of a block to the allocator of the block (struct weir_served *). */
 static struct weir_map noted;
 /* Maps the address of a block to its number. */
 static struct weir_map numbers;
-atomic_int weir__blocks_noted, weir__blocks_numbered; /* set once a block was added to the map */
-static uint64_t last_number;                          /* guarded by `lock` */
+/* Each is set once a block was added to its map. */
+atomic_int weir__blocks_noted, weir__blocks_numbered;
+static uint64_t last_number; /* guarded by `lock` */
 
-/* Added to weir's numbers of blocks, because the driver numbers its own blocks from 1. */
+/* An offset that weir adds to its numbers of blocks.  The driver numbers its own blocks from 1. */
 #define NUMBERS UINT64_C(0x8000000000000000)
 
 /* ---- blocks that allocators know ---- */

@@ -58,8 +58,8 @@ static int is_in_allocator(CUdeviceptr block) {
     return 0;
 }
 
-/* Returns 1 if the allocator is lost and the driver has since then allocated a new block at its old address `block`,
- * else 0. */
+/* Returns 1 if the allocator is lost and `block` is a new block that the driver has allocated at an address of the
+ * allocator.  Returns 0 otherwise. */
 static int is_anew(const struct weir_served *s, CUdeviceptr block) {
     CUdeviceptr base;
     size_t bytes;

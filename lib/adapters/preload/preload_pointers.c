@@ -39,8 +39,8 @@ CUresult weir__serve_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes,
     return CUDA_SUCCESS;
 }
 
-/* Changes the value of one attribute.  The driver has returned the value for its larger allocation; the new value is
- * right for the block. */
+/* Changes the value of one attribute.  The driver has returned the value for its larger allocation.  The new value
+ * is the value for the block. */
 static void correct(const struct weir_found *found, CUpointer_attribute attribute, void *value) {
     uint64_t number;
 

@@ -420,8 +420,8 @@ void weir__served_rest(struct weir_served *s) {
     atomic_compare_exchange_strong(&s->state, &ending, WEIR_SERVED_SPARE);
 }
 
-/* Gives back memory of the device's spare allocators that they could not give back when their last pool ended,
- * because work still used it. */
+/* Makes the spare allocators of the device give back the memory that they still have.  Work still used this memory
+ * when their last pool ended. */
 static void trim_spares(int device) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
@@ -603,8 +603,8 @@ int weir__any_asked(void) {
     return atomic_load_explicit(&any_asked, memory_order_relaxed);
 }
 
-/* Takes `lock` to create an allocator.  weir__driver_begin_use() makes sure that a child of fork which begins
- * meanwhile does not wait for the lock. */
+/* Takes `lock` to create an allocator.  After weir__driver_begin_use(), a child that is forked meanwhile does not
+ * wait for `lock`. */
 static void begin_making(void) {
     atomic_store_explicit(&any_asked, 1, memory_order_relaxed);
     (void)weir__driver_begin_use();

@@ -295,7 +295,7 @@ static void report_text(const struct figures *all, const char *when) {
 }
 
 /* Writes a report of a failed request to standard error, or to the place that the user has named.  If the user wants
- * statistics as JSON, also adds a line to their file. */
+ * statistics as JSON, also adds a line to the file of these statistics. */
 __attribute__((cold)) void weir__report_oom(const struct weir_served *s) {
     const char *path = weir__variable("WEIR_RUN_JSON");
     char json[OOM_REPORT_BYTES], text[OOM_REPORT_BYTES + 200];

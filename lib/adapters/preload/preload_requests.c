@@ -214,8 +214,8 @@ static int begin_left(struct weir_plain *plain, CUmemoryPool handle, CUstream st
     return weir__plain_begin(plain, is_graph ? WEIR_GROUP_GRAPH : WEIR_GROUP_POOL, device, bytes);
 }
 
-/* The four driver's functions that request memory of a pool.  CURRENT uses the device's current pool.  NAMED uses
- * the pool that the program passes.  With _PTSZ, stream 0 means the thread's own default stream. */
+/* The four functions of the driver that request memory of a pool.  CURRENT uses the device's current pool.  NAMED
+ * uses the pool that the program passes.  With _PTSZ, stream 0 means the thread's own default stream. */
 enum pool_call { CURRENT, CURRENT_PTSZ, NAMED, NAMED_PTSZ };
 
 /* Passes a request of a pool to the driver's function `call`. */

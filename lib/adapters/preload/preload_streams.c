@@ -86,8 +86,8 @@ static void become_child(void) {
     atomic_store_explicit(&ended_at_work, 0, memory_order_relaxed);
 }
 
-/* Marks the calling thread of weir as inside a call, so that its driver calls go to the driver unchanged.  The
- * driver's symbols may lead to the functions that this library exports. */
+/* Marks the calling thread, which is a thread of weir, as inside a call.  So its driver calls go to the driver
+ * unchanged.  Without the mark, these calls could reach the functions that this library exports. */
 static void stay_inside(void) {
     weir__inside = 1;
 }

@@ -142,7 +142,7 @@ void weir__trace_refused(const struct weir_served *s, size_t bytes) {
 
 /* ---- begin and end ------------------------------------------------------------------------------- */
 
-/* Returns 1 if this process has created the file before it executed the present program, else 0.  The file then
+/* Returns 1 if this process has created the file before it executed the present program, else 0.  Such a file
  * contains `text`. */
 static int is_left(const char *text, size_t length) {
     char found[300];

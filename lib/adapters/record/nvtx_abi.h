@@ -61,7 +61,8 @@ struct weir_nvtx_attributes {
     int32_t payload_type, reserved;
     uint64_t payload; /* a union in NVTX */
     int32_t message_type;
-    /* In NVTX's header a union: a string of char, a string of wchar_t, or the handle of a registered string. */
+    /* The name.  In NVTX's header, this field is a union: a string of char, a string of wchar_t, or the handle of a
+     * registered string. */
     const void *message;
 };
 

@@ -445,8 +445,8 @@ static inline void leave_call(void) {
     weir__inside = 0;
 }
 
-/* Calls the driver and records the request.  A request that succeeds without a block is not recorded; a request of 0
- * bytes may do so.  `asked` is the pointer through which the driver returns the block. */
+/* Calls the driver and records the request.  Does not record a request that succeeds without a block, such as a
+ * request of 0 bytes.  `asked` is the pointer through which the driver returns the block. */
 #define REQUEST_ON(device, call, asked, address, bytes, stream, kind)                              \
     do {                                                                                           \
         int is_outer = enter_call();                                                               \

@@ -19,8 +19,9 @@ WEIR_RECORD_EXPORT void weir_mark(const char *label);
 WEIR_RECORD_EXPORT weir_nvtx_initialize InitializeInjectionNvtx2;
 
 /* weir__record_callers is 1 if weir records the names of the code that makes requests (`weir record --callers`),
- * else 0.  weir__record_who() writes the numbers of two names for the present request of this thread.  *place gets
- * the place in the program, *range the innermost NVTX range.  The number is 0 if there is no name. */
+ * else 0.  weir__record_who() finds two names for the present request of this thread, and writes their numbers.
+ * *place gets the number of the place in the program, *range the number of the innermost NVTX range.  A number is 0
+ * if there is no name. */
 extern int weir__record_callers;
 void weir__record_who(uint64_t *place, uint64_t *range);
 /* Returns the name of this thread's innermost open NVTX range that has a name, or NULL if there is none

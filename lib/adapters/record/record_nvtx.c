@@ -23,7 +23,8 @@
 
 /* ---- names ------------------------------------------------------------------------------------- */
 
-static char *wanted; /* a shell pattern; ranges and marks whose names match it end an iteration */
+/* A shell pattern.  A range or mark ends an iteration if its name matches the pattern. */
+static char *wanted;
 
 static int is_wanted(const char *name) {
     return name && wanted && fnmatch(wanted, name, 0) == 0;

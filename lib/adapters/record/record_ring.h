@@ -154,7 +154,7 @@ struct weir_record_file {
 /* An entry of the board for a process that runs unrecorded, because it found no file for its events. */
 struct weir_record_unrecorded {
     _Atomic uint32_t is_complete;
-    int32_t process, error; /* the errno of the failed creation of the file */
+    int32_t process, error; /* `error` is the errno of the failed creation of the file */
     _Atomic uint64_t lost;  /* the number of lost events */
 };
 

@@ -16,8 +16,8 @@ namespace weir_torch {
 using Context = std::shared_ptr<c10::GatheredContext>;
 using Annotation = decltype(cca::SnapshotInfo::external_annotations)::value_type;
 
-// What this thread adds to its events: the stack of a free, the metadata that the program has set, and the names of the
-// compiled regions that PyTorch has pushed.
+// The values that this thread adds to its events: the stack of a free, the metadata that the program has set, and the
+// names of the compiled regions that PyTorch has pushed.
 inline thread_local Context free_context;
 inline thread_local std::string user_metadata;
 inline thread_local std::vector<std::string> compile_contexts;

@@ -289,7 +289,8 @@ class Allocator final : public Interface {
             C10_CUDA_CHECK(error);
         weir_status status =
             weir_set_access(weir_tensors_allocator(at(to)), device, WEIR_ACCESS_READ_WRITE);
-        if (status != WEIR_E_NOT_SUPPORTED) // for memory of cuMemAlloc, the call of CUDA suffices
+        // For memory of cuMemAlloc, the call of CUDA above suffices.
+        if (status != WEIR_E_NOT_SUPPORTED)
             check(status, "peer access");
     }
     cudaError_t memcpyAsync(void *to, int to_device, const void *from, int from_device,
@@ -452,7 +453,7 @@ class Allocator final : public Interface {
     }
     void setUseOnOOM(DeviceIndex device, MempoolId_t id, bool on) override {
         weir_status status = weir_tensors_pool_lend(at(device), id_to(id), on);
-        // PyTorch may destroy a MemPool after weir has ended the pool.
+        // PyTorch may destroy a MemPool after weir has ended the pool, which is no error.
         if (on || status != WEIR_E_NOT_OWNED)
             check(status, "setUseOnOOM");
     }
