@@ -73,7 +73,7 @@ static weir_status free_shared(weir_tensors *t, uint64_t address, struct weir_te
 
 /* Returns 1 if a free with this status had no effect and may succeed later, else 0.  weir repeats such a free later,
  * because a framework's deleter must not fail. */
-static int is_to_try_again(weir_status status) {
+static int may_succeed_later(weir_status status) {
     return status != WEIR_OK && status != WEIR_E_NOT_OWNED && status != WEIR_E_DEVICE_LOST &&
            status != WEIR_E_FORKED;
 }
@@ -91,7 +91,7 @@ static int free_tensor(weir_tensors *t, struct weir_tensor *tensor) {
     status = weir__name_lasts(tensor->home.name)
                  ? free_shared(t, tensor->address, tensor->home)
                  : weir__free_completed(t->allocator, (void *)(uintptr_t)tensor->address);
-    if (is_to_try_again(status))
+    if (may_succeed_later(status))
         return 0;
     if (tensor->is_freed)
         weir__tensors_completed(t, tensor);
@@ -107,7 +107,7 @@ weir_status weir__pending_free(weir_tensors *t, uint64_t address, size_t bytes,
     struct weir_tensor *tensor;
     int is_held = 0;
 
-    if (!is_to_try_again(status))
+    if (!may_succeed_later(status))
         return status;
     weir__tensors_lock(t);
     tensor = weir__tensor_new(t);

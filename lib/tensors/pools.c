@@ -450,7 +450,7 @@ static int take_whole(struct weir_tensor_part *part, size_t bytes, struct weir_t
                 : WEIR_PLACEMENT_NO_FIT;
 }
 
-static int nobody_waits(void *context, uint64_t stream, uint64_t sequence) {
+static int permits_no_wait(void *context, uint64_t stream, uint64_t sequence) {
     (void)context, (void)stream, (void)sequence;
     return 0;
 }
@@ -458,7 +458,7 @@ static int nobody_waits(void *context, uint64_t stream, uint64_t sequence) {
 static int take_from_part(const struct weir_tensor_pool *pool, struct weir_tensor_part *part,
                           size_t bytes, struct weir_tensor_user *user,
                           struct weir_placement_block *place) {
-    const struct weir_placement_waits none = {nobody_waits, nobody_waits, NULL};
+    const struct weir_placement_waits none = {permits_no_wait, permits_no_wait, NULL};
     int found;
 
     if (pool->is_whole)

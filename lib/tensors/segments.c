@@ -19,7 +19,7 @@ static int is_apart_address(const weir_tensors *t, uint64_t address) {
 }
 
 /* Returns the number of segments that begin at or below the address. */
-static size_t up_to(const struct weir_tensor_part *part, uint64_t address) {
+static size_t count_segments_up_to(const struct weir_tensor_part *part, uint64_t address) {
     size_t above = part->count, at;
 
     WEIR_FIND_FIRST(above, at, part->segments[at].base > address);
@@ -28,7 +28,7 @@ static size_t up_to(const struct weir_tensor_part *part, uint64_t address) {
 
 const struct weir_tensor_segment *weir__part_segment(const struct weir_tensor_part *part,
                                                      uint64_t address) {
-    size_t at = up_to(part, address);
+    size_t at = count_segments_up_to(part, address);
 
     return at > 0 && address - part->segments[at - 1].base < part->segments[at - 1].bytes
                ? &part->segments[at - 1]
@@ -44,7 +44,7 @@ static int is_joined(const weir_tensors *t, const struct weir_tensor_part *part,
 
 struct weir_tensor_segment weir__part_run(const weir_tensors *t,
                                           const struct weir_tensor_part *part, uint64_t address) {
-    size_t first = up_to(part, address) - 1, end = first + 1;
+    size_t first = count_segments_up_to(part, address) - 1, end = first + 1;
     uint64_t base;
 
     while (is_joined(t, part, first))
@@ -76,7 +76,7 @@ struct weir_placement *weir__part_placement(const weir_tensors *t, int part) {
 
 int weir__part_place(const weir_tensors *t, struct weir_placement *p,
                      const struct weir_tensor_part *part, struct weir_tensor_segment segment) {
-    size_t below = up_to(part, segment.base - 1);
+    size_t below = count_segments_up_to(part, segment.base - 1);
     uint64_t unmapped = t->apart.base;
 
     if (!is_apart_address(t, segment.base))
@@ -115,7 +115,7 @@ int weir__part_add(const weir_tensors *t, struct weir_tensor_part *part,
     part->segments = moved;
     if (!weir__part_place(t, part->placement, part, segment))
         return 0;
-    at = up_to(part, segment.base);
+    at = count_segments_up_to(part, segment.base);
     memmove(&moved[at + 1], &moved[at], (part->count - at) * sizeof *moved);
     moved[at] = segment;
     part->count++;
@@ -143,7 +143,7 @@ static int remove_segment(const weir_tensors *t, const struct weir_tensor_part *
 
 int weir__part_take_free(const weir_tensors *t, struct weir_tensor_part *part,
                          struct weir_tensor_segment *out) {
-    for (size_t i = up_to(part, out->base); i < part->count; i++) {
+    for (size_t i = count_segments_up_to(part, out->base); i < part->count; i++) {
         if (!remove_segment(t, part, &part->segments[i]))
             continue;
         *out = part->segments[i];
@@ -159,7 +159,8 @@ int weir__part_take_free(const weir_tensors *t, struct weir_tensor_part *part,
 
 int weir__part_weight(const weir_tensors *t, const struct weir_tensor_part *part,
                       struct weir_tensor_segment segment) {
-    size_t below = up_to(part, segment.base - 1), above = up_to(part, segment.base);
+    size_t below = count_segments_up_to(part, segment.base - 1),
+           above = count_segments_up_to(part, segment.base);
     const struct weir_tensor_segment *s = part->segments;
     int count = 1;
 

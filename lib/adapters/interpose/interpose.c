@@ -168,7 +168,7 @@ static int is_ours(const struct row *row, const void *address) {
 
 /* Returns the function that `real` finds for the row's symbol in any other library than this library.  Returns NULL
  * if there is none. */
-static void *find_behind(lookup *real, const struct row *row, void *handle) {
+static void *find_in_other_library(lookup *real, const struct row *row, void *handle) {
     void *found = real(handle, row->symbol);
 
     return is_ours(row, found) ? real(RTLD_NEXT, row->symbol) : found;
@@ -183,7 +183,7 @@ BARE JUMPS void *dlsym(void *restrict handle, const char *restrict name) {
         note_passed(name);
         JUMP return real(handle, name);
     }
-    found = find_behind(real, row, handle);
+    found = find_in_other_library(real, row, handle);
     if (!found)
         return NULL;
     store_real(row, found);

@@ -29,7 +29,8 @@ WEIR_STATUSES(STATUS_FITS)
 /* Prints `text` as an error line that ends with `more`.  Prints each status only once, because frameworks repeat
  * failed requests.  `told` has a bit for each status that was printed.  One write(2) writes the line, so that lines
  * of several threads do not mix. */
-static void tell(atomic_uint *told, weir_status status, const char *text, const char *more) {
+static void print_error_once(atomic_uint *told, weir_status status, const char *text,
+                             const char *more) {
     unsigned bit = 1u << (unsigned)-status;
     char line[LINE_BYTES];
     int length;
@@ -48,7 +49,7 @@ static double mib(uint64_t bytes) {
 }
 
 /* Writes the driver's result to `text`, or an empty text if the driver did not fail.  Returns `text`. */
-static const char *driver_part(char *text, size_t bytes) {
+static const char *driver_result_text(char *text, size_t bytes) {
     int result = weir_last_driver_result();
 
     text[0] = '\0';
@@ -72,7 +73,7 @@ void weir__adapter_text(char *text, size_t text_bytes, const char *who, size_t b
 
     if (!was_refused(&r, bytes, status)) {
         snprintf(text, text_bytes, "%s: could not allocate %zu bytes (%.1f MiB): %s%s", who, bytes,
-                 mib(bytes), weir_status_message(status), driver_part(part, sizeof part));
+                 mib(bytes), weir_status_message(status), driver_result_text(part, sizeof part));
         return;
     }
     if (r.limit != UINT64_MAX)
@@ -93,31 +94,31 @@ void weir__adapter_refused(const char *who, size_t bytes, weir_status status) {
     weir_failure r;
 
     weir__adapter_text(text, sizeof text, who, bytes, status);
-    tell(&told, status, text,
-         was_refused(&r, bytes, status) && !getenv("WEIR_OOM_REPORT")
-             ? "; set WEIR_OOM_REPORT=stderr for the cause"
-             : "");
+    print_error_once(&told, status, text,
+                     was_refused(&r, bytes, status) && !getenv("WEIR_OOM_REPORT")
+                         ? "; set WEIR_OOM_REPORT=stderr for the cause"
+                         : "");
 }
 
-static void tell_of_block(atomic_uint *told, const char *who, const char *what, const void *block,
-                          weir_status status) {
+static void print_block_error(atomic_uint *told, const char *who, const char *what,
+                              const void *block, weir_status status) {
     char text[TEXT_BYTES], part[32];
 
     snprintf(text, sizeof text, "%s: %s of %p refused: %s%s", who, what, block,
-             weir_status_message(status), driver_part(part, sizeof part));
-    tell(told, status, text, "");
+             weir_status_message(status), driver_result_text(part, sizeof part));
+    print_error_once(told, status, text, "");
 }
 
-static void tell_free(const char *who, const void *block, weir_status status) {
+static void print_free_error(const char *who, const void *block, weir_status status) {
     static atomic_uint told;
 
-    tell_of_block(&told, who, "free", block, status);
+    print_block_error(&told, who, "free", block, status);
 }
 
 void weir__adapter_lost_use(const char *who, const void *block, weir_status status) {
     static atomic_uint told;
 
-    tell_of_block(&told, who, "use", block, status);
+    print_block_error(&told, who, "use", block, status);
 }
 
 void weir__adapter_failed(const char *who, weir_status status) {
@@ -125,8 +126,8 @@ void weir__adapter_failed(const char *who, weir_status status) {
     char text[TEXT_BYTES], part[32];
 
     snprintf(text, sizeof text, "%s: %s%s", who, weir_status_message(status),
-             driver_part(part, sizeof part));
-    tell(&told, status, text, "");
+             driver_result_text(part, sizeof part));
+    print_error_once(&told, status, text, "");
 }
 
 /* ---- frees ----------------------------------------------------------------------------------- */
@@ -161,7 +162,7 @@ static void append_kept(const struct kept *k) {
     struct kept *copy = malloc(sizeof *copy);
 
     if (!copy) {
-        tell_free(k->who, k->block, WEIR_E_HOST_MEMORY);
+        print_free_error(k->who, k->block, WEIR_E_HOST_MEMORY);
         return;
     }
     *copy = *k;
@@ -182,7 +183,7 @@ static weir_status free_or_keep(const struct kept *k) {
         return WEIR_OK;
     }
     if (status != WEIR_OK && status != WEIR_E_FORKED && status != WEIR_E_DEVICE_LOST)
-        tell_free(k->who, k->block, status);
+        print_free_error(k->who, k->block, status);
     return status;
 }
 

@@ -18,7 +18,7 @@ enum { TEXT_BYTES = 512 };
 
 /* Throws a C++ exception with the text.  Only returns if the process has no C++ library, or another C++ library than
  * libstdc++. */
-static void throw_it(const char *text) {
+static void throw_runtime_error(const char *text) {
     void *library = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
     void (*throws)(const char *) = NULL;
 
@@ -38,7 +38,7 @@ static __attribute__((noinline, cold)) void *throw_no_memory(size_t bytes, weir_
     char text[TEXT_BYTES];
 
     weir__adapter_text(text, sizeof text, head, bytes, status);
-    throw_it(text);
+    throw_runtime_error(text);
     weir__adapter_refused("weir_torch_alloc", bytes, status);
     return NULL;
 }

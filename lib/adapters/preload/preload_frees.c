@@ -10,7 +10,7 @@
 
 /* Frees a block on a stream of another device or context.  For this, the allocator's private stream waits for the
  * stream `stream`, and then frees the block. */
-static weir_status free_from_afar(struct weir_served *s, void *block, CUstream stream) {
+static weir_status free_on_foreign_stream(struct weir_served *s, void *block, CUstream stream) {
     CUstream apart = weir__served_apart(s);
 
     return apart ? weir__drop_in_free_behind(s->allocator, block, stream, apart) : WEIR_E_STREAM;
@@ -34,7 +34,7 @@ weir_status weir__free_block(const struct weir_found *found, CUstream stream) {
                  ? WEIR_E_STREAM
                  : weir_free(found->by->allocator, block, stream);
     if (__builtin_expect(status == WEIR_E_STREAM, 0))
-        status = free_from_afar(found->by, block, stream);
+        status = free_on_foreign_stream(found->by, block, stream);
     after_free(found, status == WEIR_OK);
     return status;
 }
@@ -60,7 +60,7 @@ static int is_in_allocator(CUdeviceptr block) {
 
 /* Returns 1 if the allocator is lost and `block` is a new block that the driver has allocated at an address of the
  * allocator.  Returns 0 otherwise. */
-static int is_anew(const struct weir_served *s, CUdeviceptr block) {
+static int is_new_driver_block(const struct weir_served *s, CUdeviceptr block) {
     CUdeviceptr base;
     size_t bytes;
 
@@ -69,17 +69,18 @@ static int is_anew(const struct weir_served *s, CUdeviceptr block) {
            REAL(cuMemGetAddressRange_v2)(&base, &bytes, block) == CUDA_SUCCESS && base == block;
 }
 
-static __attribute__((noinline, cold)) enum to_free no_block(CUdeviceptr block, CUresult *result) {
+static __attribute__((noinline, cold)) enum to_free treat_unknown_block(CUdeviceptr block,
+                                                                        CUresult *result) {
     struct weir_served *s = weir__block_is_none(block);
 
-    if (!s || is_anew(s, block))
+    if (!s || is_new_driver_block(s, block))
         return FREE_PASSES;
     *result = is_served_lost(s) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     return FREE_IS_ANSWERED;
 }
 
-static __attribute__((noinline, cold)) enum to_free lost_block(const struct weir_found *found,
-                                                               CUresult *result) {
+static __attribute__((noinline, cold)) enum to_free end_lost_block(const struct weir_found *found,
+                                                                   CUresult *result) {
     weir__block_end(found);
     after_free(found, 1);
     *result = CUDA_SUCCESS;
@@ -89,13 +90,14 @@ static __attribute__((noinline, cold)) enum to_free lost_block(const struct weir
 static inline enum to_free find_to_free(CUdeviceptr block, struct weir_found *found,
                                         CUresult *result) {
     if (weir__block_find(block, found) && found->base == block)
-        return __builtin_expect(is_served_lost(found->by), 0) ? lost_block(found, result) : FREE_IT;
-    return no_block(block, result);
+        return __builtin_expect(is_served_lost(found->by), 0) ? end_lost_block(found, result)
+                                                              : FREE_IT;
+    return treat_unknown_block(block, result);
 }
 
 /* Returns 1 if preload_blocks.c has recorded no block, so that only the allocators know the blocks.  Returns 0
  * otherwise. */
-static inline int keeps_nothing(void) {
+static inline int has_no_block_records(void) {
     return !atomic_load_explicit(&weir__blocks_noted, memory_order_acquire) &&
            !atomic_load_explicit(&weir__blocks_numbered, memory_order_acquire);
 }
@@ -106,7 +108,7 @@ static inline int keeps_nothing(void) {
 static inline int free_common_case(CUdeviceptr block, CUstream stream) {
     struct weir_served *s = weir__served_at(weir__block_last);
 
-    if (is_any_captured() || !keeps_nothing() ||
+    if (is_any_captured() || !has_no_block_records() ||
         atomic_load_explicit(&s->state, memory_order_relaxed) != WEIR_SERVED_LIVE ||
         is_of_other_context(s, stream) ||
         !weir__drop_in_free_own(s->allocator, (void *)(uintptr_t)block, stream))
@@ -168,7 +170,7 @@ CUresult weir__serve_cuMemFreeAsync_ptsz(CUdeviceptr block, CUstream stream) {
 /* Frees a block for cuMemFree.  If a pool has the block, waits for nothing: the driver, too, assumes that all work
  * on a pool's block is complete at cuMemFree.  If the block is plain memory, waits for the device, as the driver
  * does. */
-static CUresult free_done(const struct weir_found *found) {
+static CUresult free_synchronously(const struct weir_found *found) {
     struct weir_served *s = found->by;
     CUresult result = s->is_plain ? weir__drop_in_wait(s->allocator) : CUDA_SUCCESS;
 
@@ -188,7 +190,7 @@ CUresult weir__serve_cuMemFree_v2(CUdeviceptr block) {
     if (block && weir__served_known() > 0 && begin_serving()) {
         what = find_to_free(block, &found, &result);
         if (what == FREE_IT)
-            result = free_done(&found);
+            result = free_synchronously(&found);
         end_serving();
     }
     return what != FREE_PASSES ? result : FREE_BY_DRIVER(block, REAL(cuMemFree_v2)(block));

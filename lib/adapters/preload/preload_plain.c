@@ -77,7 +77,7 @@ static int is_noted_here(void) {
 /* ---- callers -------------------------------------------------------------------------------------- */
 
 /* Returns 1 if the library `name` only passes calls to the driver and is no caller by itself, else 0. */
-static int passes_on(const char *name) {
+static int is_pass_through(const char *name) {
     static const char *const parts[] = {"libweir",  "libcuda.so", "libcudart", "libc.so",
                                         "ld-linux", "libpthread", "libnvrtc"};
 
@@ -92,7 +92,7 @@ struct named {
     char *name;
 };
 
-static int name_if_in(struct dl_phdr_info *object, size_t bytes, void *context) {
+static int name_if_object_has_code(struct dl_phdr_info *object, size_t bytes, void *context) {
     const struct named *named = context;
     int is_in = 0;
 
@@ -106,7 +106,7 @@ static int name_if_in(struct dl_phdr_info *object, size_t bytes, void *context) 
         const char *slash = strrchr(path, '/');
 
         path = slash ? slash + 1 : path;
-        if (!passes_on(path))
+        if (!is_pass_through(path))
             snprintf(named->name, WEIR_PLAIN_NAME, "%.31s", path);
     }
     return is_in;
@@ -116,7 +116,7 @@ static int name_if_in(struct dl_phdr_info *object, size_t bytes, void *context) 
  * calls to the driver, or if no library contains the address. */
 static void name_object(void *code, char name[WEIR_PLAIN_NAME]) {
     name[0] = '\0';
-    (void)dl_iterate_phdr(name_if_in, &(struct named){(uintptr_t)code, name});
+    (void)dl_iterate_phdr(name_if_object_has_code, &(struct named){(uintptr_t)code, name});
 }
 
 /* Calls backtrace() once when this library is loaded.  The first call of backtrace() loads another library and takes
@@ -206,7 +206,7 @@ static CUdevice current_device(void) {
 
 /* Waits 5 ms for a killed process of the group, whose memory the driver has not freed yet.  Returns 1 after the
  * wait.  Returns 0 if there is no such process, or if the request has waited too long. */
-static int await_ending(const struct weir_plain *p) {
+static int wait_for_killed_process(const struct weir_plain *p) {
     if (!p->group || weir__clock_ns() - p->began >= ENDING_NS || weir__group_recover(p->group) == 0)
         return 0;
     nanosleep(&(struct timespec){0, 5000000}, NULL);
@@ -220,7 +220,7 @@ static int find_room(struct weir_plain *p) {
     int has_trimmed = p->has_trimmed;
 
     p->has_trimmed = 1;
-    return (!has_trimmed && weir__make_room(NULL)) || await_ending(p) ||
+    return (!has_trimmed && weir__make_room(NULL)) || wait_for_killed_process(p) ||
            weir__drop_in_ask_for_memory(p->device, p->bytes, p->began);
 }
 
@@ -287,7 +287,7 @@ static void delete_record(struct weir_plain_record *r) {
 }
 
 /* Deletes the record of a handle if the handle has no references and no mappings any more.  The caller holds `lock`. */
-static void forget_unused(struct weir_plain_record *r) {
+static void delete_unused_record(struct weir_plain_record *r) {
     if (r->references == 0 && r->mappings == 0)
         delete_record(r);
 }
@@ -302,7 +302,7 @@ static void delete_reused_record(struct weir_map *map, uint64_t key) {
         return;
     old = (struct weir_plain_record *)found;
     old->references = old->releasing;
-    forget_unused(old);
+    delete_unused_record(old);
 }
 
 /* Makes a record of new memory.  Returns 1 on success, 0 if there is no host memory. */
@@ -347,7 +347,7 @@ static void begin_show(void) {
     end_serving();
 }
 
-static void note_captured(const struct weir_plain *p) {
+static void count_captured_bytes(const struct weir_plain *p) {
     atomic_store(&noted_by, getpid());
     pthread_mutex_lock(&lock);
     captured[p->device] += p->bytes;
@@ -362,7 +362,7 @@ void weir__plain_end(struct weir_plain *p, CUresult result, uint64_t key, size_t
     if (!p->is_seen)
         return;
     if (result == CUDA_SUCCESS && p->kind == WEIR_GROUP_GRAPH) {
-        note_captured(p);
+        count_captured_bytes(p);
         return;
     }
     if (result == CUDA_SUCCESS && record_plain(p, key, bytes, find_caller())) {
@@ -428,7 +428,7 @@ void weir__plain_released(struct weir_plain_record *r, CUmemGenericAllocationHan
     r->releasing--;
     if (result == CUDA_SUCCESS) {
         r->references--;
-        forget_unused(r);
+        delete_unused_record(r);
     } else {
         (void)weir__map_put(&handles, handle, (uintptr_t)r);
     }
@@ -496,7 +496,7 @@ void weir__plain_unmapped(uint64_t address, size_t bytes) {
 
         address += m->bytes;
         m->record->mappings--;
-        forget_unused(m->record);
+        delete_unused_record(m->record);
         free(m);
     }
     pthread_mutex_unlock(&lock);
@@ -510,7 +510,7 @@ int weir__plain_any_graphs(void) {
 
 /* Sets the count of the memory of the device's graphs to `now`, which the driver has reported.  The calling thread
  * holds `lock`. */
-static void settle_graphs(CUdevice device, uint64_t now) {
+static void set_graph_bytes(CUdevice device, uint64_t now) {
     struct weir_group *g = weir__drop_in_group_of(device);
     uint64_t before = graphs[device] + captured[device];
 
@@ -533,7 +533,7 @@ void weir__plain_look_at_graphs(CUdevice device) {
             CUDA_SUCCESS)
         return;
     pthread_mutex_lock(&lock);
-    settle_graphs(device, now);
+    set_graph_bytes(device, now);
     pthread_mutex_unlock(&lock);
 }
 
@@ -571,6 +571,6 @@ void weir__plain_lost(CUdevice device) {
         return;
     pthread_mutex_lock(&lock);
     delete_records_of_context(NULL, device);
-    settle_graphs(device, 0);
+    set_graph_bytes(device, 0);
     pthread_mutex_unlock(&lock);
 }

@@ -16,7 +16,7 @@ enum {
 
 /* Returns 1 and fills in *found if the address lies in a block of weir, else returns 0.  The caller has not called
  * begin_serving() yet. */
-static int is_served(CUdeviceptr address, struct weir_found *found) {
+static int find_served_block(CUdeviceptr address, struct weir_found *found) {
     int is;
 
     if (!address || weir__served_known() == 0 || !begin_serving())
@@ -30,7 +30,7 @@ CUresult weir__serve_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes,
                                              CUdeviceptr address) {
     struct weir_found found;
 
-    if (!is_served(address, &found))
+    if (!find_served_block(address, &found))
         return REAL(cuMemGetAddressRange_v2)(base, bytes, address);
     if (base)
         *base = found.base;
@@ -41,7 +41,8 @@ CUresult weir__serve_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes,
 
 /* Changes the value of one attribute.  The driver has returned the value for its larger allocation.  The new value
  * is the value for the block. */
-static void correct(const struct weir_found *found, CUpointer_attribute attribute, void *value) {
+static void correct_attribute(const struct weir_found *found, CUpointer_attribute attribute,
+                              void *value) {
     uint64_t number;
 
     switch (attribute) {
@@ -75,8 +76,8 @@ CUresult weir__serve_cuPointerGetAttribute(void *value, CUpointer_attribute attr
     CUresult result = REAL(cuPointerGetAttribute)(value, attribute, address);
     struct weir_found found;
 
-    if (result == CUDA_SUCCESS && is_served(address, &found))
-        correct(&found, attribute, value);
+    if (result == CUDA_SUCCESS && find_served_block(address, &found))
+        correct_attribute(&found, attribute, value);
     return result;
 }
 
@@ -85,9 +86,9 @@ CUresult weir__serve_cuPointerGetAttributes(unsigned int count, CUpointer_attrib
     CUresult result = REAL(cuPointerGetAttributes)(count, attributes, values, address);
     struct weir_found found;
 
-    if (result == CUDA_SUCCESS && is_served(address, &found))
+    if (result == CUDA_SUCCESS && find_served_block(address, &found))
         for (unsigned int i = 0; i < count; i++)
-            correct(&found, attributes[i], values[i]);
+            correct_attribute(&found, attributes[i], values[i]);
     return result;
 }
 
@@ -96,13 +97,13 @@ CUresult weir__serve_cuPointerGetAttributes(unsigned int count, CUpointer_attrib
 CUresult weir__serve_cuIpcGetMemHandle(void *handle, CUdeviceptr address) {
     struct weir_found found;
 
-    return is_served(address, &found) ? CUDA_ERROR_INVALID_VALUE
-                                      : REAL(cuIpcGetMemHandle)(handle, address);
+    return find_served_block(address, &found) ? CUDA_ERROR_INVALID_VALUE
+                                              : REAL(cuIpcGetMemHandle)(handle, address);
 }
 
 CUresult weir__serve_cuMemPoolExportPointer(void *data, CUdeviceptr address) {
     struct weir_found found;
 
-    return is_served(address, &found) ? CUDA_ERROR_INVALID_VALUE
-                                      : REAL(cuMemPoolExportPointer)(data, address);
+    return find_served_block(address, &found) ? CUDA_ERROR_INVALID_VALUE
+                                              : REAL(cuMemPoolExportPointer)(data, address);
 }

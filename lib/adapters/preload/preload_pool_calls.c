@@ -12,7 +12,7 @@
 
 /* Returns the reason why weir leaves memory of this type and location to the driver.  Returns WEIR_LEFT_NOT for
  * memory of a device, because weir serves only this memory. */
-static enum weir_left why_other(CUmemAllocationType type, CUmemLocationType location) {
+static enum weir_left reason_of_location(CUmemAllocationType type, CUmemLocationType location) {
     if (type == CU_MEM_ALLOCATION_TYPE_MANAGED)
         return WEIR_LEFT_MANAGED;
     if (type != CU_MEM_ALLOCATION_TYPE_PINNED)
@@ -56,8 +56,9 @@ static int are_properties_known(const CUmemPoolProps *properties) {
 
 /* Returns the reason why weir leaves a pool to the driver, or WEIR_LEFT_NOT.  weir serves a pool if it has memory of
  * a device and known properties, and if no other process can use it. */
-static enum weir_left why_left(const CUmemPoolProps *properties, CUmemLocationType location) {
-    enum weir_left why = why_other(properties->allocType, location);
+static enum weir_left reason_to_leave(const CUmemPoolProps *properties,
+                                      CUmemLocationType location) {
+    enum weir_left why = reason_of_location(properties->allocType, location);
 
     if (why != WEIR_LEFT_NOT)
         return why;
@@ -68,8 +69,8 @@ static enum weir_left why_left(const CUmemPoolProps *properties, CUmemLocationTy
 
 /* Adds the record of a pool that the driver has just created.  If there is an old record with the pool's handle,
  * weir has missed the end of the old pool.  So first ends the old record. */
-static void add_made(CUmemoryPool pool, int device, struct weir_pool_kind kind,
-                     enum weir_left why) {
+static void add_created_pool(CUmemoryPool pool, int device, struct weir_pool_kind kind,
+                             enum weir_left why) {
     struct weir_pool *p = weir__pool_of(pool);
 
     if (p)
@@ -89,7 +90,7 @@ CUresult weir__serve_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *p
     location = location_of(*pool, &properties->location);
     kind.most = properties->maxSize;
     kind.decompresses = (properties->usage & CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS) != 0;
-    add_made(*pool, location.id, kind, why_left(properties, location.type));
+    add_created_pool(*pool, location.id, kind, reason_to_leave(properties, location.type));
     end_serving();
     return result;
 }
@@ -103,7 +104,7 @@ CUresult weir__serve_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void
 
     if (result != CUDA_SUCCESS || !begin_serving())
         return result;
-    add_made(*pool, -1, (struct weir_pool_kind){0}, WEIR_LEFT_SHARED);
+    add_created_pool(*pool, -1, (struct weir_pool_kind){0}, WEIR_LEFT_SHARED);
     end_serving();
     return result;
 }
@@ -123,7 +124,7 @@ CUresult weir__serve_cuMemPoolDestroy(CUmemoryPool pool) {
 }
 
 /* Returns the allocator that serves the pool, or NULL if the pool has no allocator. */
-static struct weir_served *serving(CUmemoryPool pool) {
+static struct weir_served *allocator_of_pool(CUmemoryPool pool) {
     struct weir_pool *p = weir__pool_of(pool);
 
     return p ? atomic_load_explicit(&p->served, memory_order_acquire) : NULL;
@@ -135,7 +136,7 @@ CUresult weir__serve_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
 
     if (result != CUDA_SUCCESS || !begin_serving())
         return result;
-    s = serving(pool);
+    s = allocator_of_pool(pool);
     if (s)
         weir__served_trim(s, keep);
     end_serving();
@@ -157,7 +158,7 @@ CUresult weir__serve_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribut
     p = weir__pool_of(pool);
     if (p && attribute == CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC)
         weir__pool_allow_reuse(p, *(const int *)value != 0);
-    s = serving(pool);
+    s = allocator_of_pool(pool);
     if (s && attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
         weir__served_renew_peak(s);
     if (s && attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
@@ -193,7 +194,7 @@ CUresult weir__serve_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribut
     if (result != CUDA_SUCCESS || attribute < CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT ||
         attribute > CU_MEMPOOL_ATTR_USED_MEM_HIGH || !begin_serving())
         return result;
-    s = serving(pool);
+    s = allocator_of_pool(pool);
     if (s)
         *(uint64_t *)value += read_pool_figure(s, attribute);
     end_serving();
@@ -202,8 +203,8 @@ CUresult weir__serve_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribut
 
 /* Restores the earlier access rights of other devices to the driver's pool.  weir's memory cannot have the new
  * rights. */
-static void put_access_back(const struct weir_pool *p, CUmemoryPool pool,
-                            const CUmemAccessDesc *access, size_t count) {
+static void restore_pool_access(const struct weir_pool *p, CUmemoryPool pool,
+                                const CUmemAccessDesc *access, size_t count) {
     for (size_t i = 0; i < count; i++) {
         CUmemAccessDesc before = access[i];
         int id = before.location.id,
@@ -228,7 +229,7 @@ CUresult weir__serve_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc
     if (p)
         result = weir__pool_set_access(p, access, count);
     if (result != CUDA_SUCCESS)
-        put_access_back(p, pool, access, count);
+        restore_pool_access(p, pool, access, count);
     end_serving();
     return result;
 }
@@ -262,7 +263,7 @@ static CUresult note_pool_at(CUresult result, const CUmemoryPool *pool, const CU
     if (result != CUDA_SUCCESS || !*pool || !begin_serving())
         return result;
     location = location_of(*pool, given);
-    why = why_other(type, location.type);
+    why = reason_of_location(type, location.type);
     p = weir__pool_add(*pool, why == WEIR_LEFT_NOT ? location.id : -1, (struct weir_pool_kind){0},
                        why);
     /* If the program has passed the only locality domain of a device, the current pool of the device may be another

@@ -71,7 +71,7 @@ int weir__pool_has_ended(CUmemoryPool handle) {
 
 /* Adds the handle of a destroyed pool to the table `ended`.  If all entries are in use, the new handle replaces an
  * older handle.  The caller holds `lock`. */
-static void note_end(CUmemoryPool handle) {
+static void add_ended_handle(CUmemoryPool handle) {
     static unsigned next;
     unsigned count = atomic_load_explicit(&ended_count, memory_order_relaxed), at = 0;
 
@@ -86,7 +86,7 @@ static void note_end(CUmemoryPool handle) {
 
 /* Removes a handle from the table `ended`, because the driver has given the handle to a new pool.  The caller holds
  * `lock`. */
-static void forget_end(CUmemoryPool handle) {
+static void remove_ended_handle(CUmemoryPool handle) {
     unsigned count = atomic_load_explicit(&ended_count, memory_order_relaxed);
 
     for (unsigned i = 0; i < count; i++)
@@ -121,7 +121,7 @@ struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, struct weir_po
     if (p)
         return p;
     pthread_mutex_lock(&lock);
-    forget_end(handle);
+    remove_ended_handle(handle);
     p = weir__pool_of(handle);
     if (!p && (p = free_record(bucket_of(handle)))) {
         p->device = device;
@@ -147,7 +147,7 @@ void weir__pool_set_current(int device, struct weir_pool *p) {
 
 /* Queries the driver for the current pool of the device, and records the pool.  If the program has not created this
  * pool, it is the device's default pool. */
-static __attribute__((noinline)) struct weir_pool *ask_current(int device) {
+static __attribute__((noinline)) struct weir_pool *query_current_pool(int device) {
     CUmemoryPool handle = NULL;
     struct weir_pool *p;
 
@@ -164,7 +164,7 @@ struct weir_pool *weir__pool_current(int device) {
     if (device < 0 || device >= WEIR_MOST_DEVICES)
         return NULL;
     p = atomic_load_explicit(&current[device], memory_order_acquire);
-    return p ? p : ask_current(device);
+    return p ? p : query_current_pool(device);
 }
 
 /* ---- allocators ---------------------------------------------------------------------------------- */
@@ -234,7 +234,7 @@ static void limit_to(weir_options *options, int device, size_t most) {
  * free memory, which changes.  The status is WEIR_E_NOT_SUPPORTED if the driver has no pools, and WEIR_E_NO_DEVICE
  * if weir cannot use the driver.  For these two, the result is 1 only if the settings name peers or the mapped
  * engine. */
-static int is_of_settings(weir_status status, const weir_options *options) {
+static int is_caused_by_settings(weir_status status, const weir_options *options) {
     if (weir_last_driver_result() != CUDA_SUCCESS)
         return 0;
     switch (status) {
@@ -280,7 +280,7 @@ static int has_served_blocks(struct weir_served *s) {
 /* Returns the number of an unused entry of the table of allocators.  If the table is full, returns the entry of an
  * allocator that was lost with its context, preferably of one without live blocks.  Such an allocator is not freed,
  * since a thread may still read it.  Returns WEIR_MOST_SERVED if the table is full and no allocator is lost. */
-static unsigned find_place(void) {
+static unsigned find_served_entry(void) {
     unsigned known = weir__served_known(), found = WEIR_MOST_SERVED;
 
     if (known < WEIR_MOST_SERVED)
@@ -300,7 +300,7 @@ static unsigned find_place(void) {
 /* Creates an allocator for pools of this kind on the device, and adds the allocator to the table.  On failure,
  * returns NULL and sets *state to WEIR_POOL_LEFT or WEIR_POOL_REFUSED.  The caller holds `lock`. */
 static struct weir_served *create_served(int device, struct weir_pool_kind kind, int *state) {
-    unsigned known = weir__served_known(), place = find_place();
+    unsigned known = weir__served_known(), place = find_served_entry();
     struct weir_served *s = place < WEIR_MOST_SERVED ? calloc(1, sizeof *s) : NULL;
     weir_options options;
     weir_status status;
@@ -319,7 +319,7 @@ static struct weir_served *create_served(int device, struct weir_pool_kind kind,
     if (is_told)
         options.log = WEIR_LOG_WARNING;
     status = weir__drop_in_create(&options, kind.decompresses, &s->allocator);
-    if (is_of_settings(status, &options))
+    if (is_caused_by_settings(status, &options))
         *state = WEIR_POOL_REFUSED;
     if (status != WEIR_OK)
         goto fail;
@@ -503,7 +503,7 @@ static weir_status set_peer_access(struct weir_served *s, int device, CUmemAcces
 /* Gives other devices the access rights of the pool `p` to the memory of its new allocator.  Removes rights that an
  * earlier pool has given to other devices, after a wait for the device.  Returns 1 on success, 0 if the memory
  * cannot have these rights.  The caller holds `lock`. */
-static int hand_access_on(const struct weir_pool *p, struct weir_served *s) {
+static int apply_pool_access(const struct weir_pool *p, struct weir_served *s) {
     int is_quiet = s->opened == 0;
 
     for (int device = 0; device < WEIR_MOST_DEVICES; device++) {
@@ -522,7 +522,7 @@ static int hand_access_on(const struct weir_pool *p, struct weir_served *s) {
 
 /* Returns 1 if weir's memory cannot have such access rights and only the driver's own pools can, as for access from
  * the host.  Returns 0 otherwise. */
-static int is_the_drivers(const CUmemAccessDesc *access, size_t count) {
+static int is_access_of_driver_only(const CUmemAccessDesc *access, size_t count) {
     for (size_t i = 0; i < count; i++)
         if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE &&
             access[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE)
@@ -561,9 +561,9 @@ CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *acces
     pthread_mutex_lock(&lock);
     s = atomic_load_explicit(&p->served, memory_order_relaxed);
     if (s)
-        result = is_the_drivers(access, count) ? CUDA_ERROR_NOT_SUPPORTED
-                                               : change_access(p, s, access, count);
-    else if (is_the_drivers(access, count) &&
+        result = is_access_of_driver_only(access, count) ? CUDA_ERROR_NOT_SUPPORTED
+                                                         : change_access(p, s, access, count);
+    else if (is_access_of_driver_only(access, count) &&
              (atomic_load_explicit(&p->state, memory_order_relaxed) == WEIR_POOL_OPEN ||
               atomic_load_explicit(&p->left, memory_order_relaxed) == WEIR_LEFT_REUSE))
         leave_pool_to_driver(p, WEIR_LEFT_ACCESS); /* weir's memory cannot have such rights */
@@ -579,7 +579,7 @@ CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *acces
 
 /* Logs that weir does not serve a pool or plain memory.  Logs once for all that weir leaves to the driver, and once
  * for all that weir refuses. */
-static void say_not_served(const char *what, int device, int state) {
+static void log_not_served(const char *what, int device, int state) {
     static atomic_flag said[2] = {ATOMIC_FLAG_INIT, ATOMIC_FLAG_INIT};
     int is_refused = state == WEIR_POOL_REFUSED;
 
@@ -591,7 +591,7 @@ static void say_not_served(const char *what, int device, int state) {
                              : "left to the driver");
 }
 
-static void tell_served(const char *what, const struct weir_served *s) {
+static void log_served_by(const char *what, const struct weir_served *s) {
     weir__run_tell("%s of %s is served, by engine %s", what, s->device_text, s->engine);
 }
 
@@ -605,13 +605,13 @@ int weir__any_asked(void) {
 
 /* Takes `lock` to create an allocator.  After weir__driver_begin_use(), a child that is forked meanwhile does not
  * wait for `lock`. */
-static void begin_making(void) {
+static void lock_for_creation(void) {
     atomic_store_explicit(&any_asked, 1, memory_order_relaxed);
     (void)weir__driver_begin_use();
     pthread_mutex_lock(&lock);
 }
 
-static void end_making(void) {
+static void unlock_after_creation(void) {
     pthread_mutex_unlock(&lock);
     weir__driver_end_use();
 }
@@ -623,7 +623,7 @@ static struct weir_served *find_served(struct weir_pool *p, int *state) {
 
     if (!s)
         s = create_served(p->device, p->kind, state);
-    if (s && !hand_access_on(p, s)) {
+    if (s && !apply_pool_access(p, s)) {
         atomic_store_explicit(&s->state, WEIR_SERVED_SPARE, memory_order_relaxed);
         *state = WEIR_POOL_LEFT;
         s = NULL;
@@ -640,7 +640,7 @@ struct weir_served *weir__pool_begin(struct weir_pool *p) {
 
     if (weir__driver_forked())
         return NULL;
-    begin_making();
+    lock_for_creation();
     s = atomic_load_explicit(&p->served, memory_order_relaxed);
     is_open = !s && atomic_load_explicit(&p->state, memory_order_relaxed) == WEIR_POOL_OPEN;
     if (is_open && p->keeps_apart) {
@@ -651,11 +651,11 @@ struct weir_served *weir__pool_begin(struct weir_pool *p) {
         atomic_store_explicit(&p->served, s, memory_order_release);
         atomic_store_explicit(&p->state, s ? WEIR_POOL_SERVED : state, memory_order_release);
     }
-    end_making();
+    unlock_after_creation();
     if (begun && s)
-        tell_served("a memory pool", s);
+        log_served_by("a memory pool", s);
     else if (begun)
-        say_not_served("a memory pool", p->device, state);
+        log_not_served("a memory pool", p->device, state);
     return s;
 }
 
@@ -671,7 +671,7 @@ struct weir_served *weir__served_plain(int device, int *state) {
     *state = atomic_load_explicit(&plain_state[device], memory_order_relaxed);
     if (*state != WEIR_POOL_OPEN)
         return NULL;
-    begin_making();
+    lock_for_creation();
     s = atomic_load_explicit(&plain[device], memory_order_relaxed);
     *state = atomic_load_explicit(&plain_state[device], memory_order_relaxed);
     if (!s && *state == WEIR_POOL_OPEN) { /* unreached: another thread has created `s` */
@@ -679,13 +679,13 @@ struct weir_served *weir__served_plain(int device, int *state) {
         if (s) {
             s->is_plain = 1;
             atomic_store_explicit(&plain[device], s, memory_order_release);
-            tell_served("plain memory", s);
+            log_served_by("plain memory", s);
         } else {
             atomic_store_explicit(&plain_state[device], *state, memory_order_relaxed);
-            say_not_served("plain memory", device, *state);
+            log_not_served("plain memory", device, *state);
         }
     }
-    end_making();
+    unlock_after_creation();
     return s;
 }
 
@@ -745,7 +745,7 @@ static void release_device_pools(void *device) {
 
 /* Calls ask_for_figures() and release_device_pools() for the device in another thread.  Returns 1 on success, 0 if
  * some thread holds an allocator's lock for too long. */
-static int settle_in_time(int device) {
+static int release_in_time(int device) {
     /* Passed by value, since a late thread may read it after this function has returned. */
     void *number = (void *)(intptr_t)device;
 
@@ -763,7 +763,7 @@ void weir__served_save(struct weir_served *s) {
  * of pools outlive the context.  But the streams and events that order the reuse of memory do not outlive the
  * context. */
 void weir__served_lose(int device) {
-    int has_settled = settle_in_time(device), is_held = weir__show_hold_in_time();
+    int has_settled = release_in_time(device), is_held = weir__show_hold_in_time();
 
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
@@ -808,7 +808,7 @@ void weir__pool_end(struct weir_pool *p, unsigned life) {
 
             atomic_compare_exchange_strong(&current[i], &expected, NULL);
         }
-        note_end(atomic_load_explicit(&p->handle, memory_order_relaxed));
+        add_ended_handle(atomic_load_explicit(&p->handle, memory_order_relaxed));
         atomic_store_explicit(&p->handle, NULL, memory_order_release);
     }
     pthread_mutex_unlock(&lock);

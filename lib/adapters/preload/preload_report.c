@@ -128,7 +128,7 @@ static struct figures at_end[WEIR_MOST_SERVED];
 
 static atomic_int is_over; /* set once no thread waits for statistics and profiles any more */
 
-static void read_in_time(struct figures *all) {
+static void read_all_figures(struct figures *all) {
     for (unsigned i = 0; i < weir__served_known() && !atomic_load(&is_over); i++) {
         all[i].figures = (weir_statistics){.size = sizeof all[i].figures};
         if (weir_stats(weir__served_at(i)->allocator, &all[i].figures) == WEIR_OK)
@@ -321,7 +321,7 @@ static const char *report_file_of(const char *variable) {
 
 /* Returns 1 if the user wants a report of this process, else 0.  Only the first process of `weir run` writes a
  * report, not the programs that this process starts. */
-static int is_asked(void) {
+static int wants_report(void) {
     static const char *const files[] = {"WEIR_RUN_JSON", "WEIR_RUN_TRACE"};
     const char *first = weir__variable("WEIR_RUN_FIRST");
     int asked = weir__run_switch("WEIR_RUN_STATS", 0);
@@ -343,18 +343,18 @@ static int has_kept_error(void) {
 
 /* Closes the duplicate of standard error in a child of fork.  Otherwise a reader of standard error would wait until
  * the child ends, too. */
-static void drop_error(void) {
+static void close_kept_error(void) {
     if (has_kept_error())
         weir__kept_close(&kept_error);
     kept_error.number = -1;
 }
 
-static void keep_error(void) {
+static void duplicate_error_output(void) {
     enum { FIRST_NUMBER = 741 };
 
     int number;
 
-    if (!is_asked() || pthread_atfork(NULL, NULL, drop_error) != 0)
+    if (!wants_report() || pthread_atfork(NULL, NULL, close_kept_error) != 0)
         return;
     number = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, FIRST_NUMBER);
     if (number >= 0)
@@ -363,7 +363,7 @@ static void keep_error(void) {
 
 /* Restores standard error from the duplicate, if standard error is closed.  Tries several times, because another
  * thread may use the number of standard error for a moment. */
-static void put_error_back(void) {
+static void restore_error_output(void) {
     enum { TRIES = 20 };
 
     for (int i = 0; i < TRIES && has_kept_error(); i++) {
@@ -389,7 +389,7 @@ static void save_profiles(void) {
 static void *gather_figures(void *unused) {
     weir__inside++;
     (void)weir__trace_look();
-    read_in_time(at_end);
+    read_all_figures(at_end);
     (void)sem_post(&has_figures);
     save_profiles();
     (void)sem_post(&has_profiles);
@@ -416,7 +416,7 @@ static int any_learns(void) {
     return 0;
 }
 
-static void say_missing(int has_all_figures, int wants_figures, int learns) {
+static void log_missing_parts(int has_all_figures, int wants_figures, int learns) {
     if (has_all_figures)
         weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR,
                   "a profile was not written within %d s: the process ends without it", PROFILES_S);
@@ -444,7 +444,7 @@ static void gather_in_time(int wants_figures) {
     profiles = figures && await_semaphore(&has_profiles, PROFILES_S);
     atomic_store(&is_over, 1);
     if (!figures || !profiles)
-        say_missing(figures, wants_figures, learns);
+        log_missing_parts(figures, wants_figures, learns);
 }
 
 static pid_t served_process;
@@ -457,7 +457,7 @@ static sem_t is_ending, has_told;
 /* Set if the thread "weir-exit" waits for is_ending, so both semaphores exist. */
 static atomic_int has_teller;
 
-static void wait_told(void) {
+static void wait_for_reports(void) {
     if (await_semaphore(&has_told, REPORT_S))
         (void)sem_post(&has_told); /* wakes the next thread that waits */
     else
@@ -476,12 +476,12 @@ static void report(void) {
         return;
     if (atomic_exchange(&has_begun, 1)) {
         if (has_teller && !is_reporting)
-            wait_told();
+            wait_for_reports();
         return;
     }
     is_reporting = 1;
     weir__inside++;
-    put_error_back();
+    restore_error_output();
     gather_in_time(path || has_text);
     weir__trace_end();
     weir__show_end();
@@ -504,12 +504,12 @@ __attribute__((cold)) void weir__report_failure(void) {
     now = weir__run_switch("WEIR_RUN_STATS", 0) ? calloc(WEIR_MOST_SERVED, sizeof *now) : NULL;
     if (!now)
         return;
-    read_in_time(now);
+    read_all_figures(now);
     report_text(now, ", as a request failed");
     free(now);
 }
 
-static void *tell_at_end(void *unused) {
+static void *run_exit_thread(void *unused) {
     while (sem_wait(&is_ending) != 0)
         ;
     report();
@@ -523,7 +523,7 @@ void weir__report_due(void) {
     has_teller = (weir__run_switch("WEIR_RUN_STATS", 0) || report_file_of("WEIR_RUN_JSON") ||
                   weir__trace_is_on() || any_learns()) &&
                  sem_init(&is_ending, 0, 0) == 0 && sem_init(&has_told, 0, 0) == 0 &&
-                 weir__start_thread(tell_at_end, "weir-exit") == 0;
+                 weir__start_thread(run_exit_thread, "weir-exit") == 0;
 }
 
 /* ---- the process --------------------------------------------------------------------------------- */
@@ -536,7 +536,7 @@ static __attribute__((constructor)) void begin_report(void) {
     own_process = getpid();
     snprintf(program, sizeof program, "%s", program_invocation_short_name);
     (void)at_quick_exit(report_at_exit);
-    keep_error();
+    duplicate_error_output();
 }
 
 /* Returns 1 if the path of a file that is mapped into this process contains `name`, else 0.  Reads /proc/self/maps
@@ -558,8 +558,8 @@ static int is_file_mapped(const char *name) {
 }
 
 /* If the user wants a report of this process, logs why there are no statistics. */
-static void tell_of_nothing(void) {
-    if (!is_asked())
+static void log_nothing_served(void) {
+    if (!wants_report())
         return;
     weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO, "the program %s, so there are no statistics of it",
               weir__torch_has_weir()
@@ -572,7 +572,7 @@ static void tell_of_nothing(void) {
 }
 
 /* Logs how many requests weir left to the driver, and why.  Returns 1 if there were any such requests, else 0. */
-static int tell_left(void) {
+static int log_left_requests(void) {
     char text[TEXT_BYTES];
     struct weir_output out = {.text = text, .bytes = sizeof text};
 
@@ -588,7 +588,7 @@ static int tell_left(void) {
     }
     if (out.length == 0)
         return 0;
-    put_error_back();
+    restore_error_output();
     weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING, "not served: %s", text);
     return 1;
 }
@@ -603,20 +603,20 @@ static __attribute__((destructor)) void report_at_exit(void) {
     struct weir_output out = {.text = text, .bytes = sizeof text};
 
     if (weir__driver_forked() || getpid() != own_process || atomic_exchange(&is_told, 1) ||
-        tell_left() || weir__served_known() > 0 || weir__any_refused())
+        log_left_requests() || weir__served_known() > 0 || weir__any_refused())
         return;
     for (int i = WEIR_UNSERVED_POOL + 1; i < WEIR_UNSERVED_COUNT; i++)
         if (unserved(i) > 0 && unserved(WEIR_UNSERVED_POOL) == 0)
             weir__put(&out, "%s %s (%ju time%s)", out.length ? "," : "", unserved_names[i],
                       unserved(i), weir__plural(unserved(i)));
-    put_error_back();
+    restore_error_output();
     if (out.length > 0 && !weir__torch_has_weir())
         weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING,
                   "weir served nothing: all device memory was taken by%s, which it leaves to the "
                   "driver%s%s",
                   text, *why ? "; PyTorch used its own allocator, because " : "", why);
     else
-        tell_of_nothing();
+        log_nothing_served();
 }
 
 /* Writes all reports, unless this process is a child of fork or vfork.  A child of vfork shares all memory with its
@@ -627,7 +627,7 @@ void weir__report_before_end(int is_sure) {
     if (has_teller && is_own && getpid() == served_process && !is_reporting) {
         if (!atomic_load(&has_begun))
             (void)sem_post(&is_ending);
-        wait_told();
+        wait_for_reports();
     }
     report_at_exit();
     if (is_sure)

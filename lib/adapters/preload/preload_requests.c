@@ -109,7 +109,7 @@ static int leave_to_driver(enum weir_left why, struct weir_pool *pool) {
 
 /* Ends a request that weir has passed to the driver.  If `left` has a reason and the driver has served the request,
  * counts the request as left to the driver.  Returns the driver's result. */
-static CUresult passed(CUresult result) {
+static CUresult end_driver_request(CUresult result) {
     if (left.why != WEIR_LEFT_NOT && result == CUDA_SUCCESS)
         weir__count_left(left.why, left.pool);
     left.why = WEIR_LEFT_NOT;
@@ -154,7 +154,7 @@ static int serve_from_pool(struct weir_served *s, CUdeviceptr *block, size_t byt
 
 /* Returns 1 if weir knows that the pool was destroyed, else 0.  Sets *result to the error that the program then
  * gets. */
-static int answer_ended(CUmemoryPool pool, CUresult *result) {
+static int reject_ended_pool(CUmemoryPool pool, CUresult *result) {
     *result = CUDA_ERROR_INVALID_VALUE;
     return is_ended(pool);
 }
@@ -168,7 +168,7 @@ static int request_of_pool(CUmemoryPool handle, CUdeviceptr *block, size_t bytes
     struct weir_served *s;
 
     if (!p)
-        return answer_ended(handle, result);
+        return reject_ended_pool(handle, result);
     if (is_stream_captured(stream))
         return 0;
     s = weir__served_of(p);
@@ -190,7 +190,7 @@ static inline int serve_request(CUmemoryPool handle, CUdeviceptr *block, size_t 
     if (!begin_serving())
         return 0;
     done = is_request ? request_of_pool(handle, block, bytes, stream, result)
-                      : answer_ended(handle, result);
+                      : reject_ended_pool(handle, result);
     end_serving();
     if (__builtin_expect(!done && is_request, 0) && !weir__stream_lacks_context(stream))
         weir__count_unserved(WEIR_UNSERVED_POOL);
@@ -199,8 +199,8 @@ static inline int serve_request(CUmemoryPool handle, CUdeviceptr *block, size_t 
 
 /* Counts a request before the driver serves it.  A request on a stream that is being captured counts as memory of a
  * graph.  Returns 1 if the driver may be called, 0 if the limit of the group of processes forbids the request. */
-static int begin_left(struct weir_plain *plain, CUmemoryPool handle, CUstream stream,
-                      size_t bytes) {
+static int begin_driver_request(struct weir_plain *plain, CUmemoryPool handle, CUstream stream,
+                                size_t bytes) {
     int is_graph = !weir__inside && is_any_captured() && is_stream_captured(stream);
     CUdevice device = -1;
 
@@ -242,16 +242,16 @@ static inline CUresult serve_pool_call(enum pool_call call, CUdeviceptr *block, 
 
     if ((pool || call < NAMED) && serve_request(pool, block, bytes, meant, &result))
         return result;
-    if (!begin_left(&plain, pool, meant, bytes)) {
+    if (!begin_driver_request(&plain, pool, meant, bytes)) {
         if (block)
             *block = 0;
-        return passed(CUDA_ERROR_OUT_OF_MEMORY);
+        return end_driver_request(CUDA_ERROR_OUT_OF_MEMORY);
     }
     do
         result = call_driver(call, block, bytes, pool, stream);
     while (weir__plain_may_have_room(&plain, result));
     weir__plain_end(&plain, result, result == CUDA_SUCCESS ? *block : 0, bytes);
-    return passed(result);
+    return end_driver_request(result);
 }
 
 CUresult weir__serve_cuMemAllocAsync(CUdeviceptr *block, size_t bytes, CUstream stream) {
@@ -333,7 +333,7 @@ static int serve_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
 
 /* ---- requests that the driver serves ---- */
 
-static void count_left(enum weir_unserved which) {
+static void count_driver_request(enum weir_unserved which) {
     if (!weir__inside)
         weir__count_unserved(which);
 }
@@ -345,7 +345,7 @@ static void count_left(enum weir_unserved which) {
     __extension__({                                                                                \
         struct weir_plain its_plain;                                                               \
         CUresult its_result = CUDA_ERROR_OUT_OF_MEMORY;                                            \
-        count_left(which);                                                                         \
+        count_driver_request(which);                                                               \
         if (weir__plain_begin(&its_plain, kind, device, asked)) {                                  \
             do                                                                                     \
                 its_result = call;                                                                 \
@@ -471,12 +471,12 @@ CUresult weir__serve_cuMemUnmap(CUdeviceptr address, size_t bytes) {
 
 /* Returns 1 if the driver's call succeeded and graphs of the program may have memory, else 0.  If the function
  * returns 1, it has called begin_serving(), and the caller must call end_serving(). */
-static int may_look_at_graphs(CUresult result) {
+static int begin_graph_query(CUresult result) {
     return weir__plain_any_graphs() && result == CUDA_SUCCESS && begin_serving();
 }
 
-static CUresult launched(CUresult result, CUstream stream) {
-    if (may_look_at_graphs(result)) {
+static CUresult count_launched_graph(CUresult result, CUstream stream) {
+    if (begin_graph_query(result)) {
         weir__plain_look_at_graphs(find_stream_device(stream));
         end_serving();
     }
@@ -484,17 +484,17 @@ static CUresult launched(CUresult result, CUstream stream) {
 }
 
 CUresult weir__serve_cuGraphLaunch(CUgraphExec exec, CUstream stream) {
-    return launched(REAL(cuGraphLaunch)(exec, stream), stream);
+    return count_launched_graph(REAL(cuGraphLaunch)(exec, stream), stream);
 }
 
 CUresult weir__serve_cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) {
-    return launched(REAL_PTSZ(cuGraphLaunch)(exec, stream), own(stream));
+    return count_launched_graph(REAL_PTSZ(cuGraphLaunch)(exec, stream), own(stream));
 }
 
 CUresult weir__serve_cuDeviceGraphMemTrim(CUdevice device) {
     CUresult result = REAL(cuDeviceGraphMemTrim)(device);
 
-    if (may_look_at_graphs(result)) {
+    if (begin_graph_query(result)) {
         weir__plain_look_at_graphs(device);
         end_serving();
     }

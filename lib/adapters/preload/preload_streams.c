@@ -78,7 +78,7 @@ static uint64_t device_bit(int device) {
 
 /* Resets the state of this file in a child of fork, because the child has no streams.  If the parent has used weir,
  * weir serves nothing in the child. */
-static void become_child(void) {
+static void reset_streams_in_child(void) {
     pthread_mutex_init(&asking, NULL);
     lock = (struct weir_lock){0};
     seen = (struct weir_map){0};
@@ -88,23 +88,24 @@ static void become_child(void) {
 
 /* Marks the calling thread, which is a thread of weir, as inside a call.  So its driver calls go to the driver
  * unchanged.  Without the mark, these calls could reach the functions that this library exports. */
-static void stay_inside(void) {
+static void mark_weir_thread(void) {
     weir__inside = 1;
 }
 
 static __attribute__((constructor)) void begin_process(void) {
-    weir__thread_watch(stay_inside);
+    weir__thread_watch(mark_weir_thread);
     weir__group_counts_here();
 
-    (void)pthread_atfork(NULL, NULL, become_child); /* can fail only if there is no host memory */
+    (void)pthread_atfork(NULL, NULL,
+                         reset_streams_in_child); /* can fail only if there is no host memory */
 }
 
-static int is_mine(void) {
+static int is_call_of_program(void) {
     return !weir__inside && !weir__driver_forked();
 }
 
 void weir__streams_await(void) {
-    if (!is_mine())
+    if (!is_call_of_program())
         return;
     pthread_mutex_lock(&asking);
     pthread_mutex_unlock(&asking);
@@ -174,13 +175,13 @@ void weir__streams_go_on(int is_held) {
 
 /* ---- creation and end of streams ---- */
 
-static void tell_all(void (*tell)(weir_allocator *, weir_stream), CUstream stream) {
+static void notify_allocators(void (*tell)(weir_allocator *, weir_stream), CUstream stream) {
     for (unsigned i = 0; i < weir__served_known(); i++)
         tell(weir__served_at(i)->allocator, stream);
 }
 
 /* Returns the device of the thread's current context, or 0 if there is no current context. */
-static int device_here(void) {
+static int current_context_device(void) {
     CUdevice device = 0;
 
     (void)REAL(cuCtxGetDevice)(&device);
@@ -190,12 +191,12 @@ static int device_here(void) {
 /* Records a stream that the program has just created.  If there is no host memory for the record, weir queries the
  * driver about the stream at each request.  Returns `result`. */
 static CUresult note_created_stream(CUresult result, const CUstream *stream) {
-    if (result != CUDA_SUCCESS || !is_mine())
+    if (result != CUDA_SUCCESS || !is_call_of_program())
         return result;
     weir__inside = 1;
-    tell_all(weir__drop_in_stream_begins, *stream);
+    notify_allocators(weir__drop_in_stream_begins, *stream);
     weir__lock_take(&lock);
-    (void)weir__map_put(&seen, (uintptr_t)*stream, pack_stream(device_here(), 0));
+    (void)weir__map_put(&seen, (uintptr_t)*stream, pack_stream(current_context_device(), 0));
     weir__lock_give(&lock);
     weir__inside = 0;
     return result;
@@ -221,7 +222,7 @@ void weir__streams_capture(CUstream stream, int has_begun) {
 
 /* Sets the device's bit in `ended_at_work` if the stream still has work.  The program is about to destroy the
  * stream.  Does nothing if no allocator uses the device. */
-static void note_work(int device, CUstream stream) {
+static void note_unfinished_work(int device, CUstream stream) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
 
@@ -240,15 +241,15 @@ CUresult weir__serve_cuStreamDestroy_v2(CUstream stream) {
     CUresult result;
     int is_seen;
 
-    if ((uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE && is_mine()) {
+    if ((uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE && is_call_of_program()) {
         weir__inside = 1;
         pthread_mutex_lock(&asking);
         weir__lock_take(&lock);
         is_seen = weir__map_take(&seen, (uintptr_t)stream, &value);
         weir__lock_give(&lock);
-        note_work(is_seen ? unpack_device(value) : device_here(), stream);
+        note_unfinished_work(is_seen ? unpack_device(value) : current_context_device(), stream);
         pthread_mutex_unlock(&asking);
-        tell_all(weir__drop_in_stream_ends, stream);
+        notify_allocators(weir__drop_in_stream_ends, stream);
         weir__inside = 0;
     }
     result = REAL(cuStreamDestroy_v2)(stream);

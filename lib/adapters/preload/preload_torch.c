@@ -42,7 +42,7 @@ static count_function *count, *count_some;
 static int is_installed;
 static char why_not[4200];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static _Thread_local int is_looking __attribute__((tls_model("initial-exec")));
+static _Thread_local int is_installing __attribute__((tls_model("initial-exec")));
 
 int weir__torch_has_weir(void) {
     return is_installed;
@@ -77,7 +77,8 @@ static int match_c10_library(struct dl_phdr_info *loaded, size_t bytes, void *to
     return 1;
 }
 
-static __attribute__((format(printf, 2, 3))) void stays(int is_warning, const char *format, ...) {
+static __attribute__((format(printf, 2, 3))) void keep_torch_allocator(int is_warning,
+                                                                       const char *format, ...) {
     static const char text[] = "PyTorch's own allocator stays: %s";
     va_list arguments;
 
@@ -92,7 +93,7 @@ static __attribute__((format(printf, 2, 3))) void stays(int is_warning, const ch
 
 /* Returns the path of the Python interpreter as the user has typed it, because this path selects the user's virtual
  * environment.  If the program is not Python, returns "PYTHON". */
-static const char *interpreter(void) {
+static const char *find_interpreter(void) {
     return strncmp(program_invocation_short_name, "python", 6) == 0 ? program_invocation_name
                                                                     : "PYTHON";
 }
@@ -143,7 +144,7 @@ static int find_shim(const struct library *library, char *path, size_t bytes) {
     int was_failed, is_in_time = 1;
 
     if (!weir__shim_path(path, bytes, library->id, ".so")) {
-        stays(1, "neither XDG_CACHE_HOME nor HOME is a folder's path");
+        keep_torch_allocator(1, "neither XDG_CACHE_HOME nor HOME is a folder's path");
         return 0;
     }
     was_failed = weir__shim_failure(library->id, failure, sizeof failure);
@@ -155,12 +156,13 @@ static int find_shim(const struct library *library, char *path, size_t bytes) {
     if (access(path, R_OK) == 0)
         return 1;
     if (weir__shim_failure(library->id, failure, sizeof failure))
-        stays(1, "%s", failure);
+        keep_torch_allocator(1, "%s", failure);
     else if (!is_in_time)
-        stays(1, "its shim is not compiled after %d s.  A later start uses the shim",
-              TIMEOUT_SECONDS);
+        keep_torch_allocator(1, "its shim is not compiled after %d s.  A later start uses the shim",
+                             TIMEOUT_SECONDS);
     else
-        stays(1, "there is no file %s.  To compile it: weir torch --build %s", path, interpreter());
+        keep_torch_allocator(1, "there is no file %s.  To compile it: weir torch --build %s", path,
+                             find_interpreter());
     return 0;
 }
 
@@ -171,17 +173,19 @@ static void install(const struct library *library) {
     const char *(*shim_install)(void) = NULL;
 
     if (!weir__run_switch("WEIR_RUN_TORCH", 1)) {
-        stays(0, "WEIR_RUN_TORCH is off");
+        keep_torch_allocator(0, "WEIR_RUN_TORCH is off");
         why_not[0] = '\0'; /* the user has chosen this, so the final reports need no reason */
     } else if (unwanted) {
-        stays(0, "%s %s", unwanted, strstr(unwanted, "CONF") ? "names a backend" : "is set");
+        keep_torch_allocator(0, "%s %s", unwanted,
+                             strstr(unwanted, "CONF") ? "names a backend" : "is set");
     } else if (!library->id[0]) {
-        stays(1, "no build id in %s", library->path);
+        keep_torch_allocator(1, "no build id in %s", library->path);
     } else if (!find_shim(library, path, sizeof path)) {
         return;
     } else if (!weir__shim_is_safe(path)) {
-        stays(1, "others may write to %s.  To compile it again: weir torch --build %s", path,
-              interpreter());
+        keep_torch_allocator(1,
+                             "others may write to %s.  To compile it again: weir torch --build %s",
+                             path, find_interpreter());
     } else {
         shim = dlopen(path, RTLD_NOW | RTLD_LOCAL);
         found = shim ? dlsym(shim, "weir_torch_install") : NULL;
@@ -191,7 +195,7 @@ static void install(const struct library *library) {
         if (is_installed)
             weir__run_tell("weir is PyTorch's allocator: %s", path);
         else
-            stays(1, "%s", declined);
+            keep_torch_allocator(1, "%s", declined);
     }
 }
 
@@ -217,24 +221,24 @@ static void find_torch(void) {
     (void)dlerror(); /* clears an error of the lookups here, which the program must not see */
 }
 
-/* Installs the shim at the first call.  `is_looking` is set meanwhile, because the shim may call weir__torch_count()
+/* Installs the shim at the first call.  `is_installing` is set meanwhile, because the shim may call weir__torch_count()
  * or weir__torch_count_some(). */
-static void look_once(void) {
-    if (is_looking)
+static void install_once(void) {
+    if (is_installing)
         return;
-    is_looking = 1;
+    is_installing = 1;
     (void)pthread_once(&once, find_torch);
-    is_looking = 0;
+    is_installing = 0;
 }
 
 /* The next two functions replace PyTorch's functions that count devices.  PyTorch may throw an exception through
  * them. */
 signed char weir__torch_count(void) {
-    look_once();
+    install_once();
     return count ? count() : 0;
 }
 
 signed char weir__torch_count_some(void) {
-    look_once();
+    install_once();
     return count_some ? count_some() : 0;
 }

@@ -70,7 +70,7 @@ static struct row *find_or_create_row(unsigned i) {
     return rows[i].timeline ? &rows[i] : NULL;
 }
 
-static void take_steps(struct row *row) {
+static void read_row_events(struct row *row) {
     weir_event events[64];
     size_t count;
 
@@ -84,7 +84,7 @@ static void take_steps(struct row *row) {
     } while (count == sizeof events / sizeof events[0]);
 }
 
-static void record_row(struct row *row) {
+static void read_row_figures(struct row *row) {
     weir_statistics f = {.size = sizeof f};
     uint64_t values[WEIR_TIMELINE_COUNTERS];
 
@@ -97,7 +97,7 @@ static void record_row(struct row *row) {
                              values);
         pthread_mutex_unlock(&lock);
     }
-    take_steps(row);
+    read_row_events(row);
 }
 
 int weir__trace_look(void) {
@@ -112,7 +112,7 @@ int weir__trace_look(void) {
         row = find_or_create_row(i);
         pthread_mutex_unlock(&lock);
         if (row)
-            record_row(row);
+            read_row_figures(row);
         goes_on = atomic_load(&is_on);
     }
     weir__show_go_on();
@@ -144,7 +144,7 @@ void weir__trace_refused(const struct weir_served *s, size_t bytes) {
 
 /* Returns 1 if this process has created the file before it executed the present program, else 0.  Such a file
  * contains `text`. */
-static int is_left(const char *text, size_t length) {
+static int is_own_earlier_file(const char *text, size_t length) {
     char found[300];
     int file = weir__file_open(path, O_RDONLY, 0);
     ssize_t bytes = file < 0 ? -1 : read(file, found, sizeof found);
@@ -164,7 +164,7 @@ static int create_trace_file(const char *wanted) {
     snprintf(path, sizeof path, "%s", wanted);
     file = weir__file_open(path, O_WRONLY | O_CREAT | O_EXCL, 0666);
     if (file < 0 && errno == EEXIST) {
-        if (!is_left(text, length))
+        if (!is_own_earlier_file(text, length))
             snprintf(path, sizeof path, "%.4096s.%ld", wanted, (long)getpid());
         file = weir__replace_open(path, 0666);
     }

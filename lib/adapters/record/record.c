@@ -395,7 +395,7 @@ static inline void store_current_device(uint8_t device) {
         put_device(device, &noted[device]);
 }
 
-static __attribute__((noinline, cold)) uint8_t ask_captured(CUstream stream) {
+static __attribute__((noinline, cold)) uint8_t query_captured(CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
     return REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS &&
@@ -404,7 +404,7 @@ static __attribute__((noinline, cold)) uint8_t ask_captured(CUstream stream) {
 
 static inline uint8_t capture_flag(CUstream stream) {
     return __builtin_expect(atomic_load_explicit(&captures, memory_order_relaxed) > 0, 0)
-               ? ask_captured(stream)
+               ? query_captured(stream)
                : 0;
 }
 
@@ -591,7 +591,8 @@ CUresult weir__serve_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
 
 /* ---- pools ------------------------------------------------------------------------------------- */
 
-static CUresult noted(CUresult result, const CUmemoryPool *pool, const CUmemLocation *location) {
+static CUresult record_pool_location(CUresult result, const CUmemoryPool *pool,
+                                     const CUmemLocation *location) {
     if (result == CUDA_SUCCESS)
         note_host_pool(*pool, is_host_location(location));
     return result;
@@ -600,17 +601,18 @@ static CUresult noted(CUresult result, const CUmemoryPool *pool, const CUmemLoca
 CUresult weir__serve_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties) {
     CUresult result = REAL(cuMemPoolCreate)(pool, properties);
 
-    return result == CUDA_SUCCESS ? noted(result, pool, &properties->location) : result;
+    return result == CUDA_SUCCESS ? record_pool_location(result, pool, &properties->location)
+                                  : result;
 }
 
 CUresult weir__serve_cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location,
                                      CUmemAllocationType type) {
-    return noted(REAL(cuMemGetMemPool)(pool, location, type), pool, location);
+    return record_pool_location(REAL(cuMemGetMemPool)(pool, location, type), pool, location);
 }
 
 CUresult weir__serve_cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location,
                                             CUmemAllocationType type) {
-    return noted(REAL(cuMemGetDefaultMemPool)(pool, location, type), pool, location);
+    return record_pool_location(REAL(cuMemGetDefaultMemPool)(pool, location, type), pool, location);
 }
 
 CUresult weir__serve_cuMemPoolDestroy(CUmemoryPool pool) {
@@ -637,7 +639,7 @@ CUresult weir__serve_cuDevicePrimaryCtxReset_v2(CUdevice device) {
     END(REAL(cuDevicePrimaryCtxReset_v2)(device), WEIR_RECORD_CONTEXT_ENDS, 0, 0, 0);
 }
 
-static CUresult began(CUresult result) {
+static CUresult count_capture_begin(CUresult result) {
     if (result == CUDA_SUCCESS && !weir__inside)
         atomic_fetch_add(&captures, 1);
     return result;
@@ -652,10 +654,10 @@ static CUresult count_capture_end(int was_captured, CUresult result) {
 
 #define CAPTURES(symbol, params, args)                                                             \
     CUresult weir__serve_##symbol params {                                                         \
-        return began(REAL(symbol) args);                                                           \
+        return count_capture_begin(REAL(symbol) args);                                             \
     }                                                                                              \
     CUresult weir__serve_##symbol##_ptsz params {                                                  \
-        return began(REAL_PTSZ(symbol) args);                                                      \
+        return count_capture_begin(REAL_PTSZ(symbol) args);                                        \
     }
 CAPTURES(cuStreamBeginCapture, (CUstream stream), (stream))
 CAPTURES(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode), (stream, mode))

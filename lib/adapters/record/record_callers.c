@@ -107,7 +107,7 @@ static int read_report(void *state, char *text, size_t bytes) {
 
 /* Converts 'File "/a/train.py", line 12 in step' to "train.py:12(step)".  Returns 1 on success, 0 if the line has
  * another form. */
-static int spell_line(const char *line, char *name, size_t bytes) {
+static int format_python_line(const char *line, char *name, size_t bytes) {
     const char *path = strstr(line, "File \""), *end = path ? strstr(path, "\", line ") : NULL;
     const char *file;
     char function[64];
@@ -136,7 +136,7 @@ static int find_line(char *name, size_t bytes) {
     while ((line = strsep(&rest, "\n"))) {
         int is_package = strstr(line, "-packages/") != NULL;
 
-        if ((!is_package || !found) && spell_line(line, name, bytes)) {
+        if ((!is_package || !found) && format_python_line(line, name, bytes)) {
             found = 1;
             if (!is_package)
                 break;
@@ -147,7 +147,7 @@ static int find_line(char *name, size_t bytes) {
 
 /* ---- functions --------------------------------------------------------------------------------- */
 
-static int is_between(const Dl_info *info) {
+static int is_own_or_cuda_code(const Dl_info *info) {
     static const char *const files[] = {"libcuda.so", "libcudart", "libcuda_"};
     const char *file = info->dli_fname ? strrchr(info->dli_fname, '/') : NULL;
     Dl_info own;
@@ -163,7 +163,7 @@ static int is_between(const Dl_info *info) {
 
 /* Writes the name of a symbol to `name`.  If the symbol is of C++ and the program contains the C++ demangler, writes
  * the demangled name without arguments. */
-static void spell_symbol(const char *symbol, char *name, size_t bytes) {
+static void write_symbol_name(const char *symbol, char *name, size_t bytes) {
     void *address =
         symbol[0] == '_' && symbol[1] == 'Z' ? dlsym(RTLD_DEFAULT, "__cxa_demangle") : NULL;
     char *(*demangle)(const char *, char *, size_t *, int *);
@@ -199,11 +199,11 @@ static uintptr_t find_code_place(const void *frame) {
 
     if (look_up(&places, address, &place))
         return place;
-    if (dladdr((const void *)(uintptr_t)address, &info) && !is_between(&info)) {
+    if (dladdr((const void *)(uintptr_t)address, &info) && !is_own_or_cuda_code(&info)) {
         const char *file = strrchr(info.dli_fname, '/');
 
         if (info.dli_sname)
-            spell_symbol(info.dli_sname, name, sizeof name);
+            write_symbol_name(info.dli_sname, name, sizeof name);
         else
             snprintf(name, sizeof name, "%.24s+0x%" PRIx64, file ? file + 1 : info.dli_fname,
                      address - (uint64_t)(uintptr_t)info.dli_fbase);
@@ -213,7 +213,7 @@ static uintptr_t find_code_place(const void *frame) {
     return place;
 }
 
-static uint64_t find_python_function(void) {
+static uint64_t find_native_place(void) {
     void *frames[FRAMES];
     int depth = backtrace(frames, FRAMES);
 
@@ -232,7 +232,7 @@ void weir__record_who(uint64_t *place, uint64_t *range) {
     char name[256]; /* weir__record_name() cuts a longer name */
     const char *open = weir__record_range();
 
-    *place = find_line(name, sizeof name) ? intern_name(name) : find_python_function();
+    *place = find_line(name, sizeof name) ? intern_name(name) : find_native_place();
     *range = open ? intern_name(open) : 0;
 }
 

@@ -98,7 +98,7 @@ int weir__record_recorder_lives(void) {
     return lives;
 }
 
-static __attribute__((constructor)) void meet_recorder(void) {
+static __attribute__((constructor)) void claim_number_at_load(void) {
     const char *value = getenv(WEIR_RECORD_FOLDER);
     char *rest = value ? strdup(value) : NULL;
     int before = errno;
@@ -200,7 +200,7 @@ static _Atomic uint64_t *enter_unrecorded(int error) {
 
 /* Prints a message that this process is not recorded, because the recorder had ended before the first request.
  * Returns NULL. */
-static void *say_too_late(void) {
+static void *report_recorder_ended(void) {
     fprintf(stderr, "weir record: process %d runs on unrecorded: weir record has ended\n",
             (int)getpid());
     return NULL;
@@ -221,7 +221,7 @@ struct weir_record_file *weir__record_file_make(int has_counter, _Atomic uint64_
         return NULL;
     }
     if (atomic_load(&board->is_closed) || !weir__record_recorder_lives())
-        return say_too_late();
+        return report_recorder_ended();
     for (int i = 0; !made && i < MOST_FOLDERS && folders[i]; i++)
         made = make_file_in(folders[i], has_counter);
     error = errno;
@@ -232,7 +232,7 @@ struct weir_record_file *weir__record_file_make(int has_counter, _Atomic uint64_
         atomic_fetch_add(&board->files, 1);
     /* The recorder first closes the board and then looks for new files for the last time.  So if the board is still
      * open here, the recorder will find this file. */
-    return atomic_load(&board->is_closed) ? say_too_late() : made;
+    return atomic_load(&board->is_closed) ? report_recorder_ended() : made;
 }
 
 struct weir_record_ring *weir__record_ring_make(uint32_t index) {

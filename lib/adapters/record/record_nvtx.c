@@ -32,7 +32,7 @@ static int is_wanted(const char *name) {
 
 /* Converts a name of wide characters to UTF-8 and writes the result to `text`.  Cuts a name that is too long, but
  * never in the middle of a character.  Returns `text`, or NULL if there is no name. */
-static const char *spell(const wchar_t *from, char *text, size_t bytes) {
+static const char *convert_wide_name(const wchar_t *from, char *text, size_t bytes) {
     size_t used = 0;
 
     for (; from && *from; from++) {
@@ -50,15 +50,15 @@ static const char *spell(const wchar_t *from, char *text, size_t bytes) {
     return from ? text : NULL;
 }
 
-static void note_library(const char *name) {
+static void mark_wanted_name(const char *name) {
     if (is_wanted(name))
         weir_mark(name);
 }
 
-static void see_wide(const wchar_t *name) {
+static void mark_wanted_wide(const wchar_t *name) {
     char text[4 * WEIR_RECORD_LABEL_BYTES];
 
-    note_library(spell(name, text, sizeof text));
+    mark_wanted_name(convert_wide_name(name, text, sizeof text));
 }
 
 /* ---- ranges that are open ---------------------------------------------------------------------- */
@@ -73,14 +73,14 @@ static _Thread_local struct {
 
 /* Opens a range.  If more than DEEPEST ranges are nested, stores no name for the inner ranges and only counts the
  * depth.  weir__record_range() then returns the deepest stored name. */
-static int push(const char *name) {
+static int push_range(const char *name) {
     if (opened.depth < DEEPEST)
         snprintf(opened.name[opened.depth], sizeof opened.name[0], "%s", name ? name : "");
     opened.depth++;
     return WEIR_NVTX_NO_PUSH_POP_TRACKING;
 }
 
-static int pop(void) {
+static int pop_range(void) {
     if (opened.depth > 0)
         opened.depth--;
     return WEIR_NVTX_NO_PUSH_POP_TRACKING;
@@ -100,37 +100,37 @@ static const char *name_in(const struct weir_nvtx_attributes *attributes, char *
     if (!attributes || attributes->size < sizeof *attributes)
         return NULL;
     if (attributes->message_type == WEIR_NVTX_MESSAGE_UNICODE)
-        return spell(attributes->message, text, bytes);
+        return convert_wide_name(attributes->message, text, bytes);
     return attributes->message_type == WEIR_NVTX_MESSAGE_ASCII ||
                    attributes->message_type == WEIR_NVTX_MESSAGE_REGISTERED
                ? attributes->message
                : NULL;
 }
 
-static void see_attributes(const struct weir_nvtx_attributes *attributes) {
+static void mark_wanted_attributes(const struct weir_nvtx_attributes *attributes) {
     char text[4 * WEIR_RECORD_LABEL_BYTES];
 
-    note_library(name_in(attributes, text, sizeof text));
+    mark_wanted_name(name_in(attributes, text, sizeof text));
 }
 
 /* ---- functions for the tables ---- */
 
 static void mark_ex(const struct weir_nvtx_attributes *attributes) {
-    see_attributes(attributes);
+    mark_wanted_attributes(attributes);
 }
 
 static uint64_t start_ex(const struct weir_nvtx_attributes *attributes) {
-    see_attributes(attributes);
+    mark_wanted_attributes(attributes);
     return 0;
 }
 
 static uint64_t start_a(const char *name) {
-    note_library(name);
+    mark_wanted_name(name);
     return 0;
 }
 
 static uint64_t start_w(const wchar_t *name) {
-    see_wide(name);
+    mark_wanted_wide(name);
     return 0;
 }
 
@@ -138,29 +138,29 @@ static int push_ex(const struct weir_nvtx_attributes *attributes) {
     char text[4 * WEIR_RECORD_LABEL_BYTES];
     const char *name = name_in(attributes, text, sizeof text);
 
-    note_library(name);
-    return push(name);
+    mark_wanted_name(name);
+    return push_range(name);
 }
 
 static int push_a(const char *name) {
-    note_library(name);
-    return push(name);
+    mark_wanted_name(name);
+    return push_range(name);
 }
 
 static int push_w(const wchar_t *name) {
     char text[4 * WEIR_RECORD_LABEL_BYTES];
 
-    return push_a(spell(name, text, sizeof text));
+    return push_a(convert_wide_name(name, text, sizeof text));
 }
 
 static void domain_mark_ex(const void *domain, const struct weir_nvtx_attributes *attributes) {
     (void)domain;
-    see_attributes(attributes);
+    mark_wanted_attributes(attributes);
 }
 
 static uint64_t domain_start_ex(const void *domain, const struct weir_nvtx_attributes *attributes) {
     (void)domain;
-    see_attributes(attributes);
+    mark_wanted_attributes(attributes);
     return 0;
 }
 
@@ -171,7 +171,7 @@ static int domain_push_ex(const void *domain, const struct weir_nvtx_attributes 
 
 static int domain_pop(const void *domain) {
     (void)domain;
-    return pop();
+    return pop_range();
 }
 
 /* Registers a name and returns a handle for the name.  The handle is a copy of the name, which weir never frees,
@@ -184,7 +184,7 @@ static const void *register_a(const void *domain, const char *name) {
 static const void *register_w(const void *domain, const wchar_t *name) {
     char text[4 * WEIR_RECORD_LABEL_BYTES];
 
-    return register_a(domain, spell(name, text, sizeof text));
+    return register_a(domain, convert_wide_name(name, text, sizeof text));
 }
 
 struct entry {
@@ -198,15 +198,15 @@ struct entry {
 
 static const struct entry entries[] = {
     ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_MARK_EX, mark_ex),
-    ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_MARK_A, note_library),
-    ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_MARK_W, see_wide),
+    ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_MARK_A, mark_wanted_name),
+    ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_MARK_W, mark_wanted_wide),
     ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_RANGE_START_EX, start_ex),
     ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_RANGE_START_A, start_a),
     ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_RANGE_START_W, start_w),
     ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_RANGE_PUSH_EX, push_ex),
     ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_RANGE_PUSH_A, push_a),
     ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_RANGE_PUSH_W, push_w),
-    ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_RANGE_POP, pop),
+    ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_RANGE_POP, pop_range),
     ENTRY(WEIR_NVTX_CORE2, WEIR_NVTX_DOMAIN_MARK_EX, domain_mark_ex),
     ENTRY(WEIR_NVTX_CORE2, WEIR_NVTX_DOMAIN_RANGE_START_EX, domain_start_ex),
     ENTRY(WEIR_NVTX_CORE2, WEIR_NVTX_DOMAIN_RANGE_PUSH_EX, domain_push_ex),
