@@ -301,8 +301,8 @@ static size_t show_piece(const struct visit *v, const struct weir_extent *piece,
     return next;
 }
 
-/* Writes a list of all pieces of the allocator's reserved memory to *out, after it has joined adjacent pieces.
- * Returns the number of pieces. */
+/* Joins adjacent pieces of the allocator's reserved memory, and writes a list of the pieces to *out.  Returns the
+ * number of pieces. */
 static size_t list_pieces(const weir_tensors *t, struct weir_extent **out) {
     size_t count = weir__engine_list_all(t->allocator->reserve.engine, WEIR_VISIT_WHOLES, out);
     struct weir_extent *pieces = *out;

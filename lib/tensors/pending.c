@@ -304,8 +304,8 @@ void weir__pending_complete(weir_tensors *t, int waits) {
 
     if (weir__driver_enter(device->driver, device->context, &scope) != CUDA_SUCCESS)
         return;
-    /* weir's own threads record no event here, because another thread may begin to capture the stream at any time,
-     * and the event would become a part of the graph. */
+    /* weir's own threads record no event here.  Another thread may begin to capture the stream at any time, and the
+     * event would become a part of the graph. */
     if (!weir__thread_is_own()) {
         retry_held_frees(t);
         for (struct weir_tensor_queue *queue = t->queues; queue; queue = queue->next)

@@ -532,8 +532,8 @@ static int may_free_in_capture(const struct weir_tensor_pool *pool,
 }
 
 /* Makes chunks of the part free for all streams if they were freed at or before the sequence number `waited`.  The
- * caller has waited for the device since.  While the pool has a route, the function skips chunks that may have been
- * freed in a capture, because a wait for the device does not order the branches of a graph.  For this reason the
+ * caller has waited for the device since.  A wait for the device does not order the branches of a graph.  So while
+ * the pool has a route, the function skips chunks that may have been freed in a capture.  For this reason the
  * function may skip the chunks of `unknown`, too. */
 static void observe_part(struct weir_tensor_pool *pool, struct weir_tensor_part *part,
                          uint64_t waited) {
@@ -649,8 +649,8 @@ int weir__pool_borrow(weir_tensors *t, struct weir_tensor_request *made) {
 }
 
 /* Names the block's stream at the free of a block.  The stream had no name at the request, because drivers below
- * 12.0 report no ids, but has a name while it is being captured.  Returns the stream's record, or NULL if the stream
- * is not being captured. */
+ * 12.0 report no ids.  But a stream has a name while it is being captured.  Returns the stream's record, or NULL if
+ * the stream is not being captured. */
 static struct weir_tensor_user *name_in_capture(weir_tensors *t, const struct weir_tensor *tensor) {
     struct weir_tensor_use user = {.stream = tensor->home.stream};
 
@@ -667,8 +667,8 @@ static int is_still_captured(weir_tensors *t, const struct weir_tensor *tensor) 
            weir__device_capture_id(&t->allocator->device, tensor->home.stream) == tensor->capture;
 }
 
-/* Returns the record of the stream that may reuse the freed block at once.  Returns NULL if no stream may do so: the
- * block's stream has ended, or was named during a capture that has ended. */
+/* Returns the record of the stream that may reuse the freed block at once.  Returns NULL if no stream may reuse the
+ * block: the block's stream has ended, or was named during a capture that has ended. */
 static struct weir_tensor_user *reusing_user(weir_tensors *t, const struct weir_tensor *tensor) {
     struct weir_tensor_user *user;
 
@@ -694,8 +694,9 @@ void weir__pool_free(weir_tensors *t, struct weir_tensor *tensor) {
 
 /* Returns 1 if a trim may free the pool's free segments, else 0.  A pool with users keeps its segments, since a
  * graph may contain their addresses.  A pool that was closed after the sequence number `waited` keeps its segments,
- * too, because the last launch of its graphs may still run.  weir's own threads must not call the source of a pool,
- * because the source may need a lock, such as Python's, that a thread of the program holds while it waits for weir. */
+ * too, because the last launch of its graphs may still run.  weir's own threads must not call the source of a pool.
+ * The source may need a lock, such as Python's, and a thread of the program may hold this lock while it waits for
+ * weir. */
 static int is_to_trim(const struct weir_tensor_pool *pool, weir_tensors_id id, uint64_t waited) {
     return pool->users == 0 && !pool->takes && pool->closed <= waited &&
            !(pool->source.alloc && weir__thread_is_own()) &&

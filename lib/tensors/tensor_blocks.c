@@ -356,7 +356,7 @@ uint64_t weir__tensors_name(weir_tensors *t, weir_stream stream, int lasts) {
     return result == CUDA_SUCCESS && id != 0 ? WEIR_TENSORS_ID | id : 0;
 }
 
-/* Binds a stream that is never destroyed (weir_bind), unless weir has done so before.  If weir_bind fails, each
+/* Binds a stream that is never destroyed (weir_bind), unless the stream is bound already.  If weir_bind fails, each
  * request of the stream queries the stream's state from the driver. */
 static __attribute__((noinline)) void bind_tensor_stream(weir_tensors *t, weir_stream stream) {
     struct weir_device *device = &t->allocator->device;
@@ -410,7 +410,7 @@ alloc_in_own_context(weir_tensors *t, size_t bytes, weir_stream stream, void **b
     return status;
 }
 
-/* If `status` means out of memory, counts the failure and reports it by an event.  Returns `status`. */
+/* If `status` means out of memory, counts the failure and reports the failure by an event.  Returns `status`. */
 static __attribute__((noinline, cold)) weir_status
 report_oom(weir_tensors *t, const struct weir_tensor_request *made, weir_status status) {
     int result = weir_last_driver_result();
@@ -527,9 +527,9 @@ find_in(weir_tensors *t, uint64_t address, int takes, weir_tensors **owner) {
     return NULL;
 }
 
-/* Finds the block in the weir_tensors of all devices.  A thread may hold the lock of device A while it waits for A,
- * and A's work may wait for work that the calling thread has yet to submit to device B.  So the function first tries
- * all locks without a wait, and waits for busy locks last. */
+/* Finds the block in the weir_tensors of all devices.  A thread may hold the lock of device A while it waits for A.
+ * A's work may wait for work that the calling thread has yet to submit to device B.  So the function first tries all
+ * locks without a wait, and waits for busy locks last. */
 static __attribute__((noinline)) struct weir_tensor *find_among(uint64_t address, int takes,
                                                                 weir_tensors **owner) {
     struct weir_tensor *found = NULL;

@@ -40,8 +40,8 @@ struct weir_tensor_use {
     uint64_t name;
 };
 
-/* A request of the program for a block of `bytes`.  `requested` is the size that the program requested before it was
- * rounded up.  Once the request is served, `address` is the address of the block. */
+/* A request of the program for a block of `bytes`.  `requested` is the size that the program requested, before it
+ * was rounded up to `bytes`.  Once the request is served, `address` is the address of the block. */
 struct weir_tensor_request {
     size_t bytes, requested;
     struct weir_tensor_use home;
@@ -203,7 +203,8 @@ enum { WEIR_TENSORS_LASTING = 1, WEIR_TENSORS_BOUND };
 enum { WEIR_TENSORS_DEVICES = 64, WEIR_TENSORS_UNIT = 512 };
 extern _Atomic(weir_tensors *) weir__tensors_of[WEIR_TENSORS_DEVICES];
 
-/* If the stream is the legacy default stream and weir has bound it, returns the driver's id of the stream, else 0. */
+/* If the stream is the legacy default stream and is bound (weir_bind), returns the driver's id of the stream, else
+ * 0. */
 static inline uint64_t weir__tensors_legacy_id(const weir_tensors *t, weir_stream stream) {
     return (uintptr_t)stream <= WEIR_STREAM_LEGACY_VALUE
                ? atomic_load_explicit(&t->legacy_id, memory_order_relaxed)
@@ -280,9 +281,9 @@ static inline __attribute__((always_inline)) void weir__figure_add(weir_tensors_
 
 /* ---- the lock ---- */
 
-/* The weir_tensors of the only device.  NULL if several devices are in use, or none yet.  With several devices no
- * lock has a bias towards one thread, because a thread may hold the lock of one device while it waits for this
- * device, and must not delay threads that use another device. */
+/* The weir_tensors of the only device.  NULL if several devices are in use, or none yet.  With several devices, no
+ * lock has a bias towards one thread.  A thread may hold the lock of one device while it waits for this device, and
+ * this must not delay threads that use another device. */
 extern _Atomic(weir_tensors *) weir__tensors_only;
 
 /* Takes the lock of the weir_tensors.  This lock is the outer of two nested biased locks: a free to the allocator
@@ -324,8 +325,9 @@ weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool,
 int weir__pool_borrow(weir_tensors *t, struct weir_tensor_request *made);
 /* Frees a block of a pool.  The block waits for no other stream any more.  The caller holds the lock. */
 void weir__pool_free(weir_tensors *t, struct weir_tensor *tensor);
-/* Gives the free segments of the pool `id` back to their source.  If `id` is {0, 0}, does so for all pools without
- * users.  Returns 1 if at least one segment was given back, else 0.  The caller does not hold the lock. */
+/* Gives the free segments of the pool `id` back to their source.  If `id` is {0, 0}, gives back the free segments of
+ * all pools without users.  Returns 1 if at least one segment was given back, else 0.  The caller does not hold the
+ * lock. */
 int weir__pools_trim(weir_tensors *t, weir_tensors_id id);
 /* Destroys the placement of part number `part` of the pool, if there is a placement. */
 void weir__pool_drop_placement(struct weir_tensor_pool *pool, int part);
@@ -337,8 +339,8 @@ uint64_t weir__pools_idle(const weir_tensors *t);
 /* Returns the part's segment that contains the address, or NULL if no segment contains the address. */
 const struct weir_tensor_segment *weir__part_segment(const struct weir_tensor_part *part,
                                                      uint64_t address);
-/* Returns the range of the segment that contains the address, together with all segments that are joined to it.  A
- * segment must contain the address. */
+/* Returns the range of the segment that contains the address, together with all segments that are joined to this
+ * segment.  A segment must contain the address. */
 struct weir_tensor_segment weir__part_run(const weir_tensors *t,
                                           const struct weir_tensor_part *part, uint64_t address);
 /* Creates an empty placement for part number `part` of a pool.  Returns NULL if there is no host memory. */

@@ -2,10 +2,11 @@
 /* interpose.h: how a preloaded library receives the program's calls of the CUDA driver, and how the library calls
  * the driver itself.
  *
- * A program can find the driver's functions in three ways.  It is linked against libcuda.so.1, or calls dlsym, or
- * calls cuGetProcAddress, whose own address it gets from dlsym.  A library receives all these calls if it is loaded
- * before the driver and exports dlsym and the names of the driver's functions.  The macro WEIR_INTERPOSED names the
- * file that lists the driver's functions which the library uses (preload_calls.h or record_calls.h):
+ * A program can find the driver's functions in three ways.  A program can be linked against libcuda.so.1, or call
+ * dlsym, or call cuGetProcAddress.  The program gets the address of cuGetProcAddress itself by dlsym.  A library
+ * receives all these calls if it is loaded before the driver and exports dlsym and the names of the driver's
+ * functions.  The macro WEIR_INTERPOSED names the file that lists the driver's functions which the library uses
+ * (preload_calls.h or record_calls.h):
  *     WEIR_INTERPOSED_STREAMS  functions that have a second symbol with the ending _ptsz.  With this symbol, stream 0
  *                              means the thread's own default stream
  *     WEIR_INTERPOSED_PLAIN    functions that have no second symbol

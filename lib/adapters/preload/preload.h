@@ -85,7 +85,7 @@ struct weir_served {
     int needs_sums;  /* set if the preload library must count `used' and `used_peak' */
     struct weir_pool_kind kind;
     _Atomic int state;
-    /* Set if the allocator is lost and a call of it may still hold its locks. */
+    /* Set if the allocator is lost and a thread may still hold a lock of the allocator. */
     _Atomic int is_stuck;
     /* One bit for each other device that may access the allocator's memory.  The lock of preload_pools.c guards this
      * field. */
@@ -148,7 +148,7 @@ struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, struct weir_po
                                  enum weir_left left);
 /* Records that the program has destroyed the pool that has the record `p`.  `life` is the value of p->life from the
  * time when the pool lived.  If p->life has another value now, another pool has the record, and the function does
- * nothing.  The pool's allocator stays as long as it has live blocks. */
+ * nothing.  The pool's allocator stays as long as the allocator has live blocks. */
 void weir__pool_end(struct weir_pool *p, unsigned life);
 /* Returns 1 if weir knows that the last pool with that handle was destroyed, else 0.  The caller need not have
  * called begin_serving(). */
@@ -306,7 +306,7 @@ void weir__report_due(void);
 
 /* ---- preload_show.c ------------------------------------------------------------------------------- */
 
-/* Lets `weir top` read the figures of this process, unless an option of `weir run` forbids it.  Called when the
+/* Lets `weir top` read the figures of this process, unless an option of `weir run` forbids this.  Called when the
  * first allocator is created, or when the program first allocates memory without weir. */
 void weir__show_begin(void);
 /* Starts a thread of this library.  The thread has all signals blocked.  Returns 0 on success, else an error number. */
@@ -363,8 +363,8 @@ extern atomic_int weir__blocks_noted, weir__blocks_numbered;
  * 0 if there is no such block. */
 int weir__block_find(CUdeviceptr address, struct weir_found *found);
 /* Returns the allocator whose memory contains the address, or NULL if there is none.  The address lies in no live
- * block.  If the result is not NULL, the caller must not pass the address to the driver, which knows the address as
- * a part of a larger block. */
+ * block.  If the result is not NULL, the caller must not pass the address to the driver.  The driver knows the
+ * address as a part of a larger block. */
 struct weir_served *weir__block_is_none(CUdeviceptr address);
 /* Records a new block if the allocator needs records or sums (needs_notes, needs_sums).  Returns 1 on success, 0 if
  * there is no host memory. */
@@ -432,7 +432,7 @@ void weir__plain_context_ended(CUcontext context);
 /* Removes the records of memory in all contexts of the device, and of the memory of its graphs. */
 void weir__plain_lost(CUdevice device);
 
-/* A shared object of the program, and the bytes that it has allocated without weir and has not freed. */
+/* A shared object of the program, and the bytes that this object has allocated without weir and has not freed. */
 struct weir_plain_caller {
     char name[WEIR_PLAIN_NAME]; /* the file name of the shared object */
     uint64_t bytes;
@@ -503,7 +503,7 @@ static inline int is_stream_captured(CUstream stream) {
 
 /* Returns 1 if weir knows that the program has destroyed the pool, else 0.  If the program uses a destroyed pool,
  * the driver (580) at first returns CUDA_ERROR_INVALID_VALUE.  But the driver crashes once the host memory of the
- * pool's object has been reused.  An allocation of host memory by weir can reuse it. */
+ * pool's object has been reused.  weir's own allocations of host memory can reuse this memory. */
 static inline int is_ended(CUmemoryPool pool) {
     return !weir__driver_forked() && weir__pool_has_ended(pool);
 }

@@ -5,11 +5,11 @@
  * The functions here replace functions of libc and of libraries that are loaded later.  Each function calls the
  * replaced function as its last step.
  *
- * A program that has caught a signal often cleans up, restores the default action of the signal, and sends the
- * signal to itself.  So its parent sees why the program ended.  Python does so after Ctrl-C.  weir treats a signal
- * that a process sends to itself as an end, like _exit, if the signal has its default action and this action ends
- * the process.  If another process sends the signal, weir writes no report: that would need a signal handler, which
- * the program would notice.
+ * A program that has caught a signal often cleans up, restores the default action of the signal, and sends the signal
+ * to itself.  So its parent sees why the program ended.  Python does so after Ctrl-C.  weir treats a signal that a
+ * process sends to itself as an end, like _exit.  This rule needs that the signal has its default action, and that
+ * this action ends the process.  If another process sends the signal, weir writes no report: that would need a signal
+ * handler, which the program would notice.
  *
  * A blocked signal that the program sends by kill(2) is no end, since another thread may receive it by sigwait(3).
  * A blocked signal that a thread sends to itself by raise(3) is an end: programs do this in the handler of the

@@ -10,9 +10,9 @@
  * next launch of a graph, the driver's own figure for the memory of graphs replaces this count.
  *
  * Locks: `lock` guards the maps and sums.  While a thread holds `lock`, it calls only malloc and functions of the
- * group.  A thread finds the name of the caller before it takes `lock`.  To find the name, it must not take the lock
- * that the dynamic linker holds while constructors run, because a constructor may wait for a thread that requests
- * memory.
+ * group.  A thread finds the name of the caller before it takes `lock`.  This search must not take the lock that the
+ * dynamic linker holds while constructors run.  Otherwise a constructor that waits for a thread which requests memory
+ * could wait for ever.
  */
 #include "adapters/preload/preload.h"
 
@@ -168,8 +168,8 @@ static int find_caller(void) {
 
 /* ---- sums ----------------------------------------------------------------------------------------- */
 
-/* Adds `more` bytes to the sums for the kind and the caller of the record, and subtracts `less` bytes from them.
- * The calling thread holds `lock`. */
+/* Adds `more` bytes to the sums for the kind and the caller of the record, and subtracts `less` bytes from these
+ * sums.  The calling thread holds `lock`. */
 static void add_to_sums(const struct weir_plain_record *r, uint64_t more, uint64_t less) {
     sums.kind[r->kind] += more - less;
     callers[r->caller].bytes += more - less;
@@ -292,8 +292,8 @@ static void delete_unused_record(struct weir_plain_record *r) {
         delete_record(r);
 }
 
-/* Deletes an old record of the address or handle `key`.  The driver has given `key` to new memory, so it has freed
- * the old memory without weir's notice.  The caller holds `lock`. */
+/* Deletes an old record of the address or handle `key`.  The driver has given `key` to new memory.  So the driver
+ * has freed the old memory before, without weir's notice.  The caller holds `lock`. */
 static void delete_reused_record(struct weir_map *map, uint64_t key) {
     struct weir_plain_record *old;
     uintptr_t found;

@@ -54,8 +54,8 @@ static int are_properties_known(const CUmemPoolProps *properties) {
     return !(properties->usage & ~CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS);
 }
 
-/* Returns the reason why weir leaves a pool to the driver, or WEIR_LEFT_NOT.  weir serves a pool if it has memory of
- * a device and known properties, and if no other process can use it. */
+/* Returns the reason why weir leaves a pool to the driver, or WEIR_LEFT_NOT.  weir serves a pool if the pool has
+ * memory of a device and known properties, and if no other process can use the pool. */
 static enum weir_left reason_to_leave(const CUmemPoolProps *properties,
                                       CUmemLocationType location) {
     enum weir_left why = reason_of_location(properties->allocType, location);

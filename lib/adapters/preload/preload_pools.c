@@ -313,8 +313,8 @@ static struct weir_served *create_served(int device, struct weir_pool_kind kind,
     s->kind = kind;
     if (read_served_options(&options, s) != WEIR_OK)
         goto fail;
-    /* The first allocator of a device logs warnings while it is created.  Later it does not log failed requests,
-     * because OOM reports describe these. */
+    /* The first allocator of a device logs warnings while it is created.  Later this allocator does not log failed
+     * requests, because OOM reports describe these. */
     is_told = options.log == WEIR_LOG_DEFAULT && is_first_of_device(device);
     if (is_told)
         options.log = WEIR_LOG_WARNING;
@@ -746,7 +746,7 @@ static void release_device_pools(void *device) {
 /* Calls ask_for_figures() and release_device_pools() for the device in another thread.  Returns 1 on success, 0 if
  * some thread holds an allocator's lock for too long. */
 static int release_in_time(int device) {
-    /* Passed by value, since a late thread may read it after this function has returned. */
+    /* Passed by value, since a late thread may read the number after this function has returned. */
     void *number = (void *)(intptr_t)device;
 
     return weir__thread_in_time(ask_for_figures, number, ANSWER_S) &&

@@ -136,7 +136,7 @@ static void read_all_figures(struct figures *all) {
     }
 }
 
-/* Returns the statistics of allocator number `i`, or NULL if they could not be read. */
+/* Returns the statistics of allocator number `i`, or NULL if the statistics could not be read. */
 static const weir_statistics *find_figures(const struct figures *all, unsigned i) {
     return atomic_load_explicit(&all[i].are_known, memory_order_acquire) ? &all[i].figures : NULL;
 }

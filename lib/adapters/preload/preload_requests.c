@@ -144,7 +144,7 @@ static int serve_from_pool(struct weir_served *s, CUdeviceptr *block, size_t byt
         *result = CUDA_SUCCESS;
         return 1;
     default:
-        *block = 0; /* the driver (580) sets it to 0, too, and programs check for 0 */
+        *block = 0; /* the driver (580) sets *block to 0, too, and programs check for 0 */
         *result = weir__result_of(status);
         return 1;
     }
@@ -338,9 +338,9 @@ static void count_driver_request(enum weir_unserved which) {
         weir__count_unserved(which);
 }
 
-/* Passes a request for `asked` bytes to the driver by `call`.  Repeats `call` as long as it fails for lack of memory
- * and other allocators or processes free some.  `*key` is the address or the handle of the new memory, and `got` is
- * its size in bytes. */
+/* Passes a request for `asked` bytes to the driver by `call`.  Repeats `call` as long as the driver lacks memory and
+ * other allocators or processes free some memory.  `*key` is the address or the handle of the new memory, and `got`
+ * is its size in bytes. */
 #define REQUEST_OF_DRIVER(which, kind, device, asked, call, key, got)                              \
     __extension__({                                                                                \
         struct weir_plain its_plain;                                                               \

@@ -28,8 +28,8 @@ enum { PAUSE_MS = 250 };
 
 static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
 static int is_closed;               /* guarded by `asking` */
-static struct weir_segment segment; /* used only by the thread "weir-show", once it runs */
-static struct weir_show show;       /* used only by the thread "weir-show", once it runs */
+static struct weir_segment segment; /* used only by the thread "weir-show", once this thread runs */
+static struct weir_show show;       /* used only by the thread "weir-show", once this thread runs */
 
 /* Returns 1 if `weir top` shows the allocator, else 0.  `weir top` does not show an allocator that serves no pool
  * now but may serve another pool later. */

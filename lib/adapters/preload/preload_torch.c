@@ -135,8 +135,8 @@ static __attribute__((constructor)) void watch_torch(void) {
     weir__drop_in_refused = report_refused;
 }
 
-/* Writes the path of the shim for the library to `path`.  If another process compiles the shim now, waits for it.
- * Returns 1 on success.  Returns 0 if there is no shim, after it has reported the reason. */
+/* Writes the path of the shim for the library to `path`.  If another process compiles the shim now, waits until this
+ * process has ended.  Returns 1 on success.  If there is no shim, reports the reason and returns 0. */
 static int find_shim(const struct library *library, char *path, size_t bytes) {
     enum { TIMEOUT_SECONDS = 300 };
 

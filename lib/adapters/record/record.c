@@ -11,8 +11,8 @@
  * does not count, because the recorder may be stopped, too.
  *
  * A child of fork records nothing if its parent has recorded.  A program that the child executes records again.  A
- * child detects that it is a child by a page that the kernel fills with zeros in children, since _Fork(3) and
- * clone(2) call no handler of pthread_atfork(3).
+ * child finds out that it is a child by a page that the kernel fills with zeros in children.  A handler of
+ * pthread_atfork(3) would not suffice, since _Fork(3) and clone(2) do not call it.
  *
  * This file must not know how a call reaches this file or the format of a trace.
  */
@@ -29,8 +29,8 @@
 #include "base/variable.h"
 
 /* A thread that waits for room in its ring sleeps repeatedly.  Each sleep takes PAUSE_NS, or 1 / PAUSES of the
- * thread's wait so far if that is longer, so that hundreds of waiting threads do not keep the processors busy.
- * Every CHECK_EVERY_NS the thread checks that the recorder still runs. */
+ * thread's wait so far if that is longer.  So hundreds of waiting threads do not keep the processors busy.  Every
+ * CHECK_EVERY_NS the thread checks that the recorder still runs. */
 enum { PAUSE_NS = 100000, PAUSES = 4, CHECK_EVERY_NS = 100000000 };
 
 /* The file that holds this process's events.  NULL before the first event, and if weir could not create the file. */

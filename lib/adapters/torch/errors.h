@@ -18,7 +18,7 @@ namespace weir_torch {
 using c10::CachingDeviceAllocator::format_size;
 
 // The exception that a function of PyTorch threw when weir called the function.  The exception must not pass through
-// weir, which holds locks.  So rethrow() throws it after weir's return.
+// weir, which holds locks.  So rethrow() throws the exception again after weir has returned.
 inline thread_local std::exception_ptr thrown;
 // This flag is true once any thread has had such an exception.  In most programs a request reads only this flag.
 inline std::atomic<bool> has_thrown{false};

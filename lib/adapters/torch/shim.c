@@ -132,7 +132,7 @@ int weir__shim_is_others(int file, const char *id) {
 }
 
 /* Returns 1 if a process holds the lock of the file, else 0.  Does not take the lock itself, because a child of fork
- * would keep it. */
+ * would keep the lock. */
 static int is_shim_made(int file) {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 

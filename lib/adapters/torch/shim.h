@@ -26,15 +26,15 @@ enum {
     WEIR_TORCH_FIRST = 206
 };
 
-/* Finds the build id in the notes of an ELF segment, and writes it to `id`.  Returns 1 on success, 0 if the notes
- * have no build id. */
+/* Finds the build id in the notes of an ELF segment, and writes the build id to `id`.  Returns 1 on success, 0 if
+ * the notes have no build id. */
 int weir__shim_id_in(const void *notes, size_t bytes, char id[WEIR_BUILD_ID_BYTES]);
 /* Writes the build id of a 64-bit ELF file to `id`.  Returns 1 on success, 0 if the file has no build id. */
 int weir__shim_id_of(const char *path, char id[WEIR_BUILD_ID_BYTES]);
 
-/* Writes the path of the shim for a build id.  The path is below the folder XDG_CACHE_HOME or HOME.  `ending` is
- * ".so" for the shim, or ".failed" for the reason why there is no shim.  Returns 1 on success, 0 if neither variable
- * names a folder or the path is too long. */
+/* Writes the path of the shim for a build id.  The path lies in the folder that XDG_CACHE_HOME or HOME names.
+ * `ending` is ".so" for the shim, or ".failed" for the reason why there is no shim.  Returns 1 on success, 0 if
+ * neither variable names a folder or the path is too long. */
 int weir__shim_path(char *path, size_t bytes, const char *id, const char *ending);
 
 /* Opens a file in the folder of the shims, and locks this file.  The folder exists.  The lock ends when the file is
@@ -43,8 +43,8 @@ int weir__shim_path(char *path, size_t bytes, const char *id, const char *ending
  * opened or locked. */
 int weir__shim_lock(void);
 
-/* Locks the shim for a build id, so that only one process compiles it.  `file` is the result of weir__shim_lock().
- * Returns 1 if another process has locked the shim already, else 0. */
+/* Locks the shim for a build id, so that only one process compiles this shim.  `file` is the result of
+ * weir__shim_lock().  Returns 1 if another process has locked the shim already, else 0. */
 int weir__shim_is_others(int file, const char *id);
 
 /* Waits until the shim's file exists, or until no process holds the lock of weir__shim_lock() any more.  Returns 1

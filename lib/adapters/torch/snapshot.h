@@ -12,7 +12,7 @@ struct Listing {
     std::vector<cca::SegmentInfo> *segments;
     c10::DeviceIndex device;
     bool with_stacks, is_expandable;
-    uint64_t segment; // the address of the last segment, as weir reports it
+    uint64_t segment; // the address of the last block's segment in weir
     bool has_stream;  // true if a live block of the last segment has set the segment's stream
 };
 
