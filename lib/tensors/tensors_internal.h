@@ -127,7 +127,7 @@ struct weir_tensor_pool {
     struct weir_tensor_pool *next_routed;
 };
 
-/* A freed block's wait for one stream that used the block. */
+/* The wait of one freed block for the work of one stream that used the block. */
 struct weir_tensor_wait {
     struct weir_tensor *tensor;
     /* The event to wait for; NULL if the event of another wait of the queue covers this wait, or if no event is

@@ -12,8 +12,8 @@
 /* A type of the CUDA driver that no other code of weir uses. */
 typedef struct CUgraphNode_st *CUgraphNode;
 
-/* Functions that have a second symbol with the ending _ptsz.  With this symbol, stream 0 means the thread's own
- * default stream. */
+/* Functions that have two symbols: one without and one with the ending _ptsz.  With the second symbol, stream 0
+ * means the thread's own default stream. */
 /* clang-format off */
 #define WEIR_BOTH_STREAMS(X)                                                                       \
     X(cuMemAllocAsync, cuMemAllocAsync, 11020,                                                     \
@@ -36,7 +36,7 @@ typedef struct CUgraphNode_st *CUgraphNode;
     X(cuStreamEndCapture, cuStreamEndCapture, 10000, (CUstream stream, CUgraph *graph),            \
       (stream, graph))
 
-/* Functions that have no second symbol. */
+/* Functions that have only one symbol, without the ending _ptsz. */
 #define WEIR_BOTH_PLAIN(X)                                                                         \
     X(cuMemAlloc, cuMemAlloc_v2, 3020, (CUdeviceptr *block, size_t bytes), (block, bytes))         \
     X(cuMemAllocPitch, cuMemAllocPitch_v2, 3020,                                                   \

@@ -7,9 +7,9 @@
  * receives all these calls if it is loaded before the driver and exports dlsym and the names of the driver's
  * functions.  The macro WEIR_INTERPOSED names the file that lists the driver's functions which the library uses
  * (preload_calls.h or record_calls.h):
- *     WEIR_INTERPOSED_STREAMS  functions that have a second symbol with the ending _ptsz.  With this symbol, stream 0
- *                              means the thread's own default stream
- *     WEIR_INTERPOSED_PLAIN    functions that have no second symbol
+ *     WEIR_INTERPOSED_STREAMS  functions that have two symbols: one without and one with the ending _ptsz.  With the
+ *                              second symbol, stream 0 means the thread's own default stream
+ *     WEIR_INTERPOSED_PLAIN    functions that have only one symbol, without the ending _ptsz
  *     WEIR_INTERPOSED_USED     functions that the library calls but does not replace
  * Each row is X(base name, symbol, first version, (parameters), (arguments)).  For each symbol of the first two
  * lists, the library defines a function weir__serve_SYMBOL.  The program calls this function in place of the

@@ -238,7 +238,7 @@ static inline struct weir_served *weir__served_of(struct weir_pool *p) {
  * Holds a lock briefly, and calls no other file. */
 int weir__stream_is_seen(CUstream stream);
 /* Makes all allocators query the driver about the capture state of every stream from now on.  The caller has found
- * that captures may begin that weir does not see. */
+ * that captures can begin without weir's notice. */
 void weir__streams_distrust(void);
 /* Prevents other threads from querying streams while the caller ends a context.  Returns 1 on success.  Returns 0 if
  * a query has not ended after a second because the driver does not answer.  The caller passes this result to

@@ -9,8 +9,8 @@
 
 #include "adapters/interpose/both_calls.h"
 
-/* Functions that have a second symbol with the ending _ptsz.  With this symbol, stream 0 means the thread's own
- * default stream. */
+/* Functions that have two symbols: one without and one with the ending _ptsz.  With the second symbol, stream 0
+ * means the thread's own default stream. */
 /* clang-format off */
 #define WEIR_INTERPOSED_STREAMS(X)                                                                 \
     WEIR_BOTH_STREAMS(X)                                                                           \
@@ -18,7 +18,7 @@
       (CUstream stream, void *parameters), (stream, parameters))                                   \
     X(cuGraphLaunch, cuGraphLaunch, 10000, (CUgraphExec exec, CUstream stream), (exec, stream))
 
-/* Functions that have no second symbol. */
+/* Functions that have only one symbol, without the ending _ptsz. */
 #define WEIR_INTERPOSED_PLAIN(X)                                                                   \
     WEIR_BOTH_PLAIN(X)                                                                             \
     X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease, 7000, (CUdevice device), (device))     \

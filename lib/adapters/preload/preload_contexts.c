@@ -179,7 +179,7 @@ static CUresult reset_device(device_call real, CUdevice device) {
 }
 
 /* Releases the primary context of a device.  The context ends with the last release.  Each allocator of weir on the
- * device holds one reference, so the context lives at least as long as these. */
+ * device holds one reference, so the context lives at least as long as these allocators. */
 static CUresult release_primary(device_call real, CUdevice device) {
     unsigned int flags;
     int is_active = 1, is_held;

@@ -7,7 +7,7 @@
  *
  * A program that has caught a signal often cleans up, restores the default action of the signal, and sends the signal
  * to itself.  So its parent sees why the program ended.  Python does so after Ctrl-C.  weir treats a signal that a
- * process sends to itself as an end, like _exit.  This rule needs that the signal has its default action, and that
+ * process sends to itself as an end, like _exit.  This is so only if the signal has its default action, and if
  * this action ends the process.  If another process sends the signal, weir writes no report: that would need a signal
  * handler, which the program would notice.
  *

@@ -54,7 +54,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weir_map blocks;   /* maps an address to its struct weir_plain_record */
 static struct weir_map handles;  /* maps a handle to its struct weir_plain_record */
 static struct weir_map mappings; /* maps an address to its struct mapping */
-/* Maps an address of code to its caller's number + 2, or to 1 if there is no caller. */
+/* Maps an address of code to the number of its library, plus 2.  The value 1 means that this library only passes
+ * calls to the driver, or that no library has the address. */
 static struct weir_map places;
 static struct weir_plain_figures sums;
 static struct weir_plain_caller callers[MOST_CALLERS] = {{.name = "(others)"}};

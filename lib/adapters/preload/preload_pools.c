@@ -270,8 +270,8 @@ static weir_status read_served_options(weir_options *options, struct weir_served
     return WEIR_OK;
 }
 
-/* Returns 1 if the allocator has live blocks, else 0.  Makes no call of the driver, because other threads may wait
- * for `lock` meanwhile. */
+/* Returns 1 if the allocator has live blocks, else 0.  Does not call the driver, because other threads may wait for
+ * `lock`. */
 static int has_served_blocks(struct weir_served *s) {
     return s->needs_sums ? atomic_load_explicit(&s->used, memory_order_relaxed) > 0
                          : weir__drop_in_has_blocks(s->allocator);

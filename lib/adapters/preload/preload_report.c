@@ -58,7 +58,7 @@ enum {
     REPORT_S = FIGURES_S + PROFILES_S + 3,
     TEXT_BYTES = 400,
     LINE_BYTES = 524288,
-    FIGURES_BYTES = 65536, /* the bytes of a line that are kept for figures behind a time line */
+    FIGURES_BYTES = 65536, /* the bytes of a line that a time line leaves for figures */
     OOM_REPORT_BYTES = 4096,
     MOST_PARTS = 512 /* the largest number of parts of a time line */
 };

@@ -126,7 +126,7 @@ static void *map_new(const char *path, size_t bytes) {
     fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
         return map;
-    (void)fchmod(fd, 0666); /* the recorder may run as another user */
+    (void)fchmod(fd, 0666); /* lets a recorder that runs as another user open the file */
     while ((error = posix_fallocate(fd, 0, (off_t)bytes)) == EINTR)
         ;
     if (!error) {

@@ -591,7 +591,7 @@ class Allocator final : public Interface {
             if (status != WEIR_OK)
                 refuse(device, tensors, size, status);
         }
-        (void)note.release(); // the block owns the note
+        (void)note.release(); // the block owns the note now
         if (C10_UNLIKELY(c10::memoryProfilingEnabled()))
             report(tensors, block, static_cast<int64_t>(size));
         const auto *trace = c10::impl::GPUTrace::get_trace();
