@@ -83,7 +83,7 @@ struct weir_tensor_part {
 
 /* A stream that has allocated memory from a pool. */
 struct weir_tensor_user {
-    /* The stream as the placement knows it; `placed.id` is the stream's name. */
+    /* The record of the stream in the pool's placements; `placed.id` is the stream's name. */
     struct weir_placement_stream placed;
     weir_stream stream;
     /* The value of `sequence` (weir_tensors) when weir found that the stream's handle now means another stream.  0
@@ -194,8 +194,8 @@ struct weir_tensors {
     uint64_t last_growth;
 };
 
-/* The values of the map `lasting`.  LASTING: weir knows that the stream is never destroyed.  BOUND: weir has also
- * bound the stream (weir_bind). */
+/* The values of the map `lasting`.  WEIR_TENSORS_LASTING: weir knows that the stream is never destroyed.
+ * WEIR_TENSORS_BOUND: weir has also bound the stream (weir_bind). */
 enum { WEIR_TENSORS_LASTING = 1, WEIR_TENSORS_BOUND };
 
 /* WEIR_TENSORS_DEVICES is the largest number of devices.  WEIR_TENSORS_UNIT is the unit, in bytes, to which block

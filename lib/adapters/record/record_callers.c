@@ -38,9 +38,9 @@ enum { FRAMES = 24, REPORT_BYTES = 8192 };
 int weir__record_callers;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-/* The names that weir has sent to the recorder; the key is the name's number. */
+/* A map of the names that weir has sent to the recorder.  The key is the name's number. */
 static struct weir_map sent;
-/* The key is an address of code.  The value is the number of the place's name, or 1 for code of weir or CUDA. */
+/* Maps an address of code to the number of its place's name.  The value 1 means code of weir or CUDA. */
 static struct weir_map places;
 
 static int look_up(struct weir_map *map, uint64_t key, uintptr_t *value) {

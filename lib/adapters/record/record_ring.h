@@ -112,7 +112,8 @@ struct weir_record_event {
         struct {
             uint64_t address, bytes, stream;
             uint64_t caller; /* the address of the code that made the request */
-            /* The numbers of the names of the code and of the NVTX range, or 0. */
+            /* The numbers of two names, or 0.  `place` is for the code that made the request, `range` for the
+             * innermost NVTX range. */
             uint64_t place, range;
         };
         struct {

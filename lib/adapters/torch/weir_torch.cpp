@@ -246,7 +246,8 @@ class Allocator final : public Interface {
                 check(weir_tensors_trim(tensors, id_to(id)), "empty_cache");
     }
     void cacheInfo(DeviceIndex device, size_t *largest) override {
-        // For its workspace, a library may use free memory of the device or idle memory of weir.
+        // A library can use free memory of the device, or idle memory of weir, for its workspace.  So *largest becomes
+        // at least the larger of these two.
         c10::cuda::CUDAGuard guard(device);
         size_t free_bytes = 0, total = 0;
         auto figures = figures_of(at(device));
