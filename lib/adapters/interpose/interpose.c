@@ -99,7 +99,7 @@ static const struct row {
 
 /* ---- dlsym ------------------------------------------------------------------------------------- */
 
-/* Returns the address of libc's dlsym.  Takes no lock: if several threads look up the address at the same time, they
+/* Returns the address of libc's dlsym.  Takes no lock: if several threads look up the address concurrently, they
  * find equal addresses. */
 BARE static lookup *real_dlsym(void) {
     static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17"};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* handler.c: allocates and frees memory for cuTensorNet, cuDSS and cuStateVec, which share one structure of
- * allocator functions.  nvJPEG has allocator functions of the same types.
+ * allocator functions.  nvJPEG needs allocator functions of these types, too.
  *
  * This file must not know more of these libraries than the structure.
  */

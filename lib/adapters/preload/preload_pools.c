@@ -411,7 +411,7 @@ void weir__served_rest(struct weir_served *s) {
     weir_statistics figures = {.size = sizeof figures};
     int ending = WEIR_SERVED_ENDING;
 
-    /* If two threads free the last two blocks at the same time, this fence makes at least one of the threads see
+    /* If two threads free the last two blocks concurrently, this fence makes at least one of the threads see
      * both frees. */
     atomic_thread_fence(memory_order_seq_cst);
     if (weir_stats(s->allocator, &figures) != WEIR_OK || figures.blocks > 0)

@@ -39,7 +39,7 @@ int weir__shim_path(char *path, size_t bytes, const char *id, const char *ending
 
 /* Opens a file in the folder of the shims, and locks this file.  The folder exists.  The lock ends when the file is
  * closed here and in all children.  Each process that compiles a shim holds this lock, and several processes may
- * hold it at the same time.  Returns the open file on success, or -1 with the reason in errno if the file cannot be
+ * hold it concurrently.  Returns the open file on success, or -1 with the reason in errno if the file cannot be
  * opened or locked. */
 int weir__shim_lock(void);
 
