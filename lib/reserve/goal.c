@@ -1,32 +1,34 @@
 /* SPDX-License-Identifier: MIT */
 /* goal.c: how much memory should be reserved, and how reserved memory is lowered and raised (goal.h).
  *
- * Preallocation.  If several processes start together and each preallocates nine tenths of the free memory, most fail,
- * since all read the same amount of free memory.  So the processes of one user preallocate on a device one after the
- * other, by a lock (turn_lock.h), and each computes its amount again once it has the lock.  If there is no lock, or
- * another process holds it for too long, preallocation continues without the lock and logs that.  A preallocation fails
- * only if less than prealloc_min is reserved; weir then releases its memory.
+ * Preallocation.  If several processes start together and each preallocates nine tenths of the free memory, most
+ * fail, since all read the same amount of free memory.  So the processes of one user preallocate on a device one
+ * after the other, by a lock (turn_lock.h).  Each process computes its amount again once it has the lock.  If there
+ * is no lock, or another process keeps the lock for too long, the process logs a warning and preallocates without
+ * the lock.  A preallocation fails only if less than prealloc_min is reserved; weir then releases its memory.
  *
- * What counts as idle.  For the thread of grow-ahead, reserved memory outside live blocks of the engine is idle; memory
- * in per-stream caches is live to the engine.  Some idle memory may be of no use: pieces that are too small, or that
- * wait for other streams.  Then requests themselves grow the reserved memory.
+ * Idle memory.  For the thread of grow-ahead, reserved memory outside live blocks of the engine is idle; memory in
+ * per-stream caches is live to the engine.  Some idle memory may be of no use to a request: pieces that are too
+ * small, or pieces that other streams may still use.  Then requests themselves grow the reserved memory.
  *
- * Pace.  Growth holds the driver's lock, so the pace decides the slowest calls of other threads.  A step takes a tenth
- * of a millisecond, and the pause after it ten times as long; below `low' the pause is shorter.
+ * Pauses.  Growth holds the driver's lock, so the pauses between steps decide how long calls of other threads can
+ * take.  A step takes a tenth of a millisecond, and the pause after it is ten times as long; below `low' the pause
+ * is shorter.
  *
- * Waking.  A request that leaves fewer than `mark' bytes idle sets `mark' to 0 and signals the thread, so only one
- * request signals.  The thread sets the mark before it reads the idle bytes for the last time, so the thread misses no
- * request (tests/spin/ahead.pml).
+ * Waking.  A request that leaves fewer than `mark' bytes idle sets `mark' to 0 and signals the thread, so that only
+ * one request signals.  The thread sets `mark' before it reads the idle bytes for the last time, so that the thread
+ * misses no request (tests/spin/ahead.pml).
  *
- * On the device model time is virtual, and a real thread would make figures depend on the scheduler.  There the first
- * request after the due time makes the thread's turns, without virtual time, before the request itself grows.
+ * Device model.  On the device model time is virtual, and a real thread would make figures depend on the scheduler.
+ * So there is no thread.  The first request after the planned time makes the thread's turns, without virtual time,
+ * before the request itself grows.
  *
- * At the end of the process the driver is unloaded, perhaps during a turn.  So a thread holds `stepping' in each turn.
- * exit() stops new turns, and waits up to a second for the last turn.
+ * Exit.  At the end of the process the driver is unloaded, perhaps during a turn.  So a thread holds `stepping' in
+ * each turn.  exit() stops new turns, and waits up to a second for the current turn.
  *
  * Locks, outermost first: `turning', `stepping', the locks of a growth, `lock'.
  *
- * This file must not know any single engine, settings' names or the caller for memory.
+ * This file must not depend on a particular engine, on names of settings or on the public API.
  */
 #include "reserve/goal.h"
 
@@ -50,14 +52,17 @@
 
 /* ---- lowering ---------------------------------------------------------------------------------- */
 
-/* If at most this much memory is above the need, decay releases all of it. */
+/* Decay releases all memory above the need if it is at most LEAST bytes, instead of half of it. */
 #define LEAST ((uint64_t)64 << 20)
-enum { MOST_WINDOWS = 64 }; /* halving an amount 64 times leaves nothing */
+/* Halving an amount 64 times leaves nothing of it. */
+enum { MOST_WINDOWS = 64 };
 
-/* The pauses between checks.  A signal ends after the longest pause, which is a second after the first check. */
+/* The first and the longest pause between two checks.  A signal ends after the longest pause, about a second after
+ * the first check. */
 #define FIRST_PAUSE_NS UINT64_C(1000000)
 #define LONGEST_PAUSE_NS UINT64_C(1024000000)
-/* With a release threshold, growth takes at most a 16th of the time of a load that needs its memory again and again. */
+/* With a release threshold, a program that needs its memory again and again spends at most a 16th of its time on
+ * growth. */
 #define GROWTH_PART 16
 
 void weir__goal_open(struct weir_goal *g, uint64_t half_life_ns, uint64_t floor, int in_requests,
@@ -91,12 +96,14 @@ weir_status weir__goal_lower(struct weir_reserve *v, size_t keep, int cause, siz
 int weir__goal_record_use(struct weir_goal *g, uint64_t now, uint64_t in_use, uint64_t *pause) {
     uint64_t last = atomic_exchange_explicit(&g->decay.last, now, memory_order_relaxed);
 
-    *pause = now > last ? now - last : 1; /* weir__goal_end_window takes 0 for weir_decay */
+    /* not 0, since a pause of 0 stands for a call of weir_decay in weir__goal_end_window */
+    *pause = now > last ? now - last : 1;
     weir__raise_to(&g->decay.peak, in_use);
     return now >= atomic_load_explicit(&g->decay.ends, memory_order_relaxed);
 }
 
-/* Updates the need for each byte in use after a window: if reserved memory grew, or if less was enough than before. */
+/* Updates g->decay.each (the reserved bytes that one byte in use needs) after a window.  If reserved memory grew in
+ * the window, takes the value of this window.  Otherwise keeps the smaller of the old value and the window's value. */
 static void learn_need(struct weir_goal *g, uint64_t reserved, uint64_t peak, int grew) {
     uint64_t needed = reserved - weir__size_smaller(weir__size_less(reserved, peak), g->idle);
     double *each = &g->decay.each, now = peak > 0 ? (double)needed / (double)peak : *each;
@@ -105,7 +112,7 @@ static void learn_need(struct weir_goal *g, uint64_t reserved, uint64_t peak, in
         *each = now;
 }
 
-/* Lowers the aim (the memory to keep) at the end of a window with this peak.  The caller holds the lock. */
+/* Lowers the aim (the reserved bytes to keep) at the end of a window with this peak.  The caller holds the lock. */
 static void lower_aim(struct weir_goal *g, uint64_t reserved, uint64_t peak) {
     double needed = (double)peak * (g->decay.each > 0 ? g->decay.each : 1);
     uint64_t aim = weir__size_smaller(g->decay.aim, reserved), need = reserved, more;
@@ -135,7 +142,7 @@ uint64_t weir__goal_end_window(struct weir_goal *g, uint64_t now, uint64_t in_us
         else
             lower_aim(g, reserved, peak);
         for (uint64_t i = 1; i < windows && i < MOST_WINDOWS; i++)
-            lower_aim(g, reserved, in_use); /* a window without requests */
+            lower_aim(g, reserved, in_use); /* handles a window without requests */
         keep = d->aim;
         atomic_store_explicit(&d->ends, now + g->half_life_ns, memory_order_relaxed);
     }
@@ -155,7 +162,7 @@ void weir__goal_want_less(struct weir_goal *g, uint64_t wanted, uint64_t rest) {
                                                   memory_order_relaxed, memory_order_relaxed);
 }
 
-/* Returns the nanoseconds that growth has taken so far. */
+/* Returns the nanoseconds that growth has taken since the allocator was created. */
 static uint64_t growth_ns(const struct weir_reserve *v) {
     return atomic_load_explicit(&v->events.counters->stall_ns, memory_order_relaxed);
 }
@@ -166,8 +173,8 @@ size_t weir__goal_settle(struct weir_reserve *v) {
 
     v->engine->ops->figures(v->engine, &figures);
     trim.keep = (size_t)weir__goal_target(&v->goal, figures.reserved, figures.in_use, UINT64_MAX);
-    /* Releases nothing while more is reserved than a lowered limit allows: weir could not reserve the memory again,
-     * although a failure may have promised it to the next request. */
+    /* Releases nothing while more memory is reserved than a lowered limit allows.  weir could not reserve the
+     * released memory again, although the report of a failure may have named it as available for the next request. */
     if (figures.reserved > v->limit.bytes)
         return 0;
     if (figures.reserved > trim.keep)
@@ -176,12 +183,12 @@ size_t weir__goal_settle(struct weir_reserve *v) {
     return trim.released;
 }
 
-/* Returns the bytes that a signal wants from requests, or 0. */
+/* Returns the bytes that a signal wants requests to release, or 0 if there is no signal. */
 static uint64_t wanted_of(const struct weir_goal *g) {
     return g->in_requests ? atomic_load_explicit(&g->pressure.wanted, memory_order_acquire) : 0;
 }
 
-/* Returns 1 if a signal or a release threshold wants memory back at the time `now', else 0. */
+/* Returns 1 if a signal or a release threshold wants a release of memory at the time `now', else 0. */
 static int is_release_due(const struct weir_reserve *v, uint64_t now) {
     const struct weir_goal *g = &v->goal;
     uint64_t reserved = atomic_load_explicit(&v->engine->seen.reserved, memory_order_relaxed);
@@ -193,10 +200,10 @@ static int is_release_due(const struct weir_reserve *v, uint64_t now) {
     return now >= atomic_load_explicit(&g->pressure.due, memory_order_acquire);
 }
 
-/* Sets the time of the next check and the rest of the signal, after a check at `now' that was due at `due' and released
- * `got' bytes.  Each check doubles the pause.  The pause restarts at its first length with a signal, and with a release
- * threshold after growth or a release.  With a release threshold one check ends a signal, since the check releases all
- * idle memory. */
+/* Sets the time of the next check, and the bytes that the signal still wants.  The check was due at `due', ran at
+ * `now' and released `got' bytes.  Each check doubles the pause.  A new signal restarts the pause at its first
+ * length; with a release threshold, growth and releases restart the pause, too.  With a release threshold the first
+ * check ends a signal, since the check releases all idle memory. */
 static void schedule_check(struct weir_reserve *v, uint64_t now, uint64_t due, uint64_t wanted,
                            uint64_t got) {
     struct weir_goal *g = &v->goal;
@@ -206,7 +213,7 @@ static void schedule_check(struct weir_reserve *v, uint64_t now, uint64_t due, u
     if (due == 0 || (g->has_threshold && atomic_load(&p->grown) != growth_ns(v)))
         p->pause = FIRST_PAUSE_NS;
     atomic_store_explicit(&p->grown, growth_ns(v), memory_order_relaxed);
-    /* If a signal came meanwhile, the next check is due at once. */
+    /* If another thread has raised a signal since the check, `due' has changed, and the next check is due at once. */
     (void)atomic_compare_exchange_strong(&p->due, &due, now + p->pause);
     p->pause = g->has_threshold && got > 0 ? FIRST_PAUSE_NS : 2 * p->pause;
     if (g->has_threshold || p->pause > LONGEST_PAUSE_NS)
@@ -215,9 +222,10 @@ static void schedule_check(struct weir_reserve *v, uint64_t now, uint64_t due, u
     p->pause = weir__size_smaller(p->pause, LONGEST_PAUSE_NS);
 }
 
-/* Lowers reserved memory at the time `now' without a wait: to the need of decay if a window is over, and to the target
- * of a signal or a release threshold.  `pause' is the time since the last request.  The caller has set `is_looking'.
- * The function is not inlined, since zeroing the public statistics takes as long as the rest of a request. */
+/* Lowers reserved memory at the time `now' without a wait.  Releases memory to the need of decay if a window is
+ * over, and to the target of a signal or a release threshold.  `pause' is the time between the last two requests.
+ * The caller has set `is_looking'.  The function is not inlined, since setting the public statistics to zero takes
+ * as long as the rest of a request. */
 static __attribute__((noinline)) void lower_now(struct weir_reserve *v,
                                                 const struct weir_request *r, uint64_t now,
                                                 int is_over, uint64_t pause) {
@@ -247,7 +255,7 @@ static __attribute__((noinline)) void lower_now(struct weir_reserve *v,
         schedule_check(v, now, due, wanted, trim.released);
 }
 
-/* With a release threshold, memory that has just grown stays for a while. */
+/* With a release threshold, memory from new growth stays reserved for a while. */
 void weir__goal_lower_in_request(struct weir_reserve *v, const struct weir_request *r) {
     struct weir_goal *g = &v->goal;
     struct weir_pressure *p = &g->pressure;
@@ -269,16 +277,16 @@ void weir__goal_lower_in_request(struct weir_reserve *v, const struct weir_reque
     atomic_store_explicit(&p->is_looking, 0, memory_order_release);
 }
 
-/* The granularity of mapped memory and of cuMemAlloc. */
+/* The granularity of mapped memory and of cuMemAlloc, in bytes. */
 #define PAGE ((uint64_t)2 << 20)
 
 /* ---- preallocation: the lock ------------------------------------------------------------------- */
 
 #define RECLAIM_PAUSE_NS UINT64_C(10000000)
-/* The longest wait for the lock. */
+/* The longest wait for the lock of preallocations. */
 #define LONGEST_WAIT_NS UINT64_C(10000000000)
-/* SHARE_NS is the time that other processes have to answer.  STILL_NS is the time without more free memory after which
- * weir stops waiting.  A process needs 0.2 s to release all memory of an H200. */
+/* SHARE_NS is the time in which other processes can answer.  weir stops waiting if the free memory has not grown for
+ * STILL_NS.  A process needs 0.2 s to release all memory of an H200. */
 #define SHARE_NS UINT64_C(100000000)
 #define STILL_NS UINT64_C(1000000000)
 
@@ -287,8 +295,8 @@ static uint64_t apart_of(const struct weir_reserve *v) {
     return v->options->prealloc.kind == WEIR_AMOUNT_SHARE ? v->limit.apart : 0;
 }
 
-/* Computes the target again, since other processes may have changed the free memory.  This allocator's reserved memory
- * counts as free.  A share leaves the memory of other processes' shares free. */
+/* Computes the target of the preallocation again, since other processes may have changed the free memory.  This
+ * allocator's reserved memory counts as free.  A share leaves the memory of other processes' shares free. */
 static void refresh_target(struct weir_reserve *v) {
     struct weir_preallocation *p = &v->goal.preallocation;
     const weir_amount *amount = &v->options->prealloc;
@@ -311,7 +319,7 @@ static void refresh_target(struct weir_reserve *v) {
     p->target = weir__size_smaller(target, v->limit.bytes);
 }
 
-/* Waits for the lock of preallocations for LONGEST_WAIT_NS at most. */
+/* Waits for the lock of preallocations, for at most LONGEST_WAIT_NS. */
 static void wait_for_turn(struct weir_reserve *v) {
     struct weir_process_lock *lock = &v->goal.preallocation.lock;
     uint64_t began = weir__clock_ns(), waited;
@@ -319,7 +327,7 @@ static void wait_for_turn(struct weir_reserve *v) {
     char name[WEIR_UUID_BYTES] = "";
     int got;
 
-    /* The lock's file is named by the device's UUID, since a device's number differs between processes. */
+    /* The lock is a file.  The device's UUID names the file, since a device's number differs between processes. */
     if (!weir__kept_is(&lock->file))
         (void)weir__driver_uuid(v->device->driver, v->device->ordinal, name);
     while ((got = weir__process_lock_try(lock, name)) == 0 &&
@@ -339,7 +347,8 @@ static void wait_for_turn(struct weir_reserve *v) {
     atomic_fetch_add(&v->events.counters->prealloc.waited_ns, waited);
 }
 
-/* Waits for memory that other processes hold above their shares, as long as they answer and free memory grows. */
+/* Waits until other processes have released the memory above their shares.  Stops if all processes have answered, or
+ * if the free memory no longer grows. */
 static void wait_for_others(struct weir_reserve *v) {
     uint64_t target = v->goal.preallocation.target, device_free, most_free = 0;
     uint64_t lacks = weir__size_less(target, weir__engine_reserve(v->engine)) + v->limit.apart;
@@ -368,7 +377,8 @@ static void wait_for_others(struct weir_reserve *v) {
 
 enum { CAUSE_BYTES = 80 };
 
-/* Writes why only `reserved' bytes are reserved.  A share leaves `apart' bytes of the device to other processes. */
+/* Writes the reason why only `reserved' bytes are reserved.  A share leaves `apart' bytes of the device to other
+ * processes. */
 static void write_cause(const struct weir_reserve *v, uint64_t reserved, uint64_t apart,
                         char text[CAUSE_BYTES]) {
     size_t least = v->engine->least_limit;
@@ -389,7 +399,7 @@ static void write_cause(const struct weir_reserve *v, uint64_t reserved, uint64_
         return;
     if (weir__size_less(device_free, apart) < unit)
         snprintf(text, CAUSE_BYTES, "a share leaves %s of the device", WEIR_SHOWN(apart));
-    else /* The driver can have enough memory and still not allocate a region as a whole. */
+    else /* the driver can fail to allocate one region although enough memory is free */
         snprintf(text, CAUSE_BYTES, "the driver refused more, with %s free",
                  WEIR_SHOWN(device_free));
 }
@@ -403,12 +413,13 @@ void weir__goal_log_preallocation(const struct weir_reserve *v, uint64_t asked, 
               WEIR_SHOWN(asked), WEIR_SHOWN(reserved), cause);
 }
 
-/* Releases the memory of a preallocation that got less than `least', and writes the reason.  `figures' are the engine's
- * figures, which the function updates. */
+/* Releases the memory of a preallocation that reserved less than `least', and writes the reason to `text'.  Updates
+ * *figures, the engine's figures. */
 static weir_status fail_below_least(struct weir_reserve *v, weir_status status, uint64_t keep,
                                     weir_statistics *figures, char *text, size_t text_bytes) {
     struct weir_preallocation *p = &v->goal.preallocation;
-    char cause[CAUSE_BYTES] = "no more was asked"; /* used if the target is below prealloc_min */
+    /* the cause if the device had enough memory, but the target itself is below prealloc_min */
+    char cause[CAUSE_BYTES] = "no more was asked";
     size_t released;
 
     if (weir__is_failure(status))
@@ -458,17 +469,18 @@ weir_status weir__goal_preallocate(struct weir_reserve *v, char *text, size_t te
     if (lacks || !weir__is_failure(status))
         return status;
     weir__goal_log_preallocation(v, p->target, after.reserved, apart_of(v));
-    return after.reserved == 0 ? status : WEIR_OK; /* a part of the target is a success */
+    /* A preallocation of a part of the target is a success. */
+    return after.reserved == 0 ? status : WEIR_OK;
 }
 
 /* ---- grow-ahead: idle memory ------------------------------------------------------------------- */
 
-/* Returns 1 on the device model, which has no thread, else 0. */
+/* Returns 1 if the device is the device model, where grow-ahead has no thread; else 0. */
 static int is_played(const struct weir_reserve *v) {
     return v->device->driver->aside != NULL;
 }
 
-/* Returns the idle bytes, and the reserved memory in *reserved. */
+/* Returns the number of idle bytes.  Sets *reserved to the number of reserved bytes. */
 static uint64_t read_idle(const struct weir_reserve *v, uint64_t *reserved) {
     weir_statistics figures = {.size = sizeof figures};
 
@@ -482,14 +494,14 @@ static uint64_t read_idle(const struct weir_reserve *v, uint64_t *reserved) {
 #define PAUSE_NS UINT64_C(1000000)
 #define FIRST_BACK_OFF_NS UINT64_C(10000000)
 #define LONGEST_BACK_OFF_NS UINT64_C(2560000000)
-/* A pause that lasts until a request wakes the thread. */
+/* Stands for a pause that lasts until a request wakes the thread. */
 #define REST UINT64_C(0)
 enum {
-    HURRY = 4,     /* below `low' pauses are shorter by this factor */
-    LEFT_PART = 64 /* grow-ahead leaves this part of the device to requests */
+    HURRY = 4,     /* pauses are shorter by this factor while fewer than `low' bytes are idle */
+    LEFT_PART = 64 /* grow-ahead leaves a 64th of the device free for requests */
 };
 
-/* Stops grow-ahead for good, since no step can succeed. */
+/* Stops grow-ahead for good, since no later step can succeed.  Returns REST. */
 static uint64_t stop_ahead(struct weir_ahead *a) {
     a->low = 0;
     a->raising = 0;
@@ -497,7 +509,8 @@ static uint64_t stop_ahead(struct weir_ahead *a) {
     return REST;
 }
 
-/* Grows by one step and subtracts the step from *lacks.  Returns E_NO_MEMORY if the device has no memory to spare. */
+/* Grows the reserved memory by one step, and subtracts the step from *lacks.  Returns E_NO_MEMORY if the limit or
+ * the free memory of the device allows no step. */
 static weir_status grow_by_step(struct weir_reserve *v, uint64_t reserved, uint64_t *lacks) {
     uint64_t room = weir__size_less(v->limit.bytes, reserved), step = v->engine->step_bytes;
     uint64_t device_free;
@@ -514,7 +527,8 @@ static weir_status grow_by_step(struct weir_reserve *v, uint64_t reserved, uint6
     return v->engine->ops->grow(v->engine, reserved + step, reserved + step, WEIR_EVENT_GROW_AHEAD);
 }
 
-/* Returns the nanoseconds until the next turn, or REST.  `lacks' is the number of idle bytes that are still missing. */
+/* Returns the nanoseconds until the next turn, or REST.  `status' is the result of the last step.  `lacks' is the
+ * number of idle bytes that are still missing. */
 static uint64_t pause_after(struct weir_reserve *v, weir_status status, uint64_t lacks) {
     struct weir_ahead *a = &v->goal.ahead;
     double idle = (double)weir__size_less(v->goal.idle, lacks), low = (double)a->low;
@@ -535,8 +549,8 @@ static uint64_t pause_after(struct weir_reserve *v, weir_status status, uint64_t
     return pause;
 }
 
-/* Makes one step if too few bytes are idle.  Returns the nanoseconds until the next turn, or REST.  The caller holds
- * `turning'. */
+/* Makes one step if too few bytes are idle.  Returns the nanoseconds until the next turn, or REST if the thread
+ * should sleep until a request wakes it.  The caller holds `turning'. */
 static uint64_t make_turn(struct weir_reserve *v) {
     struct weir_ahead *a = &v->goal.ahead;
     uint64_t reserved, idle, lacks;
@@ -560,13 +574,13 @@ static uint64_t make_turn(struct weir_reserve *v) {
 
 static pthread_mutex_t stepping = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static atomic_int exiting; /* set at exit: no new turn begins */
+static atomic_int exiting; /* set when the process exits; no new turn begins afterwards */
 
 static void stop_turns_at_exit(void) {
     if (weir__driver_forked())
         return;
     atomic_store(&exiting, 1);
-    /* unreached: the lock stays taken only if the driver hangs */
+    /* unreached: another thread keeps the lock only if the driver hangs */
     if (weir__thread_lock_at_end(&stepping))
         pthread_mutex_unlock(&stepping);
 }
@@ -575,7 +589,7 @@ static void register_ahead_exit(void) {
     (void)atexit(stop_turns_at_exit);
 }
 
-/* Waits for a pause or, with REST, until a request wakes the thread.  The caller holds `lock'. */
+/* Waits for `pause' nanoseconds or, if `pause' is REST, until a request wakes the thread.  The caller holds `lock'. */
 static void wait_for_wake(struct weir_ahead *a, uint64_t pause) {
     uint64_t ns = weir__clock_ns() + pause;
     struct timespec until = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
@@ -610,7 +624,7 @@ static void *run_ahead(void *reserve) {
     return NULL;
 }
 
-/* Wakes the thread of grow-ahead, unless another request has done so. */
+/* Wakes the thread of grow-ahead, unless another request has already done so. */
 static void wake_thread(struct weir_ahead *a) {
     if (atomic_exchange(&a->mark, 0) == 0)
         return;
@@ -622,10 +636,11 @@ static void wake_thread(struct weir_ahead *a) {
 
 /* ---- grow-ahead: device model ------------------------------------------------------------------ */
 
-/* The time in which a thread wakes up and makes its first step. */
+/* The virtual time that a thread would need to wake up and make its first step. */
 #define WAKE_NS UINT64_C(200000)
 
-/* Makes all turns that are due, at no virtual time of the caller.  If none is planned, `begins' plans one. */
+/* Makes all turns that are due, without virtual time for the caller.  If no turn is planned and `begins' is set,
+ * plans a turn. */
 static void play_turns(struct weir_reserve *v, int begins) {
     struct weir_ahead *a = &v->goal.ahead;
     const struct weir_driver *driver = v->device->driver;
@@ -652,7 +667,7 @@ void weir__goal_catch_up(struct weir_reserve *v) {
 
 /* ---- grow-ahead: other callers ----------------------------------------------------------------- */
 
-/* Calls no driver function, and takes no lock that is held during a step. */
+/* Calls no driver function, and takes no lock that a thread holds during a step. */
 void weir__goal_wake_ahead(struct weir_reserve *v) {
     uint64_t mark = atomic_load_explicit(&v->goal.ahead.mark, memory_order_relaxed);
     uint64_t reserved = atomic_load_explicit(&v->engine->seen.reserved, memory_order_relaxed);

@@ -6,8 +6,8 @@
 #include "base/size.h"
 #include "reserve/reserve.h"
 
-enum { READS = 4 }; /* the most attempts to read two figures that belong together */
-/* The weight of a process without a share, in millionths. */
+enum { READS = 4 }; /* the number of attempts to read two figures that belong together */
+/* The weight of a process that has no share, in millionths. */
 #define WEIGHT UINT64_C(1000000)
 
 uint64_t weir__limit_weight(const weir_options *o) {
@@ -47,14 +47,14 @@ uint64_t weir__limit_own(const struct weir_limit *limit) {
     return atomic_load_explicit(limit->follows ? &limit->own : &limit->bytes, memory_order_relaxed);
 }
 
-/* Rounds a limit down to whole units of the engine. */
+/* Rounds a limit down to a multiple of the engine's unit. */
 static uint64_t limit_in_units(const struct weir_reserve *v, uint64_t bytes) {
     size_t unit = v->engine->least_limit;
 
     return bytes != UINT64_MAX && unit ? weir__size_round_down((size_t)bytes, unit) : bytes;
 }
 
-/* Sets the limit to `bytes', or to the program's limit if another thread has set a lower one meanwhile. */
+/* Sets the limit to `bytes', or to the program's limit if another thread has lowered that limit below `bytes'. */
 static void apply_limit(struct weir_limit *limit, uint64_t bytes) {
     weir__lock_take(&limit->limiting);
     atomic_store_explicit(&limit->bytes, weir__size_smaller(bytes, atomic_load(&limit->asked)),
@@ -62,8 +62,8 @@ static void apply_limit(struct weir_limit *limit, uint64_t bytes) {
     weir__lock_give(&limit->limiting);
 }
 
-/* Returns the reserved memory with which `keep_free' bytes of the device stay free.  Reads both figures again if the
- * reserved memory changed between them. */
+/* Returns the number of reserved bytes with which `keep_free' bytes of the device stay free.  If the reserved memory
+ * changed between the two readings, reads both figures again. */
 static uint64_t limit_by_device(struct weir_reserve *v) {
     uint64_t before, after = weir__engine_reserve(v->engine), device_free;
 
@@ -79,8 +79,8 @@ static uint64_t limit_by_device(struct weir_reserve *v) {
     return weir__size_smaller(before, after) + weir__size_less(device_free, v->limit.keep_free);
 }
 
-/* If more memory is in use than the new limit, that memory stays.  If a request fails because of the limit, weir first
- * computes the limit again. */
+/* Memory in use stays, even if the new limit is lower.  If a request fails because of the limit, weir computes the
+ * limit again before OOM recovery. */
 int weir__limit_refresh_for(struct weir_reserve *v, uint64_t in_use) {
     struct weir_limit *limit = &v->limit;
     uint64_t asked = atomic_load(&limit->asked), bytes = asked, before = limit->bytes;
@@ -136,6 +136,6 @@ void weir__limit_lower_floor(struct weir_reserve *v, uint64_t weights) {
     if (most == UINT64_MAX)
         return;
     weir__lower_to(&v->goal.floor, weir__size_larger(most, atomic_load(&limit->promised)));
-    /* Another thread may have raised `promised', and after it the floor, before this thread lowered the floor. */
+    /* Another thread may have raised `promised' and then the floor, before this thread lowered the floor. */
     weir__raise_to(&v->goal.floor, atomic_load(&limit->promised));
 }

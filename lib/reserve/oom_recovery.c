@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* oom_recovery.c: OOM recovery.
+/* oom_recovery.c: tries to free memory for a request before the request fails.
  *
- * The table `steps' lists the steps in order.  weir retries the request after each step that may have freed memory, and
- * stops at the first success.  For a request on a captured stream weir makes no step.  This file has no lock, since the
- * engine has its own.  This file must not know any single engine.
+ * The table `steps' lists the steps in order.  weir retries the request after each step that may have freed memory,
+ * and stops at the first success.  For a request on a captured stream weir takes no step.  This file has no lock,
+ * since the engine has its own.  This file must not depend on a particular engine.
  */
 #include "reserve/oom_recovery.h"
 
@@ -15,20 +15,20 @@
 
 #define FIRST_PAUSE_NS UINT64_C(20000)
 #define LONGEST_PAUSE_NS UINT64_C(2000000)
-/* The time in which threads may record an event after their frees, if a trim will wait for the device. */
+/* The longest time to poll for frees without an event, if a trim will wait for the device afterwards. */
 #define SILENT_NS UINT64_C(4000000)
-/* The pause between tries while a process is ending, for which the driver needs a tenth of a second. */
+/* The pause between two retries while a process is ending.  The driver needs a tenth of a second to end a process. */
 #define ENDING_PAUSE_NS UINT64_C(10000000)
-/* The bytes by which engines may have to grow for a small request. */
+/* The number of bytes by which an engine may have to grow, even for a small request. */
 #define UNIT ((uint64_t)WEIR_POOL_UNIT)
-/* Other processes may answer during this part of the deadline. */
+/* Other processes may answer during a tenth of the deadline. */
 #define PROCESS_PEERS_PART 10
-/* The wait for the memory of processes that have just ended, if no other process is left. */
+/* The time for which weir waits for the memory of processes that have just ended, if no other process is left. */
 #define ALONE_NS UINT64_C(10000000)
-/* weir requests at least this part of the device from other processes, since each request costs them a trim. */
+/* weir requests at least a 64th of the device from other processes, since each such request costs them a trim. */
 #define ASKED_PART 64
 
-/* Returns the figures of the allocator and the device at a failed request. */
+/* Returns the figures of the allocator and of the device at a request of `bytes' bytes that failed. */
 static weir_failure read_failure(struct weir_reserve *v, size_t bytes) {
     weir_statistics figures = {.size = sizeof figures};
 
@@ -44,29 +44,29 @@ static weir_failure read_failure(struct weir_reserve *v, size_t bytes) {
     };
 }
 
-/* Returns the free memory of the device that weir may use.  Returns 0 if the driver does not report the free memory;
- * other processes then release as much as the whole request. */
+/* Returns the free memory of the device that weir may use.  Returns 0 if the driver does not report its free memory;
+ * other processes then release as many bytes as the whole request needs. */
 static uint64_t usable_free(const struct weir_reserve *v, uint64_t device_free) {
     return device_free == UINT64_MAX ? 0 : weir__size_less(device_free, v->limit.keep_free);
 }
 
-/* Returns 1 if the device has too little memory, or too little above keep-free; else 0. */
+/* Returns 1 if a request failed because the device has too little memory, or too little above keep-free; else 0. */
 static int is_short(const struct weir_reserve *v, weir_status why) {
     return why == WEIR_E_NO_MEMORY || (why == WEIR_E_LIMIT && v->limit.keep_free > 0);
 }
 
 /* ---- steps inside the allocator ---------------------------------------------------------------- */
 
-/* The state of a request in OOM recovery. */
+/* The state of one request in OOM recovery. */
 struct recovery {
     struct weir_reserve *v;
     struct weir_request *r;
-    struct weir_group *group; /* the process group, or NULL */
-    uint64_t deadline_ns;     /* the longest wait for pending frees, or 0 */
-    uint64_t above;           /* bytes of pending frees in the layer above */
-    int trim_waits;           /* set if a trim waits for the device */
+    struct weir_group *group; /* the process group of this process, or NULL */
+    uint64_t deadline_ns;     /* the longest time to wait for pending frees, or 0 for no wait */
+    uint64_t above;           /* the bytes of pending frees in the layer above the allocator */
+    int trim_waits;           /* 1 if a trim of this engine waits for the device */
     int tries;
-    weir_status status; /* the status of the last try */
+    weir_status status; /* the status of the last attempt to serve the request */
 };
 
 static void retry_request(struct recovery *c) {
@@ -74,8 +74,8 @@ static void retry_request(struct recovery *c) {
     c->status = weir__reserve_try(c->v, c->r);
 }
 
-/* Returns 1 if the request is at most as large as the sum of the idle and pending memory of the engine, the pending
- * memory of the layer above, and the memory that the limit and the device still allow; else 0. */
+/* Returns 1 if idle memory, pending frees and growth together could serve the request, else 0.  Pending frees
+ * include those of the layer above.  The limit and the device bound the growth. */
 static int could_fit(const struct recovery *c) {
     weir_failure now = read_failure(c->v, c->r->bytes);
     uint64_t idle = now.reserved - now.in_use + c->above;
@@ -84,15 +84,15 @@ static int could_fit(const struct recovery *c) {
     return now.asked <= idle + weir__size_smaller(device, weir__size_less(now.limit, now.reserved));
 }
 
-/* Flushes the idle memory of the caches and the guard to the engine, behind a wait for the device, if the request may
- * wait and is not larger than the device.  Returns 1 on success, else 0. */
+/* Flushes the idle memory of the caches and the guard to the engine, after a wait for the device.  Does nothing if
+ * the request may not wait, or is larger than the device.  Returns 1 on success, else 0. */
 static int flush_above(struct recovery *c) {
     return c->v->flush && c->r->bytes <= c->v->device->total && c->deadline_ns > 0 &&
            c->v->flush(c->v->flush_context) == WEIR_OK;
 }
 
-/* Makes the layer above free memory that the layer does not need.  The freed blocks go to the caches, which flush them
- * to the engine.  Returns 1 if the layer freed memory, else 0. */
+/* Makes the layer above the allocator free memory that the layer does not need.  The freed blocks go to the caches,
+ * which flush them to the engine.  Returns 1 if the layer freed memory, else 0. */
 static int reclaim_above(struct recovery *c, int may_wait) {
     if (!weir__reserve_reclaim(c->v, may_wait, &c->above))
         return 0;
@@ -100,8 +100,9 @@ static int reclaim_above(struct recovery *c, int may_wait) {
     return 1;
 }
 
-/* Returns the nanoseconds for which weir polls: the deadline while a free is pending.  If frees have no event yet
- * (`silent' bytes) and a trim will wait for the device, weir polls only for a moment. */
+/* Returns the nanoseconds for which weir should poll for pending frees.  While a free is pending, weir polls until the
+ * deadline.  If frees of `silent' bytes have no event yet and a trim will wait for the device, weir polls only for
+ * SILENT_NS. */
 static uint64_t patience_ns(const struct recovery *c, int is_pending, size_t silent) {
     if (is_pending || c->v->engine->driver_pool)
         return c->deadline_ns;
@@ -110,8 +111,8 @@ static uint64_t patience_ns(const struct recovery *c, int is_pending, size_t sil
     return c->trim_waits ? weir__size_smaller(SILENT_NS, c->deadline_ns) : c->deadline_ns;
 }
 
-/* Completes frees in the layer above and in the engine.  While frees are pending, polls with growing pauses until the
- * deadline.  Does not wait for a stream, since the stream may itself wait for the caller. */
+/* Completes frees in the layer above and in the engine.  While frees are pending, polls with growing pauses until
+ * the deadline.  Does not wait for a stream, since the stream's work may itself wait for the calling thread. */
 static void poll_frees(struct recovery *c) {
     struct weir_engine *e = c->v->engine;
     uint64_t started, pause = FIRST_PAUSE_NS;
@@ -136,15 +137,16 @@ static void poll_frees(struct recovery *c) {
     }
 }
 
-/* Flushes the idle memory of the caches and the guard to the engine, and trims all idle memory, unless the deadline is 0
- * and the trim would wait for the device.  For a request above the limit the trim only waits, since memory that is released to the
- * device cannot serve the request. */
+/* Flushes the idle memory of the caches and the guard to the engine, and trims all idle memory.  Does nothing more
+ * than the flush if the trim would wait for the device and the deadline is 0.  For a request above the limit the
+ * trim keeps all memory and only waits, since the limit forbids the request to allocate released memory again. */
 static void flush_and_trim(struct recovery *c) {
     struct weir_engine *e = c->v->engine;
     size_t released = 0;
     uint64_t keep;
 
-    if (flush_above(c)) /* counts no retry, since this is the first try with all idle memory */
+    /* Does not count as a retry, since this is the first attempt with all idle memory. */
+    if (flush_above(c))
         c->status = weir__reserve_try(c->v, c->r);
     if (!weir__is_failure(c->status) || !could_fit(c) || (c->trim_waits && c->deadline_ns == 0))
         return;
@@ -156,13 +158,14 @@ static void flush_and_trim(struct recovery *c) {
 
 /* ---- steps outside the allocator ---------------------------------------------------------------- */
 
-/* Retries the request after other allocators or processes have released memory. */
+/* Retries the request after other allocators or other processes have released memory. */
 static void try_with_more(struct recovery *c) {
     (void)weir__limit_refresh(c->v);
     retry_request(c);
 }
 
-/* Makes other allocators of the process release idle memory on the device: first as much as the request, then all. */
+/* Makes other allocators of this process release idle memory on the device.  They first release as many bytes as the
+ * request needs, and then all idle memory. */
 static void ask_allocators(struct recovery *c) {
     struct weir_reserve *v = c->v;
     weir_failure now;
@@ -185,13 +188,13 @@ static void sleep_between_rounds(uint64_t pause_ns) {
     nanosleep(&(struct timespec){0, (long)pause_ns}, NULL);
 }
 
-/* Returns the bytes that the request needs in addition to idle memory and free memory of the device. */
+/* Returns the bytes that the request needs beyond the allocator's idle memory and the device's free memory. */
 static uint64_t missing_bytes(const struct weir_reserve *v, const weir_failure *now, size_t bytes) {
     return weir__size_less(bytes, now->reserved - now->in_use + usable_free(v, now->device_free));
 }
 
-/* Returns the figures of a failure with only live blocks as memory in use.  The engine's figure may include memory that
- * another thread is releasing, and probe blocks of the pool. */
+/* Returns the figures of a failed request, with live blocks alone as memory in use.  The engine's own figure may
+ * include probe blocks of CUDA's pool, and memory that another thread is releasing. */
 static weir_failure read_live(struct weir_reserve *v, size_t bytes) {
     weir_failure now = read_failure(v, bytes);
     weir_statistics figures = {.size = sizeof figures};
@@ -201,17 +204,17 @@ static weir_failure read_live(struct weir_reserve *v, size_t bytes) {
     return now;
 }
 
-/* Returns 1 if the request would not fit even if all other processes released all memory, else 0. */
+/* Returns 1 if the request could not fit even after all other processes had released all their memory, else 0. */
 static int is_too_much(const struct weir_reserve *v, const weir_failure *now, size_t bytes) {
     return bytes > weir__size_less(v->device->total - v->limit.keep_free, now->in_use) ||
            bytes > now->reserved - now->in_use +
                        weir__size_less(weir__limit_own(&v->limit), now->reserved);
 }
 
-/* Returns 1 if weir stops asking other processes after a round in which none released memory, else 0.  weir stops if no
- * process will release memory, and the memory that was lacking has not become free meanwhile.  `before' are the figures
- * before the round, which began at `began'.  *alone is 0 while another process exists; afterwards it is the time until
- * which weir waits for memory of processes whose end weir did not see. */
+/* Returns 1 if weir should stop asking other processes, after a round in which no process released memory; else 0.
+ * weir stops if no process will release memory and the missing memory has not become free meanwhile.  `before' has
+ * the figures before the round, which began at `began'.  *alone is 0 while another process exists.  Afterwards
+ * *alone is the time until which weir waits for memory of ended processes. */
 static int is_last_round(struct recovery *c, const weir_failure *before,
                          const struct weir_answers *answers, uint64_t began, uint64_t *alone) {
     struct weir_reserve *v = c->v;
@@ -221,7 +224,7 @@ static int is_last_round(struct recovery *c, const weir_failure *before,
 
     if (answers->kept != UINT64_MAX) {
         *alone = 0;
-        /* The request fits if the other processes release all memory but `kept' bytes. */
+        /* The request fits if the other processes release all memory except for `kept' bytes. */
         if (weir__size_less(most, before->in_use + bytes) >= answers->kept)
             return 0;
     } else if (answers->ending > 0 && answers->ending >= lacks) {
@@ -236,13 +239,13 @@ static int is_last_round(struct recovery *c, const weir_failure *before,
     return lacks == 0 || missing_bytes(v, &now, bytes) > 0;
 }
 
-/* Returns the bytes that the process group must release for the request because of the group's limit. */
+/* Returns the bytes that members of the process group must release before the group's limit allows the request. */
 static uint64_t group_lacks(struct weir_group *g, size_t bytes) {
     return weir__size_less(bytes + UNIT, weir__group_room(g));
 }
 
-/* Asks members of the process group while the group lacks memory, for a tenth of the deadline in real time.  Stops if
- * no member has memory to release and none is ending. */
+/* Asks members of the process group for memory until the request fits into the group's limit.  Asks for a tenth of
+ * the deadline, in real time.  Stops if no member can release memory and no member is ending. */
 static void ask_group(struct recovery *c, struct weir_group *g) {
     struct weir_reserve *v = c->v;
     uint64_t first = weir__registry_now(), until = first + c->deadline_ns / PROCESS_PEERS_PART;
@@ -277,8 +280,9 @@ static void ask_group(struct recovery *c, struct weir_group *g) {
     }
 }
 
-/* Asks other processes for memory, for a tenth of the deadline in real time, or for all of it while a killed process is
- * ending.  Asks members of the process group first, and no other process while the group lacks memory. */
+/* Asks other processes for memory, for a tenth of the deadline in real time, or for the whole deadline while a
+ * killed process is ending.  Asks members of the process group first.  Asks no process outside the group until the
+ * group's limit allows the request. */
 static void ask_processes(struct recovery *c) {
     struct weir_reserve *v = c->v;
     struct weir_process_peers *peers = v->events.peers;
@@ -309,7 +313,7 @@ static void ask_processes(struct recovery *c) {
         if (answers.kept != UINT64_MAX && (answers.given > 0 || !has_asked))
             weir__engine_note(v->engine, WEIR_EVENT_RECLAIM, 0, most, answers.given, now - began,
                               figures.reserved);
-        /* The memory of a process that was ending may have become free since the last try. */
+        /* A process that was ending may have freed its memory since the last attempt. */
         has_ended = was_ending && answers.ending == 0;
         if (answers.given == 0 && !has_ended && is_last_round(c, &figures, &answers, began, &alone))
             break;
@@ -319,7 +323,8 @@ static void ask_processes(struct recovery *c) {
         until = weir__size_larger(until, least);
         was_ending = answers.ending > 0;
         pause = was_ending ? weir__size_smaller(pause * 2, ENDING_PAUSE_NS) : LONGEST_PAUSE_NS;
-        if (answers.given > 0) /* the memory was too little, in pieces, or used by others */
+        /* The released memory was too little, fragmented, or taken by another process. */
+        if (answers.given > 0)
             most = weir__size_smaller(most * 2, total);
         else if (!has_ended)
             sleep_between_rounds(pause);
@@ -328,19 +333,19 @@ static void ask_processes(struct recovery *c) {
     }
 }
 
-/* Asks the driver for the memory, although the driver reports too little free memory, which made the engine fail
- * without a call.  The driver may have more memory than it reports. */
+/* Asks the driver for the memory even though the driver reports too little free memory.  The engine had failed
+ * without a call of the driver, but the driver may have more memory than it reports. */
 static void insist(struct recovery *c) {
     if (!c->r->foretold)
         return;
     c->r->flags |= WEIR_REQUEST_INSISTS;
-    c->status =
-        weir__reserve_try(c->v, c->r); /* not a retry, since the driver was not asked before */
+    /* Does not count as a retry, since weir has not asked the driver before. */
+    c->status = weir__reserve_try(c->v, c->r);
 }
 
 /* ---- OOM recovery ------------------------------------------------------------------------------ */
 
-/* All steps, in order. */
+/* All steps of OOM recovery, in order. */
 static void (*const steps[])(struct recovery *c) = {
     poll_frees, flush_and_trim, ask_allocators, ask_processes, insist,
 };
@@ -373,7 +378,8 @@ weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *
     if (weir__is_failure(c.status) && r->id == 0 && !(r->flags & WEIR_REQUEST_CAPTURED) &&
         weir__device_capture(v->device, r->stream) == WEIR_E_CAPTURE)
         r->flags |= WEIR_REQUEST_CAPTURED;
-    /* Idle memory of an engine cannot serve a graph, and a free on the captured stream would run at each launch. */
+    /* A block of a graph cannot lie in the engine's idle memory, and a free on a captured stream would become part
+     * of the graph.  So weir takes no step for a captured stream. */
     for (size_t i = 0; i < sizeof steps / sizeof *steps && weir__is_failure(c.status) &&
                        !(r->flags & WEIR_REQUEST_CAPTURED);
          i++)
@@ -381,7 +387,7 @@ weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *
     if (c.tries > 0)
         atomic_fetch_add_explicit(&counters->retries, 1, memory_order_relaxed);
     waited = weir__device_since(v->device, started);
-    /* Growth has already counted its time in stall_ns. */
+    /* Growth has already added its own time to stall_ns. */
     counted = atomic_load_explicit(&counters->stall_ns, memory_order_relaxed) - counted;
     atomic_fetch_add_explicit(&counters->stall_ns, weir__size_less(waited, counted),
                               memory_order_relaxed);

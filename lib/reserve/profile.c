@@ -28,9 +28,9 @@ uint64_t weir__profile_hash(const void *bytes, size_t count) {
     return hash;
 }
 
-/* ---- the rule -------------------------------------------------------------------------------- */
+/* ---- the target ------------------------------------------------------------------------------ */
 
-/* Returns the run with the largest need, which is all zero if there is no run. */
+/* Returns the run with the largest need.  If there is no run, the returned run has only zeros. */
 static const struct weir_profile_run *largest_run(const struct weir_profile *profile) {
     const struct weir_profile_run *largest = profile->last;
 
@@ -48,7 +48,7 @@ static int is_within_a_16th(uint64_t a, uint64_t b) {
     return (a > b ? a - b : b - a) <= b / 16;
 }
 
-/* Sets the need of a run whose reserved memory did not grow.  `target' is the run with the largest need. */
+/* Computes the need of a run in which reserved memory did not grow.  `target' is the run with the largest need. */
 static void set_expected(struct weir_profile_run *run, const struct weir_profile_run *target) {
     double each = target->in_use > 0 ? (double)target->reserved / (double)target->in_use : 1.125;
 
@@ -96,7 +96,7 @@ size_t weir__profile_spell(const struct weir_profile *profile, const char *key,
                                      weir__profile_hash(text, length));
 }
 
-/* Reads the next number of a text, after any other characters, and moves *at behind the number. */
+/* Reads the next number of a text, and skips all characters before the number.  Moves *at behind the number. */
 static uint64_t next_number(const char **at) {
     char *end;
     uint64_t number = strtoull(*at + strcspn(*at, "0123456789"), &end, 10);
@@ -105,11 +105,13 @@ static uint64_t next_number(const char **at) {
     return number;
 }
 
-/* Reads the lines after the key, without checks: the caller compares the text with the text that weir would write. */
+/* Reads the lines after the key, without checks.  The caller checks the result: it writes the profile as text again
+ * and compares the two texts. */
 static struct weir_profile read_lines(const char *at) {
     struct weir_profile profile = {0};
 
-    at += strcspn(at, "\n"); /* skips the target, which weir computes from the other lines */
+    /* Skips the line `target', since weir computes the target from the other lines. */
+    at += strcspn(at, "\n");
     profile.runs = next_number(&at);
     for (size_t i = 0; i < WEIR_PROFILE_RUNS && i < profile.runs; i++) {
         profile.last[i].id = next_number(&at);

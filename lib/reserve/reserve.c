@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* reserve.c: serves a request that the caches could not serve, and adjusts reserved memory afterwards.
  *
- * The engine serves a request from idle memory or by growth.  If the engine has too little memory, weir retries with
- * r->least bytes, and then runs OOM recovery.
+ * The engine serves a request from idle memory or by growth.  If the engine has too little memory for r->bytes, weir
+ * retries with the smaller size r->least, and then runs OOM recovery.
  */
 #include "reserve/reserve.h"
 
@@ -32,8 +32,8 @@ weir_status weir__reserve_try(struct weir_reserve *v, struct weir_request *r) {
     return status;
 }
 
-/* Serves a request that the engine has refused: with less memory if less suffices, else by OOM recovery.  A request at
- * an address fails. */
+/* Serves a request after the engine has failed.  Retries with r->least bytes if the caller accepts a smaller block,
+ * and then runs OOM recovery.  A request at a fixed address fails at once. */
 static weir_status serve_after_failure(struct weir_reserve *v, struct weir_request *r,
                                        weir_status status) {
     r->result = weir__driver_result;
@@ -46,8 +46,8 @@ static weir_status serve_after_failure(struct weir_reserve *v, struct weir_reque
     return weir__is_failure(status) ? weir__oom_recovery_run(v, r, status) : status;
 }
 
-/* Records a graph's block, so that weir recognises the block's free.  If there is no host memory, returns the block to
- * the driver, which owns the memory of graphs, and returns E_HOST_MEMORY. */
+/* Records a block of a graph, so that weir later recognises the block's free.  If there is no host memory, frees the
+ * block to the driver, which owns the memory of graphs, and returns E_HOST_MEMORY. */
 static weir_status record_node(struct weir_reserve *v, const struct weir_request *r) {
     if (weir__graphs_note(&v->graphs, r->block))
         return WEIR_OK;
@@ -56,7 +56,8 @@ static weir_status record_node(struct weir_reserve *v, const struct weir_request
 }
 
 weir_status weir__reserve_alloc(struct weir_reserve *v, struct weir_request *r) {
-    /* If only the engine notices that the stream is being captured, weir still adjusts reserved memory. */
+    /* The engine may be the first to notice that the stream is being captured.  weir then still adjusts reserved
+     * memory. */
     const int is_graphs = (r->flags & WEIR_REQUEST_CAPTURED) != 0;
     weir_status status;
 
