@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* placement.c: see placement.h, and placement_state.h for the records.
+/* placement.c: implements placement.h; placement_state.h describes the records.
  *
- * weir__placement_take reserves all its host memory before it changes anything.  weir__placement_give needs host memory
- * only for the record of a stream's tagged chunks, before it changes anything.
+ * weir__placement_take reserves all its host memory before it changes anything.  weir__placement_give needs host
+ * memory only for the record of a stream's tagged chunks, and allocates this memory before it changes anything.
  *
- * The table keeps room for one record of each region: a free may bring the second stream, and second_stream() then
- * needs the records.  Two unmapped ranges are never adjacent.
+ * The table always has room for one more record for each region.  A free may be the first call of a second stream, and
+ * second_stream() then needs these records.  Two unmapped ranges are never adjacent.
  *
- * There is no index from an address inside a block to the block: only errors and questions need one, and every request
- * would have to maintain it.  diagnose() walks over the region instead.
+ * There is no index from an address inside a block to the block.  Only errors and queries need such an index, and
+ * every request would have to maintain it.  diagnose() walks over the region instead.
  *
- * This file must not know drivers, locks or the memory behind an address.
+ * This file must not depend on drivers, locks or the memory behind an address.
  */
 #include "placement/placement_state.h"
 
@@ -21,14 +21,15 @@
 #define LEAST_BUCKETS ((size_t)8)
 #define MOST_BUCKETS ((size_t)UINT32_MAX / 8)
 #define CACHE_LINE ((size_t)64)
-/* the number of streams that keep their record of tagged chunks while they have no such chunk */
+/* If at most this many streams have a struct weir_placement_own, a stream keeps its struct after its last tagged chunk
+ * is gone. */
 #define KEPT_OWNERS ((size_t)16)
 
 /* ---- records ---- */
 
-/* Makes an empty table with room for `records` records, in one block of memory: the records first and aligned to a
- * cache line.  The table is at most 13/16 full, so that few records are outside their own bucket.  Record 0 is marked
- * as used and has no kind.  Returns 1 on success, 0 if there is no host memory. */
+/* Creates an empty table with room for `records` records.  The table is one block of memory, and the records are at
+ * its start, aligned to a cache line.  The table is at most 13/16 full, so that few records are outside their own
+ * bucket.  Record 0 is marked as used and has no kind.  Returns 1 on success, 0 if there is no host memory. */
 static int table_make(struct chunk_table *t, struct weir__hostmem *host, size_t records) {
     const size_t record_bytes = sizeof *t->chunk + sizeof *t->tag + 2;
     size_t buckets = LEAST_BUCKETS, slots;
@@ -49,7 +50,7 @@ static int table_make(struct chunk_table *t, struct weir__hostmem *host, size_t 
     t->print = (uint8_t *)(t->tag + slots);
     t->kind = t->print + slots;
     t->passed = t->kind + slots;
-    memset(t->print, 0, 2 * slots + buckets); /* also clears kind and passed */
+    memset(t->print, 0, 2 * slots + buckets); /* also clears the arrays `kind` and `passed` */
     t->buckets = buckets;
     t->shift = 64 - (unsigned)__builtin_ctzll(buckets);
     t->room = chunk_limit(buckets);
@@ -58,7 +59,8 @@ static int table_make(struct chunk_table *t, struct weir__hostmem *host, size_t 
     return 1;
 }
 
-/* Adds a record for `address` to a table with room and returns its number.  The caller sets the record and its kind. */
+/* Adds a record for `address` to a table with room.  Returns the number of the record.  The caller fills the record
+ * and sets its kind. */
 static uint32_t record_add(struct chunk_table *t, uint64_t address) {
     uint64_t hash = address * CHUNK_FACTOR;
     size_t bucket = (size_t)(hash >> t->shift);
@@ -89,7 +91,7 @@ static void record_remove(struct chunk_table *t, uint32_t id) {
 
 /* ---- sets ---- */
 
-/* Adds a free chunk to the treap at `link`. */
+/* Adds a free chunk to the treap whose root is *link. */
 static void treap_insert(struct chunk *chunk, uint32_t *link, uint32_t id) {
     uint64_t rank = chunk_rank(&chunk[id]);
     uint32_t *end[2], rest;
@@ -100,7 +102,7 @@ static void treap_insert(struct chunk *chunk, uint32_t *link, uint32_t id) {
     *link = id;
     end[0] = &chunk[id].child[0];
     end[1] = &chunk[id].child[1];
-    while (rest != 0) { /* splits the subtree whose place the chunk has taken */
+    while (rest != 0) { /* splits the subtree that the new chunk has replaced */
         int side = chunk_is_before(&chunk[id], &chunk[rest]);
 
         *end[side] = rest;
@@ -110,7 +112,7 @@ static void treap_insert(struct chunk *chunk, uint32_t *link, uint32_t id) {
     *end[0] = *end[1] = 0;
 }
 
-/* Adds a free chunk to a class that has chunks already, of which *first is the first. */
+/* Adds a free chunk to a class that already has chunks.  *first is the class's first chunk. */
 static void class_insert(struct chunk *chunk, uint32_t *first, uint32_t id) {
     uint32_t old = *first, *link = &chunk[old].child[1];
 
@@ -124,7 +126,8 @@ static void class_insert(struct chunk *chunk, uint32_t *first, uint32_t id) {
     treap_insert(chunk, &chunk[id].child[1], old);
 }
 
-/* Adds a free chunk to a set.  If the chunk is the first of its class now, the chunk that was first goes into the treap. */
+/* Adds a free chunk to a set.  If the new chunk becomes the first chunk of its class, the old first chunk moves into
+ * the treap. */
 static inline void set_insert(struct weir_placement *p, struct chunk_set *set, uint32_t id) {
     struct chunk *chunk = p->all.chunk;
     unsigned c = chunk_class(chunk[id].size);
@@ -139,7 +142,7 @@ static inline void set_insert(struct weir_placement *p, struct chunk_set *set, u
     chunk[id].child[0] = chunk[id].child[1] = 0;
 }
 
-/* Removes a chunk from a class that has other chunks, of which *first_of is the first. */
+/* Removes a chunk from a class that has more chunks.  *first_of is the class's first chunk. */
 static void class_erase(struct chunk *chunk, uint32_t *first_of, uint32_t id) {
     uint32_t first = *first_of, *link = &chunk[first].child[1], before, after;
 
@@ -156,7 +159,7 @@ static void class_erase(struct chunk *chunk, uint32_t *first_of, uint32_t id) {
         link = &chunk[*link].child[chunk_is_before(&chunk[*link], &chunk[id])];
     before = chunk[id].child[0];
     after = chunk[id].child[1];
-    while (before != 0 && after != 0) { /* joins the subtrees of the chunk */
+    while (before != 0 && after != 0) { /* joins the two subtrees of the removed chunk */
         if (chunk_rank(&chunk[before]) > chunk_rank(&chunk[after])) {
             *link = before;
             link = &chunk[before].child[1];
@@ -170,7 +173,8 @@ static void class_erase(struct chunk *chunk, uint32_t *first_of, uint32_t id) {
     *link = before | after;
 }
 
-/* Removes a chunk from its set.  If it is the first of its class, the smallest of the treap becomes first. */
+/* Removes a chunk from its set.  If the chunk is the first of its class, the smallest chunk of the treap becomes the
+ * first. */
 static inline void set_erase(struct weir_placement *p, struct chunk_set *set, uint32_t id) {
     struct chunk *chunk = p->all.chunk;
     unsigned c = chunk_class(chunk[id].size);
@@ -257,7 +261,8 @@ void weir__placement_destroy(struct weir_placement *p) {
 
 /* ---- streams ---- */
 
-/* Returns the record of the stream's tagged chunks, which may be a new one, or NULL if there is no host memory. */
+/* Returns the struct for the tagged chunks of a stream, and creates it if necessary.  Returns NULL if there is no host
+ * memory. */
 static struct weir_placement_own *own_make(struct weir_placement *p,
                                            struct weir_placement_stream *s) {
     struct weir_placement_own *own = s->own[p->index];
@@ -279,7 +284,7 @@ static struct weir_placement_own *own_make(struct weir_placement *p,
     return own;
 }
 
-/* Frees the record of the stream's tagged chunks, of which none is left. */
+/* Frees the struct for the tagged chunks of a stream, after the last of these chunks is gone. */
 static void own_drop(struct weir_placement *p, struct weir_placement_stream *s) {
     struct weir_placement_own *own = s->own[p->index];
 
@@ -298,8 +303,8 @@ void weir__placement_forget(struct weir_placement *p, struct weir_placement_stre
 
 /* ---- lists of tagged chunks ---- */
 
-/* Inserts a chunk into the stream's list by its sequence.  A chunk belongs at the end, unless it is the rest of a chunk
- * that was cut. */
+/* Inserts a tagged chunk into its stream's list, in the order of sequences.  The chunk's place is usually the end of
+ * the list.  Only a part of a chunk that was cut can have an earlier place. */
 static void list_insert(struct weir_placement *p, struct weir_placement_own *own, uint32_t id) {
     uint32_t older = own->newest;
     uint32_t newer = 0;
@@ -322,24 +327,25 @@ static void list_remove(struct weir_placement *p, struct weir_placement_own *own
     *(t->newer != 0 ? &p->all.tag[t->newer].older : &own->newest) = t->older;
 }
 
-/* Puts `id` into the list in place of `old`. */
+/* Replaces the tagged chunk `old` by the chunk `id` in the list of the stream. */
 static void list_replace(struct weir_placement *p, struct weir_placement_own *own, uint32_t old,
                          uint32_t id) {
     struct chunk_tag *t = &p->all.tag[id];
 
-    *t = p->all.tag[old]; /* both have one sequence */
+    /* Both chunks have the sequence of one free, so their place in the list is equal. */
+    *t = p->all.tag[old];
     *(t->older != 0 ? &p->all.tag[t->older].newer : &own->oldest) = id;
     *(t->newer != 0 ? &p->all.tag[t->newer].older : &own->newest) = id;
 }
 
 /* ---- free chunks ---- */
 
-/* Returns the free chunks among which the free chunk `id` is: those of a stream, or the clean ones. */
+/* Returns the struct that holds the free chunk `id`: the tagged chunks of a stream, or the clean chunks. */
 static struct weir_placement_own *chunk_owner(struct weir_placement *p, uint32_t id) {
     return p->all.kind[id] == TAGGED ? p->all.tag[id].own : &p->clean;
 }
 
-/* Removes a free chunk that is about to change from its set and its list. */
+/* Removes a free chunk from its set and its list, before the chunk changes. */
 static void free_chunk_remove(struct weir_placement *p, struct weir_placement_own *own,
                               uint32_t id) {
     set_erase(p, &own->set, id);
@@ -347,7 +353,7 @@ static void free_chunk_remove(struct weir_placement *p, struct weir_placement_ow
         list_remove(p, own, id);
 }
 
-/* Joins `right` to its neighbour `left`, with the later of both sequences. */
+/* Joins `right` to its neighbour `left`.  The joined chunk has the later of both sequences. */
 static void chunk_join(struct weir_placement *p, uint32_t left, uint32_t right) {
     struct chunk *l = &p->all.chunk[left];
     struct chunk *r = &p->all.chunk[right];
@@ -360,8 +366,8 @@ static void chunk_join(struct weir_placement *p, uint32_t left, uint32_t right) 
     record_remove(&p->all, right);
 }
 
-/* Makes a chunk that is in no set free, as one of `own`, and joins it with adjacent chunks.  The caller has set the
- * chunk's sequence. */
+/* Makes the chunk `id` a free chunk of `own`, and joins it with adjacent chunks.  The chunk is in no set, and the
+ * caller has set the chunk's sequence. */
 static void free_chunk_add(struct weir_placement *p, struct weir_placement_own *own, uint32_t id) {
     uint32_t prev = p->all.chunk[id].prev;
     uint32_t next = p->all.chunk[id].next;
@@ -381,8 +387,8 @@ static void free_chunk_add(struct weir_placement *p, struct weir_placement_own *
         list_insert(p, own, id);
 }
 
-/* Cuts the chunk `id`, which is in no set, at `address`.  The second part gets the kind `kind` and a new record, for
- * which the table has room.  Returns this record. */
+/* Cuts the chunk `id` at `address`.  The chunk is in no set.  The second part gets a new record, for which the table
+ * has room, and the kind `kind`.  Returns the new record. */
 static uint32_t chunk_cut(struct weir_placement *p, uint32_t id, uint64_t address, unsigned kind) {
     uint32_t rest = record_add(&p->all, address);
     struct chunk *c = &p->all.chunk[id];
@@ -397,7 +403,7 @@ static uint32_t chunk_cut(struct weir_placement *p, uint32_t id, uint64_t addres
     return rest;
 }
 
-/* Removes the part of the free chunk `id` that lies in [first, end) from its set.  Returns the part's record. */
+/* Removes the part of the free chunk `id` that lies in [first, end) from its set.  Returns the record of this part. */
 static uint32_t claim_part(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end) {
     const struct chunk *c = &p->all.chunk[id];
     struct weir_placement_own *own = chunk_owner(p, id);
@@ -415,8 +421,9 @@ static uint32_t claim_part(struct weir_placement *p, uint32_t id, uint64_t first
     return id;
 }
 
-/* Removes [first, end), in granules, from its free chunks, of which `id` is the first, and joins the removed parts.
- * The rest of these chunks keeps its tags.  The table has room for two records.  Returns a record that is in no set. */
+/* Removes [first, end), in granules, from its free chunks, and joins the removed parts into one chunk.  `id` is the
+ * first of these free chunks.  The rest of these chunks keeps its tags.  The table has room for two more records.
+ * Returns the record of the joined chunk, which is in no set. */
 static uint32_t claim_run(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end) {
     id = claim_part(p, id, first, end);
     while (p->all.chunk[id].address + p->all.chunk[id].size < end)
@@ -426,8 +433,8 @@ static uint32_t claim_run(struct weir_placement *p, uint32_t id, uint64_t first,
 
 /* ---- room for records ---- */
 
-/* Replaces the record numbers in regions, chunks and lists by those in `old`, after the table has grown, and makes all
- * sets again. */
+/* Updates the record numbers in regions, chunks and lists after the table has grown, and builds all sets again.  `old`
+ * has the new number of each old record. */
 static void records_follow(struct weir_placement *p, const struct chunk_table *old) {
 #define MOVED(id) ((id) == 0 ? 0 : (uint32_t)old->chunk[id].address)
     for (size_t i = 0; i < p->regions; i++)
@@ -455,8 +462,8 @@ static void records_follow(struct weir_placement *p, const struct chunk_table *o
 #undef MOVED
 }
 
-/* Makes room for `room` more records in a larger table, in which every record has another number.  Returns 1 on success,
- * 0 if there is no host memory. */
+/* Moves all records to a larger table with room for `room` more records.  Every record gets another number.  Returns 1
+ * on success, 0 if there is no host memory. */
 static int table_grow(struct weir_placement *p, size_t room) {
     struct chunk_table old = p->all;
 
@@ -510,7 +517,8 @@ static uint32_t list_merge(struct weir_placement *p, uint32_t a, uint32_t b) {
     return first;
 }
 
-/* Sorts the chain that starts at `id`, linked by `newer`, by sequence.  Returns its first chunk. */
+/* Sorts a chain of chunks by sequence.  The chain starts at `id`, and its links are the fields `newer`.  Returns the
+ * first chunk of the sorted chain. */
 static uint32_t list_sort(struct weir_placement *p, uint32_t id) {
     uint32_t run[32] = {0}; /* run[i] is 0 or a sorted chain of 2^i chunks */
     uint32_t all = 0;
@@ -532,9 +540,10 @@ static uint32_t list_sort(struct weir_placement *p, uint32_t id) {
     return all;
 }
 
-/* Takes the first stream's chunks with unobserved frees out of the clean set, and returns them as a chain that is linked
- * by `newer`.  All other free chunks get sequence 0.  A free chunk above `used`, where no block is, has a sequence only
- * if it had joined a freed block that was allocated again later; a chunk that crosses `used` is cut there. */
+/* Removes the first stream's chunks with frees that are not observed from the clean set.  Returns these chunks as a
+ * chain, linked by `newer`.  All other free chunks get sequence 0.  A chunk that crosses `used` is cut there, since no
+ * block lies above `used`.  Free memory above `used` can have a sequence only because it has joined a freed block that
+ * was later allocated again. */
 static uint32_t chain_first(struct weir_placement *p) {
     uint32_t chain = 0;
 
@@ -561,7 +570,8 @@ static uint32_t chain_first(struct weir_placement *p) {
     return chain;
 }
 
-/* Tags the first stream's free chunks when a second stream appears.  Takes linear time, once in a placement's life. */
+/* Tags the first stream's free chunks when a second stream appears.  Takes linear time, once in the life of a
+ * placement. */
 static void second_stream(struct weir_placement *p) {
     struct weir_placement_own *own;
     uint32_t chain, id;
@@ -570,7 +580,8 @@ static void second_stream(struct weir_placement *p) {
     if (p->only == NULL)
         return;
     chain = list_sort(p, chain_first(p));
-    own = own_make(p, p->only); /* while the first stream's record needs no host memory */
+    /* Called before p->only is reset, so that the first stream's record needs no host memory. */
+    own = own_make(p, p->only);
     p->only = NULL;
     while ((id = chain) != 0) {
         chain = p->all.tag[id].newer;
@@ -578,7 +589,8 @@ static void second_stream(struct weir_placement *p) {
     }
 }
 
-/* Records that the stream allocates or frees, while there is only one stream.  The stream is unknown if `s` is NULL. */
+/* Records that a stream allocates or frees, while the placement has seen only one stream.  `s` is NULL if the stream
+ * is unknown. */
 static void stream_seen(struct weir_placement *p, struct weir_placement_stream *s) {
     int is_known = s != NULL && s->id != 0;
 
@@ -596,7 +608,7 @@ void weir__placement_part(struct weir_placement *p, struct weir_placement_stream
         s->own[p->index]->parted = sequence;
 }
 
-/* ---- observe ---- */
+/* ---- observed frees ---- */
 
 void weir__placement_observe(struct weir_placement *p, struct weir_placement_stream *s) {
     struct weir_placement_own *own = s->own[p->index];
@@ -616,7 +628,7 @@ void weir__placement_observe(struct weir_placement *p, struct weir_placement_str
 
 /* ---- regions ---- */
 
-/* Returns the index of the first region that ends above `address`. */
+/* Returns the index of the first region that ends above `address`, or p->regions if there is none. */
 static size_t region_position(const struct weir_placement *p, uint64_t address) {
     size_t first = p->regions, at;
 
@@ -624,7 +636,8 @@ static size_t region_position(const struct weir_placement *p, uint64_t address) 
     return first;
 }
 
-/* Raises the marks of the region around `end`, up to which memory is used now: `high`, and for a block also `used`. */
+/* Raises `high` of a region after memory up to `end` has come into use.  If this memory is a block, raises `used`,
+ * too. */
 static void mark_end(struct weir_placement *p, uint64_t end, int is_block) {
     struct weir_placement_region *r = &p->region[region_position(p, end - 1)];
 
@@ -684,8 +697,8 @@ int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes) {
     return WEIR_PLACEMENT_OK;
 }
 
-/* Makes the chunk `id`, which is in no set, free with the tag (s, sequence), or clean if `sequence` is 0.  Returns 1 on
- * success; returns 0 and changes nothing if there is no host memory. */
+/* Frees the chunk `id`, which is in no set.  The chunk gets the tag (s, sequence), or becomes clean if `sequence` is
+ * 0.  Returns 1 on success.  If there is no host memory, changes nothing and returns 0. */
 static int chunk_free(struct weir_placement *p, uint32_t id, struct weir_placement_stream *s,
                       uint64_t sequence) {
     struct weir_placement_own *own = &p->clean;
@@ -701,7 +714,7 @@ static int chunk_free(struct weir_placement *p, uint32_t id, struct weir_placeme
     return 1;
 }
 
-/* Removes the region at that index, all of which is free. */
+/* Removes the region with this index from the placement.  All of the region is free. */
 static void region_unlink(struct weir_placement *p, size_t position) {
     struct weir_placement_region *r = &p->region[position];
 
@@ -717,7 +730,8 @@ static void region_unlink(struct weir_placement *p, size_t position) {
     memmove(r, r + 1, (p->regions - position) * sizeof *r);
 }
 
-/* Returns the stream whose free of memory in the free chunk `id` is not observed, or NULL if there is none. */
+/* Returns the stream whose free in the free chunk `id` is not observed yet.  Returns NULL if all frees in the chunk
+ * are observed. */
 static const struct weir_placement_stream *waits_for(const struct weir_placement *p, uint32_t id) {
     uint64_t sequence = p->all.tag[id].sequence;
 
@@ -739,7 +753,7 @@ int weir__placement_region(const struct weir_placement *p, uint64_t base, uint64
     for (uint32_t id = p->all.chunk[r->border].next; id != r->border; id = p->all.chunk[id].next) {
         unsigned kind = p->all.kind[id];
 
-        /* often true for the first chunk, since best fit prefers low addresses */
+        /* this condition often holds for the first chunk, since best fit prefers low addresses */
         if (kind == LIVE || kind == DEFERRED || kind == UNMAPPED)
             return WEIR_PLACEMENT_BUSY;
         if (waits_for(p, id) != NULL)
@@ -771,7 +785,7 @@ int weir__placement_remove(struct weir_placement *p, uint64_t base) {
 
 /* ---- unmapped ranges ---- */
 
-/* Makes the chunk `id`, which is in no set, an unmapped range, and joins it with adjacent unmapped ranges. */
+/* Turns the chunk `id`, which is in no set, into an unmapped range, and joins it with adjacent unmapped ranges. */
 static void chunk_unmap(struct weir_placement *p, uint32_t id) {
     struct chunk *c = &p->all.chunk[id];
 
@@ -796,7 +810,8 @@ int weir__placement_add_unmapped(struct weir_placement *p, uint64_t base, size_t
     return status;
 }
 
-/* Returns the chunk of `kind` that starts at `within`, or 0 if [address, address + bytes) does not lie in one. */
+/* Returns the chunk of this kind that starts at `within`.  Returns 0 if there is none, or if [address, address +
+ * bytes) is not inside the chunk. */
 static uint32_t chunk_around(const struct weir_placement *p, uint64_t within, unsigned kind,
                              uint64_t address, size_t bytes) {
     uint64_t before = (address - within) >> p->shift;
@@ -873,10 +888,10 @@ int weir__placement_last_unmapped(const struct weir_placement *p, uint64_t *addr
     return 1;
 }
 
-/* ---- take ---- */
+/* ---- placing blocks ---- */
 
-/* Prepares to place a block: makes room for the record of a remainder.  Writes the granules that hold `bytes` to *want.
- * Returns OK, NO_FIT, INVALID or NO_MEMORY. */
+/* Prepares to place a block.  Makes room in the table for one more record, and sets *want to the number of granules
+ * that `bytes` need.  Returns OK, NO_FIT, INVALID or NO_MEMORY. */
 static int take_begin(struct weir_placement *p, size_t bytes, struct weir_placement_stream *s,
                       uint64_t *want) {
     if (bytes == 0 || bytes > SIZE_MAX - p->mask)
@@ -898,7 +913,7 @@ static void block_describe(const struct weir_placement *p, uint32_t id,
     out->size = c->size << p->shift;
 }
 
-/* Makes the chunk `id`, which is in no set, a live block of `bytes`, and describes it in *out. */
+/* Makes the chunk `id`, which is in no set, a live block of `bytes` bytes.  Describes the block in *out. */
 static void block_begin(struct weir_placement *p, uint32_t id, size_t bytes,
                         struct weir_placement_block *out) {
     struct chunk *c = &p->all.chunk[id];
@@ -909,8 +924,8 @@ static void block_begin(struct weir_placement *p, uint32_t id, size_t bytes,
     block_describe(p, id, out);
 }
 
-/* Returns the best fit for `want` granules among clean chunks and, unless `own` is NULL, the chunks of `own`.  Returns
- * 0 if there is none. */
+/* Returns the best fit for `want` granules among the clean chunks and the chunks of `own`, which may be NULL.  Returns
+ * 0 if no chunk fits. */
 static uint32_t best_for(const struct weir_placement *p, const struct weir_placement_own *own,
                          uint64_t want) {
     uint32_t first = own == NULL ? 0 : set_find(p, &own->set, want), clean;
@@ -950,14 +965,15 @@ int weir__placement_take(struct weir_placement *p, size_t bytes, struct weir_pla
         list_remove(p, own, id);
     }
     block_begin(p, id, bytes, out);
-    /* Only a block at the end of a region, or before an unmapped range, can raise a mark: other free chunks lie below
-     * memory that was in use before. */
+    /* Only a block at the end of a region, or before an unmapped range, can raise `high` or `used`.  Other free chunks
+     * lie below memory that was already in use. */
     if (next == BORDER || next == UNMAPPED)
         mark_end(p, (out->address + out->size) >> p->shift, 1);
     return WEIR_PLACEMENT_OK;
 }
 
-/* Makes [first, end), in granules, which lies in free chunks from `id` on, a block. */
+/* Makes [first, end), in granules, a live block.  This range lies in adjacent free chunks, and `id` is the first of
+ * them. */
 static void take_run(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end,
                      size_t bytes, struct weir_placement_block *out) {
     block_begin(p, claim_run(p, id, first, end), bytes, out);
@@ -979,21 +995,21 @@ int weir__placement_take_at(struct weir_placement *p, uint64_t address, size_t b
     return WEIR_PLACEMENT_OK;
 }
 
-/* ---- take behind waits ---- */
+/* ---- placing blocks after waits ---- */
 
-/* A run of adjacent free chunks, of which `first` is the record of the first. */
+/* A run of adjacent free chunks. */
 struct run {
     uint32_t first;
-    uint64_t size; /* in granules */
+    uint64_t size; /* the size of the run, in granules */
 };
 
-/* Returns 1 if the free chunk `id` has another stream's tag, else 0. */
+/* Returns 1 if the free chunk `id` has the tag of a stream other than `s`, else 0. */
 static int is_others(const struct weir_placement *p, uint32_t id,
                      const struct weir_placement_stream *s) {
     return p->all.kind[id] == TAGGED && (p->all.tag[id].own->stream != s || s->id == 0);
 }
 
-/* Returns 1 if the stream may use the chunk `id` at once or after a wait for another stream, else 0. */
+/* Returns 1 if the stream may use the chunk `id` at once, or after a wait for another stream; else 0. */
 static int may_have(const struct weir_placement *p, uint32_t id,
                     const struct weir_placement_stream *s,
                     const struct weir_placement_waits *waits) {
@@ -1002,7 +1018,8 @@ static int may_have(const struct weir_placement *p, uint32_t id,
     return p->all.kind[id] == CLEAN || p->all.kind[id] == TAGGED;
 }
 
-/* Finds the smallest run in a region that holds `want` granules, and keeps it in *best if it is smaller than *best. */
+/* Finds the smallest run in a region that holds `want` granules.  Writes this run to *best if it is smaller than
+ * *best. */
 static void run_search(const struct weir_placement *p, const struct weir_placement_region *r,
                        uint64_t want, const struct weir_placement_stream *s,
                        const struct weir_placement_waits *waits, struct run *best) {
@@ -1026,7 +1043,8 @@ static void run_search(const struct weir_placement *p, const struct weir_placeme
     }
 }
 
-/* Makes the stream wait for the chunks from `id` on that hold `want` granules.  Returns 1 on success, else 0. */
+/* Makes the stream wait for the first chunks of a run, up to `want` granules.  `id` is the first chunk.  Returns 1 on
+ * success, else 0. */
 static int run_wait(const struct weir_placement *p, uint32_t id, uint64_t want,
                     const struct weir_placement_stream *s,
                     const struct weir_placement_waits *waits) {
@@ -1058,9 +1076,10 @@ int weir__placement_take_behind(struct weir_placement *p, size_t bytes,
     return WEIR_PLACEMENT_OK;
 }
 
-/* ---- give ---- */
+/* ---- freeing blocks ---- */
 
-/* Diagnoses an address at which no live block starts.  Writes the block around the address to *out (may be NULL). */
+/* Returns why no live block starts at `address`: FOREIGN, FREE or INTERIOR.  On INTERIOR, writes the block around the
+ * address to *out, unless `out` is NULL. */
 static int diagnose(const struct weir_placement *p, uint64_t address,
                     struct weir_placement_block *out) {
     uint64_t granule = address >> p->shift;

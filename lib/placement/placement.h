@@ -1,38 +1,43 @@
 /* SPDX-License-Identifier: MIT */
-/* placement.h: the choice of addresses for blocks in a set of address ranges.
+/* placement.h: chooses the addresses of blocks in a set of address ranges.
  *
  * A placement finds the best fit, and splits and coalesces chunks.  It only computes addresses: it calls no driver,
- * takes no lock (the caller holds one), and does not touch the memory.  The caller owns a record of each stream, which
- * several placements share, and passes it by pointer.
+ * takes no lock (the caller holds one), and does not access the memory.  The caller owns a record of each stream and
+ * passes it by pointer.  Several placements share these records.
  *
  * Glossary
- *   region           one contiguous range that was added; chunks never cross its ends
- *   chunk            a piece of a region: a live block, a free chunk or an unmapped range; chunks tile their region
- *   unmapped range   a chunk without memory: nothing is placed there
- *   deferred block   a block that was freed but stays placed until its owner frees it finally
- *   sequence         the number of a free; it rises from free to free of a stream
- *   observed         of a free: the host knows that the stream's work before the free has completed
- *   tag              (stream, sequence) of a free: `stream` may use the chunk at once, others once the free is observed
- *   clean            a free chunk that every stream may use, since it was never used or its frees are observed
+ *
+ * - region: a contiguous range of addresses that the caller has added.  A chunk never crosses the end of its region.
+ * - chunk: a piece of a region, which is a live block, a deferred block, a free chunk or an unmapped range.  The
+ *   chunks of a region cover all of it.
+ * - unmapped range: a chunk without memory.  No block is placed there.
+ * - deferred block: a freed block that stays placed until the caller frees it for good.
+ * - sequence: the number of a free.  It rises with each free on a stream.
+ * - observed: said of a free if the host knows that all work of the stream before the free has completed.
+ * - tag: the stream and the sequence of a free.  The stream may use the chunk at once.  Other streams may use the
+ *   chunk once the free is observed.
+ * - clean: said of a free chunk that every stream may use.  The chunk was never used, or all its frees are observed.
  *
  * Rules
- *   Fit.       The smallest free chunk that is large enough, and the lowest address among equal sizes, of those that
- *              the stream may use: its own and the clean ones (with `own_first` a clean one only if no own chunk
- *              fits).  This is the order of TensorFlow's BFC allocator.
- *   Split.     The chunk is cut if it is at least twice the rounded size, or if at least `split_waste` bytes would be
- *              wasted; otherwise the block gets all of it.
- *   Coalesce.  A freed chunk joins an adjacent free chunk of its region at once if both have tags of one stream or both
- *              are clean.
- *   One stream.  Until a second stream calls, adjacent free chunks always join, so that each block has the address that
- *              BFC would choose.  When the second stream appears, free space below the highest address allocated in a
- *              region gets the first stream's tag, unless its frees are observed; the space above is clean.
- *   Stream 0   is an unknown stream: its frees serve no stream until they are observed, and its requests get clean
- *              chunks only.
- *   Sequence.  The first is 1; a free that is observed already has 0.  A free's sequence lies above the one up to which
- *              its stream is observed.
+ *
+ * - Fit.  A request gets the smallest free chunk that is large enough, and among equal sizes the chunk with the lowest
+ *   address.  The stream may use its own chunks and clean chunks.  If `own_first` is set, clean chunks serve only if
+ *   no chunk of the stream fits.  TensorFlow's BFC allocator chooses in this order, too.
+ * - Split.  A chunk is split if it is at least twice as large as the rounded request, or if at least `split_waste`
+ *   bytes would be wasted.  Otherwise the block gets the whole chunk.
+ * - Coalesce.  A freed chunk joins an adjacent free chunk of its region at once, if both have tags of one stream or
+ *   both are clean.
+ * - One stream.  Until a second stream calls, adjacent free chunks always join, so that each block has the address
+ *   that BFC would choose.  When the second stream appears, the free chunks below the highest address that a block of
+ *   the region has used get the first stream's tag, unless their frees are observed.  Free chunks above this address
+ *   are clean.
+ * - Stream 0.  The id 0 stands for an unknown stream.  No stream may use memory that it freed before the frees are
+ *   observed.  Its requests get only clean chunks.
+ * - Sequence.  The first sequence is 1.  A free that is already observed has sequence 0.  Any other free has a larger
+ *   sequence than its stream's last observed free.
  *
  * Cost.  An operation takes O(log n) in the number of chunks, amortised over growth of the tables, unless its comment
- * says otherwise.  Those calls take linear time that return INTERIOR or FREE, and the first call of a second stream.
+ * says otherwise.  A call that returns INTERIOR or FREE, and the first call of a second stream, take linear time.
  */
 #ifndef WEIR_PLACEMENT_H
 #define WEIR_PLACEMENT_H
@@ -40,163 +45,186 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct weir_placement; /* the caller owns the placement and the lock that guards it */
+/* A placement.  The caller owns the placement and the lock that guards it. */
+struct weir_placement;
 struct weir_placement_own;
 
-enum { WEIR_PLACEMENT_INDEXES = 3 }; /* the most placements that share the records of streams */
+/* The largest number of placements that share the records of streams. */
+enum { WEIR_PLACEMENT_INDEXES = 3 };
 
-/* A stream's record.  The caller owns it, and sets `id`, `observed` and `is_fallback`; `own` is zero at first. */
+/* The record of a stream.  The caller owns it, and sets `id`, `observed` and `is_fallback`.  `own` has only zeros at
+ * first. */
 struct weir_placement_stream {
-    uint64_t id;       /* the driver's id of the stream, or 0 if the id is not known */
-    uint64_t observed; /* the sequence up to which the stream's frees are observed */
-    int is_fallback; /* set for at most one stream of a placement, whose frees need no host memory */
-    /* the stream's tagged chunks in each placement, by the rule's `index`, or NULL */
+    uint64_t id;       /* the driver's id of the stream, or 0 if the id is unknown */
+    uint64_t observed; /* the largest sequence up to which all frees of the stream are observed */
+    /* Set for at most one stream of a placement.  A free on this stream needs no host memory. */
+    int is_fallback;
+    /* For each placement, the tagged chunks of this stream, or NULL.  The rule's `index` is the index of the
+     * placement. */
     struct weir_placement_own *own[WEIR_PLACEMENT_INDEXES];
 };
 
 struct weir_placement_rule {
-    size_t granularity; /* a power of two that divides all sizes and bases; 256 for BFC */
-    /* in bytes, not 0 (see Split above); 128 MiB for BFC; if it equals granularity, blocks waste no granule */
+    /* A power of two that divides all sizes and all bases of regions.  256 for BFC. */
+    size_t granularity;
+    /* A chunk is split if otherwise at least this many bytes would be wasted (see Split above); not 0.  128 MiB for
+     * BFC.  If `split_waste` equals `granularity`, a block never wastes a whole granule. */
     size_t split_waste;
-    int own_first;  /* nonzero: clean chunks serve only if no chunk of the stream fits */
-    unsigned index; /* the placement's number among all that share records of streams */
-    /* Allocates the placement's host memory.  Works as realloc, but frees the memory and returns NULL if bytes is 0.
-     * If `resize` is NULL, the placement calls realloc and free. */
+    int own_first; /* 1 if clean chunks serve a request only when no chunk of the stream fits */
+    /* the number of this placement among all placements that share the records of streams */
+    unsigned index;
+    /* Allocates host memory for the placement.  Works like realloc, but frees the memory and returns NULL if `bytes`
+     * is 0.  If `resize` is NULL, the placement calls realloc and free. */
     void *(*resize)(void *context, void *memory, size_t bytes);
-    void *context; /* the first argument of resize */
+    void *context; /* the first argument of `resize` */
 };
 
 enum weir_placement_result {
     WEIR_PLACEMENT_OK = 0,
-    WEIR_PLACEMENT_NO_FIT,    /* no free chunk that this stream may use is large enough */
-    WEIR_PLACEMENT_NO_MEMORY, /* host memory ran out; nothing changed */
+    WEIR_PLACEMENT_NO_FIT,    /* no free chunk that the stream may use is large enough */
+    WEIR_PLACEMENT_NO_MEMORY, /* there is no host memory; nothing has changed */
     WEIR_PLACEMENT_FOREIGN,   /* the address lies in no region */
-    WEIR_PLACEMENT_INTERIOR,  /* the address lies inside a live block, not at its start */
-    WEIR_PLACEMENT_FREE, /* the address lies in a free chunk or a deferred block: a double free */
-    /* the region still has live blocks, or free chunks that are not observed */
+    WEIR_PLACEMENT_INTERIOR,  /* the address lies inside a live block, but not at its start */
+    /* The address lies in a free chunk or in a deferred block, so this is a double free. */
+    WEIR_PLACEMENT_FREE,
+    /* the region still has live blocks, or free chunks whose frees are not observed */
     WEIR_PLACEMENT_BUSY,
-    WEIR_PLACEMENT_INVALID /* a wrong address or size, or overlapping regions */
+    WEIR_PLACEMENT_INVALID /* an argument is wrong, or the region overlaps another region */
 };
 
 struct weir_placement_block {
     uint64_t address;
-    size_t requested; /* the bytes that the caller requested */
-    size_t size;      /* the bytes that the block occupies, a multiple of the granularity */
+    size_t requested; /* the number of bytes that the caller requested */
+    size_t size;      /* the number of bytes of the block, which is a multiple of the granularity */
 };
 
 struct weir_placement_figures {
     size_t regions;
-    size_t total;  /* bytes in all regions, without unmapped ranges */
-    size_t blocks; /* live blocks */
-    size_t extent; /* the sum over regions of (highest address ever allocated or filled - base) */
-    size_t host_bytes; /* bytes of host memory */
+    size_t total;  /* the bytes of all regions, without unmapped ranges */
+    size_t blocks; /* the number of live blocks */
+    /* the sum over all regions of `high` minus the base, where `high` is the highest address that was ever allocated
+     * or filled */
+    size_t extent;
+    size_t host_bytes; /* the bytes of host memory that the placement uses */
 };
 
-/* One chunk, as weir__placement_next describes it. */
+/* The description of one chunk, from weir__placement_next. */
 struct weir_placement_span {
     uint64_t address;
     size_t size;
-    size_t requested; /* the requested bytes of a live block, or 0 */
-    int live;         /* 1 for a live block */
-    int deferred;     /* 1 for a deferred block */
-    int unmapped;     /* 1 for an unmapped range */
-    uint64_t stream;  /* stream and sequence: the tag of a free chunk, or 0 if it has no tag */
+    /* The bytes that the caller requested for a live block, or 0 for another chunk. */
+    size_t requested;
+    int live;     /* 1 if the chunk is a live block, else 0 */
+    int deferred; /* 1 if the chunk is a deferred block, else 0 */
+    int unmapped; /* 1 if the chunk is an unmapped range, else 0 */
+    /* The tag of a free chunk: the id of the stream that freed it, and the sequence of the free.  Both are 0 if all
+     * streams may use the chunk. */
+    uint64_t stream;
     uint64_t sequence;
-    uint32_t chunk; /* chunk and region: the place in the walk */
+    /* The place of this chunk in the walk over all chunks; weir__placement_next uses `chunk` and `region`. */
+    uint32_t chunk;
     size_t region;
 };
 
-/* The functions by which a request's stream waits for another stream's free that is not observed. */
+/* Functions of the caller that make the requesting stream wait for another stream's free that is not observed yet. */
 struct weir_placement_waits {
-    /* Returns 1 if the requesting stream can wait for the free of `stream` with that sequence, else 0. */
+    /* Returns 1 if the requesting stream can wait for the free with this stream and sequence, else 0. */
     int (*may)(void *context, uint64_t stream, uint64_t sequence);
-    /* Makes the requesting stream wait for the free of `stream` with that sequence.  Returns 1 on success, else 0. */
+    /* Makes the requesting stream wait for the free with this stream and sequence.  Returns 1 on success, else 0. */
     int (*wait)(void *context, uint64_t stream, uint64_t sequence);
     void *context;
 };
 
-/* No function blocks.  The caller's lock guards a placement. */
+/* No function of this file blocks.  The caller holds its own lock during each call. */
 
-/* Makes an empty placement.  Returns OK, INVALID (a wrong rule) or NO_MEMORY.  Sets *out only on OK. */
+/* Creates an empty placement.  Returns OK, INVALID if the rule is wrong, or NO_MEMORY.  Sets *out only on OK. */
 int weir__placement_create(const struct weir_placement_rule *rule, struct weir_placement **out);
-/* Frees a placement and forgets its live blocks, or does nothing for NULL. */
+/* Frees a placement and the records of its live blocks.  Does nothing for NULL. */
 void weir__placement_destroy(struct weir_placement *p);
 
-/* Adds the region [base, base + bytes) as one chunk that is free for all streams.  Returns OK, INVALID or NO_MEMORY. */
+/* Adds the region [base, base + bytes) as one free chunk that all streams may use.  Returns OK, INVALID or
+ * NO_MEMORY. */
 int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes);
-/* Checks the region that starts at `base`.  Returns BUSY if it has a block or an unmapped range, and FOREIGN if no
- * region starts there.  Otherwise returns OK if each chunk of the region is free for all streams or, unless `stream` is
- * 0, for the stream with that id, and FREE if not.  Linear in the free chunks before the first block. */
+/* Checks whether a stream may use the whole region that starts at `base`.  Returns FOREIGN if no region starts there,
+ * and BUSY if the region has a block or an unmapped range.  Returns OK if each chunk of the region is free for all
+ * streams, or for the stream with the id `stream` unless `stream` is 0.  Returns FREE otherwise.  Takes linear time in
+ * the number of free chunks before the first block. */
 int weir__placement_region(const struct weir_placement *p, uint64_t base, uint64_t stream);
-/* Finds the first region that ends above `address`.  Returns 1 and the region in *base and *bytes, or returns 0. */
+/* Finds the first region that ends above `address`.  Returns 1 and writes the region to *base and *bytes.  Returns 0
+ * if there is no such region. */
 int weir__placement_region_above(const struct weir_placement *p, uint64_t address, uint64_t *base,
                                  size_t *bytes);
-/* Removes the region that starts at `base` if all streams may use all of it.  Returns OK, BUSY or FOREIGN.  Needs no
- * host memory, even if host memory was short before. */
+/* Removes the region that starts at `base`, if all streams may use the whole region.  Returns OK, BUSY or FOREIGN.
+ * Needs no host memory. */
 int weir__placement_remove(struct weir_placement *p, uint64_t base);
 
 /* Adds a region that is one unmapped range.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_add_unmapped(struct weir_placement *p, uint64_t base, size_t bytes);
-/* Records that [address, address + bytes) in the unmapped range from `within` on has memory now, freed on the stream
- * with `sequence`, or free for all streams if `sequence` is 0.  Returns OK, INVALID or NO_MEMORY. */
+/* Turns [address, address + bytes), a part of the unmapped range that starts at `within`, into a free chunk, since the
+ * part has memory now.  The chunk gets the tag of the stream `s` and `sequence`.  If `sequence` is 0, the chunk is
+ * free for all streams.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t address, size_t bytes,
                          struct weir_placement_stream *s, uint64_t sequence);
-/* Makes [address, address + bytes) an unmapped range, even if not all streams may use it yet.  The range lies in
- * adjacent free chunks, of which the first starts at `within`.  Returns OK, INVALID or NO_MEMORY. */
+/* Turns [address, address + bytes) into an unmapped range, even if not all streams may use this memory yet.  The range
+ * lies in adjacent free chunks, and the first of these chunks starts at `within`.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_unmap(struct weir_placement *p, uint64_t within, uint64_t address,
                           size_t bytes);
 
-/* Allocates and touches host memory for `chunks` chunks beforehand.  Does nothing if there is no host memory. */
+/* Allocates and writes the host memory for `chunks` chunks in advance.  Does nothing if there is no host memory. */
 void weir__placement_stock(struct weir_placement *p, size_t chunks);
-/* Places a block of at least `bytes` (> 0) that the stream will use.  Returns OK, NO_FIT, NO_MEMORY or INVALID. */
+/* Places a block of at least `bytes` (> 0) for work on the stream `s`.  Returns OK, NO_FIT, NO_MEMORY or INVALID. */
 int weir__placement_take(struct weir_placement *p, size_t bytes, struct weir_placement_stream *s,
                          struct weir_placement_block *out);
-/* Places a block at `address`.  Returns NO_FIT if no clean chunk that is large enough starts there. */
+/* Places a block at `address`.  Returns NO_FIT unless a clean chunk that is large enough starts there.  The other
+ * results are those of weir__placement_take. */
 int weir__placement_take_at(struct weir_placement *p, uint64_t address, size_t bytes,
                             struct weir_placement_stream *s, struct weir_placement_block *out);
-/* Places a block for a request that did not fit, in a run of adjacent free chunks.  The stream may use each chunk at
- * once, or after a wait for another stream's free.  Takes one of the smallest runs that fit, and waits for the chunks
- * in the block; the rest of the run keeps its tags.  Linear in the chunks.  Returns NO_FIT if no run fits or a wait
- * failed. */
+/* Places a block in a run of adjacent free chunks, for a request that fits no single chunk.  The stream may use each
+ * chunk of the run at once, or after a wait for another stream's free.  Chooses a run of the smallest size that fits,
+ * and makes the stream wait for the chunks in the block.  The rest of the run keeps its tags.  Takes linear time in
+ * the number of chunks.  Returns NO_FIT if no run fits or a wait fails. */
 int weir__placement_take_behind(struct weir_placement *p, size_t bytes,
                                 struct weir_placement_stream *s,
                                 const struct weir_placement_waits *waits,
                                 struct weir_placement_block *out);
-/* Frees the live block at `address` on the stream `s` with `sequence`, or for all streams if `sequence` is 0.  `s` is
- * NULL if the stream is not known; `sequence` is 0 then.  Writes the block to *out unless `out` is NULL.  Returns OK,
- * FOREIGN, INTERIOR or FREE, or returns NO_MEMORY and changes nothing, but never if `sequence` is 0 or `s` is the
- * fallback. */
+/* Frees the live block at `address` on the stream `s` with this sequence.  If `sequence` is 0, the memory is free for
+ * all streams.  `s` may be NULL if the stream is unknown; `sequence` is 0 then.  Writes the block to *out unless `out`
+ * is NULL.  Returns OK, FOREIGN, INTERIOR or FREE.  Returns NO_MEMORY and changes nothing if there is no host memory,
+ * but never if `sequence` is 0 or `s` is the fallback stream. */
 int weir__placement_give(struct weir_placement *p, uint64_t address,
                          struct weir_placement_stream *s, uint64_t sequence,
                          struct weir_placement_block *out);
-/* Makes the live block at `address` a deferred block.  weir__placement_give then returns FREE for this address. */
+/* Turns the live block at `address` into a deferred block.  weir__placement_give then returns FREE for this address. */
 void weir__placement_defer(struct weir_placement *p, uint64_t address);
-/* Makes the deferred block at `address` live again. */
+/* Turns the deferred block at `address` into a live block again. */
 void weir__placement_undefer(struct weir_placement *p, uint64_t address);
-/* Keeps the stream's frees up to `sequence` from coalescing with its later frees.  So other streams can use the memory
- * once the frees up to `sequence` are observed.  Does nothing for a stream without tagged chunks, or while there is
- * only one stream. */
+/* Prevents the stream's frees up to `sequence` from coalescing with its later frees.  So other streams can use the
+ * memory of these frees as soon as the frees are observed.  Does nothing for a stream without tagged chunks, or while
+ * there is only one stream. */
 void weir__placement_part(struct weir_placement *p, struct weir_placement_stream *s,
                           uint64_t sequence);
-/* Finds the live block at `address`, or around it if the result is INTERIOR.  Returns OK, FOREIGN, INTERIOR or FREE. */
+/* Finds the live block that starts at `address`.  If the result is INTERIOR, finds the live block around `address`.
+ * Returns OK, FOREIGN, INTERIOR or FREE. */
 int weir__placement_find(const struct weir_placement *p, uint64_t address,
                          struct weir_placement_block *out);
 /* Makes the memory of the stream's frees up to `s->observed` free for all streams, and coalesces it.  The caller has
  * set `s->observed`, since these frees have completed. */
 void weir__placement_observe(struct weir_placement *p, struct weir_placement_stream *s);
-/* Forgets a stream, before its owner frees the record.  All its frees are observed, or weir__placement_destroy
- * follows. */
+/* Removes a stream from the placement, before the caller frees the stream's record.  All frees of the stream must be
+ * observed, unless the caller destroys the placement next. */
 void weir__placement_forget(struct weir_placement *p, struct weir_placement_stream *s);
 
 void weir__placement_figures(const struct weir_placement *p, struct weir_placement_figures *out);
-/* Finds the unmapped range at the end of the last region.  Returns 1 if there is one, 0 otherwise. */
+/* Finds the unmapped range at the end of the last region.  Returns 1 if the last region ends with such a range, else
+ * 0. */
 int weir__placement_last_unmapped(const struct weir_placement *p, uint64_t *address, size_t *bytes);
-/* Finds the chunk that follows *span by address, or the first chunk if *span is zero.  The placement must not change
- * meanwhile.  Returns 1 and the chunk in *span, or 0 if there is no other. */
+/* Finds the chunk after *span in the order of addresses, or the first chunk if *span has only zeros.  The placement
+ * must not change during a walk.  Returns 1 and writes the chunk to *span.  Returns 0 if *span was the last chunk. */
 int weir__placement_next(const struct weir_placement *p, struct weir_placement_span *span);
 
-/* Returns 1 if all invariants hold, else 0 with a line on standard error.  Visits all chunks, and more than once.  For
- * asserts and tests only: tests/fixtures/placement_check.c. */
+/* Checks all invariants of a placement.  Returns 1 if they hold.  Otherwise prints a line on standard error and
+ * returns 0.  Visits all chunks more than once.  Only tests and asserts call this function, which is in
+ * tests/fixtures/placement_check.c. */
 int weir__placement_is_valid(const struct weir_placement *p);
 
 #endif
