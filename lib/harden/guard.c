@@ -1,38 +1,40 @@
 /* SPDX-License-Identifier: MIT */
-/* guard.c: a layer that guards, poisons or clears blocks; see guard.h.
+/* guard.c: a layer that guards, poisons or zeroes blocks (guard.h).
  *
- * Guard: weir requests a block from the layer below with a gap on either side.  weir fills the gaps on the block's
+ * Guard.  weir requests a block from the layer below with a gap on either side.  weir fills the gaps on the block's
  * stream, and verifies the gaps on this stream when the block is freed.
  *
- * Poison: weir fills a freed block on the block's stream and *holds* the block on the stream's *shelf*, so that the
- * layer below cannot reuse the block.  Any change of the block that weir finds later was written after the free.
+ * Poison.  weir fills a freed block with a fixed byte on the block's stream, and keeps the block on the stream's
+ * *shelf*, so that the layer below cannot reuse the block.  If weir later finds another byte in the block, some work
+ * has written to the block after the free.
  *
- * Zero: weir zeroes a block from the layer below on the block's stream before weir returns the block, because any
+ * Zero.  weir zeroes a block from the layer below on the block's stream before weir returns the block, because any
  * stream may have used the memory before.  With "zero-stream" freed blocks also stay on the stream's shelf.  A block
  * from the shelf keeps its contents, which only this stream has written.  With "zero-always" weir zeroes a block from
  * the shelf, too.
  *
- * Capture: a block that is requested on a captured stream belongs to the graph.  Such a block has neither gaps nor
- * poison, but a node of the graph zeroes the block at each launch.  A block that is freed on a captured stream is
- * freed below without verification, since weir cannot wait for a captured stream.
+ * Capture.  A block that is requested on a captured stream belongs to the graph.  Such a block has neither gaps nor
+ * poison, but a node of the graph zeroes the block at each launch.  If a block is freed on a captured stream, weir
+ * frees the block in the layer below without verification, since weir cannot wait for a captured stream.
  *
- * Verification: weir copies memory to the host and waits for the stream.  If the driver refuses the wait for the
- * stream, weir waits for the device, at once or before the next verification, because a copy that is under way still
- * reads the block and writes the buffer.  If other streams use a block, the block's stream waits for these streams on
- * the device before the verification.
+ * Verification.  weir copies memory to the host and waits for the stream.  If the driver refuses to wait for the
+ * stream, weir waits for the device, at once or before the next verification.  Without this wait, a copy that is under
+ * way could still read the block and write the buffer.  If other streams use a block, weir makes the block's stream
+ * wait for these streams on the device before the verification.
  *
- * Shelves: the oldest block of the right size on a stream's shelf serves the stream's next request.  If the shelf is
- * full, weir frees the oldest block below.  weir verifies a block on the stream that freed the block when the block
- * leaves the shelf.  weir empties the shelves of all streams, after a wait for the device, if memory has run out, in a
- * trim, at the end, or if there are too many shelves.  A shelf belongs to a stream id, since the driver reuses
- * handles.
+ * Shelves.  The oldest block of the right size on a stream's shelf serves the stream's next request.  If the shelf is
+ * full, weir frees the oldest block in the layer below.  When a block leaves the shelf, weir verifies the block on the
+ * stream that freed the block.  weir empties the shelves of all streams, after a wait for the device, if memory has
+ * run out, in a trim, at the end, or if there are too many shelves.  A shelf belongs to a stream id, since the driver
+ * reuses stream handles.
  *
- * Kept out: a block that was written to after its free is *damaged*.  weir reports a damaged block and holds the block
- * until the end, since the writer may write again.  A block that weir cannot verify is damaged, too.  If the layer
- * below refuses the free of a block, weir holds the block until the shelves are emptied again.
+ * Damaged blocks.  A block that was written to after its free is *damaged*.  weir reports a damaged block and keeps
+ * the block out of use until the end, since the faulty work may write again.  A block that weir cannot verify is
+ * damaged, too.  If the layer below refuses the free of a block, weir keeps the block until the shelves are emptied
+ * again.
  *
- * Locks: `lock` guards the records of blocks; no other layer is called under `lock`.  `checking` guards the buffer,
- * and is held while the driver copies and waits.
+ * Locks.  `lock` guards the records of blocks; no other layer is called under `lock`.  `checking` guards the buffer,
+ * and a thread holds `checking` while the driver copies and waits.
  */
 #include "harden/guard.h"
 
@@ -48,57 +50,58 @@
 #include "base/size.h"
 #include "base/text.h"
 
-/* The bytes of each gap around a block.  The number is a multiple of the alignment. */
+/* The number of bytes of each gap around a block, a multiple of the alignment. */
 #define WEIR_GUARD_GAP ((size_t)256)
 
-/* The most bytes that one copy to the host verifies. */
+/* The largest number of bytes that one copy to the host verifies. */
 #define WEIR_GUARD_BUFFER ((size_t)1 << 20)
 
-/* The most bytes on a shelf, not counting the shelf's last block. */
+/* The largest number of bytes on a shelf, not counting the newest block. */
 #define WEIR_SHELF_BYTES ((size_t)64 << 20)
 
 enum {
     WEIR_SHELF_BLOCKS = 64,
     WEIR_SHELVES = 64,
-    WEIR_POISON_BYTE = 0xdd, /* fills freed blocks */
-    WEIR_GAP_BYTE = 0xfd     /* fills gaps */
+    WEIR_POISON_BYTE = 0xdd, /* the byte that fills freed blocks */
+    WEIR_GAP_BYTE = 0xfd     /* the byte that fills gaps */
 };
 
-/* A block from the layer below. */
+/* A block from the layer below, with the guard's record of it. */
 struct weir_guarded {
     CUdeviceptr base;
-    /* `total` is the number of bytes in the layer below, with the gaps.  `bytes` is the number of bytes that the caller
-     * has requested. */
+    /* `total` is the size of the block in the layer below, with the gaps.  `bytes` is the size that the caller has
+     * requested. */
     size_t total, bytes;
-    uint64_t id;               /* the stream id of the shelf; 0 if the block is on no shelf */
+    uint64_t id;               /* the stream id of the shelf, or 0 if the block is on no shelf */
     weir_stream stream;        /* the stream of the free, for messages */
-    int is_damaged;            /* set if the block is kept out of use until the end */
-    struct weir_guarded *next; /* the next block in `held` */
+    int is_damaged;            /* set if the block stays out of use until the end */
+    struct weir_guarded *next; /* the next block in the list `held` */
 };
 
 struct weir_harden {
     struct weir_device *device;
     const weir_options *options;
     struct weir_harden_below below;
-    uint64_t kinds; /* the kinds of hardening, as bits WEIR_HARDEN_ */
-    /* A stream of the guard's own.  The stream only runs the copies of blocks that weir verifies after a wait for the
-     * device. */
+    uint64_t kinds; /* the requested kinds of hardening, as WEIR_HARDEN_ bits */
+    /* A stream that belongs to the guard.  After a wait for the device, weir verifies blocks on this stream. */
     CUstream quiet;
-    _Atomic uint64_t reused; /* the number of requests that a shelf served */
+    _Atomic uint64_t reused; /* the number of requests that a shelf has served */
     _Atomic uint64_t late_writes, overruns;
 
     pthread_mutex_t lock; /* guards the fields below, up to `checking` */
-    struct weir_map live; /* maps the caller's address to a struct weir_guarded * */
-    /* The blocks on shelves, oldest first, and the blocks that are kept out of use.  The blocks of a shelf are adjacent
-     * in the list, unless a wait for the device has failed. */
+    struct weir_map live; /* maps each caller's address to its struct weir_guarded * */
+    /* The blocks on shelves, oldest first, and the blocks that are kept out of use.  The blocks of a shelf are
+     * adjacent in the list, unless a wait for the device has failed. */
     struct weir_guarded *held;
     /* `blocks` is the number of all blocks from the layer below, and `block_bytes` is the sum of their `total`. */
     uint64_t blocks, block_bytes;
     uint64_t live_bytes;                /* the sum of `total` of all live blocks */
-    uint64_t requested, requested_peak; /* the sum of `bytes` of all live blocks, and its peak */
+    /* The sum of `bytes` of all live blocks, and the peak of this sum. */
+    uint64_t requested, requested_peak;
 
     pthread_mutex_t checking; /* guards the fields below */
-    _Atomic int is_copying;   /* set while a copy may be under way; also read without the lock */
+    /* Set while a copy may be under way; threads without the lock read it, too. */
+    _Atomic int is_copying;
     unsigned char buffer[WEIR_GUARD_BUFFER];
 };
 
@@ -115,14 +118,14 @@ static inline CUdeviceptr guarded_address(const struct weir_harden *h,
     return b->base + guard_gap(h);
 }
 
-/* Returns the bytes of the gap behind the block, or 0 without gaps. */
+/* Returns the size of the gap after a block, or 0 if blocks have no gaps. */
 static inline size_t gap_behind(const struct weir_harden *h, const struct weir_guarded *b) {
     return b->total - guard_gap(h) - b->bytes;
 }
 
 /* ---- memory on a stream ---- */
 
-/* Fills memory on the stream, in the caller's context if the caller has a context. */
+/* Fills memory with the byte `value` on the stream.  Uses the caller's CUDA context if the caller has one. */
 static CUresult guard_fill(const struct weir_harden *h, CUdeviceptr at, size_t bytes,
                            unsigned char value, weir_stream stream) {
     const struct weir_driver *driver = h->device->driver;
@@ -137,7 +140,7 @@ static CUresult guard_fill(const struct weir_harden *h, CUdeviceptr at, size_t b
     return result;
 }
 
-/* Waits for the device if a copy may be under way.  The caller holds `checking`. */
+/* Waits for the device if a copy to the buffer may be under way.  The caller holds `checking`. */
 static CUresult guard_end_copy(struct weir_harden *h) {
     CUresult result = h->is_copying ? weir__device_wait(h->device) : CUDA_SUCCESS;
 
@@ -145,7 +148,8 @@ static CUresult guard_end_copy(struct weir_harden *h) {
     return result;
 }
 
-/* Copies up to WEIR_GUARD_BUFFER bytes to the host and waits for the stream.  The caller holds `checking`. */
+/* Copies up to WEIR_GUARD_BUFFER bytes to the buffer on the host, and waits for the stream.  The caller holds
+ * `checking`. */
 static CUresult guard_copy(struct weir_harden *h, CUdeviceptr at, size_t bytes,
                            weir_stream stream) {
     const struct weir_driver *driver = h->device->driver;
@@ -159,7 +163,7 @@ static CUresult guard_copy(struct weir_harden *h, CUdeviceptr at, size_t bytes,
     return result;
 }
 
-/* Returns the offset of the first byte that is not `value`, or `bytes` if there is no such byte.  `bytes` must be above
+/* Returns the offset of the first byte that differs from `value`, or `bytes` if all bytes are equal.  `bytes` is above
  * 0. */
 static size_t first_changed(const unsigned char *at, unsigned char value, size_t bytes) {
     size_t i = 0;
@@ -171,7 +175,8 @@ static size_t first_changed(const unsigned char *at, unsigned char value, size_t
     return i;
 }
 
-/* Verifies that all bytes are `value`.  Sets *same to the offset of the first other byte, or to `bytes`. */
+/* Compares all bytes of a memory range with `value`.  Sets *same to the offset of the first byte that differs, or to
+ * `bytes`. */
 static CUresult guard_verify(struct weir_harden *h, CUdeviceptr at, size_t bytes,
                              unsigned char value, weir_stream stream, size_t *same) {
     int lent = weir__device_lend_context(h->device);
@@ -194,7 +199,7 @@ static CUresult guard_verify(struct weir_harden *h, CUdeviceptr at, size_t bytes
     return result;
 }
 
-/* Makes the stream wait for the present work of the streams in `uses`. */
+/* Makes the stream wait for all work so far on the streams in `uses`. */
 static CUresult wait_for_uses(const struct weir_harden *h, weir_stream stream,
                               struct weir_use_list *uses) {
     CUresult result = CUDA_SUCCESS;
@@ -216,7 +221,7 @@ static void report_overrun(struct weir_harden *h, const struct weir_guarded *b, 
               (unsigned long long)(uintptr_t)stream, side, bytes, weir__plural(bytes), where);
 }
 
-/* Verifies the gaps around a block, and reports writes to them. */
+/* Verifies the gaps around a block, and reports writes to the gaps. */
 static CUresult check_gaps(struct weir_harden *h, const struct weir_guarded *b,
                            weir_stream stream) {
     size_t before = 0, after = 0;
@@ -236,7 +241,7 @@ static CUresult check_gaps(struct weir_harden *h, const struct weir_guarded *b,
 
 /* ---- held blocks ---- */
 
-/* Keeps a block out of use.  Puts the block before all shelves in the list. */
+/* Keeps a block out of use.  Puts the block at the front of the list, before the blocks of all shelves. */
 static void keep_out(struct weir_harden *h, struct weir_guarded *b) {
     pthread_mutex_lock(&h->lock);
     b->id = 0;
@@ -245,7 +250,7 @@ static void keep_out(struct weir_harden *h, struct weir_guarded *b) {
     pthread_mutex_unlock(&h->lock);
 }
 
-/* Frees a block and its record in the layer below, without a check. */
+/* Frees a block in the layer below and frees the block's record, without verification. */
 static weir_status free_below(struct weir_harden *h, struct weir_guarded *b, weir_stream stream,
                               struct weir_use_list *uses) {
     weir_status status = h->below.free(h->below.context, b->base, stream, uses);
@@ -260,7 +265,7 @@ static weir_status free_below(struct weir_harden *h, struct weir_guarded *b, wei
     return WEIR_OK;
 }
 
-/* Verifies on `stream` a block that was removed from its shelf.  All work on the block is ordered before the
+/* Verifies on `stream` a block that was removed from its shelf.  All other work on the block is ordered before the
  * verification.  Returns 1 if the block is unchanged.  Otherwise keeps the block out of use and returns 0. */
 static int is_unchanged(struct weir_harden *h, struct weir_guarded *b, weir_stream stream) {
     size_t same = b->total;
@@ -286,8 +291,8 @@ static int is_unchanged(struct weir_harden *h, struct weir_guarded *b, weir_stre
     return 0;
 }
 
-/* Frees a block in the layer below.  Verifies the block before the free if the block was on a shelf.  Keeps the block
- * out of use if the layer below refuses the free. */
+/* Frees a block in the layer below.  If the block was on a shelf, first verifies the block.  If the layer below
+ * refuses the free, keeps the block out of use. */
 static void give_down(struct weir_harden *h, struct weir_guarded *b, weir_stream stream) {
     if (b->id && !is_unchanged(h, b, stream))
         return;
@@ -295,8 +300,8 @@ static void give_down(struct weir_harden *h, struct weir_guarded *b, weir_stream
         keep_out(h, b);
 }
 
-/* Removes and returns the oldest block of `total` bytes on the shelf of the stream with that id, or the oldest block of
- * any size if `total` is 0.  Returns NULL if there is no such block. */
+/* Removes and returns the oldest block of `total` bytes on the shelf of the stream with this id, or the oldest block
+ * of any size if `total` is 0.  Returns NULL if the shelf has no such block. */
 static struct weir_guarded *take_shelved(struct weir_harden *h, uint64_t id, size_t total) {
     struct weir_guarded **at = &h->held, *b;
 
@@ -310,13 +315,14 @@ static struct weir_guarded *take_shelved(struct weir_harden *h, uint64_t id, siz
     return b;
 }
 
-/* Waits for the device.  Then frees on `stream`, in the layer below, all held blocks, but damaged blocks only if `all`
- * is set.  Returns the status of the wait. */
+/* Waits for the device.  Then frees all blocks in `held` on `stream`, in the layer below.  Frees damaged blocks only
+ * if `all` is set.  Returns the status of the wait. */
 static weir_status guard_empty(struct weir_harden *h, int all, weir_stream stream) {
     struct weir_guarded *taken = NULL, **end = &taken, **at, *b;
     weir_status status;
 
-    /* The wait may not cover blocks that are held from now on, so this loop removes the blocks before the wait. */
+    /* Removes the blocks before the wait, since the wait may not cover work on blocks that other threads put into
+     * `held` meanwhile. */
     pthread_mutex_lock(&h->lock);
     for (at = &h->held; (b = *at);) {
         if (b->is_damaged && !all) {
@@ -356,13 +362,14 @@ weir_status weir__harden_empty(struct weir_harden *h, int at_end) {
     if (at_end && live > 0)
         return weir__without_driver(WEIR_E_BUSY);
     status = guard_empty(h, 0, h->quiet);
-    /* The first call may have found damaged blocks, which the second call frees. */
+    /* The first call may have found damaged blocks, and the second call frees them. */
     if (at_end && status == WEIR_OK)
         status = guard_empty(h, 1, h->quiet);
-    return status; /* a block whose free the layer below refuses is kept out of use */
+    /* Not an error, even if the layer below has refused to free a block: the block is kept out of use. */
+    return status;
 }
 
-/* Puts a block onto the shelf of the stream with that id.  If the shelf is too full, frees its oldest blocks.  If there
+/* Puts a block on the shelf of the stream with this id.  If the shelf is too full, frees its oldest blocks.  If there
  * are too many shelves, empties all shelves. */
 static void guard_shelve(struct weir_harden *h, struct weir_guarded *b, uint64_t id,
                          weir_stream stream) {
@@ -388,7 +395,7 @@ static void guard_shelve(struct weir_harden *h, struct weir_guarded *b, uint64_t
     pthread_mutex_unlock(&h->lock);
     for (; count > 1 && (count > WEIR_SHELF_BLOCKS || bytes > WEIR_SHELF_BYTES); count--) {
         b = take_shelved(h, id, 0);
-        /* unreached: no test makes another thread empty the shelf at this moment */
+        /* unreached: in no test another thread empties the shelf at this moment */
         if (!b)
             break;
         bytes -= b->total;
@@ -400,8 +407,8 @@ static void guard_shelve(struct weir_harden *h, struct weir_guarded *b, uint64_t
 
 /* ---- requests ---- */
 
-/* Returns the bytes of the request to the layer below.  The sum cannot overflow, since no request exceeds the device's
- * memory. */
+/* Returns the number of bytes to request from the layer below.  The sum cannot overflow, since no request is larger
+ * than the device's memory. */
 static size_t guarded_total(const struct weir_harden *h, size_t bytes) {
     return guard_has(h, WEIR_HARDEN_GUARD)
                ? weir__size_round_down(bytes + WEIR_GUARD_GAP - 1, WEIR_GUARD_GAP) +
@@ -417,8 +424,8 @@ size_t weir__harden_fit(const weir_options *options, size_t bytes) {
                : 0;
 }
 
-/* Makes a record with a new block from the layer below, whose OOM recovery empties the shelves.  Returns NULL with
- * *status on failure. */
+/* Allocates a new block in the layer below, with a record.  OOM recovery of the layer below empties the shelves.  On
+ * failure returns NULL and sets *status. */
 static struct weir_guarded *guard_fresh(struct weir_harden *h, size_t total, weir_stream stream,
                                         weir_status *status) {
     struct weir_guarded *b = malloc(sizeof *b);
@@ -432,7 +439,8 @@ static struct weir_guarded *guard_fresh(struct weir_harden *h, size_t total, wei
         free(b);
         return NULL;
     }
-    /* The address no longer belongs to a graph's block, so a later free of the address is no free of the graph. */
+    /* The address no longer belongs to a graph's block.  Otherwise weir would later treat a free of this address as a
+     * free of the graph's block. */
     weir__graphs_forget(h->below.graphs, b->base);
     pthread_mutex_lock(&h->lock);
     h->blocks++;
@@ -441,7 +449,7 @@ static struct weir_guarded *guard_fresh(struct weir_harden *h, size_t total, wei
     return b;
 }
 
-/* Zeroes the block if the settings require zeroed blocks, and fills the gaps. */
+/* Zeroes the block if the settings require it, and fills the gaps. */
 static CUresult prepare_guarded(struct weir_harden *h, const struct weir_guarded *b, int is_fresh,
                                 weir_stream stream) {
     CUdeviceptr start = guarded_address(h, b);
@@ -488,8 +496,8 @@ static struct weir_guarded *take_live(struct weir_harden *h, CUdeviceptr address
     return b;
 }
 
-/* Allocates a block as a node of a graph.  The pool engine without caches does not query captures, so this function
- * records the block as a graph's, too. */
+/* Allocates a block as a node of a graph.  Also records the block in the table of graphs' blocks, since the pool
+ * engine without caches does not query whether a stream is captured. */
 static weir_status guard_alloc_captured(struct weir_harden *h, size_t bytes, weir_stream stream,
                                         CUdeviceptr *block) {
     weir_status status = h->below.alloc(h->below.context, bytes, stream, block);
@@ -540,7 +548,7 @@ weir_status weir__harden_alloc(struct weir_harden *h, size_t bytes, weir_stream 
     weir_status status;
     uint64_t id = 0;
 
-    if (bytes > h->device->total) /* the layer below will refuse the request */
+    if (bytes > h->device->total) /* the layer below will refuse this request */
         return h->below.alloc(h->below.context, bytes, stream, block);
     status = weir__device_capture(h->device, stream);
     if (status == WEIR_E_CAPTURE)
@@ -553,15 +561,15 @@ weir_status weir__harden_alloc(struct weir_harden *h, size_t bytes, weir_stream 
     }
     status = guard_alloc(h, bytes, id, stream, block);
     if (weir__is_failure(status))
-        weir__failure_asked(bytes); /* the failure's figures must not include the gaps */
+        weir__failure_asked(bytes); /* the figures of the failure must not include the gaps */
     return status;
 }
 
 /* ---- frees ---- */
 
-/* Prepares a block for reuse: makes the stream wait for the block's uses, verifies the gaps, and poisons the block.
- * Returns OK with the stream's id, or E_CAPTURE if the block must be freed below without verification, or another
- * status on failure. */
+/* Prepares a block for reuse: makes the stream wait for the other streams that use the block, verifies the gaps, and
+ * poisons the block.  Returns OK and sets *id to the stream's id.  Returns E_CAPTURE if the layer below must free the
+ * block without verification.  Returns another status on failure. */
 static weir_status finish_guarded(struct weir_harden *h, const struct weir_guarded *b,
                                   weir_stream stream, struct weir_use_list *uses, uint64_t *id) {
     weir_status status = weir__uses_check(h->device, stream, uses);
@@ -591,14 +599,15 @@ static weir_status guard_free(struct weir_harden *h, struct weir_guarded *b, wei
         guard_shelve(h, b, id, stream);
         return WEIR_OK;
     }
-    /* The layer below refuses the free if a stream that uses the block is being captured.  A copy of the block may be
-     * under way if an earlier free failed; `is_copying` is set in this case. */
+    /* If a stream that uses the block is being captured, the layer below refuses the free.  If an earlier free has
+     * failed, a copy of the block may be under way, and `is_copying` is set. */
     if (status == WEIR_OK || (status == WEIR_E_CAPTURE && !atomic_load(&h->is_copying)))
         status = free_below(h, b, stream, is_checked && status == WEIR_OK ? NULL : uses);
     else
         weir__device_log_free(h->device, guarded_address(h, b), status);
     if (status != WEIR_OK)
-        (void)add_live(h, b); /* the map has room, unless other threads have added blocks since */
+        /* Fails only if other threads have filled the map since take_live(). */
+        (void)add_live(h, b);
     return status;
 }
 
@@ -702,13 +711,14 @@ void weir__harden_live(void *guard, void (*see)(void *context, uint64_t base, si
             see(context, b->base, b->total);
         }
     for (b = h->held; b; b = b->next)
-        if (b->is_damaged) /* a trim frees all other held blocks */
+        if (b->is_damaged) /* skips the blocks on shelves, since a trim frees them */
             see(context, b->base, b->total);
     pthread_mutex_unlock(&h->lock);
 }
 
-/* A block on a shelf counts as live in the layer below, although the caller has freed the block.  Gaps count there,
- * too, although they belong to no caller.  So this function corrects the figures of the layer below. */
+/* Corrects the figures of the layer below.  A block on a shelf counts as live in the layer below, although the caller
+ * has freed the block.  The gaps count as requested memory in the layer below, although no caller has requested
+ * them. */
 void weir__harden_figures(struct weir_harden *h, weir_statistics *out) {
     uint64_t reused = atomic_load(&h->reused), hidden, gone;
 
