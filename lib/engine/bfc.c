@@ -1,29 +1,31 @@
 /* SPDX-License-Identifier: MIT */
-/* bfc.c: regions from cuMemAlloc, as in TensorFlow's and XLA's BFC allocator.
+/* bfc.c: the bfc engine, which takes regions by cuMemAlloc, as TensorFlow's and XLA's BFC allocators do.
  *
- * The engine frees a region by cuMemFree, which waits for all work of the device, so all earlier frees have completed.
+ * The engine frees a region by cuMemFree.  cuMemFree waits for all work of the device, so all earlier frees have then
+ * completed.
  *
- * This file must not know other engines, or how blocks are placed and ordered.
+ * This file must not depend on other engines, or on how blocks are placed and ordered.
  */
 #include "base/size.h"
 #include "engine/heap.h"
 
 #define GRANULARITY ((size_t)256)
 #define SPLIT_WASTE ((size_t)128 << 20)
-/* cuMemAlloc lets smaller blocks share a page; they begin at multiples of 512 bytes. */
+/* The size of a page of the driver.  cuMemAlloc puts several smaller allocations into one page, at multiples of 512
+ * bytes. */
 #define DRIVER_PAGE ((size_t)2 << 20)
 
 /* ---- growth ---------------------------------------------------------------------------------- */
 
-/* Allocates a region.  With caches, a region must begin at a multiple of WEIR_PAGE.  If a small region does not, it is
- * replaced by a whole page of the driver, if the limit allows that. */
+/* Allocates a region of *bytes bytes.  If the allocator has caches, a region must start at a multiple of WEIR_PAGE.
+ * If a small region does not, the function allocates a whole page of the driver instead, as far as the limit allows. */
 static CUresult take_aligned(struct weir_heap *h, size_t *bytes, CUdeviceptr *base) {
     const struct weir_driver *driver = h->e.device->driver;
     CUresult result = driver->cuMemAlloc(base, *bytes);
 
     if (result != CUDA_SUCCESS || h->e.options->cache != WEIR_SWITCH_ON || *base % WEIR_PAGE == 0)
         return result;
-    /* If the first attempt fails, frees the memory by a second one. */
+    /* The second call frees the memory if the first call fails. */
     if (driver->cuMemFree(*base) != CUDA_SUCCESS)
         (void)driver->cuMemFree(*base);
     if (*bytes >= DRIVER_PAGE || weir__heap_room(h) < DRIVER_PAGE)
@@ -34,8 +36,8 @@ static CUresult take_aligned(struct weir_heap *h, size_t *bytes, CUdeviceptr *ba
     return result;
 }
 
-/* Allocates one region of `bytes`, or a smaller one of at least `least` bytes if the device lacks memory.  TensorFlow's
- * allocator stops above `least`, and fails where a smaller region would fit. */
+/* Allocates one region of `bytes` bytes, or a smaller region of at least `least` bytes if the device lacks memory.
+ * TensorFlow's allocator stops before it tries `least` bytes, and fails where a smaller region would fit. */
 static weir_status take_region(struct weir_heap *h, size_t bytes, size_t least, size_t *got) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_driver_scope scope;
@@ -71,7 +73,8 @@ static weir_status take_region(struct weir_heap *h, size_t bytes, size_t least, 
     return WEIR_OK;
 }
 
-/* Returns the bytes of the next region for a request of `bytes`, a rounded size, or 0 if that exceeds the limit. */
+/* Returns the size of the next region, for a request with the rounded size `bytes`.  Returns 0 if the limit does not
+ * allow the region. */
 static size_t region_size(struct weir_heap *h, size_t bytes) {
     uint64_t device_free;
     weir_growth_state state = {.size = sizeof state, .request = bytes};
@@ -81,7 +84,7 @@ static size_t region_size(struct weir_heap *h, size_t bytes) {
 
         return bytes <= left ? weir__size_round_down((size_t)left, GRANULARITY) : 0;
     }
-    /* BFC tries its step and then smaller ones, so it does not query the device's free memory. */
+    /* BFC's growth policy tries its step and then smaller steps, so it does not query the device's free memory. */
     device_free =
         h->e.options->growth == WEIR_GROWTH_BFC ? UINT64_MAX : weir__device_free(h->e.device);
     state.reserved = (size_t)h->total;
@@ -96,14 +99,15 @@ static weir_status bfc_make_room(struct weir_heap *h, struct weir_request *r) {
     size_t least, step, got = 0;
     weir_status status;
 
-    /* unreached: an overflow, since no request is above the device's memory */
+    /* unreached: the size overflows only for a request above the device's memory, and weir refuses such a request
+     * before */
     if (!weir__size_round_up(r->bytes, GRANULARITY, &least))
         return weir__without_driver(WEIR_E_NO_MEMORY);
     step = region_size(h, least);
     if (step == 0)
         return weir__heap_is_full(h);
     status = take_region(h, step, least, &got);
-    /* The limit left no room to replace the region. */
+    /* The limit allowed a small region, but not a whole page of the driver instead of it. */
     if (status == WEIR_E_NO_MEMORY && weir__engine_limit(&h->e) < h->e.device->total &&
         weir__heap_room(h) < DRIVER_PAGE)
         status = weir__without_driver(WEIR_E_LIMIT);
@@ -117,8 +121,8 @@ static weir_status bfc_make_room(struct weir_heap *h, struct weir_request *r) {
     return WEIR_OK;
 }
 
-/* Frees a region without live blocks.  The region's last frees need not be observed before, since cuMemFree waits for
- * all work of the device.  Afterwards all frees are observed. */
+/* Frees a region without live blocks.  The frees in the region need not be observed before, since cuMemFree waits for
+ * all work of the device.  After this wait, all frees of the heap are observed. */
 static CUresult drop_region(struct weir_heap *h, const struct weir_extent *region) {
     struct weir_driver_scope scope;
     CUresult result = weir__driver_enter(h->e.device->driver, h->e.device->context, &scope);
@@ -135,15 +139,15 @@ static CUresult drop_region(struct weir_heap *h, const struct weir_extent *regio
     return CUDA_SUCCESS;
 }
 
-/* Finds the region after *region, or the first region if *region is zero.  Returns 1 and the region in *region, or 0 if
- * there is no other. */
+/* Finds the region after *region, or the first region if *region has only zeros.  Returns 1 and writes the region to
+ * *region.  Returns 0 if there is no further region. */
 static int next_region(const struct weir_heap *h, struct weir_extent *region) {
     return weir__placement_region_above(h->placement[0], region->base + region->bytes,
                                         &region->base, &region->bytes);
 }
 
-/* Finds the largest region of at most `most` bytes without live or deferred blocks, and the lowest among equal ones.
- * Returns 1 if there is one, 0 otherwise. */
+/* Finds the largest region of at most `most` bytes that has no live or deferred block.  If several such regions have
+ * the same size, finds the one with the lowest address.  Returns 1 on success, 0 if there is no such region. */
 static int find_idle(const struct weir_heap *h, size_t most, struct weir_extent *out) {
     struct weir_extent r = {0};
 
@@ -160,12 +164,13 @@ static weir_status bfc_grow(struct weir_heap *h, uint64_t reserve, uint64_t goal
     size_t bytes = (size_t)(reserve - weir__heap_reserve(h));
     weir_status status = take_region(h, bytes, GRANULARITY, got);
 
-    (void)goal, (void)cause; /* preallocation and growth add one region alike */
+    /* A goal and a cause make no difference: each growth adds one region. */
+    (void)goal, (void)cause;
     return status == WEIR_OK && *got < bytes ? weir__without_driver(WEIR_E_NO_MEMORY) : status;
 }
 
-/* Frees idle regions.  Since cuMemFree waits for the device, a mode other than FULLY frees a region only if there is
- * one stream and all its frees are observed. */
+/* Frees idle regions.  cuMemFree waits for the device.  So in a mode other than FULLY the function frees a region only
+ * if there is only one stream and all its frees are observed. */
 static weir_status bfc_shrink(struct weir_heap *h, const struct weir_trim *trim) {
     const struct weir_order *o = &h->order;
     CUresult result = CUDA_SUCCESS;
@@ -196,13 +201,14 @@ static size_t bfc_largest(struct weir_heap *h, const struct weir_survey *asked) 
         pages += weir__size_round_down(r.bytes, DRIVER_PAGE);
     }
     room = weir__size_less(weir__engine_limit(&h->e),
-                           h->total - idle); /* reserved memory may exceed the limit */
+                           h->total - idle); /* reserved memory can be above the limit */
     added = weir__size_round_down(weir__device_room(h->e.device, room, pages), GRANULARITY);
-    /* A smaller region may share a page of the driver, and then may not begin at a multiple of WEIR_PAGE. */
+    /* A region smaller than a page of the driver may share the page with other memory.  It then may not start at a
+     * multiple of WEIR_PAGE. */
     return h->e.options->cache == WEIR_SWITCH_ON && added < DRIVER_PAGE ? 0 : added;
 }
 
-/* ---- life ------------------------------------------------------------------------------------ */
+/* ---- opening and closing --------------------------------------------------------------------- */
 
 static void bfc_close(struct weir_heap *h) {
     struct weir_driver_scope scope;
@@ -210,7 +216,7 @@ static void bfc_close(struct weir_heap *h) {
 
     if (weir__driver_enter(h->e.device->driver, h->e.device->context, &scope) != CUDA_SUCCESS)
         return;
-    /* cuMemFree waits for the device, and so for all frees. */
+    /* cuMemFree waits for the device, and so for all pending frees. */
     while (next_region(h, &r))
         h->e.device->driver->cuMemFree(r.base);
     weir__driver_leave(h->e.device->driver, &scope);
