@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* direct.c: one cuMemAlloc and cuMemFree for each block; the reserved memory is the memory in use.
+/* direct.c: the direct engine, which calls cuMemAlloc and cuMemFree for each block.  The reserved memory is the memory
+ * in use.
  *
- * This engine shows how slow the driver is without an allocator, and helps a user to find out whether an allocator is
- * at fault.  cuMemFree waits for all work of the device, so stream order always holds.  A table of live blocks detects
- * foreign pointers and counts bytes.
+ * This engine shows how slow the driver is without an allocator.  It also helps a user to find out whether an
+ * allocator causes a fault.  cuMemFree waits for all work of the device, so stream order always holds.  A table of
+ * live blocks detects addresses of other libraries and counts bytes.
  *
- * This file must not know growth, release thresholds or other engines.
+ * This file must not depend on growth, release thresholds or other engines.
  */
 #include <stdlib.h>
 
 #include "base/size.h"
 #include "engine/driver_blocks.h"
 
-/* The driver lets smaller blocks share a page; they begin at multiples of 512 bytes. */
+/* The size of a page of the driver.  cuMemAlloc puts several smaller blocks into one page, at multiples of 512
+ * bytes. */
 #define SHARED_PAGE ((size_t)2 << 20)
 
 struct direct {
@@ -48,13 +50,13 @@ static weir_status direct_free_block(struct direct *p, CUdeviceptr block) {
     if (!weir__sizes_take(&p->live, block, &bytes))
         return weir__without_driver(WEIR_E_NOT_OWNED);
     result = WEIR_IN_SCOPE(driver, p->e.device->context, driver->cuMemFree(block));
-    /* If there is no host memory, a later free of the block returns E_NOT_OWNED. */
+    /* If there is no host memory for the record, a later free of the block returns E_NOT_OWNED. */
     (void)weir__sizes_record(&p->live, block, bytes, result != CUDA_SUCCESS);
     return weir__device_status(p->e.device, result);
 }
 
-/* Allocates a block.  With caches, a block must begin at a multiple of WEIR_PAGE.  If a small block does not, it is
- * replaced by a whole page of the driver. */
+/* Allocates a block.  If the allocator has caches, a block must start at a multiple of WEIR_PAGE.  If a small block
+ * does not, the function allocates a whole page of the driver instead. */
 static weir_status direct_alloc(struct weir_engine *e, struct weir_request *r) {
     struct direct *p = (struct direct *)e;
     uint64_t started = e->device->driver->ticks();
@@ -73,7 +75,7 @@ static weir_status direct_alloc(struct weir_engine *e, struct weir_request *r) {
     r->block = block;
     if (e->options->cache == WEIR_SWITCH_ON)
         weir__engine_count(e, r);
-    /* Every block makes reserved memory grow.  Events would fill their ring, so only the time is counted. */
+    /* Reserved memory grows with every block.  The ring of events would fill up, so weir counts only the time. */
     r->grew = 1;
     atomic_fetch_add_explicit(&e->events->counters->stall_ns,
                               weir__device_since(e->device, started), memory_order_relaxed);
@@ -86,9 +88,9 @@ static weir_status direct_free(struct weir_engine *e, CUdeviceptr block, weir_st
     weir_status status =
         has_caches || e->device->drop_in ? weir__device_capture(e->device, stream) : WEIR_OK;
 
-    (void)uses; /* cuMemFree waits for every stream */
-    /* Rejects an unknown stream, as the driver does.  With caches, also rejects a capture: they free the block
-     * later. */
+    (void)uses; /* unused, since cuMemFree waits for every stream */
+    /* Returns an error for an unknown stream, as the driver does.  If the allocator has caches, also returns an error
+     * for a captured stream: the caches then free the block later. */
     return status == WEIR_E_STREAM || (has_caches && status == WEIR_E_CAPTURE)
                ? status
                : direct_free_block((struct direct *)e, block);
@@ -108,7 +110,7 @@ static weir_status direct_grow(struct weir_engine *e, uint64_t target, uint64_t 
     return weir__without_driver(WEIR_E_NOT_SUPPORTED);
 }
 
-/* Does nothing, since no memory is ever idle. */
+/* Does nothing, since this engine never has idle memory. */
 static weir_status direct_trim(struct weir_engine *e, struct weir_trim *trim) {
     (void)e, (void)trim;
     return WEIR_OK;
@@ -125,7 +127,7 @@ static void direct_figures(struct weir_engine *e, weir_statistics *out) {
     out->reserved_peak = out->in_use_peak;
 }
 
-/* Reports only the largest request, since no memory is ever idle and no free is pending after cuMemFree. */
+/* Fills only `largest`, since this engine never has idle memory and no free is pending after cuMemFree. */
 static void direct_survey(struct weir_engine *e, struct weir_survey *out) {
     weir_statistics figures;
 
@@ -144,7 +146,7 @@ static int direct_visit(struct weir_engine *e, const struct weir_visit *visit) {
     if (!is_at && visit->what != WEIR_VISIT_BLOCKS)
         return -1;
     pthread_mutex_lock(&live->lock);
-    /* Usually a block begins at the address. */
+    /* Usually a block starts at the address, and one look-up finds the block. */
     if (is_at && weir__map_get(&live->map, visit->address, &bytes))
         count = weir__engine_show(visit,
                                   &(struct weir_extent){.base = visit->address, .bytes = bytes}, 1);
