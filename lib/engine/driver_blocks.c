@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* driver_blocks.c: see driver_blocks.h. */
+/* driver_blocks.c: implements driver_blocks.h. */
 #include "engine/driver_blocks.h"
 
 #include <string.h>
@@ -27,7 +27,7 @@ CUresult weir__async_make_pool(const struct weir_device *device, const struct we
     CUmemPoolProps properties;
     CUresult result;
 
-    memset(&properties, 0, sizeof properties); /* the driver wants zeros in unused fields */
+    memset(&properties, 0, sizeof properties); /* the driver requires zeros in unused fields */
     properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     properties.location.id = device->ordinal;
@@ -48,7 +48,7 @@ CUresult weir__async_give(struct weir_device *device, CUdeviceptr block, weir_st
     return WEIR_ON_STREAM(device, device->driver->cuMemFreeAsync(block, stream));
 }
 
-/* Makes the stream `joined` wait for all work on `stream` so far. */
+/* Makes the stream `joined` wait for all work so far on `stream`. */
 static CUresult join_stream(struct weir_async *async, weir_stream stream, uint64_t id) {
     const struct weir_driver *driver = async->device->driver;
     CUresult result = CUDA_SUCCESS;
@@ -71,7 +71,7 @@ weir_status weir__uses_check(struct weir_device *device, weir_stream stream,
     return status;
 }
 
-/* Frees the block on the stream `joined`, after the work on `stream` and on every stream of `uses`. */
+/* Frees the block on the stream `joined`, which first waits for the work on `stream` and on every stream in `uses`. */
 static CUresult free_with_uses(struct weir_async *async, CUdeviceptr block, weir_stream stream,
                                struct weir_use_list *uses) {
     CUresult result;
@@ -88,7 +88,7 @@ static CUresult free_with_uses(struct weir_async *async, CUdeviceptr block, weir
     return result;
 }
 
-/* Frees a block (weir__async_free).  The caller has relaxed this thread's capture mode. */
+/* Frees a block as weir__async_free does.  The caller has relaxed this thread's capture mode. */
 static weir_status async_free_relaxed(struct weir_async *async, CUdeviceptr block,
                                       weir_stream stream, struct weir_use_list *uses) {
     weir_status status = uses ? weir__uses_check(async->device, stream, uses) : WEIR_OK;
@@ -128,7 +128,7 @@ int weir__async_is_pending(struct weir_async *async) {
         result =
             WEIR_IN_SCOPE(driver, async->device->context, driver->cuStreamQuery(async->joined));
     pthread_mutex_unlock(&async->joining);
-    return result != CUDA_SUCCESS; /* frees may be pending if the query fails */
+    return result != CUDA_SUCCESS; /* after a failed query, frees may be pending */
 }
 
 /* ---- sizes ---- */
@@ -231,13 +231,13 @@ void weir__nodes_open(struct weir_nodes *n, struct weir_device *device) {
     n->access = device->access;
 }
 
-/* Destroys the pool, which existing graphs do not need.  On an error the pool stays.  The caller holds the lock, or no
- * other thread has the nodes. */
+/* Destroys the pool of memory nodes.  Existing graphs do not need the pool.  If the device's context cannot be
+ * entered, the pool stays.  The caller holds the lock, or is the only thread that uses `n`. */
 static CUresult destroy_node_pool(struct weir_nodes *n) {
     const struct weir_device *device = n->async.device;
     CUresult result = CUDA_SUCCESS;
 
-    /* Ignores an error of cuMemPoolDestroy, after which the nodes cannot use the pool any more. */
+    /* Ignores an error of cuMemPoolDestroy, since `n` cannot use the pool afterwards in any case. */
     if (n->pool)
         result = WEIR_IN_SCOPE(device->driver, device->context,
                                (device->driver->cuMemPoolDestroy(n->pool), CUDA_SUCCESS));
@@ -252,7 +252,7 @@ void weir__nodes_close(struct weir_nodes *n) {
     weir__async_close(&n->async);
 }
 
-/* Allocates a node's block.  The caller holds the lock. */
+/* Allocates a block as a memory node of a graph.  The caller holds the lock. */
 static weir_status allocate_node(struct weir_nodes *n, struct weir_request *r) {
     struct weir_device *device = n->async.device;
     CUresult result = n->outdated ? destroy_node_pool(n) : CUDA_SUCCESS;
