@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* engine.c: the functions that all engines share.
  *
- * This file must not know any single engine.
+ * This file must not depend on a particular engine.
  */
 #include "engine/engine.h"
 
@@ -12,7 +12,7 @@
 #include "base/result.h"
 #include "base/text.h"
 
-/* The survey counts streams beyond the first WEIR_SURVEY_STREAMS as unknown. */
+/* If more than WEIR_SURVEY_STREAMS streams have pending frees, the survey counts the further streams as unknown. */
 void weir__engine_pends(struct weir_survey *survey, uint64_t stream, uint64_t bytes) {
     size_t at = 0;
 
@@ -72,7 +72,8 @@ int weir__engine_would_refuse(const struct weir_engine *e, struct weir_request *
     return 1;
 }
 
-/* The driver's figures count memory that the program freed by cuMemFree as used until a trim (H200, driver 580). */
+/* The driver counts memory that the program has freed by cuMemFree as used until a trim (H200, driver 580).  So this
+ * function trims the pool before it reads the figures again. */
 int weir__engine_has_blocks(struct weir_engine *e) {
     weir_statistics figures = {.size = sizeof figures};
     size_t released;
