@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* heap.c: the engine that cuts blocks from its own memory; heap.h says how.
+/* heap.c: the heap, an engine that cuts blocks from its own memory and orders their reuse (heap.h).
  *
- * This file must not know settings' names or how placement orders its chunks.
+ * This file must not depend on names of settings, or on how a placement orders its chunks.
  */
 #include "engine/heap.h"
 
@@ -10,24 +10,27 @@
 #include "base/assert.h"
 #include "base/result.h"
 
-/* The stream id of quarantined frees; no stream has this id. */
+/* The stream id that stands for quarantined frees.  No stream has this id. */
 #define QUARANTINE (UINT64_MAX - 1)
 
-/* The most events that the heap queries for a request that does not fit, before it decides whether to grow. */
+/* The largest number of events that the heap queries for a request that does not fit, before the heap decides whether
+ * to grow. */
 enum { PEEKED = 32 };
 
-/* The most deferred frees that a free with uses queries, so that they do not pile up while every request fits. */
+/* The number of deferred frees that each free with uses queries.  So deferred frees do not pile up while all requests
+ * fit. */
 enum { DEFERRED_PEEKED = 2 };
 
-/* An event is worth its cost if it makes 1 / WORTH_PART of all memory available to other streams. */
+/* An event is worth its cost if it makes at least a 256th of all memory available to other streams. */
 enum { WORTH_PART = 256 };
 
-/* The number of chunks whose records exist beforehand, which is enough for nearly all first iterations. */
+/* The number of chunks for which the heap allocates records in advance.  The first iteration of most programs needs no
+ * more. */
 enum { STOCK = 400 };
 
 /* ---- placements ---- */
 
-/* Finds the region around an address.  Returns 1 if there is one, 0 otherwise. */
+/* Finds the region that contains an address.  Returns 1 on success, 0 if no region contains the address. */
 static int find_region(const struct weir_heap *h, uint64_t address, struct weir_extent *out) {
     return weir__placement_region_above(weir__heap_placement(h, address), address, &out->base,
                                         &out->bytes) &&
@@ -54,10 +57,11 @@ int weir__heap_add_ranges(struct weir_heap *h) {
     return placed;
 }
 
-/* ---- accounts ---- */
+/* ---- frees and published figures ---- */
 
-/* Frees a live block on a stream with that sequence, or for all streams if `s` is NULL.  Returns OK, E_NOT_OWNED if
- * there is no such block, or E_HOST_MEMORY, but that neither for all streams nor for the quarantine. */
+/* Frees a live block on the stream `s` with this sequence.  If `s` is NULL, all streams may use the memory at once.
+ * Returns OK, or E_NOT_OWNED if there is no such block.  Returns E_HOST_MEMORY if there is no host memory, but never
+ * if `s` is NULL or &h->quarantine. */
 static weir_status give_block(struct weir_heap *h, CUdeviceptr block,
                               struct weir_placement_stream *s, uint64_t sequence,
                               struct weir_placement_block *was) {
@@ -71,9 +75,9 @@ static weir_status give_block(struct weir_heap *h, CUdeviceptr block,
     return WEIR_OK;
 }
 
-/* Ends an operation: writes the results of the batch of frees on the stream, if there was one, publishes the figures,
- * and releases the lock.  While more memory is reserved than the release threshold, every free should have an event, so
- * that memory can be released.  bfc-fixed is an exception, since its size is fixed. */
+/* Ends an operation: writes the results of a batch of frees to *freed, unless `freed` is NULL, publishes the figures,
+ * and releases the lock.  While more memory is reserved than the release threshold, an event should cover every free,
+ * so that the heap can release memory.  bfc-fixed is an exception, since its reserved memory never changes. */
 static void leave_heap(struct weir_heap *h, struct weir_freed *freed,
                        const struct weir_order_stream *on) {
     uint64_t reserved = weir__heap_reserve(h);
@@ -91,7 +95,8 @@ static void leave_heap(struct weir_heap *h, struct weir_freed *freed,
 
 /* ---- completed frees ---- */
 
-/* Makes the stream's observed frees available to all streams, or forgets the stream. */
+/* Makes the memory of the stream's observed frees available to all streams.  If `is_forgotten` is set, removes the
+ * stream from the placements instead. */
 static void heap_observed(void *context, struct weir_order_stream *s, int is_forgotten) {
     struct weir_heap *h = context;
 
@@ -103,7 +108,7 @@ static void heap_observed(void *context, struct weir_order_stream *s, int is_for
     }
 }
 
-/* Frees a deferred block, whose last use is observed. */
+/* Frees a deferred block, after all work on the block has completed.  weir__order_complete calls this function. */
 static void end_deferred_block(void *context, uintptr_t block) {
     struct weir_heap *h = context;
     struct weir_placement *p = weir__heap_placement(h, block);
@@ -124,7 +129,8 @@ void weir__heap_dry(struct weir_heap *h) {
     atomic_fetch_add_explicit(&h->e.lacked, 1, memory_order_relaxed);
 }
 
-/* Makes the memory of quarantined frees up to `sequence` usable by all streams, since they have completed. */
+/* Makes the memory of quarantined frees up to `sequence` available to all streams, since a wait for the device has
+ * covered these frees. */
 static void observe_quarantine(struct weir_heap *h, uint64_t sequence) {
     size_t left = (size_t)(h->quarantined - sequence);
 
@@ -165,7 +171,7 @@ int weir__heap_may_follow(const struct weir_heap *h, uint64_t id, uint64_t seque
 
 /* ---- frees ---- */
 
-/* Frees a block whose memory serves no stream before a wait for the device. */
+/* Frees a block and quarantines its memory, so that the memory serves no stream before a wait for the device. */
 static weir_status free_quarantined(struct weir_heap *h, CUdeviceptr block) {
     struct weir_placement_block was;
     weir_status status = give_block(h, block, &h->quarantine, h->quarantined + 1, &was);
@@ -178,9 +184,9 @@ static weir_status free_quarantined(struct weir_heap *h, CUdeviceptr block) {
     return WEIR_OK;
 }
 
-/* Frees the block with the stream's next sequence, without a driver call.  If the stream holds no more than its low
- * (stream_order.h), it frees memory for other streams.  So its frees that an event covers do not coalesce with later
- * ones, and other streams may use that memory as soon as the event has completed. */
+/* Frees the block with the stream's next sequence, without a driver call.  If on->held is at most on->low, other
+ * streams may soon need this stream's memory.  Then frees that an event covers must not coalesce with later frees.  So
+ * other streams can use their memory as soon as the event has completed. */
 static weir_status free_silently(struct weir_heap *h, CUdeviceptr block,
                                  struct weir_order_stream *on) {
     struct weir_placement_block was;
@@ -196,7 +202,8 @@ static weir_status free_silently(struct weir_heap *h, CUdeviceptr block,
     return status;
 }
 
-/* Frees the blocks of an engine's `give` or of a request.  `on` is the record of the stream `id`, or NULL. */
+/* Frees the blocks in *freed, for an engine's `give` or for a request.  `on` is the record of the stream `id`, or
+ * NULL. */
 static weir_status free_batch(struct weir_heap *h, struct weir_freed *freed, uint64_t id,
                               struct weir_order_stream *on) {
     struct weir_placement_block was;
@@ -234,8 +241,9 @@ static weir_status heap_give(struct weir_engine *e, struct weir_freed *freed, ui
     return status;
 }
 
-/* Frees a block on a stream whose id the driver cannot report, since the stream is captured or stands beside a capture.
- * Uses the id that the handle had last, so that this stream can use the memory again after the capture. */
+/* Frees a block on a stream that is captured, or that the driver cannot identify because another stream is captured.
+ * Uses the id of the stream that last had this handle, so that this stream can use the memory again after the
+ * capture. */
 static weir_status free_captured(struct weir_heap *h, CUdeviceptr block, weir_stream stream) {
     struct weir_freed one = {.block = &block, .count = 1};
     uint64_t id = weir__order_last_with(&h->order, stream);
@@ -243,7 +251,7 @@ static weir_status free_captured(struct weir_heap *h, CUdeviceptr block, weir_st
     return free_batch(h, &one, id, id ? weir__order_stream(&h->order, id) : NULL);
 }
 
-/* Frees a block on a stream whose id is not known, after recording an event. */
+/* Frees a block on a stream whose id is unknown.  Records an event before the free. */
 static weir_status free_unknown(struct weir_heap *h, CUdeviceptr block,
                                 struct weir_order_stream *on, weir_stream stream) {
     struct weir_placement *p = weir__heap_placement(h, block);
@@ -264,7 +272,7 @@ static weir_status free_unknown(struct weir_heap *h, CUdeviceptr block,
     return WEIR_OK;
 }
 
-/* Frees a block that one stream alone uses. */
+/* Frees a block that no other stream uses. */
 static weir_status free_on_stream(struct weir_heap *h, CUdeviceptr block, uint64_t id,
                                   weir_stream stream) {
     struct weir_order_stream *on = weir__order_stream(&h->order, id);
@@ -280,14 +288,14 @@ static weir_status free_on_stream(struct weir_heap *h, CUdeviceptr block, uint64
     return status;
 }
 
-/* Defers the free of a block until the present work on `stream` and on every stream of `uses` has completed. */
+/* Defers the free of a block until all work so far on `stream` and on every stream in `uses` has completed. */
 static weir_status defer_free(struct weir_heap *h, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses) {
     struct weir_placement *p = weir__heap_placement(h, block);
     struct weir_placement_block found;
     weir_status status;
 
-    /* The block was freed before. */
+    /* The block is already free. */
     if (weir__placement_find(p, block, &found) != WEIR_PLACEMENT_OK)
         return weir__without_driver(WEIR_E_NOT_OWNED);
     status = weir__order_defer(&h->order, stream, uses, block);
@@ -301,7 +309,7 @@ static weir_status defer_free(struct weir_heap *h, CUdeviceptr block, weir_strea
     return WEIR_OK;
 }
 
-/* Returns 1 if the block belongs to a graph and lies in no region, else 0.  The caller holds the lock. */
+/* Returns 1 if the block belongs to a graph and no region contains it, else 0.  The caller holds the lock. */
 static int is_node(const struct weir_heap *h, CUdeviceptr block) {
     struct weir_extent region;
 
@@ -342,8 +350,8 @@ static weir_status heap_free(struct weir_engine *e, CUdeviceptr block, weir_stre
 
 /* ---- requests ---- */
 
-/* Places the request in free memory.  If none fits, queries up to `most` events, and retries after frees of other
- * streams have completed.  Returns a placement's result. */
+/* Places the request in free memory.  If no chunk fits, queries up to `most` events, and retries if frees of other
+ * streams have completed.  Returns a result of the placement. */
 static int place_free(struct weir_heap *h, const struct weir_request *r,
                       struct weir_placement_stream *on, size_t most,
                       struct weir_placement_block *out) {
@@ -376,8 +384,9 @@ static int wait_behind(void *context, uint64_t id, uint64_t sequence) {
     return weir__order_follow(&b->heap->order, b->stream, id, sequence) == CUDA_SUCCESS;
 }
 
-/* Places a request that fits into no single chunk in several adjacent free chunks: clean ones, the stream's own, or
- * those of streams for which it may wait.  On the device, the stream then waits for the work of these streams. */
+/* Places a request that fits in no single chunk in several adjacent free chunks.  These chunks are clean, belong to
+ * the request's stream, or belong to streams for which the request's stream may wait.  Makes the stream wait on the
+ * device for the work of these other streams. */
 static int place_behind(struct weir_heap *h, const struct weir_request *r,
                         struct weir_placement_stream *on, struct weir_placement_block *out) {
     struct behind behind = {h, r->stream};
@@ -389,8 +398,8 @@ static int place_behind(struct weir_heap *h, const struct weir_request *r,
     return result;
 }
 
-/* Makes room by growth or moves of the backing, and places the request there.  If the heap cannot get more memory, the
- * request may have addresses of any kind. */
+/* Makes room by growth or moves, and places the request there.  If the heap cannot get more memory, the request may
+ * have addresses of any kind. */
 static weir_status place_in_new(struct weir_heap *h, struct weir_request *r,
                                 struct weir_placement_stream *on,
                                 struct weir_placement_block *out) {
@@ -407,13 +416,14 @@ static weir_status place_in_new(struct weir_heap *h, struct weir_request *r,
     placed = place_free(h, r, on, PEEKED, out);
     if (placed == WEIR_PLACEMENT_NO_FIT)
         placed = place_behind(h, r, on, out);
-    /* unreached: another result than OK and NO_MEMORY, since there is room now */
+    /* unreached: a result other than OK and NO_MEMORY, since make_room() has made room */
     return weir__heap_status(placed);
 }
 
-/* Places the request in free memory, in memory that another thread is adding, in memory for which the stream waits, or
- * in new memory.  Queries all events before it grows: a completed free that growth missed would cost memory, and
- * queries cost little compared with mapping memory. */
+/* Places the request in one of these kinds of memory, in this order: free memory, memory that another thread is
+ * adding, memory for which the stream waits, and new memory.  Queries all events before the heap grows.  If growth
+ * missed a completed free, the heap would reserve too much memory; and queries cost little compared with mapping
+ * memory. */
 static weir_status place_block(struct weir_heap *h, struct weir_request *r,
                                struct weir_placement_stream *on, struct weir_placement_block *out) {
     int placed = place_free(h, r, on, PEEKED, out);
@@ -438,7 +448,8 @@ static weir_status heap_alloc(struct weir_engine *e, struct weir_request *r) {
     weir_status status = r->id ? WEIR_OK : weir__device_capture(e->device, r->stream);
     CUresult result;
 
-    /* The stream is captured, or it is the legacy stream during a capture, where queries fail (error 906). */
+    /* The request's stream is captured.  Or the request is on the legacy stream during a capture of another stream,
+     * where a query fails with error 906. */
     if (status == WEIR_E_CAPTURE)
         return weir__driver_result == CUDA_SUCCESS ? weir__nodes_alloc(&h->nodes, r) : status;
     if (status != WEIR_OK)
@@ -512,7 +523,7 @@ static weir_status heap_grow(struct weir_engine *e, uint64_t target, uint64_t go
     return status;
 }
 
-/* Returns 1 if all placements are valid and the heap's sums agree with them, else 0. */
+/* Returns 1 if all placements are valid and the heap's sums agree with the placements, else 0. */
 static WEIR_ASSERT_ONLY int is_heap_valid(const struct weir_heap *h) {
     struct weir_placement_figures figures;
     uint64_t total = 0;
@@ -526,8 +537,8 @@ static WEIR_ASSERT_ONLY int is_heap_valid(const struct weir_heap *h) {
     return total == h->total && h->in_use <= total && h->requested <= h->in_use;
 }
 
-/* Releases idle memory.  In mode FULLY the heap first waits for frees that no event covers.  In other modes each stream
- * that has such frees records an event at its next call. */
+/* Releases idle memory.  In mode FULLY the heap first waits for the frees that no event covers.  In other modes, each
+ * stream with such frees records an event in its next call. */
 static weir_status heap_shrink(struct weir_heap *h, struct weir_trim *trim) {
     uint64_t started = h->e.device->driver->ticks(), before, after;
     weir_status status = WEIR_OK;
@@ -562,7 +573,7 @@ static weir_status heap_trim(struct weir_engine *e, struct weir_trim *trim) {
     case WEIR_TRIM_MAINTAIN:
         weir__lock_take(&h->lock);
         on = weir__order_stream(&h->order, trim->id);
-        if (on) /* if there is no host memory, a later call records */
+        if (on) /* if there is no host memory for the record, a later call records the event */
             weir__order_maintain(&h->order, on, trim->stream);
         break;
     case WEIR_TRIM_ASK:
@@ -589,15 +600,17 @@ static weir_status heap_allow(struct weir_engine *e, const CUmemAccessDesc *acce
         return weir__without_driver(WEIR_E_NOT_SUPPORTED);
     weir__lock_take(&h->lock);
     status = weir__mapped_allow(h, access);
-    if (status == WEIR_OK) /* the lock keeps the changes of both in one order */
+    /* the heap's lock keeps concurrent changes of both access lists in one order */
+    if (status == WEIR_OK)
         weir__nodes_allow(&h->nodes, access);
     weir__lock_give(&h->lock);
     return status;
 }
 
-/* ---- what there is ---- */
+/* ---- surveys and visits ---- */
 
-/* Finds the next chunk, from the last kind of addresses to the first.  Returns 1 if there is one, 0 otherwise. */
+/* Finds the next chunk in the walk over all kinds of addresses, from the last kind to the first.  Returns 1 on
+ * success, 0 if there is no further chunk. */
 static int next_chunk(const struct weir_heap *h, int *kind, struct weir_placement_span *span) {
     for (; *kind >= 0; --*kind, *span = (struct weir_placement_span){0})
         if (weir__placement_next(h->placement[*kind], span))
@@ -605,11 +618,11 @@ static int next_chunk(const struct weir_heap *h, int *kind, struct weir_placemen
     return 0;
 }
 
-/* Adds the idle memory to the survey, after a query of all events.  Returns the bytes of the largest block that the
- * stream of the survey could get now without a wait, or 0 if there is none. */
+/* Queries all events, and then adds the idle memory to the survey.  Returns the size of the largest block that the
+ * survey's stream could get now without a wait, or 0 if it could get none. */
 static size_t survey_idle(struct weir_heap *h, struct weir_survey *out) {
     struct weir_placement_span span = {0};
-    uint64_t end = 0, run = 0; /* the end and the bytes of a run of adjacent free memory */
+    uint64_t end = 0, run = 0; /* the end and the size of the current run of adjacent free memory */
     int kind = h->kinds - 1;
     size_t largest = 0;
 
@@ -642,7 +655,8 @@ static void heap_survey(struct weir_engine *e, struct weir_survey *out) {
         out->frees.waiting =
             h->order.waiting_marks + atomic_load_explicit(&h->order.deferred, memory_order_relaxed);
     }
-    if (out->what & WEIR_SURVEY_LARGEST) { /* the largest free piece, or new memory */
+    /* the larger of two sizes: the largest free piece, and the largest request that new memory could serve */
+    if (out->what & WEIR_SURVEY_LARGEST) {
         out->largest = survey_idle(h, out);
         out->largest = weir__size_larger(out->largest, h->backing->largest(h, out));
     }
@@ -660,8 +674,8 @@ static int show_live(struct weir_heap *h, const struct weir_visit *visit) {
     return count;
 }
 
-/* Shows the live block around an address.  A graph's block counts as live if the graph table has its address.  Takes
- * time linear in the chunks of the region, unless a block begins at the address. */
+/* Calls visit->show for the live block that contains an address.  A graph's block counts as live if the graph table
+ * has its address.  Takes linear time in the number of chunks of the region, unless a block starts at the address. */
 static int show_block_at(struct weir_heap *h, const struct weir_visit *visit) {
     struct weir_extent block = {.base = visit->address};
     struct weir_placement_block found;
@@ -676,7 +690,7 @@ static int show_block_at(struct weir_heap *h, const struct weir_visit *visit) {
     return weir__engine_show(visit, &block, 1);
 }
 
-/* Shows the regions of a placement. */
+/* Calls visit->show for each region of a placement.  Returns the number of regions. */
 static int show_regions(const struct weir_placement *p, const struct weir_visit *visit) {
     struct weir_extent r = {0};
     int count = 0;
@@ -723,7 +737,8 @@ static void heap_figures(struct weir_engine *e, weir_statistics *out) {
     out->extent = out->host_bytes = 0;
     for (int i = 0; i < h->kinds; i++) {
         weir__placement_figures(h->placement[i], &figures);
-        /* Requests that name an address lie far from all other blocks, so the extent of APART would mean nothing. */
+        /* The extent of WEIR_HEAP_APART would mean nothing, since requests that name an address lie far from all other
+         * blocks. */
         out->extent += i == WEIR_HEAP_APART ? figures.total : figures.extent;
         out->host_bytes += figures.host_bytes;
     }
@@ -738,7 +753,7 @@ static void heap_figures(struct weir_engine *e, weir_statistics *out) {
     weir__lock_give(&h->lock);
 }
 
-/* ---- beginning and end ---- */
+/* ---- opening and closing ---- */
 
 void weir__heap_drop(struct weir_heap *h) {
     weir__order_close(&h->order);
@@ -788,7 +803,8 @@ weir_status weir__heap_open(const struct weir_engine *setup, const struct weir_b
     weir__nodes_open(&h->nodes, setup->device);
     weir__order_open(&h->order, setup->device, heap_observed, end_deferred_block, h);
     h->quarantine = (struct weir_placement_stream){.id = QUARANTINE, .is_fallback = 1};
-    /* A stream that may wait for other streams can use their memory, so the best fit among all chunks wastes least. */
+    /* If streams may wait for each other, each stream can use the memory of other streams.  The best fit among all
+     * chunks then wastes least memory. */
     if (setup->options->internal_dependencies == WEIR_SWITCH_ON)
         rule.own_first = 0;
     for (int i = 0; i < h->kinds; i++) {
