@@ -1,29 +1,32 @@
 /* SPDX-License-Identifier: MIT */
-/* mapped.c: a heap in one range of addresses, with physical memory mapped where it is needed.
+/* mapped.c: the backing of the mapped engine: a heap in one range of addresses, with physical memory mapped where it
+ * is needed.
  *
- * Addresses cost nothing, so the range is many times as large as the device.  Its parts without memory are unmapped
- * ranges.  The engine makes room for a request at the place that lacks least memory, by growth or also by moves of idle
- * memory, or else at the end of the range, with all idle memory.
+ * Addresses cost nothing, so the range is many times as large as the device.  The parts of the range without memory
+ * are unmapped ranges.  If a request does not fit, the engine makes room at the place that lacks the least memory, by
+ * growth or by moves of idle memory.  If this fails, it makes room at the end of the range, with all idle memory.
  *
- * Requests that name an address (weir_request.at) have a part of the range, so that their owner's memory grows in one
- * piece.  Only physical allocations whose last uses have completed move there.
+ * Requests that name an address (weir_request.at) have their own part of the range, so that their owner's memory can
+ * grow as one contiguous piece.  Only physical allocations whose work has completed move there.
  *
- * Growth ahead of requests creates and maps physical allocations without the heap's lock, so that requests that find
- * room meanwhile do not wait for the driver.  Their bytes already count as reserved memory.  One thread at a time holds
- * `bringing` for all of it.  A thread that has to grow waits for `bringing` first, since the new memory may be enough
- * for it, and then keeps the heap's lock, so that nothing is placed in the unmapped range where the new memory comes.
+ * Growth ahead of requests creates and maps physical allocations without the heap's lock.  So requests that find room
+ * need not wait for the driver.  The bytes of such growth already count as reserved memory.  One thread at a time
+ * grows ahead, and holds `bringing`.  A request that has to grow first waits for `bringing`, since the new memory may
+ * be enough for it.  It then keeps the heap's lock, so that nothing is placed in the unmapped range where the new
+ * memory will lie.
  *
- * Each physical allocation has whole pages of 2 MiB, and is mapped whole.  doc/design.md ("Mapped") says when one may
- * leave its address, and when an aliased mapping stays there: the physical allocation is then mapped twice.
+ * Each physical allocation consists of whole pages of 2 MiB, and all of it is mapped at one address.  doc/design.md
+ * ("Mapped") describes when a physical allocation may move, and when an aliased mapping stays at its old address.  The
+ * physical allocation is then mapped twice.
  *
- * Other processes map a physical allocation by a file descriptor, which weir makes when a block in it is first shared.
- * The program may close weir's descriptor (kept.h).  Then weir exports the physical allocation again, under another
- * name, so that no receiver opens another file instead.
+ * Other processes map a physical allocation by a file descriptor, which weir creates when a block in it is first
+ * shared.  The program may close this descriptor (kept.h).  weir then exports the physical allocation again, under
+ * another name, so that a receiver cannot open a wrong file.
  *
- * Numbers (H200, driver 580): 35 us to make and map one of up to 64 MiB, 45 us up to 256 MiB, 90 us for a GiB; 38 us to
- * move one of up to 64 MiB.
+ * Numbers (H200, driver 580).  To create and map a physical allocation takes 35 us for up to 64 MiB, 45 us for up to
+ * 256 MiB, and 90 us for 1 GiB.  To move one of up to 64 MiB takes 38 us.
  *
- * This file must not know other backings, settings' names, or how blocks are placed and ordered.
+ * This file must not depend on other backings, on names of settings, or on how blocks are placed and ordered.
  */
 #include "engine/mapped.h"
 
@@ -40,24 +43,24 @@
 
 #define GRANULARITY ((size_t)512)
 
-/* The range is ADDRESSES times as large as the device's memory, or less if the driver refuses.  A block that stays
- * leaves a gap on either side, so a program with ever larger blocks needs many addresses. */
+/* The range is ADDRESSES times as large as the device's memory, or smaller if the driver refuses this size.  A block
+ * that stays live leaves a gap on either side, so a program with ever larger blocks needs many addresses. */
 enum { ADDRESSES = 64, LEAST_ADDRESSES = 4 };
-/* the parts of the range for small requests, and for requests that name an address */
+/* the fractions of the range for small requests (1/16) and for requests that name an address (1/8) */
 enum { ADDRESSES_SMALL = 16, ADDRESSES_APART = 8 };
 
 /* ---- file descriptors of physical allocations ---- */
 
-/* The descriptor of a physical allocation that was exported.  The program may have closed the descriptor since. */
+/* The file descriptor of an exported physical allocation.  The program may have closed the descriptor. */
 struct weir_mapped_file {
     struct weir_kept kept;
     uint64_t name;
 };
 
-/* The last name that this process has used. */
+/* The last export name that this process has used. */
 static _Atomic uint64_t names;
 
-/* Returns 1 if the process has no file descriptor left, which the driver's result does not say; else 0. */
+/* Returns 1 if the process has no file descriptor left, else 0.  The driver's result does not report this cause. */
 static int is_out_of_numbers(void) {
     int file = weir__file_open("/", O_PATH, 0);
     int is_out = file < 0 && (errno == EMFILE || errno == ENFILE);
@@ -67,7 +70,7 @@ static int is_out_of_numbers(void) {
     return is_out;
 }
 
-/* Exports a physical allocation. */
+/* Exports a physical allocation as a file descriptor. */
 static weir_status export_handle(struct weir_device *device, struct weir_mapped_handle *unit) {
     int file = -1;
     CUresult result = device->driver->cuMemExportToShareableHandle(
@@ -89,8 +92,8 @@ static weir_status export_handle(struct weir_device *device, struct weir_mapped_
     return WEIR_OK;
 }
 
-/* Appends a physical allocation to the list `out`, with its descriptor.  Returns E_HOST_MEMORY if no host memory or no
- * descriptor is left, else the status of the driver's call. */
+/* Appends a physical allocation with its file descriptor to the list `out`.  Returns OK on success, or E_HOST_MEMORY
+ * if no host memory or no descriptor is left.  Returns the status of the driver's call if the driver fails. */
 static weir_status append_file(struct weir_device *device, struct weir_mapped_handle *unit,
                                struct weir_memory_files *out) {
     struct weir_memory_file *list =
@@ -114,7 +117,7 @@ static weir_status append_file(struct weir_device *device, struct weir_mapped_ha
     return WEIR_OK;
 }
 
-/* Closes the descriptors made since `names` was `mark`, after a list could not be completed. */
+/* Closes all file descriptors whose export name is larger than `mark`, after append_file() has failed for a list. */
 static void undo_files(struct weir_mapped_range *g, uint64_t mark) {
     for (size_t i = 0; i < g->handle_count; i++)
         if (g->handles[i].file && g->handles[i].file->name > mark)
@@ -123,7 +126,7 @@ static void undo_files(struct weir_mapped_range *g, uint64_t mark) {
 
 /* ---- aliased mappings ---- */
 
-/* Adds an aliased mapping, for which the array has room. */
+/* Adds an aliased mapping to the array, which has room. */
 static void add_alias(struct weir_heap *h, const struct weir_mapped_alias *s) {
     struct weir_mapped_range *g = h->range;
     size_t at = 0;
@@ -136,7 +139,7 @@ static void add_alias(struct weir_heap *h, const struct weir_mapped_alias *s) {
     g->aliases[at] = *s;
 }
 
-/* Returns an aliased mapping of the physical allocation, or NULL. */
+/* Returns an aliased mapping of the physical allocation, or NULL if there is none. */
 static struct weir_mapped_alias *alias_of(const struct weir_mapped_range *g,
                                           CUmemGenericAllocationHandle handle) {
     for (size_t i = 0; i < g->alias_count; i++)
@@ -145,23 +148,24 @@ static struct weir_mapped_alias *alias_of(const struct weir_mapped_range *g,
     return NULL;
 }
 
-/* Closes the descriptor of a physical allocation, if it has one. */
+/* Closes the file descriptor of a physical allocation and frees its record.  `file` may be NULL. */
 static void close_file(struct weir_mapped_file *file) {
     if (file)
         weir__kept_close(&file->kept);
     free(file);
 }
 
-/* Closes the descriptor of a physical allocation, if it has one, and releases the allocation to the device. */
+/* Closes the file descriptor of a physical allocation, if it has one, and releases the physical allocation to the
+ * device. */
 static CUresult release_handle(const struct weir_heap *h, CUmemGenericAllocationHandle handle,
                                struct weir_mapped_file *file) {
     close_file(file);
     return h->e.device->driver->cuMemRelease(handle);
 }
 
-/* Releases a physical allocation that is mapped nowhere or only by aliased mappings.  In the second case the memory
- * goes back with the last aliased mapping.  If the driver fails, a later call tries again.  The caller has called
- * make_place. */
+/* Releases a physical allocation that is mapped nowhere, or only by aliased mappings.  If it has aliased mappings, the
+ * last of them releases the memory to the device.  If the driver fails, a later call retries.  The caller has called
+ * make_place(). */
 static void release_memory(struct weir_heap *h, struct weir_mapped_handle unit) {
     struct weir_mapped_alias *s = alias_of(h->range, unit.handle);
 
@@ -175,7 +179,7 @@ static void release_memory(struct weir_heap *h, struct weir_mapped_handle unit) 
     }
 }
 
-/* Returns 1 if the uses of an aliased mapping are observed to be complete, else 0. */
+/* Returns 1 if all work on an aliased mapping is observed to have completed, else 0. */
 static int is_seen(const struct weir_heap *h, const struct weir_mapped_alias *s) {
     for (size_t i = s->tags; i-- > 0;)
         if (!weir__order_is_observed(&h->order, s->tag[i].stream, s->tag[i].sequence))
@@ -183,8 +187,8 @@ static int is_seen(const struct weir_heap *h, const struct weir_mapped_alias *s)
     return 1;
 }
 
-/* Unmaps an aliased mapping whose uses are complete, and releases its physical allocation if this was the last mapping.
- * If both succeed, the entry is unused: `base` is NOWHERE and `last` is 0. */
+/* Unmaps an aliased mapping after all work on it has completed.  Also releases its physical allocation if this was the
+ * last mapping.  If both driver calls succeed, the entry is unused: `base` is NOWHERE and `last` is 0. */
 static void lift_alias(struct weir_heap *h, struct weir_mapped_alias *s) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_mapped_alias *other;
@@ -207,8 +211,8 @@ static void lift_alias(struct weir_heap *h, struct weir_mapped_alias *s) {
     s->file = NULL;
 }
 
-/* Unmaps all aliased mappings whose uses are complete.  If `notes` is set and memory goes back to the device, adds that
- * to the allocator's events. */
+/* Unmaps all aliased mappings whose work has completed.  If `notes` is set and this releases memory to the device,
+ * records the release in the allocator's events. */
 static void lift_aliases(struct weir_heap *h, int notes) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_mapped_range *g = h->range;
@@ -233,8 +237,9 @@ static void lift_aliases(struct weir_heap *h, int notes) {
 
 /* ---- physical allocations ---- */
 
-/* Makes room in the arrays for that many more physical allocations and aliased mappings, and for one more of each,
- * which background growth may be mapping.  Returns 1 on success, 0 if there is no host memory. */
+/* Makes room in the arrays for this many more physical allocations and aliased mappings.  One more entry in each array
+ * stays free for background growth, which may be mapping memory.  Returns 1 on success, 0 if there is no host
+ * memory. */
 static int make_place(struct weir_mapped_range *g, size_t handles, size_t aliases) {
     struct weir_mapped_handle *more = weir__hostmem_room(g->handles, g->handle_count + handles,
                                                          &g->handle_capacity, sizeof *more);
@@ -251,8 +256,9 @@ static int make_place(struct weir_mapped_range *g, size_t handles, size_t aliase
     return 1;
 }
 
-/* Creates the physical allocation, unless m->in_hand is set.  Maps it at the address m->to.base, and gives all
- * devices of the heap access.  After an error m->in_hand and m->is_mapped say how much was done. */
+/* Maps a physical allocation at the address m->to.base, and gives all devices of the heap access.  Creates the
+ * physical allocation first, unless m->in_hand is set.  After an error, m->in_hand and m->is_mapped show how far the
+ * function came. */
 static weir_status map_memory(const struct weir_heap *h, struct weir_mapped_move *m) {
     const struct weir_driver *driver = h->e.device->driver;
     const struct weir_mapped_range *g = h->range;
@@ -271,8 +277,9 @@ static weir_status map_memory(const struct weir_heap *h, struct weir_mapped_move
     return weir__device_status(h->e.device, result);
 }
 
-/* Adds a mapped physical allocation, number `at` of the sorted list, to the placement.  The unmapped range there begins at
- * the end of the memory below, or with its kind. */
+/* Adds a mapped physical allocation to the placement.  `at` is its future index in the array g->handles.  The unmapped
+ * range around its address starts at the end of the physical allocation before it, or at the first address of its
+ * kind. */
 static weir_status place_memory(struct weir_heap *h, const struct weir_mapped_handle *unit,
                                 size_t at, uint64_t id) {
     const struct weir_mapped_handle *below = at > 0 ? &h->range->handles[at - 1] : NULL;
@@ -283,7 +290,7 @@ static weir_status place_memory(struct weir_heap *h, const struct weir_mapped_ha
     size_t bytes;
     int placed;
 
-    /* unreached: no host memory for its record, which the request has made */
+    /* unreached: no host memory for the stream's record, since the request has already created this record */
     if (id != WEIR_ENGINE_OBSERVED && !on)
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     if (on) {
@@ -300,8 +307,8 @@ static weir_status place_memory(struct weir_heap *h, const struct weir_mapped_ha
     return weir__heap_status(placed);
 }
 
-/* Adds a mapped physical allocation to the placement if `status` is WEIR_OK.  `id` is the stream that may use it.  On
- * an error, unmaps the allocation.  The caller has called make_place. */
+/* Adds a mapped physical allocation to the placement if `status` is WEIR_OK.  `id` is the stream that may use the
+ * memory.  On an error, unmaps the physical allocation.  The caller has called make_place(). */
 static weir_status enter_memory(struct weir_heap *h, weir_status status, struct weir_mapped_move *m,
                                 uint64_t id) {
     struct weir_mapped_range *g = h->range;
@@ -328,9 +335,9 @@ static weir_status enter_memory(struct weir_heap *h, weir_status status, struct 
     return status;
 }
 
-/* Lifts the physical allocation at `base`, an idle one that begins in that piece.  If all its uses are completed,
- * unmaps it.  Otherwise makes `stream` wait for the other streams' uses, and leaves an aliased mapping.  The caller has
- * called make_place. */
+/* Removes the idle physical allocation at `base` from the placement and from g->handles, and writes it to *unit.
+ * `piece` is the index of the piece in which it starts.  If all work on it has completed, unmaps it.  Otherwise makes
+ * `stream` wait for the work of other streams, and leaves an aliased mapping.  The caller has called make_place(). */
 static weir_status lift(struct weir_heap *h, weir_stream stream, size_t piece, uint64_t base,
                         struct weir_mapped_handle *unit) {
     struct weir_mapped_range *g = h->range;
@@ -369,8 +376,8 @@ static weir_status lift(struct weir_heap *h, weir_stream stream, size_t piece, u
 
 /* ---- plans ---- */
 
-/* Creates all new physical allocations before one is mapped.  Otherwise, if the device lacks memory for all, the
- * neighbours of those already mapped would pin them. */
+/* Creates all new physical allocations of the plan before any of them is mapped.  The device may lack memory for all
+ * of them.  If some were already mapped, their neighbours would then keep them from moving. */
 static weir_status make_new(struct weir_heap *h, struct weir_request *r) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_mapped_range *g = h->range;
@@ -397,8 +404,8 @@ static weir_status make_new(struct weir_heap *h, struct weir_request *r) {
     return weir__device_status(h->e.device, result);
 }
 
-/* Lifts all physical allocations that will move, the highest address first, so that each still lies in the free chunk
- * that the survey found. */
+/* Calls lift() for each idle physical allocation of the plan, in the order of falling addresses.  In this order, the
+ * next physical allocation still lies in the free chunk that the survey has found. */
 static weir_status lift_all(struct weir_heap *h, struct weir_request *r) {
     struct weir_mapped_range *g = h->range;
     weir_status status = WEIR_OK;
@@ -423,7 +430,7 @@ static weir_status lift_all(struct weir_heap *h, struct weir_request *r) {
     return status;
 }
 
-/* Adds the change of reserved memory by a plan to the allocator's events. */
+/* Records in the allocator's events how a plan has changed reserved memory. */
 static void note_change(struct weir_heap *h, struct weir_request *r, uint64_t before,
                         uint64_t started) {
     uint64_t after = weir__heap_reserve(h);
@@ -433,13 +440,14 @@ static void note_change(struct weir_heap *h, struct weir_request *r, uint64_t be
         weir__heap_grown(h);
         weir__engine_note(&h->e, WEIR_EVENT_REQUEST, 0, r->bytes, after - before,
                           weir__device_since(h->e.device, started), after);
-    } else if (after < before) { /* lifted memory was not mapped again */
+        /* some of the memory that lift() has unmapped is not mapped again */
+    } else if (after < before) {
         weir__engine_note(&h->e, WEIR_EVENT_RECOVERY, 1, 0, before - after,
                           weir__device_since(h->e.device, started), after);
     }
 }
 
-/* Carries out the plan for a request whose window has the kind `what`.  The caller is in the driver's scope. */
+/* Carries out the plan for a request whose window has the kind `what`.  The caller has entered the device's context. */
 static weir_status carry_out(struct weir_heap *h, struct weir_request *r, int what) {
     struct weir_mapped_range *g = h->range;
     uint64_t started = h->e.device->driver->ticks(), before = weir__heap_reserve(h);
@@ -447,7 +455,7 @@ static weir_status carry_out(struct weir_heap *h, struct weir_request *r, int wh
     weir_status status;
     int unseen = 0;
 
-    /* Every lifted physical allocation must have a place in an array, whatever fails. */
+    /* Every physical allocation of the plan must have an entry in one of the arrays, even if a later step fails. */
     if (!make_place(g, g->move_count, 2 * g->move_count))
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     status = make_new(h, r);
@@ -460,12 +468,12 @@ static weir_status carry_out(struct weir_heap *h, struct weir_request *r, int wh
         if (status == WEIR_OK)
             status = enter_memory(h, map_memory(h, m), m, m->what == CLEAN ? id : r->id);
     }
-    /* After a failure, this releases physical allocations that are mapped nowhere, or that have only aliased
-     * mappings. */
+    /* After a failure, some physical allocations are mapped nowhere, or only by aliased mappings.  This loop releases
+     * them. */
     for (size_t i = 0; i < g->move_count; i++)
         if (g->moves[i].in_hand)
             release_memory(h, g->moves[i].to);
-    if (unseen) /* else no event might ever cover the moved memory */
+    if (unseen) /* without this event, the frees in the moved memory might never get an event */
         weir__order_mark(&h->order, weir__order_stream(&h->order, r->id), r->stream);
     note_change(h, r, before, started);
     return status;
@@ -473,7 +481,8 @@ static weir_status carry_out(struct weir_heap *h, struct weir_request *r, int wh
 
 /* ---- requests that name an address ---- */
 
-/* Returns the middle of the largest unmapped range, so that memory on either side can grow, or NOWHERE. */
+/* Returns the middle of the largest unmapped range for requests that name an address, so that memory on either side
+ * can grow.  Returns NOWHERE if no range is large enough. */
 static uint64_t find_far(const struct weir_heap *h, size_t bytes) {
     const struct weir_mapped_range *g = h->range;
     uint64_t at = NOWHERE;
@@ -492,9 +501,9 @@ static uint64_t find_far(const struct weir_heap *h, size_t bytes) {
     return at;
 }
 
-/* Returns 1 if the window has neither a block nor memory that other streams use, 0 otherwise. */
+/* Returns 1 if the window contains only unmapped ranges and clean free memory, else 0. */
 static int is_open(const struct weir_mapped_range *g, const struct weir_mapped_window *w) {
-    uint64_t at = w->base; /* the end of the pieces of the window so far */
+    uint64_t at = w->base; /* the end of the pieces that the loop has checked so far */
 
     for (size_t i = g->first[WEIR_HEAP_APART]; i < g->piece_count && at < w->end; i++) {
         const struct weir_mapped_piece *p = &g->pieces[i];
@@ -508,7 +517,7 @@ static int is_open(const struct weir_mapped_range *g, const struct weir_mapped_w
     return at >= w->end;
 }
 
-/* Finds the window of a request that names an address.  Sets w->missing to SIZE_MAX if there is none. */
+/* Finds the window of a request that names an address.  Sets w->missing to SIZE_MAX if there is no window. */
 static void find_apart(const struct weir_heap *h, const struct weir_request *r,
                        struct weir_mapped_window *w) {
     *w = (struct weir_mapped_window){.what = CLEAN};
@@ -520,8 +529,8 @@ static void find_apart(const struct weir_heap *h, const struct weir_request *r,
 
 /* ---- requests ---- */
 
-/* Makes the memory that the window of a request lacks.  Memory that moves before its uses complete becomes the stream's
- * own, so the stream must have an id. */
+/* Maps the memory that the window of a request lacks.  If memory moves before all work on it has completed, only the
+ * request's stream may use it, so the stream must have an id. */
 static weir_status fill_window(struct weir_heap *h, struct weir_request *r, int kind,
                                const struct weir_mapped_window *w, int way) {
     int least = r->id != 0 && kind != WEIR_HEAP_APART ? BEHIND : CLEAN;
@@ -532,13 +541,13 @@ static weir_status fill_window(struct weir_heap *h, struct weir_request *r, int 
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     if (planned > weir__heap_room(h))
         return weir__heap_is_full(h);
-    /* each stream records an event for its frees at its next call */
+    /* lets each stream record an event for its frees in its next call */
     if (kind == WEIR_HEAP_APART && planned > 0)
         weir__heap_dry(h);
     return WEIR_STATUS_IN_SCOPE(h->e.device, carry_out(h, r, w->what));
 }
 
-/* Adds to the budget the part of the time that has passed since the last call.  Work for a request begins. */
+/* Adds to the budget a part of the time that has passed since the last call, before work for a request begins. */
 static void begin_work(struct weir_heap *h) {
     struct weir_mapped_range *g = h->range;
 
@@ -548,7 +557,8 @@ static void begin_work(struct weir_heap *h) {
     g->earned = h->e.device->driver->ticks();
 }
 
-/* Charges the budget with the time since begin_work, in which the peak of reserved memory has risen by `grown` bytes. */
+/* Subtracts the time since begin_work() from the budget.  Then raises the budget again if the peak of reserved memory
+ * has risen: `grown` is the rise in bytes. */
 static void charge_work(struct weir_heap *h, size_t grown) {
     struct weir_mapped_range *g = h->range;
     int64_t earned = (int64_t)(grown / MIB) * EARNED_NS / 1024;
@@ -558,8 +568,8 @@ static void charge_work(struct weir_heap *h, size_t grown) {
         g->budget = g->budget + earned < CREDIT_NS ? g->budget + earned : CREDIT_NS;
 }
 
-/* Returns 1 if the physical allocations are sorted, do not overlap, are whole pages of the range, and are the memory of
- * the placements; else 0. */
+/* Returns 1 if the array of physical allocations is valid, else 0.  The physical allocations must be sorted, must not
+ * overlap, and must consist of whole pages of the range.  Their sum must be the memory of the placements. */
 static WEIR_ASSERT_ONLY int are_handles_valid(const struct weir_heap *h) {
     uint64_t at = h->starts[0], total = 0;
 
@@ -574,8 +584,8 @@ static WEIR_ASSERT_ONLY int are_handles_valid(const struct weir_heap *h) {
     return at <= h->starts[WEIR_HEAP_KINDS] && total == h->total;
 }
 
-/* Makes room for a request of `bytes`, its rounded size.  *w gets its window.  Nothing moves if the budget is used up,
- * unless the heap cannot grow. */
+/* Makes room for a request of the rounded size `bytes`, and writes the request's window to *w.  If the budget is used
+ * up, moves memory only if the heap cannot grow. */
 static weir_status make_room(struct weir_heap *h, struct weir_request *r, int kind, size_t bytes,
                              struct weir_mapped_window *w) {
     int last = kind == WEIR_HEAP_APART ? MOVED : SQUEEZED, way;
@@ -606,19 +616,21 @@ static weir_status mapped_make_room(struct weir_heap *h, struct weir_request *r)
     size_t bytes;
 
     h->range->knows_free = 0;
-    /* unreached: an overflow, since no request is above the device's memory */
+    /* unreached: the size overflows only for a request above the device's memory, and weir refuses such a request
+     * before */
     if (!weir__size_round_up(r->bytes, GRANULARITY, &bytes))
         return weir__without_driver(WEIR_E_NO_MEMORY);
     return make_room(h, r, weir__heap_kind(h, r->bytes), bytes, &w);
 }
 
-/* ---- growth that no request waits for ---- */
+/* ---- growth ahead of requests ---- */
 
-/* The part of new memory that small requests get, less their idle memory, and the most bytes of it. */
+/* Small requests get a 16th of new memory, but at most PREALLOC_SMALL_MOST bytes.  Idle memory of small requests
+ * counts towards this part. */
 enum { PREALLOC_SMALL = 16 };
 #define PREALLOC_SMALL_MOST (16 * MIB)
 
-/* Takes `bringing`.  Releases the heap's lock, which the caller holds, meanwhile. */
+/* Takes the lock `bringing`.  Meanwhile releases the heap's lock, which the caller holds. */
 static void mapped_begin_bringing(struct weir_heap *h) {
     struct weir_mapped_range *g = h->range;
 
@@ -635,8 +647,8 @@ int weir__mapped_await(struct weir_heap *h) {
     return 1;
 }
 
-/* Finds the part behind all aliased mappings of the unmapped range that is behind all memory of large or of small
- * requests.  Returns 1 if there is one, 0 otherwise. */
+/* Finds the unmapped range at the end of the addresses of this kind, and skips its aliased mappings.  Returns 1 and
+ * writes the rest of the range to *at and *bytes.  Returns 0 if nothing is left. */
 static int find_end(const struct weir_heap *h, int kind, uint64_t *at, size_t *bytes) {
     const struct weir_mapped_range *g = h->range;
     uint64_t end;
@@ -651,8 +663,8 @@ static int find_end(const struct weir_heap *h, int kind, uint64_t *at, size_t *b
     return *bytes > 0;
 }
 
-/* Returns the bytes of small requests' memory, in whole pages, that any small request may have once its uses
- * complete. */
+/* Returns the bytes of small requests' memory, in whole pages, that any small request may use after the pending work
+ * on it has completed. */
 static size_t idle_small(const struct weir_mapped_range *g) {
     size_t bytes = 0;
 
@@ -664,7 +676,8 @@ static size_t idle_small(const struct weir_mapped_range *g) {
     return weir__size_round_down(bytes, PAGE);
 }
 
-/* Makes a physical allocation of `bytes`, and maps it in the last unmapped range.  *added gets the bytes of growth. */
+/* Creates a physical allocation of `bytes` bytes, and maps it at the address `at` in the last unmapped range.  Sets
+ * *added to the bytes of growth. */
 static weir_status bring(struct weir_heap *h, uint64_t at, size_t bytes, size_t *added) {
     struct weir_mapped_range *g = h->range;
     struct weir_mapped_move m = {.to = {.base = at, .bytes = bytes}};
@@ -685,16 +698,18 @@ static weir_status bring(struct weir_heap *h, uint64_t at, size_t bytes, size_t 
     status = enter_memory(h, status, &m, WEIR_ENGINE_OBSERVED);
     if (m.in_hand)
         release_memory(h, m.to);
-    if (status != WEIR_OK) { /* no other thread has grown meanwhile */
+    /* restores the peak, which no other thread has raised meanwhile */
+    if (status != WEIR_OK) {
         h->reserved_peak = peak;
         weir__heap_grown(h);
     }
-    /* includes memory that the driver did not take back */
+    /* includes memory that the driver has failed to release */
     *added = (size_t)(weir__heap_reserve(h) - before);
     return status;
 }
 
-/* Adds `bytes` to the memory of large or of small requests, behind its end, in physical allocations of up to `most`. */
+/* Adds `bytes` bytes to the memory of this kind of addresses, after the last memory there.  Each new physical
+ * allocation has at most `most` bytes.  Adds the bytes of growth to *got. */
 static weir_status grow_kind(struct weir_heap *h, int kind, size_t bytes, size_t most,
                              size_t *got) {
     weir_status status = WEIR_OK;
@@ -703,7 +718,7 @@ static weir_status grow_kind(struct weir_heap *h, int kind, size_t bytes, size_t
         size_t added = 0, room, step;
         uint64_t at;
 
-        /* The limit may have been lowered meanwhile. */
+        /* Another thread may have lowered the limit meanwhile. */
         bytes = weir__size_smaller(bytes, weir__size_round_down(weir__heap_room(h), PAGE));
         if (bytes == 0)
             break;
@@ -743,7 +758,7 @@ static weir_status mapped_grow(struct weir_heap *h, uint64_t reserve, uint64_t g
     small = bytes > PAGE ? (size_t)weir__size_less(small, idle_small(h->range)) : 0;
     small = weir__size_smaller(small, bytes);
     result = weir__driver_enter(h->e.device->driver, h->e.device->context, &scope);
-    if (!find_end(h, WEIR_HEAP_SMALL, &at, &room)) /* all addresses of small requests are in use */
+    if (!find_end(h, WEIR_HEAP_SMALL, &at, &room)) /* all addresses for small requests are in use */
         small = 0;
     if (result == CUDA_SUCCESS) {
         status = grow_kind(h, WEIR_HEAP_COMMON, bytes - small, most, got);
@@ -773,15 +788,15 @@ weir_status weir__mapped_place_at(struct weir_heap *h, struct weir_request *r,
     if (status != WEIR_OK)
         return status;
     placed = weir__placement_take_at(h->placement[WEIR_HEAP_APART], w.base, r->bytes, on, out);
-    /* The free memory before the window has joined it, so that no free chunk starts there. */
+    /* If free memory before the window has coalesced with the window, no free chunk starts at the window's base. */
     return placed == WEIR_PLACEMENT_NO_FIT ? weir__without_driver(WEIR_E_NO_MEMORY)
                                            : weir__heap_status(placed);
 }
 
 /* ---- trims ---- */
 
-/* Gives idle physical allocations back, the highest first, until at most `keep` bytes are left.  Sets *unseen if more
- * would be idle once their uses complete. */
+/* Releases idle physical allocations, starting with the highest address, until at most `keep` bytes are reserved.
+ * Sets *unseen if more memory could be released after pending work has completed. */
 static weir_status give_idle(struct weir_heap *h, size_t keep, int *unseen) {
     struct weir_mapped_range *g = h->range;
     const struct weir_mapped_window none = {0};
@@ -834,7 +849,7 @@ static weir_status mapped_shrink(struct weir_heap *h, const struct weir_trim *tr
 
 /* ---- access and descriptors ---- */
 
-/* Sets a device's access to all mapped memory, but not to aliased mappings, which no later work uses. */
+/* Changes a device's access to all mapped memory.  Aliased mappings do not change, since no later work uses them. */
 weir_status weir__mapped_allow(struct weir_heap *h, const CUmemAccessDesc *access) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_mapped_range *g = h->range;
@@ -865,9 +880,8 @@ weir_status weir__mapped_allow(struct weir_heap *h, const CUmemAccessDesc *acces
     return weir__device_status(h->e.device, result);
 }
 
-/* Appends the physical allocations of the range to `out`.  A live block lies there, so no part is unmapped.  Each
- * physical allocation is mapped whole, at one address beside its aliased mappings.  The caller holds the lock, in the
- * driver's scope. */
+/* Appends the physical allocations of [base, base + bytes) to the list `out`.  A live block lies at these addresses,
+ * so every part of the range must be mapped.  The caller holds the lock and has entered the device's context. */
 static weir_status list_files(struct weir_heap *h, uint64_t base, size_t bytes,
                               struct weir_memory_files *out) {
     struct weir_mapped_range *g = h->range;
@@ -910,7 +924,7 @@ weir_status weir__mapped_share(struct weir_engine *e, uint64_t base, size_t byte
     return status;
 }
 
-/* ---- what there is ---- */
+/* ---- surveys and visits ---- */
 
 int weir__mapped_wholes(const struct weir_heap *h, const struct weir_visit *visit) {
     const struct weir_mapped_range *g = h->range;
@@ -923,8 +937,8 @@ int weir__mapped_wholes(const struct weir_heap *h, const struct weir_visit *visi
     return count;
 }
 
-/* Returns the bytes of the largest request that fits behind the last memory: free memory there, idle memory that can
- * move there, and new memory. */
+/* Returns the size of the largest request that would fit after the last memory of large requests.  Counts the free
+ * memory there, idle memory that can move there, and new memory. */
 static size_t mapped_largest(struct weir_heap *h, const struct weir_survey *asked) {
     struct weir_mapped_range *g = h->range;
     const struct weir_mapped_piece *last;
@@ -947,9 +961,10 @@ static size_t mapped_largest(struct weir_heap *h, const struct weir_survey *aske
     return weir__heap_kind(h, bytes) == WEIR_HEAP_SMALL ? 0 : bytes;
 }
 
-/* ---- beginning and end ---- */
+/* ---- opening and closing ---- */
 
-/* Checks that the driver and the device support physical allocations. */
+/* Checks that the driver and the device support physical allocations.  Returns OK, E_NOT_SUPPORTED or the status of
+ * the driver's result. */
 static weir_status check_device(struct weir_device *device) {
     int can = 0;
     CUresult result;
@@ -968,7 +983,7 @@ static void mapped_close(struct weir_heap *h) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_driver_scope scope;
 
-    /* The descriptors are closed even if the device is lost. */
+    /* Closes the file descriptors even if the device is lost. */
     for (size_t i = 0; i < g->handle_count; i++)
         close_file(g->handles[i].file);
     for (size_t i = 0; i < g->alias_count; i++)
@@ -996,8 +1011,8 @@ static void mapped_close(struct weir_heap *h) {
     free(g);
 }
 
-/* Reserves the range of addresses, and divides it between the kinds of requests.  The caller is in the driver's
- * scope. */
+/* Reserves the range of addresses, and divides it between the kinds of requests.  The caller has entered the device's
+ * context. */
 static CUresult reserve_addresses(const struct weir_device *device, uint64_t *starts) {
     const size_t total = weir__size_round_down(device->total, PAGE);
     size_t bytes = total * ADDRESSES, apart = 0;
@@ -1031,7 +1046,7 @@ static const struct weir_backing backing = {
     .largest = mapped_largest,
 };
 
-/* Gives the heap its range of addresses. */
+/* Creates the range of the heap and reserves its addresses. */
 static weir_status open_range(struct weir_heap *h) {
     struct weir_device *device = h->e.device;
     struct weir_mapped_range *g = calloc(1, sizeof *g);
