@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* mapped.h: the private interface of the files of a mapped heap.
+/* mapped.h: the interface between mapped.c and mapped_plan.c, which together are the backing of the mapped engine.
  *
- * mapped_plan.c finds out which memory is free, where a request goes, and which physical allocations are mapped there.
- * mapped.c carries out such plans, and does all else.
+ * mapped_plan.c determines which memory is free, where a request goes, and which physical allocations should be mapped
+ * there.  mapped.c carries out such plans, and does everything else.
  *
- * Locks: the heap's lock guards all of it.  `bringing` is taken before the heap's lock.
+ * Locks.  The heap's lock guards everything here.  A thread takes `bringing` before the heap's lock.
  *
- * This file must not know other backings, settings' names, or how blocks are placed and ordered.
+ * This file must not depend on other backings, on names of settings, or on how blocks are placed and ordered.
  */
 #ifndef WEIR_MAPPED_H
 #define WEIR_MAPPED_H
@@ -20,80 +20,93 @@
 
 #define MIB ((size_t)1 << 20)
 #define PAGE (2 * MIB)
-/* Requests of up to SMALL bytes have their own addresses, so that a small block pins no large physical allocation. */
+/* Requests of up to SMALL bytes have their own addresses, so that a small live block does not keep a large physical
+ * allocation from moving. */
 #define SMALL ((size_t)512 << 10)
 #define NOWHERE UINT64_C(0) /* an address outside of the range */
 
-/* The constants of growth and moves.  The driver takes about 35 us to make and map a physical allocation, and 50 us to
- * move one, whatever its size (H200, driver 580).  Small ones leave less memory unused.  So weir has a budget of time for
- * both.  bench/results/packing-model-2026-11-30.txt shows what other constants cost and save. */
+/* The constants of growth and moves.  The driver takes about 35 us to create and map a physical allocation, and 50 us
+ * to move one, whatever its size (H200, driver 580).  Small physical allocations leave less memory unused, but need
+ * more calls.  So weir has a budget of time for both.  bench/results/packing-model-2026-11-30.txt shows what other
+ * constants cost and save. */
 
-/* The budget at first, in ns.  The first growth of the driver's own pool takes 7.6 ms longer than a later one.  With half
- * of the credit loads of several streams reserved up to a fifth more. */
+/* The budget at the start, in ns.  The first growth of the driver's own pool takes 7.6 ms longer than a later growth.
+ * With half of this budget, programs with several streams reserved up to a fifth more memory. */
 #define CREDIT_NS INT64_C(10000000)
-/* The ns that growth by a GiB to a new peak adds to the budget, up to the credit.  The driver's own pool takes 1 to 2.4 ms
- * for that growth.  With half of it, physical allocations became coarse in first iterations. */
+/* The ns that each GiB of growth to a new peak adds to the budget, until the budget is CREDIT_NS.  The driver's own
+ * pool takes 1 to 2.4 ms for a GiB of growth.  With half of EARNED_NS, weir created only large physical allocations in
+ * first iterations. */
 #define EARNED_NS INT64_C(2000000)
-/* The part of the time that passes by which the budget grows.  So weir slows a program by a hundredth at most. */
+/* The budget grows by a hundredth of the time that passes.  So weir slows a program by a hundredth at most. */
 enum { TIME_PART = 100 };
-/* The largest budget, in ns: what eight seconds add.  Later requests can be slowed by as much at once. */
+/* The largest budget, in ns, which eight seconds add.  It is also the longest time by which later requests can be
+ * slowed at once. */
 #define BUDGET_MOST_NS INT64_C(80000000)
-/* The ns by which each chunk that a survey lists reduces the budget, since the device model's clock stands still
- * meanwhile.  Without this cost 60,000 blocks took three times as long. */
+/* The ns by which the budget falls for each chunk that a survey lists.  On the device model a survey takes no time by
+ * the clock, so weir charges this price.  Without it, a program with 60,000 blocks took three times as long. */
 #define SURVEYED_NS 10
-/* While the budget lasts, a physical allocation has this part of reserved memory, within FINE_LEAST and FINE_MOST bytes.
- * With a 64th within 8 and 32 MiB first iterations took up to 1.3 times as long as with the driver's own pool. */
+/* While there is a budget, a physical allocation has a 32nd of the reserved memory, but at least FINE_LEAST and at
+ * most FINE_MOST bytes.  With a 64th, and limits of 8 and 32 MiB, first iterations took up to 1.3 times as long as
+ * with the driver's own pool. */
 enum { FINE_PART = 32 };
 #define FINE_MOST (64 * MIB)
-/* A physical allocation of small requests always has FINE_LEAST bytes: the driver's time for 512 MiB of them is 3 ms.
- * While a budget lasts, so has each one above the release threshold, since blocks that last keep whole ones. */
+/* The size of each physical allocation for small requests.  For 512 MiB of such allocations the driver takes 3 ms.
+ * While there is a budget, physical allocations above the release threshold have this size, too.  Otherwise one
+ * lasting block would keep a large physical allocation reserved. */
 #define FINE_LEAST (8 * MIB)
-/* Without a budget, a physical allocation is COARSE times as large, so that growth is as quick as the driver's own. */
+/* If the budget is used up, new physical allocations are COARSE times as large.  Growth is then as fast as in the
+ * driver's own pool. */
 enum { COARSE = 4 };
 
-/* the most free chunks with uncompleted uses in one physical allocation that moves */
+/* a physical allocation can move if at most this many of its free chunks still have work that has not completed */
 enum { TAGS = 8 };
 
 struct weir_mapped_file;
 
-/* A physical allocation, which is mapped as a whole. */
+/* A physical allocation, all of which is mapped at one address. */
 struct weir_mapped_handle {
-    uint64_t base; /* the address of the mapping */
+    uint64_t base; /* the address at which the physical allocation is mapped */
     size_t bytes;
     CUmemGenericAllocationHandle handle;
-    struct weir_mapped_file *file; /* the descriptor, or NULL if it was never exported */
-    /* Set by weir__mapped_find_spares.  If `spare`: the piece in which the allocation begins, the least kind of its pieces,
-     * and the number of its pieces that are not CLEAN. */
+    /* The export with its file descriptor, or NULL if the memory was never exported. */
+    struct weir_mapped_file *file;
+    /* Results of weir__mapped_find_spares.  `spare` is 1 if the physical allocation is idle and may move.  `piece` is
+     * the piece in which it starts, `what` is the least kind of its pieces, and `tags` is the number of its pieces
+     * that are not CLEAN. */
     int spare, what;
     size_t piece, tags;
 };
 
-/* The frees of a stream up to a sequence. */
+/* A sequence of a stream.  It stands for all frees of the stream up to this sequence. */
 struct weir_mapped_tag {
     uint64_t stream, sequence;
 };
 
-/* An aliased mapping: addresses in an unmapped range where a physical allocation is still mapped.  The uses there are
- * not completed, or the driver did not unmap them. */
+/* An aliased mapping: addresses in an unmapped range where a physical allocation is still mapped.  Work on these
+ * addresses has not completed, or the driver has failed to unmap them. */
 struct weir_mapped_alias {
-    uint64_t base; /* NOWHERE if it was unmapped */
+    uint64_t base; /* the address of the mapping, or NOWHERE after it was unmapped */
     size_t bytes;
     CUmemGenericAllocationHandle handle;
-    /* Set if only aliased mappings have the physical allocation, which goes back to the device with the last of
-     * them. */
+    /* Set if only aliased mappings of the physical allocation are left.  weir then releases the physical allocation to
+     * the device together with its last aliased mapping. */
     int last;
-    struct weir_mapped_file *file; /* the descriptor if `last` is set, else NULL */
+    struct weir_mapped_file *file; /* the export with its descriptor if `last` is set, else NULL */
     size_t tags;
-    struct weir_mapped_tag tag[TAGS]; /* the last frees there */
+    /* For each stream with work on these addresses, its last free there. */
+    struct weir_mapped_tag tag[TAGS];
 };
 
-/* The kinds of pieces of the range, for the stream that a survey is made for. */
+/* The kinds of pieces of the range, from the view of one stream (see weir__mapped_survey).  A kind with a larger
+ * number is better for the stream. */
 enum {
-    ALIAS,  /* an aliased mapping; nothing may be placed there */
-    OTHERS, /* free, but not for this stream; its last uses are not completed */
-    BEHIND, /* like OTHERS, but this stream could wait for the last uses */
-    OWN,    /* free for this stream; its last uses are not completed */
-    CLEAN,  /* free for all streams; its last uses are completed */
+    ALIAS, /* an aliased mapping, where no block may lie */
+    /* Free memory that this stream may not use; work of other streams on it has not completed. */
+    OTHERS,
+    BEHIND, /* free memory that this stream may use after a wait for the work of other streams */
+    /* Free memory that only this stream may use; its work on the memory has not completed. */
+    OWN,
+    CLEAN, /* free memory that all streams may use; all work on it has completed */
     UNMAPPED
 };
 
@@ -101,56 +114,67 @@ struct weir_mapped_piece {
     uint64_t base;
     size_t bytes;
     int what;
-    struct weir_mapped_tag tag; /* the last free, for OTHERS, BEHIND and OWN */
+    /* The last free in the piece; not used for CLEAN, ALIAS and UNMAPPED. */
+    struct weir_mapped_tag tag;
 };
 
-/* The place for a request: free memory and unmapped ranges side by side. */
+/* A window: adjacent free memory and unmapped ranges where weir makes room for a request. */
 struct weir_mapped_window {
     uint64_t base, end;
     size_t missing;
-    int what; /* the least kind of the free memory in and around the window: CLEAN, OWN or BEHIND */
+    /* the least kind of the free memory in the window and next to it: CLEAN, OWN or BEHIND */
+    int what;
 };
 
-/* One physical allocation that will be mapped at `to`: one that is idle now, or a new one. */
+/* One step of a plan, which maps one physical allocation at the address to.base.  The physical allocation is idle now,
+ * or it is new. */
 struct weir_mapped_move {
     struct weir_mapped_handle to;
-    uint64_t from; /* the present address, or NOWHERE for a new physical allocation */
-    size_t piece;  /* the piece around `from` */
-    size_t least;  /* the least size of a new physical allocation */
-    int what;      /* the kind of the idle memory, or CLEAN for new memory */
-    int in_hand;   /* `to` has the physical allocation */
-    /* the physical allocation is mapped at `to`, perhaps without access for all devices */
+    /* The present address of the idle physical allocation, or NOWHERE for a new one. */
+    uint64_t from;
+    size_t piece; /* the index of the piece that contains `from` */
+    size_t least; /* the smallest size that suffices for a new physical allocation */
+    int what;     /* the kind of the idle memory that moves, or CLEAN for new memory */
+    int in_hand;  /* set once to.handle has the physical allocation */
+    /* set once the physical allocation is mapped at `to`, perhaps without access for all devices */
     int is_mapped;
 };
 
-/* The ways to make room, in the order in which a request tries them. */
+/* The ways to make room for a request, in the order in which weir tries them. */
 enum {
-    GROWN, /* the request goes to the window that lacks least memory, and only new memory is mapped there */
-    MOVED, /* the request goes to that window, and idle memory moves there before the heap grows */
+    /* The request goes to the window that lacks the least memory, and only new memory is mapped there. */
+    GROWN,
+    /* The request goes to the window that lacks the least memory; idle memory moves there before the heap grows. */
+    MOVED,
     SQUEEZED /* the request goes to the end of the range, and all idle memory moves there */
 };
 
 struct weir_mapped_range {
     CUmemAllocationProp kind;           /* the properties of every physical allocation */
-    struct weir_mapped_handle *handles; /* sorted by base */
+    struct weir_mapped_handle *handles; /* the physical allocations, sorted by base */
     size_t handle_count, handle_capacity;
-    /* Sorted by base, except that those with base NOWHERE may stand anywhere. */
+    /* The aliased mappings, sorted by base.  Mappings with base NOWHERE may be anywhere between the others. */
     struct weir_mapped_alias *aliases;
     size_t alias_count, alias_capacity;
-    struct weir_mapped_piece *pieces; /* the pieces of the last survey, sorted by base */
+    /* The pieces that the last survey has listed, sorted by base. */
+    struct weir_mapped_piece *pieces;
     size_t piece_count, piece_capacity;
-    size_t first[WEIR_HEAP_KINDS +
-                 1]; /* the first piece of each kind of addresses, and the last end */
-    /* The device's free memory when the present request came, if knows_free is set. */
+    /* the index of the first piece of each kind of addresses; the last entry is the number of all pieces */
+    size_t first[WEIR_HEAP_KINDS + 1];
+    /* The device's free memory at the time of the present request.  Valid if `knows_free` is set. */
     uint64_t device_free;
     int knows_free;
-    struct weir_mapped_move *moves; /* the plan, sorted by `to` */
+    struct weir_mapped_move *moves; /* the steps of the present plan, sorted by `to` */
     size_t move_count, move_capacity;
-    int64_t budget;            /* the time in ns for moves and growth; negative after a long one */
-    uint64_t earned;           /* the clock when the budget last grew by the time that had passed */
-    struct weir_access access; /* the devices with access to all memory; changes under `bringing` */
-    pthread_mutex_t bringing;  /* taken before the heap's lock */
-    size_t coming; /* the bytes that background growth is mapping, which are part of `kept` */
+    /* The time in ns that moves and growth may take; negative after an operation that took longer. */
+    int64_t budget;
+    /* the time, in ticks, at which begin_work() last raised the budget */
+    uint64_t earned;
+    /* The devices with access to all memory of the range.  A thread that changes this field holds `bringing`. */
+    struct weir_access access;
+    pthread_mutex_t bringing; /* a thread takes this lock before the heap's lock */
+    /* The bytes that background growth is mapping now.  They are a part of heap.kept. */
+    size_t coming;
 };
 
 /* Returns the index of the first physical allocation that ends above the address. */
@@ -165,34 +189,38 @@ static inline size_t within(size_t least, size_t value, size_t most) {
     return weir__size_larger(least, weir__size_smaller(value, most));
 }
 
-/* Returns the bytes of a fine physical allocation when `total` bytes are reserved. */
+/* Returns the size of a small ("fine") physical allocation when `total` bytes are reserved. */
 static inline size_t fine_bytes(uint64_t total) {
     return weir__size_round_down(within(FINE_LEAST, (size_t)(total / FINE_PART), FINE_MOST), PAGE);
 }
 
 /* ---- where requests go: mapped_plan.c ---- */
 
-/* Returns 1 if the budget allows moves and small physical allocations.  Returns 0 otherwise, or if background growth
- * keeps memory idle, so that short waits count more than little reserved memory. */
+/* Returns 1 if the budget allows moves and small physical allocations, else 0.  Returns 0 if background growth keeps
+ * memory idle, since short waits then matter more than little reserved memory. */
 int weir__mapped_has_budget(const struct weir_heap *h);
 
-/* Lists the free and unmapped pieces of the range, for the stream with that id, or for no stream if it is 0, at the cost
- * of the budget.  Returns 1 on success, 0 if there is no host memory. */
+/* Lists in g->pieces the free and the unmapped pieces of the range, from the view of the stream `id`, or of no stream
+ * if `id` is 0.  Each listed chunk costs some of the budget.  Returns 1 on success, 0 if there is no host memory. */
 int weir__mapped_survey(struct weir_heap *h, uint64_t id);
-/* Marks the idle physical allocations outside of the window whose pieces are all of kind `least` or better.  With
- * UNMAPPED there is none. */
+/* Finds the idle physical allocations that may move, and sets their field `spare`.  They lie outside of the window,
+ * and all their pieces have the kind `least` or a better kind.  If `least` is UNMAPPED, there is no such physical
+ * allocation. */
 void weir__mapped_find_spares(struct weir_mapped_range *g, const struct weir_mapped_window *w,
                               int least);
-/* Finds the window for a request on that way.  Clean memory is better than the stream's own, and the
- * stream's own is better than the memory of other streams.  Sets w->missing to SIZE_MAX if there is no window. */
+/* Finds the window for a request of `bytes` bytes.  `way` is GROWN, MOVED or SQUEEZED.  Among windows that lack equal
+ * memory, prefers clean memory to the stream's own memory, and the stream's own memory to memory of other streams.
+ * Sets w->missing to SIZE_MAX if there is no window. */
 void weir__mapped_find_place(const struct weir_heap *h, int kind, size_t bytes, int way,
                              struct weir_mapped_window *w);
-/* Finds the window behind the last memory of its kind, with the free memory at its end. */
+/* Finds the window after the last memory of this kind of addresses.  If the memory before it is clean and free, the
+ * window starts with this free memory.  Sets w->missing to SIZE_MAX if there is no window. */
 void weir__mapped_find_tail(const struct weir_heap *h, int kind, size_t bytes,
                             struct weir_mapped_window *w);
-/* Plans all memory that the window lacks; *planned gets the new bytes.  A window of a request that names an address gets
- * no surplus, except that an idle physical allocation of up to FINE_MOST may reach beyond the window, where the next request
- * of this owner will grow.  Returns 1 on success, 0 if there is no host memory. */
+/* Plans all memory that the window lacks.  Sets *planned to the bytes of new memory.  For a request that names an
+ * address, new memory does not reach beyond the window.  But an idle physical allocation of up to FINE_MOST bytes may
+ * reach beyond the window, since the owner's next request will use addresses there.  Returns 1 on success, 0 if there
+ * is no host memory. */
 int weir__mapped_plan(struct weir_heap *h, int kind, const struct weir_mapped_window *w, int way,
                       size_t *planned);
 
