@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* mapped_plan.c: where a request goes in the range, and which physical allocations are mapped there.
+/* mapped_plan.c: chooses where a request goes in the range, and which physical allocations are mapped there.
  *
- * A survey lists the pieces of the range that are free in one of several ways, or unmapped.  Adjacent pieces make a gap.
- * Behind the end of all memory there is always an unmapped range.  A large request does not begin in memory that other
- * requests have left: it gets its own physical allocations, so that they can move once it is freed.
+ * A survey lists the pieces of the range that are unmapped, or free for some stream.  Adjacent pieces form a gap.
+ * After the end of all memory there is always an unmapped range.  A large request does not start in memory that other
+ * requests have left.  It gets its own physical allocations, so that they can move after the block is freed.
  *
  * A plan fills the unmapped ranges where a request goes, first with spares (idle physical allocations), then with new
- * ones.  doc/design.md ("Mapped") has the reasons.
+ * physical allocations.  doc/design.md ("Mapped") has the reasons.
  */
 #include "base/hostmem.h"
 #include "engine/mapped.h"
@@ -38,7 +38,7 @@ static int add_free(struct weir_heap *h, uint64_t id, const struct weir_placemen
                          span->address, span->size, what, {span->stream, span->sequence}});
 }
 
-/* Adds an unmapped range.  Aliased mappings in the range become pieces of kind ALIAS. */
+/* Adds the pieces of an unmapped range.  An aliased mapping in the range becomes a piece of kind ALIAS. */
 static int add_unmapped(struct weir_mapped_range *g, uint64_t at, uint64_t end) {
     for (size_t i = 0; i < g->alias_count && g->aliases[i].base < end; i++) {
         const struct weir_mapped_alias *s = &g->aliases[i];
@@ -81,8 +81,8 @@ static uint64_t end_of(const struct weir_mapped_piece *p) {
     return p->base + p->bytes;
 }
 
-/* Returns the end of the gap that starts at piece `i`: adjacent pieces before `end` of kind `what` or better.  Returns
- * `i` if that piece is none. */
+/* Returns the end of the gap that starts at piece `i`.  The gap consists of adjacent pieces before `end` whose kind is
+ * `what` or better.  Returns `i` if the kind of piece `i` is worse than `what`. */
 static size_t gap_end(const struct weir_mapped_range *g, size_t i, size_t end, int what) {
     size_t at = i;
 
@@ -92,7 +92,7 @@ static size_t gap_end(const struct weir_mapped_range *g, size_t i, size_t end, i
     return at;
 }
 
-/* Marks the idle physical allocations in the gap [i, end) and outside the window. */
+/* Sets the field `spare` of the idle physical allocations that lie in the gap [i, end) and outside the window. */
 static void find_spares_in(struct weir_mapped_range *g, const struct weir_mapped_window *w,
                            size_t i, size_t end) {
     uint64_t begins = g->pieces[i].base, ends = end_of(&g->pieces[end - 1]);
@@ -133,7 +133,8 @@ void weir__mapped_find_spares(struct weir_mapped_range *g, const struct weir_map
 
 /* ---- windows ---- */
 
-/* Computes the part of an unmapped range that the window covers, in whole pages.  Returns 1 if there is one, else 0. */
+/* Computes the part of an unmapped range that the window covers, extended to whole pages.  Returns 1 if the window
+ * covers a part, else 0. */
 static int covers(const struct weir_mapped_window *w, const struct weir_mapped_piece *p,
                   uint64_t *from, uint64_t *to) {
     *from = weir__size_larger(p->base, w->base);
@@ -145,8 +146,8 @@ static int covers(const struct weir_mapped_window *w, const struct weir_mapped_p
     return 1;
 }
 
-/* Computes the memory that the window from `base` on lacks, in the gap of pieces [first, last).  Keeps the better
- * window in *best. */
+/* Computes how much memory a window at the address `base` lacks.  The window lies in the gap of the pieces [first,
+ * last).  Writes the window to *best if it lacks less memory than *best. */
 static void try_window(const struct weir_mapped_range *g, size_t first, size_t last, uint64_t base,
                        size_t bytes, int what, struct weir_mapped_window *best) {
     struct weir_mapped_window w = {.base = base, .end = base + bytes, .what = what};
@@ -161,8 +162,9 @@ static void try_window(const struct weir_mapped_range *g, size_t first, size_t l
         *best = w;
 }
 
-/* Finds the window with the least missing memory, and the lowest of these, if one is better than *best.  A window
- * begins where its gap begins, or begins or ends with a piece of free memory. */
+/* Finds the window that lacks the least memory, and among equal windows the one with the lowest address.  Writes it to
+ * *best if it lacks less memory than *best.  The function tries windows at the start of each gap, and windows that
+ * start or end with a piece of free memory. */
 static void find_window(const struct weir_mapped_range *g, int kind, size_t bytes, int what,
                         struct weir_mapped_window *best) {
     size_t end = g->first[kind + 1], last;
@@ -194,7 +196,8 @@ void weir__mapped_find_tail(const struct weir_heap *h, int kind, size_t bytes,
     size_t first = g->first[kind], i = g->first[kind + 1];
     uint64_t end = h->starts[kind + 1];
 
-    *w = (struct weir_mapped_window){.missing = SIZE_MAX}; /* unless the addresses suffice */
+    /* stands for no window; the code below replaces it if there are enough addresses */
+    *w = (struct weir_mapped_window){.missing = SIZE_MAX};
     if (i == first || g->pieces[i - 1].what != UNMAPPED || end_of(&g->pieces[i - 1]) != end)
         return;
     for (i--; i > first && g->pieces[i - 1].what == CLEAN &&
@@ -213,10 +216,10 @@ int weir__mapped_has_budget(const struct weir_heap *h) {
 
 /* ---- sizes ---- */
 
-/* Returns the most bytes of a new physical allocation when `total` bytes will be reserved.  A budget of several
- * times the credit divides the bytes by this number.  With several streams a physical allocation has half as many
- * bytes, since one stream's last free keeps the whole of it from the others.  While work is pending on several
- * streams, it is never coarse. */
+/* Returns the largest size of a new physical allocation when `total` bytes will be reserved.  If the budget is N times
+ * CREDIT_NS, the size is divided by N.  With several streams the size is half, since one stream's last free keeps the
+ * whole physical allocation from the other streams.  While work is pending on several streams, the size is always
+ * fine. */
 static size_t unit_bytes(const struct weir_heap *h, int kind, uint64_t total) {
     int is_pending = h->order.several && h->order.waiting_marks > 0;
     size_t fine = fine_bytes(h->order.several ? total / 2 : total);
@@ -232,7 +235,7 @@ static size_t unit_bytes(const struct weir_heap *h, int kind, uint64_t total) {
     return weir__size_round_down(fine, PAGE);
 }
 
-/* Returns the bytes that the growth policy wants, if these are more than `want`; else 0. */
+/* Returns the number of bytes that the growth policy requests, if it is above `want`; else 0. */
 static size_t policy_step(struct weir_heap *h, size_t want, size_t planned) {
     struct weir_mapped_range *g = h->range;
     weir_growth_state state = {.size = sizeof state,
@@ -252,16 +255,18 @@ static size_t policy_step(struct weir_heap *h, size_t want, size_t planned) {
     return step > want ? step : 0;
 }
 
-/* Returns the bytes of the next new physical allocation for `want` bytes where `most` fit.  `planned` bytes will be
- * added to the heap before.  Behind the plan's first move, a physical allocation has a surplus only up to FINE_LEAST. */
+/* Returns the size of the next new physical allocation of the plan.  The request needs `want` bytes at this place, and
+ * `most` bytes fit.  The plan has `planned` bytes of new memory so far.  Only the first step of a plan may exceed
+ * `want` by more than FINE_LEAST. */
 static size_t new_bytes(struct weir_heap *h, int kind, size_t want, size_t most, size_t planned) {
     size_t unit = unit_bytes(h, kind, h->total + planned + want), wanted = 0, step;
 
     if (h->range->move_count > 0)
         unit = within(FINE_LEAST, want, unit);
-    if (h->e.options->growth != WEIR_GROWTH_EXACT) /* exact wants no more than the request */
+    /* The policy `exact` grows by no more than the request needs. */
+    if (h->e.options->growth != WEIR_GROWTH_EXACT)
         wanted = policy_step(h, want, planned);
-    /* The growth beyond the request must stay below the limit. */
+    /* The growth beyond the request must not exceed the limit. */
     step = within(want, weir__size_smaller(weir__size_larger(unit, wanted), most),
                   weir__size_less(weir__heap_room(h), planned));
     return weir__size_round_down(weir__size_smaller(step, weir__size_larger(unit, wanted)), PAGE);
@@ -280,9 +285,10 @@ void weir__mapped_find_place(const struct weir_heap *h, int kind, size_t bytes, 
         find_window(h->range, kind, bytes, what, w);
 }
 
-/* Chooses the idle physical allocation to move for `want` bytes where `most` fit.  One that is free for all streams is
- * better than one of the stream, which is better than one that needs a wait.  Among equals the largest of at most
- * `want` bytes is best, else the smallest.  Returns NULL if there is none. */
+/* Chooses the idle physical allocation to move to a place that needs `want` bytes and has room for `most` bytes.
+ * Prefers memory that all streams may use, then memory of this stream, then memory that needs a wait.  Among equals
+ * prefers the largest of at most `want` bytes, or else the smallest.  Returns NULL if no idle physical allocation
+ * fits. */
 static struct weir_mapped_handle *choose_spare(struct weir_mapped_range *g, size_t want,
                                                uint64_t most) {
     struct weir_mapped_handle *best = NULL;
@@ -300,15 +306,15 @@ static struct weir_mapped_handle *choose_spare(struct weir_mapped_range *g, size
     return best;
 }
 
-/* Plans memory for [at, to) of an unmapped range, or up to `most`.  If `exact`, new physical allocations have no
- * surplus.  Returns 1 on success, 0 if there is no host memory. */
+/* Plans memory for the addresses [at, to) of an unmapped range.  The memory may reach up to the address `most`.  If
+ * `exact` is set, new physical allocations end at `to`.  Returns 1 on success, 0 if there is no host memory. */
 static int plan_unmapped(struct weir_heap *h, int kind, int exact, uint64_t at, uint64_t to,
                          uint64_t most, size_t *planned) {
     struct weir_mapped_range *g = h->range;
 
     while (at < to) {
         size_t want = (size_t)(to - at);
-        /* A small block that stays would pin a large physical allocation. */
+        /* a lasting small block would keep a large physical allocation from moving */
         uint64_t fits = kind == WEIR_HEAP_SMALL && !exact
                             ? weir__size_smaller(FINE_LEAST, most - at)
                             : most - at;
@@ -325,7 +331,7 @@ static int plan_unmapped(struct weir_heap *h, int kind, int exact, uint64_t at, 
             m.from = spare->base;
             m.piece = spare->piece;
             m.what = spare->what;
-            spare->spare = 0; /* another move must not choose it */
+            spare->spare = 0; /* another move must not choose this spare */
         } else {
             m.to.bytes = exact ? want : new_bytes(h, kind, want, (size_t)(most - at), *planned);
             *planned += m.to.bytes;
