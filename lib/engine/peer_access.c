@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* peer_access.c: see peer_access.h. */
+/* peer_access.c: implements peer_access.h. */
 #include "engine/peer_access.h"
 
 #include <stdio.h>
 
 #include "config/settings.h"
 
-/* Checks whether `device` is a peer, and writes the answer to *can.  Returns an error if there is no such device. */
+/* Queries whether `device` can access the memory of `home`.  Sets *can to 1 or 0.  Returns an error if there is no
+ * such device, or if the driver cannot answer. */
 static weir_status query_peer(const struct weir_driver *driver, CUdevice home, int device, int *can,
                               CUresult *result, char *text, size_t bytes) {
     CUdevice peer = 0;
@@ -86,7 +87,7 @@ weir_status weir__peers_read(const struct weir_driver *driver, CUdevice home, co
                         : weir__peers_check(driver, home, i, result, text, bytes);
         if (status == WEIR_OK && can)
             add_access(access, i);
-        /* There are no more devices, or the driver does not report peers. */
+        /* The loop has passed the last device, or the driver does not report peers. */
         if (is_all && (status == WEIR_E_NO_DEVICE || status == WEIR_E_NOT_SUPPORTED))
             return WEIR_OK;
     }
