@@ -1,36 +1,40 @@
 /* SPDX-License-Identifier: MIT */
-/* pool.c: the engine over a private CUDA memory pool.
+/* pool.c: the pool engine, which allocates blocks from a private CUDA memory pool.
  *
- * The driver places blocks, orders reuse and grows the pool.  This engine reads the pool's RESERVED attribute once in
- * each request to see growth, counts the growth, and adds memory up to the size that the growth policy wants.
+ * The driver places blocks, orders their reuse and grows the pool.  In each request, this engine reads the pool's
+ * attribute RESERVED once, in order to notice growth.  The engine counts the growth, and then adds memory until the
+ * pool has the size that the growth policy wants.
  *
- * A request that the driver refuses may leave all of the device's memory reserved (H200, driver 580).  The engine then
- * trims the pool at once.
+ * Failed requests.  A request that the driver refuses may leave all of the device's memory reserved (H200, driver
+ * 580).  The engine then trims the pool at once.
  *
- * The engine switches off the driver's internal dependencies, by which an allocation may make its stream wait for
- * another stream's work, or block the host, when memory is short.  oom_recovery.c polls with a deadline instead.
+ * Internal dependencies.  The engine switches off the driver's internal dependencies.  With them, an allocation may
+ * make its stream wait for another stream's work, or may block the host, when memory is short.  oom_recovery.c polls
+ * with a deadline instead.
  *
- * Growth.  The driver cannot tell whether a request would fit, and growth starts only after all free units are used.
- * So a step of growth allocates blocks, called probe blocks, on a stream that runs nothing else, and holds them until
- * RESERVED has risen to the target.  After the step has freed them on that stream, every stream can have the memory at
- * once.  A step counts the rise of RESERVED, not the bytes of the probe blocks.
+ * Growth.  The driver cannot report whether a request would fit, and the pool grows only after all its free units are
+ * used.  So a step of growth allocates blocks, called probe blocks, on a stream that runs nothing else.  The step
+ * holds these blocks until RESERVED has risen to the target.  Then the step frees them on this stream, so that every
+ * stream can have the memory at once.  A step counts the rise of RESERVED, not the bytes of the probe blocks.
  *
  * Trims.  The driver's trim releases memory only if the host has waited for the stream that freed the memory.  It is
  * not enough that the work has completed, or that cuMemFree has waited.  cuCtxSynchronize waits for all streams, but
- * breaks captures (H200, driver 580).  So the engine allocates completed memory as probe blocks, unit by unit, on the
- * stream that runs nothing, frees them on that stream and waits for it.  Then the trim releases the memory.
+ * breaks captures (H200, driver 580).  So the engine allocates memory whose frees have completed as probe blocks, unit
+ * by unit, on the stream that runs nothing else.  It frees them on this stream and waits for the stream.  Then the
+ * trim releases the memory.
  *
- * Figures.  Driver 11.2 does not report the pool's figures.  For this driver the engine keeps the size of each block in
- * a table, and estimates reserved memory as the peak of the memory in blocks, in whole units.  The table also enforces
- * the limit.
+ * Figures.  Driver 11.2 does not report the pool's figures.  For this driver the engine records the size of each block
+ * in a table.  It estimates reserved memory as the peak of the memory in blocks, in whole units.  The table also
+ * enforces the limit.
  *
  * Slabs.  The engine cuts slabs from superblocks (superblocks.h).  For the driver, each superblock is one block.
  *
- * Locks: `growing` is held while reserved memory is raised, trimmed or unwound.  The counters' lock and that of `sizes`
- * are taken under it, and a growth callback runs under it.  A request that free memory serves takes no lock, but tries
- * `growing` if the release threshold is finite.  Each free takes the superblocks' lock for a moment.
+ * Locks.  A thread holds `growing` while it grows or trims the pool, or undoes a request.  It may take the locks of
+ * the counters and of `sizes` under `growing`, and a growth callback runs under `growing`.  A request that fits in
+ * free memory takes no lock, except that it tries `growing` if the release threshold is finite.  Each free takes the
+ * superblocks' lock for a moment.
  *
- * This file must not know other engines, settings' names or how a trace or a cache uses it.
+ * This file must not depend on other engines, on names of settings, or on how a trace or a cache uses the engine.
  */
 #include "engine/engine.h"
 
@@ -47,46 +51,55 @@
 
 #define UNIT WEIR_POOL_UNIT
 
-/* Probe blocks are at most this large, so that one step holds the driver's lock for about 1 ms. */
+/* The largest size of a probe block.  So one step holds the driver's lock for about 1 ms. */
 #define PROBE_BYTES ((size_t)1 << 30)
 
 enum { WEIR_POOL_PROBES = 512 };
 
 struct weir_pool_engine {
     struct weir_engine e;
-    int has_figures;      /* set if the driver reports reserved and used memory */
-    CUstream grow_stream; /* runs nothing, so that memory freed on it serves every stream at once */
-    uint64_t told;        /* The limit that the driver knows, in whole units, or UINT64_MAX. */
-    /* The bytes up to which reserved memory may rise: the limit, or the bytes reserved now if these are more.
-     * limit_seen is the limit that `ceiling` was computed from.  Both are written under `growing`. */
+    int has_figures; /* 1 if the driver reports reserved and used memory */
+    /* A stream that runs nothing else, so that memory freed on it can serve every stream at once. */
+    CUstream grow_stream;
+    uint64_t told; /* the limit that the driver knows, in whole units, or UINT64_MAX */
+    /* `ceiling` is the largest value to which reserved memory may rise: the limit, or the present reserved memory if
+     * it is larger.  `limit_seen` is the limit from which `ceiling` was computed.  Threads write both under
+     * `growing`. */
     _Atomic uint64_t ceiling, limit_seen;
-    uint64_t threshold;             /* the pool's release threshold; raised under `growing` */
-    _Atomic uint64_t reserved_peak; /* the value that pool_figures read last */
+    /* The pool's release threshold; threads raise it under `growing`. */
+    uint64_t threshold;
+    _Atomic uint64_t reserved_peak; /* the peak that pool_figures() has read last */
     pthread_mutex_t growing;
     struct weir_growth_cursor cursor; /* guarded by `growing` */
-    /* The probe blocks, guarded by `growing`.  Between steps, these are blocks that the driver refused to free. */
+    /* The probe blocks, guarded by `growing`.  Between two steps, the list has only blocks that the driver has refused
+     * to free. */
     struct {
         CUdeviceptr block;
         size_t bytes;
     } probe[WEIR_POOL_PROBES];
-    _Atomic uint32_t probe_count; /* also read without the lock */
-    _Atomic uint64_t probing; /* the bytes of the probe blocks, raised before each is allocated */
-    int undone;               /* set if a probe block was a request's, so that work may use it */
+    /* The number of probe blocks; threads read it without the lock, too. */
+    _Atomic uint32_t probe_count;
+    /* The sum of the bytes of the probe blocks, raised before each block is allocated. */
+    _Atomic uint64_t probing;
+    /* Set if a probe block was once the block of a request, so that work on the device may use it. */
+    int undone;
 
     struct weir_async async; /* frees the blocks */
     struct weir_superblocks superblocks;
-    struct weir_sizes sizes; /* the blocks of a driver that does not report figures, else empty */
+    /* The sizes of all blocks if the driver does not report figures, else empty. */
+    struct weir_sizes sizes;
 
-    /* For each block that replace_misaligned() has moved inside the driver's block: the bytes between the beginnings of both.
-     * Guarded by `aligning`, under which nothing is called. */
+    /* Has an entry for each block that replace_misaligned() has moved inside the driver's block.  The entry is the
+     * number of bytes from the start of the driver's block to the block.  `aligning` guards this map, and a thread
+     * that holds `aligning` calls nothing. */
     struct weir_map before;
     pthread_mutex_t aligning;
-    _Atomic int has_aligned; /* set once there was such a block */
+    _Atomic int has_aligned; /* set once `before` has had an entry */
 };
 
 /* ---- limits ---- */
 
-/* Returns 1 if there is a limit that the driver does not know, else 0. */
+/* Returns 1 if the engine must enforce the limit, since the driver does not know it; else 0. */
 static inline int enforces_limit(const struct weir_pool_engine *p) {
     return weir__engine_limit(&p->e) < p->told;
 }
@@ -95,8 +108,8 @@ static inline uint64_t ceiling_of(const struct weir_pool_engine *p) {
     return atomic_load_explicit(&p->ceiling, memory_order_relaxed);
 }
 
-/* Lowers the ceiling to the larger of the limit and the present reserved memory, or computes the ceiling again if the
- * limit has changed.  The caller holds `growing`. */
+/* Lowers the ceiling to the larger of the limit and the present reserved memory.  If the limit has changed, also
+ * raises the ceiling if necessary.  The caller holds `growing`. */
 static void pool_lower_ceiling(struct weir_pool_engine *p, uint64_t reserve) {
     uint64_t limit = weir__engine_limit(&p->e);
 
@@ -109,8 +122,8 @@ static void pool_lower_ceiling(struct weir_pool_engine *p, uint64_t reserve) {
 
 /* ---- attributes of the pool ---- */
 
-/* Reads USED, the reserved memory or its peak, or estimates it if the driver reports no figures.  The caller has relaxed
- * this thread's capture mode. */
+/* Reads an attribute of the pool: USED, the reserved memory, or its peak.  If the driver reports no figures, estimates
+ * the value.  The caller has relaxed this thread's capture mode. */
 static inline CUresult pool_read_relaxed(struct weir_pool_engine *p, CUmemPool_attribute which,
                                          uint64_t *value) {
     weir_statistics sizes;
@@ -124,8 +137,8 @@ static inline CUresult pool_read_relaxed(struct weir_pool_engine *p, CUmemPool_a
     return CUDA_SUCCESS;
 }
 
-/* Reads a figure of the pool with this thread's capture mode relaxed: otherwise the call breaks a capture of this
- * thread, or another thread's global capture (H200, driver 580). */
+/* Reads an attribute of the pool with this thread's capture mode relaxed.  Without relaxing, the call would break a
+ * capture of this thread, or another thread's global capture (H200, driver 580). */
 static inline CUresult pool_read(struct weir_pool_engine *p, CUmemPool_attribute which,
                                  uint64_t *value) {
     const struct weir_driver *driver = p->e.device->driver;
@@ -139,7 +152,7 @@ static inline CUresult pool_read(struct weir_pool_engine *p, CUmemPool_attribute
     return result;
 }
 
-/* Returns the figure, or `last` if the driver does not report it. */
+/* Returns an attribute of the pool, or `last` if the driver cannot report it. */
 static inline uint64_t pool_read_or(struct weir_pool_engine *p, CUmemPool_attribute which,
                                     uint64_t last) {
     uint64_t value = last;
@@ -161,7 +174,7 @@ static CUresult pool_set_attribute(struct weir_pool_engine *p, CUmemPool_attribu
     return p->e.device->driver->cuMemPoolSetAttribute(p->e.driver_pool, which, value);
 }
 
-/* Computes the ceiling from the present reserved memory. */
+/* Computes the ceiling again from the present reserved memory. */
 static void read_ceiling(struct weir_pool_engine *p) {
     pthread_mutex_lock(&p->growing);
     pool_lower_ceiling(p, pool_read_reserve(p));
@@ -170,8 +183,9 @@ static void read_ceiling(struct weir_pool_engine *p) {
 
 /* ---- probe blocks ---- */
 
-/* Frees the probe blocks.  A block that the driver refuses to free stays for the next call; all stay if work may use
- * one of them and the wait for the device fails.  The caller holds `growing` and is in the driver's scope. */
+/* Frees the probe blocks.  If the driver refuses to free a block, the block stays for the next call.  If work may use
+ * one of the blocks and the wait for the device fails, all blocks stay.  The caller holds `growing` and has entered
+ * the device's context. */
 static void pool_drop_probes(struct weir_pool_engine *p) {
     const struct weir_driver *driver = p->e.device->driver;
     uint32_t count = p->probe_count, kept = 0;
@@ -188,12 +202,12 @@ static void pool_drop_probes(struct weir_pool_engine *p) {
     p->probe_count = kept;
 }
 
-/* Rounds `bytes` up to whole units, at least one unit. */
+/* Rounds `bytes` up to whole units, and to at least one unit. */
 static size_t whole_units(uint64_t bytes) {
     return weir__size_round_down((size_t)weir__size_larger(bytes, 1) + UNIT - 1, UNIT);
 }
 
-/* Allocates a probe block, for which the list has room, and reads the reserved memory afterwards. */
+/* Allocates a probe block, and then reads the reserved memory.  The list has room for the block. */
 static CUresult allocate_probe(struct weir_pool_engine *p, size_t bytes, uint64_t *reserve) {
     CUdeviceptr *probe = &p->probe[p->probe_count].block;
     CUresult result;
@@ -211,9 +225,9 @@ static CUresult allocate_probe(struct weir_pool_engine *p, size_t bytes, uint64_
 
 /* ---- figures ---- */
 
-/* Returns the bytes in blocks, without idle memory of superblocks and without probe blocks, as far as other threads do
- * not change them.  Asks the driver, since the program may have freed blocks by the driver's own call.  If the driver
- * fails, the counters of requests and frees show whether there are any blocks. */
+/* Returns the bytes in blocks, without probe blocks and without the idle memory of superblocks.  The result may be
+ * inexact while other threads allocate.  Reads the driver's figure, since the program may have freed blocks by the
+ * driver's own call.  If the driver fails, the counters of requests and frees show whether there are any blocks. */
 static uint64_t pool_requested(struct weir_pool_engine *p) {
     const struct weir_striped *striped = &p->e.events->counters->striped;
     uint64_t before = atomic_load(&p->probing), used, ours;
@@ -232,22 +246,24 @@ static uint64_t pool_requested(struct weir_pool_engine *p) {
 static void pool_figures(struct weir_engine *e, weir_statistics *out) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
 
-    weir__sizes_figures(&p->sizes, out); /* for host_bytes; the other figures are set below */
+    /* Fills host_bytes; the lines below set all other figures. */
+    weir__sizes_figures(&p->sizes, out);
     out->requested = pool_requested(p);
     out->requested_peak = weir__size_larger(
         out->requested, atomic_load_explicit(&e->seen.most_in_use, memory_order_relaxed));
     out->reserved = pool_read_reserve(p);
     weir__raise_to(&p->reserved_peak, pool_read_or(p, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0));
     out->reserved_peak = atomic_load_explicit(&p->reserved_peak, memory_order_relaxed);
-    out->in_use = out->requested; /* the driver counts blocks as requested */
+    out->in_use = out->requested; /* the driver's figure counts the requested bytes of blocks */
     out->in_use_peak = out->requested_peak;
 }
 
 /* ---- growth ---- */
 
-/* Raises reserved memory to `target` with probe blocks of at most `largest` and together at most `most` bytes, as far
- * as the device and the limit allow.  The caller holds `growing` and is in the driver's scope.  Returns the reserved
- * memory.  Writes a driver's error other than lack of memory to *why. */
+/* Raises reserved memory to `target` by probe blocks, as far as the device and the limit allow.  Each probe block has
+ * at most `largest` bytes, and all together have at most `most` bytes.  The caller holds `growing` and has entered the
+ * device's context.  Returns the reserved memory.  Sets *why to a driver's error other than lack of memory, or to
+ * CUDA_SUCCESS. */
 static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_t largest,
                               uint64_t most, CUresult *why) {
     uint64_t reserve = pool_read_reserve(p), idle;
@@ -255,12 +271,13 @@ static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_
     CUresult result = CUDA_SUCCESS;
 
     if (largest > UNIT) {
-        /* Probe blocks first use up idle memory.  `least` lets half of the WEIR_POOL_PROBES blocks cover all of it. */
+        /* Probe blocks first use up idle memory.  With `least` bytes each, half of WEIR_POOL_PROBES blocks can cover
+         * all idle memory. */
         idle = weir__size_less(reserve, pool_read_in_use(p));
         least = whole_units(weir__size_smaller(idle / (WEIR_POOL_PROBES / 2), largest));
     }
     while (reserve < target && most >= least && p->probe_count < WEIR_POOL_PROBES) {
-        /* in whole units, so that a probe block that stays does not shift the addresses of other blocks */
+        /* whole units, so that a probe block that stays does not shift the addresses of other blocks */
         bytes = whole_units(weir__size_smaller(target - reserve, largest));
         bytes = weir__size_larger(bytes, least);
         result = allocate_probe(p, bytes, &reserve);
@@ -278,21 +295,21 @@ static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_
     return reserve;
 }
 
-/* Adds the memory that the growth policy wants beyond the `got` bytes by which the driver grew for a request.  The
- * caller holds `growing`. */
+/* Adds memory to the pool after the driver has grown the pool by `got` bytes for a request.  Adds only the bytes that
+ * the growth policy wants beyond `got`.  The caller holds `growing`. */
 static void top_up(struct weir_pool_engine *p, size_t request, uint64_t got, uint64_t reserve) {
     const struct weir_driver *driver = p->e.device->driver;
     weir_growth_state state = {.size = sizeof state};
     uint64_t started = driver->ticks();
     struct weir_driver_scope scope;
     uint64_t device_free, after;
-    CUresult ignored; /* the request has succeeded anyway */
+    CUresult ignored; /* ignored, since the request has already succeeded */
     size_t step;
 
     if (p->e.options->growth == WEIR_GROWTH_EXACT || !p->has_figures)
         return;
     device_free = weir__device_free(p->e.device);
-    /* free memory may have served a part of the request */
+    /* a part of the request may lie in free memory */
     state.request = request < got ? request : (size_t)got;
     state.reserved = (size_t)(reserve - got);
     state.in_use = (size_t)pool_read_in_use(p);
@@ -311,13 +328,14 @@ static void top_up(struct weir_pool_engine *p, size_t request, uint64_t got, uin
         weir__growth_refused(&p->cursor);
 }
 
-/* Counts a change of reserved memory.  Returns 1 if it grew during the call that began at `started`, else 0: a
- * synchronisation has released memory. */
+/* Counts a change of reserved memory.  Returns 1 if reserved memory has grown during the call that began at `started`.
+ * Returns 0 if a synchronisation has released memory. */
 static int pool_reserve_moved(struct weir_pool_engine *p, size_t request, uint64_t started) {
     uint64_t before, now;
     int grew;
 
-    /* Another thread holds the lock: it grows or trims the pool, and counts that.  This request counts as growth. */
+    /* Another thread holds the lock.  It grows or trims the pool, and counts the change itself.  This request counts
+     * as growth. */
     if (pthread_mutex_trylock(&p->growing) != 0)
         return 1;
     before = atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed);
@@ -337,7 +355,7 @@ static int pool_reserve_moved(struct weir_pool_engine *p, size_t request, uint64
 }
 
 /* Raises the release threshold to `bytes`, so that the next synchronisation does not release preallocated memory.  The
- * driver rounds the threshold down to whole units. */
+ * driver would round the threshold down to whole units. */
 static void keep_at_least(struct weir_pool_engine *p, uint64_t bytes) {
     bytes = whole_units(weir__size_smaller(bytes, p->e.device->total));
     if (bytes > p->threshold &&
@@ -352,7 +370,7 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
     struct weir_driver_scope scope;
     CUresult result, why;
 
-    (void)goal; /* the units of a step do not depend on the goal */
+    (void)goal; /* the goal does not change the units of a step */
     if (!p->has_figures)
         return weir__without_driver(WEIR_E_NOT_SUPPORTED);
     result = weir__driver_enter(driver, e->device->context, &scope);
@@ -364,12 +382,12 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
     before = pool_read_reserve(p);
     after = raise_reserve(p, weir__size_smaller(target, limit), PROBE_BYTES, UINT64_MAX, &why);
     if (after > before) {
-        /* unreached: `before` was at least `target`, but another thread has grown the pool since */
+        /* unreached: `before` is at least `target` if another thread has grown the pool meanwhile */
         weir__engine_note(e, cause, 0, target > before ? target - before : 0, after - before,
                           weir__device_since(e->device, started), after);
     }
-    /* grow_stream runs only the frees of probe blocks.  The wait observes them and lets the driver apply its release
-     * threshold, so `after` becomes the memory that stays reserved. */
+    /* grow_stream runs only the frees of probe blocks.  The wait for this stream observes these frees, and lets the
+     * driver apply its release threshold.  `after` then is the memory that stays reserved. */
     result = driver->cuStreamSynchronize(p->grow_stream);
     if (result == CUDA_SUCCESS)
         result = pool_read(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &after);
@@ -387,8 +405,8 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
 
 /* ---- frees ---- */
 
-/* Records that the driver's block begins `before` bytes below `block`.  Returns 0 if there is no host memory, else
- * 1. */
+/* Records that the driver's block starts `before` bytes below `block`.  Returns 1 on success, 0 if there is no host
+ * memory. */
 static int record_aligned(struct weir_pool_engine *p, CUdeviceptr block, size_t before) {
     int done;
 
@@ -399,7 +417,8 @@ static int record_aligned(struct weir_pool_engine *p, CUdeviceptr block, size_t 
     return done;
 }
 
-/* Returns the address of the driver's block around `block`, and removes the entry of `block` from `before`. */
+/* Returns the address of the driver's block that contains `block`.  Removes the entry of `block` from the map
+ * p->before, and sets *before to the entry's value. */
 static CUdeviceptr driver_block(struct weir_pool_engine *p, CUdeviceptr block, size_t *before) {
     uintptr_t bytes = 0;
 
@@ -412,7 +431,7 @@ static CUdeviceptr driver_block(struct weir_pool_engine *p, CUdeviceptr block, s
     return block - bytes;
 }
 
-/* Frees a block of the driver. */
+/* Frees a block that the driver has allocated. */
 static weir_status pool_free_block(struct weir_pool_engine *p, CUdeviceptr block,
                                    weir_stream stream, struct weir_use_list *uses) {
     size_t counted = 0, before;
@@ -423,14 +442,15 @@ static weir_status pool_free_block(struct weir_pool_engine *p, CUdeviceptr block
         return weir__without_driver(WEIR_E_NOT_OWNED);
     base = driver_block(p, block, &before);
     status = weir__async_free(&p->async, base, stream, uses);
-    if (status != WEIR_OK && before > 0) /* cannot fail: the table's slot is still there */
+    if (status != WEIR_OK && before > 0) /* cannot fail, since the map still has the slot */
         (void)record_aligned(p, block, before);
     if (counted > 0)
         (void)weir__sizes_record(&p->sizes, block, counted, status != WEIR_OK);
     return status;
 }
 
-/* Frees the memory of a superblock that has left the list.  Returns 1 on success, else 0. */
+/* Frees the memory of a superblock that is no longer in the list.  If the driver fails, adds the superblock to the
+ * list again.  Returns 1 on success, else 0. */
 static int free_superblock(struct weir_pool_engine *p, struct weir_superblock *superblock,
                            weir_stream stream) {
     int is_freed = pool_free_block(p, superblock->base, stream, NULL) == WEIR_OK;
@@ -442,7 +462,8 @@ static int free_superblock(struct weir_pool_engine *p, struct weir_superblock *s
     return is_freed;
 }
 
-/* Frees the empty superblocks whose uses are all done, or all empty superblocks if all work of the device is done. */
+/* Frees the empty superblocks whose work has completed.  If `all_done` is set, all work of the device has completed,
+ * and the function frees all empty superblocks. */
 static void free_idle_superblocks(struct weir_pool_engine *p, int all_done) {
     struct weir_superblock *superblock;
 
@@ -453,35 +474,39 @@ static void free_idle_superblocks(struct weir_pool_engine *p, int all_done) {
 
 /* ---- trims ---- */
 
-/* Returns the idle bytes that a trim to `keep` may release. */
+/* Returns the number of idle bytes that a trim to `keep` bytes may release. */
 static uint64_t spare(struct weir_pool_engine *p, uint64_t reserve, size_t keep) {
     return weir__size_smaller(weir__size_less(reserve, keep),
                               weir__size_less(reserve, pool_read_in_use(p)));
 }
 
-/* Trims to `keep` without a wait for a program's stream.  The caller holds `growing` and is in the driver's scope. */
+/* Trims the pool to `keep` bytes without a wait for a stream of the program.  The caller holds `growing` and has
+ * entered the device's context. */
 static CUresult trim_to(struct weir_pool_engine *p, size_t keep) {
     const struct weir_driver *driver = p->e.device->driver;
     uint64_t reserve = UINT64_MAX, now;
     CUresult result, ignored;
 
     for (;;) {
-        /* grow_stream runs only the frees of probe blocks, which the driver counts as pending until the host waits. */
+        /* grow_stream runs only the frees of probe blocks.  The driver counts these frees as pending until the host
+         * waits for the stream. */
         (void)driver->cuStreamSynchronize(p->grow_stream);
         result = driver->cuMemPoolTrimTo(p->e.driver_pool, keep);
         now = pool_read_reserve(p);
-        /* The probe blocks below need the driver's figures, and have no effect while an earlier probe block is left. */
+        /* Continues only if the driver reports figures, which the code below needs.  If an earlier probe block is
+         * left, new probe blocks would have no effect. */
         if (result != CUDA_SUCCESS || !p->has_figures || p->probe_count > 0 || now >= reserve ||
             spare(p, now, keep) < UNIT)
             return result;
         reserve = now;
-        /* Allocates idle units as probe blocks until the pool would grow.  The next trim can release these units. */
+        /* Allocates idle units as probe blocks until the pool would have to grow.  The next trim can release these
+         * units. */
         (void)raise_reserve(p, now + 1, UNIT, spare(p, now, keep), &ignored);
     }
 }
 
-/* Waits for work of the program only if a trim that the program asked for finds an empty superblock without a stream.
- * Modes that only record events do nothing, since a pool has no events. */
+/* Trims the pool.  Waits for work of the program only in a trim that the program requested, and only if there is an
+ * empty superblock without a stream.  A mode that only records events does nothing, since a pool has no events. */
 static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
     const struct weir_driver *driver = e->device->driver;
@@ -496,7 +521,8 @@ static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
         return weir__device_status(p->e.device, result);
     if (trim->mode == WEIR_TRIM_FULLY && trim->cause == WEIR_EVENT_TRIM &&
         weir__superblocks_wait(&p->superblocks))
-        (void)weir__device_wait(p->e.device); /* on an error these superblocks stay */
+        /* After an error, the superblocks without a stream stay. */
+        (void)weir__device_wait(p->e.device);
     free_idle_superblocks(p, 0);
     pthread_mutex_lock(&p->growing);
     before = pool_read_reserve(p);
@@ -509,7 +535,7 @@ static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
     trim->released = (size_t)weir__size_less(before, after);
     if (trim->released > 0) {
         weir__growth_shrunk(&p->cursor, after);
-        /* unreached: reserved memory was at most `keep`, but fell further by another thread's free */
+        /* unreached: `before` is at most `keep` if another thread's free has lowered reserved memory meanwhile */
         weir__engine_note(&p->e, trim->cause, 1, weir__size_less(before, trim->keep),
                           trim->released, weir__device_since(p->e.device, started), after);
     }
@@ -519,7 +545,7 @@ static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
 
 /* ---- requests ---- */
 
-/* Frees a block that no caller has received.  If the driver refuses, keeps the block as a probe block. */
+/* Frees a block that no caller has received.  If the driver refuses the free, the block becomes a probe block. */
 static void free_unreceived(struct weir_pool_engine *p, CUdeviceptr block, size_t bytes,
                             weir_stream stream) {
     size_t before;
@@ -528,7 +554,7 @@ static void free_unreceived(struct weir_pool_engine *p, CUdeviceptr block, size_
     block = driver_block(p, block, &before);
     is_back = weir__async_give(p->e.device, block, stream) == CUDA_SUCCESS;
     pthread_mutex_lock(&p->growing);
-    /* unreached: no room, after WEIR_POOL_PROBES frees that the driver refused */
+    /* unreached: no room in the list, after the driver has refused WEIR_POOL_PROBES frees */
     if (!is_back && p->probe_count < WEIR_POOL_PROBES) {
         atomic_fetch_add(&p->probing, bytes);
         p->probe[p->probe_count].block = block;
@@ -538,8 +564,8 @@ static void free_unreceived(struct weir_pool_engine *p, CUdeviceptr block, size_
     pthread_mutex_unlock(&p->growing);
 }
 
-/* Waits for the stream if it is idle, since a trim releases only memory for which the host has waited.  The wait takes
- * no time unless another thread submits work just then. */
+/* Waits for the stream if the stream is idle, since a trim releases only memory for which the host has waited.  The
+ * wait takes no time, unless another thread submits work to the stream at this moment. */
 static void synchronize_if_idle(const struct weir_driver *driver, weir_stream stream) {
     CUstreamCaptureStatus capture;
 
@@ -548,9 +574,9 @@ static void synchronize_if_idle(const struct weir_driver *driver, weir_stream st
         (void)driver->cuStreamSynchronize(stream);
 }
 
-/* Undoes a request that raised reserved memory above a limit that the driver does not know, or after which the driver
- * answered `result` instead of the reserved memory.  The caller has relaxed this thread's capture mode, since the calls
- * would break a capture of the request's stream. */
+/* Undoes a request that has raised reserved memory above a limit that the driver does not know.  Also undoes a request
+ * after which the driver could not report the reserved memory; `result` is then the driver's error.  The caller has
+ * relaxed this thread's capture mode, since these calls would break a capture of the request's stream. */
 static __attribute__((noinline, cold)) weir_status
 undo_alloc(struct weir_pool_engine *p, const struct weir_request *r, CUresult result) {
     const struct weir_driver *driver = p->e.device->driver;
@@ -558,14 +584,14 @@ undo_alloc(struct weir_pool_engine *p, const struct weir_request *r, CUresult re
     free_unreceived(p, r->block, r->bytes, r->stream);
     synchronize_if_idle(driver, r->stream);
     (void)driver->cuMemPoolTrimTo(p->e.driver_pool, (size_t)weir__engine_limit(&p->e));
-    /* the trim may have released idle memory, too, which must not come back */
+    /* The trim may also have released idle memory, and reserved memory must not rise again by these bytes. */
     read_ceiling(p);
     return result == CUDA_SUCCESS ? weir__without_driver(WEIR_E_LIMIT)
                                   : weir__device_status(p->e.device, result);
 }
 
-/* Replaces a block that does not begin at a multiple of WEIR_PAGE, as the caches need, by a larger one that contains
- * such a block.  This happens only if the program uses the pool as well (weir_pool). */
+/* Replaces a block that does not start at a multiple of WEIR_PAGE.  Allocates a larger block, and uses the part that
+ * starts at such a multiple.  Only needed if the program itself uses the pool (weir_pool). */
 static __attribute__((noinline, cold)) CUresult replace_misaligned(struct weir_pool_engine *p,
                                                                    struct weir_request *r) {
     const struct weir_driver *driver = p->e.device->driver;
@@ -587,7 +613,8 @@ static __attribute__((noinline, cold)) CUresult replace_misaligned(struct weir_p
     return CUDA_SUCCESS;
 }
 
-/* Allocates a block from the driver.  A block for the caches (id is not 0) begins at a multiple of WEIR_PAGE. */
+/* Allocates a block from the driver.  If r->id is not 0, the block is for the caches and starts at a multiple of
+ * WEIR_PAGE. */
 static CUresult allocate_aligned(struct weir_pool_engine *p, struct weir_request *r) {
     CUresult result = p->e.device->driver->cuMemAllocFromPoolAsync(&r->block, r->bytes,
                                                                    p->e.driver_pool, r->stream);
@@ -597,8 +624,8 @@ static CUresult allocate_aligned(struct weir_pool_engine *p, struct weir_request
                : result;
 }
 
-/* Allocates a block from the driver.  If the driver does not report figures, counts the block first, and records it.
- * Returns CUDA_ERROR_OUT_OF_MEMORY also if the sum would exceed the limit or if there is no host memory. */
+/* Allocates a block from the driver.  If the driver does not report figures, also counts and records the block.  In
+ * this case returns CUDA_ERROR_OUT_OF_MEMORY, too, if the sum would exceed the limit or if there is no host memory. */
 static CUresult allocate_counted(struct weir_pool_engine *p, struct weir_request *r) {
     CUresult result;
 
@@ -614,8 +641,8 @@ static CUresult allocate_counted(struct weir_pool_engine *p, struct weir_request
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Handles a request that the driver refused, and trims the memory by which the pool grew for it.  `reserve` is the
- * reserved memory before the request.  Returns E_LIMIT if the device had enough memory. */
+/* Handles a request that the driver has refused: trims the memory by which the pool grew for the request.  `reserve`
+ * is the reserved memory before the request.  Returns E_LIMIT if the device had enough memory for the request. */
 static __attribute__((noinline, cold)) weir_status handle_failure(struct weir_pool_engine *p,
                                                                   CUresult result,
                                                                   struct weir_request *r,
@@ -628,7 +655,8 @@ static __attribute__((noinline, cold)) weir_status handle_failure(struct weir_po
     status = weir__device_status(p->e.device, result);
     if (status != WEIR_E_NO_MEMORY)
         return status;
-    /* unreached: an overflow, since no request is above the device's memory */
+    /* unreached: the size overflows only for a request above the device's memory, and weir refuses such a request
+     * before */
     if (weir__engine_limit(&p->e) != UINT64_MAX && weir__size_round_up(r->bytes, UNIT, &most) &&
         (weir__device_free(p->e.device) >= most ||
          pool_read_reserve(p) >= weir__engine_limit(&p->e)))
@@ -639,7 +667,8 @@ static __attribute__((noinline, cold)) weir_status handle_failure(struct weir_po
     return status;
 }
 
-/* Returns 1 if the device lacks memory for a large request, which the driver would need long to refuse; else 0. */
+/* Returns 1 if the device lacks memory for a large request, since the driver would need a long time to refuse it; else
+ * 0. */
 static int is_hopeless(struct weir_pool_engine *p, struct weir_request *r) {
     uint64_t idle;
 
@@ -650,8 +679,8 @@ static int is_hopeless(struct weir_pool_engine *p, struct weir_request *r) {
     return r->bytes > idle && weir__engine_would_refuse(&p->e, r, r->bytes, idle);
 }
 
-/* Allocates a block from the driver, which orders its reuse, and counts the growth afterwards.  The caller has relaxed
- * this thread's capture mode. */
+/* Allocates a block from the driver, which orders the block's reuse, and then counts the growth.  The caller has
+ * relaxed this thread's capture mode. */
 static weir_status pool_serve(struct weir_pool_engine *p, struct weir_request *r) {
     const struct weir_driver *driver = p->e.device->driver;
     uint64_t started = driver->ticks(), reserve = 0, limit = weir__engine_limit(&p->e);
@@ -659,14 +688,15 @@ static weir_status pool_serve(struct weir_pool_engine *p, struct weir_request *r
     CUresult result;
 
     if (limit != atomic_load_explicit(&p->limit_seen, memory_order_relaxed))
-        read_ceiling(p); /* reserved memory above a changed limit stays, and must not rise */
+        read_ceiling(p); /* reserved memory above a lowered limit stays, but must not rise */
     if (r->bytes > limit)
         return weir__without_driver(WEIR_E_LIMIT);
-    /* With a finite release threshold, a synchronisation may have lowered reserved memory.  Counts that first:
-     * otherwise growth back to the last figure would not be noticed. */
+    /* With a finite release threshold, a synchronisation may have lowered reserved memory.  This line counts the
+     * decrease first.  Otherwise weir would not notice later growth back to the last figure. */
     if (p->e.threshold < p->e.device->total && pool_read_reserve(p) < before)
         (void)pool_reserve_moved(p, r->bytes, started);
-    /* Refuses a request before the pool grows: later, undo_alloc() could trim only after the stream's work is done. */
+    /* Refuses a request above the limit before the pool grows.  Afterwards, undo_alloc() could trim the memory only
+     * after the stream's work has completed. */
     if (enforces_limit(p) && pool_read_in_use(p) > weir__size_less(ceiling_of(p), r->bytes))
         return weir__without_driver(WEIR_E_LIMIT);
     result = is_hopeless(p, r) ? CUDA_ERROR_OUT_OF_MEMORY : allocate_counted(p, r);
@@ -685,8 +715,8 @@ static weir_status pool_serve(struct weir_pool_engine *p, struct weir_request *r
     return WEIR_OK;
 }
 
-/* Serves a request for a slab from a superblock.  If there is no memory for a new superblock, the slab becomes a
- * superblock by itself. */
+/* Serves a request for a slab from a superblock.  If there is no memory for a new superblock of the usual size, the
+ * new superblock has only the size of the slab. */
 static __attribute__((noinline)) weir_status serve_slab(struct weir_pool_engine *p,
                                                         struct weir_request *r) {
     size_t bytes = r->bytes;
@@ -755,7 +785,8 @@ static weir_status pool_free(struct weir_engine *e, CUdeviceptr block, weir_stre
     return WEIR_OK;
 }
 
-/* Frees blocks whose uses are all done, on the stream that runs nothing, so that every stream can have the memory. */
+/* Frees blocks on grow_stream, which runs nothing else, so that every stream can use the memory at once.  All work on
+ * the blocks has completed. */
 static weir_status give_each(struct weir_pool_engine *p, const struct weir_freed *freed) {
     weir_status status = WEIR_OK;
 
@@ -765,18 +796,18 @@ static weir_status give_each(struct weir_pool_engine *p, const struct weir_freed
 }
 
 static weir_status pool_give(struct weir_engine *e, struct weir_freed *freed, uint64_t id) {
-    (void)id; /* OBSERVED */
+    (void)id; /* always WEIR_ENGINE_OBSERVED, since this engine lacks the trait CUTS */
     return WEIR_STATUS_IN_SCOPE(e->device, give_each((struct weir_pool_engine *)e, freed));
 }
 
-/* ---- what there is ---- */
+/* ---- surveys and visits ---- */
 
-/* Returns the bytes of the whole units that the pool could add after OOM recovery has released `back` bytes.  A request
- * of this size succeeds however fragmented the pool's free memory is. */
+/* Returns the bytes of the whole units that the pool could add after OOM recovery has released `back` bytes.  A
+ * request of this size succeeds even if the pool's free memory is fragmented. */
 static size_t largest(struct weir_pool_engine *p, uint64_t back) {
     uint64_t reserve = pool_read_reserve(p), stays;
 
-    /* If no block was ever allocated, OOM recovery can trim all memory of the pool. */
+    /* If the pool never had a block, OOM recovery can trim all memory of the pool. */
     if (p->e.options->recovery_timeout_ms != UINT32_MAX &&
         atomic_load_explicit(&p->e.seen.most_in_use, memory_order_relaxed) == 0 &&
         pool_read_or(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, 1) == 0)
@@ -788,7 +819,7 @@ static size_t largest(struct weir_pool_engine *p, uint64_t back) {
 }
 
 /* Counts frees that wait for events.  The driver does not report other pending frees.  Driver 580 crashes if a pool is
- * destroyed while frees wait for events (H200), so the allocator's end waits for them. */
+ * destroyed while frees wait for events (H200), so the end of an allocator waits for these frees. */
 static void pool_survey(struct weir_engine *e, struct weir_survey *out) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
 
@@ -798,7 +829,7 @@ static void pool_survey(struct weir_engine *e, struct weir_survey *out) {
         out->largest = largest(p, out->back);
 }
 
-/* Shows a slab's superblock.  The driver does not report other objects. */
+/* Calls visit->show for the superblock that contains an address.  The driver does not report other objects. */
 static int pool_visit(struct weir_engine *e, const struct weir_visit *visit) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
     struct weir_extent superblock;
@@ -809,7 +840,7 @@ static int pool_visit(struct weir_engine *e, const struct weir_visit *visit) {
                : -1;
 }
 
-/* ---- beginning and end ---- */
+/* ---- opening and closing ---- */
 
 static weir_status pool_allow(struct weir_engine *e, const CUmemAccessDesc *access) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
@@ -884,7 +915,8 @@ weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine 
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     p->e = *setup;
     p->e.ops = &pool_ops;
-    /* A pool that is destroyed while frees in it are pending crashes the driver (580) now and then. */
+    /* The caller must wait for the device before it closes this engine.  Driver 580 sometimes crashes if a pool is
+     * destroyed while frees in the pool are pending. */
     p->e.traits |= WEIR_ENGINE_SHEDS;
     p->e.step_bytes = p->e.least_limit = UNIT;
     p->ceiling = p->limit_seen = weir__engine_limit(&p->e);
