@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* stream_order.c: see stream_order.h.
+/* stream_order.c: implements stream_order.h.
  *
- * The marks of a stream complete in order, so only the oldest is queried.  Completed events are kept and used again,
- * since creating one costs more than recording it.
+ * The marks of a stream complete in order, so this file queries only the oldest mark.  It keeps completed events and
+ * records them again, since creating an event costs more than recording one.
  *
- * This file must not know blocks, growth or how the owner uses the reports.
+ * This file must not depend on blocks, on growth or on how the owner uses the reports.
  */
 #include "engine/stream_order.h"
 
@@ -15,17 +15,25 @@
 #include "base/size.h"
 
 enum {
-    YOUNG = 16,        /* the first frees of a stream, each of which has an event */
-    UNSETTLED = 2048,  /* the number of frees for which the rules low and much hold */
-    ASKED = 64,        /* the most queries in a row of an event on an idle stream, about 10 us */
-    MUCH = 4,          /* times `worth`: the fall that is always worth an event */
-    KEPT = 16,         /* times `worth`: the fall that all silent streams together may have */
-    MOST_SILENT = 128, /* the most silent streams that keep memory from others */
-    FAR = 2,     /* the most doublings of MUCH and KEPT for a stream whose events serve nobody */
-    SLACK = 12,  /* a stream is low if it holds at most 1 / SLACK of its fall more than its low */
-    SELDOM = 16, /* the most events between two queries of a stream at work */
-    FORGET_CALLS = 16384, /* calls on any stream, after which a quiet stream may be forgotten */
-    OLD_PER_NEW = 2       /* old streams that a new one queries or forgets */
+    YOUNG = 16, /* the number of a stream's first frees that each get an event */
+    /* The number of frees to which the rules low and much of stream_order.h apply. */
+    UNSETTLED = 2048,
+    /* The number of times in a row that weir queries an event on an idle stream, for about 10 us in all. */
+    ASKED = 64,
+    MUCH = 4, /* an event is worth its cost if `held` has fallen by this multiple of `worth` */
+    /* The held bytes of all silent streams together may fall by this multiple of `worth` without an event. */
+    KEPT = 16,
+    /* The largest number of silent streams whose open frees may keep memory from other streams. */
+    MOST_SILENT = 128,
+    /* The largest number of times that MUCH and KEPT double for a stream whose events no other stream has used. */
+    FAR = 2,
+    SLACK = 12, /* a stream is low if `held` is at most 1 / SLACK of its fall above `low` */
+    /* The largest number of events between two queries whether a stream with work is idle. */
+    SELDOM = 16,
+    /* The number of calls on any stream after which a quiet stream may be forgotten. */
+    FORGET_CALLS = 16384,
+    /* The number of old streams to query, and to forget, for each new stream. */
+    OLD_PER_NEW = 2
 };
 #define LEAST_WORTH (UINT64_C(64) << 10)
 #define LEAST_KEPT (UINT64_C(32) << 20)
@@ -51,7 +59,7 @@ void weir__order_recycle(struct weir_order *o, CUevent event) {
     o->spare[o->spare_count++] = event;
 }
 
-/* Relaxes this thread's capture mode, since another thread's global capture would forbid the query. */
+/* Relaxes this thread's capture mode, since a global capture by another thread would forbid the query. */
 int weir__order_is_done(const struct weir_order *o, CUevent event) {
     const struct weir_driver *driver = o->device->driver;
 
@@ -82,7 +90,8 @@ weir_status weir__order_record(struct weir_order *o, weir_stream stream, uint64_
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-/* Moves a stream from a list to the end of another or of the same one.  NULL stands for no list. */
+/* Moves a stream from the list `from` to the end of the list `to`.  Both may be one list.  `from` is NULL for a stream
+ * in no list, and `to` is NULL to remove the stream. */
 static void move_stream(struct weir_order_list *from, struct weir_order_list *to,
                         struct weir_order_stream *s) {
     if (from) {
@@ -97,7 +106,7 @@ static void move_stream(struct weir_order_list *from, struct weir_order_list *to
     }
 }
 
-/* Moves the stream to the list in which it belongs, after a change of its open frees or marks. */
+/* Moves the stream to the list of its state, after a change of its open frees or events. */
 static void update_list(struct weir_order *o, struct weir_order_stream *s) {
     enum weir_order_state state = s->marks      ? WEIR_ORDER_MARKED
                                   : s->open > 0 ? WEIR_ORDER_OPEN
@@ -109,7 +118,7 @@ static void update_list(struct weir_order *o, struct weir_order_stream *s) {
     s->state = state;
 }
 
-/* Returns a stream with open frees or marks, or NULL if all streams are quiet. */
+/* Returns a stream with open frees or with events that have not completed.  Returns NULL if there is no such stream. */
 static struct weir_order_stream *find_busy(const struct weir_order *o) {
     return o->list[WEIR_ORDER_MARKED].first ? o->list[WEIR_ORDER_MARKED].first
                                             : o->list[WEIR_ORDER_OPEN].first;
@@ -117,14 +126,14 @@ static struct weir_order_stream *find_busy(const struct weir_order *o) {
 
 /* ---- deferred frees -------------------------------------------------------------------------- */
 
-/* Adds a fence to the list, as the last one to be queried. */
+/* Adds a deferred free at the end of the list, so that its events are queried last. */
 static void append_fence(struct weir_order *o, struct weir_fence *f) {
     f->next = NULL;
     *(o->fences ? &o->last_fence->next : &o->fences) = f;
     o->last_fence = f;
 }
 
-/* Removes and returns the first fence of the list, which is not empty. */
+/* Removes and returns the first deferred free of the list, which is not empty. */
 static struct weir_fence *pop_fence(struct weir_order *o) {
     struct weir_fence *f = o->fences;
 
@@ -132,7 +141,7 @@ static struct weir_fence *pop_fence(struct weir_order *o) {
     return f;
 }
 
-/* Frees a fence that is not in the list. */
+/* Frees the record and the events of a deferred free that is in no list. */
 static void drop_fence(struct weir_order *o, struct weir_fence *f) {
     while (f->events > 0)
         weir__order_recycle(o, f->event[--f->events]);
@@ -149,7 +158,7 @@ static void end_deferred(struct weir_order *o) {
     o->ended(o->context, freed);
 }
 
-/* Queries the events of a fence.  Returns 1 if all have completed, else 0. */
+/* Queries the events of a deferred free.  Returns 1 if all events have completed, else 0. */
 static int fence_is_done(struct weir_order *o, struct weir_fence *f) {
     while (f->events > 0 && weir__order_is_done(o, f->event[f->events - 1]))
         weir__order_recycle(o, f->event[--f->events]);
@@ -201,7 +210,7 @@ int weir__order_complete(struct weir_order *o, size_t most) {
 
 /* ---- open frees and marks ------------------------------------------------------- */
 
-/* Records that the stream has no open free: an event covers each free, or the free has completed. */
+/* Records that the stream has no open free any more, since an event covers each free or the free has completed. */
 static void cover(struct weir_order *o, struct weir_order_stream *s) {
     s->fallen = 0;
     if (s->open == 0)
@@ -244,12 +253,12 @@ static weir_status record(struct weir_order *o, struct weir_order_stream *s, wei
     return WEIR_OK;
 }
 
-/* Records that all frees of the stream have completed, and drops its events. */
+/* Records that all frees of the stream have completed, and removes its events. */
 static void finish(struct weir_order *o, struct weir_order_stream *s) {
     while (s->marks)
         drop_mark(o, s);
     cover(o, s);
-    /* A stream that was forgotten and came back has sequence 0, but all its earlier frees are observed. */
+    /* A stream that was forgotten and has come back has sequence 0, although all its earlier frees are observed. */
     s->placed.observed = weir__size_larger(s->placed.observed, s->sequence);
     o->observed(o->context, s, 0);
 }
@@ -263,7 +272,7 @@ void weir__order_open(struct weir_order *o, struct weir_device *device,
         .device = device, .observed = observed, .ended = ended, .context = context};
 }
 
-/* Forgets a quiet stream. */
+/* Forgets a stream without open frees and without events, and frees its record. */
 static void forget(struct weir_order *o, struct weir_order_stream *s) {
     uintptr_t found = 0;
 
@@ -304,8 +313,8 @@ void weir__order_close(struct weir_order *o) {
     free(o->spare);
 }
 
-/* Forgets old quiet streams, since programs make and end streams by the thousand.  A stream with recent calls goes to
- * the end of the list. */
+/* Forgets some old streams that have no open frees and no events, since programs create and destroy streams by the
+ * thousand.  Moves a stream with recent calls to the end of the list. */
 static void forget_old(struct weir_order *o) {
     for (int i = 0; i < OLD_PER_NEW && o->list[WEIR_ORDER_QUIET].first; i++) {
         struct weir_order_stream *s = o->list[WEIR_ORDER_QUIET].first;
@@ -317,7 +326,7 @@ static void forget_old(struct weir_order *o) {
     }
 }
 
-/* Returns the record of the stream, or NULL if it is not known. */
+/* Returns the record of the stream, or NULL if the stream is not known. */
 static struct weir_order_stream *find_stream(const struct weir_order *o, uint64_t id) {
     uintptr_t found = 0;
 
@@ -341,7 +350,8 @@ static struct weir_order_stream *add_stream(struct weir_order *o, uint64_t id) {
     if (id == 0)
         o->unknown = s;
     s->placed.id = id;
-    s->placed.observed = o->sequence; /* frees from before the stream was forgotten are observed */
+    /* All frees from before the stream was forgotten are observed. */
+    s->placed.observed = o->sequence;
     s->marks_end = &s->marks;
     s->is_apart = id == 0 ? 0 : -1;
     move_stream(NULL, &o->list[WEIR_ORDER_QUIET], s);
@@ -350,7 +360,7 @@ static struct weir_order_stream *add_stream(struct weir_order *o, uint64_t id) {
     return s;
 }
 
-/* Returns the bytes that are worth an event. */
+/* Returns the number of bytes that are worth an event. */
 static uint64_t worth_of(const struct weir_order *o) {
     return weir__size_larger(o->worth, LEAST_WORTH);
 }
@@ -363,11 +373,11 @@ uint64_t weir__order_last_with(const struct weir_order *o, weir_stream stream) {
                : 0;
 }
 
-/* Counts the call.  If another stream has called since, the stream's last burst has ended.  Updates `foreseen` here,
- * and not in the other stream's call, so that no call touches another stream's record. */
+/* Counts the call.  If another stream has called since the last call on this stream, the last burst of this stream has
+ * ended.  Updates `foreseen` in this call and not in the other stream's call, so that no call writes the record of
+ * another stream. */
 struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id) {
-    struct weir_order_stream *s =
-        o->recent && o->recent_id == id ? o->recent : find_stream(o, id);
+    struct weir_order_stream *s = o->recent && o->recent_id == id ? o->recent : find_stream(o, id);
 
     if (!s)
         s = add_stream(o, id);
@@ -399,20 +409,21 @@ void weir__order_dry(struct weir_order *o) {
     o->unsettled_until = o->sequence + UNSETTLED;
 }
 
-/* Returns the bytes by which a stream may fall without an event: its share of the memory that all silent streams together
- * may keep from others.  Returns 0 if there are more than MOST_SILENT silent streams. */
+/* Returns the number of bytes by which `held` may fall without an event.  This is the stream's share of the memory
+ * that all silent streams together may keep from other streams.  Returns 0 if there are more than MOST_SILENT silent
+ * streams. */
 static uint64_t share_of(const struct weir_order *o, const struct weir_order_stream *s) {
     size_t silent = o->silent_streams + (s->open == 0);
 
     return silent > MOST_SILENT ? 0 : weir__size_larger(KEPT * worth_of(o), LEAST_KEPT) / silent;
 }
 
-/* Returns the bytes by which the stream may fall before the rule low holds. */
+/* Returns the number of bytes by which `held` may fall before the rule low holds. */
 static uint64_t room_above_low(const struct weir_order *o, const struct weir_order_stream *s) {
     int64_t above = s->held - s->low - (int64_t)(worth_of(o) + s->fallen / SLACK);
     uint64_t least = weir__size_less(worth_of(o), s->fallen);
 
-    /* Each freed byte lowers `held` by 1, and raises the slack by 1 / SLACK. */
+    /* Each freed byte lowers `held` by 1 and raises the allowed distance from `low` by 1 / SLACK. */
     return above > 0 ? weir__size_larger(least, (uint64_t)above * SLACK / (SLACK + 1)) : least;
 }
 
@@ -420,7 +431,8 @@ uint64_t weir__order_room(const struct weir_order *o, const struct weir_order_st
     uint64_t room, most;
     unsigned doublings;
 
-    /* While the program forbids reuse by other streams, no event is due.  The program may allow reuse at any time. */
+    /* No event is due while the program forbids streams to use each other's memory.  The program may allow this at any
+     * time. */
     if (o->covers_all || atomic_load_explicit(&o->device->keeps_apart, memory_order_relaxed))
         return 0;
     if (!o->several)
@@ -441,8 +453,9 @@ int weir__order_is_due(const struct weir_order *o, const struct weir_order_strea
            weir__order_room(o, s) == 0;
 }
 
-/* Returns 1 if the stream is non-blocking, so that all its work is done when it is idle (stream_order.h).  Queries this
- * once, since ids are not used again.  The query would break a capture of the stream (H200, driver 580). */
+/* Returns 1 if the stream is non-blocking, so that all its work has completed when it is idle (stream_order.h); else
+ * 0.  Queries the driver once for each stream, since ids are not used again.  The query would break a capture of the
+ * stream (H200, driver 580). */
 static int is_apart(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     unsigned int flags = 0;
 
@@ -453,7 +466,8 @@ static int is_apart(struct weir_order *o, struct weir_order_stream *s, weir_stre
     return s->is_apart;
 }
 
-/* Queries whether the stream is idle, and adapts the number of events until the next query. */
+/* Queries whether the stream is idle, and adapts the number of events until the next query.  Returns 1 if the stream
+ * is idle, else 0. */
 static int is_idle(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     s->recorded = 0;
     if (weir__device_is_idle(o->device, stream)) {
@@ -464,7 +478,8 @@ static int is_idle(struct weir_order *o, struct weir_order_stream *s, weir_strea
     return 0;
 }
 
-/* Covers the stream's open frees: observes them if the stream is idle, else records an event.  Returns 0 on failure. */
+/* Covers the stream's open frees: observes them if the stream is idle, otherwise records an event.  Returns 1 on
+ * success, else 0. */
 static int tell(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     if (s->is_apart != 0 && s->recorded >= s->between) {
         if (weir__device_capture(o->device, stream) != WEIR_OK)
@@ -483,14 +498,14 @@ static int tell(struct weir_order *o, struct weir_order_stream *s, weir_stream s
 }
 
 void weir__order_maintain(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
-    /* The handle refers to this stream during this call. */
+    /* During this call, the handle refers to this stream. */
     if (s->handle != stream && s->placed.id != 0 &&
         (uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE &&
         weir__map_put(&o->by_handle, (uintptr_t)stream, (uintptr_t)s))
         s->handle = stream;
     if (!weir__order_is_due(o, s))
         return;
-    if (tell(o, s, stream)) { /* on failure, a later call tries again */
+    if (tell(o, s, stream)) { /* on failure, a later call retries */
         if (s->held < s->low || s->dry_seen != o->dry)
             s->low = s->held;
         s->dry_seen = o->dry;
@@ -599,7 +614,8 @@ void weir__order_observe_all(struct weir_order *o) {
 int weir__order_is_observed(const struct weir_order *o, uint64_t id, uint64_t sequence) {
     const struct weir_order_stream *s = find_stream(o, id);
 
-    return !s || s->placed.observed >= sequence; /* only quiet streams are forgotten */
+    /* A forgotten stream was quiet, so all its frees are observed. */
+    return !s || s->placed.observed >= sequence;
 }
 
 void weir__order_mark(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
@@ -607,7 +623,8 @@ void weir__order_mark(struct weir_order *o, struct weir_order_stream *s, weir_st
         cover(o, s);
 }
 
-/* Returns the oldest mark that covers the sequence, or NULL. */
+/* Returns the oldest event of the stream `id` that covers the free with this sequence.  Returns NULL if no event
+ * covers the free. */
 static const struct weir_order_mark *mark_of(const struct weir_order *o, uint64_t id,
                                              uint64_t sequence) {
     const struct weir_order_stream *s = find_stream(o, id);
@@ -627,7 +644,8 @@ CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t i
     const struct weir_order_mark *last = mark_of(o, id, sequence), *mark = last;
     CUresult result = last ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 
-    /* The marks of stream 0 may be of several streams, whose memory may have joined: `stream` waits for all marks. */
+    /* The events of stream 0 may be on several streams, and the freed memory of these streams may have coalesced.  So
+     * `stream` waits for all these events up to the sequence. */
     if (last && id == 0)
         mark = o->unknown->marks;
     while (result == CUDA_SUCCESS) {
@@ -639,8 +657,8 @@ CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t i
     return result;
 }
 
-/* Makes the frees of an idle stream available to all streams.  If the stream is blocking, idleness proves nothing:
- * records an event, and queries it. */
+/* Makes the frees of an idle stream available to all streams.  The idleness of a blocking stream does not prove that
+ * its work has completed.  So for a blocking stream, records an event and queries it. */
 static void see_idle(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     if (is_apart(o, s, stream))
         finish(o, s);
