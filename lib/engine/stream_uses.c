@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* stream_uses.c: see stream_uses.h. */
+/* stream_uses.c: implements stream_uses.h. */
 #include "engine/stream_uses.h"
 
 #include <stdlib.h>
@@ -17,7 +17,8 @@ void weir__uses_close(struct weir_uses *uses) {
     pthread_mutex_destroy(&uses->lock);
 }
 
-/* Sets the bit USES after a change of the map.  The caller holds the lock. */
+/* Sets the slow path USES if the map has an entry, and clears it otherwise.  Called after a change of the map.  The
+ * caller holds the lock. */
 static void publish_uses(struct weir_uses *uses) {
     int some = uses->map.count > 0;
 
@@ -25,7 +26,8 @@ static void publish_uses(struct weir_uses *uses) {
         (void)weir__slow_path_set(uses->paths, WEIR_SLOW_PATH_USES, some);
 }
 
-/* Adds a use to the block's list, unless the list has the use.  Returns 0 if there is no host memory, else 1. */
+/* Adds a use to the block's list, unless the list already has this use.  Returns 1 on success, 0 if there is no host
+ * memory. */
 static int add_stream_use(struct weir_uses *uses, uint64_t block, weir_stream stream, uint64_t id) {
     uintptr_t known = 0;
     struct weir_use_list *list;
@@ -44,7 +46,7 @@ static int add_stream_use(struct weir_uses *uses, uint64_t block, weir_stream st
         return 0;
     list->use[count] = (struct weir_use){.stream = stream, .id = id};
     list->count = count + 1;
-    weir__map_put(&uses->map, block, (uintptr_t)list); /* cannot fail, since there is room */
+    weir__map_put(&uses->map, block, (uintptr_t)list); /* cannot fail, since the map has room */
     return 1;
 }
 
@@ -72,7 +74,7 @@ struct weir_use_list *weir__uses_take(struct weir_uses *uses, uint64_t block) {
     uintptr_t value = 0;
 
     pthread_mutex_lock(&uses->lock);
-    /* cannot fail, since the key is there */
+    /* Storing 0 cannot fail, since the map already has the key. */
     if (weir__map_get(&uses->map, block, &value))
         weir__map_put(&uses->map, block, 0);
     pthread_mutex_unlock(&uses->lock);
@@ -96,7 +98,7 @@ void weir__uses_settle(struct weir_uses *uses, uint64_t block, struct weir_use_l
     weir__map_get(&uses->map, block, &since);
     if (!freed) {
         drop_refused(list);
-        weir__map_put(&uses->map, block, (uintptr_t)list); /* cannot fail, since the key is there */
+        weir__map_put(&uses->map, block, (uintptr_t)list); /* cannot fail: the map has the key */
     } else if (since == 0) {
         weir__map_take(&uses->map, block, NULL);
     }
