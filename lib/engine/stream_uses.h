@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* stream_uses.h: the other streams that use a block (weir_use), until the block's free.
+/* stream_uses.h: records the other streams that use a block (weir_use), until the block is freed.
  *
- * A map has a short list of streams for each such block's address, under one lock.  While the map is empty, requests do
- * not take the lock (slow_path.h).
+ * A map has a short list of streams for the address of each such block.  One lock guards the map.  While the map is
+ * empty, requests do not take the lock (slow_path.h).
  *
- * This file must not know engines or drivers.
+ * This file must not depend on engines or drivers.
  */
 #ifndef WEIR_STREAM_USES_H
 #define WEIR_STREAM_USES_H
@@ -19,9 +19,11 @@
 
 struct weir_use {
     weir_stream stream;
-    /* the id of a default stream, since its handle means another stream on another thread; else 0 */
+    /* The stream's id if the stream is a default stream, since the handle of a default stream means a different stream
+     * in each thread.  Otherwise 0. */
     uint64_t id;
-    int refused; /* set by a free that failed because the driver does not know this stream */
+    /* Set if a free of the block has failed because the driver does not know this stream. */
+    int refused;
 };
 
 struct weir_use_list {
@@ -30,27 +32,30 @@ struct weir_use_list {
 };
 
 struct weir_uses {
-    weir_slow_paths *paths; /* the bit USES says whether the map has an entry */
-    pthread_mutex_t lock;   /* guards map; no other lock is taken under it */
-    struct weir_map map;    /* address -> struct weir_use_list * */
+    weir_slow_paths *paths; /* the slow path USES is set while the map has an entry */
+    pthread_mutex_t lock;   /* guards `map`; a thread that holds this lock takes no other lock */
+    struct weir_map map;    /* maps a block's address to its struct weir_use_list * */
 };
 
-/* Returns 1 if any block has recorded uses, else 0.  A request calls this before it takes the lock. */
+/* Returns 1 if any block has recorded uses, else 0.  A request calls this function before it takes the lock. */
 static inline int weir__uses_any(const struct weir_uses *uses) {
     return weir__slow_path_is(uses->paths, WEIR_SLOW_PATH_USES);
 }
 
 void weir__uses_open(struct weir_uses *uses, weir_slow_paths *paths);
 void weir__uses_close(struct weir_uses *uses);
-/* Records once that the stream uses the block.  Returns 0 if there is no host memory, else 1. */
+/* Records that the stream uses the block, unless the list already has this use.  Returns 1 on success, 0 if there is
+ * no host memory. */
 int weir__uses_note(struct weir_uses *uses, uint64_t block, weir_stream stream, uint64_t id);
-/* Forgets uses that were recorded before a block was live at the address.  A block is being allocated there now. */
+/* Removes the uses of an earlier block at this address, since a new block is being allocated at the address. */
 void weir__uses_forget(struct weir_uses *uses, uint64_t block);
-/* Removes and returns the block's list, which the caller owns until it calls weir__uses_settle.  Returns NULL if there
- * is none.  The map keeps the slot, so that putting the list back cannot fail. */
+/* Removes the block's list from the map, and returns the list.  The caller owns the list until it calls
+ * weir__uses_settle.  Returns NULL if the block has no list.  The map keeps the block's key, so that weir__uses_settle
+ * can put the list back without host memory. */
 struct weir_use_list *weir__uses_take(struct weir_uses *uses, uint64_t block);
-/* Ends weir__uses_take.  If `freed`, forgets the list, but keeps uses recorded since for a new block at this address.
- * Otherwise puts the list back without the refused uses. */
+/* Ends the caller's ownership of a list from weir__uses_take.  If `freed` is 1, frees the list; uses that other
+ * threads have since recorded for a new block at this address stay.  If `freed` is 0, puts the list back into the map,
+ * without the uses that are marked `refused`. */
 void weir__uses_settle(struct weir_uses *uses, uint64_t block, struct weir_use_list *list,
                        int freed);
 
