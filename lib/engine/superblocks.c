@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* superblocks.c: see superblocks.h. */
+/* superblocks.c: implements superblocks.h. */
 #include "engine/superblocks.h"
 
 #include <stdlib.h>
@@ -7,12 +7,12 @@
 
 #include "base/size.h"
 
-/* The largest superblock, and the first one of an allocator: seven eighths of a unit.  With other sizes the recorded
- * programs reserve more memory, or fail more often near a limit. */
+/* The size of the largest superblock, and of an allocator's first superblock: seven eighths of a unit.  With other
+ * sizes, recorded programs reserve more memory, or fail more often near a limit. */
 #define SUPERBLOCK_MOST (WEIR_POOL_UNIT / 8 * 7)
-/* The first superblock of each further stream, which often has few small blocks. */
+/* The size of the first superblock of each further stream, which often has few small blocks. */
 #define SUPERBLOCK_LEAST ((size_t)2 << 20)
-/* A superblock has at most this part of the limit, and at least one slab. */
+/* A superblock has at most 1/32 of the limit, but at least one slab. */
 #define LIMIT_PART 32
 
 enum { INSIDE = 255 };
@@ -32,7 +32,7 @@ void weir__superblocks_close(struct weir_superblocks *list) {
     pthread_mutex_destroy(&list->lock);
 }
 
-/* Removes the empty superblock that *at points to.  The caller holds `lock`. */
+/* Removes the empty superblock *at from the list, and returns it.  The caller holds `lock`. */
 static struct weir_superblock *remove_superblock(struct weir_superblocks *list,
                                                  struct weir_superblock **at) {
     struct weir_superblock *superblock = *at;
@@ -42,7 +42,7 @@ static struct weir_superblock *remove_superblock(struct weir_superblocks *list,
     return superblock;
 }
 
-/* Returns the link to the superblock around the address, or to NULL.  The caller holds `lock`. */
+/* Returns the link to the superblock that contains the address, or a link to NULL.  The caller holds `lock`. */
 static struct weir_superblock **link_around(struct weir_superblocks *list, uint64_t address) {
     struct weir_superblock **at = &list->first;
 
@@ -51,7 +51,8 @@ static struct weir_superblock **link_around(struct weir_superblocks *list, uint6
     return at;
 }
 
-/* Places a slab of `bytes` at the lowest address with room.  Returns the address, or 0.  The caller holds `lock`. */
+/* Places a slab of `bytes` bytes in a superblock, at the lowest address with enough free pages.  Returns the address,
+ * or 0 if no pages suffice.  The caller holds `lock`. */
 static CUdeviceptr place_slab(struct weir_superblocks *list, struct weir_superblock *superblock,
                               size_t bytes) {
     size_t pages = bytes / WEIR_PAGE, end = superblock->bytes / WEIR_PAGE, free_pages = 0, at = 0;
@@ -96,7 +97,7 @@ struct weir_superblock *weir__superblocks_make(struct weir_superblocks *list,
         if (superblock->stream == r->id)
             most += superblock->bytes;
     pthread_mutex_unlock(&list->lock);
-    /* A stream's next superblock has as many bytes as the stream's superblocks have together. */
+    /* A stream's next superblock is as large as all superblocks of the stream together. */
     most = weir__size_smaller(weir__size_larger(most, SUPERBLOCK_LEAST), SUPERBLOCK_MOST);
     most = weir__size_smaller(most, limit / LIMIT_PART);
     bytes = weir__size_round_down(weir__size_larger(most, r->bytes), WEIR_PAGE);
@@ -108,7 +109,7 @@ struct weir_superblock *weir__superblocks_make(struct weir_superblocks *list,
     return superblock;
 }
 
-/* Adds the superblock at the end of the list, so that older superblocks fill first. */
+/* The superblock goes to the end of the list, so that older superblocks fill first. */
 void weir__superblocks_add(struct weir_superblocks *list, struct weir_superblock *superblock,
                            size_t bytes) {
     struct weir_superblock **end = &list->first;
@@ -124,7 +125,7 @@ void weir__superblocks_add(struct weir_superblocks *list, struct weir_superblock
     pthread_mutex_unlock(&list->lock);
 }
 
-/* Returns 1 if the host has waited for the device since the last free on the superblock's stream, else 0. */
+/* Returns 1 if a wait for the device has covered the last free in the superblock, else 0. */
 static int is_observed(const struct weir_superblocks *list,
                        const struct weir_superblock *superblock) {
     return atomic_load(&list->device->waited) > superblock->freed;
@@ -143,7 +144,7 @@ int weir__superblocks_put(struct weir_superblocks *list, CUdeviceptr slab, uint6
         first = (slab - superblock->base) / WEIR_PAGE;
         pages = superblock->page[first];
     }
-    if (pages == INSIDE) /* unreached: an address inside a slab, which the caches do not free */
+    if (pages == INSIDE) /* unreached: an address inside a slab, which the caches never free */
         pages = 0;
     if (pages > 0) {
         memset(superblock->page + first, 0, pages);
