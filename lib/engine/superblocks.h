@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: MIT */
-/* superblocks.h: the slabs of the pool engine, which are cut from superblocks.
+/* superblocks.h: superblocks, from which the pool engine cuts slabs.
  *
  * The driver moves idle units of 32 MiB to the requests that need them.  A slab, which the caches cut into small
- * blocks, lives long.  If each slab were a block of the driver, slabs would lie among large blocks, and each would keep
- * a unit from moving.  A superblock is one block of the driver, and keeps the slabs of one stream together.
+ * blocks, lives long.  If each slab were a block of the driver, slabs would lie between large blocks, and each slab
+ * would prevent the driver from moving a unit.  A superblock is one block of the driver, and keeps the slabs of one
+ * stream together.
  *
- * Stream order.  The slabs of a superblock are allocated on its stream.  As long as only that stream frees them, a
- * freed slab may serve the stream at once.  The memory of an empty superblock is freed on the stream, too.  If the last
- * slab is freed with OBSERVED, the memory is freed on a stream that runs nothing, but only after a wait for the device
- * that began after all frees in the superblock.
+ * Stream order.  The slabs of a superblock are allocated on the superblock's stream.  As long as only this stream
+ * frees slabs of the superblock, the stream may use a freed slab again at once.  The memory of an empty superblock is
+ * freed on this stream, too.  If the last slab is freed with OBSERVED, weir frees the memory on a stream without work,
+ * but only after a wait for the device that began after all frees in the superblock.
  *
- * Another stream may free a slab if it has got the handle or the cache of a stream that ended.  The superblock then has
- * no stream any more: it serves no further slab, and its memory is freed after a wait for the device.
+ * Another stream can free a slab if it has received the handle or the cache of a stream that ended.  The superblock
+ * then has no stream any more: it serves no further slab, and weir frees its memory after a wait for the device.
  *
- * Locks: `lock`, under which no function of other files is called.
+ * Locks.  A thread that holds `lock` calls no function of other files.
  *
- * This file must not know the driver's pool.
+ * This file must not depend on the driver's pool.
  */
 #ifndef WEIR_SUPERBLOCKS_H
 #define WEIR_SUPERBLOCKS_H
@@ -25,11 +26,13 @@
 struct weir_superblock {
     struct weir_superblock *next;
     CUdeviceptr base;
-    size_t bytes, used; /* used: the bytes of slabs */
-    uint64_t
-        stream; /* the id of the stream whose slabs lie here; UNKNOWN if another has freed one */
-    uint64_t freed; /* the number of device waits that had begun at the last free on a stream */
-    /* An entry for each page: 0 for a free page, else the slab's pages for its first page and INSIDE for its others. */
+    size_t bytes, used; /* `bytes` is the size of the superblock; `used` is the sum of its slabs */
+    /* The id of the stream whose slabs lie here, or UNKNOWN after another stream has freed a slab. */
+    uint64_t stream;
+    /* The number of waits for the device that had begun when a stream last freed a slab here. */
+    uint64_t freed;
+    /* An entry for each page: 0 for a free page, the number of the slab's pages for the slab's first page, and INSIDE
+     * for the other pages of a slab. */
     unsigned char page[];
 };
 
@@ -37,37 +40,38 @@ struct weir_superblocks {
     struct weir_device *device;
     pthread_mutex_t lock; /* guards the fields below */
     struct weir_superblock *first;
-    _Atomic uint64_t idle; /* the bytes of the pages without a slab; read without the lock */
+    _Atomic uint64_t idle; /* the bytes of pages without a slab; threads read it without the lock */
 };
 
-/* Opens a list whose bytes are all zero.  The other functions need an open list. */
+/* Opens a list in which all bytes are zero.  All other functions need an open list. */
 void weir__superblocks_open(struct weir_superblocks *list, struct weir_device *device);
-/* Forgets all superblocks, whose memory is the caller's. */
+/* Frees the records of all superblocks.  The caller frees the memory of the superblocks. */
 void weir__superblocks_close(struct weir_superblocks *list);
 
-/* Serves a request for a slab from a superblock of the stream r->id.  Returns 1 on success, 0 if there is no room. */
+/* Serves a request for a slab from a superblock of the stream r->id.  Returns 1 on success, 0 if no superblock has
+ * room. */
 int weir__superblocks_cut(struct weir_superblocks *list, struct weir_request *r);
-/* Returns a superblock without memory, for a request that found no room, or NULL if there is no host memory.  The
- * superblock is larger than the slab, unless the limit is low. */
+/* Creates a superblock without memory, for a request that found no room.  Returns NULL if there is no host memory.
+ * The superblock is larger than the slab, unless the limit is low. */
 struct weir_superblock *weir__superblocks_make(struct weir_superblocks *list,
                                                const struct weir_request *r, uint64_t limit);
-/* Adds an empty superblock, whose caller has set `base`, and places a slab of `bytes` at its base unless `bytes` is
- * 0. */
+/* Adds an empty superblock to the list, after the caller has set `base`.  If `bytes` is above 0, places a slab of this
+ * size at the superblock's base. */
 void weir__superblocks_add(struct weir_superblocks *list, struct weir_superblock *superblock,
                            size_t bytes);
-/* Frees a slab, in a call on the stream with that id, or with OBSERVED if all uses of the slab are done.  If the
- * superblock is empty now and the caller may free its memory, removes it from the list and writes it to *empty; else
- * writes NULL.  The caller passes *empty to free(), or adds it again if the driver does not free its memory.  Returns 1
- * on success, 0 if no slab begins at the address. */
+/* Frees a slab, in a call on the stream with this id, or with OBSERVED if all work on the slab has completed.  If the
+ * superblock is now empty and the caller may free its memory, removes it from the list and sets *empty to the
+ * superblock; otherwise sets *empty to NULL.  The caller passes *empty to free(), or adds it to the list again if the
+ * driver fails to free its memory.  Returns 1 on success, 0 if no slab starts at the address. */
 int weir__superblocks_put(struct weir_superblocks *list, CUdeviceptr slab, uint64_t id,
                           struct weir_superblock **empty);
-/* Removes and returns an empty superblock whose uses are all done.  The caller sets `all_done` if all work of the
- * device is done.  Returns NULL if there is none. */
+/* Removes and returns an empty superblock if all work on it has completed.  The caller sets `all_done` if all work of
+ * the device has completed.  Returns NULL if there is no such superblock. */
 struct weir_superblock *weir__superblocks_idle(struct weir_superblocks *list, int all_done);
-/* Returns 1 if there is an empty superblock that belongs to no stream any more, so that only a wait for the device
- * allows its return to the driver.  Returns 0 otherwise. */
+/* Returns 1 if the list has an empty superblock without a stream, whose memory weir can free only after a wait for the
+ * device; else 0. */
 int weir__superblocks_wait(struct weir_superblocks *list);
-/* Finds the superblock around the address.  Returns 1 on success, else 0. */
+/* Finds the superblock that contains the address, and writes its range to *out.  Returns 1 on success, else 0. */
 int weir__superblocks_find(struct weir_superblocks *list, uint64_t address,
                            struct weir_extent *out);
 
