@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* commands.h: the subcommands of the program, one file each.
+/* commands.h: the functions that run the subcommands of the program weir.
  *
- * A subcommand gets its part of the command line, with "weir info" and so on in argv[0] for messages.  It returns the
- * exit code: 0 on success, 1 after a failure with a message on standard error, 2 after a usage error.  `weir run' and
- * `weir record' have the exit codes of env(1); `weir run' returns only if it does not become the command.
+ * A function gets the arguments of its subcommand.  argv[0] is a name for messages, such as "weir info".  The
+ * function returns the exit code of the program: 0 on success, 1 after a failure (with a message on standard error),
+ * 2 after a usage error.  `weir run' and `weir record' have the exit codes of env(1).  If `weir run' replaces its
+ * process by the command, its function does not return.
  */
 #ifndef WEIR_CLI_COMMANDS_H
 #define WEIR_CLI_COMMANDS_H

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* files.h: the files of a command: checks of outputs before the command runs, files that are replaced as a whole, and
- * files that exist no longer than the command.
+/* files.h: the input files, output files and temporary files of a command.
+ *
+ * The functions check output files before the command runs, replace a file as a whole, and make temporary files.
  *
  * This file must not know the contents of the files.
  */
@@ -11,39 +12,43 @@
 #include <stdio.h>
 
 struct output {
-    const char *flag, *path; /* `path` is NULL if there is no output, "-" for standard output */
+    /* A flag that names an output file, and the file: NULL if the flag is not given, "-" for standard output. */
+    const char *flag, *path;
 };
 
-/* Returns 1 if no output is the file `input', which the command reads; 0 with a message, which calls the input `what'.
- * "-" is standard input. */
+/* Checks that no output is the file `input', which the command reads.  An input of "-" is standard input.  Returns 1
+ * if no output is this file.  Otherwise prints a message, in which `what' describes the input, and returns 0. */
 int outputs_spare(const struct output *outputs, size_t count, const char *what, const char *input);
-/* Returns 1 if all outputs are different files, 0 with a message if not.  Several outputs may be standard output or
- * standard error. */
+/* Checks that all outputs are different files.  Several outputs may be standard output or standard error.  Returns 1
+ * if the files differ.  Otherwise prints a message and returns 0. */
 int outputs_differ(const struct output *outputs, size_t count);
 
-/* Checks that the file of a flag can be replaced, which needs the right to write to its folder, or to the folder of a
- * link's target.  A path of NULL or "-" needs no check.  Returns 1 on success, 0 with a message. */
+/* Checks that weir can replace the file that a flag names.  weir therefore needs the right to write to the folder of
+ * the file, or of the file that a link points to.  Returns 1 if so, or if the path is NULL or "-".  Otherwise prints
+ * a message and returns 0. */
 int output_check(const char *flag, const char *path);
-/* Checks that text can be added to the file of a flag.  A path of NULL or "-" needs no check.  Returns 1 on success, 0
- * with a message. */
+/* Checks that weir can append text to the file that a flag names.  Returns 1 if so, or if the path is NULL or "-".
+ * Otherwise prints a message and returns 0. */
 int output_check_to_add(const char *flag, const char *path);
-/* Returns 1 if a file can be made at the path, else 0 with errno.  Makes a file beside the path and removes it: in
- * folders of some file systems, such as /proc, access(2) allows a file that cannot be made. */
+/* Checks that a file can be created at the path: creates a file with a similar name in the same folder, and removes
+ * it.  access(2) is not enough, because it allows files in /proc that cannot be created.  Returns 1 on success, 0
+ * with errno on failure. */
 int output_can_make(const char *path);
-/* Calls `write' to write a new file, which then replaces the old file as a whole (replace.h).  `write' returns 0 if it
- * fails.  Returns 1 on success, 0 with a message. */
+/* Replaces a file as a whole (replace.h).  The function `write' writes the new contents, and returns 0 if it fails.
+ * Returns 1 on success.  On failure, prints a message, keeps the old file and returns 0. */
 int output_replace(const char *path, int (*write)(FILE *file, const void *context),
                    const void *context);
 
-/* Returns TMPDIR, or /tmp if TMPDIR is not set. */
+/* Returns the folder for temporary files: the value of TMPDIR, or /tmp if TMPDIR is not set. */
 const char *temporary_folder(void);
-/* Opens an empty file without a name in the temporary folder, for reading and writing.  Returns NULL with errno on
- * failure. */
+/* Creates an empty temporary file and opens it for reading and writing.  The file has no name, so it disappears when
+ * it is closed.  Returns NULL with errno on failure. */
 FILE *temporary_file(void);
-/* Makes an empty file weir-WHAT-... in the temporary folder, and writes its path.  Returns 1 on success, 0 with errno
- * and the path that failed. */
+/* Creates an empty file with a name such as weir-WHAT-XXXXXX in the temporary folder, and writes the file's path to
+ * `path'.  Returns 1 on success, 0 with errno on failure.  After a failure `path' is the path that could not be
+ * created. */
 int temporary_named(const char *what, char *path, size_t bytes);
-/* Removes a folder with its files and its empty folders.  Does nothing if the path is "" or a link. */
+/* Removes a folder, with all files and empty folders in it.  Does nothing if the path is "" or a symbolic link. */
 void temporary_remove(const char *path);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* flags.c: the settings of an allocator as flags of the program.
+/* flags.c: makes a command-line flag for each setting of an allocator.
  *
- * argp gets its options at run time from the option table, so a new row of the table is a new flag with its help.
+ * The option table has a row for each setting.  At run time, weir makes argp's list of options from this table, so a
+ * new row becomes a new flag with its help text.
  *
  * This file must not know subcommands, engines or effects of options.
  */
@@ -22,23 +23,25 @@
 #include "cli/common/files.h"
 #include "config/amount.h"
 
-/* Every key is greater than any character code.  argp would take a character code for the letter of a short option. */
+/* The keys of options for argp.  They are greater than all character codes, because argp treats a key that is a
+ * character as a short option. */
 enum { FIRST_KEY = 0x5700, FIRST_OF_TABLE = 0x5800 };
 
-static char flag_names[WEIR_SETTING_COUNT][40]; /* "flag --prealloc", as sources show it */
+/* The sources of values as users see them, such as "flag --prealloc". */
+static char flag_names[WEIR_SETTING_COUNT][40];
 static char flag_docs[WEIR_SETTING_COUNT][512];
 static struct argp_option flag_options[WEIR_SETTING_COUNT + 1];
 static int refused_flag;
 
 #define PROFILE_EXPECTED "expected a profile, the name of one to be made, or a folder"
 
-/* The exit codes.  FAILED means that something failed.  BAD_VALUE means that a flag or a variable has a value that is
- * bad on every machine. */
+/* The exit codes after an error.  BAD_VALUE is for a value of a flag or variable that is wrong on every machine.
+ * FAILED is for all other failures. */
 enum { FAILED = 1, BAD_VALUE };
 
 static int complain(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Prints a line and returns the exit code. */
+/* Prints a line to standard error.  Returns `code', so that a caller can print and return at once. */
 static int complain(int code, const char *format, ...) {
     va_list arguments;
 
@@ -70,8 +73,8 @@ static error_t parse_setting_flag(int key, char *argument, struct argp_state *st
     return 0;
 }
 
-/* Replaces two blanks by one blank, because argp may break a line between two blanks, and the next line would then
- * begin with a blank. */
+/* Replaces each pair of blanks by one blank.  argp may break a line between the two blanks of a pair, and then the
+ * next line would begin with a blank. */
 static void without_double_blanks(char *text) {
     char *to = text;
 
@@ -81,7 +84,7 @@ static void without_double_blanks(char *text) {
     *to = '\0';
 }
 
-/* Makes the options.  If `all' is set, help texts list advanced settings, too. */
+/* Fills argp's list of options, one for each setting.  If `all' is set, help texts also list advanced settings. */
 static void list_flags(int all) {
     struct argp_option *option = flag_options;
 
@@ -115,8 +118,8 @@ int help_is_requested(const char *argument) {
            strcmp(argument, "-?") == 0;
 }
 
-/* Makes `--help --all' list the advanced settings, too.  This function runs before argp, because argp ends the program
- * at --help. */
+/* If the arguments contain `--help --all', fills the options again, so that the help lists advanced settings, too.
+ * Must run before argp_parse(), because argp prints the help and ends the program as soon as it reads --help. */
 static void list_flags_asked_for(int argc, char **argv) {
     for (int i = 1; i + 1 < argc && strcmp(argv[i], "--") != 0; i++)
         if (help_is_requested(argv[i]) && strcmp(argv[i + 1], "--all") == 0)
@@ -125,7 +128,7 @@ static void list_flags_asked_for(int argc, char **argv) {
 
 /* -------------------------------------------------------------- misspelt flags ---- */
 
-/* Returns 1 if the word is one of the parts of the name, which '-' separates; else 0. */
+/* Returns 1 if the misspelt word is a whole part of the name, else 0.  Hyphens separate the parts of a name. */
 static int is_part(const struct likeness *likeness, const char *name) {
     size_t length;
 
@@ -152,7 +155,8 @@ const char *likeness_closest(const struct likeness *likeness) {
                : NULL;
 }
 
-/* Compares the word with all options.  Returns 1 if the word is an option or the beginning of an option, 0 if not. */
+/* Compares the misspelt word with all options of a command.  Returns 1 if the word is an option or the beginning of
+ * an option, 0 if not. */
 static int compare_options(struct likeness *likeness, const struct argp *argp) {
     int is_known = 0;
 
@@ -166,10 +170,11 @@ static int compare_options(struct likeness *likeness, const struct argp *argp) {
     return is_known;
 }
 
-/* The option that the user meant by the first unknown option.  NULL if no option is similar, or if all options are
- * known. */
+/* The option that is most similar to the first unknown option in the arguments.  NULL if no option is similar, or if
+ * all options are known. */
 static const char *meant;
-static FILE *argps_words; /* argp's error stream while `meant' is set */
+/* The stream to which argp writes errors while `meant' is set; calls tell_meant(). */
+static FILE *argps_words;
 static argp_parser_t parser_of_command;
 
 static const char *find_meant(const struct argp *argp, int argc, char **argv) {
@@ -190,8 +195,8 @@ static const char *find_meant(const struct argp *argp, int argc, char **argv) {
     return NULL;
 }
 
-/* Writes argp's message, after the option that the user meant.  getopt has said before that there is no such option, so
- * argp only says where the user finds help. */
+/* Writes a message of argp to standard error, for fopencookie(3).  Before argp's first message, "Try ... --help",
+ * the function writes the option that the user probably meant.  getopt has already reported the unknown option. */
 static ssize_t tell_meant(void *unused, const char *words, size_t bytes) {
     static int has_begun;
 
@@ -210,14 +215,14 @@ static error_t parse_and_tell(int key, char *argument, struct argp_state *state)
 
 /* ---------------------------------------------------------------- help on a flag ---- */
 
-/* The flag whose help weir_cli_parse prints instead of parsing, or NULL, and the number of commands that have the
- * flag. */
+/* The flag whose help weir_cli_parse() prints instead of parsing arguments, or NULL.  `topics' counts the commands
+ * that have this flag. */
 static struct likeness *topic;
 static int topics;
 
-/* Prints the help of the flag `topic' if the command has this flag. */
+/* Prints the help text of the flag `topic', if the command has this flag. */
 static void print_topic(const struct argp *argp, const char *command) {
-    const struct argp_option *named = NULL; /* the last option that is no alias */
+    const struct argp_option *named = NULL; /* the option to which the aliases below it belong */
 
     for (const struct argp_option *o = argp->options; o && (o->name || o->key || o->doc); o++) {
         if (!(o->flags & OPTION_ALIAS))
@@ -250,7 +255,7 @@ int weir_cli_flag_tell(struct likeness *flag, int (*command)(int argc, char **ar
 
 /* --------------------------------------------------------------------- parsing ---- */
 
-/* Prints the help for -h in every command. */
+/* Prints the help for the option -h, which argp itself does not know. */
 static error_t parse_help(int key, char *argument, struct argp_state *state) {
     (void)argument;
     if (key != 'h')
@@ -268,7 +273,8 @@ int weir_cli_written(void) {
 
 static int is_parsing;
 
-/* Exits with 1 if a help text could not be written, because argp exits with 0 after every help text. */
+/* Ends the program with exit code 1 if a help text could not be written.  Runs at exit(3), because argp calls
+ * exit(0) after each help text. */
 static void check_help(void) {
     if (is_parsing && !weir_cli_written())
         _exit(1);
@@ -316,7 +322,8 @@ static int flag_key(const struct weir_cli_flag *flags, size_t i) {
 }
 
 const struct argp_option *weir_cli_options(const struct weir_cli_flag *flags) {
-    static struct argp_option room[128]; /* for the flags of all commands, which weir help reads */
+    /* The options of all commands, since weir help reads the options of every command. */
+    static struct argp_option room[128];
     static size_t used;
     size_t first = used;
 
@@ -439,7 +446,8 @@ int weir_cli_settings_finish(struct weir_cli_settings *settings) {
     return complain(BAD_VALUE, "%s", error);
 }
 
-/* Returns the reason why the file is no profile and cannot become a profile, or NULL if there is no such reason. */
+/* Returns the reason why the file is not a profile, or NULL if the file can be used as a profile.  An empty file and
+ * a folder can be used, because weir then writes a profile there. */
 static const char *profile_problem(const char *path, const struct stat *is) {
     static const char title[] = "weir profile ";
     char begin[sizeof title] = "";
@@ -484,8 +492,8 @@ int weir_cli_oom_report_check(const struct weir_cli_settings *settings) {
                : FAILED;
 }
 
-/* Says that the profile does not exist yet.  If the engine learns nothing and makes no profile, the library reports
- * this. */
+/* Reports that the profile does not exist yet, and that this run will create it.  Prints nothing for an engine that
+ * creates no profile, because the library reports that case. */
 static void tell_first_profile(const struct weir_cli_settings *settings) {
     const char *path = settings->options.profile;
     char amount[WEIR_SHOW_BYTES];
@@ -550,7 +558,8 @@ struct reading {
     struct weir_cli_settings *settings;
     const char *flag, *path;
     unsigned line;
-    struct weir_sources flags; /* the settings that flags have set */
+    /* The settings that flags have set before the file is read; a line of the file does not change them. */
+    struct weir_sources flags;
 };
 
 static int refuse_line(const struct reading *reading, const char *why) {
@@ -623,8 +632,8 @@ const char *weir_cli_model_profile(void) {
     return path ? path : "built-in";
 }
 
-/* Makes a name such as "cuda:0 NVIDIA H200".  The name of the device model is "model h200", because readers could take
- * output with the name "NVIDIA H200 (device model)" for a measurement. */
+/* Writes the name of a device for output, such as "cuda:0 NVIDIA H200".  The device model gets a short name, such as
+ * "model h200".  Otherwise a reader might believe that the figures of the model were measured on an NVIDIA H200. */
 static void name_device(const char *driver, char *model, struct weir_cli_device *device) {
     char *end = strstr(model, " ("), *word;
 
@@ -644,7 +653,8 @@ static void name_device(const char *driver, char *model, struct weir_cli_device 
         snprintf(device->name, sizeof device->name, "model:%d %s", device->ordinal, word);
 }
 
-/* Opens the driver and its device.  Returns 1 on success, 0 with the reason in `why' on failure. */
+/* Opens the driver `name' and the device with the number `ordinal'.  Returns 1 on success.  On failure, writes the
+ * reason to `why' and returns 0. */
 static int open_named_device(const char *name, int ordinal, struct weir_cli_device *device,
                              char *why, size_t why_bytes) {
     struct weir_driver_failure failure;
@@ -681,8 +691,9 @@ static int open_named_device(const char *name, int ordinal, struct weir_cli_devi
     return 1;
 }
 
-/* Compares amounts that depend on the device.  Returns 0 on success, 1 with a message.  The allocator itself checks
- * shares of the free memory, which change. */
+/* Checks that the preallocation fits into the device's memory and into the limit.  Returns 0 if it fits.  Otherwise
+ * prints a message and returns 1.  Does not check amounts that are a share of the free memory, because free memory
+ * changes; the allocator checks them. */
 static int check_amounts(const weir_options *options, const struct weir_cli_device *device) {
     struct weir_device_memory memory = {device->total, device->total};
     char asked[WEIR_SPELL_BYTES], most_text[WEIR_SPELL_BYTES], limit_text[WEIR_SPELL_BYTES];
@@ -692,7 +703,8 @@ static int check_amounts(const weir_options *options, const struct weir_cli_devi
 
     if (options->prealloc.kind == WEIR_AMOUNT_MAX || options->prealloc.kind == WEIR_AMOUNT_OF_FREE)
         return 0;
-    /* weir then preallocates only up to the limit, and reports this. */
+    /* If the amount comes from a variable of another program, weir preallocates up to the limit and reports the
+     * difference. */
     if (of_another && prealloc > limit)
         return 0;
     weir__amount_spell(&options->prealloc, asked, sizeof asked);
@@ -709,8 +721,8 @@ static int check_amounts(const weir_options *options, const struct weir_cli_devi
                     asked, limit_text, most_text);
 }
 
-/* Opens the GPU.  If there is no GPU, opens the device model.  Returns 1 and the device's name in *text, or 0 with the
- * reason. */
+/* Opens the GPU, or the device model if there is no GPU.  Returns 1 on success, with the name of the driver in
+ * *text.  On failure, writes the reason to `why' and returns 0. */
 static int choose_device(struct weir_cli_device *device, const char **text, char *why,
                          size_t why_bytes) {
     *text = "cuda";
@@ -721,7 +733,7 @@ static int choose_device(struct weir_cli_device *device, const char **text, char
     return open_named_device("model", 0, device, why, why_bytes);
 }
 
-/* Writes a list of the devices: "cuda:0 (NVIDIA H200), cuda:1 (NVIDIA H200)". */
+/* Writes a list of the driver's devices, such as "cuda:0 (NVIDIA H200), cuda:1 (NVIDIA H200)". */
 static void list_devices(const struct weir_cli_device *opened, char *text, size_t bytes) {
     int is_model = strcmp(opened->driver->name, "model") == 0;
     size_t used = 0;
@@ -733,7 +745,8 @@ static void list_devices(const struct weir_cli_device *opened, char *text, size_
 
         if (!open_named_device(opened->driver->name, i, &device, why, sizeof why))
             snprintf(device.name, sizeof device.name, "%s", why);
-        name = strchr(device.name, ' '); /* the GPU's name follows the device's number */
+        /* A name is "cuda:0 NVIDIA H200": the model of the GPU follows the first blank. */
+        name = strchr(device.name, ' ');
         used += (size_t)snprintf(text + used, bytes - used, "%s%s:%d (%s)", i ? ", " : "",
                                  opened->driver->name, i, name ? name + 1 : device.name);
     }
@@ -741,7 +754,7 @@ static void list_devices(const struct weir_cli_device *opened, char *text, size_
         snprintf(text + used, bytes - used, "; WEIR_MODEL_DEVICES=N makes N");
 }
 
-/* Prints why the named device cannot be opened, and which devices can be opened. */
+/* Prints the reason why the device cannot be opened, and which devices can be opened.  Returns the exit code. */
 static int complain_of_device(const struct weir_cli_settings *settings, const char *text,
                               const struct weir_cli_device *device, const char *why) {
     const char *label = weir_cli_label(settings, WEIR_SETTING_DEVICE);
@@ -749,7 +762,7 @@ static int complain_of_device(const struct weir_cli_settings *settings, const ch
 
     if (device->driver && device->count >= 1)
         list_devices(device, expected, sizeof expected);
-    else if (strncmp(text, "model", 5) == 0) /* `why' also has the expected form of the text */
+    else if (strncmp(text, "model", 5) == 0) /* `why' already says which form is expected */
         return complain(FAILED, "%s '%s': %s", label, text, why);
     else
         snprintf(expected, sizeof expected, "a machine with a GPU and its driver, or model");

@@ -13,7 +13,7 @@
 
 #include "cli/common/files.h"
 
-/* Writes an array, with one value on each line. */
+/* Writes a JSON array, with one value on each line. */
 static int write_array(FILE *file, const json_t *array) {
     const json_t *value;
     size_t i;
@@ -28,7 +28,8 @@ static int write_array(FILE *file, const json_t *array) {
     return 1;
 }
 
-/* Writes an object, with one key on each line.  Writes an array in the object with one value on each line. */
+/* Writes a JSON object, with one key on each line.  If the value of a key is an array of objects, each of these
+ * objects has its own line. */
 static int write_object(FILE *file, const json_t *object) {
     const char *key, *before = "{\n";
     json_t *value;

@@ -9,20 +9,22 @@
 #include <jansson.h>
 #include <stdint.h>
 
-/* Writes an array with one value on each line, or an object with one key on each line.  Writes an array of objects in
- * the object with one object on each line.  "-" is standard output.  Replaces a file as a whole.  Returns 1 on success,
- * 0 with a message. */
+/* Writes a JSON value to a file, which is replaced as a whole.  A path of "-" is standard output.  An array has one
+ * value on each line, and an object has one key on each line.  In the object, an array of objects has one object on
+ * each line.  Returns 1 on success.  On failure, prints a message and returns 0. */
 int jsonfile_write(const char *path, const json_t *value);
-/* Returns a new object with the keys that all objects of a run have: schema, version, date, host, command. */
+/* Returns a new JSON object with the keys that begin every output: schema, weir (the version), date, host and
+ * command. */
 json_t *jsonfile_common(int argc, char **argv);
-/* Returns the number for JSON, or INT64_MAX if the number is larger. */
+/* Returns a JSON integer.  A value above INT64_MAX becomes INT64_MAX. */
 json_t *jsonfile_integer(uint64_t value);
-/* Replaces each byte that is not printable ASCII by a question mark.  Returns the text. */
+/* Replaces each byte of the text that is not printable ASCII by a question mark.  Returns the text. */
 char *jsonfile_plain(char *text);
-/* Returns the text for JSON.  If the text is not UTF-8, a question mark stands for each byte that is not printable
- * ASCII. */
+/* Returns a JSON string.  If the text is not valid UTF-8, replaces each byte that is not printable ASCII by a
+ * question mark. */
 json_t *jsonfile_text(const char *text);
-/* Returns the value for JSON, rounded to 1 / `per': 10.0 leaves one digit behind the point. */
+/* Returns a JSON number that is rounded to a multiple of 1 / `per'.  For example, a `per' of 10.0 leaves one digit
+ * after the decimal point. */
 json_t *jsonfile_rounded(double value, double per);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* memory.h: arrays that grow, and maps whose values are allocated. */
+/* memory.h: functions for arrays that grow, and for maps whose values are allocated by malloc(3). */
 #ifndef WEIR_CLI_MEMORY_H
 #define WEIR_CLI_MEMORY_H
 
@@ -8,9 +8,9 @@
 
 #include "base/map.h"
 
-/* Makes room for one more element in an array.  `array' points to the pointer to the first element.  The array has
- * room for *room elements, and `used' of them are in use.  Returns 1 on success.  If there is no host memory,
- * returns 0 and leaves the array unchanged. */
+/* Makes room for one more element in an array that grows.  `array' is the address of the pointer to the first
+ * element.  The array has room for *room elements of `element' bytes, and `used' of them are in use.  Returns 1 on
+ * success.  If there is no host memory, returns 0 and leaves the array unchanged. */
 static inline int memory_make_room(void *array, size_t *room, size_t used, size_t element) {
     size_t more = *room ? *room * 2 : 64;
     void *memory;
@@ -26,7 +26,7 @@ static inline int memory_make_room(void *array, size_t *room, size_t used, size_
     return 1;
 }
 
-/* Clears the map, and frees the values. */
+/* Removes all entries of the map and frees their values. */
 static inline void memory_free_values(struct weir_map *map) {
     for (size_t i = 0; i < map->capacity; i++)
         if (map->slots[i].key)

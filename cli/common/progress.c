@@ -36,7 +36,8 @@ void progress_clear(const struct progress *progress) {
         fputs("\r\033[K", stderr);
 }
 
-/* Draws "[####------] 12/35  4 s  what", which is never as wide as the terminal, so that the line does not wrap. */
+/* Draws a bar such as "[####------] 12/35  4 s  what".  The bar is narrower than the terminal, so that the line does
+ * not wrap. */
 static void draw_bar(const struct progress *progress, const char *what) {
     enum { MOST_CELLS = 40 };
     char line[512], bar[MOST_CELLS + 1];
@@ -85,7 +86,7 @@ void interrupt_watch(void) {
         struct sigaction before;
 
         sigaction(numbers[i], NULL, &before);
-        if (before.sa_handler != SIG_IGN) /* nohup(1) ignores SIGHUP */
+        if (before.sa_handler != SIG_IGN) /* nohup(1) makes the process ignore SIGHUP */
             sigaction(numbers[i], &action, NULL);
     }
 }

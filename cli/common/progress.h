@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* progress.h: shows the progress of a long command, and lets a signal end the command early: a bar on a terminal, plain
- * lines elsewhere.
+/* progress.h: shows the progress of a long command, and lets a signal end the command early.
+ *
+ * On a terminal the progress is a bar; otherwise each finished step is a line of text.
  *
  * This file must not know the command's work.
  */
@@ -16,23 +17,25 @@ struct progress {
 };
 
 void progress_begin(struct progress *progress, size_t total);
-/* Begins the next step, which `what' names. */
+/* Begins the next step of the command.  `what' describes the step. */
 void progress_step(struct progress *progress, const char *what);
-/* Ends the step, and shows the outcome. */
+/* Ends the current step, and shows how the step ended. */
 void progress_done(struct progress *progress, const char *what, const char *outcome);
-/* Clears the bar, so that a line can be printed. */
+/* Removes the bar from the terminal, so that the command can print a line. */
 void progress_clear(const struct progress *progress);
 
-/* Returns 1 if the descriptor is a terminal that can be drawn on, else 0. */
+/* Returns 1 if the descriptor is a terminal that can move its cursor, else 0. */
 int terminal_can_draw(int descriptor);
-/* Writes the size of the terminal, or 80 columns and 24 lines if it is not known. */
+/* Stores the size of the terminal.  If the size is unknown, stores 80 columns and 24 lines. */
 void terminal_size(int descriptor, int *columns, int *lines);
 
-/* Makes SIGINT, SIGTERM and SIGHUP set interrupt_came() in place of ending the process. */
+/* Catches SIGINT, SIGTERM and SIGHUP.  After the call, these signals do not end the process; they make
+ * interrupt_came() return 1. */
 void interrupt_watch(void);
-/* Returns 1 if one of these signals has come, else 0.  The command begins no more work after such a signal. */
+/* Returns 1 if a signal of interrupt_watch() has come, else 0.  The command should then begin no more work. */
 int interrupt_came(void);
-/* If a signal has come, ends the process by this signal, so that the parent process learns of the signal. */
+/* Ends the process by the signal that has come, so that the parent process learns of the signal.  Does nothing if no
+ * signal has come. */
 void interrupt_end(void);
 
 #endif

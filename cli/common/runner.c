@@ -15,8 +15,8 @@
 
 static const char magic[8] = "weirjob1";
 
-/* The options that are pointers to text.  A pointer is useless in another process, so the job has a copy of each
- * text. */
+/* The options that are pointers to text.  A pointer is useless in another process, so the job contains a copy of
+ * each text. */
 #define TEXTS(X) X(device) X(profile) X(oom_report) X(peers)
 
 void job_make(struct job *job, const char *configuration, double busy_factor,
@@ -40,7 +40,8 @@ void job_make(struct job *job, const char *configuration, double busy_factor,
 
 /* ---------------------------------------------------------------- parent ---- */
 
-/* Makes a pipe whose ends lie above the descriptors that the child uses.  Returns 1 on success, 0 with errno. */
+/* Makes a pipe.  Its descriptors are 10 or higher, so they do not collide with the descriptors 0 to 4 of the child.
+ * Returns 1 on success, 0 with errno on failure. */
 static int high_pipe(int ends[2]) {
     int low[2];
 
@@ -59,8 +60,8 @@ static int high_pipe(int ends[2]) {
     return 0;
 }
 
-/* Starts the child, whose standard output is the parent's standard error, since the parent's standard output gets only
- * the parent's table.  Returns 0 on success, else an errno. */
+/* Starts the child process.  The child's standard output is the parent's standard error, because only the parent's
+ * table belongs on standard output.  Returns 0 on success, an errno on failure. */
 static int start_runner_child(int job_fd, int tape_fd, int result_fd, pid_t *child) {
     static char name[] = "weir", subcommand[] = RUNNER_SUBCOMMAND;
     char *arguments[] = {name, subcommand, NULL};
@@ -83,7 +84,7 @@ static int start_runner_child(int job_fd, int tape_fd, int result_fd, pid_t *chi
     return error;
 }
 
-/* Describes how a child that has sent no result ended. */
+/* Writes to `message' how the child ended: by a signal, or with an exit code but without a result. */
 static void tell_end(int status, char *message, size_t message_bytes) {
     if (WIFSIGNALED(status))
         snprintf(message, message_bytes, "killed by signal %d (%s)", WTERMSIG(status),
@@ -93,7 +94,8 @@ static void tell_end(int status, char *message, size_t message_bytes) {
                  WEXITSTATUS(status));
 }
 
-/* Reads the result and closes result_fd, then waits for the child. */
+/* Reads the child's result from result_fd, closes result_fd, and waits for the end of the child.  Returns the
+ * result.  On failure, writes the reason to `message' and returns NULL. */
 static json_t *read_child_result(int result_fd, pid_t child, char *message, size_t message_bytes) {
     FILE *file = fdopen(result_fd, "r");
     json_t *result = file ? json_loadf(file, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
@@ -101,7 +103,7 @@ static json_t *read_child_result(int result_fd, pid_t child, char *message, size
     int status = 0;
 
     if (file)
-        fclose(file); /* if the child still writes, SIGPIPE ends the child */
+        fclose(file); /* if the child is still writing, it gets SIGPIPE and ends */
     else
         close(result_fd);
     while (waitpid(child, &status, 0) < 0 && errno == EINTR)
@@ -128,7 +130,7 @@ json_t *runner_run(const struct job *job, int tape_fd, char *message, size_t mes
         goto failed;
     if (!high_pipe(results))
         goto close_jobs;
-    /* The pipe holds a whole job, so this write does not wait for a reader. */
+    /* The whole job fits into the pipe, so write(2) returns before the child reads the job. */
     _Static_assert(sizeof *job <= 4096, "a job fits into the pipe");
     error = write(jobs[1], job, sizeof *job) == (ssize_t)sizeof *job ? 0 : errno;
     close(jobs[1]);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* runner.h: one replay in a fresh process.
+/* runner.h: runs one replay in a fresh child process.
  *
- * The parent starts the program again with an internal subcommand, sends the child a job and a tape (tape.h), and reads
- * one JSON object.  The parent never opens a driver, since CUDA does not survive fork, and since earlier work of a
- * process on a device changes the times of its next first iteration.
+ * The parent starts this program again with an internal subcommand.  It sends the child a job and a tape (tape.h),
+ * and reads the result as one JSON object.  The parent itself never opens a driver, for two reasons: CUDA does not
+ * work after fork, and earlier work of a process on a device would change the measured times.
  *
  * This file must not know configurations or figures.
  */
@@ -18,45 +18,56 @@
 
 enum { RUNNER_MESSAGE_BYTES = 512 };
 
-/* The internal subcommand, and the descriptors for job, tape and result. */
+/* The name of the internal subcommand, and the child's file descriptors for the job, the tape and the result. */
 #define RUNNER_SUBCOMMAND "replay-child"
 enum { CHILD_JOB_FD = 0, CHILD_TAPE_FD = 3, CHILD_RESULT_FD = 4 };
 
-/* The job of a child.  The child gets a copy of the struct, since parent and child run one program. */
+/* The job of a child.  The parent writes this struct to a pipe and the child reads it.  This works because both
+ * processes run one program file. */
 struct job {
     char magic[8];
-    size_t bytes;           /* sizeof(struct job) */
-    char configuration[32]; /* "" if the child only reports its device */
-    char device[64];        /* "" if options.device is NULL */
-    char device_source[64]; /* the flag or variable that named the device, for messages, or "" */
-    char profile[WEIR_SHOW_BYTES];    /* "" if options.profile is NULL */
-    char oom_report[WEIR_SHOW_BYTES]; /* "" if options.oom_report is NULL */
-    char peers[WEIR_SHOW_BYTES];      /* "" if options.peers is NULL */
-    /* Set in a trial, which ends at the first request that fails, and only reports whether one failed. */
+    size_t bytes; /* the size of this struct */
+    /* The name of the configuration, or "" if the child only reports its device. */
+    char configuration[32];
+    /* The text of options.device, or "" if it is NULL. */
+    char device[64];
+    /* The flag or variable that named the device, or ""; for messages. */
+    char device_source[64];
+    /* The text of options.profile, or "" if it is NULL. */
+    char profile[WEIR_SHOW_BYTES];
+    /* The text of options.oom_report, or "" if it is NULL. */
+    char oom_report[WEIR_SHOW_BYTES];
+    /* The text of options.peers, or "" if it is NULL. */
+    char peers[WEIR_SHOW_BYTES];
+    /* Set if the child only tries whether all requests succeed.  The replay then ends at the first request that
+     * fails, and the result only says whether a request failed. */
     int trial;
-    int forgets; /* set if the child reads a profile and does not save it */
-    /* The number of the process in a time line of events, or 0 if there is no time line. */
+    int forgets; /* set if the child must not save the profile that it reads */
+    /* The number of the child in the file of the time line, or 0 if there is no time line. */
     int timeline;
-    uint64_t limit; /* the most memory that the configuration may reserve, or 0 for its own limit */
-    double busy_factor; /* GPU work as a factor of the trace's time (busy.h), or 0 */
-    double pace;        /* time between operations as a factor of the trace's time, or 0 */
+    /* The limit on reserved memory in bytes, or 0 for the configuration's own limit. */
+    uint64_t limit;
+    /* The duration of GPU work as a factor of the times in the trace (busy.h), or 0 for no GPU work. */
+    double busy_factor;
+    /* The pause between operations as a factor of the times in the trace, or 0 for no pauses. */
+    double pace;
     weir_options options;
 };
 
-/* Fills a job.  If the configuration is NULL or "", the child only reports its device.  options->device and
+/* Fills the struct job.  If the configuration is NULL or "", the child only reports its device.  options->device and
  * device_source may be NULL. */
 void job_make(struct job *job, const char *configuration, double busy_factor,
               const weir_options *options, const char *device_source);
 
-/* Runs the job in a child.  Returns the result, a new reference, or NULL with the reason in `message' if the child
- * crashed, was killed or reported an error.  tape_fd may be -1.  If the child itself has printed the reason,
- * `message' is empty. */
+/* Runs the job in a child process.  tape_fd is the descriptor of the tape, or -1.  Returns the result as a new
+ * reference.  Returns NULL if the child crashed, was killed or reported an error, and writes the reason to
+ * `message'.  `message' is "" if the child itself has printed the reason. */
 json_t *runner_run(const struct job *job, int tape_fd, char *message, size_t message_bytes);
 
-/* Reads and checks the job in the child.  Returns 1 on success, 0 if runner_run() has not started this process. */
+/* Reads the job, in the child, and checks it.  Returns 1 on success, 0 if runner_run() has not started this process. */
 int job_read(struct job *job);
-/* Sends the result of the child, or {"error": message}, to the parent, and releases the reference.  Returns 1 on
- * success, 0 on failure. */
+/* Sends the result from the child to the parent, and releases the reference.  The result of a child that failed is
+ * {"error": message}.  Returns 1 on success, 0 on failure. */
 int result_send(json_t *result);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* shipped.c: see shipped.h.
  *
- * A build knows where files will be installed, but not whether the user moves the installation, so the program
- * searches upward from its own folder.
+ * The folder of the installation is known at build time, but the user may move the installation later.  Therefore
+ * the program first searches the folders above its own file.
  */
 #include "cli/common/shipped.h"
 
@@ -19,8 +19,9 @@
 
 static const char ending[] = ".trace.zst";
 
-/* Searches the folder of the program and the folder above it.  The program is weir or .libs/weir in a build, or
- * bin/weir in an installation.  Returns 1 if it finds the file, 0 if not. */
+/* Searches for the file below the folder of the program, and then below the parent folder.  The program is weir or
+ * .libs/weir in a build, and bin/weir in an installation.  Returns 1 with the path in `found', or 0 if there is no
+ * such file. */
 static int find_upward(char *found, size_t bytes, const char *const places[2]) {
     char path[PATH_MAX];
     ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);

@@ -1,30 +1,32 @@
 /* SPDX-License-Identifier: MIT */
-/* shipped.h: the files that come with the program: traces, libraries, and sources to compile. */
+/* shipped.h: finds the files that come with the program: traces, libraries, and source files that weir compiles. */
 #ifndef WEIR_CLI_SHIPPED_H
 #define WEIR_CLI_SHIPPED_H
 
 #include <stddef.h>
 
-/* Finds a file that comes with the program, by the name `in_tree' below the folder of a build, or by the name
- * `installed' below the folder of an installation, which may have been moved.  If neither exists, the path is
- * `standard'.  Returns 1 if the file exists, 0 if not. */
+/* Finds a file that comes with the program.  Tries the name `in_tree' below the folder of a build, and the name
+ * `installed' below the folder of an installation, which may have been moved.  If neither file exists, sets the path
+ * to `standard'.  Returns 1 if the file exists, 0 if not. */
 int shipped_find(char *path, size_t bytes, const char *in_tree, const char *installed,
                  const char *standard);
 
-/* Returns the folder of the traces, in a static buffer: bench/traces of the source tree in which the program was built,
- * or the folder of the installation.  Returns NULL if neither exists. */
+/* Returns the folder of the traces that come with the program, in a static buffer.  This is bench/traces of the
+ * source tree, or a folder of the installation.  Returns NULL if neither folder exists. */
 const char *shipped_folder(void);
 
-/* Returns the sorted paths of all traces that come with the program; *count is their number.  Returns NULL if there
- * is no trace or no host memory. */
+/* Returns the paths of all traces that come with the program, in alphabetical order, and their number in *count.
+ * Returns NULL if there is no trace or no host memory. */
 char **shipped_list(size_t *count);
 void shipped_free(char **paths, size_t count);
 
-/* Returns the path that an argument means: the file of that name, or the shipped trace "NAME.trace.zst".  The
- * caller frees the path.  Returns NULL if there is no host memory. */
+/* Converts an argument to the path of a trace.  The argument is the path of a file, or the name of a trace that
+ * comes with the program, without ".trace.zst".  The caller frees the path.  Returns NULL if there is no host
+ * memory. */
 char *shipped_resolve(const char *argument);
 
-/* Prints the names of the shipped traces to standard error if the path has no folder and no such file exists. */
+/* Prints the names of the traces that come with the program to standard error.  Prints nothing if the path contains
+ * a folder, or if the file exists. */
 void shipped_advise(const char *path);
 
 #endif

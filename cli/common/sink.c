@@ -15,17 +15,18 @@
 
 #include "base/clock.h"
 
-/* The time between two flushes of a compressed file, since each flush makes the file larger. */
+/* The shortest time between two flushes of a compressed file.  Each flush makes the file larger. */
 enum { FLUSH_NS = 1000000000 };
 
 struct sink {
-    FILE *file; /* the file, if it is plain or compressed by zstd */
+    /* The file if weir writes it plainly or by zstd, or NULL if it writes by gzip. */
+    FILE *file;
     gzFile gzip;
 #ifdef HAVE_ZSTD
     ZSTD_CCtx *zstd;
 #endif
     int error;
-    int is_dirty; /* set if there is something to flush */
+    int is_dirty; /* set if there is text that has not been flushed */
     uint64_t flushed_ns;
     char packed[1 << 17];
 };
@@ -106,7 +107,8 @@ int sink_write(struct sink *sink, const char *text, size_t bytes) {
     return fwrite(text, 1, bytes, sink->file) == bytes || fail_sink(sink);
 }
 
-/* Flushes without ending the frame or member, so that a reader sees whether the file was closed. */
+/* Flushes all text to the file, but does not end the zstd frame or gzip member.  A reader can thus see whether the
+ * file was closed. */
 static int flush(struct sink *sink) {
 #ifdef HAVE_ZSTD
     if (sink->zstd && !pack(sink, NULL, 0, ZSTD_e_flush))

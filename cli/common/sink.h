@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* sink.h: writes a file, which is compressed if its name ends in .gz or .zst.
+/* sink.h: writes a file, and compresses it if its name ends in .gz or .zst.
  *
  * This file must not know the contents of the file.
  */
@@ -10,17 +10,20 @@
 
 struct sink;
 
-/* Returns 1 if this build can compress a file of that name, 0 if not. */
+/* Returns 1 if this build of weir can write a file with such a name, 0 if it cannot compress the file. */
 int sink_can(const char *like);
-/* Makes a sink of an open file.  The name `like' says how the file is compressed.  The sink closes the file;
- * sink_on closes the file if it fails.  Returns NULL with errno on failure. */
+/* Makes a sink that writes to an open descriptor.  The end of the name `like' selects the compression.  The sink
+ * owns the descriptor: sink_close() closes it, and so does this function if it fails.  Returns NULL with errno on
+ * failure. */
 struct sink *sink_on(int file, const char *like);
-/* Writes the text.  Returns 1 on success, 0 with errno on failure.  After an error each call fails. */
+/* Writes text to the file.  Returns 1 on success, 0 with errno on failure.  After a failure, all later calls fail,
+ * too. */
 int sink_write(struct sink *sink, const char *text, size_t bytes);
-/* Flushes the file, so that others can read the text that was written.  Flushes a compressed file once a second at
- * most. */
+/* Flushes the file, so that other processes can read all text that was written.  Flushes a compressed file at most
+ * once a second.  Returns 1 on success, 0 with errno on failure. */
 int sink_flush(struct sink *sink);
-/* Closes the file.  Returns 1 on success, 0 with errno if not all of the file was written. */
+/* Closes the file and frees the sink.  Returns 1 on success, 0 with errno if a part of the file could not be
+ * written. */
 int sink_close(struct sink *sink);
 
 #endif

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* span.h: the time that calls take.
+/* span.h: measures the time that calls take.
  *
- * On a device a span is real time, without waits for a processor; a driver call that blocks counts.  On a modelled
- * device a span is the virtual time of its driver calls plus the real time outside the model.  The model has one
- * account for the process, so only one thread may make driver calls there during a span, all through the counted
- * table.
+ * A span is a stretch of a thread's work that is measured.  On a real device, the length of a span is real time,
+ * without the time in which the thread waited for a processor.  A driver call that blocks counts in full.  On the
+ * device model, the length is the virtual time of the driver calls plus the real time that the thread spent outside
+ * the model.  The model sums virtual time over the whole process.  So during a span only one thread may call the
+ * driver, and only through the table whose calls are counted.
  *
- * A stopwatch reads the time stamp counter if its rate is constant, fenced on both sides, else CLOCK_MONOTONIC.  The
- * clock of the driver table (driver.h) is virtual on the model, and not fenced on a device.
+ * A stopwatch reads the processor's time stamp counter if the counter has a constant rate.  Each read is fenced on
+ * both sides.  Otherwise the stopwatch reads CLOCK_MONOTONIC.  The clock of the driver table (driver.h) would not
+ * do: it is virtual on the model, and not fenced on a device.
  *
  * This file must not know the calls that are timed.
  */
@@ -21,12 +23,15 @@
 #include "driver/driver.h"
 
 struct stopwatch {
-    int counter; /* set if ticks are of the time stamp counter; else they are nanoseconds */
-    uint64_t ns_per_tick; /* 32.32 fixed point */
-    uint64_t cost;        /* ticks between two reads in a row */
+    /* Set if the ticks are those of the time stamp counter; otherwise a tick is a nanosecond. */
+    int counter;
+    /* The length of a tick in nanoseconds, as a 32.32 fixed-point number. */
+    uint64_t ns_per_tick;
+    /* The number of ticks between two reads without work between them. */
+    uint64_t cost;
 };
 
-/* Measures the rate and the cost of the stopwatch, which takes about 20 ms. */
+/* Initialises the stopwatch: measures the rate of its ticks and the cost of a read.  Takes about 20 ms. */
 void stopwatch_make(struct stopwatch *watch);
 
 static inline uint64_t stopwatch_read(const struct stopwatch *watch) {
@@ -53,7 +58,7 @@ static inline uint64_t stopwatch_ns(const struct stopwatch *watch, uint64_t tick
     return ticks * whole + (ticks >> 32) * part + (((ticks & 0xffffffffu) * part) >> 32);
 }
 
-/* Returns the nanoseconds from one read to another, without the stopwatch's cost. */
+/* Returns the time between two reads in nanoseconds, without the cost of a read. */
 static inline uint64_t stopwatch_span(const struct stopwatch *watch, uint64_t from, uint64_t to) {
     uint64_t ticks = to - from;
 
@@ -61,21 +66,23 @@ static inline uint64_t stopwatch_span(const struct stopwatch *watch, uint64_t fr
 }
 
 struct span {
-    uint64_t ns;        /* the whole span */
+    uint64_t ns;        /* the length of the span */
     uint64_t driver_ns; /* the virtual time of the driver calls in the span */
     uint64_t own_ns;    /* the real time outside the model */
 };
 
 struct span_clock {
     struct stopwatch watch;
-    const struct weir_driver *driver; /* the driver of a modelled device, else NULL */
-    uint64_t call_cost_ps; /* the part of a driver call's real time that the model does not count */
+    /* The driver table of the device model, or NULL on a real device. */
+    const struct weir_driver *driver;
+    /* The real time that a driver call spends on counting itself, in picoseconds. */
+    uint64_t call_cost_ps;
 };
 
-/* The state of a thread between its spans. */
+/* A thread's state between two spans. */
 struct span_thread {
     struct weir_waits waits;
-    uint64_t last_ticks; /* the end of the thread's last span */
+    uint64_t last_ticks; /* the time at which the last span of the thread ended */
 };
 extern _Thread_local struct span_thread span_thread;
 
@@ -85,19 +92,20 @@ struct span_start {
     uint64_t ticks;
 };
 
-/* Makes a clock.  `counted' is the driver's counted table.  Returns CUDA_SUCCESS, or the error of a driver call. */
+/* Initialises the clock.  `counted' is the driver's table whose calls are counted.  Returns CUDA_SUCCESS, or the
+ * error of a driver call. */
 CUresult span_clock_make(struct span_clock *clock, const struct weir_driver *driver,
                          const struct weir_driver *counted);
 
-/* Measures call_cost_ps again, which changes with the processor's speed.  Takes a few hundred microseconds on a
- * modelled device, and does nothing on others. */
+/* Measures call_cost_ps again, because the cost changes with the speed of the processor.  Takes a few hundred
+ * microseconds on the device model.  Does nothing on a real device. */
 CUresult span_clock_adjust(struct span_clock *clock, const struct weir_driver *counted);
 
-/* Returns the number of all driver calls so far. */
+/* Returns the number of counted driver calls that this process has made. */
 uint64_t span_driver_calls(void);
 
 static inline void span_begin(const struct span_clock *clock, struct span_start *start) {
-    /* A wait since the last span does not belong to the new span. */
+    /* Discards the waits for a processor since the last span, because they are not part of the new span. */
     (void)weir__thread_waits_in(
         &span_thread.waits,
         stopwatch_span(&clock->watch, span_thread.last_ticks, stopwatch_read(&clock->watch)));
@@ -108,7 +116,7 @@ static inline void span_begin(const struct span_clock *clock, struct span_start 
     start->ticks = stopwatch_read(&clock->watch);
 }
 
-/* Divides the duration of a span into virtual and real time, on a modelled device. */
+/* Splits the length of a span into virtual time and real time.  Must be called only on the device model. */
 void span_split(const struct span_clock *clock, const struct span_start *start, struct span *span);
 
 static inline void span_end(const struct span_clock *clock, const struct span_start *start,

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* spell.h: writes numbers for tables and sentences.  The functions return a struct, whose text lives to the end of the
- * expression. */
+/* spell.h: writes numbers as text for tables and sentences.
+ *
+ * The functions return a struct with the text.  The text of a returned struct exists until the end of the expression
+ * that calls the function.
+ */
 #ifndef WEIR_CLI_SPELL_H
 #define WEIR_CLI_SPELL_H
 
@@ -10,13 +13,13 @@ struct spelled {
     char text[32];
 };
 
-/* Spells a count: "1,234,567". */
+/* Writes a count with commas: "1,234,567". */
 struct spelled spell_count(uint64_t count);
-/* Spells nanoseconds with their unit and three digits: "850 ns", "1.23 us", "45.6 s". */
+/* Writes a time in nanoseconds with a suitable unit and three digits: "850 ns", "1.23 us", "45.6 s". */
 struct spelled spell_time(uint64_t ns);
-/* Spells nanoseconds as milliseconds with four significant digits. */
+/* Writes a time in nanoseconds as a number of milliseconds with four significant digits. */
 struct spelled spell_ms(double ns);
-/* Spells a ratio with four significant digits, but at most three digits behind the point. */
+/* Writes a ratio with four significant digits, but with at most three digits after the decimal point. */
 struct spelled spell_ratio(double ratio);
 
 #define SPELL_COUNT(count) (spell_count(count).text)
