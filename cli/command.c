@@ -22,7 +22,7 @@
 
 /* ---- the command ---- */
 
-/* Returns 1 if the file can be run, else 0 with errno. */
+/* Returns 1 if the path is a file that can be run, 0 with errno if not. */
 static int is_program(const char *path) {
     struct stat is;
 
@@ -52,7 +52,8 @@ static const int passed_on[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUS
 
 enum { PASSED_ON = sizeof passed_on / sizeof passed_on[0] };
 
-/* Passes a signal on to the command, unless the terminal has sent the signal to both processes. */
+/* Handles a signal: passes the signal on to the command, unless the terminal has sent it to both processes.  si_code
+ * is above 0 for a signal from the terminal. */
 static void forward_signal(int number, siginfo_t *info, void *context) {
     int is_passed = child > 0 && info->si_code <= 0;
 
@@ -72,7 +73,8 @@ static void forward_signals(sigset_t *defaults) {
         struct sigaction before;
 
         sigaction(passed_on[i], NULL, &before);
-        if (before.sa_handler == SIG_IGN) /* nohup(1) ignores signals */
+        /* The parent, such as nohup(1), made this process ignore the signal. */
+        if (before.sa_handler == SIG_IGN)
             continue;
         sigaddset(defaults, passed_on[i]);
         sigaction(passed_on[i], &action, NULL);
@@ -86,7 +88,7 @@ int command_start(char **command, pid_t *started) {
 
     sigfillset(&all);
     sigprocmask(SIG_BLOCK, &all, &before);
-    /* A process that ignores SIGCHLD does not learn how the command ended. */
+    /* waitpid(2) returns no status in a process that ignores SIGCHLD. */
     signal(SIGCHLD, SIG_DFL);
     forward_signals(&defaults);
     error = posix_spawnattr_init(&attributes);
@@ -127,7 +129,8 @@ int command_end_as(int status) {
     if (WIFEXITED(status))
         return WEXITSTATUS(status);
     fflush(NULL);
-    setrlimit(RLIMIT_CORE, &none); /* the command has already written its own core file */
+    /* This process must not write a core file, since the command has written its own. */
+    setrlimit(RLIMIT_CORE, &none);
     signal(WTERMSIG(status), SIG_DFL);
     raise(WTERMSIG(status));
     return 128 + WTERMSIG(status);
@@ -158,7 +161,7 @@ int preloading_find(const char *name, char *path, size_t bytes, const char **why
     return EXIT_OWN;
 }
 
-/* Returns 1 if the list names the library, else 0. */
+/* Returns 1 if the list, a value of LD_PRELOAD, contains the library, else 0. */
 static int names_library(const char *list, const char *library) {
     size_t length;
 
@@ -170,7 +173,8 @@ static int names_library(const char *list, const char *library) {
     return 0;
 }
 
-/* Appends the word to the value of the variable, and calls `put` with the result. */
+/* Appends the word to the current value of the variable, after a colon, and passes the result to `put'.  Returns 0
+ * on success. */
 static int put_behind(const char *name, const char *word, command_put_function *put, void *to) {
     const char *before = getenv(name);
     char *both = NULL;
@@ -182,9 +186,10 @@ static int put_behind(const char *name, const char *word, command_put_function *
     return failed;
 }
 
-/* Sets LD_PRELOAD.  If a program is linked with AddressSanitizer's runtime as a library, the program loads the runtime
- * after preloaded libraries.  The runtime then ends the program, unless ASAN_OPTIONS allows this order.  The command
- * may start such a program, so weir always sets the option. */
+/* Sets LD_PRELOAD and ASAN_OPTIONS.  If a program uses AddressSanitizer as a shared library, the runtime of
+ * AddressSanitizer must normally be the first library.  A preloaded library comes before the runtime, and the
+ * runtime then ends the program, unless ASAN_OPTIONS allows this order.  weir always sets the option, because the
+ * command may start such a program later. */
 int preloading_tell(const char *library, command_put_function *put, void *to) {
     static const char asan[] = "ASAN_OPTIONS", order[] = "verify_asan_link_order";
     const char *before = getenv("LD_PRELOAD"), *options = getenv(asan);
@@ -196,8 +201,8 @@ int preloading_tell(const char *library, command_put_function *put, void *to) {
            put_behind(asan, "verify_asan_link_order=0", put, to) != 0;
 }
 
-/* Returns 1 if the program gets other privileges than its user (for example a set-user-ID program), else 0.  The
- * dynamic linker then ignores LD_PRELOAD. */
+/* Returns 1 if the program runs with other privileges than its user (for example a set-user-ID program), else 0.
+ * The dynamic linker ignores LD_PRELOAD in such a program. */
 static int is_privileged(const char *path) {
     struct statvfs on;
     struct stat is;
@@ -210,8 +215,8 @@ static int is_privileged(const char *path) {
            (geteuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0);
 }
 
-/* Returns 1 if the program names no dynamic linker, and is no dynamic linker itself (ld-linux-x86-64.so.2, ld.so); else
- * 0. */
+/* Returns 1 if the program is linked statically, that is, if it names no dynamic linker; else 0.  Returns 0 for a
+ * dynamic linker itself, such as ld-linux-x86-64.so.2. */
 static int is_static(FILE *file, const char *path) {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     Elf64_Ehdr head;
@@ -228,8 +233,8 @@ static int is_static(FILE *file, const char *path) {
     return 1;
 }
 
-/* Replaces the path of a script by the interpreter from the script's first line.  Returns 1 on success, 0 if the file
- * is no script. */
+/* Replaces the path of a script by the path of its interpreter, which the first line of the script names.  Returns 1
+ * on success, 0 if the file is not a script. */
 static int replace_script(FILE *file, char *path, size_t bytes) {
     char line[512], *rest, *interpreter;
 
@@ -240,7 +245,8 @@ static int replace_script(FILE *file, char *path, size_t bytes) {
 }
 
 const char *preloading_why_not(const char *program) {
-    enum { SCRIPTS = 4 }; /* the interpreter of a script may be a script */
+    /* The most scripts to follow, since the interpreter of a script may be a script, too. */
+    enum { SCRIPTS = 4 };
 
     char path[4096];
     int is_script = command_find(program, path, sizeof path);
@@ -264,7 +270,8 @@ void preloading_no_command(struct argp_state *state) {
     const char *last = state->argv[state->argc - 1];
     const char *flag = state->argc > 2 ? state->argv[state->argc - 2] : "";
 
-    if (last[0] != '-' && flag[0] == '-') /* all arguments are flags and values */
+    /* A flag took the last word as its value, so no word was left for the command. */
+    if (last[0] != '-' && flag[0] == '-')
         argp_error(state, "no command: %s took '%s' as its value", flag, last);
     argp_error(state, "no command");
 }

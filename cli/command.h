@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* command.h: starts a command with a library of weir, and ends this process as the command ended.
+/* command.h: runs a command for `weir run', `weir record' and `weir tune': starts the command with a library of
+ * weir, and ends this process in the way in which the command ended.
  *
  * This file must not know why the command runs or the purpose of the library.
  */
@@ -10,45 +11,51 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* The exit codes of env(1): EXIT_OWN if weir itself failed, EXIT_NOT_RUN if the command cannot be run, EXIT_NOT_FOUND
- * if there is no such command.  EXIT_USAGE is for usage errors. */
+/* The exit codes of `weir run' and `weir record', which are those of env(1).  EXIT_USAGE: wrong usage.  EXIT_OWN:
+ * weir itself failed.  EXIT_NOT_RUN: the command exists, but cannot be run.  EXIT_NOT_FOUND: the command does not
+ * exist. */
 enum { EXIT_USAGE = 2, EXIT_OWN = 125, EXIT_NOT_RUN = 126, EXIT_NOT_FOUND = 127 };
 
-/* Finds the file of a program as execvp(3) does.  Returns 1 on success, 0 with errno and the name in `path' if no such
- * file can be run. */
+/* Finds the file of a program, as execvp(3) does, and writes its path to `path'.  Returns 1 on success.  If there is
+ * no such file or it cannot be run, sets errno, writes the name to `path' and returns 0. */
 int command_find(const char *name, char *path, size_t bytes);
-/* Starts the command with the signals as this process found them, and passes on signals that are sent to this process.
- * Returns 0 on success, else an errno. */
+/* Starts the command.  The command gets the signal settings that this process had at its start.  From then on, this
+ * process passes signals on to the command.  Returns 0 on success, an errno on failure. */
 int command_start(char **command, pid_t *started);
-/* Prints why the command could not be started; `error' is an errno.  Returns the exit code that env(1) would have. */
+/* Prints the reason why the command could not be started.  `by' is the subcommand of weir, `error' is an errno.
+ * Returns the exit code that env(1) would return. */
 int command_refuse(const char *by, const char *name, int error);
-/* Stops passing signals on.  Must be called after the command has ended and was waited for. */
+/* Stops passing signals on to the command.  Must be called after waitpid(2) has returned the command's status. */
 void command_ended(void);
-/* Returns 1 if a signal that ends programs was sent to this process alone, or came after the command had ended; else
- * 0. */
+/* Returns 1 if a signal has told this process to end, else 0.  A signal from the terminal counts only after the
+ * command has ended, because the terminal sends it to the command, too. */
 int command_is_told_to_end(void);
-/* Returns the exit code of the command.  If a signal ended the command, the signal ends this process, too. */
+/* Returns the exit code of the command, whose status waitpid(2) has returned.  If a signal ended the command, ends
+ * this process by that signal, too. */
 int command_end_as(int status);
-/* Sets a variable of the command's environment.  Returns 0 on success. */
+/* The type of functions that set an environment variable for a command.  `to' is the caller's own data.  Returns 0
+ * on success. */
 typedef int command_put_function(void *to, const char *name, const char *value);
-command_put_function command_put; /* does not use `to' */
+command_put_function command_put; /* sets the variable in this process; does not use `to' */
 
 /* ---- the library ---- */
 
-/* Finds the library in a build tree, next to this program, or in an installation.  Returns 0, or EXIT_OWN with
- * `path' and *why set for a message. */
+/* Finds the library in a build tree, next to this program, or in an installation, and writes its path to `path'.
+ * Returns 0 on success.  On failure, sets *why to the reason and returns EXIT_OWN; `path' then has the place that
+ * was tried. */
 int preloading_find(const char *name, char *path, size_t bytes, const char **why);
 
-/* Calls `put' with each variable that a program needs to start with the library.  The library comes after libraries
- * that the user preloads, and is not added twice.  Returns 0 on success, 1 if there is no host memory. */
+/* Calls `put' for each environment variable that makes a program load the library at its start.  The library comes
+ * after the libraries that the user preloads.  A library that is already in LD_PRELOAD is not added again.  Returns
+ * 0 on success, 1 if there is no host memory. */
 int preloading_tell(const char *library, command_put_function *put, void *to);
 
-/* Returns the reason why the dynamic linker preloads nothing into that program, such as "it is linked statically", or
- * NULL if weir finds no reason. */
+/* Returns the reason why the dynamic linker does not preload libraries into the program, such as "it is linked
+ * statically".  Returns NULL if weir knows no such reason. */
 const char *preloading_why_not(const char *program);
 
-/* Reports that there is no command.  If a flag took a word that may be meant as the command, the report names the
- * flag. */
+/* Reports a usage error: the arguments contain no command.  If the last flag took a word that the user may have
+ * meant as the command, the message names this flag. */
 void preloading_no_command(struct argp_state *state);
 
 #endif

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* frameworks.c: see frameworks.h.
  *
- * JAX 0.9 to 0.12 reads XLA_PYTHON_CLIENT_ALLOCATOR, unless JAX_PJRT_CLIENT_CREATE_OPTIONS names an allocator.
- * TensorFlow reads TF_GPU_ALLOCATOR, which JAX ignores.  Both preallocate by default.  PyTorch reads PYTORCH_ALLOC_CONF
- * from 2.9 on, and PYTORCH_CUDA_ALLOC_CONF before (lib/adapters/torch/shim.c).  weir run keeps an allocator that the
- * user has named, and reports it.  Then JAX itself preallocates.  JAX also preallocates itself if weir does not
- * preallocate by JAX's variables.
+ * JAX 0.9 to 0.12 reads its allocator from JAX_PJRT_CLIENT_CREATE_OPTIONS, or else from XLA_PYTHON_CLIENT_ALLOCATOR.
+ * TensorFlow reads TF_GPU_ALLOCATOR, which JAX ignores.  Both frameworks preallocate memory by default.  PyTorch
+ * reads PYTORCH_ALLOC_CONF from version 2.9 on, and PYTORCH_CUDA_ALLOC_CONF before (lib/adapters/torch/shim.c).
  *
- * A Python package has a folder NAME-VERSION.dist-info beside its modules.  Only this name shows that a package is for
- * CUDA.
+ * If the user has chosen an allocator, weir run does not change the choice and reports it; JAX then preallocates
+ * itself.  JAX also preallocates itself if weir ignores JAX's variables (WEIR_COMPAT=0).
+ *
+ * A Python package has a folder NAME-VERSION.dist-info beside its modules.  Only the name of this folder shows
+ * whether the package is built for CUDA.
  */
 #include "cli/frameworks.h"
 
@@ -48,7 +49,7 @@ static void note_elsewhere(const char *variable, const char *is, const char *who
             is, who, served(serves_plain));
 }
 
-/* Writes which variables of JAX are set.  weir run does not change these variables. */
+/* Writes which of JAX's variables about preallocation are set, since weir run does not change these variables. */
 static void note_untold(FILE *notes) {
     static const char *const names[] = {jax_preallocates, "XLA_CLIENT_MEM_FRACTION",
                                         "XLA_PYTHON_CLIENT_MEM_FRACTION"};
@@ -58,7 +59,8 @@ static void note_untold(FILE *notes) {
             fprintf(notes, "; %s=%s stays, and is JAX's own", names[i], set_value(names[i]));
 }
 
-/* Returns the allocator that the user chose for JAX, with its variable, or NULL. */
+/* Returns the name of the allocator that the user chose for JAX, and stores the variable with this choice in
+ * *variable.  Returns NULL if the user chose none. */
 static const char *jax_is_told(const char **variable) {
     static char name[64];
 
@@ -66,8 +68,8 @@ static const char *jax_is_told(const char **variable) {
     return *variable == jax_allocator ? set_value(jax_allocator) : name;
 }
 
-/* Returns 1 if this JAX has its platform allocator, which makes one driver call for each array.  JAX 0.10.1 and
- * 0.10.2 have their BFC allocator by that name (jax-ml/jax#39145). */
+/* Returns 1 if the name "platform" means JAX's platform allocator, which makes one driver call for each array; else
+ * 0.  In JAX 0.10.1 and 0.10.2 the name means JAX's BFC allocator (jax-ml/jax#39145). */
 static int has_direct(const struct version *jax) {
     return !(jax->major == 0 && jax->minor == 10 && (jax->patch == 1 || jax->patch == 2));
 }
@@ -78,8 +80,8 @@ int frameworks_need_version(void) {
     return is && strcasecmp(is, "platform") == 0;
 }
 
-/* Sets the variables of JAX.  JAX reads the name of its allocator in upper or lower case, and preallocates with all
- * allocators except platform.  Returns 0 on success, 1 if there is no host memory. */
+/* Sets the variables of JAX for frameworks_tell().  JAX accepts the name of its allocator in upper and lower case.
+ * It preallocates with every allocator except platform.  Returns 0 on success, 1 if there is no host memory. */
 static int tell_jax(command_put_function *put, void *to, int serves_plain, int preallocates,
                     const struct version *jax, FILE *lacks, FILE *notes) {
     const char *variable, *is = jax_is_told(&variable);
@@ -130,8 +132,8 @@ void frameworks_note_prealloc(const char *name, const char *amount, int are_told
 
 /* ---- PyTorch ---- */
 
-/* Writes which allocator PyTorch uses.  weir run sets no variable of PyTorch, since weir becomes PyTorch's
- * allocator when PyTorch starts, unless a variable names another. */
+/* Writes a note about the allocator of PyTorch, if a variable chooses it.  weir run sets no variable of PyTorch:
+ * without such a variable, weir becomes PyTorch's allocator when PyTorch starts. */
 static void note_torch(int serves_plain, FILE *notes) {
     const char *name = weir__shim_unwanted_by();
     size_t length = 0;
@@ -153,8 +155,9 @@ int frameworks_tell(command_put_function *put, void *to, int serves_plain, int p
 
 /* ---- versions ---- */
 
-/* A framework: its name, the folders of its packages, and the versions that weir knows, as 1000 major + minor and as a
- * text.  If the last version is 0, weir knows all versions. */
+/* A framework: its name, the patterns for the folders of its packages, and the versions that weir knows.  `first'
+ * and `last' are 1000 * major + minor, and `range' is a text for messages.  If `range' is NULL, weir knows all
+ * versions.  `served' says which memory weir serves. */
 static const struct known {
     const char *name, *pattern, *other_pattern;
     int first, last;

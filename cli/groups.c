@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* groups.c: see groups.h.
- */
+/* groups.c: see groups.h. */
 #include "cli/groups.h"
 
 #include <inttypes.h>
@@ -22,8 +21,8 @@ struct check {
     int failed;
 };
 
-/* Compares the limit with that of a group that has members.  Does not compare percentages, which depend on the
- * device. */
+/* Checks the group's limit on one device: if the group has members there, their limit must be equal to the user's
+ * limit.  Does not compare a limit that is a percentage, since its value in bytes depends on the device. */
 static void check_limit(const char *device, void *context) {
     struct check *check = context;
     char has[WEIR_SPELL_BYTES], own[WEIR_SPELL_BYTES];
@@ -80,7 +79,7 @@ int group_flags_put(const struct group_flags *flags, command_put_function *put, 
 
 /* ---- members ------------------------------------------------------------------------------------- */
 
-/* The group on one device. */
+/* The state of a group on one device. */
 struct seen {
     char device[WEIR_REGISTRY_DEVICE];
     uint64_t limit, used;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* groups.h: process groups in the program: the flags of `weir run', and the table of `weir top --group'.
+/* groups.h: process groups, for the flags --group and --group-limit of `weir run', and for the table of `weir top
+ * --group'.
  *
  * This file must not know the use of a member's memory.
  */
@@ -11,19 +12,21 @@
 
 #include "cli/command.h"
 
-/* The values of the flags.  A value is NULL if the flag was not given; then the value in the environment counts. */
+/* The values of the flags --group and --group-limit.  A value is NULL if the user did not give the flag; the value
+ * of the environment variable then applies. */
 struct group_flags {
     const char *name, *limit;
 };
 
-/* Checks the flags and the environment.  If the group has members, also checks that the flags agree with the group's
- * limit.  Returns 0 on success, -1 with a message.  Only warns of a group without a limit, because the group may
- * have a limit when the program begins. */
+/* Checks the values of the flags and the environment.  If the group already has members, the group's limit must be
+ * equal to the value of the flag.  If the group has neither a limit nor members, prints a warning, because another
+ * process may set the limit before the program starts.  Returns 0 on success.  On failure, writes the reason to
+ * `message' and returns -1. */
 int group_flags_check(const struct group_flags *flags, char *message, size_t bytes);
-/* Passes the flags to the program.  Returns 0 on success. */
+/* Calls `put' to set the environment variables for the flags that the user gave.  Returns 0 on success. */
 int group_flags_put(const struct group_flags *flags, command_put_function *put, void *to);
 
-/* Returns 1 if the group has members on a device, 0 if not. */
+/* Returns 1 if the group has members on any device, 0 if not. */
 int group_exists(const char *name);
 void group_print(FILE *file, const char *name);
 json_t *group_json(const char *name);

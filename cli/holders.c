@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* holders.c: see holders.h.  The free memory of a device is the figure of the process that reported last. */
+/* holders.c: see holders.h.  Every process reports the free memory of its device; the latest report counts. */
 #include "cli/holders.h"
 
 #include <inttypes.h>
@@ -12,12 +12,13 @@
 #include "cli/common/jsonfile.h"
 #include "config/settings.h"
 
-/* A process that does not answer for this time is stopped or busy. */
+/* The longest time that a process needs to answer, unless it is stopped or very busy. */
 #define SILENCE_NS UINT64_C(300000000)
 #define PAUSE_NS UINT64_C(10000000)
-enum { USUAL_PRIORITY = 100 }; /* the default priority, which a row does not show */
+/* The default priority of a process, which the table does not show. */
+enum { USUAL_PRIORITY = 100 };
 
-/* Returns the new device, or NULL if there is no host memory. */
+/* Appends a device with this name.  Returns the device, or NULL if there is no host memory. */
 static struct holders_device *append_holders_device(struct holders *h, const char *name) {
     struct holders_device *more = realloc(h->devices, (h->count + 1) * sizeof *more), *d;
 
@@ -27,7 +28,7 @@ static struct holders_device *append_holders_device(struct holders *h, const cha
     d = &more[h->count++];
     memset(d, 0, sizeof *d);
     snprintf(d->name, sizeof d->name, "%s", name);
-    jsonfile_plain(d->name); /* a terminal would obey control characters in the name */
+    jsonfile_plain(d->name); /* removes control characters, which a terminal would obey */
     return d;
 }
 
@@ -41,7 +42,7 @@ static void add_named_device(const char *device, void *context) {
     (void)append_holders_device(context, device);
 }
 
-/* Returns the device of that name, or NULL if there is no such device. */
+/* Returns the device with this name, or NULL if there is none. */
 static struct holders_device *find_holders_device(const struct holders *h, const char *name) {
     for (size_t i = 0; i < h->count; i++)
         if (strcmp(h->devices[i].name, name) == 0)
@@ -73,8 +74,8 @@ static int is_silent(const struct holders_device *d, const struct weir_registry_
     return e->as_of_ns < d->asked_ns;
 }
 
-/* Returns 1 if the process answers, so that all of its figures are those of now.  A process that does not answer has
- * current figures only of its limit and its reserved memory, which it writes at each change, and releases no memory. */
+/* Returns 1 if the process answers, so that all its figures are current; else 0.  For a process that does not
+ * answer, only its limit and its reserved memory are current, because it writes these figures at each change. */
 static int has_fresh_figures(const struct holders_device *d, const struct holders_process *p) {
     return !p->is_stopped && !is_silent(d, &p->entry);
 }
@@ -105,7 +106,8 @@ static void note_group(const char *name, void *device) {
     free(members);
 }
 
-/* Reads the processes of a device.  Returns 1 if all of them have answered since `asked_ns', 0 if not. */
+/* Reads the reports of all processes on a device.  Returns 1 if all of them have reported since `asked_ns', 0 if
+ * not. */
 static int read_entries(struct holders_device *d, uint64_t asked_ns) {
     uint64_t latest = 0, reserve = 0;
     struct weir_slot_file registry;
@@ -164,7 +166,7 @@ void holders_look(struct holders *h, uint64_t wait_ns) {
     } while (!have_all_answered && wait_ns > 0 && weir__registry_now() - asked < SILENCE_NS);
 }
 
-/* Returns the bytes as text, or "-" if they are not known. */
+/* Returns the number of bytes as text, or "-" if the number is not known. */
 static struct weir_shown known_cell(int is_known, uint64_t bytes) {
     return is_known ? weir__shown(bytes) : (struct weir_shown){"-"};
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* holders.h: the processes that have memory of each device, from the registries (lib/ipc/registry.h), with their
- * groups.  One figure has the memory of all processes without weir.
+/* holders.h: finds the processes that hold memory of each device, with their process groups.  The processes under
+ * weir report their memory in registries (lib/ipc/registry.h).  A single figure sums up the memory of all other
+ * processes.
  *
  * This file must not know drivers or the commands that show the processes.
  */
@@ -16,37 +17,42 @@
 struct holders_process {
     struct weir_registry_entry entry;
     int is_stopped;
-    /* The group of the process on the device, or "" if the process has no group. */
+    /* The process group to which the process belongs on this device, or "" if it belongs to none. */
     char group[WEIR_GROUP_NAME + 1];
 };
 
 struct holders_device {
     char name[WEIR_REGISTRY_DEVICE];
-    uint64_t total, used, rest; /* in bytes; if `total' is 0, all three are unknown */
+    /* The device memory in bytes, the used part, and the part of it that is not weir's; unknown if `total' is 0. */
+    uint64_t total, used, rest;
     size_t count;
     struct holders_process *processes;
-    uint64_t asked_ns; /* a process without a report since this time does not answer */
+    uint64_t asked_ns; /* a process that has not reported since this time does not answer */
 };
 
-/* All devices.  A zeroed struct has no device. */
+/* All devices with their processes.  A zeroed struct has no devices. */
 struct holders {
     struct holders_device *devices;
     size_t count;
-    uint64_t asked_ns; /* the time of the last question, which processes may still answer */
-    uint64_t since_ns; /* the time of an earlier question, which each process had time to answer */
+    /* The time of the last request to report, which processes may still answer. */
+    uint64_t asked_ns;
+    /* The time of an earlier request to report, which all processes have had time to answer. */
+    uint64_t since_ns;
 };
 
-/* Asks all processes for their figures, and waits `wait_ns', and up to a third of a second more for processes that have
- * not answered.  Replaces the figures in `h'.  If `wait_ns' is 0, the next call reads the answers. */
+/* Asks all processes to report their memory, and replaces the figures in `h'.  If `wait_ns' is 0, does not wait: the
+ * figures are those of earlier reports, and the next call reads the new ones.  Otherwise waits `wait_ns' for the
+ * reports, and up to 0.3 seconds in all if reports are missing. */
 void holders_look(struct holders *h, uint64_t wait_ns);
-/* Returns 1 if a process has reported how much of the device is used, 0 if not. */
+/* Returns 1 if a process has reported how much memory of the device is used, 0 if not. */
 int holders_know(const struct holders *h, const char *device);
-/* Adds the driver's figures of a device of which no process has reported.  Leaves the device out if there is no
- * host memory. */
+/* Stores how much memory of a device is used, as the driver says.  Used if no process has reported this figure.  If
+ * there is no host memory, the device is left out. */
 void holders_note(struct holders *h, const char *device, uint64_t total, uint64_t used);
-/* Prints a table for each device, or a line if the device has no processes and its memory is known. */
+/* Prints a table of processes for each device.  For a device without processes, prints only its memory, if this is
+ * known. */
 void holders_print(FILE *file, const struct holders *h);
-/* Returns an array, or NULL if there is no host memory. */
+/* Returns the devices and their processes as a JSON array.  Returns NULL if there is no host memory. */
 json_t *holders_json(const struct holders *h);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* info.c: `weir info': shows the driver, the devices and the settings.
  *
- * weir info always says whether there is a CUDA driver.  It shows the device model only if the user chose the model or
- * there is no GPU.
+ * weir info always says whether there is a CUDA driver.  It shows the device model only if the user chose the model,
+ * or if there is no GPU.
  *
  * This file must not know other subcommands or effects of options.
  */
@@ -24,25 +24,27 @@
 #include "cli/holders.h"
 #include "config/amount.h"
 
-#define ANSWER_NS UINT64_C(30000000) /* the time in which processes report their memory */
+#define ANSWER_NS UINT64_C(30000000) /* the time that processes have to report their memory */
 
 enum { MOST_DEVICES = 64 };
 
 struct device_facts {
     char name[96];
-    char uuid[WEIR_UUID_BYTES]; /* "" if it is not known */
+    char uuid[WEIR_UUID_BYTES]; /* the UUID of the device, or "" if it is not known */
     uint64_t total;
     uint64_t free;
-    int has_free; /* set if `free' is known; the query needs a context on the device */
+    int has_free; /* set if `free' is known; to read it, weir needs a context on the device */
     int has_pools;
-    char peers[MOST_DEVICES]; /* 1 for each device whose memory this device can access */
+    char peers[MOST_DEVICES]; /* peers[i] is 1 if this device can access the memory of device i */
 };
 
 struct info {
     struct weir_cli_settings settings;
     struct weir_cli_device device;
-    char profile[64]; /* the source of a learned preallocation */
-    /* The limit to which weir cuts the preallocation of another program's variable, or 0 if weir does not cut it. */
+    /* The source of the preallocation if it comes from a profile, such as "profile of 3 runs". */
+    char profile[64];
+    /* If the limit is below a preallocation that another program's variable sets: the bytes that weir preallocates
+     * in fact.  Otherwise 0. */
     uint64_t held;
     /* The reason why there is no CUDA driver, or "" if there is a driver. */
     struct weir_driver_failure no_cuda;
@@ -51,13 +53,14 @@ struct info {
     int all;       /* set to show advanced settings, too */
     int json;      /* set to write JSON */
     int processes; /* set to show only the processes on each device */
-    /* The file of the JSON; if NULL, standard output has the JSON instead of the table. */
+    /* The file for the JSON.  If it is NULL, the JSON goes to standard output, and no table is printed. */
     const char *file;
 };
 
 /* ---------------------------------------------------------------- gathering ---- */
 
-/* Asks for the free memory in a context, and releases the context.  Returns 1 on success, 0 on failure. */
+/* Reads the free memory of a device into *out.  Retains the primary context of the device for this, and releases it
+ * afterwards.  Returns 1 on success, 0 on failure. */
 static int ask_free(const struct weir_driver *driver, CUdevice handle, uint64_t *out) {
     CUcontext context, popped;
     size_t free_bytes = 0, total;
@@ -91,7 +94,7 @@ static void gather_device(const struct weir_driver *driver, int ordinal, struct 
     out->has_free = ask_free(driver, handle, &out->free);
 }
 
-/* Stores which devices can access the memory of which others, if the driver can answer. */
+/* Stores for each device which other devices' memory it can access.  Stores nothing if the driver cannot tell. */
 static void gather_peers(struct info *info) {
     const struct weir_driver *driver = info->device.driver;
     CUdevice handle, other;
@@ -109,7 +112,7 @@ static void gather_peers(struct info *info) {
         }
 }
 
-/* Turns the caches off if the driver has no stream ids, as an allocator does. */
+/* Switches the per-stream caches off if the driver has no stream ids, as an allocator would do. */
 static void without_ids(struct info *info) {
     weir_options *options = &info->settings.options;
     weir_options completed;
@@ -123,7 +126,7 @@ static void without_ids(struct info *info) {
     info->settings.sources.of[WEIR_SETTING_CACHE] = "driver";
 }
 
-/* Chooses the engine that an allocator would have on the device, if the user named none. */
+/* If the user named no engine, sets the engine that an allocator would choose on this device. */
 static void choose_engine(struct info *info) {
     weir_options *options = &info->settings.options;
     CUdevice handle;
@@ -136,7 +139,7 @@ static void choose_engine(struct info *info) {
         info->settings.sources.of[WEIR_SETTING_ENGINE] = "device";
 }
 
-/* Sets the preallocation that an allocator would take from the profile. */
+/* Sets the preallocation that an allocator would read from the profile. */
 static void read_profile_prealloc(struct info *info) {
     weir_options *options = &info->settings.options, completed;
     struct device_facts facts = {0};
@@ -155,7 +158,7 @@ static void read_profile_prealloc(struct info *info) {
     target = learn ? weir__profile_target(&learn->known) : 0;
     gather_device(info->device.driver, info->device.ordinal, &facts);
     memory = (struct weir_device_memory){.total = facts.total, .free = facts.free};
-    /* --prealloc-min may ask for more. */
+    /* The value of --prealloc-min may be larger than the target of the profile. */
     if (target > weir__budget_bytes(&completed.prealloc, &memory, 0)) {
         options->prealloc = (weir_amount){target, WEIR_AMOUNT_BYTES};
         snprintf(info->profile, sizeof info->profile, "profile of %llu run%s",
@@ -165,8 +168,9 @@ static void read_profile_prealloc(struct info *info) {
     weir__learn_close(learn);
 }
 
-/* Checks the settings as an allocator does.  Returns 0 on success, 1 with a line in the log.  Also returns 0 if a
- * driver call failed, since the call may succeed when the device has more free memory. */
+/* Checks the settings as an allocator would.  Returns 0 on success.  If a setting is wrong, the library logs the
+ * reason, and the function returns 1.  A driver call that fails does not count, because it may succeed when the
+ * device has more free memory. */
 static int check_settings(struct info *info) {
     weir_options options = info->settings.options;
     struct weir_device_memory memory = {info->device.total, info->device.total};
@@ -181,7 +185,8 @@ static int check_settings(struct info *info) {
     return 0;
 }
 
-/* Gathers all figures.  Returns 0 on success, else the exit code with a message. */
+/* Reads all facts that weir info shows.  Returns 0 on success.  On failure, prints a message and returns the exit
+ * code. */
 static int read_info(struct info *info) {
     int code;
 
@@ -206,7 +211,7 @@ static int read_info(struct info *info) {
     return 0;
 }
 
-/* Returns the bytes of a share of the device, or 0 if the setting is no share. */
+/* Converts a setting that is a share of the device's memory to bytes.  Returns 0 if the setting is not a share. */
 static uint64_t share_in_bytes(const struct info *info, enum weir_setting setting) {
     const struct device_facts *facts = &info->devices[info->device.ordinal];
     struct weir_device_memory memory = {info->device.total, facts->free};
@@ -252,7 +257,7 @@ static void print_info_device(const struct info *info, int i) {
     printf("    memory pools  %s\n", facts->has_pools ? "yes" : "no");
 }
 
-/* Prints a line for each device.  A line has a column for each device whose memory the line's device can access. */
+/* Prints a table of the devices: "yes" if the device of the line can access memory of the device of the column. */
 static void print_peers(const struct info *info) {
     if (info->count < 2)
         return;
@@ -268,8 +273,8 @@ static void print_peers(const struct info *info) {
     }
 }
 
-/* Returns 1 if the table shows the setting, else 0.  With the flag --all the table shows all settings, and without this
- * flag the settings that are set or not advanced. */
+/* Returns 1 if the table shows the setting, else 0.  With --all the table shows all settings.  Otherwise it shows
+ * settings that have been set, and those that are not advanced. */
 static int is_setting_shown(const struct info *info, int setting) {
     return info->all || info->settings.sources.of[setting] ||
            !weir__setting_row((enum weir_setting)setting)->is_advanced;
@@ -327,8 +332,8 @@ static void print_table(const struct info *info) {
 
 /* --------------------------------------------------------------------- JSON ---- */
 
-/* Returns an object, or NULL if there is no host memory, as the functions below do.  These functions do not check the
- * values that they pass to json_pack, because json_pack fails if a value is NULL. */
+/* Returns the driver as a JSON object, or NULL if there is no host memory.  The functions here pass values to
+ * json_pack() without a check, because json_pack() fails if a value is NULL. */
 static json_t *json_driver(const struct weir_driver *driver) {
     json_t *capabilities = json_array();
     char version[32];
@@ -396,7 +401,8 @@ static json_t *json_info(const struct info *info) {
 
 /* ------------------------------------------------------------------ command ---- */
 
-/* Stores that JSON is wanted, and the file for it unless that is standard output. */
+/* Handles the flag --json: stores that the user wants JSON, and its file.  Stores no file for "-", which is standard
+ * output. */
 static void take_json(struct argp_state *state, const char *flag, const char *text, void *field) {
     struct info *info = state->input;
 
@@ -431,8 +437,8 @@ static error_t parse_info_argument(int key, char *argument, struct argp_state *s
     }
 }
 
-/* Finds the processes of each device.  If no process under weir has reported how much of a device is used, asks the
- * driver, but not a device model that only this process has. */
+/* Finds the processes on each device.  If no process under weir has reported how much memory of a device is used,
+ * asks the driver.  Does not ask the device model, unless it is shared between processes. */
 static void look_at_processes(const struct info *info, struct holders *holders) {
     const struct weir_driver *driver = info->device.driver;
 
@@ -470,7 +476,7 @@ int weir_cmd_info(int argc, char **argv) {
         .parser = parse_info_argument,
         .doc = "Shows the driver, the devices, the settings, and where each setting came from.",
         .children = children};
-    static struct info info; /* some kilobytes */
+    static struct info info; /* static, because the struct takes some kilobytes */
     struct holders holders = {0};
     int code, has_table;
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* replay.c: `weir replay': replays traces on one allocator, with the settings of flags and environment. */
+/* replay.c: `weir replay': replays traces on one allocator.  The settings of the allocator come from flags and the
+ * environment. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,7 +15,8 @@ enum { EXPLAINED = 10, MOST_EXPLAINED = INT32_MAX };
 struct command {
     struct contest contest;
     struct weir_cli_settings settings;
-    size_t explained; /* the number of lines of the largest blocks, or 0 to replay the traces */
+    /* For --explain: the number of lines in the list of the largest blocks; 0 without --explain. */
+    size_t explained;
 };
 
 static void take_explained(struct argp_state *state, const char *flag, const char *text,
@@ -69,13 +71,14 @@ static error_t parse_replay_argument(int key, char *argument, struct argp_state 
     }
 }
 
-/* Prints that the replays have made no profile, if the file is missing. */
+/* Prints a note if the file of the profile still does not exist after the replays. */
 static void tell_profile(const char *path) {
     if (path && strcmp(path, "off") != 0 && access(path, F_OK) != 0)
         fprintf(stderr, "weir: profile %s: nothing was learned, so there is none\n", path);
 }
 
-/* Explains the traces instead of replaying the traces.  The explanation uses no setting.  Returns the exit code. */
+/* Prints which calls of the traces take memory, for --explain.  Replays nothing, so it warns about settings that
+ * flags have set.  Returns the exit code. */
 static int explain_traces(struct command *command) {
     for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
         const char *source = command->settings.sources.of[i];
@@ -87,7 +90,7 @@ static int explain_traces(struct command *command) {
     return contest_explain(&command->contest, command->explained);
 }
 
-/* Replays the traces.  Returns the exit code. */
+/* Replays all traces with the settings of the command.  Returns the exit code. */
 static int replay_traces(struct command *command) {
     int code = weir_cli_profile_check(&command->settings, 1);
 

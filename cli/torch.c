@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* torch.c: `weir torch': reports whether there is a shim for a PyTorch, and compiles one beforehand.
+/* torch.c: `weir torch': reports whether there is a shim for a PyTorch, and compiles a shim before it is needed.
  *
  * This file must not know the work of a shim.
  */
@@ -15,7 +15,7 @@
 
 struct torch {
     int build;
-    char **command; /* the interpreter, or NULL if the user has named none */
+    char **command; /* the Python interpreter, or NULL if the user named none */
 };
 
 static const struct weir_cli_flag flags[] = {
@@ -74,7 +74,7 @@ static int fail_torch(const char *name, const char *python, int error) {
     return 1;
 }
 
-/* Compiles the shim, and reports that the user has to wait. */
+/* Compiles the shim.  Prints a message first, because the user has to wait. */
 static void build_shim(struct shim *shim) {
     uint64_t began = weir__clock_ns();
 

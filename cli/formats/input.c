@@ -9,7 +9,7 @@
 
 #include "cli/common/files.h"
 
-/* Reads the copy, as a weir_trace_source. */
+/* Reads the temporary copy.  Has the type weir_trace_source. */
 static ptrdiff_t read_copy(void *context, char *buffer, size_t bytes, char *message,
                            size_t message_bytes) {
     struct input *input = context;
@@ -22,8 +22,8 @@ static ptrdiff_t read_copy(void *context, char *buffer, size_t bytes, char *mess
     return (ptrdiff_t)got;
 }
 
-/* Writes the trace that the lines mean into a temporary file.
- * Returns 1 on success, 0 with a message in input->lines on failure. */
+/* Converts the file to a trace in a temporary file.  Returns 1 on success.  On failure, writes the reason to
+ * input->lines.message and returns 0. */
 static int make_copy(struct input *input, const struct format *format) {
     struct lines *lines = &input->lines;
 
@@ -38,7 +38,8 @@ static int make_copy(struct input *input, const struct format *format) {
     return 0;
 }
 
-/* Makes the reader.  Returns 1 on success, 0 with a message in input->lines on failure. */
+/* Makes a reader for the trace, after a conversion if the file has another format.  Returns 1 on success.  On
+ * failure, writes the reason to input->lines.message and returns 0. */
 static int make_reader(struct input *input) {
     const char *first = lines_peek(&input->lines);
     const struct format *format = !first                                ? NULL

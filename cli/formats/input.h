@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* input.h: opens a trace, or a file of another program from which weir makes a trace.  The first line of a file shows
- * its format.
+/* input.h: opens a trace, or a file of another program that weir converts to a trace.  weir recognises the format of
+ * a file by its first line.
  *
  * This file must not know the use of the events.
  */
@@ -13,100 +13,107 @@
 
 #include <weir/trace.h>
 
-/* ---- lines.c: reads a text file (plain, gzip or zstd) as lines, and lines as fields between commas ---- */
+/* ---- lines.c: reads a text file (plain, gzip or zstd) line by line, and splits lines at commas ---- */
 
 enum { LINES_FIELDS = 16, LINES_MESSAGE_BYTES = 512 };
 
 struct lines {
     struct source *source;
-    /* The bytes [at, filled) were read from the file, and are not returned as lines yet. */
+    /* The text that was read from the file and not yet returned as lines: buffer[at] up to buffer[filled - 1]. */
     char *buffer;
     size_t at, filled, room;
     int at_end;
-    uint64_t number; /* the number of the last line that was returned */
+    uint64_t number; /* the number of the last line that was returned, from 1 on */
     char *fields[LINES_FIELDS];
-    size_t count; /* the number of fields of the last line */
+    size_t count; /* the number of fields in the last line that was returned */
     char message[LINES_MESSAGE_BYTES];
 };
 
-/* A column of a table, by the names that a header may give it, the newest first. */
+/* A column of a table of text, with the names that a header may use for the column.  The newest name comes first. */
 struct lines_column {
     const char *names[4];
 };
 
-/* Opens a file; "-" is standard input.  Returns 1 on success, 0 with a message on failure. */
+/* Opens a file.  A path of "-" is standard input.  Returns 1 on success.  On failure, writes the reason to
+ * lines->message and returns 0. */
 int lines_open(struct lines *lines, const char *path);
 void lines_close(struct lines *lines);
-/* Must be called after the last byte was read.  Returns 1 if the file ends inside a line, a gzip member or a zstd
- * frame, 0 if not. */
+/* Returns 1 if the file ends inside a line, a gzip member or a zstd frame, 0 if not.  Must be called after the last
+ * byte of the file was read. */
 int lines_is_cut(const struct lines *lines);
-/* Copies the beginning of the first line, and leaves the line in place.
- * Returns NULL with a message if the file cannot be read. */
+/* Returns a copy of the beginning of the first line.  lines_cut() still returns this line later.  If the file cannot
+ * be read, writes the reason to lines->message and returns NULL. */
 const char *lines_peek(struct lines *lines);
-/* Reads the next line that is not empty, and splits the line at its commas.
- * Returns 1 on success, 0 at the end of the file, 0 with a message on failure. */
+/* Reads the next line that is not empty, and splits the line at its commas.  Returns 1 on success, 0 at the end of
+ * the file.  On failure, writes the reason to lines->message and returns 0. */
 int lines_cut(struct lines *lines);
-/* Reads the bytes that lines_cut() has not returned, as a weir_trace_source. */
+/* Reads the rest of the file, which lines_cut() has not returned.  Has the type weir_trace_source. */
 ptrdiff_t lines_read(void *lines, char *buffer, size_t bytes, char *message, size_t message_bytes);
 
-/* Returns 1 if the word is a name of the column, 0 if not. */
+/* Returns 1 if the word is one of the names of the column, 0 if not. */
 int lines_is_column(const struct lines_column *column, const char *word);
-/* Reads the header, which is the next line, and writes the field of each column to `at'.
- * Returns 1 on success, 0 with a message if a column is missing. */
+/* Reads the next line as the header of a table.  Stores in at[i] which field of a line belongs to columns[i].
+ * Returns 1 on success.  If a column is missing, writes the reason to lines->message and returns 0. */
 int lines_find_columns(struct lines *lines, const struct lines_column *columns, size_t count,
                        size_t *at);
-/* Returns 1 if the line has a field for each column, 0 with a message if not. */
+/* Returns 1 if the current line has a field for each column.  If a field is missing, writes the reason to
+ * lines->message and returns 0. */
 int lines_has_columns(struct lines *lines, const struct lines_column *columns, size_t count,
                       const size_t *at);
 
-/* Writes "line 7: ..." as the message.  Returns 0. */
+/* Writes a message such as "line 7: ..." to lines->message.  Returns 0. */
 int lines_refuse(struct lines *lines, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* Reads a field of the line as a whole number, of base 10, or of base 16 behind 0x.
- * Returns 1 on success, 0 with a message that calls the field `what'. */
+/* Reads a field of the current line as a whole number from 0 to `most'.  The number is decimal, or hexadecimal after
+ * 0x.  Returns 1 on success.  On failure, writes a message to lines->message, in which `what' names the field, and
+ * returns 0. */
 int lines_number(struct lines *lines, size_t field, const char *what, uint64_t most, uint64_t *out);
 
 /* ---- traces ---- */
 
-/* The format of another program. */
+/* A file format of another program, which weir can convert to a trace. */
 struct format {
-    /* Returns 1 if the first line of a file shows that the file has this format, 0 if not. */
+    /* Returns 1 if the file whose first line is `first_line' has this format, 0 if not. */
     int (*has_format)(const char *first_line);
-    /* Reads the lines and writes their events to `trace' as the text of a trace.
-     * Returns 1 on success, 0 with a message in `lines' on failure.  Errors of `trace' are left to the caller. */
+    /* Reads the lines and writes their events to `trace' as the text of a trace.  Returns 1 on success.  On failure,
+     * writes the reason to lines->message and returns 0.  The caller checks `trace' for write errors. */
     int (*write_trace)(struct lines *lines, FILE *trace);
 };
 
 extern const struct format format_rmm, format_minimalloc;
 
-/* The device of the requests that were read, or "" if the trace does not say. */
+/* The device of the requests that were read so far, or "" if the trace names no device. */
 struct input_device {
     char name[16];
 };
 
-/* An open file.  The reader has a pointer to the struct, so the struct must not move. */
+/* An open trace or other file.  The struct must not move in memory, because the reader has a pointer to it. */
 struct input {
     struct lines lines;
-    FILE *copy; /* the temporary file with the trace made from another format, or NULL */
+    /* The temporary file with the converted trace, or NULL if the file itself is a trace. */
+    FILE *copy;
     weir_trace_reader *reader;
-    uint64_t events; /* the number of events that were read */
+    uint64_t events; /* the number of events that were read so far */
     struct input_device device;
 };
 
-/* Opens the file; "-" is standard input.  Returns 1 on success, 0 with a message on failure. */
+/* Opens a trace or a file of another format.  A path of "-" is standard input.  Returns 1 on success.  On failure,
+ * writes the reason to `message' and returns 0. */
 int input_open(struct input *input, const char *path, char *message, size_t message_bytes);
 void input_close(struct input *input);
 
-/* Returns 1 if a trace can be read from the file or made from the file, 0 if not. */
+/* Returns 1 if the file is a trace or can be converted to a trace, 0 if not. */
 int input_is_trace(const char *path);
 
-/* Reads the next event of the trace of that name.  The operation is 0 at the end.  It is also 0 where the file is cut,
- * which a message on standard error reports.  Returns 1 on success, 0 with a message, which also says what weir expects
- * if the first event cannot be read. */
+/* Reads the next event.  event->operation is 0 at the end of the trace.  If the file was cut off, prints a warning
+ * with the trace's `name', and ends the trace at the cut.  Returns 1 on success.  On failure, writes the reason to
+ * `message' and returns 0.  If the first event cannot be read, the message also names the formats that weir can
+ * read. */
 int input_next(struct input *input, const char *name, weir_trace_event *event, char *message,
                size_t message_bytes);
-/* Checks that an event is on the device of the earlier events, since a replay has one device.  Returns 1 if so, else 0
- * with a message. */
+/* Checks that all requests of a trace are on one device, because a replay has one device.  *device is the device of
+ * the earlier requests.  Returns 1 if the event has this device or names none.  Otherwise writes the reason to
+ * `message' and returns 0. */
 int input_is_on_device(struct input_device *device, const weir_trace_reader *reader,
                        const weir_trace_event *event, char *message, size_t message_bytes);
 

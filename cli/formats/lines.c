@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* lines.c: see input.h.
  *
- * A source reads through zlib, which unpacks gzip and leaves other data as they are; zstd, which allows several frames
- * in a row, unpacks the result.  If a file ends inside a gzip member or a zstd frame, read_decompressed() returns all bytes
- * before the end, and then an error.
+ * The bytes of a file pass through zlib first.  zlib decompresses gzip, and does not change other data.  The bytes
+ * from zlib then pass through zstd if they are zstd frames; several frames may follow one another.  If a file ends
+ * inside a gzip member or a zstd frame, read_decompressed() returns all bytes before the end.  The call after that
+ * fails.
  */
 #include "cli/formats/input.h"
 
@@ -29,20 +30,22 @@
 enum { INPUT_BYTES = 1 << 16 };
 
 struct source {
-    gzFile file; /* zlib also reads files that are not gzip */
-    int at_end;  /* the file has no more bytes */
-    int inside;  /* set if the last byte was inside a zstd frame */
+    gzFile file; /* the file, which zlib reads even if it is not compressed */
+    int at_end;  /* set if the end of the file has been read */
+    int inside;  /* set if the last byte that was read is not the end of a zstd frame */
     int is_cut;
-    char last; /* the last byte that was read */
+    char last; /* the last decompressed byte that was returned */
 #ifdef HAVE_ZSTD
-    ZSTD_DStream *zstd; /* NULL if the file is not packed by zstd */
+    /* The state of the decompression, or NULL if the file is not compressed by zstd. */
+    ZSTD_DStream *zstd;
 #endif
-    size_t at; /* the bytes input[at .. filled) were read from the file and not used yet */
+    /* The first byte of `input' that was not used yet; unused bytes end before input[filled]. */
+    size_t at;
     size_t filled;
     unsigned char input[INPUT_BYTES];
 };
 
-/* Writes the message.  Returns 0. */
+/* Writes a message to lines->message.  Returns 0. */
 static __attribute__((format(printf, 2, 3))) int fail(struct lines *lines, const char *format,
                                                       ...) {
     va_list arguments;
@@ -53,8 +56,8 @@ static __attribute__((format(printf, 2, 3))) int fail(struct lines *lines, const
     return 0;
 }
 
-/* Writes why zlib could not read.  Leaves out the name of the file, with which the message of zlib begins.  Returns
- * 0. */
+/* Writes the reason why zlib could not read the file to lines->message.  Leaves out the name of the file, with which
+ * zlib's own message begins.  Returns 0. */
 static int tell_gzip_error(struct lines *lines) {
     int code;
     const char *text = gzerror(lines->source->file, &code), *why = strstr(text, ": ");
@@ -63,8 +66,8 @@ static int tell_gzip_error(struct lines *lines) {
                            : fail(lines, "the gzip data is damaged: %s", why ? why + 2 : text);
 }
 
-/* Reads more bytes behind the unused ones, until there are `least` bytes or the file ends.  Returns 1 on success, 0
- * with a message. */
+/* Reads from the file until source->input has at least `least' unused bytes, or the file ends.  Returns 1 on
+ * success.  On failure, writes the reason to lines->message and returns 0. */
 static int fill_lines(struct lines *lines, size_t least) {
     struct source *source = lines->source;
 
@@ -83,7 +86,8 @@ static int fill_lines(struct lines *lines, size_t least) {
     return 1;
 }
 
-/* Opens the file.  Returns 1 on success, 0 with a message. */
+/* Opens the file and stores it in lines->source.  Returns 1 on success.  On failure, writes the reason to
+ * lines->message and returns 0. */
 static int open_lines(struct lines *lines, const char *path) {
     struct stat status;
     int fd = strcmp(path, "-") == 0 ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)
@@ -100,7 +104,8 @@ static int open_lines(struct lines *lines, const char *path) {
     return 0;
 }
 
-/* Begins to unpack if the first bytes are those of zstd.  Returns 1 on success, 0 with a message. */
+/* Starts the decompression by zstd if the file begins with the magic number of zstd.  Returns 1 on success.  On
+ * failure, writes the reason to lines->message and returns 0. */
 static int begin_zstd(struct lines *lines) {
     static const unsigned char magic[] = {0x28, 0xb5, 0x2f, 0xfd};
     struct source *source = lines->source;
@@ -121,7 +126,8 @@ static ptrdiff_t refuse_cut(struct lines *lines, const char *format) {
 }
 
 #ifdef HAVE_ZSTD
-/* Unpacks until there are bytes, or the input is used up.  Returns the number of bytes, or -1 with a message. */
+/* Decompresses bytes of source->input into `buffer', as many as fit.  Returns the number of decompressed bytes,
+ * which may be 0.  On failure, writes the reason to lines->message and returns -1. */
 static ptrdiff_t unpack(struct lines *lines, char *buffer, size_t bytes) {
     struct source *source = lines->source;
     ZSTD_inBuffer in = {source->input + source->at, source->filled - source->at, 0};
@@ -136,7 +142,8 @@ static ptrdiff_t unpack(struct lines *lines, char *buffer, size_t bytes) {
 }
 #endif
 
-/* Copies bytes of a file that zstd has not packed. */
+/* Copies bytes from source->input into `buffer', for a file that zstd has not compressed.  Returns the number of
+ * bytes. */
 static ptrdiff_t take_bytes(struct source *source, char *buffer, size_t bytes) {
     size_t there = source->filled - source->at, n = there < bytes ? there : bytes;
 
@@ -145,7 +152,8 @@ static ptrdiff_t take_bytes(struct source *source, char *buffer, size_t bytes) {
     return (ptrdiff_t)n;
 }
 
-/* Reads bytes.  Returns the number of bytes, 0 at the end, or -1 with a message. */
+/* Reads and decompresses bytes of the file.  Returns the number of bytes, or 0 at the end of the file.  On failure,
+ * writes the reason to lines->message and returns -1. */
 static ptrdiff_t read_decompressed(struct lines *lines, char *buffer, size_t bytes) {
     struct source *source = lines->source;
     ptrdiff_t got = 0;
@@ -166,7 +174,7 @@ static ptrdiff_t read_decompressed(struct lines *lines, char *buffer, size_t byt
 #else
         got = take_bytes(source, buffer, bytes);
 #endif
-        /* Without more input there is no more output. */
+        /* The file has ended inside a zstd frame. */
         if (got == 0 && source->inside && source->at == source->filled && source->at_end)
             return refuse_cut(lines, "zstd");
     }
@@ -217,7 +225,8 @@ void lines_close(struct lines *lines) {
     free(lines->buffer);
 }
 
-/* Reads more bytes behind those in the buffer.  Returns 1 on success, 0 with a message on failure. */
+/* Reads more bytes of the file and appends them to lines->buffer.  Returns 1 on success.  On failure, writes the
+ * reason to lines->message and returns 0. */
 static int fill_buffer(struct lines *lines) {
     ptrdiff_t got;
 
@@ -245,7 +254,8 @@ static int fill_buffer(struct lines *lines) {
     return 1;
 }
 
-/* Returns the end of the next line, or NULL if there is no more line.  The end of the file ends the last line. */
+/* Returns the end of the next line in lines->buffer.  The last line ends at the end of the file.  Returns NULL if
+ * there is no more line or the file cannot be read. */
 static char *find_line_end(struct lines *lines) {
     for (;;) {
         size_t there = lines->filled - lines->at;
@@ -268,7 +278,8 @@ const char *lines_peek(struct lines *lines) {
         ;
     if (lines->message[0] && lines->filled == lines->at)
         return NULL;
-    lines->message[0] = '\0'; /* the next read fails again */
+    /* If reading has failed, the next call fails again and sets the message. */
+    lines->message[0] = '\0';
     bytes = lines->filled - lines->at;
     bytes = bytes < sizeof first ? bytes : sizeof first - 1;
     memcpy(first, lines->buffer + lines->at, bytes);
@@ -277,7 +288,8 @@ const char *lines_peek(struct lines *lines) {
     return first;
 }
 
-/* Returns the next line without its end.  Returns NULL if there is no more line, or with a message on failure. */
+/* Returns the next line without its line end.  Returns NULL if there is no more line.  On failure, writes the reason
+ * to lines->message and returns NULL. */
 static char *scan_line(struct lines *lines) {
     char *end = find_line_end(lines), *line;
 
@@ -383,7 +395,7 @@ int lines_number(struct lines *lines, size_t field, const char *what, uint64_t m
 
     errno = 0;
     value = strtoull(text, &end, strncmp(text, "0x", 2) == 0 ? 16 : 10);
-    /* strtoull() also accepts signs and blanks, which this reader refuses. */
+    /* strtoull() would also accept signs and blanks, so the first character must be a digit. */
     if (!isdigit((unsigned char)*text) || *end || errno || value > most) {
         weir__quote(text, quoted, sizeof quoted);
         return lines_refuse(lines, "%s %s is no whole number from 0 to %" PRIu64, what, quoted,

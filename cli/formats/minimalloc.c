@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* minimalloc.c: reads problems of minimalloc (github.com/google/minimalloc): lines such as "b1,0,3,4" under a header
- * such as "id,lower,upper,size".
+/* minimalloc.c: converts problems of minimalloc (github.com/google/minimalloc) to traces.  A problem has a header
+ * such as "id,lower,upper,size" and lines such as "b1,0,3,4".
  *
- * A block lives from time lower to before time upper.  Older files name these columns start and end, and end is the
- * last time at which the block lives.  A unit of time becomes a microsecond.  The name of a block becomes the field
- * name=.  At equal times frees precede allocations, so that the blocks share no memory.
+ * A block is allocated at time lower and freed at time upper.  Older files call these columns start and end; `end'
+ * is the last time at which the block is still allocated.  One unit of time becomes one microsecond.  The id of a
+ * block becomes the field name= of its event.  If a free and an allocation have equal times, the free comes first,
+ * so that the two blocks can share memory.
  */
 #include "cli/formats/input.h"
 
@@ -37,8 +38,8 @@ static const struct lines_column columns[COLUMNS] = {
     [SIZE] = {{"size"}},
 };
 
-/* Returns 1 if at most one of the columns is missing in the line, else 0.  If a column is missing, a later message
- * names this column. */
+/* Returns 1 if the line is the header of a problem, else 0.  One column may be missing, because a later message then
+ * names the missing column. */
 static int is_minimalloc_problem(const char *first_line) {
     char line[256], *rest = line, *word;
     unsigned found = 0;
@@ -57,7 +58,7 @@ struct life_end {
     int is_free;
 };
 
-/* Compares two ends of lives by time for qsort(3).  At equal times a free comes before an allocation. */
+/* Compares two events by time, for qsort(3).  At equal times a free comes before an allocation. */
 static int compare_life_ends(const void *left, const void *right) {
     const struct life_end *a = left, *b = right;
 
@@ -68,7 +69,8 @@ static int compare_life_ends(const void *left, const void *right) {
     return a->block < b->block ? -1 : a->block > b->block;
 }
 
-/* Appends the block of the line.  Returns 1 on success, 0 with a message on failure. */
+/* Appends the block that the current line describes to `blocks'.  Returns 1 on success.  On failure, writes the
+ * reason to lines->message and returns 0. */
 static int read_problem_block(struct lines *lines, const size_t *at, int is_last_time,
                               struct blocks *blocks) {
     struct block block;
@@ -93,7 +95,8 @@ static int read_problem_block(struct lines *lines, const size_t *at, int is_last
     return 1;
 }
 
-/* Writes the events of all blocks.  Returns 1 on success, 0 if there is no host memory. */
+/* Writes the allocation and the free of every block to the trace, in the order of time.  Returns 1 on success, 0 if
+ * there is no host memory. */
 static int write_blocks(FILE *trace, const struct blocks *blocks) {
     struct life_end *ends = reallocarray(NULL, 2 * blocks->count, sizeof *ends);
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* rmm.c: reads the log of RMM's logging_resource_adaptor (github.com/rapidsai/rmm): lines such as
- * "1234,11:19:04.000123,allocate,0x7f0000000000,1000000,0x0" under the header
- * "Thread,Time,Action,Pointer,Size,Stream".
+/* rmm.c: converts logs of RMM's logging_resource_adaptor (github.com/rapidsai/rmm) to traces.  A log has the header
+ * "Thread,Time,Action,Pointer,Size,Stream" and lines such as
+ * "1234,11:19:04.000123,allocate,0x7f0000000000,1000000,0x0".
  *
- * Time is the time of the day.  Action is allocate, allocate failure (the pointer is (nil)), or free.  The reader
- * leaves out a free of a pointer that the log did not allocate.  If the log allocates a pointer twice without a free,
- * the reader adds the free.
+ * Time is the time of day.  Action is allocate, free, or allocate failure, whose pointer is (nil).  If a log frees a
+ * pointer that it has not allocated, the trace leaves the free out.  If a log allocates a pointer twice without a
+ * free between, the trace has an additional free.
  */
 #include "cli/formats/input.h"
 
@@ -35,24 +35,24 @@ static int is_rmm_log(const char *first_line) {
            strstr(first_line, "Size");
 }
 
-/* The state of reading one log. */
+/* The state of the conversion of one log. */
 struct log {
     struct lines *lines;
     FILE *trace;
-    size_t at[COLUMNS];      /* the field of each column */
-    struct weir_map blocks;  /* pointer -> struct block */
-    struct weir_map streams; /* handle + 1 -> number + 1 */
-    struct weir_map threads; /* thread id + 1 -> number */
+    size_t at[COLUMNS];      /* the index of the field for each column */
+    struct weir_map blocks;  /* maps pointers to their struct block */
+    struct weir_map streams; /* maps a stream handle + 1 to the number of the stream + 1 */
+    struct weir_map threads; /* maps a thread id + 1 to the number of the thread */
     uint64_t next_id;
-    uint64_t unknown; /* frees of pointers that the log did not allocate */
-    uint64_t gone;    /* frees that the reader added */
-    uint64_t back;    /* times that were before the time of the previous line */
+    uint64_t unknown; /* the number of frees of pointers that the log did not allocate */
+    uint64_t gone;    /* the number of frees that the conversion added */
+    uint64_t back;    /* the number of lines whose time is before the time of the previous line */
     uint64_t first_us, days_us, of_day_us, last_us;
     int has_time;
 };
 
-/* Returns the number of the value: values are numbered from 1 on in their order in the log.
- * Returns 0 if there is no host memory. */
+/* Returns the number of a value in the map.  The values in a log are numbered from 1 on, in the order of their first
+ * lines.  Returns 0 if there is no host memory. */
 static uint64_t number_of_value(struct weir_map *map, uint64_t value) {
     uintptr_t number;
 
@@ -61,7 +61,8 @@ static uint64_t number_of_value(struct weir_map *map, uint64_t value) {
     return weir__map_put(map, value + 1, map->count + 1) ? map->count : 0;
 }
 
-/* Reads at most `most' digits and moves *text behind the digits.  Returns their value; *count is their number. */
+/* Reads at most `most' decimal digits, and moves *text to the first character after these digits.  Returns the value
+ * of the digits, and stores the number of digits in *count. */
 static unsigned read_digits(const char **text, size_t most, size_t *count) {
     unsigned value = 0;
 
@@ -70,9 +71,9 @@ static unsigned read_digits(const char **text, size_t most, size_t *count) {
     return value;
 }
 
-/* Reads a time such as "11:19:04.000123" in microseconds.  Digits behind the point are a fraction of a second.  Older
- * logs have a colon and a number of microseconds in place of the fraction.
- * Returns 1 on success, 0 if the text is no time. */
+/* Converts a time of day such as "11:19:04.000123" to microseconds.  The digits after the point are a fraction of a
+ * second.  Older logs have a colon and a number of microseconds instead.  Returns 1 on success, 0 if the text is not
+ * a time. */
 static int read_time_of_day(const char *text, uint64_t *us) {
     static const unsigned most[] = {23, 59, 60};
     size_t digits;
@@ -96,16 +97,16 @@ static int read_time_of_day(const char *text, uint64_t *us) {
         for (; point == '.' && digits < 6; digits++)
             part *= 10;
         now += part;
-        if (point == '.') /* a microsecond is the finest unit of a trace */
+        if (point == '.') /* skips digits below a microsecond, the finest unit of a trace */
             (void)read_digits(&text, 3, &digits);
     }
     *us = now;
     return *text == '\0';
 }
 
-/* Computes the time of the line since the first line.  A time that is much earlier than the previous one is of the next
- * day; a time that is a little earlier becomes the previous time.
- * Returns 1 on success, 0 with a message if the field is no time. */
+/* Computes how long after the first line the current line was written.  If a time is more than half a day earlier
+ * than the previous time, a new day has begun.  If a time is a little earlier, uses the previous time instead.
+ * Returns 1 on success.  If the field is not a time, writes the reason to lines->message and returns 0. */
 static int read_event_time(struct log *log, uint64_t *time_us) {
     struct lines *lines = log->lines;
     const char *text = lines->fields[log->at[TIME]];
@@ -133,8 +134,8 @@ static void write_rmm_event(const struct log *log, uint64_t time_us, char operat
             time_us, operation, block->id, block->bytes, block->stream, thread);
 }
 
-/* Writes the free of the block at the pointer, on *stream, or on the stream of its allocation if `stream' is NULL.
- * Returns 1 if there is such a block, 0 if not. */
+/* Writes the free of the block at the pointer to the trace.  If `stream' is NULL, the free is on the stream of the
+ * block's allocation, otherwise on *stream.  Returns 1 on success, 0 if no live block has this pointer. */
 static int write_rmm_free(struct log *log, uint64_t pointer, uint64_t time_us, uint64_t thread,
                           const uint64_t *stream) {
     uintptr_t value;
@@ -150,8 +151,9 @@ static int write_rmm_free(struct log *log, uint64_t pointer, uint64_t time_us, u
     return 1;
 }
 
-/* Writes the allocation of a block like `like' at the pointer, after the free of an older block there.
- * Returns 1 on success, 0 if there is no host memory. */
+/* Writes the allocation of a block at the pointer to the trace.  `like' has the id, the size and the stream of the
+ * block.  If the pointer already has a live block, first writes the free of that block.  Returns 1 on success, 0 if
+ * there is no host memory. */
 static int write_rmm_alloc(struct log *log, uint64_t pointer, const struct block *like,
                            uint64_t time_us, uint64_t thread) {
     struct block *block = malloc(sizeof *block);
@@ -166,7 +168,8 @@ static int write_rmm_alloc(struct log *log, uint64_t pointer, const struct block
     return 1;
 }
 
-/* Writes the event of the line.  Returns 1 on success, 0 with a message on failure. */
+/* Writes the event that the current line describes to the trace.  Returns 1 on success.  On failure, writes the
+ * reason to lines->message and returns 0. */
 static int read_log_line(struct log *log) {
     struct lines *lines = log->lines;
     const size_t *at = log->at;
@@ -191,7 +194,8 @@ static int read_log_line(struct log *log) {
         log->unknown += !write_rmm_free(log, pointer, time_us, thread, &block.stream) && pointer;
         return 1;
     }
-    if (strcmp(action, "allocate") == 0 && !pointer) /* the allocation has no bytes */
+    /* An allocation of 0 bytes has no pointer, and needs no event. */
+    if (strcmp(action, "allocate") == 0 && !pointer)
         return 1;
     block.id = log->next_id++;
     if (strcmp(action, "allocate") == 0)

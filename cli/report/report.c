@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* report.c: `weir report': see report.h.
  *
- * All files are read and checked before the page is written.  The page replaces an earlier one as a whole.
+ * weir report reads and checks all files before it writes the page.  A new page replaces an old one as a whole.
  */
 #include "cli/report/report.h"
 
@@ -27,13 +27,13 @@ static int lacks_memory(void) {
 
 /* ------------------------------------------------------------------- reading ---- */
 
-/* Prints why a report cannot show a file.  Returns 0. */
+/* Prints the reason `why' a report cannot show the file `from'.  Returns 0. */
 static int unfit(const char *from, const char *why) {
     fprintf(stderr, "weir: %s: %s; " EXPECTED "\n", from, why);
     return 0;
 }
 
-/* Returns 1 if each element of the array is an object with a string at both keys. */
+/* Returns 1 if `array' is an array of objects that have a string at both keys, else 0. */
 static int have_strings(const json_t *array, const char *key, const char *other) {
     for (size_t i = 0; i < json_array_size(array); i++) {
         const json_t *element = json_array_get(array, i);
@@ -45,7 +45,8 @@ static int have_strings(const json_t *array, const char *key, const char *other)
     return json_is_array(array);
 }
 
-/* Returns the reason why the page cannot show an object with `rows`, or NULL if the page can show the object. */
+/* Returns the reason why the page cannot show an object of weir bench or weir replay, or NULL if it can.  Such an
+ * object has the key `rows'. */
 static const char *results_fault(const json_t *object) {
     if (json_integer_value(json_object_get(object, "schema")) != SCHEMA)
         return "its results have another schema than 2: make them again with this weir";
@@ -64,7 +65,7 @@ static const char *results_fault(const json_t *object) {
     return NULL;
 }
 
-/* Returns the reason why the page cannot show a document, or NULL if the page can show the document. */
+/* Returns the reason why the page cannot show a document, or NULL if it can. */
 static const char *document_fault(const json_t *object) {
     if (json_object_get(object, "rows"))
         return results_fault(object);
@@ -81,7 +82,8 @@ static const char *document_fault(const json_t *object) {
     return "it is JSON, but not of weir";
 }
 
-/* Adds a document, or each one of an array, to `all`.  Returns 1 on success, 0 with a message printed. */
+/* Adds a document to the array `all'.  If `value' is an array, adds each document in it.  Returns 1 on success.  On
+ * failure, prints a message and returns 0. */
 static int add_documents(json_t *all, json_t *value, const char *from) {
     const char *fault = json_is_array(value) ? NULL : document_fault(value);
 
@@ -95,7 +97,7 @@ static int add_documents(json_t *all, json_t *value, const char *from) {
     return 1;
 }
 
-/* Returns 1 if the file has more than blanks. */
+/* Skips white space.  Returns 1 if the file continues after it, 0 at the end of the file. */
 static int has_more(FILE *file) {
     int c;
 
@@ -105,7 +107,7 @@ static int has_more(FILE *file) {
     return c != EOF && ungetc(c, file) != EOF;
 }
 
-/* Prints why a value could not be read.  Returns 0. */
+/* Prints the reason why a JSON value of the file could not be read.  Returns 0. */
 static int unreadable(const char *path, int is_first, const json_error_t *error) {
     char text[JSON_ERROR_TEXT_LENGTH + 128];
 
@@ -161,8 +163,8 @@ json_t *report_read(const char *path) {
 
 /* ------------------------------------------------------------------- writing ---- */
 
-/* Writes JSON, and escapes the character that begins a tag.  Otherwise a text of the JSON could end the script that
- * contains the JSON. */
+/* Writes JSON text, and escapes each "<".  Otherwise a text such as "</script>" in the JSON would end the script
+ * element of the page. */
 static int write_escaped_json(const char *text, size_t count, void *file) {
     for (size_t i = 0; i < count; i++)
         if (text[i] == '<')
@@ -172,8 +174,8 @@ static int write_escaped_json(const char *text, size_t count, void *file) {
     return ferror(file) ? -1 : 0;
 }
 
-/* Writes the template with the JSON of all files in place of its line DATA.  Returns 1 on success, 0 if there is no
- * host memory. */
+/* Writes the page: page.html, with the JSON of all files in place of its line DATA.  Returns 1 on success, 0 if
+ * there is no host memory or the write failed. */
 static int put_page(FILE *file, const void *files) {
     static const char place[] = "\nDATA\n";
     const char *at = strstr(report_page, place);
@@ -186,7 +188,7 @@ static int put_page(FILE *file, const void *files) {
     return !ferror(file);
 }
 
-/* Writes the page of all files as a whole.  Returns the exit code. */
+/* Writes the page for all files, and replaces an old page as a whole.  Returns the exit code. */
 static int write_page(const json_t *files, const char *page) {
     if (!output_replace(page, put_page, files))
         return 1;
@@ -194,7 +196,8 @@ static int write_page(const json_t *files, const char *page) {
     return 0;
 }
 
-/* Adds the documents of one file to the files of a page.  Returns 1 on success, 0 with a message printed. */
+/* Adds the documents of the file `from' to the JSON of the page.  Returns 1 on success.  On failure, prints a
+ * message and returns 0. */
 static int add_file(json_t *files, json_t *documents, const char *from) {
     json_t *file = json_pack("{s:o?, s:O}", "from", jsonfile_text(from), "documents", documents);
 
@@ -218,7 +221,7 @@ int report_of(json_t *document, const char *from, const char *page) {
 
 struct command {
     const char *page;
-    char **files; /* the files among the arguments of the program */
+    char **files; /* the files with results that the user named */
     size_t count;
 };
 
@@ -255,7 +258,8 @@ static int spares_files(const struct command *command) {
     return 1;
 }
 
-/* Reads all files, so that all bad files are reported.  Returns a new reference, or NULL with a message printed. */
+/* Reads all files.  Does not stop at the first bad file, so that a message is printed for each of them.  Returns a
+ * new reference, or NULL if a file is bad. */
 static json_t *read_report_files(const struct command *command) {
     json_t *files = json_array();
     int good = files != NULL;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* report.h: the results of weir bench, replay and run as one HTML file, which draws itself in a browser.
+/* report.h: writes the results of weir bench, replay and run as one HTML page.  The page draws its charts in the
+ * browser.
  *
- * report.c checks results, and puts them as JSON into page.html, which the build compiles in.  A document is the
- * object that weir bench and weir replay write (weir-json(7)), the object of a process of weir run, or an array of
- * documents.
+ * report.c checks the results and inserts them as JSON into page.html, which the build compiles into the program.  A
+ * document is one of these: the JSON object that weir bench or weir replay writes (weir-json(7)), the object that a
+ * process under weir run writes, or an array of documents.
  *
  * This file must not know how anything was measured.
  */
@@ -12,11 +13,12 @@
 
 #include <jansson.h>
 
-/* Writes the page of a document and prints its path.  `from' is the file that has the document, or "" if no file has
- * it.  Returns the exit code: 1 after a failure, which a message has reported, else 0. */
+/* Writes the page for one document, and prints the path of the page.  `from' is the file that contains the document,
+ * or "" if it is in no file.  Returns the exit code: 0 on success; after a failure, prints a message and returns 1. */
 int report_of(json_t *document, const char *from, const char *page);
 
-/* Reads all documents of a file into an array.  Returns a new reference, or NULL with a message printed. */
+/* Reads all documents of a file.  Returns them as an array, which is a new reference.  On failure, prints a message
+ * and returns NULL. */
 json_t *report_read(const char *path);
 
 #endif
