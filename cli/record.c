@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* record.c: `weir record': runs an unmodified program, and writes its requests for device memory as a trace.
  *
- * The command runs with libweir-record.so preloaded, which puts requests into memory that it shares with this process.
- * This process writes the traces, so no request is lost however the command ends.  The first process that requests
- * memory has the trace FILE, each other process FILE.PID.
+ * The command runs with the preloaded library libweir-record.so.  The library writes each request into memory that
+ * it shares with this process, and this process writes the traces.  Therefore no request is lost, however the
+ * command ends.  The first process that requests memory gets the trace FILE, each other process gets FILE.PID.
  *
- * Processes that the command leaves behind are recorded until they end, if they request memory within GRACE_NS of the
- * command's end; processes that request memory later report that they are not recorded.  As a subreaper this process is
- * the parent of all of them.
+ * The command may end before processes that it started.  If such a process requests memory within GRACE_NS after the
+ * end of the command, weir record records it until it ends.  A process whose first request is later is not recorded,
+ * and reports so itself.  This process is a subreaper (prctl(2)), so these processes become its children.
  *
  * This file must not know which calls are recorded or the syntax of the lines.
  */
@@ -52,33 +52,43 @@
 
 enum { BOARD_FOLDERS = 2 };
 
-/* The places of the folders, in the order in which weir record tries them. */
+/* The folders in which weir record makes its own folders, in the order in which weir record tries them. */
 static const char *const board_places[BOARD_FOLDERS] = {"/dev/shm", "/tmp"};
 
 static struct board {
     struct weir_record_board *map;
-    int fd;          /* the file of the board (record_ring.h), with the recorder's lock */
-    uint32_t spares; /* the number of spare files; no process can change this copy */
-    uint64_t seen;   /* the number of files that processes had made at the last look */
-    uint8_t is_adopted[WEIR_RECORD_SPARES]; /* set for spare files that weir record has found */
-    /* The number of unrecorded processes that weir record has reported to the user. */
+    /* The descriptor of the board's file (record_ring.h), on which weir record holds a lock. */
+    int fd;
+    /* The number of spare files in the board; a copy, since a recorded process may overwrite the board. */
+    uint32_t spares;
+    uint64_t seen; /* the value of map->files at the last search for new files */
+    /* Set for each spare file that is in use and that weir record has found. */
+    uint8_t is_adopted[WEIR_RECORD_SPARES];
+    /* The number of unrecorded processes that weir record has reported to the user so far. */
     uint32_t told;
-    char outer[BOARD_FOLDERS][96];    /* the outer folders; "" if one could not be made */
-    char folders[BOARD_FOLDERS][136]; /* the inner folders */
+    /* The paths of the outer folders, or "" if a folder could not be made. */
+    char outer[BOARD_FOLDERS][96];
+    char folders[BOARD_FOLDERS][136]; /* the paths of the inner folders */
 } board;
 
 enum {
     PAUSE_US = 1000,
-    BUSY_EVENTS = WEIR_RECORD_EVENTS / 4, /* a turn with this many events has no pause after it */
-    MOST_WAITING = 1 << 17,               /* the most events of a process that may wait */
-    ENDS_AT_ONCE = 16, /* processes that a turn checks, since a check costs a walk over all locks */
-    SLACK_NS = 2000000,    /* the time until a store is visible to other processors */
-    GRACE_NS = 1000000000, /* the time in which a process ends or loads the library */
-    KEPT_DESCRIPTORS = 16  /* descriptors for files other than traces */
+    /* If one turn reads this many events, the next turn follows without a pause. */
+    BUSY_EVENTS = WEIR_RECORD_EVENTS / 4,
+    /* The largest number of events of one process that may wait to be written. */
+    MOST_WAITING = 1 << 17,
+    /* The number of processes per turn whose end is checked, since each check walks over all locks. */
+    ENDS_AT_ONCE = 16,
+    /* An upper bound for the time until other processors see a store to memory. */
+    SLACK_NS = 2000000,
+    /* The time that processes have, after the command's end, to end or to make a first request. */
+    GRACE_NS = 1000000000,
+    /* The number of descriptors that stay free for files other than traces. */
+    KEPT_DESCRIPTORS = 16
 };
 
-/* The events of a ring that wait, in order, until no thread can add an event with an earlier time.  The waiting events
- * are events[first] up to events[end]. */
+/* Events that were read from one ring and not written to the trace yet, in order.  An event waits until no thread
+ * can still record an event with an earlier time.  The waiting events are events[first] to events[end - 1]. */
 struct waiting {
     struct weir_record_event *events;
     size_t first, end, room;
@@ -88,41 +98,47 @@ struct process {
     struct weir_record_file *file;
     struct weir_record_ring *rings[WEIR_RECORD_RINGS];
     int id, has_ended;
-    /* The number of the process among all adopted processes; to adopt a process is to begin its trace. */
+    /* The index of the process in record.lines.  Processes are counted when weir record adopts them, which means
+     * that it begins a trace for them. */
     size_t order;
-    uint64_t start; /* the time at which the trace begins */
+    uint64_t start; /* the time at which the trace of the process begins */
     char *path;
-    char command[WEIR_RECORD_COMMAND_BYTES]; /* the command, or "" if it is not known */
+    /* The command line of the process, or "" if it is not known. */
+    char command[WEIR_RECORD_COMMAND_BYTES];
     struct waiting waiting[WEIR_RECORD_RINGS + 1];
-    size_t count; /* the number of events that wait, in all rings */
+    size_t count; /* the number of events in `waiting' */
     uint64_t safe, last_us;
     struct tracing tracing;
 };
 
 static struct record {
     const char *path;
-    int file;    /* the open file of that path, or -1 once a process has it */
-    int is_made; /* set if weir record has made the file */
+    /* The descriptor of the file `path', or -1 after a process has got it for its trace. */
+    int file;
+    int is_made; /* set if weir record has created the file `path' */
     int marks_at_sync, callers;
-    const char *ranges; /* the NVTX ranges that end iterations, or NULL */
+    const char *ranges; /* the pattern for the names of NVTX ranges that end iterations, or NULL */
     uint64_t limit;
     char **command;
-    struct weir_record_file **found; /* the files of processes that wait to be adopted */
+    struct weir_record_file **found; /* the files of processes for which no trace has begun yet */
     size_t found_count, found_room;
-    struct process **processes; /* the adopted processes that live */
+    struct process **processes; /* the processes whose traces are being written */
     size_t live, room;
-    char **lines;            /* the final message for each adopted process, or NULL */
-    size_t count, line_room; /* the number of adopted processes */
-    struct weir_map ids;     /* process id -> the number of adopted processes with that id */
+    /* For each adopted process: the line that is printed at the end, or NULL. */
+    char **lines;
+    size_t count, line_room; /* the number of processes for which a trace was begun */
+    /* A map from each process id to the number of adopted processes that had this id. */
+    struct weir_map ids;
     uint64_t lost_events, lost_processes;
-    uint64_t ended_ns; /* when the command ended, or 0 while it runs */
-    /* When weir record last saw a recorded process that the command had left. */
+    uint64_t ended_ns; /* the time at which the command ended, or 0 while it runs */
+    /* The last time, after the end of the command, at which a recorded process was running. */
     uint64_t present_ns;
-    uint64_t wanted_ns; /* the last time at which no signal had told this process to end */
+    uint64_t wanted_ns; /* the last time at which no signal had told weir record to end */
     int has_told_of_rest;
-    int is_short; /* set if a process had to wait for a descriptor for its trace */
+    /* Set if a trace could not begin at once because too many descriptors were open. */
+    int is_short;
     int has_counter, failed;
-    /* The processor's counter and the clock, at the beginning and now. */
+    /* The time by the processor's counter and by the clock: at the beginning, and at the last read. */
     uint64_t first_time, first_ns, now_time, now_ns;
 } record;
 
@@ -133,16 +149,19 @@ static int fail_record(int code, const char *what, const char *why) {
 
 /* ---------------------------------------------------------------------- folders ---- */
 
-/* A folder of record_ring.h has two levels.  Everybody may enter the outer one, but only the recorder's user may list
- * it.  The outer folder's name has the recorder's process, so that a later recorder removes the folder of a recorder
- * that was killed.  The name of the inner folder is random, so only processes of the command know the name, whatever
- * their users are.  Each of these processes may write to the board, but cannot remove a file of another user. */
+/* weir record and the recorded processes share files in a folder with two levels.  Everybody may enter the outer
+ * folder, but only the user of weir record may list it.  Its name contains the process id of weir record, so that a
+ * later weir record can remove it if this process is killed.
+ *
+ * The name of the inner folder is random.  Only the command's processes know this name, whichever user they run as.
+ * They may write to the board, but they cannot remove a file of another user.
+ */
 
-/* Set once a process has truncated a file that it shares with the recorder. */
+/* Set when a recorded process has truncated a file that it shares with weir record. */
 static volatile sig_atomic_t is_cut;
 
-/* Maps an empty page in place of a page that a process has cut off from its file.  Otherwise the recorder would end
- * when it reads this page. */
+/* Handles SIGBUS: a recorded process has truncated a shared file, and this process read a lost page.  Maps an empty
+ * page at the address, because otherwise weir record would end. */
 static void replace_lost_page(int number, siginfo_t *info, void *context) {
     uintptr_t bytes = (uintptr_t)getpagesize(), page = (uintptr_t)info->si_addr & ~(bytes - 1);
 
@@ -154,7 +173,7 @@ static void replace_lost_page(int number, siginfo_t *info, void *context) {
         signal(number, SIG_DFL);
 }
 
-/* Removes the folder `outer` and the folder in it.  Does nothing if the path is "". */
+/* Removes the folder `outer' and the folders in it.  Does nothing if `outer' is "". */
 static void remove_folders(const char *outer) {
     DIR *folder = opendir(outer);
     char inner[2 * PATH_MAX];
@@ -170,8 +189,8 @@ static void remove_folders(const char *outer) {
     (void)rmdir(outer);
 }
 
-/* Removes the folders of recorders of this user that were killed.  No other user can put a folder of this user into
- * such a place, or replace one there. */
+/* Removes the folders of earlier recordings by this user whose weir record was killed.  Another user can neither
+ * create a folder that belongs to this user, nor replace one, because `place' has the sticky bit. */
 static void remove_left_folders(const char *place) {
     DIR *folder = opendir(place);
     struct dirent *entry;
@@ -194,7 +213,7 @@ static void remove_left_folders(const char *place) {
         closedir(folder);
 }
 
-/* Makes both levels of a folder.  Returns 0 on success, else an errno. */
+/* Creates the outer and the inner folder with the index i.  Returns 0 on success, an errno on failure. */
 static int make_hidden_folder(int i) {
     char *outer = board.outer[i], *inner = board.folders[i];
     uint64_t random[2];
@@ -218,7 +237,8 @@ static int make_hidden_folder(int i) {
     return error;
 }
 
-/* Makes the board's file in that folder, with all its memory.  Returns 0 on success, else an errno. */
+/* Creates the file of the board in the folder, and reserves all of its memory.  Returns 0 on success, an errno on
+ * failure. */
 static int make_board(const char *folder, uint32_t spares) {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
     size_t bytes = weir__record_board_bytes(spares);
@@ -248,13 +268,14 @@ static int make_board(const char *folder, uint32_t spares) {
     return 0;
 }
 
-/* Removes the folders with their files. */
+/* Removes the folders of this recording, with their files. */
 static void board_end(void) {
     for (int i = 0; i < BOARD_FOLDERS; i++)
         remove_folders(board.outer[i]);
 }
 
-/* Makes the folders and the board, and takes the recorder's lock.  Returns 0 on success, else an errno. */
+/* Creates the folders and the board, and locks the board as the recorder.  If memory is short, creates a board
+ * without spare files.  Returns 0 on success, an errno on failure. */
 static int board_begin(void) {
     static const uint32_t spares[] = {WEIR_RECORD_SPARES, 0};
     const struct sigaction lost = {.sa_sigaction = replace_lost_page, .sa_flags = SA_SIGINFO};
@@ -274,7 +295,8 @@ static int board_begin(void) {
     return error;
 }
 
-/* Maps a file of the folders, and unlinks the file.  Returns NULL with errno if it cannot be mapped. */
+/* Maps a file of the inner folders that has this name and size, and unlinks the file.  Returns NULL with errno on
+ * failure. */
 static void *board_map(const char *name, size_t bytes) {
     int fd = -1, error;
     void *map = NULL;
@@ -302,7 +324,8 @@ static void *board_map(const char *name, size_t bytes) {
     return map;
 }
 
-/* Adds the file of a process that waits to be adopted.  Returns 0 on success, else ENOMEM. */
+/* Appends the file of a process to record.found, where the process waits for its trace.  Returns 0 on success,
+ * ENOMEM if there is no host memory. */
 static int add_found(struct weir_record_file *file) {
     if (!memory_make_room(&record.found, &record.found_room, record.found_count,
                           sizeof *record.found))
@@ -311,7 +334,8 @@ static int add_found(struct weir_record_file *file) {
     return 0;
 }
 
-/* Finds new files in a folder.  Returns 0 on success, else an errno if the folder or a file in it cannot be read. */
+/* Finds the files that processes have made in the folder, and appends them to record.found.  Returns 0 on success,
+ * or an errno if the folder or one of the files cannot be read. */
 static int look_in_folder(const char *path) {
     DIR *folder = *path ? opendir(path) : NULL;
     int error = *path && !folder && errno != ENOENT ? errno : 0;
@@ -342,13 +366,13 @@ static int is_older(const void *one, const void *other) {
     return a < b ? -1 : a > b;
 }
 
-/* Returns 1 if processes have made files since the last look, else 0. */
+/* Returns 1 if processes have made files since the last call of board_look(), else 0. */
 static int board_has_new(void) {
     return atomic_load(&board.map->files) != board.seen;
 }
 
-/* Adds the files that have been opened since the last call to the list of files that wait to be recorded, and sorts
- * this list, the oldest first.  Returns 0 on success, or an errno if a file could not be mapped. */
+/* Finds the files that processes have made since the last call, appends them to record.found, and sorts record.found
+ * by start time.  Returns 0 on success, or an errno if a file could not be mapped. */
 static int board_look(void) {
     int error = 0, failed;
 
@@ -369,8 +393,8 @@ static int board_look(void) {
     return error;
 }
 
-/* Returns 1 if another process has locked one of `length` bytes from `first` on, or if the kernel cannot say; else 0.
- * A length of 0 means all bytes from `first` on. */
+/* Returns 1 if another process has locked any of `length' bytes of the board's file, from the byte `first' on; else
+ * 0.  Also returns 1 if the kernel reports an error.  A `length' of 0 means all bytes up to the end. */
 static int is_locked_by_other(uint64_t first, off_t length) {
     struct flock lock = {
         .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)first, .l_len = length};
@@ -378,12 +402,13 @@ static int is_locked_by_other(uint64_t first, off_t length) {
     return fcntl(board.fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
-/* Returns 1 if the process of this file lives, or cannot be known to have ended; else 0. */
+/* Returns 1 if the process that owns the file is running, or if weir record cannot tell; else 0. */
 static int board_owner_lives(const struct weir_record_head *head) {
     return !head->is_locked || is_locked_by_other(WEIR_RECORD_LOCK_FIRST + head->number, 1);
 }
 
-/* Unmaps a process's file, or makes a spare one ready for another process. */
+/* Unmaps the file of a process that has ended.  A spare file of the board is reset instead, so that another process
+ * can use it. */
 static void board_release(struct weir_record_file *file) {
     for (uint32_t i = 0; i < board.spares; i++)
         if (file == &board.map->spare[i]) {
@@ -420,8 +445,8 @@ static void tell_unrecorded(const struct weir_record_unrecorded *entry) {
                 why, WEIR_RECORD_SPARES);
 }
 
-/* Reports to the user which processes have found no place for their events since the last call, why, and what to do.
- * Returns 1 if there are any such processes, else 0. */
+/* Prints which processes could not be recorded since the last call, why, and what the user can do.  Returns 1 if
+ * there are such processes, else 0. */
 static int board_tell_unrecorded(void) {
     uint32_t before = board.told, count = atomic_load(&board.map->unrecorded_count);
 
@@ -445,8 +470,9 @@ static double ns_a_tick(void) {
                                        : 1.0;
 }
 
-/* Returns the time in the trace.  The result never goes back, although the rate of the counter becomes known more
- * exactly. */
+/* Converts a time of the processor's counter to microseconds since the beginning of the process's trace.  The rate
+ * of the counter becomes more exact over time.  Therefore the result could go back, and the function then returns
+ * the previous result. */
 static uint64_t time_us(struct process *process, uint64_t time) {
     double ns = time > process->start ? (double)(time - process->start) * ns_a_tick() : 0.0;
     uint64_t us = (uint64_t)(ns / 1000.0);
@@ -482,13 +508,13 @@ static int keep_waiting_event(struct waiting *waiting, const struct weir_record_
     return 1;
 }
 
-/* Moves the events of a ring into `waiting'.  Returns the number of events. */
+/* Moves all events of a ring to `waiting'.  Returns the number of events. */
 static size_t drain_ring(struct process *process, struct weir_record_ring *ring,
                          struct waiting *waiting) {
     uint64_t first = atomic_load_explicit(&ring->read, memory_order_relaxed);
     uint64_t written = atomic_load_explicit(&ring->written, memory_order_acquire);
 
-    /* The counters are wrong: a process of the command has written to the ring. */
+    /* The recorded program has overwritten the ring's counters. */
     if (written - first > WEIR_RECORD_EVENTS) {
         process->tracing.failed = EINVAL;
         return 0;
@@ -502,12 +528,12 @@ static size_t drain_ring(struct process *process, struct weir_record_ring *ring,
     return (size_t)(written - first);
 }
 
-/* Writes the events before `safe' in the order of their times; if `is_last' is set, writes all events.  A thread that
- * stays long in a free of the driver makes at most MOST_WAITING events wait.  After that, the thread's own event comes
- * late (tracing.h). */
+/* Writes waiting events to the trace, in the order of their times.  Writes the events before process->safe; if
+ * `is_last' is set, all events.  A thread that stays long in a driver call keeps `safe' back.  If more than
+ * MOST_WAITING events wait, weir record writes them nevertheless, and the thread's own event comes late (tracing.h). */
 static void write_waiting(struct process *process, uint32_t rings, int is_last) {
     for (;;) {
-        uint64_t next = UINT64_MAX; /* the time of the first event of the other rings */
+        uint64_t next = UINT64_MAX; /* the earliest time of the waiting events of all other rings */
         struct waiting *oldest = NULL;
 
         for (uint32_t i = 0; i <= rings; i++) {
@@ -538,8 +564,8 @@ static void write_waiting(struct process *process, uint32_t rings, int is_last) 
     }
 }
 
-/* Returns a ring of the process.  Returns NULL if the ring cannot be mapped, and then the recording of the process
- * ends. */
+/* Returns the ring of the process with the index i.  If the ring cannot be mapped, ends the recording of the process
+ * and returns NULL. */
 static struct weir_record_ring *ring_of(struct process *process, uint32_t i) {
     char name[64];
 
@@ -554,8 +580,8 @@ static struct weir_record_ring *ring_of(struct process *process, uint32_t i) {
     return process->rings[i];
 }
 
-/* Empties the rings of a process, and writes the events before which no further event can come; if `is_last` is set,
- * writes all events.  Returns the number of events that were in the rings. */
+/* Reads all rings of a process, and writes the events that no event with an earlier time can follow.  If `is_last'
+ * is set, writes all events.  Returns the number of events that were read from the rings. */
 static size_t drain(struct process *process, int is_last) {
     uint32_t counted = atomic_load(&process->file->head.rings);
     uint32_t rings = counted < WEIR_RECORD_RINGS ? counted : WEIR_RECORD_RINGS;
@@ -577,11 +603,12 @@ static size_t drain(struct process *process, int is_last) {
     if (safe > process->safe)
         process->safe = safe;
     write_waiting(process, rings, is_last);
-    (void)sink_flush(process->tracing.sink); /* sink_close() reports an error */
+    (void)sink_flush(process->tracing.sink); /* sink_close() will report the error */
     return found;
 }
 
-/* Returns the path of the next process's trace, or NULL if there is no memory. */
+/* Returns the path for the trace of the next process, which has this id.  The caller frees the path.  Returns NULL
+ * if there is no host memory. */
 static char *path_of(int id) {
     char *path = NULL;
     uintptr_t before = 0;
@@ -594,12 +621,13 @@ static char *path_of(int id) {
     return made < 0 || !weir__map_put(&record.ids, (uint64_t)id, before + 1) ? NULL : path;
 }
 
-/* Opens the file for the first process's trace, and empties it.  Returns its descriptor, or -1 with errno.  A pipe
- * is opened only once, since its reader would otherwise see the end of the pipe. */
+/* Returns a descriptor of record.path for the trace of the first process, and truncates the file.  Returns -1 with
+ * errno on failure.  Uses the descriptor that is already open, because the reader of a pipe would take a second
+ * opening for the end of the pipe. */
 static int claim_trace_file(void) {
     int file = record.file;
 
-    if (file < 0) /* an earlier process has had the file, and its trace failed to begin */
+    if (file < 0) /* an earlier process got the descriptor, but its trace could not begin */
         file = open(record.path, O_WRONLY | O_CLOEXEC);
     record.file = -1;
     if (file < 0)
@@ -607,8 +635,9 @@ static int claim_trace_file(void) {
     return ftruncate(file, 0) == 0 || errno == EINVAL ? file : -1;
 }
 
-/* Begins the trace of a process.  Reads from /proc its mapped files, and its command if the process itself could not
- * read the command.  Reads nothing of a process of another namespace, whose id may be that of another process here. */
+/* Begins the trace of a process.  Reads the mapped files of the process from /proc.  Also reads its command line
+ * from /proc, unless the process has stored it.  Reads nothing if the process is in another pid namespace, because
+ * its id may be the id of another process here. */
 static void begin_trace(struct process *process, const struct weir_record_head *head) {
     int is_here = head->namespace != 0 && head->namespace == weir__process_namespace();
 
@@ -659,7 +688,7 @@ fail:
     free(process);
 }
 
-/* Returns 1 if one more trace leaves descriptors for other files, else 0. */
+/* Returns 1 if weir record can open one more trace and still has descriptors for other files, else 0. */
 static int has_descriptor(void) {
     int probe = fcntl(board.fd, F_DUPFD_CLOEXEC, 0);
     struct rlimit most;
@@ -670,8 +699,8 @@ static int has_descriptor(void) {
     return getrlimit(RLIMIT_NOFILE, &most) != 0 || (rlim_t)probe + KEPT_DESCRIPTORS < most.rlim_cur;
 }
 
-/* Adopts new processes, the oldest first.  If there is no descriptor for another trace, the processes wait until other
- * processes have ended. */
+/* Begins the traces of new processes, in the order of their starts.  If no descriptor is free, the other processes
+ * wait until the trace of a process has ended. */
 static void look_for_new(void) {
     size_t adopted = 0;
     int error;
@@ -701,7 +730,8 @@ static void look_for_ends(void) {
     }
 }
 
-/* Returns the line that reports how many events of a process were recorded, or NULL if there is no memory. */
+/* Returns the line that reports how many events of a process were recorded.  Returns NULL if there is no host
+ * memory. */
 static char *spell_process(const struct process *process) {
     const struct tracing *tracing = &process->tracing;
     char left_out[64] = "", lost[96] = "", *line;
@@ -721,7 +751,7 @@ static char *spell_process(const struct process *process) {
                : line;
 }
 
-/* Ends the trace of a process from which nothing more is read. */
+/* Ends the trace of a process, after its last events were read, and frees the process. */
 static void end_process(struct process *process) {
     int error;
 
@@ -770,13 +800,13 @@ static size_t drain_all(int is_last) {
 
 /* ------------------------------------------------------------------- the ends ---- */
 
-/* Removes the file if weir record has made it, since an empty file is no trace. */
+/* Removes the file record.path if weir record has created it, because an empty file is not a trace. */
 static void take_file_back(void) {
     if (record.is_made)
         unlink(record.path);
 }
 
-/* Reports which recorded processes go on, since a signal has ended the recording. */
+/* Prints which recorded processes still run, after a signal has ended the recording. */
 static void tell_running(void) {
     for (size_t i = 0; i < record.live; i++) {
         struct process *process = record.processes[i];
@@ -810,7 +840,7 @@ static void report_nothing_recorded(void) {
 
 static void end_recording(int has_all_ended) {
     atomic_store(&board.map->is_closed, 1);
-    /* A process may have cut the board, so its count of files cannot tell whether a last look is needed. */
+    /* A process may have overwritten the count of files in the board, so look for new files in any case. */
     board.seen = ~atomic_load(&board.map->files);
     do {
         look_for_new();
@@ -840,7 +870,8 @@ static void end_recording(int has_all_ended) {
 
 /* ------------------------------------------------------------------ the child ---- */
 
-/* Returns the exit status, which is the command's if the recording is whole. */
+/* Returns the exit code of weir record: that of the command, if all events were recorded.  If events are missing,
+ * prints how many and returns another code. */
 static int end_as(int status) {
     char lost[96] = "";
 
@@ -864,9 +895,9 @@ static int end_as(int status) {
     return record.failed;
 }
 
-/* Returns 1 if the recording ends though the command has left processes behind.  Else returns 0.  The recording ends if
- * none of these processes is recorded, or if a signal has told this process to end.  Either condition must hold for
- * GRACE_NS, so that a process can still make its first request, and an ending process can still end. */
+/* Called after the end of the command, while processes that it started still run.  Returns 1 if the recording should
+ * end now, else 0.  It ends if no recorded process has run for GRACE_NS, or if a signal told weir record to end and
+ * GRACE_NS have passed.  During this time, a process can make its first request, or finish. */
 static int may_leave_rest(void) {
     uint64_t now = weir__clock_ns();
 
@@ -885,7 +916,8 @@ static int may_leave_rest(void) {
     return 0;
 }
 
-/* Waits for the command and for the processes that it leaves.  Returns 1 if all of them have ended, else 0. */
+/* Records events until the command and the processes that it started have ended, or until may_leave_rest() ends the
+ * recording.  Returns 1 if all processes that loaded the library have ended, else 0. */
 static int record_all(pid_t started, int *status) {
     for (;;) {
         pid_t ended;
@@ -899,9 +931,9 @@ static int record_all(pid_t started, int *status) {
             }
         if (ended < 0 && errno == ECHILD)
             return 1;
+        /* Each process that has loaded the library holds a lock on a byte. */
         if (record.ended_ns && may_leave_rest())
-            return !is_locked_by_other(WEIR_RECORD_LOCK_FIRST,
-                                       0); /* a process that has loaded the library locks a byte */
+            return !is_locked_by_other(WEIR_RECORD_LOCK_FIRST, 0);
         look_for_new();
         look_for_ends();
         if (drain_all(0) < BUSY_EVENTS)
@@ -909,7 +941,8 @@ static int record_all(pid_t started, int *status) {
     }
 }
 
-/* Raises this process's limit of descriptors as far as possible.  A command that runs already keeps its limit. */
+/* Raises this process's limit on open descriptors to the maximum.  Must be called after the command has started, so
+ * that the command keeps its own limit. */
 static void raise_descriptors(void) {
     struct rlimit most;
 
@@ -932,7 +965,8 @@ static int run_recorded(void) {
         return command_refuse("record", record.command[0], error);
     }
     raise_descriptors();
-    signal(SIGPIPE, SIG_IGN); /* the reader of messages or of a trace may end first */
+    /* A write to a pipe without a reader must fail, not end this process. */
+    signal(SIGPIPE, SIG_IGN);
     weir__file_guard(&guard);
     end_recording(record_all(started, &status));
     board_end();
@@ -942,7 +976,7 @@ static int run_recorded(void) {
 
 /* ---------------------------------------------------------------- preparation ---- */
 
-/* Opens the file that exists.  Waits for a reader if the file is a pipe. */
+/* Opens record.path, which exists.  If it is a pipe without a reader, waits for a reader. */
 static int open_existing(void) {
     struct stat is;
     int file = -1;
@@ -958,9 +992,10 @@ static int open_existing(void) {
     return file >= 0 ? file : open(record.path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
 }
 
-/* Opens the file, so that a path that cannot be written is reported before the command runs.  The contents of an
- * earlier recording stay until there is an event to write.  The lock keeps other recorders away until the trace is
- * closed.  Returns 0 on success, else an exit code. */
+/* Opens and locks record.path before the command runs, so that an error is reported early.  Does not truncate the
+ * file yet: the contents of an earlier recording stay until there is an event to write.  The lock prevents a second
+ * weir record from writing to the file.  Returns 0 on success.  On failure, prints a message and returns the exit
+ * code. */
 static int try_file(void) {
     struct stat is;
     int file = open(record.path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -1050,7 +1085,7 @@ static const struct weir_cli_flag flags[] = {
 
 static error_t parse_record_argument(int key, char *argument, struct argp_state *state) {
     switch (key) {
-    case ARGP_KEY_ARG: /* all words from here on belong to the command */
+    case ARGP_KEY_ARG: /* this argument and all arguments after it are the command */
         record.command = &state->argv[state->next - 1];
         state->next = state->argc;
         return 0;

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* run.c: `weir run': runs an unmodified program with its stream-ordered memory from weir.
+/* run.c: `weir run': runs an unmodified program with weir as its stream-ordered allocator.
  *
- * weir run sets variables: LD_PRELOAD gets the preload library, settings become WEIR_ variables, and variables make
- * frameworks request memory from CUDA (frameworks.h).  Variables of TensorFlow, XLA and JAX become WEIR_ variables,
- * too, with WEIR_COMPAT=0, since weir run sets some of them itself.  Then the command replaces this process, or, with
- * --report, this process waits for the command.  Messages while the program runs are in lib/adapters/preload.
+ * weir run sets environment variables and then replaces itself by the command.  LD_PRELOAD gets the preload library.
+ * Each setting becomes a variable WEIR_....  Other variables make frameworks request memory from CUDA's pools
+ * (frameworks.h).
+ *
+ * Variables of TensorFlow, XLA and JAX that concern memory become WEIR_ variables here.  weir run then sets
+ * WEIR_COMPAT=0, so that the library does not read them again; some of them are set by weir run itself.  With
+ * --report, this process starts the command and waits for it.  Messages while the program runs are in
+ * lib/adapters/preload.
  *
  * This file must not know how the preload library works.
  */
@@ -34,16 +38,19 @@
 struct run {
     struct weir_cli_settings settings;
     int no_env, stats, serve_malloc, no_torch, verbose, dry;
-    const char *json, *trace, *file; /* the files of the flags; `file' is the file of settings */
+    /* The files that flags name; `file' is the file with settings (--settings). */
+    const char *json, *trace, *file;
     struct group_flags group;
     const char *report;
-    char lines[PATH_MAX]; /* the file that processes write to for a report, or "" */
+    /* The temporary file to which the processes write statistics for the report, or "". */
+    char lines[PATH_MAX];
     int argc;
     char **argv;
     char **command;
-    char python[PATH_MAX]; /* the interpreter that the command starts, or "" */
-    struct shim shim;      /* the shim for that interpreter's PyTorch */
-    FILE *said;            /* the variables that were set, as " NAME=VALUE" */
+    /* The Python interpreter that the command starts, or "" if it starts none. */
+    char python[PATH_MAX];
+    struct shim shim; /* the shim for the interpreter's PyTorch */
+    FILE *said;       /* the variables that weir run has set, each as " NAME=VALUE" */
 };
 
 static int fail_run(int code, const char *what, const char *why) {
@@ -63,8 +70,8 @@ static int set_run_variable(void *to, const char *name, const char *value) {
     return fprintf(run->said, " %s=%s", name, value) < 0;
 }
 
-/* Passes on which variable of another program requests the preallocation.  Such a preallocation is no error if the
- * limit is less. */
+/* Sets WEIR_RUN_PREALLOC_OF to the variable of another program that requested the preallocation, if there is one.
+ * The library then does not report an error if such a preallocation is above the limit. */
 static int put_prealloc_of(struct run *run) {
     const char *name = weir__foreign_prealloc(&run->settings.options);
 
@@ -72,8 +79,8 @@ static int put_prealloc_of(struct run *run) {
                 : unsetenv("WEIR_RUN_PREALLOC_OF");
 }
 
-/* Sets the variables for flags and, unless --no-env is given, for the settings that come from other programs'
- * variables. */
+/* Sets the WEIR_ variables for all settings that flags have set.  Without --no-env, also sets variables for the
+ * settings that come from variables of other programs. */
 static int set_setting_variables(struct run *run) {
     char text[WEIR_SHOW_BYTES];
 
@@ -92,7 +99,8 @@ static int set_setting_variables(struct run *run) {
     return 0;
 }
 
-/* Sets a variable to the absolute path of a file, since the program may change its folder.  `name` may be NULL. */
+/* Sets a variable to the absolute path of a file, because the program may change its working directory.  Does
+ * nothing if `name' is NULL. */
 static int put_file(struct run *run, const char *variable, const char *name) {
     char *folder = NULL, *path = NULL;
     int failed;
@@ -109,23 +117,24 @@ static int put_file(struct run *run, const char *variable, const char *name) {
     return failed;
 }
 
-/* Sets the file for the processes' statistics.  If there is to be a report, a separate file is used, which the report
- * reads. */
+/* Sets the variable for the file of the processes' statistics.  With --report, this is a temporary file that the
+ * report reads. */
 static int set_json_file(struct run *run) {
     if (run->report && set_run_variable(run, "WEIR_RUN_SAMPLES", "1") != 0)
         return 1;
     return put_file(run, "WEIR_RUN_JSON", run->lines[0] ? run->lines : run->json);
 }
 
-/* Passes on which unknown settings were reported, so that programs of the command do not report them again. */
+/* Sets WEIR_RUN_TOLD to the unknown settings that weir run has reported, so that the command does not report them
+ * again. */
 static int put_told(struct run *run) {
     const char *unknown = run->settings.sources.unknown;
 
     return *unknown && set_run_variable(run, "WEIR_RUN_TOLD", unknown);
 }
 
-/* Gives the command the id of its first process, in a variable.  The first process is this process, unless this
- * process waits for the command.  If there was nothing to report, only the first process says so. */
+/* Sets WEIR_RUN_FIRST to the id of the first process of the command.  If there are no statistics to write, only this
+ * process reports so.  The first process is this process, unless this process waits for the command. */
 static int put_first(struct run *run) {
     char process[24];
 
@@ -145,8 +154,8 @@ static int put_run(struct run *run) {
            put_file(run, "WEIR_RUN_TRACE", run->trace);
 }
 
-/* Returns 1 if the limit is or may be less than the preallocation, else 0.  Amounts of different kinds cannot be
- * compared without the device. */
+/* Returns 1 if the limit is, or may be, less than the preallocation; else 0.  Amounts of different kinds, such as
+ * bytes and percent, cannot be compared before the device is known. */
 static int may_exceed_limit(const weir_options *options) {
     const weir_amount *limit = &options->limit, *all = &options->prealloc;
 
@@ -154,7 +163,7 @@ static int may_exceed_limit(const weir_options *options) {
            (limit->kind != (all->kind & WEIR_AMOUNT_KIND) || limit->value < all->value);
 }
 
-/* Writes a note about a preallocation that another program's variable asks for. */
+/* Writes a note if a variable of another program sets the preallocation. */
 static void note_prealloc(const struct run *run, FILE *notes) {
     const weir_options *options = &run->settings.options;
     const char *name = weir__foreign_prealloc(options);
@@ -172,7 +181,8 @@ static void note_prealloc(const struct run *run, FILE *notes) {
     frameworks_note_prealloc(name, text, !run->no_env, notes);
 }
 
-/* Returns 0 if the variable is off, else 1.  The settings were read before, so its value is a switch. */
+/* Returns 0 if the value of the variable means "off", else 1.  The value is known to be valid, since weir run has
+ * read all settings before. */
 static int is_variable_on(const char *name) {
     const char *value = getenv(name);
     struct weir_problem problem;
@@ -181,7 +191,7 @@ static int is_variable_on(const char *name) {
     return !value || !weir__switch_read(value, &on, &problem) || on;
 }
 
-/* Writes a note about settings of PyTorch's own allocator, which weir ignores. */
+/* Writes a note for each setting of PyTorch's own allocator that the user has set and that weir ignores. */
 static void note_ignored(FILE *notes) {
     static const char *const lists[] = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"};
     static const char *const options[] = {"expandable_segments", "max_split_size_mb",
@@ -197,7 +207,7 @@ static void note_ignored(FILE *notes) {
         }
 }
 
-/* Writes that no setting applies to the program if it does not load weir's library. */
+/* Writes a warning if the program will not load weir's library, so that no setting applies to it. */
 static void note_unserved(const struct run *run, FILE *lacking) {
     const char *why = run->command ? preloading_why_not(run->command[0]) : NULL;
 
@@ -208,8 +218,8 @@ static void note_unserved(const struct run *run, FILE *lacking) {
                 run->command[0], why);
 }
 
-/* Finds the packages of the interpreter, if the command starts an interpreter.  The function starts the interpreter, so
- * weir run calls the function only if a message depends on the versions. */
+/* Finds the versions of the frameworks, if the command starts a Python interpreter.  Starts the interpreter to find
+ * them, but only if a message depends on the versions. */
 static void find_packages(struct run *run, struct version found[FRAMEWORK_COUNT]) {
     int has_python = run->command && shim_python(run->command, run->python, sizeof run->python);
 
@@ -220,9 +230,9 @@ static void find_packages(struct run *run, struct version found[FRAMEWORK_COUNT]
     versions_find(found, run->shim.folders);
 }
 
-/* Starts the compilation of the shim for the PyTorch that the command may load, if the shim is missing.  (A shim is the
- * C++ part that makes PyTorch use weir.)  The compilation runs beside the command.  The library in the process finds
- * the shim. */
+/* Starts to compile the shim for the PyTorch that the command may load, if the shim does not exist.  (A shim is the
+ * C++ part that makes PyTorch use weir.)  The compilation runs in parallel with the command, and the library in the
+ * command's process waits for the shim. */
 static void prepare_torch(struct run *run, FILE *notes) {
     const struct shim *shim = &run->shim;
 
@@ -242,8 +252,8 @@ static void prepare_torch(struct run *run, FILE *notes) {
         note_ignored(notes);
 }
 
-/* Reports the user's wishes that weir cannot meet, and with --verbose everything else.  `lacks' and `notes' begin with
- * "; ". */
+/* Prints `lacks', the user's wishes that weir cannot meet.  With --verbose or --dry-run, also prints `notes', and
+ * with --verbose the variables in `said'.  Each text begins with "; ", except `said'. */
 static void report_wishes(const struct run *run, const char *said, const char *lacks,
                           const char *notes) {
     if (run->verbose && !run->dry)
@@ -290,7 +300,8 @@ static int set_environment(struct run *run, const char *library) {
 
 /* --------------------------------------------------------------------- report ---- */
 
-/* Prepares the report before the command starts.  Returns 0 on success, else an exit code. */
+/* Checks the file of the report, and creates the temporary file for statistics, before the command starts.  Returns
+ * 0 on success.  On failure, prints a message and returns the exit code. */
 static int prepare_report(struct run *run) {
     if (!run->report)
         return 0;
@@ -301,7 +312,7 @@ static int prepare_report(struct run *run) {
                : fail_run(EXIT_OWN, run->lines, strerror(errno));
 }
 
-/* Appends the processes' lines to the user's file. */
+/* Appends the statistics in the temporary file to the user's file (--json). */
 static void copy_lines(const struct run *run) {
     FILE *from = fopen(run->lines, "re"), *to = fopen(run->json, "ae");
     int good = from && to, c;
@@ -316,7 +327,8 @@ static void copy_lines(const struct run *run) {
         fclose(from);
 }
 
-/* Makes the report.  The report shows the settings as the user gave them, not as the library completed them. */
+/* Writes the report from the statistics in the temporary file.  The report shows the settings as the user wrote
+ * them, not as the library completed them. */
 static void write_run_report(const struct run *run, int ended) {
     struct stat status;
     json_t *lines = NULL, *common, *line;
@@ -342,7 +354,7 @@ static void write_run_report(const struct run *run, int ended) {
     json_decref(lines);
 }
 
-/* Runs the command, waits for it and makes the report.  Returns the command's exit code. */
+/* Runs the command, waits for its end and writes the report.  Returns the command's exit code. */
 static int run_and_report(const struct run *run) {
     pid_t started;
     int status = 0, error = command_start(run->command, &started);
@@ -402,7 +414,7 @@ static error_t parse_run_argument(int key, char *argument, struct argp_state *st
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &run->settings;
         return 0;
-    case ARGP_KEY_ARG: /* all further words belong to the command */
+    case ARGP_KEY_ARG: /* this argument and all arguments after it are the command */
         run->command = &state->argv[state->next - 1];
         state->next = state->argc;
         return 0;
@@ -426,8 +438,8 @@ static const char doc[] =
     "cannot be run, 127 if there is none, as env(1); 2 usage or a bad setting, 125 another "
     "failure, and the command did not start.";
 
-/* Removes an old file of trace events, because the first process that weir serves makes a new file.  Returns 0 on
- * success, else EXIT_OWN. */
+/* Removes an old file of trace events, because the first process that weir serves creates the file.  Returns 0 on
+ * success.  On failure, prints a message and returns EXIT_OWN. */
 static int clear_trace(const struct run *run) {
     struct stat is;
     int is_there = run->trace && stat(run->trace, &is) == 0;
@@ -451,7 +463,8 @@ static const char *why_no_device(const char *device) {
                : "the program chooses its GPU itself";
 }
 
-/* Reports that weir run does not obey WEIR_DEVICE, which the library in the program does. */
+/* Prints a note if WEIR_DEVICE names a device other than "cuda".  weir run does not use this variable; it applies
+ * only if the program itself calls libweir. */
 static void tell_device(const struct run *run) {
     const weir_options *options = &run->settings.options;
 
@@ -461,7 +474,8 @@ static void tell_device(const struct run *run) {
                 options->device, why_no_device(options->device));
 }
 
-/* Returns 1 if all output files differ, else 0.  Each output replaces its file or adds to it. */
+/* Checks that all output files of weir run are different files.  Returns 1 if so.  Otherwise prints a message and
+ * returns 0. */
 static int has_outputs_of_their_own(const struct run *run) {
     const struct weir_cli_settings *settings = &run->settings;
     const struct output outputs[] = {

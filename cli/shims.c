@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* shims.c: see shims.h.
  *
- * A separate process without preloaded libraries queries the interpreter.  The compiler's output replaces the shim in
- * one step, so two processes may compile at once.  `weir run' does all of this beside the program, which may never use
- * the shim.
+ * A separate process, without preloaded libraries, asks the interpreter where PyTorch is.  A new shim replaces the
+ * file of an old shim in one step, so two processes may compile at once.  `weir run' does all this while the program
+ * already runs, because the program may never need the shim.
  */
 #include "cli/shims.h"
 
@@ -39,7 +39,7 @@ static const char *file_name_of(const char *path) {
 
 /* ---- the interpreter ----------------------------------------------------------------------------- */
 
-/* Returns 1 for "python", "python3", "python3.13t" and the like, else 0. */
+/* Returns 1 if the path is that of a Python interpreter, such as "python", "python3" or "python3.13t"; else 0. */
 static int is_python(const char *path) {
     const char *name = file_name_of(path);
 
@@ -48,7 +48,7 @@ static int is_python(const char *path) {
 
 enum { MOST_WORDS = 8 };
 
-/* A line and its words. */
+/* A line of text, and pointers to its words.  The last pointer is NULL. */
 struct line {
     char text[512];
     char *words[MOST_WORDS + 1];
@@ -59,7 +59,8 @@ static void split_line(struct line *line, char *text) {
         line->words[i] = strtok_r(text, " \t\n", &text);
 }
 
-/* Returns the text that -S or --split-string of env splits, or NULL if the word is neither. */
+/* Returns the text that env(1) splits into words, if the word is the option -S or --split-string.  Otherwise returns
+ * NULL. */
 static const char *split_by_env(char *const *word) {
     static const char spelt[] = "--split-string";
     const char *option = *word + 1 + strspn(*word + 1, "0iv");
@@ -72,7 +73,7 @@ static const char *split_by_env(char *const *word) {
     return *option ? option : word[1];
 }
 
-/* Returns 1 if the word is an option of env whose argument is the next word, else 0. */
+/* Returns 1 if the word is an option of env(1) whose value is the next word, else 0. */
 static int takes_next(const char *word) {
     const char *letter = word + 1 + strspn(word + 1, "0iv");
 
@@ -80,8 +81,8 @@ static int takes_next(const char *word) {
            strcmp(word, "--chdir") == 0;
 }
 
-/* Returns the words of the command after env, without env's options, their arguments, and variables.  `line` gets the
- * words of a split text; if `line` is NULL, no text is split. */
+/* Returns the words of the command that env(1) runs: skips the options of env, their values, and variables.  If env
+ * splits a text (-S), `line' receives the words of the text.  If `line' is NULL, no text is split. */
 static char *const *behind_env(char *const *words, struct line *line) {
     for (; *words && ((*words)[0] == '-' || strchr(*words, '=')); words++) {
         const char *text = line && (*words)[0] == '-' ? split_by_env(words) : NULL;
@@ -100,7 +101,7 @@ static char *const *behind_env(char *const *words, struct line *line) {
     return words;
 }
 
-/* Reads the words after "#!" in a script's first line.  Returns 1 if there are any, else 0. */
+/* Reads the words after "#!" in the first line of a script.  Returns 1 if there are words, else 0. */
 static int first_line(const char *path, struct line *line) {
     FILE *file = fopen(path, "re");
     int is_script = file && fgets(line->text, sizeof line->text, file) && line->text[0] == '#' &&
@@ -135,8 +136,8 @@ int shim_python(char *const *command, char *python, size_t bytes) {
 
 extern char **environ;
 
-/* Returns a copy of this environment without preloaded libraries, or NULL if there is no memory.  The caller frees the
- * copy. */
+/* Returns a copy of the environment without LD_PRELOAD.  The caller frees the copy.  Returns NULL if there is no
+ * host memory. */
 static char **plain_environment(void) {
     size_t count = 0, at = 0;
     char **plain;
@@ -150,9 +151,9 @@ static char **plain_environment(void) {
     return plain;
 }
 
-/* Runs a command and reads up to `bytes' of its standard output or error as a string.  Returns its status as
- * waitpid(2) does, or -1 with errno.  Resets SIGCHLD meanwhile, since a process that ignores SIGCHLD, as its parent
- * may have done, learns no status. */
+/* Runs a command and stores up to `bytes' of its output as a string.  `from' is STDOUT_FILENO or STDERR_FILENO.
+ * Returns the command's status as waitpid(2) does, or -1 with errno on failure.  Resets SIGCHLD meanwhile, because
+ * waitpid(2) returns no status in a process that ignores SIGCHLD. */
 static int run_and_read(char *const *command, int from, char *text, size_t bytes) {
     posix_spawn_file_actions_t actions;
     char **plain = plain_environment();
@@ -195,7 +196,7 @@ static int run_and_read(char *const *command, int from, char *text, size_t bytes
 
 /* ---- what exists --------------------------------------------------------------------------------- */
 
-/* Reads the version from a line "__version__ = '2.11.0+cu130'" of torch/version.py. */
+/* Reads the version of PyTorch from torch/version.py, which has a line such as "__version__ = '2.11.0+cu130'". */
 static void read_version(struct shim *shim) {
     char path[PATH_MAX + 16], line[256];
     FILE *file;
@@ -219,8 +220,8 @@ is_without(struct shim *shim, enum shim_state state, const char *format, ...) {
     shim->why[strcspn(shim->why, "\n")] = '\0';
 }
 
-/* Reports why the interpreter does not start or has no importlib.  The reason is the last line of an exception, else
- * the output's first line. */
+/* Stores in shim->why the reason why the interpreter failed.  The reason is the last line of a Python exception, or
+ * else the first line of the output. */
 static void report_interpreter_failure(struct shim *shim, char *const *command) {
     char text[4096], *line = text, *next;
 
@@ -253,7 +254,8 @@ void shim_find(struct shim *shim, const char *python) {
         report_interpreter_failure(shim, command);
         return;
     }
-    length = strcspn(shim->folders, "\n"); /* the first line is the folder of PyTorch */
+    /* The first line of the output is the folder of PyTorch. */
+    length = strcspn(shim->folders, "\n");
     snprintf(shim->torch, sizeof shim->torch, "%.*s", (int)length, shim->folders);
     memmove(shim->folders, shim->folders + length, strlen(shim->folders + length) + 1);
     snprintf(library, sizeof library, "%s/lib/" WEIR_SHIM_LIBRARY, shim->torch);
@@ -284,19 +286,21 @@ void shim_find(struct shim *shim, const char *python) {
 
 /* ---- building ------------------------------------------------------------------------------------ */
 
-/* Makes each folder on the way to a file.  Returns 1 if the file can be made in `folder`, 0 with errno if not. */
+/* Creates the folders of a path to a file, and writes the folder of the file to `folder'.  Returns 1 if a file can
+ * be created there, 0 with errno if not. */
 static int make_folders(const char *path, char folder[PATH_MAX]) {
     snprintf(folder, PATH_MAX, "%s", path);
     for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        (void)mkdir(folder, 0700); /* the check below reports a failure */
+        (void)mkdir(folder, 0700); /* access(2) below reports a failure */
         *slash = '/';
     }
     *strrchr(folder, '/') = '\0';
     return access(folder, W_OK | X_OK) == 0;
 }
 
-/* Stores the first line of the text as the reason, with a remedy for the user, and writes the whole text to a file. */
+/* Stores the failure of a compilation: the first line of the text becomes shim->why, followed by what the user can
+ * do.  Writes the whole text to the file shim->failed. */
 static void store_shim_failure(struct shim *shim, const char *text) {
     int needs_compiler = strncmp(text, "no C++ compiler", 15) == 0,
         has_details = !!strchr(text, '\n');
@@ -345,8 +349,8 @@ void shim_build(struct shim *shim) {
 
 /* ---- compiling beside a program ------------------------------------------------------------------ */
 
-/* Makes the standard files /dev/null, and closes all other descriptors but `but`.  A reader of the program's pipe then
- * does not wait for this process. */
+/* Redirects standard input, output and error to /dev/null, and closes all other descriptors except `but'.  Otherwise
+ * a reader of the program's pipe would wait until this process ends. */
 static void close_all_but(int but) {
     int null = open("/dev/null", O_RDWR);
     DIR *files = opendir("/proc/self/fd");
@@ -364,8 +368,8 @@ static void close_all_but(int but) {
         closedir(files);
 }
 
-/* Finds the shim.  Compiles the shim if it is missing and no other process compiles it.  A process that waits for the
- * shim reads the failure. */
+/* Finds the shim, and compiles it if it is missing and no other process is compiling it.  Writes the reason of a
+ * failure to shim->failed, where a process that waits for the shim reads it. */
 static void find_and_build(struct shim *shim, const char *python, int lock) {
     shim_find(shim, python);
     if (shim->state == SHIM_MISSING && !weir__shim_is_others(lock, file_name_of(shim->path)) &&
@@ -375,8 +379,9 @@ static void find_and_build(struct shim *shim, const char *python, int lock) {
         (void)weir__replace_file(shim->failed, 0644, 0, shim->why, strlen(shim->why));
 }
 
-/* Finds and compiles the shim in a process that leads a new session, and ends the process group after MOST_SECONDS.  A
- * program waits longer (preload_torch.c), so the program reads the failure.  Later programs do not wait. */
+/* Finds and compiles the shim in a child process with its own session.  Kills the child and its processes after
+ * MOST_SECONDS, and stores the failure.  A program that waits for the shim waits longer (preload_torch.c), so it can
+ * read the failure.  Later programs do not wait. */
 static void build_in_time(const char *python, int lock) {
     enum { MOST_SECONDS = 240 };
     static const struct timespec pause = {0, 50000000};
@@ -405,8 +410,9 @@ static void build_in_time(const char *python, int lock) {
     }
 }
 
-/* Starts the grandchild.  Init adopts it, so the program, which replaces this process, never waits for it.  The lock is
- * taken before the program starts, so that the program cannot need the shim before the grandchild holds the lock. */
+/* The new process is a grandchild of this process, so init becomes its parent.  The program, which replaces this
+ * process, therefore never has to wait for it.  This process takes the lock before the fork, so that the program
+ * cannot look for the shim before the lock is held. */
 void shim_build_beside(const char *python) {
     char path[PATH_MAX], folder[PATH_MAX];
     pid_t child;

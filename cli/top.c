@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* top.c: `weir top': the programs that run under `weir run', as they run.
+/* top.c: `weir top': shows the programs that run under `weir run', while they run.
  *
- * A program writes its figures into a segment (lib/ipc/segment.h, lib/api/show.h) while a reader looks at it, which
- * weir top does every LOOK_NS.  On a terminal weir top draws on the alternate screen, by sequences that all terminals
- * know.
+ * A program writes its figures into a segment of shared memory (lib/ipc/segment.h, lib/api/show.h), but only while a
+ * reader reads the segment now and then.  weir top reads the segments every LOOK_NS.  On a terminal, weir top draws
+ * on the alternate screen, with escape sequences that all terminals know.
  *
  * This file must not know the meaning of the figures.
  */
@@ -26,11 +26,12 @@
 #include "cli/top_view.h"
 #include "ipc/group.h"
 
-/* The time between two looks.  A program writes its figures for a few times this long after a look. */
+/* The time between two reads of the segments.  After a read, a program goes on writing its figures for a few times
+ * this long. */
 #define LOOK_NS UINT64_C(500000000)
-/* The time in which programs answer the first look. */
+/* The time that programs have to write figures after the first read. */
 #define ANSWER_NS UINT64_C(50000000)
-/* The longest time for which a table waits for a program that gets no processor. */
+/* The longest time that weir top waits for the figures of a program that gets no processor time. */
 #define LATE_NS UINT64_C(2000000000)
 
 enum { MOST_CHOSEN = 64 };
@@ -42,10 +43,12 @@ static struct command {
     uint64_t interval_ns;
     int once, json, has_interval;
     int has_screen;
-    int first;             /* the first line of the table, below its head, that the window shows */
-    int page;              /* the number of lines that a page key scrolls */
-    const char *group;     /* the group whose members are shown, or NULL for all programs */
-    struct weir_show read; /* static, since it is large */
+    /* The index of the first line of the table that the window shows, without the head. */
+    int first;
+    int page;          /* the number of lines by which a page key scrolls */
+    const char *group; /* the process group to show, or NULL to show all programs */
+    /* The figures that were read last; static, because the struct is large. */
+    struct weir_show read;
 } command;
 
 static volatile sig_atomic_t has_to_end;
@@ -85,7 +88,7 @@ static struct top_program *find_program(const struct weir_segment_name *name) {
     return p;
 }
 
-/* Prints a message, also while the table is on the screen. */
+/* Shows a message: under the table if the table is on the screen, otherwise on standard error. */
 static void print_top_message(const char *what, const char *why) {
     snprintf(command.top.message, sizeof command.top.message, "%s %s", what, why);
     if (!command.has_screen)
@@ -110,7 +113,7 @@ static void read_segment(const struct weir_segment_name *name, void *unused) {
     }
 }
 
-/* Names the programs that have ended, and removes them. */
+/* Removes the programs that have ended from the list, and shows a message for each of them. */
 static void forget_ended(void) {
     struct top *top = &command.top;
     char name[160];
@@ -141,7 +144,7 @@ static void read_programs(void) {
     command.top.now_ns = weir__clock_ns();
 }
 
-/* Keeps the current figures, with which later rates compare. */
+/* Stores the current figures as the earlier figures, from which the next rates are computed. */
 static void note_shown(void) {
     for (size_t i = 0; i < command.top.count; i++) {
         struct top_program *p = command.top.programs[i];
@@ -153,7 +156,8 @@ static void note_shown(void) {
     }
 }
 
-/* Returns 1 if there are figures of two times of each program, 0 if not. */
+/* Returns 1 if each program has figures of two different times, from which rates can be computed; else 0.  Stores
+ * the first figures of a program as the earlier figures. */
 static int has_rates(void) {
     int all = 1;
 
@@ -172,7 +176,7 @@ static int has_rates(void) {
 /* ---- the terminal -------------------------------------------------------------------------------- */
 
 static struct termios as_it_was;
-static int has_keys; /* set if standard input is a terminal, too */
+static int has_keys; /* set if standard input is a terminal, from which keys are read */
 
 static void end_screen(void) {
     command.has_screen = 0;
@@ -182,8 +186,8 @@ static void end_screen(void) {
         (void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &as_it_was);
 }
 
-/* Begins the alternate screen.  Keys arrive one by one and are not echoed.  ^Z does not stop the command, since the
- * terminal would keep these settings. */
+/* Switches the terminal to the alternate screen.  Keys then arrive one by one and are not echoed.  ^Z does not stop
+ * weir top, because the terminal would keep these modes. */
 static void begin_screen(void) {
     struct termios raw;
 
@@ -200,10 +204,10 @@ static void begin_screen(void) {
     command.has_screen = 1;
 }
 
-/* The lines of the table that do not scroll: the title, and the names of the columns. */
+/* The number of lines at the top of the table that do not scroll: the title, and the names of the columns. */
 enum { HEAD = 2 };
 
-/* Draws one line, cut to the width of the window.  Returns the text behind the line. */
+/* Draws one line of the text, cut to the width of the window.  Returns the text after this line. */
 static const char *draw_line(const char *text, int columns) {
     size_t length = strcspn(text, "\n");
 
@@ -211,7 +215,8 @@ static const char *draw_line(const char *text, int columns) {
     return text + length + (text[length] != '\0');
 }
 
-/* Draws the lines that the window holds, from command.first on.  A message and the keys stand under them. */
+/* Draws the part of the table that fits into the window, from line command.first on.  The message and the list of
+ * keys follow below the table. */
 static void draw_lines(const char *text) {
     int columns, lines, foot = command.top.message[0] ? 2 : 1, total = -HEAD, last;
     char keys[128];
@@ -256,7 +261,7 @@ static int draw_screen(void) {
 /* ---- turns --------------------------------------------------------------------------------------- */
 
 static void on_signal(int number) {
-    if (number != SIGWINCH) /* SIGWINCH (a new size of the window) only ends a pause */
+    if (number != SIGWINCH) /* SIGWINCH, for a new window size, only ends a pause */
         has_to_end = 1;
 }
 
@@ -267,13 +272,14 @@ static void watch_signals(void) {
     memset(&action, 0, sizeof action);
     action.sa_handler = on_signal;
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        /* A new size must not make a write fail. */
+        /* With SA_RESTART, a write(2) does not fail when the size of the window changes. */
         action.sa_flags = numbers[i] == SIGWINCH ? SA_RESTART : 0;
         (void)sigaction(numbers[i], &action, NULL);
     }
 }
 
-/* Obeys keys.  An arrow is ESC [ A or ESC O A, a page key ESC [ 5 ~.  Returns 1 if a key ends the command, 0 if not. */
+/* Handles the keys that were pressed.  An arrow key is ESC [ A or ESC O A, a page key is ESC [ 5 ~.  Returns 1 if a
+ * key ends weir top, 0 if not. */
 static int obey_keys(const char *key, size_t count) {
     for (size_t i = 0; i < count; i++) {
         if (key[i] == 'q' || key[i] == 'Q')
@@ -292,7 +298,8 @@ static int obey_keys(const char *key, size_t count) {
     return 0;
 }
 
-/* Waits for the time, for a key, or for a change of the window.  Returns 1 if the command is to end, 0 if not. */
+/* Waits until the time has passed, a key is pressed, or the size of the window changes.  Returns 1 if weir top has
+ * to end, 0 if not. */
 static int pause_for(uint64_t ns) {
     struct pollfd keys = {.fd = STDIN_FILENO, .events = POLLIN};
     char key[64];
@@ -304,11 +311,11 @@ static int pause_for(uint64_t ns) {
         return has_to_end;
     got = read(STDIN_FILENO, key, sizeof key);
     if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN))
-        has_keys = 0; /* the terminal has gone */
+        has_keys = 0; /* the terminal has been closed */
     return has_to_end || (got > 0 && obey_keys(key, (size_t)got));
 }
 
-/* Prints an object on a line, and releases the reference.  Returns 0 on success, 1 if it could not be printed. */
+/* Prints a JSON object on one line, and releases the reference.  Returns 0 on success, 1 on failure. */
 static int print_json(json_t *object) {
     int failed = !object || json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(12)) != 0;
 
@@ -334,8 +341,8 @@ static int show_once(void) {
     return 0;
 }
 
-/* Waits, looks and draws.  Returns 1 if a key or a signal ends the command, 2 if all chosen programs have ended,
- * else 0. */
+/* Waits until the time `when', and reads the segments every LOOK_NS meanwhile.  Returns 1 if a key or a signal ends
+ * weir top, 2 if all programs of --pid have ended, else 0. */
 static int wait_until(uint64_t when) {
     for (uint64_t now = weir__clock_ns(); now < when; now = weir__clock_ns()) {
         if (pause_for(when - now < LOOK_NS ? when - now : LOOK_NS))
@@ -344,13 +351,14 @@ static int wait_until(uint64_t when) {
         if (command.chosen_count > 0 && command.top.count == 0)
             return 2;
         if (command.has_screen && weir__clock_ns() < when &&
-            show_once() != 0) /* a key or a new size of the window changes the picture */
+            /* Redraws the table, since a key or a new window size may have changed it. */
+            show_once() != 0)
             return 1;
     }
     return 0;
 }
 
-/* Returns 0 if all chosen programs run, 1 with a message if not. */
+/* Checks that all programs of --pid run under weir run.  Returns 0 if so.  Otherwise prints a message and returns 1. */
 static int check_chosen(void) {
     int failed = 0;
     char pid[16];
@@ -411,7 +419,7 @@ static int run_top(void) {
     if (check_chosen() != 0)
         return 1;
     if (command.once && command.top.count == 0)
-        return show_once(); /* no program runs, and weir top looks only once */
+        return show_once(); /* no program runs, and with --once weir top does not wait for one */
     if (wait_until(weir__clock_ns() + ANSWER_NS) != 0)
         return 0;
     return can_draw ? watch_on_screen() : watch_programs();
@@ -451,7 +459,8 @@ static int show_group(void) {
     return !weir_cli_written() || failed;
 }
 
-/* Shows the group once.  With --interval, shows the group until the group has ended. */
+/* Shows the process group once.  With --interval, shows it again and again until it has no members.  Returns the
+ * exit code. */
 static int watch_group(void) {
     uint64_t next = weir__clock_ns();
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* top_view.c: see top_view.h.
  *
- * Figures come from files that any process of the user may have written, so weir__show_check checks them first.  A rate
- * compares the figures that were shown before with the figures of now, if both are of one allocator.
+ * The figures come from files that any process of the user may have written, so weir__show_check() has checked them.
+ * A rate is computed from the earlier figures and the current figures, if both belong to one allocator.
  */
 #include "cli/top_view.h"
 
@@ -19,11 +19,12 @@
 
 enum { LOG_LINES = 4 };
 
-#define QUIET_NS UINT64_C(2000000000) /* the age of figures from which a program does not answer */
+/* If a program's figures are older than this, it does not answer. */
+#define QUIET_NS UINT64_C(2000000000)
 
 /* ---- figures ------------------------------------------------------------------------------------- */
 
-/* Rates.  A negative rate is not known. */
+/* The requests and frees per second, and the share of requests that caches served.  A negative value is not known. */
 struct rates {
     double requests, frees, cached;
 };
@@ -54,7 +55,7 @@ static struct rates rates_of(const struct top_program *p, size_t i) {
     return rates;
 }
 
-/* Returns the seconds since the program wrote its figures, or 0 if it answers. */
+/* Returns the age of a program's figures in seconds, or 0 if the program answers. */
 static double seconds_silent(const struct top *top, const struct top_program *p) {
     uint64_t age = weir__size_less(top->now_ns, p->now.time_ns);
 
@@ -69,7 +70,7 @@ const char *top_order_name(enum top_order order) {
     return order_names[order];
 }
 
-/* compare_programs() reads this variable, because qsort(3) passes no other argument. */
+/* The column for compare_programs(), because qsort(3) passes no further argument to it. */
 static enum top_order sorted_by;
 
 static double sort_key(const struct top_program *p) {
@@ -88,7 +89,8 @@ static double sort_key(const struct top_program *p) {
     return sum;
 }
 
-/* Puts the larger key first, and of equal keys the smaller process id. */
+/* Compares two programs for qsort(3).  The larger key comes first; of two equal keys, the smaller process id comes
+ * first. */
 static int compare_programs(const void *left, const void *right) {
     const struct top_program *a = *(struct top_program *const *)left;
     const struct top_program *b = *(struct top_program *const *)right;
@@ -147,7 +149,7 @@ static void print_latency(FILE *file, const char *what, const struct weir_show_l
                 SPELL_TIME(l->p999_ns), SPELL_TIME(l->max_ns));
 }
 
-/* Prints the last changes of reserved memory, the newest first. */
+/* Prints the last changes of an allocator's reserved memory, the newest first. */
 static void print_log(FILE *file, const struct weir_show_allocator *a, uint64_t older_ns) {
     for (uint64_t i = 0; i < a->events && i < LOG_LINES; i++) {
         const struct weir_show_event *e = &a->event[a->events - 1 - i];
@@ -159,7 +161,7 @@ static void print_log(FILE *file, const struct weir_show_allocator *a, uint64_t 
     }
 }
 
-/* Returns the command without the folder of its program, so that a narrow window shows the program's name. */
+/* Returns the command line without the folder of its program, so that a narrow window shows the name of the program. */
 static const char *without_folder(const char *command) {
     size_t program = strcspn(command, " ");
 
@@ -172,7 +174,8 @@ static void print_allocator(FILE *file, const struct top *top, const struct top_
                             size_t i) {
     const struct weir_show_allocator *a = &p->now.allocator[i];
     struct rates rates = rates_of(p, i);
-    char now[80]; /* the columns REQ/S and CACHED, which a program that does not answer lacks */
+    /* The columns REQ/S and CACHED, or "silent N s" for a program that does not answer. */
+    char now[80];
 
     if (seconds_silent(top, p) > 0)
         snprintf(now, sizeof now, "silent %.0f s", seconds_silent(top, p));
@@ -191,7 +194,7 @@ static void print_allocator(FILE *file, const struct top *top, const struct top_
     print_log(file, a, weir__size_less(top->now_ns, p->now.time_ns));
 }
 
-/* Prints the memory that the program and its libraries took from the driver directly. */
+/* Prints the memory that the program and its libraries requested from the driver themselves, past weir. */
 static void print_plain(FILE *file, long pid, const struct weir_show *show) {
     if (show->allocators == 0)
         fprintf(file, "%7ld nothing is served  %s\n", pid, show->command);
@@ -223,8 +226,8 @@ static void print_program(FILE *file, const struct top *top, const struct top_pr
                 weir__plural(p->now.all - p->now.allocators));
 }
 
-/* Returns 1 if the process is in the list of programs, or if it holds memory of a device that stands before this one
- * in the list; else 0. */
+/* Returns 1 if the process has already been counted: it is in the list of programs, or it holds memory of a device
+ * that comes earlier in the list of devices.  Returns 0 otherwise. */
 static int is_counted(const struct top *top, uint64_t pid, const struct holders_device *device) {
     for (size_t i = 0; i < top->count; i++)
         if (top->programs[i]->is_there && (uint64_t)top->programs[i]->name.pid == pid)
@@ -236,7 +239,8 @@ static int is_counted(const struct top *top, uint64_t pid, const struct holders_
     return 0;
 }
 
-/* Counts the programs that call the library themselves, which only the tables of devices list. */
+/* Returns the number of programs that call the library themselves.  The table of programs does not list them; only
+ * the tables of devices do. */
 static size_t count_others(const struct top *top) {
     size_t others = 0;
 

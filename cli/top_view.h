@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* top_view.h: the programs that `weir top' has seen, as text and as JSON.
+/* top_view.h: shows the programs that `weir top' has found, as a table or as JSON.
  *
  * This file must not know terminals or the source of the figures.
  */
@@ -14,35 +14,37 @@
 
 struct top_program {
     struct weir_segment_name name;
-    enum weir_segment_fault fault; /* the fault at the last look */
-    int is_there;                  /* set if the program was there at the last look */
-    int is_known;                  /* set if `now' was read at least once */
-    int has_before;                /* set if `before' has figures */
-    int was_said;                  /* set if a message has reported the fault */
-    struct weir_show now, before;  /* the figures as last read, and as last shown */
+    /* The error at the last read of the program's segment, or none. */
+    enum weir_segment_fault fault;
+    int is_there;   /* set if the program was still running at the last read */
+    int is_known;   /* set if the program's figures were read at least once */
+    int has_before; /* set if `before' has been set */
+    int was_said;   /* set if a message has reported the error */
+    /* The figures of the last read, and the figures from which rates are computed. */
+    struct weir_show now, before;
 };
 
-/* The key by which the table is sorted; process ids rise, all other keys fall. */
+/* The column by which the table is sorted: process ids in rising order, other columns in falling order. */
 enum top_order { TOP_BY_RESERVED, TOP_BY_IN_USE, TOP_BY_REQUESTS, TOP_BY_PID, TOP_ORDERS };
 
 struct top {
     struct top_program **programs;
     enum top_order order;
     size_t count;
-    struct holders holders; /* the processes on each known device */
-    uint64_t now_ns;        /* CLOCK_MONOTONIC of the last look */
-    char message[1024];     /* the last message, under the table on a terminal, or "" */
+    struct holders holders; /* the processes that hold memory of each device */
+    uint64_t now_ns;        /* the time of the last read, by CLOCK_MONOTONIC */
+    char message[1024];     /* the last message, which a terminal shows under the table, or "" */
 };
 
-/* Returns the title of the column by which `order' sorts. */
+/* Returns the title of the column by which the table is sorted. */
 const char *top_order_name(enum top_order order);
-/* Sorts the programs by top->order. */
+/* Sorts the programs by the column top->order. */
 void top_sort(struct top *top);
-/* Prints a table of all programs that run now. */
+/* Prints the table of all programs that run now. */
 void top_print(FILE *file, const struct top *top);
-/* Returns an object, or NULL if there is no host memory. */
+/* Returns the programs as a JSON object, or NULL if there is no host memory. */
 json_t *top_json(const struct top *top);
-/* Writes a name such as "12345 (python train.py)". */
+/* Writes the name of a program for messages, such as "12345 (python train.py)". */
 void top_name(const struct top_program *program, char *text, size_t bytes);
 
 #endif

@@ -16,9 +16,10 @@
 
 struct block {
     uint64_t id, bytes, stream;
-    uint64_t time; /* the time of the allocation */
+    uint64_t time; /* the time of the allocation, by the counter of the recorded process */
     unsigned kind, device;
-    unsigned uses; /* the number of uses of a handle: the handle itself, and each mapping */
+    /* For memory of cuMemCreate: 1 for the handle, plus 1 for each mapping; the block is freed at 0. */
+    unsigned uses;
 };
 
 struct mapping {
@@ -46,11 +47,11 @@ static __attribute__((format(printf, 2, 3))) void say(struct tracing *tracing, c
         tracing->failed = errno;
 }
 
-/* ---- modules: the lines of /proc/PID/maps are sorted by address ---------------------------------- */
+/* ---- modules: the mapped files of a process, from the lines of /proc/PID/maps, which are sorted by address ---- */
 
 enum { PAGE_BITS = 12 };
 
-/* Appends a module.  Leaves the module out if there is no host memory. */
+/* Appends a module to the list.  Does nothing if there is no host memory. */
 static void add_module(struct modules *to, uint64_t begin, uint64_t end, const char *name) {
     struct module made = {begin, end, strdup(name)};
 
@@ -66,7 +67,8 @@ static void free_modules(struct modules *modules) {
     free(modules->modules);
 }
 
-/* Adds the module of a line such as "7f00-7f10 r-xp 0000 08:01 12 /path/name", if the line is of code from a file. */
+/* Adds the module that a line of /proc/PID/maps describes, if the line is for code of a file.  A line looks like
+ * "7f00-7f10 r-xp 0000 08:01 12 /path/name". */
 static void add_mapping(struct modules *to, char *line) {
     uint64_t begin, end;
     char rights[5];
@@ -80,7 +82,8 @@ static void add_mapping(struct modules *to, char *line) {
     add_module(to, begin, end, strrchr(line + before_path, '/') + 1);
 }
 
-/* Reads all mappings.  Returns 1 on success, 0 if there is none to read. */
+/* Reads /proc/PID/maps and replaces the list of modules.  Returns 1 on success.  If no module can be read, for
+ * example because the process has ended, keeps the old list and returns 0. */
 static int read_mappings(struct modules *modules) {
     struct modules fresh = {.process = modules->process};
     char path[64], *line = NULL;
@@ -126,9 +129,9 @@ static const char *find_name(struct modules *modules, uint64_t address) {
     return modules->modules[modules->last].name;
 }
 
-/* Returns the name of the file that has the address, until the next call, or NULL if no file is known.  Reads the
- * mappings again for an unknown address, since a process may load libraries at any time.  Keeps the known files if
- * the process has ended. */
+/* Returns the name of the file whose code contains the address, or NULL if no file does.  The name is valid until
+ * the next call.  If the address is unknown, reads the list of modules again, because the process may have loaded a
+ * library. */
 static const char *find_module(struct modules *modules, uint64_t address) {
     const char *name = find_name(modules, address);
     uint64_t page = (address >> PAGE_BITS) + 1;
@@ -151,14 +154,15 @@ static void add_to_counts(struct counts *counts, uint64_t bytes) {
         counts->most = counts->now;
 }
 
-/* Subtracts bytes.  Memory of requests before the first event is not counted, so the result stops at 0. */
+/* Subtracts bytes from the live bytes.  The result is never below 0, although a program may release memory that it
+ * requested before the recording began. */
 static void take_from(struct counts *counts, uint64_t bytes) {
     counts->now -= bytes < counts->now ? bytes : counts->now;
 }
 
 /* ---- events ------------------------------------------------------------------------------------- */
 
-/* Appends " KEY=NAME" to the text, if there is a name. */
+/* Appends " KEY=NAME" to the text, unless the name is NULL. */
 static void add_name(const char *key, const char *name, char *text, size_t bytes) {
     size_t used = strlen(text);
 
@@ -176,15 +180,15 @@ static const char *name_of_caller(const struct tracing *tracing, uint64_t number
     return number && weir__map_get(&tracing->names, number, &name) ? (const char *)name : NULL;
 }
 
-/* Returns the name of the file that has the code of an address.  Returns NULL for weir's own library, which stands
- * between the program and the driver. */
+/* Returns the name of the file whose code contains the address of a caller.  Returns NULL for the library of weir
+ * record, and if no file is known. */
 static const char *find_module_file(struct tracing *tracing, uint64_t address) {
     const char *name = find_module(&tracing->modules, address);
 
     return name && strcmp(name, TRACING_LIBRARY) != 0 ? name : NULL;
 }
 
-/* Appends " by=FILE at=PLACE range=NAME", with the parts that are known. */
+/* Appends " by=FILE at=PLACE range=NAME" to the text, without the parts that are not known. */
 static void spell_caller(struct tracing *tracing, const struct weir_record_event *event, char *text,
                          size_t bytes) {
     add_name("by", find_module_file(tracing, event->caller), text, bytes);
@@ -210,7 +214,8 @@ static void say_block(struct tracing *tracing, uint64_t time_us, char operation,
                       const struct weir_record_event *event) {
     char by[512] = "";
 
-    if (block->device == WEIR_RECORD_HOST) { /* host memory is no event of a device */
+    /* A request for host memory is only counted, and is no event of the trace. */
+    if (block->device == WEIR_RECORD_HOST) {
         if (operation == 'a')
             add_to_counts(&tracing->host, block->bytes);
         else if (operation == 'f')
@@ -252,7 +257,8 @@ void tracing_begin(struct tracing *tracing, const char *command, int process) {
 
 /* ---- streams ----------------------------------------------------------------------------------- */
 
-/* Returns the number of a stream.  Default streams are numbered by device or, per-thread ones, by thread. */
+/* Returns the number of a stream in the trace.  Each device has its own legacy default stream, and each thread has
+ * its own per-thread default stream. */
 static uint64_t number_stream(struct tracing *tracing, uint64_t stream,
                               const struct weir_record_event *event) {
     int is_default = stream <= WEIR_STREAM_PER_THREAD_VALUE;
@@ -277,9 +283,9 @@ static struct block *remove_block(struct weir_map *map, uint64_t key) {
     return key && weir__map_take(map, key, &value) ? (struct block *)value : NULL;
 }
 
-/* Removes the block that a free names from the map, and returns the block.  Returns NULL if the trace has no such
- * allocation.  Also returns NULL if the free comes late, because the trace ended its block when another block got the
- * address. */
+/* Removes the block at the address of a free from the map, and returns the block.  Returns NULL if no block is live
+ * at this address.  Also returns NULL if the free comes late: another block has got the address since, and the trace
+ * has already freed the old block. */
 static struct block *take_of(struct tracing *tracing, struct weir_map *map,
                              const struct weir_record_event *event) {
     uintptr_t value;
@@ -336,8 +342,8 @@ static void add_failed(struct tracing *tracing, const struct weir_record_event *
     say_block(tracing, time_us, 'x', &none, number_stream(tracing, event->stream, event), event);
 }
 
-/* Adds a free.  If the event has `bytes`, the free names no stream (cuMemFree), and the trace gets the stream of the
- * block's allocation. */
+/* Writes the free of a block.  If event->bytes is set, the call was cuMemFree, which names no stream; the trace then
+ * has the stream of the allocation. */
 static void add_trace_free(struct tracing *tracing, struct weir_record_event *event,
                            uint64_t time_us) {
     struct block *block = take_of(tracing, &tracing->blocks, event);
@@ -350,7 +356,7 @@ static void add_trace_free(struct tracing *tracing, struct weir_record_event *ev
                      event);
 }
 
-/* ---- memory by handles, which lives as long as the handle or a mapping ----------------------------- */
+/* ---- memory of cuMemCreate: lives until its handle is released and all its mappings have ended ---- */
 
 static void add_release(struct tracing *tracing, const struct weir_record_event *event,
                         uint64_t time_us) {
@@ -377,7 +383,7 @@ static void add_map(struct tracing *tracing, const struct weir_record_event *eve
 
     add_to_counts(&tracing->mapped, event->bytes);
     end_mapping(tracing, event->address, event, time_us);
-    /* The handle belongs to another process. */
+    /* The handle was imported from another process, whose trace has the memory. */
     if (!weir__map_get(&tracing->handles, event->stream, &block))
         return;
     mapping = malloc(sizeof *mapping);
@@ -390,7 +396,7 @@ static void add_map(struct tracing *tracing, const struct weir_record_event *eve
     mapping->block->uses++;
 }
 
-/* Ends all mappings in the range. */
+/* Ends all mappings that begin in the unmapped range. */
 static void add_unmap(struct tracing *tracing, const struct weir_record_event *event,
                       uint64_t time_us) {
     uint64_t at = event->address, end = at + event->bytes;
@@ -449,7 +455,8 @@ static void add_trace_event(struct tracing *tracing, struct weir_record_event *e
     case WEIR_RECORD_STREAM_ENDS:
         (void)weir__map_take(&tracing->streams, event->stream, NULL);
         break;
-    case WEIR_RECORD_CONTEXT_ENDS: /* the event does not say which streams were the context's */
+    /* Removes all streams, because the event does not say which streams the context had. */
+    case WEIR_RECORD_CONTEXT_ENDS:
         weir__map_clear(&tracing->streams);
         break;
     case WEIR_RECORD_MARK:
@@ -466,7 +473,8 @@ void tracing_add(struct tracing *tracing, const struct weir_record_event *event,
     struct weir_record_event copy = *event;
 
     if (tracing->failed ||
-        event->kind > WEIR_RECORD_VMM) /* a process may write anything to the shared memory */
+        /* The recorded program may overwrite the shared memory, so check the kind. */
+        event->kind > WEIR_RECORD_VMM)
         return;
     if (tracing->limit && (tracing->left_out || tracing->written >= tracing->limit))
         tracing->left_out++;
@@ -493,7 +501,7 @@ void tracing_end(struct tracing *tracing) {
     if (tracing->gone)
         say(tracing, "# %" PRIu64 " frees added: the address was allocated again\n", tracing->gone);
     memory_free_values(&tracing->blocks);
-    /* Allocations whose handle was released are reached by their mappings only. */
+    /* A block whose handle was released has no entry in tracing->handles, so its last mapping frees it. */
     for (size_t i = 0; i < tracing->maps.capacity; i++)
         if (tracing->maps.slots[i].key) {
             struct mapping *mapping = (struct mapping *)tracing->maps.slots[i].value;

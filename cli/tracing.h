@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* tracing.h: converts the events of a recorded process to the text of a trace (weir/trace.h).
+/* tracing.h: converts the recorded events of a process to the text of a trace (weir/trace.h).
  *
- * Most events come in the order of their times, some come late.  Blocks get ids, which are never used again, and
- * streams get numbers, in the order of their first events.  A free of a block that is not live is left out, and a
- * block whose address is allocated again is freed first, since readers refuse other traces.
+ * Most events come in the order of their times, but some come late.  Each block gets an id, which is never used
+ * again.  Each stream gets a number, in the order of the first events of streams.  Readers of traces refuse two
+ * things, so the text avoids them.  The free of a block that is not live is left out.  If the address of a live
+ * block is allocated again, the text frees the old block first.
  *
  * This file must not know the source of the events.
  */
@@ -14,57 +15,61 @@
 #include "base/map.h"
 #include "cli/common/sink.h"
 
-/* The library that weir preloads.  The library stands between the program and the driver, and requests no memory
- * itself. */
+/* The library that weir record preloads.  Its code comes between the program and the driver, but it requests no
+ * memory itself, so a trace does not name it as a caller. */
 #define TRACING_LIBRARY "libweir-record.so"
 
-/* Sums of calls that are not written as events. */
+/* The sums of calls that are not events of the trace. */
 struct counts {
-    /* The sum of all bytes, the bytes that are live, and their peak. */
+    /* The number of calls, the sum of their bytes, the bytes that are live now, and the peak of the live bytes. */
     uint64_t count, bytes, now, most;
 };
 
-/* A file of the process that contains code, and the range of its addresses. */
+/* A file whose code the process has mapped, and the range of its addresses. */
 struct module {
     uint64_t begin, end;
-    char *name; /* without the folder */
+    char *name; /* the name of the file, without its folder */
 };
 
 struct modules {
     int process;
-    struct module *modules; /* sorted by address */
+    struct module *modules; /* the mapped files, sorted by address */
     size_t count, room;
-    struct weir_map nowhere; /* page + 1 of each page that belongs to no file */
-    size_t last;             /* the module that was found last */
+    struct weir_map nowhere; /* the pages that belong to no file, as page number + 1 */
+    size_t last;             /* the index of the module that was found last */
 };
 
 struct tracing {
     struct sink *sink;
-    struct modules modules;  /* the files of the process that contain code */
-    uint64_t limit;          /* the most bytes of text, or 0 for no limit */
-    struct weir_map blocks;  /* address -> struct block */
-    struct weir_map handles; /* handle -> struct block */
-    struct weir_map maps;    /* address -> struct mapping */
-    struct weir_map streams; /* handle -> number + 1 */
+    struct modules modules;  /* the mapped files of the process that contain code */
+    uint64_t limit;          /* the largest number of bytes of text to write, or 0 for no limit */
+    struct weir_map blocks;  /* a map from addresses to their struct block */
+    struct weir_map handles; /* a map from memory handles of cuMemCreate to their struct block */
+    struct weir_map maps;    /* a map from addresses of cuMemMap to their struct mapping */
+    struct weir_map streams; /* a map from stream handles to the number of the stream + 1 */
     struct weir_map defaults;
-    struct weir_map names; /* number -> text */
+    struct weir_map names; /* a map from the numbers of callers and NVTX ranges to their names */
     uint64_t next_id, next_stream;
     struct counts reserved, mapped, host;
-    uint64_t written;    /* bytes of text */
-    uint64_t events;     /* the number of events in the text */
-    uint64_t left_out;   /* the number of events that the limit left out */
-    uint64_t lost;       /* the events that the process could not record */
-    uint64_t unknown;    /* the frees of no live block */
-    uint64_t gone;       /* the frees that were added, since an address was allocated again */
+    uint64_t written;  /* the number of bytes of text that were written */
+    uint64_t events;   /* the number of events that were written */
+    uint64_t left_out; /* the number of events that were not written because of the limit */
+    uint64_t lost;     /* the number of events that the process could not record */
+    /* The number of frees that were left out, since their block was not live. */
+    uint64_t unknown;
+    /* The number of frees that were added, since an address was allocated again. */
+    uint64_t gone;
     uint64_t since_mark; /* the number of events since the last mark */
-    int has_marks;       /* set if the program has set a mark */
-    int failed;          /* an errno if the text cannot be written or there is no memory */
+    int has_marks;       /* set if the program itself has set a mark */
+    /* An errno after the text could not be written or host memory ran out, else 0. */
+    int failed;
 };
 
-/* Begins the trace of a command.  The trace names the files of the process as callers, unless `process' is 0. */
+/* Begins the trace of a command with the head of the text.  `process' is the id of the process whose mapped files
+ * name callers, or 0 if the trace has no such names. */
 void tracing_begin(struct tracing *tracing, const char *command, int process);
 void tracing_add(struct tracing *tracing, const struct weir_record_event *event, uint64_t time_us);
-/* Writes which events are missing, and frees all but the sink. */
+/* Ends the text with the number of missing events and the sums of calls.  Frees everything except the sink. */
 void tracing_end(struct tracing *tracing);
 
 #endif

@@ -1,16 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* tune.c: `weir tune': says whether a program fits, and finds settings for it, by replays of its trace.
- *
- * A child records a command first.  The traces are replayed with GPU work: trial 0 has weir's defaults, each further
- * trial answers one question (what to preallocate, whether to return idle memory, in what limit to run), and the last
- * trial has all answers.  If a setting does harm, or gains next to nothing, the answer is weir's default.  A limit is
- * only for the goal memory, and at least a quarter above the smallest one that serves the traces, since a run that
- * needs more memory fails.
- *
- * Rows are those of `weir bench' (result.h), with trials in place of configurations; FIGURE_MAKESPAN includes the
- * creation.  On the device model a trial replays each trace once, since its makespan is equal each time; on a GPU
- * thrice.
- */
+/* The settings of a trial, as the user would write them.  "" means weir's default. */
 #include <argp.h>
 #include <errno.h>
 #include <limits.h>
@@ -36,7 +25,7 @@
 enum { CHOICE_PREALLOC, CHOICE_DECAY, CHOICE_LIMIT, CHOICES };
 enum { TRIALS = 7 };
 
-/* The settings of a trial, as the user would type them.  "" stands for weir's default. */
+/* The settings of a trial, as the user would write them.  "" means weir's default. */
 struct choice {
     char text[CHOICES][WEIR_SPELL_BYTES];
 };
@@ -45,9 +34,11 @@ struct trials {
     struct contest *contest;
     struct choice choices[TRIALS]; /* the settings of each trial */
     int count;
-    /* FIGURE_CREATION_DRIVER on the device model, where only the driver's time is equal each time. */
+    /* The figure for the time of the creation.  On the device model this is FIGURE_CREATION_DRIVER, since only the
+     * virtual time is equal in each run. */
     enum result_figure creation;
-    struct results results; /* rows of trials that are not made yet have no runs */
+    /* The rows of all trials; the rows of a trial that was not made have no runs. */
+    struct results results;
     struct progress progress;
 };
 
@@ -55,14 +46,16 @@ enum goal { GOAL_BALANCED, GOAL_MEMORY, GOAL_SPEED };
 
 struct advice {
     enum goal goal;
-    uint64_t limit; /* the limit that the user asks about, or 0 */
-    uint64_t least; /* the smallest limit that serves the traces, or 0 if no limit serves them */
-    int fits;       /* set if the traces are served; else the results of trials mean nothing */
-    int has_times;  /* set if there are times; else only weir's defaults are tried */
-    int without;    /* the trial without a limit, if the user asks about one */
-    /* The reason why a trial is not recommended, or NULL if the trial is good. */
+    uint64_t limit; /* the limit of --limit, or 0 */
+    uint64_t least; /* the smallest limit that serves all traces, or 0 if there is none */
+    /* Set if trial 0 served all requests; otherwise the results of trials mean nothing. */
+    int fits;
+    /* Set if steady iterations were measured; otherwise weir tune tries only the defaults. */
+    int has_times;
+    int without; /* the number of the trial without a limit, if the user gave --limit */
+    /* For each trial: the reason why it is not recommended, or NULL if it is good. */
     const char *against[TRIALS];
-    int best; /* the trial that is recommended */
+    int best; /* the number of the recommended trial */
 };
 
 /* ---- trials ---- */
@@ -72,7 +65,8 @@ enum { RUNS_ON_GPU = 3 };
 static const enum weir_setting settings_of[CHOICES] = {WEIR_SETTING_PREALLOC, WEIR_SETTING_DECAY,
                                                        WEIR_SETTING_LIMIT};
 
-/* Writes each setting that has a value: `before', its name, `between', its value, `after'. */
+/* Writes all settings of a trial that are not defaults.  Each setting is written as `before', its name, `between',
+ * its value, `after'. */
 static void choice_write(FILE *file, const struct choice *choice, const char *before,
                          const char *between, const char *after) {
     for (int i = 0; i < CHOICES; i++)
@@ -81,7 +75,7 @@ static void choice_write(FILE *file, const struct choice *choice, const char *be
                     choice->text[i], after);
 }
 
-/* Prints why a replay failed, unless the child has printed it. */
+/* Prints the reason why a replay failed, unless the child process has printed it. */
 static void tell_broken(const struct trials *trials, size_t trace, const char *message) {
     progress_clear(&trials->progress);
     if (interrupt_came())
@@ -91,7 +85,8 @@ static void tell_broken(const struct trials *trials, size_t trace, const char *m
                 trials->contest->traces[trace].header.name, message);
 }
 
-/* Opens the trials of traces that are read, `most` of them.  Returns 1 on success, 0 if there is no host memory. */
+/* Prepares trials of the contest's traces, at most `most' of them.  Returns 1 on success, 0 if there is no host
+ * memory. */
 static int trials_open(struct trials *trials, struct contest *contest, size_t most) {
     size_t rows = contest->trace_count * TRIALS;
 
@@ -106,8 +101,8 @@ static int trials_open(struct trials *trials, struct contest *contest, size_t mo
     return trials->results.rows != NULL;
 }
 
-/* Finds the smallest limit that serves all traces, or sets *least to 0 if no limit does.  Returns 1 on success, 0 with
- * a message printed. */
+/* Finds the smallest limit that serves all traces and stores it in *least.  Stores 0 if no limit serves them.
+ * Returns 1 on success.  On failure, prints a message and returns 0. */
 static int trials_least(struct trials *trials, uint64_t *least) {
     const struct contest *contest = trials->contest;
     char message[RUNNER_MESSAGE_BYTES] = "";
@@ -128,7 +123,8 @@ static int trials_least(struct trials *trials, uint64_t *least) {
     return 1;
 }
 
-/* Adds the runs of a trace.  Returns 1 on success, 0 with a message. */
+/* Replays a trace with the settings of a trial, and adds the results to the row.  Returns 1 on success.  On failure,
+ * writes the reason to `message' and returns 0. */
 static int run_trace(const struct contest *contest, const struct choice *choice, struct row *row,
                      char *message) {
     weir_options options = contest->options;
@@ -137,7 +133,8 @@ static int run_trace(const struct contest *contest, const struct choice *choice,
     for (int i = 0; i < CHOICES; i++)
         if (choice->text[i][0])
             (void)weir__option_set(&options, settings_of[i], NULL, choice->text[i], NULL, 0);
-    options.log = WEIR_LOG_NONE; /* a request that fails is a result */
+    /* A request that fails is a result of the trial, not an error to log. */
+    options.log = WEIR_LOG_NONE;
     job_make(&job, "replay", contest->results.busy, &options, contest->device_source);
     job.forgets = 1;
     row->runs = json_array();
@@ -152,8 +149,8 @@ static int run_trace(const struct contest *contest, const struct choice *choice,
     return 1;
 }
 
-/* Replays all traces with a choice, unless a trial has that choice.  Returns the number of the trial, or -1 with a
- * message printed. */
+/* Makes a trial: replays all traces with the settings `choice'.  Does nothing if an earlier trial had these
+ * settings.  Returns the number of the trial.  On failure, prints a message and returns -1. */
 static int trials_run(struct trials *trials, const struct choice *choice) {
     const struct contest *contest = trials->contest;
     struct results *results = &trials->results;
@@ -179,8 +176,8 @@ static int trials_run(struct trials *trials, const struct choice *choice) {
     return trial;
 }
 
-/* Returns a figure of a trial on a trace over that of trial 0; INFINITY if the figure is not known, or a request
- * failed. */
+/* Returns the ratio of a figure of the trial to the figure of trial 0, for one trace.  Returns INFINITY if the
+ * figure is not known or a request failed. */
 static double trials_ratio(const struct trials *trials, size_t trace, int trial,
                            enum result_figure figure) {
     const struct row *row = &trials->results.rows[trace * TRIALS + (size_t)trial];
@@ -200,23 +197,25 @@ static void trials_free(struct trials *trials) {
 
 /* ---- advice ---- */
 
-/* The most by which iterations, and the whole run with the creation of the allocator, may become longer.  For the
- * goal memory the program may lose 2%; each answer may cost half of that, since a later run may lose more. */
+/* How much longer the steady iterations, and the whole run with the creation of the allocator, may take than in
+ * trial 0.  For the goal `memory' the recommended settings may take 2% longer.  Each single setting may take half of
+ * that, because a later run may be slower. */
 static const double slack_ratio = 1.001, memory_slack_ratio = 1.01, memory_most_ratio = 1.02;
-/* The figure that each setting is to lower, and the ratio below which the gain counts. */
+/* The figure that each setting should lower, and the ratio that it must reach for the gain to count. */
 static const struct {
     enum result_figure figure;
     double ratio;
 } gains[CHOICES] = {[CHOICE_PREALLOC] = {FIGURE_MAKESPAN, 0.99},
                     [CHOICE_DECAY] = {FIGURE_KEPT, 0.9},
                     [CHOICE_LIMIT] = {FIGURE_RESERVED, 0.95}};
-/* The limits that are tried, in percent of the smallest limit. */
+/* The limits to try, in percent of the smallest limit. */
 static const uint64_t limit_percents[] = {125, 150, 200};
 
 enum { HALF_LIFE_ITERATIONS = 5 };
 static const uint64_t prealloc_unit = UINT64_C(2) << 20;
 
-/* Returns a ratio over all traces.  The ratio is the largest if `pick' is fmax, and the least if `pick' is fmin. */
+/* Returns the largest ratio (if `pick' is fmax) or the smallest ratio (if `pick' is fmin) of a trial's figure to
+ * trial 0, over all traces. */
 static double ratio_by(double (*pick)(double, double), const struct trials *trials, int trial,
                        enum result_figure figure) {
     double picked = trials_ratio(trials, 0, trial, figure);
@@ -226,7 +225,8 @@ static double ratio_by(double (*pick)(double, double), const struct trials *tria
     return picked;
 }
 
-/* Returns the reason why a trial does harm on a trace, or NULL if it does no harm. */
+/* Returns the reason why a trial does harm on any trace, or NULL if it does no harm.  `slack' is the largest ratio
+ * of times that is no harm. */
 static const char *harm_of(const struct trials *trials, int trial, enum goal goal, double slack) {
     if (isinf(ratio_by(fmax, trials, trial, FIGURE_STEADY_MAKESPAN)))
         return "requests fail";
@@ -239,8 +239,8 @@ static const char *harm_of(const struct trials *trials, int trial, enum goal goa
                : NULL;
 }
 
-/* Makes the trial of a value of a setting, and copies the value into `best' if the value is good.  Returns 1 if the
- * value is good, 0 if not, -1 with a message printed. */
+/* Makes a trial with one setting at a new value.  If the trial is good, copies the value to `best'.  Returns 1 if
+ * the trial is good, 0 if not.  On failure, prints a message and returns -1. */
 static int try_value(struct trials *trials, struct advice *advice, int setting, uint64_t value,
                      struct choice *best) {
     double slack = advice->goal == GOAL_MEMORY ? memory_slack_ratio : slack_ratio;
@@ -263,7 +263,7 @@ static int try_value(struct trials *trials, struct advice *advice, int setting, 
     return !advice->against[trial];
 }
 
-/* Returns the largest value of the figure in the runs of all traces with weir's default settings. */
+/* Returns the largest value of a figure over all traces in trial 0. */
 static uint64_t most_of(const struct trials *trials, enum result_figure figure) {
     uint64_t most = 0;
 
@@ -272,7 +272,8 @@ static uint64_t most_of(const struct trials *trials, enum result_figure figure) 
     return most;
 }
 
-/* Tries limits, the smallest first.  Returns the results of try_value(). */
+/* Tries limits, the smallest first, until one is good.  Returns 1 if a limit is good, 0 if none is.  On failure,
+ * prints a message and returns -1. */
 static int try_limits(struct trials *trials, struct advice *advice, struct choice *best) {
     double most = gains[CHOICE_LIMIT].ratio * (double)most_of(trials, FIGURE_RESERVED);
     int good = 0;
@@ -287,7 +288,7 @@ static int try_limits(struct trials *trials, struct advice *advice, struct choic
     return good;
 }
 
-/* Tries all that the goal allows.  Returns 1 on success, 0 with a message printed. */
+/* Tries each setting that the goal allows.  Returns 1 on success.  On failure, prints a message and returns 0. */
 static int run_trials(struct trials *trials, struct advice *advice, struct choice *best) {
     uint64_t half_life_ns = HALF_LIFE_ITERATIONS * most_of(trials, FIGURE_STEADY_MAKESPAN);
     uint64_t peak = most_of(trials, FIGURE_REQUESTED) + prealloc_unit - 1;
@@ -301,8 +302,8 @@ static int run_trials(struct trials *trials, struct advice *advice, struct choic
            (advice->goal != GOAL_MEMORY || advice->limit || try_limits(trials, advice, best) >= 0);
 }
 
-/* Makes the trials, and fills the advice, whose goal and limit are set.  Returns 1 on success, 0 with a message
- * printed. */
+/* Makes all trials, and fills the advice, in which the caller has set the goal and the limit.  Returns 1 on success.
+ * On failure, prints a message and returns 0. */
 static int make_advice(struct trials *trials, struct advice *advice) {
     double slack = advice->goal == GOAL_MEMORY ? memory_most_ratio : slack_ratio;
     struct choice best = {0};
@@ -353,9 +354,9 @@ struct command {
     struct contest contest;
     struct trials trials;
     struct advice advice;
-    struct weir_cli_settings settings; /* only the device is used */
+    struct weir_cli_settings settings; /* the settings of flags, of which only the device is used */
     const char *output;
-    char **program; /* the command to be recorded, or NULL if there are traces */
+    char **program; /* the command to record, or NULL if the user named traces */
     char folder[PATH_MAX];
 };
 
@@ -400,7 +401,8 @@ static error_t parse_tune_argument(int key, char *argument, struct argp_state *s
     }
 }
 
-/* Cuts off the arguments behind "--".  Returns these arguments, or NULL if there is no "--". */
+/* Removes "--" and the arguments after it from the list.  Returns the arguments after "--", or NULL if there is no
+ * "--". */
 static char **cut_program(int *argc, char **argv) {
     for (int i = 1; i < *argc; i++)
         if (strcmp(argv[i], "--") == 0) {
@@ -410,11 +412,12 @@ static char **cut_program(int *argc, char **argv) {
     return NULL;
 }
 
-/* Sets variables so that frameworks request the memory of each tensor, as under `weir run'.  Returns 0 on success, else
- * an errno. */
+/* Sets environment variables that make frameworks request the memory of each tensor from CUDA, as `weir run' does.
+ * Returns 0 on success, an errno on failure. */
 static int tell_frameworks(void) {
     static const char *const torch[] = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"};
-    const struct version jax = {0}; /* the version of JAX does not matter */
+    /* Unknown, since only messages depend on the version of JAX, and they go to /dev/null. */
+    const struct version jax = {0};
     FILE *nobody = fopen("/dev/null", "we");
     int is_set = getenv(torch[0]) || getenv(torch[1]);
     int failed = !nobody || frameworks_tell(command_put, NULL, 0, 0, &jax, nobody, nobody) != 0;
@@ -426,7 +429,8 @@ static int tell_frameworks(void) {
     return failed ? ENOMEM : 0;
 }
 
-/* Records the program into a file.  Returns 0 with the exit status of `weir record`, or an errno. */
+/* Runs `weir record' for the program, and stores its exit status in *status.  Returns 0 on success, an errno on
+ * failure. */
 static int run_record(char *const *program, char *trace, int *status) {
     enum { BEFORE = 7 };
     const char *const before[BEFORE] = {
@@ -452,7 +456,8 @@ static int run_record(char *const *program, char *trace, int *status) {
     return error;
 }
 
-/* Records the program, and adds its trace.  Returns the exit code, with a message printed if it is not 0. */
+/* Records the program, and adds its trace to the contest.  Returns 0 on success.  On failure, prints a message and
+ * returns the exit code. */
 static int record_program(struct command *command) {
     const char *name = strrchr(command->program[0], '/');
     char trace[PATH_MAX + NAME_MAX + 16];
@@ -483,7 +488,7 @@ static int record_program(struct command *command) {
     return command->contest.trace_count == 0;
 }
 
-/* Prints the figures of a trial on a trace, and the reason why the trial is not recommended. */
+/* Prints the figures of one trial on a trace, and whether the trial is recommended. */
 static void put_trial(const struct command *command, size_t trace, int trial) {
     const struct trials *trials = &command->trials;
     const struct row *row = result_at(&trials->results, trace, (size_t)trial, 0);
@@ -506,7 +511,7 @@ static void put_trial(const struct command *command, size_t trace, int trial) {
                                                        : "good");
 }
 
-/* Prints the trials of each trace. */
+/* Prints a table of trials for each trace. */
 static void show_trials(const struct command *command) {
     table_head(stdout, &command->contest);
     if (command->contest.modelled)
@@ -522,7 +527,7 @@ static void show_trials(const struct command *command) {
     putchar('\n');
 }
 
-/* Prints whether the traces fit, and the line to use. */
+/* Prints whether the traces fit into memory, and the command line with the recommended settings. */
 static void show_answer(const struct command *command) {
     const struct advice *advice = &command->advice;
 
@@ -551,7 +556,7 @@ static void show_answer(const struct command *command) {
     puts("Only these settings were tried: weir bench compares other engines.");
 }
 
-/* Writes the settings for weir run --settings.  Returns 1. */
+/* Writes the recommended settings to a file for weir run --settings.  Returns 1. */
 static int put_tuned(FILE *file, const void *context) {
     const struct command *command = context;
 
@@ -562,7 +567,8 @@ static int put_tuned(FILE *file, const void *context) {
     return 1;
 }
 
-/* Checks settings and files before anything is run.  Returns the exit code, with a message printed if it is not 0. */
+/* Checks the settings and the files before anything runs.  Returns 0 on success.  On failure, prints a message and
+ * returns the exit code. */
 static int check_files(struct command *command) {
     const struct output output = {"--output", command->output};
     int code = weir_cli_settings_finish(&command->settings);
@@ -576,7 +582,7 @@ static int check_files(struct command *command) {
     return !output_check("--output", command->output);
 }
 
-/* Runs `weir tune'.  Returns the exit code. */
+/* Runs `weir tune' after the arguments were parsed.  Returns the exit code. */
 static int tune(struct command *command) {
     struct contest *contest = &command->contest;
     struct trials *trials = &command->trials;

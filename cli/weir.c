@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* weir.c: the program: finds the subcommand and runs it. */
+/* weir.c: the main function of the program, which finds and runs the subcommand. */
 #include "config.h"
 
 #include <argp.h>
@@ -38,7 +38,7 @@ static const struct command {
     {RUNNER_SUBCOMMAND, weir_cmd_replay_child, "internal"},
 };
 
-/* The number of commands without the internal command, which is the last row. */
+/* The number of commands that users can run.  The last row of the table is an internal command and is not counted. */
 enum { COMMANDS = sizeof commands / sizeof commands[0] - 1 };
 
 #define SETTINGS "weir-settings(7)"
@@ -46,7 +46,8 @@ enum { COMMANDS = sizeof commands / sizeof commands[0] - 1 };
 #define RECORD "weir-record(1)"
 #define TO_RECORD "Passed from `weir record' to its library; of no use elsewhere."
 
-/* The variables that are no settings; tests/tree/check-variables compares them with lib/config/environment.c. */
+/* The environment variables of weir that are not settings.  tests/tree/check-variables compares the list with
+ * lib/config/environment.c. */
 static const struct variable {
     const char *name, *value, *help, *page;
 } variables[] = {
@@ -125,7 +126,8 @@ static const struct variable {
      SETTINGS},
 };
 
-/* Returns 1 if the name is the variable's, which may be written like a flag: --group-limit, group-limit; else 0. */
+/* Returns 1 if `name' means the variable, else 0.  The variable WEIR_GROUP_LIMIT may be written WEIR_GROUP_LIMIT,
+ * --group-limit or group-limit. */
 static int is_name(const struct variable *v, const char *name) {
     static const char prefix[] = "WEIR_";
     const char *rest = v->name + sizeof prefix - 1;
@@ -142,7 +144,7 @@ static int is_name(const struct variable *v, const char *name) {
     return name[i] == rest[i];
 }
 
-/* Prints the help of a variable that is no setting.  Returns 1 on success, 0 if there is no such variable. */
+/* Prints the help of a variable in the table.  Returns 1 on success, 0 if the table has no such variable. */
 static int variables_tell(const char *name, FILE *file) {
     for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
         const struct variable *v = &variables[i];
@@ -155,7 +157,7 @@ static int variables_tell(const char *name, FILE *file) {
     return 0;
 }
 
-/* configure.ac sets these texts, which may be empty. */
+/* The addresses from configure.ac for reports and for the web page.  Each may be "". */
 static const char contact[] = PACKAGE_BUGREPORT, url[] = PACKAGE_URL;
 
 static void print_weir_usage(FILE *file) {
@@ -178,7 +180,7 @@ static void compare_commands(struct likeness *likeness) {
         likeness_add(likeness, commands[i].name);
 }
 
-/* Ends a message with the name that the user meant, if there is one. */
+/* Ends an error message with the name that the user probably meant, if there is such a name. */
 static void suggest(const struct likeness *likeness) {
     const char *closest = likeness_closest(likeness);
 
@@ -206,8 +208,8 @@ static int run_subcommand(const char *name, int argc, char **argv) {
     return 2;
 }
 
-/* Prints the help of a flag for each command that has the flag, and compares the names of all flags.
- * Returns 1 if a command has the flag, 0 if not. */
+/* Prints the help of the flag flag->word for each command that has the flag.  Compares flag->word with the flags of
+ * all commands.  Returns 1 if a command has the flag, 0 if not. */
 static int tell_flag(struct likeness *flag) {
     char title[32];
     int is_flag = 0;
@@ -219,7 +221,8 @@ static int tell_flag(struct likeness *flag) {
     return is_flag;
 }
 
-/* Prints the help of a command, of a setting or a variable by any of its names, or of a flag. */
+/* Prints the help for a word: the name of a command, any name of a setting or a variable, or a flag.  Returns the
+ * exit code. */
 static int help(const char *word) {
     char ask[] = "--help", name[] = "help", *arguments[] = {name, ask, NULL};
     struct likeness likeness = {.word = word + (strncmp(word, "--", 2) == 0 ? 2 : 0)};
@@ -247,7 +250,7 @@ static int help(const char *word) {
     return 2;
 }
 
-/* Prints the name of the wheel, a Python package, that contains this program.  A wheel has a file with its name
+/* Prints the name of the Python wheel that contains this program, if one does.  A wheel has a file with its own name
  * (packaging/wheel). */
 static void print_wheel(void) {
     char path[PATH_MAX], line[160] = "";
@@ -288,8 +291,8 @@ static void print_driver_version(void) {
         printf("CUDA driver: libcuda.so.1 does not tell its version\n");
 }
 
-/* Prints the version of weir, the library that `weir run' loads, and the version of the driver.  The driver is
- * opened but not started: its version needs no device. */
+/* Prints the version of weir, the library that `weir run' preloads, and the version of the CUDA driver.  Opens the
+ * driver without initialising it, because the version needs no device. */
 static void print_version(void) {
     printf("weir %s\n", weir_version());
     print_wheel();
@@ -297,9 +300,9 @@ static void print_version(void) {
     print_driver_version();
 }
 
-/* Opens a descriptor in place of each standard one that is closed.  Otherwise a file that a command opens could get
- * that number, and the command would print into the file.  These descriptors fail as closed ones do, and no program
- * inherits them. */
+/* Opens /dev/null for each standard descriptor that is closed.  Otherwise a file that a command opens could get the
+ * number of standard output, and the command would print into this file.  The new descriptors fail as closed ones
+ * do: standard input cannot be read, the others cannot be written.  They are not inherited. */
 static void hold_standard_descriptors(void) {
     for (int i = 0; i <= STDERR_FILENO; i++)
         if (fcntl(i, F_GETFD) < 0 && errno == EBADF)

@@ -40,9 +40,9 @@ struct log {
     struct lines *lines;
     FILE *trace;
     size_t at[COLUMNS];      /* the index of the field for each column */
-    struct weir_map blocks;  /* maps pointers to their struct block */
-    struct weir_map streams; /* maps a stream handle + 1 to the number of the stream + 1 */
-    struct weir_map threads; /* maps a thread id + 1 to the number of the thread */
+    struct weir_map blocks;  /* a map from pointers to their struct block */
+    struct weir_map streams; /* a map from a stream handle + 1 to the number of the stream + 1 */
+    struct weir_map threads; /* a map from a thread id + 1 to the number of the thread */
     uint64_t next_id;
     uint64_t unknown; /* the number of frees of pointers that the log did not allocate */
     uint64_t gone;    /* the number of frees that the conversion added */
