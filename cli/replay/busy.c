@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* busy.c: see busy.h.
  *
- * The delay is a kernel of one thread, in PTX that any driver from 11.2 on compiles for any device.  It reads
- * %globaltimer, which advances in steps of up to a microsecond, until the time is over.  It also ends after four
- * cycles for each nanosecond, which no device reaches earlier since none runs at 4 GHz, so it cannot hang.  The meter
- * is a stream without work: its first event completes at once, and its last event waits for all streams.
+ * The delay is a kernel of one thread.  It is PTX code that every driver from CUDA 11.2 on can compile for any
+ * device.  The kernel reads %globaltimer until the time is over; this timer advances in steps of up to a
+ * microsecond.  The kernel also ends after four clock cycles for each nanosecond, so it cannot run forever.  No
+ * device has a clock of 4 GHz, so this second condition never comes first.
+ *
+ * The makespan is measured on a separate stream, the meter.  The meter has no work.  Its first event completes at
+ * once, and its last event waits for all streams.
  */
 #include "cli/replay/busy.h"
 
@@ -43,12 +46,13 @@ struct busy {
     double factor;
     const CUstream *streams;
     size_t stream_count;
-    uint64_t *gathered_ns; /* the gathered time of each stream */
+    /* The delay in nanoseconds that was gathered for each stream and not launched yet. */
+    uint64_t *gathered_ns;
     CUmodule module;
     CUfunction delay;
     CUstream meter;
-    CUevent began, ended; /* events on the meter */
-    CUevent reached;      /* the end of a stream's work, for which the meter waits */
+    CUevent began, ended; /* events on the meter, at the start and at the end of an iteration */
+    CUevent reached;      /* an event after a stream's work, for which the meter waits */
     char message[MESSAGE_BYTES];
 };
 
@@ -74,7 +78,8 @@ static int launch_busy_kernel(struct busy *busy, CUstream stream, uint64_t ns) {
         busy->driver->cuLaunchKernel(busy->delay, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL));
 }
 
-/* Launches the kernel on each stream, since a driver may compile it, and make room for it, at the first launch. */
+/* Launches the kernel once on each stream, and waits for the device.  The first launch may take long, because the
+ * driver may compile the kernel and allocate memory for it. */
 static int launch_once_each(struct busy *busy) {
     for (size_t i = 0; i < busy->stream_count; i++)
         if (!launch_busy_kernel(busy, busy->streams[i], 1000))

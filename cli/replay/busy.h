@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* busy.h: GPU work on the streams of a replay, as a program would have it there.
+/* busy.h: gives the streams of a replay GPU work, as a real program would have it.
  *
- * Without work each free is complete at once, so any allocator reuses any block at once.  In a program the host runs
- * ahead of the device, and a free is complete only after the earlier work on its stream.  A trace has the times of
- * calls, not the work.  So FACTOR times the time from one event to the next, at most TAPE_MOST_GAP_US, is submitted
- * behind the event on its stream, as a delay.  The time after a mark belongs to no stream.
+ * Without GPU work, every free has completed at once, so any allocator can reuse any block at once.  In a real
+ * program the host runs ahead of the device, and a free completes only after all earlier work on its stream.  A
+ * trace contains the times of calls, but not the GPU work.  Therefore the replay makes up work: after each event,
+ * its stream gets a delay kernel.  The kernel runs as long as the program took until the next event (at most
+ * TAPE_MOST_GAP_US), times a factor.  No stream gets the time after a mark.
  *
- * A launch costs the host 3 microseconds, so delays are gathered by stream until there are 10, or until the trace
- * waits or has a mark.  A free may therefore look complete up to 10 microseconds too early.  The makespan is the time
- * on the device from the start of an iteration to the end of the work on all streams; it includes the waits that an
- * allocator orders.
+ * A launch takes about 3 microseconds of host time.  So the delays of a stream are added up until they reach 10
+ * microseconds.  They are launched earlier if the trace has a mark, or if one stream waits for another.  A free may
+ * therefore seem to complete up to 10 microseconds too early.
+ *
+ * The makespan of an iteration is the time on the device from its start to the end of the work on all streams.  It
+ * includes the time for which an allocator makes a stream wait.
  *
  * This file must not know allocators, traces or whether the device is a model.
  */
@@ -18,28 +21,29 @@
 
 #include "driver/driver.h"
 
-/* Returns the features for GPU work that the driver lacks, as a part of a sentence, or NULL. */
+/* Returns the features that GPU work needs and the driver lacks, as a part of a sentence.  Returns NULL if the
+ * driver has all of them. */
 const char *busy_lacks(const struct weir_driver *driver);
 
 struct busy;
 
-/* Prepares GPU work on these streams of the current context, which must outlive the result.  Waits for the device.
- * Returns NULL with the reason in `message' on failure. */
+/* Prepares GPU work on the streams of the current context, and waits until the device is idle.  The array `streams'
+ * must stay valid until busy_close().  Returns NULL with the reason in `message' on failure. */
 struct busy *busy_open(const struct weir_driver *driver, double factor, const CUstream *streams,
                        size_t stream_count, char *message, size_t message_bytes);
-void busy_close(struct busy *busy); /* Does nothing if `busy' is NULL. */
+void busy_close(struct busy *busy); /* Frees `busy'.  Does nothing if it is NULL. */
 
-/* Adds gap_us of trace time to the gathered work of the stream with that index.  Returns 1 if the work is enough
- * for a launch by busy_flush(), 0 if not. */
+/* Adds gap_us microseconds of the trace, times the factor, to the delay that the stream with this index will get.
+ * Returns 1 if the delay is long enough for a launch by busy_flush(), 0 if not. */
 int busy_gather(struct busy *busy, size_t stream, uint64_t gap_us);
 
-/* The functions below return 1 on success, 0 on failure with the reason in busy_message(). */
+/* The functions below return 1 on success.  On failure, they return 0, and busy_message() returns the reason. */
 
-/* Submits the gathered work of a stream. */
+/* Launches the delay that was gathered for a stream. */
 int busy_flush(struct busy *busy, size_t stream);
-/* Begins an iteration, with the device idle. */
+/* Begins an iteration.  The device must be idle. */
 int busy_begin(struct busy *busy);
-/* Ends an iteration: submits gathered work, waits for the device, and sets the makespan. */
+/* Ends an iteration: launches all gathered delays, waits for the device, and stores the makespan in *makespan_ns. */
 int busy_end(struct busy *busy, uint64_t *makespan_ns);
 
 const char *busy_message(const struct busy *busy);

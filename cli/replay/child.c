@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* child.c: the child that replays one tape on one configuration, and sends its results as one JSON object.
+/* child.c: the child process of a replay: replays one tape on one configuration, and sends the results to the parent
+ * as one JSON object.
  *
- * The child plays the tape up to three times, each time on a fresh allocator:
- *   timed      All times come from this replay.  The calls of an iteration are timed as one stretch, since two reads of
- *              the clock cost as much as a short call.  The time of the loop alone is measured and subtracted.
- *   observed   Growths, trims and memory over time come from this replay, which reads the reserved memory each time.
- *   shown      The time line comes from this replay, which runs only with --trace-events.
- * A trial plays the timed replay up to the first request that fails, and only reports whether one failed.
- * On the device model no count and no decision depends on real time.
+ * The child replays the tape up to three times, each time on a new allocator:
+ *   timed      All measured times come from this replay.  Operations in a row are timed as one stretch, since two
+ *              reads of the clock take as long as a short call.  The time of the loop itself is measured and
+ *              subtracted.
+ *   observed   Reads the reserved memory after each operation.  Finds growths, trims and memory over time.
+ *   shown      Writes the time line.  Runs only with --trace-events.
+ *
+ * A trial (job.trial) makes only the timed replay, which ends at the first request that fails.  Its result only says
+ * whether a request failed.  On the device model no count and no decision depends on real time.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -33,7 +36,7 @@
 
 enum play { PLAY_BARE, PLAY_TIMED, PLAY_OBSERVED, PLAY_SHOWN };
 
-/* The reserved memory in one of RESULT_POINTS equal parts of the trace. */
+/* The smallest and the largest reserved memory in one of RESULT_POINTS equal parts of the trace. */
 struct point {
     int any;
     uint64_t low, high;
@@ -43,48 +46,48 @@ struct replay {
     const struct job *job;
     struct session session;
     const struct configuration *configuration;
-    /* The table of functions of the configuration's allocator, or of an allocator that does nothing. */
+    /* The functions of the configuration's allocator, or of an allocator that does nothing. */
     const struct allocator_kind *kind;
-    weir_options options; /* the options to which session.given points */
+    weir_options options; /* the options of the job, to which session.given points */
     struct weir_cli_device device;
     struct tape tape;
     struct span_clock clock;
     CUcontext context;
     CUstream *streams;
     int modelled;
-    int refused;       /* set if a request failed for lack of memory */
-    struct busy *busy; /* NULL if there is no GPU work */
+    int refused;       /* set if a request failed because memory ran out */
+    struct busy *busy; /* the GPU work of the replay, or NULL if there is none */
 
     enum play play;
     void *allocator;
-    void **addresses; /* the address of each block, or NULL if the block is not live */
+    void **addresses; /* the address of each block, or NULL if the block is not allocated */
     struct iteration *iterations;
-    uint64_t *bare_ns; /* for each iteration, the time of the loop without an allocator */
+    uint64_t *bare_ns; /* the time of the loop itself, without an allocator, for each iteration */
     size_t iteration_count;
-    struct iteration now; /* the current iteration */
+    struct iteration now; /* the figures of the current iteration so far */
     int in_stretch;
     struct span_start stretch;
-    uint64_t longest_ns; /* the longest stretch */
+    uint64_t longest_ns; /* the length of the longest stretch */
     uint64_t allocs, frees, uses, failed;
-    struct figures opened; /* the figures before the first request */
-    struct figures before; /* the figures at the start of the current iteration */
-    struct figures last;   /* the figures at the end */
+    struct figures opened; /* the allocator's figures before the first request */
+    struct figures before; /* the allocator's figures at the start of the current iteration */
+    struct figures last;   /* the allocator's figures at the end of the replay */
     struct span creation;
-    json_t *oom_report; /* the OOM report of the first failure, or NULL */
+    json_t *oom_report; /* the OOM report of the first request that failed, or NULL */
 
     struct point *points;
-    struct weir_timeline *timeline; /* the time line, or NULL */
-    /* The start of the time line, and the end of the last iteration in it. */
+    struct weir_timeline *timeline; /* the time line that is being made, or NULL */
+    /* The time at which the time line starts, and the end of the last iteration in the time line. */
     uint64_t began_ticks, mark_ns;
-    uint64_t requested; /* the requested bytes that are live */
+    uint64_t requested; /* the requested memory: the sum of all live blocks */
 
-    /* The digest of the driver calls, if a test wants the digest. */
+    /* The digest of the driver calls, for tests. */
     struct weir_model_sequence sequence;
-    FILE *lines; /* the file with a line for each call of the digest, or NULL */
+    FILE *lines; /* the file that gets a line for each call in the digest, or NULL */
     char error[RUNNER_MESSAGE_BYTES];
 };
 
-/* Stores the reason for the replay's end.  Returns 0. */
+/* Stores the reason why the replay failed in replay->error.  Returns 0. */
 static __attribute__((format(printf, 2, 3))) int child_fail(struct replay *replay,
                                                             const char *format, ...) {
     va_list arguments;
@@ -95,7 +98,7 @@ static __attribute__((format(printf, 2, 3))) int child_fail(struct replay *repla
     return 0;
 }
 
-/* Returns 1 if the driver call succeeded, 0 with its error stored if not. */
+/* Returns 1 if the driver call succeeded.  Otherwise stores the error in replay->error and returns 0. */
 static int child_check(struct replay *replay, const char *call, CUresult result) {
     return result == CUDA_SUCCESS ||
            child_fail(replay, "%s failed: %s", call,
@@ -130,7 +133,8 @@ static inline void begin_stretch(struct replay *replay) {
 
 /* ---- failures ---- */
 
-/* Returns the trace's id of the stream that has the driver's `id', or `id' if the trace has no such stream. */
+/* Converts the driver's id of a stream to the id that the trace uses.  Returns `id' unchanged if the stream is not
+ * of the trace. */
 static uint64_t trace_stream(const struct replay *replay, uint64_t id) {
     const struct weir_driver *driver = replay->session.driver;
     unsigned long long found;
@@ -172,14 +176,14 @@ static json_t *text_with_trace_streams(const struct replay *replay, const char *
     return string;
 }
 
-/* Returns the reason why a request failed, with the trace's numbers of streams. */
+/* Returns the OOM report of the last request that failed, with streams numbered as in the trace. */
 static json_t *oom_report_json(const struct replay *replay) {
     json_t *report = replay->kind->oom_report(replay->allocator), *one;
     const char *text = json_string_value(json_object_get(report, "text"));
     size_t i;
 
     rename_stream(replay, report);
-    if (report) /* traces have no default stream */
+    if (report) /* a trace does not tell which stream is the default stream */
         json_object_set_new(report, "default_stream", json_null());
     json_array_foreach(json_object_get(report, "pending_by"), i, one) rename_stream(replay, one);
     json_array_foreach(json_object_get(report, "groups"), i, one) rename_stream(replay, one);
@@ -188,7 +192,8 @@ static json_t *oom_report_json(const struct replay *replay) {
     return report;
 }
 
-/* Counts a request that failed.  Returns 0 if the failure ends the replay.  Lack of memory ends only a trial. */
+/* Counts a request that failed.  Returns 1 if the replay goes on, 0 if it ends.  A trial ends at any failure; other
+ * replays go on if only memory was missing. */
 static int check_failure(struct replay *replay, const struct tape_op *op, weir_status status) {
     replay->failed++;
     if (status != WEIR_E_NO_MEMORY && status != WEIR_E_LIMIT)
@@ -213,7 +218,8 @@ static int replay_alloc(struct replay *replay, const struct tape_op *op) {
     return status == WEIR_OK || check_failure(replay, op, status);
 }
 
-/* Frees or uses a block.  A block of 0 bytes, or of a request that failed, has no address. */
+/* Replays a free or a use of a block.  Does nothing if the block has no address, because its size was 0 or its
+ * request failed. */
 static int do_free_or_use(struct replay *replay, const struct tape_op *op) {
     int is_free = op->code == 'f';
     uint64_t *count = is_free ? &replay->frees : &replay->uses;
@@ -250,7 +256,8 @@ static int synchronise(struct replay *replay) {
     return child_check(replay, "cuCtxSynchronize", replay->session.driver->cuCtxSynchronize());
 }
 
-/* Stores the figures of the current iteration: times in the timed replay, memory in the observed replay. */
+/* Stores the figures of the iteration that ends.  The timed replay stores times, and the observed replay stores
+ * memory. */
 static void end_iteration(struct replay *replay) {
     struct iteration *it = &replay->iterations[replay->iteration_count];
 
@@ -321,7 +328,7 @@ static uint64_t since_begin(const struct replay *replay) {
     return driver->ticks() - replay->began_ticks;
 }
 
-/* Adds the current figures of memory, and the allocator's growths and releases, to the timeline. */
+/* Adds the current memory figures, and the allocator's new growths and trims, to the time line. */
 static void child_show_now(struct replay *replay) {
     struct figures figures;
     uint64_t values[WEIR_TIMELINE_COUNTERS];
@@ -335,7 +342,7 @@ static void child_show_now(struct replay *replay) {
         replay->kind->steps(replay->allocator, replay->timeline, replay->began_ticks);
 }
 
-/* Executes an operation of the tape, and adds its effects to the time line. */
+/* Replays one operation, and adds its effects to the time line. */
 static int do_and_show(struct replay *replay, const struct tape_op *op) {
     uint64_t failed = replay->failed, now;
     int was_live = op->code == 'f' && replay->addresses[op->block];
@@ -358,7 +365,7 @@ static int do_and_show(struct replay *replay, const struct tape_op *op) {
     return 1;
 }
 
-/* Returns this replay's part of the file with the time line, or NULL if there is no host memory. */
+/* Returns the part of the time line's file that belongs to this replay.  Returns NULL if there is no host memory. */
 static json_t *child_timeline(const struct replay *replay, int number) {
     char name[TAPE_NAME_BYTES + 64], *part = NULL;
     json_t *result = NULL;
@@ -379,8 +386,8 @@ static json_t *child_timeline(const struct replay *replay, int number) {
 
 /* ---- the tape ---- */
 
-/* Waits for the recorded program's time after an operation.  On a device the thread computes meanwhile, since a
- * thread that sleeps wakes late. */
+/* Waits as long as the recorded program worked between two operations, times job.pace.  On a device the thread waits
+ * in a loop, because a sleeping thread wakes up late. */
 static void pass_time(const struct replay *replay, uint64_t gap_us) {
     const struct stopwatch *watch = &replay->clock.watch;
     uint64_t ns = (uint64_t)((double)gap_us * 1000 * replay->job->pace),
@@ -393,7 +400,8 @@ static void pass_time(const struct replay *replay, uint64_t gap_us) {
             ;
 }
 
-/* Submits the GPU work that belongs to an operation, and waits for the recorded program's time after it. */
+/* Submits the GPU work that follows operation i, and waits as long as the recorded program worked after the
+ * operation.  Returns 1 on success, 0 with replay->error on failure. */
 static int submit_work_of(struct replay *replay, uint64_t i) {
     size_t stream = replay->tape.ops[i].stream;
     uint64_t gap_us = replay->tape.gaps_us[i];
@@ -411,8 +419,8 @@ static int submit_work_of(struct replay *replay, uint64_t i) {
     return 1;
 }
 
-/* Executes all operations of the tape.  Returns 1 on success.  On failure sets replay->error and returns 0.  In a
- * trial, a failed request is a failure, too. */
+/* Replays all operations of the tape.  Returns 1 on success, 0 with replay->error on failure.  In a trial, a request
+ * that fails is a failure, too. */
 static int child_play(struct replay *replay) {
     const struct tape *tape = &replay->tape;
 
@@ -446,7 +454,7 @@ static weir_status bare_free(void *allocator, uint32_t block, void *address, CUs
     return WEIR_OK;
 }
 
-/* Sets all counts to zero before a replay of that kind. */
+/* Resets all counters before the next replay. */
 static void child_begin(struct replay *replay, enum play kind) {
     replay->play = kind;
     replay->in_stretch = 0;
@@ -457,8 +465,8 @@ static void child_begin(struct replay *replay, enum play kind) {
     memset(replay->addresses, 0, replay->tape.header->blocks * sizeof *replay->addresses);
 }
 
-/* Measures the time of the loop with an allocator that does nothing, in bare_ns.  The first round warms up. Returns
- * what child_play() returns. */
+/* Measures the time of the loop with an allocator that does nothing, and stores it in bare_ns.  Runs the loop twice,
+ * first to warm up.  Returns 1 on success, 0 with replay->error on failure. */
 static int child_play_bare(struct replay *replay) {
     static const struct allocator_kind bare = {
         .alloc = bare_alloc, .free = bare_free, .use = bare_free};
@@ -475,8 +483,8 @@ static int child_play_bare(struct replay *replay) {
     return good;
 }
 
-/* Subtracts bare_ns from the iterations.  Skips replays with GPU work or a pace, whose stretches differ from those
- * of the bare loop. */
+/* Subtracts the time of the loop (bare_ns) from the times of all iterations.  Does nothing in a replay with GPU work
+ * or a pace, because its stretches differ from those of the measured loop. */
 static void child_subtract_bare(struct replay *replay) {
     for (size_t i = 0; i < replay->iteration_count && !replay->busy && replay->job->pace <= 0;
          i++) {
@@ -502,7 +510,8 @@ static int open_configuration(struct replay *replay) {
     return 1;
 }
 
-/* Frees the blocks that the trace leaves live, which no figure counts, and closes the configuration. */
+/* Frees the blocks that are still live at the end of the trace, and closes the allocator.  No figure includes these
+ * frees. */
 static int close_configuration(struct replay *replay) {
     for (uint64_t i = 0; i < replay->tape.header->blocks; i++) {
         void *address = replay->addresses[i];
@@ -517,8 +526,9 @@ static int close_configuration(struct replay *replay) {
             child_fail(replay, "%s", replay->session.message));
 }
 
-/* Starts the digest of the model's calls, if the variable WEIR_TEST_SEQUENCE is set.  The variable names a file for a
- * line of each call, or is "".  The digest uses processor cache, so measurements do without the digest. */
+/* Starts a digest of the driver calls on the device model, if a test has set the variable WEIR_TEST_SEQUENCE.  Its
+ * value is "", or the name of a file that gets a line for each call.  Measurements run without the digest, because
+ * it uses processor cache. */
 static int start_sequence(struct replay *replay) {
     const char *path = getenv("WEIR_TEST_SEQUENCE");
 
@@ -544,7 +554,8 @@ static void end_sequence(struct replay *replay) {
 
 /* ---- results ---- */
 
-/* Returns the most memory of this process in bytes.  VmHWM counts from exec on, unlike ru_maxrss. */
+/* Returns the peak host memory of this process in bytes.  Reads VmHWM, which starts at exec, and not ru_maxrss,
+ * which includes the time before exec. */
 static uint64_t peak_rss(void) {
     FILE *file = fopen("/proc/self/status", "re");
     char line[256];
@@ -572,7 +583,7 @@ static json_t *taken_json(const struct session *session) {
     return jsonfile_integer(weir__size_less(session->device_bytes, session->device_free));
 }
 
-/* Returns the allocator's own figures at the end of the timed replay. */
+/* Returns the facts about the allocator and the device after the timed replay. */
 static json_t *allocator_json(const struct replay *replay, const uint64_t before[]) {
     const struct configuration *configuration = replay->configuration;
     const struct allocator_kind *kind = replay->kind;
@@ -594,7 +605,7 @@ static json_t *allocator_json(const struct replay *replay, const uint64_t before
                      stopwatch_ns(&replay->clock.watch, replay->clock.watch.cost));
 }
 
-/* Sets the figures of the timed replay that do not need iterations. */
+/* Sets the figures of the timed replay that are not about iterations. */
 static void set_timed(const struct replay *replay, struct result_figures *figures) {
     const struct tape_header *header = replay->tape.header;
 
@@ -617,7 +628,7 @@ static void set_timed(const struct replay *replay, struct result_figures *figure
         result_set(figures, FIGURE_LONGEST, replay->longest_ns);
 }
 
-/* Sets the figures of the observed replay. */
+/* Sets the figures that come from the observed replay. */
 static void set_observed(const struct replay *replay, struct result_figures *figures) {
     const struct figures *last = &replay->last, *opened = &replay->opened;
 
@@ -632,7 +643,8 @@ static void set_observed(const struct replay *replay, struct result_figures *fig
                        : last->reserved);
 }
 
-/* Sets the figures of the iterations.  The parent chooses the steady ones (result.h). */
+/* Sets the figures of the first iteration and the warm-up.  The parent sets those of the steady iterations
+ * (result.h). */
 static void set_iterations(const struct replay *replay, struct result_figures *figures,
                            json_t *out) {
     const struct iteration *iterations = replay->iterations;
@@ -685,7 +697,7 @@ static json_t *iterations_json(const struct replay *replay) {
     return out;
 }
 
-/* Sets the least and the most reserved memory in each part of the trace. */
+/* Adds the smallest and the largest reserved memory of each part of the trace to the result. */
 static void set_points(const struct replay *replay, json_t *out) {
     json_t *low = json_array(), *high = json_array();
 
@@ -700,7 +712,8 @@ static void set_points(const struct replay *replay, json_t *out) {
 
 /* ---- replays ---- */
 
-/* Plays the tape on a fresh allocator, which stays open. */
+/* Replays the tape on a new allocator, and leaves the allocator open.  Returns 1 on success, 0 with replay->error on
+ * failure. */
 static int play_on(struct replay *replay, enum play kind) {
     child_begin(replay, kind);
     if (!open_configuration(replay))
@@ -725,8 +738,9 @@ static int export_snapshot(struct replay *replay, int number, json_t *out) {
     return 1;
 }
 
-/* Makes all replays.  Only the last replay saves a profile, so that all replays begin with the earlier profile.  Only
- * the timed replay writes a log. */
+/* Makes all replays of the job and builds the result.  Only the last replay saves a profile, so that every replay
+ * starts with the old profile.  Only the timed replay writes log messages.  Returns 1 on success, 0 with
+ * replay->error on failure. */
 static int measure_into(struct replay *replay, json_t **out) {
     const struct job *job = replay->job;
     struct result_figures figures = {0};
@@ -757,8 +771,8 @@ static int measure_into(struct replay *replay, json_t **out) {
     return 1;
 }
 
-/* Returns 1 if lack of memory kept the allocator from opening, else 0.  The opening may also refuse a limit below the
- * peak requested memory. */
+/* Returns 1 if the allocator could not be opened because memory ran out, or because the limit was below the peak
+ * requested memory; else 0. */
 static int was_open_refused(const struct session *session) {
     return session->refused || (session->limit && session->limit < session->live_peak_bytes);
 }
@@ -788,8 +802,8 @@ static int try_into(struct replay *replay, json_t **out) {
 
 /* ---- the device ---- */
 
-/* Returns the driver table that counts memory for the process group of the environment, or `driver' if there is no
- * group.  Returns NULL with a message printed if this process cannot join the group. */
+/* Returns a driver table that counts memory for the process group in the environment.  Returns `driver' if the
+ * environment names no group.  If this process cannot join the group, prints a message and returns NULL. */
 static const struct weir_driver *group_driver(const struct weir_driver *driver, int ordinal) {
     char why[WEIR_GROUP_WHY], shown[WEIR_GROUP_SHOWN];
     struct weir_group_settings settings;
@@ -818,10 +832,10 @@ static int open_replay_device(struct replay *replay, struct weir_cli_settings *s
     struct session *session = &replay->session;
 
     if (weir_cli_device_open(settings, &replay->device, 1) != 0)
-        return 0; /* a message was printed */
+        return 0; /* weir_cli_device_open() has printed a message */
     session->driver = group_driver(replay->device.driver, replay->device.ordinal);
     if (!session->driver)
-        return 0; /* a message was printed */
+        return 0; /* group_driver() has printed a message */
     replay->modelled = session->driver->charge != NULL;
     session->counted = weir__driver_counted(session->driver);
     if (!session->counted)
@@ -830,7 +844,8 @@ static int open_replay_device(struct replay *replay, struct weir_cli_settings *s
                        session->driver->cuDeviceGet(&session->device, replay->device.ordinal));
 }
 
-/* Makes the context current, and creates streams and the event. */
+/* Makes the device's context current, and creates the streams and the event.  Returns 1 on success, 0 with
+ * replay->error on failure. */
 static int prepare_device(struct replay *replay) {
     struct session *session = &replay->session;
     const struct weir_driver *driver = session->driver;
@@ -854,7 +869,7 @@ static int prepare_device(struct replay *replay) {
     return child_check(replay, "cuCtxSynchronize", driver->cuCtxSynchronize());
 }
 
-/* Prepares GPU work before all measurements, since loading a kernel takes device memory and time. */
+/* Prepares GPU work.  Must be called before all measurements, because loading a kernel takes device memory and time. */
 static int prepare_work(struct replay *replay) {
     char why[RUNNER_MESSAGE_BYTES - 16];
 
@@ -878,7 +893,8 @@ static int prepare_memory(struct replay *replay) {
 #undef ROOM
 }
 
-/* Destroys the objects of prepare_device().  A failure has no consequence, since the process ends. */
+/* Destroys the objects that prepare_device() and prepare_work() have created.  Ignores errors, because the process
+ * ends. */
 static void release_device(struct replay *replay) {
     const struct weir_driver *driver = replay->session.driver;
     CUcontext popped;
@@ -895,7 +911,7 @@ static void release_device(struct replay *replay) {
     }
 }
 
-/* Makes the replays of a job.  Returns the result, or NULL with replay->error. */
+/* Prepares everything and makes the replays of the job.  Returns the result, or NULL with replay->error on failure. */
 static json_t *replay_all(struct replay *replay) {
     json_t *out = NULL;
 
@@ -915,8 +931,8 @@ static void *burn_processor(void *unused) {
     return unused;
 }
 
-/* Replays beside an idle thread.  In a process of one thread a C library leaves out locked instructions, and calls look
- * faster than in a real program. */
+/* Makes the replays while a second, idle thread exists.  In a process with one thread, the C library uses cheaper
+ * instructions without locks, and calls would look faster than in a real program. */
 static json_t *replay_beside_idle_thread(struct replay *replay) {
     pthread_t thread;
     json_t *result;
@@ -928,7 +944,7 @@ static json_t *replay_beside_idle_thread(struct replay *replay) {
     return result;
 }
 
-/* Returns the missing device features of configurations, by the names of the configurations. */
+/* Returns a JSON object: for each configuration that the device cannot run, the missing feature. */
 static json_t *lacks_json(const struct weir_driver *driver, CUdevice device) {
     json_t *out = json_object();
 
@@ -953,7 +969,7 @@ static json_t *device_json(const struct weir_cli_settings *settings,
                      "lacks", lacks_json(device->driver, handle));
 }
 
-/* Reports the device without a replay.  Returns the exit code. */
+/* Sends the parent a description of the device, without a replay.  Returns the exit code. */
 static int report_job_device(struct weir_cli_settings *settings, const struct job *job) {
     struct weir_cli_device device = {0};
     int good = weir_cli_device_open(settings, &device, 0) == 0 &&
@@ -965,7 +981,8 @@ static int report_job_device(struct weir_cli_settings *settings, const struct jo
                 device.name);
     if (good && !lacks)
         return !result_send(device_json(settings, &device));
-    result_send(json_pack("{s:s}", "error", "")); /* a message was printed */
+    /* An empty text, since a message has already been printed. */
+    result_send(json_pack("{s:s}", "error", ""));
     return 1;
 }
 

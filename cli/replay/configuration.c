@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* configuration.c: the table of configurations. */
+/* configuration.c: the table of configurations; see configuration.h. */
 #include "cli/replay/configuration.h"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@ static const char foreknows[] =
     "a setting comes from the trace, which a program does not know before";
 static const char reserves_75[] = "75% of the device is reserved, whatever runs";
 
-/* The kind and the settings of a configuration of the mapped engine. */
+/* The fields `kind' and `settings' of a configuration.  MAPPED() is for the mapped engine. */
 #define MAPPED(more) .kind = &public_kind, .settings = "engine=mapped" more, .needs_virtual = 1
 #define WEIR(text) .kind = &public_kind, .settings = text
 
@@ -68,7 +68,7 @@ int configuration_is_driver(const struct configuration *configuration) {
     return configuration->kind == &raw_kind;
 }
 
-/* Copies a value, and replaces each @N by N eighths of the peak. */
+/* Copies a value of a setting to `text', and replaces each @N by N eighths of the peak requested memory. */
 static void put_value(const char *value, uint64_t peak, char *text, size_t bytes) {
     char spelled[WEIR_SPELL_BYTES];
     size_t length = 0;

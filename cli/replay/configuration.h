@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* configuration.h: the configurations on which traces are replayed: allocators with their settings.
+/* configuration.h: configurations: the allocators, with their settings, on which weir replays traces.
  *
- * There are two kinds: the driver's pools called directly (configuration_raw.c) and weir (configuration_weir.c).  A
- * new configuration is a row in configuration.c.  A configuration calls the driver through session.counted alone.  The
- * replay calls it through session.driver, whose calls are not counted.
+ * A configuration is a memory pool of the driver (configuration_raw.c), or an allocator of weir
+ * (configuration_weir.c).  To add a configuration, add a row in configuration.c.  A configuration calls the driver
+ * only through session.counted, whose calls are counted.  The replay itself uses session.driver, whose calls are not
+ * counted.
  *
  * This file must not know traces, time or output.
  */
@@ -18,104 +19,121 @@
 
 enum { CONFIGURATION_MESSAGE_BYTES = 256 };
 
-/* The device that a configuration is opened on.  A session lives until the configuration is closed.  The session's
- * context is current all that time. */
+/* The device on which a configuration is opened.  A session must exist, and its context must be current, until the
+ * configuration is closed. */
 struct session {
-    const struct weir_driver *driver;  /* the table whose calls are not counted */
-    const struct weir_driver *counted; /* the table whose calls are counted */
+    const struct weir_driver *driver;  /* the driver table whose calls are not counted */
+    const struct weir_driver *counted; /* the driver table whose calls are counted */
     CUdevice device;
     uint64_t device_bytes;
-    size_t device_free;       /* free memory of the device before the configuration is opened */
-    CUevent event;            /* orders one stream behind another */
-    uint64_t blocks;          /* indices of blocks are below this number */
-    uint64_t live_peak_bytes; /* peak requested memory of the trace */
-    /* Every configuration has this device and log; "replay" has all these options. */
+    size_t device_free;       /* the free memory of the device before the configuration is opened */
+    CUevent event;            /* an event with which one stream waits for another */
+    uint64_t blocks;          /* the number of indices of blocks; each index is below it */
+    uint64_t live_peak_bytes; /* the peak requested memory of the trace */
+    /* The options of the command.  The configuration "replay" uses all of them; all others use only the device and
+     * the log level. */
     const weir_options *given;
-    int forgets; /* set if a profile is read and not saved */
-    /* The most memory that may be reserved, or 0 for the configuration's own limit. */
+    int forgets; /* set if the configuration must not save the profile that it reads */
+    /* The limit on reserved memory, or 0 for the configuration's own limit. */
     uint64_t limit;
-    int refused; /* set if open failed for lack of memory, or of a larger limit */
-    char message[CONFIGURATION_MESSAGE_BYTES]; /* why open or close failed */
+    int refused; /* set if open() failed because memory or the limit was too small */
+    char message[CONFIGURATION_MESSAGE_BYTES]; /* the reason why open() or close() failed */
 };
 
-/* Counts and sums since the configuration was opened, preallocation included. */
+/* The figures of a configuration.  Counters count from the opening of the configuration on, including its
+ * preallocation. */
 struct figures {
-    uint64_t in_use; /* bytes of live blocks, with rounding */
+    uint64_t in_use; /* the bytes of live blocks, with the rounding of their sizes */
     uint64_t reserved, reserved_peak;
     uint64_t growths;
-    uint64_t ahead_growths, ahead_bytes; /* the part of the growths that background growth made */
-    uint64_t stall_ns;                   /* time that callers waited for growth; weir's only */
-    uint64_t given_back;                 /* times that reserved memory was given back, or moved */
-    int has_in_use, has_reserve;         /* set if the driver reports the figure */
+    uint64_t ahead_growths, ahead_bytes; /* the number and the bytes of growths in the background */
+    /* The time that callers waited for growth; only weir's configurations have it. */
+    uint64_t stall_ns;
+    /* The number of times that reserved memory was returned to the device, or moved. */
+    uint64_t given_back;
+    /* Set if in_use is known; set if the reserved memory is known. */
+    int has_in_use, has_reserve;
 };
 
 struct weir_timeline;
 struct configuration;
 
-/* How a replay calls an allocator. */
+/* The functions with which a replay calls an allocator. */
 struct allocator_kind {
-    /* Returns an allocator, or NULL with session->message. */
+    /* Opens the configuration.  Returns an allocator, or NULL with session->message on failure. */
     void *(*open)(struct session *session, const struct configuration *configuration);
-    /* The three calls that are timed.  `block' is the index of the block. */
+    /* Allocates and frees a block.  `block' is the index of the block.  Replays measure the time of alloc, free and
+     * use. */
     weir_status (*alloc)(void *allocator, uint32_t block, size_t bytes, CUstream stream,
                          void **out);
     weir_status (*free)(void *allocator, uint32_t block, void *address, CUstream stream);
-    /* Declares that `stream' uses the block, too, so that the block's next use must come after that use. */
+    /* Tells the allocator that `stream' uses the block, too.  The block's memory must not be reused before this use
+     * has completed. */
     weir_status (*use)(void *allocator, uint32_t block, void *address, CUstream stream);
-    /* Gives idle memory above a release threshold back, after the replay has synchronised the device; may be NULL.
-     * Returns OK if there is no such memory. */
+    /* Returns idle memory above a release threshold to the device.  Is called when the device is idle.  Returns
+     * WEIR_OK also if there is no such memory.  May be NULL. */
     weir_status (*settle)(void *allocator);
-    /* Reads the figures.  A replay calls this at the ends of iterations, after the device was synchronised. */
+    /* Reads the figures of the allocator.  Is called at the ends of iterations, when the device is idle. */
     void (*figures)(void *allocator, struct figures *out);
-    /* Returns the reserved memory.  Unlike `figures', this changes nothing that the allocator keeps. */
+    /* Returns the reserved memory.  Unlike `figures', does not change the allocator's behaviour, so it may be called
+     * at any time. */
     uint64_t (*reserved)(void *allocator);
-    /* Adds growths and trims since the last call to a time line that began at `began_ticks`; may be NULL. */
+    /* Adds the growths and trims since the last call to a time line.  `began_ticks' is the time at which the time
+     * line starts.  May be NULL. */
     void (*steps)(void *allocator, struct weir_timeline *timeline, uint64_t began_ticks);
-    /* Returns a new JSON object with the settings that apply. */
+    /* Returns the allocator's settings as a new JSON object. */
     json_t *(*options)(void *allocator);
-    json_t *(*latency)(void *allocator); /* Returns the allocator's histograms, or NULL. */
-    /* Returns the OOM report of the last failure, with the driver's ids of streams; may be NULL. */
+    /* Returns the histograms of the allocator's latencies, or NULL if it has none. */
+    json_t *(*latency)(void *allocator);
+    /* Returns the OOM report of the last request that failed, with the driver's ids of streams.  May be NULL. */
     json_t *(*oom_report)(void *allocator);
-    /* Returns the hits and misses of the caches; may be NULL. */
+    /* Returns the hits and misses of the per-stream caches.  May be NULL. */
     json_t *(*caches)(void *allocator);
-    /* Returns 1 on success, 0 with session->message if a block was left or a call failed. */
+    /* Closes the allocator.  Returns 1 on success.  If a block is still live or a call failed, writes the reason to
+     * session->message and returns 0. */
     int (*close)(void *allocator);
 };
 
 extern const struct allocator_kind
-    raw_kind; /* a private pool of the driver, as an application would use it */
-extern const struct allocator_kind public_kind; /* weir's public interface */
+    raw_kind; /* a private memory pool of the driver, called as an application calls it */
+extern const struct allocator_kind public_kind; /* weir, called through its public interface */
 
 struct configuration {
     const char *name;
-    const char *what; /* one line for --help */
+    const char *what; /* a description of one line for --help */
     const struct allocator_kind *kind;
-    /* Weir's settings, NAME=VALUE and commas between; @N stands for N eighths of the trace's peak requested memory. */
+    /* The settings of weir, as NAME=VALUE with commas between them.  @N in a value stands for N eighths of the
+     * trace's peak requested memory. */
     const char *settings;
-    /* The reason why a program would not choose the configuration, which then serves only for comparison.  NULL if
-     * there is no such reason. */
+    /* The reason why a program cannot use the configuration, which serves only for comparison.  NULL if programs can
+     * use it. */
     const char *unusable;
-    int release_threshold_max; /* set if a pool of the driver has the largest release threshold */
-    /* Set if the replay first allocates and frees the peak requested memory, for a pool of the driver. */
+    /* Set if the configuration is a pool of the driver with the largest release threshold. */
+    int release_threshold_max;
+    /* Set if the configuration is a pool of the driver, in which the replay first allocates and frees one block as
+     * large as the peak requested memory. */
     int primed;
-    int least;  /* set if weir has the smallest limit that serves the trace */
-    int learns; /* set if an earlier run of weir, which does not count, fills given->profile */
-    int by_name_only;  /* set if the configuration runs only if the user names it */
-    int needs_virtual; /* set if the configuration needs memory that is mapped by handles */
-    /* Set for "replay", which has all options of the session, and the name of its engine in output. */
+    int least; /* set if the configuration runs with the smallest limit that serves the trace */
+    /* Set if a first run of weir, which does not count, makes a profile for the measured run. */
+    int learns;
+    int by_name_only;  /* set if the configuration runs only when the user names it */
+    int needs_virtual; /* set if the configuration needs physical allocations (cuMemCreate) */
+    /* Set only for the configuration "replay", which uses all options of the command.  Output shows the name of its
+     * engine. */
     int is_given;
 };
 
-/* The configurations of `weir bench`, in order; the last one has no name. */
+/* All configurations of `weir bench', in the order of the output.  The last row has no name. */
 extern const struct configuration configurations[];
-/* Returns the configuration of that name, which may be "replay", or NULL if there is none. */
+/* Returns the configuration with this name, which may be "replay".  Returns NULL if there is none. */
 const struct configuration *configuration_find(const char *name);
 /* Returns 1 if the configuration is a pool of the driver, else 0. */
 int configuration_is_driver(const struct configuration *configuration);
-/* Sets the options of one of weir's configurations, except device and log. */
+/* Sets the options of a configuration of weir, except the device and the log level. */
 void configuration_choose(const struct configuration *configuration, const struct session *session,
                           weir_options *options);
-/* Returns the missing device feature that the configuration needs, or NULL. */
+/* Returns the name of a feature that the configuration needs and the device lacks.  Returns NULL if the device can
+ * run the configuration. */
 const char *configuration_lacks(const struct configuration *configuration,
                                 const struct weir_driver *driver, CUdevice device);
 

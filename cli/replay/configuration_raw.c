@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* configuration_raw.c: a private memory pool of the driver, called directly.
+/* configuration_raw.c: configurations that call a private memory pool of the driver directly.
  *
- * A use of a block on another stream is ordered as an application does it: before a free, an event is recorded on that
- * stream, and the stream of the free waits for the event.  Growths and trims show in the pool's reserved attribute,
- * which an observed replay reads after each operation.
+ * If another stream uses a block, the code orders the free after this use, as an application does: before the free,
+ * it records an event on the other stream, and the stream of the free waits for this event.  The driver does not
+ * report growths and trims.  An observed replay finds them by reading the pool's reserved memory after each
+ * operation.
  *
  * This file must not know weir's allocators.
  */
@@ -14,7 +15,8 @@
 
 #include "base/text.h"
 
-/* A note records another stream that uses a block.  Each note has an index; the index 0 stands for no note. */
+/* A note says that a certain stream uses a block.  The notes of a block form a list of indices; index 0 ends the
+ * list. */
 struct note {
     CUstream stream;
     uint32_t next;
@@ -24,11 +26,12 @@ struct raw {
     struct session *session;
     const struct configuration *self;
     CUmemoryPool pool;
-    uint32_t *first_note; /* the first note of each block; NULL before the first use */
+    /* The index of each block's first note; NULL before the first use of any block. */
+    uint32_t *first_note;
     struct note *notes;
-    uint32_t note_count; /* the number of notes, with index 0 and the idle ones */
+    uint32_t note_count; /* the number of notes in the array, including index 0 and unused notes */
     uint32_t note_room;
-    uint32_t idle_note; /* the list of idle notes */
+    uint32_t idle_note; /* the first note in the list of unused notes */
     uint64_t reserved;  /* the reserved memory at the last call of count_raw_growth() */
     uint64_t threshold;
     struct figures so_far;
@@ -43,8 +46,8 @@ static void *fail_raw_call(struct session *session, const char *call, CUresult r
 
 static void count_raw_growth(struct raw *raw);
 
-/* Warms the pool as an application may: allocates and frees one block of the peak requested memory on a temporary
- * stream. */
+/* Warms the pool up, as an application may do: allocates and frees one block as large as the peak requested memory,
+ * on a temporary stream. */
 static CUresult prime(struct raw *raw) {
     const struct weir_driver *driver = raw->session->counted;
     CUdeviceptr block = 0;
@@ -112,7 +115,8 @@ static weir_status raw_alloc(void *allocator, uint32_t block, size_t bytes, CUst
     return result == CUDA_ERROR_OUT_OF_MEMORY ? WEIR_E_NO_MEMORY : WEIR_E_DRIVER;
 }
 
-/* Makes `stream` wait for every other stream that was noted to use the block, and frees these notes. */
+/* Makes `stream' wait for all other streams in the notes of the block, and moves these notes to the list of unused
+ * notes. */
 static CUresult follow_notes(struct raw *raw, uint32_t block, CUstream stream) {
     const struct weir_driver *driver = raw->session->counted;
     CUresult result = CUDA_SUCCESS;
@@ -145,7 +149,7 @@ static weir_status raw_free(void *allocator, uint32_t block, void *address, CUst
     return result == CUDA_SUCCESS ? WEIR_OK : WEIR_E_DRIVER;
 }
 
-/* Returns the index of a note that is not in use; 0 if there is no host memory. */
+/* Returns the index of an unused note, or 0 if there is no host memory. */
 static uint32_t new_note(struct raw *raw) {
     uint32_t i = raw->idle_note;
 
@@ -194,7 +198,8 @@ static int read_raw_attribute(const struct raw *raw, CUmemPool_attribute which, 
            driver->cuMemPoolGetAttribute(raw->pool, which, value) == CUDA_SUCCESS;
 }
 
-/* Counts a rise or a fall of the reserved memory since the last call. */
+/* Compares the pool's reserved memory with its value at the last call.  Counts a growth if it has risen, and a trim
+ * if it has fallen. */
 static void count_raw_growth(struct raw *raw) {
     uint64_t reserve = raw->reserved;
 

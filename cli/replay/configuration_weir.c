@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* configuration_weir.c: weir through its public interface, on the counted driver table.  This file uses internal
- * functions of the library to make an allocator on a given table, to read a profile without saving it, and for time
- * lines. */
+/* configuration_weir.c: configurations that call weir through its public interface, on the driver table whose calls
+ * are counted.
+ *
+ * The file uses internal functions of the library for three purposes: to create an allocator on a given driver
+ * table, to read a profile without saving it, and to make time lines.
+ */
 #include "cli/replay/configuration.h"
 
 #include <stdio.h>
@@ -21,10 +24,11 @@ struct public {
     struct session *session;
     weir_allocator *allocator;
     weir_options options;
-    uint64_t last_event; /* sequence of the newest event that was read */
-    uint64_t shrinks;    /* events of OOM recovery that gave memory back */
-    uint64_t reserved;   /* reserved memory by the newest event, or by the statistics */
-    uint64_t last_step;  /* sequence of the newest event in a timeline */
+    uint64_t last_event; /* the sequence number of the newest event that was read */
+    /* The number of events in which OOM recovery returned memory to the device. */
+    uint64_t shrinks;
+    uint64_t reserved;  /* the reserved memory according to the newest event or the statistics */
+    uint64_t last_step; /* the sequence number of the newest event in the time line */
 };
 
 static void fail_weir_call(struct session *session, const char *what, weir_status status) {
@@ -60,7 +64,7 @@ static void *public_open(struct session *session, const struct configuration *se
             opened->options.limit = (weir_amount){session->limit, WEIR_AMOUNT_BYTES};
         options = opened->options;
         options.oom_report =
-            NULL; /* contest.c writes the OOM report with the advice that it tried */
+            NULL; /* contest.c writes the OOM report later, with advice for the whole trace */
         status = weir__allocator_create_on(session->counted, &options, &opened->allocator, message,
                                            sizeof message);
     }
@@ -72,13 +76,14 @@ static void *public_open(struct session *session, const struct configuration *se
         free(opened);
         return NULL;
     }
-    /* The default engine depends on the device. */
+    /* If the user named no engine, the allocator has chosen one for the device. */
     opened->options.engine = opened->allocator->options.engine;
     if (session->forgets) {
         weir__learn_close(opened->allocator->learn);
         opened->allocator->learn = NULL;
     }
-    if (session->given->log == WEIR_LOG_DEFAULT) /* failures are counted, and reported at the end */
+    /* Do not log requests that fail: the replay counts them and reports them at its end. */
+    if (session->given->log == WEIR_LOG_DEFAULT)
         weir__drop_in_hush(opened->allocator);
     return opened;
 }
@@ -114,7 +119,7 @@ static weir_status public_settle(void *allocator) {
 
 enum { EVENTS = 64 };
 
-/* Reads up to EVENTS events behind the event with the number `last'.  Returns the number of events. */
+/* Reads up to EVENTS events that follow the event with the sequence number `last'.  Returns the number of events. */
 static size_t read_new_events(const struct public *opened, uint64_t last, weir_event *events) {
     size_t count = 0;
 
@@ -123,8 +128,9 @@ static size_t read_new_events(const struct public *opened, uint64_t last, weir_e
                : 0;
 }
 
-/* Reads the events since the last call, and counts the events in which OOM recovery returned memory.  Some events may
- * have left the ring.  Then only returns by OOM recovery are missing, since the statistics count growths and trims. */
+/* Reads the events since the last call, and counts those in which OOM recovery returned memory.  If there were too
+ * many events, the oldest are lost.  Then only this count is too small, because growths and trims come from the
+ * statistics. */
 static void count_recoveries(struct public *opened) {
     weir_event events[EVENTS];
     size_t count;
@@ -160,8 +166,9 @@ static void public_figures(void *allocator, struct figures *out) {
     out->has_in_use = out->has_reserve = 1;
 }
 
-/* Returns the reserved memory.  The direct engine has neither events nor caches.  Others report it by events, since
- * weir_stats() counts the caches, and counted caches may then grow larger. */
+/* Returns the reserved memory according to the newest event.  Does not call weir_stats(), because it counts the
+ * per-stream caches, and their sizes may then change.  The direct engine has no events and no caches, so
+ * weir_stats() is right for it. */
 static uint64_t public_reserved(void *allocator) {
     struct public *opened = allocator;
     struct figures figures;
@@ -216,7 +223,8 @@ static json_t *public_latency(void *allocator) {
     return json_pack("{s:o,s:o}", "alloc", latency_of(opened, 0), "free", latency_of(opened, 1));
 }
 
-/* Changes the advice of an OOM report, since a limit that serves this one request may not serve the whole trace. */
+/* Changes the advice in an OOM report.  A limit that serves the request that failed may not serve the whole trace,
+ * so the function computes a limit from the trace's peak requested memory. */
 static void advise_for_trace(const struct session *session, weir_oom_report *oom_report) {
     uint64_t live = session->live_peak_bytes, unit = UINT64_C(32) << 20;
     uint64_t needed = (live + unit - 1) / unit * unit, there = oom_report->device_total;
@@ -247,7 +255,7 @@ static void advise_for_trace(const struct session *session, weir_oom_report *oom
                       oom_report->settings[0].value, sizeof oom_report->settings[0].value);
 }
 
-/* Returns the OOM report as JSON, with the text that a person reads. */
+/* Returns the OOM report of the last request that failed, as JSON that includes the report's text. */
 static json_t *public_oom_report(void *allocator) {
     const struct public *opened = allocator;
     weir_oom_report oom_report = {.size = sizeof oom_report};

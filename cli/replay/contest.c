@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* contest.c: every configuration on every trace; see contest.h.
+/* contest.c: replays every trace on every configuration; see contest.h.
  *
- * For each trace and repeat all configurations run one after another.  Each repeat begins with the next configuration,
- * so that the predecessor of a configuration varies, and so do the predecessor's effects on the device (pages to be
- * scrubbed, clocks that have risen).  Only the last run of a trace saves a profile (--profile), so that all runs begin
- * alike.
+ * For each trace, all configurations run one after another.  If the user wants several runs, this is repeated.  A
+ * run may affect the device for the next run: the driver must clear pages, and clocks have risen.  Therefore each
+ * repetition starts with another configuration, so that the predecessor of a configuration varies.  With --profile,
+ * only the last run of a trace saves the profile, so that all runs start alike.
  */
 #include "cli/replay/contest.h"
 
@@ -146,7 +146,7 @@ void contest_tell_no_trace(const char *path, const char *message) {
     shipped_advise(path);
 }
 
-/* Adds a number to the name of a trace if an earlier file has that name: "gpt2-train (2)". */
+/* If an earlier trace has the name of this trace, adds a number to the name: "gpt2-train (2)". */
 static void number_name(struct contest *contest, size_t trace) {
     char *name = contest->traces[trace].header.name, other[TAPE_NAME_BYTES];
     size_t same = 0, length = strlen(name), room = 24;
@@ -160,7 +160,8 @@ static void number_name(struct contest *contest, size_t trace) {
         snprintf(name + length, room, " (%zu)", same + 1);
 }
 
-/* Reads all traces, and prints which are bad.  Returns 1 on success, 0 if a trace is bad. */
+/* Reads all traces and makes their tapes.  Prints a message for each bad trace.  Returns 1 on success, 0 if a trace
+ * is bad. */
 static int make_tapes(struct contest *contest) {
     char message[RUNNER_MESSAGE_BYTES];
     int good = 1;
@@ -193,7 +194,8 @@ static int make_tapes(struct contest *contest) {
 
 /* ---- JSON ---- */
 
-/* Sets the ends of iterations, their labels, and the peak requested memory in each part of the trace. */
+/* Adds the positions of marks, their labels, and the peak requested memory in each part of the trace to the JSON
+ * object. */
 static void set_over_time(const struct tape *tape, json_t *out) {
     json_t *labels = json_array(), *marks = json_array(), *requested = json_array();
     uint64_t live = 0, high = 0, ops = tape->header->ops;
@@ -210,7 +212,7 @@ static void set_over_time(const struct tape *tape, json_t *out) {
             high = live;
         live -= op->code == 'f' ? op->bytes : 0;
         if (i + 1 == ops ||
-            /* The operation ends a part. */
+            /* The operation is the last one in its part of the trace. */
             i * RESULT_POINTS / ops != (i + 1) * RESULT_POINTS / ops) {
             json_array_append_new(requested, jsonfile_integer(high));
             high = live;
@@ -238,7 +240,7 @@ static json_t *trace_json(const struct contest_trace *trace) {
     return out;
 }
 
-/* Returns the document (weir-json(7)). */
+/* Returns all results as one JSON object (weir-json(7)). */
 static json_t *document_json(const struct contest *contest, const struct findings *findings) {
     const struct results *results = &contest->results;
     json_t *out = jsonfile_common(contest->argc, contest->argv), *own, *run = NULL;
@@ -256,7 +258,7 @@ static json_t *document_json(const struct contest *contest, const struct finding
     for (size_t i = 0; i < results->row_count; i++) {
         const struct row *row = &results->rows[i];
 
-        /* The user interrupted the command before this row. */
+        /* The row has no runs, because the user interrupted the command before. */
         if (json_array_size(row->runs) == 0 && !row->error)
             continue;
         if (!run)
@@ -283,7 +285,8 @@ FILE *contest_table_file(const struct contest *contest) {
 
 /* ---- the device ---- */
 
-/* Removes configurations that the device cannot serve, with a message for each.  Returns 0 if none remains. */
+/* Removes the configurations that the device cannot run, and prints a message for each of them.  Returns 1 if any
+ * configurations remain, else 0. */
 static int leave_out(struct contest *contest, const json_t *lacks) {
     struct results *results = &contest->results;
     size_t kept = 0;
@@ -304,10 +307,10 @@ static int leave_out(struct contest *contest, const json_t *lacks) {
     return kept > 0;
 }
 
-/* Starts a child process that opens the device, and reads the name of the device.  If the child fails, prints the
- * reason.  Returns 1 on success, 0 on failure. */
+/* Starts a child process that opens the device, and stores the device's name.  Returns 1 on success.  On failure,
+ * prints the reason and returns 0. */
 static int query_contest_device(struct contest *contest) {
-    static char spec[64]; /* the text of options.device */
+    static char spec[64]; /* the name of the device, to which options.device points */
     char message[RUNNER_MESSAGE_BYTES];
     struct job job;
     json_t *result;
@@ -335,8 +338,9 @@ static int query_contest_device(struct contest *contest) {
 
 const uint64_t least_unit = UINT64_C(32) << 20;
 
-/* Returns 1 if a limit of that many units serves the trace, 0 if not, -1 with a message if the trial could not be
- * made.  *most becomes the device's memory in units. */
+/* Makes a trial: replays the trace with a limit of `units' times least_unit.  Stores the device's memory, in units,
+ * in *most.  Returns 1 if all requests succeed, 0 if one fails.  If the trial cannot be made, writes the reason to
+ * `message' and returns -1. */
 static int serves(const struct contest *contest, size_t trace, const char *configuration,
                   const weir_options *options, double busy, uint64_t units, uint64_t *most,
                   char *message) {
@@ -346,7 +350,8 @@ static int serves(const struct contest *contest, size_t trace, const char *confi
 
     job_make(&job, configuration, busy, options, contest->device_source);
     job.options.limit = (weir_amount){0, WEIR_AMOUNT_DEFAULT};
-    job.options.log = WEIR_LOG_NONE; /* failures are results here */
+    /* A request that fails is a result here, not an error to log. */
+    job.options.log = WEIR_LOG_NONE;
     job.trial = 1;
     job.limit = units * least_unit;
     trial = runner_run(&job, contest->traces[trace].tape_fd, message, RUNNER_MESSAGE_BYTES);
@@ -390,12 +395,12 @@ static uint64_t integer_at(const json_t *object, const char *key) {
     return (uint64_t)json_integer_value(json_object_get(object, key));
 }
 
-/* A message mentions the memory of other processes if this memory is more than 1/OTHERS_PART of the device, since every
- * context has some memory. */
+/* A message names the memory of other processes only if it is more than 1/OTHERS_PART of the device.  A smaller
+ * amount may be only the contexts of these processes. */
 enum { OTHERS_PART = 16 };
 
-/* Returns the bytes of the device that other processes have: the larger of two figures, of which one was measured
- * before the replay and the other is in the OOM report. */
+/* Returns the device memory of other processes.  There are two figures, one from before the replay and one from the
+ * OOM report; the larger one counts. */
 static uint64_t others_in(const json_t *result, const json_t *oom_report) {
     uint64_t before = integer_at(result, "device_taken_bytes");
     uint64_t since = integer_at(oom_report, "others");
@@ -403,7 +408,7 @@ static uint64_t others_in(const json_t *result, const json_t *oom_report) {
     return since > before ? since : before;
 }
 
-/* Returns 1 if other processes' memory caused the failure, else 0. */
+/* Returns 1 if the request failed because other processes use device memory, else 0. */
 static int is_caused_by_others(const json_t *oom_report, uint64_t others, uint64_t device,
                                uint64_t live) {
     const json_t *limit = json_object_get(oom_report, "limit");
@@ -416,7 +421,7 @@ static int is_caused_by_others(const json_t *oom_report, uint64_t others, uint64
                : !json_is_integer(limit) || (uint64_t)json_integer_value(limit) > there;
 }
 
-/* Returns the largest amount of memory that this process may reserve under the limit of its process group. */
+/* Returns how much memory this process could reserve at most under the limit of its process group. */
 static uint64_t group_left(const json_t *oom_report) {
     return integer_at(oom_report, "reserved") +
            weir__size_less(integer_at(oom_report, "group_limit"),
@@ -428,7 +433,7 @@ static int is_group(const json_t *oom_report, uint64_t live) {
            group_left(oom_report) < live;
 }
 
-/* Writes why requests failed in a trace whose peak requested memory is `live` bytes. */
+/* Writes to `text' the reason why requests failed.  `live' is the peak requested memory of the trace. */
 static void put_shortage(const json_t *result, uint64_t live, char *text, size_t bytes) {
     const json_t *oom_report = json_object_get(result, "oom_report");
     const json_t *has_limit = json_object_get(oom_report, "limit");
@@ -473,7 +478,8 @@ static void put_shortage(const json_t *result, uint64_t live, char *text, size_t
 
 /* ---- advice ---- */
 
-/* Returns 1 if the user has set the limit, 0 if the device or other processes limit the memory. */
+/* Returns 1 if the user's limit made the request fail, so that a larger limit may help.  Returns 0 if the memory of
+ * the device, or of other processes, is the reason. */
 static int is_for_limit(const struct contest *contest, const struct row *row, const json_t *run) {
     const json_t *report = json_object_get(run, "oom_report");
     uint64_t live = integer_at(run, "requested_peak_bytes");
@@ -486,7 +492,8 @@ static int is_for_limit(const struct contest *contest, const struct row *row, co
            !is_caused_by_others(report, others_in(run, report), device, live);
 }
 
-/* Returns the text of an OOM report, with the limit that was tried as its advice. */
+/* Returns the text of an OOM report, in which the advice is replaced: the new advice is the limit, or that no limit
+ * helps if `limit' is 0. */
 static json_t *advised_text(const char *text, uint64_t limit, int is_busy) {
     const char *advice = strstr(text, ").\n"), *rest = strstr(text, "\n  request ");
     char spelled[WEIR_SPELL_BYTES], line[192];
@@ -504,7 +511,8 @@ static json_t *advised_text(const char *text, uint64_t limit, int is_busy) {
         rest);
 }
 
-/* Replaces the advice of an OOM report by the limit that serves the trace, or by none if `limit' is 0. */
+/* Replaces the advice of an OOM report by the limit that serves the trace.  Removes the advice if `limit' is 0,
+ * because then no limit serves the trace. */
 static void set_advice(json_t *report, uint64_t limit, int is_busy) {
     const char *text = json_string_value(json_object_get(report, "text"));
     char spelled[WEIR_SPELL_BYTES];
@@ -519,7 +527,7 @@ static void set_advice(json_t *report, uint64_t limit, int is_busy) {
         json_object_set_new(report, "text", advised_text(text, limit, is_busy));
 }
 
-/* Appends the report to the file of --oom-report, if there is one. */
+/* Appends an OOM report to the file of --oom-report, if the user named one. */
 static void add_report(const struct contest *contest, json_t *report) {
     const char *path = weir_cli_file_of(&contest->options, WEIR_SETTING_OOM_REPORT);
     const char *text = json_string_value(json_object_get(report, "text"));
@@ -564,8 +572,8 @@ static void tell_failed_requests(const struct contest *contest, const struct row
     add_report(contest, report);
 }
 
-/* Prints the failures in the newest run of a row, with their reasons, to standard error.  Returns 1 if there are
- * none. */
+/* Prints to standard error the failures of the newest run of a row, and their reasons.  Returns 1 if there were no
+ * failures, else 0. */
 static int tell_failed_run(const struct contest *contest, const struct row *row, json_t *run,
                            const char *error, const char *what) {
     uint64_t failed = integer_at(run, "failed");
@@ -581,7 +589,8 @@ static int tell_failed_run(const struct contest *contest, const struct row *row,
 
 /* ---- running ---- */
 
-/* Runs a row once with the profile of `options`.  Returns the result, or NULL with a message. */
+/* Makes one run of a row, with the profile that `options' names.  Returns the result as a new reference.  On
+ * failure, writes the reason to `message' and returns NULL. */
 static json_t *run_with_options(const struct contest *contest, const struct row *row,
                                 const weir_options *options, int notes, int timeline,
                                 char *message) {
@@ -595,7 +604,8 @@ static json_t *run_with_options(const struct contest *contest, const struct row 
     return runner_run(&job, contest->traces[row->trace].tape_fd, message, RUNNER_MESSAGE_BYTES);
 }
 
-/* Runs twice: the first run, which does not count, writes a profile for the second. */
+/* Makes two runs of a row.  The first run makes a profile, and its result is discarded.  The second run reads the
+ * profile.  Returns the second result, or NULL with the reason in `message'. */
 static json_t *run_learning(const struct contest *contest, const struct row *row, int timeline,
                             char *message) {
     weir_options options = contest->options;
@@ -619,8 +629,8 @@ static json_t *run_learning(const struct contest *contest, const struct row *row
     return result;
 }
 
-/* Finds the smallest limit for a row whose configuration needs the limit, at the row's first run.  Returns 0 with a
- * message if no limit serves. */
+/* Finds the smallest limit for a row, if its configuration needs one and this is its first run.  Returns 1 on
+ * success.  If no limit serves the trace, writes the reason to `message' and returns 0. */
 static int find_limit(const struct contest *contest, struct row *row, char *message) {
     message[0] = '\0';
     if (row->limit == 0 && row->configuration->least)
@@ -669,7 +679,7 @@ static int run_one(struct contest *contest, struct progress *progress, struct ro
     run = run_row(contest, row, notes, is_shown ? (int)(row - contest->results.rows) + 1 : 0,
                   message);
     progress_clear(progress);
-    if (!run && interrupt_came()) /* the child got the signal, too */
+    if (!run && interrupt_came()) /* a signal ended the child process, too */
         return 0;
     good = tell_failed_run(contest, row, run, message, what);
     progress_done(progress, what, run ? "done" : "failed");
@@ -679,7 +689,7 @@ static int run_one(struct contest *contest, struct progress *progress, struct ro
 
 static int run_all(struct contest *contest) {
     struct results *results = &contest->results;
-    size_t count = results->row_count / results->trace_count; /* the rows of one trace */
+    size_t count = results->row_count / results->trace_count; /* the number of rows of each trace */
     struct progress progress;
     int good = 1;
 
@@ -720,7 +730,8 @@ static int create_contest_rows(struct contest *contest) {
 
 /* ---- files ---- */
 
-/* Writes all time lines, each as a process.  Returns 1 on success, 0 with a message printed. */
+/* Writes the time lines of all rows to one file, in which each row looks like a process.  Returns 1 on success.  On
+ * failure, prints a message and returns 0. */
 static int write_timelines(const struct contest *contest) {
     FILE *file = contest->timeline_file ? fopen(contest->timeline_file, "we") : NULL;
     uint64_t missing = 0;
@@ -773,7 +784,7 @@ int contest_prepare(struct contest *contest) {
            query_contest_device(contest);
 }
 
-/* Writes the files.  Returns the exit code of the report, or 1 with a message printed. */
+/* Writes the time lines, the JSON and the report.  Returns the exit code; prints a message on failure. */
 static int write_files(const struct contest *contest, const struct findings *findings) {
     json_t *document = document_json(contest, findings);
     int good = write_timelines(contest), code = 0;
@@ -800,7 +811,8 @@ int contest_run(struct contest *contest) {
                 result_planned(results));
         good = 0;
     }
-    if (result_runs(results, 1) == 0) /* without results there is neither a table nor a file */
+    /* Without any result, weir prints no table and writes no file. */
+    if (result_runs(results, 1) == 0)
         return 1;
     good &= result_align(results);
     for (size_t i = 0; i < results->row_count; i++)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* contest.h: every configuration on every trace, each in fresh processes; `weir replay' and `weir bench' share it.
+/* contest.h: replays every trace on every configuration, each time in a new process.  `weir replay' and `weir bench'
+ * share this code.
  *
- * contest.c reads flags and traces, runs all, says why requests failed, finds the smallest limit that serves a trace,
- * and writes the files; explain.c explains traces in place of a replay; table.c prints the results.  All traces and the
- * device are checked before the first run.
+ * contest.c reads the flags and the traces, runs all replays, explains why requests failed, finds the smallest limit
+ * that serves a trace, and writes the files.  explain.c prints a summary of a trace, in place of a replay.  table.c
+ * prints the results.  All traces and the device are checked before the first replay.
  *
  * This file must not know configurations, or flags of allocators except those that name files.
  */
@@ -29,73 +30,78 @@ struct contest_trace {
 };
 
 struct contest {
-    /* The fields of the command's request. */
-    uint64_t iterations; /* the mark after which replays end, or 0 */
-    double pace;         /* waits between calls as a factor of the recorded program's time, or 0 */
-    /* The file of the JSON, or NULL.  If the file is "-", standard output gets the JSON, and standard error gets the
-     * table. */
+    /* The fields below describe the user's request. */
+    /* The number of the mark after which a replay ends, or 0 to replay the whole trace. */
+    uint64_t iterations;
+    /* The pause between calls as a factor of the times in the trace, or 0 for no pauses. */
+    double pace;
+    /* The file for the results as JSON, or NULL.  If the name is "-", the JSON goes to standard output and the table
+     * goes to standard error. */
     const char *json_file;
-    const char *report;        /* the file of the report, or NULL */
-    const char *timeline_file; /* the file of the time line, or NULL */
+    const char *report;        /* the file for the report, or NULL */
+    const char *timeline_file; /* the file for the time line, or NULL */
     struct contest_trace *traces;
     size_t trace_count;
-    weir_options options;      /* the options of the jobs */
+    weir_options options;      /* the options that all replays get */
     const char *device_source; /* the flag or variable that named the device, or NULL */
     int argc;
     char **argv;
-    /* Set if a trace or a configuration could not be added, with a message printed. */
+    /* Set if a trace or a configuration could not be added.  A message has been printed. */
     int has_failed;
 
-    /* The fields of the results. */
+    /* The fields below are results. */
     char device[128];
     int modelled;
     int driver_version;
 
-    /* `configurations', `repeat' and `busy' in the results belong to the request. */
+    /* The results.  The user's request has set their fields `configurations', `repeat' and `busy'. */
     struct results results;
 };
 
-/* Returns the flags that replay and bench share, for a struct argp_child whose input is a struct contest that
- * contest_init has set up. */
+/* Returns the flags that weir replay and weir bench share, for a struct argp_child.  The input of the child is a
+ * struct contest that contest_init() has initialised. */
 const struct argp *contest_argp(void);
 void contest_init(struct contest *contest, int argc, char **argv);
-/* Adds a trace, by its path or by the name of a shipped trace. */
+/* Adds a trace.  The argument is a path, or the name of a trace that comes with weir. */
 void contest_add_trace(struct contest *contest, const char *argument);
-/* Adds all traces that are shipped. */
+/* Adds all traces that come with weir. */
 void contest_add_shipped(struct contest *contest);
-/* Adds a configuration, once. */
+/* Adds a configuration, unless it has already been added. */
 void contest_add_configuration(struct contest *contest, const struct configuration *configuration);
-/* Checks that all outputs are different files, and that no output is a trace that the command reads.  The settings name
- * some outputs.  Returns the exit code, with a message printed if it is not 0. */
+/* Checks that all output files are different, and that no output file is a trace that the command reads.  `settings'
+ * names some of the output files.  Returns 0 on success.  On failure, prints a message and returns the exit code. */
 int contest_check_outputs(const struct contest *contest, const struct weir_cli_settings *settings);
-/* Prepares the runs: checks the files, reads the traces, asks for the device.  Returns 1 on success, 0 with a message
- * printed. */
+/* Prepares the replays: checks the files, reads the traces and asks for the device.  Returns 1 on success.  On
+ * failure, prints a message and returns 0. */
 int contest_prepare(struct contest *contest);
-/* Prints why a file is no trace. */
+/* Prints the reason why a file is not a trace. */
 void contest_tell_no_trace(const char *path, const char *message);
-/* Explains all traces, with at most `most' lines of blocks each, in place of a replay.  Returns the exit code. */
+/* Prints a summary of each trace, with at most `most' lines about its largest blocks, in place of a replay.  Returns
+ * the exit code. */
 int contest_explain(struct contest *contest, size_t most);
-/* Returns the stream of the table. */
+/* Returns the file to which the table is printed: standard output or standard error. */
 FILE *contest_table_file(const struct contest *contest);
-/* Runs all, prints the table and writes the files.  Returns the exit code. */
+/* Runs all replays, prints the table and writes the files.  Returns the exit code. */
 int contest_run(struct contest *contest);
 void contest_free(struct contest *contest);
 
-/* The step of limits that least_limit() tries, in which pools grow: 32 MiB. */
+/* The smallest difference between two limits that least_limit() tries: 32 MiB, the step by which CUDA's pools grow. */
 extern const uint64_t least_unit;
-/* Finds a limit that serves the trace while a limit one step less does not: first upwards from the peak requested
- * memory in growing steps, then by halves.  A larger limit may still fail, because of fragmentation.
- * `configuration' is a name for configuration_find(), `busy' a factor of GPU work or 0.  Returns bytes, a multiple
- * of least_unit.  Returns 0 if no limit up to the device's memory serves, or with the reason in `message' if a
- * trial could not be made. */
+/* Finds a limit that serves the trace, while the next smaller limit does not.  First tries larger and larger limits
+ * from the peak requested memory on, then halves the interval.  Because of fragmentation, a larger limit may still
+ * fail.  `configuration' is a name for configuration_find().  `busy' is a factor of GPU work, or 0.
+ *
+ * Returns the limit in bytes, a multiple of least_unit.  Returns 0 if no limit up to the device's memory serves the
+ * trace.  If a trial fails for another reason, writes the reason to `message' and returns 0.
+ */
 uint64_t least_limit(const struct contest *contest, size_t trace, const char *configuration,
                      const weir_options *options, double busy, char *message);
 
-/* Prints the device on which the replays ran (table.c). */
+/* Prints the name of the device on which the replays ran (table.c). */
 void table_head(FILE *file, const struct contest *contest);
-/* Prints the facts of a trace, above its rows. */
+/* Prints the name of a trace and its numbers of operations. */
 void table_trace(FILE *file, const struct tape_header *header);
-/* Prints all rows, and the findings. */
+/* Prints the table of all rows, and the findings below it. */
 void table_print(FILE *file, const struct contest *contest, const struct findings *findings);
 
 #endif

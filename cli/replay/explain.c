@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* explain.c: the memory of a trace: `weir replay --explain'.
+/* explain.c: `weir replay --explain': shows which requests of a trace take memory.
  *
- * Requests are summed by kind of call, and grouped if they are alike: bytes, call, caller, NVTX range, stream and
- * device.  If one request is a large part of the device, the first lines report it, and how the user turns off the
- * preallocation of its framework, since this is what most users need.
+ * The requests are summed up by the kind of call.  Similar requests form a group: their size, call, caller, NVTX
+ * range, stream and device are equal.  If one request is a large part of the device's memory, the first lines report
+ * it, because it is probably the preallocation of a framework.  They also say how the user can turn this
+ * preallocation off.
  *
  * This file must not know allocators or devices.
  */
@@ -22,35 +23,35 @@
 
 enum { EXPLAIN_KINDS = 32, EXPLAIN_DEVICES = 64, EXPLAIN_WORD_BYTES = 64, EXPLAIN_CALLS = 8 };
 
-/* Requests of one kind of call. */
+/* The sums of all requests of one kind of call. */
 struct explain_kind {
-    /* The word of the trace, such as "plain", or "" if the trace has none. */
+    /* The word for the kind in the trace, such as "plain", or "" if the trace names no kinds. */
     char word[EXPLAIN_WORD_BYTES];
     uint64_t requests, refused;
     uint64_t bytes, refused_bytes;
-    uint64_t live, peak;   /* the peak of this kind */
-    uint64_t at_live_peak; /* the bytes of this kind at the peak of all kinds */
-    uint64_t first_us;     /* the time of the first request */
+    uint64_t live, peak;   /* the live bytes of this kind now, and their peak */
+    uint64_t at_live_peak; /* the live bytes of this kind at the time of the peak of all kinds */
+    uint64_t first_us;     /* the time of the first request of this kind */
 };
 
 struct explain_group {
     uint64_t bytes, stream;
     uint32_t kind, device;
-    /* The caller.  A part is "" if the trace does not name the part. */
+    /* The library and the place that called, and the NVTX range; "" for a part that the trace does not name. */
     char by[EXPLAIN_WORD_BYTES], at[EXPLAIN_WORD_BYTES], range[EXPLAIN_WORD_BYTES];
     uint64_t times, live, most_live;
-    uint64_t first_us, last_us; /* the times of the first and the last request */
-    uint64_t longest_us;        /* the longest life of a block that was freed */
-    uint64_t first_mark;        /* the number of marks before the first request */
-    uint64_t unfreed;           /* the blocks that are live at the end of the trace */
+    uint64_t first_us, last_us; /* the times of the group's first and last request */
+    uint64_t longest_us;        /* the longest time that a block lived until its free */
+    uint64_t first_mark;        /* the number of marks before the group's first request */
+    uint64_t unfreed;           /* the number of blocks that are live at the end of the trace */
 };
 
 struct explain_device {
-    uint64_t bytes; /* in bytes, or 0 if the trace does not tell */
+    uint64_t bytes; /* the device's memory in bytes, or 0 if the trace does not tell */
     char name[EXPLAIN_WORD_BYTES];
 };
 
-/* Sums of calls that take no memory, from a comment "# calls" of the trace. */
+/* The sums of calls that take no device memory, from a comment "# calls" of the trace. */
 struct explain_call {
     char name[EXPLAIN_WORD_BYTES];
     uint64_t count, bytes, most;
@@ -58,44 +59,48 @@ struct explain_call {
 
 struct explain {
     char name[TAPE_NAME_BYTES];
-    uint64_t left_out;                     /* the number of events that `weir record' left out */
-    char recorded[EXPLAIN_WORD_BYTES * 2]; /* "weir 0.1.0 recorded python", or "" */
+    /* The number of events that `weir record' left out of the trace. */
+    uint64_t left_out;
+    /* How the trace was made, such as "weir 0.1.0 recorded python", or "". */
+    char recorded[EXPLAIN_WORD_BYTES * 2];
     struct explain_kind kinds[EXPLAIN_KINDS];
     size_t kind_count;
     struct explain_device devices[EXPLAIN_DEVICES];
     struct explain_call calls[EXPLAIN_CALLS];
     size_t call_count;
-    struct explain_group **groups; /* largest first */
+    /* Pointers to all groups; sorted at the end, the largest size first. */
+    struct explain_group **groups;
     size_t group_count;
     char (*labels)[WEIR_TRACE_LABEL_BYTES];
     size_t mark_count;
     uint64_t requests, refused, frees;
-    int has_callers;            /* set if the trace was recorded with --callers */
-    uint64_t first_us, last_us; /* the times of the first and the last event */
+    int has_callers;            /* set if the trace names callers (weir record --callers) */
+    uint64_t first_us, last_us; /* the times of the trace's first and last event */
     uint64_t live_peak, live_peak_us;
-    /* The group that looks like a program's own preallocation, or NULL. */
+    /* The group that is probably the preallocation of a framework, or NULL. */
     const struct explain_group *preallocation;
 
-    /* The fields below serve only while the trace is read. */
-    struct weir_map blocks; /* id + 1 -> struct block */
-    /* The equal properties of a group's requests, as text -> index in groups. */
+    /* The fields below are used only while the trace is read. */
+    struct weir_map blocks; /* a map from id + 1 to struct block */
+    /* A JSON object that maps the text of a group's common properties to the index of the group. */
     json_t *group_numbers;
     struct weir_map stream_ids; /* id + 1 */
     uint64_t live;
     size_t group_room, mark_room;
 };
 
-/* A live block, by its id. */
+/* A live block. */
 struct block {
     struct explain_group *group;
     uint64_t time_us;
 };
 
-/* The least share of the device's memory that a request needs to look like a preallocation, or of the peak requested
- * memory if the device is not known. */
+/* The smallest request that counts as a preallocation: PREALLOCATION_PERCENT of the device's memory, or, if this
+ * memory is not known, PREALLOCATION_OF_PEAK percent of the peak requested memory; and at least PREALLOCATION_MIB. */
 enum { PREALLOCATION_PERCENT = 25, PREALLOCATION_OF_PEAK = 50, PREALLOCATION_MIB = 256 };
 
-/* Returns the driver's name of a kind, such as "cuMemAlloc", or the word itself if the kind is unknown. */
+/* Returns the driver function for a kind of call, such as "cuMemAlloc".  Returns the word itself if the kind is
+ * unknown. */
 static const char *explain_call_name(const char *word) {
     static const char *const names[][2] = {
         {"async", "cuMemAllocAsync"}, {"pool", "cuMemAllocFromPoolAsync"},
@@ -125,7 +130,8 @@ static void take_device(struct explain *explain, const char *text) {
              text + name);
 }
 
-/* Reads "workload W; torch V; device NAME; total BYTES" of traces that PyTorch's own allocator recorded. */
+/* Reads a comment "workload W; torch V; device NAME; total BYTES".  Traces that PyTorch's own allocator recorded
+ * have such a comment. */
 static void take_workload(struct explain *explain, const char *text) {
     struct explain_device *device = &explain->devices[0];
     const char *at = strncmp(text, "workload ", 9) == 0 ? strstr(text, "; device ") : NULL;
@@ -156,8 +162,8 @@ static void read_explain_comment(void *context, const char *text) {
 
 /* --------------------------------------------------------------------- groups ---- */
 
-/* Returns the index of a kind.  If there are too many kinds, all further kinds share the last index, with the name
- * "others". */
+/* Returns the index of a kind of call, and adds the kind if it is new.  If there are too many kinds, all further
+ * kinds share the last index, whose name is "others". */
 static uint32_t kind_of(struct explain *explain, const char *word) {
     size_t i;
 
@@ -172,8 +178,8 @@ static uint32_t kind_of(struct explain *explain, const char *word) {
     return (uint32_t)i;
 }
 
-/* Returns the group that is equal to `like`, and creates the group if it is missing.  Returns NULL if there is no host
- * memory. */
+/* Returns the group whose properties are equal to those of `like', and creates the group if it does not exist.
+ * Returns NULL if there is no host memory. */
 static struct explain_group *find_explain_group(struct explain *explain,
                                                 const struct explain_group *like) {
     char key[5 * EXPLAIN_WORD_BYTES];
@@ -212,8 +218,8 @@ static uint64_t add_saturating(uint64_t a, uint64_t b) {
     return __builtin_add_overflow(a, b, &a) ? UINT64_MAX : a;
 }
 
-/* Adds a request, which may have failed (events a and x).  Returns 1 on success, 0 if there is no host memory or the
- * sum of live bytes is too large. */
+/* Adds a request to the sums, for the events `a' (allocation) and `x' (failed request).  Returns 1 on success, 0 if
+ * there is no host memory or the sum of live bytes is too large. */
 static int take_request(struct explain *explain, weir_trace_reader *reader,
                         const weir_trace_event *event) {
     char word[EXPLAIN_WORD_BYTES], device[8];
@@ -268,7 +274,7 @@ static void take_free(struct explain *explain, const weir_trace_event *event) {
     struct block *block;
     uint64_t life;
 
-    /* The reader has checked that the block is live. */
+    /* The block exists, because the reader of the trace has checked that it is live. */
     (void)weir__map_take(&explain->blocks, event->id + 1, &value);
     block = (struct block *)value;
     life = event->time_us > block->time_us ? event->time_us - block->time_us : 0;
@@ -321,7 +327,7 @@ static int is_smaller(const void *left, const void *right) {
     return a->first_us < b->first_us ? -1 : a->first_us > b->first_us;
 }
 
-/* Returns 1 if the block was freed into a driver pool, which keeps its memory; else 0. */
+/* Returns 1 if the group's blocks were all freed into a memory pool of the driver, which keeps the memory; else 0. */
 static int explain_primes(const struct explain *explain, const struct explain_group *group) {
     const char *word = explain->kinds[group->kind].word;
 
@@ -332,8 +338,8 @@ static uint64_t device_bytes(const struct explain *explain, const struct explain
     return group->device < EXPLAIN_DEVICES ? explain->devices[group->device].bytes : 0;
 }
 
-/* Returns 1 if the request is large and its block lives for most of the trace, or if it is large and made in a pool
- * of the driver.  Returns 0 otherwise. */
+/* Returns 1 if the group is probably the preallocation of a framework, else 0.  Such a group has one large request.
+ * Its block lives for most of the trace, or it was freed into a memory pool of the driver. */
 static int is_preallocation(const struct explain *explain, const struct explain_group *group) {
     uint64_t device = device_bytes(explain, group);
     uint64_t least = device ? device / 100 * PREALLOCATION_PERCENT
@@ -375,8 +381,9 @@ static int read_explained_events(struct explain *explain, struct input *input, u
     return 1;
 }
 
-/* Reads the trace up to its end, or to mark `most_marks' if that is not 0.  Returns 1 on success, 0 with the reason in
- * `message'; free_explain() frees the memory in both cases. */
+/* Reads the trace up to its end, or up to the mark with the number `most_marks' if this is not 0.  Returns 1 on
+ * success.  On failure, writes the reason to `message' and returns 0.  The caller must call free_explain() in both
+ * cases. */
 static int read_explained_trace(struct explain *explain, const char *path, uint64_t most_marks,
                                 char *message, size_t message_bytes) {
     struct input input;
@@ -407,9 +414,9 @@ static void free_explain(struct explain *explain) {
             "XLA_PYTHON_CLIENT_MEM_FRACTION=.10: takes a tenth of the device"                      \
     }
 
-/* The programs that preallocate, and how a user turns that off. */
+/* The frameworks that preallocate memory, and how a user turns the preallocation off. */
 static const struct maker {
-    const char *part; /* a part of the name of a library */
+    const char *part; /* a part of the name of the framework's library */
     const char *name;
     const char *advice[2];
 } makers[] = {
@@ -431,7 +438,7 @@ static double percent(uint64_t part, uint64_t whole) {
     return whole ? 100.0 * (double)part / (double)whole : 0.0;
 }
 
-/* Returns how long the longest-lived block of the group lived. */
+/* Returns the longest life of a block in the group as text, or "to the end" if no block was freed. */
 static struct spelled life_of(const struct explain_group *group) {
     return group->unfreed == group->times ? (struct spelled){"to the end"}
                                           : spell_time(group->longest_us * 1000);
@@ -512,7 +519,7 @@ static void print_explain_kinds(FILE *file, const struct explain *explain) {
     }
 }
 
-/* Writes the marks around the first request of a group: "step3-step4". */
+/* Writes the labels of the marks before and after the group's first request, such as "step3-step4". */
 static void show_marks(const struct explain *explain, const struct explain_group *group, char *text,
                        size_t bytes) {
     const char *before = group->first_mark ? label_at(explain, group->first_mark - 1) : NULL;
@@ -524,7 +531,7 @@ static void show_marks(const struct explain *explain, const struct explain_group
         snprintf(text, bytes, "%.11s-%.11s", before ? before : "start", after ? after : "end");
 }
 
-/* Writes the caller with all known details, such as "train.py:12(step) in forward". */
+/* Writes the caller of the group's requests with all known details, such as "train.py:12(step) in forward". */
 static void show_caller(const struct explain_group *group, char *text, size_t bytes) {
     const char *caller = group->at[0] ? group->at : group->by;
 
@@ -578,7 +585,7 @@ static void explain_print(FILE *file, const struct explain *explain, size_t most
 
 /* ---------------------------------------------------------------------------- JSON ---- */
 
-/* Returns text of the trace, or null if there is none. */
+/* Returns the text as a JSON string, or JSON null if the text is empty. */
 static json_t *text_or_null(const char *text) {
     return text && text[0] ? jsonfile_text(text) : json_null();
 }

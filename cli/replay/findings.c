@@ -13,13 +13,13 @@
 
 /* ---- numbers ---- */
 
-/* Returns the row of a trace and a configuration: the row with GPU work if there is one. */
+/* Returns the row of a configuration on a trace.  Returns the row with GPU work if the replays had GPU work. */
 static const struct row *find_result_row(const struct results *results, size_t trace,
                                          size_t configuration) {
     return result_at(results, trace, configuration, results->busy > 0);
 }
 
-/* Returns 1 if some configuration has that figure of the trace, else 0. */
+/* Returns 1 if at least one configuration has this figure for the trace, else 0. */
 static int is_figure_known(const struct results *results, size_t trace, enum result_figure figure) {
     for (size_t i = 0; i < results->configuration_count; i++)
         if (find_result_row(results, trace, i)->median.has[figure])
@@ -27,7 +27,7 @@ static int is_figure_known(const struct results *results, size_t trace, enum res
     return 0;
 }
 
-/* Sets one figure to the geometric mean over the traces on which the figure is known. */
+/* Sets one figure of a standing: the geometric mean over the traces for which the figure is known. */
 static void set_geometric_mean(const struct results *results, size_t configuration,
                                enum result_figure figure, struct standing *out) {
     double mean = 0, low = 0, high = 0;
@@ -52,7 +52,7 @@ static void set_geometric_mean(const struct results *results, size_t configurati
     out->high[figure] = exp(high / (double)count);
 }
 
-/* Returns a row's bytes over its peak requested memory; below 0 if either is not known. */
+/* Returns the ratio of a row's bytes to its peak requested memory.  Returns a negative value if either is not known. */
 static double over_requested(const struct row *row, enum result_figure figure) {
     if (!row->median.has[figure] || row->median.value[FIGURE_REQUESTED] == 0)
         return -1;
@@ -97,7 +97,8 @@ static void set_standing(const struct results *results, size_t configuration,
         set_geometric_mean(results, configuration, (enum result_figure)figure, out);
 }
 
-/* Returns 1 if a program can choose the configuration, and it ran on all traces without a failure; else 0. */
+/* Returns 1 if a program can use the configuration, and if the configuration ran on all traces without a failure;
+ * else 0. */
 static int is_choice(const struct standing *standing) {
     return standing->is_complete && !standing->configuration->unusable;
 }
@@ -107,7 +108,8 @@ static int is_choice(const struct standing *standing) {
     s < (findings)->standings + (findings)->count;                                                 \
     s++
 
-/* Marks all choices that have the figure.  Marks none if there are fewer than two. */
+/* Sets the mark on all usable configurations for which the figure is known.  Sets no mark if there are fewer than
+ * two. */
 static void mark_choices(struct findings *findings, enum mark mark, enum result_figure figure) {
     size_t count = 0;
 
@@ -117,7 +119,7 @@ static void mark_choices(struct findings *findings, enum mark mark, enum result_
         s->marks[mark] &= count > 1;
 }
 
-/* Returns the marked standing with the least of a known figure; NULL if there is none. */
+/* Returns the marked configuration with the smallest known value of the figure.  Returns NULL if there is none. */
 static struct standing *least_marked(const struct findings *findings, enum mark mark,
                                      enum result_figure figure) {
     struct standing *least = NULL;
@@ -129,8 +131,8 @@ static struct standing *least_marked(const struct findings *findings, enum mark 
     return least;
 }
 
-/* Keeps the mark of the configuration with the least figure, and the marks of configurations that tie with this one.
- * Changes nothing if no figure is known. */
+/* Removes the mark from all configurations except the one with the smallest value of the figure and those that tie
+ * with it.  Does nothing if the figure is known for no configuration. */
 static void keep_least(struct findings *findings, enum mark mark, enum result_figure figure) {
     const struct standing *least = least_marked(findings, mark, figure);
 
@@ -139,7 +141,7 @@ static void keep_least(struct findings *findings, enum mark mark, enum result_fi
             s->marks[mark] &= s->mean[figure] > 0 && s->low[figure] <= least->high[figure];
 }
 
-/* Marks the configurations whose peak of reserved memory is at most 1% above the smallest peak. */
+/* Marks the usable configurations whose peak of reserved memory is at most 1% above the smallest such peak. */
 static void mark_smallest(struct findings *findings) {
     double least = INFINITY;
 
@@ -180,7 +182,7 @@ static void find_references(struct findings *findings) {
 
 /* ---- sentences ---- */
 
-/* Adds to the current sentence.  A text that is too long is cut off. */
+/* Appends text to the current sentence, and cuts it off if it is too long. */
 static void append_finding(struct findings *findings, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -200,7 +202,7 @@ static void end_sentence(struct findings *findings) {
 
 #define MS(ns) (spell_ms(ns).text)
 
-/* Adds a ratio such as "1.02 times" or "12.3 times", with three digits. */
+/* Appends a ratio with three digits, such as "1.02 times" or "12.3 times". */
 static void add_ratio(struct findings *findings, double ratio) {
     append_finding(findings, "%s%.*f times", ratio < 0.01 && ratio > 0 ? "under " : "",
                    ratio < 9.995   ? 2
@@ -209,7 +211,7 @@ static void add_ratio(struct findings *findings, double ratio) {
                    ratio > 0 ? fmax(ratio, 0.01) : 0);
 }
 
-/* Adds the names of the marked configurations: "mapped, pool and bfc (a tie)". */
+/* Appends the names of all configurations with the mark, such as "mapped, pool and bfc (a tie)". */
 static void add_marked(struct findings *findings, enum mark mark) {
     size_t count = 0, told = 0;
 
@@ -227,7 +229,7 @@ static void add_marked(struct findings *findings, enum mark mark) {
     append_finding(findings, "%s", count > 1 ? " (a tie)" : "");
 }
 
-/* Adds a text such as "8.1 ms with mapped, as long as 20 steady iterations". */
+/* Appends a text such as "8.1 ms with mapped, as long as 20 steady iterations". */
 static void add_warm_up(struct findings *findings, const struct standing *standing) {
     append_finding(findings, "%s ms with %s", MS(standing->mean[FIGURE_WARM_UP]), standing->name);
     if (standing->warm_up_iterations > 0)
@@ -268,7 +270,8 @@ static void tell_warm_up(struct findings *findings) {
     end_sentence(findings);
 }
 
-/* Adds how a figure compares with the driver's, unless the driver is among the fastest. */
+/* Appends the ratio of the figure to the driver's figure.  Appends nothing if the driver is among the fastest
+ * configurations. */
 static void add_against_driver(struct findings *findings, const struct standing *standing,
                                enum result_figure figure) {
     const struct standing *driver = findings->driver;
@@ -323,7 +326,7 @@ static void tell_smallest(struct findings *findings) {
     end_sentence(findings);
 }
 
-/* The figures by which weir's default and the driver are compared, with their names. */
+/* The figures in which weir's default is compared with the driver, and their names in sentences. */
 static const struct {
     enum result_figure figure;
     const char *what;
@@ -331,7 +334,8 @@ static const struct {
                 {FIGURE_STEADY_WORST, "worst iteration"}, {FIGURE_WARM_UP, "warm-up"},
                 {FIGURE_RESERVED, "reserved memory"},     {FIGURE_KEPT, "kept memory"}};
 
-/* Returns the driver's row with the least of a figure on a trace, or NULL if no row has it. */
+/* Returns the row with the smallest value of the figure on a trace, among the rows of the driver's configurations.
+ * Returns NULL if no such row has the figure. */
 static const struct row *best_driver(const struct results *results, size_t trace,
                                      enum result_figure figure) {
     const struct row *best = NULL;
@@ -347,8 +351,8 @@ static const struct row *best_driver(const struct results *results, size_t trace
     return best;
 }
 
-/* Returns 1 if the ranges show that the figure of `a' is above that of `b'.  Memory must also differ by a percent
- * of the requested memory. */
+/* Returns 1 if the figure of `a' is surely larger than that of `b', else 0: the range of `a' must begin above the
+ * end of the range of `b'.  Memory must also differ by 1% of the requested memory. */
 static int is_worse(const struct row *a, const struct row *b, enum result_figure figure) {
     int is_memory = figure == FIGURE_RESERVED || figure == FIGURE_KEPT;
     uint64_t requested = a->median.value[FIGURE_REQUESTED];
@@ -358,8 +362,8 @@ static int is_worse(const struct row *a, const struct row *b, enum result_figure
                : a->low.value[figure] > b->high.value[figure];
 }
 
-/* Adds a figure in which the default is worse than the driver, with the number of traces and the largest ratio.
- * Returns 1 if the default is worse. */
+/* If weir's default is worse than the driver in a figure, appends the name of the figure, the number of traces on
+ * which it is worse, and the largest ratio.  Returns 1 if the default is worse, 0 if not. */
 static int add_worse(struct findings *findings, const struct results *results, size_t measure,
                      int is_first) {
     enum result_figure figure = measures[measure].figure;
@@ -417,14 +421,15 @@ static void tell_losses(struct findings *findings, const struct results *results
     end_sentence(findings);
 }
 
-/* Returns 1 if rows of a trace ran and none has a steady time, since the trace has fewer than two iterations. */
+/* Returns 1 if a trace was replayed but no row has a steady time, because the trace has fewer than two iterations;
+ * else 0. */
 static int is_untimed(const struct results *results, size_t trace) {
     return is_figure_known(results, trace, FIGURE_CREATION) &&
            !is_figure_known(results, trace, FIGURE_STEADY_MEAN);
 }
 
-/* Adds a sentence that names the traces without a steady time, and a sentence that a single run of each row is little
- * evidence. */
+/* Adds warnings: a sentence that names the traces without a steady time, and a sentence if each row has only one
+ * run. */
 static void tell_doubts(struct findings *findings, const struct results *results) {
     size_t untimed = 0;
 
@@ -488,7 +493,8 @@ static json_t *known_or_null(double value, int known) {
     return known ? jsonfile_rounded(value, 10000.0) : json_null();
 }
 
-/* Returns the ratio of a figure to that of `to`, or null. */
+/* Returns the ratio of a figure to the figure of the standing `to', as JSON.  Returns JSON null if either figure is
+ * not known. */
 static json_t *ratio_json(const struct standing *standing, const double *of,
                           enum result_figure figure, const struct standing *to) {
     int known = to && to->mean[figure] > 0 && standing->mean[figure] > 0;

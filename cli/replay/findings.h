@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* findings.h: comparisons of configurations over all traces, in numbers and in sentences, as pure functions of the
- * rows.
+/* findings.h: compares configurations over all traces, in numbers and in sentences.  The functions depend only on
+ * the rows of the results.
  *
- * A standing is one configuration: geometric means over the traces, of the rows with GPU work if there are any.  A
- * configuration that lacks a trace, or failed on one, is not compared.  Two figures tie if their ranges (result.h)
- * overlap.
+ * A standing summarises one configuration.  Each of its figures is a geometric mean over the traces, of the rows
+ * with GPU work if there are such rows.  A configuration is not compared if it did not run, or failed, on one of the
+ * traces.  Two configurations tie in a figure if the ranges of the figure (result.h) overlap.
  *
  * This file must not know the device or how figures were measured.
  */
@@ -15,20 +15,21 @@
 
 #include "cli/replay/result.h"
 
-/* A mark is for configurations that a program can choose.  The best configuration has the mark, and so do the
- * configurations that tie with it. */
+/* The marks for the best configurations.  Only configurations that a program can use get a mark.  The best of them
+ * has the mark, and so do all configurations that tie with it. */
 enum mark { MARK_FASTEST, MARK_SMALLEST, MARK_WARM_UP, MARKS };
 
-/* One configuration in the comparison.  A figure of 0 or less is not known. */
+/* The figures of one configuration.  A figure of 0 or less is not known. */
 struct standing {
     const char *name;
     const struct configuration *configuration;
-    int is_complete; /* set if the figures are of all traces */
-    /* Set if no warm-up ended on some trace, so that its second half counts as steady. */
+    int is_complete; /* set if the configuration has figures for all traces */
+    /* Set if the warm-up did not end on some trace.  The second half of its iterations then counts as steady. */
     int is_unsettled;
     double mean[FIGURES], low[FIGURES], high[FIGURES];
-    double reserved, kept; /* ratios to the peak requested memory; `kept' is an arithmetic mean */
-    /* The warm-up as a number of steady iterations, of the traces that have both. */
+    /* Ratios to the peak requested memory; `kept' is the arithmetic mean over the traces. */
+    double reserved, kept;
+    /* The length of the warm-up in steady iterations, over the traces where both are known. */
     double warm_up_iterations;
     unsigned char marks[MARKS];
 };
@@ -36,22 +37,24 @@ struct standing {
 enum { FINDINGS_SENTENCES = 6, FINDINGS_SENTENCE_BYTES = 1024 };
 
 struct findings {
-    /* One standing for each configuration.  There are none after an interrupt, because then nothing is compared. */
+    /* An array with one standing for each configuration.  It is empty after an interrupt, because results are then
+     * incomplete. */
     struct standing *standings;
     size_t count;
-    /* The standing of weir's default, or of weir's first configuration, or NULL if there is no configuration of
-     * weir. */
+    /* The standing of weir's default.  If the default did not run, the standing of weir's first configuration; NULL
+     * if no configuration of weir ran. */
     const struct standing *usual;
-    /* The standing of CUDA's pool: driver-keep, or else driver.  NULL if there is neither. */
+    /* The standing of CUDA's pool: driver-keep if it ran, else driver.  NULL if neither ran. */
     const struct standing *driver;
     char sentences[FINDINGS_SENTENCES][FINDINGS_SENTENCE_BYTES];
     size_t sentence_count;
 };
 
-/* Fills the findings, which findings_free() frees.  Returns 1 on success, 0 if there is no host memory. */
+/* Computes the findings.  The caller frees them with findings_free().  Returns 1 on success, 0 if there is no host
+ * memory. */
 int findings_make(const struct results *results, struct findings *findings);
 void findings_free(struct findings *findings);
-/* Returns the findings as JSON, a new reference. */
+/* Returns the findings as a new JSON object. */
 json_t *findings_json(const struct findings *findings);
 
 #endif

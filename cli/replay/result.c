@@ -21,7 +21,8 @@ static const enum kind kinds[FIGURES] = {
 #undef RESULT_FIGURE
 };
 
-/* The difference that another run may have from a single run, to each side: in percent and in nanoseconds. */
+/* How much a figure may differ in another run, for each kind of figure, in percent and in nanoseconds.  Used to
+ * estimate the range if there is only one run. */
 static const struct {
     unsigned percent, ns;
 } doubts[] = {[KIND_TIME] = {10, 2000},
@@ -88,7 +89,8 @@ static void set_in(json_t *run, enum result_figure figure, uint64_t value) {
     json_object_set_new(run, result_keys[figure], jsonfile_integer(value));
 }
 
-/* Sets a figure to the mean of a column of the iterations, if there is such a column. */
+/* Sets a figure to the mean of a column of the iterations, from iteration `from' on.  Does nothing if the run has no
+ * such column. */
 static void set_column_mean(json_t *run, const char *key, size_t from, enum result_figure figure) {
     const json_t *column = json_object_get(json_object_get(run, "iterations"), key);
     size_t count = json_array_size(column);
@@ -106,7 +108,8 @@ int result_set_steady(json_t *run, size_t from) {
     uint64_t *values, worst = 0;
 
     set_in(run, FIGURE_STEADY_FROM, from);
-    if (count < 2 || from >= count) /* the first iteration is not steady */
+    /* The first iteration is never steady, so at least two are needed. */
+    if (count < 2 || from >= count)
         return 1;
     values = calloc(count - from, sizeof *values);
     if (!values)
@@ -124,7 +127,7 @@ int result_set_steady(json_t *run, size_t from) {
     return 1;
 }
 
-/* Returns the number of the first steady iteration of the rows of a trace. */
+/* Returns the number of the first steady iteration, which is common to all rows of a trace with or without GPU work. */
 static size_t first_steady(const struct results *results, size_t trace, int busy) {
     size_t from = 0, count = 0, settled = 0;
 
@@ -143,7 +146,7 @@ static size_t first_steady(const struct results *results, size_t trace, int busy
             from = warm_up > from ? warm_up : from;
         }
     }
-    return settled == 0 ? count / 2 : from ? from : 1; /* the first iteration is not steady */
+    return settled == 0 ? count / 2 : from ? from : 1; /* the first iteration is never steady */
 }
 
 int result_align(struct results *results) {
@@ -165,7 +168,8 @@ int result_align(struct results *results) {
 
 /* ---- rows ---- */
 
-/* Sets one figure of the row from the runs that have it.  `values' has room for all of them. */
+/* Sets the median and the range of one figure of a row, from the runs that have the figure.  `values' has room for a
+ * value of each run. */
 static void set_figure(struct row *row, enum result_figure figure, uint64_t *values) {
     size_t count = 0, i;
     const json_t *run;
@@ -180,7 +184,7 @@ static void set_figure(struct row *row, enum result_figure figure, uint64_t *val
     row->median.has[figure] = row->low.has[figure] = row->high.has[figure] = count > 0;
     if (count == 0)
         return;
-    median = result_median(values, count); /* result_median() also sorts the values */
+    median = result_median(values, count); /* result_median() has sorted the values */
     row->median.value[figure] = median;
     row->low.value[figure] = values[0];
     row->high.value[figure] = values[count - 1];
@@ -246,11 +250,12 @@ struct row *result_at(const struct results *results, size_t trace, size_t config
                           (busy != 0)];
 }
 
-/* Columns in which less is better. */
+/* The columns of the table in which the best rows are marked.  The smallest value is the best. */
 static const enum result_figure marked[] = {FIGURE_FIRST, FIGURE_WARM_UP, FIGURE_STEADY_MEAN,
                                             FIGURE_RESERVED, FIGURE_STEADY_MAKESPAN};
 
-/* Returns 1 if the row is compared in a column, else 0.  Reserved memory needs a peak requested memory. */
+/* Returns 1 if the row takes part in the comparison of a column, else 0.  Reserved memory is compared only if the
+ * peak requested memory is not 0. */
 static int has_part(const struct row *row, enum result_figure figure) {
     return result_compares(row) && !row->configuration->unusable && row->median.has[figure] &&
            (figure != FIGURE_RESERVED || row->median.value[FIGURE_REQUESTED] > 0);
@@ -259,7 +264,8 @@ static int has_part(const struct row *row, enum result_figure figure) {
 static void mark_column(struct results *results, size_t trace, int busy,
                         enum result_figure figure) {
     const struct row *best = NULL;
-    uint64_t slack = 0; /* memory within 1% of the peak requested memory ties */
+    /* Two amounts of memory tie if they differ by at most 1% of the peak requested memory. */
+    uint64_t slack = 0;
     size_t count = 0;
 
     for (size_t i = 0; i < results->configuration_count; i++) {
@@ -296,7 +302,7 @@ static json_t *value_json(const struct result_figures *figures, enum result_figu
     return figures->has[figure] ? jsonfile_integer(figures->value[figure]) : json_null();
 }
 
-/* Returns the figures of every run. */
+/* Returns a JSON array with the figures of every run of the row. */
 static json_t *each_json(const struct row *row) {
     json_t *each = json_array();
     const json_t *run;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* result.h: the results of replays.  One struct feeds the table, the JSON and the findings.
+/* result.h: the results of replays.  The table, the JSON and the findings are all made from one struct.
  *
- * A run is one child process, and comes as a JSON object (child.c).  A row is one configuration on one trace, without
- * or with GPU work: medians over its runs.  The name of a figure is its key in the JSON and in the manual.
+ * A run is one child process; its result is a JSON object (child.c).  A row belongs to one configuration on one
+ * trace, either with or without GPU work.  The figures of a row are medians over its runs.  The name of a figure is
+ * its key in the JSON, and its name in the manual.
  *
  * This file must not know how a figure is measured or shown.
  */
@@ -15,7 +16,8 @@
 
 #include "cli/replay/configuration.h"
 
-/* The name in C, the key, and the kind of a figure, which decides by how much two runs may differ. */
+/* The figures: the name in C, the key in the JSON, and the kind.  The kind decides how much the figure may differ
+ * between two runs. */
 #define RESULT_FIGURES(X)                                                                          \
     X(CREATION, "creation_ns", TIME)                                                               \
     X(FIRST, "first_ns", TIME)                                                                     \
@@ -46,7 +48,7 @@
     X(STEADY_DRIVER, "steady_driver_ns", TIME)                                                     \
     X(RSS, "peak_rss_bytes", BYTES)
 
-/* The number of parts of a trace for memory over time. */
+/* The number of equal parts into which a trace is divided, for memory over time. */
 enum { RESULT_POINTS = 200 };
 
 enum result_figure {
@@ -62,28 +64,33 @@ struct result_figures {
 };
 
 struct iteration {
-    uint64_t alloc_ns;      /* time in allocations, frees and uses */
-    uint64_t driver_ns;     /* the virtual part of that time, on a modelled device */
-    uint64_t makespan_ns;   /* the makespan, with GPU work */
-    uint64_t growths;       /* rises of the reserved memory */
-    uint64_t trims;         /* times that reserved memory was given back or moved */
+    uint64_t alloc_ns;    /* the time that the allocations, frees and uses took */
+    uint64_t driver_ns;   /* the part of alloc_ns that is virtual time, on the device model */
+    uint64_t makespan_ns; /* the makespan in a replay with GPU work (busy.h) */
+    uint64_t growths;     /* the number of times that the reserved memory rose */
+    /* The number of times that reserved memory was returned to the device, or moved. */
+    uint64_t trims;
     uint64_t reserved_high; /* the peak reserved memory in the iteration, or 0 if it is not known */
     uint64_t reserved_end;  /* the reserved memory at the end of the iteration */
 };
 
 struct row {
-    size_t trace; /* the trace's index in the list of traces */
+    size_t trace; /* the index of the trace in the list of traces */
     const struct configuration *configuration;
-    double busy;        /* GPU work as a factor of the trace's time, or 0 */
-    uint64_t limit;     /* the smallest limit, or 0 if the configuration has no such limit */
-    json_t *runs;       /* an array of the runs that have figures */
-    json_t *timeline;   /* the time line, or NULL */
-    size_t failed_runs; /* the number of runs without figures */
-    char *error;        /* the reason why the first run without figures failed, or NULL */
-    /* Over the runs; the range of a single run is estimated. */
+    /* The duration of GPU work as a factor of the times in the trace, or 0 without GPU work. */
+    double busy;
+    /* The smallest limit that serves the trace, or 0 if the configuration does not need one. */
+    uint64_t limit;
+    json_t *runs;       /* a JSON array of the runs that have figures */
+    json_t *timeline;   /* the part of the time line that belongs to this row, or NULL */
+    size_t failed_runs; /* the number of runs that failed and have no figures */
+    char *error;        /* the reason why the first of these runs failed, or NULL */
+    /* The median, the minimum and the maximum of each figure over the runs.  If there is only one run, `low' and
+     * `high' are estimates. */
     struct result_figures median, low, high;
-    int settled;                 /* set if every run has settled */
-    unsigned char best[FIGURES]; /* set if no usable row of the trace is better */
+    int settled; /* set if the warm-up ended in every run */
+    /* Set for each figure in which no usable row of the trace is better. */
+    unsigned char best[FIGURES];
 };
 
 struct results {
@@ -91,9 +98,10 @@ struct results {
     size_t trace_count;
     const struct configuration **configurations;
     size_t configuration_count;
-    uint64_t repeat; /* runs of each row, in fresh processes */
-    double busy;     /* the factor of GPU work, with which every pair runs once more, or 0 */
-    /* The rows, sorted by trace and configuration.  A row with GPU work follows the row without GPU work. */
+    uint64_t repeat; /* the number of runs of each row */
+    /* The factor of GPU work, or 0; if it is not 0, each trace and configuration has a second row with GPU work. */
+    double busy;
+    /* The rows, sorted by trace and then by configuration.  A row with GPU work follows the row without GPU work. */
     struct row *rows;
     size_t row_count;
 };
@@ -102,44 +110,49 @@ extern const char *const result_keys[FIGURES];
 
 void result_set(struct result_figures *figures, enum result_figure figure, uint64_t value);
 
-/* Returns the median, which is the mean of the middle two values of an even number, or 0 without values.  Sorts
- * `values'. */
+/* Returns the median of the values.  If their number is even, returns the mean of the middle two.  Returns 0 if
+ * there are no values.  Sorts `values'. */
 uint64_t result_median(uint64_t *values, size_t count);
 
-/* Returns the number of iterations in the warm-up.  `reserved' is the reserved memory before the first iteration.
- * The warm-up ends with the last iteration that raises the peak of reserved memory, or that takes over 1.25 times
- * as long as every iteration of the second half.  On a model the virtual time counts, so that the result is equal
- * in every run.  Growth up to an earlier peak, trims and moves repeat in steady iterations of any engine. */
+/* Returns the number of iterations that belong to the warm-up.  `reserved' is the reserved memory before the first
+ * iteration.  The warm-up ends with the last iteration that sets a new peak of reserved memory, or that takes
+ * over 1.25 times as long as every iteration in the second half.
+ *
+ * On the device model, only virtual time counts, so that the result is equal in every run.  A growth that sets no
+ * new peak does not count, and neither do trims and moves, because steady iterations of any engine repeat them.
+ */
 size_t result_warm_up(const struct iteration *iterations, size_t count, uint64_t reserved,
                       int modelled);
-/* Returns 1 if enough iterations follow the warm-up, else 0.  Enough iterations are at least 3, and a quarter of all
- * iterations. */
+/* Returns 1 if enough iterations follow the warm-up, else 0.  Enough means at least 3 iterations, and at least a
+ * quarter of all iterations. */
 int result_settles(size_t warm_up, size_t count);
-/* Sets the figures of the steady iterations of a run, from number `from' on.  Returns 1 on success, 0 if there is no
- * host memory. */
+/* Sets the figures of a run's steady iterations, which begin with iteration `from'.  Returns 1 on success, 0 if
+ * there is no host memory. */
 int result_set_steady(json_t *run, size_t from);
-/* Sets the figures of the steady iterations of all runs.  For all rows of a trace, with and without GPU work, equal
- * iterations count as steady.  These are the iterations after the longest warm-up of a run that settled, or the second
- * half if no run settled.  Returns 1 on success, 0 if there is no host memory. */
+/* Sets the figures of the steady iterations of all runs.  All rows of a trace, with and without GPU work, use the
+ * iterations after one common number as their steady iterations.  This number is the longest warm-up of all runs
+ * whose warm-up ended.  If no warm-up ended, the second half of the iterations is steady.  Returns 1 on success, 0
+ * if there is no host memory. */
 int result_align(struct results *results);
 
-/* Computes medians, ranges and `settled` from the runs. */
+/* Computes the medians and ranges of a row, and `settled', from its runs. */
 void result_row(struct row *row);
-/* Marks the best of each trace: every usable row whose range reaches the least of a column that two usable rows
- * have.  Marks none if an interrupt came. */
+/* Marks the best rows of each trace, for each column that at least two usable rows have.  A row is marked if its
+ * range reaches down to the smallest value of the column.  Marks nothing after an interrupt. */
 void result_mark(struct results *results);
-/* Returns the name of the row's configuration, or the engine of a replay. */
+/* Returns the name of the row's configuration.  For `weir replay', returns the name of the engine. */
 const char *result_name(const struct row *row);
-/* Returns 1 if the figures of the row can be compared with others, else 0.  The row needs at least one run, and no
- * request or run may have failed. */
+/* Returns 1 if the figures of the row can be compared with other rows, else 0.  The row must have at least one run,
+ * and no run and no request may have failed. */
 int result_compares(const struct row *row);
-/* Returns the number of runs that were made, or only of those with figures. */
+/* Returns the number of runs that were made.  If `with_figures' is set, does not count the runs that failed. */
 size_t result_runs(const struct results *results, int with_figures);
-/* Returns the number of runs without an interrupt. */
+/* Returns the number of runs that the user asked for.  After an interrupt, fewer runs were made. */
 size_t result_planned(const struct results *results);
-/* Returns the row of a trace and a configuration, with GPU work if `busy`; NULL if there is none. */
+/* Returns the row of a configuration on a trace, with GPU work if `busy' is set.  Returns NULL if there is no such
+ * row. */
 struct row *result_at(const struct results *results, size_t trace, size_t configuration, int busy);
-/* Returns the row as JSON, a new reference; NULL if there is no host memory. */
+/* Returns the row as a new JSON object, or NULL if there is no host memory. */
 json_t *result_row_json(const struct results *results, const struct row *row);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* table.c: the results as a person reads them, at most 120 columns wide.  Each trace has a block, and each
- * configuration a row, with another one below it for GPU work.  All figures are those of struct row. */
+/* table.c: prints the results as a table of at most 120 columns.  Each trace has a block of rows.  Each
+ * configuration has a row, followed by a second row if there is GPU work. */
 #include "cli/replay/contest.h"
 
 #include <inttypes.h>
@@ -13,7 +13,7 @@
 
 enum { WIDTH = 110 };
 
-/* A column: the figure, its two lines of heading, its width, and how it is printed. */
+/* The columns: the figure, how it is printed, the width, and the two lines of the heading. */
 enum show { SHOW_MS, SHOW_COUNT, SHOW_RATIO };
 static const struct column {
     enum result_figure figure;
@@ -49,13 +49,14 @@ static struct spelled spell_cell(const struct row *row, const struct column *col
         return spell_ms((double)value);
     if (row->median.has[column->figure] && column->show == SHOW_COUNT)
         return spell_count(value);
-    /* Failed requests lower the memory of a replay, so the memory of such a replay cannot be compared. */
+    /* If requests failed, the replay needed less memory, and its memory cannot be compared. */
     if (row->median.has[column->figure] && requested && result_compares(row))
         return spell_ratio((double)value / (double)requested);
     return (struct spelled){"-"};
 }
 
-/* Prints the marks of the previous cell, then this cell.  Returns the marks of this cell. */
+/* Prints the marks that belong to the previous cell, and then this cell.  Returns the marks of this cell, which the
+ * next call prints. */
 static const char *print_cell(FILE *file, const struct row *row, const struct column *column,
                               const char *marks) {
     static const char *const all[2][2] = {{"", "~"}, {"*", "*~"}};
@@ -66,7 +67,7 @@ static const char *print_cell(FILE *file, const struct row *row, const struct co
               [is_steady && !row->settled && row->median.has[FIGURE_STEADY_MEAN]];
 }
 
-/* Prints the name of a row, "pool", or "  busy 1" for the row with GPU work. */
+/* Prints the name of a row, such as "pool".  A row with GPU work has a name such as "  busy 1". */
 static void print_name(FILE *file, const struct row *row) {
     char factor[WEIR_SPELL_BYTES], text[WEIR_SPELL_BYTES + 16];
 
@@ -146,7 +147,7 @@ static void print_notes(FILE *file, const struct contest *contest) {
     }
 }
 
-/* Prints a sentence, wrapped. */
+/* Prints a sentence, with line breaks between words. */
 static void print_wrapped(FILE *file, const char *sentence) {
     size_t column = 0;
 
@@ -164,8 +165,8 @@ static void print_wrapped(FILE *file, const char *sentence) {
     fputc('\n', file);
 }
 
-/* Prints a note after the names of configurations.  These are the configurations that are unusable for the reason
- * `why', or, if `why' is NULL, the configurations of the driver. */
+/* Prints the names of some configurations and then a note.  If `why' is not NULL, these are the configurations that
+ * programs cannot use for this reason.  If `why' is NULL, these are the configurations of the driver. */
 static void print_note(FILE *file, const struct contest *contest, const char *why,
                        const char *note) {
     size_t count = 0;
@@ -180,7 +181,7 @@ static void print_note(FILE *file, const struct contest *contest, const char *wh
         fprintf(file, "%s%s\n", why ? " (no *): " : ": ", note);
 }
 
-/* Returns 1 if an earlier configuration is unusable for an equal reason, else 0. */
+/* Returns 1 if an earlier configuration in the list is unusable for an equal reason, else 0. */
 static int is_repeated(const struct contest *contest, size_t configuration) {
     for (size_t i = 0; i < configuration; i++)
         if (contest->results.configurations[i]->unusable ==
@@ -189,7 +190,7 @@ static int is_repeated(const struct contest *contest, size_t configuration) {
     return 0;
 }
 
-/* Prints the meaning of the marks, and notes on some rows. */
+/* Prints the legend: the meaning of the marks, and notes on some rows. */
 static void print_legend(FILE *file, const struct contest *contest) {
     const struct results *results = &contest->results;
     int any_unsettled = 0;

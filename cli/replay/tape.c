@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* tape.c: see tape.h.  The file has the header, the operations, the ids of streams, the labels, and the gaps. */
+/* tape.c: see tape.h.  A tape's file contains the header, the operations, the stream ids, the labels and the gaps,
+ * in this order. */
 #include "cli/replay/tape.h"
 
 #include <errno.h>
@@ -20,22 +21,22 @@ static const char magic[8] = "weirtap1";
 _Static_assert(sizeof(struct tape_op) == 16, "operations are packed");
 _Static_assert(sizeof(struct tape_header) % 8 == 0, "operations are aligned");
 
-/* The state of reading a trace. */
+/* The state while a tape is made from a trace. */
 struct maker {
     struct tape_header *header;
     FILE *file;
-    struct weir_map blocks;  /* id + 1 -> index */
-    struct weir_map streams; /* id + 1 -> index */
-    uint64_t *stream_ids;    /* the id of each index */
+    struct weir_map blocks;  /* a map from block id + 1 to the index of the block */
+    struct weir_map streams; /* a map from stream id + 1 to the index of the stream */
+    uint64_t *stream_ids;    /* the stream id for each index */
     size_t stream_room;
-    uint32_t *idle; /* a stack of indices whose blocks were freed */
+    uint32_t *idle; /* a stack of the indices that are free, because their blocks were freed */
     size_t idle_count;
     size_t idle_room;
     char (*labels)[WEIR_TRACE_LABEL_BYTES];
     size_t label_room;
-    uint16_t *gaps_us; /* the gap of each operation */
+    uint16_t *gaps_us; /* the gap after each operation, in microseconds */
     size_t gap_room;
-    uint64_t last_us; /* the time of the last event */
+    uint64_t last_us; /* the time of the previous event, in microseconds */
     uint64_t live_bytes;
     char *message;
     size_t message_bytes;
@@ -91,8 +92,8 @@ static int new_block(struct maker *maker, const weir_trace_event *event, struct 
     return 1;
 }
 
-/* Writes the index of the block into the operation of a free or a use.  A free makes the index idle.  The reader has
- * checked that the block is live. */
+/* Sets the index of the block in the operation of a free or a use.  After a free, the index may be used again.  The
+ * block exists, because the reader of the trace has checked that it is live. */
 static int old_block(struct maker *maker, const weir_trace_event *event, struct tape_op *op) {
     uintptr_t block = 0;
 
@@ -119,14 +120,14 @@ static int write_mark(struct maker *maker, const weir_trace_event *event, struct
         return fail_tape(maker, "more than 4294967296 iterations");
     if (!memory_make_room(&maker->labels, &maker->label_room, header->marks, sizeof *maker->labels))
         return fail_tape(maker, "out of memory");
-    /* Clears the unused bytes of the label, too. */
+    /* Clear all bytes of the label first, because it may be shorter than the array. */
     memset(maker->labels[header->marks], 0, sizeof *maker->labels);
     memcpy(maker->labels[header->marks], event->label, strlen(event->label));
     op->block = (uint32_t)header->marks++;
     return 1;
 }
 
-/* Adds the time since the previous event to the gap of the last operation. */
+/* Adds the time since the previous event to the gap after the last operation. */
 static void add_gap(struct maker *maker, uint64_t now_us) {
     uint64_t passed = now_us - maker->last_us;
     uint16_t *gap = maker->header->ops ? &maker->gaps_us[maker->header->ops - 1] : NULL;
@@ -137,7 +138,7 @@ static void add_gap(struct maker *maker, uint64_t now_us) {
                                                             : TAPE_MOST_GAP_US;
 }
 
-/* Writes the operation of an event to the file.  An event x has no operation. */
+/* Writes the operation for an event to the file.  An event `x' (a failed request) has no operation. */
 static int write_operation(struct maker *maker, const weir_trace_event *event) {
     struct tape_op op = {.bytes = event->bytes, .code = (uint8_t)event->operation};
     uint16_t on_stream = 0;
@@ -234,7 +235,8 @@ void tape_name(const char *path, char name[TAPE_NAME_BYTES]) {
 static int write_tape(struct maker *maker, struct input *input, uint64_t most_marks) {
     struct tape_header *header = maker->header;
 
-    if (fwrite(header, sizeof *header, 1, maker->file) != 1) /* its counts are written at the end */
+    /* A header without counts, which is written again at the end. */
+    if (fwrite(header, sizeof *header, 1, maker->file) != 1)
         return fail_write(maker);
     if (!take_all(maker, input, most_marks))
         return 0;
@@ -251,7 +253,7 @@ static int write_tape(struct maker *maker, struct input *input, uint64_t most_ma
     return 1;
 }
 
-/* Reads the trace and writes the tape, then frees the memory of `maker'.  The file stays open. */
+/* Reads the trace, writes the tape to the file, and frees the memory of `maker'.  The file stays open. */
 static int read_and_write(struct maker *maker, struct input *input, uint64_t most_marks) {
     int good;
 
