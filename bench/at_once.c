@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* at_once.c: a library to be preloaded.  It answers each request of a memory pool at once, with an address that has no
- * memory.
+/* at_once.c: a library to preload, with which requests and frees of a CUDA memory pool return at once.  A request
+ * returns an address that has no memory behind it.
  *
- * If a program of the CUDA runtime runs with this library, a request and a free take only the time of the runtime and
- * the program (bench/stream-kinds).  The program must not use the memory.
+ * If a program of the CUDA runtime runs with this library, a request and a free take only the time of the runtime
+ * and the program (bench/stream-kinds).  The program must not use the memory.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -30,7 +30,7 @@ static int free_at_end(unsigned long long block, void *stream) {
 static int find_at_once(const char *name, void **address, int version, uint64_t flags, unsigned *status) {
     int result = find(name, address, version, flags, status);
 
-    if (strcmp(name, "cuGetProcAddress") == 0) /* the runtime queries this function, too */
+    if (strcmp(name, "cuGetProcAddress") == 0) /* the runtime looks up this function itself, too */
         *address = (void *)find_at_once;
     else if (strcmp(name, "cuMemAllocAsync") == 0)
         *address = (void *)alloc;
@@ -39,8 +39,8 @@ static int find_at_once(const char *name, void **address, int version, uint64_t 
     return result;
 }
 
-/* Returns find_at_once() for cuGetProcAddress_v2.  The runtime finds this function by dlsym, and finds all other
- * functions of the driver by this function. */
+/* Replaces dlsym(3): returns find_at_once() for cuGetProcAddress_v2.  The runtime looks up cuGetProcAddress_v2 by
+ * dlsym, and all other driver functions by cuGetProcAddress_v2. */
 void *dlsym(void *handle, const char *name) {
     static void *(*real)(void *, const char *);
     void *found;

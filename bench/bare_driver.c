@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* bare_driver.c: replays one trace with one memory pool of the driver, without weir.
+/* bare_driver.c: replays one trace on a memory pool of the driver, without weir.
  *
  *     zstd -dc TRACE.trace.zst | bench/bare_driver [cuda[:N]|model[:N]]
  *
- * The program is the reference for the configuration driver-keep of `weir bench`.  It uses a private pool that keeps
- * all memory (release threshold max), calls the driver from a plain loop, and reads a clock before and after each call:
- * clock_gettime, or the virtual clock of the device model.  It parses the trace before the first call.  Each stream of
- * the trace becomes a stream of the driver.  The operation `m` ends an iteration and synchronises the device.  The
- * operations `u` and `w` are errors.  The cost of reading the clock, the median of 100,001 pairs of readings, is
- * subtracted from each call.  The program prints one line of JSON: the nanoseconds in the calls of each iteration, the
- * median over the last half of the iterations (steady_ns), and the pool's high-water mark.
+ * The program is the reference for the configuration driver-keep of `weir bench'.  It uses a private pool that keeps
+ * all memory (release threshold max).  It parses the whole trace first, and then calls the driver in a plain loop.
+ * It reads a clock before and after each call: clock_gettime(2), or the virtual clock of the device model.  The cost
+ * of reading the clock is the median of 100,001 pairs of reads, and is subtracted from each call.
  *
- * This file must not know the allocator or anything of the library but the table of driver entry points.
+ * Each stream of the trace becomes a stream of the driver.  The operation `m' ends an iteration and synchronises the
+ * device.  The operations `u' and `w' are errors.  The program prints one line of JSON: the time of the calls in
+ * each iteration in nanoseconds, the median over the second half of the iterations (steady_ns), and the pool's peak
+ * reserved memory.
+ *
+ * This file must not know the allocator, or any part of the library except the table of driver functions.
  */
 #include "base/clock.h"
 #include "bench/common.h"
@@ -25,14 +27,14 @@
 enum { STREAMS = 1024, TIMER_PAIRS = 100001, MOST_BLOCKS = 1 << 28 };
 
 struct operation {
-    char code; /* a, f or m */
+    char code; /* 'a', 'f' or 'm' */
     unsigned stream;
     uint64_t block;
     size_t bytes;
 };
 
 static uint64_t driver_now_ns(void) {
-    return bench_driver->charge ? bench_driver->ticks() /* modelled */
+    return bench_driver->charge ? bench_driver->ticks() /* the device model has a virtual clock */
                                 : weir__clock_ns();
 }
 
@@ -47,8 +49,8 @@ static uint64_t timer_cost_ns(void) {
     return (uint64_t)bench_median(pairs, TIMER_PAIRS);
 }
 
-/* Reads the whole trace, and replaces each stream's id by an index from 0.  Sets *count, *blocks and *streams to the
- * numbers of operations, blocks and streams. */
+/* Reads the whole trace, and replaces the id of each stream by an index from 0 on.  Stores the numbers of
+ * operations, blocks and streams in *count, *blocks and *streams.  Returns the operations. */
 static struct operation *read_bare_trace(FILE *file, size_t *count, uint64_t *blocks,
                                          unsigned *streams) {
     static uint64_t names[STREAMS];

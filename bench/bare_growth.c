@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* bare_growth.c: measures how long weir takes to reserve memory from the device, and how long the driver's own calls
- * take.
+/* bare_growth.c: compares the time that weir and the driver itself need to reserve memory of the device.
  *
  *     bench/bare_growth [cuda[:N]|model[:N]]
  *
- * For 1 GiB, 10 GiB and 75% of the device the program measures cuMemAlloc; one request to an empty pool of the driver;
- * weir_preallocate in a new allocator, by engine; and one request of that size in a new allocator.  The
- * program measures these in turn, ROUNDS times each, since pages that were just released cost more.  It prints the
- * median and the minimum in microseconds, as an array of JSON, one element a line.
+ * The program uses three sizes: 1 GiB, 10 GiB and 75% of the device.  For each size it measures four ways to get
+ * memory:
+ *   - cuMemAlloc
+ *   - one request to an empty pool of the driver
+ *   - weir_preallocate() in a new allocator, for each engine
+ *   - one request in a new allocator
+ * It measures these ways in turn, ROUNDS times each, because the driver takes longer for pages that were just
+ * released.  It prints the median and the minimum in microseconds, as a JSON array with one element on each line.
  *
  * This file must not know how an engine grows.
  */
@@ -36,7 +39,7 @@ static const char *device_name = "cuda";
 static double now_us(void) {
     struct timespec now;
 
-    if (bench_driver->charge) /* a modelled device */
+    if (bench_driver->charge) /* the device model has a virtual clock */
         return (double)bench_driver->ticks() / 1e3;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
@@ -77,7 +80,7 @@ static double by_pool(size_t bytes, const char *const *settings) {
     return took;
 }
 
-/* Creates an allocator with settings.  The list has names and values in turn, and ends with NULL. */
+/* Creates an allocator with settings.  The list contains names and values in turn, and ends with NULL. */
 static weir_allocator *create_with_settings(const char *const *settings) {
     weir_options options;
     weir_allocator *a;
@@ -103,7 +106,7 @@ static double by_weir(size_t bytes, const char *const *settings) {
     return took;
 }
 
-/* Measures one request of `bytes` bytes in a new allocator. */
+/* Measures one request of `bytes' bytes in a new allocator.  Returns microseconds. */
 static double by_request(size_t bytes, const char *const *settings) {
     weir_allocator *a = create_with_settings(settings);
     double started, took;

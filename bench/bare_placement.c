@@ -1,26 +1,28 @@
 /* SPDX-License-Identifier: MIT */
-/* bare_placement.c: measures the placement of blocks on the host, in ns for each pair of an allocation and its free.
+/* bare_placement.c: measures the host time that weir needs to choose addresses for blocks (the placement), in
+ * nanoseconds for an allocation and its free together.
  *
  *     bench/bare_placement [--placement] [--regions] ... [--case TEXT] [--cpu N] [--json FILE]
  *
- * The program needs no GPU, and touches no memory at the addresses.  `bench/micro --subject bfc` measures the bfc
+ * The program needs no GPU, and there is no memory at the addresses.  `bench/micro --subject bfc' measures the bfc
  * engine, which uses this placement.  Cases:
  *
- *   hot      allocates 64 KiB and frees it again, beside N live blocks of 512 B to 1 MiB (sizes log-uniform).  The live
- *            blocks lie in order ("packed"), or are a random half of twice as many blocks ("holes").  "two at a time"
- *            allocates two blocks and then frees them in the order of their allocation, so that a free does not only
- *            undo the step before it
+ *   hot      allocates 64 KiB and frees it again, beside N live blocks of 512 B to 1 MiB (sizes are log-uniform).  In
+ *            the cases "packed" the live blocks lie side by side; in the cases "holes" they are a random half of twice
+ *            as many blocks.  "two at a time" allocates two blocks and then frees them in the order of their
+ *            allocation, so that a free does not simply undo the previous step
  *   churn    frees a random one of N live blocks and allocates a new block of a random size
  *
- * The program also prints the host memory of the bookkeeping: by its own count, and by the growth of the resident set.
+ * The program also prints how much host memory the placement uses: by its own count, and by the growth of the
+ * resident set.
  *
- * Each case runs in three fresh processes, pinned to one processor, and seven times in each process after a warm-up.
- * The table shows the median and the minimum of all runs.  The time is the thread's processor time, so that a busy
- * machine disturbs it only through caches.  A process first starts an idle thread, since a C library may leave out the
- * lock prefix in a process that never had a second thread.  --nothing measures the program's own cost (random numbers,
- * the array of live blocks, indirect calls), which is not subtracted.
+ * Each case runs in three new processes, each pinned to one processor.  A process runs the case once to warm up and
+ * then seven times.  The table shows the median and the minimum of all runs.  The time is the processor time of the
+ * thread, so that other programs disturb it only through caches.  A process first starts an idle thread, because a C
+ * library may use cheaper instructions in a process with one thread.  --nothing measures the cost of the program
+ * itself (random numbers, the array of live blocks, indirect calls); it is not subtracted.
  *
- * A backend (`backends`) is a pair of functions, take() and give(), which allocate and free addresses.
+ * A backend (`backends') is a placement to measure.  Its functions take() and give() allocate and free addresses.
  */
 #include "placement/placement.h"
 
@@ -45,20 +47,22 @@
 #define GIB ((size_t)1 << 30)
 #define RANGE (104 * GIB)
 #define BASE ((uint64_t)1 << 46)
-#define SIZES ((size_t)1 << 16) /* sizes are drawn beforehand, so that no logarithm is timed */
+/* The number of random sizes, drawn in advance so that no logarithm is timed. */
+#define SIZES ((size_t)1 << 16)
 #define STREAMS 4
 
 /* ---------------------------------------------------------------- backends -- */
 
-/* A placement to measure, with one instance in each process.  `take` allocates and returns an address, or 0 on failure.
- * `give` frees an address. */
+/* A placement to measure.  Each process has one instance.  `take' allocates a block and returns its address, or 0 on
+ * failure.  `give' frees a block by its address. */
 struct backend {
     const char *option;
     const char *what;
     void (*open)(void);
     uint64_t (*take)(size_t bytes);
     void (*give)(uint64_t address);
-    size_t (*host_bytes)(void); /* NULL if not known */
+    /* Returns the host memory that the placement uses; NULL if this is not known. */
+    size_t (*host_bytes)(void);
 };
 
 static struct weir_placement *placement;
@@ -118,7 +122,7 @@ static void placement_give(uint64_t address) {
     give_on(address, &records[0]);
 }
 
-/* Allocates and frees on four streams in turn.  After each 64th free, all frees of one stream count as completed,
+/* Allocate and free on four streams in turn.  After every 64th free, the frees on one stream count as completed,
  * except those among the last 256 frees. */
 static uint64_t streams_take(size_t bytes) {
     return take_on(bytes, &records[sequence % STREAMS]);
@@ -170,8 +174,9 @@ struct bench_case {
     enum pattern pattern;
     size_t live;
     int unmapped_ranges;
-    size_t largest; /* the largest size; sizes are log-uniform from 512 B */
-    double target;  /* the goal for the first backend in ns, or 0 without one */
+    size_t largest; /* the largest size; sizes are log-uniform from 512 B to this size */
+    /* The time in ns that the first backend should reach, or 0 if there is no such goal. */
+    double target;
 };
 
 static const struct bench_case cases[] = {
@@ -188,7 +193,7 @@ static const struct bench_case cases[] = {
     {"churn 10^5 live, 512 B - 1 MiB", CHURN, 100000, 0, MIB, 125},
 };
 #define CASES (sizeof cases / sizeof cases[0])
-#define PAIRS 1000000L /* per run */
+#define PAIRS 1000000L /* the number of pairs of an allocation and a free in each run */
 
 struct result {
     double ns[RUNS];
@@ -274,8 +279,8 @@ static double two(const struct backend *b, long pairs) {
     return (placement_now_ns() - start) / (double)pairs;
 }
 
-/* Replaces random live blocks by new blocks.  If a new block does not fit, counts it as failed, and leaves its place
- * empty. */
+/* Measures the replacement of random live blocks by new blocks.  If there is no room for a new block, adds one to
+ * *failed and leaves the entry of the array empty.  Returns the time of a pair in nanoseconds. */
 static double replace_random(const struct backend *b, uint64_t *live, size_t count, long pairs,
                              size_t *failed) {
     double start = placement_now_ns();
@@ -392,7 +397,7 @@ static int compare_times(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Measures one case, and adds the result to the table and to the JSON array `all`. */
+/* Measures one case, prints its line of the table, and appends the result to the JSON array `all'. */
 static void measure_case(const struct backend *b, const struct bench_case *c, int cpu,
                          json_t *all) {
     struct result r[PROCESSES];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* common.h: functions that all programs of bench/ use: an end with an error message, the device, the median.
+/* common.h: functions that all programs in bench/ use: to report an error, open the device, and compute a median.
  *
- * A measurement that fails is of no use, so a failing driver call ends the process, with a message that names the call.
+ * A measurement is useless if a call fails.  Therefore a driver call that fails ends the program, with a message
+ * that names the call.
  */
 #ifndef WEIR_BENCH_COMMON_H
 #define WEIR_BENCH_COMMON_H
@@ -10,18 +11,18 @@
 
 #include "driver/driver.h"
 
-/* The driver table, the device and its name ("cuda:0 NVIDIA H200"), which bench_open() sets. */
+/* The driver table, the device, and the name of the device, such as "cuda:0 NVIDIA H200".  bench_open() sets them. */
 extern const struct weir_driver *bench_driver;
 extern CUdevice bench_device;
 extern char bench_device_name[192];
 
-/* Prints "PROGRAM: WHAT: WHY", and ends the process with exit code 1. */
+/* Prints "PROGRAM: WHAT: WHY", and ends the program with exit code 1. */
 _Noreturn void bench_fail(const char *what, const char *why);
 
-/* Opens "cuda", "cuda:N", "model" or "model:N", and makes the device's primary context current on this thread. */
+/* Opens the device "cuda", "cuda:N", "model" or "model:N", and makes its primary context current in this thread. */
 void bench_open(const char *device);
 
-/* Sorts the values, and returns their median.  Returns 0 if `count` is 0. */
+/* Sorts the values and returns their median, or 0 if `count' is 0. */
 double bench_median(double *values, size_t count);
 
 static inline void bench_check(const char *entry, CUresult result) {
@@ -29,7 +30,7 @@ static inline void bench_check(const char *entry, CUresult result) {
         bench_fail(entry, weir__driver_error_name(bench_driver, result));
 }
 
-/* Calls the driver, and ends the process if the driver does not answer CUDA_SUCCESS. */
+/* Calls a driver function, and ends the program if the function does not return CUDA_SUCCESS. */
 #define BENCH_CALL(entry, ...) bench_check(#entry, bench_driver->entry(__VA_ARGS__))
 
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* group_cost.c: measures how much time a process group, whose processes share a limit, adds to a physical allocation
- * and its release, on the device model.
+/* group_cost.c: measures the time that a process group adds to a physical allocation and its release, on the device
+ * model.  (The processes of a group share a memory limit.)
  *
- *     bench/group_cost [STEPS]     200000 if not given
+ *     bench/group_cost [STEPS]     STEPS is 200000 by default
  *
- * The program prints four lines.  Each line has the real time of one step in nanoseconds, the median of 15 rounds.  A
- * step counts bytes in the group and releases them, or creates a physical allocation and releases it.  The driver's
- * part of the time is the model's, so the result is the difference between the last two lines.  The program exits with
- * 1 if the group adds more than 3 us to a step.
+ * A step counts some bytes in the group and subtracts them again, or it creates a physical allocation and releases
+ * it.  The program prints four lines.  Each line shows the real time of one step in nanoseconds, the median of 15
+ * rounds.  The driver's part of a step is simulated, so the result is the difference between the last two lines.
+ * The program exits with 1 if the group adds more than 3 us to a step.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -51,7 +51,7 @@ static double median(double round[ROUNDS]) {
     return round[ROUNDS / 2];
 }
 
-/* Returns the time of a step, which is the median over the rounds. */
+/* Returns the time of one step in nanoseconds, the median over all rounds. */
 static double time_of(void (*step)(void *), void *context, size_t steps) {
     double round[ROUNDS];
 
@@ -60,7 +60,7 @@ static double time_of(void (*step)(void *), void *context, size_t steps) {
     return median(round);
 }
 
-/* Measures a step in two contexts, in turn, and writes both times to `out`. */
+/* Measures a step in two contexts, alternately, and stores both times in `out'. */
 static void time_both(void (*step)(void *), void *one, void *two, size_t steps, double out[2]) {
     double round[2][ROUNDS];
 
@@ -98,7 +98,7 @@ static void join_bench_group(struct weir_group *g) {
         exit_group_cost(why);
 }
 
-/* Starts a process that counts and releases bytes of the group all the time. */
+/* Starts a process that counts and subtracts bytes of the group without a pause.  Returns the process id. */
 static pid_t start_other(void) {
     pid_t pid = fork();
     struct weir_group g;

@@ -1,15 +1,15 @@
-# The benchmarks that are no part of the weir program, and the recorded traces that the program replays.
+# Benchmarks that are not part of the weir program, and the recorded traces that the program replays.
 
 if WEIR_PROGRAM
 bench: weir
 	./weir bench $(BENCHFLAGS)
 endif
 
-# `make check' never measures.  To measure: make bench BENCHFLAGS='--repeat 3'
+# `make check' measures nothing.  To measure, run make bench BENCHFLAGS='--repeat 3'.
 .PHONY: bench
 
-# `make bench-programs' builds all benchmarks, `make NAME' builds one.  Each says in its first lines or by --help what it
-# measures.  The tests build the first two, too (tests/bench).
+# `make bench-programs' builds all benchmarks, `make NAME' builds one.  The first lines of a benchmark, or its --help, say
+# what it measures.  The tests in tests/bench also build the first two benchmarks.
 bench_programs = bench/measure bench/micro
 developer_programs += $(bench_programs) bench/bare_driver bench/bare_growth bench/group_cost bench/phases bench/two_builds
 bench_common = bench/common.c bench/common.h
@@ -32,28 +32,28 @@ endif
 bench_bare_placement_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 bench_bare_placement_LDADD = lib/libweir-core.la $(JANSSON_LIBS) -lm
 
-# This script measures several processes on one device, with the shared registry and without it.
+# This script measures several processes on one device, with and without the shared registry.
 EXTRA_DIST += bench/processes
 
-# This script makes traces with other sizes.
+# This script changes the sizes in a trace.
 EXTRA_DIST += bench/vary-sizes
 
 # This script makes traces of invented programs.
 EXTRA_DIST += bench/loads
 
-# This script finds the smallest limit of each configuration, on the device model.
+# These scripts compare two builds on a GPU, and find the smallest limit of each configuration on the device model.
 EXTRA_DIST += bench/core-figures bench/smallest-limit
 
-# This script measures what settings of weir tune cost runs that weir tune has not seen.
+# This script measures how good the settings of weir tune are for a run that weir tune has not seen.
 EXTRA_DIST += bench/tune-regret
 
-# These scripts measure the cost of a request by the kind of stream, on a machine with a GPU and nvcc.
+# These scripts measure calls and requests under weir run, on a machine with a GPU and nvcc.
 EXTRA_DIST += bench/seen-calls bench/seen_calls.c bench/stream-kinds bench/stream_kinds.cu bench/at_once.c
 
-# This program makes RMM's random allocations, on a machine with a GPU and nvcc.
+# This program runs RMM's benchmark of random allocations, on a machine with a GPU and nvcc.
 EXTRA_DIST += bench/rmm/random_allocations.cpp bench/rmm/run
 
-# tests/gpu/drop-in, several and record-overhead run these programs of frameworks, on a machine with a GPU.
+# tests/gpu/drop-in, tests/gpu/several and tests/gpu/record-overhead run these programs on a machine with a GPU.
 EXTRA_DIST += \
 	bench/record-cost \
 	bench/record-jax \

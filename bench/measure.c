@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* measure.c: measures how long the driver's calls take on a device, and writes a profile of the device model
+/* measure.c: measures how long driver calls take on a device, and writes a profile for the device model
  * (lib/driver/model).
  *
- *     bench/measure [cuda[:N]|model[:N]] >FILE      a profile; WEIR_MODEL_PROFILE=FILE has the device model use it
+ *     bench/measure [cuda[:N]|model[:N]] >FILE      writes a profile; the model reads it if WEIR_MODEL_PROFILE=FILE
  *
- * Ten processes measure one after another: five measure the memory pools, and five the physical allocations (VMM
- * handles).  The first calls of a process cost more, so each process measures them once.  The profile gets the median
- * over the processes.
+ * Ten processes measure one after another: five measure memory pools, and five measure physical allocations (handles
+ * of cuMemCreate).  There are several processes because the first calls in a process take longer, and a process can
+ * measure these only once.  The profile contains the medians over the processes.
  *
- * Some terms of the profile are contained in another measured time, and are subtracted from it here: a growth contains
- * the allocation of a pair, and an access contains the call's own cost.  The time of a call on a handle is described by
- * a line over the handle's size.  The line has the least relative error, since programs use mostly small handles.
+ * A term of the profile may be a part of a measured time, and is then computed by a subtraction.  For example, the
+ * measured time of a growth contains the time of an ordinary allocation, and the time of cuMemSetAccess contains a
+ * fixed cost of the call.  The time of a call on a handle depends linearly on the size of the handle.  The program
+ * fits this line so that the relative error is least, because programs use mostly small handles.
  *
- * If a value cannot be measured, the file gets the value of the built-in profile, and says so.  A curve gets built-in
- * points for sizes that do not fit on the device.  These points are multiplied by the ratio of measured to built-in
- * time at the largest size that fits.
+ * If a value cannot be measured, the profile gets the value of the built-in profile, and a comment that says so.  If
+ * some sizes of a curve do not fit on the device, the profile gets built-in points for these sizes.  These points
+ * are scaled by the ratio of the measured to the built-in time at the largest size that fits.
  */
 #include "bench/measure.h"
 
@@ -30,10 +31,14 @@
 #include "bench/common.h"
 #include "driver/model/model_profile.h"
 
-enum { PROCESSES = 5 /* per part */, POINTS = MODEL_CURVE_POINTS, MOST_FIGURES = 512 };
+enum {
+    PROCESSES = 5 /* processes for each part */,
+    POINTS = MODEL_CURVE_POINTS,
+    MOST_FIGURES = 512
+};
 enum { EARLY_MIB = 32 };
 
-/* A measured figure, with a value from each process; or a term of the profile, with one value. */
+/* Either a measured figure with one value from each process, or a term of the profile with one value. */
 struct figure {
     char name[64];
     double values[PROCESSES];
@@ -70,7 +75,8 @@ static void add_value(struct figures *list, const char *name, double value) {
     figure->values[figure->count++] = value;
 }
 
-/* Returns the x of a figure on a curve, or a value below 0 if the figure is not of that curve. */
+/* Returns the x of a point on the curve, from the name of the figure.  Returns a negative value if the figure is not
+ * a point of this curve. */
 static double place_on(const char *curve, const struct figure *figure) {
     const size_t length = strlen(curve);
 
@@ -79,7 +85,7 @@ static double place_on(const char *curve, const struct figure *figure) {
                : -1;
 }
 
-/* Returns the median of a figure over the processes, or a value below 0 if the figure was not measured. */
+/* Returns the median of a measured figure over the processes, or a negative value if it was not measured. */
 static double sample(const char *name) {
     struct figure *figure = find_figure(&samples, name);
 
@@ -104,7 +110,8 @@ static void receive_figures(FILE *from) {
             add_value(&samples, name, value);
 }
 
-/* Measures one part in a child process.  This process never opens the driver, since CUDA does not survive a fork. */
+/* Measures one part in a child process.  This process itself never opens the driver, because CUDA does not work
+ * after a fork. */
 static void measure_in_process(const char *device, enum measure_part part) {
     int ends[2], status = 0;
     FILE *file;
@@ -129,18 +136,19 @@ static void measure_in_process(const char *device, enum measure_part part) {
     if (waitpid(child, &status, 0) != child || !WIFEXITED(status))
         bench_fail(device, "a process was killed");
     if (WEXITSTATUS(status) != 0)
-        exit(1); /* the process has printed the reason */
+        exit(1); /* the child has printed the reason */
 }
 
 /* --------------------------------------------------------------------- terms ---- */
 
-/* The time of a call on a handle, as a line over the handle's size. */
+/* The time of a call on a handle, as a straight line over the size of the handle. */
 struct line {
     double each; /* ns */
-    double gib;  /* additional ns for each GiB */
+    double gib;  /* the additional time in ns for each GiB */
 };
 
-/* Returns the line with the least sum of squared relative errors.  The line never falls, and does not begin below 0. */
+/* Returns the line with the smallest sum of squared relative errors.  The slope of the line is not negative, and
+ * neither is its value at 0. */
 static struct line fit_line(const char *name) {
     double w = 0, wx = 0, wxx = 0, wy = 0, wxy = 0, below;
     struct line line = {0, 0};
@@ -170,7 +178,8 @@ static double line_at(struct line line, double mib) {
     return line.each + line.gib * mib / 1024;
 }
 
-/* Returns the sum of the times of a process's first calls, minus the time `later` for each of them. */
+/* Returns how much longer the first calls of a process take in total, if each of them took the time `later'
+ * otherwise. */
 static double early_excess(const char *name, double later) {
     double more = 0;
 
@@ -204,7 +213,7 @@ static void handle_terms(void) {
                                               line_at(access, EARLY_MIB)));
 }
 
-/* Sets the points of a curve to the measured times minus `less`, the time that belongs to another term. */
+/* Sets the points of a curve to the measured times minus `less', which is the part that another term describes. */
 static void curve_terms(const char *name, double less) {
     for (size_t i = 0; i < samples.count; i++)
         if (place_on(name, &samples.of[i]) >= 0)
@@ -225,8 +234,8 @@ static void pool_terms(void) {
         set_term("pool_first_ns", early_excess("early-grow", grown));
 }
 
-/* Sets a term to its measured value.  If `most` is not 0, the model works only with a power of two from `least` to
- * `most`, so another value is not used. */
+/* Sets a term to its measured value, if it was measured.  If `most' is not 0, the model needs a power of two from
+ * `least' to `most', and any other value is ignored. */
 static void plain_term(const char *key, uint64_t least, uint64_t most) {
     const double value = sample(key);
     const int is_power = frexp(value, &(int){0}) == 0.5;
@@ -255,8 +264,8 @@ static void plain_terms(void) {
 
 /* ------------------------------------------------------------------ the file ---- */
 
-/* Writes a number of the profile.  If `measured` is 1, writes the number only if it was measured.  If `measured` is 0,
- * writes the number only if it was not measured, with its built-in value. */
+/* Writes a line of the profile.  If `measured' is 1, writes the line only if the value was measured.  If `measured'
+ * is 0, writes the line only if the value was not measured, with the built-in value `otherwise'. */
 static void write_number(int measured, const char *key, uint64_t otherwise) {
     const struct figure *term = find_figure(&terms, key);
 
@@ -264,10 +273,11 @@ static void write_number(int measured, const char *key, uint64_t otherwise) {
         printf("%s = %.0f\n", key, term ? term->values[0] : (double)otherwise);
 }
 
-/* Replaces neighbouring points by their mean where the curve falls, until the curve falls nowhere, as the model
- * requires. */
+/* Makes a curve never fall, as the model requires: replaces neighbouring points between which the curve falls by
+ * their mean, until it falls nowhere. */
 static void make_rising(double y[POINTS], size_t count) {
-    size_t first[POINTS], stretches = 0; /* index of the first point of each stretch */
+    /* The index of the first point of each stretch of equal values. */
+    size_t first[POINTS], stretches = 0;
 
     for (size_t i = 0; i < count; i++) {
         first[stretches++] = i;
@@ -284,8 +294,8 @@ static void make_rising(double y[POINTS], size_t count) {
     }
 }
 
-/* Reads the measured points of a curve into x and y, and returns their number.  The processes have sent the points by
- * rising x. */
+/* Stores the measured points of a curve in x and y, and returns their number.  The processes have sent the points in
+ * the order of rising x. */
 static size_t points_of(const char *name, double x[POINTS], double y[POINTS]) {
     size_t count = 0;
 
@@ -335,7 +345,7 @@ static void write_keys(int measured) {
 }
 
 static void print_profile(const char *device) {
-    static const char modelled[] = " (device model)"; /* the end of the name of a device model */
+    static const char modelled[] = " (device model)"; /* the end of the device model's name */
     char *end = strstr(device_name, modelled), date[32] = "";
     time_t now = time(NULL);
     struct tm broken;

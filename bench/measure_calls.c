@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* measure_calls.c: measures driver calls in one process: memory pools, cuMemAlloc and calls of a fixed cost, or
- * physical allocations (VMM handles).
+/* measure_calls.c: measures driver calls in one process.  One part measures memory pools, cuMemAlloc and calls with
+ * a constant cost.  The other part measures physical allocations (handles of cuMemCreate).
  *
- * A pool grows here as in a program: by one request after another, while other blocks are live.  The process reads the
- * reserved memory before and after each growth and trim.  If a call has changed the reserved memory by an unexpected
- * number of units, the time of the call is not used.
+ * The pool grows as in a real program: by one request after another, while other blocks are live.  The process reads
+ * the reserved memory before and after each growth and trim.  It discards the time of a call that changed the
+ * reserved memory by an unexpected number of units.
  *
- * Before each growth, trim and handle the process writes to 1 MiB of host memory, about the size of a core's cache,
- * because a program uses its caches between such calls, too.  With 1 MiB, the stalls of the model were nearest to the
- * stalls of an H200.
+ * Before each growth, trim and handle, the process writes to 1 MiB of host memory, about the size of a core's cache,
+ * because a real program also uses the caches between such calls.  With 1 MiB, the stalls on the model were nearest
+ * to those on an H200.
  */
 #include "bench/measure.h"
 
@@ -22,13 +22,14 @@
 #define MIB ((uint64_t)1 << 20)
 #define GIB ((uint64_t)1 << 30)
 
-/* The process uses at most three fifths of the free memory, and at most 20 GiB: other processes need memory, too. */
+/* The process uses at most three fifths of the free memory and at most 20 GiB, because other processes need memory,
+ * too. */
 #define MOST_BYTES (20 * GIB)
 #define LEAST_FREE (512 * MIB)
 
 enum { CACHE_LINE = 64, COLD_BYTES = 1 << 20, SERIES = 256 };
 
-/* The times of single calls. */
+/* The measured times of one kind of call. */
 struct series {
     size_t count;
     double ns[SERIES];
@@ -36,16 +37,17 @@ struct series {
 
 static FILE *out;
 static CUstream stream;
-static struct stopwatch watch; /* reads real time; not used on the device model */
-static uint64_t budget;        /* the most bytes in use at a time */
-static char *cold;             /* the memory for chill(); NULL on the device model */
+static struct stopwatch watch; /* measures real time; unused on the device model */
+static uint64_t budget;        /* the largest number of bytes that may be allocated at a time */
+/* The host memory to which chill() writes; NULL on the device model. */
+static char *cold;
 static uint64_t began;
 
 static void begin_time(void) {
     began = bench_driver->charge ? bench_driver->ticks() : stopwatch_read(&watch);
 }
 
-/* Returns the nanoseconds since begin_time().  Ends the process if the call failed. */
+/* Returns the nanoseconds since begin_time().  Ends the process if the result of the call is an error. */
 static double end_time(const char *entry, CUresult result) {
     const uint64_t ns = bench_driver->charge
                             ? bench_driver->ticks() - began
@@ -55,7 +57,7 @@ static double end_time(const char *entry, CUresult result) {
     return (double)ns;
 }
 
-/* Evaluates to the nanoseconds that a driver call takes. */
+/* Calls a driver function.  The value of the expression is the time of the call in nanoseconds. */
 #define TIME(entry, ...) (begin_time(), end_time(#entry, bench_driver->entry(__VA_ARGS__)))
 
 static void chill(void) {
@@ -72,14 +74,14 @@ static void send_figure(const char *name, double value) {
     fprintf(out, "%s %.3f\n", name, value);
 }
 
-/* Sends the mean of the series, without the smallest and the largest tenth. */
+/* Sends the mean of the times to the parent, without the smallest tenth and the largest tenth. */
 static void send_mean(const char *name, struct series *series) {
     const size_t cut = series->count / 10;
     double sum = 0;
 
     if (series->count == 0)
         return;
-    bench_median(series->ns, series->count); /* sorts */
+    bench_median(series->ns, series->count); /* sorts the times */
     for (size_t i = cut; i < series->count - cut; i++)
         sum += series->ns[i];
     send_figure(name, sum / (double)(series->count - 2 * cut));
@@ -107,11 +109,11 @@ static int driver_has(unsigned capability) {
 enum { MOST_BLOCKS = 10000 };
 
 static CUmemoryPool pool;
-static uint64_t unit; /* bytes by which a pool grows */
+static uint64_t unit; /* the number of bytes by which a pool grows at a time */
 static CUdeviceptr blocks[MOST_BLOCKS];
 static size_t block_count;
 
-/* Returns the reserved memory of the pool, or 0 if the driver (before 11.3) does not report it. */
+/* Returns the reserved memory of the pool.  Returns 0 if the driver cannot report it (before CUDA 11.3). */
 static uint64_t pool_reserved(void) {
     uint64_t bytes = 0;
 
@@ -120,7 +122,8 @@ static uint64_t pool_reserved(void) {
     return bytes;
 }
 
-/* Allocates one more block.  Adds the time to the series if the pool grew by exactly `units` units. */
+/* Allocates one more block from the pool.  Adds the time of the call to the series if the pool grew by exactly
+ * `units' units. */
 static void grow_timed(uint64_t bytes, uint64_t units, struct series *series) {
     const uint64_t before = pool_reserved();
     double ns;
@@ -147,8 +150,8 @@ static double make_timed_pool(void) {
     return ns;
 }
 
-/* Measures the first requests of the process, each of which grows the pool by a unit.  The first request shows the
- * unit's size. */
+/* Measures the first requests of the process.  Each of them grows the pool by one unit, and the first one shows how
+ * large a unit is. */
 static void measure_early_growth(void) {
     make_timed_pool();
     for (uint64_t i = 0; i < MEASURE_EARLY && (i + 1) * unit <= budget; i++) {
@@ -178,8 +181,8 @@ static void trim_timed(uint64_t units, uint64_t to, struct series *series) {
         add_time(series, ns);
 }
 
-/* Grows the pool by each step in turn, and shrinks it by that step again, in several rounds.  Omits steps for which
- * there is no room. */
+/* Measures growths and trims: grows the pool by each step in turn, and then shrinks it by each step, in several
+ * rounds.  Leaves out the steps for which memory is short. */
 static void measure_steps(const uint64_t *steps, size_t count, uint64_t rounds) {
     struct series grown[8] = {{0}}, trimmed[8] = {{0}};
     uint64_t units = 0;
@@ -204,8 +207,8 @@ static void measure_steps(const uint64_t *steps, size_t count, uint64_t rounds) 
     }
 }
 
-/* Measures a request that the driver serves by moving idle memory together.  Before the request the pool is full of
- * blocks of one unit, of which every second block was freed. */
+/* Measures a request for which the driver must combine idle memory from several places.  Before the request, fills
+ * the pool with blocks of one unit and frees every second block.  The request is larger than each gap. */
 static void measure_move(uint64_t units) {
     struct series moved = {0}, unused = {0};
 
@@ -225,8 +228,8 @@ static void measure_move(uint64_t units) {
     send_point("pool_move_ns", units, &moved);
 }
 
-/* Measures pairs of a free and an allocation in the pool while `live` blocks of 4 to 36 KiB are live.  If `live` is 1,
- * the only live block has 64 KiB. */
+/* Measures pairs of a free and an allocation in the pool, while `live' blocks of 4 to 36 KiB are live.  If `live' is
+ * 1, the only live block has 64 KiB. */
 static void measure_pool_pairs(size_t live) {
     struct series pair = {0}, alloc = {0};
     uint64_t seed = live;
@@ -295,7 +298,8 @@ static void measure_direct(void) {
         send_point("mem_alloc_ns", sizes[s], &allocs);
         send_point("mem_free_ns", sizes[s], &frees);
     }
-    BENCH_CALL(cuMemAlloc, &block, 512); /* keeps the driver's page of small blocks alive */
+    /* A small block that keeps the driver's page of small blocks allocated. */
+    BENCH_CALL(cuMemAlloc, &block, 512);
     for (int i = 0; i < SMALL; i++)
         add_time(&small_allocs, TIME(cuMemAlloc, &small[i], 4096));
     for (int i = 0; i < SMALL; i++)
@@ -307,7 +311,7 @@ static void measure_direct(void) {
 
 /* --------------------------------------------------------------- other calls ---- */
 
-/* Measures one call many times, and sends the mean by the name of the call. */
+/* Measures a driver call 200 times, and sends the mean under the name of the call. */
 #define MEASURE(entry, ...)                                                                        \
     do {                                                                                           \
         struct series series = {0};                                                                \
@@ -360,7 +364,7 @@ static void measure_queries(CUevent event) {
     MEASURE(cuGetErrorName, CUDA_ERROR_OUT_OF_MEMORY, &text);
 }
 
-/* Adds the time of a call to the series of its name. */
+/* Calls a driver function, and adds the time to the series for this function. */
 #define ADD_TIME(entry, ...) add_time(&series[AT_##entry], TIME(entry, __VA_ARGS__))
 #define MADE_AND_ENDED(X)                                                                          \
     X(cuStreamCreate)                                                                              \
@@ -399,7 +403,7 @@ static void measure_calls(void) {
         ADD_TIME(cuMemFreeHost, host);
         ADD_TIME(cuCtxPushCurrent, current);
         ADD_TIME(cuCtxPopCurrent, &popped);
-        chill(); /* programs make the next call when they grow, with cold caches */
+        chill(); /* a program makes the next call when it grows, with cold caches */
         ADD_TIME(cuMemGetInfo, &free_bytes, &total);
     }
 #define NOTE(entry) send_mean(#entry, &series[AT_##entry]);
@@ -417,7 +421,8 @@ static CUmemAccessDesc handle_access;
 static CUdeviceptr range;
 static CUmemGenericAllocationHandle handles[MOST_HANDLES];
 
-/* Creates a handle, maps it at its place in the range, and gives access to it.  Adds the times to `kinds`. */
+/* Creates a handle, maps it at its place in the address range, and enables access to it.  Adds the time of each call
+ * to its series in `kinds'. */
 static void map_timed(int i, uint64_t bytes, struct series kinds[KINDS]) {
     const CUdeviceptr at = range + (uint64_t)i * bytes;
 
@@ -450,7 +455,7 @@ static void measure_handle_size(uint64_t mib, int count) {
         send_point(names[kind], mib, &kinds[kind]);
 }
 
-/* Measures the first handles of the process: creation, mapping and access together. */
+/* Measures the first handles of the process: the sum of creation, mapping and access for each handle. */
 static void measure_early_handles(void) {
     struct series kinds[KINDS] = {{0}};
 
@@ -503,8 +508,8 @@ static int device_can(CUdevice_attribute attribute) {
     return value;
 }
 
-/* Sends the properties of the device.  Memory of other processes counts as memory of the context, since it is not
- * available either. */
+/* Sends the properties of the device.  The figure context_bytes also includes the memory of other processes, since
+ * neither is available to the program. */
 static void send_device(size_t free_bytes, size_t total) {
     char name[96];
 
@@ -528,7 +533,7 @@ void measure_child(const char *device, enum measure_part part, FILE *to) {
         stopwatch_make(&watch);
         cold = calloc(1, COLD_BYTES);
     }
-    /* A program creates a stream before it requests memory, so this process does so, too. */
+    /* A real program creates a stream before it requests memory, so this process does so, too. */
     BENCH_CALL(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
     BENCH_CALL(cuMemGetInfo, &free_bytes, &total);
     if (free_bytes < LEAST_FREE) {

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* micro.c: measures the time of an allocation and its free on the host, by weir, by the driver's pool and by malloc.
+/* micro.c: measures the host time of an allocation and its free, with weir, with the driver's pool and with malloc.
  *
- * A subject is an allocator that is measured.  A case is a load with its sizes, live blocks, threads and streams.  The
- * subjects take turns in rounds, and each round begins with another subject, since a machine's speed drifts by a third
- * within minutes.  In a round each subject runs three batches: one untimed, because other subjects have used the
- * processor's caches; one timed as a whole, for the time of a pair; and one timed call by call, for the percentiles.
+ * A subject is an allocator to measure.  A case is a load with its sizes, live blocks, threads and streams.  The
+ * subjects are measured in turn, in several rounds.  Each round begins with another subject, because the speed of a
+ * machine changes by a third within minutes.  In a round, each subject runs three batches.  The first is not timed,
+ * because other subjects have used the processor's caches before.  The second is timed as a whole, for the mean time
+ * of a pair.  The third is timed call by call, for the percentiles.
  *
- * With many live blocks, all subjects together would need more memory than a device has.  Then each subject is measured
- * alone.
+ * If a case has many live blocks, the blocks of all subjects together would not fit on a device.  Each subject is
+ * then measured alone.
  *
- * On the device model, the time of one thread is own time: real time outside the model (span.h).  The model cannot
- * divide its time among threads, so the time of several threads contains the model's time.
+ * On the device model, the time of a single thread is real time without the time spent in the model (span.h).  With
+ * several threads, the model's time is included, because the model cannot tell how its time is divided among
+ * threads.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -35,7 +37,8 @@
 #define MIB ((size_t)1 << 20)
 
 enum { MOST_THREADS = 64, MOST_ROUNDS = 1000, GROUP = 64, HOT_BYTES = 65536, RING_SLOTS = 256 };
-enum { TOGETHER_LIVE = 1000 /* the most live blocks with which subjects take turns */ };
+/* The largest number of live blocks with which subjects are measured in turn. */
+enum { TOGETHER_LIVE = 1000 };
 
 /* ------------------------------------------------------------------ subjects ---- */
 
@@ -44,12 +47,12 @@ struct subject;
 struct instance {
     const struct subject *subject;
     weir_allocator *allocator; /* for weir's subjects */
-    CUmemoryPool pool;         /* for the driver's pool */
+    CUmemoryPool pool;         /* the pool of the subject that is the driver's pool */
 };
 
 static const struct subject {
     const char *name, *what;
-    const char *engine; /* for weir's subjects: an engine, or NULL for the default */
+    const char *engine; /* the engine of a subject that is weir, or NULL for the default engine */
     int is_bound, on_host;
     void (*open)(struct instance *instance);
     void (*close)(struct instance *instance);
@@ -59,14 +62,15 @@ static const struct subject {
 
 static struct {
     const char *device, *json_file;
-    unsigned subjects, scenarios; /* one bit for each one that is to be measured */
+    unsigned subjects, scenarios; /* a bit for each subject and scenario to measure */
     uint64_t threads, rounds;
     int is_quick;
 } asked = {.device = "cuda"};
 
 static const struct weir_driver
-    *table; /* the subjects' driver table; on the model, it counts calls */
-static struct span_clock alone, among; /* the clock for one thread, and for several threads */
+    *table; /* the driver table that the subjects use; on the device model, it counts calls */
+/* The clock if one thread is measured, and the clock for several threads. */
+static struct span_clock alone, among;
 static CUcontext context;
 static FILE *json;
 
@@ -141,7 +145,7 @@ static void open_nothing(struct instance *instance) {
 
 static void close_malloc(struct instance *instance) {
     (void)instance;
-    malloc_trim(0); /* the next case needs the memory */
+    malloc_trim(0); /* returns host memory to the system, since the next case needs it */
 }
 
 static weir_status alloc_malloc(struct instance *instance, size_t bytes, CUstream stream,
@@ -210,17 +214,20 @@ enum { SUBJECTS = sizeof subjects / sizeof *subjects };
 struct worker;
 
 struct load {
-    int has_sides; /* workers are in pairs: one worker allocates, the other frees */
+    /* Set if workers work in pairs: one worker allocates, and the other frees its blocks. */
+    int has_sides;
     void (*turn)(struct worker *worker, uint64_t pairs);
 };
 
 struct micro_case {
     const char *scenario;
     const struct load *load;
-    size_t bytes;             /* the size of a pair's block, or 0 for random sizes */
+    /* The size of the block that a pair allocates and frees, or 0 for random sizes. */
+    size_t bytes;
     size_t smallest, largest; /* the range of the live blocks' sizes, which are log-uniform */
     uint64_t live;
-    int has_gaps; /* twice as many blocks are allocated, and a random half is freed */
+    /* Set if twice as many blocks are allocated first, and a random half of them is freed. */
+    int has_gaps;
     unsigned threads, streams;
 };
 
@@ -228,8 +235,8 @@ struct latency {
     struct weir_histogram alloc, free;
 };
 
-/* The blocks that a producer has allocated and a consumer has not freed yet.  Each side has a cache line with its own
- * counter, and with the value of the other side's counter that it last read. */
+/* A ring of blocks that the producer has allocated and the consumer has not freed yet.  Each side writes to one
+ * cache line.  The line contains the side's own counter, and a copy of the other side's counter. */
 struct ring {
     _Alignas(128) _Atomic uint64_t pushed;
     uint64_t popped_seen;
@@ -239,20 +246,22 @@ struct ring {
     void *slots[RING_SLOTS];
 };
 
-/* A thread that makes the calls of a run. */
+/* A thread that allocates and frees in a run. */
 struct worker {
-    _Alignas(128) struct run *run; /* aligned so that no two workers share a cache line */
+    /* The run; aligned so that two workers do not share a cache line. */
+    _Alignas(128) struct run *run;
     struct instance *instance;
     CUstream stream;
-    struct latency *latency; /* histograms of single calls, or NULL if calls are not timed */
+    /* The histograms for single calls, or NULL if single calls are not timed. */
+    struct latency *latency;
     const struct span_clock *clock;
     uint64_t random;
     size_t next_stream;
     struct ring *ring;
     unsigned index;
-    uint64_t chunk; /* pairs between two readings of the clock */
-    uint64_t pairs; /* number of pairs in the last batch */
-    double ns;      /* the time of all these pairs */
+    uint64_t chunk; /* the number of pairs between two reads of the clock */
+    uint64_t pairs; /* the number of pairs in the last batch */
+    double ns;      /* the time of all pairs in the last batch, in nanoseconds */
     struct latency own_latency;
 };
 
@@ -266,11 +275,11 @@ struct run {
     uint64_t live_count;
     uint64_t batch_ns;
     pthread_barrier_t gate;
-    double ns[MOST_ROUNDS]; /* time of a pair in one thread, by round */
-    char left_out[256];     /* the reason why the subject is not measured, or "" if it is */
+    double ns[MOST_ROUNDS]; /* the time of a pair in one thread, for each round */
+    char left_out[256];     /* the reason why the subject is left out, or "" if it is measured */
 };
 
-/* Sizes are drawn before they are needed, so that drawing is not timed. */
+/* Random block sizes.  They are drawn in advance, so that the drawing is not timed. */
 enum { SIZES = 4096 };
 static uint32_t sizes[SIZES];
 
@@ -346,7 +355,7 @@ static void turn_pair(struct worker *worker, uint64_t pairs) {
         timed_free(worker, timed_alloc(worker, bytes, worker->stream), worker->stream);
 }
 
-/* Frees a random live block, and allocates another one in its place. */
+/* Makes pairs: frees a random live block, and allocates another block in its place. */
 static void turn_churn(struct worker *worker, uint64_t pairs) {
     struct run *run = worker->run;
 
@@ -372,7 +381,7 @@ static void turn_by_streams(struct worker *worker, uint64_t pairs) {
     }
 }
 
-/* Lets another thread run from time to time, since that thread may need this processor. */
+/* Yields the processor from time to time while a worker waits, because the other thread may need this processor. */
 static void rest(unsigned *waits) {
     if (++*waits % 256 == 0)
         sched_yield();
@@ -395,7 +404,7 @@ static void turn_produce(struct worker *worker, uint64_t pairs) {
     }
 }
 
-/* Frees the blocks that the other side allocates, until the other side has closed the ring. */
+/* Frees the blocks that the producer allocates, until the producer has closed the ring and the ring is empty. */
 static void consume(struct worker *worker) {
     struct ring *ring = worker->ring;
     uint64_t popped = 0;
@@ -403,7 +412,7 @@ static void consume(struct worker *worker) {
 
     for (;;) {
         if (popped == ring->pushed_seen) {
-            /* Reads the flag before the counter, so that no block stays in the ring. */
+            /* Read the flag before the counter, so that no block stays in the ring. */
             int is_closed = atomic_load_explicit(&ring->is_closed, memory_order_acquire);
 
             ring->pushed_seen = atomic_load_explicit(&ring->pushed, memory_order_acquire);
@@ -419,7 +428,7 @@ static void consume(struct worker *worker) {
     }
 }
 
-/* Closes the ring, and waits until the other side has freed all blocks. */
+/* Closes the ring, and waits until the consumer has freed all blocks. */
 static void close_ring(struct ring *ring) {
     unsigned waits = 0;
 
@@ -435,7 +444,7 @@ static const struct load pair_load = {.turn = turn_pair}, churn_load = {.turn = 
 
 /* ------------------------------------------------------------------- batches ---- */
 
-/* The processors that this process may use. */
+/* The processors on which this process may run. */
 static int *cpus;
 static size_t cpu_count;
 
@@ -450,7 +459,7 @@ static void find_cpus(void) {
             cpus[cpu_count++] = cpu;
 }
 
-/* Keeps this thread on one processor, if the system allows it. */
+/* Pins this thread to one processor, if the system allows it. */
 static void pin(size_t index) {
     cpu_set_t set;
 
@@ -461,7 +470,8 @@ static void pin(size_t index) {
     pthread_setaffinity_np(pthread_self(), sizeof set, &set);
 }
 
-/* Makes pairs until the time is up.  Subtracts the cost of reading the clock. */
+/* Makes pairs until the time is up, and stores their number and their time.  Subtracts the time of reading the
+ * clock. */
 static void turn_for(struct worker *worker, uint64_t batch_ns) {
     enum { CHUNK_NS = 20000, MOST = 1 << 16 };
     const struct stopwatch *watch = &worker->clock->watch;
@@ -498,7 +508,7 @@ static void *run_worker(void *argument) {
     BENCH_CALL(cuCtxPushCurrent, context);
     worker->latency = NULL;
     if (!worker->ring)
-        worker->run->of->load->turn(worker, GROUP); /* the first calls of a thread cost more */
+        worker->run->of->load->turn(worker, GROUP); /* the first calls of a thread take longer */
     worker->latency = latency;
     pthread_barrier_wait(&worker->run->gate);
     if (worker->ring && worker->index % 2 == 1)
@@ -509,8 +519,8 @@ static void *run_worker(void *argument) {
     return NULL;
 }
 
-/* Lets all threads of the run work for one batch.  Returns the number of all pairs, and sets *ns to the time of a
- * pair. */
+/* Runs one batch in all threads of the run.  Returns the number of pairs in all threads, and stores the time of a
+ * pair in *ns. */
 static uint64_t batch(struct run *run, int times_calls, double *ns) {
     const unsigned threads = run->of->threads, step = run->of->load->has_sides ? 2 : 1;
     pthread_t ids[MOST_THREADS];
@@ -539,7 +549,8 @@ static uint64_t batch(struct run *run, int times_calls, double *ns) {
     return pairs;
 }
 
-/* Runs one batch, and further batches until nearly every live block was replaced.  Runs at most 32 batches. */
+/* Warms up: runs batches until nearly all live blocks have been replaced.  Runs at least one batch and at most 32
+ * batches. */
 static void warm_run(struct run *run) {
     uint64_t pairs = 0;
     double unused;
@@ -585,7 +596,7 @@ static void make_workers(struct run *run) {
     }
 }
 
-/* Allocates the live blocks in order.  If the case wants gaps, allocates twice as many and frees a random half. */
+/* Allocates the live blocks in order.  If the case has gaps, allocates twice as many blocks and frees a random half. */
 static void make_live(struct run *run) {
     struct worker *worker = &run->workers[0];
     uint64_t count = run->of->has_gaps ? 2 * run->of->live : run->of->live,
@@ -679,7 +690,7 @@ static void write_row(const struct run *run, double ns, const struct latency *ca
 }
 
 static void print_subject(struct run *run) {
-    static struct latency calls; /* some kilobytes */
+    static struct latency calls; /* static, because the struct takes some kilobytes */
     double ns;
 
     memset(&calls, 0, sizeof calls);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* phases.c: one of several processes that share a device, for bench/processes.
+/* phases.c: one of several processes that share a device; bench/processes starts them.
  *
- *     phases DEVICE FILE NUMBER OF PHASES PEAK   process NUMBER (from 0) of OF processes, for PHASES phases
- *     phases DEVICE cost                         measures a hit and a growth
+ *     phases DEVICE FILE NUMBER OF PHASES PEAK   runs as process NUMBER (from 0) of OF processes, for PHASES phases
+ *     phases DEVICE cost                         measures the time of a cache hit and of a growth
  *
- * The processes take turns by FILE.  The process whose turn it is allocates PEAK thousandths of the device, in blocks
- * of mixed sizes, and frees them.  Meanwhile each other process holds a fiftieth of its peak.  So the memory that is
- * live at one time fits into the device, but the sum of all peaks does not.  Settings come from the environment.  The
- * process writes one line of figures.
+ * In each phase it is the turn of one process; the counter of the turns is in FILE.  This process allocates PEAK
+ * thousandths of the device's memory, in blocks of mixed sizes, and frees them.  Meanwhile each other process holds
+ * a fiftieth of its peak.  So all memory that is live at one time fits into the device, but the sum of all peaks
+ * does not.  The settings come from the environment.  Each process writes one line of figures.
  *
  * This file must not know the program that compares the lines.
  */
@@ -45,8 +45,8 @@ static int report_phase_failure(const char *what) {
     return 2;
 }
 
-/* Opens the allocator and the device.  The allocator comes first, because it asks other processes for room for a
- * context if the device is full. */
+/* Opens the allocator, and then the device.  If the device is full, the allocator asks other processes to release
+ * memory, so that there is room for a context.  Returns 0 on success. */
 static int open_device_and_allocator(const char *device, size_t *total) {
     struct weir_driver_failure failure;
     weir_options options;
@@ -106,7 +106,8 @@ static struct turns *open_turns(const char *path) {
     return map == MAP_FAILED ? NULL : map;
 }
 
-/* Waits for the process's turn.  Returns 1 when the turn has come, 0 if all phases are over or a process has failed. */
+/* Waits until it is the turn of process `number'.  Returns 1 when its turn has come, 0 if all phases are over or a
+ * process has failed. */
 static int await_phase_turn(struct turns *t, uint64_t number, uint64_t of, uint64_t phases) {
     for (;;) {
         uint64_t next = atomic_load(&t->next);
@@ -151,7 +152,7 @@ static int take_turns(char **words, size_t total) {
     return status == WEIR_OK ? 0 : 1;
 }
 
-/* Measures the real time of an allocation of 64 KiB with its free, with warm caches, and of growths by 32 MiB. */
+/* Measures the real time of an allocation of 64 KiB with its free, with warm caches, and of a growth by 32 MiB. */
 static int measure_phase(void) {
     uint64_t began, pair = UINT64_MAX, step = UINT64_MAX, is;
     weir_status status = WEIR_OK;

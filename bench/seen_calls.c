@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* seen_calls.c: measures calls of the driver that the library of `weir run` receives and passes on to the driver.
+/* seen_calls.c: measures driver calls that the library of `weir run' intercepts and passes on to the driver.
  *
  *     seen_calls [served]
  *
- * Prints a line for each call with its nanoseconds, the minimum of seven rounds.  With `served`, a block of the default
- * memory pool is live meanwhile.  The allocation of that block, the first of the process, has a line, too.
- * bench/seen-calls runs the program natively and under `weir run`.
+ * Prints a line for each call with its time in nanoseconds, the minimum of seven rounds.  With `served', the program
+ * first allocates a block from the default memory pool, and keeps it during the measurement.  This first allocation
+ * has a line, too.  bench/seen-calls runs the program natively and under `weir run'.
  */
 #include <dlfcn.h>
 #include <stdint.h>

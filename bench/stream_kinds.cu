@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
-// stream_kinds.cu: measures how long a request and a free take a program of the CUDA runtime, by the kind of stream.
+// stream_kinds.cu: measures how long a request and a free take in a program of the CUDA runtime, for each kind of
+// stream.
 //
-//     stream_kinds [ROUNDS]          default: 5
+//     stream_kinds [ROUNDS]          ROUNDS is 5 by default
 //
-// The program does not use weir itself.  bench/stream-kinds runs the program natively, under `weir run', and with a
-// library that answers at once (at_once.c).  The program prints a line for each kind of stream: the nanoseconds of a
-// request of 64 KiB with its free, and of a free and a request of up to 4 MiB among 300 live blocks.  Each figure is
-// the least of the rounds.
+// The program itself does not use weir.  bench/stream-kinds runs it natively, under `weir run', and with a library in
+// which requests return at once (at_once.c).  The program prints a line for each kind of stream with two times in
+// nanoseconds: first of a request of 64 KiB and its free, then of a free and a request of up to 4 MiB among 300 live
+// blocks.  Each time is the minimum over the rounds.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

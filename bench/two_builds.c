@@ -3,15 +3,15 @@
  *
  *     bench/two_builds OLD/libweir.so.0 NEW/libweir.so.0 [cuda[:N] [PROCESSES [ROUNDS]]]
  *
- * A process loads both builds.  The two do equal work in turn, about a millisecond each, so changes of the machine's
- * speed affect both.  Every other process loads the new build first, since the time of a library depends on its place
- * in memory, too.
+ * Each process loads both builds.  The builds do equal work alternately, for about a millisecond each, so that
+ * changes of the machine's speed affect both.  The speed of a library also depends on where it is in memory.
+ * Therefore half of the processes load the old build first, and the other half load the new build first.
  *
- * Prints a line for each load and engine.  The line has the median time of each build in nanoseconds, for one
- * allocation with its free (for growth: one allocation; for creation: the whole turn).  It also has the ratio new over
- * old, and the least and the largest ratio of a process.  The ratio of a process is the median over its rounds.  The
- * ratio for an order of loading is the median over its processes.  The printed ratio is the geometric mean over both
- * orders.
+ * The program prints a line for each load and engine.  The line has the median time of each build in nanoseconds,
+ * for one allocation and its free.  (For growth, it is the time of one allocation; for creation, of the whole turn.)
+ * It also has the ratio of new to old, and the smallest and the largest ratio of a process.  The ratio of a process
+ * is the median over its rounds.  The printed ratio is computed from the medians over the processes with each order
+ * of loading: it is the geometric mean of these two medians.
  */
 #include <weir/weir.h>
 
@@ -36,13 +36,15 @@ enum { THREADS = 16, MOST_ROUNDS = 1001, MOST_PROCESSES = 100 };
 
 static const struct load {
     const char *name;
-    size_t smallest, largest; /* the range of sizes in bytes; equal if there is one size */
-    size_t live;              /* the number of live blocks; if 0, each block is freed at once */
+    /* The range of sizes in bytes; both are equal if all blocks have one size. */
+    size_t smallest, largest;
+    /* The number of live blocks; if it is 0, each block is freed at once. */
+    size_t live;
     unsigned threads;
-    unsigned pairs; /* pairs of each thread in one turn */
+    unsigned pairs; /* the number of pairs that each thread makes in one turn */
     int is_bound;   /* set if the streams are bound to the allocator */
-    int grows;      /* set if a turn allocates `live` blocks from an empty allocator */
-    int makes;      /* set if the turn also creates the allocator */
+    int grows;      /* set if a turn allocates `live' blocks in an allocator without memory */
+    int makes;      /* set if a turn also creates the allocator */
 } loads[] = {
     {"pair, 4 KiB", 4 * KIB, 4 * KIB, 0, 1, 20000, 0, 0, 0},
     {"pair, 64 KiB", 64 * KIB, 64 * KIB, 0, 1, 20000, 0, 0, 0},
@@ -70,10 +72,10 @@ static const struct engine {
 
 enum { LOADS = sizeof loads / sizeof *loads, ENGINES = sizeof engines / sizeof *engines };
 
-/* The result of a process for one load and engine. */
+/* The result of one process for one load and engine. */
 struct result {
-    double ns[BUILDS]; /* median time of the rounds */
-    double ratio;      /* median ratio of the rounds, new over old */
+    double ns[BUILDS]; /* the median time over the rounds, for each build */
+    double ratio;      /* the median over the rounds of the ratio of new to old */
 };
 
 static struct build {
@@ -92,7 +94,7 @@ static weir_stream streams[THREADS];
 
 /* --------------------------------------------------------------------- loads ---- */
 
-static uint64_t draw_random(struct build *b) { /* Knuth's MMIX generator, upper half */
+static uint64_t draw_random(struct build *b) { /* the upper half of Knuth's MMIX generator */
     b->random = b->random * 6364136223846793005u + 1442695040888963407u;
     return b->random >> 32;
 }
@@ -161,10 +163,10 @@ static void close_allocator_of(struct build *b, const struct load *load) {
 
 /* --------------------------------------------------------------------- turns ---- */
 
-/* Holds the threads of a load between turns. */
+/* The barrier at which the threads of a load wait between turns. */
 static pthread_barrier_t gate;
 static struct build *their_build;
-static const struct load *their_load; /* NULL ends the threads */
+static const struct load *their_load; /* the load of the threads, or NULL if they must end */
 
 static void *run_build_thread(void *stream) {
     for (pthread_barrier_wait(&gate); their_load; pthread_barrier_wait(&gate)) {
@@ -174,7 +176,7 @@ static void *run_build_thread(void *stream) {
     return NULL;
 }
 
-/* Runs one turn.  Returns the nanoseconds for each pair. */
+/* Runs one turn of a load with one build.  Returns the nanoseconds for a pair. */
 static double turn(struct build *b, const struct load *load, const struct engine *engine) {
     struct timespec from, to;
 
@@ -215,7 +217,7 @@ static struct result measure_builds(const struct load *load, const struct engine
         if (pthread_create(&threads[i], NULL, run_build_thread, streams[i]) != 0)
             bench_fail("pthread_create", load->name);
     for (int i = 0; i < BUILDS; i++)
-        turn(&builds[i ^ first], load, engine); /* a turn to warm up */
+        turn(&builds[i ^ first], load, engine); /* a first turn of each build, to warm up */
     for (size_t round = 0; round < rounds; round++) {
         for (size_t i = 0; i < BUILDS; i++) {
             const size_t which = (i + round + (size_t)first) % BUILDS;
@@ -306,14 +308,13 @@ static void print_line(size_t which, struct result (*results)[LOADS * ENGINES], 
     }
     for (int i = 0; i < BUILDS; i++)
         order[i] = bench_median(ratios[i], processes / BUILDS);
-    bench_median(all, processes); /* sorts */
+    bench_median(all, processes); /* sorts the ratios */
     printf("%-6s  %-26s %9.1f %9.1f  %6.3f  %6.3f to %.3f\n", engines[which % ENGINES].name,
            loads[which / ENGINES].name, bench_median(ns[OLD], processes),
            bench_median(ns[NEW], processes), sqrt(order[0] * order[1]), all[0], all[processes - 1]);
 }
 
-/* Returns the number that a word of the command line stands for.  Returns 0 if the word is not a number up to
- * `most`. */
+/* Converts a word of the command line to a number.  Returns 0 if the word is not a number from 0 to `most'. */
 static size_t parse_count(const char *word, size_t most) {
     char *rest;
     unsigned long value = strtoul(word, &rest, 10);

@@ -76,7 +76,7 @@ weir_CPPFLAGS = $(AM_CPPFLAGS) -DWEIR_TRACES_DIR='"$(tracesdir)"' \
 weir_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(ZLIB_CFLAGS) $(ZSTD_CFLAGS)
 weir_LDADD = lib/libweir-shown.la lib/libweir-core.la $(JANSSON_LIBS) $(ZLIB_LIBS) $(ZSTD_LIBS) -lm
 
-# The page that reports write is compiled in: each line of the template becomes a line of a C string.
+# The template of reports is compiled into the program: each line of page.html becomes a line of a C string.
 EXTRA_DIST += cli/report/page.html
 BUILT_SOURCES += cli/report/page_html.h
 CLEANFILES += cli/report/page_html.h
@@ -86,6 +86,6 @@ cli/report/page_html.h: cli/report/page.html
 	  echo 'static const char report_page[] =' && \
 	  $(SED) -e 's/[\\"]/\\&/g' -e 's/^/    "/' -e 's/$$/\\n"/' $(top_srcdir)/cli/report/page.html && \
 	  echo '    "";'; } >$@.new && mv $@.new $@
-# Also where the program is built alone, without `make all'.
+# This rule is for `make weir' without `make all', which would build BUILT_SOURCES first.
 cli/report/weir-report.$(OBJEXT): cli/report/page_html.h
 endif

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""common.py: functions that the programs of this folder share: they time iterations and read the device's used memory.
+"""common.py: functions for all programs of this folder: they time iterations, and read the used memory of the device.
 
-The programs do not use weir themselves, except for WEIR_TORCH_PLUGGABLE (torch_common.py).  Each program writes one line
-of JSON, from which tests/gpu/drop-in makes its table.
+The programs do not use weir themselves, except for WEIR_TORCH_PLUGGABLE (torch_common.py).  Each program writes one
+line of JSON, from which tests/gpu/drop-in makes its table.
 """
 
 import argparse
@@ -17,7 +17,7 @@ MIB = 1 << 20
 class Device:
     """Reads the used memory of a device from the driver, in the primary context that frameworks use.
 
-    Create a Device after the framework has created this context, because the framework may choose its flags."""
+    Create a Device only after the framework has created this context, because the framework may choose its flags."""
 
     def __init__(self, ordinal=0):
         self.cuda = ctypes.CDLL("libcuda.so.1")
@@ -52,9 +52,9 @@ def arguments(iterations, **more):
 
 
 def measure(step, iterations, device):
-    """Runs step(i), which waits for its GPU work, for each iteration, and returns the times of the iterations in ms.
+    """Runs step(i) for each iteration, and returns the times of the iterations in ms.  step must wait for its GPU work.
 
-    Reads the used memory after each iteration, outside of its time."""
+    Reads the used memory after each iteration; this is not a part of the time."""
     times = []
     for i in range(iterations):
         start = time.perf_counter()
@@ -65,7 +65,8 @@ def measure(step, iterations, device):
 
 
 def report(name, times, device, peak, result, **more):
-    """Prints the line of JSON.  peak is the peak of the bytes in use by the framework, or None if it is not known."""
+    """Prints the results as a line of JSON.  `peak' is the framework's peak of bytes in use, or None if it is not
+    known."""
     second_half = times[len(times) // 2:]
     print(json.dumps({
         "program": name,

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""CuPy: measures the time of an allocation in a program of small arrays with many temporaries, in which the GPU waits
-for the host.  Iterations take turns: one uses the allocator, and one uses memory that costs nothing, pieces of one
-block in turn.  The difference of their times, divided by the number of allocations, is the time that allocating and
-freeing adds to the program.  Most of this time is that of CuPy's own objects.  The program also measures the pool's
-two calls without these objects: in the program, each call by the clock, in separate iterations; and one call after
-the other, with nothing between.  The process stays on one processor: without that, one process in three ran at half
-speed on a virtual machine."""
+"""CuPy: measures the time of an allocation in a program of small arrays with many temporaries.  The GPU always waits
+for the host.
+
+Two kinds of iterations alternate.  One kind uses the allocator.  The other kind uses memory that costs nothing: pieces
+of one block.  The difference of their times, divided by the number of allocations, is the time that an allocation and
+its free add to the program.  Most of this time is spent on CuPy's own objects.
+
+The program also measures the pool's two calls without these objects, in two ways: in the program, with a clock around
+each call, in separate iterations; and in a loop that makes nothing but these calls.  The process stays on one
+processor, because on a virtual machine one process in three otherwise ran at half speed."""
 
 import os
 import random
@@ -19,7 +22,7 @@ PIECE, PIECES = 1 << 20, 512
 
 
 class Counting:
-    """Counts the requests that it passes on to an allocator."""
+    """Passes requests on to an allocator, and counts them."""
 
     def __init__(self, allocate):
         self.allocate, self.count = allocate, 0
@@ -42,7 +45,7 @@ def pieces_of_one_block(cupy):
 
 
 class Timed:
-    """Measures each of the pool's two calls by the clock, for cupy.cuda.PythonFunctionAllocator."""
+    """Measures the two calls of the pool with a clock, as an allocator for cupy.cuda.PythonFunctionAllocator."""
 
     def __init__(self, cupy):
         self.runtime, self.stream = cupy.cuda.runtime, cupy.cuda.get_current_stream().ptr
@@ -60,7 +63,9 @@ class Timed:
         self.took.append(time.perf_counter_ns() - start)
 
     def pair_ns(self):
-        """Returns the mean time of the second half's pairs, without the cost of the clock and the slowest hundredth."""
+        """Returns the mean time of an allocation and its free in ns.
+
+        Uses the second half of the pairs, without the slowest hundredth, and subtracts the cost of the clock."""
         empty = []
         for _ in range(10000):
             start = time.perf_counter_ns()
@@ -70,7 +75,8 @@ class Timed:
 
 
 def calls_ns(cupy, turns=2000, live=8):
-    """Returns the time of a pair of calls of the async pool on an idle device: a free of the oldest block, and a request."""
+    """Returns the time in ns of two calls of CUDA's pool on an idle device: a free of the oldest block, and a
+    request."""
     runtime, stream = cupy.cuda.runtime, cupy.cuda.get_current_stream().ptr
     cupy.cuda.get_current_stream().synchronize()
     rounds = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""cupy_common.py: the choice of the allocator, which the CuPy programs of this folder share."""
+"""cupy_common.py: chooses the allocator, for all CuPy programs of this folder."""
 
 KINDS = "pool: CuPy's own; async: CUDA's pool; none: cudaMalloc for each array"
 

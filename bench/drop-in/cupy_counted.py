@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""CuPy: allocates arrays by malloc_async and counts them, for a comparison with the count of `weir record'.  Prints one
-line of JSON with the numbers of allocations and frees."""
+"""CuPy: allocates arrays with malloc_async and counts them.  A test compares the count with that of `weir record'.
+
+Prints one line of JSON with the numbers of allocations and frees."""
 
 import gc
 import json
@@ -14,7 +15,7 @@ def main():
     count = [0]
 
     def counted(size):
-        count[0] += size > 0  # a request of 0 bytes makes no call
+        count[0] += size > 0  # a request of 0 bytes makes no driver call
         return cupy.cuda.malloc_async(size)
 
     cupy.cuda.set_allocator(counted)

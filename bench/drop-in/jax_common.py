@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""jax_common.py: a chain of 12 matrix products, and a report with JAX's own figures of its memory.  The settings of
-JAX's memory stay unchanged."""
+"""jax_common.py: a chain of 12 matrix products, and a report with JAX's own figures of its memory.
+
+The programs do not change JAX's settings for memory."""
 
 import common
 
@@ -8,7 +9,8 @@ LAYERS, WIDTH = 12, 8192
 
 
 def chain(batch):
-    """Returns the loss of the chain as a function of weights and input, then the weights and the input."""
+    """Returns three things: a function that computes the loss of the chain from weights and input, the weights, and the
+    input."""
     import jax
     import jax.numpy as jnp
 

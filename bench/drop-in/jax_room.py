@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""JAX: allocates one array of some GiB when a line of input comes, and prints the time until it is filled, in ms."""
+"""JAX: waits for a line of input, then allocates and fills one array of some GiB.  Prints how long this took, in ms."""
 
 import sys
 import time

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""JAX: trains on all devices of one process.  The batch is split, each device has all weights, and XLA joins the
-gradients by NCCL.  About 7 GB are live on each device.  The settings of JAX's memory stay unchanged."""
+"""JAX: trains on all devices from one process, with about 7 GB live on each device.
+
+The batch is split among the devices, and each device has all weights.  XLA adds up the gradients with NCCL.  The
+program does not change JAX's settings for memory."""
 
 import common
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""JAX: trains 12 layers with momentum and a donated state, with about 10 GB live."""
+"""JAX: trains a model of 12 layers with momentum and a donated state, with about 10 GB live."""
 
 import common
 import jax_common

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""torch_common.py: the choice of the allocator by WEIR_TORCH_PLUGGABLE, and PyTorch's own figures."""
+"""torch_common.py: chooses the allocator (WEIR_TORCH_PLUGGABLE), and reads PyTorch's own figures of its memory."""
 
 import os
 
@@ -7,7 +7,9 @@ import torch
 
 
 def choose_allocator():
-    """Chooses the allocator that WEIR_TORCH_PLUGGABLE names, if it is set.  Call this before the first allocation."""
+    """Makes PyTorch use the allocator library that WEIR_TORCH_PLUGGABLE names, if the variable is set.
+
+    Must be called before the first allocation."""
     library = os.environ.get("WEIR_TORCH_PLUGGABLE")
     if library:
         torch.cuda.memory.change_current_allocator(torch.cuda.memory.CUDAPluggableAllocator(
@@ -15,7 +17,7 @@ def choose_allocator():
 
 
 def records_streams():
-    """Returns whether record_stream works.  A pluggable allocator lacks it unless the program sets it."""
+    """Returns True if Tensor.record_stream works.  It does not work with a pluggable allocator."""
     return "WEIR_TORCH_PLUGGABLE" not in os.environ
 
 

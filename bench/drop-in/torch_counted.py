@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """PyTorch: trains a small model between two marks of `weir record', while PyTorch's profiler counts the calls of the
-CUDA runtime, for a comparison with the recorder's count.  Prints one line of JSON with the number of each call."""
+CUDA runtime.  A test compares these counts with those of the recorder.
+
+Prints one line of JSON with the number of each call."""
 
 import ctypes
 import json
@@ -13,7 +15,7 @@ STEPS = 20
 
 
 def mark(label):
-    """Sets a mark in the trace if `weir record' records the program."""
+    """Sets a mark in the trace, if `weir record' records the program."""
     try:
         ctypes.CDLL(None).weir_mark(label.encode())
     except AttributeError:

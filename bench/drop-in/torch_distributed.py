@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""PyTorch: trains GPT-2 on several GPUs, with a process for each GPU, as torchrun starts them.  Each process has the
-whole model (ddp) or a part of it (fsdp), and NCCL joins the gradients."""
+"""PyTorch: trains GPT-2 on several GPUs.  torchrun starts a process for each GPU.
+
+Each process has the whole model (ddp) or a part of it (fsdp).  NCCL adds up the gradients."""
 
 import os
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""PyTorch: trains a model of the size of GPT-2 small on random tokens.  All sequences have one length, or each batch has
-another length.
+"""PyTorch: trains a model of the size of GPT-2 small on random tokens.  All sequences have one length, or each batch
+has another length.
 
-A length that is new costs the libraries that PyTorch calls more of the host's time than all other work of an iteration.
-With `varying', each length is new.  With `recurring', the second half of the iterations has the lengths of the first
-half again, in another order.  What is then left of the difference between allocators is the time for memory."""
+When a new length occurs, the libraries below PyTorch take more host time than all other work of an iteration.  With
+`varying', each length is new.  With `recurring', the second half of the iterations uses the lengths of the first half
+again, in another order.  The remaining difference between allocators is then the time that they take themselves."""
 
 import random
 

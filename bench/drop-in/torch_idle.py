@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""PyTorch: allocates tensors of some GiB, frees them, and waits for a line of input.  So PyTorch's cache is idle."""
+"""PyTorch: allocates some GiB of tensors, frees them, and waits for a line of input.  Meanwhile PyTorch's cache holds
+idle memory."""
 
 import sys
 

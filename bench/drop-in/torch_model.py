@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""torch_model.py: a language model of the shape of GPT-2."""
+"""torch_model.py: a language model with the architecture of GPT-2."""
 
 import torch
 import torch.nn as nn
@@ -48,7 +48,7 @@ class Model(nn.Module):
 
 
 def loss_of(model, tokens):
-    """Returns the loss of predicting each word from the words before it."""
+    """Returns the loss of a model that predicts each token from the tokens before it."""
     with torch.autocast("cuda", torch.bfloat16):
         logits = model(tokens[:, :-1])
         return functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""PyTorch: runs inference on many streams at once, with requests of changing sizes.  Some streams use the result of
-another stream."""
+"""PyTorch: runs inference on many streams at once, with requests of changing sizes.  Some streams use results of other
+streams."""
 
 import random
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// random_allocations.cpp: RMM's benchmark of random allocations with two additions: a memory resource that calls
-// weir_alloc and weir_free with the settings of the environment, and iterations that are timed one by one.  The rest is
-// RMM's own file, which is compiled unchanged.  bench/rmm/run builds the program.
+// random_allocations.cpp: RMM's benchmark of random allocations, with two additions.  The first is a memory resource
+// that calls weir_alloc and weir_free, with the settings of the environment.  The second is a mode in which each
+// iteration is timed.  Apart from these, the program is RMM's own file, which is included unchanged.  bench/rmm/run
+// builds the program.
 #define main rmm_main
 #include <benchmarks/random_allocations/random_allocations.cpp>
 #undef main
@@ -82,9 +83,9 @@ any_device_resource make_weir() {
     return weir_memory_resource{};
 }
 
-// Serves the command `time RESOURCE N M SECONDS', which times iterations one by one, all with one resource.  RMM's main
-// makes a new resource for each of its runs, so its mean contains growth.  Prints a line of milliseconds: the first
-// iteration, then the median, the least and the number of the other iterations.
+// Runs the command `time RESOURCE N M SECONDS', which times each iteration, all with one resource.  (RMM's main creates
+// a new resource for each of its runs, so its mean contains growth.)  Prints a line with four numbers: the first
+// iteration, and the median, the minimum and the number of the other iterations.  The times are milliseconds.
 int time_iterations(char const *name, std::size_t n, std::size_t m, double seconds) {
     std::map<std::string, MRFactoryFunc> const factories{
         {"arena", &make_arena},           {"binning", &make_binning}, {"cuda", &make_cuda},

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""PyTorch: a model the size of BERT base serves requests: batches and lengths vary, an iteration is several requests.
+"""PyTorch: a model of the size of BERT base serves requests with varying batches and lengths.  An iteration consists of
+several requests.
 
-With --compile batches are padded to powers of two and lengths to multiples of 64, as servers do."""
+With --compile, batches are padded to powers of two and lengths to multiples of 64, as servers do."""
 
 import random
 
@@ -46,7 +47,7 @@ def main():
     options = measured.options_of(__doc__, 60, most=(32, "requests in a batch at most"), layers=(LAYERS, "of the model"),
                                   dtype=("float16", "of the model"))
     model = Bert(options.layers).to(options.device, getattr(torch, options.dtype)).eval()
-    run = measured.maybe_compiled(model, options, dynamic=True)  # few compilations, a graph for each shape
+    run = measured.maybe_compiled(model, options, dynamic=True)  # one CUDA graph for each shape
     draw = random.Random(0)
     new = [[(draw.randint(1, options.most), draw.randint(8, MOST)) for _ in range(REQUESTS)]
            for _ in range(options.iterations - options.iterations // 2)]

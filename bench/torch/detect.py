@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""PyTorch: training of a two-stage object detector on images of varying sizes with varying numbers of objects.
+"""PyTorch: trains a two-stage object detector on images of varying sizes with varying numbers of objects.
 
-The backbone is ResNet-50 with a feature pyramid.  A first head scores each location of the pyramid and predicts a box
-there.  A second head classifies the best boxes and the boxes of the objects.  All images of a batch are padded to the
-largest one.  The later half of the iterations has the batches of the first half again, in another order."""
+The backbone is ResNet-50 with a feature pyramid.  A first head scores each location of the pyramid and predicts a
+box there.  A second head classifies the best boxes and the boxes of the objects.  All images of a batch are padded
+to the size of the largest one.  The second half of the iterations uses the batches of the first half again, in
+another order."""
 
 import random
 
@@ -30,7 +31,7 @@ class Detector(nn.Module):
         self.second = nn.Sequential(nn.Linear(WIDTH * BINS * BINS, 1024), nn.ReLU(), nn.Linear(1024, CLASSES + 1))
 
     def forward(self, x):
-        """Returns the largest level of the pyramid, and scores, boxes and places of all locations."""
+        """Returns the largest level of the pyramid, and the scores, boxes and places of all locations."""
         levels, found, places = [], [], []
         for stage, aside in zip(self.stages, self.aside):
             x = stage(x)
@@ -45,7 +46,7 @@ class Detector(nn.Module):
         return levels[0], found[..., 0], 64 * functional.softplus(found[..., 1:]), torch.cat(places)
 
     def loss_of(self, images, objects, most):
-        """An image's objects are boxes (left, top, right, bottom) and classes."""
+        """Returns the loss of a batch.  The objects of an image are boxes (left, top, right, bottom) and classes."""
         level, scores, boxes, places = self(images)
         loss = 0.0
         for i, (wanted, classes) in enumerate(objects):
@@ -63,7 +64,7 @@ class Detector(nn.Module):
 
 
 def pooled_of(level, boxes, size):
-    """Returns BINS x BINS features of each box."""
+    """Returns a grid of BINS x BINS features for each box."""
     steps = (torch.arange(BINS, device=boxes.device) + 0.5) / BINS
     x, y = (boxes[:, i, None] + (boxes[:, i + 2] - boxes[:, i])[:, None] * steps for i in (0, 1))
     grid = torch.stack([(2 * x / size[1] - 1)[:, None].expand(-1, BINS, -1),
@@ -78,7 +79,7 @@ def main():
     model = Detector().to(options.device, memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
     draw, half = random.Random(0), options.iterations // 2
-    unit = options.side // 25  # a batch is a multiple of that high and wide
+    unit = options.side // 25  # the height and the width of a batch are multiples of this
     new = [(unit * draw.randint(15, 25), unit * draw.randint(18, 40)) for _ in range(options.iterations - half)]
     work = new + draw.sample(new, half)
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""PyTorch: training of a diffusion model with an average of its parameters (EMA), which makes images now and then.
+"""PyTorch: trains a diffusion model and keeps a moving average of its parameters (EMA).  Makes images now and then.
 
-Latents come in buckets of several shapes and of about one area.  Every few iterations the average makes images in some
-steps with guidance, and a decoder makes them eight times as large."""
+Latents have one of several shapes, all with nearly equal areas.  Every few iterations the averaged model makes images
+in some steps with guidance, and a decoder enlarges them eight times."""
 
 import copy
 import random
@@ -19,7 +19,8 @@ CHANNELS, TIMES, TEXT, WORDS, DRAWN = 4, 1000, 768, 77, 4
 
 
 class Part(nn.Module):
-    """Two convolutions that know the time, then attention to all places and to a text if it has heads."""
+    """A block of two convolutions that get the time as an input.  If it has heads, attention to all places and to a
+    text follows."""
 
     def __init__(self, inside, outside, time, heads):
         super().__init__()

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""PyTorch: training of a model the size of GPT-2 small on random tokens, of one length or of varying lengths.
+"""PyTorch: trains a model of the size of GPT-2 small on random tokens, with one length or with varying lengths.
 
-The model is that of bench/drop-in.  Varying lengths are multiples of 8; with --compile of 128, as programs pad where
-each length is a graph.  The later half of the iterations has the lengths of the first half again, in another order."""
+The model is that of bench/drop-in.  Varying lengths are multiples of 8.  With --compile they are multiples of 128,
+since each length needs its own CUDA graph.  The second half of the iterations uses the lengths of the first half again,
+in another order."""
 
 import random
 
@@ -31,7 +32,7 @@ def main():
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
     tokens = torch.randint(WORDS, (options.batch, LENGTH + 1)).to(options.device)
     run = measured.maybe_compiled(lambda batch: loss_of(model, batch), options,
-                                  dynamic=options.lengths == "varying")  # one compilation, a graph for each length
+                                  dynamic=options.lengths == "varying")  # one CUDA graph for each length
 
     def step(i):
         loss = run(tokens[:, :lengths[i] + 1])

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""PyTorch: training of a graph network (MeshGraphNet) on batches of graphs whose sizes vary much.
+"""PyTorch: trains a graph network (MeshGraphNet) on batches of graphs of very different sizes.
 
-Each step updates every edge from its two nodes, and every node from the sum of its edges.  Every few iterations a large
-graph that was not trained on is evaluated."""
+Each step updates every edge from its two nodes, and every node from the sum of its edges.  Every few iterations, the
+network is evaluated on a large graph that is not in the training data."""
 
 import random
 
@@ -38,10 +38,12 @@ class Network(nn.Module):
 
 
 def graph_of(count, draw, device):
-    """Returns features of nodes and edges, and the ends of edges, which are near each other in a random order."""
+    """Returns the features of nodes and edges, and the two end nodes of each edge.
+
+    The end nodes of an edge are close to each other in a random order of all nodes."""
     ends = torch.randint(count, (1, NEIGHBOURS * count), generator=draw)
     other = (ends + torch.randint(1, 65, ends.shape, generator=draw)) % count
-    ends = torch.cat([ends, other])[:, torch.rand(ends.shape[1], generator=draw) < 0.75]  # some nodes have fewer
+    ends = torch.cat([ends, other])[:, torch.rand(ends.shape[1], generator=draw) < 0.75]  # leaves out a quarter
     ends = torch.cat([ends, ends.flip(0)], 1).to(device)
     places = torch.rand(count, 3, generator=draw).to(device)
     nodes = torch.cat([places, torch.randn(count, FEATURES - 3, generator=draw).to(device)], 1)

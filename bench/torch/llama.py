@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""PyTorch: a model like Llama answers prompts of varying lengths, a batch in an iteration.
+"""PyTorch: a model like Llama answers prompts of varying lengths, one batch in each iteration.
 
-Without --compile keys and values grow by a word at a time, as the caches of many programs do; with --compile they have
-memory of their own from the start, and the step of a word is a graph."""
+Without --compile, the memory for keys and values grows with each token, as in many programs.  With --compile, keys and
+values have fixed memory from the start, and the step for one token is a CUDA graph."""
 
 import random
 
@@ -64,7 +64,7 @@ class Llama(nn.Module):
 
 
 class Growing:
-    """Keys and values of a layer, in new memory with each word."""
+    """The keys and values of a layer.  They move to new memory with each token."""
 
     def __init__(self):
         self.k = self.v = None
@@ -77,7 +77,7 @@ class Growing:
 
 
 class Static(nn.Module):
-    """Keys and values of a layer, in memory that stays; place says where the next ones go."""
+    """The keys and values of a layer in fixed memory.  `place' is the index at which the next ones are stored."""
 
     def __init__(self, batch, place, dtype):
         super().__init__()
@@ -105,7 +105,7 @@ def main():
     static = nn.ModuleList(Static(options.batch, place, dtype) for _ in range(options.layers)) if options.compile else None
 
     def word(tokens):
-        """One word after those that the static caches hold."""
+        """Computes one token after those in the static caches."""
         return model(tokens, place, static, (all_places <= place)[None, None, None])
 
     fast = measured.maybe_compiled(word, options)

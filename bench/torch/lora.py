@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""PyTorch: low-rank tuning (LoRA) of a frozen model like Llama, whose layers are computed again in the backward pass.
+"""PyTorch: tunes a frozen model like Llama with low-rank matrices (LoRA).  The backward pass computes the layers again.
 
-A batch has about as many words in each iteration: many short texts or a few long ones, padded to the longest."""
+All batches have nearly equal numbers of tokens: many short texts or a few long ones, padded to the longest text."""
 
 import random
 
@@ -18,7 +18,7 @@ RANK, LAYERS = 16, 16
 
 
 class Low(nn.Module):
-    """A frozen linear map with a product of two small ones beside it."""
+    """A frozen linear map, to which the product of two small matrices is added."""
 
     def __init__(self, frozen):
         super().__init__()
@@ -33,7 +33,7 @@ class Low(nn.Module):
 
 
 def own(k, v):
-    """Takes the place of a cache where there is none."""
+    """Returns keys and values unchanged, for layers that have no cache."""
     return k, v
 
 

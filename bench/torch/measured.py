@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""What the programs here share: options, timing of iterations, and the line of JSON at the end.
+"""measured.py: functions for all programs of this folder: options, timing of iterations, and the line of JSON at the
+end.
 
-They know nothing of weir.  An iteration is timed until the GPU has done its work.  The later half of the iterations is
-the steady part, what comes before is warm-up.  After each iteration, outside of its time, the device is asked how much
-of its memory is in use: that figure does not depend on the allocator."""
+The programs do not know weir.  The time of an iteration ends when the GPU has done its work.  The second half of the
+iterations counts as steady, the first half as warm-up.  After each iteration, and not as a part of its time, the device
+is asked how much of its memory is in use.  This figure does not depend on the allocator."""
 
 import argparse
 import json
@@ -20,12 +21,12 @@ MIB = 1 << 20
 
 
 class Device:
-    """A GPU, or the CPU where the programs are only tried."""
+    """The device: a GPU, or the CPU for a trial of a program."""
 
     def __init__(self, name):
         self.is_gpu = name != "cpu"
         self.most_used = 0
-        self.used_before = self.used()  # a context, and nothing of the program yet
+        self.used_before = self.used()  # includes a context, but no memory of the program yet
 
     def used(self):
         if not self.is_gpu:
@@ -40,7 +41,8 @@ class Device:
 
 
 def parsed(text, iterations, **more):
-    """The options that all programs have, and those of `more': name=(default, help).  Touches no GPU."""
+    """Parses the options that all programs have, and those of `more', which has the form name=(default, help).  Uses no
+    GPU."""
     parser = argparse.ArgumentParser(description=text.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--iterations", type=int, default=iterations)
     parser.add_argument("--share", type=float, default=1, help="part of the iterations that run")
@@ -54,7 +56,7 @@ def parsed(text, iterations, **more):
 
 
 def begin(options):
-    """In the process that is measured, with its GPU as the current one."""
+    """Prepares the process that is measured.  Its GPU must be the current device."""
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
     options.measured = Device(options.device)
@@ -71,7 +73,9 @@ def maybe_compiled(function, options, **words):
 
 
 def figures_of(name, step, options, **more):
-    """Runs step(i) for each iteration; step returns a number that depends on the work, or None."""
+    """Runs step(i) for each iteration, and returns the figures.
+
+    step returns a number that depends on the work, or None."""
     device = options.measured
     times, result = [], 0.0
     for i in range(options.iterations):
@@ -103,5 +107,5 @@ def figures_of(name, step, options, **more):
 
 
 def measure(name, step, options, **more):
-    """Runs the iterations and prints the line."""
+    """Runs the iterations, and prints the figures as a line of JSON."""
     print(json.dumps(figures_of(name, step, options, **more)), flush=True)

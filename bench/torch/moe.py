@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""PyTorch: training of a mixture of experts, whose tensors have the sizes that a router chooses in each iteration.
+"""PyTorch: trains a mixture of experts.  In each iteration a router chooses the sizes of the tensors.
 
-With --compile the router's choice stays outside of what is compiled: each expert is compiled for any number of rows."""
+With --compile, the choice of the router is not compiled.  Each expert is compiled for any number of rows."""
 
 import torch
 import torch.nn.functional as functional
@@ -37,7 +37,7 @@ def main():
     options = measured.options_of(__doc__, 40, rows=(16384, "in a batch"), layers=(LAYERS, "of experts"))
     if options.compile:
         torch._dynamo.config.recompile_limit = 512
-        torch._inductor.config.triton.cudagraph_skip_dynamic_graphs = True  # or each number of rows is a graph
+        torch._inductor.config.triton.cudagraph_skip_dynamic_graphs = True  # no graph for each number of rows
     model = nn.ModuleList(Experts(options) for _ in range(options.layers)).to(options.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     draw = torch.Generator().manual_seed(0)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// pair: what an allocation and its free cost on the host, by the allocator that PyTorch has.  pair.py compiles this.
+// pair.cpp: measures the host time of an allocation and its free with the allocator that PyTorch uses.  pair.py
+// compiles this file.
 //
-// Each function returns nanoseconds for one allocation with its free, or -1 if the allocator threw.
+// Each function returns nanoseconds for one allocation and its free, or -1 if the allocator has thrown an exception.
 
 #include <c10/cuda/CUDACachingAllocator.h>
 
@@ -32,7 +33,7 @@ c10::cuda::CUDACachingAllocator::CUDAAllocator *now() {
 
 extern "C" {
 
-// As tensors do: a DataPtr comes and goes.
+// Allocates and frees as a tensor does: creates a DataPtr and destroys it.
 double pair_of_tensor(std::size_t size, long count) {
     return ns_each(count, [=](long) { auto block = now()->allocate(size); });
 }
@@ -41,13 +42,13 @@ double pair_raw(std::size_t size, long count) {
     return ns_each(count, [=](long) { now()->raw_delete(now()->raw_alloc(size)); });
 }
 
-// The oldest of `live' blocks goes as a new one comes.
+// Keeps `live' blocks: allocates a new block, then frees the oldest one.
 double pair_of_several(std::size_t size, long count, long live) {
     std::vector<c10::DataPtr> blocks(static_cast<std::size_t>(live));
     return ns_each(count, [&](long i) { blocks[static_cast<std::size_t>(i % live)] = now()->allocate(size); });
 }
 
-// Likewise, of sizes that vary between 512 bytes and `most'.
+// Keeps `live' blocks as pair_of_several() does, with random sizes from 512 bytes to about `most'.
 double pair_of_sizes(std::size_t most, long count, long live) {
     std::vector<c10::DataPtr> blocks(static_cast<std::size_t>(live));
     unsigned long long random = 88172645463325252ull;

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""PyTorch: nanoseconds of the host's time for an allocation of 64 KiB and its free, with one line of JSON.
+"""PyTorch: measures the host time of an allocation of 64 KiB and its free in nanoseconds.  Prints one line of JSON.
 
     pair.py [--size BYTES] [--count N] [--repeats N] [--build FOLDER] [--build-only]
 
-pair.cpp is compiled against PyTorch's headers with $CXX or g++.  Without a compiler, only the loop in Python is
-measured, less an empty loop: torch.cuda.caching_allocator_alloc and _delete, and torch.empty."""
+The program compiles pair.cpp with $CXX or g++ and PyTorch's headers.  Without a compiler, it measures only a loop in
+Python and subtracts an empty loop: torch.cuda.caching_allocator_alloc with _delete, and torch.empty."""
 
 import argparse
 import ctypes
@@ -24,7 +24,7 @@ SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pair.cpp")
 
 
 def cuda_headers():
-    """Folders that may hold cuda_runtime_api.h: the toolkit's, and those of NVIDIA's wheels."""
+    """Returns folders that may contain cuda_runtime_api.h: those of the toolkit and of NVIDIA's wheels."""
     from torch.utils import cpp_extension
     found = [os.path.join(home, "include") for home in (cpp_extension.CUDA_HOME, "/usr/local/cuda") if home]
     packages = os.path.dirname(os.path.dirname(torch.__file__))
@@ -33,7 +33,7 @@ def cuda_headers():
 
 
 def build(folder):
-    """The compiled functions, or (None, why)."""
+    """Compiles pair.cpp.  Returns the functions, or (None, reason) on failure."""
     compiler = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++")
     if compiler is None:
         return None, "no C++ compiler"
@@ -55,7 +55,8 @@ def build(folder):
 
 
 def in_python(size, count):
-    """Nanoseconds of pairs that Python asks for: (caching_allocator_alloc, torch.empty)."""
+    """Measures a loop in Python.  Returns the nanoseconds for caching_allocator_alloc and for torch.empty, each with
+    its free."""
 
     def timed(work):
         start = time.perf_counter()
@@ -95,7 +96,7 @@ def main():
                     "empty_loop_ns": lambda: library.empty_loop(count)}
         told = {}
         for name, way in ways.items():
-            way()  # the cache is filled
+            way()  # fills the cache
             times = [way() for _ in range(options.repeats)]
             told[name] = statistics.median(times)
             told["least_" + name] = min(times)

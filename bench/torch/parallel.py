@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""PyTorch: training on all GPUs of the machine, by a process for each, on random tokens.
+"""PyTorch: trains on all GPUs of the machine with random tokens, with one process for each GPU.
 
-ddp: a model the size of GPT-2 small, the whole of it in each process.  fsdp: a model of 1.3 billion parameters, a part
-of it in each process, with activation checkpointing.  The line has the times of the slowest process and the memory of
-the GPU with most of it; "devices" has each GPU's.  NVLink multicast is off."""
+ddp: a model of the size of GPT-2 small, and each process has the whole model.  fsdp: a model of 1.3 billion parameters
+with activation checkpointing, and each process has a part of the model.  The line of JSON has the times of the slowest
+process, and the memory of the GPU that uses most memory.  Its key "devices" has the memory of each GPU.  NVLink
+multicast is switched off."""
 
 import json
 import os
@@ -20,7 +21,7 @@ import measured
 from torch_model import LENGTH, SIZES, WORDS, Model, loss_of
 
 NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
-PROGRAMS = {"ddp": "small", "fsdp": "1.3b"}  # and their sizes
+PROGRAMS = {"ddp": "small", "fsdp": "1.3b"}  # each program with the size of its model
 MEMORY = "reserved_peak_mib", "allocated_peak_mib", "device_peak_mib", "device_before_mib"
 
 
@@ -30,7 +31,7 @@ def replicated(options, rank):
 
 
 def sharded(options, rank):
-    """No process has the whole model at any time."""
+    """Returns the model of this process for fsdp, without ever having the whole model in one process."""
     with torch.device("meta"):
         model = Model(options.size)
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
@@ -51,7 +52,7 @@ def sharded(options, rank):
 
 
 def together(rows, losses):
-    """The line of all processes."""
+    """Combines the results of all processes into one."""
     slowest = max(rows, key=lambda row: row["steady_sum_ms"])
     largest = max(rows, key=lambda row: row["device_peak_mib"] - row["device_before_mib"])
     return {**slowest, "device_peak_mib": largest["device_peak_mib"],

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""PyTorch: training of ResNet-50 on random images; every few iterations images of another size are evaluated."""
+"""PyTorch: trains ResNet-50 on random images.  Every few iterations, evaluates images of another size."""
 
 import torch
 import torch.nn.functional as functional
@@ -8,7 +8,7 @@ from torch import nn
 
 import measured
 
-STAGES = (3, 64), (4, 128), (6, 256), (3, 512)  # blocks, width
+STAGES = (3, 64), (4, 128), (6, 256), (3, 512)  # for each stage: the number of blocks, and their width
 SIDES = 224, 192, 256, 288
 
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""PyTorch: training of a segmentation network (U-Net) on crops of several sizes; whole images are segmented in between.
+"""PyTorch: trains a segmentation network (U-Net) on crops of several sizes, and segments whole images in between.
 
-The sides of the crops vary from iteration to iteration; the whole images have new sizes each time, in overlapping tiles
-whose scores are added up in an image of their own."""
+The sizes of the crops vary between iterations.  Each whole image has a new size and is cut into overlapping tiles.  The
+scores of the tiles are added up in one image."""
 
 import random
 
@@ -31,7 +31,7 @@ class Unet(nn.Module):
         self.heads = nn.ModuleList(nn.Conv2d(width, CLASSES, 1) for width in widths[-2::-1])
 
     def forward(self, x):
-        """Returns the scores of each level, of which the last one is as large as the image."""
+        """Returns the scores of each level.  The scores of the last level are as large as the image."""
         kept, scores = [], []
         for i, down in enumerate(self.down):
             x = down(x if i == 0 else functional.max_pool2d(x, 2))
@@ -43,7 +43,7 @@ class Unet(nn.Module):
 
 
 def loss_of(scores, labels):
-    """Cross entropy of the last levels, and the Dice loss of the last one."""
+    """Returns the loss: the cross entropy of the last two levels, plus the Dice loss of the last level."""
     loss = 0.0
     for level in scores[-2:]:
         whole = functional.interpolate(level.float(), size=labels.shape[-2:], mode="bilinear")

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""PyTorch: training of an encoder and decoder the size of T5 base, which generates texts by beam search now and then.
+"""PyTorch: trains an encoder and decoder of the size of T5 base, and generates texts by beam search now and then.
 
-Lengths vary from iteration to iteration.  Attention is written out, with a bias for each distance, as T5 needs it.  In
-the search, keys and values grow by a word at a time and follow their beams."""
+Lengths vary between iterations.  Attention is written out with a bias for each distance, as T5 needs it.  During the
+search, keys and values grow with each token and follow their beams."""
 
 import math
 import random
@@ -27,7 +27,8 @@ class Attention(nn.Module):
         return [part.unflatten(2, (HEADS, -1)).transpose(1, 2) for part in self.kv(x).chunk(2, 2)]
 
     def forward(self, x, keys=None, bias=0.0, cache=None):
-        """Attends to keys and values of another sequence, or to its own ones behind those of the cache."""
+        """Attends to the keys and values of another sequence.  Without them, attends to its own keys and values,
+        appended to those of the cache."""
         y = self.norm(x)
         k, v = keys or self.keys(y)
         if cache is not None:
@@ -59,7 +60,9 @@ class T5(nn.Module):
         self.layers = nn.ModuleList(nn.ModuleList(Layer(part) for _ in range(layers)) for part in (False, True))
 
     def bias(self, part, length, asked):
-        """Of the last `asked' of `length' words, for each word before them, and in the encoder behind them."""
+        """Returns the attention bias between the last `asked' of `length' tokens and all tokens.
+
+        In the decoder, later tokens are masked out."""
         places = torch.arange(length, device=self.words.weight.device)
         away = places[None] - places[length - asked:, None]
         bias = self.distances[part]((4 * (away.abs() + 1.0).log2()).long().clamp(max=BUCKETS - 1)).permute(2, 0, 1)[None]

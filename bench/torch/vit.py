@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""PyTorch: training of a vision transformer (ViT-B/16) on random images, with an average of its parameters (EMA)."""
+"""PyTorch: trains a vision transformer (ViT-B/16) on random images and keeps a moving average of its parameters
+(EMA)."""
 
 import copy
 
@@ -15,7 +16,7 @@ WIDTH, HEADS, LAYERS, PATCH, CLASSES = 768, 12, 12, 16, 1000
 
 
 class Encoder(Block):
-    """A block of bench/drop-in whose attention looks both ways."""
+    """A block of bench/drop-in whose attention sees the tokens on both sides."""
 
     causal = False
 
