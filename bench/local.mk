@@ -8,8 +8,8 @@ endif
 # `make check' measures nothing.  To measure, run make bench BENCHFLAGS='--repeat 3'.
 .PHONY: bench
 
-# `make bench-programs' builds all benchmarks, `make NAME' builds one.  The first lines of a benchmark, or its --help, say
-# what it measures.  The tests in tests/bench also build the first two benchmarks.
+# `make bench-programs' builds all benchmarks, `make NAME' builds one.  The first lines of a benchmark, or its --help,
+# say what it measures.  The tests in tests/bench also build the first two benchmarks.
 bench_programs = bench/measure bench/micro
 developer_programs += $(bench_programs) bench/bare_driver bench/bare_growth bench/group_cost bench/phases bench/two_builds
 bench_common = bench/common.c bench/common.h
