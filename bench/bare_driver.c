@@ -27,7 +27,7 @@
 enum { STREAMS = 1024, TIMER_PAIRS = 100001, MOST_BLOCKS = 1 << 28 };
 
 struct operation {
-    char code; /* 'a', 'f' or 'm' */
+    char code; /* the operation: 'a' (allocate), 'f' (free) or 'm' (mark) */
     unsigned stream;
     uint64_t block;
     size_t bytes;

@@ -143,7 +143,7 @@ static void measure_in_process(const char *device, enum measure_part part) {
 
 /* The time of a call on a handle, as a straight line over the size of the handle. */
 struct line {
-    double each; /* ns */
+    double each; /* the time in ns that does not depend on the size */
     double gib;  /* the additional time in ns for each GiB */
 };
 

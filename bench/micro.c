@@ -46,13 +46,13 @@ struct subject;
 
 struct instance {
     const struct subject *subject;
-    weir_allocator *allocator; /* for weir's subjects */
-    CUmemoryPool pool;         /* the pool of the subject that is the driver's pool */
+    weir_allocator *allocator; /* the allocator, if the subject is weir */
+    CUmemoryPool pool;         /* the pool, if the subject is the driver's pool */
 };
 
 static const struct subject {
     const char *name, *what;
-    const char *engine; /* the engine of a subject that is weir, or NULL for the default engine */
+    const char *engine; /* if the subject is weir: an engine, or NULL for the default engine */
     int is_bound, on_host;
     void (*open)(struct instance *instance);
     void (*close)(struct instance *instance);

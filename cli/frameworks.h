@@ -32,12 +32,12 @@ const char *version_unknown(enum framework framework, const struct version *vers
 void versions_note(const struct version found[FRAMEWORK_COUNT], FILE *notes);
 
 /* Calls `put' to set variables of JAX and TensorFlow, so that they request memory from CUDA's pools.  Does not
- * change a variable that the environment has.  If `put' is NULL, sets nothing and only writes the texts.  PyTorch
- * needs no variables.
+ * change a variable that the environment has.  PyTorch needs no variables.  If `put' is NULL, sets nothing and only
+ * writes texts: the user's wishes that weir cannot meet to `lacks', and other facts to `notes', each as "; ...".
  *
  * `serves_plain' is set if weir serves cuMemAlloc, too.  `preallocates' is set if weir reads JAX's variables and
- * preallocates instead of JAX.  `jax' is the version of JAX, or zeroed.  Writes the user's wishes that weir cannot
- * meet to `lacks', and other facts to `notes', each as "; ...".  Returns 0 on success, 1 if there is no host memory.
+ * preallocates instead of JAX.  `jax' is the version of JAX, or zeroed.  Returns 0 on success, 1 if there is no host
+ * memory.
  */
 int frameworks_tell(command_put_function *put, void *to, int serves_plain, int preallocates,
                     const struct version *jax, FILE *lacks, FILE *notes);

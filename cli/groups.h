@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* groups.h: process groups, for the flags --group and --group-limit of `weir run', and for the table of `weir top
- * --group'.
+/* groups.h: process groups: the flags --group and --group-limit of `weir run', and the table of `weir top --group'.
  *
  * This file must not know the use of a member's memory.
  */

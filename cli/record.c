@@ -151,11 +151,9 @@ static int fail_record(int code, const char *what, const char *why) {
 
 /* weir record and the recorded processes share files in a folder with two levels.  Everybody may enter the outer
  * folder, but only the user of weir record may list it.  Its name contains the process id of weir record, so that a
- * later weir record can remove it if this process is killed.
- *
- * The name of the inner folder is random.  Only the command's processes know this name, whichever user they run as.
- * They may write to the board, but they cannot remove a file of another user.
- */
+ * later weir record can remove it if this process is killed.  The name of the inner folder is random, so that only
+ * the command's processes know it, whichever user they run as.  They may write to the board, but cannot remove a
+ * file of another user. */
 
 /* Set when a recorded process has truncated a file that it shares with weir record. */
 static volatile sig_atomic_t is_cut;

@@ -231,8 +231,8 @@ static void find_packages(struct run *run, struct version found[FRAMEWORK_COUNT]
 }
 
 /* Starts to compile the shim for the PyTorch that the command may load, if the shim does not exist.  (A shim is the
- * C++ part that makes PyTorch use weir.)  The compilation runs in parallel with the command, and the library in the
- * command's process waits for the shim. */
+ * C++ part that makes PyTorch use weir.)  The compilation runs in parallel with the command.  If the command needs
+ * the shim, weir's library in the command waits for it. */
 static void prepare_torch(struct run *run, FILE *notes) {
     const struct shim *shim = &run->shim;
 

@@ -214,8 +214,8 @@ static const uint64_t limit_percents[] = {125, 150, 200};
 enum { HALF_LIFE_ITERATIONS = 5 };
 static const uint64_t prealloc_unit = UINT64_C(2) << 20;
 
-/* Returns the largest ratio (if `pick' is fmax) or the smallest ratio (if `pick' is fmin) of a trial's figure to
- * trial 0, over all traces. */
+/* Compares a figure of a trial with trial 0 on each trace.  Returns the largest ratio if `pick' is fmax, or the
+ * smallest ratio if `pick' is fmin. */
 static double ratio_by(double (*pick)(double, double), const struct trials *trials, int trial,
                        enum result_figure figure) {
     double picked = trials_ratio(trials, 0, trial, figure);

@@ -110,16 +110,16 @@ struct configuration {
     const char *unusable;
     /* Set if the configuration is a pool of the driver with the largest release threshold. */
     int release_threshold_max;
-    /* Set if the configuration is a pool of the driver, in which the replay first allocates and frees one block as
-     * large as the peak requested memory. */
+    /* Set if the configuration is a pool of the driver that is warmed up.  The replay then first allocates and frees
+     * one block as large as the peak requested memory. */
     int primed;
     int least; /* set if the configuration runs with the smallest limit that serves the trace */
-    /* Set if a first run of weir, which does not count, makes a profile for the measured run. */
+    /* Set if weir runs twice: the first run makes a profile, and only the second run is measured. */
     int learns;
     int by_name_only;  /* set if the configuration runs only when the user names it */
     int needs_virtual; /* set if the configuration needs physical allocations (cuMemCreate) */
-    /* Set only for the configuration "replay", which uses all options of the command.  Output shows the name of its
-     * engine. */
+    /* Set only for the configuration "replay", which uses all options of the command.  Output shows the name of the
+     * engine instead of "replay". */
     int is_given;
 };
 

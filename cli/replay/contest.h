@@ -87,13 +87,11 @@ void contest_free(struct contest *contest);
 
 /* The smallest difference between two limits that least_limit() tries: 32 MiB, the step by which CUDA's pools grow. */
 extern const uint64_t least_unit;
-/* Finds a limit that serves the trace, while the next smaller limit does not.  First tries larger and larger limits
- * from the peak requested memory on, then halves the interval.  Because of fragmentation, a larger limit may still
- * fail.  `configuration' is a name for configuration_find().  `busy' is a factor of GPU work, or 0.
- *
- * Returns the limit in bytes, a multiple of least_unit.  Returns 0 if no limit up to the device's memory serves the
- * trace.  If a trial fails for another reason, writes the reason to `message' and returns 0.
- */
+/* Finds a limit that serves the trace, while the next smaller limit does not.  Tries larger and larger limits from
+ * the peak requested memory on, and then halves the interval.  Because of fragmentation, a larger limit may still
+ * fail.  `configuration' is a name for configuration_find(), and `busy' is a factor of GPU work or 0.  Returns the
+ * limit in bytes, a multiple of least_unit, or 0 if no limit up to the device's memory serves the trace.  If a trial
+ * cannot be made, writes the reason to `message' and returns 0. */
 uint64_t least_limit(const struct contest *contest, size_t trace, const char *configuration,
                      const weir_options *options, double busy, char *message);
 

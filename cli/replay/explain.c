@@ -84,12 +84,12 @@ struct explain {
     struct weir_map blocks; /* a map from id + 1 to struct block */
     /* A JSON object that maps the text of a group's common properties to the index of the group. */
     json_t *group_numbers;
-    struct weir_map stream_ids; /* id + 1 */
+    struct weir_map stream_ids; /* the set of all stream ids, as id + 1 */
     uint64_t live;
     size_t group_room, mark_room;
 };
 
-/* A live block. */
+/* A live block, with its group and the time of its allocation. */
 struct block {
     struct explain_group *group;
     uint64_t time_us;

@@ -362,8 +362,8 @@ static int is_worse(const struct row *a, const struct row *b, enum result_figure
                : a->low.value[figure] > b->high.value[figure];
 }
 
-/* If weir's default is worse than the driver in a figure, appends the name of the figure, the number of traces on
- * which it is worse, and the largest ratio.  Returns 1 if the default is worse, 0 if not. */
+/* Checks whether weir's default is worse than the driver in a figure.  If so, appends the name of the figure, the
+ * number of traces on which it is worse, and the largest ratio.  Returns 1 if the default is worse, 0 if not. */
 static int add_worse(struct findings *findings, const struct results *results, size_t measure,
                      int is_first) {
     enum result_figure figure = measures[measure].figure;

@@ -94,7 +94,7 @@ struct row {
 };
 
 struct results {
-    const char **traces; /* names */
+    const char **traces; /* the names of all traces */
     size_t trace_count;
     const struct configuration **configurations;
     size_t configuration_count;
@@ -115,12 +115,10 @@ void result_set(struct result_figures *figures, enum result_figure figure, uint6
 uint64_t result_median(uint64_t *values, size_t count);
 
 /* Returns the number of iterations that belong to the warm-up.  `reserved' is the reserved memory before the first
- * iteration.  The warm-up ends with the last iteration that sets a new peak of reserved memory, or that takes
- * over 1.25 times as long as every iteration in the second half.
- *
- * On the device model, only virtual time counts, so that the result is equal in every run.  A growth that sets no
- * new peak does not count, and neither do trims and moves, because steady iterations of any engine repeat them.
- */
+ * iteration.  The warm-up ends with the last iteration that sets a new peak of reserved memory, or that is slow.
+ * Slow means over 1.25 times as long as every iteration in the second half.  On the device model, only virtual time
+ * counts, so that the result is equal in every run.  Trims, moves and growths below the peak do not count, because
+ * steady iterations of any engine repeat them. */
 size_t result_warm_up(const struct iteration *iterations, size_t count, uint64_t reserved,
                       int modelled);
 /* Returns 1 if enough iterations follow the warm-up, else 0.  Enough means at least 3 iterations, and at least a
