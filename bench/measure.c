@@ -77,7 +77,7 @@ static void add_value(struct figures *list, const char *name, double value) {
 
 /* Returns the x of a point on the curve, from the name of the figure.  Returns a negative value if the figure is not
  * a point of this curve. */
-static double place_on(const char *curve, const struct figure *figure) {
+static double point_of_curve(const char *curve, const struct figure *figure) {
     const size_t length = strlen(curve);
 
     return strncmp(figure->name, curve, length) == 0 && figure->name[length] == ':'
@@ -86,7 +86,7 @@ static double place_on(const char *curve, const struct figure *figure) {
 }
 
 /* Returns the median of a measured figure over the processes, or a negative value if it was not measured. */
-static double sample(const char *name) {
+static double measured_median(const char *name) {
     struct figure *figure = find_figure(&samples, name);
 
     return figure ? bench_median(figure->values, figure->count) : -1;
@@ -154,7 +154,8 @@ static struct line fit_line(const char *name) {
     struct line line = {0, 0};
 
     for (size_t i = 0; i < samples.count; i++) {
-        const double x = place_on(name, &samples.of[i]) / 1024, y = sample(samples.of[i].name);
+        const double x = point_of_curve(name, &samples.of[i]) / 1024,
+                     y = measured_median(samples.of[i].name);
         double weight;
 
         if (x < 0 || y <= 0)
@@ -184,8 +185,8 @@ static double early_excess(const char *name, double later) {
     double more = 0;
 
     for (size_t i = 0; i < samples.count; i++)
-        if (place_on(name, &samples.of[i]) >= 0)
-            more += sample(samples.of[i].name) - later;
+        if (point_of_curve(name, &samples.of[i]) >= 0)
+            more += measured_median(samples.of[i].name) - later;
     return more;
 }
 
@@ -195,7 +196,7 @@ static void handle_terms(void) {
                       release = fit_line("release"), again = fit_line("access-again"),
                       nothing = fit_line("unmap-nothing");
 
-    if (sample("create:2") < 0)
+    if (measured_median("create:2") < 0)
         return;
     set_term("cuMemCreate", create.each);
     set_term("virtual_create_gib_ns", create.gib);
@@ -216,20 +217,21 @@ static void handle_terms(void) {
 /* Sets the points of a curve to the measured times minus `less', which is the part that another term describes. */
 static void curve_terms(const char *name, double less) {
     for (size_t i = 0; i < samples.count; i++)
-        if (place_on(name, &samples.of[i]) >= 0)
-            set_term(samples.of[i].name, sample(samples.of[i].name) - less);
+        if (point_of_curve(name, &samples.of[i]) >= 0)
+            set_term(samples.of[i].name, measured_median(samples.of[i].name) - less);
 }
 
 static void pool_terms(void) {
-    const double alloc = sample("pool-alloc"), grown = sample("pool_grow_ns:1");
+    const double alloc = measured_median("pool-alloc"), grown = measured_median("pool_grow_ns:1");
 
     curve_terms("pool_grow_ns", alloc);
     curve_terms("pool_move_ns", alloc);
-    curve_terms("pool_trim_ns", sample("cuMemPoolTrimTo"));
+    curve_terms("pool_trim_ns", measured_median("cuMemPoolTrimTo"));
     curve_terms("pool_pair_ns", 0);
     curve_terms("mem_alloc_ns", 0);
     curve_terms("mem_free_ns", 0);
-    set_term("pool_alloc_percent", fmin(round(100 * alloc / sample("pool_pair_ns:1")), 100));
+    set_term("pool_alloc_percent",
+             fmin(round(100 * alloc / measured_median("pool_pair_ns:1")), 100));
     if (grown > 0)
         set_term("pool_first_ns", early_excess("early-grow", grown));
 }
@@ -237,7 +239,7 @@ static void pool_terms(void) {
 /* Sets a term to its measured value, if it was measured.  If `most' is not 0, the model needs a power of two from
  * `least' to `most', and any other value is ignored. */
 static void plain_term(const char *key, uint64_t least, uint64_t most) {
-    const double value = sample(key);
+    const double value = measured_median(key);
     const int is_power = frexp(value, &(int){0}) == 0.5;
 
     if (value >= 0 && !find_figure(&terms, key) &&
@@ -300,8 +302,8 @@ static size_t points_of(const char *name, double x[POINTS], double y[POINTS]) {
     size_t count = 0;
 
     for (size_t t = 0; t < terms.count && count < POINTS / 2; t++)
-        if (place_on(name, &terms.of[t]) >= 0) {
-            x[count] = place_on(name, &terms.of[t]);
+        if (point_of_curve(name, &terms.of[t]) >= 0) {
+            x[count] = point_of_curve(name, &terms.of[t]);
             y[count++] = terms.of[t].values[0];
         }
     make_rising(y, count);
@@ -382,7 +384,7 @@ int main(int argc, char **argv) {
         bench_fail("the built-in profile", failure.text);
     for (int i = 0; i < PROCESSES; i++) {
         measure_in_process(device, MEASURE_POOLS);
-        if (sample("virtual_memory") > 0)
+        if (measured_median("virtual_memory") > 0)
             measure_in_process(device, MEASURE_HANDLES);
     }
     handle_terms();

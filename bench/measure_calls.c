@@ -39,7 +39,7 @@ static FILE *out;
 static CUstream stream;
 static struct stopwatch watch; /* measures real time; unused on the device model */
 static uint64_t budget;        /* the largest number of bytes that may be allocated at a time */
-/* The host memory to which chill() writes; NULL on the device model. */
+/* The host memory to which fill_cpu_cache() writes; NULL on the device model. */
 static char *cold;
 static uint64_t began;
 
@@ -60,7 +60,7 @@ static double end_time(const char *entry, CUresult result) {
 /* Calls a driver function.  The value of the expression is the time of the call in nanoseconds. */
 #define TIME(entry, ...) (begin_time(), end_time(#entry, bench_driver->entry(__VA_ARGS__)))
 
-static void chill(void) {
+static void fill_cpu_cache(void) {
     for (size_t i = 0; cold && i < COLD_BYTES; i += CACHE_LINE)
         ((volatile char *)cold)[i]++;
 }
@@ -128,7 +128,7 @@ static void grow_timed(uint64_t bytes, uint64_t units, struct series *series) {
     const uint64_t before = pool_reserved();
     double ns;
 
-    chill();
+    fill_cpu_cache();
     ns = TIME(cuMemAllocFromPoolAsync, &blocks[block_count++], bytes, pool, stream);
     if (pool_reserved() == before + units * unit || !driver_has(WEIR_CAP_POOL_FIGURES))
         add_time(series, ns);
@@ -155,7 +155,7 @@ static double make_timed_pool(void) {
 static void measure_early_growth(void) {
     make_timed_pool();
     for (uint64_t i = 0; i < MEASURE_EARLY && (i + 1) * unit <= budget; i++) {
-        chill();
+        fill_cpu_cache();
         send_early("early-grow", i + 1,
                    TIME(cuMemAllocFromPoolAsync, &blocks[block_count++], i ? unit : 64 * KIB, pool,
                         stream));
@@ -175,7 +175,7 @@ static void trim_timed(uint64_t units, uint64_t to, struct series *series) {
     const uint64_t before = pool_reserved();
     double ns;
 
-    chill();
+    fill_cpu_cache();
     ns = TIME(cuMemPoolTrimTo, pool, to * unit);
     if (before - pool_reserved() == units * unit || !driver_has(WEIR_CAP_POOL_FIGURES))
         add_time(series, ns);
@@ -290,9 +290,9 @@ static void measure_direct(void) {
         struct series allocs = {0}, frees = {0};
 
         for (int i = 0; i < 6; i++) {
-            chill();
+            fill_cpu_cache();
             add_time(&allocs, TIME(cuMemAlloc, &block, sizes[s] ? sizes[s] * KIB : 512));
-            chill();
+            fill_cpu_cache();
             add_time(&frees, TIME(cuMemFree, block));
         }
         send_point("mem_alloc_ns", sizes[s], &allocs);
@@ -403,7 +403,7 @@ static void measure_calls(void) {
         ADD_TIME(cuMemFreeHost, host);
         ADD_TIME(cuCtxPushCurrent, current);
         ADD_TIME(cuCtxPopCurrent, &popped);
-        chill(); /* a program makes the next call when it grows, with cold caches */
+        fill_cpu_cache(); /* a program makes the next call when it grows, with cold caches */
         ADD_TIME(cuMemGetInfo, &free_bytes, &total);
     }
 #define NOTE(entry) send_mean(#entry, &series[AT_##entry]);
@@ -426,7 +426,7 @@ static CUmemGenericAllocationHandle handles[MOST_HANDLES];
 static void map_timed(int i, uint64_t bytes, struct series kinds[KINDS]) {
     const CUdeviceptr at = range + (uint64_t)i * bytes;
 
-    chill();
+    fill_cpu_cache();
     add_time(&kinds[CREATE], TIME(cuMemCreate, &handles[i], bytes, &handle_properties, 0));
     add_time(&kinds[MAP], TIME(cuMemMap, at, bytes, 0, handles[i], 0));
     add_time(&kinds[ACCESS], TIME(cuMemSetAccess, at, bytes, &handle_access, 1));
@@ -436,7 +436,7 @@ static void map_timed(int i, uint64_t bytes, struct series kinds[KINDS]) {
 static void unmap_timed(int i, uint64_t bytes, struct series kinds[KINDS]) {
     const CUdeviceptr at = range + (uint64_t)i * bytes;
 
-    chill();
+    fill_cpu_cache();
     add_time(&kinds[UNMAP], TIME(cuMemUnmap, at, bytes));
     add_time(&kinds[RELEASE], TIME(cuMemRelease, handles[i]));
     add_time(&kinds[UNMAP_NOTHING], TIME(cuMemUnmap, at, bytes));

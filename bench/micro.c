@@ -382,7 +382,7 @@ static void turn_by_streams(struct worker *worker, uint64_t pairs) {
 }
 
 /* Yields the processor from time to time while a worker waits, because the other thread may need this processor. */
-static void rest(unsigned *waits) {
+static void yield_while_waiting(unsigned *waits) {
     if (++*waits % 256 == 0)
         sched_yield();
 }
@@ -397,7 +397,7 @@ static void turn_produce(struct worker *worker, uint64_t pairs) {
         while (pushed - ring->popped_seen == RING_SLOTS) {
             ring->popped_seen = atomic_load_explicit(&ring->popped, memory_order_acquire);
             if (pushed - ring->popped_seen == RING_SLOTS)
-                rest(&waits);
+                yield_while_waiting(&waits);
         }
         ring->slots[pushed % RING_SLOTS] = timed_alloc(worker, bytes, worker->stream);
         atomic_store_explicit(&ring->pushed, ++pushed, memory_order_release);
@@ -405,7 +405,7 @@ static void turn_produce(struct worker *worker, uint64_t pairs) {
 }
 
 /* Frees the blocks that the producer allocates, until the producer has closed the ring and the ring is empty. */
-static void consume(struct worker *worker) {
+static void free_produced_blocks(struct worker *worker) {
     struct ring *ring = worker->ring;
     uint64_t popped = 0;
     unsigned waits = 0;
@@ -419,7 +419,7 @@ static void consume(struct worker *worker) {
             if (popped == ring->pushed_seen && is_closed)
                 return;
             if (popped == ring->pushed_seen) {
-                rest(&waits);
+                yield_while_waiting(&waits);
                 continue;
             }
         }
@@ -435,7 +435,7 @@ static void close_ring(struct ring *ring) {
     atomic_store_explicit(&ring->is_closed, 1, memory_order_release);
     while (atomic_load_explicit(&ring->popped, memory_order_acquire) !=
            atomic_load_explicit(&ring->pushed, memory_order_relaxed))
-        rest(&waits);
+        yield_while_waiting(&waits);
 }
 
 static const struct load pair_load = {.turn = turn_pair}, churn_load = {.turn = turn_churn},
@@ -460,7 +460,7 @@ static void find_cpus(void) {
 }
 
 /* Pins this thread to one processor, if the system allows it. */
-static void pin(size_t index) {
+static void pin_to_processor(size_t index) {
     cpu_set_t set;
 
     if (cpu_count == 0)
@@ -472,7 +472,7 @@ static void pin(size_t index) {
 
 /* Makes pairs until the time is up, and stores their number and their time.  Subtracts the time of reading the
  * clock. */
-static void turn_for(struct worker *worker, uint64_t batch_ns) {
+static void make_pairs_for(struct worker *worker, uint64_t batch_ns) {
     enum { CHUNK_NS = 20000, MOST = 1 << 16 };
     const struct stopwatch *watch = &worker->clock->watch;
     uint64_t readings = 1, cost, from, last, now;
@@ -504,7 +504,7 @@ static void *run_worker(void *argument) {
     struct latency *latency = worker->latency;
     CUcontext popped;
 
-    pin(worker->index);
+    pin_to_processor(worker->index);
     BENCH_CALL(cuCtxPushCurrent, context);
     worker->latency = NULL;
     if (!worker->ring)
@@ -512,16 +512,16 @@ static void *run_worker(void *argument) {
     worker->latency = latency;
     pthread_barrier_wait(&worker->run->gate);
     if (worker->ring && worker->index % 2 == 1)
-        consume(worker);
+        free_produced_blocks(worker);
     else
-        turn_for(worker, worker->run->batch_ns);
+        make_pairs_for(worker, worker->run->batch_ns);
     BENCH_CALL(cuCtxPopCurrent, &popped);
     return NULL;
 }
 
 /* Runs one batch in all threads of the run.  Returns the number of pairs in all threads, and stores the time of a
  * pair in *ns. */
-static uint64_t batch(struct run *run, int times_calls, double *ns) {
+static uint64_t run_batch(struct run *run, int times_calls, double *ns) {
     const unsigned threads = run->of->threads, step = run->of->load->has_sides ? 2 : 1;
     pthread_t ids[MOST_THREADS];
     uint64_t pairs = 0;
@@ -556,7 +556,7 @@ static void warm_run(struct run *run) {
     double unused;
 
     for (int i = 0; i == 0 || (i < 32 && pairs < 4 * run->of->live); i++)
-        pairs += batch(run, 0, &unused);
+        pairs += run_batch(run, 0, &unused);
 }
 
 /* ---------------------------------------------------------------------- runs ---- */
@@ -724,8 +724,8 @@ static void measure_together(struct run *runs, size_t count) {
             if (run->left_out[0])
                 continue;
             warm_run(run);
-            batch(run, 0, &run->ns[round]);
-            batch(run, 1, &unused);
+            run_batch(run, 0, &run->ns[round]);
+            run_batch(run, 1, &unused);
         }
     for (size_t i = 0; i < count; i++) {
         print_subject(&runs[i]);

@@ -162,7 +162,7 @@ int preloading_find(const char *name, char *path, size_t bytes, const char **why
 }
 
 /* Returns 1 if the list, a value of LD_PRELOAD, contains the library, else 0. */
-static int names_library(const char *list, const char *library) {
+static int has_library_in_list(const char *list, const char *library) {
     size_t length;
 
     for (; *list; list += length + (list[length] != '\0')) {
@@ -175,7 +175,8 @@ static int names_library(const char *list, const char *library) {
 
 /* Appends the word to the current value of the variable, after a colon, and passes the result to `put'.  Returns 0
  * on success. */
-static int put_behind(const char *name, const char *word, command_put_function *put, void *to) {
+static int append_to_variable(const char *name, const char *word, command_put_function *put,
+                              void *to) {
     const char *before = getenv(name);
     char *both = NULL;
     int failed =
@@ -194,11 +195,11 @@ int preloading_tell(const char *library, command_put_function *put, void *to) {
     static const char asan[] = "ASAN_OPTIONS", order[] = "verify_asan_link_order";
     const char *before = getenv("LD_PRELOAD"), *options = getenv(asan);
 
-    if ((!before || !names_library(before, library)) &&
-        put_behind("LD_PRELOAD", library, put, to) != 0)
+    if ((!before || !has_library_in_list(before, library)) &&
+        append_to_variable("LD_PRELOAD", library, put, to) != 0)
         return 1;
     return (!options || !strstr(options, order)) &&
-           put_behind(asan, "verify_asan_link_order=0", put, to) != 0;
+           append_to_variable(asan, "verify_asan_link_order=0", put, to) != 0;
 }
 
 /* Returns 1 if the program runs with other privileges than its user (for example a set-user-ID program), else 0.

@@ -35,22 +35,22 @@ static const char jax_allocator[] = "XLA_PYTHON_CLIENT_ALLOCATOR", jax_pools[] =
 static const char jax_preallocates[] = "XLA_PYTHON_CLIENT_PREALLOCATE";
 static const char tf_allocator[] = "TF_GPU_ALLOCATOR", tf_pools[] = "cuda_malloc_async";
 
-static int put_if_unset(command_put_function *put, void *to, const char *name, const char *value) {
+static int set_if_unset(command_put_function *put, void *to, const char *name, const char *value) {
     return !put || set_value(name) ? 0 : put(to, name, value);
 }
 
-static const char *served(int serves_plain) {
+static const char *served_without_pools(int serves_plain) {
     return serves_plain ? "what it asks of cuMemAlloc" : "none of it";
 }
 
-static void note_elsewhere(const char *variable, const char *is, const char *who, int serves_plain,
-                           FILE *lacks) {
+static void note_other_allocator(const char *variable, const char *is, const char *who,
+                                 int serves_plain, FILE *lacks) {
     fprintf(lacks, "; %s says %s, so %s does not ask CUDA's memory pools: weir serves %s", variable,
-            is, who, served(serves_plain));
+            is, who, served_without_pools(serves_plain));
 }
 
 /* Writes which of JAX's variables about preallocation are set, since weir run does not change these variables. */
-static void note_untold(FILE *notes) {
+static void note_unchanged_variables(FILE *notes) {
     static const char *const names[] = {jax_preallocates, "XLA_CLIENT_MEM_FRACTION",
                                         "XLA_PYTHON_CLIENT_MEM_FRACTION"};
 
@@ -61,7 +61,7 @@ static void note_untold(FILE *notes) {
 
 /* Returns the name of the allocator that the user chose for JAX, and stores the variable with this choice in
  * *variable.  Returns NULL if the user chose none. */
-static const char *jax_is_told(const char **variable) {
+static const char *chosen_jax_allocator(const char **variable) {
     static char name[64];
 
     *variable = weir__jax_options_allocator(name, sizeof name) ? WEIR_JAX_OPTIONS : jax_allocator;
@@ -70,56 +70,58 @@ static const char *jax_is_told(const char **variable) {
 
 /* Returns 1 if the name "platform" means JAX's platform allocator, which makes one driver call for each array; else
  * 0.  In JAX 0.10.1 and 0.10.2 the name means JAX's BFC allocator (jax-ml/jax#39145). */
-static int has_direct(const struct version *jax) {
+static int has_platform_allocator(const struct version *jax) {
     return !(jax->major == 0 && jax->minor == 10 && (jax->patch == 1 || jax->patch == 2));
 }
 
 int frameworks_need_version(void) {
-    const char *variable, *is = jax_is_told(&variable);
+    const char *variable, *is = chosen_jax_allocator(&variable);
 
     return is && strcasecmp(is, "platform") == 0;
 }
 
 /* Sets the variables of JAX for frameworks_tell().  JAX accepts the name of its allocator in upper and lower case.
  * It preallocates with every allocator except platform.  Returns 0 on success, 1 if there is no host memory. */
-static int tell_jax(command_put_function *put, void *to, int serves_plain, int preallocates,
-                    const struct version *jax, FILE *lacks, FILE *notes) {
-    const char *variable, *is = jax_is_told(&variable);
+static int set_jax_variables(command_put_function *put, void *to, int serves_plain,
+                             int preallocates, const struct version *jax, FILE *lacks,
+                             FILE *notes) {
+    const char *variable, *is = chosen_jax_allocator(&variable);
     const char *range = version_unknown(FRAMEWORK_JAX, jax);
 
     if (is && strcasecmp(is, jax_pools) != 0) {
-        note_elsewhere(variable, is, "JAX", serves_plain, lacks);
+        note_other_allocator(variable, is, "JAX", serves_plain, lacks);
         if (strcasecmp(is, "platform") != 0)
             fputs(", and what it preallocates is its own", lacks);
-        else if (!has_direct(jax))
+        else if (!has_platform_allocator(jax))
             fprintf(lacks, ", and JAX %s takes that for bfc, so what it preallocates is its own",
                     jax->text);
         return 0;
     }
     if (!put && !is)
-        note_untold(notes);
+        note_unchanged_variables(notes);
     if (put && range)
         fprintf(lacks, "; weir does not know JAX %s: it sets what JAX %s need, %s=%s", jax->text,
                 range, jax_allocator, jax_pools);
-    if (put_if_unset(put, to, jax_allocator, jax_pools) != 0)
+    if (set_if_unset(put, to, jax_allocator, jax_pools) != 0)
         return 1;
     if (preallocates)
-        return put_if_unset(put, to, jax_preallocates, "false");
+        return set_if_unset(put, to, jax_preallocates, "false");
     if (put && !set_value(jax_preallocates))
         fprintf(notes, "; WEIR_COMPAT=0: JAX preallocates, by its own variables");
     return 0;
 }
 
-static int tell_tensorflow(command_put_function *put, void *to, int serves_plain, FILE *lacks) {
+static int set_tensorflow_variables(command_put_function *put, void *to, int serves_plain,
+                                    FILE *lacks) {
     const char *is = set_value(tf_allocator);
 
     if (is && strcmp(is, tf_pools) != 0)
-        note_elsewhere(tf_allocator, is, "TensorFlow", serves_plain, lacks);
-    return put_if_unset(put, to, tf_allocator, tf_pools);
+        note_other_allocator(tf_allocator, is, "TensorFlow", serves_plain, lacks);
+    return set_if_unset(put, to, tf_allocator, tf_pools);
 }
 
 void frameworks_note_prealloc(const char *name, const char *amount, int are_told, FILE *notes) {
-    const char *variable, *jax = jax_is_told(&variable), *tf = set_value(tf_allocator);
+    const char *variable, *jax = chosen_jax_allocator(&variable), *tf = set_value(tf_allocator);
     int of_jax = jax ? strcasecmp(jax, jax_pools) == 0 : are_told;
     int of_tf = strncmp(name, "TF_", 3) == 0 && (tf ? strcmp(tf, tf_pools) == 0 : are_told);
 
@@ -143,21 +145,21 @@ static void note_torch(int serves_plain, FILE *notes) {
         fprintf(notes, "; %s has PyTorch use cudaMallocAsync: weir serves its tensors", name);
     else if (name)
         fprintf(notes, "; %s has PyTorch use its own allocator: weir serves %s", name,
-                served(serves_plain));
+                served_without_pools(serves_plain));
 }
 
 int frameworks_tell(command_put_function *put, void *to, int serves_plain, int preallocates,
                     const struct version *jax, FILE *lacks, FILE *notes) {
     note_torch(serves_plain, notes);
-    return tell_jax(put, to, serves_plain, preallocates, jax, lacks, notes) ||
-           tell_tensorflow(put, to, serves_plain, lacks);
+    return set_jax_variables(put, to, serves_plain, preallocates, jax, lacks, notes) ||
+           set_tensorflow_variables(put, to, serves_plain, lacks);
 }
 
 /* ---- versions ---- */
 
 /* A framework: its name, the patterns for the folders of its packages, and the versions that weir knows.  `first'
  * and `last' are 1000 * major + minor, and `range' is a text for messages.  If `range' is NULL, weir knows all
- * versions.  `served' says which memory weir serves. */
+ * versions.  `served_without_pools' says which memory weir serves. */
 static const struct known {
     const char *name, *pattern, *other_pattern;
     int first, last;

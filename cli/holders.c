@@ -76,7 +76,7 @@ static int is_silent(const struct holders_device *d, const struct weir_registry_
 
 /* Returns 1 if the process answers, so that all its figures are current; else 0.  For a process that does not
  * answer, only its limit and its reserved memory are current, because it writes these figures at each change. */
-static int has_fresh_figures(const struct holders_device *d, const struct holders_process *p) {
+static int are_figures_current(const struct holders_device *d, const struct holders_process *p) {
     return !p->is_stopped && !is_silent(d, &p->entry);
 }
 
@@ -174,7 +174,7 @@ static struct weir_shown known_cell(int is_known, uint64_t bytes) {
 static void print_process(FILE *file, const struct holders_device *d,
                           const struct holders_process *p) {
     const struct weir_registry_entry *e = &p->entry;
-    int has_answered = has_fresh_figures(d, p);
+    int has_answered = are_figures_current(d, p);
 
     fprintf(file, "%7" PRIu64 " %8s %8s %8s %11s %8s %8s  %s%s%s", e->pid,
             e->limit == UINT64_MAX ? "max" : known_cell(e->limit > 0, e->limit).text,
@@ -218,10 +218,10 @@ static json_t *json_process(const struct holders_device *d, const struct holders
         "{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:s*}", "pid",
         jsonfile_integer(e->pid), "start", jsonfile_integer(e->start), "command", e->command,
         "limit", known_json(e->limit > 0 && e->limit < UINT64_MAX, e->limit), "reserved",
-        jsonfile_integer(e->reserved), "in_use", known_json(has_fresh_figures(d, p), e->in_use),
-        "reclaimable", known_json(has_fresh_figures(d, p), e->idle), "priority",
+        jsonfile_integer(e->reserved), "in_use", known_json(are_figures_current(d, p), e->in_use),
+        "reclaimable", known_json(are_figures_current(d, p), e->idle), "priority",
         jsonfile_integer(e->priority), "received", jsonfile_integer(e->got), "released",
-        jsonfile_integer(e->given), "stopped", p->is_stopped, "answers", has_fresh_figures(d, p),
+        jsonfile_integer(e->given), "stopped", p->is_stopped, "answers", are_figures_current(d, p),
         "group", p->group[0] ? p->group : NULL);
 }
 

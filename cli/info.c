@@ -61,7 +61,7 @@ struct info {
 
 /* Reads the free memory of a device into *out.  Retains the primary context of the device for this, and releases it
  * afterwards.  Returns 1 on success, 0 on failure. */
-static int ask_free(const struct weir_driver *driver, CUdevice handle, uint64_t *out) {
+static int query_free_memory(const struct weir_driver *driver, CUdevice handle, uint64_t *out) {
     CUcontext context, popped;
     size_t free_bytes = 0, total;
     CUresult result;
@@ -91,7 +91,7 @@ static void gather_device(const struct weir_driver *driver, int ordinal, struct 
     out->total = total;
     driver->cuDeviceGetAttribute(&out->has_pools, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
                                  handle);
-    out->has_free = ask_free(driver, handle, &out->free);
+    out->has_free = query_free_memory(driver, handle, &out->free);
 }
 
 /* Stores for each device which other devices' memory it can access.  Stores nothing if the driver cannot tell. */
@@ -113,7 +113,7 @@ static void gather_peers(struct info *info) {
 }
 
 /* Switches the per-stream caches off if the driver has no stream ids, as an allocator would do. */
-static void without_ids(struct info *info) {
+static void disable_caches_without_ids(struct info *info) {
     weir_options *options = &info->settings.options;
     weir_options completed;
 
@@ -191,7 +191,7 @@ static int read_info(struct info *info) {
     int code;
 
     choose_engine(info);
-    without_ids(info);
+    disable_caches_without_ids(info);
     code = check_settings(info);
     if (code == 0)
         code = weir_cli_profile_check(&info->settings, 0);
@@ -403,7 +403,8 @@ static json_t *json_info(const struct info *info) {
 
 /* Handles the flag --json: stores that the user wants JSON, and its file.  Stores no file for "-", which is standard
  * output. */
-static void take_json(struct argp_state *state, const char *flag, const char *text, void *field) {
+static void read_json_flag(struct argp_state *state, const char *flag, const char *text,
+                           void *field) {
     struct info *info = state->input;
 
     info->json = 1;
@@ -417,7 +418,7 @@ static const struct weir_cli_flag flags[] = {
      "Show advanced settings that have their defaults, too."},
     {"processes", 0, NULL, weir_cli_take_switch, offsetof(struct info, processes),
      "Show only the processes on each device, and the memory that each has reserved."},
-    {"json", WEIR_CLI_OPTIONAL, "FILE", take_json, offsetof(struct info, file),
+    {"json", WEIR_CLI_OPTIONAL, "FILE", read_json_flag, offsetof(struct info, file),
      "Write JSON to FILE in addition to the table; without FILE, to standard output in its place."},
     {0}};
 
@@ -439,7 +440,7 @@ static error_t parse_info_argument(int key, char *argument, struct argp_state *s
 
 /* Finds the processes on each device.  If no process under weir has reported how much memory of a device is used,
  * asks the driver.  Does not ask the device model, unless it is shared between processes. */
-static void look_at_processes(const struct info *info, struct holders *holders) {
+static void find_info_processes(const struct info *info, struct holders *holders) {
     const struct weir_driver *driver = info->device.driver;
 
     holders_look(holders, ANSWER_NS);
@@ -489,7 +490,7 @@ int weir_cmd_info(int argc, char **argv) {
     if (code == 0)
         code = weir_cli_device_open(&info.settings, &info.device, 1);
     if (code == 0 && info.processes)
-        look_at_processes(&info, &holders);
+        find_info_processes(&info, &holders);
     else if (code == 0)
         code = read_info(&info);
     if (code != 0)

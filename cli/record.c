@@ -334,7 +334,7 @@ static int add_found(struct weir_record_file *file) {
 
 /* Finds the files that processes have made in the folder, and appends them to record.found.  Returns 0 on success,
  * or an errno if the folder or one of the files cannot be read. */
-static int look_in_folder(const char *path) {
+static int find_new_files(const char *path) {
     DIR *folder = *path ? opendir(path) : NULL;
     int error = *path && !folder && errno != ENOENT ? errno : 0;
     struct dirent *entry;
@@ -364,14 +364,14 @@ static int is_older(const void *one, const void *other) {
     return a < b ? -1 : a > b;
 }
 
-/* Returns 1 if processes have made files since the last call of board_look(), else 0. */
+/* Returns 1 if processes have made files since the last call of board_find_new(), else 0. */
 static int board_has_new(void) {
     return atomic_load(&board.map->files) != board.seen;
 }
 
 /* Finds the files that processes have made since the last call, appends them to record.found, and sorts record.found
  * by start time.  Returns 0 on success, or an errno if a file could not be mapped. */
-static int board_look(void) {
+static int board_find_new(void) {
     int error = 0, failed;
 
     board.seen = atomic_load(&board.map->files);
@@ -383,7 +383,7 @@ static int board_look(void) {
             error = failed ? failed : error;
         }
     for (int i = 0; i < BOARD_FOLDERS; i++) {
-        failed = look_in_folder(board.folders[i]);
+        failed = find_new_files(board.folders[i]);
         error = failed ? failed : error;
     }
     if (record.found_count > 1)
@@ -426,7 +426,7 @@ static void board_release(struct weir_record_file *file) {
     munmap(file, sizeof *file);
 }
 
-static void tell_unrecorded(const struct weir_record_unrecorded *entry) {
+static void report_unrecorded(const struct weir_record_unrecorded *entry) {
     const char *why = strerror(entry->error);
 
     fprintf(stderr, "weir record: process %d runs on unrecorded: ", (int)entry->process);
@@ -445,18 +445,18 @@ static void tell_unrecorded(const struct weir_record_unrecorded *entry) {
 
 /* Prints which processes could not be recorded since the last call, why, and what the user can do.  Returns 1 if
  * there are such processes, else 0. */
-static int board_tell_unrecorded(void) {
+static int board_report_unrecorded(void) {
     uint32_t before = board.told, count = atomic_load(&board.map->unrecorded_count);
 
     while (board.told < count && board.told < WEIR_RECORD_UNRECORDED &&
            atomic_load(&board.map->unrecorded[board.told].is_complete))
-        tell_unrecorded(&board.map->unrecorded[board.told++]);
+        report_unrecorded(&board.map->unrecorded[board.told++]);
     return board.told > before;
 }
 
 /* ---------------------------------------------------------------------- times ---- */
 
-static void look_at_clock(void) {
+static void read_record_clocks(void) {
     record.now_ns = weir__record_clock();
     record.now_time = weir__record_time(record.has_counter);
 }
@@ -471,7 +471,7 @@ static double ns_a_tick(void) {
 /* Converts a time of the processor's counter to microseconds since the beginning of the process's trace.  The rate
  * of the counter becomes more exact over time.  Therefore the result could go back, and the function then returns
  * the previous result. */
-static uint64_t time_us(struct process *process, uint64_t time) {
+static uint64_t convert_record_time(struct process *process, uint64_t time) {
     double ns = time > process->start ? (double)(time - process->start) * ns_a_tick() : 0.0;
     uint64_t us = (uint64_t)(ns / 1000.0);
 
@@ -554,7 +554,7 @@ static void write_waiting(struct process *process, uint32_t rings, int is_last) 
 
             if (!is_last && event->time >= process->safe && process->count <= MOST_WAITING)
                 return;
-            tracing_add(&process->tracing, event, time_us(process, event->time));
+            tracing_add(&process->tracing, event, convert_record_time(process, event->time));
             process->count--;
         } while (++oldest->first < oldest->end && oldest->events[oldest->first].time <= next);
         if (oldest->first == oldest->end)
@@ -564,7 +564,7 @@ static void write_waiting(struct process *process, uint32_t rings, int is_last) 
 
 /* Returns the ring of the process with the index i.  If the ring cannot be mapped, ends the recording of the process
  * and returns NULL. */
-static struct weir_record_ring *ring_of(struct process *process, uint32_t i) {
+static struct weir_record_ring *map_record_ring(struct process *process, uint32_t i) {
     char name[64];
 
     if (process->rings[i])
@@ -580,14 +580,15 @@ static struct weir_record_ring *ring_of(struct process *process, uint32_t i) {
 
 /* Reads all rings of a process, and writes the events that no event with an earlier time can follow.  If `is_last'
  * is set, writes all events.  Returns the number of events that were read from the rings. */
-static size_t drain(struct process *process, int is_last) {
+static size_t drain_process(struct process *process, int is_last) {
     uint32_t counted = atomic_load(&process->file->head.rings);
     uint32_t rings = counted < WEIR_RECORD_RINGS ? counted : WEIR_RECORD_RINGS;
     uint64_t safe = record.now_time - (uint64_t)(SLACK_NS / ns_a_tick());
     size_t found = 0;
 
     for (uint32_t i = 0; i <= rings; i++) {
-        struct weir_record_ring *ring = i < rings ? ring_of(process, i) : &process->file->shared;
+        struct weir_record_ring *ring =
+            i < rings ? map_record_ring(process, i) : &process->file->shared;
         uint64_t entered = ring ? atomic_load_explicit(&ring->entered, memory_order_acquire) : 0;
 
         if (!ring)
@@ -607,7 +608,7 @@ static size_t drain(struct process *process, int is_last) {
 
 /* Returns the path for the trace of the next process, which has this id.  The caller frees the path.  Returns NULL
  * if there is no host memory. */
-static char *path_of(int id) {
+static char *make_trace_path(int id) {
     char *path = NULL;
     uintptr_t before = 0;
     int made;
@@ -660,7 +661,7 @@ static void add_process(struct weir_record_file *file) {
     process->id = file->head.process;
     process->start = file->head.start;
     process->tracing.limit = record.limit;
-    process->path = path_of(process->id);
+    process->path = make_trace_path(process->id);
     if (!process->path)
         goto fail;
     output = record.count == 0 ? claim_trace_file() : weir__replace_open(process->path, 0666);
@@ -699,11 +700,11 @@ static int has_descriptor(void) {
 
 /* Begins the traces of new processes, in the order of their starts.  If no descriptor is free, the other processes
  * wait until the trace of a process has ended. */
-static void look_for_new(void) {
+static void adopt_new_processes(void) {
     size_t adopted = 0;
     int error;
 
-    if (board_has_new() && (error = board_look()) != 0) {
+    if (board_has_new() && (error = board_find_new()) != 0) {
         record.failed = fail_record(EXIT_OWN, "a process runs on unrecorded", strerror(error));
         record.lost_processes++;
     }
@@ -714,11 +715,11 @@ static void look_for_new(void) {
         record.found_count -= adopted;
         memmove(record.found, record.found + adopted, record.found_count * sizeof *record.found);
     }
-    if (board_tell_unrecorded())
+    if (board_report_unrecorded())
         record.failed = EXIT_OWN;
 }
 
-static void look_for_ends(void) {
+static void find_ended_processes(void) {
     static size_t next;
 
     for (size_t i = 0; i < record.live && i < ENDS_AT_ONCE; i++) {
@@ -778,15 +779,15 @@ static void end_process(struct process *process) {
     free(process);
 }
 
-static size_t drain_all(int is_last) {
+static size_t drain_all_processes(int is_last) {
     size_t found = 0, kept = 0;
 
-    look_at_clock();
+    read_record_clocks();
     for (size_t i = 0; i < record.live; i++) {
         struct process *process = record.processes[i];
         int is_end = is_last || process->has_ended;
 
-        found += drain(process, is_end);
+        found += drain_process(process, is_end);
         if (is_end)
             end_process(process);
         else
@@ -799,13 +800,13 @@ static size_t drain_all(int is_last) {
 /* ------------------------------------------------------------------- the ends ---- */
 
 /* Removes the file record.path if weir record has created it, because an empty file is not a trace. */
-static void take_file_back(void) {
+static void remove_created_file(void) {
     if (record.is_made)
         unlink(record.path);
 }
 
 /* Prints which recorded processes still run, after a signal has ended the recording. */
-static void tell_running(void) {
+static void report_running(void) {
     for (size_t i = 0; i < record.live; i++) {
         struct process *process = record.processes[i];
 
@@ -822,7 +823,7 @@ static void tell_running(void) {
 static void report_nothing_recorded(void) {
     int is_seen = atomic_load(&board.map->numbers) > 0;
 
-    take_file_back();
+    remove_created_file();
     if (record.failed)
         return;
     fprintf(stderr, "weir record: the command %s, so there is no trace%s%s%s\n",
@@ -841,10 +842,10 @@ static void end_recording(int has_all_ended) {
     /* A process may have overwritten the count of files in the board, so look for new files in any case. */
     board.seen = ~atomic_load(&board.map->files);
     do {
-        look_for_new();
+        adopt_new_processes();
         if (!has_all_ended)
-            tell_running();
-        (void)drain_all(1);
+            report_running();
+        (void)drain_all_processes(1);
     } while (record.found_count || board_has_new());
     if (is_cut)
         record.failed =
@@ -870,7 +871,7 @@ static void end_recording(int has_all_ended) {
 
 /* Returns the exit code of weir record: that of the command, if all events were recorded.  If events are missing,
  * prints how many and returns another code. */
-static int end_as(int status) {
+static int end_with_record_status(int status) {
     char lost[96] = "";
 
     if (!record.failed)
@@ -896,7 +897,7 @@ static int end_as(int status) {
 /* Called after the end of the command, while processes that it started still run.  Returns 1 if the recording should
  * end now, else 0.  It ends if no recorded process has run for GRACE_NS, or if a signal told weir record to end and
  * GRACE_NS have passed.  During this time, a process can make its first request, or finish. */
-static int may_leave_rest(void) {
+static int should_end_recording(void) {
     uint64_t now = weir__clock_ns();
 
     if (record.live > 0 || record.found_count > 0)
@@ -914,7 +915,7 @@ static int may_leave_rest(void) {
     return 0;
 }
 
-/* Records events until the command and the processes that it started have ended, or until may_leave_rest() ends the
+/* Records events until the command and the processes that it started have ended, or until should_end_recording() ends the
  * recording.  Returns 1 if all processes that loaded the library have ended, else 0. */
 static int record_all(pid_t started, int *status) {
     for (;;) {
@@ -930,11 +931,11 @@ static int record_all(pid_t started, int *status) {
         if (ended < 0 && errno == ECHILD)
             return 1;
         /* Each process that has loaded the library holds a lock on a byte. */
-        if (record.ended_ns && may_leave_rest())
+        if (record.ended_ns && should_end_recording())
             return !is_locked_by_other(WEIR_RECORD_LOCK_FIRST, 0);
-        look_for_new();
-        look_for_ends();
-        if (drain_all(0) < BUSY_EVENTS)
+        adopt_new_processes();
+        find_ended_processes();
+        if (drain_all_processes(0) < BUSY_EVENTS)
             (void)poll(NULL, 0, PAUSE_US / 1000);
     }
 }
@@ -958,7 +959,7 @@ static int run_recorded(void) {
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
     error = command_start(record.command, &started);
     if (error) {
-        take_file_back();
+        remove_created_file();
         board_end();
         return command_refuse("record", record.command[0], error);
     }
@@ -969,7 +970,7 @@ static int run_recorded(void) {
     end_recording(record_all(started, &status));
     board_end();
     weir__file_unguard(&guard);
-    return end_as(status);
+    return end_with_record_status(status);
 }
 
 /* ---------------------------------------------------------------- preparation ---- */
@@ -994,7 +995,7 @@ static int open_existing(void) {
  * file yet: the contents of an earlier recording stay until there is an event to write.  The lock prevents a second
  * weir record from writing to the file.  Returns 0 on success.  On failure, prints a message and returns the exit
  * code. */
-static int try_file(void) {
+static int open_recording_file(void) {
     struct stat is;
     int file = open(record.path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 
@@ -1028,9 +1029,9 @@ static int prepare_recording(void) {
                 getenv(NVTX_LIBRARY));
         return EXIT_OWN;
     }
-    code = try_file();
+    code = open_recording_file();
     if (code == 0 && (error = board_begin()) != 0) {
-        take_file_back();
+        remove_created_file();
         code = fail_record(EXIT_OWN, board_places[BOARD_FOLDERS - 1], strerror(error));
     }
     if (code)
@@ -1047,7 +1048,7 @@ static int prepare_recording(void) {
         code = fail_record(EXIT_OWN, "the environment", strerror(ENOMEM));
     }
     record.has_counter = weir__record_has_counter();
-    look_at_clock();
+    read_record_clocks();
     record.first_ns = record.now_ns;
     record.first_time = record.now_time;
     return code;

@@ -72,7 +72,7 @@ static error_t parse_replay_argument(int key, char *argument, struct argp_state 
 }
 
 /* Prints a note if the file of the profile still does not exist after the replays. */
-static void tell_profile(const char *path) {
+static void note_missing_profile(const char *path) {
     if (path && strcmp(path, "off") != 0 && access(path, F_OK) != 0)
         fprintf(stderr, "weir: profile %s: nothing was learned, so there is none\n", path);
 }
@@ -101,7 +101,7 @@ static int replay_traces(struct command *command) {
     command->contest.device_source = command->settings.sources.of[WEIR_SETTING_DEVICE];
     contest_add_configuration(&command->contest, configuration_find("replay"));
     code = contest_run(&command->contest);
-    tell_profile(command->settings.options.profile);
+    note_missing_profile(command->settings.options.profile);
     return code;
 }
 

@@ -72,7 +72,7 @@ static int set_run_variable(void *to, const char *name, const char *value) {
 
 /* Sets WEIR_RUN_PREALLOC_OF to the variable of another program that requested the preallocation, if there is one.
  * The library then does not report an error if such a preallocation is above the limit. */
-static int put_prealloc_of(struct run *run) {
+static int set_prealloc_source(struct run *run) {
     const char *name = weir__foreign_prealloc(&run->settings.options);
 
     return name ? set_run_variable(run, "WEIR_RUN_PREALLOC_OF", name)
@@ -93,7 +93,7 @@ static int set_setting_variables(struct run *run) {
             continue;
         weir__option_show(&run->settings.options, (enum weir_setting)i, text, sizeof text);
         if (set_run_variable(run, row->variable, text) != 0 ||
-            (i == WEIR_SETTING_PREALLOC && put_prealloc_of(run) != 0))
+            (i == WEIR_SETTING_PREALLOC && set_prealloc_source(run) != 0))
             return 1;
     }
     return 0;
@@ -101,7 +101,7 @@ static int set_setting_variables(struct run *run) {
 
 /* Sets a variable to the absolute path of a file, because the program may change its working directory.  Does
  * nothing if `name' is NULL. */
-static int put_file(struct run *run, const char *variable, const char *name) {
+static int set_file_variable(struct run *run, const char *variable, const char *name) {
     char *folder = NULL, *path = NULL;
     int failed;
 
@@ -122,12 +122,12 @@ static int put_file(struct run *run, const char *variable, const char *name) {
 static int set_json_file(struct run *run) {
     if (run->report && set_run_variable(run, "WEIR_RUN_SAMPLES", "1") != 0)
         return 1;
-    return put_file(run, "WEIR_RUN_JSON", run->lines[0] ? run->lines : run->json);
+    return set_file_variable(run, "WEIR_RUN_JSON", run->lines[0] ? run->lines : run->json);
 }
 
 /* Sets WEIR_RUN_TOLD to the unknown settings that weir run has reported, so that the command does not report them
  * again. */
-static int put_told(struct run *run) {
+static int set_reported_unknowns(struct run *run) {
     const char *unknown = run->settings.sources.unknown;
 
     return *unknown && set_run_variable(run, "WEIR_RUN_TOLD", unknown);
@@ -135,7 +135,7 @@ static int put_told(struct run *run) {
 
 /* Sets WEIR_RUN_FIRST to the id of the first process of the command.  If there are no statistics to write, only this
  * process reports so.  The first process is this process, unless this process waits for the command. */
-static int put_first(struct run *run) {
+static int set_first_process(struct run *run) {
     char process[24];
 
     if (run->report || run->dry)
@@ -144,14 +144,14 @@ static int put_first(struct run *run) {
     return setenv("WEIR_RUN_FIRST", process, 1);
 }
 
-static int put_run(struct run *run) {
-    return put_first(run) || put_told(run) ||
+static int set_run_variables(struct run *run) {
+    return set_first_process(run) || set_reported_unknowns(run) ||
            (run->stats && set_run_variable(run, "WEIR_RUN_STATS", "1")) ||
            (run->serve_malloc && set_run_variable(run, "WEIR_RUN_SERVE_MALLOC", "1")) ||
            (run->no_torch && set_run_variable(run, "WEIR_RUN_TORCH", "0")) ||
            (run->verbose && set_run_variable(run, "WEIR_RUN_VERBOSE", "1")) || set_json_file(run) ||
            group_flags_put(&run->group, set_run_variable, run) ||
-           put_file(run, "WEIR_RUN_TRACE", run->trace);
+           set_file_variable(run, "WEIR_RUN_TRACE", run->trace);
 }
 
 /* Returns 1 if the limit is, or may be, less than the preallocation; else 0.  Amounts of different kinds, such as
@@ -254,8 +254,8 @@ static void prepare_torch(struct run *run, FILE *notes) {
 
 /* Prints `lacks', the user's wishes that weir cannot meet.  With --verbose or --dry-run, also prints `notes', and
  * with --verbose the variables in `said'.  Each text begins with "; ", except `said'. */
-static void report_wishes(const struct run *run, const char *said, const char *lacks,
-                          const char *notes) {
+static void report_unmet_wishes(const struct run *run, const char *said, const char *lacks,
+                                const char *notes) {
     if (run->verbose && !run->dry)
         fprintf(stderr, "weir run:%s%s%s\n", said, lacks, notes);
     else if (!run->verbose && !run->dry && *lacks)
@@ -277,7 +277,7 @@ static int set_environment(struct run *run, const char *library) {
     find_packages(run, found);
     run->said = files[SAID];
     failed = failed || preloading_tell(library, set_run_variable, run) != 0 ||
-             set_setting_variables(run) != 0 || put_run(run) != 0 ||
+             set_setting_variables(run) != 0 || set_run_variables(run) != 0 ||
              (!run->no_env && set_run_variable(run, "WEIR_COMPAT", "0") != 0) ||
              frameworks_tell(run->no_env ? NULL : set_run_variable, run, run->serve_malloc,
                              compatible, &found[FRAMEWORK_JAX], files[LACKS], files[NOTES]) != 0;
@@ -292,7 +292,7 @@ static int set_environment(struct run *run, const char *library) {
     if (failed)
         fail_run(EXIT_OWN, "the environment", strerror(ENOMEM));
     else
-        report_wishes(run, texts[SAID], texts[LACKS], texts[NOTES]);
+        report_unmet_wishes(run, texts[SAID], texts[LACKS], texts[NOTES]);
     for (int i = 0; i < TEXTS; i++)
         free(texts[i]);
     return failed ? EXIT_OWN : 0;
@@ -465,7 +465,7 @@ static const char *why_no_device(const char *device) {
 
 /* Prints a note if WEIR_DEVICE names a device other than "cuda".  weir run does not use this variable; it applies
  * only if the program itself calls libweir. */
-static void tell_device(const struct run *run) {
+static void note_ignored_device(const struct run *run) {
     const weir_options *options = &run->settings.options;
 
     if (options->device && strcmp(options->device, "cuda") != 0)
@@ -476,7 +476,7 @@ static void tell_device(const struct run *run) {
 
 /* Checks that all output files of weir run are different files.  Returns 1 if so.  Otherwise prints a message and
  * returns 0. */
-static int has_outputs_of_their_own(const struct run *run) {
+static int are_outputs_different(const struct run *run) {
     const struct weir_cli_settings *settings = &run->settings;
     const struct output outputs[] = {
         {"--json", run->json},
@@ -500,7 +500,7 @@ static int find_and_set(struct run *run) {
     run->settings.place = run->no_env ? WEIR_PLACE_USER : WEIR_PLACE_TELLS;
     if (weir_cli_settings_finish(&run->settings) != 0)
         return EXIT_USAGE;
-    if (!has_outputs_of_their_own(run))
+    if (!are_outputs_different(run))
         return EXIT_USAGE;
     if (weir_cli_profile_check(&run->settings, 1) != 0 ||
         weir_cli_oom_report_check(&run->settings) != 0)
@@ -508,7 +508,7 @@ static int find_and_set(struct run *run) {
     source = run->settings.sources.of[WEIR_SETTING_DEVICE];
     if (source && strncmp(source, "flag ", 5) == 0)
         return fail_run(EXIT_USAGE, "--device", why_no_device(run->settings.options.device));
-    tell_device(run);
+    note_ignored_device(run);
     if (group_flags_check(&run->group, message, sizeof message) != 0) {
         fprintf(stderr, "weir run: %s\n", message);
         return EXIT_USAGE;

@@ -61,7 +61,7 @@ static void split_line(struct line *line, char *text) {
 
 /* Returns the text that env(1) splits into words, if the word is the option -S or --split-string.  Otherwise returns
  * NULL. */
-static const char *split_by_env(char *const *word) {
+static const char *text_split_by_env(char *const *word) {
     static const char spelt[] = "--split-string";
     const char *option = *word + 1 + strspn(*word + 1, "0iv");
 
@@ -74,7 +74,7 @@ static const char *split_by_env(char *const *word) {
 }
 
 /* Returns 1 if the word is an option of env(1) whose value is the next word, else 0. */
-static int takes_next(const char *word) {
+static int has_value_in_next_word(const char *word) {
     const char *letter = word + 1 + strspn(word + 1, "0iv");
 
     return strcmp(letter, "u") == 0 || strcmp(letter, "C") == 0 || strcmp(word, "--unset") == 0 ||
@@ -83,26 +83,26 @@ static int takes_next(const char *word) {
 
 /* Returns the words of the command that env(1) runs: skips the options of env, their values, and variables.  If env
  * splits a text (-S), `line' receives the words of the text.  If `line' is NULL, no text is split. */
-static char *const *behind_env(char *const *words, struct line *line) {
+static char *const *command_after_env(char *const *words, struct line *line) {
     for (; *words && ((*words)[0] == '-' || strchr(*words, '=')); words++) {
-        const char *text = line && (*words)[0] == '-' ? split_by_env(words) : NULL;
+        const char *text = line && (*words)[0] == '-' ? text_split_by_env(words) : NULL;
         char *const *found = NULL;
 
         if (text) {
             snprintf(line->text, sizeof line->text, "%s", text);
             split_line(line, line->text);
-            found = behind_env(line->words, NULL);
+            found = command_after_env(line->words, NULL);
         }
         if (found && *found)
             return found;
-        if (takes_next(*words) && words[1])
+        if (has_value_in_next_word(*words) && words[1])
             words++;
     }
     return words;
 }
 
 /* Reads the words after "#!" in the first line of a script.  Returns 1 if there are words, else 0. */
-static int first_line(const char *path, struct line *line) {
+static int read_interpreter_line(const char *path, struct line *line) {
     FILE *file = fopen(path, "re");
     int is_script = file && fgets(line->text, sizeof line->text, file) && line->text[0] == '#' &&
                     line->text[1] == '!';
@@ -119,12 +119,12 @@ int shim_python(char *const *command, char *python, size_t bytes) {
 
     for (int depth = 0; depth < 2 && command[0]; depth++) {
         if (strcmp(file_name_of(command[0]), "env") == 0)
-            command = behind_env(command + 1, &behind);
+            command = command_after_env(command + 1, &behind);
         if (command[0] && !command_find(command[0], python, bytes))
             return 0;
         if (command[0] && is_python(python))
             return 1;
-        if (!command[0] || !first_line(python, &line))
+        if (!command[0] || !read_interpreter_line(python, &line))
             break;
         command = line.words;
     }
@@ -210,7 +210,7 @@ static void read_version(struct shim *shim) {
 }
 
 static __attribute__((format(printf, 3, 4))) void
-is_without(struct shim *shim, enum shim_state state, const char *format, ...) {
+set_shim_state(struct shim *shim, enum shim_state state, const char *format, ...) {
     va_list arguments;
 
     shim->state = state;
@@ -229,7 +229,7 @@ static void report_interpreter_failure(struct shim *shim, char *const *command) 
         snprintf(text, sizeof text, "%s", strerror(errno));
     while (strncmp(text, "Traceback", 9) == 0 && (next = strchr(line, '\n')) && next[1])
         line = next + 1;
-    is_without(shim, SHIM_NONE, "%s fails: %s", shim->python, *line ? line : "it says nothing");
+    set_shim_state(shim, SHIM_NONE, "%s fails: %s", shim->python, *line ? line : "it says nothing");
 }
 
 static int is_supported(const struct shim *shim) {
@@ -261,23 +261,24 @@ void shim_find(struct shim *shim, const char *python) {
     snprintf(library, sizeof library, "%s/lib/" WEIR_SHIM_LIBRARY, shim->torch);
     read_version(shim);
     if (shim->torch[0] != '/') {
-        is_without(shim, SHIM_NONE, "torch is not installed for %s", python);
+        set_shim_state(shim, SHIM_NONE, "torch is not installed for %s", python);
     } else if (access(library, R_OK) != 0) {
-        is_without(shim, SHIM_NONE, "torch %s at %s is not for CUDA", shim->version, shim->torch);
+        set_shim_state(shim, SHIM_NONE, "torch %s at %s is not for CUDA", shim->version,
+                       shim->torch);
     } else if (!weir__shim_id_of(library, id)) {
-        is_without(shim, SHIM_FAILED, "no build id in %s", library);
+        set_shim_state(shim, SHIM_FAILED, "no build id in %s", library);
     } else if (!weir__shim_path(shim->path, sizeof shim->path, id, ".so") ||
                !weir__shim_path(shim->failed, sizeof shim->failed, id, ".failed")) {
-        is_without(shim, SHIM_FAILED, "neither XDG_CACHE_HOME nor HOME is a folder's path");
+        set_shim_state(shim, SHIM_FAILED, "neither XDG_CACHE_HOME nor HOME is a folder's path");
     } else if (!is_supported(shim)) {
-        is_without(shim, SHIM_UNSUPPORTED, "PyTorch %s: not supported (%d.%d and later are)",
-                   shim->version, WEIR_TORCH_FIRST / 100, WEIR_TORCH_FIRST % 100);
+        set_shim_state(shim, SHIM_UNSUPPORTED, "PyTorch %s: not supported (%d.%d and later are)",
+                       shim->version, WEIR_TORCH_FIRST / 100, WEIR_TORCH_FIRST % 100);
     } else if (access(shim->path, R_OK) == 0) {
         shim->state = SHIM_READY;
         if (!weir__shim_is_safe(shim->path))
-            is_without(shim, SHIM_FAILED,
-                       "others may write to %s.  To compile it again: weir torch --build %s",
-                       shim->path, python);
+            set_shim_state(shim, SHIM_FAILED,
+                           "others may write to %s.  To compile it again: weir torch --build %s",
+                           shim->path, python);
     } else {
         shim->state =
             weir__shim_failure(id, shim->why, sizeof shim->why) ? SHIM_FAILED : SHIM_MISSING;
@@ -306,11 +307,11 @@ static void store_shim_failure(struct shim *shim, const char *text) {
         has_details = !!strchr(text, '\n');
     char *file = NULL;
 
-    is_without(shim, SHIM_FAILED, "%.*s%s%s.  %s: weir torch --build %s",
-               (int)(strcspn(text, "\n") < 1024 ? strcspn(text, "\n") : 1024), text,
-               has_details && !needs_compiler ? ".  Details: " : "",
-               has_details && !needs_compiler ? shim->failed : "",
-               needs_compiler ? "Install g++, or set CXX, then" : "To try again", shim->python);
+    set_shim_state(shim, SHIM_FAILED, "%.*s%s%s.  %s: weir torch --build %s",
+                   (int)(strcspn(text, "\n") < 1024 ? strcspn(text, "\n") : 1024), text,
+                   has_details && !needs_compiler ? ".  Details: " : "",
+                   has_details && !needs_compiler ? shim->failed : "",
+                   needs_compiler ? "Install g++, or set CXX, then" : "To try again", shim->python);
     if (asprintf(&file, "%s\n%s", shim->why, text) >= 0)
         (void)weir__replace_file(shim->failed, 0644, 0, file, strlen(file));
     free(file);
@@ -325,11 +326,11 @@ void shim_build(struct shim *shim) {
     if (!shipped_find(helper, sizeof helper, "lib/adapters/torch/weir_torch_build.py",
                       "share/weir/torch/weir_torch_build.py",
                       WEIR_SHIM_DIR "/weir_torch_build.py")) {
-        is_without(shim, SHIM_FAILED, "not installed: %s", helper);
+        set_shim_state(shim, SHIM_FAILED, "not installed: %s", helper);
     } else if (!make_folders(shim->path, folder)) {
-        is_without(shim, SHIM_FAILED,
-                   "cannot write to the cache folder %s: %s.  Set XDG_CACHE_HOME to another",
-                   folder, strerror(errno));
+        set_shim_state(shim, SHIM_FAILED,
+                       "cannot write to the cache folder %s: %s.  Set XDG_CACHE_HOME to another",
+                       folder, strerror(errno));
     } else if (text) {
         (void)preloading_find("libweir-preload.so", library, sizeof library, &why);
         status = run_and_read(command, STDOUT_FILENO, text, 16384);
@@ -342,7 +343,7 @@ void shim_build(struct shim *shim) {
                                                 : "the process that compiles it was ended");
         }
     } else {
-        is_without(shim, SHIM_FAILED, "%s", strerror(ENOMEM));
+        set_shim_state(shim, SHIM_FAILED, "%s", strerror(ENOMEM));
     }
     free(text);
 }
@@ -351,7 +352,7 @@ void shim_build(struct shim *shim) {
 
 /* Redirects standard input, output and error to /dev/null, and closes all other descriptors except `but'.  Otherwise
  * a reader of the program's pipe would wait until this process ends. */
-static void close_all_but(int but) {
+static void close_all_files_except(int but) {
     int null = open("/dev/null", O_RDWR);
     DIR *files = opendir("/proc/self/fd");
     struct dirent *entry;
@@ -427,7 +428,7 @@ void shim_build_beside(const char *python) {
             _exit(0);
         (void)setsid();
         (void)!nice(10);
-        close_all_but(lock);
+        close_all_files_except(lock);
         build_in_time(python, lock);
         _exit(0);
     }

@@ -114,7 +114,7 @@ static void read_segment(const struct weir_segment_name *name, void *unused) {
 }
 
 /* Removes the programs that have ended from the list, and shows a message for each of them. */
-static void forget_ended(void) {
+static void remove_ended_programs(void) {
     struct top *top = &command.top;
     char name[160];
     size_t kept = 0;
@@ -140,12 +140,12 @@ static void read_programs(void) {
     for (size_t i = 0; i < command.top.count; i++)
         command.top.programs[i]->is_there = 0;
     weir__segment_each(&weir__show_kind, read_segment, NULL);
-    forget_ended();
+    remove_ended_programs();
     command.top.now_ns = weir__clock_ns();
 }
 
 /* Stores the current figures as the earlier figures, from which the next rates are computed. */
-static void note_shown(void) {
+static void store_earlier_figures(void) {
     for (size_t i = 0; i < command.top.count; i++) {
         struct top_program *p = command.top.programs[i];
 
@@ -280,7 +280,7 @@ static void watch_signals(void) {
 
 /* Handles the keys that were pressed.  An arrow key is ESC [ A or ESC O A, a page key is ESC [ 5 ~.  Returns 1 if a
  * key ends weir top, 0 if not. */
-static int obey_keys(const char *key, size_t count) {
+static int handle_keys(const char *key, size_t count) {
     for (size_t i = 0; i < count; i++) {
         if (key[i] == 'q' || key[i] == 'Q')
             return 1;
@@ -312,7 +312,7 @@ static int pause_for(uint64_t ns) {
     got = read(STDIN_FILENO, key, sizeof key);
     if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN))
         has_keys = 0; /* the terminal has been closed */
-    return has_to_end || (got > 0 && obey_keys(key, (size_t)got));
+    return has_to_end || (got > 0 && handle_keys(key, (size_t)got));
 }
 
 /* Prints a JSON object on one line, and releases the reference.  Returns 0 on success, 1 on failure. */
@@ -343,7 +343,7 @@ static int show_once(void) {
 
 /* Waits until the time `when', and reads the segments every LOOK_NS meanwhile.  Returns 1 if a key or a signal ends
  * weir top, 2 if all programs of --pid have ended, else 0. */
-static int wait_until(uint64_t when) {
+static int watch_until(uint64_t when) {
     for (uint64_t now = weir__clock_ns(); now < when; now = weir__clock_ns()) {
         if (pause_for(when - now < LOOK_NS ? when - now : LOOK_NS))
             return 1;
@@ -384,12 +384,12 @@ static int watch_programs(void) {
     do {
         if (command.has_screen && show_once() != 0)
             return 1;
-        note_shown();
+        store_earlier_figures();
         next += command.interval_ns;
-        over = wait_until(next);
+        over = watch_until(next);
         for (uint64_t late = next + LATE_NS;
              command.once && !over && !has_rates() && weir__clock_ns() < late;)
-            over = wait_until(weir__clock_ns() + ANSWER_NS);
+            over = watch_until(weir__clock_ns() + ANSWER_NS);
         if (over == 1 || (over == 2 && !command.once))
             return 0;
         if (!command.has_screen && show_once() != 0)
@@ -420,7 +420,7 @@ static int run_top(void) {
         return 1;
     if (command.once && command.top.count == 0)
         return show_once(); /* no program runs, and with --once weir top does not wait for one */
-    if (wait_until(weir__clock_ns() + ANSWER_NS) != 0)
+    if (watch_until(weir__clock_ns() + ANSWER_NS) != 0)
         return 0;
     return can_draw ? watch_on_screen() : watch_programs();
 }
@@ -479,7 +479,7 @@ static int watch_group(void) {
         if (show_group() != 0)
             return 1;
         next += command.interval_ns;
-    } while (command.has_interval && !command.once && !wait_until(next) &&
+    } while (command.has_interval && !command.once && !watch_until(next) &&
              group_exists(command.group));
     return 0;
 }

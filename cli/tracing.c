@@ -31,8 +31,8 @@ static const char *const kinds[] = {"async", "pool", "plain", "pitch", "managed"
 
 /* ---- text -------------------------------------------------------------------------------------- */
 
-static __attribute__((format(printf, 2, 3))) void say(struct tracing *tracing, const char *format,
-                                                      ...) {
+static __attribute__((format(printf, 2, 3))) void write_trace_text(struct tracing *tracing,
+                                                                   const char *format, ...) {
     char line[512];
     va_list arguments;
     int bytes;
@@ -156,7 +156,7 @@ static void add_to_counts(struct counts *counts, uint64_t bytes) {
 
 /* Subtracts bytes from the live bytes.  The result is never below 0, although a program may release memory that it
  * requested before the recording began. */
-static void take_from(struct counts *counts, uint64_t bytes) {
+static void subtract_from_counts(struct counts *counts, uint64_t bytes) {
     counts->now -= bytes < counts->now ? bytes : counts->now;
 }
 
@@ -196,7 +196,7 @@ static void spell_caller(struct tracing *tracing, const struct weir_record_event
     add_name("range", name_of_caller(tracing, event->range), text, bytes);
 }
 
-static void keep_name(struct tracing *tracing, struct weir_record_event *event) {
+static void store_caller_name(struct tracing *tracing, struct weir_record_event *event) {
     char *name;
 
     event->name[sizeof event->name - 1] = '\0';
@@ -209,9 +209,9 @@ static void keep_name(struct tracing *tracing, struct weir_record_event *event) 
     tracing->failed = ENOMEM;
 }
 
-static void say_block(struct tracing *tracing, uint64_t time_us, char operation,
-                      const struct block *block, uint64_t stream,
-                      const struct weir_record_event *event) {
+static void write_block_event(struct tracing *tracing, uint64_t time_us, char operation,
+                              const struct block *block, uint64_t stream,
+                              const struct weir_record_event *event) {
     char by[512] = "";
 
     /* A request for host memory is only counted, and is no event of the trace. */
@@ -219,26 +219,27 @@ static void say_block(struct tracing *tracing, uint64_t time_us, char operation,
         if (operation == 'a')
             add_to_counts(&tracing->host, block->bytes);
         else if (operation == 'f')
-            take_from(&tracing->host, block->bytes);
+            subtract_from_counts(&tracing->host, block->bytes);
         return;
     }
     if (operation != 'f')
         spell_caller(tracing, event, by, sizeof by);
-    say(tracing, "%" PRIu64 " %c %" PRIu64 " %" PRIu64 " %" PRIu64 " dev=%u tid=%u kind=%s%s%s\n",
+    write_trace_text(
+        tracing, "%" PRIu64 " %c %" PRIu64 " %" PRIu64 " %" PRIu64 " dev=%u tid=%u kind=%s%s%s\n",
         time_us, operation, block->id, block->bytes, stream, block->device, event->thread,
         kinds[block->kind], by, event->is_captured ? " cap=1" : "");
     tracing->events++;
     tracing->since_mark++;
 }
 
-static void say_mark(struct tracing *tracing, uint64_t time_us, const char *label) {
+static void write_mark_event(struct tracing *tracing, uint64_t time_us, const char *label) {
     char word[WEIR_RECORD_LABEL_BYTES];
     size_t i;
 
     for (i = 0; i < sizeof word - 1 && label[i]; i++)
         word[i] = (unsigned char)label[i] <= ' ' || label[i] == 0x7f ? '_' : label[i];
     word[i] = '\0';
-    say(tracing, "%" PRIu64 " m %s\n", time_us, i ? word : "mark");
+    write_trace_text(tracing, "%" PRIu64 " m %s\n", time_us, i ? word : "mark");
     tracing->events++;
     tracing->since_mark = 0;
 }
@@ -252,7 +253,7 @@ void tracing_begin(struct tracing *tracing, const char *command, int process) {
     for (i = 0; i < sizeof shown - 1 && command[i]; i++)
         shown[i] = (unsigned char)command[i] < ' ' ? ' ' : command[i];
     shown[i] = '\0';
-    say(tracing, "# weir-trace 1\n# weir %s recorded %s\n", weir_version(), shown);
+    write_trace_text(tracing, "# weir-trace 1\n# weir %s recorded %s\n", weir_version(), shown);
 }
 
 /* ---- streams ----------------------------------------------------------------------------------- */
@@ -286,8 +287,8 @@ static struct block *remove_block(struct weir_map *map, uint64_t key) {
 /* Removes the block at the address of a free from the map, and returns the block.  Returns NULL if no block is live
  * at this address.  Also returns NULL if the free comes late: another block has got the address since, and the trace
  * has already freed the old block. */
-static struct block *take_of(struct tracing *tracing, struct weir_map *map,
-                             const struct weir_record_event *event) {
+static struct block *remove_freed_block(struct tracing *tracing, struct weir_map *map,
+                                        const struct weir_record_event *event) {
     uintptr_t value;
 
     if (!event->address || !weir__map_get(map, event->address, &value)) {
@@ -299,12 +300,12 @@ static struct block *take_of(struct tracing *tracing, struct weir_map *map,
 
 static void write_trace_free(struct tracing *tracing, uint64_t time_us, struct block *block,
                              uint64_t stream, const struct weir_record_event *event) {
-    say_block(tracing, time_us, 'f', block, stream, event);
+    write_block_event(tracing, time_us, 'f', block, stream, event);
     free(block);
 }
 
-static void drop_use(struct tracing *tracing, uint64_t time_us, struct block *block,
-                     const struct weir_record_event *event) {
+static void drop_handle_use(struct tracing *tracing, uint64_t time_us, struct block *block,
+                            const struct weir_record_event *event) {
     if (--block->uses == 0)
         write_trace_free(tracing, time_us, block, block->stream, event);
 }
@@ -315,7 +316,7 @@ static void write_trace_alloc(struct tracing *tracing, struct weir_map *map,
 
     if (old) {
         tracing->gone++;
-        drop_use(tracing, time_us, old, event);
+        drop_handle_use(tracing, time_us, old, event);
     }
     if (!block || !weir__map_put(map, event->address, (uintptr_t)block)) {
         tracing->failed = ENOMEM;
@@ -329,7 +330,7 @@ static void write_trace_alloc(struct tracing *tracing, struct weir_map *map,
                             .kind = event->kind,
                             .device = event->device,
                             .uses = 1};
-    say_block(tracing, time_us, 'a', block, block->stream, event);
+    write_block_event(tracing, time_us, 'a', block, block->stream, event);
 }
 
 static void add_failed(struct tracing *tracing, const struct weir_record_event *event,
@@ -339,14 +340,15 @@ static void add_failed(struct tracing *tracing, const struct weir_record_event *
                          .kind = event->kind,
                          .device = event->device};
 
-    say_block(tracing, time_us, 'x', &none, number_stream(tracing, event->stream, event), event);
+    write_block_event(tracing, time_us, 'x', &none, number_stream(tracing, event->stream, event),
+                      event);
 }
 
 /* Writes the free of a block.  If event->bytes is set, the call was cuMemFree, which names no stream; the trace then
  * has the stream of the allocation. */
 static void add_trace_free(struct tracing *tracing, struct weir_record_event *event,
                            uint64_t time_us) {
-    struct block *block = take_of(tracing, &tracing->blocks, event);
+    struct block *block = remove_freed_block(tracing, &tracing->blocks, event);
 
     if (!block)
         return;
@@ -360,10 +362,10 @@ static void add_trace_free(struct tracing *tracing, struct weir_record_event *ev
 
 static void add_release(struct tracing *tracing, const struct weir_record_event *event,
                         uint64_t time_us) {
-    struct block *block = take_of(tracing, &tracing->handles, event);
+    struct block *block = remove_freed_block(tracing, &tracing->handles, event);
 
     if (block)
-        drop_use(tracing, time_us, block, event);
+        drop_handle_use(tracing, time_us, block, event);
 }
 
 static void end_mapping(struct tracing *tracing, uint64_t address,
@@ -372,7 +374,7 @@ static void end_mapping(struct tracing *tracing, uint64_t address,
 
     if (!weir__map_take(&tracing->maps, address, &value))
         return;
-    drop_use(tracing, time_us, ((struct mapping *)value)->block, event);
+    drop_handle_use(tracing, time_us, ((struct mapping *)value)->block, event);
     free((void *)value);
 }
 
@@ -402,7 +404,7 @@ static void add_unmap(struct tracing *tracing, const struct weir_record_event *e
     uint64_t at = event->address, end = at + event->bytes;
     uintptr_t value;
 
-    take_from(&tracing->mapped, event->bytes);
+    subtract_from_counts(&tracing->mapped, event->bytes);
     while (at < end && weir__map_get(&tracing->maps, at, &value) &&
            ((struct mapping *)value)->time <= event->time) {
         uint64_t bytes = ((struct mapping *)value)->bytes;
@@ -442,15 +444,15 @@ static void add_trace_event(struct tracing *tracing, struct weir_record_event *e
         add_to_counts(&tracing->reserved, event->bytes);
         break;
     case WEIR_RECORD_UNRESERVE:
-        take_from(&tracing->reserved, event->bytes);
+        subtract_from_counts(&tracing->reserved, event->bytes);
         break;
     case WEIR_RECORD_DEVICE:
         event->name[sizeof event->name - 1] = '\0';
-        say(tracing, "# device %u: %" PRIu64 " bytes, %s\n", event->device, event->total,
-            event->name);
+        write_trace_text(tracing, "# device %u: %" PRIu64 " bytes, %s\n", event->device,
+                         event->total, event->name);
         break;
     case WEIR_RECORD_CALLER:
-        keep_name(tracing, event);
+        store_caller_name(tracing, event);
         break;
     case WEIR_RECORD_STREAM_ENDS:
         (void)weir__map_take(&tracing->streams, event->stream, NULL);
@@ -461,11 +463,11 @@ static void add_trace_event(struct tracing *tracing, struct weir_record_event *e
         break;
     case WEIR_RECORD_MARK:
         tracing->has_marks = 1;
-        say_mark(tracing, time_us, event->label);
+        write_mark_event(tracing, time_us, event->label);
         break;
     default:
         if (!tracing->has_marks && tracing->since_mark)
-            say_mark(tracing, time_us, "sync");
+            write_mark_event(tracing, time_us, "sync");
     }
 }
 
@@ -482,24 +484,27 @@ void tracing_add(struct tracing *tracing, const struct weir_record_event *event,
         add_trace_event(tracing, &copy, time_us);
 }
 
-static void say_counts(struct tracing *tracing, const char *name, const struct counts *counts) {
+static void write_call_counts(struct tracing *tracing, const char *name,
+                              const struct counts *counts) {
     if (counts->count)
-        say(tracing, "# calls %s=%" PRIu64 " bytes=%" PRIu64 " most=%" PRIu64 "\n", name,
-            counts->count, counts->bytes, counts->most);
+        write_trace_text(tracing, "# calls %s=%" PRIu64 " bytes=%" PRIu64 " most=%" PRIu64 "\n",
+                         name, counts->count, counts->bytes, counts->most);
 }
 
 void tracing_end(struct tracing *tracing) {
-    say_counts(tracing, "cuMemAddressReserve", &tracing->reserved);
-    say_counts(tracing, "cuMemMap", &tracing->mapped);
-    say_counts(tracing, "host", &tracing->host);
+    write_call_counts(tracing, "cuMemAddressReserve", &tracing->reserved);
+    write_call_counts(tracing, "cuMemMap", &tracing->mapped);
+    write_call_counts(tracing, "host", &tracing->host);
     if (tracing->left_out)
-        say(tracing, "# %" PRIu64 " events left out: --limit\n", tracing->left_out);
+        write_trace_text(tracing, "# %" PRIu64 " events left out: --limit\n", tracing->left_out);
     if (tracing->lost)
-        say(tracing, "# %" PRIu64 " events left out: lost\n", tracing->lost);
+        write_trace_text(tracing, "# %" PRIu64 " events left out: lost\n", tracing->lost);
     if (tracing->unknown)
-        say(tracing, "# %" PRIu64 " frees left out: of no block that was seen\n", tracing->unknown);
+        write_trace_text(tracing, "# %" PRIu64 " frees left out: of no block that was seen\n",
+                         tracing->unknown);
     if (tracing->gone)
-        say(tracing, "# %" PRIu64 " frees added: the address was allocated again\n", tracing->gone);
+        write_trace_text(tracing, "# %" PRIu64 " frees added: the address was allocated again\n",
+                         tracing->gone);
     memory_free_values(&tracing->blocks);
     /* A block whose handle was released has no entry in tracing->handles, so its last mapping frees it. */
     for (size_t i = 0; i < tracing->maps.capacity; i++)

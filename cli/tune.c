@@ -76,7 +76,7 @@ static void choice_write(FILE *file, const struct choice *choice, const char *be
 }
 
 /* Prints the reason why a replay failed, unless the child process has printed it. */
-static void tell_broken(const struct trials *trials, size_t trace, const char *message) {
+static void report_failed_replay(const struct trials *trials, size_t trace, const char *message) {
     progress_clear(&trials->progress);
     if (interrupt_came())
         fputs("weir: interrupted: nothing is recommended\n", stderr);
@@ -114,7 +114,7 @@ static int trials_least(struct trials *trials, uint64_t *least) {
         found =
             least_limit(contest, i, "replay", &contest->options, contest->results.busy, message);
         if (!found && (message[0] || interrupt_came())) {
-            tell_broken(trials, i, message);
+            report_failed_replay(trials, i, message);
             return 0;
         }
         *least = found ? weir__size_larger(*least, found) : 0;
@@ -165,7 +165,7 @@ static int trials_run(struct trials *trials, const struct choice *choice) {
     for (size_t i = 0; i < contest->trace_count; i++)
         if (!run_trace(contest, choice, &results->rows[i * TRIALS + (size_t)trial], message) ||
             !result_align(results)) {
-            tell_broken(trials, i, message);
+            report_failed_replay(trials, i, message);
             return -1;
         }
     for (struct row *row = results->rows; row < results->rows + results->row_count; row++) {
@@ -264,7 +264,7 @@ static int try_value(struct trials *trials, struct advice *advice, int setting, 
 }
 
 /* Returns the largest value of a figure over all traces in trial 0. */
-static uint64_t most_of(const struct trials *trials, enum result_figure figure) {
+static uint64_t largest_default_figure(const struct trials *trials, enum result_figure figure) {
     uint64_t most = 0;
 
     for (size_t i = 0; i < trials->contest->trace_count; i++)
@@ -275,7 +275,8 @@ static uint64_t most_of(const struct trials *trials, enum result_figure figure) 
 /* Tries limits, the smallest first, until one is good.  Returns 1 if a limit is good, 0 if none is.  On failure,
  * prints a message and returns -1. */
 static int try_limits(struct trials *trials, struct advice *advice, struct choice *best) {
-    double most = gains[CHOICE_LIMIT].ratio * (double)most_of(trials, FIGURE_RESERVED);
+    double most =
+        gains[CHOICE_LIMIT].ratio * (double)largest_default_figure(trials, FIGURE_RESERVED);
     int good = 0;
 
     for (size_t i = 0; good == 0 && i < sizeof limit_percents / sizeof limit_percents[0]; i++) {
@@ -290,8 +291,9 @@ static int try_limits(struct trials *trials, struct advice *advice, struct choic
 
 /* Tries each setting that the goal allows.  Returns 1 on success.  On failure, prints a message and returns 0. */
 static int run_trials(struct trials *trials, struct advice *advice, struct choice *best) {
-    uint64_t half_life_ns = HALF_LIFE_ITERATIONS * most_of(trials, FIGURE_STEADY_MAKESPAN);
-    uint64_t peak = most_of(trials, FIGURE_REQUESTED) + prealloc_unit - 1;
+    uint64_t half_life_ns =
+        HALF_LIFE_ITERATIONS * largest_default_figure(trials, FIGURE_STEADY_MAKESPAN);
+    uint64_t peak = largest_default_figure(trials, FIGURE_REQUESTED) + prealloc_unit - 1;
 
     if (advice->limit)
         peak = weir__size_smaller(peak, advice->limit);
@@ -403,7 +405,7 @@ static error_t parse_tune_argument(int key, char *argument, struct argp_state *s
 
 /* Removes "--" and the arguments after it from the list.  Returns the arguments after "--", or NULL if there is no
  * "--". */
-static char **cut_program(int *argc, char **argv) {
+static char **split_program_arguments(int *argc, char **argv) {
     for (int i = 1; i < *argc; i++)
         if (strcmp(argv[i], "--") == 0) {
             *argc = i;
@@ -414,7 +416,7 @@ static char **cut_program(int *argc, char **argv) {
 
 /* Sets environment variables that make frameworks request the memory of each tensor from CUDA, as `weir run' does.
  * Returns 0 on success, an errno on failure. */
-static int tell_frameworks(void) {
+static int set_framework_variables(void) {
     static const char *const torch[] = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"};
     /* Unknown, since only messages depend on the version of JAX, and they go to /dev/null. */
     const struct version jax = {0};
@@ -443,7 +445,7 @@ static int run_record(char *const *program, char *trace, int *status) {
     while (program[count])
         count++;
     command = calloc(BEFORE + count + 1, sizeof *command);
-    error = command ? tell_frameworks() : ENOMEM;
+    error = command ? set_framework_variables() : ENOMEM;
     if (!error) {
         memcpy(command, before, sizeof before);
         memcpy(command + BEFORE, program, count * sizeof *command);
@@ -489,7 +491,7 @@ static int record_program(struct command *command) {
 }
 
 /* Prints the figures of one trial on a trace, and whether the trial is recommended. */
-static void put_trial(const struct command *command, size_t trace, int trial) {
+static void print_trial(const struct command *command, size_t trace, int trial) {
     const struct trials *trials = &command->trials;
     const struct row *row = result_at(&trials->results, trace, (size_t)trial, 0);
     const enum result_figure times[] = {trials->creation, FIGURE_MAKESPAN, FIGURE_STEADY_MAKESPAN};
@@ -522,7 +524,7 @@ static void show_trials(const struct command *command) {
             printf(" %10s %10s %9s %9s %9s %8s  ms with GPU work\n", "reserved", "kept", "creation",
                    "all", "each", "more");
         for (int trial = 0; command->advice.fits && trial < command->trials.count; trial++)
-            put_trial(command, i, trial);
+            print_trial(command, i, trial);
     }
     putchar('\n');
 }
@@ -557,7 +559,7 @@ static void show_answer(const struct command *command) {
 }
 
 /* Writes the recommended settings to a file for weir run --settings.  Returns 1. */
-static int put_tuned(FILE *file, const void *context) {
+static int write_tuned_settings(FILE *file, const void *context) {
     const struct command *command = context;
 
     fprintf(file, "# weir tune, on %s\n", command->contest.device);
@@ -608,7 +610,7 @@ static int tune(struct command *command) {
     show_trials(command);
     show_answer(command);
     return !weir_cli_written() || !advice->fits ||
-           (command->output && !output_replace(command->output, put_tuned, command));
+           (command->output && !output_replace(command->output, write_tuned_settings, command));
 }
 
 int weir_cmd_tune(int argc, char **argv) {
@@ -626,7 +628,7 @@ int weir_cmd_tune(int argc, char **argv) {
     static struct command command;
     int code;
 
-    command.program = cut_program(&argc, argv);
+    command.program = split_program_arguments(&argc, argv);
     if (command.program && !command.program[0]) {
         fputs("weir tune: nothing follows --; expected a command to record\n", stderr);
         return 2;

@@ -181,7 +181,7 @@ static void compare_commands(struct likeness *likeness) {
 }
 
 /* Ends an error message with the name that the user probably meant, if there is such a name. */
-static void suggest(const struct likeness *likeness) {
+static void end_with_suggestion(const struct likeness *likeness) {
     const char *closest = likeness_closest(likeness);
 
     if (closest)
@@ -204,13 +204,13 @@ static int run_subcommand(const char *name, int argc, char **argv) {
         fprintf(stderr, "%s %s", i ? "," : "", commands[i].name);
     compare_commands(&likeness);
     likeness_add(&likeness, "help");
-    suggest(&likeness);
+    end_with_suggestion(&likeness);
     return 2;
 }
 
 /* Prints the help of the flag flag->word for each command that has the flag.  Compares flag->word with the flags of
  * all commands.  Returns 1 if a command has the flag, 0 if not. */
-static int tell_flag(struct likeness *flag) {
+static int print_flag_help(struct likeness *flag) {
     char title[32];
     int is_flag = 0;
 
@@ -232,7 +232,7 @@ static int help(const char *word) {
         if (strcmp(word, commands[i].name) == 0)
             return run_subcommand(word, 2, arguments);
     if (weir_cli_settings_tell(strcmp(word, "--all") == 0 ? NULL : word, stdout) ||
-        variables_tell(word, stdout) || tell_flag(&likeness))
+        variables_tell(word, stdout) || print_flag_help(&likeness))
         return !weir_cli_written();
     fprintf(stderr, "weir: no help on %s; there is help on", word);
     for (size_t i = 0; i < COMMANDS; i++)
@@ -246,7 +246,7 @@ static int help(const char *word) {
     }
     for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++)
         likeness_add(&likeness, variables[i].name);
-    suggest(&likeness);
+    end_with_suggestion(&likeness);
     return 2;
 }
 
@@ -303,7 +303,7 @@ static void print_version(void) {
 /* Opens /dev/null for each standard descriptor that is closed.  Otherwise a file that a command opens could get the
  * number of standard output, and the command would print into this file.  The new descriptors fail as closed ones
  * do: standard input cannot be read, the others cannot be written.  They are not inherited. */
-static void hold_standard_descriptors(void) {
+static void fill_standard_descriptors(void) {
     for (int i = 0; i <= STDERR_FILENO; i++)
         if (fcntl(i, F_GETFD) < 0 && errno == EBADF)
             (void)open("/dev/null", (i == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_CLOEXEC);
@@ -313,7 +313,7 @@ int main(int argc, char **argv) {
     static char version[64];
     int code;
 
-    hold_standard_descriptors();
+    fill_standard_descriptors();
     snprintf(version, sizeof version, "weir %s", weir_version());
     argp_program_version = version;
     argp_program_bug_address = contact[0] ? contact : NULL;

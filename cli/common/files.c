@@ -15,7 +15,7 @@
 
 /* ---- outputs ---- */
 
-static int is_one(const struct stat *a, const struct stat *b) {
+static int is_same_file(const struct stat *a, const struct stat *b) {
     return S_ISREG(a->st_mode) && a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
@@ -30,7 +30,7 @@ static const char *split_folder(const char *path, struct stat *folder) {
     return !is_there ? NULL : slash ? slash + 1 : path;
 }
 
-static int would_be_one(const char *a, const char *b) {
+static int would_be_same_file(const char *a, const char *b) {
     struct stat in_a, in_b;
     const char *name_a = split_folder(a, &in_a), *name_b = split_folder(b, &in_b);
 
@@ -40,19 +40,19 @@ static int would_be_one(const char *a, const char *b) {
 
 /* Returns 1 if both paths lead to one regular file, also through links; else 0.  If neither file exists, compares
  * the paths at which the files would be created.  An `input' of "-" is standard input. */
-static int are_one(const char *input, const char *other) {
+static int are_paths_of_one_file(const char *input, const char *other) {
     int is_standard = strcmp(input, "-") == 0;
     struct stat a, b;
     int is_there = (is_standard ? fstat(STDIN_FILENO, &a) : stat(input, &a)) == 0;
 
     if (strcmp(other, "-") == 0 || is_there != (stat(other, &b) == 0))
         return 0;
-    return is_there ? is_one(&a, &b) : !is_standard && would_be_one(input, other);
+    return is_there ? is_same_file(&a, &b) : !is_standard && would_be_same_file(input, other);
 }
 
 int outputs_spare(const struct output *outputs, size_t count, const char *what, const char *input) {
     for (size_t i = 0; i < count; i++)
-        if (outputs[i].path && are_one(input, outputs[i].path)) {
+        if (outputs[i].path && are_paths_of_one_file(input, outputs[i].path)) {
             fprintf(stderr, "weir: %s %s: this is the %s that is read; expected another file\n",
                     outputs[i].flag, outputs[i].path, what);
             return 0;
@@ -64,15 +64,15 @@ static int is_standard(const char *path) {
     struct stat is, out, err;
 
     return strcmp(path, "-") == 0 ||
-           (stat(path, &is) == 0 && ((fstat(STDOUT_FILENO, &out) == 0 && is_one(&is, &out)) ||
-                                     (fstat(STDERR_FILENO, &err) == 0 && is_one(&is, &err))));
+           (stat(path, &is) == 0 && ((fstat(STDOUT_FILENO, &out) == 0 && is_same_file(&is, &out)) ||
+                                     (fstat(STDERR_FILENO, &err) == 0 && is_same_file(&is, &err))));
 }
 
 int outputs_differ(const struct output *outputs, size_t count) {
     for (size_t i = 1; i < count; i++)
         for (size_t k = 0; k < i; k++)
             if (outputs[i].path && outputs[k].path && !is_standard(outputs[k].path) &&
-                are_one(outputs[k].path, outputs[i].path)) {
+                are_paths_of_one_file(outputs[k].path, outputs[i].path)) {
                 fprintf(stderr, "weir: %s %s: %s writes there; expected another file\n",
                         outputs[i].flag, outputs[i].path, outputs[k].flag);
                 return 0;
@@ -149,7 +149,7 @@ const char *temporary_folder(void) {
 
 /* Creates a temporary file weir-WHAT-XXXXXX and writes its path to `path'.  Returns a descriptor, or -1 with errno
  * on failure. */
-static int open_named(const char *what, char *path, size_t bytes) {
+static int create_temporary(const char *what, char *path, size_t bytes) {
     if (snprintf(path, bytes, "%s/weir-%s-XXXXXX", temporary_folder(), what) < (int)bytes)
         return mkostemp(path, O_CLOEXEC);
     errno = ENAMETOOLONG;
@@ -157,14 +157,14 @@ static int open_named(const char *what, char *path, size_t bytes) {
 }
 
 int temporary_named(const char *what, char *path, size_t bytes) {
-    int file = open_named(what, path, bytes);
+    int file = create_temporary(what, path, bytes);
 
     return file >= 0 && close(file) == 0;
 }
 
 FILE *temporary_file(void) {
     char path[PATH_MAX];
-    int number = open_named("copy", path, sizeof path);
+    int number = create_temporary("copy", path, sizeof path);
     FILE *file = number >= 0 ? fdopen(number, "w+") : NULL;
 
     if (number >= 0)

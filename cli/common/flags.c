@@ -39,10 +39,10 @@ static int refused_flag;
  * FAILED is for all other failures. */
 enum { FAILED = 1, BAD_VALUE };
 
-static int complain(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static int report_problem(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Prints a line to standard error.  Returns `code', so that a caller can print and return at once. */
-static int complain(int code, const char *format, ...) {
+static int report_problem(int code, const char *format, ...) {
     va_list arguments;
 
     va_start(arguments, format);
@@ -75,7 +75,7 @@ static error_t parse_setting_flag(int key, char *argument, struct argp_state *st
 
 /* Replaces each pair of blanks by one blank.  argp may break a line between the two blanks of a pair, and then the
  * next line would begin with a blank. */
-static void without_double_blanks(char *text) {
+static void remove_double_blanks(char *text) {
     char *to = text;
 
     for (const char *from = text; *from; from++)
@@ -95,7 +95,7 @@ static void list_flags(int all) {
                  row->accepts,
                  i == WEIR_SETTING_DEVICE ? "here the GPU if there is one, else the model"
                                           : row->default_text);
-        without_double_blanks(flag_docs[i]);
+        remove_double_blanks(flag_docs[i]);
         *option++ = (struct argp_option){
             .name = row->name,
             .key = FIRST_KEY + i,
@@ -120,7 +120,7 @@ int help_is_requested(const char *argument) {
 
 /* If the arguments contain `--help --all', fills the options again, so that the help lists advanced settings, too.
  * Must run before argp_parse(), because argp prints the help and ends the program as soon as it reads --help. */
-static void list_flags_asked_for(int argc, char **argv) {
+static void list_advanced_if_requested(int argc, char **argv) {
     for (int i = 1; i + 1 < argc && strcmp(argv[i], "--") != 0; i++)
         if (help_is_requested(argv[i]) && strcmp(argv[i + 1], "--all") == 0)
             list_flags(1);
@@ -129,7 +129,7 @@ static void list_flags_asked_for(int argc, char **argv) {
 /* -------------------------------------------------------------- misspelt flags ---- */
 
 /* Returns 1 if the misspelt word is a whole part of the name, else 0.  Hyphens separate the parts of a name. */
-static int is_part(const struct likeness *likeness, const char *name) {
+static int is_part_of_name(const struct likeness *likeness, const char *name) {
     size_t length;
 
     for (; (length = strcspn(name, "-")) > 0; name += length + (name[length] == '-'))
@@ -141,7 +141,7 @@ static int is_part(const struct likeness *likeness, const char *name) {
 void likeness_add(struct likeness *likeness, const char *name) {
     size_t distance = weir__text_distance(likeness->word, likeness->length, name);
 
-    if (distance > 1 && is_part(likeness, name))
+    if (distance > 1 && is_part_of_name(likeness, name))
         distance = 1;
     if (likeness->closest && distance >= likeness->distance)
         return;
@@ -172,12 +172,12 @@ static int compare_options(struct likeness *likeness, const struct argp *argp) {
 
 /* The option that is most similar to the first unknown option in the arguments.  NULL if no option is similar, or if
  * all options are known. */
-static const char *meant;
-/* The stream to which argp writes errors while `meant' is set; calls tell_meant(). */
-static FILE *argps_words;
+static const char *suggested_option;
+/* The stream to which argp writes errors while `suggested_option' is set; calls write_suggestion(). */
+static FILE *argp_errors;
 static argp_parser_t parser_of_command;
 
-static const char *find_meant(const struct argp *argp, int argc, char **argv) {
+static const char *find_suggested_option(const struct argp *argp, int argc, char **argv) {
     static const struct argp_option of_argp[] = {
         {.name = "help"}, {.name = "usage"}, {.name = "version"}, {0}};
     static const struct argp own = {.options = of_argp};
@@ -197,19 +197,19 @@ static const char *find_meant(const struct argp *argp, int argc, char **argv) {
 
 /* Writes a message of argp to standard error, for fopencookie(3).  Before argp's first message, "Try ... --help",
  * the function writes the option that the user probably meant.  getopt has already reported the unknown option. */
-static ssize_t tell_meant(void *unused, const char *words, size_t bytes) {
+static ssize_t write_suggestion(void *unused, const char *words, size_t bytes) {
     static int has_begun;
 
     (void)unused;
     if (!has_begun && bytes > 4 && strncmp(words, "Try ", 4) == 0)
-        fprintf(stderr, "weir: did you mean --%s?\n", meant);
+        fprintf(stderr, "weir: did you mean --%s?\n", suggested_option);
     has_begun = 1;
     return (ssize_t)fwrite(words, 1, bytes, stderr);
 }
 
-static error_t parse_and_tell(int key, char *argument, struct argp_state *state) {
-    if (key == ARGP_KEY_INIT && argps_words)
-        state->err_stream = argps_words;
+static error_t parse_with_suggestion(int key, char *argument, struct argp_state *state) {
+    if (key == ARGP_KEY_INIT && argp_errors)
+        state->err_stream = argp_errors;
     return parser_of_command(key, argument, state);
 }
 
@@ -267,7 +267,7 @@ static error_t parse_help(int key, char *argument, struct argp_state *state) {
 int weir_cli_written(void) {
     if (fflush(stdout) == 0 && !ferror(stdout))
         return 1;
-    complain(FAILED, "cannot write standard output: %s", strerror(errno));
+    report_problem(FAILED, "cannot write standard output: %s", strerror(errno));
     return 0;
 }
 
@@ -297,20 +297,20 @@ error_t weir_cli_parse(const struct argp *argp, int argc, char **argv, unsigned 
         children[count] = argp->children[count];
     children[count].argp = &help_argp;
     telling.children = children;
-    list_flags_asked_for(argc, argv);
+    list_advanced_if_requested(argc, argv);
     parser_of_command = argp->parser;
-    telling.parser = parse_and_tell;
-    meant = find_meant(argp, argc, argv);
-    if (meant)
-        argps_words = fopencookie(NULL, "w", (cookie_io_functions_t){.write = tell_meant});
-    if (argps_words)
-        setvbuf(argps_words, NULL, _IOLBF, 0);
+    telling.parser = parse_with_suggestion;
+    suggested_option = find_suggested_option(argp, argc, argv);
+    if (suggested_option)
+        argp_errors = fopencookie(NULL, "w", (cookie_io_functions_t){.write = write_suggestion});
+    if (argp_errors)
+        setvbuf(argp_errors, NULL, _IOLBF, 0);
     is_parsing = atexit(check_help) == 0;
     error = argp_parse(&telling, argc, argv, flags, NULL, input);
     is_parsing = 0;
-    if (argps_words)
-        fclose(argps_words);
-    argps_words = NULL;
+    if (argp_errors)
+        fclose(argp_errors);
+    argp_errors = NULL;
     return error;
 }
 
@@ -443,7 +443,7 @@ int weir_cli_settings_finish(struct weir_cli_settings *settings) {
                                bytes) == WEIR_OK &&
         weir__options_complete(&settings->options, &completed, error, bytes) == WEIR_OK)
         return 0;
-    return complain(BAD_VALUE, "%s", error);
+    return report_problem(BAD_VALUE, "%s", error);
 }
 
 /* Returns the reason why the file is not a profile, or NULL if the file can be used as a profile.  An empty file and
@@ -494,7 +494,7 @@ int weir_cli_oom_report_check(const struct weir_cli_settings *settings) {
 
 /* Reports that the profile does not exist yet, and that this run will create it.  Prints nothing for an engine that
  * creates no profile, because the library reports that case. */
-static void tell_first_profile(const struct weir_cli_settings *settings) {
+static void report_first_profile(const struct weir_cli_settings *settings) {
     const char *path = settings->options.profile;
     char amount[WEIR_SHOW_BYTES];
 
@@ -502,15 +502,17 @@ static void tell_first_profile(const struct weir_cli_settings *settings) {
         return;
     weir__option_show(&settings->options, WEIR_SETTING_PREALLOC, amount, sizeof amount);
     if (weir__option_is_set(&settings->options, WEIR_SETTING_PREALLOC))
-        complain(0,
-                 "profile %s: there is none yet: this run makes it if it allocates device memory; "
-                 "%s '%s' preallocates instead, as long as that is set",
-                 path, weir_cli_label(settings, WEIR_SETTING_PREALLOC), amount);
+        report_problem(
+            0,
+            "profile %s: there is none yet: this run makes it if it allocates device memory; "
+            "%s '%s' preallocates instead, as long as that is set",
+            path, weir_cli_label(settings, WEIR_SETTING_PREALLOC), amount);
     else
-        complain(0,
-                 "profile %s: there is none yet: this run makes it if it allocates device memory, "
-                 "and the next one preallocates what it says",
-                 path);
+        report_problem(
+            0,
+            "profile %s: there is none yet: this run makes it if it allocates device memory, "
+            "and the next one preallocates what it says",
+            path);
 }
 
 int weir_cli_profile_check(const struct weir_cli_settings *settings, int makes) {
@@ -524,9 +526,9 @@ int weir_cli_profile_check(const struct weir_cli_settings *settings, int makes) 
     else if (errno != ENOENT || !output_can_make(path))
         why = strerror(errno);
     else if (makes)
-        tell_first_profile(settings);
-    return why ? complain(FAILED, "%s %s: %s", weir_cli_label(settings, WEIR_SETTING_PROFILE), path,
-                          why)
+        report_first_profile(settings);
+    return why ? report_problem(FAILED, "%s %s: %s", weir_cli_label(settings, WEIR_SETTING_PROFILE),
+                                path, why)
                : 0;
 }
 
@@ -563,7 +565,8 @@ struct reading {
 };
 
 static int refuse_line(const struct reading *reading, const char *why) {
-    return complain(BAD_VALUE, "%s %s:%u: %s", reading->flag, reading->path, reading->line, why);
+    return report_problem(BAD_VALUE, "%s %s:%u: %s", reading->flag, reading->path, reading->line,
+                          why);
 }
 
 int weir_cli_setting(const char *name, size_t length) {
@@ -576,7 +579,7 @@ int weir_cli_setting(const char *name, size_t length) {
     return WEIR_SETTING_COUNT;
 }
 
-static int copy_line(struct reading *reading, char *line) {
+static int read_setting_line(struct reading *reading, char *line) {
     static char source[WEIR_SETTING_COUNT][64];
     weir_options *options = &reading->settings->options, unused = *options;
     char *value = strchr(line, '='), why[512], name[80];
@@ -615,10 +618,10 @@ int settings_file_read(struct weir_cli_settings *settings, const char *flag, con
     int code = 0;
 
     if (!text)
-        return complain(FAILED, "%s %s: %s", flag, path, why);
+        return report_problem(FAILED, "%s %s: %s", flag, path, why);
     while (code == 0 && (reading.line++, line = strsep(&rest, "\n"))) {
         line[strcspn(line, "\r")] = '\0';
-        code = copy_line(&reading, line);
+        code = read_setting_line(&reading, line);
     }
     free(text);
     return code;
@@ -710,15 +713,16 @@ static int check_amounts(const weir_options *options, const struct weir_cli_devi
     weir__amount_spell(&options->prealloc, asked, sizeof asked);
     weir__bytes_show(device->total, most_text, sizeof most_text);
     if (prealloc > device->total)
-        return complain(FAILED, "%s '%s': %s has %s; expected at most that",
-                        of_another ? of_another : "prealloc", asked, device->name, most_text);
+        return report_problem(FAILED, "%s '%s': %s has %s; expected at most that",
+                              of_another ? of_another : "prealloc", asked, device->name, most_text);
     if (options->limit.kind == WEIR_AMOUNT_OF_FREE || prealloc <= limit)
         return 0;
     weir__amount_spell(&options->limit, limit_text, sizeof limit_text);
-    return complain(FAILED,
-                    "prealloc '%s' is more than limit '%s' on a device of %s; expected at most the "
-                    "limit, or a higher limit",
-                    asked, limit_text, most_text);
+    return report_problem(
+        FAILED,
+        "prealloc '%s' is more than limit '%s' on a device of %s; expected at most the "
+        "limit, or a higher limit",
+        asked, limit_text, most_text);
 }
 
 /* Opens the GPU, or the device model if there is no GPU.  Returns 1 on success, with the name of the driver in
@@ -755,18 +759,18 @@ static void list_devices(const struct weir_cli_device *opened, char *text, size_
 }
 
 /* Prints the reason why the device cannot be opened, and which devices can be opened.  Returns the exit code. */
-static int complain_of_device(const struct weir_cli_settings *settings, const char *text,
-                              const struct weir_cli_device *device, const char *why) {
+static int report_device_problem(const struct weir_cli_settings *settings, const char *text,
+                                 const struct weir_cli_device *device, const char *why) {
     const char *label = weir_cli_label(settings, WEIR_SETTING_DEVICE);
     char expected[640];
 
     if (device->driver && device->count >= 1)
         list_devices(device, expected, sizeof expected);
     else if (strncmp(text, "model", 5) == 0) /* `why' already says which form is expected */
-        return complain(FAILED, "%s '%s': %s", label, text, why);
+        return report_problem(FAILED, "%s '%s': %s", label, text, why);
     else
         snprintf(expected, sizeof expected, "a machine with a GPU and its driver, or model");
-    return complain(FAILED, "%s '%s': %s; expected %s", label, text, why, expected);
+    return report_problem(FAILED, "%s '%s': %s; expected %s", label, text, why, expected);
 }
 
 int weir_cli_device_open(struct weir_cli_settings *settings, struct weir_cli_device *device,
@@ -783,12 +787,12 @@ int weir_cli_device_open(struct weir_cli_settings *settings, struct weir_cli_dev
         is_open = weir__device_parse(text, &name, &ordinal, why, sizeof why) == WEIR_OK &&
                   open_named_device(name, ordinal, device, why, sizeof why);
     if (!is_open)
-        return complain_of_device(settings, text, device, why);
+        return report_device_problem(settings, text, device, why);
     if (device->fell_back && !quiet)
         fprintf(stderr, "weir: no GPU (%s): running on the device model, %s\n", device->why_not,
                 device->name);
     settings->options.device = text;
     if (weir__options_complete(&settings->options, &completed, why, sizeof why) != WEIR_OK)
-        return complain(FAILED, "%s", why);
+        return report_problem(FAILED, "%s", why);
     return check_amounts(&completed, device);
 }

@@ -85,7 +85,7 @@ static int start_runner_child(int job_fd, int tape_fd, int result_fd, pid_t *chi
 }
 
 /* Writes to `message' how the child ended: by a signal, or with an exit code but without a result. */
-static void tell_end(int status, char *message, size_t message_bytes) {
+static void describe_child_end(int status, char *message, size_t message_bytes) {
     if (WIFSIGNALED(status))
         snprintf(message, message_bytes, "killed by signal %d (%s)", WTERMSIG(status),
                  strsignal(WTERMSIG(status)));
@@ -114,7 +114,7 @@ static json_t *read_child_result(int result_fd, pid_t child, char *message, size
     if (reason)
         snprintf(message, message_bytes, "%s", reason);
     else
-        tell_end(status, message, message_bytes);
+        describe_child_end(status, message, message_bytes);
     json_decref(result);
     return NULL;
 }

@@ -78,7 +78,8 @@ static int fail_sink(struct sink *sink) {
 }
 
 #ifdef HAVE_ZSTD
-static int pack(struct sink *sink, const char *text, size_t bytes, ZSTD_EndDirective how) {
+static int compress_with_zstd(struct sink *sink, const char *text, size_t bytes,
+                              ZSTD_EndDirective how) {
     ZSTD_inBuffer in = {text, bytes, 0};
     size_t left;
 
@@ -102,16 +103,16 @@ int sink_write(struct sink *sink, const char *text, size_t bytes) {
         return gzwrite(sink->gzip, text, (unsigned)bytes) == (int)bytes || fail_sink(sink);
 #ifdef HAVE_ZSTD
     if (sink->zstd)
-        return pack(sink, text, bytes, ZSTD_e_continue);
+        return compress_with_zstd(sink, text, bytes, ZSTD_e_continue);
 #endif
     return fwrite(text, 1, bytes, sink->file) == bytes || fail_sink(sink);
 }
 
 /* Flushes all text to the file, but does not end the zstd frame or gzip member.  A reader can thus see whether the
  * file was closed. */
-static int flush(struct sink *sink) {
+static int flush_sink_file(struct sink *sink) {
 #ifdef HAVE_ZSTD
-    if (sink->zstd && !pack(sink, NULL, 0, ZSTD_e_flush))
+    if (sink->zstd && !compress_with_zstd(sink, NULL, 0, ZSTD_e_flush))
         return 0;
 #endif
     return (sink->gzip ? gzflush(sink->gzip, Z_SYNC_FLUSH) == Z_OK : fflush(sink->file) == 0) ||
@@ -132,7 +133,7 @@ int sink_flush(struct sink *sink) {
         return 1;
     sink->flushed_ns = now;
     sink->is_dirty = 0;
-    return flush(sink);
+    return flush_sink_file(sink);
 }
 
 int sink_close(struct sink *sink) {
@@ -140,7 +141,7 @@ int sink_close(struct sink *sink) {
 
 #ifdef HAVE_ZSTD
     if (sink->zstd) {
-        if (!error && !pack(sink, NULL, 0, ZSTD_e_end))
+        if (!error && !compress_with_zstd(sink, NULL, 0, ZSTD_e_end))
             error = sink->error;
         ZSTD_freeCCtx(sink->zstd);
     }

@@ -135,7 +135,7 @@ static inline void begin_stretch(struct replay *replay) {
 
 /* Converts the driver's id of a stream to the id that the trace uses.  Returns `id' unchanged if the stream is not
  * of the trace. */
-static uint64_t trace_stream(const struct replay *replay, uint64_t id) {
+static uint64_t trace_stream_id(const struct replay *replay, uint64_t id) {
     const struct weir_driver *driver = replay->session.driver;
     unsigned long long found;
 
@@ -151,7 +151,7 @@ static void rename_stream(const struct replay *replay, json_t *object) {
     if (json_is_integer(stream))
         json_object_set_new(
             object, "stream",
-            jsonfile_integer(trace_stream(replay, (uint64_t)json_integer_value(stream))));
+            jsonfile_integer(trace_stream_id(replay, (uint64_t)json_integer_value(stream))));
 }
 
 static json_t *text_with_trace_streams(const struct replay *replay, const char *from) {
@@ -165,7 +165,7 @@ static json_t *text_with_trace_streams(const struct replay *replay, const char *
         uint64_t id = strtoull(at + sizeof word - 1, &end, 10);
 
         fwrite(from, 1, (size_t)(at - from), file);
-        fprintf(file, "stream %" PRIu64, trace_stream(replay, id));
+        fprintf(file, "stream %" PRIu64, trace_stream_id(replay, id));
     }
     if (file) {
         fputs(from, file);
@@ -220,7 +220,7 @@ static int replay_alloc(struct replay *replay, const struct tape_op *op) {
 
 /* Replays a free or a use of a block.  Does nothing if the block has no address, because its size was 0 or its
  * request failed. */
-static int do_free_or_use(struct replay *replay, const struct tape_op *op) {
+static int replay_free_or_use(struct replay *replay, const struct tape_op *op) {
     int is_free = op->code == 'f';
     uint64_t *count = is_free ? &replay->frees : &replay->uses;
     void *address = replay->addresses[op->block];
@@ -275,7 +275,7 @@ static void end_iteration(struct replay *replay) {
     memset(&replay->now, 0, sizeof replay->now);
 }
 
-static int do_mark(struct replay *replay) {
+static int replay_mark(struct replay *replay) {
     weir_status status = WEIR_OK;
     struct figures after;
 
@@ -294,14 +294,14 @@ static int do_mark(struct replay *replay) {
     return !replay->busy || check_work(replay, busy_begin(replay->busy));
 }
 
-static int do_operation(struct replay *replay, const struct tape_op *op) {
+static int replay_operation(struct replay *replay, const struct tape_op *op) {
     if (op->code == 'a' || op->code == 'f' || op->code == 'u') {
         begin_stretch(replay);
-        return op->code == 'a' ? replay_alloc(replay, op) : do_free_or_use(replay, op);
+        return op->code == 'a' ? replay_alloc(replay, op) : replay_free_or_use(replay, op);
     }
     end_stretch(replay);
     if (replay->play > PLAY_BARE)
-        return op->code == 'w' ? replay_wait(replay, op) : do_mark(replay);
+        return op->code == 'w' ? replay_wait(replay, op) : replay_mark(replay);
     if (op->code == 'm')
         end_iteration(replay);
     return 1;
@@ -343,11 +343,11 @@ static void child_show_now(struct replay *replay) {
 }
 
 /* Replays one operation, and adds its effects to the time line. */
-static int do_and_show(struct replay *replay, const struct tape_op *op) {
+static int replay_and_show(struct replay *replay, const struct tape_op *op) {
     uint64_t failed = replay->failed, now;
     int was_live = op->code == 'f' && replay->addresses[op->block];
 
-    if (!do_operation(replay, op))
+    if (!replay_operation(replay, op))
         return 0;
     if (replay->failed > failed)
         weir__timeline_failure(replay->timeline, since_begin(replay), op->bytes);
@@ -388,7 +388,7 @@ static json_t *child_timeline(const struct replay *replay, int number) {
 
 /* Waits as long as the recorded program worked between two operations, times job.pace.  On a device the thread waits
  * in a loop, because a sleeping thread wakes up late. */
-static void pass_time(const struct replay *replay, uint64_t gap_us) {
+static void wait_for_pace(const struct replay *replay, uint64_t gap_us) {
     const struct stopwatch *watch = &replay->clock.watch;
     uint64_t ns = (uint64_t)((double)gap_us * 1000 * replay->job->pace),
              begun = stopwatch_read(watch);
@@ -414,7 +414,7 @@ static int submit_work_of(struct replay *replay, uint64_t i) {
     }
     if (replay->job->pace > 0) {
         end_stretch(replay);
-        pass_time(replay, gap_us);
+        wait_for_pace(replay, gap_us);
     }
     return 1;
 }
@@ -429,7 +429,7 @@ static int child_play(struct replay *replay) {
     for (uint64_t i = 0; i < tape->header->ops; i++) {
         const struct tape_op *op = &tape->ops[i];
 
-        if (!(replay->play == PLAY_SHOWN ? do_and_show : do_operation)(replay, op))
+        if (!(replay->play == PLAY_SHOWN ? replay_and_show : replay_operation)(replay, op))
             return 0;
         if (replay->play == PLAY_OBSERVED)
             observe_operation(replay, i);
@@ -741,7 +741,7 @@ static int export_snapshot(struct replay *replay, int number, json_t *out) {
 /* Makes all replays of the job and builds the result.  Only the last replay saves a profile, so that every replay
  * starts with the old profile.  Only the timed replay writes log messages.  Returns 1 on success, 0 with
  * replay->error on failure. */
-static int measure_into(struct replay *replay, json_t **out) {
+static int make_replays(struct replay *replay, json_t **out) {
     const struct job *job = replay->job;
     struct result_figures figures = {0};
     uint64_t before[WEIR_ENTRY_COUNT];
@@ -777,7 +777,7 @@ static int was_open_refused(const struct session *session) {
     return session->refused || (session->limit && session->limit < session->live_peak_bytes);
 }
 
-static int try_into(struct replay *replay, json_t **out) {
+static int make_trial(struct replay *replay, json_t **out) {
     struct session *session = &replay->session;
     struct figures *last = &replay->last;
 
@@ -919,7 +919,7 @@ static json_t *replay_all(struct replay *replay) {
         child_check(
             replay, "cuCtxGetCurrent",
             span_clock_make(&replay->clock, replay->session.driver, replay->session.counted)) &&
-        (replay->job->trial ? try_into(replay, &out) : measure_into(replay, &out)))
+        (replay->job->trial ? make_trial(replay, &out) : make_replays(replay, &out)))
         return out;
     json_decref(out);
     return NULL;

@@ -48,7 +48,7 @@ static void count_raw_growth(struct raw *raw);
 
 /* Warms the pool up, as an application may do: allocates and frees one block as large as the peak requested memory,
  * on a temporary stream. */
-static CUresult prime(struct raw *raw) {
+static CUresult warm_raw_pool(struct raw *raw) {
     const struct weir_driver *driver = raw->session->counted;
     CUdeviceptr block = 0;
     CUstream stream = NULL;
@@ -90,7 +90,7 @@ static void *raw_open(struct session *session, const struct configuration *self)
     }
     if (result == CUDA_SUCCESS && self->primed && session->live_peak_bytes > 0) {
         call = "preallocation in the pool";
-        result = prime(raw);
+        result = warm_raw_pool(raw);
     }
     if (result == CUDA_SUCCESS)
         return raw;
@@ -117,7 +117,7 @@ static weir_status raw_alloc(void *allocator, uint32_t block, size_t bytes, CUst
 
 /* Makes `stream' wait for all other streams in the notes of the block, and moves these notes to the list of unused
  * notes. */
-static CUresult follow_notes(struct raw *raw, uint32_t block, CUstream stream) {
+static CUresult wait_for_noted_streams(struct raw *raw, uint32_t block, CUstream stream) {
     const struct weir_driver *driver = raw->session->counted;
     CUresult result = CUDA_SUCCESS;
     uint32_t i = raw->first_note[block];
@@ -143,7 +143,7 @@ static weir_status raw_free(void *allocator, uint32_t block, void *address, CUst
     CUresult result = CUDA_SUCCESS;
 
     if (raw->first_note && raw->first_note[block])
-        result = follow_notes(raw, block, stream);
+        result = wait_for_noted_streams(raw, block, stream);
     if (result == CUDA_SUCCESS)
         result = raw->session->counted->cuMemFreeAsync((CUdeviceptr)(uintptr_t)address, stream);
     return result == CUDA_SUCCESS ? WEIR_OK : WEIR_E_DRIVER;

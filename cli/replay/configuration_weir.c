@@ -225,7 +225,7 @@ static json_t *public_latency(void *allocator) {
 
 /* Changes the advice in an OOM report.  A limit that serves the request that failed may not serve the whole trace,
  * so the function computes a limit from the trace's peak requested memory. */
-static void advise_for_trace(const struct session *session, weir_oom_report *oom_report) {
+static void set_trace_advice(const struct session *session, weir_oom_report *oom_report) {
     uint64_t live = session->live_peak_bytes, unit = UINT64_C(32) << 20;
     uint64_t needed = (live + unit - 1) / unit * unit, there = oom_report->device_total;
     int leaves = oom_report->keep_free > 0;
@@ -264,7 +264,7 @@ static json_t *public_oom_report(void *allocator) {
 
     if (weir_last_oom_report(opened->allocator, &oom_report) != WEIR_OK)
         return NULL;
-    advise_for_trace(opened->session, &oom_report);
+    set_trace_advice(opened->session, &oom_report);
     weir_oom_report_text(&oom_report, WEIR_OOM_REPORT_AS_JSON, written, sizeof written);
     out = json_loads(written, 0, NULL);
     weir_oom_report_text(&oom_report, WEIR_OOM_REPORT_AS_TEXT, written, sizeof written);

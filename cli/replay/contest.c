@@ -287,7 +287,7 @@ FILE *contest_table_file(const struct contest *contest) {
 
 /* Removes the configurations that the device cannot run, and prints a message for each of them.  Returns 1 if any
  * configurations remain, else 0. */
-static int leave_out(struct contest *contest, const json_t *lacks) {
+static int remove_unsupported(struct contest *contest, const json_t *lacks) {
     struct results *results = &contest->results;
     size_t kept = 0;
 
@@ -329,7 +329,7 @@ static int query_contest_device(struct contest *contest) {
     contest->options.device = spec[0] ? spec : NULL;
     contest->modelled = json_is_true(json_object_get(result, "modelled"));
     contest->driver_version = (int)json_integer_value(json_object_get(result, "driver_version"));
-    good = leave_out(contest, json_object_get(result, "lacks"));
+    good = remove_unsupported(contest, json_object_get(result, "lacks"));
     json_decref(result);
     return good;
 }
@@ -341,9 +341,9 @@ const uint64_t least_unit = UINT64_C(32) << 20;
 /* Makes a trial: replays the trace with a limit of `units' times least_unit.  Stores the device's memory, in units,
  * in *most.  Returns 1 if all requests succeed, 0 if one fails.  If the trial cannot be made, writes the reason to
  * `message' and returns -1. */
-static int serves(const struct contest *contest, size_t trace, const char *configuration,
-                  const weir_options *options, double busy, uint64_t units, uint64_t *most,
-                  char *message) {
+static int try_limit_units(const struct contest *contest, size_t trace, const char *configuration,
+                           const weir_options *options, double busy, uint64_t units, uint64_t *most,
+                           char *message) {
     struct job job;
     json_t *trial;
     int served;
@@ -368,7 +368,8 @@ uint64_t least_limit(const struct contest *contest, size_t trace, const char *co
     uint64_t low = live ? (live - 1) / least_unit : 0, high = low + 1, step = high / 32 + 1;
     int served;
 
-#define SERVES(units) serves(contest, trace, configuration, options, busy, units, &most, message)
+#define SERVES(units)                                                                              \
+    try_limit_units(contest, trace, configuration, options, busy, units, &most, message)
     while ((served = SERVES(high)) == 0) {
         if (high >= most)
             return 0;
@@ -401,7 +402,7 @@ enum { OTHERS_PART = 16 };
 
 /* Returns the device memory of other processes.  There are two figures, one from before the replay and one from the
  * OOM report; the larger one counts. */
-static uint64_t others_in(const json_t *result, const json_t *oom_report) {
+static uint64_t memory_of_others(const json_t *result, const json_t *oom_report) {
     uint64_t before = integer_at(result, "device_taken_bytes");
     uint64_t since = integer_at(oom_report, "others");
 
@@ -434,12 +435,13 @@ static int is_group(const json_t *oom_report, uint64_t live) {
 }
 
 /* Writes to `text' the reason why requests failed.  `live' is the peak requested memory of the trace. */
-static void put_shortage(const json_t *result, uint64_t live, char *text, size_t bytes) {
+static void write_shortage(const json_t *result, uint64_t live, char *text, size_t bytes) {
     const json_t *oom_report = json_object_get(result, "oom_report");
     const json_t *has_limit = json_object_get(oom_report, "limit");
     uint64_t limit = integer_at(oom_report, "limit"),
              keep_free = integer_at(oom_report, "keep_free");
-    uint64_t device = integer_at(result, "device_bytes"), others = others_in(result, oom_report);
+    uint64_t device = integer_at(result, "device_bytes"),
+             others = memory_of_others(result, oom_report);
 
     if (device < live)
         snprintf(text, bytes,
@@ -480,7 +482,8 @@ static void put_shortage(const json_t *result, uint64_t live, char *text, size_t
 
 /* Returns 1 if the user's limit made the request fail, so that a larger limit may help.  Returns 0 if the memory of
  * the device, or of other processes, is the reason. */
-static int is_for_limit(const struct contest *contest, const struct row *row, const json_t *run) {
+static int would_larger_limit_help(const struct contest *contest, const struct row *row,
+                                   const json_t *run) {
     const json_t *report = json_object_get(run, "oom_report");
     uint64_t live = integer_at(run, "requested_peak_bytes");
     uint64_t device = integer_at(run, "device_bytes");
@@ -489,7 +492,7 @@ static int is_for_limit(const struct contest *contest, const struct row *row, co
            row->busy <= 0 && contest->pace <= 0 &&
            json_is_integer(json_object_get(report, "limit")) &&
            integer_at(report, "keep_free") == 0 && live <= device &&
-           !is_caused_by_others(report, others_in(run, report), device, live);
+           !is_caused_by_others(report, memory_of_others(run, report), device, live);
 }
 
 /* Returns the text of an OOM report, in which the advice is replaced: the new advice is the limit, or that no limit
@@ -528,7 +531,7 @@ static void set_advice(json_t *report, uint64_t limit, int is_busy) {
 }
 
 /* Appends an OOM report to the file of --oom-report, if the user named one. */
-static void add_report(const struct contest *contest, json_t *report) {
+static void append_oom_report(const struct contest *contest, json_t *report) {
     const char *path = weir_cli_file_of(&contest->options, WEIR_SETTING_OOM_REPORT);
     const char *text = json_string_value(json_object_get(report, "text"));
     size_t length = path ? strlen(path) : 0;
@@ -552,16 +555,16 @@ static void add_report(const struct contest *contest, json_t *report) {
         fprintf(stderr, "weir: cannot write %s: %s\n", path, strerror(errno));
 }
 
-static void tell_failed_requests(const struct contest *contest, const struct row *row, json_t *run,
-                                 const char *what, uint64_t failed) {
+static void report_failed_requests(const struct contest *contest, const struct row *row,
+                                   json_t *run, const char *what, uint64_t failed) {
     json_t *report = json_object_get(run, "oom_report"); /* the OOM report of the first failure */
     char why[256], message[RUNNER_MESSAGE_BYTES];
     const char *text;
 
-    put_shortage(run, integer_at(run, "requested_peak_bytes"), why, sizeof why);
+    write_shortage(run, integer_at(run, "requested_peak_bytes"), why, sizeof why);
     fprintf(stderr, "weir: %s: %" PRIu64 " request%s failed: %s\n", what, failed,
             weir__plural(failed), why);
-    if (is_for_limit(contest, row, run))
+    if (would_larger_limit_help(contest, row, run))
         set_advice(report,
                    least_limit(contest, row->trace, row->configuration->name, &contest->options, 0,
                                message),
@@ -569,19 +572,19 @@ static void tell_failed_requests(const struct contest *contest, const struct row
     text = json_string_value(json_object_get(report, "text"));
     if (text && !(contest->options.oom_report && strcmp(contest->options.oom_report, "off") == 0))
         fputs(text, stderr);
-    add_report(contest, report);
+    append_oom_report(contest, report);
 }
 
 /* Prints to standard error the failures of the newest run of a row, and their reasons.  Returns 1 if there were no
  * failures, else 0. */
-static int tell_failed_run(const struct contest *contest, const struct row *row, json_t *run,
-                           const char *error, const char *what) {
+static int report_failed_run(const struct contest *contest, const struct row *row, json_t *run,
+                             const char *error, const char *what) {
     uint64_t failed = integer_at(run, "failed");
 
     if (run && failed == 0)
         return 1;
     if (run)
-        tell_failed_requests(contest, row, run, what, failed);
+        report_failed_requests(contest, row, run, what, failed);
     else if (error[0])
         fprintf(stderr, "weir: %s: %s\n", what, error);
     return 0;
@@ -652,7 +655,7 @@ static json_t *run_row(const struct contest *contest, struct row *row, int notes
     return run_with_options(contest, row, &contest->options, notes, timeline, message);
 }
 
-static void keep_run(struct row *row, json_t *run, const char *message) {
+static void store_run(struct row *row, json_t *run, const char *message) {
     if (run) {
         json_t *timeline = json_object_get(run, "timeline");
 
@@ -681,9 +684,9 @@ static int run_one(struct contest *contest, struct progress *progress, struct ro
     progress_clear(progress);
     if (!run && interrupt_came()) /* a signal ended the child process, too */
         return 0;
-    good = tell_failed_run(contest, row, run, message, what);
+    good = report_failed_run(contest, row, run, message, what);
     progress_done(progress, what, run ? "done" : "failed");
-    keep_run(row, run, message);
+    store_run(row, run, message);
     return good;
 }
 

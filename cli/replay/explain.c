@@ -117,7 +117,7 @@ static const char *explain_call_name(const char *word) {
 
 /* ------------------------------------------------------------------- comments ---- */
 
-static void take_device(struct explain *explain, const char *text) {
+static void read_device_comment(struct explain *explain, const char *text) {
     unsigned device;
     uint64_t bytes;
     int name = 0;
@@ -132,7 +132,7 @@ static void take_device(struct explain *explain, const char *text) {
 
 /* Reads a comment "workload W; torch V; device NAME; total BYTES".  Traces that PyTorch's own allocator recorded
  * have such a comment. */
-static void take_workload(struct explain *explain, const char *text) {
+static void read_workload_comment(struct explain *explain, const char *text) {
     struct explain_device *device = &explain->devices[0];
     const char *at = strncmp(text, "workload ", 9) == 0 ? strstr(text, "; device ") : NULL;
 
@@ -154,8 +154,8 @@ static void read_explain_comment(void *context, const char *text) {
 
     if (strncmp(text, "weir ", 5) == 0 && strstr(text, " recorded ") && !explain->recorded[0])
         snprintf(explain->recorded, sizeof explain->recorded, "%s", text);
-    take_device(explain, text);
-    take_workload(explain, text);
+    read_device_comment(explain, text);
+    read_workload_comment(explain, text);
     take_call(explain, text);
     (void)tape_read_left_out(text, &explain->left_out);
 }
@@ -164,7 +164,7 @@ static void read_explain_comment(void *context, const char *text) {
 
 /* Returns the index of a kind of call, and adds the kind if it is new.  If there are too many kinds, all further
  * kinds share the last index, whose name is "others". */
-static uint32_t kind_of(struct explain *explain, const char *word) {
+static uint32_t explained_kind_index(struct explain *explain, const char *word) {
     size_t i;
 
     for (i = 0; i < explain->kind_count; i++)
@@ -220,8 +220,8 @@ static uint64_t add_saturating(uint64_t a, uint64_t b) {
 
 /* Adds a request to the sums, for the events `a' (allocation) and `x' (failed request).  Returns 1 on success, 0 if
  * there is no host memory or the sum of live bytes is too large. */
-static int take_request(struct explain *explain, weir_trace_reader *reader,
-                        const weir_trace_event *event) {
+static int add_explained_request(struct explain *explain, weir_trace_reader *reader,
+                                 const weir_trace_event *event) {
     char word[EXPLAIN_WORD_BYTES], device[8];
     struct explain_group like = {.bytes = event->bytes, .stream = event->stream};
     struct explain_group *group;
@@ -230,7 +230,7 @@ static int take_request(struct explain *explain, weir_trace_reader *reader,
 
     (void)weir_trace_field(reader, "kind", word, sizeof word);
     (void)weir_trace_field(reader, "dev", device, sizeof device);
-    like.kind = kind_of(explain, word);
+    like.kind = explained_kind_index(explain, word);
     like.device = (uint32_t)strtoul(device, NULL, 10);
     kind = &explain->kinds[like.kind];
     if (kind->requests + kind->refused == 0)
@@ -305,7 +305,7 @@ static int count_event(struct explain *explain, weir_trace_reader *reader,
     case 'a':
     case 'x':
         return weir__map_put(&explain->stream_ids, event->stream + 1, 1) &&
-               take_request(explain, reader, event);
+               add_explained_request(explain, reader, event);
     case 'f':
         take_free(explain, event);
         return 1;
@@ -318,7 +318,7 @@ static int count_event(struct explain *explain, weir_trace_reader *reader,
 
 /* --------------------------------------------- groups after the whole trace ---- */
 
-static int is_smaller(const void *left, const void *right) {
+static int compare_explained_groups(const void *left, const void *right) {
     const struct explain_group *a = *(struct explain_group *const *)left;
     const struct explain_group *b = *(struct explain_group *const *)right;
 
@@ -328,7 +328,8 @@ static int is_smaller(const void *left, const void *right) {
 }
 
 /* Returns 1 if the group's blocks were all freed into a memory pool of the driver, which keeps the memory; else 0. */
-static int explain_primes(const struct explain *explain, const struct explain_group *group) {
+static int returns_to_driver_pool(const struct explain *explain,
+                                  const struct explain_group *group) {
     const char *word = explain->kinds[group->kind].word;
 
     return !group->unfreed && (strcmp(word, "async") == 0 || strcmp(word, "pool") == 0);
@@ -347,13 +348,14 @@ static int is_preallocation(const struct explain *explain, const struct explain_
 
     return group->bytes >= (uint64_t)PREALLOCATION_MIB << 20 && group->bytes >= least &&
            group->times == 1 &&
-           (explain_primes(explain, group) || group->unfreed ||
+           (returns_to_driver_pool(explain, group) || group->unfreed ||
             group->longest_us >= (explain->last_us - explain->first_us) / 2);
 }
 
 static void finish_explain(struct explain *explain) {
     if (explain->group_count)
-        qsort(explain->groups, explain->group_count, sizeof(struct explain_group *), is_smaller);
+        qsort(explain->groups, explain->group_count, sizeof(struct explain_group *),
+              compare_explained_groups);
     for (size_t i = 0; i < explain->group_count; i++)
         explain->groups[i]->unfreed = explain->groups[i]->live;
     for (size_t i = 0; i < explain->group_count && !explain->preallocation; i++)
@@ -439,7 +441,7 @@ static double percent(uint64_t part, uint64_t whole) {
 }
 
 /* Returns the longest life of a block in the group as text, or "to the end" if no block was freed. */
-static struct spelled life_of(const struct explain_group *group) {
+static struct spelled spell_longest_life(const struct explain_group *group) {
     return group->unfreed == group->times ? (struct spelled){"to the end"}
                                           : spell_time(group->longest_us * 1000);
 }
@@ -484,11 +486,11 @@ static void print_preallocation(FILE *file, const struct explain *explain) {
     else
         fprintf(file, "%.1f%% of all memory in use", percent(group->bytes, explain->live_peak));
     fprintf(file, "%s%s\n", group->by[0] ? ", requested by " : "", group->by);
-    if (explain_primes(explain, group))
+    if (returns_to_driver_pool(explain, group))
         fprintf(
             file,
             "   It was freed after %s into the driver's pool, which keeps it for later requests.\n",
-            life_of(group).text);
+            spell_longest_life(group).text);
     else
         fprintf(
             file,
@@ -551,7 +553,8 @@ static void print_group(FILE *file, const struct explain *explain,
     fprintf(file, "%10s %6s %6s  %-18.18s %-*.*s %6" PRIu64 " %8s %10s  %s\n",
             WEIR_SHOWN(group->bytes), share, SPELL_COUNT(group->times),
             strcmp(call, "cuMemAllocFromPoolAsync") == 0 ? call + 5 : call, by_width, by_width,
-            caller, group->stream, SPELL_TIME(group->first_us * 1000), life_of(group).text, marks);
+            caller, group->stream, SPELL_TIME(group->first_us * 1000),
+            spell_longest_life(group).text, marks);
 }
 
 static void print_groups(FILE *file, const struct explain *explain, size_t most) {

@@ -237,7 +237,7 @@ static void add_warm_up(struct findings *findings, const struct standing *standi
                        standing->warm_up_iterations < 9.5 ? 1 : 0, standing->warm_up_iterations);
 }
 
-static void tell_warm_up(struct findings *findings) {
+static void add_warm_up_sentence(struct findings *findings) {
     const struct standing *pool = find_standing(findings, "pool"),
                           *ready = find_standing(findings, "pool-prealloc");
     const struct standing *least = least_marked(findings, MARK_WARM_UP, FIGURE_WARM_UP);
@@ -430,7 +430,7 @@ static int is_untimed(const struct results *results, size_t trace) {
 
 /* Adds warnings: a sentence that names the traces without a steady time, and a sentence if each row has only one
  * run. */
-static void tell_doubts(struct findings *findings, const struct results *results) {
+static void add_doubt_sentences(struct findings *findings, const struct results *results) {
     size_t untimed = 0;
 
     for (size_t t = 0; t < results->trace_count; t++)
@@ -465,12 +465,12 @@ int findings_make(const struct results *results, struct findings *findings) {
     find_references(findings);
     mark_all(findings);
     if (findings->count > 1) {
-        tell_warm_up(findings);
+        add_warm_up_sentence(findings);
         tell_fastest(findings);
         tell_smallest(findings);
         tell_losses(findings, results);
     }
-    tell_doubts(findings, results);
+    add_doubt_sentences(findings, results);
     return 1;
 }
 

@@ -256,7 +256,7 @@ static const enum result_figure marked[] = {FIGURE_FIRST, FIGURE_WARM_UP, FIGURE
 
 /* Returns 1 if the row takes part in the comparison of a column, else 0.  Reserved memory is compared only if the
  * peak requested memory is not 0. */
-static int has_part(const struct row *row, enum result_figure figure) {
+static int is_row_compared(const struct row *row, enum result_figure figure) {
     return result_compares(row) && !row->configuration->unusable && row->median.has[figure] &&
            (figure != FIGURE_RESERVED || row->median.value[FIGURE_REQUESTED] > 0);
 }
@@ -271,7 +271,7 @@ static void mark_column(struct results *results, size_t trace, int busy,
     for (size_t i = 0; i < results->configuration_count; i++) {
         const struct row *row = result_at(results, trace, i, busy);
 
-        if (!has_part(row, figure))
+        if (!is_row_compared(row, figure))
             continue;
         count++;
         if (!best || row->median.value[figure] < best->median.value[figure])
@@ -282,8 +282,8 @@ static void mark_column(struct results *results, size_t trace, int busy,
     for (size_t i = 0; i < results->configuration_count && count > 1; i++) {
         struct row *row = result_at(results, trace, i, busy);
 
-        row->best[figure] =
-            has_part(row, figure) && row->low.value[figure] <= best->high.value[figure] + slack;
+        row->best[figure] = is_row_compared(row, figure) &&
+                            row->low.value[figure] <= best->high.value[figure] + slack;
     }
 }
 

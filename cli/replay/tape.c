@@ -94,7 +94,7 @@ static int new_block(struct maker *maker, const weir_trace_event *event, struct 
 
 /* Sets the index of the block in the operation of a free or a use.  After a free, the index may be used again.  The
  * block exists, because the reader of the trace has checked that it is live. */
-static int old_block(struct maker *maker, const weir_trace_event *event, struct tape_op *op) {
+static int set_live_block(struct maker *maker, const weir_trace_event *event, struct tape_op *op) {
     uintptr_t block = 0;
 
     if (event->operation == 'u') {
@@ -162,7 +162,7 @@ static int write_operation(struct maker *maker, const weir_trace_event *event) {
         good = stream_index(maker, event->stream, &op.stream) && new_block(maker, event, &op);
         break;
     default:
-        good = stream_index(maker, event->stream, &op.stream) && old_block(maker, event, &op);
+        good = stream_index(maker, event->stream, &op.stream) && set_live_block(maker, event, &op);
     }
     if (!good)
         return 0;
@@ -198,7 +198,7 @@ static void read_tape_comment(void *context, const char *text) {
     (void)tape_read_left_out(text, &header->left_out);
 }
 
-static int take_all(struct maker *maker, struct input *input, uint64_t most_marks) {
+static int read_all_events(struct maker *maker, struct input *input, uint64_t most_marks) {
     weir_trace_event event;
 
     while (most_marks == 0 || maker->header->marks < most_marks) {
@@ -238,7 +238,7 @@ static int write_tape(struct maker *maker, struct input *input, uint64_t most_ma
     /* A header without counts, which is written again at the end. */
     if (fwrite(header, sizeof *header, 1, maker->file) != 1)
         return fail_write(maker);
-    if (!take_all(maker, input, most_marks))
+    if (!read_all_events(maker, input, most_marks))
         return 0;
     header->streams = maker->streams.count;
     if ((header->streams && fwrite(maker->stream_ids, sizeof *maker->stream_ids, header->streams,

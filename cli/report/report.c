@@ -28,7 +28,7 @@ static int lacks_memory(void) {
 /* ------------------------------------------------------------------- reading ---- */
 
 /* Prints the reason `why' a report cannot show the file `from'.  Returns 0. */
-static int unfit(const char *from, const char *why) {
+static int report_unfit_file(const char *from, const char *why) {
     fprintf(stderr, "weir: %s: %s; " EXPECTED "\n", from, why);
     return 0;
 }
@@ -88,7 +88,7 @@ static int add_documents(json_t *all, json_t *value, const char *from) {
     const char *fault = json_is_array(value) ? NULL : document_fault(value);
 
     if (fault)
-        return unfit(from, fault);
+        return report_unfit_file(from, fault);
     if (!json_is_array(value))
         return json_array_append(all, value) == 0 || lacks_memory();
     for (size_t i = 0; i < json_array_size(value); i++)
@@ -98,7 +98,7 @@ static int add_documents(json_t *all, json_t *value, const char *from) {
 }
 
 /* Skips white space.  Returns 1 if the file continues after it, 0 at the end of the file. */
-static int has_more(FILE *file) {
+static int has_more_values(FILE *file) {
     int c;
 
     do
@@ -108,26 +108,28 @@ static int has_more(FILE *file) {
 }
 
 /* Prints the reason why a JSON value of the file could not be read.  Returns 0. */
-static int unreadable(const char *path, int is_first, const json_error_t *error) {
+static int report_unreadable_value(const char *path, int is_first, const json_error_t *error) {
     char text[JSON_ERROR_TEXT_LENGTH + 128];
 
     if (is_first && input_is_trace(path))
-        return unfit(path, "it is a trace: `weir replay --report PAGE TRACE' replays it and makes "
-                           "a page");
+        return report_unfit_file(
+            path, "it is a trace: `weir replay --report PAGE TRACE' replays it and makes "
+                  "a page");
     snprintf(text, sizeof text, "line %d: %s%s", error->line, error->text,
              json_error_code(error) == json_error_premature_end_of_input
                  ? ": the file ends too early"
                  : "");
-    return unfit(path, text);
+    return report_unfit_file(path, text);
 }
 
 static int read_values(FILE *file, const char *path, json_t *all) {
     json_error_t error;
     size_t values = 0;
 
-    for (; has_more(file); values++) {
+    for (; has_more_values(file); values++) {
         json_t *value = json_loadf(file, JSON_DISABLE_EOF_CHECK, &error);
-        int good = value ? add_documents(all, value, path) : unreadable(path, values == 0, &error);
+        int good = value ? add_documents(all, value, path)
+                         : report_unreadable_value(path, values == 0, &error);
 
         json_decref(value);
         if (!good)
@@ -138,8 +140,8 @@ static int read_values(FILE *file, const char *path, json_t *all) {
         return 0;
     }
     if (values == 0)
-        return unfit(path, "it is empty");
-    return json_array_size(all) > 0 || unfit(path, "it has no results");
+        return report_unfit_file(path, "it is empty");
+    return json_array_size(all) > 0 || report_unfit_file(path, "it has no results");
 }
 
 json_t *report_read(const char *path) {
@@ -176,7 +178,7 @@ static int write_escaped_json(const char *text, size_t count, void *file) {
 
 /* Writes the page: page.html, with the JSON of all files in place of its line DATA.  Returns 1 on success, 0 if
  * there is no host memory or the write failed. */
-static int put_page(FILE *file, const void *files) {
+static int write_report_page(FILE *file, const void *files) {
     static const char place[] = "\nDATA\n";
     const char *at = strstr(report_page, place);
 
@@ -190,7 +192,7 @@ static int put_page(FILE *file, const void *files) {
 
 /* Writes the page for all files, and replaces an old page as a whole.  Returns the exit code. */
 static int write_page(const json_t *files, const char *page) {
-    if (!output_replace(page, put_page, files))
+    if (!output_replace(page, write_report_page, files))
         return 1;
     fprintf(stderr, "weir: the report is in %s\n", page);
     return 0;
