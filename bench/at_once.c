@@ -21,7 +21,7 @@ static int alloc_at_once(unsigned long long *block, size_t bytes, void *stream) 
     return 0;
 }
 
-static int free_at_end(unsigned long long block, void *stream) {
+static int free_unbacked(unsigned long long block, void *stream) {
     (void)block;
     (void)stream;
     return 0;
@@ -33,9 +33,9 @@ static int find_at_once(const char *name, void **address, int version, uint64_t 
     if (strcmp(name, "cuGetProcAddress") == 0) /* the runtime looks up this function itself, too */
         *address = (void *)find_at_once;
     else if (strcmp(name, "cuMemAllocAsync") == 0)
-        *address = (void *)alloc;
+        *address = (void *)alloc_at_once;
     else if (strcmp(name, "cuMemFreeAsync") == 0)
-        *address = (void *)give;
+        *address = (void *)free_unbacked;
     return result;
 }
 
