@@ -70,7 +70,7 @@ static const char *chosen_jax_allocator(const char **variable) {
 
 /* Returns 1 if the name "platform" means JAX's platform allocator, which makes one driver call for each array; else
  * 0.  In JAX 0.10.1 and 0.10.2 the name means JAX's BFC allocator (jax-ml/jax#39145). */
-static int has_platform_allocator(const struct version *jax) {
+static int has_direct_allocator(const struct version *jax) {
     return !(jax->major == 0 && jax->minor == 10 && (jax->patch == 1 || jax->patch == 2));
 }
 
@@ -92,7 +92,7 @@ static int set_jax_variables(command_put_function *put, void *to, int serves_pla
         note_other_allocator(variable, is, "JAX", serves_plain, lacks);
         if (strcasecmp(is, "platform") != 0)
             fputs(", and what it preallocates is its own", lacks);
-        else if (!has_platform_allocator(jax))
+        else if (!has_direct_allocator(jax))
             fprintf(lacks, ", and JAX %s takes that for bfc, so what it preallocates is its own",
                     jax->text);
         return 0;

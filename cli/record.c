@@ -915,8 +915,8 @@ static int should_end_recording(void) {
     return 0;
 }
 
-/* Records events until the command and the processes that it started have ended, or until should_end_recording() ends the
- * recording.  Returns 1 if all processes that loaded the library have ended, else 0. */
+/* Records events until the command and the processes that it started have ended, or until should_end_recording()
+ * ends the recording.  Returns 1 if all processes that loaded the library have ended, else 0. */
 static int record_all(pid_t started, int *status) {
     for (;;) {
         pid_t ended;
