@@ -53,8 +53,8 @@
 
 /* ---------------------------------------------------------------- backends -- */
 
-/* A placement to measure.  Each process has one instance.  `take' allocates a block and returns its address, or 0 on
- * failure.  `give' frees a block by its address. */
+/* A placement to measure.  Each process has one instance.  The function take() allocates a block and returns its
+ * address, or 0 on failure.  The function give() frees the block at an address. */
 struct backend {
     const char *option;
     const char *what;

@@ -31,11 +31,8 @@
 #include "bench/common.h"
 #include "driver/model/model_profile.h"
 
-enum {
-    PROCESSES = 5 /* processes for each part */,
-    POINTS = MODEL_CURVE_POINTS,
-    MOST_FIGURES = 512
-};
+/* PROCESSES is the number of processes that measure each part. */
+enum { PROCESSES = 5, POINTS = MODEL_CURVE_POINTS, MOST_FIGURES = 512 };
 enum { EARLY_MIB = 32 };
 
 /* Either a measured figure with one value from each process, or a term of the profile with one value. */
@@ -179,8 +176,8 @@ static double line_at(struct line line, double mib) {
     return line.each + line.gib * mib / 1024;
 }
 
-/* Returns how much longer the first calls of a process take in total, if each of them took the time `later'
- * otherwise. */
+/* Returns the additional time of a process's first calls: the sum of their times minus `later' for each of them,
+ * which is the time of a later call. */
 static double early_excess(const char *name, double later) {
     double more = 0;
 

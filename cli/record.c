@@ -526,9 +526,10 @@ static size_t drain_ring(struct process *process, struct weir_record_ring *ring,
     return (size_t)(written - first);
 }
 
-/* Writes waiting events to the trace, in the order of their times.  Writes the events before process->safe; if
- * `is_last' is set, all events.  A thread that stays long in a driver call keeps `safe' back.  If more than
- * MOST_WAITING events wait, weir record writes them nevertheless, and the thread's own event comes late (tracing.h). */
+/* Writes waiting events to the trace in the order of their times: the events before process->safe, or all events if
+ * `is_last' is set.  While a thread is in a long driver call, process->safe stays at the start of this call.  If
+ * more than MOST_WAITING events then wait, weir record writes them anyway, and the event of the long call comes late
+ * (tracing.h). */
 static void write_waiting(struct process *process, uint32_t rings, int is_last) {
     for (;;) {
         uint64_t next = UINT64_MAX; /* the earliest time of the waiting events of all other rings */

@@ -438,8 +438,8 @@ static const char doc[] =
     "cannot be run, 127 if there is none, as env(1); 2 usage or a bad setting, 125 another "
     "failure, and the command did not start.";
 
-/* Removes an old file of trace events, because the first process that weir serves creates the file.  Returns 0 on
- * success.  On failure, prints a message and returns EXIT_OWN. */
+/* Removes an old file of trace events, because the first process that requests memory from weir creates the file.
+ * Returns 0 on success.  On failure, prints a message and returns EXIT_OWN. */
 static int clear_trace(const struct run *run) {
     struct stat is;
     int is_there = run->trace && stat(run->trace, &is) == 0;

@@ -411,9 +411,9 @@ static void build_in_time(const char *python, int lock) {
     }
 }
 
-/* The new process is a grandchild of this process, so init becomes its parent.  The program, which replaces this
- * process, therefore never has to wait for it.  This process takes the lock before the fork, so that the program
- * cannot look for the shim before the lock is held. */
+/* Forks twice, so that the new process is a grandchild and its parent becomes init.  This process is later replaced
+ * by the program, which therefore never has to wait for the grandchild.  The lock is taken before the fork, so that
+ * the program cannot look for the shim before the lock is held. */
 void shim_build_beside(const char *python) {
     char path[PATH_MAX], folder[PATH_MAX];
     pid_t child;

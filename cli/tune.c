@@ -1,5 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* The settings of a trial, as the user would write them.  "" means weir's default. */
+/* tune.c: `weir tune': checks whether a program fits into memory, and which settings suit it.
+ *
+ * If the user names a command, weir tune first records it.  It then replays the traces several times with GPU work.
+ * A replay of all traces with certain settings is called a trial.  Trial 0 has weir's defaults, and the limit of the
+ * user if there is one.  Each further trial tries one setting: how much to preallocate, whether to return idle
+ * memory, or which limit to use.  The last trial combines all settings that were good.  A setting that does harm, or
+ * that gains next to nothing, keeps weir's default.
+ *
+ * weir tune recommends a limit only for the goal `memory', because a later run fails if it needs more.  Such a limit
+ * is at least a quarter above the smallest limit that is enough for the traces.
+ *
+ * The results are rows as in `weir bench' (result.h), with trials as configurations.  FIGURE_MAKESPAN includes the
+ * creation of the allocator.  On the device model, a trial replays each trace once, since the makespan is always
+ * equal.  On a GPU, it replays each trace three times.
+ */
 #include <argp.h>
 #include <errno.h>
 #include <limits.h>
@@ -47,8 +61,8 @@ enum goal { GOAL_BALANCED, GOAL_MEMORY, GOAL_SPEED };
 struct advice {
     enum goal goal;
     uint64_t limit; /* the limit of --limit, or 0 */
-    uint64_t least; /* the smallest limit that serves all traces, or 0 if there is none */
-    /* Set if trial 0 served all requests; otherwise the results of trials mean nothing. */
+    uint64_t least; /* the smallest limit that is enough for all traces, or 0 if there is none */
+    /* Set if all requests succeeded in trial 0.  Otherwise the results of trials mean nothing. */
     int fits;
     /* Set if steady iterations were measured; otherwise weir tune tries only the defaults. */
     int has_times;
@@ -101,8 +115,8 @@ static int trials_open(struct trials *trials, struct contest *contest, size_t mo
     return trials->results.rows != NULL;
 }
 
-/* Finds the smallest limit that serves all traces and stores it in *least.  Stores 0 if no limit serves them.
- * Returns 1 on success.  On failure, prints a message and returns 0. */
+/* Finds the smallest limit with which all requests of all traces succeed, and stores it in *least.  Stores 0 if
+ * there is no such limit.  Returns 1 on success.  On failure, prints a message and returns 0. */
 static int trials_least(struct trials *trials, uint64_t *least) {
     const struct contest *contest = trials->contest;
     char message[RUNNER_MESSAGE_BYTES] = "";
@@ -201,7 +215,7 @@ static void trials_free(struct trials *trials) {
  * trial 0.  For the goal `memory' the recommended settings may take 2% longer.  Each single setting may take half of
  * that, because a later run may be slower. */
 static const double slack_ratio = 1.001, memory_slack_ratio = 1.01, memory_most_ratio = 1.02;
-/* The figure that each setting should lower, and the ratio that it must reach for the gain to count. */
+/* The figure that each setting should lower, and the largest ratio to trial 0 at which the gain counts. */
 static const struct {
     enum result_figure figure;
     double ratio;

@@ -12,7 +12,8 @@
 #include <stdio.h>
 
 struct output {
-    /* A flag that names an output file, and the file: NULL if the flag is not given, "-" for standard output. */
+    /* `flag' is the flag that names the output file.  `path' is the file: NULL if the user did not name one, "-" for
+     * standard output. */
     const char *flag, *path;
 };
 

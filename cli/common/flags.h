@@ -65,7 +65,8 @@ struct likeness {
 /* Compares the word with one more name. */
 void likeness_add(struct likeness *likeness, const char *name);
 /* Returns the most similar name.  Returns NULL if the word differs from this name in more than two letters, or in
- * half of its letters.  A name that contains the word as a whole part differs in one letter at most. */
+ * half of its letters.  If the word is a whole part of the name, as "limit" is of "group-limit", the difference
+ * counts as one letter. */
 const char *likeness_closest(const struct likeness *likeness);
 
 /* Prints the help text of the flag flag->word, if the command has this flag.  Compares flag->word with all flags of

@@ -48,7 +48,7 @@ struct replay {
     const struct configuration *configuration;
     /* The functions of the configuration's allocator, or of an allocator that does nothing. */
     const struct allocator_kind *kind;
-    weir_options options; /* the options of the job, to which session.given points */
+    weir_options options; /* the options of the job; session.given points to them */
     struct weir_cli_device device;
     struct tape tape;
     struct span_clock clock;

@@ -105,15 +105,16 @@ struct configuration {
     /* The settings of weir, as NAME=VALUE with commas between them.  @N in a value stands for N eighths of the
      * trace's peak requested memory. */
     const char *settings;
-    /* The reason why a program cannot use the configuration, which serves only for comparison.  NULL if programs can
-     * use it. */
+    /* The reason why a program cannot use the configuration.  If it is not NULL, the configuration only serves as a
+     * comparison. */
     const char *unusable;
     /* Set if the configuration is a pool of the driver with the largest release threshold. */
     int release_threshold_max;
     /* Set if the configuration is a pool of the driver that is warmed up.  The replay then first allocates and frees
      * one block as large as the peak requested memory. */
     int primed;
-    int least; /* set if the configuration runs with the smallest limit that serves the trace */
+    /* Set if the configuration runs with the smallest limit that is enough for the trace. */
+    int least;
     /* Set if weir runs twice: the first run makes a profile, and only the second run is measured. */
     int learns;
     int by_name_only;  /* set if the configuration runs only when the user names it */

@@ -223,8 +223,8 @@ static json_t *public_latency(void *allocator) {
     return json_pack("{s:o,s:o}", "alloc", latency_of(opened, 0), "free", latency_of(opened, 1));
 }
 
-/* Changes the advice in an OOM report.  A limit that serves the request that failed may not serve the whole trace,
- * so the function computes a limit from the trace's peak requested memory. */
+/* Changes the advice in an OOM report.  The library advises a limit that is enough for the request that failed.  The
+ * whole trace may need more, so this function computes a limit from the trace's peak requested memory. */
 static void set_trace_advice(const struct session *session, weir_oom_report *oom_report) {
     uint64_t live = session->live_peak_bytes, unit = UINT64_C(32) << 20;
     uint64_t needed = (live + unit - 1) / unit * unit, there = oom_report->device_total;

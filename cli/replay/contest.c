@@ -514,8 +514,8 @@ static json_t *advised_text(const char *text, uint64_t limit, int is_busy) {
         rest);
 }
 
-/* Replaces the advice of an OOM report by the limit that serves the trace.  Removes the advice if `limit' is 0,
- * because then no limit serves the trace. */
+/* Replaces the advice of an OOM report by the smallest limit with which the trace can be replayed.  Removes the
+ * advice if `limit' is 0, because then no limit is enough. */
 static void set_advice(json_t *report, uint64_t limit, int is_busy) {
     const char *text = json_string_value(json_object_get(report, "text"));
     char spelled[WEIR_SPELL_BYTES];
@@ -633,7 +633,7 @@ static json_t *run_learning(const struct contest *contest, const struct row *row
 }
 
 /* Finds the smallest limit for a row, if its configuration needs one and this is its first run.  Returns 1 on
- * success.  If no limit serves the trace, writes the reason to `message' and returns 0. */
+ * success.  If no limit is enough for the trace, writes the reason to `message' and returns 0. */
 static int find_limit(const struct contest *contest, struct row *row, char *message) {
     message[0] = '\0';
     if (row->limit == 0 && row->configuration->least)

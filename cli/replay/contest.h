@@ -2,9 +2,9 @@
 /* contest.h: replays every trace on every configuration, each time in a new process.  `weir replay' and `weir bench'
  * share this code.
  *
- * contest.c reads the flags and the traces, runs all replays, explains why requests failed, finds the smallest limit
- * that serves a trace, and writes the files.  explain.c prints a summary of a trace, in place of a replay.  table.c
- * prints the results.  All traces and the device are checked before the first replay.
+ * contest.c reads the flags and the traces, runs all replays and writes the files.  It also explains why requests
+ * failed, and finds the smallest limit that is enough for a trace.  explain.c prints a summary of a trace, in place
+ * of a replay.  table.c prints the results.  All traces and the device are checked before the first replay.
  *
  * This file must not know configurations, or flags of allocators except those that name files.
  */
@@ -87,11 +87,15 @@ void contest_free(struct contest *contest);
 
 /* The smallest difference between two limits that least_limit() tries: 32 MiB, the step by which CUDA's pools grow. */
 extern const uint64_t least_unit;
-/* Finds a limit that serves the trace, while the next smaller limit does not.  Tries larger and larger limits from
- * the peak requested memory on, and then halves the interval.  Because of fragmentation, a larger limit may still
- * fail.  `configuration' is a name for configuration_find(), and `busy' is a factor of GPU work or 0.  Returns the
- * limit in bytes, a multiple of least_unit, or 0 if no limit up to the device's memory serves the trace.  If a trial
- * cannot be made, writes the reason to `message' and returns 0. */
+/* Finds a limit on reserved memory with which all requests of the trace succeed, while a request fails with the next
+ * smaller limit.  Each trial replays the trace with one limit.  The first trials use larger and larger limits, from
+ * the peak requested memory on, and further trials halve the interval.  A trial with a larger limit may still fail,
+ * because of fragmentation.  `configuration' is a name for configuration_find(), and `busy' is a factor of GPU work
+ * or 0.
+ *
+ * Returns the limit in bytes, a multiple of least_unit, or 0 if no limit up to the device's memory is enough.  If a
+ * trial cannot be made, writes the reason to `message' and returns 0.
+ */
 uint64_t least_limit(const struct contest *contest, size_t trace, const char *configuration,
                      const weir_options *options, double busy, char *message);
 

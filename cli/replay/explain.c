@@ -47,7 +47,8 @@ struct explain_group {
 };
 
 struct explain_device {
-    uint64_t bytes; /* the device's memory in bytes, or 0 if the trace does not tell */
+    /* The device's memory in bytes, or 0 if the trace does not contain this figure. */
+    uint64_t bytes;
     char name[EXPLAIN_WORD_BYTES];
 };
 

@@ -79,7 +79,7 @@ struct row {
     const struct configuration *configuration;
     /* The duration of GPU work as a factor of the times in the trace, or 0 without GPU work. */
     double busy;
-    /* The smallest limit that serves the trace, or 0 if the configuration does not need one. */
+    /* The smallest limit that is enough for the trace, or 0 if the configuration does not need one. */
     uint64_t limit;
     json_t *runs;       /* a JSON array of the runs that have figures */
     json_t *timeline;   /* the part of the time line that belongs to this row, or NULL */
