@@ -99,14 +99,14 @@ static void regions_open(void) {
     placement_open_with(52);
 }
 
-static uint64_t take_on(size_t bytes, struct weir_placement_stream *s) {
+static uint64_t allocate_placed(size_t bytes, struct weir_placement_stream *s) {
     struct weir_placement_block block;
 
     return weir__placement_take(placement, bytes, s, &block) == WEIR_PLACEMENT_OK ? block.address
                                                                                   : 0;
 }
 
-static void give_on(uint64_t address, struct weir_placement_stream *s) {
+static void free_placed(uint64_t address, struct weir_placement_stream *s) {
     struct weir_placement_block block;
 
     if (weir__placement_give(placement, address, s, ++sequence, &block) != WEIR_PLACEMENT_OK) {
@@ -115,21 +115,21 @@ static void give_on(uint64_t address, struct weir_placement_stream *s) {
 }
 
 static uint64_t placement_take(size_t bytes) {
-    return take_on(bytes, &records[0]);
+    return allocate_placed(bytes, &records[0]);
 }
 
 static void placement_give(uint64_t address) {
-    give_on(address, &records[0]);
+    free_placed(address, &records[0]);
 }
 
 /* Allocate and free on four streams in turn.  After every 64th free, the frees on one stream count as completed,
  * except those among the last 256 frees. */
 static uint64_t streams_take(size_t bytes) {
-    return take_on(bytes, &records[sequence % STREAMS]);
+    return allocate_placed(bytes, &records[sequence % STREAMS]);
 }
 
 static void streams_give(uint64_t address) {
-    give_on(address, &records[sequence % STREAMS]);
+    free_placed(address, &records[sequence % STREAMS]);
     if (sequence % 64 == 0 && sequence > 256) {
         records[sequence / 64 % STREAMS].observed = sequence - 256;
         weir__placement_observe(placement, &records[sequence / 64 % STREAMS]);
@@ -248,7 +248,7 @@ static size_t read_resident_bytes(void) {
     return pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-static uint64_t take_or_die(const struct backend *b, size_t bytes) {
+static uint64_t allocate_or_exit(const struct backend *b, size_t bytes) {
     uint64_t address = b->take(bytes);
 
     if (address == 0) {
@@ -261,7 +261,7 @@ static double hot(const struct backend *b, long pairs) {
     double start = placement_now_ns();
 
     for (long i = 0; i < pairs; i++) {
-        b->give(take_or_die(b, 64 * KIB));
+        b->give(allocate_or_exit(b, 64 * KIB));
     }
     return (placement_now_ns() - start) / (double)pairs;
 }
@@ -270,8 +270,8 @@ static double two(const struct backend *b, long pairs) {
     double start = placement_now_ns();
 
     for (long i = 0; i < pairs; i += 2) {
-        uint64_t first = take_or_die(b, 64 * KIB);
-        uint64_t second = take_or_die(b, 64 * KIB);
+        uint64_t first = allocate_or_exit(b, 64 * KIB);
+        uint64_t second = allocate_or_exit(b, 64 * KIB);
 
         b->give(first);
         b->give(second);
@@ -301,7 +301,7 @@ static void allocate_live(const struct backend *b, const struct bench_case *c, u
     size_t count = c->unmapped_ranges ? 2 * c->live : c->live;
 
     for (size_t i = 0; i < count; i++) {
-        live[i] = take_or_die(b, bench_random_size());
+        live[i] = allocate_or_exit(b, bench_random_size());
     }
     for (size_t i = count; i-- > c->live;) {
         size_t at = bench_random_below(i + 1);

@@ -178,7 +178,7 @@ static double line_at(struct line line, double mib) {
 
 /* Returns the additional time of a process's first calls: the sum of their times minus `later' for each of them,
  * which is the time of a later call. */
-static double early_excess(const char *name, double later) {
+static double excess_of_first_calls(const char *name, double later) {
     double more = 0;
 
     for (size_t i = 0; i < samples.count; i++)
@@ -207,35 +207,36 @@ static void handle_terms(void) {
     set_term("cuMemRelease", release.each);
     set_term("virtual_release_gib_ns", release.gib);
     set_term("virtual_first_ns",
-             early_excess("early-handle", line_at(create, EARLY_MIB) + line_at(map, EARLY_MIB) +
-                                              line_at(access, EARLY_MIB)));
+             excess_of_first_calls("early-handle", line_at(create, EARLY_MIB) +
+                                                       line_at(map, EARLY_MIB) +
+                                                       line_at(access, EARLY_MIB)));
 }
 
 /* Sets the points of a curve to the measured times minus `less', which is the part that another term describes. */
-static void curve_terms(const char *name, double less) {
+static void set_curve_terms(const char *name, double less) {
     for (size_t i = 0; i < samples.count; i++)
         if (point_of_curve(name, &samples.of[i]) >= 0)
             set_term(samples.of[i].name, measured_median(samples.of[i].name) - less);
 }
 
-static void pool_terms(void) {
+static void set_pool_terms(void) {
     const double alloc = measured_median("pool-alloc"), grown = measured_median("pool_grow_ns:1");
 
-    curve_terms("pool_grow_ns", alloc);
-    curve_terms("pool_move_ns", alloc);
-    curve_terms("pool_trim_ns", measured_median("cuMemPoolTrimTo"));
-    curve_terms("pool_pair_ns", 0);
-    curve_terms("mem_alloc_ns", 0);
-    curve_terms("mem_free_ns", 0);
+    set_curve_terms("pool_grow_ns", alloc);
+    set_curve_terms("pool_move_ns", alloc);
+    set_curve_terms("pool_trim_ns", measured_median("cuMemPoolTrimTo"));
+    set_curve_terms("pool_pair_ns", 0);
+    set_curve_terms("mem_alloc_ns", 0);
+    set_curve_terms("mem_free_ns", 0);
     set_term("pool_alloc_percent",
              fmin(round(100 * alloc / measured_median("pool_pair_ns:1")), 100));
     if (grown > 0)
-        set_term("pool_first_ns", early_excess("early-grow", grown));
+        set_term("pool_first_ns", excess_of_first_calls("early-grow", grown));
 }
 
 /* Sets a term to its measured value, if it was measured.  If `most' is not 0, the model needs a power of two from
  * `least' to `most', and any other value is ignored. */
-static void plain_term(const char *key, uint64_t least, uint64_t most) {
+static void set_plain_term(const char *key, uint64_t least, uint64_t most) {
     const double value = measured_median(key);
     const int is_power = frexp(value, &(int){0}) == 0.5;
 
@@ -249,14 +250,14 @@ static void plain_terms(void) {
 
 #define PLAIN(key)                                                                                 \
     if (strcmp(#key, "unit_bytes") == 0)                                                           \
-        plain_term(#key, 65536, 1024 * mib);                                                       \
+        set_plain_term(#key, 65536, 1024 * mib);                                                   \
     else if (strcmp(#key, "page_bytes") == 0)                                                      \
-        plain_term(#key, built_in.small_bytes, 4 * mib);                                           \
+        set_plain_term(#key, built_in.small_bytes, 4 * mib);                                       \
     else                                                                                           \
-        plain_term(#key, 0, 0);
+        set_plain_term(#key, 0, 0);
     MODEL_PROFILE_NUMBERS(PLAIN)
 #undef PLAIN
-#define PLAIN(group, name, symbol, version, params, args) plain_term(#name, 0, 0);
+#define PLAIN(group, name, symbol, version, params, args) set_plain_term(#name, 0, 0);
     WEIR_DRIVER_ENTRIES(PLAIN)
 #undef PLAIN
 }
@@ -385,7 +386,7 @@ int main(int argc, char **argv) {
             measure_in_process(device, MEASURE_HANDLES);
     }
     handle_terms();
-    pool_terms();
+    set_pool_terms();
     plain_terms();
     print_profile(device);
     return 0;

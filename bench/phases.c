@@ -120,7 +120,7 @@ static int await_phase_turn(struct turns *t, uint64_t number, uint64_t of, uint6
     }
 }
 
-static int take_turns(char **words, size_t total) {
+static int run_phases(char **words, size_t total) {
     struct turns *t = open_turns(words[0]);
     uint64_t number = strtoull(words[1], NULL, 10), of = strtoull(words[2], NULL, 10),
              phases = strtoull(words[3], NULL, 10), done = 0, began = weir__clock_ns();
@@ -189,7 +189,7 @@ int main(int argc, char **argv) {
     code = open_device_and_allocator(argv[1], &total);
     if (code != 0)
         return code;
-    code = argc == 7 ? take_turns(argv + 2, total) : measure_phase();
+    code = argc == 7 ? run_phases(argv + 2, total) : measure_phase();
     if (code == 0 && (free_held_down_to(0) != WEIR_OK || weir_allocator_destroy(own) != WEIR_OK))
         return report_phase_failure("the allocator does not end");
     return code;

@@ -80,8 +80,8 @@ static int are_figures_current(const struct holders_device *d, const struct hold
     return !p->is_stopped && !is_silent(d, &p->entry);
 }
 
-static void note_member(struct holders_device *d, const struct weir_group_member *m,
-                        const char *name) {
+static void store_member_group(struct holders_device *d, const struct weir_group_member *m,
+                               const char *name) {
     for (size_t i = 0; i < d->count; i++) {
         struct holders_process *p = &d->processes[i];
 
@@ -91,7 +91,7 @@ static void note_member(struct holders_device *d, const struct weir_group_member
     }
 }
 
-static void note_group(const char *name, void *device) {
+static void store_group_names(const char *name, void *device) {
     struct weir_group_member *members = calloc(WEIR_GROUP_SLOTS, sizeof *members);
     struct holders_device *d = device;
     struct weir_group g;
@@ -100,7 +100,7 @@ static void note_group(const char *name, void *device) {
         size_t count = weir__group_members(&g, members);
 
         for (size_t i = 0; i < count; i++)
-            note_member(d, &members[i], name);
+            store_member_group(d, &members[i], name);
         weir__group_leave(&g);
     }
     free(members);
@@ -138,7 +138,7 @@ static int read_entries(struct holders_device *d, uint64_t asked_ns) {
     }
     d->rest = weir__size_less(d->used, reserve);
     weir__registry_close(&registry);
-    weir__group_each_on(d->name, note_group, d);
+    weir__group_each_on(d->name, store_group_names, d);
     return have_all_answered;
 }
 

@@ -324,7 +324,7 @@ static void *board_map(const char *name, size_t bytes) {
 
 /* Appends the file of a process to record.found, where the process waits for its trace.  Returns 0 on success,
  * ENOMEM if there is no host memory. */
-static int add_found(struct weir_record_file *file) {
+static int append_found_file(struct weir_record_file *file) {
     if (!memory_make_room(&record.found, &record.found_room, record.found_count,
                           sizeof *record.found))
         return ENOMEM;
@@ -348,7 +348,7 @@ static int find_new_files(const char *path) {
         if (!file || atomic_load(&file->head.magic) != WEIR_RECORD_MAGIC)
             error = file ? EINVAL : errno;
         else
-            error = add_found(file);
+            error = append_found_file(file);
         if (file && error)
             munmap(file, sizeof *file);
     }
@@ -357,7 +357,7 @@ static int find_new_files(const char *path) {
     return error;
 }
 
-static int is_older(const void *one, const void *other) {
+static int compare_process_starts(const void *one, const void *other) {
     uint64_t a = (*(struct weir_record_file *const *)one)->head.start;
     uint64_t b = (*(struct weir_record_file *const *)other)->head.start;
 
@@ -378,7 +378,7 @@ static int board_find_new(void) {
     for (uint32_t i = 0; i < board.spares; i++)
         if (!board.is_adopted[i] &&
             atomic_load(&board.map->spare[i].head.magic) == WEIR_RECORD_MAGIC) {
-            failed = add_found(&board.map->spare[i]);
+            failed = append_found_file(&board.map->spare[i]);
             board.is_adopted[i] = !failed;
             error = failed ? failed : error;
         }
@@ -387,7 +387,7 @@ static int board_find_new(void) {
         error = failed ? failed : error;
     }
     if (record.found_count > 1)
-        qsort(record.found, record.found_count, sizeof *record.found, is_older);
+        qsort(record.found, record.found_count, sizeof *record.found, compare_process_starts);
     return error;
 }
 
@@ -732,7 +732,7 @@ static void find_ended_processes(void) {
 
 /* Returns the line that reports how many events of a process were recorded.  Returns NULL if there is no host
  * memory. */
-static char *spell_process(const struct process *process) {
+static char *describe_recorded_process(const struct process *process) {
     const struct tracing *tracing = &process->tracing;
     char left_out[64] = "", lost[96] = "", *line;
 
@@ -773,7 +773,7 @@ static void end_process(struct process *process) {
     if (error)
         record.failed = fail_record(EXIT_OWN, process->path, strerror(error));
     else
-        record.lines[process->order] = spell_process(process);
+        record.lines[process->order] = describe_recorded_process(process);
     for (size_t i = 0; i <= WEIR_RECORD_RINGS; i++)
         free(process->waiting[i].events);
     free(process->path);

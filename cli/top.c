@@ -300,7 +300,7 @@ static int handle_keys(const char *key, size_t count) {
 
 /* Waits until the time has passed, a key is pressed, or the size of the window changes.  Returns 1 if weir top has
  * to end, 0 if not. */
-static int pause_for(uint64_t ns) {
+static int wait_for_key(uint64_t ns) {
     struct pollfd keys = {.fd = STDIN_FILENO, .events = POLLIN};
     char key[64];
     ssize_t got;
@@ -345,7 +345,7 @@ static int show_once(void) {
  * weir top, 2 if all programs of --pid have ended, else 0. */
 static int watch_until(uint64_t when) {
     for (uint64_t now = weir__clock_ns(); now < when; now = weir__clock_ns()) {
-        if (pause_for(when - now < LOOK_NS ? when - now : LOOK_NS))
+        if (wait_for_key(when - now < LOOK_NS ? when - now : LOOK_NS))
             return 1;
         read_programs();
         if (command.chosen_count > 0 && command.top.count == 0)

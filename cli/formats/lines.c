@@ -46,8 +46,8 @@ struct source {
 };
 
 /* Writes a message to lines->message.  Returns 0. */
-static __attribute__((format(printf, 2, 3))) int fail(struct lines *lines, const char *format,
-                                                      ...) {
+static __attribute__((format(printf, 2, 3))) int write_lines_failure(struct lines *lines,
+                                                                     const char *format, ...) {
     va_list arguments;
 
     va_start(arguments, format);
@@ -58,12 +58,13 @@ static __attribute__((format(printf, 2, 3))) int fail(struct lines *lines, const
 
 /* Writes the reason why zlib could not read the file to lines->message.  Leaves out the name of the file, with which
  * zlib's own message begins.  Returns 0. */
-static int tell_gzip_error(struct lines *lines) {
+static int write_gzip_error(struct lines *lines) {
     int code;
     const char *text = gzerror(lines->source->file, &code), *why = strstr(text, ": ");
 
-    return code == Z_ERRNO ? fail(lines, "cannot be read: %s", strerror(errno))
-                           : fail(lines, "the gzip data is damaged: %s", why ? why + 2 : text);
+    return code == Z_ERRNO
+               ? write_lines_failure(lines, "cannot be read: %s", strerror(errno))
+               : write_lines_failure(lines, "the gzip data is damaged: %s", why ? why + 2 : text);
 }
 
 /* Reads from the file until source->input has at least `least' unused bytes, or the file ends.  Returns 1 on
@@ -79,7 +80,7 @@ static int fill_lines(struct lines *lines, size_t least) {
                          (unsigned)(INPUT_BYTES - source->filled));
 
         if (got < 0)
-            return tell_gzip_error(lines);
+            return write_gzip_error(lines);
         source->at_end = got == 0;
         source->filled += (size_t)got;
     }
@@ -94,12 +95,12 @@ static int open_lines(struct lines *lines, const char *path) {
                                     : open(path, O_RDONLY | O_CLOEXEC);
 
     if (fd < 0)
-        return fail(lines, "%s", strerror(errno));
+        return write_lines_failure(lines, "%s", strerror(errno));
     errno = fstat(fd, &status) == 0 && S_ISDIR(status.st_mode) ? EISDIR : ENOMEM;
     lines->source->file = errno == EISDIR ? NULL : gzdopen(fd, "rb");
     if (lines->source->file)
         return 1;
-    fail(lines, "%s", strerror(errno));
+    write_lines_failure(lines, "%s", strerror(errno));
     close(fd);
     return 0;
 }
@@ -114,15 +115,16 @@ static int begin_zstd(struct lines *lines) {
         return 1;
 #ifdef HAVE_ZSTD
     source->zstd = ZSTD_createDStream();
-    return source->zstd || fail(lines, "out of memory");
+    return source->zstd || write_lines_failure(lines, "out of memory");
 #else
-    return fail(lines, "is packed by zstd, and this weir was built without");
+    return write_lines_failure(lines, "is packed by zstd, and this weir was built without");
 #endif
 }
 
 static ptrdiff_t refuse_cut(struct lines *lines, const char *format) {
     lines->source->is_cut = 1;
-    return fail(lines, "the %s data ends too early: the file is truncated", format) - 1;
+    return write_lines_failure(lines, "the %s data ends too early: the file is truncated", format) -
+           1;
 }
 
 #ifdef HAVE_ZSTD
@@ -136,7 +138,9 @@ static ptrdiff_t unpack(struct lines *lines, char *buffer, size_t bytes) {
 
     source->at += in.pos;
     if (ZSTD_isError(result))
-        return fail(lines, "the zstd data is damaged: %s", ZSTD_getErrorName(result)) - 1;
+        return write_lines_failure(lines, "the zstd data is damaged: %s",
+                                   ZSTD_getErrorName(result)) -
+               1;
     source->inside = result != 0;
     return (ptrdiff_t)out.pos;
 }
@@ -144,7 +148,7 @@ static ptrdiff_t unpack(struct lines *lines, char *buffer, size_t bytes) {
 
 /* Copies bytes from source->input into `buffer', for a file that zstd has not compressed.  Returns the number of
  * bytes. */
-static ptrdiff_t take_bytes(struct source *source, char *buffer, size_t bytes) {
+static ptrdiff_t copy_plain_bytes(struct source *source, char *buffer, size_t bytes) {
     size_t there = source->filled - source->at, n = there < bytes ? there : bytes;
 
     memcpy(buffer, source->input + source->at, n);
@@ -170,9 +174,9 @@ static ptrdiff_t read_decompressed(struct lines *lines, char *buffer, size_t byt
             return 0;
         }
 #ifdef HAVE_ZSTD
-        got = source->zstd ? unpack(lines, buffer, bytes) : take_bytes(source, buffer, bytes);
+        got = source->zstd ? unpack(lines, buffer, bytes) : copy_plain_bytes(source, buffer, bytes);
 #else
-        got = take_bytes(source, buffer, bytes);
+        got = copy_plain_bytes(source, buffer, bytes);
 #endif
         /* The file has ended inside a zstd frame. */
         if (got == 0 && source->inside && source->at == source->filled && source->at_end)
@@ -200,10 +204,10 @@ int lines_refuse(struct lines *lines, const char *format, ...) {
 int lines_open(struct lines *lines, const char *path) {
     *lines = (struct lines){.source = calloc(1, sizeof(struct source))};
     if (!lines->source)
-        return fail(lines, "out of memory");
+        return write_lines_failure(lines, "out of memory");
     if (open_lines(lines, path) && fill_lines(lines, 4)) {
         if (lines->source->filled == 0 && gzdirect(lines->source->file))
-            fail(lines, "is empty");
+            write_lines_failure(lines, "is empty");
         else if (begin_zstd(lines))
             return 1;
     }

@@ -69,7 +69,7 @@ int configuration_is_driver(const struct configuration *configuration) {
 }
 
 /* Copies a value of a setting to `text', and replaces each @N by N eighths of the peak requested memory. */
-static void put_value(const char *value, uint64_t peak, char *text, size_t bytes) {
+static void expand_setting_value(const char *value, uint64_t peak, char *text, size_t bytes) {
     char spelled[WEIR_SPELL_BYTES];
     size_t length = 0;
     uint64_t eighths;
@@ -100,7 +100,7 @@ void configuration_choose(const struct configuration *configuration, const struc
         char *value = strchr(name, '=');
 
         *value++ = '\0';
-        put_value(value, session->live_peak_bytes, text, sizeof text);
+        expand_setting_value(value, session->live_peak_bytes, text, sizeof text);
         (void)weir__option_set(options, (enum weir_setting)weir_cli_setting(name, strlen(name)),
                                NULL, text, NULL, 0);
     }

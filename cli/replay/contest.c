@@ -497,7 +497,7 @@ static int would_larger_limit_help(const struct contest *contest, const struct r
 
 /* Returns the text of an OOM report, in which the advice is replaced: the new advice is the limit, or that no limit
  * helps if `limit' is 0. */
-static json_t *advised_text(const char *text, uint64_t limit, int is_busy) {
+static json_t *replace_advice_text(const char *text, uint64_t limit, int is_busy) {
     const char *advice = strstr(text, ").\n"), *rest = strstr(text, "\n  request ");
     char spelled[WEIR_SPELL_BYTES], line[192];
 
@@ -527,7 +527,7 @@ static void set_advice(json_t *report, uint64_t limit, int is_busy) {
                                                   "WEIR_LIMIT", "value", spelled));
     json_object_set_new(report, "try", settings);
     if (text)
-        json_object_set_new(report, "text", advised_text(text, limit, is_busy));
+        json_object_set_new(report, "text", replace_advice_text(text, limit, is_busy));
 }
 
 /* Appends an OOM report to the file of --oom-report, if the user named one. */

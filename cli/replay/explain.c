@@ -141,7 +141,7 @@ static void read_workload_comment(struct explain *explain, const char *text) {
         (void)sscanf(at, "; device %63[^;]; total %" SCNu64, device->name, &device->bytes);
 }
 
-static void take_call(struct explain *explain, const char *text) {
+static void read_calls_comment(struct explain *explain, const char *text) {
     struct explain_call call;
 
     if (explain->call_count < EXPLAIN_CALLS &&
@@ -157,7 +157,7 @@ static void read_explain_comment(void *context, const char *text) {
         snprintf(explain->recorded, sizeof explain->recorded, "%s", text);
     read_device_comment(explain, text);
     read_workload_comment(explain, text);
-    take_call(explain, text);
+    read_calls_comment(explain, text);
     (void)tape_read_left_out(text, &explain->left_out);
 }
 
@@ -206,7 +206,7 @@ static struct explain_group *find_explain_group(struct explain *explain,
 
 /* --------------------------------------------------------------------- events ---- */
 
-static void note_peak(struct explain *explain, uint64_t time_us) {
+static void update_explained_peak(struct explain *explain, uint64_t time_us) {
     if (explain->live <= explain->live_peak)
         return;
     explain->live_peak = explain->live;
@@ -266,11 +266,11 @@ static int add_explained_request(struct explain *explain, weir_trace_reader *rea
     if (kind->live > kind->peak)
         kind->peak = kind->live;
     explain->live += event->bytes;
-    note_peak(explain, event->time_us);
+    update_explained_peak(explain, event->time_us);
     return 1;
 }
 
-static void take_free(struct explain *explain, const weir_trace_event *event) {
+static void add_explained_free(struct explain *explain, const weir_trace_event *event) {
     uintptr_t value = 0;
     struct block *block;
     uint64_t life;
@@ -308,7 +308,7 @@ static int count_event(struct explain *explain, weir_trace_reader *reader,
         return weir__map_put(&explain->stream_ids, event->stream + 1, 1) &&
                add_explained_request(explain, reader, event);
     case 'f':
-        take_free(explain, event);
+        add_explained_free(explain, event);
         return 1;
     case 'm':
         return count_mark(explain, event);

@@ -99,7 +99,7 @@ static void set_standing(const struct results *results, size_t configuration,
 
 /* Returns 1 if a program can use the configuration, and if the configuration ran on all traces without a failure;
  * else 0. */
-static int is_choice(const struct standing *standing) {
+static int is_complete_and_usable(const struct standing *standing) {
     return standing->is_complete && !standing->configuration->unusable;
 }
 
@@ -114,7 +114,7 @@ static void mark_choices(struct findings *findings, enum mark mark, enum result_
     size_t count = 0;
 
     for (EACH_STANDING(s, findings))
-        count += s->marks[mark] = is_choice(s) && s->mean[figure] > 0;
+        count += s->marks[mark] = is_complete_and_usable(s) && s->mean[figure] > 0;
     for (EACH_STANDING(s, findings))
         s->marks[mark] &= count > 1;
 }
@@ -175,7 +175,7 @@ static void find_references(struct findings *findings) {
     if (!findings->driver)
         findings->driver = find_standing(findings, "driver");
     for (size_t i = 0; i < findings->count && !findings->usual; i++)
-        if (is_choice(&findings->standings[i]) &&
+        if (is_complete_and_usable(&findings->standings[i]) &&
             !configuration_is_driver(findings->standings[i].configuration))
             findings->usual = &findings->standings[i];
 }
@@ -284,7 +284,7 @@ static void add_against_driver(struct findings *findings, const struct standing 
                    standing->is_unsettled || driver->is_unsettled ? " (not settled)" : "");
 }
 
-static void tell_fastest(struct findings *findings) {
+static void add_fastest_sentence(struct findings *findings) {
     const struct standing *fastest = least_marked(findings, MARK_FASTEST, FIGURE_STEADY_MEAN);
     int any_settled = 0;
 
@@ -307,7 +307,7 @@ static void tell_fastest(struct findings *findings) {
     end_sentence(findings);
 }
 
-static void tell_smallest(struct findings *findings) {
+static void add_smallest_sentence(struct findings *findings) {
     const struct standing *smallest = least_marked(findings, MARK_SMALLEST, FIGURE_RESERVED);
 
     if (!smallest)
@@ -407,7 +407,7 @@ static int add_worse(struct findings *findings, const struct results *results, s
     return 1;
 }
 
-static void tell_losses(struct findings *findings, const struct results *results) {
+static void add_losses_sentence(struct findings *findings, const struct results *results) {
     int any = 0;
 
     if (!findings->usual || !findings->driver ||
@@ -466,9 +466,9 @@ int findings_make(const struct results *results, struct findings *findings) {
     mark_all(findings);
     if (findings->count > 1) {
         add_warm_up_sentence(findings);
-        tell_fastest(findings);
-        tell_smallest(findings);
-        tell_losses(findings, results);
+        add_fastest_sentence(findings);
+        add_smallest_sentence(findings);
+        add_losses_sentence(findings, results);
     }
     add_doubt_sentences(findings, results);
     return 1;

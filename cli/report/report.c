@@ -20,7 +20,7 @@
 
 enum { SCHEMA = 2 };
 
-static int lacks_memory(void) {
+static int report_no_memory(void) {
     fputs("weir: out of memory\n", stderr);
     return 0;
 }
@@ -90,7 +90,7 @@ static int add_documents(json_t *all, json_t *value, const char *from) {
     if (fault)
         return report_unfit_file(from, fault);
     if (!json_is_array(value))
-        return json_array_append(all, value) == 0 || lacks_memory();
+        return json_array_append(all, value) == 0 || report_no_memory();
     for (size_t i = 0; i < json_array_size(value); i++)
         if (!add_documents(all, json_array_get(value, i), from))
             return 0;
@@ -152,7 +152,7 @@ json_t *report_read(const char *path) {
     if (!file)
         fprintf(stderr, "weir: %s: %s\n", path, strerror(errno));
     else if (!all)
-        lacks_memory();
+        report_no_memory();
     else
         good = read_values(file, path, all);
     if (file)
@@ -203,7 +203,7 @@ static int write_page(const json_t *files, const char *page) {
 static int add_file(json_t *files, json_t *documents, const char *from) {
     json_t *file = json_pack("{s:o?, s:O}", "from", jsonfile_text(from), "documents", documents);
 
-    return json_array_append_new(files, file) == 0 || lacks_memory();
+    return json_array_append_new(files, file) == 0 || report_no_memory();
 }
 
 int report_of(json_t *document, const char *from, const char *page) {
@@ -211,7 +211,7 @@ int report_of(json_t *document, const char *from, const char *page) {
     int code = 1;
 
     if (!documents || !files)
-        lacks_memory();
+        report_no_memory();
     else if (add_documents(documents, document, from) && add_file(files, documents, from))
         code = write_page(files, page);
     json_decref(documents);
