@@ -139,7 +139,7 @@ static void choose_engine(struct info *info) {
         info->settings.sources.of[WEIR_SETTING_ENGINE] = "device";
 }
 
-/* Sets the preallocation that an allocator would read from the profile. */
+/* If the settings name a profile, sets the preallocation that an allocator would learn from this profile. */
 static void read_profile_prealloc(struct info *info) {
     weir_options *options = &info->settings.options, completed;
     struct device_facts facts = {0};

@@ -73,15 +73,15 @@ static struct board {
 
 enum {
     PAUSE_US = 1000,
-    /* If one turn reads this many events, the next turn follows without a pause. */
+    /* If one pass of the main loop reads this many events, the next pass follows without a pause. */
     BUSY_EVENTS = WEIR_RECORD_EVENTS / 4,
     /* The largest number of events of one process that may wait to be written. */
     MOST_WAITING = 1 << 17,
-    /* The number of processes per turn whose end is checked, since each check walks over all locks. */
+    /* The number of processes whose end one pass of the main loop checks.  Each check walks over all locks. */
     ENDS_AT_ONCE = 16,
     /* An upper bound for the time until other processors see a store to memory. */
     SLACK_NS = 2000000,
-    /* The time that processes have, after the command's end, to end or to make a first request. */
+    /* The time that processes have, after the end of the command, to end as well or to make a first request. */
     GRACE_NS = 1000000000,
     /* The number of descriptors that stay free for files other than traces. */
     KEPT_DESCRIPTORS = 16

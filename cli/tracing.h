@@ -2,9 +2,10 @@
 /* tracing.h: converts the recorded events of a process to the text of a trace (weir/trace.h).
  *
  * Most events come in the order of their times, but some come late.  Each block gets an id, which is never used
- * again.  Each stream gets a number, in the order of the first events of streams.  Readers of traces refuse two
- * things, so the text avoids them.  The free of a block that is not live is left out.  If the address of a live
- * block is allocated again, the text frees the old block first.
+ * again.  Streams are numbered in the order of their first events.  Readers of traces refuse a free of a block that
+ * is not live, so the text leaves such a free out.  They also refuse a second allocation of a live block.
+ * Therefore, if an address is allocated twice without a free, the text frees the first block before the second
+ * allocation.
  *
  * This file must not know the source of the events.
  */
