@@ -3,12 +3,11 @@
  *
  * weir run sets environment variables and then replaces itself by the command.  LD_PRELOAD gets the preload library.
  * Each setting becomes a variable WEIR_....  Other variables make frameworks request memory from CUDA's pools
- * (frameworks.h).
+ * (frameworks.h).  With --report, this process starts the command and waits for it.
  *
- * Variables of TensorFlow, XLA and JAX that concern memory become WEIR_ variables here.  weir run then sets
- * WEIR_COMPAT=0, so that the library does not read them again; some of them are set by weir run itself.  With
- * --report, this process starts the command and waits for it.  Messages while the program runs are in
- * lib/adapters/preload.
+ * TensorFlow, XLA and JAX have variables about memory.  weir run converts them to WEIR_ variables, and sets some of
+ * them itself.  It then sets WEIR_COMPAT=0, so that the library does not read them a second time.  Messages while
+ * the program runs are in lib/adapters/preload.
  *
  * This file must not know how the preload library works.
  */

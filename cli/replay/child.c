@@ -4,8 +4,8 @@
  *
  * The child replays the tape up to three times, each time on a new allocator:
  *   timed      All measured times come from this replay.  Operations in a row are timed as one stretch, since two
- *              reads of the clock take as long as a short call.  The time of the loop itself is measured and
- *              subtracted.
+ *              reads of the clock take as long as a short call.  The time of the replay loop itself is measured
+ *              and subtracted.
  *   observed   Reads the reserved memory after each operation.  Finds growths, trims and memory over time.
  *   shown      Writes the time line.  Runs only with --trace-events.
  *
@@ -62,7 +62,7 @@ struct replay {
     void *allocator;
     void **addresses; /* the address of each block, or NULL if the block is not allocated */
     struct iteration *iterations;
-    uint64_t *bare_ns; /* the time of the loop itself, without an allocator, for each iteration */
+    uint64_t *bare_ns; /* the time of the replay loop without an allocator, for each iteration */
     size_t iteration_count;
     struct iteration now; /* the figures of the current iteration so far */
     int in_stretch;
@@ -465,7 +465,7 @@ static void child_begin(struct replay *replay, enum play kind) {
     memset(replay->addresses, 0, replay->tape.header->blocks * sizeof *replay->addresses);
 }
 
-/* Measures the time of the loop with an allocator that does nothing, and stores it in bare_ns.  Runs the loop twice,
+/* Measures the time of the replay loop with an allocator that does nothing, and stores it in bare_ns.  Runs the loop twice,
  * first to warm up.  Returns 1 on success, 0 with replay->error on failure. */
 static int child_play_bare(struct replay *replay) {
     static const struct allocator_kind bare = {
@@ -483,7 +483,7 @@ static int child_play_bare(struct replay *replay) {
     return good;
 }
 
-/* Subtracts the time of the loop (bare_ns) from the times of all iterations.  Does nothing in a replay with GPU work
+/* Subtracts the time of the replay loop (bare_ns) from the times of all iterations.  Does nothing in a replay with GPU work
  * or a pace, because its stretches differ from those of the measured loop. */
 static void child_subtract_bare(struct replay *replay) {
     for (size_t i = 0; i < replay->iteration_count && !replay->busy && replay->job->pace <= 0;

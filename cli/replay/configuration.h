@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* configuration.h: configurations: the allocators, with their settings, on which weir replays traces.
+/* configuration.h: the configurations on which weir replays traces.  A configuration is an allocator with settings.
  *
- * A configuration is a memory pool of the driver (configuration_raw.c), or an allocator of weir
- * (configuration_weir.c).  To add a configuration, add a row in configuration.c.  A configuration calls the driver
+ * The allocator is a memory pool of the driver (configuration_raw.c), or an allocator of weir (configuration_weir.c).  To add a configuration, add a row in configuration.c.  A configuration calls the driver
  * only through session.counted, whose calls are counted.  The replay itself uses session.driver, whose calls are not
  * counted.
  *
