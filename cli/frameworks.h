@@ -15,7 +15,7 @@
 enum framework { FRAMEWORK_JAX, FRAMEWORK_CUPY, FRAMEWORK_RMM, FRAMEWORK_NUMBA, FRAMEWORK_COUNT };
 
 struct version {
-    /* Such as "0.11.2", or "" if the framework is not installed or not built for CUDA. */
+    /* The version as text, such as "0.11.2", or "" if the framework is not installed or not built for CUDA. */
     char text[32];
     int major, minor, patch;
 };

@@ -465,8 +465,8 @@ static void child_begin(struct replay *replay, enum play kind) {
     memset(replay->addresses, 0, replay->tape.header->blocks * sizeof *replay->addresses);
 }
 
-/* Measures the time of the replay loop with an allocator that does nothing, and stores it in bare_ns.  Runs the loop twice,
- * first to warm up.  Returns 1 on success, 0 with replay->error on failure. */
+/* Measures the time of the replay loop with an allocator that does nothing, and stores it in bare_ns.  Runs the loop
+ * twice, first to warm up.  Returns 1 on success, 0 with replay->error on failure. */
 static int child_play_bare(struct replay *replay) {
     static const struct allocator_kind bare = {
         .alloc = bare_alloc, .free = bare_free, .use = bare_free};
@@ -483,8 +483,8 @@ static int child_play_bare(struct replay *replay) {
     return good;
 }
 
-/* Subtracts the time of the replay loop (bare_ns) from the times of all iterations.  Does nothing in a replay with GPU work
- * or a pace, because its stretches differ from those of the measured loop. */
+/* Subtracts the time of the replay loop (bare_ns) from the times of all iterations.  Does nothing in a replay with
+ * GPU work or a pace, because its stretches differ from those of the measured loop. */
 static void child_subtract_bare(struct replay *replay) {
     for (size_t i = 0; i < replay->iteration_count && !replay->busy && replay->job->pace <= 0;
          i++) {

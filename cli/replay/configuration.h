@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* configuration.h: the configurations on which weir replays traces.  A configuration is an allocator with settings.
  *
- * The allocator is a memory pool of the driver (configuration_raw.c), or an allocator of weir (configuration_weir.c).  To add a configuration, add a row in configuration.c.  A configuration calls the driver
+ * The allocator is a memory pool of the driver (configuration_raw.c), or an allocator of weir
+ * (configuration_weir.c).  To add a configuration, add a row in configuration.c.  A configuration calls the driver
  * only through session.counted, whose calls are counted.  The replay itself uses session.driver, whose calls are not
  * counted.
  *
