@@ -50,9 +50,9 @@ struct info {
     struct weir_driver_failure no_cuda;
     struct device_facts devices[MOST_DEVICES];
     int count;
-    int all;       /* set to show advanced settings, too */
-    int json;      /* set to write JSON */
-    int processes; /* set to show only the processes on each device */
+    int all;       /* set if advanced settings are shown, too (--all) */
+    int json;      /* set if the output is JSON (--json) */
+    int processes; /* set if only the processes on each device are shown (--processes) */
     /* The file for the JSON.  If it is NULL, the JSON goes to standard output, and no table is printed. */
     const char *file;
 };

@@ -18,6 +18,7 @@ int weir_cmd_run(int argc, char **argv);
 int weir_cmd_top(int argc, char **argv);
 int weir_cmd_torch(int argc, char **argv);
 int weir_cmd_tune(int argc, char **argv);
-int weir_cmd_replay_child(int argc, char **argv); /* an internal subcommand (runner.h) */
+/* Runs the child process of a replay; an internal subcommand (runner.h). */
+int weir_cmd_replay_child(int argc, char **argv);
 
 #endif

@@ -105,7 +105,7 @@ error_t weir_cli_read_flag(const struct weir_cli_flag *flags, int key, char *arg
 /* The functions below are for the field `take' of a flag.  Each of them sets a field of a certain type. */
 
 weir_cli_take weir_cli_take_switch; /* sets an int to 1, for a flag without an argument */
-weir_cli_take weir_cli_take_text;   /* sets a const char * */
+weir_cli_take weir_cli_take_text;   /* sets a const char * to the argument */
 /* Sets a const char *; reports an error for "" and "-". */
 weir_cli_take weir_cli_take_file;
 /* Sets a const char *; reports an error for ""; "-" is standard output. */

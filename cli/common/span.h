@@ -68,7 +68,7 @@ static inline uint64_t stopwatch_span(const struct stopwatch *watch, uint64_t fr
 struct span {
     uint64_t ns;        /* the length of the span */
     uint64_t driver_ns; /* the virtual time of the driver calls in the span */
-    uint64_t own_ns;    /* the real time outside the model */
+    uint64_t own_ns;    /* the real time that the thread spent outside the model */
 };
 
 struct span_clock {

@@ -51,7 +51,7 @@ static int is_minimalloc_problem(const char *first_line) {
     return __builtin_popcount(found) >= COLUMNS - 1;
 }
 
-/* The allocation or the free of a block. */
+/* An event of the trace: the allocation or the free of a block. */
 struct life_end {
     uint64_t time;
     size_t block;
