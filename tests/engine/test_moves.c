@@ -106,26 +106,26 @@ TEST(what_would_move_for_ever_grows) {
     count_from_here();
     while (reserve() == 24 * MIB)
         cycle_of_moves();
-    MUST_BE_WITHIN(150, calls(WEIR_ENTRY_cuMemUnmap), 300); /* 10 ms, about 40 us each */
+    MUST_BE_WITHIN(300, calls(WEIR_ENTRY_cuMemUnmap), 600); /* 20 ms, about 40 us each */
     destroy();
     make(0, "");
     count_from_here();
-    for (int i = 0; i < 500; i++) {
+    for (int i = 0; i < 1000; i++) {
         cycle_of_moves();
         weir__model_advance(10 * MS);
     }
     MUST_EQ(reserve(), 24 * MIB);
-    MUST_LE(500, calls(WEIR_ENTRY_cuMemUnmap));
+    MUST_LE(1000, calls(WEIR_ENTRY_cuMemUnmap));
 }
 
 /* Without a budget the heap moves memory if it cannot grow. */
 TEST(at_the_limit_the_budget_decides_nothing) {
     make(24 * MIB, "");
     count_from_here();
-    for (int i = 0; i < 500; i++)
+    for (int i = 0; i < 1000; i++)
         cycle_of_moves();
     MUST_EQ(reserve(), 24 * MIB);
-    MUST_LE(500, calls(WEIR_ENTRY_cuMemUnmap));
+    MUST_LE(1000, calls(WEIR_ENTRY_cuMemUnmap));
 }
 
 /* Growth does not reset the budget.  A load of random blocks that fill 2 GiB uses up its budget: what it has at first,
@@ -156,7 +156,7 @@ TEST(growth_earns_no_more_than_its_part_of_moves) {
         }
     }
     moved = calls(WEIR_ENTRY_cuMemUnmap);
-    earned = 10000 + 1200 * reserve() / GIB + (weir__model_now_ns() - began) / 1000 / 100;
+    earned = 20000 + 1200 * reserve() / GIB + (weir__model_now_ns() - began) / 1000 / 100;
     MUST_LE(100, moved);
     MUST_LE(moved * MOVE_US, earned + 64 * MOVE_US);
     while (count > 0)
