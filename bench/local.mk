@@ -1,4 +1,5 @@
 # Benchmarks that are not part of the weir program, and the recorded traces that the program replays.
+EXTRA_DIST += bench/README bench/drop-in/README bench/rmm/README bench/torch/README
 
 if WEIR_PROGRAM
 bench: weir

@@ -1,4 +1,5 @@
 # The weir program has a file for each subcommand, and folders for code that several subcommands share.
+EXTRA_DIST += cli/README cli/common/README cli/formats/README cli/replay/README cli/report/README
 
 if WEIR_PROGRAM
 bin_PROGRAMS += weir

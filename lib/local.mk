@@ -5,7 +5,25 @@
 # code behind the symbol map.
 #
 # Folders are layers: see lib/LAYERS.
-EXTRA_DIST += lib/LAYERS
+EXTRA_DIST += lib/LAYERS \
+	lib/README \
+	lib/adapters/interpose/README \
+	lib/adapters/plugins/README \
+	lib/adapters/preload/README \
+	lib/adapters/record/README \
+	lib/adapters/torch/README \
+	lib/api/README \
+	lib/base/README \
+	lib/cache/README \
+	lib/config/README \
+	lib/driver/README \
+	lib/driver/model/README \
+	lib/engine/README \
+	lib/harden/README \
+	lib/ipc/README \
+	lib/placement/README \
+	lib/reserve/README \
+	lib/tensors/README
 
 noinst_LTLIBRARIES += lib/libweir-core.la
 lib_libweir_core_la_SOURCES = \
