@@ -282,7 +282,7 @@ lib/driver/model/h200_profile.h: lib/driver/model/h200.profile
 # Also where a program is built alone, without `make all'.
 lib/driver/model/model_profile.lo: lib/driver/model/h200_profile.h
 
-# What programs that know nothing of weir are started with (`weir run'): see doc/design.md, Drop-in.  It is
+# What programs that know nothing of weir are started with (`weir run'): see doc/design.md, Frameworks.  It is
 # loaded with the program and never linked to, so it stands beside the libraries, not among them.
 if WEIR_PRELOAD
 pkglib_LTLIBRARIES += lib/libweir-preload.la

@@ -1,6 +1,6 @@
 # libweir-adapters.so: a module with weir's functions for the plug-in points of frameworks, which load it by name.
 #
-# The module contains no copy of weir and needs libweir.so (doc/design.md, "Plug-in points").
+# The module contains no copy of weir and needs libweir.so, so that the process has one weir.
 
 noinst_LTLIBRARIES += lib/adapters/libadapters.la
 lib_adapters_libadapters_la_SOURCES = \
