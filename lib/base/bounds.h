@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* bounds.h: binary search, and the maximum or minimum of values that several threads see.
+/* bounds.h: a binary search, and a maximum and a minimum that several threads update.
  *
- * This file must not know the meaning of the values.
- */
+ * This file must not know the meaning of the values. */
 #ifndef WEIR_BOUNDS_H
 #define WEIR_BOUNDS_H
 
@@ -10,14 +9,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Lowers `first` to the least number `at` for which the expression `is_it` is true.  `is_it` must also be true for all
- * larger numbers.  If `is_it` is false for all numbers below `first`, `first` does not change.  `first` and `at` are
+/* Finds, by binary search, the least number below `first` for which the expression `condition` is true, and stores this
+ * number in `first`.  If no such number exists, `first` does not change.  If `condition` is true for one number, it
+ * must be true for all larger numbers.  `condition` tests the number in the variable `at`.  `first` and `at` are
  * variables of type size_t. */
-#define WEIR_FIND_FIRST(first, at, is_it)                                                          \
+#define WEIR_FIND_FIRST(first, at, condition)                                                      \
     do {                                                                                           \
         size_t its_low = 0;                                                                        \
         while (at = its_low + (first - its_low) / 2, its_low < first) {                            \
-            if (is_it)                                                                             \
+            if (condition)                                                                         \
                 first = at;                                                                        \
             else                                                                                   \
                 its_low = at + 1;                                                                  \
