@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* assert.h: asserts of invariants, in development builds.
+/* assert.h: asserts, which check invariants in development builds.
  *
- * An assert is for a condition that only a mistake in weir can break: a lock that is held, a list that is well formed, a
- * sum that agrees.  Input, results of the driver and data of other processes are checked by ordinary code.  A condition
- * has no side effects.  A development build (configure --enable-asserts; the default with --enable-werror and with
- * sanitizers) evaluates the conditions.  Any other build has no code for them.
+ * An assert is for a condition that only a mistake in weir can break.  Examples are "the thread holds the lock", "the
+ * list is well formed" and "the parts add up to the sum".  Ordinary code checks input, results of the driver, and data
+ * of other processes.  A condition must have no side effects.  A development build (configure --enable-asserts; the
+ * default with --enable-werror and with sanitizers) evaluates the conditions.  All other builds contain no code for
+ * asserts.
  *
- * This file must not know what is asserted.
- */
+ * This file must not know the meaning of a condition. */
 #ifndef WEIR_ASSERT_H
 #define WEIR_ASSERT_H
 
 #include "config.h"
 
-/* Other builds check only that the condition compiles, so no code needs the functions that a condition calls. */
+/* In a build without asserts, the compiler checks the syntax of the condition, but makes no code for the condition.  So
+ * such a build needs no code for functions that only conditions call. */
 #if WEIR_ASSERTS
 #define WEIR_ASSERT(condition)                                                                     \
     ((void)((condition) || weir__assert_failed(#condition, __FILE__, __LINE__)))
@@ -21,11 +22,11 @@
 #define WEIR_ASSERT(condition) ((void)sizeof((condition) ? 1 : 0))
 #endif
 
-/* Marks a static function that only conditions call.  Without optimisation, compilers drop unused functions only if they
- * are inline. */
+/* Marks a static function that only conditions of asserts call.  The function is inline, because compilers without
+ * optimisation remove an unused function only if it is inline. */
 #define WEIR_ASSERT_ONLY inline __attribute__((unused))
 
-/* Logs the condition that does not hold, and aborts the process. */
+/* Logs a condition that is false, with its place in the source, and aborts the process. */
 _Noreturn int weir__assert_failed(const char *condition, const char *file, int line);
 
 #endif

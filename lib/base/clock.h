@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* clock.h: the monotonic clock.  This file must not know devices, which may have other clocks. */
+/* clock.h: reads the monotonic clock of the host.  This file must not know devices, which may have their own clocks. */
 #ifndef WEIR_CLOCK_H
 #define WEIR_CLOCK_H
 
 #include <stdint.h>
 #include <time.h>
 
-/* Returns the nanoseconds of CLOCK_MONOTONIC. */
+/* Returns the time of CLOCK_MONOTONIC in nanoseconds. */
 static inline uint64_t weir__clock_ns(void) {
     struct timespec now;
 

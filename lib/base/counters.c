@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* counters.c: counters, the ring of events, and the last failure of each thread. */
+/* counters.c: counts the calls of an allocator, keeps its last events, and stores the last failure of each thread. */
 #include "base/counters.h"
 
 #include <stdlib.h>
@@ -9,15 +9,15 @@
 #include "base/result.h"
 #include "base/size.h"
 
-/* The last failed request of this thread.  The variable is thread-local, because a returned status has no room for the
- * details of a failure. */
+/* The last failed request of this thread, for weir_last_failure() and OOM reports.  A public call returns only a
+ * status, which has no room for the figures of a failure. */
 static _Thread_local struct weir_failed_request last;
 static _Thread_local uint64_t failures_met;
 
 int weir__counters_open(struct weir_counters *counters, int latency) {
     memset(counters, 0, sizeof *counters);
     counters->ring.next_sequence = 1;
-    /* The memory need not be zeroed, because nobody reads an event before it is written. */
+    /* The memory need not be zero, because weir reads an event only after it has written the event. */
     counters->ring.event = malloc(WEIR_KEPT_EVENTS * sizeof *counters->ring.event);
     if (!counters->ring.event)
         return 0;
@@ -39,7 +39,7 @@ void weir__counters_close(struct weir_counters *counters) {
 }
 
 void weir__counters_event(struct weir_counters *counters, const weir_event *event) {
-    /* No request waits for background growth. */
+    /* No request waits for background growth, so its time is no stall time. */
     int is_ahead = event->cause == WEIR_EVENT_GROW_AHEAD;
     struct weir_event *slot;
 
@@ -75,10 +75,10 @@ void weir__counters_event(struct weir_counters *counters, const weir_event *even
 _Thread_local unsigned weir__striped_thread WEIR_FAST_TLS;
 
 unsigned weir__striped_enlist(void) {
-    static _Atomic unsigned threads; /* the number of threads that have a stripe so far */
+    static _Atomic unsigned threads; /* the number of threads that own a stripe */
     unsigned before = atomic_load_explicit(&threads, memory_order_relaxed);
 
-    /* The count stops at the index of the shared stripe, so the count cannot overflow. */
+    /* The number stops at WEIR_STRIPED_STRIPES, so it cannot overflow.  All later threads share the last stripe. */
     while (before < WEIR_STRIPED_STRIPES &&
            /* unreached: no test makes another thread get a stripe at this moment */
            !atomic_compare_exchange_weak_explicit(&threads, &before, before + 1,
@@ -103,9 +103,8 @@ void weir__counters_read(struct weir_counters *counters, weir_statistics *out) {
     *out = counters->sums;
     pthread_mutex_unlock(&counters->lock);
     out->size = sizeof *out;
-    /* Reads frees before allocations, because a block is counted as allocated before it can be counted as freed.  A
-     * growth is counted after its allocation, so growths are read before allocations, too.  So no difference below is
-     * negative. */
+    /* Reads frees and growths before allocations.  A thread counts the allocation of a block before the block's free,
+     * and before the growth that the allocation needed.  So the differences below cannot be negative. */
     out->frees = weir__striped_sum(&counters->striped, WEIR_STRIPED_FREES);
     out->growth_allocs = atomic_load_explicit(&counters->growth_allocs, memory_order_acquire);
     out->allocs = weir__striped_sum(&counters->striped, WEIR_STRIPED_ALLOCS);

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* counters.h: an allocator's counters, its ring of growth events, and its latencies.
+/* counters.h: the counters of an allocator, its ring of growth events, and its histograms of latencies.
  *
- * This file has no counter for the memory that is in use or reserved now: the engine takes these figures from the
- * driver or from the engine's tables.  Each counter is a relaxed atomic, independent of all other counters.  The ring
- * has a lock, since growth is rare.
+ * This file does not count the memory that is in use or reserved.  The engine knows these figures, from the driver or
+ * from its own tables.  Each counter is a relaxed atomic, and independent of all other counters.  A mutex guards the
+ * ring of events, since growth is rare.
  *
- * This file must not know engines or drivers (callers pass times as numbers).
- */
+ * This file must not know engines or drivers.  Callers pass times as numbers. */
 #ifndef WEIR_COUNTERS_H
 #define WEIR_COUNTERS_H
 
@@ -20,37 +19,39 @@
 
 /* ---- counters that every call raises, without a locked instruction ---- */
 
-/* Each of the first WEIR_STRIPED_STRIPES threads that count anything owns one stripe of every counter.  Only this
- * thread writes the stripe, so the thread counts by a load and a store.  All later threads share one more stripe, and
- * count by atomic addition.  (A locked addition costs 5 to 12 ns; a request that the driver serves from its pool costs
- * about 60.)  No other thread gets the stripe of an ended thread, so the counts of the ended thread stay. */
+/* Each counter consists of stripes.  Each of the first WEIR_STRIPED_STRIPES threads that count something owns one
+ * stripe.  Only the owner writes a stripe, so the owner counts by a load and a store.  All later threads share the last
+ * stripe, and count by atomic additions.  (An atomic addition costs 5 to 12 ns.  A request that the driver serves from
+ * its pool costs about 60 ns.)  When a thread ends, its stripe keeps its counts, and no other thread gets the
+ * stripe. */
 enum {
-    WEIR_STRIPED_ALLOCS, /* counted here only if there are no caches */
+    WEIR_STRIPED_ALLOCS, /* allocations, if the allocator has no per-stream caches */
     WEIR_STRIPED_FREES,  /* frees that no per-stream cache has counted */
     WEIR_STRIPED_COUNTERS
 };
 enum { WEIR_STRIPED_STRIPES = 64 };
 
-/* The counters of one stripe fill a cache line.  The last stripe is the shared one. */
+/* The counters of one stripe fill a cache line, so that threads do not write to one line.  The last stripe is the
+ * shared stripe. */
 struct weir_striped {
     struct {
         _Alignas(64) _Atomic uint64_t counter[WEIR_STRIPED_COUNTERS];
     } stripe[WEIR_STRIPED_STRIPES + 1];
 };
 
-/* The number of this thread's stripe plus one, or 0 before its first count.  One instruction reads the variable
- * (initial-exec).  The variable needs four bytes of the space that the C library reserves for libraries that are loaded
- * late. */
+/* The index of this thread's stripe plus one, or 0 if the thread has counted nothing yet.  The thread reads the
+ * variable with one instruction (TLS model initial-exec).  The variable needs four bytes of the space that the C
+ * library reserves for libraries that a program loads late. */
 extern _Thread_local unsigned weir__striped_thread WEIR_FAST_TLS;
-unsigned weir__striped_enlist(void); /* gives this thread a stripe; returns its number plus one */
+/* Assigns a stripe to this thread.  Returns the index of the stripe plus one. */
+unsigned weir__striped_enlist(void);
 
-/* Returns the index of this thread's stripe. */
+/* Returns the index of this thread's stripe.  Assigns a stripe to the thread first if necessary. */
 static inline unsigned weir__striped_own(void) {
     return (weir__striped_thread ? weir__striped_thread : weir__striped_enlist()) - 1;
 }
 
-/* Raises the counter of a stripe by one.  A thread that sums the counter up then sees all earlier writes of this
- * thread. */
+/* Adds one to a counter of a stripe.  A thread that reads the new value also sees all earlier writes of this thread. */
 static inline void weir__striped_raise(unsigned stripe, _Atomic uint64_t *mine) {
     if (stripe < WEIR_STRIPED_STRIPES)
         atomic_store_explicit(mine, atomic_load_explicit(mine, memory_order_relaxed) + 1,
@@ -65,74 +66,78 @@ static inline void weir__striped_add(struct weir_striped *striped, int counter) 
     weir__striped_raise(own, &striped->stripe[own].counter[counter]);
 }
 
-/* Returns the counter's value, which is exact if no call is under way. */
+/* Returns the sum of a counter over all stripes.  The sum is exact unless another thread counts during the call. */
 uint64_t weir__striped_sum(const struct weir_striped *striped, int counter);
 
 /* ---- all counters of an allocator ---- */
 
-/* The number of events that weir_events can return. */
+/* The number of events that an allocator keeps for weir_events(). */
 enum { WEIR_KEPT_EVENTS = 1024 };
 
 enum { WEIR_OPERATION_ALLOC = 0, WEIR_OPERATION_FREE = 1, WEIR_OPERATION_COUNT = 2 };
 
 struct weir_counters {
-    struct weir_striped striped; /* allocations and frees, which every call counts */
+    struct weir_striped striped; /* numbers of allocations and frees */
 
-    /* Only rare events change these counters. */
+    /* Counters of rare events, so each is a single atomic variable without stripes. */
     _Atomic uint64_t growth_allocs;
     _Atomic uint64_t failed_requests;
     _Atomic uint64_t retries;
     _Atomic uint64_t stall_ns;
     _Atomic uint64_t ahead_failures;
-    /* The maximum of reserved memory that an event has reported since weir_tensors_reset_peaks() stored another. */
+    /* The maximum of the reserved bytes after any event.  weir_tensors_reset_peaks() sets the maximum to the bytes that
+     * are reserved at that time. */
     _Atomic uint64_t reserved_peak;
     struct {
         _Atomic uint64_t asked, got, kept, ns, waited_ns;
     } prealloc;
 
-    /* Guards the fields below; a thread that holds this lock takes no other lock. */
+    /* Guards the fields below.  A thread that holds this lock takes no other lock. */
     pthread_mutex_t lock;
-    weir_statistics sums; /* the fields that are sums over all events; all other fields are 0 */
+    weir_statistics sums; /* sums over all events; all other fields are 0 */
     struct {
-        uint64_t next_sequence;   /* the sequence number of the next event; the first is 1 */
-        struct weir_event *event; /* the event with number s is at (s - 1) % WEIR_KEPT_EVENTS */
+        uint64_t next_sequence; /* the sequence number that the next event gets; 1 at first */
+        /* the event with sequence number s is at index (s - 1) % WEIR_KEPT_EVENTS */
+        struct weir_event *event;
     } ring;
 
-    /* One histogram for each operation, or NULL if latencies are not measured.  The pointer is fixed after
-     * weir__counters_open. */
+    /* One histogram of latencies for each operation, or NULL if weir does not measure latencies.  The pointer does not
+     * change after weir__counters_open(). */
     struct weir_histogram *latency;
 };
 
-/* Opens the counters, with histograms of latencies if `latency' is not 0.  Returns 1 on success, 0 if there is no host
- * memory. */
+/* Initialises the counters.  If `latency` is not 0, also allocates the histograms of latencies.  Returns 1 on success,
+ * 0 if there is no host memory. */
 int weir__counters_open(struct weir_counters *counters, int latency);
 void weir__counters_close(struct weir_counters *counters);
 
-/* Records one growth or shrink.  The event gets its sequence number here. */
+/* Records that the reserved memory has grown or shrunk.  The function gives the event its sequence number. */
 void weir__counters_event(struct weir_counters *counters, const weir_event *event);
 
-/* Sets the fields of *out that the counters have, and all other fields to 0. */
+/* Copies the counters to *out.  Sets each field of *out to 0 for which this file has no counter. */
 void weir__counters_read(struct weir_counters *counters, weir_statistics *out);
 size_t weir__counters_events(struct weir_counters *counters, uint64_t after, void *events,
                              size_t event_bytes, size_t capacity);
 
-/* A failed request, with the figures that weir_last_failure returns and the figures that an OOM report needs. */
+/* A failed request: the figures for weir_last_failure(), and more figures for an OOM report. */
 struct weir_failed_request {
     weir_failure figures;
-    uint64_t by;     /* the allocator's number, or 0 if no request has failed yet */
-    uint64_t stream; /* the stream's id, or 0 if it is not known */
-    int is_captured; /* nonzero if the stream was being captured */
+    /* the number of the allocator that failed, or 0 if no request has failed yet */
+    uint64_t by;
+    uint64_t stream; /* the id of the request's stream, or 0 if the id is not known */
+    int is_captured; /* set if the request's stream was being captured */
     int result;      /* the driver's result, or 0 if no driver call failed */
     weir_status status;
 };
 
 /* Stores the last failed request of the calling thread. */
 void weir__failure_set(const struct weir_failed_request *refused);
-/* Returns the last failed request of the calling thread. */
+/* Copies the last failed request of the calling thread to *out. */
 void weir__failure_get(struct weir_failed_request *out);
-/* Returns the number of failures in this thread, so that a caller can see whether a new failure has come. */
+/* Returns how many requests of the calling thread have failed so far.  A caller that compares two results sees whether
+ * another request has failed in between. */
 uint64_t weir__failures_met(void);
-/* Sets the requested bytes of the thread's last failure. */
+/* Replaces the size of the request in the calling thread's last failed request. */
 void weir__failure_asked(uint64_t bytes);
 
 #endif

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* file.h: files that weir opens and writes in the process of a program.
+/* file.h: opens and writes weir's own files in the process of a program.
  *
- * A program may run with the descriptors 0 to 2 closed.  If a file of weir's got one of these descriptors, the
- * program's printf() would write into that file.  So weir's own files get descriptors above 2.
+ * A program may run with the descriptors 0 to 2 closed.  If one of weir's files got such a descriptor, the program's
+ * printf() would write into weir's file.  So weir's own files get descriptors above 2.
  *
- * A write beyond RLIMIT_FSIZE sends SIGXFSZ, which ends the program by default.  weir's own writes fail with EFBIG
- * instead, even if the program handles this signal.
+ * A write beyond RLIMIT_FSIZE causes the signal SIGXFSZ, which ends the program by default.  weir blocks this signal
+ * during its own writes, so such a write fails with EFBIG instead.
  *
- * This file must not know the contents of a file.
- */
+ * This file must not know the contents of a file. */
 #ifndef WEIR_FILE_H
 #define WEIR_FILE_H
 
@@ -20,9 +19,9 @@
  * errno. */
 int weir__file_open(const char *path, int flags, mode_t mode);
 
-/* Replaces the descriptor `file`, which the caller has just opened, by a descriptor above 2 that exec(2) closes.
- * Returns this descriptor, which is `file` if `file` is above 2, or -1 with errno.  If `file` is -1, does not change
- * errno. */
+/* Moves a file that the caller has just opened to a descriptor above 2 that exec(2) closes.  Returns the new
+ * descriptor, or `file` itself if `file` is above 2 already.  Returns -1 with errno on failure.  If `file` is -1,
+ * returns -1 and does not change errno. */
 int weir__file_above(int file);
 
 /* Duplicates a descriptor.  Returns a new descriptor above 2 that exec(2) closes, or -1 with errno. */
@@ -31,28 +30,31 @@ int weir__file_copy(int file);
 /* Opens a file for reading as fopen(3) does.  Returns NULL with errno if the file cannot be opened. */
 FILE *weir__file_read(const char *path);
 
-/* Reads until the end of the file or `most` bytes.  Returns the number of bytes, or -1 with errno. */
+/* Reads from a file until the end of the file, but not more than `most` bytes.  Returns the number of bytes that were
+ * read, or -1 with errno. */
 ssize_t weir__file_read_up_to(int file, char *text, size_t most);
 
-/* The largest text that weir reads at once from a file that a user has named. */
+/* The maximum size, in bytes, of a text file that a user names and that weir reads as a whole. */
 enum { WEIR_FILE_TEXT_BYTES = 1 << 20 };
 
-/* Reads a file of at most WEIR_FILE_TEXT_BYTES.  Returns the text, which the caller frees, or NULL with the reason in
- * `why`. */
+/* Reads a whole file of at most WEIR_FILE_TEXT_BYTES bytes.  Returns the text, which the caller frees.  On failure
+ * returns NULL, and writes the reason to `why`. */
 char *weir__file_text(const char *path, char *why, size_t why_bytes);
 
-/* The state of SIGXFSZ in this thread before weir__file_guard(). */
+/* The state of the signal SIGXFSZ in this thread before weir__file_guard(), so that weir__file_unguard() can restore
+ * it. */
 struct weir_file_guard {
     int is_on, was_pending;
     sigset_t before;
 };
 
-/* Makes writes of this thread fail with EFBIG, without a signal, until weir__file_unguard().  Both functions keep
- * errno. */
+/* Between both calls, a write of this thread beyond the limit on file sizes fails with EFBIG and causes no signal.
+ * Both functions keep errno. */
 void weir__file_guard(struct weir_file_guard *guard);
 void weir__file_unguard(const struct weir_file_guard *guard);
 
-/* Call pwrite(2), ftruncate(2) and posix_fallocate(3) under the guard, and return the results of these calls. */
+/* Call pwrite(2), ftruncate(2) and posix_fallocate(3) under the guard (weir__file_guard()), and return the results of
+ * these calls. */
 ssize_t weir__file_write_at(int file, const void *from, size_t bytes, off_t at);
 int weir__file_resize(int file, off_t bytes);
 int weir__file_reserve(int file, off_t bytes);

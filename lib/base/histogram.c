@@ -24,7 +24,7 @@ static unsigned bucket_of(uint64_t value) {
            (unsigned)((value >> shift) & (WEIR_HISTOGRAM_SUB - 1));
 }
 
-/* Returns the largest value of a bucket. */
+/* Returns the largest value that belongs to a bucket. */
 static uint64_t bound_of(unsigned bucket) {
     unsigned shift;
 
@@ -45,8 +45,9 @@ void weir__histogram_add(struct weir_histogram *h, uint64_t value) {
     weir__raise_to(&h->max, value);
 }
 
-/* Returns the number of values that the quantile must cover: fraction * total, rounded up, from 1 to total.  The
- * subtraction keeps a product such as 0.07 * 100, which is slightly above 7, from counting as 8. */
+/* Returns how many of the values the quantile must cover: fraction * total, rounded up, and at least 1.  In floating
+ * point, a product such as 0.07 * 100 is slightly above 7.  The subtraction prevents that such a product is rounded up
+ * to 8. */
 static uint64_t rank_of(double fraction, uint64_t total) {
     double exact = fraction * (double)total;
     uint64_t rank;
@@ -74,5 +75,6 @@ uint64_t weir__histogram_quantile(const struct weir_histogram *h, double fractio
             return bound < max ? bound : max;
         }
     }
-    return max; /* a value that another thread adds may be in `total`, but not in a bucket yet */
+    /* Another thread may have counted a value in `total`, but not in a bucket yet. */
+    return max;
 }

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* histogram.h: a log-linear histogram of nanoseconds, like HdrHistogram.
  *
- * Each range from a power of two to the next has 32 equal buckets, so a quantile differs from the true value by at
- * most 1/32.  Maximum, sum and count are exact.  A histogram has a fixed size and allocates nothing.  Any thread may
- * add values, by relaxed atomics.
+ * Each range from a power of two to the next has 32 equal buckets, so a quantile differs from the true value by at most
+ * 1/32.  The maximum, the sum and the number of values are exact.  A histogram has a fixed size and allocates no
+ * memory.  Any thread may add values, by relaxed atomics.
  *
- * This file must not know the meaning of the values.
- */
+ * This file must not know the meaning of the values. */
 #ifndef WEIR_HISTOGRAM_H
 #define WEIR_HISTOGRAM_H
 
@@ -15,7 +14,7 @@
 
 enum { WEIR_HISTOGRAM_SUB = 32, WEIR_HISTOGRAM_BUCKETS = 60 * WEIR_HISTOGRAM_SUB };
 
-/* A zeroed histogram is empty. */
+/* The struct of a histogram.  A histogram with all bytes 0 is empty. */
 struct weir_histogram {
     _Atomic uint64_t count[WEIR_HISTOGRAM_BUCKETS];
     _Atomic uint64_t total;
@@ -24,8 +23,8 @@ struct weir_histogram {
 };
 
 void weir__histogram_add(struct weir_histogram *h, uint64_t value);
-/* Returns the least bucket bound that is at or above at least `fraction` (0 to 1) of the values, but not more than the
- * exact maximum.  Returns 0 for an empty histogram. */
+/* Returns a value that is not below the given fraction (0 to 1) of all values.  The result is the upper bound of a
+ * bucket, or the exact maximum if that is smaller.  Returns 0 for an empty histogram. */
 uint64_t weir__histogram_quantile(const struct weir_histogram *h, double fraction);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* hostmem.h: host memory that a test can make fail, and whose bytes are counted.
+/* hostmem.h: allocates host memory, counts its bytes, and lets a test make an allocation fail.
  *
- * A structure that must stay consistent when host memory runs out allocates all its memory through one `struct
- * weir__hostmem`.  A test then makes the structure's k-th request fail, for every k, and the structure knows its own
- * cost.  Short arrays that need neither the test nor the count grow by weir__hostmem_room.
+ * Some structures must stay consistent when host memory runs out.  Such a structure allocates all its memory through
+ * one `struct weir__hostmem`.  A test then makes the k-th allocation of the structure fail, for every k.  The struct
+ * also counts how many bytes the structure uses.  Short arrays that need neither a test nor a count grow by
+ * weir__hostmem_room().
  *
- * This file must not know the use of the memory.
- */
+ * This file must not know the use of the memory. */
 #ifndef WEIR_HOSTMEM_H
 #define WEIR_HOSTMEM_H
 
@@ -15,17 +15,19 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* Does what realloc does, but frees the memory and returns NULL if `bytes` is 0. */
+/* Resizes memory as realloc does.  If `bytes` is 0, frees the memory and returns NULL. */
 typedef void *weir__hostmem_resize_fn(void *context, void *memory, size_t bytes);
 
 struct weir__hostmem {
-    weir__hostmem_resize_fn *resize; /* NULL if realloc and free do the work */
+    /* the function that resizes memory; if NULL, weir uses realloc and free */
+    weir__hostmem_resize_fn *resize;
     void *context;                   /* the first argument of `resize` */
-    size_t bytes;                    /* the bytes that are allocated now */
+    size_t bytes;                    /* the number of bytes that are allocated now */
 };
 
-/* Requests large pages for memory that is not touched yet.  With small pages, the address translation of random reads
- * in a large table costs more than the reads, and even more in a virtual machine.  A failure does no harm. */
+/* Asks the kernel for large pages.  The caller has not touched the memory yet.  Random reads in a large table with
+ * small pages spend most of their time in address translation, above all in a virtual machine.  A failure does no
+ * harm. */
 static inline void weir__hostmem_prefer_large_pages(void *memory, size_t bytes) {
 #ifdef MADV_HUGEPAGE
     const uintptr_t page = (uintptr_t)2 << 20;
@@ -40,9 +42,9 @@ static inline void weir__hostmem_prefer_large_pages(void *memory, size_t bytes) 
 #endif
 }
 
-/* Maps every page of this memory now, by one call of madvise (from Linux 5.14 on).  Otherwise the first use of each
- * page would cost a page fault, which takes as long as several requests that a per-stream cache serves.  A failure does
- * no harm. */
+/* Makes the kernel provide all pages of the memory now, by one call of madvise (from Linux 5.14 on).  Otherwise the
+ * first access to each page causes a page fault, which takes as long as several requests that a per-stream cache
+ * serves.  A failure does no harm. */
 static inline void weir__hostmem_populate(void *memory, size_t bytes) {
 #ifdef MADV_POPULATE_WRITE
     const uintptr_t page = (uintptr_t)4 << 10, first = (uintptr_t)memory & ~(page - 1);
@@ -54,8 +56,9 @@ static inline void weir__hostmem_populate(void *memory, size_t bytes) {
 #endif
 }
 
-/* Resizes `memory`, which has `held` bytes; `memory` is NULL and `held` is 0 if there is no memory yet.  Returns NULL
- * on failure, and changes nothing in this case.  If `bytes` is 0, frees the memory and returns NULL. */
+/* Resizes memory of `held` bytes to `bytes` bytes.  `memory` is NULL and `held` is 0 if the caller has no memory yet.
+ * Returns the new address of the memory.  Returns NULL if there is no host memory; the old memory then stays.  If
+ * `bytes` is 0, frees the memory and returns NULL. */
 static inline void *weir__hostmem_resize(struct weir__hostmem *host, void *memory, size_t held,
                                          size_t bytes) {
     void *moved = NULL;
@@ -74,9 +77,9 @@ static inline void *weir__hostmem_resize(struct weir__hostmem *host, void *memor
     return moved;
 }
 
-/* Makes room for element number `count` of an array; `array` is NULL if the array has no memory yet.  Returns the
- * array, which may have moved.  Returns NULL if there is no memory, and changes nothing in this case.  The owner frees
- * the array. */
+/* Makes room in an array for the element with index `count`, and updates *capacity.  `array` is NULL if the array has
+ * no memory yet.  Returns the array, which may have moved.  Returns NULL if there is no host memory; the old array then
+ * stays.  The caller owns the array. */
 static inline void *weir__hostmem_room(void *array, size_t count, size_t *capacity,
                                        size_t element) {
     size_t larger = *capacity ? *capacity * 2 : 8;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* lock.c: waits for a lock of lock.h. */
+/* lock.c: waits for a lock (lock.h). */
 #include "base/lock.h"
 
 #include <sched.h>
@@ -18,13 +18,15 @@ static inline void relax(void) {
 }
 
 static int try_take(struct weir_lock *lock) {
-    /* Reads before the exchange, because a waiter that only reads does not take the cache line from the holder. */
+    /* Reads the lock before the exchange.  A read leaves the cache line with the thread that holds the lock, and an
+     * exchange does not. */
     return atomic_load_explicit(&lock->taken, memory_order_relaxed) == 0 &&
            atomic_exchange_explicit(&lock->taken, 1, memory_order_acquire) == 0;
 }
 
 int weir__lock_try(struct weir_lock *lock) {
-    /* Waits longer after each try, so that not all waiters fetch the cache line at each release. */
+    /* Waits longer after each attempt.  Otherwise all waiting threads would fetch the cache line at each release of the
+     * lock. */
     for (int spins = 0, pause = 1; spins < SPINS; spins += pause) {
         if (try_take(lock))
             return 1;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* lock.h: a lock for short holds that costs half as much as a mutex.
+/* lock.h: a lock for short critical sections.  The lock costs half as much as a mutex.
  *
- * Taking the lock costs one locked instruction, and releasing the lock costs a plain store.  (A pthread mutex needs two
- * locked instructions: 11 ns instead of 5 ns.)  A thread that waits for the lock spins, then yields, then sleeps for
- * growing pauses, since the holder may be in a driver call that grows the reserved memory.  A release wakes no thread,
- * so a waiter may sleep up to one pause longer than needed.  The lock is neither fair nor recursive.
+ * Taking the lock costs one atomic instruction, and releasing the lock costs a plain store.  (A pthread mutex needs two
+ * atomic instructions, which take 11 ns instead of 5 ns.)  A thread that waits for the lock spins, then yields, then
+ * sleeps for growing pauses, because the owner of the lock may be in a driver call that grows the reserved memory.  A
+ * release wakes no thread, so a waiting thread may sleep up to one pause too long.  The lock is neither fair nor
+ * recursive.
  *
- * This file must not know which data a lock guards.
- */
+ * This file must not know which data a lock guards. */
 #ifndef WEIR_LOCK_H
 #define WEIR_LOCK_H
 
@@ -16,12 +16,12 @@
 #include "base/assert.h"
 
 struct weir_lock {
-    atomic_int taken; /* 0 if the lock is free */
+    atomic_int taken; /* 1 while a thread holds the lock, else 0 */
 };
 
-/* Waits until the caller has the lock. */
+/* Takes the lock.  Waits as long as another thread holds the lock. */
 void weir__lock_wait(struct weir_lock *lock);
-/* Tries for some microseconds to take the lock.  Returns 1 on success, else 0. */
+/* Tries for some microseconds to take the lock.  Returns 1 if the caller holds the lock now, else 0. */
 int weir__lock_try(struct weir_lock *lock);
 
 static inline void weir__lock_take(struct weir_lock *lock) {

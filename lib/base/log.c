@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* log.c: writes log lines to standard error, up to the level that the caller has set.
+/* log.c: writes lines of the log to standard error.
  *
- * A line is put together on the stack and written by one write(2), so lines of several threads and processes do not
- * mix. No lock is held and stdio is not used, so logging works under any lock of the caller.  A line that is too long
- * is cut; its newline stays.
- */
+ * weir__log() formats a line on the stack, and writes the line by one write(2).  So lines of several threads and
+ * processes do not mix.  The function takes no lock and does not use stdio, so a caller may hold any lock.  The
+ * function cuts a line that is too long, but keeps the newline at its end. */
 #include "base/log.h"
 
 #include <errno.h>
@@ -42,7 +41,7 @@ void weir__log(int threshold, int level, const char *format, ...) {
     if (body > 0)
         length += (size_t)body;
     if (length > sizeof line - 1)
-        length = sizeof line - 1; /* the newline replaces the NUL */
+        length = sizeof line - 1; /* the newline overwrites the NUL */
     line[length++] = '\n';
     weir__file_guard(&guard);
     while (write(STDERR_FILENO, line, length) < 0 && errno == EINTR)

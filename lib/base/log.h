@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* log.h: writes log lines to standard error, and reasons of failures.  This file must not know who logs. */
+/* log.h: writes lines of the log to standard error, and writes reasons of failures for callers.  This file must not
+ * know the callers. */
 #ifndef WEIR_LOG_H
 #define WEIR_LOG_H
 
@@ -8,19 +9,19 @@
 #include <weir/options.h>
 #include <weir/status.h>
 
-/* Writes "weir: LEVEL: TEXT" and a newline in one write(2) to standard error if `threshold` allows `level` (both are
- * WEIR_LOG_ constants).  Keeps errno.  Thread-safe. */
+/* Writes "weir: LEVEL: TEXT" and a newline to standard error, by one write(2).  Writes nothing if `level` is above
+ * `threshold`.  Both are WEIR_LOG_ constants.  Keeps errno.  Thread-safe. */
 void weir__log(int threshold, int level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* The buffer for a text that says why a call failed.  If `bytes` is 0, the caller wants no text. */
+/* A buffer of the caller for the reason of a failure.  If `bytes` is 0, the caller wants no reason. */
 struct weir_message {
     char *text;
     size_t bytes;
 };
 
-/* Writes into *message why a call failed, if no driver call failed.  Sets the thread's driver result to 0, and returns
- * `status`. */
+/* Writes the reason of a failure to *message.  Sets the thread's last driver result to 0, because no driver call has
+ * failed.  Returns `status`. */
 weir_status weir__refuse(weir_status status, const struct weir_message *message, const char *format,
                          ...) __attribute__((format(printf, 3, 4)));
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* map.c: the hash map of map.h. */
+/* map.c: a hash map from 64-bit keys to values (map.h). */
 #include "base/map.h"
 
 #include <stdlib.h>
@@ -8,13 +8,14 @@
 
 enum { FIRST_CAPACITY = 64 };
 
-/* Returns the slot at which the search for a key begins.  A multiplicative hash (Knuth, TAOCP 6.4) spreads the keys,
- * which are addresses and multiples of 256. */
+/* Returns the index of the slot at which the search for a key begins.  The keys are addresses and multiples of 256.  A
+ * multiplicative hash (Knuth, TAOCP 6.4) distributes such keys evenly. */
 static size_t home_of(const struct weir_map *map, uint64_t key) {
     return (size_t)((key * UINT64_C(0x9e3779b97f4a7c15)) >> 20) & (map->capacity - 1);
 }
 
-/* Returns the slot that holds the key, or the free slot where the key belongs. */
+/* Returns the index of the slot that holds the key.  If the map does not have the key, returns the index of the free
+ * slot in which the key can be stored. */
 static size_t find_slot(const struct weir_map *map, uint64_t key) {
     size_t at = home_of(map, key);
 
@@ -90,7 +91,7 @@ int weir__map_take(struct weir_map *map, uint64_t key, uintptr_t *out) {
     if (!weir__map_get(map, key, out))
         return 0;
     gap = find_slot(map, key);
-    /* A later entry moves into the gap, unless the search for the entry's key begins behind the gap. */
+    /* Moves a later entry into the gap, unless the search for this entry begins behind the gap. */
     for (size_t at = (gap + 1) & mask; map->slots[at].key; at = (at + 1) & mask) {
         size_t home = home_of(map, map->slots[at].key);
 

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* map.h: a hash map from a block's address to one pointer-sized value.
+/* map.h: a hash map from the address of a block to one value of pointer size.
  *
- * The map stores values for single blocks: live blocks of the direct engine, streams that weir_use has noted, pending
- * frees.  The map uses open addressing with linear probing and backward-shift deletion, and is a quarter to a half
- * full.  The map is not thread-safe, so its owner has a lock.
+ * The map stores a value for single blocks: for live blocks of the direct engine, for blocks with streams that weir_use
+ * has declared, and for pending frees.  The map uses open addressing with linear probing and backward-shift deletion.
+ * A quarter to a half of its slots are in use.  The map is not thread-safe, so its owner needs a lock.
  *
- * This file must not know the meaning of the values, which it never frees.
- */
+ * This file must not know the meaning of the values, which it never frees. */
 #ifndef WEIR_MAP_H
 #define WEIR_MAP_H
 
@@ -14,24 +13,25 @@
 #include <stdint.h>
 
 struct weir_map {
-    struct weir_map_slot *slots; /* NULL if the map is empty */
-    size_t capacity;             /* a power of two, or 0 */
+    struct weir_map_slot *slots; /* an array of `capacity` slots, or NULL if the map is empty */
+    size_t capacity;             /* the number of slots: a power of two, or 0 */
     size_t count;
 };
 
 struct weir_map_slot {
-    uint64_t key; /* 0 if the slot is free, since no block lies at address 0 */
+    uint64_t key; /* the address of a block, or 0 if the slot is free */
     uintptr_t value;
 };
 
-/* Removes all entries and frees the memory of the map.  A zeroed struct weir_map is an empty map. */
+/* Removes all entries and frees the memory of the map.  A struct weir_map with all bytes 0 is an empty map. */
 void weir__map_clear(struct weir_map *map);
-/* Stores the value of a key, and replaces an old value of the key; such a replacement cannot fail.  Returns 1 on
+/* Stores a value for a key.  If the map has the key already, replaces the old value and cannot fail.  Returns 1 on
  * success.  Returns 0 if there is no host memory, and changes nothing in this case. */
 int weir__map_put(struct weir_map *map, uint64_t key, uintptr_t value);
-/* Makes room for `more` keys, so that storing them cannot fail.  Returns 1 on success, 0 if there is no host memory. */
+/* Makes room for `more` new keys, so that the next `more` calls of weir__map_put() cannot fail.  Returns 1 on success,
+ * 0 if there is no host memory. */
 int weir__map_reserve(struct weir_map *map, size_t more);
-/* Finds the value of a key; `out` may be NULL.  Returns 1 if the map has the key, else 0. */
+/* Writes the value of a key to *out; `out` may be NULL.  Returns 1 if the map has the key, else 0. */
 int weir__map_get(const struct weir_map *map, uint64_t key, uintptr_t *out);
 /* Removes a key, and writes its value into *out; `out` may be NULL.  Returns 1 if the map had the key, else 0. */
 int weir__map_take(struct weir_map *map, uint64_t key, uintptr_t *out);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* output.c: see output.h. */
+/* output.c: writes text and JSON to memory or to a file (output.h). */
 #include "base/output.h"
 
 #include <stdarg.h>
@@ -18,8 +18,8 @@ void weir__put(struct weir_output *out, const char *format, ...) {
     out->is_open = 0;
 }
 
-/* Returns the number of bytes of the UTF-8 character at `at`, or 0 if the bytes are not valid UTF-8.  Valid UTF-8 has
- * no overlong forms, no surrogates, and no numbers above U+10FFFF. */
+/* Returns the number of bytes of the UTF-8 character at `at`.  Returns 0 if the bytes at `at` are not valid UTF-8.
+ * Valid UTF-8 contains no overlong forms, no surrogates, and no characters above U+10FFFF. */
 static int utf8_bytes(const unsigned char *at) {
     int bytes = at[0] < 0x80   ? 1
                 : at[0] < 0xc2 ? 0
@@ -37,8 +37,8 @@ static int utf8_bytes(const unsigned char *at) {
                : bytes;
 }
 
-/* Writes a text as a JSON string.  A byte that is no part of valid UTF-8 becomes the character whose code is the value
- * of the byte. */
+/* Writes a text as a JSON string.  A byte that does not belong to valid UTF-8 is written as the character with that
+ * code. */
 static void put_string(struct weir_output *out, const char *text) {
     const unsigned char *at = (const unsigned char *)text;
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* replace.c: replaces a file as a whole.
+/* replace.c: replaces the contents of a file.
  *
- * The new file gets a temporary name beside the old one.  weir opens the new file with O_EXCL.  So weir does not
- * follow a link of that name, and does not change an existing file, but tries the next name.
- */
+ * weir writes the new contents to a new file with a temporary name in the folder of the old file.  weir creates the new
+ * file with O_EXCL, so weir never follows a link with the temporary name, and never changes an existing file.  If the
+ * temporary name is in use, weir tries the next name. */
 #include "config.h"
 
 #include "base/file.h"
@@ -55,8 +55,8 @@ static void name_folder(const char *path, char folder[PATH_MAX]) {
         snprintf(folder, PATH_MAX, ".");
 }
 
-/* Writes the folder that contains the file to the disk, so that the file's new name survives a crash.  Ignores errors,
- * since not all file systems can write a folder. */
+/* Writes the folder of a file to the disk, so that the new name of the file survives a crash.  Ignores errors, because
+ * some file systems cannot write a folder. */
 static void sync_folder(const char *path) {
     char name[PATH_MAX];
     int folder;
@@ -75,9 +75,9 @@ static int is_descriptor_of(const struct stat *is, int file) {
     return fstat(file, &other) == 0 && other.st_dev == is->st_dev && other.st_ino == is->st_ino;
 }
 
-/* Returns 1 if weir may write to the file that the link names, else 0.  In a folder that all users may write to, the
- * link must belong to this user or to root.  This rule is stricter than Linux's protected_symlinks, which may be
- * off. */
+/* Returns 1 if weir may follow a link and write to its target, else 0.  In a folder that all users may write to, weir
+ * follows only links of this user and of root.  Linux has this rule, too (protected_symlinks), but the rule may be
+ * switched off. */
 static int may_follow(const char *path, const struct stat *link) {
     char folder[PATH_MAX];
     struct stat is;
@@ -88,7 +88,7 @@ static int may_follow(const char *path, const struct stat *link) {
     return !open_to_all || link->st_uid == geteuid() || link->st_uid == 0;
 }
 
-/* Opens a new file in the folder of the file at `path`.  Returns 0 or an errno. */
+/* Opens a new file with a temporary name in the folder of the file at `path`.  Returns 0 on success, else an errno. */
 static int open_beside(struct weir_replacement *r, const char *path, const struct stat *before,
                        mode_t mode) {
     for (int i = 0; i < TRIES && r->file < 0; i++) {
@@ -105,7 +105,7 @@ static int open_beside(struct weir_replacement *r, const char *path, const struc
         return errno;
     if (before)
         (void)fchmod(r->file, before->st_mode & mode);
-    /* The text fits, since the longer r->beside fits. */
+    /* The path fits, since the longer path in r->beside has fitted. */
     snprintf(r->path, sizeof r->path, "%s", path);
     return 0;
 }
@@ -126,16 +126,16 @@ int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mod
 
     r->file = -1;
     r->path[0] = '\0';
-    if (!*path) /* open(2) would fail for "", but open_beside() would make a file */
+    if (!*path) /* open(2) fails for the path "", but open_beside() would create a file */
         return ENOENT;
     is_there = lstat(path, &link) == 0;
-    if (!is_there && errno != ENOENT) /* the file may exist, but weir cannot see it */
+    if (!is_there && errno != ENOENT) /* the file may exist, but weir has no permission to see it */
         return errno;
     is_link = is_there && S_ISLNK(link.st_mode);
     if (is_link && !may_follow(path, &link))
         return EACCES;
     if (!is_link)
-        flags |= O_NOFOLLOW; /* another process may make a link after the check */
+        flags |= O_NOFOLLOW; /* another process may have made a link after the check */
     is_there = stat(path, &is) == 0;
     if (!is_there && errno != ENOENT)
         return errno;
@@ -143,9 +143,10 @@ int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mod
         is_there && (is_descriptor_of(&is, STDOUT_FILENO) || is_descriptor_of(&is, STDERR_FILENO));
     if (is_open)
         flags |= O_APPEND;
-    if (is_link && !is_there) /* the link names a file that does not exist yet */
+    if (is_link && !is_there) /* the link names a file that does not exist */
         flags |= O_CREAT | O_TRUNC;
-    if (is_open || (is_there ? !S_ISREG(is.st_mode) : is_link)) { /* writes to the file in place */
+    /* weir writes to the file in place */
+    if (is_open || (is_there ? !S_ISREG(is.st_mode) : is_link)) {
         r->file = weir__file_open(path, flags, mode);
         return r->file < 0 ? errno : 0;
     }
@@ -159,7 +160,7 @@ int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mod
 int weir__replace_end(struct weir_replacement *r, int why, int is_durable) {
     int is_beside = r->path[0] != '\0';
 
-    /* fsync(2) fails with EINVAL for a pipe, which has no disk. */
+    /* A pipe is not on a disk, so fsync(2) fails with EINVAL for a pipe. */
     if (why == 0 && is_durable && fsync(r->file) != 0 && errno != EINVAL)
         why = errno;
     if (close(r->file) != 0 && why == 0)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* result.c: statuses as text, and the thread's last driver result.
+/* result.c: names and messages of statuses, and the thread's last driver result.
  *
- * Names and messages come from the list in weir/status.h, so names, messages and values always agree.
- */
+ * The names and messages come from the list in weir/status.h, so they always agree with the values of the statuses. */
 #include "base/result.h"
 
 #include <weir/status.h>

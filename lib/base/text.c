@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* text.c: reads and writes sizes, amounts, factors and counts.
  *
- * strtoull accepts signs and leading space, so this file reads numbers itself.  Sizes are computed in integers, so
+ * strtoull accepts signs and leading spaces, so this file reads numbers itself.  Sizes are computed with integers, so
  * 0.1TiB is exact to the byte.
  *
- * weir__text_keep() stores texts in a list that only grows, under a lock.
- */
+ * weir__text_keep() stores texts in a list, under a lock.  weir never removes a text from the list. */
 #include "base/text.h"
 
 #include <inttypes.h>
@@ -21,10 +20,13 @@ static const char *const binary_units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
 static const char *const decimal_units[] = {"B", "KB", "MB", "GB", "TB"};
 enum { LAST_UNIT = 4 };
 
-/* The least size that needs no unit.  The writer of a smaller number probably meant MiB; no device has 2^20 MiB. */
+/* The smallest plain number, without a unit, that weir accepts as a size in bytes.  Whoever writes a smaller number
+ * probably means MiB, and no device has 2^20 MiB. */
 #define LEAST_PLAIN (UINT64_C(1) << 20)
-#define MOST_FACTOR 1e15     /* larger doubles have few digits after the point */
-enum { FACTOR_DIGITS = 17 }; /* more digits after the point change no double above 1 */
+/* the largest factor; larger doubles have few digits after the point */
+#define MOST_FACTOR 1e15
+/* the digits after the point that are read; further digits change no double above 1 */
+enum { FACTOR_DIGITS = 17 };
 
 int weir__problem(struct weir_problem *problem, const char *format, ...) {
     va_list arguments;
@@ -48,7 +50,7 @@ void weir__quote(const char *text, char *quoted, size_t quoted_bytes) {
 
 /* ------------------------------------------------------------------ reading ---- */
 
-/* The digits of a number such as "12.25". */
+/* The digits of a decimal number such as "12.25", before and after the point. */
 struct decimal {
     const char *whole;
     size_t whole_digits;
@@ -60,8 +62,9 @@ static size_t digits_at(const char *text) {
     return strspn(text, "0123456789");
 }
 
-/* Finds the decimal number at the start of `text`.  Sets *end to the first character behind the number.  ".5" is a
- * number, "5."  is not. */
+/* Finds the decimal number at the start of a text.  Sets *end to the first character after the number.  The text ".5"
+ * is a number.  The text "5." is not a number.  Returns 1 on success.  Returns 0 on failure, and writes the reason to
+ * *problem. */
 static int decimal_scan(const char *text, const char **end, struct decimal *out,
                         struct weir_problem *problem) {
     size_t whole_digits = digits_at(text);
@@ -102,15 +105,16 @@ int weir__digits_read(const char **at, uint64_t most, uint64_t *value) {
     return *at == first ? 0 : fits ? 1 : -1;
 }
 
-/* Reads the digits before the point, which may be none.  Returns 1 on success, 0 on overflow. */
+/* Computes the value of the digits before the point.  If there are no such digits, the value is 0.  Returns 1 on
+ * success, 0 on overflow. */
 static int whole_value(const struct decimal *decimal, uint64_t *out) {
     const char *at = decimal->whole;
 
     return weir__digits_read(&at, UINT64_MAX, out) >= 0;
 }
 
-/* Returns floor(0.fraction * factor) exactly.  Uses Horner's rule from the last digit, since nested floors of divisions
- * by ten equal the floor of the whole.  `factor` is at most 2^60. */
+/* Returns the exact value of floor(0.fraction * factor).  Uses Horner's rule from the last digit.  The result is exact,
+ * because nested floors of divisions by ten equal one floor of the whole.  `factor` is at most 2^60. */
 static uint64_t fraction_of(const struct decimal *decimal, uint64_t factor) {
     uint64_t value = 0;
 
@@ -119,7 +123,7 @@ static uint64_t fraction_of(const struct decimal *decimal, uint64_t factor) {
     return value;
 }
 
-/* Computes whole.fraction * factor.  Returns 1 on success, 0 on overflow. */
+/* Computes the product of a decimal number and `factor`, rounded down.  Returns 1 on success, 0 on overflow. */
 static int decimal_times(const struct decimal *decimal, uint64_t factor, uint64_t *out) {
     uint64_t value;
 
@@ -134,7 +138,8 @@ static const char *skip_spaces(const char *text) {
     return text + strspn(text, " ");
 }
 
-/* Refuses "0.95", which may mean a fraction of the device or a mistyped size, and says how to write either. */
+/* Refuses a number such as "0.95" without a unit, which may mean a fraction of the device or a size.  The message shows
+ * the correct form of each. */
 static int refuse_bare_fraction(const struct decimal *decimal, struct weir_problem *problem) {
     weir_amount percent = {0, WEIR_AMOUNT_OF_TOTAL};
     char text[WEIR_SPELL_BYTES];
@@ -152,8 +157,8 @@ static int same_letter(char a, char b) {
     return (a >= 'a' && a <= 'z' ? a - 'a' + 'A' : a) == (b >= 'a' && b <= 'z' ? b - 'a' + 'A' : b);
 }
 
-/* Returns the number of bytes of a unit in upper or lower case, such as "", "B", "KiB", "K" or "KB".  Returns 0 if the
- * unit is unknown. */
+/* Returns the bytes that one unit means, for a name of a unit in upper or lower case, such as "", "B", "KiB", "K" or
+ * "KB".  Returns 0 if the name is unknown. */
 static uint64_t unit_factor(const char *unit) {
     uint64_t binary = 1, decimal = 1;
 
@@ -273,7 +278,7 @@ int weir__factor_read(const char *text, const char **end, double *factor,
         return 0;
     for (; d.whole_digits > 0 && *d.whole == '0'; d.whole_digits--)
         d.whole++;
-    /* strtod rounds correctly, but expects the point of the program's locale. */
+    /* strtod rounds correctly, but expects the decimal point of the program's locale. */
     snprintf(plain, sizeof plain, "%.*s%s%.*s", d.whole_digits < 20 ? (int)d.whole_digits : 20,
              d.whole, localeconv()->decimal_point,
              d.fraction_digits < FACTOR_DIGITS ? (int)d.fraction_digits : FACTOR_DIGITS,
@@ -303,7 +308,8 @@ int weir__count_read(const char *text, uint64_t most, uint64_t *count,
 
 /* ----------------------------------------------------------------- spelling ---- */
 
-/* Divides *bytes by the base while the quotient is exact.  Returns the unit of the quotient. */
+/* Divides *bytes by `base` as long as the quotient is a whole number.  Returns the index of the resulting unit: 0 for
+ * bytes, 1 for KiB or KB, and so on. */
 static unsigned reduce(uint64_t *bytes, unsigned base) {
     unsigned unit = 0;
 
@@ -314,7 +320,7 @@ static unsigned reduce(uint64_t *bytes, unsigned base) {
     return unit;
 }
 
-/* Uses a decimal unit if the number before the unit is then smaller: "4GB" instead of "3906250KiB". */
+/* Chooses a decimal unit if the number is smaller with a decimal unit: "4GB" instead of "3906250KiB". */
 void weir__bytes_spell(uint64_t bytes, char *text, size_t text_bytes) {
     uint64_t left = bytes, decimal = bytes;
     unsigned unit = reduce(&left, 1024), decimal_unit = reduce(&decimal, 1000);
@@ -327,7 +333,8 @@ void weir__bytes_spell(uint64_t bytes, char *text, size_t text_bytes) {
                  left == 0 || (unit == 0 && left >= LEAST_PLAIN) ? "" : binary_units[unit]);
 }
 
-/* Writes a decimal number without zeros at its end: 12, 500 and 3 digits give "12.5". */
+/* Writes a decimal number without zeros at its end.  For example, the whole 12 and the fraction 500 of 3 digits give
+ * "12.5". */
 static void decimal_spell(uint64_t whole, uint64_t fraction, int digits, const char *unit,
                           char *text, size_t text_bytes) {
     while (digits > 0 && fraction % 10 == 0) {
@@ -396,7 +403,7 @@ void weir__amount_spell(const weir_amount *amount, char *text, size_t text_bytes
     }
 }
 
-/* Writes the fewest digits behind the point that read back as the factor. */
+/* Writes a factor with as few digits after the point as possible, so that weir__factor_read() reads an equal factor. */
 void weir__factor_spell(double factor, char *text, size_t text_bytes) {
     size_t point_bytes = strlen(localeconv()->decimal_point), digits;
     struct weir_problem problem;
@@ -423,7 +430,7 @@ size_t weir__text_distance(const char *a, size_t a_length, const char *b) {
     for (size_t j = 0; j <= b_length; j++)
         row[j] = j;
     for (size_t i = 1; i <= a_length; i++) {
-        size_t diagonal = row[0], far = 0; /* the distance for i - 2 and j - 2 letters */
+        size_t diagonal = row[0], far = 0; /* the distance of the first i - 2 and j - 2 letters */
 
         row[0] = i;
         for (size_t j = 1; j <= b_length; j++) {
@@ -453,7 +460,8 @@ struct kept {
 };
 
 static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct kept *kept_texts; /* guarded by kept_lock; nodes are never changed or freed */
+/* The list of kept texts, guarded by kept_lock.  weir never changes or frees a node of the list. */
+static struct kept *kept_texts;
 
 const char *weir__text_keep(const char *text, int *is_new) {
     size_t bytes = strlen(text) + 1;

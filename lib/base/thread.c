@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* thread.c: starts weir's threads, and measures how long they wait for a processor. */
+/* thread.c: starts weir's own threads, and measures how long a thread waits for a processor. */
 #include "base/thread.h"
 
 #include <errno.h>
@@ -15,7 +15,8 @@
 
 #include "base/tls.h"
 
-static void (*watcher)(void); /* set before the first thread starts */
+/* a function of weir__thread_watch(), set before weir starts a thread */
+static void (*watcher)(void);
 static _Thread_local int is_own WEIR_FAST_TLS;
 
 int weir__thread_start(pthread_t *thread, void *(*run)(void *), void *context) {
@@ -51,7 +52,8 @@ struct job {
     void (*work)(void *context);
     void *context;
     sem_t done;
-    atomic_int holders; /* the worker and the waiter; the last one frees the job */
+    /* The number of threads that still use the job: the worker and the caller.  The last thread frees the job. */
+    atomic_int holders;
 };
 
 static void release_job(struct job *job) {
@@ -81,7 +83,7 @@ int weir__thread_in_time(void (*work)(void *context), void *context, int seconds
         *job = (struct job){.work = work, .context = context};
         atomic_init(&job->holders, 2);
     }
-    /* unreached: sem_init does not fail, since a semaphore without a name needs no resource of the system */
+    /* unreached: sem_init cannot fail, since a semaphore without a name needs no resource of the system */
     if (!job || sem_init(&job->done, 0, 0) != 0 || weir__thread_start(&thread, do_job, job) != 0) {
         free(job);
         work(context);
@@ -101,7 +103,8 @@ void weir__thread_watch(void (*begins)(void)) {
     watcher = begins;
 }
 
-/* Returns the run delay, which is the second number of the thread's schedstat, or 0 if the kernel has no such file. */
+/* Returns the nanoseconds that the calling thread has waited for a processor (the second number of schedstat).  Returns
+ * 0 if the kernel has no schedstat file. */
 static uint64_t read_run_delay(void) {
     char text[64];
     uint64_t delay = 0;

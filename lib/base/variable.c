@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* variable.c: reads weir's own variables of the environment. */
+/* variable.c: reads weir's own environment variables. */
 #include "base/variable.h"
 
 #include <stdlib.h>
@@ -7,7 +7,8 @@
 #include <unistd.h>
 
 static const char begins[] = "WEIR_";
-/* The texts "NAME=VALUE", each with a NUL, and an empty text at the end, or NULL if there are no texts. */
+/* The stored variables, as texts "NAME=VALUE" that each end with a NUL.  An empty text ends the list.  The pointer is
+ * NULL if no variable is stored. */
 static char *noted;
 
 static int is_weir_entry(const char *entry) {

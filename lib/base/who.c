@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* who.c: reads the state and the command of processes from /proc. */
+/* who.c: reads the state and the command of a process from /proc. */
 #include "base/who.h"
 
 #include <errno.h>
@@ -24,8 +24,8 @@ struct told {
 /* The bit PF_EXITING of the kernel's include/linux/sched.h. */
 #define FLAG_EXITING 4u
 
-/* Reads the state of a process.  Returns 1 on success, 0 if there is no such process, -1 if the state cannot be
- * read. */
+/* Reads the state of a process from /proc/PID/stat.  Returns 1 on success, 0 if there is no such process, -1 if the
+ * state cannot be read. */
 static int read_told(pid_t pid, struct told *out) {
     char path[32], text[1024], *at;
     ssize_t length;
@@ -40,7 +40,8 @@ static int read_told(pid_t pid, struct told *out) {
     if (length <= 0)
         return length < 0 && errno == ESRCH ? 0 : -1;
     text[length] = '\0';
-    at = strrchr(text, ')'); /* a program's name may contain any character */
+    /* the name of a program may contain ')', so the last ')' ends the name */
+    at = strrchr(text, ')');
     return at && sscanf(at + 1,
                         " %c %*d %*d %*d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d %*d "
                         "%" SCNu64,
@@ -50,7 +51,7 @@ static int read_told(pid_t pid, struct told *out) {
 }
 
 /* Returns 1 if all threads of the process have ended, else 0.  If only the first thread has ended, the kernel reports
- * the state of an ended process, but more than one thread. */
+ * the state 'Z', but counts more than one thread. */
 static int is_zombie(const struct told *told) {
     return (told->state == 'Z' || told->state == 'X') && told->threads <= 1;
 }
