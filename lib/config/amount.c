@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* amount.c: see amount.h.
+/* amount.c: converts amounts of memory to bytes (amount.h).
  *
- * A fraction is a number of millionths, computed in integers.  The computation does not overflow for any device, and
- * 75% of a device is one number of bytes on every machine.
- */
+ * A fraction is a number of millionths, and this file computes with integers.  So the computation does not overflow for
+ * any device, and 75% of a device is one number of bytes on all machines. */
 #include "config/amount.h"
 
 #include <stddef.h>
@@ -14,8 +13,8 @@
 #define MILLION UINT64_C(1000000)
 #define GRANULARITY UINT64_C(256)
 
-/* The default of weir__budget_of_in_use is IN_USE_SHARE, in millionths, of the bytes in use.  The default is at least
- * IN_USE_LEAST bytes as long as the peak is at most IN_USE_MUCH bytes. */
+/* The default of weir__budget_of_in_use() is IN_USE_SHARE millionths of the bytes in use.  As long as the peak is at
+ * most IN_USE_MUCH bytes, the default is at least IN_USE_LEAST bytes. */
 #define IN_USE_SHARE UINT64_C(20000)
 #define IN_USE_LEAST (UINT64_C(16) << 20)
 #define IN_USE_MUCH (UINT64_C(256) << 20)

@@ -1,26 +1,25 @@
 /* SPDX-License-Identifier: MIT */
-/* environment.c: options from the environment.
+/* environment.c: reads options from environment variables.
  *
- * weir first reads its own variables, one for each row of the option table.  Then, unless WEIR_COMPAT=0, weir reads
- * the variables of TensorFlow, XLA and JAX.  weir reads all of these variables before it uses one, since their
- * meanings depend on each other.  At the end weir warns of variables whose names nearly equal known names, once in
- * each process and each `weir run'.
+ * weir first reads its own variables, one for each row of the option table.  Then, unless WEIR_COMPAT=0, weir reads the
+ * variables of TensorFlow, XLA and JAX ("compatibility variables").  weir reads all compatibility variables before it
+ * applies any of them, since their meanings depend on each other.  At the end, weir warns about variables whose names
+ * are similar to known names, once in each process and each `weir run`.
  *
- * The table shows which preallocation the compatibility variables mean.  The first row that matches counts.
+ * The table shows which preallocation the compatibility variables request.  The first row that matches counts.
  *     TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC=N    N bytes, none for N = 0
  *                                           =-1    a fraction of the device
  *     XLA_PYTHON_CLIENT_PREALLOCATE=false          none
  *                                  =anything else  a fraction of the device
- *     XLA_CLIENT_MEM_FRACTION=F or XLA_PYTHON_CLIENT_MEM_FRACTION=F: that fraction, which is 75% in the rows above if
- *     neither variable is set
- * "none" only switches off the framework's own preallocation, so a profile that the options name still preallocates.
- * Engine direct reserves no memory and ignores the table.  enum weir_place (settings.h) says in which programs the
- * rows count.
+ *     XLA_CLIENT_MEM_FRACTION=F or XLA_PYTHON_CLIENT_MEM_FRACTION=F   the fraction F of the device
+ * The variables of the last row also set the fraction for the rows above.  If neither variable is set, the fraction is
+ * 75%.  "none" switches off only the framework's own preallocation, so weir still preallocates for a profile in the
+ * options.  Engine direct reserves no memory and ignores the table.  enum weir_place (settings.h) says in which
+ * programs the rows count.
  *
- * weir reads into a copy, and changes the caller's options only if everything parses.
+ * weir reads into a copy of the options.  If all variables are valid, weir replaces the caller's options by this copy.
  *
- * This file must not know devices, engines, what an option does or how a row reads its text.
- */
+ * This file must not know devices, engines, the effect of an option, or how a row reads its text. */
 #include "config/settings.h"
 
 #include <stdio.h>
@@ -51,9 +50,9 @@ static const char *const compat_names[] = {TF_PREALLOC,     TF_ALLOCATOR, TF_GRO
 #define COMPAT_NAMES (sizeof compat_names / sizeof compat_names[0])
 
 /* The field prealloc.kind has two parts.  The lower VARIABLE_SHIFT bits hold the kind of the amount, such as
- * WEIR_AMOUNT_BYTES.  The upper bits hold the number of the compatibility variable that has set the preallocation.
- * This number counts from 1 in the order of compat_names.  It is 0 if the program or a variable of weir's has set
- * the preallocation. */
+ * WEIR_AMOUNT_BYTES.  The upper bits hold the number of the compatibility variable that has set the preallocation.  The
+ * numbers count from 1, in the order of compat_names.  If the program or one of weir's own variables has set the
+ * preallocation, the number is 0. */
 enum { VARIABLE_SHIFT = 8 };
 _Static_assert(WEIR_AMOUNT_KIND == (1 << VARIABLE_SHIFT) - 1, "both parts of the kind are apart");
 
@@ -63,19 +62,20 @@ const char *weir__foreign_prealloc(const weir_options *options) {
     return number > 0 && number <= COMPAT_NAMES ? compat_names[number - 1] : NULL;
 }
 
-/* Records the variable that has set the preallocation.  Does nothing if `variable` is NULL or no compatibility
- * variable. */
+/* Stores in the options which compatibility variable has set the preallocation.  Does nothing if `variable` is NULL or
+ * is no compatibility variable. */
 static void set_prealloc_variable(weir_options *options, const char *variable) {
     for (size_t i = 0; variable && i < COMPAT_NAMES; i++)
         if (strcmp(compat_names[i], variable) == 0)
             options->prealloc.kind |= (int)(i + 1) << VARIABLE_SHIFT;
 }
 
-/* The variables that the device model and the libraries of `weir run' and `weir record' read.
- * tests/tree/check-variables compares this list with the sources. */
+/* The names of variables that are no settings.  The device model and the libraries of `weir run` and `weir record` read
+ * these variables.  tests/tree/check-variables compares this list with the sources. */
 static const struct {
     const char *name;
-    int is_switch; /* set for a switch of the preload library, whose value this file checks */
+    /* set if the variable is a switch of the preload library; this file checks the switch */
+    int is_switch;
 } part_names[] = {
     {"WEIR_GROUP", 0},         {"WEIR_GROUP_DIR", 0},        {"WEIR_GROUP_LIMIT", 0},
     {"WEIR_GROUP_SHARE", 0},   {"WEIR_MODEL_PROFILE", 0},    {"WEIR_MODEL_DEVICES", 0},
@@ -89,10 +89,10 @@ static const struct {
 
 enum { OWN_START = 5 /* the length of "WEIR_" */ };
 
-/* Variables with this prefix belong to tests. */
+/* Only tests use variables with this prefix. */
 #define TEST_PREFIX "WEIR_TEST_"
 
-/* One reading of the environment. */
+/* The state of one call that reads the environment. */
 struct reading {
     weir_options options;
     struct weir_sources sources;
@@ -113,7 +113,8 @@ static weir_status refuse_value(const struct reading *reading, const char *varia
                             : " (weir leaves it alone under WEIR_COMPAT=0)");
 }
 
-/* Returns 1 if the log level allows warnings and this process has not warned of this text before, else 0. */
+/* Returns 1 if this process shall log the warning `text` now, else 0.  Returns 0 if warnings are off, or if this
+ * process has logged the warning before. */
 static int first_warning(const struct reading *reading, const char *text) {
     int is_new = 0;
 
@@ -141,12 +142,13 @@ static weir_status read_variable(struct reading *reading, enum weir_setting sett
     reading->options = with_it;
     reading->sources.of[setting] = variable;
     if (setting ==
-        WEIR_SETTING_PREALLOC) /* `weir run' may have read the variable of another program */
+        /* `weir run` may have set this variable from another program's variable */
+        WEIR_SETTING_PREALLOC)
         set_prealloc_variable(&reading->options, weir__variable("WEIR_RUN_PREALLOC_OF"));
     return WEIR_OK;
 }
 
-/* Reads a switch.  Leaves *on unchanged if the variable is not set. */
+/* Reads a variable that is a switch.  If the variable is not set, does not change *on. */
 static weir_status read_switch(struct reading *reading, const char *variable, int *on) {
     const char *value = weir__variable(variable);
     struct weir_problem problem;
@@ -173,19 +175,23 @@ static weir_status read_part_switches(struct reading *reading) {
 
 enum { NOT_SET, NO, YES };
 
-/* The values of the compatibility variables. */
+/* The values of the compatibility variables, as far as weir needs the values. */
 struct compat {
-    int tf_prealloc; /* NOT_SET, NO for a number of bytes, YES for -1 (the default fraction) */
+    /* NOT_SET, NO for a number of bytes, or YES for -1, which means the default fraction */
+    int tf_prealloc;
     uint64_t bytes;
-    int preallocate;   /* NOT_SET, NO, YES */
-    uint64_t fraction; /* in millionths, or 0 if no variable is set */
+    int preallocate; /* XLA's switch for preallocation: NOT_SET, NO or YES */
+    /* the fraction to preallocate, in millionths, or 0 if no variable sets a fraction */
+    uint64_t fraction;
     const char *fraction_name;
-    int engine; /* one of the WEIR_ENGINE_ constants */
+    int engine; /* the engine that engine_name chooses: a WEIR_ENGINE_ constant */
     const char *engine_name;
-    int jax_asks_pools, tf_asks_pools; /* set if the framework uses CUDA's memory pools */
+    /* set if JAX or TensorFlow uses CUDA's memory pools */
+    int jax_asks_pools, tf_asks_pools;
 };
 
-/* Reads a decimal int64.  TensorFlow aborts on any other text. */
+/* Reads TensorFlow's variable, which is a decimal int64.  TensorFlow itself aborts if the variable has any other
+ * text. */
 static weir_status read_tf_prealloc(struct reading *reading, struct compat *compat) {
     const char *value = getenv(TF_PREALLOC);
     struct weir_problem problem;
@@ -204,7 +210,8 @@ static weir_status read_tf_prealloc(struct reading *reading, struct compat *comp
     return WEIR_OK;
 }
 
-/* Reads the variable as JAX does.  An empty variable counts as not set, and only the three words below are false. */
+/* Reads XLA's switch for preallocation as JAX does.  An empty variable counts as not set.  Only the three words in
+ * `false_words` mean no preallocation. */
 static void read_preallocate(struct compat *compat) {
     static const char *const false_words[] = {"false", "False", "0"};
     const char *value = getenv(XLA_PREALLOCATE);
@@ -246,16 +253,18 @@ static weir_status read_fraction(struct reading *reading, struct compat *compat)
 
 struct engine_word {
     const char *word;
-    int engine; /* WEIR_ENGINE_DEFAULT if weir has no such engine */
+    int engine; /* an engine of weir, or WEIR_ENGINE_DEFAULT if weir has no such engine */
 };
 
-/* Sets the engine, unless a variable of higher precedence has set the engine. */
+/* Reads a variable that names a framework's allocator, and chooses the engine of weir that is most similar.  Does not
+ * change the engine if a variable of higher precedence has chosen an engine.  Sets *asks_pools if the framework will
+ * use CUDA's memory pools. */
 static weir_status read_engine(struct reading *reading, struct compat *compat, const char *variable,
                                const struct engine_word *words, int *asks_pools, const char *known,
                                const char *expected) {
     const char *value = getenv(variable);
-    /* If weir runs below another program, the rule of the program's framework counts.  TensorFlow distinguishes upper
-     * and lower case. */
+    /* In a program that does not know weir, the framework's own rule counts: TensorFlow distinguishes upper and lower
+     * case. */
     int by_case = reading->place != WEIR_PLACE_OWN && strcmp(variable, TF_ALLOCATOR) == 0;
     char key[160];
 
@@ -284,7 +293,7 @@ static weir_status read_engine(struct reading *reading, struct compat *compat, c
     return WEIR_OK;
 }
 
-/* Reads WEIR_JAX_OPTIONS, which is a list of NAME:VALUE pairs separated by semicolons. */
+/* Reads the variable WEIR_JAX_OPTIONS, which is a list of pairs NAME:VALUE with semicolons between. */
 int weir__jax_options_allocator(char *name, size_t bytes) {
     static const char option[] = "allocator:";
     const char *list = getenv(WEIR_JAX_OPTIONS);
@@ -344,9 +353,9 @@ static weir_status read_allow_growth(struct reading *reading, struct compat *com
 }
 
 /* Reads the variables that set a preallocation, if enum weir_place lets these variables count.  A framework that does
- * not use CUDA's memory pools preallocates its own memory, and the values of its variables may be invalid for weir;
- * JAX, for instance, allows a fraction above 1 for unified memory.  With pools, JAX uses TensorFlow's allocator, and so
- * TensorFlow's variable. */
+ * not use CUDA's memory pools preallocates its own memory.  The values of its variables may be invalid for weir.  For
+ * example, JAX allows a fraction above 1 for unified memory.  If JAX uses CUDA's memory pools, JAX uses TensorFlow's
+ * allocator, so TensorFlow's variable counts for JAX, too. */
 static weir_status read_preallocations(struct reading *reading, struct compat *compat) {
     int is_own = reading->place == WEIR_PLACE_OWN;
     weir_status status = WEIR_OK;
@@ -359,7 +368,8 @@ static weir_status read_preallocations(struct reading *reading, struct compat *c
     return read_fraction(reading, compat);
 }
 
-/* Applies the table at the top of this file.  Returns the variable that sets the preallocation, or NULL. */
+/* Computes the preallocation by the table at the top of this file, and writes it to *amount.  Returns the name of the
+ * variable that sets the preallocation, or NULL if no variable sets one. */
 static const char *compat_prealloc(const struct compat *compat, weir_amount *amount) {
     weir_amount fraction = {compat->fraction ? compat->fraction : DEFAULT_FRACTION,
                             WEIR_AMOUNT_OF_TOTAL};
@@ -400,16 +410,17 @@ static void apply_compat(struct reading *reading, const struct compat *compat) {
 
 enum { LONGEST_NAME = WEIR_DISTANT, FURTHEST_LIKENESS = 2 };
 
-/* The known name that is most similar to a variable. */
+/* The known name that is most similar to a variable, found by compare_name(). */
 struct likeness {
-    const char *name; /* NULL before the first comparison */
+    const char *name; /* the known name, or NULL before the first comparison */
     size_t distance;
-    size_t prefix; /* the length of `name` if `name` is a proper prefix of the variable, else 0 */
-    int is_known;  /* set if the variable is one of the known names */
+    /* the length of `name` if the variable begins with `name` and is longer, else 0 */
+    size_t prefix;
+    int is_known; /* set if the variable itself is a known name */
 };
 
-/* Compares a variable with a known name.  Keeps the longest known name that the variable begins with.  If there is no
- * such name, keeps the known name that is nearest in spelling. */
+/* Compares a variable with a known name.  Keeps the longest known name with which the variable begins.  If the variable
+ * begins with no known name, keeps the known name with the smallest edit distance. */
 static void compare_name(struct likeness *likeness, const char *name, size_t length,
                          const char *known) {
     size_t known_length = strlen(known);
@@ -429,9 +440,9 @@ static void compare_name(struct likeness *likeness, const char *name, size_t len
     likeness->prefix = prefix;
 }
 
-/* Returns 1 if a variable is probably a misspelt known name, else 0.  A variable is probably misspelt if it begins with
- * a known name that has at least a third of the variable's letters behind `start', or if it differs from a known name
- * in at most two letters and in less than half of its letters. */
+/* Returns 1 if a variable is probably a misspelt known name, else 0.  There are two such cases.  First, the variable
+ * begins with a known name, and this name has at least a third of the variable's letters after `start`.  Second, the
+ * variable differs from a known name in at most two letters, and in less than half of its letters. */
 static int is_misspelt(const struct likeness *likeness, size_t start, size_t length) {
     size_t letters = length - start;
 
@@ -448,8 +459,8 @@ static int is_listed(const char *list, const char *name, size_t length) {
     return list != NULL;
 }
 
-/* Records a variable that no program reads, so that child processes do not warn again.  Returns 1 if this process shall
- * warn, else 0. */
+/* Records a variable that no program reads, so that child processes do not warn about it again.  Returns 1 if this
+ * process shall warn about the variable, else 0. */
 static int note_unknown(struct reading *reading, const char *name, size_t length) {
     int was_told = is_listed(weir__variable("WEIR_RUN_TOLD"), name, length);
     char *unknown = reading->sources.unknown;
@@ -461,8 +472,8 @@ static int note_unknown(struct reading *reading, const char *name, size_t length
     return !was_told && first_warning(reading, name);
 }
 
-/* Warns of an unknown variable if its name begins with WEIR_, or if its name is probably a misspelt variable of a
- * framework. */
+/* Warns about a variable that weir does not know.  The name of such a variable begins with WEIR_, or is probably a
+ * misspelt name of a framework's variable. */
 static void warn_unread(struct reading *reading, const char *name, size_t length, int is_own) {
     struct likeness likeness = {NULL, 0, 0, 0};
     int is_near;

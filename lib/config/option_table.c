@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* option_table.c: the table of options.
  *
- * The code that reads, shows, checks or documents options goes through these rows.  A new option is a field in
- * weir/options.h, a line in WEIR_SETTING_LIST and a row here.
+ * All code that reads, shows, checks or documents options uses the rows of this table.  A new option needs a field in
+ * weir/options.h, a line in WEIR_SETTING_LIST, and a row in this file.
  *
- * This file must not know what an option does.
- */
+ * This file must not know the effect of an option. */
 #include "config/option_kinds.h"
 
 #include <stddef.h>
@@ -13,7 +12,7 @@
 
 /* ---- words ---- */
 
-/* The words for engines.  If several words mean one engine, weir prints the first word. */
+/* The words for engines.  If several words stand for one engine, weir prints the first of these words. */
 static const struct weir_option_word engines[] = {
     {"pool", WEIR_ENGINE_POOL},           {"mapped", WEIR_ENGINE_MAPPED}, {"bfc", WEIR_ENGINE_BFC},
     {"bfc-fixed", WEIR_ENGINE_BFC_FIXED}, {"direct", WEIR_ENGINE_DIRECT}, {NULL, 0},
@@ -40,10 +39,10 @@ static const struct weir_option_word hardenings[] = {
 /* ---- rows ---- */
 
 #define PART_ACCEPTS "a size (4GiB, 512MB, 75%, 90%free, max), share or share:WEIGHT"
-/* weir lists an ADVANCED setting only if a user requests a list of all settings. */
+/* weir lists an ADVANCED setting only if the user requests a list of all settings (--all). */
 #define BASIC .is_advanced = 0
 #define ADVANCED .is_advanced = 1
-/* The arguments after `its_words` initialise the fields of struct weir_setting_row. */
+/* Defines the row of a setting.  The arguments after `its_words` initialise the fields of struct weir_setting_row. */
 #define ROW(setting, type, member, its_words, ...)                                                 \
     [WEIR_SETTING_##setting] = {.text = {__VA_ARGS__},                                             \
                                 .kind = &weir__option_##type,                                      \

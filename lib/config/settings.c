@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* settings.c: reads and completes options: a caller's struct, single options by name, and the values that stand for
- * defaults.
+/* settings.c: reads options from a caller's struct, sets single options by name, and replaces defaults by their values.
  *
- * A caller may have the weir_options of another version of the library.  New fields come at the end of the struct, and
- * `size' says which fields the caller knows.
- */
+ * A caller may have been compiled with another version of weir_options.  Each version adds its new fields at the end of
+ * the struct.  The field `size` says which fields the caller knows. */
 #include "config/option_kinds.h"
 
 #include <stddef.h>
@@ -15,8 +13,8 @@
 #include "base/result.h"
 #include "base/text.h"
 
-/* Writes the message about a text that a row does not accept.  `label` names the option, or is NULL for the row's
- * name. */
+/* Writes the message that an option does not accept a text, and returns the status.  `label` is the name of the option
+ * in the message.  If `label` is NULL, the message uses the name from the row. */
 static weir_status no_parse(const struct weir_option_row *row, const char *label, const char *text,
                             const struct weir_problem *problem,
                             const struct weir_message *message) {
@@ -27,7 +25,7 @@ static weir_status no_parse(const struct weir_option_row *row, const char *label
                         label ? label : row->text.name, quoted, problem->text, row->text.accepts);
 }
 
-/* Returns a struct for the message buffer of a caller, and makes its text empty.  `text` may be NULL. */
+/* Returns a struct weir_message for the caller's buffer, and sets the text in the buffer to "".  `text` may be NULL. */
 static struct weir_message message_at(char *text, size_t bytes) {
     if (text && bytes > 0)
         text[0] = '\0';
@@ -38,14 +36,14 @@ static struct weir_message message_at(char *text, size_t bytes) {
 
 #define AT(member) offsetof(weir_options, member)
 
-/* The size of weir_options in the first version. */
+/* The size of weir_options in the first version of the library. */
 #define SMALLEST_SIZE offsetof(weir_options, cache)
 
-/* The largest valid size.  A larger size shows that the caller did not initialise the struct. */
+/* The largest size that weir accepts.  A larger size means that the caller has not initialised the struct. */
 #define LARGEST_SIZE ((size_t)65536)
 
-/* Returns 1 if some version of weir_options has `bytes` bytes, else 0.  New fields were added at the end, so the offset
- * of each field is the size of an older version. */
+/* Returns 1 if some version of weir_options has `bytes` bytes, else 0.  Each version has added its fields at the end.
+ * So the offset of a field is the size of a struct in an older version. */
 static int is_size(size_t bytes) {
     _Static_assert(sizeof(weir_options) - AT(peers) <= sizeof(uint64_t),
                    "a field behind peers, if it is no setting's, is named below");
@@ -57,7 +55,7 @@ static int is_size(size_t bytes) {
     return bytes == AT(oom_callback) || bytes == AT(oom_callback_data);
 }
 
-/* Returns a message if `options' is NULL or its size is wrong, else NULL. */
+/* Returns a message if `options` is NULL or options->size is wrong.  Returns NULL if both are correct. */
 static const char *size_problem(const weir_options *options) {
     if (!options)
         return "options is NULL";
@@ -66,7 +64,8 @@ static const char *size_problem(const weir_options *options) {
     return NULL;
 }
 
-/* Copies a caller's struct without fields that this library does not know.  The caller has checked the size. */
+/* Copies a caller's struct, except fields that this version of the library does not know.  The caller of this function
+ * has checked options->size. */
 static void copy_options(const weir_options *options, weir_options *out) {
     memset(out, 0, sizeof *out);
     memcpy(out, options, options->size < sizeof *out ? options->size : sizeof *out);
@@ -80,7 +79,7 @@ void weir__options_copy_out(const weir_options *from, weir_options *options) {
     options->size = size;
 }
 
-/* Returns 1 if all fields that this library does not know are 0, else 0. */
+/* Returns 1 if all fields that this version of the library does not know are 0, else 0. */
 static int tail_is_zero(const weir_options *options) {
     const unsigned char *bytes = (const unsigned char *)options;
 
@@ -126,7 +125,7 @@ int weir__options_can_open(const weir_options *o) {
     return o->engine == WEIR_ENGINE_POOL || o->engine == WEIR_ENGINE_MAPPED;
 }
 
-/* Replaces every default by its value, except the default of cache_limit, which no amount can express. */
+/* Replaces every default by its value.  The default of cache_limit stays, because no amount expresses its value. */
 static void fill_defaults(weir_options *options) {
     if (options->engine == WEIR_ENGINE_DEFAULT)
         options->engine = WEIR_ENGINE_POOL;
@@ -254,8 +253,9 @@ weir_status weir__device_parse(const char *text, const char **driver, int *ordin
 
 /* ---- completion ---- */
 
-/* Refuses a preallocation above the limit if both amounts have one kind.  Amounts of different kinds can be compared
- * only with a device.  weir later lowers a preallocation that comes from another program's variable to the limit. */
+/* Refuses a preallocation above the limit, if both amounts have one kind.  To compare amounts of different kinds, weir
+ * needs the device, and does so later.  If another program's variable has set the preallocation, weir later lowers the
+ * preallocation to the limit instead. */
 static weir_status check_prealloc_limit(const weir_options *filled,
                                         const struct weir_message *message) {
     char prealloc[WEIR_SPELL_BYTES], limit[WEIR_SPELL_BYTES];
@@ -271,8 +271,7 @@ static weir_status check_prealloc_limit(const weir_options *filled,
         prealloc, limit);
 }
 
-/* Refuses a prealloc_min that is greater than prealloc.  Compares the two only if they are amounts of the same kind,
- * or if prealloc is 0. */
+/* Refuses a prealloc_min above prealloc.  Compares the two amounts only if both have one kind, or if prealloc is 0. */
 static weir_status check_min_of_kind(const weir_options *filled,
                                      const struct weir_message *message) {
     const weir_amount *all = &filled->prealloc, *least = &filled->prealloc_min;
@@ -290,8 +289,8 @@ static weir_status check_min_of_kind(const weir_options *filled,
                         of_another ? of_another : "prealloc", prealloc);
 }
 
-/* Checks that the engine can open its memory to other devices if the options name a device other than the allocator's.
- * Returns E_NOT_SUPPORTED with a message if the engine cannot open its memory. */
+/* Checks the option `peers`.  If it names a device other than the allocator's own device, the engine must be able to
+ * open its memory to other devices.  Returns E_NOT_SUPPORTED with a message if the engine cannot. */
 static weir_status check_peers(const weir_options *filled, const struct weir_message *message) {
     uint64_t devices = 0;
     const char *driver;
@@ -316,7 +315,7 @@ static weir_status check_option(const struct weir_option_row *row, const weir_op
                               problem.text, row->text.accepts);
 }
 
-/* Accepts a limit of 0, which allows no growth of reserved memory. */
+/* Accepts a limit of 0, with which the reserved memory cannot grow. */
 weir_status weir__limit_check(const weir_amount *limit, char *message, size_t message_bytes) {
     static const struct weir_option_row row = {
         .text = {.name = "limit", .accepts = WEIR_SIZE_ACCEPTS},
@@ -348,7 +347,7 @@ weir_status weir__options_complete(const weir_options *options, weir_options *ou
         status = check_option(&weir__option_rows[i], &work, &to);
     if (status != WEIR_OK)
         return status;
-    /* Raises the log level, because hardening reports to the log. */
+    /* Switches the log on if hardening is on, because hardening reports its findings to the log. */
     if (work.log == WEIR_LOG_DEFAULT && work.harden & ~(uint64_t)WEIR_HARDEN_OFF)
         work.log = WEIR_LOG_ERROR;
     fill_defaults(&work);
