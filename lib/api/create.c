@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* create.c: creates and destroys allocators.
  *
- * An allocator has a device, the completed options, reserved memory with one engine, counters and recorded uses, and on
- * top of the engine the caches and the guard, if they are on.
+ * An allocator consists of a device, the complete options, reserved memory with one engine, counters, and records of
+ * uses.  If the caches and the guard are on, they lie above the engine.
  *
- * Locks: `first' guards the preallocation at the first request, and is taken before all locks of the preallocation.
+ * Locks: the mutex `first` guards the preallocation at the first request.  A thread takes `first` before all other
+ * locks of the preallocation.
  *
- * This file must not know how an engine places blocks or the names of settings.
- */
+ * This file must not know how an engine places blocks, or the names of settings. */
 #include "config.h"
 
 #include <stdarg.h>
@@ -27,7 +27,7 @@
 #include "config/settings.h"
 #include "ipc/group_process.h"
 
-#define MAPPED_PAGE ((size_t)2 << 20) /* the granularity of mapped memory */
+#define MAPPED_PAGE ((size_t)2 << 20) /* the granularity of mapped memory, in bytes */
 
 const char *weir_version(void) {
     return PACKAGE_VERSION;
@@ -35,7 +35,7 @@ const char *weir_version(void) {
 
 /* ---- failures ---------------------------------------------------------------------------------- */
 
-/* Writes the reason to the message, or to the log if the caller wants no message. */
+/* Writes the reason of a failure to the caller's message, or to the log if the caller wants no message. */
 static void report_reason(const struct weir_message *message, int log, const char *text) {
     if (message && message->bytes > 0)
         snprintf(message->text, message->bytes, "%s", text);
@@ -55,7 +55,8 @@ weir_status weir__create_cannot(const weir_allocator *a, weir_status status, con
     return status;
 }
 
-/* Reports a failed creation, with the result of the driver, as weir__create_cannot does. */
+/* Reports that a driver call has failed during the creation, as weir__create_cannot() does.  Returns the status for the
+ * driver's result. */
 static weir_status create_refused(weir_allocator *a, const char *what, CUresult result) {
     weir_status status = weir__device_status(&a->device, result);
 
@@ -113,7 +114,8 @@ static weir_status join_group(weir_allocator *a) {
     return weir__create_cannot(a, weir__without_driver(WEIR_E_INVALID), "%s", why);
 }
 
-/* Returns E_LIMIT with a message if the limit of the process group leaves no room for the context, else OK. */
+/* Checks the limit of the process group.  Returns E_LIMIT with a message if the limit leaves no room for the device's
+ * context, else OK. */
 static weir_status group_refuses(weir_allocator *a) {
     struct weir_group *g = weir__group_of(a->device.driver, a->device.ordinal);
     char text[WEIR_GROUP_SHOWN];
@@ -126,7 +128,8 @@ static weir_status group_refuses(weir_allocator *a) {
                                text);
 }
 
-/* Retains the primary context.  If the device has no room for it, waits until other processes release memory. */
+/* Retains the device's primary context.  If the device has no room for the context, asks other processes for memory and
+ * retries. */
 static weir_status open_context(weir_allocator *a) {
     struct weir_admission admission = {0};
     weir_status status;
@@ -165,14 +168,15 @@ weir_status weir__read_memory(weir_allocator *a, struct weir_device_memory *memo
 weir_status weir__preallocate(weir_allocator *a, char *text, size_t text_bytes) {
     weir_status status;
 
-    weir__goal_hold(&a->reserve); /* grow-ahead then does not count in the figures */
+    /* Holds background growth, which would otherwise count in the figures. */
+    weir__goal_hold(&a->reserve);
     status = weir__goal_preallocate(&a->reserve, text, text_bytes);
     weir__goal_go_on(&a->reserve);
     return status;
 }
 
-/* Starts background growth (grow-ahead) if the options want it.  If there is no thread, only requests grow the reserved
- * memory. */
+/* Starts the thread for background growth (grow-ahead), if the options want background growth.  If no thread can be
+ * started, the reserved memory grows only in requests. */
 static void start_grow_ahead(weir_allocator *a) {
     struct weir_engine *e = a->reserve.engine;
 
@@ -186,7 +190,8 @@ static void start_grow_ahead(weir_allocator *a) {
               "nothing is done in the background: the host has no memory, or no thread");
 }
 
-/* Preallocates while the allocator is created.  If only a profile wants the preallocation, a failure is no error. */
+/* Preallocates during the creation of the allocator.  If the preallocation comes only from a profile, its failure is no
+ * error. */
 static weir_status preallocate_now(weir_allocator *a, char *text, size_t text_bytes) {
     weir_status status = weir__preallocate(a, text, text_bytes);
     char why[160];
@@ -200,17 +205,20 @@ static weir_status preallocate_now(weir_allocator *a, char *text, size_t text_by
     return status;
 }
 
-/* Sets the preallocation to the need of earlier runs, if that is larger, unless the program has set prealloc. */
+/* Raises the preallocation to the memory that earlier runs needed, as recorded in the profile.  Changes nothing if the
+ * program has set prealloc. */
 static void apply_profile(weir_allocator *a) {
     const weir_options *given = &a->creation->given;
     weir_options its = a->options;
     uint64_t target;
 
-    /* Warns that a file is ignored and replaced even if the user has not set the log. */
+    /* Raises the log level if the user has not set it, so that weir warns about a profile that it ignores and
+     * replaces. */
     if (!weir__option_is_set(given, WEIR_SETTING_LOG))
         its.log = WEIR_LOG_WARNING;
     a->learn = weir__learn_open(a->device.driver, a->device.ordinal, &its);
-    a->options.profile = a->learn ? a->learn->path : NULL; /* a copy that the caller cannot free */
+    /* This path is a copy, since the caller may free the text of the option. */
+    a->options.profile = a->learn ? a->learn->path : NULL;
     if (!a->learn || weir__option_is_set(given, WEIR_SETTING_PREALLOC))
         return;
     target = weir__learn_target(a);
@@ -236,7 +244,7 @@ const char *weir__why_it_stays(const weir_allocator *a) {
                                                       : weir__why_not_told(a);
 }
 
-/* Opens the goal of the reserved memory.  The preallocation raises the goal's floor later. */
+/* Initialises the goal of the reserved memory.  The preallocation raises the floor of the goal later. */
 static void set_goal(weir_allocator *a) {
     const weir_options *o = &a->options;
     int stays = weir__why_it_stays(a) != NULL, off = stays || o->decay_ms == UINT64_MAX;
@@ -279,7 +287,7 @@ static weir_status open_engine(weir_allocator *a) {
     return status;
 }
 
-/* Closes all parts of the allocator that furnish() has made. */
+/* Closes all parts of the allocator that furnish() has created. */
 static void close_parts(weir_allocator *a) {
     weir__goal_close(&a->reserve);
     weir__learn_close(a->learn);
@@ -288,7 +296,8 @@ static void close_parts(weir_allocator *a) {
     a->reserve.engine->ops->close(a->reserve.engine);
 }
 
-/* Makes all parts of the allocator that need the context.  On failure closes them; the caller releases the context. */
+/* Creates all parts of the allocator that need the device's context.  On failure closes these parts; the caller then
+ * releases the context. */
 static weir_status furnish(weir_allocator *a) {
     weir_status status = weir__hold_settings(a);
     char why[160] = "";
@@ -340,8 +349,8 @@ static weir_status furnish(weir_allocator *a) {
                                why[0] ? why : weir__why_not(a, status, why, sizeof why));
 }
 
-/* Reads and completes the options that a program has passed.  `options` may be NULL.  Returns OK, or a status with the
- * reason in the message or in the log. */
+/* Reads and completes the options that the program has passed; `options` may be NULL.  Returns OK.  On an error returns
+ * its status, and writes the reason to the message or to the log. */
 static weir_status read_creation_options(struct weir_creation *c, const weir_options *options) {
     char why[320];
     weir_status status = weir__options_complete(options, &c->completed, why, sizeof why);
@@ -357,8 +366,8 @@ static weir_status read_creation_options(struct weir_creation *c, const weir_opt
     return options ? weir__options_copy_in(options, &c->given, NULL, 0) : WEIR_OK;
 }
 
-/* Allocates an allocator and sets its completed options and its driver.  All other fields are zero.  Returns NULL if
- * there is no host memory. */
+/* Allocates the structure of an allocator, and sets its completed options and its driver.  All other fields are 0.
+ * Returns NULL if there is no host memory. */
 static weir_allocator *allocate_struct(const struct weir_creation *c) {
     weir_allocator *a = aligned_alloc(_Alignof(weir_allocator), sizeof *a);
 
@@ -375,7 +384,7 @@ static weir_allocator *allocate_struct(const struct weir_creation *c) {
     a->reserve.lend_device = weir__borrow;
     a->reserve.lend_context = a;
     atomic_init(&a->device.log, WEIR_LOG_NONE);
-    /* Per-stream caches distinguish streams by their ids, which drivers before 12.0 do not have. */
+    /* The caches tell streams apart by their ids.  Drivers before 12.0 have no stream ids. */
     if (a->options.cache == WEIR_SWITCH_ON && !(c->driver->capabilities & WEIR_CAP_STREAM_ID)) {
         a->options.cache = WEIR_SWITCH_OFF;
         weir__log(a->options.log, WEIR_LOG_WARNING,
@@ -412,7 +421,8 @@ weir_status weir__allocator_check_on(const struct weir_driver *driver, const wei
     return status;
 }
 
-/* Warns once in the process that OOM reports cannot be written to the named file, even if the log is not set. */
+/* Warns if OOM reports cannot be written to the file that the options name.  Logs the warning once in the process, even
+ * if the user has not set the log. */
 static void warn_of_oom_report(const weir_options *o, const weir_options *given) {
     int problem = weir__oom_report_problem(o->oom_report), is_new = 1;
     char line[1024];
@@ -429,9 +439,9 @@ static void warn_of_oom_report(const weir_options *o, const weir_options *given)
                   WEIR_LOG_WARNING, "%s", line);
 }
 
-/* Creates an allocator with the engine of the completed options. */
+/* Creates an allocator with the engine that the completed options name. */
 static weir_status create_with_engine(const struct weir_creation *c, weir_allocator **allocator) {
-    static _Atomic uint64_t made; /* the number of allocators so far */
+    static _Atomic uint64_t made; /* the number of allocators that this process has created */
     weir_status status;
     int result_before = weir__driver_result;
     struct timespec now;
@@ -447,7 +457,8 @@ static weir_status create_with_engine(const struct weir_creation *c, weir_alloca
     a->device.decompresses = (c->how & WEIR_CREATE_DECOMPRESSES) != 0;
     a->preallocates_later =
         (c->how & WEIR_CREATE_PREALLOCATES_LATER) || weir__foreign_prealloc(&a->options);
-    if (weir__oom_report_is_wanted(a->options.oom_report)) /* a copy that the caller cannot free */
+    /* The kept text is a copy, since the caller may free the text of the option. */
+    if (weir__oom_report_is_wanted(a->options.oom_report))
         a->options.oom_report = weir__text_keep(a->options.oom_report, NULL);
     if (!a->options.oom_report) {
         status = weir__without_driver(WEIR_E_HOST_MEMORY);
@@ -461,7 +472,7 @@ static weir_status create_with_engine(const struct weir_creation *c, weir_alloca
     status = find_own_device(a);
     if (status != WEIR_OK)
         goto close_counters;
-    weir__join_process_peers(a); /* after this, other processes can make room for the context */
+    weir__join_process_peers(a); /* from here on, other processes can free memory for the context */
     status = join_group(a);
     if (status == WEIR_OK)
         status = open_context(a);
@@ -478,7 +489,8 @@ static weir_status create_with_engine(const struct weir_creation *c, weir_alloca
     a->local_peer.owner = a;
     atomic_store_explicit(&a->device.log, a->options.log, memory_order_relaxed);
     a->creation = NULL;
-    weir__local_peers_join(&a->local_peer); /* from now on other allocators may call this one */
+    /* From here on, other allocators may call this allocator. */
+    weir__local_peers_join(&a->local_peer);
     *allocator = a;
     return weir__ended(result_before, WEIR_OK);
 
@@ -495,9 +507,10 @@ free_allocator:
 
 /* ---- the choice of the engine ------------------------------------------------------------------ */
 
-/* If the options name no engine, weir chooses engine mapped if the device can map memory: with pending work, other
- * engines reserve about a third more.  weir chooses engine pool if the device cannot map memory, if it cannot map
- * memory for hardware decompression and the program wants that, or if no addresses are left. */
+/* If the options name no engine, weir chooses engine mapped on a device that can map memory.  With pending work, other
+ * engines reserve about a third more memory.  weir chooses engine pool if the device cannot map memory, or if engine
+ * mapped has no addresses left.  weir also chooses engine pool if the program wants hardware decompression, and mapped
+ * memory cannot have it. */
 
 static int can_map(const struct weir_driver *driver, CUdevice device) {
     int can = 0;
@@ -509,8 +522,8 @@ static int can_map(const struct weir_driver *driver, CUdevice device) {
            can;
 }
 
-/* Tries to make mapped memory for hardware decompression, since no attribute tells whether the driver can.  Returns the
- * driver's result, or success if the device has no free memory for the attempt. */
+/* Tries to create mapped memory for hardware decompression, because no attribute of the device tells whether the driver
+ * can.  Returns the driver's result.  Returns CUDA_SUCCESS if the device has no free memory for the attempt. */
 static CUresult try_kind(const struct weir_driver *driver, CUdevice device) {
     CUmemAllocationProp kind;
     CUmemGenericAllocationHandle handle;
@@ -523,8 +536,8 @@ static CUresult try_kind(const struct weir_driver *driver, CUdevice device) {
     return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_SUCCESS : result;
 }
 
-/* One bit for each device, set if engine mapped has run out of addresses there.  Memory that was lost with its context
- * keeps its addresses, so many resets can use up all addresses. */
+/* One bit for each device.  The bit is set if engine mapped has run out of addresses on the device.  After a reset of
+ * the device, the lost memory keeps its addresses.  So many resets can use up all addresses. */
 static _Atomic uint64_t full;
 
 static uint64_t ordinal_bit(CUdevice device) {
@@ -544,8 +557,8 @@ void weir__default_engine_fill(const struct weir_driver *driver, CUdevice device
         options->engine = WEIR_ENGINE_MAPPED;
 }
 
-/* Creates an allocator with the named engine, or with the default engine of the device.  If the default is engine
- * mapped and the device cannot serve it, creates the allocator with engine pool. */
+/* Creates an allocator with the engine that the options name, or else with the default engine of the device.  If the
+ * default engine is mapped and the device fails to support it, creates the allocator with engine pool. */
 static weir_status create_by_choice(struct weir_creation *c, weir_allocator **allocator) {
     int is_named = c->given.engine == WEIR_ENGINE_MAPPED;
     int is_chosen = maps_for(c->driver, c->ordinal, &c->given);
@@ -556,8 +569,8 @@ static weir_status create_by_choice(struct weir_creation *c, weir_allocator **al
     const struct weir_message message = c->message;
     int result_before = weir__driver_result;
     weir_status why, status;
-    char text[320] =
-        ""; /* the reason of a failure, which goes to the log if the caller wants no message */
+    /* The reason of a failure, which weir logs if the caller wants no message. */
+    char text[320] = "";
 
     if (message.bytes > 0)
         message.text[0] = '\0';
@@ -569,12 +582,13 @@ static weir_status create_by_choice(struct weir_creation *c, weir_allocator **al
         return create_with_engine(c, allocator);
     if (message.bytes == 0)
         c->message = (struct weir_message){text, sizeof text};
-    c->completed.engine =
-        WEIR_ENGINE_MAPPED; /* all other defaults are equal to those of engine pool */
+    /* The completed options have the defaults of engine pool.  All other defaults of engine mapped are equal. */
+    c->completed.engine = WEIR_ENGINE_MAPPED;
     why = create_with_engine(c, allocator);
     c->message = message;
+    /* Returns if engine mapped succeeded, or if engine pool would fail, too. */
     if ((why != WEIR_E_NOT_SUPPORTED && why != WEIR_E_NO_MEMORY) ||
-        weir__driver_result == CUDA_SUCCESS) { /* engine pool would fail, too */
+        weir__driver_result == CUDA_SUCCESS) {
         if (why != WEIR_OK && text[0])
             report_reason(NULL, c->completed.log, text);
         return why;
@@ -584,13 +598,13 @@ static weir_status create_by_choice(struct weir_creation *c, weir_allocator **al
     weir__set_driver_result(result_before);
     c->completed.engine = WEIR_ENGINE_POOL;
     status = create_with_engine(c, allocator);
-    if (status == WEIR_OK &&
-        why == WEIR_E_NO_MEMORY) /* the mapped engine lacked addresses, not memory */
+    /* Engine pool found memory, so engine mapped lacked addresses, not memory. */
+    if (status == WEIR_OK && why == WEIR_E_NO_MEMORY)
         atomic_fetch_or_explicit(&full, ordinal_bit(c->ordinal), memory_order_relaxed);
     return status;
 }
 
-/* Creates an allocator on a driver, with options that are not read yet. */
+/* Creates an allocator on a driver table, with options that weir has not read yet. */
 static weir_status create_on_driver(const struct weir_driver *driver, const weir_options *options,
                                     unsigned how, weir_allocator **allocator, char *message,
                                     size_t message_bytes) {
@@ -673,9 +687,10 @@ static int has_live_blocks(const weir_allocator *a) {
                      : weir__engine_has_blocks(a->reserve.engine);
 }
 
-/* Returns 1 if no GPU work uses the allocator's memory, else 0.  Waits for the device if the engine needs the wait
- * before its end, or if frees are pending.  Returns 0 if the wait fails, or if a free is still pending, for example in
- * a capture.  The allocator then stays, since the device may still use the memory. */
+/* Returns 1 if no GPU work uses the allocator's memory any more, else 0.  Waits for the device if frees are pending, or
+ * if the engine needs such a wait before it closes.  Returns 0 if the wait fails, or if a free is still pending, for
+ * example because of a capture.  In this case the caller must not destroy the allocator, since the device may still use
+ * its memory. */
 static int is_settled(weir_allocator *a) {
     struct weir_engine *e = a->reserve.engine;
     weir_status status;
@@ -702,7 +717,7 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
         return weir__misuse(a, WEIR_E_BUSY, "destroy");
     weir__local_peers_leave(&a->local_peer);
     if (!lost && a->learn)
-        (void)weir__learn_save(a, NULL); /* weir__learn_save logs a failure */
+        (void)weir__learn_save(a, NULL); /* weir__learn_save() itself logs a failure */
     close_parts(a);
     weir__anywhere_close(a);
     weir__leave_peers(a);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* drop_in.c: see drop_in.h. */
+/* drop_in.c: serves an unmodified program in place of the driver's own pools (drop_in.h). */
 #include "api/drop_in.h"
 
 #include <pthread.h>
@@ -31,7 +31,8 @@ void weir__drop_in_hush(weir_allocator *a) {
     a->hushed = 1;
 }
 
-/* With the pool engine the driver's pool orders the reuse of memory, so the attribute of the pool is changed, too. */
+/* Switches reuse between streams without a wait off or on.  With the pool engine, the driver's pool orders the reuse of
+ * memory, so the function also changes the attribute of the pool. */
 void weir__drop_in_keep_apart(weir_allocator *a, int on) {
     CUmemoryPool pool = a->reserve.engine->driver_pool;
     int may = !on;
@@ -120,13 +121,14 @@ void weir__drop_in_stream_begins(weir_allocator *a, weir_stream stream) {
         weir__caches_meet(a->caches, stream);
 }
 
-/* Returns 1 if the allocator gives memory back to the device only after a wait for the device, else 0. */
+/* Returns 1 if the allocator can release memory to the device only after a wait for the device, else 0. */
 static int gives_behind_waits(const weir_allocator *a) {
     return a->harden != NULL || !(a->reserve.engine->traits & WEIR_ENGINE_SHEDS);
 }
 
-/* Returns 1 if `stream` is the thread's own default stream and the thread has not used it with weir, else 0.  A query
- * would create that stream.  An outdated id in the table also shows that the stream was used. */
+/* Returns 1 if `stream` is the calling thread's own default stream and this thread has not used that stream with weir;
+ * else 0.  The caller then does not query the stream, since a query would create it.  Even an outdated id in the table
+ * shows that the thread has used the stream. */
 static int is_unused(const weir_allocator *a, weir_stream stream) {
     const struct weir_default_ids *known =
         &weir__default_ids[(unsigned)a->device.ordinal % WEIR_DEFAULT_IDS];
@@ -152,7 +154,8 @@ void weir__drop_in_stream_ends(weir_allocator *a, weir_stream stream) {
     if (a->caches)
         weir__caches_ask(a->caches, stream, 1);
     else
-        observe_stream(a, stream); /* a destroyed stream cannot be queried later */
+        /* Queries the stream now, because the program is about to destroy it. */
+        observe_stream(a, stream);
     weir__set_driver_result(before);
 }
 
@@ -174,14 +177,15 @@ static int is_busy(weir_allocator *a) {
     return weir__engine_ask(a->reserve.engine, NULL, 0) == WEIR_E_BUSY;
 }
 
-/* Queries which frees on the streams have completed.  Returns 1 if all streams are idle, else 0.  Stops and returns 0
- * if a request holds the engine: a wait for that request would keep captures from beginning and streams from ending. */
+/* Queries which frees on these streams have completed.  Returns 1 if all streams are idle, else 0.  If a request holds
+ * the engine, stops and returns 0.  Otherwise the function would wait for this request, and meanwhile no capture could
+ * begin and no stream could end. */
 static int query_streams(weir_allocator *a, const weir_stream *streams, size_t count) {
     const weir_stream legacy = (weir_stream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE;
     const weir_stream own = (weir_stream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
-    /* If streams are kept apart, memory that only a trim has found complete must not serve other streams.  The driver
-     * (580, on an H200) has this rule, too.  With both, other streams may reuse memory once the stream that freed it
-     * has ended. */
+    /* If streams are kept apart, memory of one stream must not serve other streams only because a trim has found the
+     * memory complete.  The driver (580, on an H200) has this rule, too.  Both weir and the driver let other streams
+     * reuse the memory after its stream has ended. */
     int marks = !gives_behind_waits(a) &&
                 !atomic_load_explicit(&a->device.keeps_apart, memory_order_relaxed);
     int is_idle;
@@ -218,8 +222,8 @@ int weir__drop_in_ask(weir_allocator *a, const weir_stream *streams, size_t coun
         (void)query_streams(a, streams, count);
     weir__driver_leave(driver, &scope);
     weir__set_driver_result(before);
-    /* This thread cannot query the own default stream of another thread, so the result is 0 if such a stream was
-     * used. */
+    /* A thread cannot query another thread's own default stream.  So the result is 0 if another thread has used its own
+     * default stream. */
     return is_idle && atomic_load_explicit(&weir__device_own_streams, memory_order_relaxed) <=
                           weir__device_has_own;
 }
@@ -234,7 +238,8 @@ void weir__drop_in_trim(weir_allocator *a, size_t keep, int is_idle) {
 
     if (!is_usable(a))
         return;
-    if (is_idle) /* all streams are idle, so the wait for the device is short */
+    /* All streams are idle, so a wait for the device is short. */
+    if (is_idle)
         (void)weir__goal_lower(&a->reserve, keep, WEIR_EVENT_TRIM, &done.released);
     else if (!gives_behind_waits(a))
         (void)a->reserve.engine->ops->trim(a->reserve.engine, &done);
@@ -259,8 +264,8 @@ CUresult weir__drop_in_wait(weir_allocator *a) {
 
 enum { MOST_DEVICES = 64 };
 
-/* Joins the device's shared registry once, and stays in it.  The registry remembers which processes did not answer, so
- * that weir does not ask them again. */
+/* Joins the device's shared registry once, and never leaves it.  The registry remembers which processes did not answer,
+ * so that weir does not ask these processes again. */
 static struct weir_process_peers *join_registry_once(const struct weir_driver *driver,
                                                      CUdevice device, int log) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -276,7 +281,7 @@ static struct weir_process_peers *join_registry_once(const struct weir_driver *d
     return n;
 }
 
-/* Logs once for each device that the device has no room for a context, with the reason. */
+/* Logs that the device has no room for a context, and the reason.  Logs this once for each device. */
 static void log_no_room(struct weir_process_peers *n, CUdevice device, int log) {
     static atomic_int is_told[MOST_DEVICES];
     char why[WEIR_PROCESS_PEERS_SHOWN + 80];
@@ -303,7 +308,7 @@ int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device,
     if (!n)
         return 0;
     claim = weir__allocator_claim(&complete);
-    /* The registry publishes the claim, which lowers the shares of other processes. */
+    /* Joins the registry with this claim.  The claim lowers the shares of other processes, so that they free memory. */
     (void)weir__allocator_join(driver, device, &claim, log);
     any = weir__allocator_admit(n, admission);
     if (!any)
@@ -318,7 +323,7 @@ static const struct weir_driver *real_driver(void) {
     return weir__group_driver(weir__driver_open("cuda", &failure));
 }
 
-/* Reads the user's options.  Returns 1 on success, 0 if a variable is wrong. */
+/* Reads the user's options from the environment.  Returns 1 on success, 0 if a variable has a wrong value. */
 static int read_user_options(weir_options *options) {
     char why[96];
 
@@ -336,7 +341,8 @@ int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admiss
 
 /* ---- requests that weir does not serve --------------------------------------------------------------- */
 
-/* The time that a request waits for other processes, and the most failures that are logged. */
+/* MEMORY_NS is how long a request waits for memory of other processes.  MOST_TOLD is the maximum number of failures
+ * that weir logs. */
 #define MEMORY_NS UINT64_C(1000000000)
 enum { MOST_TOLD = 8 };
 
@@ -371,8 +377,8 @@ struct weir_group *weir__drop_in_group(CUdevice device, int *refused) {
     return g;
 }
 
-/* Returns the shared registry in which a request of `bytes` may ask other processes for memory.  Returns NULL if the
- * options forbid that, or if the request is larger than the device. */
+/* Returns the shared registry of the device, in which a request of `bytes` bytes may ask other processes for memory.
+ * Returns NULL if the options switch the registry off, or if the request is larger than the device's memory. */
 static struct weir_process_peers *whom_to_ask(CUdevice device, size_t bytes) {
     const struct weir_driver *driver = real_driver();
     weir_options options, complete;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* figures.c: returns the statistics, latencies and events of an allocator.
  *
- * The statistics combine the counters of the allocator with the figures of the engine, the caches and the guard.
+ * The statistics consist of the allocator's counters and the figures of the engine, the caches and the guard.
  *
- * This file must not know how the engine, the caches and the guard keep their figures.
- */
+ * This file must not know how the engine, the caches and the guard keep their figures. */
 
 #include <weir/stats.h>
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* handle.c: the functions about a block or a stream that neither allocate nor free.
+/* handle.c: public functions that take a block or a stream, but neither allocate nor free.
  *
- * This file must not know how an engine places blocks.
- */
+ * This file must not know how an engine places blocks. */
 #include "config.h"
 
 #include <stdio.h>
@@ -14,7 +13,8 @@
 #include "config/settings.h"
 #include "engine/peer_access.h"
 
-/* Returns 0 if weir knows that no live block begins at the address, else 1. */
+/* Returns 0 if weir knows that no live block begins at the address.  Returns 1 if a block begins at the address, or if
+ * weir does not know. */
 static int begins_block(const weir_allocator *a, CUdeviceptr block) {
     struct weir_extent live;
     int found;
@@ -38,7 +38,8 @@ weir_status weir_use(weir_allocator *a, void *block, weir_stream stream) {
     if (!begins_block(a, (uintptr_t)block))
         return weir__misuse(a, WEIR_E_NOT_OWNED, "weir_use");
     if ((uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE) {
-        /* The meaning of a default stream depends on the thread, so its id is noted, too. */
+        /* The handle of a default stream means different streams in different threads, so weir also records the
+         * stream's id. */
         int lent = weir__lend_context(a);
         CUresult result = weir__device_stream_id(&a->device, stream, &id);
 
@@ -51,8 +52,8 @@ weir_status weir_use(weir_allocator *a, void *block, weir_stream stream) {
     return WEIR_OK;
 }
 
-/* Finds the live block that contains the address.  Returns 1 on success, 0 if there is no such block, -1 if the engine
- * does not know its blocks. */
+/* Finds the live block that contains the address, and writes its start and its size.  Returns 1 on success, 0 if no
+ * live block contains the address, -1 if the engine does not know its blocks. */
 static int find_live_block(const weir_allocator *a, CUdeviceptr address, CUdeviceptr *block,
                            size_t *bytes) {
     struct weir_extent live = {0};
@@ -139,7 +140,8 @@ weir_status weir_set_access(weir_allocator *a, int device, int access) {
         (void)weir__allocator_misuse(a, status, "weir_set_access", why);
         return result == CUDA_SUCCESS ? status : weir__device_status(&a->device, result);
     }
-    if (device == a->device.ordinal) /* the access of the own device never changes */
+    /* The allocator's own device always reads and writes. */
+    if (device == a->device.ordinal)
         return WEIR_OK;
     change.location.id = device;
     return weir__ended(result_before, a->reserve.engine->ops->allow(a->reserve.engine, &change));

@@ -16,11 +16,12 @@
 #include "config/settings.h"
 #include "engine/peer_access.h"
 
-/* If shares are preallocated, the device's memory divided by this number stays free, for contexts and for the code that
- * programs load. */
+/* If processes preallocate shares of the device, one part in APART_PART of the device's memory stays free.  Contexts
+ * and the code that programs load need this memory. */
 enum { APART_PART = 64 };
 
-/* Converts `keep_free`, and a limit or preallocation that is a share of the device, to bytes. */
+/* Converts the options keep_free, limit and prealloc to bytes, where the limit or the preallocation is a share of the
+ * device. */
 static weir_status set_shares(weir_allocator *a, const struct weir_device_memory *memory) {
     struct weir_limit *limit = &a->reserve.limit;
     weir_options *o = &a->options;
@@ -53,7 +54,8 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
     limit->apart = limit->keep_free > 0 ? limit->keep_free : memory->total / APART_PART;
     if (o->limit.kind == WEIR_AMOUNT_SHARE && o->engine == WEIR_ENGINE_BFC_FIXED)
         limit->bytes = weir__limit_part(&a->device, limit->keep_free, o->limit.value, weights);
-    else if (o->limit.kind == WEIR_AMOUNT_SHARE) /* the share may grow to the whole device */
+    else if (o->limit.kind == WEIR_AMOUNT_SHARE)
+        /* The share may grow up to the whole device. */
         limit->bytes = memory->total;
     if (o->prealloc.kind == WEIR_AMOUNT_SHARE)
         a->prealloc = weir__size_smaller(
@@ -61,8 +63,8 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
     return WEIR_OK;
 }
 
-/* Lowers the preallocation to the limit, and logs a warning.  Called if an environment variable of another program has
- * set the preallocation. */
+/* Lowers the preallocation to the limit, and logs a warning.  The caller calls this function if a variable of another
+ * program has set the preallocation. */
 static void cap_prealloc(weir_allocator *a, const char *asked) {
     weir__log(a->options.log, WEIR_LOG_WARNING,
               "%s requests a preallocation of %s, above the limit of %s: weir preallocates up to "
@@ -73,8 +75,8 @@ static void cap_prealloc(weir_allocator *a, const char *asked) {
                       : a->reserve.limit.bytes / WEIR_POOL_UNIT * WEIR_POOL_UNIT;
 }
 
-/* Checks that prealloc-min is at most prealloc.  The options alone cannot show this if the amounts are of different
- * kinds.  The function does not check fractions of free memory and shares, because their values change. */
+/* Checks that prealloc-min is at most prealloc.  weir could not compare amounts of different kinds before it knew the
+ * device.  The function does not compare fractions of free memory or shares, because these values change. */
 static weir_status check_prealloc_min(const weir_allocator *a, const char *asked) {
     const weir_options *o = &a->options;
     const char *of_another = weir__foreign_prealloc(o);
@@ -92,7 +94,8 @@ static weir_status check_prealloc_min(const weir_allocator *a, const char *asked
         of_another ? of_another : "prealloc", prealloc, asked);
 }
 
-/* Converts the amounts to bytes, and checks them against each other and against the device. */
+/* Converts the amounts in the options to bytes, and compares the amounts with each other and with the device's
+ * memory. */
 static weir_status set_budget(weir_allocator *a) {
     struct weir_limit *limit = &a->reserve.limit;
     weir_options *options = &a->options;
@@ -112,12 +115,14 @@ static weir_status set_budget(weir_allocator *a) {
     a->threshold = weir__budget_bytes(&options->release_threshold, &memory, UINT64_MAX);
     a->low = weir__budget_bytes(&options->grow_ahead, &memory, 0);
     twice.value = twice.value > UINT64_MAX / 2 ? UINT64_MAX : 2 * twice.value;
-    a->high = weir__budget_bytes(&twice, &memory, 0); /* a share above 100% counts as 100% */
+    /* A fraction above 100% counts as 100%. */
+    a->high = weir__budget_bytes(&twice, &memory, 0);
     a->prealloc = weir__budget_bytes(&options->prealloc, &memory, 0);
     status = set_shares(a, &memory);
     if (status != WEIR_OK)
         return status;
-    if (a->prealloc == UINT64_MAX) /* "max" means all memory that the limit and the device allow */
+    /* "max" means all memory that the limit and the device allow */
+    if (a->prealloc == UINT64_MAX)
         a->prealloc = memory.free < limit->bytes ? memory.free : limit->bytes;
     a->prealloc_min = weir__budget_bytes(&options->prealloc_min, &memory, 0);
     weir__bytes_show(a->prealloc, asked, sizeof asked);
@@ -126,7 +131,8 @@ static weir_status set_budget(weir_allocator *a) {
         return status;
     if (a->prealloc > limit->bytes && weir__foreign_prealloc(options))
         cap_prealloc(a, asked);
-    if (a->prealloc_min == UINT64_MAX) /* "max" means the whole preallocation */
+    /* "max" means the whole preallocation */
+    if (a->prealloc_min == UINT64_MAX)
         a->prealloc_min = a->prealloc;
     if (a->prealloc > memory.total)
         return weir__create_cannot(
@@ -154,8 +160,8 @@ static weir_status set_budget(weir_allocator *a) {
     return WEIR_OK;
 }
 
-/* Warns if the grow-ahead is above the memory that can be reserved.  Also warns if the release threshold is so low that
- * grown memory is released at once. */
+/* Warns if grow-ahead is larger than the memory that can be reserved.  Also warns if the release threshold is so low
+ * that the driver releases grown memory at the next synchronisation. */
 static void warn_of_what_is_lost(const weir_allocator *a) {
     uint64_t all = weir__size_smaller(a->reserve.limit.bytes, a->device.total);
 
@@ -204,7 +210,7 @@ void weir__size_fixed_region(weir_allocator *a) {
         a->prealloc = a->prealloc_min = 0;
 }
 
-/* Warns if the engine cannot release memory when the share falls because other processes join. */
+/* Warns if the engine cannot release memory when its share falls.  The share falls when other processes join. */
 static void warn_of_what_stays(const weir_allocator *a) {
     const weir_options *o = &a->options;
 
@@ -216,7 +222,7 @@ static void warn_of_what_stays(const weir_allocator *a) {
                   "engine mapped or pool to have it fall");
     else if (o->engine == WEIR_ENGINE_BFC && a->prealloc > 0 &&
              (o->prealloc.kind == WEIR_AMOUNT_SHARE || o->prealloc.kind == WEIR_AMOUNT_MAX ||
-              /* the share if another process of equal weight joins */
+              /* Compares with the share that remains when another process of equal weight joins. */
               a->prealloc > weir__limit_part(&a->device, a->reserve.limit.keep_free, o->limit.value,
                                              weir__limit_weights(&a->reserve)) /
                                 2))

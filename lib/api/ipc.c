@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* ipc.c: shares blocks of the mapped engine with other processes (weir/share.h).  The sender makes a text, and the
+/* ipc.c: shares blocks of the mapped engine with other processes (weir/share.h).  The sender writes a text, and the
  * receiver maps the memory that the text names.
  *
- * A receiver reserves one range of addresses for all physical allocations of the text, and maps them there side by
- * side.  The receiver then closes its descriptors and releases its handles.  From then on only the mappings keep the
- * memory.
+ * A receiver reserves one range of addresses for all physical allocations that the text names, and maps them side by
+ * side in this range.  The receiver then closes its descriptors and releases its handles.  From then on, only the
+ * mappings keep the memory.
  *
  * Locks: `lock` guards the table of mappings.  A thread that holds `lock` makes no driver call.
  *
- * This file must not know how an engine places blocks.
- */
+ * This file must not know how an engine places blocks. */
 #include "config.h"
 
 #include <pthread.h>
@@ -48,9 +47,9 @@ static weir_status write_handle_text(weir_allocator *a, const struct weir_memory
     return whole ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
 }
 
-/* Lists the physical allocations of the block at the address, and of the adjacent blocks behind this block up to `most`
- * bytes from the address on.  So a caller whose block lies across several adjacent blocks, as in lib/tensors, gets one
- * text for all. */
+/* Lists the physical allocations of the block at `address`.  Also lists those of adjacent blocks after this block, up
+ * to `most` bytes from `address` on.  A caller such as lib/tensors may have a block that lies across several adjacent
+ * blocks, and so gets one text for all of them. */
 static weir_status find_files(weir_allocator *a, const void *address, size_t most,
                               struct weir_memory_files *files) {
     struct weir_engine *engine = a->reserve.engine;
@@ -116,12 +115,13 @@ weir_status weir_ipc_make(weir_allocator *a, const void *address, char *text, si
 struct mapping {
     struct weir_device device; /* the device, with its context retained */
     CUdeviceptr base;
-    size_t bytes, mapped; /* the first `mapped` of the bytes are mapped */
-    int closes;           /* set while a thread closes the mapping */
+    size_t bytes, mapped; /* the size of the range, and how many of its first bytes are mapped */
+    int closes;           /* set while a thread closes this mapping */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards `mappings` and `closes` */
-static struct weir_map mappings;                         /* the key is the base */
+/* The key is `base`; the value is the address of the mapping. */
+static struct weir_map mappings;
 
 static weir_status driver_failed(const struct mapping *m, CUresult result, const char *call,
                                  const struct weir_message *why) {
@@ -137,7 +137,7 @@ static weir_status driver_failed(const struct mapping *m, CUresult result, const
     return status;
 }
 
-/* Finds the device of the text by its UUID, and retains its context. */
+/* Finds the device by the UUID in the text, and retains its primary context. */
 static weir_status find_device_by_uuid(struct mapping *m, const struct weir_memory_text *t,
                                        const struct weir_message *why) {
     const struct weir_driver *driver = m->device.driver;
@@ -164,7 +164,8 @@ static weir_status find_device_by_uuid(struct mapping *m, const struct weir_memo
         t->device);
 }
 
-/* Maps the next physical allocation.  The caller still owns the descriptor. */
+/* Imports the next physical allocation and maps it behind the earlier ones.  The caller still owns the descriptor
+ * `file`. */
 static weir_status map_piece(struct mapping *m, const struct weir_memory_piece *p, int file,
                              const struct weir_message *why) {
     const struct weir_driver *driver = m->device.driver;
@@ -174,7 +175,8 @@ static weir_status map_piece(struct mapping *m, const struct weir_memory_piece *
 
     if (result == CUDA_SUCCESS) {
         result = driver->cuMemMap(m->base + m->mapped, (size_t)p->bytes, 0, handle, 0);
-        /* The mapping keeps the memory.  If the release fails, the second attempt keeps the memory from being lost. */
+        /* The mapping keeps the memory after the release.  If the release fails, a second attempt prevents that the
+         * memory is lost. */
         if (driver->cuMemRelease(handle) != CUDA_SUCCESS)
             (void)driver->cuMemRelease(handle);
     }
@@ -214,7 +216,7 @@ static weir_status map_pieces(struct mapping *m, const struct weir_memory_text *
     return result == CUDA_SUCCESS ? WEIR_OK : driver_failed(m, result, "access to the block", why);
 }
 
-/* Unmaps the memory.  The caller has made the mapping's context current. */
+/* Unmaps the memory of a mapping.  The caller has made the context of the mapping current. */
 static CUresult unmap_pieces(struct mapping *m) {
     CUresult result =
         m->mapped > 0 ? m->device.driver->cuMemUnmap(m->base, m->mapped) : CUDA_SUCCESS;
@@ -224,7 +226,7 @@ static CUresult unmap_pieces(struct mapping *m) {
     return result;
 }
 
-/* Returns the sum of the pieces' sizes, or 0 if the sum is too large. */
+/* Returns the sum of the sizes of all pieces, or 0 if the sum is too large. */
 static size_t sum_of_pieces(const struct weir_memory_text *t) {
     uint64_t sum = 0;
 
@@ -236,7 +238,7 @@ static size_t sum_of_pieces(const struct weir_memory_text *t) {
     return (size_t)sum;
 }
 
-/* Maps all pieces.  The caller has set the mapping's device. */
+/* Reserves addresses and maps all pieces of the text.  The caller has set m->device and m->bytes. */
 static weir_status map_all(struct mapping *m, const struct weir_memory_text *t, int sender,
                            const struct weir_message *why) {
     const struct weir_driver *driver = m->device.driver;
@@ -253,7 +255,7 @@ static weir_status map_all(struct mapping *m, const struct weir_memory_text *t, 
         status = weir__refuse(WEIR_E_PARSE, why, "the handle's sizes are none of physical memory");
     else
         status = driver_failed(m, result, "addresses for the block", why);
-    /* If the driver refuses twice to unmap the memory, the mapping stays. */
+    /* If the driver refuses twice to unmap the memory, the mapping remains. */
     if (result == CUDA_SUCCESS && status != WEIR_OK &&
         (unmap_pieces(m) == CUDA_SUCCESS || unmap_pieces(m) == CUDA_SUCCESS))
         (void)driver->cuMemAddressFree(m->base, m->bytes);
@@ -261,8 +263,8 @@ static weir_status map_all(struct mapping *m, const struct weir_memory_text *t, 
     return status;
 }
 
-/* Unmaps the memory and frees the mapping.  If `waits` is set, first waits for all work of the device.  Changes nothing
- * on an error. */
+/* Unmaps the memory and frees the mapping.  If `waits` is set, first waits for all work of the device.  Returns the
+ * driver's result, and changes nothing on an error. */
 static CUresult close_mapping(struct mapping *m, int waits) {
     const struct weir_driver *driver = m->device.driver;
     struct weir_driver_scope scope;
@@ -274,7 +276,8 @@ static CUresult close_mapping(struct mapping *m, int waits) {
         return result;
     result = unmap_pieces(m);
     if (result == CUDA_SUCCESS) {
-        /* The table must forget the addresses before another mapping can get the addresses. */
+        /* Removes the mapping from the table first.  After cuMemAddressFree(), another mapping may get these
+         * addresses. */
         pthread_mutex_lock(&lock);
         (void)weir__map_take(&mappings, m->base, NULL);
         pthread_mutex_unlock(&lock);
@@ -389,7 +392,8 @@ weir_status weir_ipc_close(void *base) {
     pthread_mutex_lock(&lock);
     m = weir__map_get(&mappings, (uintptr_t)base, &value) ? (struct mapping *)value : NULL;
     if (m && m->closes)
-        m = NULL; /* unreached: another thread must be closing the mapping */
+        /* unreached: no test makes another thread close the mapping at this moment */
+        m = NULL;
     if (m)
         m->closes = 1;
     pthread_mutex_unlock(&lock);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* lend.c: releases an allocator's idle memory to the device when other allocators of the process or other processes
- * need memory, and asks them for their idle memory.
+/* lend.c: releases idle memory of an allocator when other allocators of the process, or other processes, need memory.
+ * Also asks these allocators and processes for their idle memory.
  *
- * This file must not know how an engine places blocks.
- */
+ * This file must not know how an engine places blocks. */
 #include "config.h"
 
 #include <stdio.h>
@@ -19,8 +18,8 @@
 #include "ipc/group_process.h"
 #include "ipc/registry.h"
 
-/* CONTEXT_BYTES is the memory that weir asks other processes to release for a context and its kernels (a context takes
- * 0.5 GiB on an H200).  CONTEXT_NS is the time that other processes have to answer.  The time is long, because a
+/* If the device has no memory for a context, weir asks other processes to release CONTEXT_BYTES, for the context and
+ * its kernels.  (A context takes 0.5 GiB on an H200.)  weir waits CONTEXT_NS for answers.  This time is long, because a
  * program without a context cannot run. */
 #define CONTEXT_BYTES ((uint64_t)1 << 30)
 #define CONTEXT_NS UINT64_C(1000000000)
@@ -28,18 +27,22 @@
 
 /* ---- pinned memory ------------------------------------------------------------------------------ */
 
-/* weir does not count pinned memory of a pool with more units than this. */
+/* The maximum number of units of a driver's pool in which weir searches for pinned memory.  A larger pool counts as
+ * without pinned memory. */
 enum { UNITS_MOST = 1 << 16 };
 
-/* The pieces of the engine's memory.  If another thread adds pieces during the count, the result is smaller. */
+/* The pieces of the engine's memory, and the sum of the pieces that pinned blocks keep.  If another thread adds pieces
+ * during the count, the sum is too small. */
 struct pinned {
     struct weir_engine *engine;
-    struct weir_extent *piece; /* sorted by address; bytes is 0 once the piece is counted */
+    /* The pieces, sorted by address; a piece that is counted has 0 bytes. */
+    struct weir_extent *piece;
     size_t count;
     uint64_t bytes;
 };
 
-/* Counts the pieces that contain a part of a live block, or of the superblock that a slab is cut from. */
+/* Counts the pieces that overlap a live block.  With a driver's pool, a live slab may be cut from a superblock.  The
+ * function then counts the pieces that overlap the superblock. */
 static void pin_pieces(void *context, uint64_t base, size_t bytes) {
     struct pinned *h = context;
     size_t above = h->count, at;
@@ -58,7 +61,7 @@ static void pin_pieces(void *context, uint64_t base, size_t bytes) {
         }
 }
 
-/* Counts the pieces that are larger than `most`, since a trim does not release them either. */
+/* Counts the pieces that are larger than `most` bytes, because a trim does not release them either. */
 static void pin_larger(struct pinned *h, uint64_t most) {
     for (size_t i = 0; i < h->count; i++)
         if (h->piece[i].bytes > most) {
@@ -67,7 +70,8 @@ static void pin_larger(struct pinned *h, uint64_t most) {
         }
 }
 
-/* Lists the units of the driver's pool around all blocks so far, with or without memory.  Returns their number. */
+/* Lists all units of the driver's pool from the lowest to the highest address of any block so far.  A unit in the list
+ * may have no memory.  Returns the number of units. */
 static size_t list_units(const struct weir_engine *engine, struct weir_extent **out) {
     uint64_t low = atomic_load_explicit(&engine->seen.low, memory_order_relaxed);
     uint64_t high = atomic_load_explicit(&engine->seen.high, memory_order_relaxed);
@@ -98,9 +102,10 @@ uint64_t weir__held(struct weir_engine *engine, weir__live_walk_fn *live, void *
 
 /* ---- idle memory -------------------------------------------------------------------------------- */
 
-/* Returns the idle bytes that the allocator could release: without bytes that stay reserved, and without bytes that
- * share a physical allocation with live blocks.  If `may_wait` is set, sets *above to the part of these bytes that
- * private pools without users hold, else to 0.  Engine direct has no other idle bytes. */
+/* Returns how many idle bytes the allocator could release.  The result does not include bytes that must stay reserved,
+ * nor bytes in a physical allocation with a live block.  If `may_wait` is set, sets *above to the part of the result
+ * that lies in private pools without users; else sets *above to 0.  Engine direct has no other idle bytes than those in
+ * private pools. */
 static uint64_t reclaimable_bytes(weir_allocator *a, int may_wait, uint64_t *above) {
     int is_direct = a->options.engine == WEIR_ENGINE_DIRECT;
     uint64_t idle, stays, held;
@@ -118,24 +123,25 @@ static uint64_t reclaimable_bytes(weir_allocator *a, int may_wait, uint64_t *abo
     idle = weir__size_less(figures.reserved, stays);
     if (is_direct || idle == 0)
         return weir__size_smaller(idle, *above);
-    /* Engine bfc releases a region as a whole or not at all.  Engine pool can release single units of a region. */
+    /* Engine bfc can release a region only as a whole.  Engine pool can release single units of a region. */
     held = weir__held(a->reserve.engine, a->harden ? weir__harden_live : weir__caches_live,
                       a->harden ? (void *)a->harden : (void *)a->caches,
                       weir__options_suballocate(&a->options) ? idle : UINT64_MAX);
     return weir__size_smaller(idle, weir__size_less(figures.reserved, held) + *above);
 }
 
-/* Releases idle memory for other allocators or processes, first the memory that private pools do not hold.  If that
- * memory is less than `wanted` and `may_wait` is set, waits for the device and makes private pools without users free
- * their memory.  Does not wait if the engine's trim has waited and the layer above holds no idle memory.  May release
- * more than `wanted` bytes, because engines release whole pieces.  Returns the released bytes. */
+/* Releases idle memory for other allocators or processes, and returns the released bytes.  First releases memory
+ * outside of private pools.  If this is less than `wanted`, and `may_wait` is set, waits for the device and makes
+ * private pools without users free their memory.  Skips the wait if the engine's trim has waited already and the layer
+ * above has no idle memory.  May release more than `wanted` bytes, because engines release whole pieces. */
 static uint64_t release_idle(weir_allocator *a, uint64_t wanted, int cause, int may_wait) {
     int trim_waits = (a->reserve.engine->traits & WEIR_ENGINE_CUTS) != 0;
     int has_waited = !may_wait;
     uint64_t given = 0, more = wanted, pending = 0, idle, above;
     size_t released = 0;
 
-    if (may_wait) /* completes deferred frees of tensors, without a wait */
+    /* Completes deferred frees of tensors (lib/tensors), without a wait. */
+    if (may_wait)
         given = weir__reclaim_bytes(a, 0, &pending);
     while (given < wanted && (idle = reclaimable_bytes(a, may_wait, &above)) > 0) {
         if (weir__relieve(a, more, cause, &released) != WEIR_OK)
@@ -162,8 +168,8 @@ static uint64_t release_idle(weir_allocator *a, uint64_t wanted, int cause, int 
 
 /* ---- allocators of the process -------------------------------------------------------------------- */
 
-/* Returns the bytes that the allocator could release for another allocator of the process.  If `may_wait` is 0, an
- * allocator whose trim waits for the device releases nothing. */
+/* Returns how many bytes the allocator could release for another allocator of the process.  If `may_wait` is 0, returns
+ * 0 for an allocator whose trim waits for the device. */
 static uint64_t lendable_bytes(weir_allocator *a, int may_wait) {
     uint64_t above;
 
@@ -212,8 +218,8 @@ static uint64_t release_for_process(void *allocator, uint64_t wanted) {
     return release_idle(allocator, wanted, WEIR_EVENT_RELEASE, 1);
 }
 
-/* Releases idle memory above the limit.  If a trim could not release some memory, such as memory beside live blocks,
- * tries again only after the program has allocated or freed a block. */
+/* Releases idle memory above the limit.  Some of this memory may not be releasable, for example memory beside live
+ * blocks.  Then the function tries again only after the program has allocated or freed a block. */
 static void release_above_limit(weir_allocator *a) {
     weir_statistics figures;
     uint64_t above, calls;
@@ -228,8 +234,8 @@ static void release_above_limit(weir_allocator *a) {
     a->stayed_after = calls;
 }
 
-/* Adapts the limit to the present processes.  The thread of the process peers calls this function after other processes
- * have come or gone, and from time to time. */
+/* Adapts the limit to the processes that use the device now.  The thread of the process peers calls this function after
+ * other processes have come or gone, and from time to time. */
 static void adapt_limit(void *allocator, uint64_t weights) {
     weir_allocator *a = allocator;
     weir_statistics figures;
@@ -254,9 +260,11 @@ int weir__allocator_admit(struct weir_process_peers *n, struct weir_admission *a
         n, (struct weir_ask){CONTEXT_BYTES, .began_ns = admission->began_ns,
                              .deadline_ns = admission->began_ns + CONTEXT_NS});
     admission->is_over = answers.given < CONTEXT_BYTES && !answers.is_incomplete;
-    if (answers.given == 0 && answers.is_incomplete) /* weir asks a silent process only once */
+    /* weir asks a process that does not answer only once.  So the function pauses instead of waiting for an answer. */
+    if (answers.given == 0 && answers.is_incomplete)
         nanosleep(&(struct timespec){0, CONTEXT_PAUSE_NS}, NULL);
-    return answers.heard || answers.is_incomplete; /* another process may have freed memory */
+    /* The caller retries, since another process may have freed memory. */
+    return answers.heard || answers.is_incomplete;
 }
 
 void weir__allocator_not_admitted(struct weir_process_peers *n, char *text, size_t bytes) {

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* oom_report_text.c: writes an OOM report as a screen of text, or as JSON.
+/* oom_report_text.c: writes an OOM report as text or as JSON.
  *
- * weir writes the report into the caller's memory, and allocates no memory, since the host may have no memory left.
+ * weir writes the report into the caller's memory, and allocates no memory, because the host may have no memory left.
  *
- * This file must not know how an OOM report is made.
- */
+ * This file must not know how an OOM report is made. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
@@ -21,9 +20,12 @@
 #include "base/text.h"
 #include "config/settings.h"
 
-enum { SCREEN_BYTES = 4096, STEP = 32 << 20 /* the unit by which pools grow */ };
+enum {
+    SCREEN_BYTES = 4096,
+    STEP = 32 << 20 /* the unit in which the driver's pools grow, in bytes */
+};
 
-/* An OOM report of version 1 ends with `settings`. */
+/* The smallest valid size.  Version 1 of struct weir_oom_report ends with the field `settings`. */
 #define SMALLEST_SIZE (offsetof(weir_oom_report, settings) + sizeof((weir_oom_report){0}.settings))
 
 #define SHOW WEIR_SHOWN
@@ -81,7 +83,7 @@ static void put_driver(struct weir_output *out, const weir_oom_report *v) {
         weir__put(out, ": no file descriptor is left");
 }
 
-/* Writes that idle memory of weir does not serve a graph.  Returns the advice. */
+/* Writes that weir's idle memory cannot serve a request of a graph.  Returns advice for the user. */
 static const char *put_reserve(struct weir_output *out, const weir_oom_report *v) {
     weir__put(out, "%s is idle in weir, but graphs take memory from the driver", SHOW(v->idle));
     if (v->status != WEIR_E_LIMIT)
@@ -101,7 +103,7 @@ static void put_pieces(struct weir_output *out, const weir_oom_report *v) {
                   SHOW(v->largest_free_block));
 }
 
-/* Writes the sentence of the cause.  Returns the advice for the case that no setting helps. */
+/* Writes one sentence about the cause.  Returns advice for the case that no setting helps. */
 static const char *put_cause(struct weir_output *out, const weir_oom_report *v) {
     const char *advice = v->in_use > 0
                              ? "Request less, or free live blocks first: no setting makes room."
@@ -160,7 +162,8 @@ static const char *put_cause(struct weir_output *out, const weir_oom_report *v) 
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
-/* Writes the process that does not answer, and the other processes that have memory of the device. */
+/* Writes the process that has the memory and does not answer, and then the other processes that have memory of the
+ * device. */
 static void put_holders(struct weir_output *out, const weir_oom_report *v) {
     uint64_t rest = v->others;
 
@@ -182,7 +185,7 @@ static void put_holders(struct weir_output *out, const weir_oom_report *v) {
                   SHOW(rest));
 }
 
-/* Writes the members of the process group and their memory. */
+/* Writes the limit and the memory of the process group, and then each member with its memory. */
 static void put_members(struct weir_output *out, const weir_oom_report *v) {
     weir__put(out, "  group       '%s': limit %s, used %s, %u member%s\n", v->process_group,
               SHOW(v->group_limit), SHOW(v->group_used), v->members, weir__plural(v->members));
@@ -198,13 +201,14 @@ static void put_members(struct weir_output *out, const weir_oom_report *v) {
 }
 
 /* Writes the request, the cause, the processes that have the memory, and the main figures.  These lines come first,
- * since a log may cut the end of the text.  Returns the advice of put_cause(). */
+ * because a log may cut the end of the text.  Returns the advice of put_cause(). */
 static const char *put_head(struct weir_output *out, const weir_oom_report *v) {
     uint64_t left = weir__size_less(v->limit, v->reserved);
     char asked[WEIR_SPELL_BYTES];
     const char *advice;
 
-    weir__bytes_show(v->asked, asked, sizeof asked); /* SHOW() would print UINT64_MAX as unknown */
+    /* SHOW() would print "not known" for UINT64_MAX */
+    weir__bytes_show(v->asked, asked, sizeof asked);
     weir__put(out, "weir: out of memory: could not allocate %s on %s\n", asked,
               v->device[0] ? v->device : "the device");
     weir__put(out, "  cause       %s: ", weir_oom_report_cause_word(v->cause));
@@ -291,7 +295,7 @@ static void put_advised_settings(struct weir_output *out, const weir_oom_report 
     weir__put(out, "  Try");
     for (s = v->settings; s < end; s++)
         if (!is_own_limit(s))
-            /* with a smaller keep-free the allocator has more memory */
+            /* A smaller keep-free leaves the allocator more memory. */
             weir__put(out, " --%s %s%s", s->name, s->value,
                       strcmp(s->name, "keep-free") == 0 ? " or less" : "");
     weir__put(out, "%s(", count > 1 ? "\n      " : " ");
@@ -301,8 +305,8 @@ static void put_advised_settings(struct weir_output *out, const weir_oom_report 
     weir__put(out, ").\n");
 }
 
-/* Writes the settings that help.  If no setting helps, writes the `advice' of the cause, or how to make a process
- * answer that has the memory and does not answer. */
+/* Writes the settings that would help.  If no setting helps, writes the advice of the cause, `advice`.  But if a
+ * process has the memory and does not answer, writes instead how to make this process answer. */
 static void put_advice(struct weir_output *out, const weir_oom_report *v, const char *advice) {
     char limit[WEIR_SPELL_BYTES];
 
@@ -342,13 +346,12 @@ static void put_report_text(struct weir_output *out, const weir_oom_report *v) {
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-/* Returns a number for JSON, in which 0 and UINT64_MAX mean that the number is not known. */
+/* Converts a number for JSON.  Returns UINT64_MAX for 0, since both mean that the number is not known. */
 static uint64_t id(uint64_t number) {
     return number ? number : UINT64_MAX;
 }
 
-/* Writes the elements of a list of processes.  If `has_share` is set, also writes the share of each process in the
- * group. */
+/* Writes a list of processes as JSON.  If `has_share` is set, also writes each process's share of the group's limit. */
 static void put_processes_json(struct weir_output *out, const weir_oom_report_member *member,
                                uint32_t count, int has_share) {
     for (const weir_oom_report_member *m = member; m < member + count; m++) {
@@ -404,7 +407,7 @@ static void put_report_json(struct weir_output *out, const weir_oom_report *v) {
     weir__put_json(out, "{'cause':%s,'sentence':%s,'status':%s,'device':%s,'asked':",
                    weir_oom_report_cause_word(v->cause), text, weir_status_name(v->status),
                    v->device[0] ? v->device : NULL);
-    weir__put(out, "%ju", v->asked); /* prints UINT64_MAX as a number, too */
+    weir__put(out, "%ju", v->asked); /* %ju here prints UINT64_MAX as a number, too */
     weir__put_json(out, ",'stream':%ju,'default_stream':%ju,'waited_ns':%ju,'largest':%ju",
                    id(v->stream), id(v->default_stream), v->waited_ns, v->largest);
     weir__put_json(out, ",'limit':%ju,'limit_is_set':%d,'share':%ju,'keep_free':%ju", v->limit,
@@ -432,7 +435,7 @@ size_t weir_oom_report_text(const weir_oom_report *v, int format, char *text, si
     if (!v || v->size < SMALLEST_SIZE ||
         (format != WEIR_OOM_REPORT_AS_TEXT && format != WEIR_OOM_REPORT_AS_JSON))
         return 0;
-    memset(&all, 0, sizeof all); /* fields that an older caller's struct lacks are 0 */
+    memset(&all, 0, sizeof all); /* an older caller's struct lacks some fields, which become 0 */
     memcpy(&all, v, v->size < sizeof all ? v->size : sizeof all);
     if (format == WEIR_OOM_REPORT_AS_JSON)
         put_report_json(&out, &all);
@@ -457,7 +460,7 @@ int weir__oom_report_problem(const char *to) {
     }
     if (errno != ENOENT)
         return errno;
-    if (name) /* the name of the root folder is "/" itself */
+    if (name) /* if the file is in the root folder, the name of its folder is "/" */
         snprintf(folder, sizeof folder, "%.*s", (int)(name == to ? 1 : name - to), to);
     return access(folder, W_OK | X_OK) == 0 ? 0 : errno;
 }
@@ -469,7 +472,7 @@ void weir__oom_report_write(const weir_oom_report *v, const char *to) {
 
     written = weir_oom_report_text(v, is_json ? WEIR_OOM_REPORT_AS_JSON : WEIR_OOM_REPORT_AS_TEXT,
                                    screen, sizeof screen - 1);
-    if (written > sizeof screen - 2) /* unreached: a report is much shorter */
+    if (written > sizeof screen - 2) /* unreached: a report is much shorter than the screen */
         written = sizeof screen - 2;
     if (is_json)
         screen[written++] = '\n';

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* oom_reporting.c: reads the figures after a failed request, and finds the cause of the failure.
+/* oom_reporting.c: finds the cause of a failed request, and fills an OOM report.
  *
- * weir reads all figures when a report is wanted, so a failure without a report costs nothing more.  The engine and
- * the caches report how much of the reserved memory is idle, and for which stream (`survey`).  The caches, or without
- * caches the engine (`visit`), list the live blocks.  The engine and the caches take their own locks one after the
- * other, and this file holds no lock.
+ * weir reads all figures only when a report is requested, so a failure without a report costs nothing more.  The engine
+ * and the caches return how much of the reserved memory is idle, and for which stream (`survey`).  The caches list the
+ * live blocks; without caches, the engine lists them (`visit`).  The engine and the caches take their own locks, one
+ * after the other.  This file holds no lock.
  *
- * A table of fixed size counts groups of blocks.  weir allocates the table before it takes a lock; if the host has no
- * memory, weir uses a small table on the stack.  If the table is full, weir only sums up the bytes of further groups.
+ * A table of fixed size counts groups of blocks with one size and one stream.  weir allocates the table before any lock
+ * is taken.  If the host has no memory, weir uses a small table on the stack.  If the table is full, weir only adds up
+ * the bytes of further groups.
  *
- * This file must not know how an engine keeps its memory or how an OOM report is written.
- */
+ * This file must not know how an engine keeps its memory, or how an OOM report is written. */
 #include "config.h"
 
 #include <errno.h>
@@ -37,22 +37,27 @@ _Static_assert((int)WEIR_OOM_REPORT_PROCESSES <= (int)WEIR_MOST_HOLDERS,
                "the registry names enough processes");
 
 enum {
-    TABLE_ROOM = 4096, /* entries of the table for groups; a power of two, like STACK_ROOM */
+    /* The number of entries in the table of groups; a power of two, like STACK_ROOM. */
+    TABLE_ROOM = 4096,
     STACK_ROOM = 64,
-    OTHERS_PART = 16, /* with less than a 16th of the device, other processes are no cause */
-    LOOKED_AT = 16    /* weir writes reports only for this number of first failures */
+    OTHERS_PART = 16, /* other processes that have less than a 16th of the device are no cause */
+    /* The number of failures of an allocator for which weir makes reports by itself. */
+    LOOKED_AT = 16
 };
-#define PAGE ((size_t)2 << 20) /* the unit of cuMemAlloc */
+#define PAGE ((size_t)2 << 20) /* the unit of cuMemAlloc and of mapped memory, in bytes */
 #define UNIT ((size_t)32 << 20)
-#define BLOCK ((size_t)16 << 10) /* the unit of the caches' requests to the engine */
+/* The unit of memory that caches allocate from the engine, in bytes. */
+#define BLOCK ((size_t)16 << 10)
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
 struct groups {
-    /* An open-addressing table with the size and the stream as the key.  An entry without blocks is free. */
+    /* An open-addressing hash table.  The key of a group is its size and its stream.  An entry with 0 blocks is
+     * free. */
     weir_oom_report_group *group;
     size_t room, count;
-    uint64_t left_out; /* the bytes of blocks whose group has no entry */
+    /* The bytes of all blocks that are in no group, because the table is full. */
+    uint64_t left_out;
 };
 
 static weir_oom_report_group *entry_for(const struct groups *g, uint64_t bytes, uint64_t stream) {
@@ -83,8 +88,9 @@ static void count_block(void *context, const struct weir_extent *block) {
     group->total += bytes;
 }
 
-/* Returns 1 if group `a` comes before group `b`: the group with the larger total, then with the larger blocks, then
- * with the lower stream; else 0. */
+/* Returns 1 if group `a` comes before group `b` in the report, else 0.  The group with the larger total comes first.
+ * If the totals are equal, the group with the larger blocks comes first, and then the group with the lower stream
+ * id. */
 static int comes_before(const weir_oom_report_group *a, const weir_oom_report_group *b) {
     if (a->total != b->total)
         return a->total > b->total;
@@ -129,7 +135,8 @@ static void read_pending(const struct weir_survey *survey, weir_oom_report *v) {
     weir_oom_report_stream *by = v->pending_by;
 
     v->pending = survey->pending;
-    for (size_t i = 0; i < survey->streams; i++) { /* keeps the streams with most bytes, in order */
+    /* Keeps the streams with most bytes, in falling order. */
+    for (size_t i = 0; i < survey->streams; i++) {
         uint32_t at = v->pending_streams;
 
         while (at > 0 && survey->by[i].bytes > by[at - 1].bytes)
@@ -142,7 +149,7 @@ static void read_pending(const struct weir_survey *survey, weir_oom_report *v) {
     }
 }
 
-/* Returns the bytes that graphs have on the device, or 0 if the driver does not report these bytes. */
+/* Returns the bytes that graphs have on the device.  Returns 0 if the driver does not report these bytes. */
 static uint64_t graph_bytes(const struct weir_device *device, CUgraphMem_attribute attribute) {
     const struct weir_driver *driver = device->driver;
     uint64_t bytes = 0;
@@ -155,7 +162,8 @@ static uint64_t graph_bytes(const struct weir_device *device, CUgraphMem_attribu
                : 0;
 }
 
-/* Returns the reserved memory of the process's other allocators, and sets *idle to its idle part. */
+/* Returns the sum of the reserved memory of all other allocators of the process on this device.  Sets *idle to the part
+ * of the sum that is idle. */
 static uint64_t local_peer_reserve(const weir_allocator *a, uint64_t *idle) {
     weir_statistics figures;
     struct weir_local_peer *s = NULL;
@@ -184,8 +192,8 @@ static void read_device(weir_allocator *a, weir_oom_report *v) {
                                                            v->other_allocators);
 }
 
-/* Reads how much of the reserved memory is idle.  Sets *at_rest to the size that the largest unmapped range will have
- * once no free is pending. */
+/* Reads the figures of the reserved memory.  Sets *at_rest to the size that the largest free range will have once no
+ * free is pending. */
 static void read_reserved(weir_allocator *a, weir_oom_report *v, uint64_t *at_rest) {
     struct weir_engine *e = a->reserve.engine;
     struct weir_survey survey = {.what = WEIR_SURVEY_IDLE, .id = v->stream};
@@ -204,7 +212,8 @@ static void read_reserved(weir_allocator *a, weir_oom_report *v, uint64_t *at_re
     v->idle = weir__size_less(v->reserved, v->in_use);
     v->largest_free_block = v->pending = UINT64_MAX;
     e->ops->survey(e, &survey);
-    if (e->driver_pool) /* the driver does not report idle memory */
+    /* The driver does not report the idle memory of its pool. */
+    if (e->driver_pool)
         return;
     if (a->caches)
         weir__caches_survey(a->caches, v->stream, &survey);
@@ -245,7 +254,7 @@ static uint64_t room_on(const weir_oom_report *v) {
 
 /* ---- the cause ------------------------------------------------------------------------------- */
 
-/* Returns the least bytes by which the reserved memory grows. */
+/* Returns the least number of bytes by which the reserved memory can grow. */
 static size_t unit_of(const weir_allocator *a) {
     size_t unit = a->reserve.engine->least_limit;
 
@@ -256,30 +265,31 @@ static int uses_mapped(const weir_allocator *a) {
     return a->options.engine == WEIR_ENGINE_MAPPED;
 }
 
-/* Rounds a figure up.  The sum cannot overflow, because a figure is at most the device's memory. */
+/* Rounds a number of bytes up to a multiple of `unit`.  The sum cannot overflow, because the number is at most the size
+ * of the device's memory. */
 static uint64_t round_to(uint64_t bytes, size_t unit) {
     return (bytes + unit - 1) / unit * unit;
 }
 
-/* Returns the bytes that the request needs from the engine. */
+/* Returns how many bytes the request needs from the engine. */
 static uint64_t need_of(const weir_allocator *a, const weir_oom_report *v) {
     return a->caches ? round_to(v->asked, BLOCK) : v->asked;
 }
 
-/* Returns the bytes that the device lacks. */
+/* Returns how many bytes the device lacks for the request. */
 static uint64_t lacking_bytes(const weir_allocator *a, const weir_oom_report *v) {
     return weir__size_less(need_of(a, v), v->idle + room_on(v) / unit_of(a) * unit_of(a));
 }
 
-/* Returns the cause if no known figure explains the failure.  If the driver does not report the free memory, other
- * processes may have it. */
+/* Returns the cause of a failure that no figure explains.  If the driver does not report the device's free memory, weir
+ * assumes that other processes have the memory.  Otherwise the driver itself has failed. */
 static int refused_by(const weir_oom_report *v) {
     return v->device_free == UINT64_MAX ? WEIR_OOM_REPORT_OTHERS : WEIR_OOM_REPORT_DRIVER;
 }
 
-/* Finds the cause of a failure that the limit did not cause.  The device lacks memory because other processes,
- * graphs or the live blocks of this allocator hold it.  If the device lacks no memory, the driver has refused the
- * request although memory is free. */
+/* Finds the cause of a failure that the limit did not cause.  If the device lacks memory, the cause is what holds most
+ * of it: other processes, graphs, or the live blocks of this allocator.  If the device lacks no memory, the driver has
+ * refused the request although memory is free. */
 static int why_full(const weir_oom_report *v, uint64_t lacks) {
     uint64_t others = v->other_allocators + (v->others == UINT64_MAX ? 0 : v->others);
     int much = others > v->device_total / OTHERS_PART;
@@ -295,36 +305,39 @@ static int why_full(const weir_oom_report *v, uint64_t lacks) {
     return v->graphs > others ? WEIR_OOM_REPORT_GRAPHS : WEIR_OOM_REPORT_OTHERS;
 }
 
-/* Finds the cause.  `then` is the largest request that would have succeeded at the time of the failure. */
+/* Finds the cause of a failed request.  `then` is the size of the largest request that would have succeeded at the time
+ * of the failure. */
 static int cause_of(const weir_allocator *a, const weir_oom_report *v, uint64_t at_rest,
                     uint64_t then) {
     size_t unit = unit_of(a);
     uint64_t need = need_of(a, v), free_bytes = room_on(v) / unit * unit;
     uint64_t left = weir__size_less(v->limit, v->reserved);
-    uint64_t growth = uses_mapped(a) ? left / PAGE * PAGE : left; /* engine mapped grows by pages */
-    /* If the request is larger than the limit, only idle memory in one piece can serve the request. */
+    /* Engine mapped grows by whole pages. */
+    uint64_t growth = uses_mapped(a) ? left / PAGE * PAGE : left;
+    /* A request above the limit can be served only by one piece of idle memory that is large enough. */
     uint64_t idle = need > v->limit && at_rest < need ? 0 : v->idle;
     uint64_t room = weir__size_smaller(free_bytes, growth), had = idle + room;
 
     if (v->asked > v->device_total)
         return WEIR_OOM_REPORT_TOO_LARGE;
-    if (v->largest >=
-        /* The driver refused memory that it reports as free, or another thread has freed memory since. */
-        v->asked)
+    /* If the request would succeed now, the driver refused memory that it reports as free, or another thread has freed
+     * memory since the failure. */
+    if (v->largest >= v->asked)
         return then >= v->asked ? refused_by(v) : WEIR_OOM_REPORT_NONE;
     if (had >= need && v->pending != UINT64_MAX && v->pending > 0 &&
         (at_rest >= need || had - v->pending < need))
         return WEIR_OOM_REPORT_PENDING;
     if (had >= need && idle > 0)
         return WEIR_OOM_REPORT_FRAGMENTED;
+    /* If keep-free lowers the limit, the limit is the cause only if the device would have enough memory without it. */
     if (v->limit != UINT64_MAX && idle + growth < need &&
-        (v->keep_free == 0 || v->idle + free_bytes >= need)) /* keep-free 0 would be enough */
+        (v->keep_free == 0 || v->idle + free_bytes >= need))
         return WEIR_OOM_REPORT_LIMIT;
     return why_full(v, lacking_bytes(a, v));
 }
 
-/* Returns the bytes that a request under capture lacks.  If the pool's limit refused the request, the limit counts,
- * too. */
+/* Returns how many bytes a request under capture lacks on the device.  If the pool's limit refused the request, the
+ * bytes below the limit count, too. */
 static uint64_t lack_under_capture(const weir_oom_report *v) {
     uint64_t growth =
         v->status == WEIR_E_LIMIT ? weir__size_less(v->limit, v->reserved) : UINT64_MAX;
@@ -332,15 +345,16 @@ static uint64_t lack_under_capture(const weir_oom_report *v) {
     return weir__size_less(v->asked, weir__size_smaller(room_on(v), growth));
 }
 
-/* Finds the cause for a graph's request.  A graph's memory comes from the driver, so idle or pending memory of weir
- * cannot serve the request, but idle memory may occupy the memory that the driver lacks. */
+/* Finds the cause of a failed request under capture.  The driver itself provides the memory of a graph, so idle or
+ * pending memory of weir cannot serve the request.  But idle memory of weir may occupy the device memory that the
+ * driver lacks. */
 static int cause_under_capture(const weir_oom_report *v) {
     uint64_t lacks = lack_under_capture(v);
 
     if (v->asked > v->device_total)
         return WEIR_OOM_REPORT_TOO_LARGE;
-    if (v->status == WEIR_E_LIMIT &&
-        v->asked > weir__size_less(v->limit, v->in_use)) /* only engine pool returns E_LIMIT here */
+    /* Under capture only engine pool returns E_LIMIT. */
+    if (v->status == WEIR_E_LIMIT && v->asked > weir__size_less(v->limit, v->in_use))
         return WEIR_OOM_REPORT_LIMIT;
     if (lacks > 0 && v->idle >= lacks)
         return WEIR_OOM_REPORT_RESERVE;
@@ -349,7 +363,7 @@ static int cause_under_capture(const weir_oom_report *v) {
 
 /* ---- what to try ----------------------------------------------------------------------------- */
 
-/* Adds a setting to the advice.  Returns the new entry. */
+/* Adds a setting with a value to the advice.  Returns the new entry. */
 static weir_oom_report_setting *add_advice(weir_oom_report *v, enum weir_setting setting,
                                            const char *value) {
     weir_oom_report_setting *advice = v->settings;
@@ -369,8 +383,8 @@ static weir_oom_report_setting *advise_bytes(weir_oom_report *v, enum weir_setti
     return add_advice(v, setting, text);
 }
 
-/* Returns an estimate of the reserved memory with which the request would have succeeded.  The estimate adds one region
- * to the reserved memory.  If the device has no memory for another region, or all reserved memory is idle, the region
+/* Returns an estimate of the reserved memory with which the request would have succeeded: the present reserved memory
+ * and one new region.  If the device has no memory for a new region, or if all reserved memory is idle, the new region
  * replaces the idle memory.  Under another limit blocks may lie elsewhere, so the true value may differ. */
 static uint64_t reserve_that_does(const weir_allocator *a, const weir_oom_report *v) {
     size_t unit = unit_of(a);
@@ -380,8 +394,8 @@ static uint64_t reserve_that_does(const weir_allocator *a, const weir_oom_report
     return round_to((is_beside ? v->reserved : v->in_use) + need, unit);
 }
 
-/* Returns the limit to advise.  Rounds large limits up in larger steps, of an eighth at most, because the next request
- * may also lack a little. */
+/* Returns the limit to advise.  Rounds the limit up, by an eighth of the limit at most, because the next request may
+ * lack a little more. */
 static uint64_t limit_that_does(const weir_allocator *a, const weir_oom_report *v) {
     uint64_t bytes = reserve_that_does(a, v);
     size_t step = UNIT;
@@ -393,7 +407,7 @@ static uint64_t limit_that_does(const weir_allocator *a, const weir_oom_report *
 
 const char weir__oom_report_own_limit[] = "limit";
 
-/* Returns 1 if the program has set options.limit to another value than the environment, else 0. */
+/* Returns 1 if the program itself has set options.limit, to another value than the environment does; else 0. */
 static int has_own_limit(const weir_allocator *a) {
     const weir_amount *limit = &a->options.limit;
     weir_options said;
@@ -405,8 +419,8 @@ static int has_own_limit(const weir_allocator *a) {
            said.limit.kind != limit->kind || said.limit.value != limit->value;
 }
 
-/* Advises to raise the limit where it was set: by weir_set_limit, by the settings, or by both if the options' limit is
- * too low as well. */
+/* Advises to raise the limit at the place where it was set.  This place is weir_set_limit or the settings.  If both
+ * limits are too low, the advice names both places. */
 static void advise_limit(const weir_allocator *a, weir_oom_report *v, uint64_t limit) {
     weir_oom_report_setting *advice;
 
@@ -419,7 +433,7 @@ static void advise_limit(const weir_allocator *a, weir_oom_report *v, uint64_t l
         advice->name = weir__oom_report_own_limit;
 }
 
-/* Advises a smaller keep-free, and a higher limit if the limit is too low as well. */
+/* Advises a smaller keep-free.  If the limit is also too low, advises a higher limit, too. */
 static void advise_leaving(const weir_allocator *a, weir_oom_report *v) {
     uint64_t limit = limit_that_does(a, v);
     uint64_t keep_free = weir__size_less(v->reserved + room_on(v), limit);
@@ -429,8 +443,8 @@ static void advise_leaving(const weir_allocator *a, weir_oom_report *v) {
         advise_limit(a, v, limit);
 }
 
-/* Advises a timeout of twice the present timeout, rounded up to whole seconds, or of one second if requests do not
- * wait.  weir does not advise internal_dependencies, which can deadlock a program. */
+/* Advises a longer recovery timeout: twice the present timeout, rounded up to whole seconds, or one second if requests
+ * do not wait.  weir does not advise internal_dependencies, because this setting can deadlock a program. */
 static void advise_waiting(const weir_allocator *a, weir_oom_report *v) {
     uint32_t ms = a->options.recovery_timeout_ms;
     char text[16];
@@ -439,15 +453,16 @@ static void advise_waiting(const weir_allocator *a, weir_oom_report *v) {
     add_advice(v, WEIR_SETTING_RECOVERY_TIMEOUT, text);
 }
 
-/* Advises a setting with which weir can join idle memory by mapping. */
+/* Advises engine mapped, which can join idle pieces of memory by mapping them. */
 static void advise_mapping(const weir_allocator *a, weir_oom_report *v) {
     if (!uses_mapped(a) && (a->device.driver->capabilities & WEIR_CAP_VIRTUAL))
         add_advice(v, WEIR_SETTING_ENGINE, "mapped");
 }
 
-/* Lists the other processes, and names one process as the cause.  The cause is a process that has the lacking bytes and
- * is stopped or does not answer.  If there is no such process, the cause is the process with most memory, if this
- * process has more than the other allocators of the own process, or could free enough. */
+/* Lists the other processes that have memory of the device, and names one process as the cause.  This is a process that
+ * has at least the lacking bytes and is stopped or does not answer.  If there is no such process, weir names the
+ * process with most memory.  But this process must have more memory than the other allocators of this process, or must
+ * be able to free enough. */
 static void name_holder(const weir_allocator *a, weir_oom_report *v, uint64_t lacks) {
     struct weir_holders has;
 
@@ -475,8 +490,8 @@ static void name_holder(const weir_allocator *a, weir_oom_report *v, uint64_t la
     }
 }
 
-/* Advises to preallocate before other processes take the memory.  Gives no such advice if the allocator has
- * preallocated as much, or if the device had less free memory when the allocator was created. */
+/* Advises to preallocate, before other processes take the memory.  Does not advise this if the allocator has already
+ * preallocated as much, or if the device had too little free memory at the allocator's creation. */
 static void advise_early(const weir_allocator *a, weir_oom_report *v) {
     uint64_t bytes = round_to(v->in_use + need_of(a, v), unit_of(a));
 
@@ -485,8 +500,8 @@ static void advise_early(const weir_allocator *a, weir_oom_report *v) {
         advise_bytes(v, WEIR_SETTING_PREALLOC, bytes);
 }
 
-/* Returns the bytes that the allocator could have without a limit: its own memory, free memory, and memory that others
- * could free.  The idle memory of other processes is not known, so all memory of these processes counts. */
+/* Returns how many bytes the allocator could have without a limit: its own memory, free memory, and memory that others
+ * could free.  weir does not know the idle memory of other processes, so all their memory counts. */
 static uint64_t could_have(const weir_allocator *a, const weir_oom_report *v) {
     uint64_t bytes = v->reserved + v->device_free, idle;
 
@@ -499,7 +514,8 @@ static uint64_t could_have(const weir_allocator *a, const weir_oom_report *v) {
     return weir__size_smaller(bytes, v->device_total);
 }
 
-/* Advises a smaller keep-free, or a higher limit if the device has enough memory. */
+/* Advises a smaller keep-free if keep-free is set.  Otherwise advises a higher limit, if the device has enough
+ * memory. */
 static void advise_more(const weir_allocator *a, weir_oom_report *v) {
     if (v->keep_free > 0)
         advise_leaving(a, v);
@@ -507,7 +523,7 @@ static void advise_more(const weir_allocator *a, weir_oom_report *v) {
         advise_limit(a, v, weir__size_smaller(limit_that_does(a, v), v->device_total));
 }
 
-/* Advises the shared registry if other processes have the lacking bytes and weir did not ask these processes. */
+/* Advises to switch the shared registry on, if other processes have the lacking bytes and weir could not ask them. */
 static void advise_asking(const weir_allocator *a, weir_oom_report *v) {
     const weir_options *o = &a->options;
     uint64_t lacks = lacking_bytes(a, v);
@@ -520,20 +536,22 @@ static void advise_asking(const weir_allocator *a, weir_oom_report *v) {
         advise_waiting(a, v);
 }
 
-/* Advises settings against fragmentation.  Joining by mapping needs an idle page.  If there is no idle page, and only
- * the limit forbids a growth, a higher limit is the surer advice. */
+/* Advises settings against fragmentation.  Engine mapped can join idle memory only in whole pages.  So if no idle piece
+ * is a page long, and only the limit forbids a growth, a higher limit is the better advice. */
 static void advise_against_pieces(const weir_allocator *a, weir_oom_report *v) {
     int is_short = need_of(a, v) <= room_on(v) && reserve_that_does(a, v) > v->limit;
 
     if (!is_short || v->largest_free_block >= PAGE)
         advise_mapping(a, v);
-    if (!v->settings[0].name && is_short) /* there is no advice yet */
+    /* Advises more memory only if advise_mapping() has advised nothing. */
+    if (!v->settings[0].name && is_short)
         advise_more(a, v);
 }
 
-/* Advises settings if other processes have the memory. */
+/* Advises settings for the case that other processes have the memory. */
 static void advise_sharing(const weir_allocator *a, weir_oom_report *v) {
-    /* The process with most memory could free enough, but the settings forbid the request to wait. */
+    /* The process with most memory could free enough, but the settings forbid that the request waits for the
+     * process. */
     if (a->options.recovery_timeout_ms == UINT32_MAX && v->holder_pid != 0 &&
         v->holder_reclaimable >= lacking_bytes(a, v))
         advise_waiting(a, v);
@@ -543,7 +561,7 @@ static void advise_sharing(const weir_allocator *a, weir_oom_report *v) {
         advise_asking(a, v);
 }
 
-/* The functions that advise settings, one for each cause against which settings help. */
+/* For each cause, the function that advises settings, or NULL if no setting helps against the cause. */
 static void (*const advisers[WEIR_OOM_REPORT_CAUSE_COUNT])(const weir_allocator *a,
                                                            weir_oom_report *v) = {
     [WEIR_OOM_REPORT_PENDING] = advise_waiting,
@@ -555,8 +573,8 @@ static void (*const advisers[WEIR_OOM_REPORT_CAUSE_COUNT])(const weir_allocator 
 
 /* ---- the driver ------------------------------------------------------------------------------ */
 
-/* Records the driver's error.  After an error the driver's figure of free memory is not reliable, so `largest` counts
- * only idle memory. */
+/* Records the driver's error in the report.  After an error, the driver's figure of free memory is not reliable.  So
+ * `largest` then counts only idle memory. */
 static void blame_driver(weir_oom_report *v, const struct weir_failed_request *refused) {
     int saved_errno = errno, file = weir__file_open("/", O_PATH, 0);
 
@@ -628,7 +646,7 @@ int weir__oom_report_is_wanted(const char *to) {
     return strcmp(to, "off") != 0;
 }
 
-/* Limits the number of reports, since a program may make requests that often fail. */
+/* Limits the number of reports, because the requests of a program may fail often. */
 int weir__oom_report_new(weir_allocator *a, weir_oom_report *out) {
     unsigned bit;
 

@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: MIT */
-/* oom_reporting.h: OOM reports that weir writes by itself when a request fails.
+/* oom_reporting.h: writes OOM reports when requests fail.
  *
- * This file must not know how a report is made.
- */
+ * This file must not know how a report is made. */
 #ifndef WEIR_OOM_REPORTING_H
 #define WEIR_OOM_REPORTING_H
 
 #include <weir/oom_report.h>
 
-/* Returns 0 if options.oom_report is "off", else 1. */
+/* Returns 1 if weir shall write OOM reports, 0 if `to` (options.oom_report) is "off". */
 int weir__oom_report_is_wanted(const char *to);
-/* Writes a report of this thread's last failure to the place that options.oom_report names: only for the first few
- * failures of an allocator, and only once for each cause.  Returns 1 with the report in *out, else 0.  Leaves the
- * thread's last driver result unchanged. */
+/* Writes an OOM report about this thread's last failed request to the destination in options.oom_report.  Writes
+ * reports only for the first few failures of an allocator, and only once for each cause.  Returns 1 if a report was
+ * written, else 0.  Copies the report to *out if it returns 1.  Does not change the thread's last driver result. */
 int weir__oom_report_new(weir_allocator *a, weir_oom_report *out);
-/* The name of an advised setting if the program has set options.limit, so that no flag or variable would change the
- * limit.  Its text is "limit", and the writer recognises the name by its address. */
+/* The name of an advised setting if the program itself has set options.limit.  In this case no flag or variable can
+ * change the limit.  The text is "limit", and code recognises the name by its address. */
 extern const char weir__oom_report_own_limit[];
-/* Returns 0 if a report could be written to the file `to` now, else the errno.  Creates no file. */
+/* Returns 0 if weir could write a report to the file `to` now, else an errno.  Creates no file. */
 int weir__oom_report_problem(const char *to);
-/* Writes a report to standard error ("stderr"), or appends it to a file, as JSON if the file's name ends with ".json".
- * If the file cannot be written, logs the reason and writes the report to standard error. */
+/* Writes a report to the destination `to`: to standard error for "stderr", else at the end of the file `to`.  The
+ * report is JSON if the file's name ends with ".json".  If the file cannot be written, logs the reason and writes the
+ * report to standard error. */
 void weir__oom_report_write(const weir_oom_report *oom_report, const char *to);
 
 #endif

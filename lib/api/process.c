@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /* process.c: the allocators of the process, one for each device at most.
  *
- * All plug-ins (weir/cuda.h, libweir-adapters.so, a program's libraries) get their allocator from this file.  So all
- * plug-ins share one allocator on each device.  The first request for an allocator creates the allocator, with the
- * environment's settings (create.c chooses the engine).  weir never destroys such an allocator.  A release store
- * publishes the allocator, and later calls find the allocator with one load.
+ * All plug-ins (weir/cuda.h, libweir-adapters.so, a program's libraries) get their allocator from this file, so they
+ * share one allocator on each device.  The first caller creates the allocator, with the environment's settings
+ * (create.c chooses the engine).  weir never destroys such an allocator.  A release store publishes the allocator, and
+ * later calls find it by one load.
  *
- * A query creates no allocator, since an allocator keeps a context, which takes hundreds of MB on its device.  So weir
- * asks the driver for the device of a stream.
+ * An allocator keeps a context, which takes hundreds of MB on its device.  So a query must not create an allocator.
+ * Instead, weir asks the driver for the device of a stream.
  *
- * In a process with libweir-preload.so, the preload library serves the driver pool of an allocator of this file like
- * any pool of a program.  The preload's allocator then has the reserved memory and its settings.  The allocator of
- * this file only has caches, and grows by the bytes of each request.  With other settings both allocators would
- * reserve memory, and preallocation would wait for itself.
+ * In a process with libweir-preload.so, the preload library also serves the driver pool of an allocator of this file.
+ * The preload library's own allocator has the reserved memory and the settings.  The allocator of this file then only
+ * has caches, and grows by the bytes of each request.  With other settings both allocators would reserve memory, and
+ * the preallocation would wait for itself.
  *
- * Locks: `lock` is held while an allocator is created, for as long as the driver needs to start.
+ * Locks: a thread holds `lock` while it creates an allocator, for as long as the driver needs to start.
  *
- * This file must not know engines, the caches, or the structure of an allocator, but for its context, device and
- * profile.
- */
+ * This file must not know engines, the caches, or the structure of an allocator, except for its context, device and
+ * profile. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,10 +33,10 @@
 #include "config/settings.h"
 #include "ipc/group_process.h"
 
-/* SAVE_S limits how long the driver and the disk may take when the process ends. */
+/* At the end of the process, the driver and the disk may take up to SAVE_S seconds to save profiles. */
 enum { MOST_DEVICES = 64, SAVE_S = 5, LINE_BYTES = 900 };
 
-/* The device that environment variables name, and the driver of the device. */
+/* The device that environment variables name, and the driver table of the device. */
 struct place {
     const struct weir_driver *driver;
     int device; /* the device's number */
@@ -50,14 +49,14 @@ void (*weir__drop_in_refused)(weir_allocator *allocator, size_t bytes);
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct place the_place;      /* fixed once `made` is not 0 */
 static weir_options settings;       /* fixed once `made` is not 0; guarded by `lock` */
-static struct weir_sources sources; /* the sources of `settings`; guarded by `lock` */
+static struct weir_sources sources; /* the sources of the values in `settings`; guarded by `lock` */
 static _Atomic(weir_allocator *) allocators[MOST_DEVICES];
-/* The allocator that was made first.  While `made` is 1, it is the only allocator. */
+/* The allocator that was created first.  While `made` is 1, this is the only allocator. */
 static _Atomic(weir_allocator *) the_first;
-static atomic_int made; /* the number of `allocators` */
+static atomic_int made; /* the number of allocators in `allocators` */
 
-/* Takes the lock.  If the process forks while the lock is held, weir refuses all calls of the child, so the child never
- * waits for the lock. */
+/* Takes `lock`.  The process may fork while a thread holds `lock`.  weir refuses all calls of the child, so the child
+ * never waits for `lock`. */
 static void lock_process(void) {
     (void)weir__driver_begin_use();
     pthread_mutex_lock(&lock);
@@ -68,7 +67,7 @@ static void unlock_process(void) {
     weir__driver_end_use();
 }
 
-/* Returns the device's allocator if it learns a profile and was not lost, else NULL. */
+/* Returns the device's allocator if it has a profile and its device was not lost; else NULL. */
 static weir_allocator *find_learner(int device) {
     weir_allocator *a = atomic_load_explicit(&allocators[device], memory_order_acquire);
 
@@ -83,8 +82,8 @@ static void save_all(void *unused) {
             (void)weir__learn_save(find_learner(device), NULL);
 }
 
-/* Saves the profiles at exit.  The C library calls this function before the driver is unloaded, because weir registers
- * the function after it has opened the driver.  The function has a time limit, because the driver may not answer any
+/* Saves the profiles at exit.  The C library calls this function before it unloads the driver, because weir has
+ * registered the function after opening the driver.  The function has a time limit.  The driver may not answer any
  * more, or a thread may hold an allocator's lock in a call that never ends. */
 static void save_at_exit(void) {
     if (!weir__driver_forked() && !weir__thread_in_time(save_all, NULL, SAVE_S))
@@ -94,8 +93,9 @@ static void save_at_exit(void) {
                   SAVE_S);
 }
 
-/* Logs the reason why there is no allocator, unless the environment switches the log off, because the caller may be
- * unable to report the reason.  Logs each status and each mistake once, because programs may repeat the call. */
+/* Logs why no allocator could be created, because the caller may be unable to report the reason.  Logs nothing if the
+ * environment switches the log off.  Logs each status and each mistake only once, because programs may repeat the
+ * call. */
 static void log_reason_once(weir_status status, int log, const char *why) {
     int is_new = 1;
 
@@ -110,7 +110,7 @@ static weir_status without_driver(weir_status status, int log, const char *why) 
     return status;
 }
 
-/* Logs why a device has no allocator, and the settings that come from the environment. */
+/* Logs why weir could not create an allocator on a device, and the settings that come from the environment. */
 static void log_failed_creation(weir_status status, const weir_options *options, const char *device,
                                 const char *why) {
     char text[LINE_BYTES], value[WEIR_SHOW_BYTES];
@@ -128,8 +128,9 @@ static void log_failed_creation(weir_status status, const weir_options *options,
     log_reason_once(status, options->log, text);
 }
 
-/* Leaves all decisions about reserved memory to the allocator of libweir-preload.so, if that library is loaded.  The
- * library serves only the pool engine.  The driver calls of other engines go to the driver. */
+/* Changes the options if libweir-preload.so is loaded, so that the preload library's allocator makes all decisions
+ * about reserved memory.  The preload library serves only engine pool.  The driver calls of other engines go to the
+ * driver itself. */
 static void leave_to_preload(weir_options *options) {
     if ((options->engine != WEIR_ENGINE_DEFAULT && options->engine != WEIR_ENGINE_POOL) ||
         !weir__process_has_preload())
@@ -147,7 +148,7 @@ static void leave_to_preload(weir_options *options) {
     options->decay_ms = 0;
 }
 
-/* Reads weir's environment variables for the first allocator.  The caller holds the lock. */
+/* Reads the options for the first allocator from the environment.  The caller holds `lock`. */
 static weir_status read_first_env(weir_options *options, struct place *place) {
     struct weir_driver_failure failure;
     char message[320];
@@ -179,8 +180,8 @@ static weir_status read_place(weir_options *options, struct place *place) {
     return WEIR_OK;
 }
 
-/* Publishes an allocator.  Writes `made` last, since other threads read the variables before it without the lock.  The
- * caller holds the lock. */
+/* Publishes an allocator to other threads.  Increases `made` last, since other threads read the other variables without
+ * `lock` once `made` is not 0.  The caller holds `lock`. */
 static void publish_allocator(weir_allocator *a, const weir_options *options,
                               const struct place *place) {
     if (atomic_load_explicit(&made, memory_order_relaxed) == 0) {
@@ -193,8 +194,8 @@ static void publish_allocator(weir_allocator *a, const weir_options *options,
     atomic_fetch_add_explicit(&made, 1, memory_order_release);
 }
 
-/* Creates the allocator of a device, unless another thread has just created it.  If `device` is -1, creates the
- * allocator of the device that the environment variables name. */
+/* Creates the allocator of a device, unless another thread has just created it, and writes it to *allocator.  If
+ * `device` is -1, uses the device that the environment variables name. */
 static __attribute__((noinline, cold)) weir_status
 create_device_allocator(int device, weir_allocator **allocator) {
     static char names[MOST_DEVICES][32];
@@ -280,8 +281,8 @@ static weir_status stream_failure(CUresult result) {
     return result == CUDA_ERROR_INVALID_HANDLE ? WEIR_E_STREAM : WEIR_E_DRIVER;
 }
 
-/* Finds the device of a default stream: the current context's device or, if there is no current context, the
- * environment's device. */
+/* Finds the device of a default stream: the device of the current context, or the environment's device if no context is
+ * current. */
 static weir_status device_of_thread(const struct place *place, int *device) {
     CUdevice current;
     CUresult result = place->driver->cuCtxGetDevice(&current);
@@ -342,7 +343,7 @@ weir_status weir_stream_allocator(weir_stream stream, weir_allocator **allocator
 
     if (status != WEIR_OK)
         return status;
-    /* With one device there is no need to query the stream. */
+    /* If the process has only one device, weir need not query the stream. */
     if (atomic_load_explicit(&made, memory_order_acquire) > 0 && the_place.count == 1) {
         *allocator = atomic_load_explicit(&allocators[0], memory_order_acquire);
         return WEIR_OK;

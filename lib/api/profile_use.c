@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* profile_use.c: see profile_use.h.
+/* profile_use.c: uses a profile for preallocation, and saves what a run needed (profile_use.h).
  *
- * Files are replaced as a whole, so no lock is needed.
+ * weir replaces the file of a profile as a whole, so the file needs no lock.
  *
- * This file must not know how a profile is written (profile.h) or how engines grow.
- */
+ * This file must not know the format of a profile (profile.h) or how engines grow. */
 #include "config.h"
 
 #include "api/profile_use.h"
@@ -21,7 +20,8 @@
 #include "base/size.h"
 #include "config/settings.h"
 
-/* Writes the key of a profile: the lines that name the device and the settings. */
+/* Writes the key of a profile, which consists of one line that names the device and one line that names the
+ * settings. */
 static CUresult make_key(const struct weir_driver *driver, CUdevice device,
                          const weir_options *options, char key[WEIR_PROFILE_KEY_BYTES]) {
     static const enum weir_setting settings[] = {WEIR_SETTING_ENGINE, WEIR_SETTING_GROWTH,
@@ -49,7 +49,8 @@ static CUresult make_key(const struct weir_driver *driver, CUdevice device,
     return CUDA_SUCCESS;
 }
 
-/* Sets the key and the path of a new profile.  If there is no host memory, the path stays NULL. */
+/* Sets the key and the path of a new profile.  If there is no host memory, learn->path stays NULL.  Returns the
+ * driver's result. */
 static CUresult locate(struct weir_learn *learn, const struct weir_driver *driver, CUdevice device,
                        const weir_options *options, const char *named) {
     char *folder = *named == '/' ? strdup("") : getcwd(NULL, 0), within[32] = "";
@@ -117,8 +118,8 @@ uint64_t weir__learn_target(weir_allocator *a) {
     return target;
 }
 
-/* Adds this run to the file.  Reads the file again before, because another run may have replaced the file since this
- * run began. */
+/* Adds this run to the profile's file.  First reads the file again, because another run may have replaced the file
+ * since this run began. */
 static weir_status save(weir_allocator *a, const struct weir_learn *learn,
                         const weir_statistics *s) {
     uint64_t given = weir__size_larger(s->prealloc_asked, s->prealloc_kept);

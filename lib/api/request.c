@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* request.c: weir_alloc and weir_free.
  *
- * The hit path consists of argument checks and inlined functions of stream_cache.h.  It calls no other function.  All
- * other work depends on one word that is 0 in steady state (slow_path.h), or follows a miss.  miss() reports failures.
+ * The hit path consists of checks of the arguments and of inlined functions of stream_cache.h.  It calls no other
+ * function.  A request leaves the hit path if the word of slow_path.h is not 0, or if no cache has a suitable block.
+ * In steady state the word is 0.  miss() reports failures.
  *
- * This file must not know how an engine places blocks or the names of settings.
- */
+ * This file must not know how an engine places blocks or the names of settings. */
 #include <stdio.h>
 
 #include <weir/weir.h>
@@ -18,13 +18,13 @@
 #include "cache/stream_cache.h"
 #include "reserve/oom_recovery.h"
 
-/* Set while this thread runs an OOM callback, during which no other callback runs for its requests. */
+/* Set while this thread runs an OOM callback.  weir calls no other callback for a request inside the callback. */
 static _Thread_local int asking;
 
 /* ---- failures ---------------------------------------------------------------------------------- */
 
-/* Writes the OOM report of this thread's last failure to where the settings say.  If the allocator replaces the
- * driver's pools, the adapter reports failures instead. */
+/* Writes the OOM report of this thread's last failed request to the destination in the options.  If the allocator
+ * replaces the driver's pools, the function does nothing, because the adapter reports failures. */
 static __attribute__((noinline, cold)) void report_failure(weir_allocator *a) {
     weir_oom_report oom_report;
 
@@ -32,8 +32,8 @@ static __attribute__((noinline, cold)) void report_failure(weir_allocator *a) {
         (void)weir__oom_report_new(a, &oom_report);
 }
 
-/* Returns 1 if a failure is reported at the end of the request: the guard corrects the figures of the failure, and the
- * OOM callback may want a retry. */
+/* Returns 1 if weir reports a failure only at the end of the request, else 0.  With hardening, the guard corrects the
+ * figures of the failure first.  With an OOM callback, weir may still retry the request. */
 static int is_reported_last(const weir_allocator *a) {
     return a->harden || a->options.oom_callback;
 }
@@ -41,13 +41,13 @@ static int is_reported_last(const weir_allocator *a) {
 static void log_failure(const weir_allocator *a, const struct weir_failed_request *refused) {
     const weir_failure *r = &refused->figures;
     char asked[32], limit[48] = "";
-    /* More than the request is free, so the driver failed for another reason. */
+    /* If more memory than the request is free, the driver has failed for another reason. */
     int is_drivers = r->largest >= r->asked;
 
     if (a->hushed)
         return;
-    weir__bytes_show(r->asked, asked,
-                     sizeof asked); /* WEIR_SHOWN shows UINT64_MAX as "not known" */
+    /* WEIR_SHOWN would show UINT64_MAX as "not known". */
+    weir__bytes_show(r->asked, asked, sizeof asked);
     if (refused->status == WEIR_E_LIMIT)
         snprintf(limit, sizeof limit, "limit %s, ", WEIR_SHOWN(r->limit));
     weir__log(a->options.log, WEIR_LOG_WARNING,
@@ -61,13 +61,15 @@ static void log_failure(const weir_allocator *a, const struct weir_failed_reques
 uint64_t weir__allocator_largest(weir_allocator *a, const struct weir_failed_request *refused) {
     size_t bytes = (size_t)weir__oom_recovery_largest(&a->reserve, refused);
 
-    /* The largest request that fits into such a block of the engine, after rounding and the guard's gaps. */
+    /* Converts the size of an engine's block to the size of the largest request that fits into the block, after
+     * rounding and the guard's gaps. */
     if (a->options.cache == WEIR_SWITCH_ON)
         bytes = weir__caches_fit(bytes);
     return weir__harden_fit(&a->options, bytes);
 }
 
-/* Completes the figures of a failed request for this thread, logs the failure, and writes an OOM report. */
+/* Completes the figures of a failed request and stores them for this thread.  Logs the failure, and writes an OOM
+ * report unless weir reports the failure later. */
 static __attribute__((noinline, cold)) void note_failure(weir_allocator *a,
                                                          const struct weir_request *r) {
     struct weir_failed_request *refused = r->refused;
@@ -76,7 +78,7 @@ static __attribute__((noinline, cold)) void note_failure(weir_allocator *a,
     weir__stats_read(a, &figures);
     refused->by = a->number;
     refused->result = r->result;
-    /* The engine counts idle memory of the caches as in use. */
+    /* The engine counts idle memory of the caches as memory in use, so this figure comes from the statistics. */
     refused->figures.in_use = figures.in_use;
     if (refused->stream == 0 && !refused->is_captured)
         refused->is_captured =
@@ -91,14 +93,15 @@ static __attribute__((noinline, cold)) void note_failure(weir_allocator *a,
 
 /* ---- requests ---------------------------------------------------------------------------------- */
 
-/* Preallocates before the first request, while other requests wait.  weir logs and counts a failure, and continues with
- * the request.  But if less than prealloc_min was preallocated, the request fails, and the next request tries again. */
+/* Preallocates before the first request, while other requests wait.  If the preallocation fails, weir logs and counts
+ * the failure, and continues with the request.  But if less than prealloc_min was preallocated, the request fails, and
+ * the next request tries to preallocate again. */
 static weir_status preallocate_first(weir_allocator *a) {
     weir_status status = WEIR_OK;
     char why[160] = "";
 
     pthread_mutex_lock(&a->first);
-    /* unreached: no test makes another thread preallocate meanwhile */
+    /* unreached: no test makes another thread preallocate before this thread gets the lock */
     if (weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_PREALLOC)) {
         status = weir__preallocate(a, why, sizeof why);
         if (status == WEIR_OK || a->prealloc_min == 0) {
@@ -114,7 +117,7 @@ static weir_status preallocate_first(weir_allocator *a) {
     return status;
 }
 
-/* Allocates a block from the engine, without caches. */
+/* Allocates a block directly from the engine, for an allocator without caches. */
 static weir_status ask_engine(weir_allocator *a, struct weir_request *r) {
     weir_status status = weir__reserve_alloc(&a->reserve, r);
 
@@ -125,8 +128,9 @@ static weir_status ask_engine(weir_allocator *a, struct weir_request *r) {
     return status;
 }
 
-/* Serves a request that missed.  `c` is the stream's cache, whose lock is held (`taken`), or NULL.  `id` is the
- * stream's id, or 0 if the handle is enough. */
+/* Serves a request that no cache could serve.  `c` is the stream's cache, or NULL.  If `c` is not NULL, the thread
+ * holds the cache's lock, and `taken` is the value for the lock's release.  `id` is the stream's id, or 0 if the handle
+ * identifies the stream. */
 static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir_cache *c,
                                                   int taken, uint64_t id, size_t bytes,
                                                   weir_stream stream, void **block) {
@@ -137,20 +141,21 @@ static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir
     weir_status status;
 
     refused.status = WEIR_OK;
-    if (bytes > a->device.total) /* the driver would take long to refuse this */
+    /* The driver would need long to refuse such a request. */
+    if (bytes > a->device.total)
         status = weir__oom_recovery_run(&a->reserve, &r, WEIR_E_NO_MEMORY);
     else
         status = a->caches ? weir__caches_miss(a->caches, c, taken, &r) : ask_engine(a, &r);
     if (status == WEIR_OK)
         *block = (void *)(uintptr_t)r.block;
-    else if (refused.status !=
-             WEIR_OK) /* otherwise a query of the driver failed, before OOM recovery */
+    else if (refused.status != WEIR_OK)
+        /* OOM recovery has recorded a failure.  Otherwise a query of the driver failed before OOM recovery. */
         note_failure(a, &r);
     return weir__ended(result_before, status);
 }
 
-/* Serves a request from a cache that was found for the stream, if the cache still has the stream's id.  `id` is 0 if
- * the program vouches for the stream. */
+/* Serves a request from the cache `c` of the stream, if the cache still belongs to the stream with this id.  `id` is 0
+ * if the program vouches for the stream. */
 static inline __attribute__((always_inline)) weir_status
 alloc_in_cache(weir_allocator *a, struct weir_cache *c, uint64_t id, size_t bytes,
                weir_stream stream, void **block) {
@@ -164,8 +169,8 @@ alloc_in_cache(weir_allocator *a, struct weir_cache *c, uint64_t id, size_t byte
     return WEIR_OK;
 }
 
-/* Allocates on any stream.  `c` is the cache that was found by the handle, or NULL.  Queries the stream's id unless the
- * program vouches for the stream.  If the query fails, miss() finds the reason. */
+/* Allocates a block on any stream.  `c` is the cache that was found by the stream's handle, or NULL.  Queries the
+ * stream's id, unless the program vouches for the stream.  If the query fails, calls miss(), which finds the reason. */
 static __attribute__((noinline)) weir_status alloc_searched(weir_allocator *a, struct weir_cache *c,
                                                             size_t bytes, weir_stream stream,
                                                             void **block) {
@@ -216,9 +221,9 @@ static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, 
     return status;
 }
 
-/* Calls the program's OOM callback for this thread's last failure.  The callback may call weir, so the function
- * restores the thread's figures afterwards.  Returns 1 if the callback wants a retry, else 0.  Makes no call for a
- * stream that is being captured. */
+/* Calls the program's OOM callback for this thread's last failed request.  Returns 1 if the callback wants a retry,
+ * else 0.  The callback may call weir, so the function afterwards restores the thread's last failure and driver result.
+ * Returns 0 without a call if the stream is being captured. */
 static int ask_program(weir_allocator *a, size_t bytes, weir_stream stream, weir_status status,
                        uint64_t attempt) {
     const weir_options *options = &a->options;
@@ -245,7 +250,8 @@ static int ask_program(weir_allocator *a, size_t bytes, weir_stream stream, weir
     return again != 0;
 }
 
-/* Retries a failed request as long as the OOM callback wants a retry.  This is the last step of OOM recovery. */
+/* Allocates a block, and retries a failed request as long as the OOM callback wants a retry.  The callback is the last
+ * step of OOM recovery. */
 static weir_status request_or_ask(weir_allocator *a, size_t bytes, weir_stream stream,
                                   void **block) {
     for (uint64_t attempt = 1;; attempt++) {
@@ -255,7 +261,7 @@ static weir_status request_or_ask(weir_allocator *a, size_t bytes, weir_stream s
         if (!weir__is_failure(status) || asking || weir__failures_met() == met ||
             !ask_program(a, bytes, stream, status, attempt))
             return status;
-        /* The request has not failed yet, so the failure no longer counts. */
+        /* weir retries the request, so the failed attempt does not count as a failed request. */
         atomic_fetch_sub_explicit(&a->counters.failed_requests, 1, memory_order_relaxed);
         status = weir__go_on(a);
         if (status != WEIR_OK)
@@ -291,7 +297,8 @@ static __attribute__((noinline)) weir_status alloc_fully(weir_allocator *a, size
     return weir__ended(result_before, status);
 }
 
-/* Returns 1 if the caches alone can serve the call: no bit of the slow path is set but for `no_concern`; else 0. */
+/* Returns 1 if the caches alone can serve the call, else 0.  The caches can serve the call if no bit of the slow path
+ * is set, except bits in `no_concern`. */
 static inline int is_plain(const weir_allocator *a, unsigned no_concern) {
     return a &&
            (atomic_load_explicit(&a->device.slow_path, memory_order_acquire) & ~no_concern) == 0 &&
@@ -307,8 +314,8 @@ weir_status weir__alloc_default(weir_allocator *a, size_t bytes, weir_stream str
     return c ? alloc_in_cache(a, c, id, bytes, stream, block) : weir_alloc(a, bytes, stream, block);
 }
 
-/* Serves a hit if the stream's handle is known, the stream is bound or watched, and the lock is biased to this thread.
- * Calls other functions only as the last step, so that the compiler makes no stack frame. */
+/* Serves a hit if weir knows the stream's handle, the stream is bound or watched, and the lock is biased to this
+ * thread.  Calls other functions only as the last step, so that the compiler makes no stack frame. */
 weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
     struct weir_caches *f;
     struct weir_cache *c;
@@ -358,9 +365,9 @@ weir_status weir__allocator_take_back(void *allocator, CUdeviceptr block, weir_s
     return status;
 }
 
-/* Returns 1 if a recorded use may be on another stream than the free, else 0.  A use on the free's stream needs no
- * event, since later requests on that stream come after both.  A default stream's handle means one stream per thread or
- * context. */
+/* Returns 1 if a recorded use may be on another stream than the free, else 0.  A use on the free's own stream needs no
+ * event, because later requests on that stream come after the use and the free.  The handle of a default stream (use.id
+ * is not 0) may mean another stream. */
 static int has_use_elsewhere(const struct weir_use_list *uses, weir_stream stream) {
     for (size_t i = 0; uses && i < uses->count; i++)
         if (uses->use[i].stream != stream || uses->use[i].id != 0)
@@ -406,12 +413,12 @@ weir_status weir__free_default(weir_allocator *a, void *block, weir_stream strea
     c = weir__cache_find(a->caches, key_of(stream, id));
     if (s && c && s->slot_units && free_cached(c, id, s, (uintptr_t)block))
         return WEIR_OK;
-    /* The stream is bound, so its cache serves no other stream, and weir__caches_free need not know the id. */
+    /* weir__caches_free() need not know the id, because the stream is bound, and its cache serves no other stream. */
     return weir__caches_free(a->caches, c, s, (uintptr_t)block, stream, NULL);
 }
 
-/* Frees a block with this record or NULL.  Calls other functions only as the last step, so that the hit path saves no
- * registers. */
+/* Frees a block.  `s` is the block's record in the page map, or NULL.  Calls other functions only as the last step, so
+ * that the hit path saves no registers. */
 static inline __attribute__((always_inline)) weir_status free_with_record(struct weir_caches *f,
                                                                           struct weir_slab *s,
                                                                           CUdeviceptr block,

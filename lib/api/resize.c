@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* resize.c: the functions with which a program changes reserved memory: preallocate, limit, trim, decay.
+/* resize.c: the public functions that change the size of the reserved memory: preallocation, limit, trim and decay.
  *
- * This file must not know how an engine places blocks.
- */
+ * This file must not know how an engine places blocks. */
 #include "config.h"
 
 #include <weir/weir.h>
@@ -15,8 +14,8 @@
 #include "config/amount.h"
 #include "config/settings.h"
 
-/* Logs why a preallocation failed, unless the limit or a lack of memory is the cause, or the driver's error is
- * logged. */
+/* Logs why a preallocation failed, and returns `status`.  The cause is neither the limit nor a lack of memory.  Logs
+ * nothing for E_DRIVER and E_DEVICE_LOST, because weir has already logged the driver's error. */
 static weir_status cannot_preallocate(const weir_allocator *a, weir_status status) {
     const char *reason = weir__why_not_told(a);
     char why[160];
@@ -136,7 +135,8 @@ weir_status weir__relieve(weir_allocator *a, uint64_t wanted, int cause, size_t 
     uint64_t keep;
 
     *released = 0;
-    weir__stats_read(a, &figures); /* `in_use` does not include idle memory of caches */
+    /* The figure in_use does not include idle memory of the caches. */
+    weir__stats_read(a, &figures);
     keep = weir__goal_target(&a->reserve.goal, figures.reserved, figures.in_use, wanted);
     if (keep >= figures.reserved)
         return WEIR_OK;
@@ -153,12 +153,13 @@ weir_status weir_low_memory(weir_allocator *a, size_t bytes) {
     if (reason)
         return weir__allocator_misuse(a, WEIR_E_NOT_SUPPORTED, "weir_low_memory", reason);
     weir__goal_signal(&a->reserve.goal, bytes ? bytes : UINT64_MAX);
-    /* Makes each stream's next large free empty its inbox, so that the next large request reaches the engine. */
+    /* Makes each stream flush its inbox at the stream's next large free.  So the stream's next large request reaches
+     * the engine. */
     atomic_fetch_add_explicit(&a->reserve.engine->lacked, 1, memory_order_relaxed);
     return WEIR_OK;
 }
 
-/* Releases the memory that a signal of memory pressure wants.  May wait for the device. */
+/* Releases the memory that a signal of memory pressure (weir_low_memory) requests.  May wait for the device. */
 static weir_status answer_signal(weir_allocator *a, size_t *released) {
     uint64_t wanted = atomic_load_explicit(&a->reserve.goal.pressure.wanted, memory_order_acquire);
     uint64_t reclaimed, pending;
@@ -189,7 +190,8 @@ weir_status weir_decay(weir_allocator *a, size_t *released) {
     wanted = atomic_load_explicit(&a->reserve.goal.pressure.wanted, memory_order_relaxed) != 0;
     if (a->reserve.goal.half_life_ns == 0 && !a->reserve.goal.has_threshold && !wanted) {
         reason = weir__why_it_stays(a);
-        if (atomic_exchange(&a->decay_told, 1)) /* logs once: weir_decay may be called often */
+        /* Logs the reason only once, since a program may call weir_decay often. */
+        if (atomic_exchange(&a->decay_told, 1))
             return weir__without_driver(WEIR_E_NOT_SUPPORTED);
         return weir__allocator_misuse(a, WEIR_E_NOT_SUPPORTED, "weir_decay",
                                       reason ? reason : "decay is off, and no memory is wanted");

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* show.c: see show.h.
+/* show.c: fills and checks the figures that a process publishes for `weir top` (show.h).
  *
- * The figures come from weir_stats, which queries two or three numbers of the driver, takes locks only briefly, and
- * never waits for the device.
+ * The figures come from weir_stats.  This function queries two or three numbers of the driver, holds locks only for a
+ * short time, and never waits for the device.
  *
- * This file must not know the process that publishes the figures or the process that reads the figures.
- */
+ * This file must not know the process that publishes the figures or the process that reads the figures. */
 #include "api/show.h"
 
 #include <stdio.h>
@@ -39,7 +38,7 @@ uint64_t weir__show_age(weir_allocator *a) {
     return weir__device_since(&a->device, a->device.created_ticks);
 }
 
-/* Copies the last events from the allocator's ring of events. */
+/* Copies the latest events from the allocator's ring of events. */
 static void fill_events(weir_allocator *a, struct weir_show_allocator *out) {
     uint64_t age = weir__show_age(a), last;
     weir_event events[WEIR_SHOW_EVENTS];
@@ -81,7 +80,7 @@ int weir__show_fill(weir_allocator *a, struct weir_show_allocator *out) {
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-/* Ends the text.  Replaces all characters that are not printable ASCII, because such characters could control a
+/* Ends the text with a NUL.  Replaces all characters that are not printable ASCII, because they could control a
  * terminal. */
 static void check_text(char *text, size_t bytes) {
     text[bytes - 1] = '\0';

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* timeline.c: see timeline.h.
+/* timeline.c: records events and counters, and writes them as a trace for Perfetto (timeline.h).
  *
- * The format is the "Trace Event Format" (Google, 2016), as Perfetto's importer reads it.  Events are M (names), C
- * (counters), X (slices) and i (marks), with times in microseconds.  In this format two slices of one thread must not
- * overlap, unless one slice contains the other.  But slices of several threads may overlap.  So each slice goes into
- * the first free lane, which the picture shows as a thread.
+ * The file has the "Trace Event Format" (Google, 2016), as Perfetto's importer reads it.  It uses four types of events:
+ * M (names), C (counters), X (slices) and i (marks).  Times are in microseconds.  In this format two slices of one
+ * thread must not overlap, unless one contains the other.  Slices of different threads may overlap.  So each slice goes
+ * into the first free lane, and the file shows each lane as a thread.
  *
- * This file must not know allocators or the place of a file.
- */
+ * This file must not know allocators or the place of a file. */
 #include "api/timeline.h"
 
 #include <inttypes.h>
@@ -35,14 +34,14 @@ struct point {
 };
 
 struct weir_timeline {
-    size_t points;    /* the number of points */
-    size_t of_last;   /* the number of records merged into the last point */
-    size_t per_point; /* the number of records merged into each other point */
+    size_t points;    /* the number of entries in `point` */
+    size_t of_last;   /* the number of records that the last point has merged */
+    size_t per_point; /* the number of records that each other point has merged */
     size_t slices, room;
     struct slice *slice;
     uint64_t missing;
     int has_now;
-    struct point now; /* the last recorded values */
+    struct point now; /* the values of the last record */
     struct point point[WEIR_TIMELINE_POINTS];
 };
 
@@ -72,7 +71,7 @@ static void raise_to(struct point *p, const uint64_t values[WEIR_TIMELINE_COUNTE
         p->values[i] = weir__size_larger(p->values[i], values[i]);
 }
 
-/* Merges each pair of neighbouring points into one point. */
+/* Halves the number of points: merges each pair of adjacent points into one point with the larger values. */
 static void halve(struct weir_timeline *t) {
     for (size_t i = 0; i < WEIR_TIMELINE_POINTS / 2; i++) {
         t->point[i] = t->point[2 * i];
@@ -103,8 +102,8 @@ void weir__timeline_count(struct weir_timeline *t, uint64_t time_ns,
 
 size_t weir__timeline_extents(const struct weir_timeline *t, struct weir_timeline_extent *out,
                               size_t most) {
-    size_t points =
-        t->points + (t->of_last > 1); /* merged points have only peaks, so the last values follow */
+    /* A merged point has only the largest values of its records, so the last record follows as a point of its own. */
+    size_t points = t->points + (t->of_last > 1);
     size_t each = (points + most - 1) / most, count = 0;
 
     for (size_t i = 0; i < points; i++) {
@@ -179,7 +178,7 @@ void weir__timeline_iteration(struct weir_timeline *t, uint64_t from_ns, uint64_
 
 /* ---- the file ------------------------------------------------------------------------------------ */
 
-/* Begins a new line of JSON with an event of type `kind`. */
+/* Begins a new line of JSON, with an event of the type `kind`. */
 static struct weir_output open_event(FILE *file, const char *kind, long process, int thread) {
     struct weir_output out = {.file = file};
 
@@ -192,7 +191,7 @@ static void put_time(struct weir_output *out, const char *key, uint64_t ns) {
     weir__put(out, ",\"%s\":%ju.%03ju", key, ns / 1000, ns % 1000);
 }
 
-/* Returns the number of the thread by which the trace shows a lane of slices.  Lane -1 has the iterations. */
+/* Returns the number of the thread that stands for a lane of slices in the file.  Lane -1 contains the iterations. */
 static int thread_of(int number, int lane) {
     return number * NUMBERS + lane + 2;
 }
@@ -240,7 +239,7 @@ static void put_slice(FILE *file, const struct slice *s, long process, int threa
     weir__put(&out, "}");
 }
 
-/* Compares two slices by their start times.  If two slices start together, the longer slice comes first, since it
+/* Compares two slices by their start times.  If two slices start at one time, the longer slice comes first, because it
  * contains the shorter slice. */
 static int compare_slices(const void *one, const void *other) {
     const struct slice *a = one, *b = other;
@@ -250,7 +249,8 @@ static int compare_slices(const void *one, const void *other) {
     return a->ns == b->ns ? 0 : a->ns > b->ns ? -1 : 1;
 }
 
-/* Returns the first free lane, or the last lane if no lane is free. */
+/* Returns -1 for an iteration.  For any other slice, returns the index of the first free lane, or of the last lane if
+ * no lane is free.  Marks the lane as in use until the end of the slice. */
 static int lane_of(const struct slice *s, uint64_t ends[LANES]) {
     int lane = 0;
 
@@ -309,7 +309,8 @@ void weir__timeline_write(const struct weir_timeline *t, FILE *file, long proces
     put_metadata(file, "process_name", process, 0, process_name, "");
     for (size_t i = 0; i < t->points; i++)
         put_point(file, &t->point[i], process, name);
-    if (t->of_last > 1) /* merged points have only peaks, so the last values follow */
+    /* A merged point has only the largest values of its records, so the last record follows as a point of its own. */
+    if (t->of_last > 1)
         put_point(file, &t->now, process, name);
     put_slices(t, file, process, number, name);
 }

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* trace_read.c: reads allocation traces, version 1 (weir/trace.h).
  *
- * The source fills one buffer, and the reader parses each line in that buffer, without a copy.  A line must fit into
- * the buffer, except a comment.  The reader checks that the trace is consistent, so that a program that replays the
- * trace need not check it: an id is live from its allocation (a) to its free (f), both have equal bytes, and times do
- * not fall.  For these checks the reader keeps a map of the live ids.
+ * The source fills one buffer, and the reader parses each line in this buffer, without a copy.  A line must fit into
+ * the buffer, unless the line is a comment.  The reader checks that the trace is consistent, so a program that replays
+ * the trace need not check it.  An id is live from its allocation (a) to its free (f), both have equal bytes, and times
+ * never decrease.  For these checks the reader keeps a map of the live ids.
  *
- * An error is final: each later call returns that error.
+ * An error is final: each later call returns the status of this error.
  *
- * This file must not know the origin of the text, compression or the use of an event.
- */
+ * This file must not know the origin of the text, compression or the use of an event. */
 #include <weir/trace.h>
 
 #include <inttypes.h>
@@ -24,29 +23,31 @@
 
 enum { BUFFER_BYTES = 1 << 17, MESSAGE_BYTES = 320, SHOWN_BYTES = 40 };
 
-#define MOST_ID (UINT64_MAX - 1) /* the largest id of a block or a stream, since id + 1 is a key */
+/* The largest id of a block or a stream, because id + 1 must be a key of the map. */
+#define MOST_ID (UINT64_MAX - 1)
 #define MOST_BYTES (INT64_MAX < UINTPTR_MAX ? (uint64_t)INT64_MAX : (uint64_t)UINTPTR_MAX)
 
 struct weir_trace_reader {
     weir_trace_source source;
     void *context;
-    struct weir_map live; /* the key is id + 1, since 0 is no key; the value is the bytes */
+    /* The live ids: the key is id + 1, since a key must not be 0; the value is the bytes. */
+    struct weir_map live;
     uint64_t line;        /* the number of the last line read */
     uint64_t events;
-    uint64_t last_us;   /* the time of the last event */
-    weir_status status; /* WEIR_OK until an error */
+    uint64_t last_us;   /* the time of the last event in microseconds */
+    weir_status status; /* the status of the first error, or WEIR_OK */
     int at_end;         /* set if the source has no more text */
-    char *next;         /* the text from `next` to `filled` is not parsed yet */
+    char *next;         /* the reader has not parsed the text from `next` to `filled` yet */
     char *filled;
-    const char *fields; /* the key=value fields of the last event, up to fields_end */
+    const char *fields; /* the key=value fields of the last event; the text ends at fields_end */
     const char *fields_end;
-    weir_trace_comment comment; /* receives comments, or NULL */
+    weir_trace_comment comment; /* the function that receives comments, or NULL */
     void *comment_context;
     char message[MESSAGE_BYTES];
     char buffer[BUFFER_BYTES];
 };
 
-/* The rest of a line that is being parsed, without its newline. */
+/* The part of a line that is not parsed yet, from `at` to `end`, without the newline. */
 struct cursor {
     weir_trace_reader *reader;
     const char *at;
@@ -83,7 +84,8 @@ const char *weir_trace_message(const weir_trace_reader *reader) {
 
 /* ---------------------------------------------------------------- errors ---- */
 
-/* Sets the error WEIR_E_PARSE with a message that begins with the line's number.  Returns 0. */
+/* Sets the reader's status to WEIR_E_PARSE, and writes a message that begins with the number of the line.  Returns
+ * 0. */
 static __attribute__((format(printf, 2, 3))) int parse_error(weir_trace_reader *reader,
                                                              const char *format, ...) {
     va_list arguments;
@@ -97,7 +99,8 @@ static __attribute__((format(printf, 2, 3))) int parse_error(weir_trace_reader *
     return 0;
 }
 
-/* Copies text of the file for a message: cuts it, and replaces characters that are not printable ASCII by '?'. */
+/* Copies text of the trace for a message.  Cuts a long text, and replaces characters that are not printable ASCII by
+ * '?'. */
 static const char *printable(char text[SHOWN_BYTES + 4], const char *from, size_t bytes) {
     size_t i;
 
@@ -109,8 +112,8 @@ static const char *printable(char text[SHOWN_BYTES + 4], const char *from, size_
 
 /* ----------------------------------------------------------------- lines ---- */
 
-/* Moves the text that is not parsed yet to the beginning of the buffer, and appends more text from the source.  Returns
- * 1 on success, 0 on an error. */
+/* Moves the text that is not parsed yet to the beginning of the buffer, and then reads more text from the source.
+ * Returns 1 on success, 0 on an error. */
 static int refill(weir_trace_reader *reader) {
     size_t kept = (size_t)(reader->filled - reader->next);
     char text[192] = "", behind[40] = "";
@@ -140,7 +143,7 @@ static int skip_long_comment(weir_trace_reader *reader) {
         char *newline = memchr(reader->next, '\n', (size_t)(reader->filled - reader->next));
 
         if (newline) {
-            reader->next = newline; /* the rest of the comment is an empty line */
+            reader->next = newline; /* from here on, the comment looks like an empty line */
             return 1;
         }
         reader->next = reader->filled - 1; /* keeps one byte, so that the line is not empty */
@@ -151,7 +154,8 @@ static int skip_long_comment(weir_trace_reader *reader) {
     }
 }
 
-/* Reads the next line.  Returns 1 with the line in *line, or 0 at the end or on an error (reader->status). */
+/* Reads the next line.  Returns 1 and writes the line to *line.  Returns 0 at the end of the trace or on an error
+ * (reader->status). */
 static int read_line(weir_trace_reader *reader, struct cursor *line) {
     size_t searched = 0;
 
@@ -199,7 +203,7 @@ static void skip_blanks(struct cursor *line) {
         line->at++;
 }
 
-/* Returns the end of the next field.  The field is empty at the end of the line. */
+/* Returns the end of the field that begins at the cursor.  At the end of the line, the field is empty. */
 static const char *field_end(const struct cursor *line) {
     const char *end = line->at;
 
@@ -208,7 +212,7 @@ static const char *field_end(const struct cursor *line) {
     return end;
 }
 
-/* Sets an error about the field at the cursor, which is not a valid number.  `what` names the number, such as "bytes".
+/* Sets an error, because the field at the cursor is not a valid number.  `what` names the field, such as "bytes".
  * Returns 0. */
 static int number_error(const struct cursor *line, const char *what, const char *why) {
     char text[SHOWN_BYTES + 4];
@@ -219,7 +223,8 @@ static int number_error(const struct cursor *line, const char *what, const char 
                        printable(text, line->at, (size_t)(field_end(line) - line->at)), why);
 }
 
-/* Reads a whole number from 0 to `most`, and skips the blanks behind it.  Returns 1 on success, 0 on an error. */
+/* Reads a field with a whole number from 0 to `most`, and skips the blanks after the field.  Returns 1 on success, 0 on
+ * an error. */
 static int read_field_number(struct cursor *line, const char *what, uint64_t most, uint64_t *out) {
     const char *at = line->at;
     int found = weir__digits_read(&at, most, out);
@@ -235,7 +240,8 @@ static int read_field_number(struct cursor *line, const char *what, uint64_t mos
     return 1;
 }
 
-/* Reads one word.  Cuts a long word between two characters of UTF-8.  Returns 1 on success, 0 on an error. */
+/* Reads a label, which is one word.  Cuts a long label between two UTF-8 characters.  Returns 1 on success, 0 on an
+ * error. */
 static int read_label(struct cursor *line, char label[WEIR_TRACE_LABEL_BYTES]) {
     const char *end = field_end(line);
     size_t bytes = (size_t)(end - line->at);
@@ -254,7 +260,7 @@ static int read_label(struct cursor *line, char label[WEIR_TRACE_LABEL_BYTES]) {
     return 1;
 }
 
-/* Checks that each further field of the line has the form key=value.  Returns 1 on success, 0 on an error. */
+/* Checks that each remaining field of the line has the form key=value.  Returns 1 on success, 0 on an error. */
 static int check_rest(struct cursor *line) {
     line->reader->fields = line->at;
     line->reader->fields_end = line->end;
@@ -274,7 +280,7 @@ static int check_rest(struct cursor *line) {
 
 /* ---------------------------------------------------------------- events ---- */
 
-/* Reads the fields of the operation into *event.  Returns 1 on success, 0 on an error. */
+/* Reads the fields that the event's operation needs.  Returns 1 on success, 0 on an error. */
 static int read_operation(struct cursor *line, weir_trace_event *event) {
     switch (event->operation) {
     case 'a':
@@ -315,7 +321,7 @@ static int read_event(struct cursor *line, weir_trace_event *event) {
     return read_operation(line, event) && check_rest(line);
 }
 
-/* Checks the event against earlier events, and updates the map of live ids and the time.  Returns 1 on success, 0 on an
+/* Checks an event against earlier events, and updates the map of live ids and the time.  Returns 1 on success, 0 on an
  * error. */
 static int check_order(weir_trace_reader *reader, const weir_trace_event *event) {
     uint64_t key = event->id + 1;
@@ -355,7 +361,8 @@ static int check_order(weir_trace_reader *reader, const weir_trace_event *event)
     }
 }
 
-/* Checks the version in "# weir-trace N" on the first line, which must be 1.  Returns 1 on success, 0 on an error. */
+/* Checks the version if the first line is "# weir-trace N".  The version must be 1.  Returns 1 on success, 0 on an
+ * error. */
 static int check_version(const struct cursor *line) {
     static const char words[] = "weir-trace";
     struct cursor rest = {line->reader, line->at + 1, line->end};
@@ -376,7 +383,8 @@ static int check_version(const struct cursor *line) {
                        printable(text, rest.at, (size_t)(end - rest.at)));
 }
 
-/* Passes a comment to the program.  During the call a NUL replaces the newline or the carriage return. */
+/* Passes a comment to the program's function.  During the call, a NUL replaces the newline or carriage return after the
+ * comment. */
 static void pass_comment(const struct cursor *line) {
     struct cursor rest = {line->reader, line->at + 1, line->end};
     char *end = (char *)(uintptr_t)line->end, behind = *end;
@@ -389,7 +397,8 @@ static void pass_comment(const struct cursor *line) {
     *end = behind;
 }
 
-/* Reads the next line that has an event.  Returns 1 or 0 as read_line() does. */
+/* Reads the next line that contains an event, and passes comments to the program.  Returns 1 on success, 0 at the end
+ * of the trace or on an error. */
 static int read_event_line(weir_trace_reader *reader, struct cursor *line) {
     while (read_line(reader, line)) {
         if (line->at < line->end && *line->at == '#') {

@@ -97,7 +97,7 @@ struct weir_counters {
     weir_statistics sums; /* sums over all events; all other fields are 0 */
     struct {
         uint64_t next_sequence; /* the sequence number that the next event gets; 1 at first */
-        /* the event with sequence number s is at index (s - 1) % WEIR_KEPT_EVENTS */
+        /* The event with sequence number s is at index (s - 1) % WEIR_KEPT_EVENTS. */
         struct weir_event *event;
     } ring;
 
@@ -122,7 +122,7 @@ size_t weir__counters_events(struct weir_counters *counters, uint64_t after, voi
 /* A failed request: the figures for weir_last_failure(), and more figures for an OOM report. */
 struct weir_failed_request {
     weir_failure figures;
-    /* the number of the allocator that failed, or 0 if no request has failed yet */
+    /* The number of the allocator that failed, or 0 if no request has failed yet. */
     uint64_t by;
     uint64_t stream; /* the id of the request's stream, or 0 if the id is not known */
     int is_captured; /* set if the request's stream was being captured */

@@ -19,7 +19,7 @@
 typedef void *weir__hostmem_resize_fn(void *context, void *memory, size_t bytes);
 
 struct weir__hostmem {
-    /* the function that resizes memory; if NULL, weir uses realloc and free */
+    /* The function that resizes memory; if NULL, weir uses realloc and free. */
     weir__hostmem_resize_fn *resize;
     void *context;                   /* the first argument of `resize` */
     size_t bytes;                    /* the number of bytes that are allocated now */

@@ -18,7 +18,7 @@
  * descriptor. */
 struct weir_replacement {
     int file;
-    /* the path that the new file gets at the end, or "" if weir writes in place */
+    /* The path that the new file gets at the end, or "" if weir writes in place. */
     char path[PATH_MAX];
     char beside[PATH_MAX];
 };

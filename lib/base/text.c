@@ -23,9 +23,9 @@ enum { LAST_UNIT = 4 };
 /* The smallest plain number, without a unit, that weir accepts as a size in bytes.  Whoever writes a smaller number
  * probably means MiB, and no device has 2^20 MiB. */
 #define LEAST_PLAIN (UINT64_C(1) << 20)
-/* the largest factor; larger doubles have few digits after the point */
+/* The largest factor; larger doubles have few digits after the point. */
 #define MOST_FACTOR 1e15
-/* the digits after the point that are read; further digits change no double above 1 */
+/* The digits after the point that are read; further digits change no double above 1. */
 enum { FACTOR_DIGITS = 17 };
 
 int weir__problem(struct weir_problem *problem, const char *format, ...) {

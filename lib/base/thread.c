@@ -15,7 +15,7 @@
 
 #include "base/tls.h"
 
-/* a function of weir__thread_watch(), set before weir starts a thread */
+/* A function of weir__thread_watch(), set before weir starts a thread. */
 static void (*watcher)(void);
 static _Thread_local int is_own WEIR_FAST_TLS;
 

@@ -31,7 +31,7 @@ void weir__thread_watch(void (*begins)(void));
 
 /* The time that the calling thread has spent waiting for a processor. */
 struct weir_waits {
-    /* the waiting time from the thread's start to the last weir__thread_waits_in() */
+    /* The waiting time from the thread's start to the last weir__thread_waits_in(). */
     uint64_t seen_ns;
 };
 

@@ -40,7 +40,7 @@ static int read_told(pid_t pid, struct told *out) {
     if (length <= 0)
         return length < 0 && errno == ESRCH ? 0 : -1;
     text[length] = '\0';
-    /* the name of a program may contain ')', so the last ')' ends the name */
+    /* The name of a program may contain ')', so the last ')' ends the name. */
     at = strrchr(text, ')');
     return at && sscanf(at + 1,
                         " %c %*d %*d %*d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d %*d "

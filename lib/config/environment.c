@@ -74,7 +74,7 @@ static void set_prealloc_variable(weir_options *options, const char *variable) {
  * these variables.  tests/tree/check-variables compares this list with the sources. */
 static const struct {
     const char *name;
-    /* set if the variable is a switch of the preload library; this file checks the switch */
+    /* Set if the variable is a switch of the preload library; this file checks the switch. */
     int is_switch;
 } part_names[] = {
     {"WEIR_GROUP", 0},         {"WEIR_GROUP_DIR", 0},        {"WEIR_GROUP_LIMIT", 0},
@@ -181,12 +181,12 @@ struct compat {
     int tf_prealloc;
     uint64_t bytes;
     int preallocate; /* XLA's switch for preallocation: NOT_SET, NO or YES */
-    /* the fraction to preallocate, in millionths, or 0 if no variable sets a fraction */
+    /* The fraction to preallocate, in millionths, or 0 if no variable sets a fraction. */
     uint64_t fraction;
     const char *fraction_name;
     int engine; /* the engine that engine_name chooses: a WEIR_ENGINE_ constant */
     const char *engine_name;
-    /* set if JAX or TensorFlow uses CUDA's memory pools */
+    /* Set if JAX or TensorFlow uses CUDA's memory pools. */
     int jax_asks_pools, tf_asks_pools;
 };
 
@@ -414,7 +414,7 @@ enum { LONGEST_NAME = WEIR_DISTANT, FURTHEST_LIKENESS = 2 };
 struct likeness {
     const char *name; /* the known name, or NULL before the first comparison */
     size_t distance;
-    /* the length of `name` if the variable begins with `name` and is longer, else 0 */
+    /* The length of `name` if the variable begins with `name` and is longer, else 0. */
     size_t prefix;
     int is_known; /* set if the variable itself is a known name */
 };

@@ -333,8 +333,8 @@ static int file_read(const struct weir_option_row *row, const char *text, weir_o
         return 0;
     if (strcasecmp(text, weir__option_no_file) == 0)
         text = weir__option_no_file;
-    /* the text is a word such as "on", so the user probably meant a switch */
     else if (weir__switch_read(text, &on, problem))
+        /* The text is a word such as "on", so the user probably meant a switch. */
         return weir__problem(problem, "it is a switch; a file of that name is ./%s", text);
     return set_text(row, options, weir__text_keep(text, NULL), problem);
 }
@@ -427,7 +427,7 @@ const struct weir_option_kind weir__option_peers = {
 
 /* ---- amounts of memory ---- */
 
-/* the largest weight of a share: one million, in millionths */
+/* The largest weight of a share: one million, in millionths. */
 #define LARGEST_WEIGHT UINT64_C(1000000000000)
 
 static int share_valid(const weir_amount *amount, int percent, struct weir_problem *problem) {

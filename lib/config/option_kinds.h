@@ -34,7 +34,7 @@ struct weir_option_kind {
     int (*is_set)(const struct weir_option_row *row, const weir_options *options);
     int (*check)(const struct weir_option_row *row, const weir_options *options,
                  struct weir_problem *problem);
-    /* for amounts: the kind of amount (WEIR_AMOUNT_) that a percentage means */
+    /* For amounts: the kind of amount (WEIR_AMOUNT_) that a percentage means. */
     int percent;
     int is_wide;         /* for numbers: set if the field has 64 bits, 0 if it has 32 bits */
     const char *endless; /* for times: the word that stands for the largest number of the field */

@@ -54,9 +54,9 @@ struct weir_setting_row {
     /* The name of the option, such as "prealloc".  The flag is then --prealloc. */
     const char *name;
     const char *variable; /* the environment variable, such as "WEIR_PREALLOC" */
-    /* the name of the argument in the usage text, such as "SIZE" or "POLICY" */
+    /* The name of the argument in the usage text, such as "SIZE" or "POLICY". */
     const char *argument;
-    /* the texts that the option accepts, such as "a size (4GiB, 512MB, 75%, max)" */
+    /* The texts that the option accepts, such as "a size (4GiB, 512MB, 75%, max)". */
     const char *accepts;
     const char *default_text; /* the default value, in words */
     const char *help;         /* the effect of the option, in one or two sentences */
@@ -68,7 +68,7 @@ const struct weir_setting_row *weir__setting_row(enum weir_setting setting);
 /* The source of each value, as `weir info` prints the source.  Examples are "flag --prealloc", "WEIR_PREALLOC", or a
  * variable of another program.  If a field was set before weir read the environment, its source is "the program". */
 struct weir_sources {
-    /* the source of each setting, a static text; NULL if the setting has its default */
+    /* The source of each setting, a static text; NULL if the setting has its default. */
     const char *of[WEIR_SETTING_COUNT];
     /* The names of unknown variables about which weir warns, separated by commas. */
     char unknown[512];
