@@ -1,32 +1,34 @@
 /* SPDX-License-Identifier: MIT */
-/* weir/cuda.h: functions with the signatures of cudaMallocAsync and cudaFreeAsync, served by weir.
+/* weir/cuda.h: functions with the signatures of cudaMallocAsync and cudaFreeAsync, implemented by weir.
  *
- * A program that allocates in stream order changes the names and links with -lweir:
+ * A program that allocates in stream order changes the names of its calls, and links with -lweir:
  *     weirMallocAsync(&block, bytes, stream)                for    cudaMallocAsync
  *     weirMallocFromPoolAsync(&block, bytes, pool, stream)  for    cudaMallocFromPoolAsync
  *     weirFreeAsync(block, stream)                          for    cudaFreeAsync
- * Or it changes nothing and is compiled with
+ * Or the program stays unchanged and is compiled with
  *     nvcc -DWEIR_OVERRIDE -include weir/cuda.h prog.cu -lweir
- * (or with WEIR_OVERRIDE defined before this header is included, after CUDA's).  CUDA's names then mean these
- * functions, and cudaFree takes such blocks too.  Code that was compiled without this, such as a library, keeps
- * CUDA's own functions.  The program can free the library's blocks, but the library cannot free blocks of weir.
+ * or with WEIR_OVERRIDE defined before this header is included, after CUDA's headers.  CUDA's names then mean these
+ * functions, and cudaFree also frees blocks of weir.  Code that was compiled without WEIR_OVERRIDE, such as a library,
+ * uses CUDA's own functions.  The program can free blocks of such a library, but the library cannot free blocks of
+ * weir.
  *
- * Blocks come from the process's allocator of the stream's device (weir_stream_allocator).  WEIR_ variables set it
- * up; with none it is engine mapped if the device can map memory.  The other calls of weir/allocator.h (weir_use,
- * weir_stats, weir_trim) work on the same allocator.  If the process sees one device, finding the allocator is a
- * load.  If it sees several, weir asks the driver for the stream's context at each request, which takes some tens of
- * ns; a free looks for the block without a driver call.  A program that knows its device avoids that: it calls
- * weir_device_allocator once, then weir_alloc and weir_free.
+ * Blocks come from the process's allocator of the stream's device (weir_stream_allocator).  The WEIR_ variables of the
+ * environment configure this allocator.  If no variable is set, its engine is mapped on a device that can map memory.
+ * The functions of weir/allocator.h (weir_use, weir_stats, weir_trim) work on this allocator, too.  If the process sees
+ * one device, weir finds the allocator by one load.  If the process sees several devices, weir queries the stream's
+ * context at each request, which takes some tens of ns.  A free finds the block without a driver call.  A program that
+ * knows its device avoids the query: it calls weir_device_allocator once, and then weir_alloc and weir_free.
  *
- * This header needs the headers of the CUDA toolkit, 11.2 or later; the library does not.  Nothing here calls the
- * CUDA runtime, except for blocks that are not weir's with WEIR_OVERRIDE.  weir/weir.h does not include this header. */
+ * This header needs the headers of the CUDA toolkit, 11.2 or later; the library itself does not.  The functions do not
+ * call the CUDA runtime.  The exception is WEIR_OVERRIDE, with which the CUDA runtime frees blocks that are not weir's.
+ * weir/weir.h does not include this header. */
 #ifndef WEIR_CUDA_H
 #define WEIR_CUDA_H
 
 #include <stddef.h>
 
 #if defined(WEIR_OVERRIDE) && defined(__cplusplus)
-#include <cuda_runtime.h> /* defines its templates before the names change */
+#include <cuda_runtime.h> /* this header defines its templates before the names change */
 #else
 #include <cuda_runtime_api.h>
 #endif
@@ -38,11 +40,11 @@
 extern "C" {
 #endif
 
-/* Returns the stream that this source file means by `stream`.  In a file that is compiled for per-thread default
- * streams (nvcc --default-stream per-thread, or CUDA_API_PER_THREAD_DEFAULT_STREAM defined before CUDA's headers)
- * stream 0 becomes the calling thread's default stream, cudaStreamPerThread.  All other streams, and stream 0 in other
- * files, are returned unchanged.  In such a file, pass streams through this function to weir_alloc, weir_free and
- * weir_use, too.  Thread-safe, never blocks.  Since 0.1. */
+/* Returns the stream that `stream` means in this source file.  A file may be compiled for per-thread default streams
+ * (nvcc --default-stream per-thread, or CUDA_API_PER_THREAD_DEFAULT_STREAM defined before CUDA's headers).  In such a
+ * file, the function returns cudaStreamPerThread, the calling thread's default stream, for stream 0.  It returns all
+ * other streams, and stream 0 in other files, unchanged.  In such a file, call this function for streams that you pass
+ * to weir_alloc, weir_free and weir_use, too.  Thread-safe, never blocks.  Since 0.1. */
 static inline weir_stream weir_stream_from_cuda(cudaStream_t stream) {
 #if defined(CUDA_API_PER_THREAD_DEFAULT_STREAM) ||                                                 \
     defined(__CUDA_API_PER_THREAD_DEFAULT_STREAM) ||                                               \
@@ -53,7 +55,7 @@ static inline weir_stream weir_stream_from_cuda(cudaStream_t stream) {
 #endif
 }
 
-/* Returns the CUDA runtime's error for a status that a weir call has just returned to this thread:
+/* Converts a status to an error of the CUDA runtime.  A call of weir on this thread must have just returned the status:
  *     OK                  cudaSuccess
  *     E_INVALID           cudaErrorInvalidValue
  *     E_NOT_OWNED         cudaErrorInvalidValue
@@ -68,12 +70,12 @@ static inline weir_stream weir_stream_from_cuda(cudaStream_t stream) {
  *     E_NOT_SUPPORTED     cudaErrorNotSupported
  *     E_FILE              cudaErrorOperatingSystem
  *     E_BUSY              cudaErrorNotReady
- *     E_DRIVER            the driver's result, with the same number in the runtime;
- *                         cudaErrorUnknown if there is none
- *     E_DEVICE_LOST       the driver's result, too; cudaErrorContextIsDestroyed if there is none
+ *     E_DRIVER            the driver's result, which has an equal number in the runtime;
+ *                         cudaErrorUnknown if there is no result
+ *     E_DEVICE_LOST       the driver's result; cudaErrorContextIsDestroyed if there is no result
  *     any other number    cudaErrorUnknown
- * The driver's result is weir_last_driver_result, so no other weir call may come between.  Thread-safe, never blocks.
- * Since 0.1. */
+ * The driver's result comes from weir_last_driver_result, so do not call another function of weir in between.
+ * Thread-safe, never blocks.  Since 0.1. */
 static inline cudaError_t weir_status_to_cuda(weir_status status) {
     int result;
 
@@ -115,23 +117,27 @@ static inline cudaError_t weir_status_to_cuda(weir_status status) {
 
 /* Allocates a block of device memory for use on `stream`, as cudaMallocAsync does.
  *
- *   block     receives the block's device address, only on success; NULL:
- *             cudaErrorInvalidValue
- *   bytes     its size; 0 gives NULL and cudaSuccess
- *   stream    the stream that may use it at once; 0 as in weir_stream_from_cuda
+ *   block     receives the block's device address, only on success; if `block` is NULL, the call
+ *             returns cudaErrorInvalidValue
+ *   bytes     the size of the block; for 0 bytes the address is NULL and the result cudaSuccess
+ *   stream    the stream on which work may use the block at once; for stream 0 see
+ *             weir_stream_from_cuda
  *
- * A default stream belongs to the current context.  A program of CUDA 11 makes it current by its first call of the
- * runtime that needs a context, such as cudaFree(0); from 12 on cudaSetDevice alone does.
+ * A default stream belongs to the current context.  In a program of CUDA 11, the first call of the runtime that needs a
+ * context makes a context current, for example cudaFree(0).  From CUDA 12 on, cudaSetDevice also does so.
  *
- * The block belongs to the caller until weirFreeAsync or weir_free.  The caller may also never free it: the
- * allocator is not destroyed at exit.  Work submitted to `stream` from now on may use it.  Other streams may use it
- * once they are ordered behind this call (an event recorded on `stream`, or a synchronisation).  Contents are
- * undefined; aligned to at least 256 bytes.  Thread-safe.  A cache hit does not block.  The process's first call
- * starts the driver and preallocates, if settings say so, and a pool growth takes as long as the driver needs.  The
- * call does not synchronise, but if memory is short it waits for frees to complete.
+ * The block belongs to the caller until weirFreeAsync or weir_free.  The caller may also never free the block, because
+ * weir does not destroy the allocator at exit.  Work that is submitted to `stream` after this call may use the block.
+ * Work on another stream may use the block once that stream is ordered after this call, by an event recorded on
+ * `stream` or by a synchronisation.  The contents of the block are undefined.  The address is aligned to at least 256
+ * bytes.
  *
- * Returns what weir_status_to_cuda says for weir_stream_allocator and weir_alloc; cudaGetLastError reports no
- * failure of this call.  Under stream capture: see weir_alloc.  Since 0.1. */
+ * Thread-safe.  A cache hit does not block.  The first call of the process starts the driver, and preallocates if the
+ * settings request a preallocation.  A growth takes as long as the driver needs.  The call does not synchronise, but
+ * waits for frees to complete if memory is short.
+ *
+ * Returns the result of weir_status_to_cuda for the status of weir_stream_allocator or weir_alloc.  cudaGetLastError
+ * does not report a failure of this call.  Under stream capture the call works as weir_alloc does.  Since 0.1. */
 static inline cudaError_t weirMallocAsync(void **block, size_t bytes, cudaStream_t stream) {
     weir_stream on = weir_stream_from_cuda(stream);
     weir_allocator *allocator;
@@ -143,47 +149,51 @@ static inline cudaError_t weirMallocAsync(void **block, size_t bytes, cudaStream
 }
 
 /* Allocates a block as weirMallocAsync does, with the signature of cudaMallocFromPoolAsync.  The block comes from the
- * process's allocator of the stream's device, whatever the pool is.  `pool` must not be NULL (cudaErrorInvalidValue);
- * weir neither queries nor uses it.  The properties of the pool do not apply to the block: release threshold, maximum
- * size, access by other devices, export to other processes, a location other than the stream's device.  Since 0.1. */
+ * process's allocator of the stream's device, not from `pool`.  weir neither queries nor uses `pool`, but returns
+ * cudaErrorInvalidValue if `pool` is NULL.  The properties of the pool do not apply to the block: release threshold,
+ * maximum size, access by other devices, export to other processes, and a location other than the stream's device.
+ * Since 0.1. */
 static inline cudaError_t weirMallocFromPoolAsync(void **block, size_t bytes, cudaMemPool_t pool,
                                                   cudaStream_t stream) {
     return pool ? weirMallocAsync(block, bytes, stream) : weir_status_to_cuda(WEIR_E_INVALID);
 }
 
-/* Frees as weirFreeAsync does, and returns the status.  Programs do not call it. */
+/* Frees a block as weirFreeAsync does, but returns the status.  Only functions of this header call this function. */
 static inline weir_status weir_cuda_give_back(void *block, cudaStream_t stream) {
     weir_stream on = weir_stream_from_cuda(stream);
     weir_allocator *allocator;
     weir_status status = weir_block_allocator(block, &allocator);
 
-    if (status != WEIR_OK) /* memory of a graph, or weir cannot tell, or no allocator has it */
+    /* No allocator has the block, it belongs to a graph, or weir does not know its blocks. */
+    if (status != WEIR_OK)
         status = weir_stream_allocator(on, &allocator);
     return status == WEIR_OK ? weir_free(allocator, block, on) : status;
 }
 
 /* Frees a block of weirMallocAsync in the order of `stream`, as cudaFreeAsync does.
  *
- *   block     the block, which is no longer the caller's; NULL does nothing and is cudaSuccess
- *   stream    a stream that is ordered after every use of the block, except uses on streams declared
- *             with weir_use; any stream, not only the one of the allocation; 0 as in
- *             weir_stream_from_cuda
+ *   block     the block, which the caller must not use any more; for NULL the call does nothing and
+ *             returns cudaSuccess
+ *   stream    any stream that is ordered after every use of the block, except uses on streams that
+ *             weir_use has declared; for stream 0 see weir_stream_from_cuda
  *
- * The caller may free a block while work that uses it still runs on `stream`.  weir reuses the memory there at once,
- * in order, and elsewhere only behind an ordering that it establishes.  Do not pass memory from cudaMallocAsync or
- * cudaMalloc:  engines mapped, bfc and direct return an error, but the pool engine cannot tell and frees it.
- * Thread-safe.  Neither blocks nor synchronises, except with engine direct, which waits for the device.
+ * The caller may free a block while work on `stream` still uses the block.  weir may reuse the memory at once on
+ * `stream`, because `stream` executes its work in order.  weir reuses the memory on another stream only after weir
+ * itself has ordered that stream after `stream`.  Do not pass memory from cudaMallocAsync or cudaMalloc.  The engines
+ * mapped, bfc and direct return an error for such memory, but the pool engine does not notice the mistake, and frees
+ * the memory.  Thread-safe.  The call neither blocks nor synchronises, except with engine direct, which waits for the
+ * device.
  *
- * Returns what weir_status_to_cuda says for weir_stream_allocator and weir_free; cudaGetLastError reports no failure
- * of this call.  Since 0.1. */
+ * Returns the result of weir_status_to_cuda for the status of weir_stream_allocator or weir_free.  cudaGetLastError
+ * does not report a failure of this call.  Since 0.1. */
 static inline cudaError_t weirFreeAsync(void *block, cudaStream_t stream) {
     return block ? weir_status_to_cuda(weir_cuda_give_back(block, stream)) : cudaSuccess;
 }
 
 #ifdef WEIR_OVERRIDE
-/* Stand for cudaFreeAsync and cudaFree with WEIR_OVERRIDE: free blocks of weir, and let CUDA free all other memory.
- * The pool engine with options.cache off cannot tell them apart, and frees both.  The function for cudaFree waits for
- * the device in both cases. */
+/* Replace cudaFreeAsync and cudaFree if WEIR_OVERRIDE is defined.  Free blocks of weir, and pass all other memory to
+ * CUDA's own function.  The pool engine with options.cache off does not know its blocks, so it frees all memory itself.
+ * weirFreeOrCuda waits for the device in each case. */
 static inline cudaError_t weirFreeAsyncOrCuda(void *block, cudaStream_t stream) {
     weir_status status = block ? weir_cuda_give_back(block, stream) : WEIR_OK;
 
@@ -203,7 +213,7 @@ static inline cudaError_t weirFreeOrCuda(void *block) {
 #ifdef __cplusplus
 }
 
-/* Take typed pointers, as the templates of cuda_runtime.h do: weirMallocAsync(&floats, ...). */
+/* Accept typed pointers, as the templates of cuda_runtime.h do: weirMallocAsync(&floats, ...). */
 template <class T>
 static inline cudaError_t weirMallocAsync(T **block, size_t bytes, cudaStream_t stream) {
     void *untyped = 0;
@@ -220,7 +230,7 @@ static inline cudaError_t weirMallocFromPoolAsync(T **block, size_t bytes, cudaM
     return pool ? weirMallocAsync(block, bytes, stream) : weir_status_to_cuda(WEIR_E_INVALID);
 }
 
-/* Overloads weirMallocAsync with a pool, as cuda_runtime.h does for cudaMallocAsync. */
+/* Overloads weirMallocAsync with a parameter for a pool, as cuda_runtime.h overloads cudaMallocAsync. */
 template <class T>
 static inline cudaError_t weirMallocAsync(T **block, size_t bytes, cudaMemPool_t pool,
                                           cudaStream_t stream) {
@@ -229,7 +239,7 @@ static inline cudaError_t weirMallocAsync(T **block, size_t bytes, cudaMemPool_t
 #endif
 
 #ifdef WEIR_OVERRIDE
-/* CUDA's headers may define these names as macros. */
+/* CUDA's headers may define these names as macros, so this header first removes such macros. */
 #undef cudaMallocAsync
 #undef cudaMallocFromPoolAsync
 #undef cudaFreeAsync

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* weir/growth.h: growth policies, which say how much memory to add when reserved memory has to grow. */
+/* weir/growth.h: growth policies.  A growth policy decides how much memory weir adds when the reserved memory must
+ * grow. */
 #ifndef WEIR_GROWTH_H
 #define WEIR_GROWTH_H
 
@@ -10,39 +11,45 @@
 extern "C" {
 #endif
 
-/* The arguments of a policy, in bytes but for `steps`. */
+/* The arguments of a growth policy.  All fields are numbers of bytes, except `steps`. */
 typedef struct weir_growth_state {
-    size_t size;        /* sizeof(struct weir_growth_state) of the library that fills it */
-    size_t request;     /* the bytes that are missing: the request less usable free memory; > 0 */
-    size_t reserved;    /* reserved memory */
-    size_t in_use;      /* memory in live blocks */
-    size_t limit;       /* limit of reserved memory; SIZE_MAX: no limit is set */
-    size_t device_free; /* free memory of the device; SIZE_MAX: not known (BFC does not query it) */
-    uint64_t steps;     /* number of pool growths so far */
-    size_t last_step;   /* bytes that the last growth should add; 0 before the first */
+    /* sizeof(struct weir_growth_state) in the library, which fills the struct */
+    size_t size;
+    /* The bytes that are missing: the request less usable free memory.  Always above 0. */
+    size_t request;
+    size_t reserved; /* the reserved memory */
+    size_t in_use;   /* the memory in live blocks */
+    size_t limit;    /* the limit of the reserved memory, or SIZE_MAX if there is no limit */
+    /* The device's free memory, or SIZE_MAX if it is not known.  (Policy BFC does not query it.) */
+    size_t device_free;
+    uint64_t steps;   /* the number of growths so far */
+    size_t last_step; /* the bytes that the last growth tried to add; 0 before the first growth */
 } weir_growth_state;
 
-/* A program's own policy: returns the number of bytes to add.  weir adds at least `request`, with engine mapped at
- * least its own step, and at most the bytes that the limit and the device leave.  weir calls the function
- * under the allocator's growth lock, on the thread of the request or of background growth.  So the function must not
- * call weir, and should be quick.  `context` is options.growth_context; weir never frees it.
- * examples/growth_callback.c is a program with its own policy.  Since 0.1. */
+/* The type of a program's own growth policy.  The function returns the number of bytes to add.  weir adds at least
+ * `request` bytes, and with engine mapped at least the engine's own step.  weir adds at most the bytes that the limit
+ * and the device allow.
+ *
+ * weir calls the function under the allocator's growth lock, in the thread of the request or of background growth.  So
+ * the function must not call weir, and should be fast.  `context` is options.growth_context, which weir never frees.
+ * examples/growth_callback.c is a program with its own growth policy.  Since 0.1. */
 typedef size_t (*weir_growth_function)(const weir_growth_state *state, void *context);
 
-/* The growth policies: X(name, word, value).  Each adds:
+/* The growth policies, as X(name, word, value).  A policy adds:
  *   EXACT       the request, rounded up to the engine's unit
- *   STEP        the request rounded up to a multiple of growth_step (64 MiB if 0)
- *   GEOMETRIC   (growth_factor - 1) times reserved memory, at most growth_step (0: no cap); at least
- *               the request
- *   REMAINING   growth_factor times the free memory of the device, or times the room under the limit if
- *               that is less; at least the request.  RMM's pool does this with 0.5 if it has a maximum size
- *   BFC         the rule of TensorFlow's and XLA's BFC allocator (tsl/framework/bfc_allocator.cc,
- *               Extend).  Steps start at 2 MiB and double each time until they cover the request.  If
- *               the device cannot provide a step, it shrinks by a tenth until the request no longer
- *               fits.  After memory has gone back, which these allocators never do, steps double from the
- *               reserved memory that is left
+ *   STEP        the request, rounded up to a multiple of growth_step (64 MiB if growth_step is 0)
+ *   GEOMETRIC   (growth_factor - 1) times the reserved memory, but at most growth_step (no maximum if
+ *               growth_step is 0), and at least the request
+ *   REMAINING   growth_factor times the device's free memory, or times the memory that the limit still
+ *               allows if that is less; at least the request.  RMM's pool uses this policy with the
+ *               factor 0.5 if the pool has a maximum size
+ *   BFC         the steps of TensorFlow's and XLA's BFC allocator (function Extend in
+ *               tsl/framework/bfc_allocator.cc).  Steps start at 2 MiB and double each time, until a step
+ *               covers the request.  If the device refuses a step, weir makes the step smaller by a tenth,
+ *               until the request no longer fits.  weir can also release memory, which these allocators
+ *               never do.  After a release, steps double from the reserved memory that is left
  *   CALLBACK    the result of options.growth_function
- * DEFAULT is the policy that measured best: see weir-settings(7). */
+ * DEFAULT is the policy with the best measurements (weir-settings(7)). */
 #define WEIR_GROWTH_POLICIES(X)                                                                    \
     X(DEFAULT, "default", 0)                                                                       \
     X(EXACT, "exact", 1)                                                                           \

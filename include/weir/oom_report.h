@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* weir/oom_report.h: the OOM report: why a request failed, with the figures that show it, and what to try. */
+/* weir/oom_report.h: the OOM report.  The report says why a request failed, contains the figures that show the cause,
+ * and advises what to try. */
 #ifndef WEIR_OOM_REPORT_H
 #define WEIR_OOM_REPORT_H
 
@@ -13,22 +14,22 @@
 extern "C" {
 #endif
 
-/* The causes of a failure: X(name, word).  A report names the first cause that holds, in this order, but RESERVE before
- * GRAPHS.  Idle memory inside the allocator is easier to free than a limit is to change, and a limit is easier to
- * change than memory of others is to free.  A request for more than the limit has cause LIMIT even if memory is idle in
- * pieces. */
+/* The causes of a failure, as X(name, word).  A report contains the first cause in this list that applies, except that
+ * RESERVE comes before GRAPHS.  The order follows the effort of a remedy.  It is easier to free idle memory inside the
+ * allocator than to change a limit.  It is easier to change a limit than to free memory of others.  A request above the
+ * limit has cause LIMIT, even if pieces of memory are idle. */
 #define WEIR_OOM_REPORT_CAUSES(X)                                                                  \
     X(NONE, "none")             /* the request would succeed now */                                \
     X(TOO_LARGE, "too-large")   /* the request is larger than the device's memory */               \
-    X(PENDING, "pending")       /* enough is idle, or may be added, but waits for other streams */ \
-    X(FRAGMENTED, "fragmented") /* enough is idle, or may be added, but in pieces */               \
-    X(LIMIT, "limit")           /* the limit forbids it, or `keep_free`, which lowers the limit */ \
-    X(GRAPHS, "graphs")   /* the device is full; most of the memory outside weir is of graphs */   \
-    X(OTHERS, "others")   /* the device is full because of memory that is not the allocator's */   \
-    X(IN_USE, "in-use")   /* the device is full because of this allocator's live blocks */         \
-    X(RESERVE, "reserve") /* a graph's request: weir's idle memory cannot serve graphs */          \
-    X(DRIVER, "driver")   /* the driver fails, although the device has room */                     \
-    X(GROUP, "group")     /* the limit of the process group (WEIR_GROUP) forbids it */
+    X(PENDING, "pending")       /* enough is idle or can be added, but waits for other streams */  \
+    X(FRAGMENTED, "fragmented") /* enough is idle or can be added, but in pieces */                \
+    X(LIMIT, "limit")           /* the limit or keep_free forbids the request */                   \
+    X(GRAPHS, "graphs")         /* the device is full; graphs have most memory outside weir */     \
+    X(OTHERS, "others")         /* the device is full of memory that is not the allocator's */     \
+    X(IN_USE, "in-use")         /* the device is full of this allocator's live blocks */           \
+    X(RESERVE, "reserve")       /* weir's idle memory cannot serve a request of a graph */         \
+    X(DRIVER, "driver")         /* the driver fails although the device has room */                \
+    X(GROUP, "group")           /* the limit of the process group (WEIR_GROUP) is reached */
 
 enum {
 #define WEIR_OOM_REPORT_ENUM(name, word) WEIR_OOM_REPORT_##name,
@@ -48,149 +49,174 @@ enum {
 
 /* Idle memory that weir can reuse only after a stream has completed its work. */
 typedef struct weir_oom_report_stream {
-    uint64_t stream; /* the stream's id (cuStreamGetId); 0 for several or an unknown one */
+    /* The id of the stream (cuStreamGetId), or 0 for several streams or an unknown stream. */
+    uint64_t stream;
     uint64_t bytes;
 } weir_oom_report_stream;
 
-/* Live blocks of one size and one stream. */
+/* All live blocks of one size and one stream. */
 typedef struct weir_oom_report_group {
-    uint64_t bytes;  /* bytes of each block, as requested */
-    uint64_t blocks; /* number of blocks */
-    uint64_t total;  /* bytes of all the blocks */
-    /* The id of the stream whose request got the memory from the engine.  weir does not record whether another stream
-     * has received the memory since then.  0 means that the stream is not known (options.cache off). */
+    uint64_t bytes;  /* the requested bytes of each block */
+    uint64_t blocks; /* the number of blocks */
+    uint64_t total;  /* the bytes of all blocks together */
+    /* The id of the stream for which the engine provided the memory.  weir does not record whether another stream has
+     * received the memory since then.  0 means that weir does not know the stream (options.cache off). */
     uint64_t stream;
 } weir_oom_report_group;
 
-/* A setting: --NAME VALUE for the program, WEIR_NAME=VALUE for the environment, and weir_options_set. */
+/* A setting that the report advises.  The setting is --NAME VALUE for the program `weir`, WEIR_NAME=VALUE in the
+ * environment, and name and value for weir_options_set. */
 typedef struct weir_oom_report_setting {
-    const char *name; /* static text; NULL: no setting */
+    const char *name; /* the name, a static text, or NULL if there is no setting */
     char value[48];
 } weir_oom_report_setting;
 
-/* A process of the group that the environment puts this process into (WEIR_GROUP), or of the shared registry. */
+/* A process of the process group of this process (WEIR_GROUP), or a process of the shared registry. */
 typedef struct weir_oom_report_member {
-    uint64_t pid; /* the process id in the process's own namespace */
-    /* Bytes of the device that the process has.  In a group they include an estimate for its context, as the group's
-     * limit does. */
+    uint64_t pid; /* the process id, in the process's own namespace */
+    /* The bytes of the device that the process has.  In a process group, these bytes include an estimate for the
+     * process's context, as the limit of the group does. */
     uint64_t bytes;
-    uint64_t share; /* bytes of the group's limit, by the members' weights; 0 outside of a group */
-    uint64_t idle;  /* bytes of `bytes` that the process could release, as it last reported */
-    char command[WEIR_OOM_REPORT_NAME]; /* the command line without the program's folder */
+    /* The part of the group's limit for this process, in bytes, by the weights of all members.  0 outside of a
+     * group. */
+    uint64_t share;
+    /* The part of `bytes` that the process could release, as the process last reported. */
+    uint64_t idle;
+    /* The command line, without the folder of the program. */
+    char command[WEIR_OOM_REPORT_NAME];
 } weir_oom_report_member;
 
-/* An OOM report.  Figures are bytes unless the comment says otherwise.  UINT64_MAX means not known, except in
- * `asked`. */
+/* An OOM report.  Figures are in bytes, unless a comment says otherwise.  UINT64_MAX means that a figure is not known,
+ * except in the field `asked`. */
 typedef struct weir_oom_report {
-    size_t size;        /* bytes that the library filled in */
-    weir_status status; /* the result of weir_alloc: E_NO_MEMORY or E_LIMIT */
-    int cause;          /* WEIR_OOM_REPORT_ */
-    uint64_t asked;     /* size of the request */
-    uint64_t stream;    /* id of the request's stream; 0 if not known or under capture */
-    uint64_t waited_ns; /* nanoseconds that the request waited without success */
-    /* Size of a request that would succeed now on the stream: see weir_failure.largest. */
+    size_t size;        /* the size of the part that the library has filled in */
+    weir_status status; /* the status of weir_alloc: E_NO_MEMORY or E_LIMIT */
+    int cause;          /* the cause of the failure, a WEIR_OOM_REPORT_ constant */
+    uint64_t asked;     /* the size of the request */
+    uint64_t stream;    /* the id of the request's stream; 0 if it is not known or under capture */
+    uint64_t waited_ns; /* the nanoseconds that the request waited without success */
+    /* The size of the largest request that would surely succeed now on this stream (weir_failure.largest). */
     uint64_t largest;
 
-    uint64_t limit;              /* limit of reserved memory; UINT64_MAX: no limit */
-    uint64_t reserved;           /* reserved memory: in_use + idle */
-    uint64_t in_use;             /* memory in live blocks, as allocated */
-    uint64_t idle;               /* reserved memory in no live block */
+    /* The limit of the reserved memory; UINT64_MAX if there is no limit. */
+    uint64_t limit;
+    uint64_t reserved;           /* the reserved memory, which is in_use + idle */
+    uint64_t in_use;             /* the memory in live blocks, rounded as weir allocates */
+    uint64_t idle;               /* the reserved memory that is in no live block */
     uint64_t largest_free_block; /* the largest piece of idle memory that the stream may use now */
-    uint64_t pending;            /* idle memory that waits for other streams */
+    uint64_t pending;            /* the idle memory that waits for work on other streams */
 
     uint64_t device_total;
     uint64_t device_free;
-    uint64_t graphs;           /* memory of this process's graphs on the device */
+    uint64_t graphs;           /* the device memory of this process's graphs */
     uint64_t graphs_idle;      /* the part of `graphs` that cuDeviceGraphMemTrim would free */
-    uint64_t other_allocators; /* reserved memory of the process's other allocators on the device */
-    uint64_t others;           /* memory of other processes, contexts and the program's own calls */
+    /* The reserved memory of the process's other allocators on the device. */
+    uint64_t other_allocators;
+    /* The memory of other processes, of contexts, and of the program's own driver calls. */
+    uint64_t others;
 
-    uint32_t pending_streams; /* entries of `pending_by`, by falling bytes */
-    uint32_t group_count;     /* entries of `groups`, by falling total */
+    uint32_t
+        pending_streams;  /* the number of entries in `pending_by`; the largest entry is first */
+    uint32_t group_count; /* the number of entries in `groups`; the largest entry is first */
     weir_oom_report_stream pending_by[WEIR_OOM_REPORT_STREAMS];
     weir_oom_report_group groups[WEIR_OOM_REPORT_GROUPS];
-    uint64_t ungrouped; /* live bytes in no group, because host memory was lacking */
-    /* The advice: one setting, with the settings that it needs to have an effect.  There is no setting if none helps,
-     * as when the device could not hold any sufficient limit.  Values of `limit` and `keep_free` are estimates: with
-     * another value the requests lie in other places.  `registry` is advised if other processes that use weir have
-     * the lacking memory, and weir did not ask them for idle memory. */
+    /* The bytes of live blocks that are in no group, because the host lacked memory. */
+    uint64_t ungrouped;
+    /* The advice.  It consists of one setting, and of the settings that this setting needs to have an effect.  There is
+     * no setting if no setting would help, for example if the device is too small for any sufficient limit.  The values
+     * for `limit` and `keep_free` are estimates, because blocks may lie in other places with another value.  The report
+     * advises `registry` if other processes that use weir have the lacking memory, and weir could not ask these
+     * processes. */
     weir_oom_report_setting settings[WEIR_OOM_REPORT_SETTINGS];
-    uint64_t keep_free; /* bytes kept for others if `limit` results from that; else 0 */
+    uint64_t keep_free; /* the bytes of options.keep_free, if they determine `limit`; else 0 */
     /* The id of a process of the shared registry that is stopped or does not answer, and has enough memory of the
-     * device for this request; if there are several, of the one with most memory.  0 means none.  It is set for cause
-     * OTHERS only.  If it is set, no setting is advised. */
+     * device for this request.  If there are several such processes, this is the process with most memory.  0 means
+     * that there is no such process.  weir sets this field only for cause OTHERS, and then advises no setting. */
     uint64_t silent_pid;
-    uint64_t silent_reserved; /* reserved memory of that process */
-    uint64_t silent_stopped;  /* set to 1 if that process is stopped, else 0 */
-    uint64_t default_stream;  /* id of the default stream (NULL); 0 if not known */
-    uint64_t is_share;        /* set to 1 if `limit` is a share of the device as of now, else 0 */
-    uint64_t weight;          /* weight of the share in millionths, else 0 */
-    /* The id of the process of the shared registry that has most memory of the device and answers.  It is set for cause
-     * OTHERS only, without silent_pid.  It is named if it has more than a 16th of the device and more than other
-     * allocators of this process, or could release enough.  0 means none. */
+    uint64_t silent_reserved; /* the reserved memory of the process silent_pid */
+    uint64_t silent_stopped;  /* 1 if the process silent_pid is stopped, else 0 */
+    uint64_t default_stream;  /* the id of the default stream (NULL), or 0 if the id is not known */
+    /* 1 if `limit` is the present value of a share of the device, else 0 */
+    uint64_t is_share;
+    /* The weight of this share in millionths, or 0 if `limit` is no share. */
+    uint64_t weight;
+    /* The id of the process of the shared registry that has most memory of the device and answers.  weir sets this
+     * field only for cause OTHERS, if silent_pid is 0.  The process must have more than a 16th of the device.  It must
+     * also have more than the other allocators of this process, or be able to release enough.  0 means that there is no
+     * such process. */
     uint64_t holder_pid;
-    uint64_t holder_reserved;    /* reserved memory of that process, as it last reported */
-    uint64_t holder_reclaimable; /* bytes that it could release, as it last reported */
-    /* Set to 1 if weir_set_limit is below options.limit, else 0.  `keep_free` may allow even less. */
+    /* The reserved memory of the process holder_pid, as it last reported. */
+    uint64_t holder_reserved;
+    /* Bytes that the process holder_pid could release, as it last reported. */
+    uint64_t holder_reclaimable;
+    /* 1 if the limit of weir_set_limit is below options.limit, else 0.  `keep_free` may lower the limit further. */
     uint64_t limit_is_set;
-    /* The least value for weir_set_limit that would serve the request: an estimate, as `limit` in `settings` is.  If
-     * settings are advised as well, both must change.  It is 0 if weir_set_limit does not forbid the request, or if the
-     * device could not hold as much. */
+    /* An estimate of the smallest limit for weir_set_limit that would serve the request.  If the report also advises
+     * settings, the program must change both.  The field is 0 if weir_set_limit does not forbid the request, or if the
+     * device is too small for such a limit. */
     uint64_t set_limit;
-    char device[16]; /* "cuda:0", "model:0"; "": not known */
-    /* The next two fields are set for cause DRIVER, and 0 for other causes.  For cause DRIVER `largest` is the largest
-     * piece of idle memory. */
-    uint64_t driver_result;  /* the driver's CUresult; 0 if not known */
-    uint64_t no_descriptors; /* set to 1 if the process has no file descriptor left, else 0 */
-    /* The process group on this device, or "" if there is none.  In a group, device_free is at most the room that the
-     * group has. */
+    char device[16]; /* the device, such as "cuda:0" or "model:0"; "" if it is not known */
+    /* weir sets the next two fields only for cause DRIVER.  They are 0 for other causes.  For cause DRIVER, `largest`
+     * is the size of the largest piece of idle memory. */
+    uint64_t driver_result;  /* the driver's CUresult, or 0 if it is not known */
+    uint64_t no_descriptors; /* 1 if the process has no file descriptor left, else 0 */
+    /* The name of the process group on this device, or "" if there is no group.  In a group, device_free is at most the
+     * memory that the group's limit still allows. */
     char process_group[WEIR_OOM_REPORT_NAME];
-    uint64_t group_limit;  /* limit of all processes of the group together */
-    uint64_t group_used;   /* memory that the processes of the group have */
-    uint32_t members;      /* number of processes in the group */
-    uint32_t member_count; /* entries of `member`, by falling bytes */
+    uint64_t group_limit;  /* the limit for all processes of the group together */
+    uint64_t group_used;   /* the memory that all processes of the group have */
+    uint32_t members;      /* the number of processes in the group */
+    uint32_t member_count; /* the number of entries in `member`; the largest entry is first */
     weir_oom_report_member member[WEIR_OOM_REPORT_MEMBERS];
-    /* The other processes of the shared registry that have memory of the device; set for cause OTHERS only. */
-    uint32_t processes;     /* number of these processes */
-    uint32_t process_count; /* entries of `process`, by falling bytes */
+    /* The other processes of the shared registry that have memory of the device.  weir sets these fields only for cause
+     * OTHERS. */
+    uint32_t processes;     /* the number of these processes */
+    uint32_t process_count; /* the number of entries in `process`; the largest entry is first */
     weir_oom_report_member process[WEIR_OOM_REPORT_PROCESSES];
 } weir_oom_report;
 
-/* Formats of weir_oom_report_text. */
+/* The formats of weir_oom_report_text. */
 enum { WEIR_OOM_REPORT_AS_TEXT = 0, WEIR_OOM_REPORT_AS_JSON = 1 };
 
-/* Makes the OOM report of this allocator's last failed request on this thread (E_NO_MEMORY or E_LIMIT of
- * weir_alloc).  asked, status and waited_ns are those of the failure; all else is as of this call.  A caller that
- * frees memory first gets another state, and cause NONE if the request would succeed now.  Set out->size to
- * sizeof(*out) before the call, which fills the smaller of both sizes and writes that size to out->size.  The caller
- * owns the struct; nothing in it needs to be freed.
+/* Makes an OOM report about the last request of this thread that failed in this allocator (E_NO_MEMORY or E_LIMIT of
+ * weir_alloc).  The fields asked, status and waited_ns are from the time of the failure.  All other figures are from
+ * the time of this call.  If the caller frees memory first, the report shows the new state, and has cause NONE if the
+ * request would succeed now.  Set out->size to sizeof(*out) before the call.  The call fills *out as far as both sizes
+ * allow, and writes the size of this part to out->size.  The caller owns the struct.  Nothing in the struct needs to be
+ * freed.
  *
- * The call goes through all blocks of the allocator, under its locks (about 10 ns a block).  It asks the driver for
- * two or three numbers, and which frees are complete.  It reads the shared registry.  If a thread is asking other
- * processes for memory at that time, the call waits for it: a tenth of options.recovery_timeout_ms, or all of it
- * while a process that was killed is ending.  It waits for no stream and changes nothing for any.  It takes some
- * host memory, and without that reports less (ungrouped).
+ * The call visits all blocks of the allocator under the allocator's locks, which takes about 10 ns for each block.  It
+ * queries two or three numbers of the driver, queries which frees have completed, and reads the shared registry.  If
+ * another thread is asking other processes for memory, the call waits for that thread.  It waits for a tenth of
+ * options.recovery_timeout_ms, or for the whole timeout while a killed process is ending.  The call waits for no
+ * stream, and changes nothing for any stream.  It needs some host memory.  Without host memory, the report contains
+ * fewer groups (ungrouped).
  *
- * With the pool engine the driver places the blocks: the report has neither `largest_free_block` nor `pending`, and
- * with options.cache off no groups.  A request under capture takes memory of the graph,
- * which no allocator's memory serves, so its cause is never PENDING or FRAGMENTED.  With options.harden sizes include
- * the gaps, and blocks that weir keeps from reuse count as live.
+ * With the pool engine, the driver places the blocks.  The report then has neither `largest_free_block` nor `pending`,
+ * and has no groups if options.cache is off.  The driver provides the memory for a request under capture, so the cause
+ * of such a request is never PENDING or FRAGMENTED.  With options.harden, sizes include the gaps, and blocks that weir
+ * keeps from reuse count as live.
  *
- * Thread-safe; may be called in options.oom_callback.
- * E_INVALID: an argument is NULL, out->size is 0, or no request of this thread failed in this allocator.
- * E_DEVICE_LOST; E_FORKED.  Since 0.1. */
+ * Thread-safe.  A program may make this call in options.oom_callback.
+ *
+ * Returns OK or one of these statuses.
+ * E_INVALID: an argument is NULL, out->size is 0, or no request of this thread has failed in this allocator.
+ * E_DEVICE_LOST, E_FORKED: see weir_status(3).  Since 0.1. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_last_oom_report(weir_allocator *allocator,
                                                             weir_oom_report *out);
 
-/* Writes an OOM report as text or as JSON.  Text is some lines of less than 90 letters that each end with a newline.
- * JSON is one object without a newline: bytes are integers, and null means not known.  At most `text_bytes` bytes go
- * to `text`, the last of them NUL; with 0 bytes text may be NULL.  Returns the length of the whole text, without the
- * NUL: 4096 bytes are enough.  Returns 0 if `oom_report` is NULL, its size is less than that of version 1, or the
- * format does not exist.  Allocates no memory and takes no lock; never blocks.  Thread-safe.  Since 0.1. */
+/* Writes an OOM report to `text`, as text or as JSON.  The text has lines of less than 90 characters, and each line
+ * ends with a newline.  The JSON is one object without a newline, in which bytes are integers and null means "not
+ * known".  The function writes at most `text_bytes` bytes, and the last of these bytes is NUL.  If `text_bytes` is 0,
+ * `text` may be NULL.
+ *
+ * Returns the length of the whole text, without the NUL.  A buffer of 4096 bytes is always large enough.  Returns 0 if
+ * `oom_report` is NULL, if its size is less than that of version 1, or if the format does not exist.  Allocates no
+ * memory, takes no lock, and never blocks.  Thread-safe.  Since 0.1. */
 WEIR_API size_t weir_oom_report_text(const weir_oom_report *oom_report, int format, char *text,
                                      size_t text_bytes);
 
-/* Returns the word of a cause ("limit", ...), or "unknown" for any other number.  The text is static.  Thread-safe,
+/* Returns the word for a cause, such as "limit", or "unknown" for any other number.  The text is static.  Thread-safe,
  * never blocks.  Since 0.1. */
 WEIR_API const char *weir_oom_report_cause_word(int cause);
 

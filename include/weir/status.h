@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* weir/status.h: the statuses that calls return, and which calls still work after each failure. */
+/* weir/status.h: the statuses that functions return, and the functions that still work after each failure. */
 #ifndef WEIR_STATUS_H
 #define WEIR_STATUS_H
 
@@ -15,42 +15,41 @@
 extern "C" {
 #endif
 
-/* Every status: X(name, value, one-line message).  Zero is success, errors are negative; values
- * never change once released.
+/* All statuses, as X(name, value, message).  0 is success, and errors are negative.  A value never changes after a
+ * release.
  *
  *   OK                 Success.
- *   E_INVALID          An argument is wrong: NULL where a pointer is needed, an option out of its
- *                      range, an options struct from a newer library with set fields that this one
- *                      does not know.  Nothing changed.  The allocator's log, if there is one, names
- *                      the argument.
- *   E_NO_MEMORY        The device cannot hold the request, even after OOM recovery
- *                      (weir_last_failure has the figures).  Everything else keeps working.
- *   E_HOST_MEMORY      malloc failed.  Nothing changed: a block that was to be freed is still live.
- *   E_LIMIT            The request would take reserved memory past the allocator's limit, and no
- *                      free memory inside can serve it.  Everything else keeps working.
- *   E_NO_DEVICE        No driver, no such device, or a driver older than 11.2; or the pool engine on
- *                      a device without memory pools.
- *   E_DRIVER           A call of the driver failed for another reason: weir_last_driver_result has
- *                      its code.  The allocator keeps working as far as the driver does.
- *   E_DEVICE_LOST      A fault on the device or a reset left its context unusable.  Blocks are gone;
- *                      only weir_stats and weir_allocator_destroy still work.
- *   E_BUSY             weir_allocator_destroy found live blocks, or could not wait for pending frees.
- *                      Nothing changed; free the blocks and call again.
- *   E_NOT_OWNED        The pointer is not a live block of this allocator: foreign, interior, or
- *                      freed before.  Nothing changed.
- *   E_STREAM           The driver does not know the stream, or (options.cache on) it belongs to
- *                      another device.  Nothing changed: the block is still live, and the caller can
+ *   E_INVALID          An argument is wrong: a pointer is NULL that must not be NULL, an option is out of its
+ *                      range, or an options struct of a newer library has fields set that this library does
+ *                      not know.  Nothing has changed.  The allocator's log, if there is a log, contains the
+ *                      name of the argument.
+ *   E_NO_MEMORY        The device has no memory for the request, even after OOM recovery
+ *                      (weir_last_failure has the figures).  All other functions still work.
+ *   E_HOST_MEMORY      malloc failed.  Nothing has changed.  A block that the caller tried to free is still live.
+ *   E_LIMIT            The reserved memory would have to grow above the allocator's limit, and no free memory
+ *                      inside can serve the request.  All other functions still work.
+ *   E_NO_DEVICE        There is no driver or no such device, the driver is older than 11.2, or the pool engine
+ *                      was chosen on a device without memory pools.
+ *   E_DRIVER           A driver call failed for another reason.  weir_last_driver_result returns its code.  The
+ *                      allocator works as far as the driver works.
+ *   E_DEVICE_LOST      A fault on the device, or a reset, has made the device's context unusable.  All blocks
+ *                      are lost.  Only weir_stats and weir_allocator_destroy still work.
+ *   E_BUSY             weir_allocator_destroy found live blocks, or could not wait for pending frees.  Nothing
+ *                      has changed.  Free the blocks and call again.
+ *   E_NOT_OWNED        The pointer is not the start of a live block of this allocator.  It belongs to other
+ *                      memory, points into a block, or was freed before.  Nothing has changed.
+ *   E_STREAM           The driver does not know the stream, or the stream belongs to another device
+ *                      (options.cache on).  Nothing has changed.  The block is still live, and the caller can
  *                      free it on another stream.
- *   E_CAPTURE          The call is not possible while the stream is being captured: a request with
- *                      engine direct, or where driver or device have no memory of graphs; a free of
- *                      a block of weir_use; weir_use and weir_bind.  The capture stays as valid as
- *                      it was.
- *   E_FORKED           A child of fork() called: CUDA does not survive fork.  Nothing changed.
- *   E_PARSE            A text does not parse: a setting, a size, a trace line.  The message names
- *                      it and says what would parse.
- *   E_NOT_SUPPORTED    The driver or the engine cannot do this; each call says when.
- *   E_FILE             A file cannot be written, or must not be replaced; the log has its name and
- *                      the reason.  Nothing changed.
+ *   E_CAPTURE          The call is not possible while the stream is being captured.  Such calls are: a request
+ *                      with engine direct, or with a driver or device without memory of graphs; a free of a
+ *                      block of weir_use; weir_use and weir_bind.  The call does not invalidate the capture.
+ *   E_FORKED           The call came from a child of fork(), where CUDA does not work.  Nothing has changed.
+ *   E_PARSE            A text is wrong: a setting, a size, or a line of a trace.  The message contains the text
+ *                      and the form that is expected.
+ *   E_NOT_SUPPORTED    The driver or the engine cannot do this.  The comment of each function says when.
+ *   E_FILE             A file cannot be written, or must not be replaced.  Nothing has changed.  The log
+ *                      contains the name of the file and the reason.
  */
 #define WEIR_STATUSES(X)                                                                           \
     X(OK, 0, "success")                                                                            \
@@ -74,16 +73,18 @@ typedef enum weir_status {
 #define WEIR_STATUS_ENUM(name, value, message) WEIR_##name = (value),
     WEIR_STATUSES(WEIR_STATUS_ENUM)
 #undef WEIR_STATUS_ENUM
-        WEIR_STATUS_MAX_ENUM = 0x7fffffff /* keeps the type an int; never returned */
+    /* Makes the type an int; no function returns this value. */
+    WEIR_STATUS_MAX_ENUM = 0x7fffffff
 } weir_status;
 
-/* Return the name ("WEIR_E_LIMIT") and the message of a status, or "unknown status" for any other number.  The text is
- * static and never NULL.  Thread-safe, never blocks.  Since 0.1. */
+/* Return the name of a status (such as "WEIR_E_LIMIT") and its message.  Return "unknown status" for any other number.
+ * The text is static and never NULL.  Thread-safe, never blocks.  Since 0.1. */
 WEIR_API const char *weir_status_name(weir_status status);
 WEIR_API const char *weir_status_message(weir_status status);
 
-/* Returns the CUresult behind this thread's last failing call of weir, or 0 if the driver had no part in the failure.
- * Every failing weir call sets it; successful calls leave it unchanged.  Thread-local, never blocks.  Since 0.1. */
+/* Returns the CUresult of the driver call that made this thread's last failed call of weir fail.  Returns 0 if no
+ * driver call had failed.  Every failing call of weir sets this result, and a successful call does not change it.
+ * Thread-local, never blocks.  Since 0.1. */
 WEIR_API int weir_last_driver_result(void);
 
 #ifdef __cplusplus

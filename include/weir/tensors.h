@@ -1,35 +1,40 @@
 /* SPDX-License-Identifier: MIT */
 /* weir/tensors.h: allocates a framework's tensors, for PyTorch's allocator interface.
  *
- * A weir_tensors serves one device from the process's allocator of that device (weir_device_allocator), and adds what a
- * framework needs beyond requests and frees: frees that name no stream, private pools for CUDA graphs, checkpoints of
- * such pools, figures, and a list of all blocks.  PyTorch's interface (c10::cuda::CUDACachingAllocator, PyTorch 2.6 and
- * later) is C++; a shim (lib/adapters/torch/weir_torch.cpp) translates each of its calls into one of these.
+ * A weir_tensors object serves one device from the process's allocator of that device (weir_device_allocator).  It has
+ * functions that a framework needs besides requests and frees: frees that name no stream, private pools for CUDA
+ * graphs, checkpoints of such pools, figures, and a list of all blocks.  PyTorch's interface
+ * (c10::cuda::CUDACachingAllocator, PyTorch 2.6 and later) is C++.  A shim (lib/adapters/torch/weir_torch.cpp)
+ * translates each call of this interface into a call of this header.
  *
  * Private pools.  A route (weir_tensors_begin) sends the requests of some streams to a pool.  The pool takes memory in
- * segments, which keep their addresses until a trim, or OOM recovery, frees them.  With the mapped engine the pool has
- * one segment, or few, that grow at their end.  A freed block serves the stream that freed it.  If that stream has
- * ended, or if no other memory serves a request, the block serves other streams after a wait for the device.  But such
- * a wait does not order the branches of a graph.  So while the pool has a route, a block that was freed in a capture,
- * or by a stream that `lasts`, serves no other stream.
- *   A block that other streams use (weir_tensors_use) serves no request until their work is done.  Its free during a
- * capture waits for the end of the capture.  No call here makes a driver call on a stream that is being captured,
- * except to query whether it is.  So requests of a captured stream must have a route.
+ * segments.  A segment keeps its addresses until a trim or OOM recovery frees the segment.  With the mapped engine, the
+ * pool has one segment or few segments, which grow at their ends.  A freed block serves the stream that freed it.  If
+ * this stream has ended, or if no other memory serves a request, the block serves other streams after a wait for the
+ * device.  But such a wait does not order the branches of a graph.  So while the pool has a route, some blocks serve no
+ * other stream: blocks that were freed in a capture, and blocks that were freed by a stream with `lasts` set.
  *
- * Streams.  From driver 12.0 on weir knows a stream by the driver's id.  So a new stream that gets the handle of a
- * destroyed stream gets none of the destroyed stream's memory too early.  A stream that a request declared as one that
- * `lasts` is known by its handle.
- *   A stream may end before the blocks that it used are freed.  The free queries which stream the handle means now.  If
+ * A block that other streams use (weir_tensors_use) serves no request until their work has completed.  The free of such
+ * a block during a capture waits for the end of the capture.  The functions make no driver call on a stream that is
+ * being captured, except a query of its capture status.  So requests of a captured stream must have a route.
+ *
+ * Streams.  From driver 12.0 on, weir identifies a stream by the driver's id.  A new stream may get the handle of a
+ * destroyed stream, but it then does not get memory of the destroyed stream too early.  weir identifies a stream by its
+ * handle if a request has declared that the stream `lasts`.
+ *
+ * A stream may end before the blocks that it used are freed.  The free queries which stream the handle means now.  If
  * the handle means another stream, weir waits for the device.  But driver 580 crashes at a query of a handle that means
- * no stream.  With such a driver a stream must live, or its handle must mean another stream, until the frees of its own
- * blocks that belong to no pool, and of blocks that it uses (weir_tensors_use).  If a stream is being captured at such
- * a free, the rule holds until the first request after the capture.
- *   A stream of another device must live until the free of the blocks that it uses.  Below driver 12.0 every stream
- * must live until the frees of its blocks and of those that it uses.  Blocks that such a stream frees in a pool serve
- * other streams after a wait for the device.
+ * no stream.  So with such a driver, a stream must live, or its handle must mean another stream, until two kinds of
+ * frees: frees of the stream's own blocks that belong to no pool, and frees of blocks that the stream uses
+ * (weir_tensors_use).  If a stream is being captured at such a free, this rule holds until the first request after the
+ * capture.
  *
- * All functions are thread-safe.  They return E_INVALID if an argument is NULL whose comment does not allow it, and
- * E_FORKED in a child of fork().  Since 0.1. */
+ * A stream of another device must live until the free of the blocks that it uses.  With a driver before 12.0, every
+ * stream must live until the frees of its own blocks and of the blocks that it uses.  Blocks that such a stream frees
+ * in a pool serve other streams after a wait for the device.
+ *
+ * All functions are thread-safe.  A function returns E_INVALID if an argument is NULL and the function's comment does
+ * not allow NULL.  A function returns E_FORKED in a child of fork().  Since 0.1. */
 #ifndef WEIR_TENSORS_H
 #define WEIR_TENSORS_H
 
@@ -42,45 +47,50 @@ extern "C" {
 
 typedef struct weir_tensors weir_tensors;
 
-/* The name of a pool.  {0, 0} means no pool: the memory of all requests that no route sends to a pool ("shared"). */
+/* The id of a pool.  {0, 0} means no pool.  It stands for the memory of all requests that no route sends to a pool
+ * ("shared memory"). */
 typedef struct weir_tensors_id {
     uint64_t first, second;
 } weir_tensors_id;
 
-/* Kinds of events, with the numbers of PyTorch's TraceEntry::Action. */
+/* The kinds of events, with the numbers of PyTorch's TraceEntry::Action. */
 enum {
     WEIR_TENSORS_ALLOC = 0,
     WEIR_TENSORS_FREE_REQUESTED = 1,
     WEIR_TENSORS_FREE_COMPLETED = 2,
     WEIR_TENSORS_SEGMENT_ALLOC = 3,
     WEIR_TENSORS_SEGMENT_FREE = 4,
-    WEIR_TENSORS_SEGMENT_MAP = 5,   /* a pool's segment grew; or, with pool {0, 0}, memory that all share */
-    WEIR_TENSORS_SEGMENT_UNMAP = 6, /* memory shrank; shared memory has the address of its last growth */
+    /* A segment of a pool grew.  With pool {0, 0}, shared memory grew. */
+    WEIR_TENSORS_SEGMENT_MAP = 5,
+    /* Memory shrank.  For shared memory, the address is that of its last growth. */
+    WEIR_TENSORS_SEGMENT_UNMAP = 6,
     WEIR_TENSORS_OOM = 8
 };
 
 typedef struct weir_tensors_event {
     int action;
-    uint64_t address; /* the address; with OOM the free bytes of the device */
+    uint64_t address; /* the address; for OOM, the device's free bytes */
     size_t bytes;
     weir_stream stream;
     weir_tensors_id pool;
-    void *note; /* the note of the block or request */
+    void *note; /* the note of the block or of the request */
 } weir_tensors_event;
 
-/* The functions that a weir_tensors calls, each of which may be NULL. */
+/* Functions of the program that a weir_tensors object calls.  Each function may be NULL. */
 typedef struct weir_tensors_hooks {
     void *context;
-    /* Receives each event.  Any thread may call it, under a lock of weir, so it must not call weir. */
+    /* Receives each event.  weir may call this function in any thread and under a lock, so the function must not call
+     * weir. */
     void (*event)(void *context, const weir_tensors_event *event);
-    /* Receives the note (not NULL) of a block that no longer exists.  It must not call weir. */
+    /* Receives the note of a block that no longer exists.  The note is not NULL.  The function must not call weir. */
     void (*drop)(void *context, void *note);
 } weir_tensors_hooks;
 
-/* The source of a pool's segments.  `alloc` returns NULL if it has no memory.  Threads of the program call `alloc` and
- * `free`, without a lock of weir: weir's own threads free no segment of such a pool, since `free` may need a lock that
- * a thread of the program holds, such as Python's.  weir calls `end` (may be NULL) once, when it no longer needs the
- * context, under a lock: `end` must not call weir.  The functions must not throw. */
+/* The source of a pool's segments.  `alloc` returns a segment of `bytes` bytes, or NULL if the source has no memory.
+ * `free` frees a segment.  Only threads of the program call `alloc` and `free`, and no lock of weir is held then.
+ * weir's own threads free no segment of such a pool, because `free` may need a lock that a thread of the program holds,
+ * such as Python's lock.  weir calls `end` once, when weir no longer needs the context.  `end` may be NULL.  weir calls
+ * `end` under a lock, so `end` must not call weir.  The functions must not throw. */
 typedef struct weir_tensors_source {
     void *context;
     void *(*alloc)(void *context, size_t bytes);
@@ -88,42 +98,57 @@ typedef struct weir_tensors_source {
     void (*end)(void *context);
 } weir_tensors_source;
 
-/* Makes the weir_tensors of a device, once in the process: a later call returns the existing one.  It is never
- * destroyed.  The first call copies `hooks`, and may block as weir_device_allocator does.
- * E_HOST_MEMORY.  Other statuses are those of weir_device_allocator. */
+/* Creates the weir_tensors object of a device, once in the process.  A later call returns the existing object.  weir
+ * never destroys the object.  The first call copies `hooks`, and may block as weir_device_allocator does.
+ *
+ * Returns OK or one of these statuses.
+ * E_HOST_MEMORY: the host has no memory.
+ * Any other status is one of weir_device_allocator. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_open(int device, const weir_tensors_hooks *hooks,
                                                          weir_tensors **tensors);
 
-/* Switches calls of hooks.event on or off.  At first they are off. */
+/* Switches calls of hooks.event on or off.  At first these calls are off. */
 WEIR_API weir_status weir_tensors_watch(weir_tensors *tensors, int on);
 
-/* Returns the allocator that the weir_tensors uses, or NULL for NULL. */
+/* Returns the allocator that a weir_tensors object uses, or NULL if `tensors` is NULL. */
 WEIR_API weir_allocator *weir_tensors_allocator(const weir_tensors *tensors);
 
-/* Allocates a block of `bytes` for `stream`, from the pool that a route names or from the memory that all share, and
- * writes its address to *block.  `requested` is the size that the program requested, for the figures.  `note` (may be
- * NULL) stays with the block until `drop`; after an error it is the caller's.  For 0 bytes *block is NULL and the
- * status OK.  `lasts` says that the stream is never destroyed, so that weir need not query it (weir_bind).
+/* Allocates a block of `bytes` bytes for `stream`, and writes its address to *block.  The memory comes from the pool to
+ * which a route sends the request, or else from shared memory.  `requested` is the size that the program requested, for
+ * the figures.  `note` may be NULL.  weir stores the note with the block until hooks.drop receives the note.  After an
+ * error, the note belongs to the caller.  For 0 bytes, *block is NULL and the status OK.  If `lasts` is set, the caller
+ * promises that the stream is never destroyed, so that weir need not query it (weir_bind).
  *
- * Blocks and waits like weir_alloc.  A new segment of a pool waits for its memory (weir_alloc_any).  Before a pool
- * grows, the request waits for the device if a stream that freed memory there has ended, unless recovery_timeout_ms
- * forbids waits.  If there is no memory, the request also waits for freed blocks that other streams still use, for the
- * time of options.recovery_timeout_ms.  weir_alloc on this allocator waits for them, too.
- * E_NO_MEMORY, E_LIMIT (see weir_last_failure); E_STREAM; E_HOST_MEMORY; E_DRIVER; E_DEVICE_LOST. */
+ * The call blocks and waits as weir_alloc does.  In addition, a new segment of a pool waits for its memory
+ * (weir_alloc_any).  Before a pool grows, the request waits for the device if a stream that freed memory in the pool
+ * has ended.  It does not wait if recovery_timeout_ms forbids waits.  If there is no memory, the request also waits for
+ * freed blocks that other streams still use, for the time of options.recovery_timeout_ms.  weir_alloc on this allocator
+ * waits for such blocks, too.
+ *
+ * Returns OK or one of these statuses.
+ * E_NO_MEMORY, E_LIMIT: there is not enough memory, or the limit forbids the request (see weir_last_failure).
+ * E_STREAM, E_HOST_MEMORY, E_DRIVER, E_DEVICE_LOST: see weir_status(3). */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_alloc(weir_tensors *tensors, size_t bytes,
                                                           size_t requested, weir_stream stream,
                                                           int lasts, void *note, void **block);
 
-/* Frees a block of any device, in the order of the stream that it was allocated for.  NULL is OK and does nothing.
- * Does not block unless that stream or one that used the block has ended, is another device's, or was named during a
- * capture.  Then weir waits for the device (see Streams above).  A free that fails for now is repeated later.
- * E_NOT_OWNED: no live block begins there; E_HOST_MEMORY; E_DEVICE_LOST. */
+/* Frees a block of any device, in the order of the stream for which the block was allocated.  NULL is OK and does
+ * nothing.  In most cases the call does not block.  weir waits for the device if the block's own stream, or a stream
+ * that used the block, has ended, belongs to another device, or was named during a capture (see Streams above).  If a
+ * free is not possible now, weir repeats it later.
+ *
+ * Returns OK or one of these statuses.
+ * E_NOT_OWNED: no live block begins at the address.
+ * E_HOST_MEMORY, E_DEVICE_LOST: see weir_status(3). */
 WEIR_API weir_status weir_tensors_free(void *block);
 
-/* Declares that `stream` uses the block, too.  The block is free only when the work that the stream has at the time of
- * the free is done.  Does nothing if `stream` is the block's own.  Queries the stream's id, unless a request said that
- * the stream lasts.
- * E_NOT_OWNED: no live block begins there; E_HOST_MEMORY. */
+/* Declares that `stream` uses the block, too.  After the free of the block, weir reuses the block only when the work
+ * that the stream has at the time of the free has completed.  Does nothing if `stream` is the block's own stream.
+ * Queries the stream's id, unless a request has declared that the stream lasts.
+ *
+ * Returns OK or one of these statuses.
+ * E_NOT_OWNED: no live block begins at the address.
+ * E_HOST_MEMORY: the host has no memory. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_use(void *block, weir_stream stream);
 
 /* A block, or a piece of free memory. */
@@ -132,81 +157,100 @@ typedef struct weir_tensors_block {
     size_t bytes, requested;
     weir_stream stream;
     weir_tensors_id pool;
-    /* The address and the bytes of the segment in which the block lies.  For a block without a pool they are those of
+    /* The address and the size of the segment that contains the block.  For a block without a pool, both are those of
      * the block. */
     uint64_t segment;
     size_t segment_bytes;
     void *note;
-    int is_free;    /* set by weir_tensors_visit for free memory */
-    int is_pending; /* set if the block was freed and waits for other streams */
+    int is_free;    /* set by weir_tensors_visit if this is a piece of free memory */
+    int is_pending; /* set if the block was freed and waits for work on other streams */
 } weir_tensors_block;
 
-/* Finds the block that begins at that address.  E_NOT_OWNED: no block begins there. */
+/* Finds the block that begins at the address `block`, and writes its owner to *tensors and its description to *out.
+ * Returns OK, or E_NOT_OWNED if no block begins at this address. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_find(const void *block, weir_tensors **tensors,
                                                          weir_tensors_block *out);
 
-/* Writes a text for a block of any device, as weir_ipc_make does.  The text names the physical allocations that the
- * block lies in.  Open it by weir_ipc_open.
- * E_NOT_OWNED: no live block begins at `block`.  Other statuses are those of weir_ipc_make. */
+/* Writes a text for a block of any device, as weir_ipc_make does.  The text names the physical allocations of the
+ * block.  A receiver opens the text by weir_ipc_open.
+ *
+ * Returns OK or one of these statuses.
+ * E_NOT_OWNED: no live block begins at `block`.
+ * Any other status is one of weir_ipc_make. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_ipc_make(const void *block, char *text,
                                                              size_t text_bytes, size_t *needed,
                                                              size_t *offset);
 
 /* ---- private pools ----------------------------------------------------------------------------
  *
- * A function that takes an id returns E_NOT_OWNED if there is no such pool.  Exceptions are weir_tensors_pool_open,
- * which makes the pool, and weir_tensors_trim and weir_tensors_visit, for which a missing pool is an empty pool. */
+ * A function that takes the id of a pool returns E_NOT_OWNED if the pool does not exist.  There are three exceptions.
+ * weir_tensors_pool_open creates the pool.  For weir_tensors_trim and weir_tensors_visit, a pool that does not exist is
+ * an empty pool. */
 
-/* Makes a pool, or adds one user to an existing pool.  `source` (NULL: weir) is copied if the pool has neither a source
- * nor a segment yet.  Otherwise, or on an error, its `end` is called at once. */
+/* Creates a pool with one user, or adds one user to an existing pool.  `source` may be NULL, which means memory of
+ * weir.  weir copies `source` if the pool has neither a source nor a segment yet.  Otherwise, or on an error, weir
+ * calls the `end` function of `source` at once. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_pool_open(weir_tensors *tensors,
                                                               weir_tensors_id id,
                                                               const weir_tensors_source *source);
-/* Removes one user of the pool.  Without users the pool's free segments can be freed (weir_tensors_trim, or when memory
- * runs out), and the pool ends with its last segment. */
+/* Removes one user of the pool.  If the pool has no users, weir can free its free segments, in weir_tensors_trim or
+ * when there is no other memory.  The pool ends with its last segment. */
 WEIR_API weir_status weir_tensors_pool_close(weir_tensors *tensors, weir_tensors_id id);
 /* Writes the number of the pool's users to *users. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_pool_users(weir_tensors *tensors,
                                                                weir_tensors_id id, int *users);
-/* Sets whether a request that finds no memory elsewhere may use free memory of this pool. */
+/* Sets whether other requests may use free memory of this pool.  If `on` is set, a request that finds no other memory
+ * may use it. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_pool_lend(weir_tensors *tensors,
                                                               weir_tensors_id id, int on);
-/* Makes each segment of the pool serve one block at a time.  weir splits no segment of the pool any more. */
+/* Makes each segment of the pool serve only one block at a time.  From now on, weir splits no segment of the pool. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_pool_whole(weir_tensors *tensors,
                                                                weir_tensors_id id);
 
-/* Begins a route: a request goes to the pool if `takes` returns nonzero for its stream.  If there are several routes,
- * the one that began last is tried first.  `takes` is called under a lock, and must not call weir.
- * E_BUSY: the pool has a route already. */
+/* Begins a route to a pool.  A request goes to the pool if `takes` returns nonzero for the request's stream.  If there
+ * are several routes, weir tries the route that began last first.  weir calls `takes` under a lock, so `takes` must not
+ * call weir.
+ *
+ * Returns OK or one of these statuses.
+ * E_BUSY: the pool already has a route. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_begin(weir_tensors *tensors, weir_tensors_id id,
                                                           int (*takes)(void *context,
                                                                        weir_stream stream),
                                                           void *context);
-/* Ends the pool's route.  `takes` is not called any more.  *context (may be NULL) gets the route's context. */
+/* Ends the route to the pool.  weir does not call `takes` any more.  Writes the context of the route to *context;
+ * `context` may be NULL. */
 WEIR_API weir_status weir_tensors_end(weir_tensors *tensors, weir_tensors_id id, void **context);
 
-/* Gives idle memory of the pool back to the device.  With {0, 0} it gives back idle memory that is shared, and that of
- * pools without users.  A pool that has users or a route frees nothing.  May wait for the device. */
+/* Releases idle memory of the pool to the device.  With {0, 0}, releases idle memory that is shared, and idle memory of
+ * pools without users.  A pool with users or with a route releases nothing.  May wait for the device. */
 WEIR_API weir_status weir_tensors_trim(weir_tensors *tensors, weir_tensors_id id);
 
-/* Writes 1 to *same if the pool's live blocks are exactly the `count` blocks of the array `blocks`, else 0. */
+/* Compares the live blocks of a pool with the `count` blocks of the array `blocks`.  Writes 1 to *same if the pool has
+ * exactly these live blocks, else 0. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_pool_is(weir_tensors *tensors,
                                                             weir_tensors_id id,
                                                             void *const *blocks, size_t count,
                                                             int *same);
 
-/* A saved state of a pool: which blocks live, and their addresses. */
+/* The saved state of a pool: its live blocks and their addresses. */
 typedef struct weir_tensors_state weir_tensors_state;
 
-/* Saves the state of a pool, which the caller destroys.  Waits for streams that still use freed blocks.
- * E_HOST_MEMORY; E_CAPTURE: freed blocks wait for the end of a capture. */
+/* Saves the state of a pool in *state.  The caller destroys the state.  Waits for streams that still use freed blocks.
+ *
+ * Returns OK or one of these statuses.
+ * E_CAPTURE: freed blocks wait for the end of a capture.
+ * E_HOST_MEMORY: the host has no memory. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_save(weir_tensors *tensors, weir_tensors_id id,
                                                          weir_tensors_state **state);
-/* Restores the pool's saved state.  weir waits for the device, frees all live blocks, and allocates the saved ones at
- * their old addresses, without notes.  Segments that the pool has got since then become free.  At the end, without a
- * lock, weir calls `freed` and `made` for each block.  The contents of the memory are not restored.
- * E_HOST_MEMORY: nothing changed; E_CAPTURE: freed blocks wait for the end of a capture; E_NOT_OWNED: no such pool, or
- * a segment is gone. */
+/* Restores a saved state of the pool.  weir waits for the device, frees all live blocks of the pool, and allocates the
+ * saved blocks at their old addresses, without notes.  Segments that are newer than the saved state become free.  At
+ * the end, weir calls `freed` for each block that was freed and `made` for each block that was allocated.  weir holds
+ * no lock during these calls.  The call does not restore the contents of the memory.
+ *
+ * Returns OK or one of these statuses.
+ * E_HOST_MEMORY: the host has no memory.  Nothing has changed.
+ * E_CAPTURE: freed blocks wait for the end of a capture.
+ * E_NOT_OWNED: the pool does not exist, or one of its segments does not exist any more. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_restore(
     weir_tensors *tensors, const weir_tensors_state *state,
     void (*freed)(void *context, void *block), void (*made)(void *context, void *block),
@@ -216,20 +260,21 @@ WEIR_API void weir_tensors_state_destroy(weir_tensors_state *state);
 
 /* ---- figures ---------------------------------------------------------------------------------- */
 
-/* A figure, like PyTorch's Stat. */
+/* A figure, like PyTorch's type Stat. */
 typedef struct weir_tensors_figure {
     int64_t current, peak;
-    int64_t allocated, freed; /* sums of all additions and of all subtractions */
+    int64_t allocated, freed; /* the sum of all additions, and the sum of all subtractions */
 } weir_tensors_figure;
 
-/* Blocks of up to this size count as small ones, as in PyTorch. */
+/* The maximum size of a small block, in bytes, as in PyTorch. */
 #define WEIR_TENSORS_SMALL ((size_t)1 << 20)
 
-/* The figures under PyTorch's names (DeviceStats): [0] for all blocks, [1] for small ones, [2] for large ones.
- * Reserved memory that is no small block's counts with the large ones; so do segments.  inactive_split and
- * inactive_split_bytes are 0: weir moves and joins idle memory, so that none is lost to a split. */
+/* The figures of a device, with PyTorch's names (DeviceStats).  In each array, [0] is for all blocks, [1] for small
+ * blocks, and [2] for large blocks.  Reserved memory that belongs to no small block counts for the large blocks, and so
+ * do segments.  inactive_split and inactive_split_bytes are 0.  weir moves and joins idle memory, so weir loses no
+ * memory to splits. */
 typedef struct weir_tensors_figures {
-    size_t size; /* bytes that the library filled in */
+    size_t size; /* the size of the part that the library has filled in */
     weir_tensors_figure allocation[3], segment[3], active[3], inactive_split[3];
     weir_tensors_figure allocated_bytes[3], reserved_bytes[3], active_bytes[3],
         inactive_split_bytes[3], requested_bytes[3];
@@ -239,22 +284,22 @@ typedef struct weir_tensors_figures {
 /* Copies the figures to *out.  Set out->size to sizeof(*out) before the call, as for weir_stats. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_stats(weir_tensors *tensors,
                                                           weir_tensors_figures *out);
-/* Sets each peak of the figures to the current value. */
+/* Sets the peak of each figure to the current value. */
 WEIR_API weir_status weir_tensors_reset_peaks(weir_tensors *tensors);
-/* Sets the sums and counts of the figures to 0. */
+/* Sets the sums and the counts of the figures to 0. */
 WEIR_API weir_status weir_tensors_reset_sums(weir_tensors *tensors);
 
-/* Calls `show` for every pool, with its reserved bytes: [0] all, [1] in segments for small blocks, [2] in other
- * segments.  A pool that has ended has a current value of 0, and is listed until weir_tensors_reset_sums.  `show` is
- * called under the lock and must not call weir. */
+/* Calls `show` for each pool, with the reserved bytes of the pool: [0] for all, [1] in segments for small blocks, and
+ * [2] in other segments.  A pool that has ended has a current value of 0, and `show` receives it until
+ * weir_tensors_reset_sums.  weir calls `show` under a lock, so `show` must not call weir. */
 WEIR_API weir_status weir_tensors_pools(weir_tensors *tensors,
                                         void (*show)(void *context, weir_tensors_id id,
                                                      const weir_tensors_figure reserved[3]),
                                         void *context);
 
-/* Calls `show` for every block and every free piece, ordered by segment and address: of one pool, or with {0, 0} of all
- * memory.  A piece of memory that all share is a segment of pool {0, 0}.  `show` is called under the lock and must not
- * call weir.  E_HOST_MEMORY. */
+/* Calls `show` for each block and each piece of free memory, ordered by segment and address.  The blocks are those of
+ * one pool or, with {0, 0}, those of all memory.  A piece of shared memory is a segment of pool {0, 0}.  weir calls
+ * `show` under a lock, so `show` must not call weir.  Returns OK, or E_HOST_MEMORY if the host has no memory. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_visit(
     weir_tensors *tensors, weir_tensors_id id,
     void (*show)(void *context, const weir_tensors_block *block), void *context);

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* weir/weir.h: all public headers of weir but weir/cuda.h, which needs CUDA's headers, and weir/adapters.h.
+/* weir/weir.h: includes all public headers of weir, except weir/cuda.h, which needs CUDA's headers, weir/adapters.h and
+ * weir/tensors.h.
  *
  * Most programs need six calls of weir/allocator.h:
- *     weir_allocator_create     makes an allocator on one device
+ *     weir_allocator_create     creates an allocator on one device
  *     weir_alloc                allocates a block of device memory for use on a stream
  *     weir_free                 frees a block in the order of a stream
  *     weir_stats                copies the figures of the allocator
- *     weir_trim                 gives idle memory back to the device
+ *     weir_trim                 releases idle memory to the device
  *     weir_allocator_destroy    destroys the allocator
  *
- * A whole program:
+ * A complete program:
  *
  *     #include <stdio.h>
  *     #include <weir/weir.h>
@@ -27,7 +28,7 @@
  *         status = weir_allocator_create(&options, &weir);
  *         if (status == WEIR_OK)
  *             status = weir_alloc(weir, 64 << 20, stream, &block);
- *         // launch work on the stream that uses the block
+ *         // launch work on the stream, which uses the block
  *         if (status == WEIR_OK)
  *             status = weir_free(weir, block, stream);
  *         if (status == WEIR_OK)
