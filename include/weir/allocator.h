@@ -81,9 +81,9 @@ enum { WEIR_MOST_DEVICES = 64 };
  * its own file.  Each allocator is an ordinary allocator with its own weir_stats, and the caller destroys each
  * allocator.  The call blocks as weir_allocator_create does, for one device after the other.
  *
- * Returns OK or one of these statuses.
- * E_INVALID: `allocators` is NULL, `count` is 0 or above 64, or a device number is negative or occurs twice.
- * Any other status is that of the first allocator that could not be created.  Since 0.1. */
+ * Returns OK, the status of the first allocator that could not be created, or this status.
+ * E_INVALID: `allocators` is NULL, `count` is 0 or above 64, or a device number is negative or occurs twice.  Since
+ * 0.1. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_allocators_create(const weir_options *options,
                                                               const int *devices, size_t count,
                                                               weir_allocator **allocators);
@@ -111,9 +111,8 @@ WEIR_API weir_status weir_allocator_destroy(weir_allocator *allocator);
  * allocator, weir writes the reason and the variables that are set to standard error.  weir writes this line once for
  * each wrong variable and for each other status, unless WEIR_LOG is none.
  *
- * Returns OK or one of these statuses.
- * E_PARSE: a variable has a wrong value.
- * Any other status is one of weir_allocator_create. */
+ * Returns OK, a status of weir_allocator_create, or this status.
+ * E_PARSE: a variable has a wrong value. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_default_allocator(weir_allocator **allocator);
 
 /* Writes the process's allocator of the device with number `device` to *allocator.  The environment names the driver.
@@ -125,10 +124,9 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_default_allocator(weir_allocator **a
  * weir reads the environment until the first allocator is created, and not afterwards.  Once the allocator exists, the
  * call is one load without a lock.  In all other respects the call works as weir_default_allocator does.
  *
- * Returns OK or one of these statuses.
+ * Returns OK, a status of weir_default_allocator, or one of these statuses.
  * E_INVALID: `allocator` is NULL, or `device` is negative.
- * E_NO_DEVICE: there is no device with this number, or the number is above 63.
- * Any other status is one of weir_default_allocator.  Since 0.1. */
+ * E_NO_DEVICE: there is no device with this number, or the number is above 63.  Since 0.1. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_device_allocator(int device,
                                                              weir_allocator **allocator);
 
@@ -138,10 +136,9 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_device_allocator(int device,
  * device, the call is one load.  Otherwise weir queries the driver once, which takes some tens of ns.  A caller that
  * knows the device should call weir_device_allocator instead.
  *
- * Returns OK or one of these statuses.
+ * Returns OK, a status of weir_device_allocator, or one of these statuses.
  * E_STREAM: the driver does not know the stream.
- * E_DRIVER: a query of the driver failed.
- * Any other status is one of weir_device_allocator.  Since 0.1. */
+ * E_DRIVER: a query of the driver failed.  Since 0.1. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_stream_allocator(weir_stream stream,
                                                              weir_allocator **allocator);
 
@@ -240,10 +237,9 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_alloc_any(weir_allocator *allocator,
 /* Frees a block.  The function is for callers that do not know which streams have used the block.  The call waits until
  * the device has completed all work, as cudaFree does.  The wait invalidates no capture.  NULL is OK and does nothing.
  *
- * Returns OK or one of these statuses.
+ * Returns OK, a status of weir_free, or this status.
  * E_NO_MEMORY: the wait needs a little memory, and neither the device nor the host has this memory.  Nothing has
- * changed.
- * Any other status is one of weir_free.  Since 0.1. */
+ * changed.  Since 0.1. */
 WEIR_API weir_status weir_free_any(weir_allocator *allocator, void *block);
 
 /* Declares that `stream` uses the block, too.  weir_free then orders the reuse of the block after all work that was
@@ -423,10 +419,9 @@ typedef struct weir_process_memory {
  * whose device was lost.  If one allocator fails, the call still trims the other allocators, fills *out, and returns
  * the first error.
  *
- * Returns OK or one of these statuses.
+ * Returns OK, a status of weir_trim, or one of these statuses.
  * E_INVALID: `out` is NULL, or out->size is 0.
- * E_FORKED: the call came from a child of fork().
- * Any other status is one of weir_trim.  Since 0.1. */
+ * E_FORKED: the call came from a child of fork().  Since 0.1. */
 WEIR_API weir_status weir_process_trim(weir_process_memory *out);
 
 /* Releases idle memory to the device that options.decay_ms or a finite options.release_threshold no longer protects.
@@ -439,12 +434,11 @@ WEIR_API weir_status weir_process_trim(weir_process_memory *out);
  *               without a wait, which frees have completed, and releases idle memory above the threshold.  Only
  *               cuMemFree, for engine bfc, may wait.
  *
- * Returns OK or one of these statuses.
+ * Returns OK, a status of weir_trim, or one of these statuses.
  * E_INVALID: `allocator` is NULL.
  * E_NOT_SUPPORTED: decay is off, and there is neither a finite threshold nor memory pressure.  This status also means
  * that weir reserves no memory (engine direct, or a pool of driver 11.2), or that the engine is bfc-fixed.  The log has
- * the reason, once.
- * Any other status is one of weir_trim. */
+ * the reason, once. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_decay(weir_allocator *allocator, size_t *released);
 
 /* Reports memory pressure: another library of the process, or another program, needs `bytes` bytes of the device.  0

@@ -325,7 +325,7 @@ typedef struct weir_options {
 /* Sets every field of *options to its default, and `size` to `bytes`.  `bytes` is sizeof(weir_options) in the caller's
  * version.  Call the macro weir_options_init, which passes this size.  Never blocks.
  *
- * Returns OK or one of these statuses.
+ * Returns OK or this status.
  * E_INVALID: `options` is NULL, or no version of the struct has this size.  The size is less than that of version 1, or
  * ends within a field. */
 WEIR_API weir_status weir_options_init_sized(weir_options *options, size_t bytes);

@@ -223,7 +223,7 @@ WEIR_API const char *weir_event_cause_word(int cause);
 /* Copies the figures of this thread's last failed request to *out, or zeros if no request of this thread has failed.
  * Set out->size to sizeof(*out) before the call, as for weir_stats.  Thread-local, never blocks.
  *
- * Returns OK or one of these statuses.
+ * Returns OK or this status.
  * E_INVALID: `out` is NULL, or out->size is 0.  Since 0.1. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_last_failure(weir_failure *out);
 

@@ -101,9 +101,8 @@ typedef struct weir_tensors_source {
 /* Creates the weir_tensors object of a device, once in the process.  A later call returns the existing object.  weir
  * never destroys the object.  The first call copies `hooks`, and may block as weir_device_allocator does.
  *
- * Returns OK or one of these statuses.
- * E_HOST_MEMORY: the host has no memory.
- * Any other status is one of weir_device_allocator. */
+ * Returns OK, a status of weir_device_allocator, or this status.
+ * E_HOST_MEMORY: the host has no memory. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_open(int device, const weir_tensors_hooks *hooks,
                                                          weir_tensors **tensors);
 
@@ -174,9 +173,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_find(const void *block, weir
 /* Writes a text for a block of any device, as weir_ipc_make does.  The text names the physical allocations of the
  * block.  A receiver opens the text by weir_ipc_open.
  *
- * Returns OK or one of these statuses.
- * E_NOT_OWNED: no live block begins at `block`.
- * Any other status is one of weir_ipc_make. */
+ * Returns OK, a status of weir_ipc_make, or this status.
+ * E_NOT_OWNED: no live block begins at `block`. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_ipc_make(const void *block, char *text,
                                                              size_t text_bytes, size_t *needed,
                                                              size_t *offset);
@@ -211,7 +209,7 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_pool_whole(weir_tensors *ten
  * are several routes, weir tries the route that began last first.  weir calls `takes` under a lock, so `takes` must not
  * call weir.
  *
- * Returns OK or one of these statuses.
+ * Returns OK or this status.
  * E_BUSY: the pool already has a route. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_begin(weir_tensors *tensors, weir_tensors_id id,
                                                           int (*takes)(void *context,

@@ -582,7 +582,8 @@ static weir_status create_by_choice(struct weir_creation *c, weir_allocator **al
         return create_with_engine(c, allocator);
     if (message.bytes == 0)
         c->message = (struct weir_message){text, sizeof text};
-    /* The completed options have the defaults of engine pool.  All other defaults of engine mapped are equal. */
+    /* The completed options have the defaults of engine pool.  Except for the engine itself, these are also the
+     * defaults of engine mapped. */
     c->completed.engine = WEIR_ENGINE_MAPPED;
     why = create_with_engine(c, allocator);
     c->message = message;

@@ -70,8 +70,8 @@ weir_status weir__read_memory(weir_allocator *a, struct weir_device_memory *memo
 
 /* Checks the settings of a new allocator against its device, and converts amounts to bytes (hold_settings.c). */
 weir_status weir__hold_settings(weir_allocator *a);
-/* Engine bfc-fixed preallocates its whole region, and engine direct preallocates nothing.  Sets the preallocation of
- * these two engines accordingly. */
+/* Sets the preallocation of engine bfc-fixed to its whole region, and the preallocation of engine direct to 0.  Changes
+ * nothing for other engines. */
 void weir__size_fixed_region(weir_allocator *a);
 
 /* ---- preallocation and trims ------------------------------------------------------------------- */

@@ -178,8 +178,8 @@ static int is_busy(weir_allocator *a) {
 }
 
 /* Queries which frees on these streams have completed.  Returns 1 if all streams are idle, else 0.  If a request holds
- * the engine, stops and returns 0.  Otherwise the function would wait for this request, and meanwhile no capture could
- * begin and no stream could end. */
+ * the engine, stops and returns 0.  If the function waited for this request, no capture could begin and no stream could
+ * end in the meantime. */
 static int query_streams(weir_allocator *a, const weir_stream *streams, size_t count) {
     const weir_stream legacy = (weir_stream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE;
     const weir_stream own = (weir_stream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;

@@ -41,8 +41,8 @@ struct pinned {
     uint64_t bytes;
 };
 
-/* Counts the pieces that overlap a live block.  With a driver's pool, a live slab may be cut from a superblock.  The
- * function then counts the pieces that overlap the superblock. */
+/* Adds all pieces that overlap the live block at `base` to the pinned bytes.  If the block lies in a superblock of the
+ * driver's pool, adds all pieces that overlap the superblock. */
 static void pin_pieces(void *context, uint64_t base, size_t bytes) {
     struct pinned *h = context;
     size_t above = h->count, at;

@@ -315,7 +315,7 @@ static weir_status check_option(const struct weir_option_row *row, const weir_op
                               problem.text, row->text.accepts);
 }
 
-/* Accepts a limit of 0, with which the reserved memory cannot grow. */
+/* A limit that a program sets later may be 0, with which the reserved memory cannot grow. */
 weir_status weir__limit_check(const weir_amount *limit, char *message, size_t message_bytes) {
     static const struct weir_option_row row = {
         .text = {.name = "limit", .accepts = WEIR_SIZE_ACCEPTS},
