@@ -57,7 +57,7 @@ weir_status weir__create_cannot(const weir_allocator *a, weir_status status, con
 
 /* Reports that a driver call has failed during the creation, as weir__create_cannot() does.  Returns the status for the
  * driver's result. */
-static weir_status create_refused(weir_allocator *a, const char *what, CUresult result) {
+static weir_status report_driver_failure(weir_allocator *a, const char *what, CUresult result) {
     weir_status status = weir__device_status(&a->device, result);
 
     return weir__create_cannot(a, status, "%s: the driver answered %s", what,
@@ -79,7 +79,7 @@ static weir_status find_own_device(weir_allocator *a) {
     CUresult result = driver->cuDeviceGetCount(&count);
 
     if (result != CUDA_SUCCESS)
-        return create_refused(a, "cannot count the devices", result);
+        return report_driver_failure(a, "cannot count the devices", result);
     if (ordinal >= count)
         return weir__create_cannot(a, weir__without_driver(WEIR_E_NO_DEVICE),
                                    "device '%s': there %s %d device%s, numbered from 0",
@@ -93,7 +93,7 @@ static weir_status find_own_device(weir_allocator *a) {
         result = driver->cuDeviceGetAttribute(
             &maps, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, a->device.ordinal);
     if (result != CUDA_SUCCESS)
-        return create_refused(a, "cannot ask the device", result);
+        return report_driver_failure(a, "cannot ask the device", result);
     if (wants_map && !maps)
         return weir__create_cannot(
             a, weir__without_driver(WEIR_E_NOT_SUPPORTED),
@@ -146,7 +146,7 @@ static weir_status open_context(weir_allocator *a) {
     if (status != WEIR_OK)
         return status;
     if (result != CUDA_ERROR_OUT_OF_MEMORY || !a->reserve.events.peers)
-        return create_refused(a, "cannot open the device's context", result);
+        return report_driver_failure(a, "cannot open the device's context", result);
     status = weir__device_status(&a->device, result);
     weir__allocator_not_admitted(a->reserve.events.peers, why, sizeof why);
     return weir__create_cannot(a, status,
@@ -160,7 +160,7 @@ weir_status weir__read_memory(weir_allocator *a, struct weir_device_memory *memo
                                     a->device.driver->cuMemGetInfo(&free_bytes, &total));
 
     if (result != CUDA_SUCCESS)
-        return create_refused(a, "cannot read the device's memory", result);
+        return report_driver_failure(a, "cannot read the device's memory", result);
     *memory = (struct weir_device_memory){.total = total, .free = free_bytes};
     return WEIR_OK;
 }
@@ -287,7 +287,7 @@ static weir_status open_engine(weir_allocator *a) {
     return status;
 }
 
-/* Closes all parts of the allocator that furnish() has created. */
+/* Closes all parts of the allocator that create_parts() has created. */
 static void close_parts(weir_allocator *a) {
     weir__goal_close(&a->reserve);
     weir__learn_close(a->learn);
@@ -298,7 +298,7 @@ static void close_parts(weir_allocator *a) {
 
 /* Creates all parts of the allocator that need the device's context.  On failure closes these parts; the caller then
  * releases the context. */
-static weir_status furnish(weir_allocator *a) {
+static weir_status create_parts(weir_allocator *a) {
     weir_status status = weir__hold_settings(a);
     char why[160] = "";
     int at_create, result;
@@ -478,7 +478,7 @@ static weir_status create_with_engine(const struct weir_creation *c, weir_alloca
         status = open_context(a);
     if (status != WEIR_OK)
         goto leave_peers;
-    status = furnish(a);
+    status = create_parts(a);
     if (status != WEIR_OK)
         goto release_context;
     weir__uses_open(&a->uses, &a->device.slow_path);
@@ -692,7 +692,7 @@ static int has_live_blocks(const weir_allocator *a) {
  * if the engine needs such a wait before it closes.  Returns 0 if the wait fails, or if a free is still pending, for
  * example because of a capture.  In this case the caller must not destroy the allocator, since the device may still use
  * its memory. */
-static int is_settled(weir_allocator *a) {
+static int is_free_of_work(weir_allocator *a) {
     struct weir_engine *e = a->reserve.engine;
     weir_status status;
 
@@ -712,7 +712,7 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
         return weir__misuse(a, WEIR_E_FORKED, "destroy");
     lost = weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST);
     weir__goal_hold(&a->reserve);
-    busy = !lost && (has_live_blocks(a) || !is_settled(a));
+    busy = !lost && (has_live_blocks(a) || !is_free_of_work(a));
     weir__goal_go_on(&a->reserve);
     if (busy)
         return weir__misuse(a, WEIR_E_BUSY, "destroy");

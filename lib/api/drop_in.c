@@ -122,7 +122,7 @@ void weir__drop_in_stream_begins(weir_allocator *a, weir_stream stream) {
 }
 
 /* Returns 1 if the allocator can release memory to the device only after a wait for the device, else 0. */
-static int gives_behind_waits(const weir_allocator *a) {
+static int releases_after_waits(const weir_allocator *a) {
     return a->harden != NULL || !(a->reserve.engine->traits & WEIR_ENGINE_SHEDS);
 }
 
@@ -186,7 +186,7 @@ static int query_streams(weir_allocator *a, const weir_stream *streams, size_t c
     /* If streams are kept apart, memory of one stream must not serve other streams only because a trim has found the
      * memory complete.  The driver (580, on an H200) has this rule, too.  Both weir and the driver let other streams
      * reuse the memory after its stream has ended. */
-    int marks = !gives_behind_waits(a) &&
+    int marks = !releases_after_waits(a) &&
                 !atomic_load_explicit(&a->device.keeps_apart, memory_order_relaxed);
     int is_idle;
 
@@ -241,7 +241,7 @@ void weir__drop_in_trim(weir_allocator *a, size_t keep, int is_idle) {
     /* All streams are idle, so a wait for the device is short. */
     if (is_idle)
         (void)weir__goal_lower(&a->reserve, keep, WEIR_EVENT_TRIM, &done.released);
-    else if (!gives_behind_waits(a))
+    else if (!releases_after_waits(a))
         (void)a->reserve.engine->ops->trim(a->reserve.engine, &done);
     weir__set_driver_result(before);
 }
@@ -379,7 +379,7 @@ struct weir_group *weir__drop_in_group(CUdevice device, int *refused) {
 
 /* Returns the shared registry of the device, in which a request of `bytes` bytes may ask other processes for memory.
  * Returns NULL if the options switch the registry off, or if the request is larger than the device's memory. */
-static struct weir_process_peers *whom_to_ask(CUdevice device, size_t bytes) {
+static struct weir_process_peers *registry_for_request(CUdevice device, size_t bytes) {
     const struct weir_driver *driver = real_driver();
     weir_options options, complete;
     size_t total = 0;
@@ -396,7 +396,7 @@ int weir__drop_in_ask_for_memory(CUdevice device, size_t bytes, uint64_t began) 
     struct weir_process_peers *n;
     struct weir_answers answers;
 
-    if (weir__registry_now() - began >= MEMORY_NS || !(n = whom_to_ask(device, bytes)))
+    if (weir__registry_now() - began >= MEMORY_NS || !(n = registry_for_request(device, bytes)))
         return 0;
     answers = weir__group_ask_peers(
         n, (struct weir_ask){bytes, .began_ns = began, .deadline_ns = began + MEMORY_NS});

@@ -162,7 +162,7 @@ static weir_status set_budget(weir_allocator *a) {
 
 /* Warns if grow-ahead is larger than the memory that can be reserved.  Also warns if the release threshold is so low
  * that the driver releases grown memory at the next synchronisation. */
-static void warn_of_what_is_lost(const weir_allocator *a) {
+static void warn_of_useless_growth(const weir_allocator *a) {
     uint64_t all = weir__size_smaller(a->reserve.limit.bytes, a->device.total);
 
     if (a->low > all)
@@ -211,7 +211,7 @@ void weir__size_fixed_region(weir_allocator *a) {
 }
 
 /* Warns if the engine cannot release memory when its share falls.  The share falls when other processes join. */
-static void warn_of_what_stays(const weir_allocator *a) {
+static void warn_of_kept_share(const weir_allocator *a) {
     const weir_options *o = &a->options;
 
     if (!weir__limit_has_share(o))
@@ -267,8 +267,8 @@ weir_status weir__hold_settings(weir_allocator *a) {
         status = open_to_peers(a);
     if (status != WEIR_OK)
         return status;
-    warn_of_what_is_lost(a);
+    warn_of_useless_growth(a);
     warn_of_unused(a);
-    warn_of_what_stays(a);
+    warn_of_kept_share(a);
     return WEIR_OK;
 }

@@ -42,7 +42,7 @@ enum {
     STACK_ROOM = 64,
     OTHERS_PART = 16, /* other processes that have less than a 16th of the device are no cause */
     /* The number of failures of an allocator for which weir makes reports by itself. */
-    LOOKED_AT = 16
+    MOST_REPORTS = 16
 };
 #define PAGE ((size_t)2 << 20) /* the unit of cuMemAlloc and of mapped memory, in bytes */
 #define UNIT ((size_t)32 << 20)
@@ -283,19 +283,19 @@ static uint64_t lacking_bytes(const weir_allocator *a, const weir_oom_report *v)
 
 /* Returns the cause of a failure that no figure explains.  If the driver does not report the device's free memory, weir
  * assumes that other processes have the memory.  Otherwise the driver itself has failed. */
-static int refused_by(const weir_oom_report *v) {
+static int cause_without_figures(const weir_oom_report *v) {
     return v->device_free == UINT64_MAX ? WEIR_OOM_REPORT_OTHERS : WEIR_OOM_REPORT_DRIVER;
 }
 
 /* Finds the cause of a failure that the limit did not cause.  If the device lacks memory, the cause is what holds most
  * of it: other processes, graphs, or the live blocks of this allocator.  If the device lacks no memory, the driver has
  * refused the request although memory is free. */
-static int why_full(const weir_oom_report *v, uint64_t lacks) {
+static int cause_of_full_device(const weir_oom_report *v, uint64_t lacks) {
     uint64_t others = v->other_allocators + (v->others == UINT64_MAX ? 0 : v->others);
     int much = others > v->device_total / OTHERS_PART;
 
     if (lacks == 0)
-        return refused_by(v);
+        return cause_without_figures(v);
     if (v->process_group[0] && weir__size_less(v->group_limit, v->group_used) <= room_on(v))
         return WEIR_OOM_REPORT_GROUP;
     if (v->graphs >= lacks && (v->graphs >= others || !much))
@@ -323,7 +323,7 @@ static int cause_of(const weir_allocator *a, const weir_oom_report *v, uint64_t 
     /* If the request would succeed now, the driver refused memory that it reports as free, or another thread has freed
      * memory since the failure. */
     if (v->largest >= v->asked)
-        return then >= v->asked ? refused_by(v) : WEIR_OOM_REPORT_NONE;
+        return then >= v->asked ? cause_without_figures(v) : WEIR_OOM_REPORT_NONE;
     if (had >= need && v->pending != UINT64_MAX && v->pending > 0 &&
         (at_rest >= need || had - v->pending < need))
         return WEIR_OOM_REPORT_PENDING;
@@ -333,7 +333,7 @@ static int cause_of(const weir_allocator *a, const weir_oom_report *v, uint64_t 
     if (v->limit != UINT64_MAX && idle + growth < need &&
         (v->keep_free == 0 || v->idle + free_bytes >= need))
         return WEIR_OOM_REPORT_LIMIT;
-    return why_full(v, lacking_bytes(a, v));
+    return cause_of_full_device(v, lacking_bytes(a, v));
 }
 
 /* Returns how many bytes a request under capture lacks on the device.  If the pool's limit refused the request, the
@@ -358,7 +358,7 @@ static int cause_under_capture(const weir_oom_report *v) {
         return WEIR_OOM_REPORT_LIMIT;
     if (lacks > 0 && v->idle >= lacks)
         return WEIR_OOM_REPORT_RESERVE;
-    return why_full(v, lacks);
+    return cause_of_full_device(v, lacks);
 }
 
 /* ---- what to try ----------------------------------------------------------------------------- */
@@ -386,7 +386,7 @@ static weir_oom_report_setting *advise_bytes(weir_oom_report *v, enum weir_setti
 /* Returns an estimate of the reserved memory with which the request would have succeeded: the present reserved memory
  * and one new region.  If the device has no memory for a new region, or if all reserved memory is idle, the new region
  * replaces the idle memory.  Under another limit blocks may lie elsewhere, so the true value may differ. */
-static uint64_t reserve_that_does(const weir_allocator *a, const weir_oom_report *v) {
+static uint64_t estimated_reserve(const weir_allocator *a, const weir_oom_report *v) {
     size_t unit = unit_of(a);
     uint64_t need = round_to(need_of(a, v), unit);
     int is_beside = need <= room_on(v) && v->in_use > 0;
@@ -396,8 +396,8 @@ static uint64_t reserve_that_does(const weir_allocator *a, const weir_oom_report
 
 /* Returns the limit to advise.  Rounds the limit up, by an eighth of the limit at most, because the next request may
  * lack a little more. */
-static uint64_t limit_that_does(const weir_allocator *a, const weir_oom_report *v) {
-    uint64_t bytes = reserve_that_does(a, v);
+static uint64_t advised_limit(const weir_allocator *a, const weir_oom_report *v) {
+    uint64_t bytes = estimated_reserve(a, v);
     size_t step = UNIT;
 
     while (step > unit_of(a) && step > bytes / 8)
@@ -435,7 +435,7 @@ static void advise_limit(const weir_allocator *a, weir_oom_report *v, uint64_t l
 
 /* Advises a smaller keep-free.  If the limit is also too low, advises a higher limit, too. */
 static void advise_leaving(const weir_allocator *a, weir_oom_report *v) {
-    uint64_t limit = limit_that_does(a, v);
+    uint64_t limit = advised_limit(a, v);
     uint64_t keep_free = weir__size_less(v->reserved + room_on(v), limit);
 
     advise_bytes(v, WEIR_SETTING_KEEP_FREE, keep_free / UNIT * UNIT);
@@ -519,8 +519,8 @@ static uint64_t could_have(const weir_allocator *a, const weir_oom_report *v) {
 static void advise_more(const weir_allocator *a, weir_oom_report *v) {
     if (v->keep_free > 0)
         advise_leaving(a, v);
-    else if (reserve_that_does(a, v) <= could_have(a, v))
-        advise_limit(a, v, weir__size_smaller(limit_that_does(a, v), v->device_total));
+    else if (estimated_reserve(a, v) <= could_have(a, v))
+        advise_limit(a, v, weir__size_smaller(advised_limit(a, v), v->device_total));
 }
 
 /* Advises to switch the shared registry on, if other processes have the lacking bytes and weir could not ask them. */
@@ -539,7 +539,7 @@ static void advise_asking(const weir_allocator *a, weir_oom_report *v) {
 /* Advises settings against fragmentation.  Engine mapped can join idle memory only in whole pages.  So if no idle piece
  * is a page long, and only the limit forbids a growth, a higher limit is the better advice. */
 static void advise_against_pieces(const weir_allocator *a, weir_oom_report *v) {
-    int is_short = need_of(a, v) <= room_on(v) && reserve_that_does(a, v) > v->limit;
+    int is_short = need_of(a, v) <= room_on(v) && estimated_reserve(a, v) > v->limit;
 
     if (!is_short || v->largest_free_block >= PAGE)
         advise_mapping(a, v);
@@ -652,7 +652,7 @@ int weir__oom_report_new(weir_allocator *a, weir_oom_report *out) {
 
     *out = (weir_oom_report){.size = sizeof *out};
     if (!weir__oom_report_is_wanted(a->options.oom_report) ||
-        atomic_fetch_add_explicit(&a->oom_reports, 1, memory_order_relaxed) >= LOOKED_AT ||
+        atomic_fetch_add_explicit(&a->oom_reports, 1, memory_order_relaxed) >= MOST_REPORTS ||
         weir_last_oom_report(a, out) != WEIR_OK)
         return 0;
     bit = 1u << out->cause;

@@ -131,7 +131,7 @@ static void log_failed_creation(weir_status status, const weir_options *options,
 /* Changes the options if libweir-preload.so is loaded, so that the preload library's allocator makes all decisions
  * about reserved memory.  The preload library serves only engine pool.  The driver calls of other engines go to the
  * driver itself. */
-static void leave_to_preload(weir_options *options) {
+static void defer_to_preload(weir_options *options) {
     if ((options->engine != WEIR_ENGINE_DEFAULT && options->engine != WEIR_ENGINE_POOL) ||
         !weir__process_has_preload())
         return;
@@ -163,7 +163,7 @@ static weir_status read_first_env(weir_options *options, struct place *place) {
             weir__device_parse(options->device, &name, &place->device, message, sizeof message);
     if (status != WEIR_OK)
         return without_driver(status, WEIR_LOG_ERROR, message);
-    leave_to_preload(options);
+    defer_to_preload(options);
     place->driver = weir__group_driver(weir__driver_open(name, &failure));
     if (!place->driver)
         return without_driver(WEIR_E_NO_DEVICE, options->log, failure.text);
@@ -237,7 +237,7 @@ done:
     return status;
 }
 
-static weir_status found_or_made(int device, weir_allocator **allocator) {
+static weir_status find_or_create_allocator(int device, weir_allocator **allocator) {
     weir_allocator *a = atomic_load_explicit(&allocators[device], memory_order_acquire);
 
     if (!a)
@@ -253,7 +253,7 @@ weir_status weir_default_allocator(weir_allocator **allocator) {
         return status;
     if (atomic_load_explicit(&made, memory_order_acquire) == 0 || the_place.device >= MOST_DEVICES)
         return create_device_allocator(-1, allocator);
-    return found_or_made(the_place.device, allocator);
+    return find_or_create_allocator(the_place.device, allocator);
 }
 
 weir_status weir_device_allocator(int device, weir_allocator **allocator) {
@@ -271,7 +271,7 @@ weir_status weir_device_allocator(int device, weir_allocator **allocator) {
         *allocator = serves;
         return WEIR_OK;
     }
-    return found_or_made(device, allocator);
+    return find_or_create_allocator(device, allocator);
 }
 
 /* ---- the device of a stream -------------------------------------------------------------------------- */

@@ -19,7 +19,7 @@
 #include "reserve/oom_recovery.h"
 
 /* Set while this thread runs an OOM callback.  weir calls no other callback for a request inside the callback. */
-static _Thread_local int asking;
+static _Thread_local int in_oom_callback;
 
 /* ---- failures ---------------------------------------------------------------------------------- */
 
@@ -242,9 +242,9 @@ static int ask_program(weir_allocator *a, size_t bytes, weir_stream stream, weir
     if (refused.is_captured)
         return 0;
     oom.largest = refused.figures.largest;
-    asking = 1;
+    in_oom_callback = 1;
     again = options->oom_callback(&oom, options->oom_callback_data);
-    asking = 0;
+    in_oom_callback = 0;
     weir__failure_set(&refused);
     weir__set_driver_result(result);
     return again != 0;
@@ -252,13 +252,13 @@ static int ask_program(weir_allocator *a, size_t bytes, weir_stream stream, weir
 
 /* Allocates a block, and retries a failed request as long as the OOM callback wants a retry.  The callback is the last
  * step of OOM recovery. */
-static weir_status request_or_ask(weir_allocator *a, size_t bytes, weir_stream stream,
-                                  void **block) {
+static weir_status request_with_callback(weir_allocator *a, size_t bytes, weir_stream stream,
+                                         void **block) {
     for (uint64_t attempt = 1;; attempt++) {
         uint64_t met = weir__failures_met();
         weir_status status = request(a, bytes, stream, block);
 
-        if (!weir__is_failure(status) || asking || weir__failures_met() == met ||
+        if (!weir__is_failure(status) || in_oom_callback || weir__failures_met() == met ||
             !ask_program(a, bytes, stream, status, attempt))
             return status;
         /* weir retries the request, so the failed attempt does not count as a failed request. */
@@ -288,11 +288,12 @@ static __attribute__((noinline)) weir_status alloc_fully(weir_allocator *a, size
         return WEIR_OK;
     }
     started = a->counters.latency ? a->device.driver->ticks() : 0;
-    status = a->options.oom_callback ? request_or_ask(a, bytes, stream, block)
+    status = a->options.oom_callback ? request_with_callback(a, bytes, stream, block)
                                      : request(a, bytes, stream, block);
     if (a->counters.latency)
         note_latency(a, WEIR_OPERATION_ALLOC, started);
-    if (weir__is_failure(status) && is_reported_last(a) && !asking && weir__failures_met() > met)
+    if (weir__is_failure(status) && is_reported_last(a) && !in_oom_callback &&
+        weir__failures_met() > met)
         report_failure(a);
     return weir__ended(result_before, status);
 }

@@ -14,7 +14,7 @@
 #include "base/file.h"
 
 /* The fields of /proc/PID/stat that weir reads; proc_pid_stat(5) describes them. */
-struct told {
+struct process_stat {
     char state;
     unsigned flags;
     int threads;
@@ -26,7 +26,7 @@ struct told {
 
 /* Reads the state of a process from /proc/PID/stat.  Returns 1 on success, 0 if there is no such process, -1 if the
  * state cannot be read. */
-static int read_told(pid_t pid, struct told *out) {
+static int read_process_stat(pid_t pid, struct process_stat *out) {
     char path[32], text[1024], *at;
     ssize_t length;
     int file;
@@ -52,17 +52,17 @@ static int read_told(pid_t pid, struct told *out) {
 
 /* Returns 1 if all threads of the process have ended, else 0.  If only the first thread has ended, the kernel reports
  * the state 'Z', but counts more than one thread. */
-static int is_zombie(const struct told *told) {
-    return (told->state == 'Z' || told->state == 'X') && told->threads <= 1;
+static int is_zombie(const struct process_stat *stat_fields) {
+    return (stat_fields->state == 'Z' || stat_fields->state == 'X') && stat_fields->threads <= 1;
 }
 
 uint64_t weir__process_start(pid_t pid) {
-    struct told told;
-    int is = read_told(pid, &told);
+    struct process_stat stat_fields;
+    int is = read_process_stat(pid, &stat_fields);
 
     if (is < 0)
         return UINT64_MAX;
-    return is == 0 || is_zombie(&told) ? 0 : told.start;
+    return is == 0 || is_zombie(&stat_fields) ? 0 : stat_fields.start;
 }
 
 int weir__process_lives(pid_t pid, uint64_t start) {
@@ -72,16 +72,17 @@ int weir__process_lives(pid_t pid, uint64_t start) {
 }
 
 int weir__process_is_stopped(pid_t pid) {
-    struct told told;
+    struct process_stat stat_fields;
 
-    return read_told(pid, &told) == 1 && (told.state == 'T' || told.state == 't');
+    return read_process_stat(pid, &stat_fields) == 1 &&
+           (stat_fields.state == 'T' || stat_fields.state == 't');
 }
 
 int weir__process_is_ending(pid_t pid, uint64_t start) {
-    struct told told;
+    struct process_stat stat_fields;
 
-    return read_told(pid, &told) == 1 && told.start == start && !is_zombie(&told) &&
-           (told.flags & FLAG_EXITING) != 0;
+    return read_process_stat(pid, &stat_fields) == 1 && stat_fields.start == start &&
+           !is_zombie(&stat_fields) && (stat_fields.flags & FLAG_EXITING) != 0;
 }
 
 uint64_t weir__process_namespace(void) {
