@@ -13,7 +13,7 @@ extern "C" {
 
 /* The arguments of a growth policy.  All fields are numbers of bytes, except `steps`. */
 typedef struct weir_growth_state {
-    /* sizeof(struct weir_growth_state) in the library, which fills the struct */
+    /* The size of this struct in the library, which fills the struct. */
     size_t size;
     /* The bytes that are missing: the request less usable free memory.  Always above 0. */
     size_t request;

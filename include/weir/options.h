@@ -95,7 +95,7 @@ enum { WEIR_SWITCH_DEFAULT = 0, WEIR_SWITCH_OFF = 1, WEIR_SWITCH_ON = 2 };
 
 /* The arguments of an out-of-memory callback (weir_oom_function). */
 typedef struct weir_oom {
-    size_t size; /* sizeof(weir_oom) in the library, which fills the struct */
+    size_t size; /* the size of this struct in the library, which fills the struct */
     struct weir_allocator *allocator;
     struct CUstream_st *stream; /* the stream of the request */
     uint64_t bytes;             /* the size of the request */

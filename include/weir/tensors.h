@@ -156,8 +156,8 @@ typedef struct weir_tensors_block {
     size_t bytes, requested;
     weir_stream stream;
     weir_tensors_id pool;
-    /* The address and the size of the segment that contains the block.  For a block without a pool, both are those of
-     * the block. */
+    /* The address and the size of the segment that contains the block.  If the block belongs to no pool, these fields
+     * have the address and the size of the block itself. */
     uint64_t segment;
     size_t segment_bytes;
     void *note;
@@ -295,9 +295,9 @@ WEIR_API weir_status weir_tensors_pools(weir_tensors *tensors,
                                                      const weir_tensors_figure reserved[3]),
                                         void *context);
 
-/* Calls `show` for each block and each piece of free memory, ordered by segment and address.  The blocks are those of
- * one pool or, with {0, 0}, those of all memory.  A piece of shared memory is a segment of pool {0, 0}.  weir calls
- * `show` under a lock, so `show` must not call weir.  Returns OK, or E_HOST_MEMORY if the host has no memory. */
+/* Calls `show` for each block and each piece of free memory, ordered by segment and address.  `id` selects the memory
+ * of one pool, and {0, 0} selects all memory.  A piece of shared memory is a segment of pool {0, 0}.  weir calls `show`
+ * under a lock, so `show` must not call weir.  Returns OK, or E_HOST_MEMORY if the host has no memory. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_visit(
     weir_tensors *tensors, weir_tensors_id id,
     void (*show)(void *context, const weir_tensors_block *block), void *context);

@@ -122,9 +122,9 @@ weir_status weir__allocator_check_on(const struct weir_driver *driver, const wei
 weir_status weir__allocator_misuse(const weir_allocator *a, weir_status status, const char *what,
                                    const char *why);
 
-/* weir__alloc_default and weir__free_default do what weir_alloc and weir_free do, on a default stream of the device's
- * primary context (request.c).  The caller passes the stream's id, so that the functions need not query the id.  The
- * caller must have bound the stream, and `block` must not be NULL. */
+/* weir__alloc_default and weir__free_default allocate and free a block on a default stream of the device's primary
+ * context, as weir_alloc and weir_free do (request.c).  The caller passes the stream's id, so that the functions need
+ * not query the id.  The caller must have bound the stream, and `block` must not be NULL. */
 weir_status weir__alloc_default(weir_allocator *a, size_t bytes, weir_stream stream, uint64_t id,
                                 void **block);
 /* Writes a text as weir_ipc_make does, for `most` bytes at most from `address` on.  These bytes may lie in several

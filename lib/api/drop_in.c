@@ -183,9 +183,9 @@ static int is_busy(weir_allocator *a) {
 static int query_streams(weir_allocator *a, const weir_stream *streams, size_t count) {
     const weir_stream legacy = (weir_stream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE;
     const weir_stream own = (weir_stream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
-    /* If streams are kept apart, memory of one stream must not serve other streams only because a trim has found the
-     * memory complete.  The driver (580, on an H200) has this rule, too.  Both weir and the driver let other streams
-     * reuse the memory after its stream has ended. */
+    /* `marks` is set if this query may mark memory as complete, so that the memory can serve other streams.  If streams
+     * are kept apart, the query must not do so.  Other streams may then reuse the memory only after the stream that
+     * freed it has ended.  The driver (580, on an H200) has this rule, too. */
     int marks = !releases_after_waits(a) &&
                 !atomic_load_explicit(&a->device.keeps_apart, memory_order_relaxed);
     int is_idle;

@@ -87,8 +87,8 @@ weir_status weir__drop_in_free_done(weir_allocator *allocator, void *block);
 weir_status weir__drop_in_free_behind(weir_allocator *allocator, void *block, weir_stream stream,
                                       weir_stream apart);
 
-/* Records that the program has created a stream.  An earlier stream may have had this handle and ended without the
- * adapter seeing its end. */
+/* Records that the program has created a stream.  An earlier stream may have had this handle, and the adapter may not
+ * have seen the end of the earlier stream. */
 void weir__drop_in_stream_begins(weir_allocator *allocator, weir_stream stream);
 /* Flushes the cache of a stream that is about to end.  Records an event on the stream, so that weir later needs no wait
  * for the device.  Does nothing if the stream is being captured, or if the allocator does not know the stream. */
@@ -138,12 +138,12 @@ struct weir_group *weir__drop_in_group(CUdevice device, int *refused);
 /* Returns the process group on this device if the process has joined the group, else NULL.  Does not call the
  * driver. */
 struct weir_group *weir__drop_in_group_of(CUdevice device);
-/* Asks other processes for idle memory, after the device or the process group had too little memory for a request that
- * weir does not serve.  `began` is the time at which the request began (CLOCK_MONOTONIC).  Returns 1 if there may be
- * enough memory now, else 0. */
+/* Asks other processes for idle memory.  The caller has a request that weir does not serve (such as cuMemAlloc), and
+ * the device or the process group has too little memory for the request.  `began` is the time at which the request
+ * began (CLOCK_MONOTONIC).  Returns 1 if there may be enough memory now, else 0. */
 int weir__drop_in_ask_for_memory(CUdevice device, size_t bytes, uint64_t began);
-/* Logs the members of the process group and their memory.  The caller calls this function after the group's limit has
- * made a request fail that weir does not serve.  Logs only the first few failures. */
+/* Logs the members of the process group and their memory.  The caller has a request that weir does not serve, and the
+ * limit of the group has made the request fail.  Logs only the first few such failures. */
 void weir__drop_in_tell_group(struct weir_group *group, CUdevice device, const char *call,
                               size_t bytes);
 

@@ -121,7 +121,7 @@ static weir_status set_budget(weir_allocator *a) {
     status = set_shares(a, &memory);
     if (status != WEIR_OK)
         return status;
-    /* "max" means all memory that the limit and the device allow */
+    /* "max" means all memory that the limit and the device allow. */
     if (a->prealloc == UINT64_MAX)
         a->prealloc = memory.free < limit->bytes ? memory.free : limit->bytes;
     a->prealloc_min = weir__budget_bytes(&options->prealloc_min, &memory, 0);
@@ -131,7 +131,7 @@ static weir_status set_budget(weir_allocator *a) {
         return status;
     if (a->prealloc > limit->bytes && weir__foreign_prealloc(options))
         cap_prealloc(a, asked);
-    /* "max" means the whole preallocation */
+    /* "max" means the whole preallocation. */
     if (a->prealloc_min == UINT64_MAX)
         a->prealloc_min = a->prealloc;
     if (a->prealloc > memory.total)

@@ -47,9 +47,9 @@ static weir_status write_handle_text(weir_allocator *a, const struct weir_memory
     return whole ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
 }
 
-/* Lists the physical allocations of the block at `address`.  Also lists those of adjacent blocks after this block, up
- * to `most` bytes from `address` on.  A caller such as lib/tensors may have a block that lies across several adjacent
- * blocks, and so gets one text for all of them. */
+/* Lists the physical allocations of the block at `address`.  Also lists the physical allocations of adjacent blocks
+ * after this block, up to `most` bytes from `address` on.  The block of a caller such as lib/tensors may lie across
+ * several adjacent blocks of the engine.  Such a caller then gets one text for all of these blocks. */
 static weir_status find_files(weir_allocator *a, const void *address, size_t most,
                               struct weir_memory_files *files) {
     struct weir_engine *engine = a->reserve.engine;

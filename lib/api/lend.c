@@ -102,10 +102,9 @@ uint64_t weir__held(struct weir_engine *engine, weir__live_walk_fn *live, void *
 
 /* ---- idle memory -------------------------------------------------------------------------------- */
 
-/* Returns how many idle bytes the allocator could release.  The result does not include bytes that must stay reserved,
- * nor bytes in a physical allocation with a live block.  If `may_wait` is set, sets *above to the part of the result
- * that lies in private pools without users; else sets *above to 0.  Engine direct has no other idle bytes than those in
- * private pools. */
+/* Returns how many idle bytes the allocator could release.  Bytes that must stay reserved, and bytes in a physical
+ * allocation with a live block, do not count.  If `may_wait` is set, sets *above to the part of the result that lies in
+ * private pools without users; else sets *above to 0.  With engine direct, only private pools have idle bytes. */
 static uint64_t reclaimable_bytes(weir_allocator *a, int may_wait, uint64_t *above) {
     int is_direct = a->options.engine == WEIR_ENGINE_DIRECT;
     uint64_t idle, stays, held;
@@ -168,8 +167,8 @@ static uint64_t release_idle(weir_allocator *a, uint64_t wanted, int cause, int 
 
 /* ---- allocators of the process -------------------------------------------------------------------- */
 
-/* Returns how many bytes the allocator could release for another allocator of the process.  If `may_wait` is 0, returns
- * 0 for an allocator whose trim waits for the device. */
+/* Returns how many bytes the allocator could release for another allocator of the process.  If `may_wait` is 0 and the
+ * allocator's trim waits for the device, returns 0. */
 static uint64_t lendable_bytes(weir_allocator *a, int may_wait) {
     uint64_t above;
 

@@ -287,9 +287,9 @@ static int cause_without_figures(const weir_oom_report *v) {
     return v->device_free == UINT64_MAX ? WEIR_OOM_REPORT_OTHERS : WEIR_OOM_REPORT_DRIVER;
 }
 
-/* Finds the cause of a failure that the limit did not cause.  If the device lacks memory, the cause is what holds most
- * of it: other processes, graphs, or the live blocks of this allocator.  If the device lacks no memory, the driver has
- * refused the request although memory is free. */
+/* Finds the cause of a failure that the limit did not cause.  If the device lacks memory, the cause is other processes,
+ * graphs, or the live blocks of this allocator.  If the device lacks no memory, the driver has refused the request
+ * although memory is free. */
 static int cause_of_full_device(const weir_oom_report *v, uint64_t lacks) {
     uint64_t others = v->other_allocators + (v->others == UINT64_MAX ? 0 : v->others);
     int much = others > v->device_total / OTHERS_PART;

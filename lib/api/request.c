@@ -149,13 +149,14 @@ static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir
     if (status == WEIR_OK)
         *block = (void *)(uintptr_t)r.block;
     else if (refused.status != WEIR_OK)
-        /* OOM recovery has recorded a failure.  Otherwise a query of the driver failed before OOM recovery. */
+        /* Completes the failure that OOM recovery has recorded.  If only a query of the driver failed, no failure is
+         * recorded. */
         note_failure(a, &r);
     return weir__ended(result_before, status);
 }
 
 /* Serves a request from the cache `c` of the stream, if the cache still belongs to the stream with this id.  `id` is 0
- * if the program vouches for the stream. */
+ * if the program or an adapter guarantees that the stream lives, so that weir need not compare ids. */
 static inline __attribute__((always_inline)) weir_status
 alloc_in_cache(weir_allocator *a, struct weir_cache *c, uint64_t id, size_t bytes,
                weir_stream stream, void **block) {
@@ -170,7 +171,8 @@ alloc_in_cache(weir_allocator *a, struct weir_cache *c, uint64_t id, size_t byte
 }
 
 /* Allocates a block on any stream.  `c` is the cache that was found by the stream's handle, or NULL.  Queries the
- * stream's id, unless the program vouches for the stream.  If the query fails, calls miss(), which finds the reason. */
+ * stream's id, unless the program or an adapter guarantees that the stream lives.  If the query fails, calls miss(),
+ * which finds the reason. */
 static __attribute__((noinline)) weir_status alloc_searched(weir_allocator *a, struct weir_cache *c,
                                                             size_t bytes, weir_stream stream,
                                                             void **block) {

@@ -145,7 +145,7 @@ int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mod
         flags |= O_APPEND;
     if (is_link && !is_there) /* the link names a file that does not exist */
         flags |= O_CREAT | O_TRUNC;
-    /* weir writes to the file in place */
+    /* weir writes to this file in place. */
     if (is_open || (is_there ? !S_ISREG(is.st_mode) : is_link)) {
         r->file = weir__file_open(path, flags, mode);
         return r->file < 0 ? errno : 0;

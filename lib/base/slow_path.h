@@ -14,8 +14,8 @@ enum {
      * change after the allocator's creation. */
     WEIR_SLOW_PATH_ALWAYS = 1,
     WEIR_SLOW_PATH_LOST = 2,     /* a fault has made the device's context unusable */
-    WEIR_SLOW_PATH_PREALLOC = 4, /* the first request will preallocate */
-    /* weir_use has declared another stream for at least one live block */
+    WEIR_SLOW_PATH_PREALLOC = 4, /* set until the first request has preallocated */
+    /* This bit is set while at least one live block has declared uses on other streams (weir_use). */
     WEIR_SLOW_PATH_USES = 8,
     /* This bit is set if the program has an OOM callback, which weir calls when a request fails.  Frees ignore this
      * bit.  The bit does not change after the allocator's creation. */

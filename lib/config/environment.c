@@ -141,9 +141,8 @@ static weir_status read_variable(struct reading *reading, enum weir_setting sett
         return status;
     reading->options = with_it;
     reading->sources.of[setting] = variable;
-    if (setting ==
-        /* `weir run` may have set this variable from another program's variable */
-        WEIR_SETTING_PREALLOC)
+    /* `weir run` may have set WEIR_PREALLOC from a variable of another program. */
+    if (setting == WEIR_SETTING_PREALLOC)
         set_prealloc_variable(&reading->options, weir__variable("WEIR_RUN_PREALLOC_OF"));
     return WEIR_OK;
 }

@@ -119,8 +119,8 @@ void weir__option_show(const weir_options *options, enum weir_setting setting, c
  * does not know.  Returns E_INVALID with a message if `options` is NULL or has a wrong size. */
 weir_status weir__options_copy_in(const weir_options *options, weir_options *out, char *message,
                                   size_t message_bytes);
-/* Copies options back to a caller's struct.  Does not change the size of this struct, nor fields that this version of
- * the library does not know. */
+/* Copies options back to a caller's struct.  The size of this struct, and the fields that this version of the library
+ * does not know, do not change. */
 void weir__options_copy_out(const weir_options *from, weir_options *options);
 
 /* Checks the options of a caller, and writes the complete options to *out.  NULL stands for default options.  Replaces
@@ -130,8 +130,8 @@ void weir__options_copy_out(const weir_options *from, weir_options *options);
 weir_status weir__options_complete(const weir_options *options, weir_options *out, char *message,
                                    size_t message_bytes);
 
-/* Returns the log level of a caller's struct, whose fields weir has not checked.  Returns WEIR_LOG_NONE if the struct
- * has no valid log level. */
+/* Returns the log level of a caller's struct.  weir may not have checked the fields of this struct.  Returns
+ * WEIR_LOG_NONE if the struct has no valid log level. */
 int weir__options_log(const weir_options *options);
 
 /* Checks a limit that a program sets after the allocator's creation.  Such a limit may be 0, but must not be a share.
