@@ -33,16 +33,11 @@ static void told(int at, int count, const char *text) {
         ck_abort_msg("line %d: %s", at, logged);
 }
 
-static void use(CUstream stream, void *block, uint64_t owner, uint64_t ns) {
-    CU(weir__model_use(stream, (uintptr_t)block, LARGE, owner, ns));
-    ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
-}
-
 /* Allocates a large block on the stream, uses it there for `ns`, and frees it. */
 static void live_in_torch(CUstream stream, uint64_t owner, uint64_t ns) {
     void *block = weir_torch_alloc(LARGE, 0, stream);
 
-    use(stream, block, owner, ns);
+    use_and_check(stream, block, LARGE, owner, ns);
     weir_torch_free(block, LARGE, 0, stream);
 }
 
@@ -70,14 +65,14 @@ TEST(torch_in_the_order_of_the_stream) {
     block = weir_torch_alloc(LARGE, 0, A);
     MUST(block != NULL);
     now = weir__model_now_ns();
-    use(A, block, 1, 50 * MS);
+    use_and_check(A, block, LARGE, 1, 50 * MS);
     weir_torch_free(block, LARGE, 0, A);
     MUST(weir_torch_alloc(LARGE, 0, A) == block); /* without a wait */
     MUST_LE(weir__model_now_ns(), now + 10 * MS);
-    use(A, block, 2, MS);
+    use_and_check(A, block, LARGE, 2, MS);
     weir_torch_free(block, LARGE, 0, A);
     block = weir_torch_alloc(LARGE, 0, B); /* ordered after the work of A */
-    use(B, block, 3, MS);
+    use_and_check(B, block, LARGE, 3, MS);
     weir_torch_free(block, LARGE, 0, B);
     weir_torch_free(NULL, 0, 0, A);
     MUST(weir_torch_alloc(0, 0, A) == NULL);
@@ -88,9 +83,9 @@ TEST(torch_record_stream) {
     void *block;
 
     block = weir_torch_alloc(LARGE, 0, A);
-    use(A, block, 1, MS);
+    use_and_check(A, block, LARGE, 1, MS);
     weir_torch_record_stream(block, B);
-    use(B, block, 1, 50 * MS);
+    use_and_check(B, block, LARGE, 1, 50 * MS);
     weir_torch_free(block, LARGE, 0, A);
     live_in_torch(A, 2, MS);
     weir_torch_record_stream(NULL, B);
@@ -105,7 +100,7 @@ TEST(torch_a_noted_stream_has_ended) {
 
     block = weir_torch_alloc(LARGE, 0, A);
     weir_torch_record_stream(block, B);
-    use(B, block, 1, 50 * MS);
+    use_and_check(B, block, LARGE, 1, 50 * MS);
     now = weir__model_now_ns();
     CU(driver->cuStreamDestroy(B));
     weir_torch_free(block, LARGE, 0, A);
@@ -311,8 +306,8 @@ TEST(cupy_of_any_stream) {
     live_in_torch(A, 1, 20 * MS);
     for (uint64_t i = 2; i < 5; i++) {
         block = weir_cupy_malloc(NULL, LARGE, 0);
-        use(B, block, i, 5 * MS);
-        use(C, block, i, 50 * MS);
+        use_and_check(B, block, LARGE, i, 5 * MS);
+        use_and_check(C, block, LARGE, i, 50 * MS);
         weir_cupy_free(NULL, block, 0);
     }
     live_in_torch(A, 5, MS);
@@ -326,10 +321,10 @@ TEST(cupy_of_one_stream) {
 
     block = weir_cupy_malloc(A, LARGE, 0);
     now = weir__model_now_ns();
-    use(A, block, 1, 50 * MS);
+    use_and_check(A, block, LARGE, 1, 50 * MS);
     weir_cupy_free(A, block, 0);
     block = weir_cupy_malloc(A, LARGE, 0);
-    use(A, block, 2, MS);
+    use_and_check(A, block, LARGE, 2, MS);
     weir_cupy_free(A, block, 0);
     MUST_LE(weir__model_now_ns(), now + 10 * MS);
     MUST(weir_cupy_malloc(NULL, 100 * MIB, 0) == NULL && weir_cupy_malloc(A, 100 * MIB, 0) == NULL);
@@ -343,21 +338,21 @@ TEST(onnx_of_any_stream_and_of_one) {
     void *block;
 
     block = weir_onnx_alloc(LARGE);
-    use(B, block, 1, 20 * MS);
+    use_and_check(B, block, LARGE, 1, 20 * MS);
     weir_onnx_free(block);
     block = weir_onnx_alloc(LARGE);
-    use(C, block, 2, 20 * MS);
+    use_and_check(C, block, LARGE, 2, 20 * MS);
     CU(driver->cuStreamSynchronize(C));
     now = weir__model_now_ns();
     weir_onnx_stream(A);
     weir_onnx_free(block);
     block = weir_onnx_alloc(LARGE);
-    use(A, block, 3, 50 * MS);
+    use_and_check(A, block, LARGE, 3, 50 * MS);
     weir_onnx_free(block);
     MUST_LE(weir__model_now_ns(), now + 10 * MS);
     weir_onnx_stream(NULL);
     block = weir_onnx_alloc(LARGE);
-    use(B, block, 4, MS);
+    use_and_check(B, block, LARGE, 4, MS);
     weir_onnx_free(block);
     weir_onnx_free(NULL);
     weir_onnx_empty_cache();
@@ -406,7 +401,7 @@ TEST(handlers_of_an_allocator_and_of_the_process) {
         ANSWERS(0, handler.device_alloc(handler.ctx, &block, LARGE, A));
         MUST(block != NULL);
         MUST_EQ(stats_of(serves).blocks, 1);
-        use(A, block, (uint64_t)i + 1, MS);
+        use_and_check(A, block, LARGE, (uint64_t)i + 1, MS);
         ANSWERS(0, handler.device_free(handler.ctx, block, LARGE, A));
         MUST_EQ(stats_of(serves).blocks, 0);
         ANSWERS(0, handler.device_free(handler.ctx, NULL, 0, A));

@@ -37,11 +37,6 @@ static void end(void) {
     ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
 }
 
-static void use(CUstream stream, void *block, uint64_t owner, uint64_t ns) {
-    CU(weir__model_use(stream, (uintptr_t)block, LARGE, owner, ns));
-    ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
-}
-
 static void *take_any(size_t bytes) {
     void *block = NULL;
 
@@ -57,12 +52,12 @@ TEST_EACH(WORLDS, what_a_stream_freed_is_over_before_any_has_it) {
 
     begin(_i);
     OK(weir_alloc(a, LARGE, A, &block));
-    use(A, block, 1, 20 * MS);
+    use_and_check(A, block, LARGE, 1, 20 * MS);
     OK(weir_free(a, block, A));
     block = take_any(LARGE);
     MUST_LE(20 * MS, weir__model_now_ns()); /* there is memory for one block only */
-    use(B, block, 2, MS);
-    use(C, block, 2, MS);
+    use_and_check(B, block, LARGE, 2, MS);
+    use_and_check(C, block, LARGE, 2, MS);
     OK(weir_free_any(a, block));
 }
 
@@ -75,11 +70,11 @@ TEST_EACH(2, what_the_own_stream_waits_for_is_over_before_any_has_it) {
     OK(weir_alloc(a, 1000, B, &block));
     OK(weir_free(a, block, B));
     OK(weir_alloc(a, LARGE, A, &block));
-    use(A, block, 1, 20 * MS);
+    use_and_check(A, block, LARGE, 1, 20 * MS);
     OK(weir_free(a, block, A));
     block = take_any(LARGE);
     MUST_LE(20 * MS, weir__model_now_ns());
-    use(B, block, 2, MS);
+    use_and_check(B, block, LARGE, 2, MS);
     OK(weir_free_any(a, block));
 }
 
@@ -90,15 +85,15 @@ TEST_EACH(WORLDS, what_any_used_is_over_before_a_stream_has_it) {
     begin(_i);
     block = take_any(LARGE);
     now = weir__model_now_ns();
-    use(A, block, 1, 20 * MS);
-    use(B, block, 1, 30 * MS);
+    use_and_check(A, block, LARGE, 1, 20 * MS);
+    use_and_check(B, block, LARGE, 1, 30 * MS);
     OK(weir_free_any(a, block));
     MUST_LE(now + 30 * MS, weir__model_now_ns());
     OK(weir_alloc(a, LARGE, C, &block));
-    use(C, block, 2, 10 * MS);
+    use_and_check(C, block, LARGE, 2, 10 * MS);
     OK(weir_free_any(a, block)); /* frees a stream's block without a stream */
     block = take_any(LARGE);
-    use(B, block, 3, 10 * MS);
+    use_and_check(B, block, LARGE, 3, 10 * MS);
     CU(driver->cuStreamSynchronize(B));
     OK(weir_free(a, block, B)); /* frees a block without a stream on B */
 }
@@ -176,7 +171,7 @@ TEST_EACH(WORLDS, a_capture_elsewhere_goes_on) {
 
         CU(driver->cuStreamBeginCapture(A, modes[i]));
         block = take_any(LARGE);
-        use(B, block, (uint64_t)i + 1, MS);
+        use_and_check(B, block, LARGE, (uint64_t)i + 1, MS);
         OK(weir_free_any(a, block));
         CU(driver->cuStreamEndCapture(A, &graph));
         CU(driver->cuGraphDestroy(graph));
@@ -263,7 +258,7 @@ TEST_EACH(WORLDS, an_address_or_a_status) {
     begin(_i);
     block = weir_alloc_address(a, LARGE, A);
     MUST(block > 0);
-    use(A, (void *)block, 1, MS);
+    use_and_check(A, (void *)block, LARGE, 1, MS);
     MUST_EQ(weir_alloc_address(a, 0, A), 0);
     MUST_EQ(weir_alloc_address(a, 2 * ROOM, A), WEIR_E_LIMIT);
     MUST_EQ(weir_alloc_address(NULL, MIB, A), WEIR_E_INVALID);

@@ -278,7 +278,8 @@ static void *come_and_go(void *stream) {
         if (held[at]) {
             OK(weir_free(a, held[at], stream));
             held[at] = NULL;
-        } else if (!is_failure(weir_alloc(a, random_size(&seed, 2 * MIB), stream, &held[at]))) {
+        } else if (!is_out_of_memory(
+                       weir_alloc(a, random_size(&seed, 2 * MIB), stream, &held[at]))) {
             MUST(held[at] != NULL);
         }
     }
@@ -297,7 +298,7 @@ TEST_EACH(WORLDS, beside_threads_at_work) {
     MUST(pthread_create(&thread[0], NULL, come_and_go, B) == 0);
     MUST(pthread_create(&thread[1], NULL, come_and_go, C) == 0);
     for (int i = 0; i < 100; i++) {
-        MUST(is_failure(weir_alloc(a, 300 * MIB, A, &none)));
+        MUST(is_out_of_memory(weir_alloc(a, 300 * MIB, A, &none)));
         OK(weir_last_oom_report(a, &v));
         MUST_EQ(v.cause, WEIR_OOM_REPORT_LIMIT);
         MUST_LE(v.reserved, 256 * MIB);
@@ -345,7 +346,7 @@ static void ask(size_t bytes, int served) {
     void *found = NULL;
     weir_status status = weir_alloc(a, bytes, A, &found);
 
-    MUST(served ? status == WEIR_OK : is_failure(status));
+    MUST(served ? status == WEIR_OK : is_out_of_memory(status));
     if (found)
         OK(weir_free(a, found, A));
 }

@@ -72,10 +72,6 @@ static inline int is_mapped(int world) {
     return is(world, KIND_MAPPED);
 }
 
-static inline int is_failure(weir_status status) {
-    return status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT;
-}
-
 static inline void take(size_t bytes, CUstream stream) {
     MUST(blocks < MOST);
     OK(weir_alloc(a, bytes, stream, &block[blocks]));
@@ -150,7 +146,7 @@ static inline void refused_for(int line, int cause, size_t bytes, CUstream strea
     void *none = NULL;
     weir_status status = weir_alloc(a, bytes, stream, &none);
 
-    MUST(is_failure(status));
+    MUST(is_out_of_memory(status));
     oom_report_now();
     if (v.cause != cause)
         ck_abort_msg("line %d: %s, not %s", line, weir_oom_report_cause_word(v.cause),
@@ -173,7 +169,7 @@ static inline void refused_for(int line, int cause, size_t bytes, CUstream strea
 static inline void oom_report_of_failure(size_t bytes) {
     void *none = NULL;
 
-    MUST(is_failure(weir_alloc(a, bytes, A, &none)) && none == NULL);
+    MUST(is_out_of_memory(weir_alloc(a, bytes, A, &none)) && none == NULL);
     oom_report_now();
 }
 

@@ -28,7 +28,7 @@ static int can_work(uint64_t seed) {
             OK(weir_free(a, block[place], streams[place % 2]));
             block[place] = NULL;
         } else if (blocks < MOST) {
-            if (is_failure(weir_alloc(a, bytes, streams[blocks % 2], &got)))
+            if (is_out_of_memory(weir_alloc(a, bytes, streams[blocks % 2], &got)))
                 return 0;
             block[blocks++] = got;
         }

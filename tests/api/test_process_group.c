@@ -21,10 +21,6 @@ static void set_up(void) {
     ck_assert_int_eq(setenv("WEIR_GROUP_LIMIT", limit, 1), 0);
 }
 
-static void tear_down(void) {
-    remove_folder();
-}
-
 static weir_status create(const char *engine, weir_allocator **allocator) {
     weir_options options;
     char message[320];
@@ -51,7 +47,7 @@ static void give(weir_allocator *a, void **block, int count) {
         ck_assert_int_eq(weir_free(a, block[i], NULL), WEIR_OK);
 }
 
-CASE("all", 20, set_up, tear_down);
+CASE("all", 20, set_up, remove_folder);
 
 /* The whole group is used by this process, and the report says so. */
 static void expect_group_named(const weir_oom_report *oom_report) {

@@ -8,6 +8,7 @@
 #include "driver/driver.h"
 #include "driver/model/model.h"
 #include "tests/fixtures/faults.h"
+#include "tests/fixtures/random.h"
 
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
@@ -139,13 +140,6 @@ static inline size_t device_free(void) {
 
     OK(d->cuMemGetInfo(&bytes, &total));
     return bytes;
-}
-
-static inline uint64_t next_random(uint64_t *state) {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
 }
 
 #endif

@@ -22,10 +22,6 @@ static void tear_down(void) {
     (void)unlink(file);
 }
 
-static void nap(long ns) {
-    nanosleep(&(struct timespec){0, ns}, NULL);
-}
-
 static int take_shared(uint64_t bytes) {
     return weir__model_shared_join() == 0 && weir__model_shared_take(0, CAPACITY, bytes) == 0;
 }
@@ -35,7 +31,7 @@ static void expect_free(size_t bytes) {
     int i;
 
     for (i = 0; i < 1000 && device_free() != bytes; i++)
-        nap(1000000);
+        sleep_for_ns(1000000);
     ck_assert_uint_eq(device_free(), bytes);
 }
 
@@ -135,7 +131,7 @@ TEST(test_many_at_once) {
             if (atomic_fetch_add(sum, bytes) + bytes > CAPACITY)
                 _exit(3);
             if (i % 64 == 0)
-                nap(1000);
+                sleep_for_ns(1000);
             atomic_fetch_sub(sum, bytes);
             weir__model_shared_give(0, bytes);
         }

@@ -51,14 +51,6 @@ static void end_moves(void) {
     ck_assert_ptr_null(weir__model_fault());
 }
 
-/* Fills the device, except for `bytes`. */
-static CUdeviceptr leave(size_t bytes) {
-    CUdeviceptr hog;
-
-    CU(driver->cuMemAlloc(&hog, device_free() - bytes));
-    return hog;
-}
-
 CASE("moves", 60, open_device, end_moves);
 
 /* A move is no growth: no handle is made, no step is noted, and no memory goes back. */
@@ -270,7 +262,7 @@ TEST(who_grows_asks_about_events_twice) {
 TEST(a_failure_asks_each_size_once) {
     make(0, "");
     uint64_t all = device_free();
-    CUdeviceptr hog = leave(14 * MIB);
+    CUdeviceptr hog = leave_free(14 * MIB);
 
     count_from_here();
     refuse(WEIR_E_NO_MEMORY, 30 * MIB, A);

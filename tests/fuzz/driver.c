@@ -8,6 +8,8 @@
  * Must not know: what a target tests. */
 #include "fuzz.h"
 
+#include "tests/fixtures/random.h"
+
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -26,10 +28,7 @@ static int corpus_files;
 static uint64_t state = 1;
 
 static uint64_t dice(uint64_t sides) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return state % sides;
+    return next_random(&state) % sides;
 }
 
 /* ---- the end of the process ------------------------------------------------------------------ */

@@ -17,10 +17,6 @@ static char name[WEIR_UUID_BYTES];
 static struct weir_slot_file other[OTHERS]; /* one for each other process */
 static struct weir_process_peers *own;     /* has the first slot */
 
-static void nap(long ms) {
-    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
-}
-
 static uint64_t ms_from_now(uint64_t ms) {
     return weir__registry_now() + ms * MS;
 }
@@ -42,10 +38,6 @@ static void open_devices(void) {
 static void set_up_device(void) {
     set_up();
     open_devices();
-}
-
-static void tear_down(void) {
-    remove_folder();
 }
 
 /* ---- an allocator of this process ------------------------------------------------------------ */
@@ -178,7 +170,7 @@ static uint64_t ask(uint64_t bytes, uint64_t ms, struct weir_answers *said) {
     return said->given;
 }
 
-CASE("asking", 60, set_up_device, tear_down);
+CASE("asking", 60, set_up_device, remove_folder);
 
 TEST(devices_without_a_name) {
     struct weir_driver alone = *driver;
@@ -284,7 +276,7 @@ static void *act(void *way) {
     int how = *(const int *)way;
 
     do {
-        nap(1);
+        sleep_for_ms(1);
         if (how == SAYS_WHAT_IT_HAS)
             says(0, entry);
         if (atomic_load(&has_asked))
@@ -429,16 +421,16 @@ TEST(only_who_is_asked_gives) {
     has_allocator();
     start = own_entry().start;
     asks(0, start + 1, 16);
-    nap(15);
+    sleep_for_ms(15);
     asks(1, start, 17);
-    nap(15);
+    sleep_for_ms(15);
     MUST_EQ(atomic_load(&gives), 0);
     asks(0, start, 18);
     while (own_entry().answer[0].sequence != 18)
-        nap(1);
+        sleep_for_ms(1);
     MUST_EQ(own_entry().answer[0].bytes, 5);
     weir__registry_ring(&other[0]);
-    nap(30);
+    sleep_for_ms(30);
     MUST_EQ(atomic_load(&gives), 1);
     MUST_EQ(atomic_load(&was_asked), 5);
     leave(own);
@@ -466,7 +458,7 @@ TEST(what_is_told_knows_of_who_was_there) {
     has_allocator();
     weir__registry_ring(&other[0]);
     while (atomic_load(&came_ns) == 0)
-        nap(1);
+        sleep_for_ms(1);
     for (struct weir_registry_entry e = {0}; e.as_of_ns < atomic_load(&came_ns);) {
         MUST(weir__registry_read(&other[0], 1, &e));
         if (e.as_of_ns >= atomic_load(&came_ns))
@@ -496,8 +488,8 @@ TEST(growth_during_a_look_is_told) {
     atomic_store(&in_tell, grow_meanwhile);
     weir__registry_ring(&other[0]);
     while (atomic_load(&in_tell))
-        nap(1);
-    nap(20); /* so that the thread has published */
+        sleep_for_ms(1);
+    sleep_for_ms(20); /* so that the thread has published */
     MUST_EQ(own_entry().reserved, 50);
     weir__local_peers_leave(&local_peer);
     leave(own);
@@ -509,8 +501,8 @@ TEST(growth_that_was_seen_counts_once) {
     atomic_store(&has_reserve, 50);
     weir__registry_ring(&other[0]);
     while (own_entry().reserved != 50)
-        nap(1);
-    nap(20);
+        sleep_for_ms(1);
+    sleep_for_ms(20);
     weir__process_peers_note(own, &noted, 50);
     MUST_EQ(own_entry().reserved, 50);
     weir__local_peers_leave(&local_peer);
@@ -555,7 +547,7 @@ TEST(claims_count_until_they_end) {
     has_allocator();
     weir__registry_ring(&other[0]);
     while (own_entry().reserved != 20)
-        nap(1);
+        sleep_for_ms(1);
     MUST_EQ(own_entry().weight, 30);
     leave_as(in_making);
     MUST_EQ(own_entry().weight, 10);
@@ -578,7 +570,7 @@ TEST(a_step_that_was_counted_before) {
     has_allocator();
     weir__registry_ring(&other[0]);
     while (own_entry().reserved != 20)
-        nap(1);
+        sleep_for_ms(1);
     weir__process_peers_note(own, &shown, 30);
     MUST_LE(own_entry().reserved, 30);
     leave(own);
@@ -685,11 +677,11 @@ static __attribute__((noreturn)) void end_with(int lock) {
         _exit(1);
     }
     while (!atomic_load(&is_stuck))
-        nap(1);
+        sleep_for_ms(1);
     exit(0);
 }
 
-CASE("the end", 60, set_up, tear_down);
+CASE("the end", 60, set_up, remove_folder);
 
 TEST(a_thread_that_never_comes_back) {
     uint64_t began = weir__registry_now();
@@ -718,14 +710,14 @@ static void linger(const char *call) {
         return;
     meanwhile = NULL;
     atomic_store(&is_at_bell, 1);
-    nap(30);
+    sleep_for_ms(30);
 }
 
 static void watch(void) {
     meanwhile = linger;
 }
 
-CASE("asking", 60, set_up_device, tear_down);
+CASE("asking", 60, set_up_device, remove_folder);
 
 /* The bell that ends the thread rings before the thread sleeps on it. */
 TEST(it_leaves_as_the_thread_begins) {
@@ -734,13 +726,13 @@ TEST(it_leaves_as_the_thread_begins) {
     weir__thread_watch(watch);
     own = join(driver, 0);
     while (!atomic_load(&is_at_bell))
-        nap(1);
+        sleep_for_ms(1);
     leave(own);
     MUST_LE(weir__registry_now() - began, 5000 * MS);
 }
 #endif
 
-CASE("asking", 60, set_up_device, tear_down);
+CASE("asking", 60, set_up_device, remove_folder);
 
 /* The exit of a child of fork leaves the parent's slot alone. */
 TEST(a_child_of_fork_ends) {

@@ -465,7 +465,7 @@ static void torment(uint64_t for_ms, unsigned *kills) {
 
     for (int i = 0; i < WORKERS; i++)
         start_worker(&workers[i]);
-    nap(50);
+    sleep_for_ms(50);
     while (now_ms() < until) {
         struct child *c;
 
@@ -473,14 +473,14 @@ static void torment(uint64_t for_ms, unsigned *kills) {
         c = &workers[(random >> 33) % WORKERS];
         if (step++ % 4 == 3) {
             ck_assert_int_eq(kill(c->pid, SIGSTOP), 0);
-            nap(5);
+            sleep_for_ms(5);
             ck_assert_int_eq(kill(c->pid, SIGCONT), 0);
         } else {
             end_by(c, SIGKILL);
             start_worker(c);
             ++*kills;
         }
-        nap((long)((random >> 40) % 12));
+        sleep_for_ms((long)((random >> 40) % 12));
     }
 }
 

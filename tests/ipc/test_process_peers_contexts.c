@@ -213,7 +213,7 @@ static void start_ending(struct child *c, unsigned mib, struct child *also) {
         expect(c, "take 64", "WEIR_OK");
     expect(c, "ending", "it is");
     while (state_of(c) != 'Z')
-        nap(1);
+        sleep_for_ms(1);
     stop(c);
 }
 
@@ -227,7 +227,7 @@ TEST_EACH(2, test_who_is_ending_is_waited_for) {
         start(&needy, "0 recovery-timeout 2s");
     began = now_ms();
     say(&needy, "take 512");
-    nap(400);
+    sleep_for_ms(400);
     ck_assert_int_eq(kill(killed.pid, SIGKILL), 0);
     hears(&needy, "WEIR_OK");
     took = now_ms() - began;
@@ -245,9 +245,9 @@ TEST(test_who_is_ending_keeps_nothing) {
         expect(&killed, "take 64", "WEIR_OK");
     expect(&killed, "dying", "it is");
     while (state_of(&killed) != 'Z')
-        nap(1);
+        sleep_for_ms(1);
     say(&needy, "take 512");
-    nap(400);
+    sleep_for_ms(400);
     ck_assert_int_eq(kill(killed.pid, SIGKILL), 0);
     hears(&needy, "WEIR_OK");
 }
@@ -283,7 +283,7 @@ TEST_EACH(2, test_who_is_ending_has_too_little) {
     began = now_ms();
     say(&needy, words);
     if (_i == 1) {
-        nap(200);
+        sleep_for_ms(200);
         weir__model_shared_give(0, others);
     }
     hear(&needy);
@@ -315,7 +315,7 @@ TEST(test_who_does_not_come_to_its_end) {
     start_ending(&ending[0], 448, &needy);
     start_ending(&ending[1], 448, NULL);
     expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
-    nap(500);
+    sleep_for_ms(500);
     for (int i = 0; i < 3; i++) {
         began = now_ms();
         expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
@@ -333,7 +333,7 @@ TEST_WHERE(8, 23, NULL, test_who_dies_gives_all) {
     takes(&killed, 14, 64);
     stop(&killed);
     say(&needy, "take 512");
-    nap(_i < 22 ? _i : 100);
+    sleep_for_ms(_i < 22 ? _i : 100);
     ck_assert_int_eq(kill(killed.pid, SIGKILL), 0);
     hears(&needy, "WEIR_OK");
 }

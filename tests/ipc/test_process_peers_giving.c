@@ -241,7 +241,7 @@ TEST(test_until_what_fits_is_free) {
     ck_assert_uint_eq(figures_of(&one).in_use, 512);
     ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 256 * MIB), 0);
     say(&needy, "take 512");
-    nap(100);
+    sleep_for_ms(100);
     weir__model_shared_give(0, 256 * MIB);
     hears(&needy, "WEIR_OK");
 }
@@ -272,7 +272,7 @@ TEST(test_who_waits_asks_for_what_it_needs) {
     takes(&one, 13, 64);
     ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 128 * MIB), 0);
     say(&needy, "take 128"); /* 64 MiB are free */
-    nap(100);
+    sleep_for_ms(100);
     expect(&one, "give", "WEIR_OK");
     hears(&needy, "WEIR_OK");
     ck_assert_uint_ge(figures_of(&one).released_mib, 64);
@@ -320,7 +320,7 @@ static uint64_t ask_for(uint64_t bytes) {
             if (other.answer[i].sequence == entry.sequence)
                 return other.answer[i].bytes;
         ck_assert_uint_le(now_ms() - began, 20000);
-        nap(1);
+        sleep_for_ms(1);
     }
 }
 

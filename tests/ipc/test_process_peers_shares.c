@@ -12,7 +12,7 @@ static void expect_limit(struct child *c, unsigned mib) {
     do {
         ask(c, "limit");
         is = (unsigned)atoi(c->reply);
-        nap(5);
+        sleep_for_ms(5);
     } while (is != mib && now_ms() - began < 10000);
     ck_assert_uint_eq(is, mib);
 }
@@ -64,7 +64,7 @@ static void until_reserve(struct child *c, uint64_t most) {
     uint64_t began = now_ms();
 
     while (figures_of(c).reserved > most && now_ms() - began < 20000)
-        nap(5);
+        sleep_for_ms(5);
     ck_assert_uint_le(figures_of(c).reserved, most);
 }
 
@@ -100,10 +100,10 @@ TEST_EACH(2, test_reserve_above_a_share_that_cannot_go) {
     do { /* waits until no more memory is freed */
         ask(&full, "trims");
         snprintf(before, sizeof before, "%s", full.reply);
-        nap(200);
+        sleep_for_ms(200);
         ask(&full, "trims");
     } while (strcmp(full.reply, before) != 0);
-    nap(1200); /* the thread checks twice */
+    sleep_for_ms(1200); /* the thread checks twice */
     expect(&full, "trims", before);
     expect(&full, "give", "WEIR_OK");
     until_reserve(&full, 256);
@@ -137,7 +137,7 @@ TEST(test_a_share_asks_when_its_turn_has_come) {
     ck_assert_int_eq(weir__driver_uuid(driver, 0, name), CUDA_SUCCESS);
     ck_assert_int_eq(weir__process_lock_try(&lock, name), 1);
     begin(&two, "0 prealloc share");
-    nap(300); /* the process waits for its turn */
+    sleep_for_ms(300); /* the process waits for its turn */
     expect(&full, "give", "WEIR_OK");
     weir__process_lock_give(&lock);
     hears(&two, "ready");
@@ -171,8 +171,8 @@ static uint64_t share_beside_a_slow_one(void) {
     stop(&slow);
     begin(&two, "0 prealloc share");
     while (!is_asking(&two) && !has_said(&two))
-        nap(1);
-    nap(150);
+        sleep_for_ms(1);
+    sleep_for_ms(150);
     ck_assert_int_eq(kill(slow.pid, SIGCONT), 0);
     hears(&two, "ready");
     got = figures_of(&two).reserved;
@@ -268,7 +268,7 @@ TEST(test_a_limit_in_place_of_a_share) {
     expect(&one, "set-limit 640", "WEIR_OK");
     start(&two, "0 limit share");
     expect_limit(&two, 512);
-    nap(100); /* the thread has looked again */
+    sleep_for_ms(100); /* the thread has looked again */
     ck_assert_uint_eq(figures_of(&one).reserved, 768);
     expect_limit(&one, 640);
 }
@@ -291,7 +291,7 @@ TEST_EACH(2, test_reserve_that_was_promised_stays) {
     start(&one, "%s", ways[_i]);
     start_each("0 limit share", &two, &three);
     expect_limit(&one, 320);
-    nap(100); /* the thread has looked again */
+    sleep_for_ms(100); /* the thread has looked again */
     ck_assert_uint_eq(figures_of(&one).reserved, 512);
     ck_assert_uint_eq(figures_of(&one).releases, 0);
 }
@@ -325,6 +325,6 @@ TEST(test_shares_are_of_those_that_have_one) {
     expect(&one, "lose", "WEIR_E_DEVICE_LOST");
     start(&three, "0 limit share");
     expect_limit(&two, 320);
-    nap(100);
+    sleep_for_ms(100);
     expect(&one, "take 1", "WEIR_E_DEVICE_LOST");
 }

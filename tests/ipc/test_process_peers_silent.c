@@ -20,7 +20,7 @@ TEST(test_nobody_waits_long_for_a_stopped_one) {
     ck_assert_uint_le(second, first + 100);
     ck_assert_uint_eq(figures_of(&needy).received_mib, 0);
     ck_assert_int_eq(kill(stopped.pid, SIGCONT), 0);
-    nap(2100);
+    sleep_for_ms(2100);
     expect(&needy, "take 512", "WEIR_OK");
     ck_assert_uint_ge(figures_of(&stopped).released_mib, 384);
 }
@@ -41,7 +41,7 @@ TEST(test_an_idle_holder_comes_back_into_a_new_file) {
     began = now_ms();
     open_registry(&registry); /* a process that comes later */
     while (!is_back && now_ms() - began < 5000) {
-        nap(20);
+        sleep_for_ms(20);
         for (int slot = 0; slot < WEIR_SLOTS && !is_back; slot++)
             is_back = weir__registry_read(&registry, slot, &entry) &&
                       entry.pid == (uint64_t)holder.pid && entry.in_use >= 128 * MIB;
@@ -184,7 +184,7 @@ TEST_EACH(2, test_an_oom_report_beside_one_of_its_own) {
                       "%s", needy.reply);
         if (strstr(needy.reply, wanted))
             break;
-        nap(10);
+        sleep_for_ms(10);
     }
     ck_assert_msg(strstr(needy.reply, wanted) != NULL, "%s", needy.reply);
 }
@@ -255,7 +255,7 @@ TEST(test_who_answers_late_is_waited_for) {
     start_beside(&late, 896, &needy, "0"); /* others have 2 s, and 0.5 s to answer */
     stop(&late);
     say(&needy, "take 512");
-    nap(900);
+    sleep_for_ms(900);
     ck_assert_int_eq(kill(late.pid, SIGCONT), 0);
     hears(&needy, "WEIR_OK");
     ck_assert_uint_ge(figures_of(&late).released_mib, 384);

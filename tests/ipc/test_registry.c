@@ -4,7 +4,7 @@
 
 #include "tests/fixtures/deny.h"
 
-CASE("slots", 30, set_up, tear_down);
+CASE("slots", 30, set_up, remove_folder);
 
 TEST(test_file_is_private_and_goes_with_the_last) {
     struct weir_slot_file other;
@@ -74,7 +74,7 @@ TEST(test_a_zombie_has_no_entry) {
     other = holder(be_member, 10);
     ck_assert_int_eq(kill(other, SIGKILL), 0);
     for (i = 0; i < 1000 && count(&reserve) > 0; i++)
-        nap(1000000);
+        sleep_for_ns(1000000);
     ck_assert_int_lt(i, 1000);
     ck_assert_int_eq(waitpid(other, NULL, 0), other);
 }
@@ -110,7 +110,7 @@ TEST(test_a_child_is_not_its_parent) {
 }
 
 #ifdef CAN_DENY
-CASE("denied", 60, set_up, tear_down);
+CASE("denied", 60, set_up, remove_folder);
 
 /* Without a start time a pid proves nothing, so only the lock shows that the process lives. */
 TEST(test_a_start_that_is_not_known) {
@@ -122,7 +122,7 @@ TEST(test_a_start_that_is_not_known) {
 }
 #endif
 
-CASE("slots", 30, set_up, tear_down);
+CASE("slots", 30, set_up, remove_folder);
 
 TEST(test_full) {
     static struct weir_slot_file all[WEIR_SLOTS];
@@ -161,7 +161,7 @@ TEST(test_killed_while_they_write) {
             found = count(&reserve);
             ck_assert_int_le(found, WRITERS);
             most = reserve > most ? reserve : most;
-            nap(100000);
+            sleep_for_ns(100000);
         }
     }
     ck_assert_uint_gt(most, 0);
@@ -286,7 +286,7 @@ static void deny_each(int which, int state, int for_good, int with) {
     }
 }
 
-CASE("denied", 60, set_up, tear_down);
+CASE("denied", 60, set_up, remove_folder);
 
 TEST_EACH(6, test_each_call_denied) {
     static const int with[] = {EIO, EACCES, EEXIST, ENOENT};
@@ -331,7 +331,7 @@ static void count_own(const char *device, void *context) {
     *visits += atol(device) == (long)getpid();
 }
 
-CASE("bell", 30, set_up, tear_down);
+CASE("bell", 30, set_up, remove_folder);
 
 /* A process of a login session and one of a service have one registry. */
 TEST_EACH(2, test_the_same_whatever_the_environment) {
@@ -358,7 +358,7 @@ TEST_EACH(2, test_the_same_whatever_the_environment) {
     ck_assert_int_eq(visits, 1);
 }
 
-CASE("bad", 30, set_up, tear_down);
+CASE("bad", 30, set_up, remove_folder);
 
 TEST(test_a_name_that_is_too_long) {
     char name[WEIR_SLOT_PATH];
@@ -375,7 +375,7 @@ static void visit(const char *device, void *context) {
     ++*(int *)context;
 }
 
-CASE("bell", 30, set_up, tear_down);
+CASE("bell", 30, set_up, remove_folder);
 
 TEST(test_devices_that_have_one) {
     char path[2 * WEIR_SLOT_PATH];
@@ -397,7 +397,7 @@ TEST(test_devices_that_have_one) {
     ck_assert_int_eq(visits, 1);
 }
 
-CASE("slots", 30, set_up, tear_down);
+CASE("slots", 30, set_up, remove_folder);
 
 /* A pid of another namespace proves nothing. */
 TEST(test_of_another_namespace) {
@@ -439,7 +439,7 @@ static void have_it_end(const char *name) {
     start = weir__process_start(ender);
     ck_assert_int_eq(write(tell, "", 1), 1);
     while (!weir__process_is_ending(ender, start))
-        nap(100000);
+        sleep_for_ns(100000);
 }
 
 /* Starts a process with the first slot, which begins to end at the k-th call of have_it_end(). */
@@ -461,7 +461,7 @@ static int end_ender(void) {
     return ends_in <= 0;
 }
 
-CASE("denied", 60, set_up, tear_down);
+CASE("denied", 60, set_up, remove_folder);
 
 /* Another process begins to end at the k-th call of one that leaves.  The leaving process finds the slot locked, or
  * sees that the other is ending, and keeps the file. */
@@ -501,7 +501,7 @@ TEST(test_who_begins_to_end_meanwhile_keeps_its_slot) {
 #endif
 
 #ifdef CAN_DENY
-CASE("denied", 60, set_up, tear_down);
+CASE("denied", 60, set_up, remove_folder);
 
 /* A process that cannot open the file does not remove it, since other processes use the file. */
 TEST(test_who_cannot_open_it_leaves_it) {
@@ -531,7 +531,7 @@ static void let_go(const char *name) {
     close(of_all);
 }
 
-CASE("denied", 60, set_up, tear_down);
+CASE("denied", 60, set_up, remove_folder);
 
 /* A process locks all slots to remove the file, and sees that another one is ending.  Whenever it unlocks them, a
  * process that joins does not take the ending process's slot. */

@@ -24,18 +24,10 @@ static inline void set_up(void) {
     memset(&entry, 0, sizeof entry);
 }
 
-static inline void tear_down(void) {
-    remove_folder();
-}
-
-static inline void nap(long ns) {
-    nanosleep(&(struct timespec){0, ns}, NULL);
-}
-
 static inline void publish(struct weir_slot_file *l, uint64_t reserve) {
     struct weir_registry_entry e = {.reserved = reserve, .in_use = ~reserve, .command = "a test"};
 
-    nap(1200000); /* so that publishing checks the file */
+    sleep_for_ns(1200000); /* so that publishing checks the file */
     weir__registry_publish(l, &e);
 }
 
@@ -133,7 +125,7 @@ static inline pid_t begin_ending(void) {
 
     ck_assert_int_eq(weir__registry_view(&registry, DEVICE), 0);
     while (ending() == 0)
-        nap(1000000);
+        sleep_for_ns(1000000);
     return pid;
 }
 

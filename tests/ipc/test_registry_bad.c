@@ -12,7 +12,7 @@ static void expect_healed(struct weir_slot_file *other) {
     expect_count(2, 11);
 }
 
-CASE("bad", 30, set_up, tear_down);
+CASE("bad", 30, set_up, remove_folder);
 
 TEST(test_truncated) {
     struct weir_slot_file other, late;
@@ -195,7 +195,7 @@ static void expect_held(struct weir_slot_file *l) {
     close(file);
 }
 
-CASE("lost", 30, set_up, tear_down);
+CASE("lost", 30, set_up, remove_folder);
 
 /* A file that has the lost number is left alone, and the slot stays locked until the process has another one. */
 TEST_EACH(4, test_a_number_that_was_lost) {
@@ -267,7 +267,7 @@ TEST_EACH(2, test_a_number_that_another_has) {
     close_last(&registry);
 }
 
-CASE("bell", 30, set_up, tear_down);
+CASE("bell", 30, set_up, remove_folder);
 
 TEST(test_who_looks_has_no_slot) {
     struct weir_slot_file other;
@@ -300,7 +300,7 @@ TEST(test_bell_wakes_others) {
         _exit(weir__registry_bell(&own) == bell);
     }
     began = weir__registry_now();
-    nap(30000000);
+    sleep_for_ns(30000000);
     weir__registry_ring(&registry);
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     ck_assert_int_eq(status, 0);

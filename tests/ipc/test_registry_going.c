@@ -12,15 +12,15 @@ static int visit_often(void) {
         for (int looks = 0; looks < 3; looks++) {
             if (!has_its_name(&own))
                 return 2;
-            nap(50000);
+            sleep_for_ns(50000);
         }
         weir__registry_close(&own);
-        nap(i % 8 * 50000); /* often no process is joined */
+        sleep_for_ns(i % 8 * 50000); /* often no process is joined */
     }
     return 0;
 }
 
-CASE("going", 60, set_up, tear_down);
+CASE("going", 60, set_up, remove_folder);
 
 /* Processes that join and leave at once are never in two files, and the last one leaves no file. */
 TEST(test_they_come_and_go) {
@@ -60,7 +60,7 @@ TEST(test_two_that_leave_at_once) {
         }
         ck_assert_int_eq(read(ready[0], &byte, 1), 1);
         ck_assert_int_eq(write(go[1], &byte, 1), 1);
-        nap(i % 30 * 10000);
+        sleep_for_ns(i % 30 * 10000);
         weir__registry_close(&registry);
         ck_assert_int_eq(waitpid(pid, &status, 0), pid);
         ck_assert_int_eq(status, 0);
@@ -135,7 +135,7 @@ static void *ask_of_itself(void *ready) {
     char is_it;
 
     while (!weir__process_is_ending(getpid(), registry.start))
-        nap(1000000);
+        sleep_for_ns(1000000);
     is_it = ending() != 0;
     if (write(*(int *)ready, &is_it, 1) != 1)
         _exit(1);

@@ -13,7 +13,7 @@
 static void expect_rest(weir_allocator *a) {
     uint64_t steps = stats_of(a).ahead_steps;
 
-    nap(20);
+    sleep_for_ms(20);
     MUST_EQ(stats_of(a).ahead_steps, steps);
 }
 
@@ -22,7 +22,7 @@ static void await_rest(weir_allocator *a) {
 
     do {
         steps = stats_of(a).ahead_steps;
-        nap(20);
+        sleep_for_ms(20);
     } while (stats_of(a).ahead_steps > steps);
 }
 
@@ -32,7 +32,7 @@ TEST_EACH(WAYS, off_by_default) {
     weir_allocator *a = make(&real, _i, 0);
     MUST_EQ(a->reserve.goal.ahead.is_on, 0);
     OK(weir_free(a, take(a, 100 * MIB, A), A));
-    nap(5);
+    sleep_for_ms(5);
     weir_statistics s = stats_of(a);
     ck_assert_uint_eq(s.ahead_steps + s.ahead_bytes + s.ahead_ns + s.ahead_failures, 0);
     destroy(a);
@@ -110,7 +110,7 @@ TEST_EACH(WAYS, a_failure_is_tried_again_ever_later) {
     uint64_t from = real_ms();
     weir_allocator *a = make(&real, _i, 256 * MIB);
     AWAIT(stats_of(a).ahead_failures >= 4);
-    for (int i = 0; i < 20; i++, nap(5)) {
+    for (int i = 0; i < 20; i++, sleep_for_ms(5)) {
         failed_requests = stats_of(a).ahead_failures;
         MUST_LE(10 * ((UINT64_C(1) << (failed_requests - 1)) - 1), real_ms() - from + 1);
     }
@@ -143,7 +143,7 @@ TEST_EACH(WAYS, a_child_of_fork_neither_grows_nor_hangs) {
                  weir_allocator_destroy(a) != WEIR_E_FORKED);
         }
         wait_for_child(child);
-        nap(i % 3);
+        sleep_for_ms(i % 3);
     }
     AWAIT(idle_of(a) >= 4 * GIB);
     destroy(a);
@@ -154,7 +154,7 @@ TEST_EACH(WAYS, destroying_ends_it_promptly) {
         weir_allocator *a = make(&real, _i, 4 * GIB);
         OK(weir_free(a, take(a, 10 * MIB, A), A));
         CU(driver->cuStreamSynchronize(A));
-        nap(i % 4);
+        sleep_for_ms(i % 4);
         uint64_t from = real_ms();
         destroy(a);
         MUST_LE(real_ms() - from, 1000); /* the longest pause takes 2560 ms */
@@ -280,7 +280,7 @@ TEST_EACH(WAYS, a_process_may_exit_meanwhile) {
             alarm(20);
             open_device();
             (void)make(&real, _i, 4 * GIB);
-            nap(i % 4);
+            sleep_for_ms(i % 4);
             exit(0);
         }
         wait_for_child(child);
@@ -420,7 +420,7 @@ TEST_EACH(2, who_has_to_grow_waits_for_what_comes) {
     uint64_t asked = weir__model_calls(WEIR_ENTRY_cuStreamQuery);
     struct grower asks = (struct grower){.a = a, .bytes = (_i ? 400 : 160) * MIB};
     ck_assert_int_eq(pthread_create(&asks.thread, NULL, ask_meanwhile, &asks), 0);
-    nap(20);
+    sleep_for_ms(20);
     let_go(&g);
     OK(g.status);
     ck_assert_int_eq(pthread_join(asks.thread, NULL), 0);

@@ -194,7 +194,7 @@ TEST_EACH(WAYS, a_lost_device_is_left_alone) {
     weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_LOST, 1);
     uint64_t steps = stats_of(a).ahead_steps;
     weir__goal_go_on(&a->reserve);
-    nap(20);
+    sleep_for_ms(20);
     MUST_EQ(stats_of(a).ahead_steps, steps);
     OK(weir_allocator_destroy(a));
 }

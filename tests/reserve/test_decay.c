@@ -19,9 +19,6 @@ static void set_up(void) {
     catch_log();
 }
 
-static void tear_down(void) {
-}
-
 static struct weir_goal d;
 
 static void open_rule(uint64_t floor) {
@@ -192,7 +189,7 @@ static uint64_t decays(void) {
     return found;
 }
 
-CASE("loads", 60, set_up, tear_down);
+CASE("loads", 60, set_up, NULL);
 
 /* The load has its peak once a half-life, and falls to a tenth in between. */
 TEST_EACH(WAYS, a_load_that_comes_back_keeps_its_reserve) {

@@ -18,9 +18,6 @@ static void set_up(void) {
     start_model(CAPACITY);
 }
 
-static void tear_down(void) {
-}
-
 static weir_options options_for(int world) {
     weir_options options = options_of(worlds[world].kind, "model", 3 * GIB);
 
@@ -119,7 +116,7 @@ static int has_idle(int world) {
     return worlds[world].kind != KIND_DIRECT && worlds[world].kind != KIND_FIXED;
 }
 
-CASE("local peers", 60, set_up, tear_down);
+CASE("local peers", 60, set_up, NULL);
 
 /* An allocator of each kind holds 3 of 4 GiB idle, and an allocator of each kind requests 2 GiB. */
 TEST_EACH((WORLDS * WORLDS), a_local_peer_is_served) {
@@ -526,7 +523,7 @@ static void work(weir_allocator *a, int requests) {
     }
 }
 
-CASE("said", 60, set_up, tear_down);
+CASE("said", 60, set_up, NULL);
 
 TEST_EACH(WORLDS, requests_give_what_lies_idle) {
     weir_options options = options_for(_i);
@@ -716,7 +713,7 @@ TEST_EACH(WORLDS, where_there_is_nothing_to_give) {
     end(rich);
 }
 
-CASE("local peers", 60, set_up, tear_down);
+CASE("local peers", 60, set_up, NULL);
 
 TEST(not_after_a_fork) {
     int state;

@@ -42,15 +42,11 @@ static int is_driver_pool(int world) {
     return worlds[world].kind == KIND_POOL;
 }
 
-static int is_failure(weir_status status) {
-    return status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT;
-}
-
 /* Makes a request that must fail. Returns the largest request that would have been served. */
 static size_t refused(size_t bytes, CUstream stream) {
     void *none = NULL;
 
-    MUST(is_failure(weir_alloc(a, bytes, stream, &none)));
+    MUST(is_out_of_memory(weir_alloc(a, bytes, stream, &none)));
     weir_failure r = last_failure();
     MUST_EQ(r.asked, bytes);
     MUST(r.largest < bytes);
@@ -266,7 +262,7 @@ TEST_EACH(WORLDS, a_region_of_another_kind_will_do) {
     make(_i, 64 * MIB, 1, "cache=on");
     void *most = take(40 * MIB, A); /* uses a region of 64 MiB */
     void *small = take(4 * KIB, A);
-    MUST(is_failure(weir_alloc(a, 30 * MIB, A, &none)));
+    MUST(is_out_of_memory(weir_alloc(a, 30 * MIB, A, &none)));
     give(most, A);
     give(small, A);
     CU(driver->cuCtxSynchronize());
@@ -307,7 +303,7 @@ TEST_EACH(WORLDS, whatever_came_before) {
             if (block[at]) {
                 give(block[at], on);
                 block[at] = NULL;
-            } else if (is_failure(weir_alloc(a, bytes, on, &block[at]))) {
+            } else if (is_out_of_memory(weir_alloc(a, bytes, on, &block[at]))) {
 
                 weir_failure r = last_failure();
                 MUST_EQ(r.asked, bytes);
@@ -351,7 +347,7 @@ static int answer(const weir_oom *oom, void *data) {
     if (to->calls <= 4 && to->gives[to->calls - 1])
         give(to->gives[to->calls - 1], to->stream);
     if (to->fails) {
-        MUST(is_failure(weir_alloc(a, 3 * GIB, to->stream, &served)));
+        MUST(is_out_of_memory(weir_alloc(a, 3 * GIB, to->stream, &served)));
         EXPECT(WEIR_E_NOT_OWNED, weir_free(a, to, to->stream));
         OK(weir_trim(a, 0, NULL));
     }
@@ -391,7 +387,7 @@ TEST_EACH(WORLDS, it_is_told_the_request) {
     MUST(weir_alloc(a, 150 * MIB + 1, B, &none) == asked.oom.status);
     MUST(none == NULL);
     MUST_EQ(asked.calls, 1);
-    MUST(is_failure(asked.oom.status));
+    MUST(is_out_of_memory(asked.oom.status));
     MUST(asked.oom.stream == B);
     MUST_EQ(asked.oom.bytes, 150 * MIB + 1);
     weir_failure r = last_failure();
@@ -433,7 +429,7 @@ TEST_EACH(WORLDS, it_is_asked_as_often_as_it_wants) {
     make_asking(_i);
     take(200 * MIB, A);
     asked.again = 12;
-    MUST(is_failure(weir_alloc(a, 100 * MIB, A, &none)));
+    MUST(is_out_of_memory(weir_alloc(a, 100 * MIB, A, &none)));
     MUST_EQ(asked.calls, 13);
     MUST_EQ(check_identities(a).failed_requests, 1);
 }
@@ -460,7 +456,7 @@ TEST_EACH(WORLDS, it_may_fail_itself) {
     make_asking(_i);
     take(200 * MIB, A);
     asked.fails = 1;
-    MUST(is_failure(weir_alloc(a, 100 * MIB, A, &none)));
+    MUST(is_out_of_memory(weir_alloc(a, 100 * MIB, A, &none)));
     MUST_EQ(asked.calls, 1);
     weir_failure r = last_failure();
     MUST_EQ(r.asked, 100 * MIB);
@@ -504,7 +500,7 @@ TEST_EACH(WORLDS, a_graphs_request_that_is_refused_is_noted) {
     CU(driver->cuCtxSynchronize());
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
     weir__model_fail(WEIR_ENTRY_cuMemAllocFromPoolAsync, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
-    MUST(is_failure(weir_alloc(a, 48 * MIB, A, &node)));
+    MUST(is_out_of_memory(weir_alloc(a, 48 * MIB, A, &node)));
     MUST(node == NULL);
     weir_failure r = last_failure();
     MUST_EQ(r.asked, 48 * MIB);
@@ -518,7 +514,7 @@ TEST_EACH(WORLDS, a_graphs_request_that_is_refused_is_noted) {
                          : WEIR_OOM_REPORT_DRIVER);
     MUST(v.settings[0].name == NULL);
     weir__model_faults_clear();
-    MUST(is_failure(weir_alloc(a, 1024 * GIB, A, &node)));
+    MUST(is_out_of_memory(weir_alloc(a, 1024 * GIB, A, &node)));
     OK(weir_last_oom_report(a, &v));
     MUST_EQ(v.cause, WEIR_OOM_REPORT_TOO_LARGE);
     if (worlds[_i].kind == KIND_POOL) {
@@ -593,7 +589,7 @@ TEST_EACH(WORLDS, it_is_not_asked_after_a_fork) {
     if (child == 0)
         _exit(status == WEIR_E_FORKED && weir_alloc(a, 257 * MIB, A, &none) == WEIR_E_FORKED ? 0
                                                                                              : 1);
-    MUST(is_failure(status));
+    MUST(is_out_of_memory(status));
     MUST(waitpid(child, &code, 0) == child);
     MUST(WIFEXITED(code) && WEXITSTATUS(code) == 0);
 }
@@ -618,7 +614,7 @@ static int meet(const weir_oom *oom, void *data) {
 static void *fail_on(void *stream) {
     void *none = NULL;
 
-    MUST(is_failure(weir_alloc(a, 257 * MIB, stream, &none)));
+    MUST(is_out_of_memory(weir_alloc(a, 257 * MIB, stream, &none)));
     return NULL;
 }
 

@@ -14,7 +14,7 @@ static const char *end_of_device(int way) {
 CASE("amounts", 60, set_up, tear_down);
 
 TEST_EACH(WAYS, partial_success_is_reported) {
-    (void)leave(GIB);
+    (void)leave_free(GIB);
     make(_i, 4 * GIB, "");
     expect_log("requested 4GiB, got and kept ");
     ck_assert_msg(strstr(logged, _i == REGIONS ? "MiB; the driver refused more, with 86MiB free"
@@ -66,7 +66,7 @@ TEST_EACH(6 * WAYS, what_stands_against_more_is_named) {
     int way = _i / WAYS % 3, is_little = _i / WAYS / 3;
     if (is_little && way != 1)
         return; /* only a share is tested on a device that is nearly full */
-    (void)leave(is_little ? 100 * MIB : 6 * GIB);
+    (void)leave_free(is_little ? 100 * MIB : 6 * GIB);
     if (way == 0)
         options.keep_free = bytes_amount(3 * GIB);
     if (way == 1) {
@@ -101,7 +101,7 @@ TEST_EACH(3 * WAYS, what_a_call_gets_is_told) {
                                            "prealloc=share registry=off"};
     char expected[128], kept[32];
     size_t reserve = 0;
-    (void)leave(4 * GIB);
+    (void)leave_free(4 * GIB);
     make_later(way, 0, settings[cause]);
     OK(weir_preallocate(a, 512 * MIB, NULL));
     if (cause == 1)
@@ -195,7 +195,7 @@ TEST_EACH(2, what_a_variable_asks_is_held_to_the_limit) {
 
 TEST_EACH(WAYS, less_than_the_least_is_a_failure) {
     weir_options options = options_for(_i, 4 * GIB);
-    CUdeviceptr hoard = leave(GIB);
+    CUdeviceptr hoard = leave_free(GIB);
 
     options.prealloc_min = bytes_amount(2 * GIB);
     EXPECT(WEIR_E_NO_MEMORY, try_on(driver, &options));
@@ -242,7 +242,7 @@ TEST_EACH(WAYS, the_least_is_no_more_than_the_whole) {
 }
 
 TEST_EACH(WAYS, requests_fail_until_the_least_is_there) {
-    CUdeviceptr hoard = leave(GIB);
+    CUdeviceptr hoard = leave_free(GIB);
     void *block = NULL;
     make_later(_i, 4 * GIB, "prealloc-min=2GiB");
     ck_assert_uint_eq(stats_of(a).reserved, 0);

@@ -16,11 +16,6 @@ static void begin_limited(const char *engine) {
     all = weir_tensors_allocator(t);
 }
 
-static void open_route(weir_tensors_id id) {
-    OK(weir_tensors_pool_open(t, id, NULL));
-    OK(weir_tensors_begin(t, id, always, NULL));
-}
-
 /* Frees a block of A that B uses for `ns` after the free. */
 static void leave_pending(uint64_t ns) {
     void *block = take(800 * MIB, A);

@@ -2,11 +2,6 @@
 /* test_order.c: memory of pools on the device model is never reused too early, whatever happens meanwhile. */
 #include "tests/fixtures/tensors.h"
 
-static void open_route(weir_tensors_id id, int *on) {
-    OK(weir_tensors_pool_open(t, id, NULL));
-    OK(weir_tensors_begin(t, id, always, on));
-}
-
 static weir_tensors_id pool_of(void *block) {
     weir_tensors_block found;
     weir_tensors *whose;
@@ -23,7 +18,7 @@ TEST(a_record_that_is_used_again_knows_nothing_of_its_last_block) {
     int note;
     void *block;
 
-    open_route(other, NULL);
+    open_route(other);
     OK(weir_tensors_alloc(t, MIB, MIB, A, 0, &note, &block));
     OK(weir_tensors_free(block));
     MUST_EQ(drops, 1);
@@ -42,9 +37,9 @@ TEST(a_record_that_is_used_again_knows_nothing_of_its_last_block) {
 TEST(the_route_that_began_last_counts) {
     void *blocks[4];
 
-    open_route(graph, NULL);
+    open_route(graph);
     blocks[0] = take(MIB, A);
-    open_route(other, NULL);
+    open_route(other);
     blocks[1] = take(MIB, A);
     OK(weir_tensors_end(t, other, NULL));
     blocks[2] = take(MIB, A);
@@ -84,14 +79,6 @@ TEST(a_pool_with_users_gives_nothing_back) {
 static void (*meanwhile)(void);
 static int is_meanwhile;
 
-static void *elsewhere_alloc(void *context, size_t bytes) {
-    CUdeviceptr block = 0;
-
-    (void)context;
-    CU(driver->cuMemAlloc(&block, bytes));
-    return (void *)(uintptr_t)block;
-}
-
 static void elsewhere_free(void *context, void *segment) {
     (void)context;
     CU(driver->cuMemFree((uintptr_t)segment));
@@ -108,7 +95,7 @@ static void close_other(void) {
 }
 
 static void fill_pool(weir_tensors_id id) {
-    weir_tensors_source source = {NULL, elsewhere_alloc, elsewhere_free, NULL};
+    weir_tensors_source source = {NULL, alloc_segment, elsewhere_free, NULL};
     void *block;
 
     OK(weir_tensors_pool_open(t, id, &source));
@@ -149,7 +136,7 @@ static void free_unused(void *context, void *segment) {
 
 /* A block is freed after the trim has waited for the device.  The next trim waits for the block's use. */
 TEST(a_trim_does_not_give_back_what_is_freed_meanwhile) {
-    weir_tensors_source source = {NULL, elsewhere_alloc, free_unused, NULL};
+    weir_tensors_source source = {NULL, alloc_segment, free_unused, NULL};
 
     OK(weir_tensors_pool_open(t, other, &source));
     OK(weir_tensors_begin(t, other, always, NULL));
@@ -187,7 +174,7 @@ TEST(a_pool_that_gets_a_user_during_a_trim) {
 }
 
 TEST(a_pool_that_gets_a_user_keeps_what_it_has_left) {
-    weir_tensors_source source = {NULL, elsewhere_alloc, elsewhere_free, NULL};
+    weir_tensors_source source = {NULL, alloc_segment, elsewhere_free, NULL};
     void *blocks[2];
 
     OK(weir_tensors_pool_open(t, other, &source));
@@ -238,7 +225,7 @@ TEST(a_pool_of_many_segments_goes_at_once) {
 static int failed_requests;
 
 static void *alloc_later(void *context, size_t bytes) {
-    return failed_requests-- > 0 ? NULL : elsewhere_alloc(context, bytes);
+    return failed_requests-- > 0 ? NULL : alloc_segment(context, bytes);
 }
 
 CASE("pools", 30, begin, end);
@@ -265,7 +252,7 @@ TEST(events_of_memory_add_up_to_what_is_reserved) {
     block = take(40 * MIB, A);
     MUST_EQ(grown, figures().reserved_bytes[0].current);
     OK(weir_tensors_free(block));
-    open_route(other, NULL);
+    open_route(other);
     inside = take(30 * MIB, A); /* idle memory, or new memory */
     MUST_EQ(grown, figures().reserved_bytes[0].current);
     OK(weir_tensors_free(inside));
@@ -283,7 +270,7 @@ TEST(what_was_used_since_a_checkpoint_is_over_when_it_comes_back) {
     weir_tensors_state *state;
     void *block, *again;
 
-    open_route(other, NULL);
+    open_route(other);
     block = take(MIB, A);
     OK(weir_tensors_free(block));
     block = take(MIB, B);
@@ -303,7 +290,7 @@ TEST(a_pool_that_came_back_to_a_state_goes_like_others) {
     weir_tensors_state *state;
     void *kept, *block;
 
-    open_route(other, NULL);
+    open_route(other);
     kept = take(MIB, A);
     block = take(MIB, A);
     OK(weir_tensors_free(block));
@@ -358,7 +345,7 @@ CASE("pending", 30, begin, end);
 TEST(a_block_waits_if_no_event_can_be_had) {
     void *block, *again;
 
-    open_route(other, NULL);
+    open_route(other);
     block = take(MIB, A);
     OK(weir_tensors_use(block, B));
     use(B, block, MIB, 1);
@@ -392,7 +379,7 @@ TEST_EACH(2, uses_beside_another_device) {
     CU(driver->cuCtxPushCurrent(second));
     CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     CU(driver->cuCtxPopCurrent(&popped));
-    open_route(other, NULL);
+    open_route(other);
     block = take(MIB, A);
     if (_i)
         stream = NULL;
@@ -552,7 +539,7 @@ TEST_EACH(2, a_pool_counts_blocks_that_wait) {
     void *block;
     int same;
 
-    open_route(other, NULL);
+    open_route(other);
     block = take(MIB, A);
     OK(weir_tensors_use(block, B));
     if (_i)

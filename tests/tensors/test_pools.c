@@ -8,7 +8,7 @@
 
 static int on = 1;
 
-static void open_route(weir_tensors_id id) {
+static void open_watched_route(weir_tensors_id id) {
     OK(weir_tensors_pool_open(t, id, NULL));
     OK(weir_tensors_begin(t, id, always, &on));
 }
@@ -16,10 +16,6 @@ static void open_route(weir_tensors_id id) {
 static void close_pool(weir_tensors_id id) {
     OK(weir_tensors_end(t, id, NULL));
     OK(weir_tensors_pool_close(t, id));
-}
-
-static size_t reserved(void) {
-    return (size_t)figures().reserved_bytes[0].current;
 }
 
 /* The segments of a pool, in the order of the list. */
@@ -72,7 +68,7 @@ static struct listed listed_as(weir_tensors_id id) {
 static void all_goes_back(void) {
     CU(driver->cuCtxSynchronize());
     OK(weir_tensors_trim(t, none));
-    MUST_EQ(reserved(), 0);
+    MUST_EQ(reserved_bytes(), 0);
     MUST_EQ(figures().segment[0].current, 0);
     MUST_EQ(grown, 0);
 }
@@ -85,7 +81,7 @@ TEST(each_pool_has_figures_of_its_own) {
     int64_t held;
 
     MUST_EQ(l.count, 0);
-    open_route(graph);
+    open_watched_route(graph);
     OK(weir_tensors_free(take(10 * MIB, A)));
     OK(weir_tensors_free(take(1000, A)));
     l = listed_as(graph);
@@ -101,7 +97,7 @@ TEST(each_pool_has_figures_of_its_own) {
     MUST_EQ(l.bytes[0].current, 0);
     MUST_EQ(l.bytes[0].peak, held);
     MUST_EQ(l.bytes[0].freed, held);
-    open_route(graph); /* the id is used again */
+    open_watched_route(graph); /* the id is used again */
     OK(weir_tensors_free(take(10 * MIB, A)));
     MUST_EQ(listed_as(graph).count, 1);
     MUST_EQ(listed_as(graph).bytes[0].allocated > held, 1);
@@ -118,31 +114,31 @@ TEST_EACH(2, growth_joins_what_is_free_at_the_end) {
     void *first, *last, *large;
     size_t before;
 
-    open_route(graph);
+    open_watched_route(graph);
     first = take(10 * MIB, A);
     if (_i)
         OK(weir_tensors_free(take(2 * MIB, B)));
     last = take(6 * MIB, A);
     use(A, last, 6 * MIB, 1);
     OK(weir_tensors_free(last));
-    before = reserved();
+    before = reserved_bytes();
     large = take(40 * MIB, A);
     use(A, large, 40 * MIB, 2);
-    MUST_LE(reserved(), before + 34 * MIB);
+    MUST_LE(reserved_bytes(), before + 34 * MIB);
     MUST_EQ(segments_of(graph).count, 1);
     OK(weir_tensors_free(first));
     OK(weir_tensors_free(large));
-    before = reserved();
+    before = reserved_bytes();
     large = take(50 * MIB, A); /* more than any growth before */
     use(A, large, 50 * MIB, 3);
-    MUST_LE(reserved(), before + (_i ? 10 * MIB : 0)); /* memory that B freed cannot join */
+    MUST_LE(reserved_bytes(), before + (_i ? 10 * MIB : 0)); /* memory that B freed cannot join */
     OK(weir_tensors_free(large));
     close_pool(graph);
     all_goes_back();
 }
 
 TEST(blocks_of_up_to_a_mebibyte_lie_apart) {
-    open_route(graph);
+    open_watched_route(graph);
     (void)take(MIB, A);
     (void)take(MIB + 512, A);
     MUST_EQ(segments_of(graph).count, 2);
@@ -150,10 +146,10 @@ TEST(blocks_of_up_to_a_mebibyte_lie_apart) {
 }
 
 TEST(growth_is_a_share_of_the_pool) {
-    open_route(graph);
+    open_watched_route(graph);
     (void)take(1024 * MIB, A);
     (void)take(2 * MIB, A);
-    MUST_EQ(reserved(), (1024 + 8) * MIB);
+    MUST_EQ(reserved_bytes(), (1024 + 8) * MIB);
     MUST_EQ(segments_of(graph).count, 1);
     OK(weir_tensors_end(t, graph, NULL));
 }
@@ -161,14 +157,14 @@ TEST(growth_is_a_share_of_the_pool) {
 TEST(what_another_stream_freed_at_the_end_is_not_counted_on) {
     void *block;
 
-    open_route(graph);
+    open_watched_route(graph);
     (void)take(4 * MIB, A);
     block = take(8 * MIB, B);
     use(B, block, 8 * MIB, 1);
     OK(weir_tensors_free(block));
     block = take(12 * MIB, A);
     use(A, block, 12 * MIB, 2);
-    MUST_EQ(reserved(), 24 * MIB);
+    MUST_EQ(reserved_bytes(), 24 * MIB);
     MUST_EQ(segments_of(graph).count, 1);
     OK(weir_tensors_end(t, graph, NULL));
 }
@@ -185,7 +181,7 @@ TEST(pools_that_grow_in_turns) {
     begin();
     for (int i = 0; i < ROUNDS; i++)
         for (int p = 0; p < 2; p++) {
-            open_route(p ? other : graph);
+            open_watched_route(p ? other : graph);
             blocks[p][i] = take((size_t)(5 + i % 3) * MIB, A);
             use(A, blocks[p][i], 5 * MIB, (uint64_t)(2 * i + p + 1));
             OK(weir_tensors_end(t, p ? other : graph, NULL));
@@ -198,11 +194,11 @@ TEST(pools_that_grow_in_turns) {
     MUST_EQ(figures().segment[0].current, 3);
     for (int i = 0; i < ROUNDS; i++)
         OK(weir_tensors_free(blocks[1][i]));
-    before = reserved();
+    before = reserved_bytes();
     OK(weir_tensors_begin(t, other, always, &on));
     large = take(72 * MIB, A);
     MUST_EQ((uintptr_t)large, (uintptr_t)blocks[1][0]);
-    MUST_EQ(reserved(), before);
+    MUST_EQ(reserved_bytes(), before);
     use(A, large, 72 * MIB, 100);
     OK(weir_tensors_free(large));
     OK(weir_tensors_end(t, other, NULL));
@@ -221,16 +217,16 @@ TEST(a_small_block_keeps_no_large_ones_apart) {
     void *large[4], *small[4];
     size_t before;
 
-    open_route(graph);
+    open_watched_route(graph);
     for (int i = 0; i < 4; i++) {
         large[i] = take(16 * MIB, A);
         small[i] = take(KIB, A);
     }
     for (int i = 0; i < 4; i++)
         OK(weir_tensors_free(large[i]));
-    before = reserved();
+    before = reserved_bytes();
     large[0] = take(64 * MIB, A);
-    MUST_EQ(reserved(), before);
+    MUST_EQ(reserved_bytes(), before);
     use(A, large[0], 64 * MIB, 1);
     for (int i = 0; i < 4; i++)
         use(A, small[i], KIB, (uint64_t)i + 2);
@@ -250,7 +246,7 @@ TEST(addresses_stay_after_trims_and_checkpoints) {
     void *block[4], *small, *again;
     int same;
 
-    open_route(graph);
+    open_watched_route(graph);
     for (int i = 0; i < 4; i++)
         block[i] = take(3 * MIB, A); /* across the borders of growth */
     small = take(KIB, A);
@@ -287,16 +283,16 @@ TEST(what_is_free_joins_after_a_checkpoint) {
     void *block[4];
     size_t before;
 
-    open_route(graph);
+    open_watched_route(graph);
     for (int i = 0; i < 4; i++)
         block[i] = take(6 * MIB, A);
     OK(weir_tensors_free(block[3]));
     OK(weir_tensors_save(t, graph, &state));
     OK(weir_tensors_restore(t, state, NULL, NULL, NULL));
     OK(weir_tensors_free(block[2]));
-    before = reserved();
+    before = reserved_bytes();
     block[2] = take(12 * MIB, A);
-    MUST_EQ(reserved(), before);
+    MUST_EQ(reserved_bytes(), before);
     use(A, block[2], 12 * MIB, 1);
     weir_tensors_state_destroy(state);
     OK(weir_tensors_end(t, graph, NULL));
@@ -306,7 +302,7 @@ TEST(a_trim_gives_back_what_is_idle_around_a_block) {
     void *block[6];
     size_t before;
 
-    open_route(graph);
+    open_watched_route(graph);
     for (int i = 0; i < 6; i++)
         block[i] = take(10 * MIB, A);
     for (int i = 0; i < 6; i++)
@@ -314,13 +310,13 @@ TEST(a_trim_gives_back_what_is_idle_around_a_block) {
             OK(weir_tensors_free(block[i]));
     close_pool(graph);
     OK(weir_tensors_trim(t, none));
-    MUST_LE(reserved(), 12 * MIB);
+    MUST_LE(reserved_bytes(), 12 * MIB);
     MUST_EQ(segments_of(graph).count, 1);
     use(A, block[2], 10 * MIB, 1);
-    open_route(graph); /* grows behind it */
-    before = reserved();
+    open_watched_route(graph); /* grows behind it */
+    before = reserved_bytes();
     block[0] = take(20 * MIB, A);
-    MUST_LE(reserved(), before + 20 * MIB);
+    MUST_LE(reserved_bytes(), before + 20 * MIB);
     use(A, block[0], 20 * MIB, 2);
     MUST_EQ(segments_of(graph).count, 1);
     OK(weir_tensors_free(block[0]));
@@ -334,7 +330,7 @@ TEST_EACH(3, growth_that_fails_half_way_loses_nothing) {
                                                      WEIR_ENTRY_cuMemSetAccess};
     void *first, *second, *third = NULL;
 
-    open_route(graph);
+    open_watched_route(graph);
     first = take(10 * MIB, A);
     use(A, first, 10 * MIB, 1);
     for (int k = 1; k <= 3; k++) { /* the third failure lasts */
@@ -360,7 +356,7 @@ TEST(a_block_across_segments_can_be_shared) {
     void *block;
     char text[4096];
 
-    open_route(graph);
+    open_watched_route(graph);
     OK(weir_tensors_free(take(6 * MIB, A)));
     OK(weir_tensors_free(take(10 * MIB, A)));
     block = take(20 * MIB, A);
@@ -395,11 +391,11 @@ TEST_EACH(2, idle_memory_comes_to_a_pool) {
     }
     CU(driver->cuCtxSynchronize());
     OK(weir_tensors_free(take(KIB, _i ? B : A))); /* memory grows, so weir observes the frees */
-    before = reserved();
-    open_route(graph);
+    before = reserved_bytes();
+    open_watched_route(graph);
     for (int i = 0; i < 25; i++)
         use(A, take(10 * MIB, A), 10 * MIB, (uint64_t)i + 100);
-    MUST_LE(reserved(), before + 64 * MIB);
+    MUST_LE(reserved_bytes(), before + 64 * MIB);
     OK(weir_tensors_end(t, graph, NULL));
 }
 
@@ -413,11 +409,11 @@ TEST(a_pool_has_what_is_idle_elsewhere_at_the_limit) {
     small = take(2 * MIB, A);
     shared = take(56 * MIB, A);
     OK(weir_tensors_free(shared));
-    open_route(graph);
+    open_watched_route(graph);
     block = take(20 * MIB, A);
     use(A, block, 20 * MIB, 1);
     (void)take(20 * MIB, A);
-    MUST_LE(reserved(), 64 * MIB);
+    MUST_LE(reserved_bytes(), 64 * MIB);
     OK(weir_tensors_end(t, graph, NULL));
     OK(weir_tensors_free(small));
 }
@@ -429,7 +425,7 @@ TEST_EACH(3, segments_of_other_engines_stay_apart) {
 
     setenv("WEIR_ENGINE", engines[_i], 1);
     begin();
-    open_route(graph);
+    open_watched_route(graph);
     first = take(10 * MIB, A);
     last = take(6 * MIB, A);
     OK(weir_tensors_free(last));

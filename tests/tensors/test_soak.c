@@ -44,10 +44,7 @@ static pthread_mutex_t exchange_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct block exchange[EXCHANGE];
 
 static uint64_t draw(struct thread *h, uint64_t below) {
-    h->random ^= h->random << 13;
-    h->random ^= h->random >> 7;
-    h->random ^= h->random << 17;
-    return h->random % below;
+    return next_random(&h->random) % below;
 }
 
 static int is_thread(void *context, weir_stream stream) {

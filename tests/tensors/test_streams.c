@@ -3,11 +3,6 @@
  * stream's memory too early. */
 #include "tests/fixtures/tensors.h"
 
-static void open_route(weir_tensors_id id) {
-    OK(weir_tensors_pool_open(t, id, NULL));
-    OK(weir_tensors_begin(t, id, always, NULL));
-}
-
 /* Destroys the stream, and creates another one with its handle. */
 static void renew(CUstream *stream) {
     CUstream old = *stream;
@@ -17,24 +12,10 @@ static void renew(CUstream *stream) {
     MUST(*stream == old);
 }
 
-static size_t reserved(void) {
-    return (size_t)figures().reserved_bytes[0].current;
-}
-
 static uint64_t questions(void) {
     return weir__model_calls(WEIR_ENTRY_cuStreamIsCapturing) +
            weir__model_calls(WEIR_ENTRY_cuStreamGetId) +
            weir__model_calls(WEIR_ENTRY_cuCtxPushCurrent);
-}
-
-/* Makes the stream wait for the current work of the other one. */
-static void follow(CUstream stream, CUstream other_stream) {
-    CUevent event;
-
-    CU(driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    CU(driver->cuEventRecord(event, other_stream));
-    CU(driver->cuStreamWaitEvent(stream, event, 0));
-    CU(driver->cuEventDestroy(event));
 }
 
 CASE("pools", 30, begin, end);
@@ -49,7 +30,7 @@ TEST(a_handle_that_is_used_again_has_nothing_of_its_pool) {
         OK(weir_tensors_free(block));
         renew(&A);
     }
-    MUST_LE(reserved(), 6 * MIB); /* memory of ended streams serves later ones after a wait */
+    MUST_LE(reserved_bytes(), 6 * MIB); /* memory of ended streams serves later ones after a wait */
     OK(weir_tensors_end(t, other, NULL));
 }
 
@@ -93,7 +74,7 @@ TEST_EACH(2, a_block_that_outlives_its_stream_serves_the_pool) {
     OK(weir_tensors_free(block));
     again = take(8 * MIB, A);
     use(A, again, 8 * MIB, 2);
-    MUST_LE(reserved(), 8 * MIB + 2 * MIB);
+    MUST_LE(reserved_bytes(), 8 * MIB + 2 * MIB);
     OK(weir_tensors_free(again));
     OK(weir_tensors_end(t, other, NULL));
 }
@@ -208,7 +189,7 @@ TEST_EACH(2, a_use_whose_stream_has_ended) {
 
     block = take(64 * MIB, A);
     use(A, block, 64 * MIB, 1);
-    follow(B, A);
+    order_streams(B, A);
     OK(weir_tensors_use(block, B));
     use(B, block, 64 * MIB, 1);
     if (_i)
@@ -271,9 +252,9 @@ TEST(a_use_by_the_next_stream_of_the_handle) {
 
     block = take(64 * MIB, A);
     use(A, block, 64 * MIB, 1);
-    follow(B, A);
+    order_streams(B, A);
     renew(&A);
-    follow(A, B);
+    order_streams(A, B);
     OK(weir_tensors_use(block, A));
     use(A, block, 64 * MIB, 1);
     OK(weir_tensors_free(block));
@@ -310,7 +291,7 @@ TEST_EACH(2, a_free_beside_a_capture_on_the_handle) {
         OK(weir_tensors_free(again[i]));
     CU(driver->cuCtxSynchronize());
     OK(weir_tensors_trim(t, none));
-    MUST_EQ(reserved(), 0);
+    MUST_EQ(reserved_bytes(), 0);
 }
 
 /* The block's own stream ends after the free, which still waits for another one.  A later request neither queries the
@@ -323,7 +304,7 @@ TEST_EACH(2, a_stream_that_ends_while_its_block_waits) {
     CU(driver->cuStreamCreate(&own, CU_STREAM_NON_BLOCKING));
     block = take(64 * MIB, own);
     use(own, block, 64 * MIB, 1);
-    follow(B, own);
+    order_streams(B, own);
     OK(weir_tensors_use(block, B));
     use(B, block, 64 * MIB, 1);
     busy(C, 50 * MS);
@@ -371,7 +352,7 @@ TEST(a_use_that_was_noted_in_a_capture) {
 
     block = take(64 * MIB, A);
     use(A, block, 64 * MIB, 1);
-    follow(B, A);
+    order_streams(B, A);
     use(B, block, 64 * MIB, 1);
     CU(driver->cuStreamBeginCapture(B, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     OK(weir_tensors_use(block, B));
@@ -485,7 +466,7 @@ TEST(a_pool_with_a_driver_that_has_no_ids) {
         OK(weir_tensors_free(block));
         renew(&A);
     }
-    MUST_LE(reserved(), 6 * MIB);
+    MUST_LE(reserved_bytes(), 6 * MIB);
     OK(weir_tensors_end(t, other, NULL));
     block = take(64 * MIB, A);
     use(A, block, 64 * MIB, 100);
@@ -564,13 +545,13 @@ TEST(frees_on_the_default_stream_during_a_capture) {
     OK(weir_tensors_free(take_on_legacy(KIB)));
     for (int i = 0; i < 8; i++) {
         block = take_on_legacy(64 * MIB);
-        before = before ? before : reserved();
+        before = before ? before : reserved_bytes();
         CU(driver->cuStreamBeginCapture(blocking, CU_STREAM_CAPTURE_MODE_GLOBAL));
         OK(weir_tensors_free(block));
         CU(driver->cuStreamEndCapture(blocking, &captured));
         CU(driver->cuGraphDestroy(captured));
     }
-    MUST_EQ(reserved(), before);
+    MUST_EQ(reserved_bytes(), before);
 }
 
 /* A use of such a stream needs no query of the id, only one at the free whether it is captured. */

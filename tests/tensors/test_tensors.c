@@ -389,14 +389,6 @@ TEST(segments_that_are_not_divided_serve_by_size) {
 static void *given;
 static int source_ends;
 
-static void *source_alloc(void *context, size_t bytes) {
-    CUdeviceptr block = 0;
-
-    (void)context;
-    CU(driver->cuMemAlloc(&block, bytes));
-    return (void *)(uintptr_t)block;
-}
-
 static void source_free(void *context, void *segment) {
     (void)context;
     given = segment;
@@ -418,7 +410,7 @@ static void leave_pool(void *block) {
 
 TEST(a_pool_with_memory_from_elsewhere) {
     int one = 1;
-    weir_tensors_source source = {&one, source_alloc, source_free, source_end};
+    weir_tensors_source source = {&one, alloc_segment, source_free, source_end};
     weir_tensors_figures f;
     void *block;
 
@@ -439,7 +431,7 @@ TEST(a_pool_with_memory_from_elsewhere) {
 
 TEST(a_source_that_comes_after_the_pool) {
     int one = 1, before = source_ends;
-    weir_tensors_source source = {&one, source_alloc, source_free, source_end};
+    weir_tensors_source source = {&one, alloc_segment, source_free, source_end};
     void *block;
 
     OK(weir_tensors_pool_open(t, other, NULL));

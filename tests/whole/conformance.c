@@ -355,7 +355,7 @@ TEST_EACH(KIND_COUNT, blocks_for_any_stream) {
         OK(weir_free(a, block, s));
         OK(weir_alloc_any(a, bytes, &any));
         fill(any, bytes, 0x20 + i, t);
-        order(u, t);
+        order_streams(u, t);
         expect_pattern(any, bytes, 0x20 + i, u);
         busy(t);
         fill(any, bytes, 0x30 + i, t);
@@ -418,7 +418,7 @@ TEST_EACH(KIND_COUNT, many_uses_of_one_block) {
         block = take(a, 3 * MIB, streams[0]);
         fill(block, 3 * MIB, 0x33, streams[0]);
         for (int i = 1; i < STREAMS; i++) {
-            order(streams[i], streams[0]);
+            order_streams(streams[i], streams[0]);
             OK(weir_use(a, block, streams[i]));
             OK(weir_use(a, block, streams[i]));
             busy(streams[i]);
@@ -447,7 +447,7 @@ TEST_EACH(KIND_COUNT, freed_on_another_stream) {
 
         busy(s);
         fill(block, 200000, 0x66, s);
-        order(t, s);
+        order_streams(t, s);
         fill(block, 200000, 0x77, t);
         OK(weir_free(a, block, t));
         next = take(a, 200000, s);

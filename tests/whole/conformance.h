@@ -12,6 +12,8 @@ static int on_cuda;
 static const char *device_name = "model";
 static const struct weir_driver *driver;
 
+#include "tests/fixtures/streams.h"
+
 /* Opens the driver that WEIR_TEST_DEVICE names: that of a GPU, or the device model with this set-up. */
 static inline void open_driver(struct weir_model_setup setup) {
     const char *wanted = getenv("WEIR_TEST_DEVICE");
@@ -40,13 +42,6 @@ static inline void leave_device(CUdevice device) {
 
     CU(driver->cuCtxPopCurrent(&popped));
     CU(driver->cuDevicePrimaryCtxRelease(device));
-}
-
-static inline CUstream make_stream(void) {
-    CUstream stream;
-
-    CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    return stream;
 }
 
 static inline void drop_stream(CUstream stream) {

@@ -51,15 +51,6 @@ static inline void busy(CUstream stream) {
         CU(driver->cuMemsetD8Async(scratch, 0, 256 * MIB, stream));
 }
 
-static inline void order(CUstream later, CUstream earlier) {
-    CUevent event;
-
-    CU(driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    CU(driver->cuEventRecord(event, earlier));
-    CU(driver->cuStreamWaitEvent(later, event, 0));
-    CU(driver->cuEventDestroy(event));
-}
-
 static inline void fill(void *block, size_t bytes, unsigned char pattern, CUstream stream) {
     CU(driver->cuMemsetD8Async((CUdeviceptr)(uintptr_t)block, pattern, bytes, stream));
 }
@@ -83,14 +74,6 @@ static inline void expect_pattern(void *block, size_t bytes, unsigned char patte
                          copy[i], pattern);
     }
     free(copy);
-}
-
-static inline size_t device_free(void) {
-    size_t free_bytes, total;
-
-    CU(driver->cuCtxSynchronize());
-    CU(driver->cuMemGetInfo(&free_bytes, &total));
-    return free_bytes;
 }
 
 /* Checks that the device has its memory back.  A real driver keeps a little for itself. */

@@ -75,7 +75,7 @@ static void give_one(struct work *w) {
     for (int uses = (int)((dice >> 16) % 8); uses > 4; uses--) {
         CUstream t = w->stream[(dice >> (16 + 4 * uses)) % STREAMS];
 
-        order(t, h.stream);
+        order_streams(t, h.stream);
         OK(weir_use(w->a, h.block, t));
         if ((dice >> 12) % 4 == 0)
             busy(t);
@@ -83,7 +83,7 @@ static void give_one(struct work *w) {
     }
     if ((dice >> 40) % 8 == 0) {
         on = w->stream[(dice >> 44) % STREAMS];
-        order(on, h.stream);
+        order_streams(on, h.stream);
         fill(h.block, h.bytes, 0xff, on);
     }
     pthread_mutex_lock(&everybody.lock);

@@ -21,6 +21,7 @@
 #include <weir/weir.h>
 
 #include "driver/driver.h"
+#include "tests/fixtures/random.h"
 
 enum { THREADS = 64, STREAMS = 3, LIVE = 48, LETTERS = 64, WORDS = 4096, LAUNCHES = 3 };
 
@@ -154,10 +155,7 @@ static __attribute__((format(printf, 1, 2), noreturn)) void die(const char *form
     } while (0)
 
 static uint64_t draw(struct worker *w, uint64_t below) {
-    w->random ^= w->random << 13;
-    w->random ^= w->random >> 7;
-    w->random ^= w->random << 17;
-    return (w->random >> 11) % below;
+    return (next_random(&w->random) >> 11) % below;
 }
 
 /* ---- Patterns ---- */

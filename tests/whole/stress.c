@@ -21,6 +21,7 @@
 
 #include "driver/driver.h"
 #include "driver/model/model.h"
+#include "tests/fixtures/random.h"
 
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
@@ -59,12 +60,7 @@ static _Noreturn void fail(const char *text, int line, long value) {
             fail(#call, __LINE__, (long)ok_is);                                                    \
     } while (0)
 
-static uint64_t next_random(uint64_t *state) {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
-}
+#include "tests/fixtures/streams.h"
 
 /* ---- live blocks ------------------------------------------------------------------------------- */
 
@@ -176,15 +172,6 @@ static int any_stream(struct worker *w) {
     return (int)(next_random(&w->random) % (STREAMS + 1));
 }
 
-static void order(CUstream later, CUstream earlier) {
-    CUevent event;
-
-    CU(driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    CU(driver->cuEventRecord(event, earlier));
-    CU(driver->cuStreamWaitEvent(later, event, 0));
-    CU(driver->cuEventDestroy(event));
-}
-
 /* ---- blocks ------------------------------------------------------------------------------------ */
 
 #define EDGE (32 * KIB) /* bytes that are filled at each end of a large block */
@@ -224,7 +211,7 @@ static void use_elsewhere(struct worker *w, struct block *b, int stream) {
         return;
     atomic_fetch_add(&streams[other].noted, 1);
     OK(weir_use(allocator, (void *)(uintptr_t)b->address, streams[other].handle));
-    order(streams[other].handle, handle_of(stream));
+    order_streams(streams[other].handle, handle_of(stream));
     fill(b, streams[other].handle);
     b->noted = other;
     let_go(other);
@@ -273,7 +260,7 @@ static int free_on(struct worker *w, const struct block *b, int stream, int capt
     weir_status status;
 
     if (same && home != stream)
-        order(handle_of(stream), streams[home].handle);
+        order_streams(handle_of(stream), streams[home].handle);
     if (b->filled && b->noted < 0 && !captured && chance(w, 25))
         verify(w, b, handle_of(stream));
     mark(b->address, b->bytes, 0);
@@ -515,14 +502,6 @@ static void *work(void *argument) {
 }
 
 /* ---- runs -------------------------------------------------------------------------------------- */
-
-static size_t device_free(void) {
-    size_t bytes, total;
-
-    CU(driver->cuCtxSynchronize());
-    CU(driver->cuMemGetInfo(&bytes, &total));
-    return bytes;
-}
 
 static void begin_streams(void) {
     for (int i = 0; i < STREAMS; i++) {

@@ -16,10 +16,6 @@ static void set_up(void) {
     made = NULL;
 }
 
-static void tear_down(void) {
-    check_model();
-}
-
 static void make(int kind, uint64_t limit) {
     weir_options options = options_of(kind, "model", DEVICE / 4 * 3);
 
@@ -45,7 +41,7 @@ static const size_t equal_kib[] = {1024,  1536,  3072,  5120,  7168,   9216,  11
                                    50176, 66560, 71680, 99328, 102400, 132096};
 enum { SIZES = sizeof equal_kib / sizeof equal_kib[0] };
 
-CASE("user", 60, set_up, tear_down);
+CASE("user", 60, set_up, check_model);
 
 /* Equal blocks fill the device until a request fails. */
 TEST_EACH((OWN_KINDS * SIZES), most_of_the_device_can_be_used) {
