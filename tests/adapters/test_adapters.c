@@ -16,7 +16,7 @@
 static weir_allocator *process; /* the allocator of device 0 */
 
 /* The limit leaves room for one large block, so that freed memory must be reused. */
-static void begin(void) {
+static void begin_adapters(void) {
     setenv("WEIR_DEVICE", "model", 1);
     setenv("WEIR_LIMIT", "64MiB", 1);
     start_model(8 * GIB);
@@ -25,9 +25,9 @@ static void begin(void) {
 }
 
 /* Expects that many log lines since the last call, and the text in them. */
-#define TOLD(count, text) told(__LINE__, count, text)
+#define TOLD(count, text) expect_lines_with(__LINE__, count, text)
 
-static void told(int at, int count, const char *text) {
+static void expect_lines_with(int at, int count, const char *text) {
     expect_lines(at, count);
     if (!strstr(logged, text))
         ck_abort_msg("line %d: %s", at, logged);
@@ -41,7 +41,7 @@ static void live_in_torch(CUstream stream, uint64_t owner, uint64_t ns) {
     weir_torch_free(block, LARGE, 0, stream);
 }
 
-static void end(void) {
+static void end_adapters(void) {
     CU(driver->cuCtxSynchronize());
     MUST_EQ(check_identities(process).blocks, 0);
     ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
@@ -55,7 +55,7 @@ static int throws(void) {
 
 /* ---- PyTorch --------------------------------------------------------------------------------- */
 
-CASE("adapters", 30, begin, end);
+CASE("adapters", 30, begin_adapters, end_adapters);
 
 TEST(torch_in_the_order_of_the_stream) {
     uint64_t now;
@@ -156,10 +156,10 @@ TEST(torch_memory_fraction) {
     weir_torch_memory_fraction(0.0 / 0.0, 0);
     TOLD(0, "");
     OK(weir_device_allocator(0, &process));
-    end();
+    end_adapters();
 }
 
-CASE("adapters", 30, NULL, end);
+CASE("adapters", 30, NULL, end_adapters);
 
 TEST(torch_on_two_devices) {
     weir_allocator *other;
@@ -169,7 +169,7 @@ TEST(torch_on_two_devices) {
     size_t bytes = 0;
 
     setenv("WEIR_MODEL_DEVICES", "2", 1);
-    begin();
+    begin_adapters();
     CU(driver->cuDevicePrimaryCtxRetain(&second, 1));
     CU(driver->cuCtxPushCurrent(second));
     stream = make_stream();
@@ -200,17 +200,17 @@ TEST_EACH(2, refused_without_an_oom_report) {
         catch_log();
     } else {
         setenv("WEIR_OOM_REPORT", "off", 1);
-        begin();
+        begin_adapters();
     }
     MUST(weir_torch_alloc(100 * MIB, 0, A) == NULL);
-    told(__LINE__, _i == 0 ? 2 : 1, "(further errors like it are not reported)\n");
+    expect_lines_with(__LINE__, _i == 0 ? 2 : 1, "(further errors like it are not reported)\n");
     MUST(!strstr(logged, "WEIR_OOM_REPORT"));
 }
 
 TEST(torch_refused) {
     if (throws())
         return;
-    begin();
+    begin_adapters();
     MUST(weir_torch_alloc(100 * MIB, 0, A) == NULL);
     TOLD(1, "weir: error: weir_torch_alloc: could not allocate 104857600 bytes (100.0 MiB): the "
             "allocator's limit is reached; reserved 0.0 MiB, in use 0.0 MiB, limit 64.0 MiB, free "
@@ -225,10 +225,10 @@ TEST(torch_refused) {
         MUST(weir_torch_alloc((size_t)(100 + i) * MIB, 0, A) == NULL &&
              weir_cupy_malloc(NULL, 100 * MIB, 0) == NULL);
     TOLD(0, ""); /* both failures were reported before */
-    end();
+    end_adapters();
 }
 
-CASE("adapters", 30, begin, end);
+CASE("adapters", 30, begin_adapters, end_adapters);
 
 /* PyTorch frees a block within a capture, after several streams used the block before the capture. */
 TEST(torch_frees_in_a_capture_are_kept) {
@@ -286,7 +286,7 @@ CASE("adapters", 30, NULL, NULL);
 TEST(frees_after_the_driver_are_not_told) {
     void *block;
 
-    begin();
+    begin_adapters();
     block = weir_torch_alloc(MIB, 0, A);
     for (int entry = 0; entry < WEIR_ENTRY_COUNT; entry++)
         weir__model_fail((enum weir_driver_entry)entry, 1, CUDA_ERROR_DEINITIALIZED, 1);
@@ -297,7 +297,7 @@ TEST(frees_after_the_driver_are_not_told) {
 
 /* ---- CuPy ------------------------------------------------------------------------------------ */
 
-CASE("adapters", 30, begin, end);
+CASE("adapters", 30, begin_adapters, end_adapters);
 
 /* Uses of a block without a stream come after all earlier uses of its memory, and before all later ones. */
 TEST(cupy_of_any_stream) {
@@ -361,7 +361,7 @@ TEST(onnx_of_any_stream_and_of_one) {
     TOLD(1, "weir_onnx_alloc: could not allocate 104857600 bytes");
 }
 
-CASE("adapters", 30, NULL, end);
+CASE("adapters", 30, NULL, end_adapters);
 
 TEST(onnx_on_the_current_device) {
     weir_allocator *other;
@@ -369,7 +369,7 @@ TEST(onnx_on_the_current_device) {
     void *here, *there;
 
     setenv("WEIR_MODEL_DEVICES", "2", 1);
-    begin();
+    begin_adapters();
     here = weir_onnx_alloc(MIB);
     CU(driver->cuDevicePrimaryCtxRetain(&second, 1));
     CU(driver->cuCtxPushCurrent(second));
@@ -389,7 +389,7 @@ TEST(handlers_of_an_allocator_and_of_the_process) {
     weir_mem_handler handler;
     weir_allocator *own;
 
-    begin();
+    begin_adapters();
     OK(weir_allocator_create(&options, &own));
     for (int i = 0; i < 2; i++) {
         weir_allocator *serves = i ? own : process;

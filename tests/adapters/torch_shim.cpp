@@ -66,7 +66,7 @@ constexpr const char *OTHER_FRACTION = ", or per_process_memory_fraction in PYTO
 constexpr const char *OTHER_FRACTION = "";
 #endif
 
-void pools(weir_torch::Allocator *a) {
+void check_torch_pools(weir_torch::Allocator *a) {
     auto all = [](cudaStream_t) { return true; };
     a->createOrIncrefPool(0, ONE, nullptr);
     a->beginAllocateToPool(0, ONE,
@@ -138,7 +138,7 @@ int main() {
     MUST(has(thrown_by([&] { a->raw_alloc_with_stream(size_t(1) << 40, nullptr); }),
              "CUDA out of memory. Tried to allocate 1024.00 GiB"));
     limits(a);
-    pools(a);
+    check_torch_pools(a);
     events(a);
     MUST(weir_torch_try() == 0);
     fflush(stdout);

@@ -14,7 +14,7 @@ static uint64_t owners;
 #define ROOM (64 * MIB)
 #define LARGE (40 * MIB)
 
-static void begin_with(int kind, int cache, int dependencies) {
+static void begin_anywhere_with(int kind, int cache, int dependencies) {
     weir_options options = options_of(kind, "model", ROOM);
 
     start_model(8 * GIB);
@@ -25,11 +25,11 @@ static void begin_with(int kind, int cache, int dependencies) {
     owners = 0;
 }
 
-static void begin(int world) {
-    begin_with(worlds[world].kind, worlds[world].cache, WEIR_SWITCH_DEFAULT);
+static void begin_anywhere(int world) {
+    begin_anywhere_with(worlds[world].kind, worlds[world].cache, WEIR_SWITCH_DEFAULT);
 }
 
-static void end(void) {
+static void end_anywhere(void) {
     CU(driver->cuCtxSynchronize());
     MUST_EQ(check_identities(a).blocks, 0);
     OK(weir_allocator_destroy(a));
@@ -45,12 +45,12 @@ static void *take_any(size_t bytes) {
     return block;
 }
 
-CASE("anywhere", 30, NULL, end);
+CASE("anywhere", 30, NULL, end_anywhere);
 
 TEST_EACH(WORLDS, what_a_stream_freed_is_over_before_any_has_it) {
     void *block;
 
-    begin(_i);
+    begin_anywhere(_i);
     OK(weir_alloc(a, LARGE, A, &block));
     use_and_check(A, block, LARGE, 1, 20 * MS);
     OK(weir_free(a, block, A));
@@ -66,7 +66,7 @@ TEST_EACH(WORLDS, what_a_stream_freed_is_over_before_any_has_it) {
 TEST_EACH(2, what_the_own_stream_waits_for_is_over_before_any_has_it) {
     void *block;
 
-    begin_with(_i ? KIND_MAPPED : KIND_FIXED, WEIR_SWITCH_OFF, WEIR_SWITCH_ON);
+    begin_anywhere_with(_i ? KIND_MAPPED : KIND_FIXED, WEIR_SWITCH_OFF, WEIR_SWITCH_ON);
     OK(weir_alloc(a, 1000, B, &block));
     OK(weir_free(a, block, B));
     OK(weir_alloc(a, LARGE, A, &block));
@@ -82,7 +82,7 @@ TEST_EACH(WORLDS, what_any_used_is_over_before_a_stream_has_it) {
     uint64_t now;
     void *block;
 
-    begin(_i);
+    begin_anywhere(_i);
     block = take_any(LARGE);
     now = weir__model_now_ns();
     use_and_check(A, block, LARGE, 1, 20 * MS);
@@ -103,7 +103,7 @@ TEST_EACH(WORLDS, others_are_not_waited_for) {
     void *blocks[20];
     uint64_t now;
 
-    begin(_i);
+    begin_anywhere(_i);
     blocks[0] = take_any(MIB);
     busy(A, 1000 * MS);
     now = weir__model_now_ns();
@@ -117,7 +117,7 @@ TEST_EACH(WORLDS, others_are_not_waited_for) {
 TEST_EACH(WORLDS, mistakes_are_told) {
     void *block = &block;
 
-    begin(_i);
+    begin_anywhere(_i);
     EXPECT(WEIR_E_INVALID, weir_alloc_any(NULL, 1, &block));
     EXPECT(WEIR_E_INVALID, weir_alloc_any(a, 1, NULL));
     EXPECT(WEIR_E_INVALID, weir_free_any(NULL, &block));
@@ -137,7 +137,7 @@ TEST_EACH(WORLDS, mistakes_are_told) {
 TEST_EACH(WORLDS, a_driver_that_refuses_leaves_nothing) {
     void *block = NULL;
 
-    begin(_i);
+    begin_anywhere(_i);
     weir__model_fail(WEIR_ENTRY_cuStreamCreate, 1, CUDA_ERROR_UNKNOWN, 0);
     EXPECT(WEIR_E_DRIVER, weir_alloc_any(a, MIB, &block));
     MUST_EQ(weir_last_driver_result(), CUDA_ERROR_UNKNOWN);
@@ -164,7 +164,7 @@ TEST_EACH(WORLDS, a_capture_elsewhere_goes_on) {
                                                 CU_STREAM_CAPTURE_MODE_RELAXED};
     int breaks = worlds[_i].kind == KIND_POOL && worlds[_i].cache == WEIR_SWITCH_OFF;
 
-    begin(_i);
+    begin_anywhere(_i);
     for (int i = breaks ? 2 : 0; i < 3; i++) { /* see weir_alloc for the modes */
         CUgraph graph;
         void *block;
@@ -178,7 +178,7 @@ TEST_EACH(WORLDS, a_capture_elsewhere_goes_on) {
     }
 }
 
-static void *take_and_give(void *failed) {
+static void *alloc_and_free_any(void *failed) {
     for (int i = 0; i < 50 && !*(int *)failed; i++) {
         void *block = NULL;
 
@@ -191,8 +191,8 @@ static void *take_and_give(void *failed) {
 TEST_EACH(WORLDS, threads_share_the_stream) {
     int failed[THREADS] = {0};
 
-    begin(_i);
-    run_threads(THREADS, take_and_give, failed, sizeof *failed);
+    begin_anywhere(_i);
+    run_threads(THREADS, alloc_and_free_any, failed, sizeof *failed);
     for (int t = 0; t < THREADS; t++)
         MUST(!failed[t]);
     MUST_EQ(stats_of(a).frees, THREADS * 50);
@@ -227,7 +227,7 @@ CASE("anywhere", 30, NULL, NULL);
 TEST_EACH(WORLDS, who_is_not_served) {
     void *block = NULL, *taken;
 
-    begin(_i);
+    begin_anywhere(_i);
     weir__model_fail(WEIR_ENTRY_cuCtxPushCurrent, 1, CUDA_ERROR_UNKNOWN, 0);
     EXPECT(WEIR_E_DRIVER, weir_alloc_any(a, MIB, &block));
     taken = take_any(MIB);
@@ -255,7 +255,7 @@ TEST_EACH(WORLDS, who_is_not_served) {
 TEST_EACH(WORLDS, an_address_or_a_status) {
     intptr_t block;
 
-    begin(_i);
+    begin_anywhere(_i);
     block = weir_alloc_address(a, LARGE, A);
     MUST(block > 0);
     use_and_check(A, (void *)block, LARGE, 1, MS);
@@ -264,7 +264,7 @@ TEST_EACH(WORLDS, an_address_or_a_status) {
     MUST_EQ(weir_alloc_address(NULL, MIB, A), WEIR_E_INVALID);
     MUST_EQ(check_identities(a).blocks, 1);
     OK(weir_free(a, (void *)block, A));
-    end();
+    end_anywhere();
 }
 
 SUITE("anywhere", CK_FORK_GETENV);

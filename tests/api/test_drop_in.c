@@ -7,7 +7,7 @@
 #include "tests/fixtures/calls.h"
 #include "tests/fixtures/every_world.h"
 
-static void make(int world) {
+static void make_drop_in(int world) {
     weir_options options = options_of_world(world, 512 * MIB);
 
     OK(weir_allocator_create(&options, &a));
@@ -17,38 +17,38 @@ static void make(int world) {
 /* ---- capture --------------------------------------------------------------------------------- */
 
 static int shares_what_is_idle(int world) {
-    return worlds[world].kind != KIND_POOL || has_caches(world);
+    return worlds[world].kind != KIND_POOL || world_has_caches(world);
 }
 
 static int has_trims(int world) {
     return worlds[world].kind != KIND_FIXED && worlds[world].kind != KIND_DIRECT;
 }
 
-static void end_if_there(void) {
+static void destroy_if_left(void) {
     if (a)
         destroy_empty();
 }
 
-CASE("each world", 60, start, end_if_there);
+CASE("each world", 60, start_world_device, destroy_if_left);
 
 /* weir refuses the requests without a line in the log.  The capture goes on, and all else works during and after it. */
 TEST_WHERE(0, WORLDS, shares_what_is_idle, captured_requests_are_the_drivers) {
     CUstreamCaptureStatus status;
     void *none = NULL, *block;
 
-    make(_i);
-    block = take(3000, A);
+    make_drop_in(_i);
+    block = alloc_in_world(3000, A);
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_RELAXED));
     EXPECT(WEIR_E_CAPTURE, weir_alloc(a, 1000, A, &none));
     EXPECT(WEIR_E_CAPTURE, weir_alloc(a, 3 * MIB, A, &none));
     MUST(none == NULL);
     MUST_EQ(lines(), 0);
-    give(take(1000, B), B);
+    free_in_world(alloc_in_world(1000, B), B);
     CU(driver->cuStreamIsCapturing(A, &status));
     MUST_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
     drop_capture(A);
-    give(block, A);
-    give(take(1000, A), A);
+    free_in_world(block, A);
+    free_in_world(alloc_in_world(1000, A), A);
     MUST_EQ(stats_of(a).cache_misses_capture, 0);
 }
 
@@ -61,14 +61,14 @@ TEST_EACH(WORLDS, a_free_from_another_context_is_behind_its_work) {
     struct model_stream *far;
     uint64_t owner = 0;
 
-    make(_i);
+    make_drop_in(_i);
     atomic_store(&green->retained, 1);
     weir__model_lock();
     far = weir__model_stream_make(green, CU_STREAM_NON_BLOCKING);
     weir__model_unlock();
     for (int round = 0; round < 40; round++)
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-            unsigned char *block = take(sizes[i], A);
+            unsigned char *block = alloc_in_world(sizes[i], A);
 
             CU(weir__model_use(A, (uintptr_t)block, sizes[i], ++owner, MS));
             CU(driver->cuStreamSynchronize(A));
@@ -77,9 +77,9 @@ TEST_EACH(WORLDS, a_free_from_another_context_is_behind_its_work) {
             for (int j = 0; j < 2; j++) {
                 CUstream stream = j ? B : A;
 
-                block = take(sizes[i], stream);
+                block = alloc_in_world(sizes[i], stream);
                 CU(weir__model_use(stream, (uintptr_t)block, sizes[i], ++owner, MS));
-                give(block, stream);
+                free_in_world(block, stream);
             }
             ck_assert_msg(!weir__model_fault(), "%s", weir__model_fault());
         }
@@ -93,11 +93,11 @@ TEST_WHERE(0, WORLDS, shares_what_is_idle, blocks_that_are_done_serve_everybody)
     unsigned char *block[4], *again;
     uint64_t reserve;
 
-    make(_i);
+    make_drop_in(_i);
     for (int i = 0; i < 200; i++) /* gives both streams caches */
-        give(take(1000, i % 2 ? A : B), i % 2 ? A : B);
+        free_in_world(alloc_in_world(1000, i % 2 ? A : B), i % 2 ? A : B);
     for (int i = 0; i < 4; i++) {
-        block[i] = take(sizes[i], A);
+        block[i] = alloc_in_world(sizes[i], A);
         memset(block[i], i + 1, sizes[i]);
     }
     busy(A, 50 * MS);
@@ -109,10 +109,10 @@ TEST_WHERE(0, WORLDS, shares_what_is_idle, blocks_that_are_done_serve_everybody)
         EXPECT(WEIR_E_NOT_OWNED, weir__drop_in_free_done(a, block[i]));
         EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block[i], A));
     }
-    again = take(9 * MIB, B);
-    if (worlds[_i].kind != KIND_DIRECT || has_caches(_i))
+    again = alloc_in_world(9 * MIB, B);
+    if (worlds[_i].kind != KIND_DIRECT || world_has_caches(_i))
         MUST_LE(stats_of(a).reserved, reserve);
-    give(again, B);
+    free_in_world(again, B);
 }
 
 /* A freed slot returns to a stream that reuses it while all other slots of its slab are live. */
@@ -120,23 +120,23 @@ TEST_EACH(WORLDS, a_slot_that_is_done_comes_home) {
     unsigned char *block[64];
     int found = 0;
 
-    make(_i);
+    make_drop_in(_i);
     for (int i = 0; i < 64; i++)
-        block[i] = take(2000, A);
+        block[i] = alloc_in_world(2000, A);
     OK(weir__drop_in_free_done(a, block[20]));
     for (int i = 0; i < 64 && !found; i++) {
-        unsigned char *more = take(2000, A);
+        unsigned char *more = alloc_in_world(2000, A);
 
         found = more == block[20];
         if (!found)
-            give(more, B);
+            free_in_world(more, B);
         else
-            give(more, A);
+            free_in_world(more, A);
     }
-    MUST(found || !has_caches(_i));
+    MUST(found || !world_has_caches(_i));
     for (int i = 0; i < 64; i++)
         if (i != 20)
-            give(block[i], A);
+            free_in_world(block[i], A);
 }
 
 /* ---- streams that end ------------------------------------------------------------------------- */
@@ -148,13 +148,13 @@ TEST_EACH(WORLDS, a_stream_ends) {
     CUstream stream, next;
     uint64_t reserve;
 
-    make(_i);
+    make_drop_in(_i);
     stream = make_stream();
     for (int i = 0; i < 40; i++)
-        block[i] = take(300000 + (size_t)i * 20000, stream);
+        block[i] = alloc_in_world(300000 + (size_t)i * 20000, stream);
     for (int i = 0; i < 40; i++)
-        give(block[i], stream);
-    give(take(1000, A), A);
+        free_in_world(block[i], stream);
+    free_in_world(alloc_in_world(1000, A), A);
     reserve = stats_of(a).reserved;
     weir__drop_in_stream_ends(a, stream);
     MUST_EQ(stats_of(a).cache_idle, 0);
@@ -162,14 +162,14 @@ TEST_EACH(WORLDS, a_stream_ends) {
     CU(driver->cuStreamDestroy(stream));
     weir__drop_in_stream_ends(a, A); /* also for a stream that lives on */
     for (int i = 0; i < 40; i++)
-        block[i] = take(300000 + (size_t)i * 20000, A);
-    if (has_caches(_i) && worlds[_i].kind != KIND_DIRECT) /* engine direct reserves nothing */
+        block[i] = alloc_in_world(300000 + (size_t)i * 20000, A);
+    if (world_has_caches(_i) && worlds[_i].kind != KIND_DIRECT) /* engine direct reserves nothing */
         MUST_LE(stats_of(a).reserved, reserve);
     for (int i = 0; i < 40; i++)
-        give(block[i], A);
+        free_in_world(block[i], A);
     next = make_stream();
     for (int i = 0; i < 300; i++)
-        give(take(1000, next), next);
+        free_in_world(alloc_in_world(1000, next), next);
     weir__drop_in_stream_ends(a, next);
     weir__drop_in_stream_ends(a, next);
     CU(driver->cuStreamDestroy(next));
@@ -182,21 +182,21 @@ TEST_EACH(WORLDS, a_stream_ends_that_left_nothing) {
     void *kept;
     uint64_t idle, of_both;
 
-    make(_i);
-    give(take(1000, A), A);
+    make_drop_in(_i);
+    free_in_world(alloc_in_world(1000, A), A);
     idle = stats_of(a).cache_idle;
     weir__drop_in_stream_ends(a, per_thread);
-    give(take(1000, per_thread), per_thread);
+    free_in_world(alloc_in_world(1000, per_thread), per_thread);
     weir__drop_in_stream_ends(a, per_thread);
     fresh = make_stream();
     count_from_here();
     weir__drop_in_stream_ends(a, fresh);
-    if (has_caches(_i)) /* without caches only the engine could know */
+    if (world_has_caches(_i)) /* without caches only the engine could know */
         EXPECT_CALLS({0, 0});
-    kept = take(1000, fresh);
+    kept = alloc_in_world(1000, fresh);
     weir__drop_in_stream_ends(a, fresh); /* too young to have a cache */
     for (int i = 0; i < 300; i++)
-        give(take(1000, fresh), fresh);
+        free_in_world(alloc_in_world(1000, fresh), fresh);
     CU(driver->cuStreamDestroy(fresh));
     next = make_stream();
     MUST(next == fresh);
@@ -210,7 +210,7 @@ TEST_EACH(WORLDS, a_stream_ends_that_left_nothing) {
     weir__drop_in_stream_ends(a, A);
     drop_capture(A);
     MUST_LE(idle, stats_of(a).cache_idle);
-    give(kept, A);
+    free_in_world(kept, A);
     CU(driver->cuStreamDestroy(next));
     MUST_EQ(lines(), 0);
 }
@@ -220,29 +220,29 @@ TEST_EACH(WORLDS, a_stream_ends_after_another_of_its_handle) {
     unsigned char *block, *other[200];
     CUstream first, second;
 
-    make(_i);
-    if (!has_caches(_i)) { /* the engine orders such frees */
+    make_drop_in(_i);
+    if (!world_has_caches(_i)) { /* the engine orders such frees */
         destroy_empty();
         return;
     }
     for (int i = 0; i < 200; i++)
-        give(take(1000, A), A);
+        free_in_world(alloc_in_world(1000, A), A);
     first = make_stream();
     for (int i = 0; i < 300; i++)
-        give(take(1000, first), first);
-    block = take(1000, A);
-    give(block, first);
+        free_in_world(alloc_in_world(1000, first), first);
+    block = alloc_in_world(1000, A);
+    free_in_world(block, first);
     busy(first, 50 * MS);
     CU(driver->cuStreamDestroy(first)); /* its work is still running */
     second = make_stream();
     MUST(second == first);
     weir__drop_in_stream_ends(a, second);
     for (int i = 0; i < 200; i++) {
-        other[i] = take(1000, A);
+        other[i] = alloc_in_world(1000, A);
         MUST(other[i] != block);
     }
     for (int i = 0; i < 200; i++)
-        give(other[i], A);
+        free_in_world(other[i], A);
     CU(driver->cuStreamDestroy(second));
 }
 
@@ -251,12 +251,12 @@ TEST_EACH(WORLDS, a_default_stream_ends) {
     CUstream per_thread = (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
     uint64_t idle;
 
-    make(_i);
-    give(take(1000, A), A);
+    make_drop_in(_i);
+    free_in_world(alloc_in_world(1000, A), A);
     idle = stats_of(a).cache_idle;
     for (int i = 0; i < 300; i++)
-        give(take(70000, per_thread), per_thread);
-    MUST(!has_caches(_i) || stats_of(a).cache_idle > idle);
+        free_in_world(alloc_in_world(70000, per_thread), per_thread);
+    MUST(!world_has_caches(_i) || stats_of(a).cache_idle > idle);
     weir__drop_in_stream_ends(a, per_thread);
     MUST_LE(stats_of(a).cache_idle, idle);
 }
@@ -264,7 +264,7 @@ TEST_EACH(WORLDS, a_default_stream_ends) {
 /* ---- trims ------------------------------------------------------------------------------------ */
 
 /* Trims as for a program that has these streams.  Returns the bytes that are still reserved. */
-static uint64_t trim(CUstream first, CUstream second) {
+static uint64_t trim_for_streams(CUstream first, CUstream second) {
     const weir_stream streams[] = {first, second};
 
     weir__drop_in_trim(a, 0, weir__drop_in_ask(a, streams, second ? 2 : 1));
@@ -277,18 +277,18 @@ TEST_WHERE(0, WORLDS, has_trims, a_trim_waits_for_nothing) {
     unsigned char *block;
     uint64_t before;
 
-    make(_i);
+    make_drop_in(_i);
     CU(driver->cuStreamCreate(&stream[0], CU_STREAM_NON_BLOCKING));
     CU(driver->cuStreamCreate(&stream[1], CU_STREAM_DEFAULT));
     for (int i = 0; i < 2; i++) {
-        block = take(100 * MIB, stream[i]);
+        block = alloc_in_world(100 * MIB, stream[i]);
         CU(weir__model_use(stream[i], (uintptr_t)block, 100 * MIB, 1, 50 * MS));
-        give(block, stream[i]);
+        free_in_world(block, stream[i]);
         before = stats_of(a).reserved;
-        MUST_EQ(trim(stream[0], stream[1]), before);
+        MUST_EQ(trim_for_streams(stream[0], stream[1]), before);
         ANSWERS(CUDA_ERROR_NOT_READY, driver->cuStreamQuery(stream[i]));
         CU(driver->cuStreamSynchronize(stream[i]));
-        MUST_LE(trim(stream[0], stream[1]) + 64 * MIB, before);
+        MUST_LE(trim_for_streams(stream[0], stream[1]) + 64 * MIB, before);
     }
     for (int i = 0; i < 2; i++)
         CU(driver->cuStreamDestroy(stream[i]));
@@ -301,15 +301,15 @@ TEST_WHERE(0, WORLDS, has_trims, a_trim_sees_what_the_legacy_stream_does) {
     CUstream stream;
     uint64_t before;
 
-    make(_i);
+    make_drop_in(_i);
     CU(driver->cuStreamCreate(&stream, CU_STREAM_DEFAULT));
-    block = take(100 * MIB, stream);
+    block = alloc_in_world(100 * MIB, stream);
     CU(weir__model_use(NULL, (uintptr_t)block, 100 * MIB, 1, 50 * MS));
-    give(block, stream);
+    free_in_world(block, stream);
     before = stats_of(a).reserved;
-    MUST_EQ(trim(stream, NULL), before);
+    MUST_EQ(trim_for_streams(stream, NULL), before);
     CU(driver->cuStreamSynchronize(NULL));
-    MUST_LE(trim(stream, NULL) + 64 * MIB, before);
+    MUST_LE(trim_for_streams(stream, NULL) + 64 * MIB, before);
     CU(driver->cuStreamDestroy(stream));
     MUST(weir__model_fault() == NULL);
 }
@@ -319,12 +319,12 @@ TEST_EACH(WORLDS, what_is_no_block_is_not_done) {
     int host;
     unsigned char *small, *large, *young;
 
-    make(_i);
-    small = take(3000, A);
-    large = take(3 * MIB, A);
-    young = take(3000, B); /* B has no cache */
-    give(young, B);
-    if (has_caches(_i)) {
+    make_drop_in(_i);
+    small = alloc_in_world(3000, A);
+    large = alloc_in_world(3 * MIB, A);
+    young = alloc_in_world(3000, B); /* B has no cache */
+    free_in_world(young, B);
+    if (world_has_caches(_i)) {
         EXPECT(WEIR_E_NOT_OWNED, weir__drop_in_free_done(a, young));
         EXPECT(WEIR_E_NOT_OWNED, weir__drop_in_free_done(a, &host));
         EXPECT(WEIR_E_NOT_OWNED, weir__drop_in_free_done(a, small + 512));
@@ -335,7 +335,7 @@ TEST_EACH(WORLDS, what_is_no_block_is_not_done) {
 }
 
 /* weir queries no stream, so that only the call about the stream's end tells the handle's next stream apart. */
-TEST_WHERE(0, WORLDS, has_caches, a_handle_that_comes_again) {
+TEST_WHERE(0, WORLDS, world_has_caches, a_handle_that_comes_again) {
     weir_options options = options_of_world(_i, 512 * MIB);
     CUstream first, second;
     unsigned char *block;
@@ -345,20 +345,20 @@ TEST_WHERE(0, WORLDS, has_caches, a_handle_that_comes_again) {
     OK(weir_allocator_create(&options, &a));
     weir__drop_in_begin(a, NULL);
     first = make_stream();
-    block = take(1000, first);
+    block = alloc_in_world(1000, first);
     before = id_of(first);
-    give(block, first);
+    free_in_world(block, first);
     busy(first, 50 * MS);
     weir__drop_in_stream_ends(a, first);
     CU(driver->cuStreamDestroy(first)); /* its work is still running */
     second = make_stream();
     MUST(second == first && id_of(second) != before);
     for (int i = 0; i < 100; i++) {
-        unsigned char *other = take(1000, second);
+        unsigned char *other = alloc_in_world(1000, second);
 
         /* The first stream still uses the block; the direct engine has waited for it. */
         MUST(other != block || worlds[_i].kind == KIND_DIRECT);
-        give(other, second);
+        free_in_world(other, second);
     }
     CU(driver->cuStreamDestroy(second));
 }
@@ -372,69 +372,69 @@ static int watches(weir_stream stream) {
 }
 
 static void make_watched(int world) {
-    make(world);
+    make_drop_in(world);
     weir__drop_in_begin(a, watches);
     watched = make_stream();
     weir__drop_in_stream_begins(a, watched);
 }
 
 /* Makes pairs of 1000 bytes once the stream has a cache.  Returns the number of queries about the stream. */
-static uint64_t questions(CUstream stream) {
+static uint64_t driver_calls_of_pairs(CUstream stream) {
     for (int i = 0; i < 50; i++)
-        give(take(1000, stream), stream);
+        free_in_world(alloc_in_world(1000, stream), stream);
     count_from_here();
     for (int i = 0; i < 50; i++)
-        give(take(1000, stream), stream);
+        free_in_world(alloc_in_world(1000, stream), stream);
     return calls(WEIR_ENTRY_cuStreamIsCapturing) + calls(WEIR_ENTRY_cuStreamGetId);
 }
 
-TEST_WHERE(0, WORLDS, has_caches, who_is_watched_is_not_asked_about) {
+TEST_WHERE(0, WORLDS, world_has_caches, who_is_watched_is_not_asked_about) {
     make_watched(_i);
-    MUST_EQ(questions(watched), 0);
-    MUST_EQ(questions(NULL), 0);
-    MUST_EQ(questions((CUstream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE), 0);
-    MUST_EQ(questions((CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE), 0);
-    MUST_LE(1, questions(A));
+    MUST_EQ(driver_calls_of_pairs(watched), 0);
+    MUST_EQ(driver_calls_of_pairs(NULL), 0);
+    MUST_EQ(driver_calls_of_pairs((CUstream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE), 0);
+    MUST_EQ(driver_calls_of_pairs((CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE), 0);
+    MUST_LE(1, driver_calls_of_pairs(A));
     weir__drop_in_stream_ends(a, watched);
     CU(driver->cuStreamDestroy(watched));
 }
 
 /* weir does not see the end of the stream, but that another stream has the handle. */
-TEST_WHERE(0, WORLDS, has_caches, who_was_watched_is_not_who_has_the_handle_next) {
+TEST_WHERE(0, WORLDS, world_has_caches, who_was_watched_is_not_who_has_the_handle_next) {
     unsigned char *block;
     CUstream first;
     uint64_t before;
 
     make_watched(_i);
-    (void)questions(watched);
-    block = take(1000, watched);
+    (void)driver_calls_of_pairs(watched);
+    block = alloc_in_world(1000, watched);
     first = watched;
     before = id_of(first);
-    give(block, first);
+    free_in_world(block, first);
     busy(first, 50 * MS);
     CU(driver->cuStreamDestroy(first)); /* its work is still running */
     watched = make_stream();
     MUST(watched == first && id_of(watched) != before);
     weir__drop_in_stream_begins(a, watched);
     for (int i = 0; i < 100; i++) {
-        unsigned char *other = take(1000, watched);
+        unsigned char *other = alloc_in_world(1000, watched);
 
         MUST(other != block); /* the first stream still uses the block */
-        give(other, watched);
+        free_in_world(other, watched);
     }
     weir__drop_in_stream_ends(a, watched);
     CU(driver->cuStreamDestroy(watched));
 }
 
 /* A watched stream may end, and another stream begin, by calls that weir does not see. */
-TEST_WHERE(0, WORLDS, has_caches, who_is_watched_no_more_is_asked_about) {
+TEST_WHERE(0, WORLDS, world_has_caches, who_is_watched_no_more_is_asked_about) {
     make_watched(_i);
-    (void)questions(watched);
+    (void)driver_calls_of_pairs(watched);
     watched = NULL;
     weir__drop_in_stream_ends(a, A); /* A was never used */
-    MUST_LE(questions(B), 100);
+    MUST_LE(driver_calls_of_pairs(B), 100);
     weir__drop_in_stream_ends(a, B);
-    MUST_LE(1, questions(B));
+    MUST_LE(1, driver_calls_of_pairs(B));
 }
 
 static void *give_on_own(void *block) {
@@ -442,15 +442,15 @@ static void *give_on_own(void *block) {
     CUcontext popped;
 
     CU(driver->cuCtxPushCurrent(primary));
-    (void)questions(own);
+    (void)driver_calls_of_pairs(own);
     busy(own, 50 * MS);
-    give(block, own);
+    free_in_world(block, own);
     CU(driver->cuCtxPopCurrent(&popped));
     return NULL;
 }
 
 /* Each thread and each context has another default stream. */
-TEST_WHERE(0, WORLDS, has_caches, default_streams_that_are_known_are_told_apart) {
+TEST_WHERE(0, WORLDS, world_has_caches, default_streams_that_are_known_are_told_apart) {
     CUstream own = (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
     CUcontext second, popped;
     unsigned char *block, *other;
@@ -461,14 +461,14 @@ TEST_WHERE(0, WORLDS, has_caches, default_streams_that_are_known_are_told_apart)
     CU(driver->cuCtxPushCurrent(primary));
     A = make_stream();
     make_watched(_i);
-    (void)questions(own);
-    (void)questions(NULL);
-    block = take(1000, own);
+    (void)driver_calls_of_pairs(own);
+    (void)driver_calls_of_pairs(NULL);
+    block = alloc_in_world(1000, own);
     run_in_thread(give_on_own, block);
     for (int i = 0; i < 100; i++) {
-        other = take(1000, own);
+        other = alloc_in_world(1000, own);
         MUST(other != block); /* the other thread's stream is at work */
-        give(other, own);
+        free_in_world(other, own);
     }
     CU(driver->cuDevicePrimaryCtxRetain(&second, 1));
     CU(driver->cuCtxPushCurrent(second));
@@ -476,7 +476,7 @@ TEST_WHERE(0, WORLDS, has_caches, default_streams_that_are_known_are_told_apart)
     EXPECT(WEIR_E_STREAM, weir_alloc(a, 1000, own, &refused));
     CU(driver->cuCtxPopCurrent(&popped));
     CU(driver->cuDevicePrimaryCtxRelease(1));
-    give(take(1000, NULL), NULL);
+    free_in_world(alloc_in_world(1000, NULL), NULL);
     weir__drop_in_stream_ends(a, watched);
     CU(driver->cuStreamDestroy(watched));
 }
@@ -486,9 +486,9 @@ TEST_WHERE(0, WORLDS, has_caches, default_streams_that_are_known_are_told_apart)
 TEST_EACH(WORLDS, a_peak_begins_anew) {
     void *small, *large;
 
-    make(_i);
-    MUST_EQ(weir__drop_in_knows_peak(a), has_caches(_i));
-    if (!has_caches(_i)) {
+    make_drop_in(_i);
+    MUST_EQ(weir__drop_in_knows_peak(a), world_has_caches(_i));
+    if (!world_has_caches(_i)) {
         destroy_empty();
         return;
     }
@@ -497,17 +497,17 @@ TEST_EACH(WORLDS, a_peak_begins_anew) {
 
         (void)weir__drop_in_peak(a, 1);
         MUST_EQ(weir__drop_in_peak(a, 0), 0);
-        small = take(1000, A);
-        large = take(5 * MIB, other);
+        small = alloc_in_world(1000, A);
+        large = alloc_in_world(5 * MIB, other);
         MUST_EQ(weir__drop_in_peak(a, 0), 5 * MIB + 1000);
-        give(large, other);
+        free_in_world(large, other);
         MUST_EQ(weir__drop_in_peak(a, 0), 5 * MIB + 1000);
         (void)weir__drop_in_peak(a, 1);
         MUST_EQ(weir__drop_in_peak(a, 0), 1000);
-        large = take(MIB, A);
+        large = alloc_in_world(MIB, A);
         MUST_EQ(weir__drop_in_peak(a, 0), MIB + 1000);
-        give(small, other);
-        give(large, A);
+        free_in_world(small, other);
+        free_in_world(large, A);
         MUST_EQ(weir__drop_in_peak(a, 0), MIB + 1000);
         MUST_EQ(stats_of(a).requested_peak, 5 * MIB + 1000); /* this peak is not reset */
     }
@@ -519,8 +519,8 @@ TEST_EACH(WORLDS, a_peak_begins_anew) {
 TEST_EACH(WORLDS, a_context_goes) {
     void *block, *none = NULL;
 
-    make(_i);
-    block = take(5000, A);
+    make_drop_in(_i);
+    block = alloc_in_world(5000, A);
     weir__drop_in_lose(a);
     count_from_here();
     EXPECT(WEIR_E_DEVICE_LOST, weir_alloc(a, 1000, A, &none));
@@ -540,13 +540,13 @@ TEST_EACH(WORLDS, a_context_goes) {
 
 TEST_EACH(WORLDS, what_lies_in_its_memory) {
     int host = 0, cuts = worlds[_i].kind == KIND_FIXED || worlds[_i].kind == KIND_REGIONS ||
-                         worlds[_i].kind == KIND_MAPPED || has_caches(_i);
+                         worlds[_i].kind == KIND_MAPPED || world_has_caches(_i);
     unsigned char *block;
 
-    make(_i);
-    block = take(5000, A);
+    make_drop_in(_i);
+    block = alloc_in_world(5000, A);
     MUST_EQ(weir__drop_in_holds(a, (uintptr_t)block), cuts || worlds[_i].kind == KIND_DIRECT);
-    give(block, A);
+    free_in_world(block, A);
     MUST_EQ(weir__drop_in_holds(a, (uintptr_t)block), cuts);
     MUST(!weir__drop_in_holds(a, (uintptr_t)&host));
     MUST_EQ(weir__drop_in_keeps_addresses(a), worlds[_i].kind == KIND_MAPPED);

@@ -6,7 +6,7 @@
 #include "tests/fixtures/exported.h"
 #include "tests/fixtures/piped_child.h"
 
-CASE("one process", 60, start, end_if_there);
+CASE("one process", 60, start_exporting_device, end_exporter_if_there);
 
 TEST_EACH(ROWS(caches), both_sides_see_the_same_bytes) {
     const size_t bytes = 20 * MIB + 4096;
@@ -14,15 +14,15 @@ TEST_EACH(ROWS(caches), both_sides_see_the_same_bytes) {
     size_t offset = 1;
     char *text;
 
-    make(caches[_i]);
+    make_exporter(caches[_i]);
     block = take_marked(bytes, 1);
     text = text_of(block, &offset);
     MUST(pieces_of(text) >= 3);
-    base = open_text(text);
+    base = open_exported_text(text);
     MUST(base + offset != block);
     expect_marked(base + offset, bytes, 1);
-    fill(base + offset + UNIT, 99, MIB);
-    fill(base + offset + bytes - 4096, 98, 4096);
+    fill_range(base + offset + UNIT, 99, MIB);
+    fill_range(base + offset + bytes - 4096, 98, 4096);
     expect_marked(block + UNIT, MIB, 99);
     expect_marked(block + bytes - 4096, 4096, 98);
     OK(weir_ipc_close(base));
@@ -39,7 +39,7 @@ TEST_EACH(ROWS(caches), an_address_inside) {
     size_t first = 0, offset = 0;
     char *text, *other;
 
-    make(caches[_i]);
+    make_exporter(caches[_i]);
     block = take_marked(20 * MIB, 1);
     text = text_of(block, &first);
     for (size_t at = MIB; at < 20 * MIB; at += MIB) {
@@ -49,7 +49,7 @@ TEST_EACH(ROWS(caches), an_address_inside) {
     }
     other = text_of(block + 20 * MIB - 1, &offset);
     MUST(strcmp(text, other) == 0 && offset == first + 20 * MIB - 1);
-    base = open_text(text);
+    base = open_exported_text(text);
     expect_marked(base + first + 2 * MIB, 18 * MIB, 3);
     OK(weir_ipc_close(base));
     free(text);
@@ -63,7 +63,7 @@ TEST(blocks_at_the_borders_of_pieces) {
     char *text[4];
     size_t offset;
 
-    make(WEIR_SWITCH_OFF);
+    make_exporter(WEIR_SWITCH_OFF);
     for (int i = 0; i < 4; i++) {
         block[i] = take_marked(UNIT, (unsigned char)(20 * i));
         text[i] = text_of(block[i], &offset);
@@ -71,7 +71,7 @@ TEST(blocks_at_the_borders_of_pieces) {
         MUST(i == 0 || strcmp(text[i], text[i - 1]) != 0);
     }
     for (int i = 0; i < 4; i++) {
-        base = open_text(text[i]);
+        base = open_exported_text(text[i]);
         expect_marked(base, UNIT, (unsigned char)(20 * i));
         OK(weir_ipc_close(base));
         give(a, block[i], A);
@@ -85,15 +85,15 @@ TEST_EACH(ROWS(caches), blocks_side_by_side) {
     char *text, *other;
     size_t offset[2];
 
-    make(caches[_i]);
+    make_exporter(caches[_i]);
     one = take(a, 1000, A);
     two = take(a, 1000, A);
-    fill(one, 1, 1000);
-    fill(two, 2, 1000);
+    fill_range(one, 1, 1000);
+    fill_range(two, 2, 1000);
     text = text_of(one, &offset[0]);
     other = text_of(two, &offset[1]);
     MUST(strcmp(text, other) == 0 && offset[1] - offset[0] == (size_t)(two - one));
-    base = open_text(text);
+    base = open_exported_text(text);
     expect_marked(base + offset[0], 1000, 1);
     expect_marked(base + offset[1], 1000, 2);
     OK(weir_ipc_close(base));
@@ -109,7 +109,7 @@ TEST_EACH(2, memory_that_was_moved) {
     size_t offset = 0;
     char *before, *after;
 
-    make(WEIR_SWITCH_OFF);
+    make_exporter(WEIR_SWITCH_OFF);
     for (int i = 0; i < 4; i++)
         block[i] = take_marked(UNIT, 1);
     before = text_of(block[0], NULL);
@@ -122,7 +122,7 @@ TEST_EACH(2, memory_that_was_moved) {
     after = text_of(large, &offset);
     MUST(pieces_of(after) == 2 && offset == 0);
     MUST(strstr(after, strrchr(before, ':') + 1) != NULL); /* its descriptor did not change */
-    base = open_text(after);
+    base = open_exported_text(after);
     expect_marked(base, 2 * UNIT, 100);
     OK(weir_ipc_close(base));
     free(before);
@@ -141,13 +141,13 @@ TEST(memory_that_goes_back) {
     int before;
 #endif
 
-    make(WEIR_SWITCH_OFF);
+    make_exporter(WEIR_SWITCH_OFF);
 #ifdef CAN_DENY
     before = files_open();
 #endif
     block = take_marked(20 * MIB, 1);
     text = text_of(block, NULL);
-    base = open_text(text);
+    base = open_exported_text(text);
     OK(weir_ipc_close(base));
     give(a, block, A);
     OK(weir_trim(a, 0, &released));
@@ -168,7 +168,7 @@ TEST_EACH(ROWS(caches), a_receiver_keeps_the_memory) {
     unsigned char *block, *base;
     size_t released = 0, offset = 0;
 
-    make(caches[_i]);
+    make_exporter(caches[_i]);
     block = take_marked(20 * MIB, 1);
     base = open_block(block, &offset);
     give(a, block, A);
@@ -191,7 +191,7 @@ TEST(a_close_waits_for_the_device) {
     unsigned char *block, *base, *twice;
     size_t offset = 0;
 
-    make(WEIR_SWITCH_ON);
+    make_exporter(WEIR_SWITCH_ON);
     block = take_marked(MIB, 1);
     base = open_block(block, &offset);
     twice = open_block(block, &offset);
@@ -210,7 +210,7 @@ TEST(a_close_waits_for_the_device) {
 }
 
 TEST(a_hardened_block) {
-    weir_options options = options_for(WEIR_SWITCH_ON);
+    weir_options options = exported_options(WEIR_SWITCH_ON);
     unsigned char *block, *base;
     size_t offset = 0;
 
@@ -229,7 +229,7 @@ static struct child start_child(const char *what) {
     return start_piped("test_ipc", "WEIR_TEST_IPC", what);
 }
 
-static int ended(const struct child *child) {
+static int exit_status_of_child(const struct child *child) {
     int status = 0;
 
     close(child->to);
@@ -267,7 +267,7 @@ static int be_receiver(void) {
     }
     if (!is_filled((unsigned char *)base + letter.offset, 7, letter.bytes))
         return 4;
-    fill((unsigned char *)base + letter.offset, 9, letter.bytes);
+    fill_range((unsigned char *)base + letter.offset, 9, letter.bytes);
     if (write(1, "i", 1) != 1 || read(0, &word, 1) != 1)
         return 5;
     if (!is_filled((unsigned char *)base + letter.offset, 9, letter.bytes))
@@ -282,9 +282,9 @@ static int be_sender(void) {
     size_t offset;
     char word;
 
-    make(WEIR_SWITCH_ON);
+    make_exporter(WEIR_SWITCH_ON);
     block = take(a, letter.bytes, A);
-    fill(block, 7, letter.bytes);
+    fill_range(block, 7, letter.bytes);
     OK(weir_ipc_make(a, block, letter.text, sizeof letter.text, NULL, &offset));
     letter.offset = offset;
     if (write(1, &letter, sizeof letter) != (ssize_t)sizeof letter)
@@ -293,7 +293,7 @@ static int be_sender(void) {
 }
 
 /* Runs the child's part outside of Check, whose assertions may not be used in a child. */
-static int be_child(const char *what) {
+static int serve_as_importer(const char *what) {
     struct weir_driver_failure failure;
 
     alarm(20);
@@ -306,15 +306,15 @@ static int be_child(const char *what) {
 }
 
 /* Returns 1 if the receiver reported that the kernel denies descriptors, 0 if not. */
-static int is_forbidden(const struct child *child, char *word) {
+static int child_is_forbidden(const struct child *child, char *word) {
     if (read(child->from, word, 1) == 1 && *word != '#')
         return 0;
-    MUST(ended(child) == 77);
+    MUST(exit_status_of_child(child) == 77);
     printf("# skipped: the kernel forbids pidfd_getfd\n");
     return 1;
 }
 
-CASE("two processes", 60, start, end_if_there);
+CASE("two processes", 60, start_exporting_device, end_exporter_if_there);
 
 TEST_EACH(ROWS(caches), another_process_opens_a_block) {
     struct letter letter = {.bytes = 20 * MIB};
@@ -323,22 +323,22 @@ TEST_EACH(ROWS(caches), another_process_opens_a_block) {
     size_t offset = 0, released = 0;
     char word = 0;
 
-    make(caches[_i]);
+    make_exporter(caches[_i]);
     block = take(a, letter.bytes, A);
-    fill(block, 7, letter.bytes);
+    fill_range(block, 7, letter.bytes);
     OK(weir_ipc_make(a, block, letter.text, sizeof letter.text, NULL, &offset));
     letter.offset = offset;
     child = start_child("receive");
     MUST(write(child.to, &letter, sizeof letter) == (ssize_t)sizeof letter);
-    if (!is_forbidden(&child, &word)) {
+    if (!child_is_forbidden(&child, &word)) {
         MUST(word == 'i');
         MUST(is_filled(block, 9, letter.bytes));
         give(a, block, A);
         OK(weir_trim(a, 0, &released));
         block = take(a, letter.bytes, A);
-        fill(block, 1, letter.bytes);
+        fill_range(block, 1, letter.bytes);
         MUST(write(child.to, "x", 1) == 1);
-        ANSWERS(42, ended(&child));
+        ANSWERS(42, exit_status_of_child(&child));
     }
     give(a, block, A);
 }
@@ -364,7 +364,7 @@ TEST(a_sender_that_ends) {
     MUST(write(child.to, "x", 1) == 1);
     MUST(waitid(P_PID, (id_t)child.pid, &is, WEXITED | WNOWAIT) == 0);
     turned_down(WEIR_E_NOT_OWNED, letter.text, "has ended"); /* the child is not reaped yet */
-    ANSWERS(42, ended(&child));
+    ANSWERS(42, exit_status_of_child(&child));
     turned_down(WEIR_E_NOT_OWNED, letter.text, "has ended");
     if (!ptrace) {
         MUST(is_filled((unsigned char *)base + letter.offset, 7, letter.bytes));
@@ -379,10 +379,10 @@ TEST(a_forked_child) {
     void *block, *base;
     char *text;
 
-    make(WEIR_SWITCH_ON);
+    make_exporter(WEIR_SWITCH_ON);
     block = take(a, MIB, A);
     text = text_of(block, NULL);
-    base = open_text(text);
+    base = open_exported_text(text);
     if (is_child()) {
         void *none = NULL;
 
@@ -398,5 +398,5 @@ TEST(a_forked_child) {
 int main(void) {
     const char *what = getenv("WEIR_TEST_IPC");
 
-    return what ? be_child(what) : run_tests("ipc", CK_FORK);
+    return what ? serve_as_importer(what) : run_tests("ipc", CK_FORK);
 }

@@ -11,14 +11,14 @@
 #include "tests/fixtures/exported.h"
 #include "tests/fixtures/own_file.h"
 
-CASE("refused", 60, start, end_if_there);
+CASE("refused", 60, start_exporting_device, end_exporter_if_there);
 
 TEST(arguments_that_are_wrong) {
     void *block, *base;
     char text[1024] = "as it was";
     size_t needed = 0, offset = 0;
 
-    make(WEIR_SWITCH_ON);
+    make_exporter(WEIR_SWITCH_ON);
     block = take(a, MIB, A);
     EXPECT(WEIR_E_INVALID, weir_ipc_make(NULL, block, text, sizeof text, NULL, NULL));
     EXPECT(WEIR_E_INVALID, weir_ipc_make(a, NULL, text, sizeof text, NULL, NULL));
@@ -44,7 +44,7 @@ TEST(arguments_that_are_wrong) {
 TEST_EACH(ROWS(caches), a_block_of_a_graph) {
     void *block = NULL;
 
-    make(caches[_i]);
+    make_exporter(caches[_i]);
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_RELAXED));
     OK(weir_alloc(a, MIB, A, &block));
     EXPECT(WEIR_E_NOT_OWNED, weir_ipc_make(a, block, NULL, 0, NULL, NULL));
@@ -78,7 +78,7 @@ TEST(texts_that_are_wrong) {
     void *block;
     size_t length;
 
-    make(WEIR_SWITCH_ON);
+    make_exporter(WEIR_SWITCH_ON);
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         turned_down(WEIR_E_PARSE, wrong[i], "not a text of weir_ipc_make");
     block = take(a, 20 * MIB, A);
@@ -159,7 +159,7 @@ static CUresult tell_no_files(int *value, CUdevice_attribute what, CUdevice devi
 
 /* If the driver lacks the calls, or the device lacks file handles, weir serves requests and shares nothing. */
 TEST_EACH(2, drivers_that_cannot) {
-    weir_options options = options_for(WEIR_SWITCH_ON);
+    weir_options options = exported_options(WEIR_SWITCH_ON);
     struct weir_driver table = *driver;
     void *block;
 
@@ -172,14 +172,14 @@ TEST_EACH(2, drivers_that_cannot) {
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_ipc_make(a, block, NULL, 0, NULL, NULL));
     MUST(lines() == 1 && strstr(logged, "weir_ipc_make: the driver and the device cannot share"));
     give(a, block, A);
-    end(); /* needs the driver's table */
+    end_exporter(); /* needs the driver's table */
 }
 
 /* Whichever driver call fails, both sides can go on, and nothing stays open or mapped. */
 TEST_EACH(ROWS(caches), a_failure_leaves_things_as_they_were) {
     unsigned char *block;
 
-    make(caches[_i]);
+    make_exporter(caches[_i]);
     for (uint64_t k = 1, met = 1; met > 0; k++) {
         char text[1024];
         void *base = NULL;
@@ -218,7 +218,7 @@ TEST(what_the_driver_answers) {
     char *text, cuda[256];
     void *block;
 
-    make(WEIR_SWITCH_ON);
+    make_exporter(WEIR_SWITCH_ON);
     block = take(a, 20 * MIB, A);
     text = text_of(block, NULL);
     for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++) {
@@ -241,7 +241,7 @@ TEST(a_lost_device) {
     int before = files_open();
 #endif
 
-    make(WEIR_SWITCH_OFF);
+    make_exporter(WEIR_SWITCH_OFF);
     block = take(a, MIB, A);
     free(text_of(block, NULL));
     weir__model_fail(WEIR_ENTRY_cuMemExportToShareableHandle, 1, CUDA_ERROR_ILLEGAL_ADDRESS, 0);
@@ -264,7 +264,7 @@ TEST(numbers_that_are_lost) {
     char *text, *again;
     int number = -1;
 
-    make(WEIR_SWITCH_ON);
+    make_exporter(WEIR_SWITCH_ON);
     block = take_marked(MIB, 1);
     text = text_of(block, NULL);
     MUST(sscanf(strrchr(text, ':'), ":%d.", &number) == 1);
@@ -272,12 +272,12 @@ TEST(numbers_that_are_lost) {
     turned_down(WEIR_E_NOT_OWNED, text, "is not the block's memory any more");
     again = text_of(block, NULL);
     MUST(strcmp(text, again) != 0);
-    base = open_text(again);
+    base = open_exported_text(again);
     OK(weir_ipc_close(base));
     free(text);
     free(again);
     give(a, block, A);
-    end();
+    end_exporter();
     MUST(own_file_is_whole(number));
 }
 
@@ -313,7 +313,7 @@ TEST(no_descriptor_is_left) {
     char *text;
     int before;
 
-    make(WEIR_SWITCH_OFF);
+    make_exporter(WEIR_SWITCH_OFF);
     block = take_marked(20 * MIB, 1);
     allow_files(2); /* three are needed */
     before = fcntl(log_file, F_DUPFD_CLOEXEC, 0);
@@ -331,7 +331,7 @@ TEST(no_descriptor_is_left) {
     allow_files(0);
     turned_down(WEIR_E_HOST_MEMORY, text, "no file descriptor is left");
     allow_all_files();
-    base = open_text(text);
+    base = open_exported_text(text);
     expect_marked(base, 20 * MIB, 1);
     OK(weir_ipc_close(base));
     free(text);
@@ -342,7 +342,7 @@ TEST(no_host_memory) {
     unsigned char *block;
     char text[1024];
 
-    make(WEIR_SWITCH_OFF);
+    make_exporter(WEIR_SWITCH_OFF);
     block = take_marked(20 * MIB, 1);
     for (uint64_t k = 1, met = 1; met; k++) {
         void *base = NULL;

@@ -22,35 +22,35 @@ enum way {
 static void free_first(enum way way, void *block) {
     switch (way) {
     case ON_ANOTHER_STREAM:
-        give(block, B);
+        free_in_world(block, B);
         break;
     case BY_ANOTHER_THREAD:
-        give(take(512, A), A);
-        OK(free_elsewhere(block, A));
+        free_in_world(alloc_in_world(512, A), A);
+        OK(free_in_thread(block, A));
         break;
     case BEHIND_USES:
         OK(weir_use(a, block, B));
         OK(weir_use(a, block, C));
         busy(B, 5 * MS);
-        give(block, A);
+        free_in_world(block, A);
         break;
     default:
-        give(block, A);
+        free_in_world(block, A);
     }
     if (way == AFTER_A_TRIM)
         OK(weir_trim(a, 0, NULL));
 }
 
-CASE("each world", 60, start, NULL);
+CASE("each world", 60, start_world_device, NULL);
 
 TEST_EACH((WORLDS * WAYS), freed_twice) {
     int world = _i / WAYS, bound = _i % WAYS == BOUND;
 
-    begin(world);
+    begin_misuse(world);
     if (bound)
         OK(weir_bind(a, A));
     for (int i = 0; i < SIZES; i++) {
-        void *block = take(sizes[i], A);
+        void *block = alloc_in_world(sizes[i], A);
 
         free_first((enum way)(_i % WAYS), block);
         expect_freed(block);
@@ -59,7 +59,7 @@ TEST_EACH((WORLDS * WAYS), freed_twice) {
     weir__model_advance(5 * MS);
     if (bound)
         OK(weir_unbind(a, A));
-    end();
+    end_misuse();
 }
 
 /* All old blocks are freed, and merged or released.  Then larger and smaller blocks use the memory.  A free fails at
@@ -69,16 +69,16 @@ TEST_EACH(WORLDS, freed_after_it_was_handed_out_again) {
     void *old[OLD], *block[NEW];
     int inside = 0;
 
-    begin(_i);
+    begin_misuse(_i);
     for (int trimmed = 0; trimmed < 2; trimmed++) {
         for (int i = 0; i < OLD; i++)
-            old[i] = take(sizes[i % SIZES], A);
+            old[i] = alloc_in_world(sizes[i % SIZES], A);
         for (int i = 0; i < OLD; i++)
-            give(old[i], A);
+            free_in_world(old[i], A);
         if (trimmed)
             OK(weir_trim(a, 0, NULL));
         for (int i = 0; i < NEW; i++)
-            block[i] = take(i % 20 ? 100000 + (size_t)i * 777 : 5 * MIB, A);
+            block[i] = alloc_in_world(i % 20 ? 100000 + (size_t)i * 777 : 5 * MIB, A);
         for (int i = 0; i < OLD; i++) {
             int live = is_witness(old[i]);
 
@@ -91,12 +91,12 @@ TEST_EACH(WORLDS, freed_after_it_was_handed_out_again) {
             MISUSE(WEIR_E_NOT_OWNED, weir_free(a, old[i], B));
         }
         for (int i = 0; i < NEW; i++)
-            give(block[i], A);
+            free_in_world(block[i], A);
         for (int i = 0; i < NEW; i++)
             MISUSE(WEIR_E_NOT_OWNED, weir_free(a, block[i], A));
     }
     MUST(inside > 0);
-    end();
+    end_misuse();
 }
 
 /* Two threads free all of these blocks in turn.  One of the two frees of a block fails. */
@@ -119,9 +119,9 @@ TEST_EACH(WORLDS, freed_by_two_threads_in_turn) {
     pthread_t thread;
     int mine = 0;
 
-    begin(_i);
+    begin_misuse(_i);
     for (int i = 0; i < SIZES * 20; i++)
-        disputed[i] = take(size_of(i), A);
+        disputed[i] = alloc_in_world(size_of(i), A);
     accepted = 0;
     pthread_barrier_init(&both, NULL, 2);
     MUST(pthread_create(&thread, NULL, free_all, NULL) == 0);
@@ -136,7 +136,7 @@ TEST_EACH(WORLDS, freed_by_two_threads_in_turn) {
     MUST(pthread_join(thread, NULL) == 0);
     MUST_EQ(mine, SIZES * 10);
     MUST_EQ(accepted, SIZES * 10);
-    end();
+    end_misuse();
 }
 
 /* ---- pointers that are no block's ---------------------------------------------------------- */
@@ -151,7 +151,7 @@ TEST_EACH(WORLDS, inside_of_blocks) {
                                    511,      512,      513,      1024,      4096, 16 * KIB - 256,
                                    16 * KIB, 32 * KIB, 64 * KIB, 512 * KIB, MIB,  2 * MIB};
 
-    begin(_i);
+    begin_misuse(_i);
     for (int i = 0; i < WITNESSES; i++) {
         for (size_t k = 0; k < sizeof steps / sizeof steps[0]; k++)
             if (steps[k] < size_of(i) || (size_of(i) == 1 && steps[k] < 256))
@@ -167,7 +167,7 @@ TEST_EACH(WORLDS, inside_of_blocks) {
     for (int i = 0; i < WITNESSES; i++)
         MISUSE(WEIR_E_NOT_OWNED, weir_free(a, witness[i] + 256 - 128, A));
     OK(weir_unbind(a, A));
-    end();
+    end_misuse();
 }
 
 /* Tests blocks of another allocator in any world.  The first block of an allocator has the address of all the memory
@@ -177,7 +177,7 @@ static void other_allocators(void) {
     void *block[WORLDS][SIZES];
 
     for (int w = 0; w < WORLDS; w++) {
-        others[w] = make(w);
+        others[w] = make_misused(w);
         for (int i = 0; i < SIZES; i++) {
             OK(weir_alloc(others[w], sizes[SIZES - 1 - i], A, &block[w][i]));
             memset(block[w][i], 0x77, sizes[SIZES - 1 - i]);
@@ -206,7 +206,7 @@ TEST_EACH(WORLDS, of_others) {
     void *heap = malloc(4096);
     CUdeviceptr direct;
 
-    begin(_i);
+    begin_misuse(_i);
     expect_no_block(host);
     expect_no_block(heap);
     expect_no_block(&direct);
@@ -224,7 +224,7 @@ TEST_EACH(WORLDS, of_others) {
             other_allocators();
     }
     free(heap);
-    end();
+    end_misuse();
 }
 
 /* A graph's block is freed outside of the graph, once for each launch. */
@@ -233,21 +233,21 @@ TEST_EACH(2, a_graphs_block_is_freed_twice) {
     CUgraph graph;
     unsigned char *block;
 
-    begin(_i);
+    begin_misuse(_i);
     CU(driver->cuStreamBeginCapture(C, CU_STREAM_CAPTURE_MODE_GLOBAL));
-    block = take(3000, C);
+    block = alloc_in_world(3000, C);
     CU(driver->cuStreamEndCapture(C, &graph));
     CU(driver->cuGraphInstantiateWithFlags(&exec, graph, 0));
     MISUSE(WEIR_E_NOT_OWNED, weir_free(a, block, C)); /* the graph has not run yet */
     CU(driver->cuGraphLaunch(exec, C));
     MISUSE(WEIR_E_NOT_OWNED, weir_free(a, block + 256, C));
-    give(block, C);
+    free_in_world(block, C);
     MISUSE(WEIR_E_NOT_OWNED, weir_free(a, block, C));
     CU(driver->cuGraphExecDestroy(exec));
     CU(driver->cuGraphDestroy(graph));
     CU(driver->cuStreamSynchronize(C));
     CU(driver->cuDeviceGraphMemTrim(0));
-    end();
+    end_misuse();
 }
 
 /* ---- notes of use ---------------------------------------------------------------------------- */
@@ -255,9 +255,9 @@ TEST_EACH(2, a_graphs_block_is_freed_twice) {
 TEST_EACH(WORLDS, uses_of_what_is_no_block) {
     unsigned char *block;
 
-    begin(_i);
-    block = take(70000, A);
-    give(block, A);
+    begin_misuse(_i);
+    block = alloc_in_world(70000, A);
+    free_in_world(block, A);
     if (!is_bare_pool(_i)) {
         MISUSE(WEIR_E_NOT_OWNED, weir_use(a, block, B));
         MISUSE(WEIR_E_NOT_OWNED, weir_use(a, &block, B));
@@ -265,14 +265,14 @@ TEST_EACH(WORLDS, uses_of_what_is_no_block) {
             MISUSE(WEIR_E_NOT_OWNED, weir_use(a, witness[i] + 1, B));
             MISUSE(WEIR_E_NOT_OWNED, weir_use(a, witness[i] + 256 - 128, B));
         }
-        block = take(70000, C); /* C has no cache, so this is no slab */
+        block = alloc_in_world(70000, C); /* C has no cache, so this is no slab */
         MISUSE(WEIR_E_NOT_OWNED, weir_use(a, block + 1, B));
-        give(block, C);
+        free_in_world(block, C);
         MISUSE(WEIR_E_NOT_OWNED, weir_use(a, block, B));
-        block = take(70000, A);
+        block = alloc_in_world(70000, A);
         OK(weir_use(a, block, B));
         busy(B, MS);
-        give(block, A); /* waits for the work of B */
+        free_in_world(block, A); /* waits for the work of B */
         MISUSE(WEIR_E_NOT_OWNED, weir_use(a, block, B));
     } else { /* the notes are dropped with the block's next owner */
         OK(weir_use(a, block, B));
@@ -283,9 +283,9 @@ TEST_EACH(WORLDS, uses_of_what_is_no_block) {
     (void)check_identities(a);
     count_from_here();
     for (int i = 0; i < SIZES; i++)
-        give(take(sizes[i], A), A);
+        free_in_world(alloc_in_world(sizes[i], A), A);
     MUST_EQ(calls(WEIR_ENTRY_cuStreamWaitEvent), 0); /* no note has stayed */
-    end();
+    end_misuse();
 }
 
 /* ---- streams --------------------------------------------------------------------------------- */
@@ -304,10 +304,10 @@ static void expect_no_stream(CUstream stream, int is_direct) {
 
 /* The model reports the error, while a driver may crash. */
 TEST_EACH(WORLDS, unknown_streams) {
-    int bare_direct = worlds[_i].kind == KIND_DIRECT && !has_caches(_i);
+    int bare_direct = worlds[_i].kind == KIND_DIRECT && !world_has_caches(_i);
     CUstream gone;
 
-    begin(_i);
+    begin_misuse(_i);
     gone = make_stream();
     CU(driver->cuStreamDestroy(gone));
     if (!bare_direct) {
@@ -316,12 +316,12 @@ TEST_EACH(WORLDS, unknown_streams) {
         expect_no_stream((CUstream)(uintptr_t)0x12345670, 0);
         expect_no_stream((CUstream)(void *)witness, 0);
     }
-    if (has_caches(_i)) {
+    if (world_has_caches(_i)) {
         MISUSE(WEIR_E_STREAM, weir_bind(a, gone));
         MISUSE(WEIR_E_STREAM, weir_bind(a, (CUstream)(void *)witness));
         MISUSE(WEIR_E_STREAM, weir_unbind(a, gone));
     }
-    end();
+    end_misuse();
 }
 
 /* The stream's cache has blocks.  The free cannot detect the end of the stream, but nobody gets its block before a wait
@@ -330,18 +330,18 @@ TEST_EACH(WORLDS, a_stream_that_is_gone) {
     unsigned char *block;
     CUstream gone;
 
-    begin(_i);
+    begin_misuse(_i);
     gone = make_stream();
     for (int i = 0; i < 200; i++)
-        give(take(3000, gone), gone);
-    block = take(3000, gone);
+        free_in_world(alloc_in_world(3000, gone), gone);
+    block = alloc_in_world(3000, gone);
     busy(gone, 50 * MS);
     CU(driver->cuStreamDestroy(gone));
-    MUST(weir_free(a, block, gone) == (has_caches(_i) ? WEIR_OK : WEIR_E_STREAM) ||
+    MUST(weir_free(a, block, gone) == (world_has_caches(_i) ? WEIR_OK : WEIR_E_STREAM) ||
          worlds[_i].kind == KIND_DIRECT);
-    for (int i = 0; i < 50 && has_caches(_i); i++)
-        MUST(take(3000, A) != block);
-    for (int i = 0; i < SIZES && has_caches(_i); i++)
+    for (int i = 0; i < 50 && world_has_caches(_i); i++)
+        MUST(alloc_in_world(3000, A) != block);
+    for (int i = 0; i < SIZES && world_has_caches(_i); i++)
         MISUSE(WEIR_E_STREAM, weir_alloc(a, sizes[i], gone, &(void *){NULL}));
     (void)weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_LOST,
                               1); /* blocks are still live */
@@ -349,7 +349,7 @@ TEST_EACH(WORLDS, a_stream_that_is_gone) {
 }
 
 /* A wait for this device does not cover work of the other device. */
-TEST_WHERE(0, WORLDS, has_caches, a_stream_of_another_device) {
+TEST_WHERE(0, WORLDS, world_has_caches, a_stream_of_another_device) {
     CUcontext other, popped;
     CUstream theirs;
 
@@ -361,7 +361,7 @@ TEST_WHERE(0, WORLDS, has_caches, a_stream_of_another_device) {
     CU(driver->cuCtxPushCurrent(primary));
     A = make_stream();
     B = make_stream();
-    begin(_i);
+    begin_misuse(_i);
     expect_no_stream(theirs, 0);
     MISUSE(WEIR_E_STREAM, weir_bind(a, theirs));
     MISUSE(WEIR_E_STREAM, weir_unbind(a, theirs));
@@ -377,12 +377,12 @@ TEST_WHERE(0, WORLDS, has_caches, a_stream_of_another_device) {
     MISUSE(WEIR_E_STREAM, weir_alloc(a, 3000, theirs, &(void *){NULL}));
     CU(driver->cuStreamDestroy(theirs));
     A = make_stream();
-    end();
+    end_misuse();
 }
 
 TEST_EACH(WORLDS, bindings) {
-    begin(_i);
-    if (has_caches(_i))
+    begin_misuse(_i);
+    if (world_has_caches(_i))
         MISUSE(WEIR_E_INVALID, weir_unbind(a, A));
     else
         OK(weir_unbind(a, A));
@@ -391,13 +391,13 @@ TEST_EACH(WORLDS, bindings) {
     expect_unharmed();
     OK(weir_unbind(a, A));
     OK(weir_unbind(a, A));
-    for (int i = 0; i < 3 && has_caches(_i); i++) {
+    for (int i = 0; i < 3 && world_has_caches(_i); i++) {
         MISUSE(WEIR_E_INVALID, weir_unbind(a, A));
         MISUSE(WEIR_E_INVALID, weir_unbind(a, C)); /* an unknown stream */
         MISUSE(WEIR_E_INVALID, weir_unbind(a, NULL));
     }
     OK(weir_bind(a, A)); /* a stream may stay bound */
-    end();
+    end_misuse();
 }
 
 /* ---- arguments ------------------------------------------------------------------------------- */
@@ -410,7 +410,7 @@ TEST_EACH(WORLDS, null_arguments) {
     size_t bytes = 77;
     void *block = &bytes;
 
-    begin(_i);
+    begin_misuse(_i);
     EXPECT(WEIR_E_INVALID, weir_alloc(NULL, 1, A, &block));
     EXPECT(WEIR_E_INVALID, weir_alloc(NULL, 0, A, &block));
     MISUSE(WEIR_E_INVALID, weir_alloc(a, 1, A, NULL));
@@ -455,7 +455,7 @@ TEST_EACH(WORLDS, null_arguments) {
     EXPECT(WEIR_E_INVALID, weir_default_allocator(NULL));
     OK(weir_allocator_destroy(NULL));
     ck_assert_uint_eq(bytes, 77);
-    end();
+    end_misuse();
 }
 
 /* A program that was built against an older version gets a line about each mistake if its log setting can be read, and

@@ -9,7 +9,7 @@
 
 /* Returns 1 if every block is the driver's own, so that the driver frees any address it knows. */
 static inline int is_bare_pool(int world) {
-    return worlds[world].kind == KIND_POOL && !has_caches(world);
+    return worlds[world].kind == KIND_POOL && !world_has_caches(world);
 }
 
 /* Expects that status of the call, and one line in the log. */
@@ -37,7 +37,7 @@ static inline size_t size_of(int i) {
     return sizes[i % SIZES];
 }
 
-static inline weir_allocator *make(int world) {
+static inline weir_allocator *make_misused(int world) {
     weir_options options = options_of_world(world, 512 * MIB);
     weir_allocator *made = NULL;
 
@@ -62,20 +62,20 @@ static inline void expect_patterns(void) {
     }
 }
 
-static inline void begin(int world) {
-    a = make(world);
+static inline void begin_misuse(int world) {
+    a = make_misused(world);
     for (int round = 0; round < 30; round++) /* fills the caches */
         for (int i = 0; i < SIZES; i++)
-            give(take(sizes[i], round % 2 ? A : B), round % 2 ? A : B);
+            free_in_world(alloc_in_world(sizes[i], round % 2 ? A : B), round % 2 ? A : B);
     for (int i = 0; i < WITNESSES; i++) {
-        witness[i] = take(size_of(i), i % 2 ? A : B);
+        witness[i] = alloc_in_world(size_of(i), i % 2 ? A : B);
         memset(witness[i], i + 1, size_of(i));
     }
     before = check_identities(a);
     (void)lines();
 }
 
-/* Expects the state that begin() left. */
+/* Expects the state that begin_misuse() left. */
 static inline void expect_unharmed(void) {
     unsigned char *more[WITNESSES];
     weir_statistics s = check_identities(a);
@@ -84,14 +84,14 @@ static inline void expect_unharmed(void) {
     MUST_EQ(s.requested, before.requested);
     MUST_EQ(s.in_use, before.in_use);
     for (int i = 0; i < WITNESSES; i++) {
-        more[i] = take(size_of(i), i % 3 ? A : B);
+        more[i] = alloc_in_world(size_of(i), i % 3 ? A : B);
         memset(more[i], 0xee, size_of(i));
     }
     expect_patterns();
     for (int i = 0; i < WITNESSES; i++) /* blocks do not overlap */
         MUST_EQ(first_other(more[i], 0xee, size_of(i)), size_of(i));
     for (int i = 0; i < WITNESSES; i++)
-        give(more[i], i % 3 ? A : B);
+        free_in_world(more[i], i % 3 ? A : B);
     expect_patterns();
     s = check_identities(a);
     MUST_EQ(s.blocks, before.blocks);
@@ -99,10 +99,10 @@ static inline void expect_unharmed(void) {
     check_model();
 }
 
-static inline void end(void) {
+static inline void end_misuse(void) {
     expect_unharmed();
     for (int i = 0; i < WITNESSES; i++)
-        give(witness[i], i % 2 ? A : B);
+        free_in_world(witness[i], i % 2 ? A : B);
     destroy_empty();
 }
 
@@ -113,16 +113,16 @@ static struct errand {
     weir_status status;
 } errand;
 
-static inline void *run_errand(void *unused) {
+static inline void *free_errand_block(void *unused) {
     (void)unused;
     CU(driver->cuCtxPushCurrent(primary));
     errand.status = weir_free(a, errand.block, errand.stream);
     return NULL;
 }
 
-static inline weir_status free_elsewhere(void *block, CUstream stream) {
+static inline weir_status free_in_thread(void *block, CUstream stream) {
     errand = (struct errand){.block = block, .stream = stream};
-    run_in_thread(run_errand, NULL);
+    run_in_thread(free_errand_block, NULL);
     return errand.status;
 }
 
@@ -133,7 +133,7 @@ static inline void expect_freed(void *block) {
         MISUSE(WEIR_E_NOT_OWNED, weir_free(a, block, B));
         MISUSE(WEIR_E_NOT_OWNED, weir_free(a, block, C));
         MISUSE(WEIR_E_NOT_OWNED, weir_free(a, block, NULL));
-        MISUSE(WEIR_E_NOT_OWNED, free_elsewhere(block, A));
+        MISUSE(WEIR_E_NOT_OWNED, free_in_thread(block, A));
     }
 }
 

@@ -4,26 +4,26 @@
 
 /* ---- the end of the allocator, the context, the process ------------------------------------- */
 
-CASE("each world", 60, start, NULL);
+CASE("each world", 60, start_world_device, NULL);
 
 TEST_EACH(WORLDS, destroyed_with_live_blocks) {
-    begin(_i);
+    begin_misuse(_i);
     for (int i = 0; i < 3; i++) {
         MISUSE(WEIR_E_BUSY, weir_allocator_destroy(a));
         expect_unharmed();
     }
     for (int i = 1; i < WITNESSES; i++)
-        give(witness[i], i % 2 ? A : B);
+        free_in_world(witness[i], i % 2 ? A : B);
     MISUSE(WEIR_E_BUSY, weir_allocator_destroy(a));
     MUST_EQ(check_identities(a).blocks, 1);
-    give(witness[0], B);
+    free_in_world(witness[0], B);
     CU(driver->cuCtxSynchronize());
     OK(weir_allocator_destroy(a));
     MUST_EQ(device_free(), CAPACITY);
 }
 
 /* Hits of a bound stream make no driver call, and still detect the fork. */
-static int child_is_refused(void) {
+static int forked_calls_fail(void) {
     const weir_amount limit = {.value = MIB, .kind = WEIR_AMOUNT_BYTES};
     weir_allocator *made = NULL;
     CUmemoryPool pool = NULL;
@@ -52,13 +52,13 @@ static int child_is_refused(void) {
 
 TEST_EACH(WORLDS, used_in_a_child) {
 
-    begin(_i);
+    begin_misuse(_i);
     OK(weir_bind(a, A));
-    give(take(512, A), A);
+    free_in_world(alloc_in_world(512, A), A);
     if (is_child())
-        _exit(child_is_refused() ? 0 : 1);
+        _exit(forked_calls_fail() ? 0 : 1);
     OK(weir_unbind(a, A));
-    end();
+    end_misuse();
 }
 
 /* The program resets the context, as cudaDeviceReset does. */
@@ -68,7 +68,7 @@ TEST_EACH(WORLDS, used_after_a_reset) {
     void *none = &none;
     int refused = 0;
 
-    begin(_i);
+    begin_misuse(_i);
     while (driver->cuDevicePrimaryCtxRelease(0) == CUDA_SUCCESS)
         ;
     (void)lines();
@@ -103,7 +103,7 @@ TEST_EACH(WORLDS, used_after_the_driver_has_gone) {
     void *block = NULL;
     weir_status status = WEIR_OK;
 
-    begin(_i);
+    begin_misuse(_i);
     (void)lines();
     for (int entry = 0; entry < WEIR_ENTRY_COUNT; entry++)
         weir__model_fail((enum weir_driver_entry)entry, 1, CUDA_ERROR_DEINITIALIZED, 1);
@@ -163,17 +163,17 @@ static void go_down(void) {
     use_at_exit();
 }
 
-static void leave(int world) {
+static void leave_blocks_at_exit(int world) {
     static const char *const engines[KIND_COUNT] = {"pool", "bfc-fixed", "bfc", "mapped", "direct"};
 
     setenv("WEIR_DEVICE", "model", 1);
     setenv("WEIR_ENGINE", engines[worlds[world].kind], 1);
-    setenv("WEIR_CACHE", has_caches(world) ? "on" : "off", 1);
+    setenv("WEIR_CACHE", world_has_caches(world) ? "on" : "off", 1);
     start_model(CAPACITY);
     if (weir_default_allocator(&a) != WEIR_OK)
         _exit(3);
     for (int i = 0; i < SIZES; i++)
-        kept[i] = take(sizes[i], A);
+        kept[i] = alloc_in_world(sizes[i], A);
     atexit(go_down);
     exit(0);
 }
@@ -188,7 +188,7 @@ TEST_EACH(2 * WORLDS, used_at_exit) {
     late = _i % 2;
     if (child == 0) {
         MUST(freopen("/dev/null", "w", stdout) != NULL);
-        leave(_i / 2);
+        leave_blocks_at_exit(_i / 2);
     }
     MUST(waitpid(child, &status, 0) == child);
     ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status %x", (unsigned)status);
@@ -225,32 +225,32 @@ static void large_blocks(void) {
     unsigned char *small[64], *large;
 
     for (int i = 0; i < 64; i++)
-        small[i] = take(MIB + (size_t)i, A);
+        small[i] = alloc_in_world(MIB + (size_t)i, A);
     for (int i = 0; i < 64; i++)
         expect_whole_range(small[i], MIB + (size_t)i);
     for (int i = 0; i < 64; i++)
-        give(small[i], A);
-    large = take(100 * MIB + 1, A);
+        free_in_world(small[i], A);
+    large = alloc_in_world(100 * MIB + 1, A);
     for (size_t at = 0; at <= 100 * MIB; at += 300 * KIB + 1)
         expect_range(large + at, large, 100 * MIB + 1);
     expect_whole_range(large, 100 * MIB + 1);
-    give(large, A);
+    free_in_world(large, A);
     for (size_t at = 0; at <= 100 * MIB; at += 7 * MIB)
         expect_no_range(large + at);
 }
 
-CASE("each world", 60, start, NULL);
+CASE("each world", 60, start_world_device, NULL);
 
 TEST_EACH(WORLDS, which_block_an_address_is_in) {
     unsigned char host = 0, *block;
     CUdeviceptr foreign;
 
-    begin(_i);
+    begin_misuse(_i);
     EXPECT(WEIR_E_INVALID, weir_block_range(NULL, witness[0], NULL, NULL));
     EXPECT(WEIR_E_INVALID, weir_block_range(a, NULL, NULL, NULL));
     if (is_bare_pool(_i)) {
         EXPECT(WEIR_E_NOT_SUPPORTED, weir_block_range(a, witness[0], NULL, NULL));
-        end();
+        end_misuse();
         return;
     }
     CU(driver->cuMemAlloc(&foreign, MIB));
@@ -261,17 +261,17 @@ TEST_EACH(WORLDS, which_block_an_address_is_in) {
     for (int i = 0; i < WITNESSES; i++)
         expect_whole_range(witness[i], size_of(i));
     for (size_t bytes = 1; bytes <= 3 * MIB; bytes *= 3) {
-        block = take(bytes, A);
+        block = alloc_in_world(bytes, A);
         expect_whole_range(block, bytes);
         if (worlds[_i].kind != KIND_DIRECT && bytes % 256 != 0)
             expect_no_range(block + bytes); /* the padding is not part of the block */
-        give(block, A);
+        free_in_world(block, A);
         expect_no_range(block);
         expect_no_range(block + bytes / 2);
     }
     large_blocks();
     MUST_EQ(lines(), 0);
-    end();
+    end_misuse();
 }
 
 /* Guards belong to no block. */
@@ -282,18 +282,18 @@ TEST_EACH(WORLDS, which_hardened_block_an_address_is_in) {
     options.harden = WEIR_HARDEN_GUARD | WEIR_HARDEN_POISON;
     OK(weir_allocator_create(&options, &a));
     for (size_t bytes = 1; bytes <= 3 * MIB; bytes *= 5) {
-        block = take(bytes, A);
+        block = alloc_in_world(bytes, A);
         if (is_bare_pool(_i)) {
             EXPECT(WEIR_E_NOT_SUPPORTED, weir_block_range(a, block, NULL, NULL));
         } else {
             expect_whole_range(block, bytes);
             expect_no_range(block - 1);
             expect_no_range(block + bytes);
-            give(block, A);
+            free_in_world(block, A);
             expect_no_range(block); /* is on a shelf */
             block = NULL;
         }
-        give(block, A);
+        free_in_world(block, A);
     }
     MUST_EQ(lines(), 0);
     CU(driver->cuCtxSynchronize());

@@ -21,7 +21,7 @@ static void expect_group(uint32_t at, size_t bytes, uint64_t count, uint64_t str
     MUST_EQ(v.groups[at].stream, stream);
 }
 
-CASE("report", 60, start_device, end_if_there);
+CASE("report", 60, start_report_device, end_reporter_if_there);
 
 TEST_EACH(WORLDS, live_blocks_by_size_and_stream) {
     int cache = worlds[_i].cache == WEIR_SWITCH_ON;
@@ -37,22 +37,22 @@ TEST_EACH(WORLDS, live_blocks_by_size_and_stream) {
         OK(weir_free(a, gone[1], B));
     }
     for (int i = 0; i < 6; i++)
-        take(20 * MIB, A);
+        add_block(20 * MIB, A);
     for (int i = 0; i < 3; i++)
-        take(8 * MIB, B);
+        add_block(8 * MIB, B);
     for (int i = 0; i < 4; i++)
-        take(3 * MIB, A);
+        add_block(3 * MIB, A);
     for (int i = 0; i < 10; i++)
-        take(300 * KIB, A);
+        add_block(300 * KIB, A);
     for (int i = 0; i < 10; i++)
-        take(100 * KIB, B);
-    take(777, B);
-    take(5 * MIB, A);
+        add_block(100 * KIB, B);
+    add_block(777, B);
+    add_block(5 * MIB, A);
     OK(weir_free(a, block[--blocks], A)); /* a free block is in no group */
     REFUSED(LIMIT, 250 * MIB, A);
     if (is_bare(_i, KIND_POOL)) {
         MUST_EQ(v.group_count, 0);
-        end();
+        end_reporter();
         return;
     }
     MUST_EQ(v.group_count, 5);
@@ -69,13 +69,13 @@ TEST_EACH(WORLDS, streams_tell_groups_apart) {
     if (worlds[_i].cache == WEIR_SWITCH_OFF)
         return;
     make_for(_i, 256 * MIB, "");
-    take(20 * MIB, A);
-    take(100 * KIB, B);
+    add_block(20 * MIB, A);
+    add_block(100 * KIB, B);
     OK(weir_free(a, block[--blocks], B)); /* a whole block, and not live any more */
-    take(20 * MIB, B);
-    take(20 * MIB, B);
-    take(10 * MIB, A);
-    take(10 * MIB, A);
+    add_block(20 * MIB, B);
+    add_block(20 * MIB, B);
+    add_block(10 * MIB, A);
+    add_block(10 * MIB, A);
     REFUSED(LIMIT, 250 * MIB, C);
     MUST_EQ(v.group_count, 3);
     expect_group(0, 20 * MIB, 2, id_of(B));
@@ -93,8 +93,8 @@ TEST_EACH(WORLDS, blocks_outlive_their_stream) {
         return;
     make_for(_i, 256 * MIB, "recovery-timeout=0");
     CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    take(3000, stream);
-    take(300 * KIB, stream);
+    add_block(3000, stream);
+    add_block(300 * KIB, stream);
     OK(weir_free(a, block[--blocks], stream));
     REFUSED(LIMIT, 300 * MIB, A);
     MUST_EQ(v.group_count, 1);
@@ -102,7 +102,7 @@ TEST_EACH(WORLDS, blocks_outlive_their_stream) {
     CU(driver->cuStreamDestroy(stream));
     CU(driver->cuStreamCreate(&next, CU_STREAM_NON_BLOCKING));
     MUST(next == stream);
-    take(5000, next);
+    add_block(5000, next);
     REFUSED(LIMIT, 300 * MIB, A);
     MUST_EQ(v.group_count, 2);
     expect_group(0, 5000, 1, id_of(next));
@@ -134,7 +134,7 @@ TEST_EACH(WORLDS, without_host_memory) {
         return;
     make_for(_i, 256 * MIB, "");
     for (int i = 0; i < MOST; i++)
-        take((size_t)(i + 1) * 4096, A);
+        add_block((size_t)(i + 1) * 4096, A);
     REFUSED(LIMIT, 255 * MIB, A);
     with = v;
     MUST_EQ(with.ungrouped, 0);
@@ -150,7 +150,7 @@ TEST_EACH(WORLDS, without_host_memory) {
         OK(weir_free(a, block[--blocks], A));
     oom_report_without_host_memory();
     MUST_EQ(v.ungrouped, 0);
-    take((PLACES + 1) * 4096, A);
+    add_block((PLACES + 1) * 4096, A);
     oom_report_without_host_memory();
     MUST_LE(1, v.ungrouped);
 }
@@ -167,7 +167,7 @@ TEST_EACH(WORLDS, without_host_memory_streams_are_apart) {
 
         for (int skip = i * i % 5; skip >= 0; skip--) /* leaves gaps between ids */
             CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-        take(MIB, stream);
+        add_block(MIB, stream);
     }
     REFUSED(LIMIT, 255 * MIB, A);
     oom_report_without_host_memory();
@@ -217,19 +217,19 @@ TEST_EACH(WORLDS, what_it_refuses_itself) {
 TEST(the_next_at_an_address_has_refused_nothing) {
     int any = 0;
 
-    options = options_for(0, 256 * MIB);
+    options = report_options(0, 256 * MIB);
     for (int i = 0; i < 20 && !any; i++) {
         weir_allocator *gone;
 
-        make();
+        make_reporter();
         REFUSED(LIMIT, 300 * MIB, A);
         gone = a;
-        end();
-        make();
+        end_reporter();
+        make_reporter();
         any = a == gone;
         if (any)
             EXPECT(WEIR_E_INVALID, weir_last_oom_report(a, &v));
-        end();
+        end_reporter();
     }
     if (!any)
         printf("# no address came again\n");
@@ -238,7 +238,7 @@ TEST(the_next_at_an_address_has_refused_nothing) {
 /* Figures that the driver does not report are unknown.  The cause follows from the other figures. */
 TEST_EACH(WORLDS, where_the_driver_does_not_answer) {
     make_for(_i, 256 * MIB, "");
-    take(200 * MIB, A);
+    add_block(200 * MIB, A);
     REFUSED(LIMIT, 300 * MIB, A);
     oom_report_without(WEIR_ENTRY_cuMemGetInfo);
     MUST_EQ(v.cause, WEIR_OOM_REPORT_LIMIT);
@@ -268,7 +268,7 @@ TEST_EACH(WORLDS, not_after_a_fork) {
 
 static atomic_int others_go_on;
 
-static void *come_and_go(void *stream) {
+static void *churn_while_others_go_on(void *stream) {
     uint64_t seed = id_of(stream);
     void *held[16] = {0};
 
@@ -295,8 +295,8 @@ TEST_EACH(WORLDS, beside_threads_at_work) {
 
     make_for(_i, 256 * MIB, "recovery-timeout=0");
     atomic_store(&others_go_on, 1);
-    MUST(pthread_create(&thread[0], NULL, come_and_go, B) == 0);
-    MUST(pthread_create(&thread[1], NULL, come_and_go, C) == 0);
+    MUST(pthread_create(&thread[0], NULL, churn_while_others_go_on, B) == 0);
+    MUST(pthread_create(&thread[1], NULL, churn_while_others_go_on, C) == 0);
     for (int i = 0; i < 100; i++) {
         MUST(is_out_of_memory(weir_alloc(a, 300 * MIB, A, &none)));
         OK(weir_last_oom_report(a, &v));
@@ -327,7 +327,7 @@ static void start_telling(void) {
 }
 
 /* Returns the number of lines in the file.  Checks that all lines report that cause. */
-static int told(const char *cause) {
+static int count_reports(const char *cause) {
     char line[4096], start[64];
     FILE *file = fopen(told_path, "r");
     int count = 0;
@@ -342,7 +342,7 @@ static int told(const char *cause) {
     return count;
 }
 
-static void ask(size_t bytes, int served) {
+static void expect_request(size_t bytes, int served) {
     void *found = NULL;
     weir_status status = weir_alloc(a, bytes, A, &found);
 
@@ -354,7 +354,7 @@ static void ask(size_t bytes, int served) {
 #ifdef CAN_REFUSE_HOST_MEMORY
 /* Without host memory for the file's name, the allocator is not created. */
 TEST(without_host_memory_for_the_name) {
-    options = options_for(_i, 256 * MIB);
+    options = report_options(_i, 256 * MIB);
     start_telling();
     for (uint64_t k = 1; k < 3; k++) {
         refuse_in = k;
@@ -363,29 +363,29 @@ TEST(without_host_memory_for_the_name) {
         refuse_in = 0;
         MUST(a == NULL);
     }
-    make();
-    ask(300 * MIB, 0);
-    MUST_EQ(told("limit"), 1);
-    end();
+    make_reporter();
+    expect_request(300 * MIB, 0);
+    MUST_EQ(count_reports("limit"), 1);
+    end_reporter();
     MUST(unlink(told_path) == 0);
 }
 #endif
 
 TEST_EACH(WORLDS, the_first_of_each_cause_is_told) {
-    options = options_for(_i, 256 * MIB);
+    options = report_options(_i, 256 * MIB);
     start_telling();
-    make();
+    make_reporter();
     memset(told_path, 0, 0); /* weir has copied the name */
-    ask(100 * MIB, 1);
-    MUST_EQ(told("limit"), 0);
-    ask(300 * MIB, 0);
-    MUST_EQ(told("limit"), 1);
-    ask(301 * MIB, 0);
-    MUST_EQ(told("limit"), 1);
+    expect_request(100 * MIB, 1);
+    MUST_EQ(count_reports("limit"), 0);
+    expect_request(300 * MIB, 0);
+    MUST_EQ(count_reports("limit"), 1);
+    expect_request(301 * MIB, 0);
+    MUST_EQ(count_reports("limit"), 1);
     MUST(truncate(told_path, 0) == 0);
-    ask(5 * GIB, 0);
-    MUST_EQ(told("too-large"), 1);
-    end();
+    expect_request(5 * GIB, 0);
+    MUST_EQ(count_reports("too-large"), 1);
+    end_reporter();
     MUST(unlink(told_path) == 0);
 }
 
@@ -399,55 +399,55 @@ static int frees_one(const weir_oom *oom, void *data) {
 
 /* A request that the callback rescues is not reported.  One that fails in the end is reported once. */
 TEST_EACH(WORLDS, a_callback_is_asked_before) {
-    options = options_for(_i, 256 * MIB);
+    options = report_options(_i, 256 * MIB);
     start_telling();
     options.oom_callback = frees_one;
     options.recovery_timeout_ms = 1;
     if (_i % 2)
         options.harden = WEIR_HARDEN_GUARD;
-    make();
+    make_reporter();
     for (int i = 0; i < 10; i++)
-        take(20 * MIB, A);
-    ask(100 * MIB, 1);
-    MUST_EQ(told("limit"), 0);
+        add_block(20 * MIB, A);
+    expect_request(100 * MIB, 1);
+    MUST_EQ(count_reports("limit"), 0);
     MUST_LE(blocks, 9);
-    ask(300 * MIB, 0);
+    expect_request(300 * MIB, 0);
     MUST_EQ(blocks, 0);
-    MUST_EQ(told("limit"), 1);
-    end();
+    MUST_EQ(count_reports("limit"), 1);
+    end_reporter();
     MUST(unlink(told_path) == 0);
 }
 
 /* A drop-in allocator reports a failure itself, after the driver has refused the request as well. */
 TEST_EACH(WORLDS, a_stand_in_tells_by_itself) {
-    options = options_for(_i, 256 * MIB);
+    options = report_options(_i, 256 * MIB);
     start_telling();
     if (_i % 2)
         options.harden = WEIR_HARDEN_GUARD;
-    make();
+    make_reporter();
     MUST(!weir__oom_report_new(a, &v)); /* no request has failed */
     weir__drop_in_begin(a, NULL);
-    ask(300 * MIB, 0);
-    MUST_EQ(told("limit"), 0);
+    expect_request(300 * MIB, 0);
+    MUST_EQ(count_reports("limit"), 0);
     MUST(weir__oom_report_new(a, &v));
     MUST_EQ(v.cause, WEIR_OOM_REPORT_LIMIT);
-    MUST_EQ(told("limit"), 1);
+    MUST_EQ(count_reports("limit"), 1);
     MUST(!weir__oom_report_new(a, &v)); /* no new failure */
-    MUST_EQ(told("limit"), 1);
-    end();
+    MUST_EQ(count_reports("limit"), 1);
+    end_reporter();
     MUST(unlink(told_path) == 0);
 }
 
 /* weir does not examine every failure of a program that repeats its request. */
 TEST_EACH(WORLDS, not_all_of_them_are_looked_at) {
-    options = options_for(_i, 256 * MIB);
+    options = report_options(_i, 256 * MIB);
     start_telling();
-    make();
+    make_reporter();
     for (int i = 0; i < 64; i++)
-        ask(300 * MIB, 0);
-    ask(5 * GIB, 0); /* another cause, but too late */
-    MUST_EQ(told("limit"), 1);
-    end();
+        expect_request(300 * MIB, 0);
+    expect_request(5 * GIB, 0); /* another cause, but too late */
+    MUST_EQ(count_reports("limit"), 1);
+    end_reporter();
     MUST(unlink(told_path) == 0);
 }
 
@@ -461,11 +461,11 @@ static int judges(const weir_oom *oom, void *data) {
 }
 
 TEST_EACH(WORLDS, a_callback_may_ask) {
-    options = options_for(_i, 256 * MIB);
+    options = report_options(_i, 256 * MIB);
     options.oom_callback = judges;
     options.oom_callback_data = &v;
-    make();
-    ask(300 * MIB, 0);
+    make_reporter();
+    expect_request(300 * MIB, 0);
     MUST_EQ(v.cause, WEIR_OOM_REPORT_LIMIT);
     MUST_EQ(v.asked, 300 * MIB);
 }
@@ -475,9 +475,9 @@ TEST_EACH(WORLDS, under_capture) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     void *none = NULL;
 
-    options = options_for(_i, 0);
+    options = report_options(_i, 0);
     start_telling();
-    make();
+    make_reporter();
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
     EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 8 * GIB, A, &none));
     OK(weir_last_oom_report(a, &v));
@@ -487,12 +487,12 @@ TEST_EACH(WORLDS, under_capture) {
     CU(driver->cuStreamIsCapturing(A, &status));
     MUST(status == CU_STREAM_CAPTURE_STATUS_ACTIVE);
     drop_capture(A);
-    MUST_EQ(told("too-large"), 1);
-    end();
+    MUST_EQ(count_reports("too-large"), 1);
+    end_reporter();
     MUST(unlink(told_path) == 0);
 }
 
-static CUgraph end_capture(void) {
+static CUgraph end_capture_on_a(void) {
     CUgraph graph;
 
     CU(driver->cuStreamEndCapture(A, &graph));
@@ -511,7 +511,7 @@ static void refused_to_a_graph(size_t bytes, weir_status status, const char *adv
     check_lines();
     expect_text(advice);
     expect_none();
-    CU(driver->cuGraphDestroy(end_capture()));
+    CU(driver->cuGraphDestroy(end_capture_on_a()));
 }
 
 /* A graph cannot use idle reserved memory, so that the report advises a trim first.  Live blocks cannot be trimmed. */
@@ -523,7 +523,7 @@ TEST_WHERE(0, WORLDS, keeps_idle, a_graph_beside_reserve) {
         "\n  Trim before the capture (weir_trim), or use a smaller --prealloc or --limit.\n");
     MUST_EQ(v.cause, WEIR_OOM_REPORT_RESERVE);
     MUST_EQ(v.idle, 3584 * MIB);
-    take(3 * GIB, B);
+    add_block(3 * GIB, B);
     refused_to_a_graph(1536 * MIB, WEIR_E_NO_MEMORY,
                        "\n  Request less, or free live blocks first: no setting makes room.\n");
     MUST_EQ(v.cause, WEIR_OOM_REPORT_IN_USE);
@@ -547,18 +547,18 @@ TEST(a_place_that_cannot_be_is_said) {
     char said[] = "/tmp/weir-said-XXXXXX";
     int error = dup(STDERR_FILENO), file = mkstemp(said);
 
-    options = options_for(0, 256 * MIB);
+    options = report_options(0, 256 * MIB);
     MUST(dup2(file, STDERR_FILENO) == STDERR_FILENO && close(file) == 0);
     options.log = WEIR_LOG_ERROR; /* errors alone hide the warning */
     options.oom_report = "/nonexistent/another";
-    make();
-    end();
+    make_reporter();
+    end_reporter();
     options.log = WEIR_LOG_DEFAULT;
     options.oom_report = "/nonexistent/file";
-    make();
-    end();
-    make(); /* logs no further warning */
-    end();
+    make_reporter();
+    end_reporter();
+    make_reporter(); /* logs no further warning */
+    end_reporter();
     MUST(dup2(error, STDERR_FILENO) == STDERR_FILENO && close(error) == 0);
     expect_file(
         said,

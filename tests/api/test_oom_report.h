@@ -19,12 +19,12 @@ static weir_oom_report v;    /* the last report */
 static void *block[MOST];
 static int blocks;
 
-static inline void start_device(void) {
+static inline void start_report_device(void) {
     start_model(4 * GIB);
     v = (weir_oom_report){.size = sizeof v};
 }
 
-static inline weir_options options_for(int world, size_t limit) {
+static inline weir_options report_options(int world, size_t limit) {
     weir_options made = options_of(worlds[world].kind, "model", limit ? limit : 3 * GIB);
 
     if (limit)
@@ -33,15 +33,15 @@ static inline weir_options options_for(int world, size_t limit) {
     return made;
 }
 
-static inline void make(void) {
+static inline void make_reporter(void) {
     blocks = 0;
     OK(weir_allocator_create(&options, &a));
 }
 
 static inline void make_for(int world, size_t limit, const char *settings) {
-    options = options_for(world, limit);
+    options = report_options(world, limit);
     apply_settings(&options, settings);
-    make();
+    make_reporter();
 }
 
 static inline int is(int world, int kind) {
@@ -68,24 +68,24 @@ static inline int has_order(int world) {
     return !is(world, KIND_DIRECT) && !is(world, KIND_POOL);
 }
 
-static inline int is_mapped(int world) {
+static inline int world_is_mapped(int world) {
     return is(world, KIND_MAPPED);
 }
 
-static inline void take(size_t bytes, CUstream stream) {
+static inline void add_block(size_t bytes, CUstream stream) {
     MUST(blocks < MOST);
     OK(weir_alloc(a, bytes, stream, &block[blocks]));
     blocks++;
 }
 
-static inline void give(int first, int step, CUstream stream) {
+static inline void free_every(int first, int step, CUstream stream) {
     for (int i = first; i < blocks; i += step) {
         OK(weir_free(a, block[i], stream));
         block[i] = NULL;
     }
 }
 
-static inline void end(void) {
+static inline void end_reporter(void) {
     CU(driver->cuCtxSynchronize());
     for (int i = 0; i < blocks; i++)
         OK(weir_free(a, block[i], A));
@@ -97,9 +97,9 @@ static inline void end(void) {
 }
 
 /* Ends the allocator that a test has left. */
-static inline void end_if_there(void) {
+static inline void end_reporter_if_there(void) {
     if (a)
-        end();
+        end_reporter();
 }
 
 /* Queries the report, whose figures must be those of the allocator. */
@@ -190,7 +190,7 @@ static inline void expect_none(void) {
     MUST(v.settings[0].name == NULL);
 }
 
-static inline void expect_words(int format, const char *words) {
+static inline void expect_report_words(int format, const char *words) {
     char text[4096];
 
     MUST(weir_oom_report_text(&v, format, text, sizeof text) < sizeof text);
@@ -198,34 +198,34 @@ static inline void expect_words(int format, const char *words) {
 }
 
 static inline void expect_text(const char *words) {
-    expect_words(WEIR_OOM_REPORT_AS_TEXT, words);
+    expect_report_words(WEIR_OOM_REPORT_AS_TEXT, words);
 }
 
 static inline void expect_json(const char *words) {
-    expect_words(WEIR_OOM_REPORT_AS_JSON, words);
+    expect_report_words(WEIR_OOM_REPORT_AS_JSON, words);
 }
 
 /* Ends the allocator, and makes one with the settings of the report as well. */
 static inline void make_as_told(void) {
     weir_options before = options;
 
-    end();
+    end_reporter();
     for (int i = 0; i < WEIR_OOM_REPORT_SETTINGS && v.settings[i].name; i++)
         OK(weir_options_set(&options, v.settings[i].name, v.settings[i].value, NULL, 0));
-    make();
+    make_reporter();
     options = before;
 }
 
 /* Checks that the request succeeds with those settings. */
 static inline void serves_as_told(size_t bytes) {
     make_as_told();
-    take(bytes, A);
-    end();
+    add_block(bytes, A);
+    end_reporter();
 }
 
 static inline void fill_to_the_limit(void) {
     for (int i = 0; i < 24; i++)
-        take(9 * MIB, A);
+        add_block(9 * MIB, A);
 }
 
 /* Launches a graph that has that much memory during and after a launch. */
@@ -253,9 +253,9 @@ static inline CUgraphExec run_graph(size_t bytes) {
 /* Frees all memory on a stream that is at work, so that another stream would have to wait. */
 static inline void fill_and_free_behind_work(void) {
     for (int i = 0; i < 12; i++)
-        take(16 * MIB, B);
+        add_block(16 * MIB, B);
     busy(B, 200 * MS);
-    give(0, 1, B);
+    free_every(0, 1, B);
     blocks = 0;
 }
 

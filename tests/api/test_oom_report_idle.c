@@ -5,11 +5,11 @@
 static void make_gaps(void) {
     while (weir_alloc(a, 10 * MIB, A, &block[blocks]) == WEIR_OK)
         MUST(++blocks < MOST);
-    give(0, 2, A);
+    free_every(0, 2, A);
     CU(driver->cuCtxSynchronize());
 }
 
-CASE("idle", 60, start_device, end_if_there);
+CASE("idle", 60, start_report_device, end_reporter_if_there);
 
 TEST_EACH(WORLDS, what_is_idle_lies_in_pieces) {
     if (is(_i, KIND_DIRECT))
@@ -17,7 +17,7 @@ TEST_EACH(WORLDS, what_is_idle_lies_in_pieces) {
     make_for(_i, 256 * MIB, "");
     make_gaps();
     if (is(_i, KIND_MAPPED)) { /* it joins them itself */
-        take(56 * MIB, A);
+        add_block(56 * MIB, A);
         return;
     }
     REFUSED(FRAGMENTED, 56 * MIB, A);
@@ -28,7 +28,7 @@ TEST_EACH(WORLDS, what_is_idle_lies_in_pieces) {
         expect_only("engine", "mapped");
         make_as_told();
         make_gaps();
-        take(56 * MIB, A);
+        add_block(56 * MIB, A);
         return;
     }
     MUST_LE(10 * MIB, v.largest_free_block);
@@ -37,13 +37,13 @@ TEST_EACH(WORLDS, what_is_idle_lies_in_pieces) {
     expect_only("engine", "mapped");
     make_as_told();
     make_gaps();
-    take(56 * MIB, A);
+    add_block(56 * MIB, A);
 }
 
 static void make_small_gaps(size_t limit, size_t bytes) {
     while (stats_of(a).in_use + bytes <= limit)
-        take(bytes, A);
-    give(0, 2, A);
+        add_block(bytes, A);
+    free_every(0, 2, A);
     CU(driver->cuCtxSynchronize());
 }
 
@@ -69,15 +69,15 @@ TEST_EACH(WORLDS, what_is_idle_lies_in_small_pieces) {
     REFUSED(FRAGMENTED, 2 * bytes, A);
     make_as_told();
     make_small_gaps(limit, bytes);
-    take(2 * bytes, A);
+    add_block(2 * bytes, A);
 }
 
 /* A pool cannot report its largest idle piece, but the memory serves. */
 TEST_WHERE(0, WORLDS, keeps_idle, what_is_idle_lies_in_one_piece) {
-    options = options_for(_i, 512 * MIB);
+    options = report_options(_i, 512 * MIB);
     if (!is(_i, KIND_FIXED))
         options.prealloc = bytes_amount(512 * MIB);
-    make();
+    make_reporter();
     REFUSED(LIMIT, 600 * MIB, A);
     MUST_LE(480 * MIB, v.largest_free_block);
     if (is(_i, KIND_POOL)) {
@@ -85,14 +85,14 @@ TEST_WHERE(0, WORLDS, keeps_idle, what_is_idle_lies_in_one_piece) {
         expect_text(" limit,\n  device has ");
         expect_json(",\"largest_free_block\":null,");
     }
-    take(480 * MIB, A);
+    add_block(480 * MIB, A);
 }
 
 /* Drivers without ids have no caches, and drivers without virtual memory have no mapped arena. */
 TEST_EACH(WORLDS, what_older_drivers_can_try) {
     struct weir_driver table = *driver;
 
-    options = options_for(_i, 256 * MIB);
+    options = report_options(_i, 256 * MIB);
     if (!is_bare(_i, KIND_POOL) && !is_bare(_i, KIND_REGIONS))
         return;
     table.capabilities &=
@@ -106,7 +106,7 @@ TEST_EACH(WORLDS, what_older_drivers_can_try) {
     } else {
         expect_setting(0, "limit", NULL); /* no other setting would help */
     }
-    end(); /* needs the driver's table */
+    end_reporter(); /* needs the driver's table */
 }
 
 static void make_on_old(struct weir_driver *table) {
@@ -120,7 +120,7 @@ TEST_EACH(WORLDS, no_limit_would_do) {
     struct weir_driver table;
     CUdeviceptr others;
 
-    options = options_for(_i, 250 * MIB);
+    options = report_options(_i, 250 * MIB);
     if (!is_bare(_i, KIND_REGIONS))
         return;
     make_on_old(&table);
@@ -140,7 +140,7 @@ TEST_EACH(WORLDS, no_limit_would_do) {
     MUST_EQ(v.cause, WEIR_OOM_REPORT_FRAGMENTED);
     expect_setting(0, "limit", NULL);
     MUST_LE(300 * MIB, v.set_limit);
-    end(); /* needs the driver's table */
+    end_reporter(); /* needs the driver's table */
 }
 
 /* No limit is set.  The device has room for the request, but not for the growth steps of its pool. */
@@ -161,12 +161,12 @@ TEST_EACH(WORLDS, no_limit_is_told_where_none_forbids_it) {
 }
 
 /* A graph cannot use idle memory.  The driver refuses the request, for which the limit has room. */
-TEST_WHERE(0, WORLDS, is_mapped, no_limit_is_in_the_way) {
+TEST_WHERE(0, WORLDS, world_is_mapped, no_limit_is_in_the_way) {
     void *none = NULL;
 
     make_for(_i, GIB, "");
     OK(weir_preallocate(a, 64 * MIB, NULL));
-    take(8 * MIB, A);
+    add_block(8 * MIB, A);
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_RELAXED));
     weir__model_fail(WEIR_ENTRY_cuMemAllocFromPoolAsync, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 48 * MIB, A, &none));
@@ -188,7 +188,7 @@ TEST_WHERE(0, WORLDS, has_order, what_is_idle_waits_for_a_stream) {
     expect_setting(0, "recovery-timeout", "1s");
     make_as_told();
     fill_and_free_behind_work();
-    take(160 * MIB, A);
+    add_block(160 * MIB, A);
 }
 
 /* The pending memory would serve in one piece, even a request above a limit that was set since. */
@@ -202,21 +202,21 @@ TEST_EACH(WORLDS, more_than_a_limit_waits_for_a_stream) {
     make_as_told();
     fill_and_free_behind_work();
     OK(weir_set_limit(a, bytes_amount(96 * MIB)));
-    take(192 * MIB, A);
+    add_block(192 * MIB, A);
 }
 
 /* The request has waited as long as it may.  A longer wait, or internal dependencies, would help. */
 TEST_EACH(WORLDS, what_waiting_would_do) {
-    options = options_for(_i, 256 * MIB);
+    options = report_options(_i, 256 * MIB);
     if (!is(_i, KIND_FIXED))
         return; /* a trim that waits leaves nothing pending */
     for (int on = 0; on < 2; on++) {
         options.internal_dependencies = on ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF;
         options.recovery_timeout_ms = on ? 700 : 20;
-        make();
-        take(KIB, A);
+        make_reporter();
+        add_block(KIB, A);
         for (int i = 0; i < 12; i++)
-            take(16 * MIB, B);
+            add_block(16 * MIB, B);
         busy(B, 2000 * MS);
         if (on) { /* noted uses of a second stream */
             for (int i = 1; i <= 12; i++)
@@ -228,7 +228,7 @@ TEST_EACH(WORLDS, what_waiting_would_do) {
         blocks = 1;
         REFUSED(PENDING, 160 * MIB, A);
         expect_setting(0, "recovery-timeout", on ? "2s" : "1s");
-        end();
+        end_reporter();
     }
 }
 
@@ -241,7 +241,7 @@ TEST_EACH(WORLDS * 2, pending_pieces) {
     if (is(world, KIND_DIRECT) || is(world, KIND_POOL) || (is(world, KIND_MAPPED) && !most))
         return; /* engine mapped joins the pieces that have completed */
     make_for(world, 256 * MIB, "recovery-timeout=0");
-    take(KIB, A);
+    add_block(KIB, A);
     while (weir_alloc(a, 10 * MIB, B, &live[count]) == WEIR_OK)
         MUST(++count < MOST);
     for (int i = 0; i < count; i += 2) {
@@ -263,10 +263,10 @@ TEST_EACH(WORLDS, what_is_idle_waits_for_several) {
     if (is(_i, KIND_DIRECT) || is(_i, KIND_POOL) || !is_roomy())
         return; /* with few addresses a mapped arena places blocks elsewhere */
     make_for(_i, 256 * MIB, "recovery-timeout=0");
-    take(30 * MIB, B);
-    take(60 * MIB, C);
-    take(60 * MIB, C);
-    take(32 * MIB, B);
+    add_block(30 * MIB, B);
+    add_block(60 * MIB, C);
+    add_block(60 * MIB, C);
+    add_block(32 * MIB, B);
     busy(B, 200 * MS);
     busy(C, 200 * MS);
     OK(weir_free(a, block[0], B));
@@ -275,7 +275,7 @@ TEST_EACH(WORLDS, what_is_idle_waits_for_several) {
     OK(weir_use(a, block[3], C));
     OK(weir_free(a, block[3], B));
     blocks = 0;
-    take(MIB, A);
+    add_block(MIB, A);
     REFUSED(PENDING, 150 * MIB, A);
     MUST_EQ(v.group_count, 1); /* pending blocks are not live */
     MUST_EQ(v.groups[0].total, MIB);
@@ -298,7 +298,7 @@ TEST_EACH(WORLDS, what_is_idle_waits_for_many) {
     make_for(_i, 256 * MIB, "recovery-timeout=0");
     for (int i = 0; i < STREAMS; i++) {
         CU(driver->cuStreamCreate(&stream[i], CU_STREAM_NON_BLOCKING));
-        take((size_t)(16 + 8 * (i % 3)) * MIB, stream[i]); /* some sizes are equal */
+        add_block((size_t)(16 + 8 * (i % 3)) * MIB, stream[i]); /* some sizes are equal */
         busy(stream[i], 200 * MS);
     }
     for (int i = 0; i < STREAMS; i++)
@@ -317,10 +317,10 @@ TEST_EACH(WORLDS, what_is_idle_is_its_own) {
         return;
     make_for(_i, 256 * MIB, "recovery-timeout=0");
     for (int i = 0; i < 100; i++) {
-        take(3000, A);
-        take(3000, B);
-        give(0, 2, A);
-        give(1, 2, B);
+        add_block(3000, A);
+        add_block(3000, B);
+        free_every(0, 2, A);
+        free_every(1, 2, B);
         blocks = 0;
     }
     REFUSED(LIMIT, 300 * MIB, A);
@@ -340,7 +340,7 @@ TEST_WHERE(0, WORLDS, has_order, the_nearest_cause_is_told) {
     OK(weir_trim(a, 0, NULL));
     fill_to_the_limit();
     REFUSED(LIMIT, 2 * GIB, A); /* the device is too full as well */
-    end();
+    end_reporter();
     CU(driver->cuMemFree(others));
 }
 
@@ -349,7 +349,7 @@ TEST_EACH(WORLDS, nothing_stands_in_its_way_any_more) {
     make_for(_i, 256 * MIB, "");
     fill_to_the_limit();
     REFUSED(LIMIT, 96 * MIB, A);
-    give(0, 1, A);
+    free_every(0, 1, A);
     blocks = 0;
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));

@@ -2,7 +2,7 @@
 /* test_oom_report_limits.c: requests that a limit refuses, and the limit that would be enough. */
 #include "test_oom_report.h"
 
-CASE("limit", 60, start_device, end_if_there);
+CASE("limit", 60, start_report_device, end_reporter_if_there);
 
 TEST_EACH(WORLDS, the_limit) {
     make_for(_i, 256 * MIB, "");
@@ -12,7 +12,7 @@ TEST_EACH(WORLDS, the_limit) {
     expect_only("limit", NULL);
     make_as_told();
     fill_to_the_limit();
-    take(96 * MIB, A);
+    add_block(96 * MIB, A);
 }
 
 /* Makes random requests and frees.  Returns 0 if one fails, otherwise 1. */
@@ -44,18 +44,18 @@ TEST_EACH(WORLDS, advice_leads_there) {
     for (uint64_t seed = 1; seed <= 12; seed++) {
         int times = 0;
 
-        options = options_for(_i, 256 * MIB);
-        for (make(); !can_work(seed); make()) {
+        options = report_options(_i, 256 * MIB);
+        for (make_reporter(); !can_work(seed); make_reporter()) {
             oom_report_now();
             if (!v.settings[0].name || ++times > MOST_TIMES)
                 ck_abort_msg("seed %d: told %d times, and then %s", (int)seed, times,
                              weir_oom_report_cause_word(v.cause));
-            end();
+            end_reporter();
             all++;
             for (int i = 0; i < WEIR_OOM_REPORT_SETTINGS && v.settings[i].name; i++)
                 OK(weir_options_set(&options, v.settings[i].name, v.settings[i].value, NULL, 0));
         }
-        end();
+        end_reporter();
     }
     ck_assert_int_gt(all, 12); /* otherwise there was little advice */
 }
@@ -72,12 +72,12 @@ TEST_EACH(WORLDS, a_small_limit) {
     if (is(_i, KIND_POOL) || (is(_i, KIND_DIRECT) && !is_bare(_i, KIND_DIRECT)))
         return; /* these worlds have no small limits */
     make_for(_i, 4 * MIB, "");
-    take(3 * MIB, A);
+    add_block(3 * MIB, A);
     REFUSED(LIMIT, 5 * MIB / 4, A);
     expect_only("limit", "6MiB");
     make_as_told();
-    take(3 * MIB, A);
-    take(5 * MIB / 4, A);
+    add_block(3 * MIB, A);
+    add_block(5 * MIB / 4, A);
 }
 
 /* The limit leaves less than a page of a mapped arena.  No other process holds the missing memory. */
@@ -89,23 +89,23 @@ TEST_EACH(WORLDS, a_limit_below_a_page) {
     if (!is(_i, KIND_MAPPED))
         return;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        options = options_for(_i, cases[i].limit);
-        make();
+        options = report_options(_i, cases[i].limit);
+        make_reporter();
         REFUSED(LIMIT, cases[i].asked, A);
         expect_text("\n              less is left than one growth needs\n");
         expect_setting(0, "limit", NULL);
         MUST(v.settings[1].name == NULL);
         make_as_told();
-        take(cases[i].asked, A);
-        end();
+        add_block(cases[i].asked, A);
+        end_reporter();
     }
 }
 
 /* Here --keep-free leaves less than a page. */
-TEST_WHERE(0, WORLDS, is_mapped, no_page_is_left_to_it) {
-    options = options_for(_i, 0);
+TEST_WHERE(0, WORLDS, world_is_mapped, no_page_is_left_to_it) {
+    options = report_options(_i, 0);
     options.keep_free = bytes_amount(device_free() - 5 * MIB / 4);
-    make();
+    make_reporter();
     REFUSED(LIMIT, 900 * KIB, A);
     MUST_LE(1, v.keep_free);
     expect_text("\n              less is left than one growth needs\n");
@@ -124,7 +124,7 @@ TEST_WHERE(0, WORLDS, has_growth, what_is_left_to_others) {
     expect_text("WEIR_KEEP_FREE=");
     make_as_told();
     fill_to_the_limit();
-    take(96 * MIB, A);
+    add_block(96 * MIB, A);
 }
 
 /* The limit is a little higher than the memory that keep-free leaves, and forbids the request, too. */
@@ -153,8 +153,8 @@ TEST_WHERE(0, WORLDS, has_growth, what_is_left_to_others_and_a_full_device) {
     make_for(_i, 0, "keep-free=256MiB");
     CU(driver->cuMemAlloc(&other, 3 * GIB));
     REFUSED(OTHERS, 2 * GIB, A);
-    end();
-    make(); /* the limit is now what others have left */
+    end_reporter();
+    make_reporter(); /* the limit is now what others have left */
     REFUSED(OTHERS, 2 * GIB, A);
     CU(driver->cuMemFree(other));
 }
@@ -193,7 +193,7 @@ TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_set_later) {
     refused_by_the_program(200 * MIB, NULL);
     MUST_EQ(v.limit, 128 * MIB);
     OK(weir_set_limit(a, bytes_amount(v.set_limit)));
-    take(200 * MIB, A);
+    add_block(200 * MIB, A);
     OK(weir_set_limit(a, (weir_amount){.kind = WEIR_AMOUNT_MAX}));
     REFUSED(TOO_LARGE, 5 * GIB, A);
     MUST_EQ(v.limit_is_set, 0);
@@ -214,7 +214,7 @@ TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_set_below_another) {
     OK(weir_set_limit(a, bytes_amount(v.limit)));
     refused_by_the_program(300 * MIB, NULL);
     OK(weir_set_limit(a, bytes_amount(v.set_limit)));
-    take(300 * MIB, A);
+    add_block(300 * MIB, A);
 }
 
 /* keep-free does not forbid a request if it leaves enough. */
@@ -223,13 +223,13 @@ TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_set_beside_what_is_left) {
     OK(weir_set_limit(a, bytes_amount(100 * MIB))); /* not a whole number of units */
     refused_by_the_program(200 * MIB, NULL);
     OK(weir_set_limit(a, bytes_amount(v.set_limit)));
-    take(200 * MIB, A);
+    add_block(200 * MIB, A);
     OK(weir_set_limit(a, bytes_amount(100 * MIB)));
     refused_by_the_program(100 * MIB, NULL); /* more than the limit is in use */
     MUST_LE(v.limit, 100 * MIB);
-    end();
+    end_reporter();
     options.keep_free = bytes_amount(3968 * MIB);
-    make();
+    make_reporter();
     OK(weir_set_limit(a, bytes_amount(256 * MIB)));
     REFUSED(LIMIT, 512 * MIB, A); /* both limits forbid it */
     MUST_EQ(v.keep_free, 3968 * MIB);
@@ -239,7 +239,7 @@ TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_set_beside_what_is_left) {
     expect_text("\n  Call weir_set_limit with 512MiB or more, and\n  Try --keep-free ");
     make_as_told();
     OK(weir_set_limit(a, bytes_amount(v.set_limit)));
-    take(512 * MIB, A);
+    add_block(512 * MIB, A);
 }
 
 /* Expects no advice, because the device cannot hold a limit that is high enough. */
@@ -258,49 +258,49 @@ TEST_EACH(WORLDS, a_limit_that_the_device_cannot_hold) {
     CUdeviceptr others;
     void *held;
 
-    options = options_for(_i, 3 * GIB);
+    options = report_options(_i, 3 * GIB);
     options.registry = _i % 2 ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON; /* no other process exists */
-    make();
-    take(2 * GIB, A);
+    make_reporter();
+    add_block(2 * GIB, A);
     refused_by_any_limit(2 * GIB + 256 * MIB, "limit: the limit of 3GiB, of which 2GiB is in use");
-    end();
+    end_reporter();
     if (is(_i, KIND_FIXED)) { /* a fixed arena cannot grow, whatever its limit */
         options.limit = bytes_amount(5 * GIB);
-        make();
-        take(2 * GIB, A);
+        make_reporter();
+        add_block(2 * GIB, A);
         refused_by_any_limit(2 * GIB + 256 * MIB, "limit: the limit of 4GiB, of which ");
-        end();
+        end_reporter();
         return;
     }
     options.limit = (weir_amount){.kind = WEIR_AMOUNT_MAX};
-    make();
+    make_reporter();
     OK(weir_set_limit(a, bytes_amount(3 * GIB)));
-    take(2 * GIB, A);
+    add_block(2 * GIB, A);
     refused_by_any_limit(2 * GIB + 256 * MIB, "limit: the program's own limit of 3GiB; ");
-    end();
+    end_reporter();
     options.limit = bytes_amount(512 * MIB); /* others hold memory */
     CU(driver->cuMemAlloc(&others, 2 * GIB));
-    make();
+    make_reporter();
     refused_by_any_limit(2 * GIB + 256 * MIB, "limit: the limit of 512MiB, of which 0B is in use");
     CU(driver->cuMemFree(others));
     oom_report_now();
     expect_setting(0, "limit", "2304MiB");
-    end();
+    end_reporter();
     options.limit = bytes_amount(GIB); /* another allocator has idle memory */
     OK(weir_allocator_create(&options, &other));
-    make();
+    make_reporter();
     OK(weir_alloc(other, 960 * MIB, A, &held));
     refused_by_any_limit(3 * GIB + 256 * MIB, "limit: the limit of 1GiB, of which ");
     OK(weir_free(other, held, A));
     CU(driver->cuCtxSynchronize());
     oom_report_now();
     expect_setting(0, "limit", "3328MiB");
-    end();
+    end_reporter();
     OK(weir_allocator_destroy(other));
     if (worlds[_i].kind == KIND_DIRECT)
         return;
     options.limit = bytes_amount(3 * GIB); /* this allocator has idle memory */
-    make();
+    make_reporter();
     OK(weir_preallocate(a, GIB, NULL));
     EXPECT(WEIR_E_LIMIT, weir_alloc(a, 3 * GIB + 256 * MIB, A, &held));
     oom_report_now();
@@ -313,8 +313,8 @@ TEST_EACH(WORLDS, more_than_a_limit_that_was_set_later) {
         return; /* no growth, or pieces are joined */
     make_for(_i, 0, "");
     for (int i = 0; i < 8; i++)
-        take(40 * MIB, A);
-    give(0, 2, A);
+        add_block(40 * MIB, A);
+    free_every(0, 2, A);
     CU(driver->cuCtxSynchronize());
     if (is(_i, KIND_REGIONS)) {
         OK(weir_set_limit(a, bytes_amount(144 * MIB)));
@@ -326,9 +326,9 @@ TEST_EACH(WORLDS, more_than_a_limit_that_was_set_later) {
 
 /* A limit that the program sets replaces a share. */
 TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_a_share) {
-    options = options_for(_i, 0);
+    options = report_options(_i, 0);
     options.limit = (weir_amount){.value = 2000000, .kind = WEIR_AMOUNT_SHARE};
-    make();
+    make_reporter();
     REFUSED(TOO_LARGE, 5 * GIB, A);
     MUST_EQ(v.is_share, 1);
     MUST_EQ(v.weight, 2000000);
@@ -336,5 +336,5 @@ TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_a_share) {
     refused_by_the_program(200 * MIB, NULL);
     MUST_EQ(v.weight, 0);
     OK(weir_set_limit(a, bytes_amount(v.set_limit)));
-    take(200 * MIB, A);
+    add_block(200 * MIB, A);
 }

@@ -4,25 +4,25 @@
 
 #include <sys/resource.h>
 
-CASE("others", 60, start_device, end_if_there);
+CASE("others", 60, start_report_device, end_reporter_if_there);
 
 TEST_WHERE(0, WORLDS, has_growth, others_have_the_device) {
     CUdeviceptr others;
 
-    options = options_for(_i, 0);
+    options = report_options(_i, 0);
     options.registry = _i % 2 ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON; /* no other process exists */
     CU(driver->cuMemAlloc(&others, 3 * GIB));
-    make();
-    take(64 * MIB, A);
+    make_reporter();
+    add_block(64 * MIB, A);
     REFUSED(OTHERS, GIB, A);
     MUST_LE(3 * GIB, v.others);
     MUST_LE(v.others, 3 * GIB + 512 * MIB);
     MUST_EQ(v.graphs + v.other_allocators, 0);
     expect_none(); /* others were first, so that prealloc would not help */
-    end();
+    end_reporter();
     CU(driver->cuMemFree(others));
-    make();
-    take(64 * MIB, A);
+    make_reporter();
+    add_block(64 * MIB, A);
     CU(driver->cuMemAlloc(&others, 3 * GIB));
     REFUSED(OTHERS, GIB, A);
     if (is(_i, KIND_DIRECT)) {
@@ -32,10 +32,10 @@ TEST_WHERE(0, WORLDS, has_growth, others_have_the_device) {
         CU(driver->cuMemFree(others)); /* others come later */
         make_as_told();
         CU(driver->cuMemAlloc(&others, 2 * GIB + 512 * MIB));
-        take(64 * MIB, A);
-        take(GIB, A);
+        add_block(64 * MIB, A);
+        add_block(GIB, A);
     }
-    end();
+    end_reporter();
     CU(driver->cuMemFree(others));
 }
 
@@ -52,8 +52,8 @@ TEST_EACH(WORLDS, others_have_what_a_limit_allows) {
     CU(driver->cuMemFree(others));
     make_as_told();
     CU(driver->cuMemAlloc(&others, device_free() - 10 * MIB));
-    take(66 * MIB, A);
-    end();
+    add_block(66 * MIB, A);
+    end_reporter();
     CU(driver->cuMemFree(others));
 }
 
@@ -61,7 +61,7 @@ TEST_EACH(WORLDS, others_have_what_a_limit_allows) {
 TEST_EACH(WORLDS, others_had_what_was_preallocated) {
     CUdeviceptr others;
 
-    options = options_for(_i, 0);
+    options = report_options(_i, 0);
     if (is(_i, KIND_FIXED) || is(_i, KIND_DIRECT))
         return;
     options.prealloc = bytes_amount(2 * GIB);
@@ -76,7 +76,7 @@ TEST_EACH(WORLDS, others_had_what_was_preallocated) {
     expect_text(v.largest > v.largest_free_block
                     ? "MiB would fit now: weir can add or move memory\n"
                     : "MiB would fit now\n");
-    end();
+    end_reporter();
     CU(driver->cuMemFree(others));
 }
 
@@ -85,16 +85,16 @@ TEST_WHERE(0, WORLDS, has_growth, another_allocator_has_the_device) {
     weir_allocator *other;
     void *held;
 
-    options = options_for(_i, 0);
+    options = report_options(_i, 0);
     OK(weir_allocator_create(&options, &other));
     OK(weir_alloc(other, 3 * GIB, A, &held));
-    make();
+    make_reporter();
     REFUSED(OTHERS, GIB + 256 * MIB, A);
     MUST_LE(3 * GIB, v.other_allocators);
     MUST_LE(v.other_allocators, 4 * GIB);
     MUST_LE(v.others, 512 * MIB);
     expect_text("others: other weir pools of this process have ");
-    end();
+    end_reporter();
     OK(weir_free(other, held, A));
     CU(driver->cuCtxSynchronize());
     OK(weir_allocator_destroy(other));
@@ -103,15 +103,15 @@ TEST_WHERE(0, WORLDS, has_growth, another_allocator_has_the_device) {
 TEST_WHERE(0, WORLDS, has_growth, graphs_have_the_device) {
     CUgraphExec exec;
 
-    options = options_for(_i, 0);
+    options = report_options(_i, 0);
     exec = run_graph(3 * GIB);
-    make();
+    make_reporter();
     REFUSED(GRAPHS, 2 * GIB, A);
     expect_none(); /* the graph had the memory before */
-    end();
+    end_reporter();
     CU(driver->cuGraphExecDestroy(exec));
     CU(driver->cuDeviceGraphMemTrim(0));
-    make();
+    make_reporter();
     exec = run_graph(3 * GIB);
     REFUSED(GRAPHS, 2 * GIB, A);
     MUST_EQ(v.graphs, 3 * GIB);
@@ -123,13 +123,13 @@ TEST_WHERE(0, WORLDS, has_growth, graphs_have_the_device) {
     CU(driver->cuDeviceGraphMemTrim(0));
     oom_report_now();
     MUST_EQ(v.cause, WEIR_OOM_REPORT_NONE);
-    take(2 * GIB, A);
+    add_block(2 * GIB, A);
 }
 
 TEST_WHERE(0, WORLDS, has_growth, all_of_it_is_in_use) {
     make_for(_i, 0, "");
     for (int i = 0; i < 14; i++)
-        take(256 * MIB, A);
+        add_block(256 * MIB, A);
     REFUSED(IN_USE, GIB, A);
     expect_none();
     expect_text("in-use: only 512MiB is idle or free; live blocks have 3.5GiB\n");
@@ -152,9 +152,9 @@ TEST_WHERE(0, WORLDS, has_growth, what_is_free_is_refused) {
         WEIR_ENTRY_cuMemAlloc, WEIR_ENTRY_cuMemAllocFromPoolAsync, WEIR_ENTRY_cuMemCreate};
     void *none = NULL;
 
-    options = options_for(_i, 0);
+    options = report_options(_i, 0);
     options.registry = _i % 2 ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON;
-    make();
+    make_reporter();
     for (int i = 0; i < 3; i++)
         weir__model_fail(entries[i], 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, GIB, A, &none));
@@ -171,7 +171,7 @@ TEST_WHERE(0, WORLDS, has_growth, what_is_free_is_refused) {
 }
 
 /* The model, like a driver, needs a file descriptor to create memory that can be mapped. */
-TEST_WHERE(0, WORLDS, is_mapped, no_file_descriptor_is_left) {
+TEST_WHERE(0, WORLDS, world_is_mapped, no_file_descriptor_is_left) {
     struct rlimit before, none_left;
     void *none = NULL;
 
@@ -187,7 +187,7 @@ TEST_WHERE(0, WORLDS, is_mapped, no_file_descriptor_is_left) {
     MUST_EQ(v.no_descriptors, 1);
     expect_text("free: no file descriptor is left\n");
     expect_text("\n  Raise the limit of open files (ulimit -n): no setting makes room.\n");
-    take(GIB, A); /* the advice was right */
+    add_block(GIB, A); /* the advice was right */
 }
 
 /* The report names graphs or others, whichever hold more. */
@@ -195,10 +195,10 @@ TEST_WHERE(0, WORLDS, has_growth, the_larger_part_is_told) {
     CUdeviceptr others;
     CUgraphExec exec;
 
-    options = options_for(_i, 0);
+    options = report_options(_i, 0);
     exec = run_graph(GIB);
     CU(driver->cuMemAlloc(&others, 2 * GIB));
-    make();
+    make_reporter();
     REFUSED(OTHERS, GIB + 256 * MIB, A);
     CU(driver->cuMemFree(others));
     CU(driver->cuMemAlloc(&others, 512 * MIB));
@@ -207,7 +207,7 @@ TEST_WHERE(0, WORLDS, has_growth, the_larger_part_is_told) {
     exec = run_graph(2 * GIB + 512 * MIB);
     REFUSED(GRAPHS, GIB + 512 * MIB, A);
     CU(driver->cuGraphExecDestroy(exec));
-    end();
+    end_reporter();
     CU(driver->cuMemFree(others));
 }
 
@@ -239,7 +239,7 @@ TEST_EACH((WORLDS * PARTS), parts_of_the_device) {
     CUdeviceptr others = 0;
     CUgraphExec exec = NULL;
 
-    options = options_for(world, 0);
+    options = report_options(world, 0);
     if (is(world, KIND_FIXED))
         return;
     if (parts[at].graphs)
@@ -247,12 +247,12 @@ TEST_EACH((WORLDS * PARTS), parts_of_the_device) {
     CU(driver->cuMemAlloc(&others, parts[at].others * MIB));
     if (at % 2 == 0)
         options.limit = bytes_amount(4 * GIB); /* too high to matter */
-    make();
+    make_reporter();
     if (parts[at].lacks > parts[at].graphs + parts[at].others)
-        take(GIB + 512 * MIB, A);
+        add_block(GIB + 512 * MIB, A);
     CU(driver->cuMemGetInfo(&free_bytes, &total));
     refused_for(__LINE__, parts[at].cause, free_bytes + parts[at].lacks * MIB, A);
-    end();
+    end_reporter();
     CU(driver->cuMemFree(others));
     if (exec) {
         CU(driver->cuGraphExecDestroy(exec));
@@ -267,7 +267,7 @@ TEST_EACH(WORLDS, where_the_driver_cannot_tell) {
     CUgraphExec exec;
     void *none = NULL;
 
-    options = options_for(_i, 0);
+    options = report_options(_i, 0);
     if (is(_i, KIND_FIXED))
         return;
     table.capabilities &= ~(unsigned)WEIR_CAP_GRAPH;

@@ -2,14 +2,14 @@
 /* test_oom_report_words.c: the text and the JSON of a report. */
 #include "test_oom_report.h"
 
-CASE("words", 60, start_device, end_if_there);
+CASE("words", 60, start_report_device, end_reporter_if_there);
 
 TEST_EACH(WORLDS, it_is_written) {
     char text[4096], json[4096], less[64];
     size_t length;
 
     make_for(_i, 256 * MIB, "");
-    take(100 * MIB, A);
+    add_block(100 * MIB, A);
     REFUSED(LIMIT, 300 * MIB, A);
     length = weir_oom_report_text(&v, WEIR_OOM_REPORT_AS_TEXT, text, sizeof text);
     MUST(length > 0 && length < sizeof text && strlen(text) == length);

@@ -17,7 +17,7 @@ enum { DEVICES = 3, MOST = 4, THREADS = 8 };
 static CUcontext context_of[MOST];
 static CUstream stream_of[MOST];
 
-static void begin(int devices, const char *device) {
+static void begin_with_devices(int devices, const char *device) {
     CUcontext popped;
 
     setenv("WEIR_DEVICE", device, 1);
@@ -64,7 +64,7 @@ TEST(each_device_has_one) {
     weir_allocator *a = NULL;
     void *block;
 
-    begin(DEVICES, "model:1");
+    begin_with_devices(DEVICES, "model:1");
     OK(weir_default_allocator(&a));
     MUST(a == of(1) && of(0) != a && of(2) != a && of(0) != of(2));
     MUST(of(0) == of(0) && of(2) == of(2));
@@ -83,7 +83,7 @@ TEST(the_environment_holds_for_each) {
 
     setenv("WEIR_LIMIT", "96MiB", 1);
     setenv("WEIR_PREALLOC", "64MiB", 1);
-    begin(2, "model");
+    begin_with_devices(2, "model");
     for (int i = 0; i < 2; i++) {
         MUST_EQ(stats_of(of(i)).reserved, 0); /* nothing before the first request */
         OK(weir_alloc(of(i), MIB, stream_of[i], &block));
@@ -96,7 +96,7 @@ TEST(the_environment_holds_for_each) {
 TEST(what_is_wrong_is_told) {
     weir_allocator *a = NULL;
 
-    begin(2, "model");
+    begin_with_devices(2, "model");
     EXPECT(WEIR_E_INVALID, weir_device_allocator(0, NULL));
     EXPECT(WEIR_E_INVALID, weir_device_allocator(-1, &a));
     EXPECT(WEIR_E_INVALID, weir_stream_allocator(NULL, NULL));
@@ -116,7 +116,7 @@ TEST(what_is_wrong_is_told) {
     EXPECT(WEIR_E_NO_DEVICE, weir_device_allocator(2, &a));
 }
 
-static void *ask(void *given) {
+static void *ask_for_allocators(void *given) {
     weir_allocator **a = given;
 
     for (int i = 0; i < DEVICES; i++)
@@ -128,8 +128,8 @@ static void *ask(void *given) {
 TEST(threads_get_the_same) {
     weir_allocator *got[THREADS][DEVICES];
 
-    begin(DEVICES, "model");
-    run_threads(THREADS, ask, got, sizeof *got);
+    begin_with_devices(DEVICES, "model");
+    run_threads(THREADS, ask_for_allocators, got, sizeof *got);
     for (int t = 0; t < THREADS; t++)
         for (int i = 0; i < DEVICES; i++)
             MUST(got[t][i] != NULL && got[t][i] == of(i));
@@ -138,7 +138,7 @@ TEST(threads_get_the_same) {
 TEST(a_stream_has_the_one_of_its_device) {
     CUcontext popped;
 
-    begin(DEVICES, "model:2");
+    begin_with_devices(DEVICES, "model:2");
     /* A default stream belongs to the current context.  No context is current at first. */
     MUST(for_stream(NULL) == of(2));
     for (int i = 0; i < DEVICES; i++) {
@@ -155,7 +155,7 @@ TEST(a_stream_has_the_one_of_its_device) {
 TEST(a_question_makes_nothing) {
     uint64_t gets = weir__model_calls(WEIR_ENTRY_cuDevicePrimaryCtxRetain);
 
-    begin(DEVICES, "model");
+    begin_with_devices(DEVICES, "model");
     gets = weir__model_calls(WEIR_ENTRY_cuDevicePrimaryCtxRetain);
     MUST(for_stream(stream_of[1]) == of(1));
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuDevicePrimaryCtxRetain), gets + 1);
@@ -168,7 +168,7 @@ TEST(a_question_makes_nothing) {
 TEST(with_one_device_nothing_is_asked) {
     uint64_t gets, currents;
 
-    begin(1, "model");
+    begin_with_devices(1, "model");
     MUST(for_stream(stream_of[0]) == of(0));
     gets = weir__model_calls(WEIR_ENTRY_cuStreamGetCtx);
     currents = weir__model_calls(WEIR_ENTRY_cuCtxGetDevice);
@@ -184,7 +184,7 @@ TEST(a_trim_of_the_process_is_one_of_all_devices) {
     void *block, *kept;
     uint64_t used, live = 32 * MIB;
 
-    begin(2, "model");
+    begin_with_devices(2, "model");
     weir_options_init(&o);
     OK(weir_options_from_env(&o, NULL, 0));
     OK(weir_allocator_create(&o, &own)); /* on device 0, beside the process's allocator */
@@ -214,7 +214,7 @@ TEST(a_trim_of_the_process_is_one_of_all_devices) {
 TEST(a_driver_that_refuses_is_told) {
     weir_allocator *a = NULL;
 
-    begin(2, "model");
+    begin_with_devices(2, "model");
     weir__model_fail(WEIR_ENTRY_cuStreamGetCtx, 1, CUDA_ERROR_INVALID_HANDLE, 0);
     EXPECT(WEIR_E_STREAM, weir_stream_allocator(stream_of[1], &a));
     MUST_EQ(weir_last_driver_result(), CUDA_ERROR_INVALID_HANDLE);
@@ -227,7 +227,7 @@ TEST(a_driver_that_refuses_is_told) {
 }
 
 TEST(devices_that_cannot_be_counted) {
-    begin(2, "model");
+    begin_with_devices(2, "model");
     weir__model_fail(WEIR_ENTRY_cuDeviceGetCount, 1, CUDA_ERROR_UNKNOWN, 0);
     MUST(for_stream(stream_of[0]) == of(0)); /* device 0 always exists */
     MUST(of(1) != of(0));
@@ -237,7 +237,7 @@ TEST(devices_that_cannot_be_counted) {
 TEST(a_context_that_cannot_be_entered) {
     weir_allocator *a = NULL;
 
-    begin(2, "model");
+    begin_with_devices(2, "model");
     (void)of(0);
     weir__model_fail(WEIR_ENTRY_cuCtxPushCurrent, 1, CUDA_ERROR_UNKNOWN, 0);
     EXPECT(WEIR_E_DRIVER, weir_stream_allocator(stream_of[1], &a));
@@ -266,7 +266,7 @@ TEST(why_a_device_has_none_is_told) {
 
     setenv("WEIR_LOG", "warning", 1);
     setenv("WEIR_PREALLOC", "200GiB", 1);
-    begin(1, "model");
+    begin_with_devices(1, "model");
     catch_log();
     EXPECT(WEIR_E_NO_MEMORY, weir_device_allocator(0, &a));
     expect_lines(__LINE__, 1);
@@ -279,7 +279,7 @@ TEST(a_process_without_memory_is_told) {
     weir_status status = WEIR_E_PARSE;
     weir_allocator *a = NULL;
 
-    begin(1, "model");
+    begin_with_devices(1, "model");
     catch_log();
     for (uint64_t k = 1; status == WEIR_E_PARSE; k++) { /* variables are read first */
         refuse_in = k;
@@ -303,7 +303,7 @@ TEST_EACH(3, what_cannot_be_preallocated_is_said) {
     setenv("WEIR_PREALLOC_MIN", "7GiB", 1);
     if (logs[_i])
         setenv("WEIR_LOG", logs[_i], 1);
-    begin(1, "model");
+    begin_with_devices(1, "model");
     CU(driver->cuCtxPushCurrent(context_of[0]));
     CU(driver->cuMemAlloc(&hoard, 2 * GIB));
     CU(driver->cuCtxPopCurrent(&popped));
@@ -320,7 +320,7 @@ TEST_EACH(2, a_block_has_the_one_that_made_it) {
     weir_allocator *a = NULL;
 
     setenv("WEIR_ENGINE", _i ? "bfc" : "pool", 1);
-    begin(DEVICES, "model");
+    begin_with_devices(DEVICES, "model");
     OK(weir_alloc(of(2), MIB, stream_of[2], (void **)&blocks[0][0]));
     OK(weir_block_allocator(blocks[0][0], &a));
     MUST(a == of(2));
@@ -344,7 +344,7 @@ TEST(without_records_it_cannot_be_told) {
 
     setenv("WEIR_CACHE", "off", 1);
     setenv("WEIR_ENGINE", "pool", 1); /* arenas know their blocks */
-    begin(2, "model");
+    begin_with_devices(2, "model");
     OK(weir_alloc(of(1), MIB, stream_of[1], &block));
     OK(weir_block_allocator(block, &a));
     MUST(a == of(1));
@@ -352,7 +352,7 @@ TEST(without_records_it_cannot_be_told) {
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_block_allocator(block, &a));
 }
 
-static int child_is_refused(void) {
+static int child_has_no_allocators(void) {
     weir_allocator *a = NULL;
 
     return weir_device_allocator(0, &a) == WEIR_E_FORKED &&
@@ -363,10 +363,10 @@ static int child_is_refused(void) {
 
 TEST(a_child_of_fork_is_refused) {
 
-    begin(2, "model");
+    begin_with_devices(2, "model");
     (void)of(0);
     if (is_child())
-        _exit(child_is_refused() ? 0 : 1);
+        _exit(child_has_no_allocators() ? 0 : 1);
 }
 
 /* ---- a fork while another thread is about to make the first allocator */
@@ -384,7 +384,7 @@ ssize_t write(int file, const void *bytes, size_t count) {
     return syscall(SYS_write, file, bytes, count);
 }
 
-static void *fail_to_make(void *unused) {
+static void *expect_no_default(void *unused) {
     weir_allocator *a = NULL;
 
     EXPECT(WEIR_E_PARSE, weir_default_allocator(&a));
@@ -399,21 +399,21 @@ TEST(a_child_born_before_the_first_was_made_is_refused) {
     setenv("WEIR_LIMIT", "much", 1);
     MUST(sem_init(&logs, 0, 0) == 0 && sem_init(&may_log, 0, 0) == 0);
     holds_lines = 1;
-    MUST(pthread_create(&thread, NULL, fail_to_make, NULL) == 0);
+    MUST(pthread_create(&thread, NULL, expect_no_default, NULL) == 0);
     while (sem_wait(&logs) != 0)
         ;
     child = fork();
     MUST(child >= 0);
     if (child == 0) {
         alarm(10); /* limits a wait for a lock that has no owner */
-        _exit(child_is_refused() ? 0 : 1);
+        _exit(child_has_no_allocators() ? 0 : 1);
     }
     sem_post(&may_log);
     MUST(pthread_join(thread, NULL) == 0);
     MUST(waitpid(child, &status, 0) == child);
     MUST(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     if (is_child()) {
-        fail_to_make(NULL);
+        expect_no_default(NULL);
         _exit(0);
     }
 }
@@ -425,7 +425,7 @@ static void expect_engine(int device, int engine) {
 }
 
 TEST(nobody_names_an_engine) {
-    begin(2, "model");
+    begin_with_devices(2, "model");
     expect_engine(0, WEIR_ENGINE_MAPPED);
     expect_engine(1, WEIR_ENGINE_MAPPED);
 }
@@ -437,7 +437,7 @@ TEST_EACH(2, what_a_framework_preallocates_is_its_own) {
     setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", ".5", 1);
     if (_i)
         setenv("XLA_PYTHON_CLIENT_ALLOCATOR", "cuda_async", 1);
-    begin(1, "model");
+    begin_with_devices(1, "model");
     OK(weir_alloc(of(0), MIB, stream_of[0], &block));
     MUST_EQ(stats_of(of(0)).prealloc_asked, _i ? 4 * GIB : 0);
 }
@@ -461,7 +461,7 @@ static const struct {
 
 TEST_EACH(ROWS(named), what_is_named_is_had) {
     setenv(named[_i].name, named[_i].value, 1);
-    begin(1, "model");
+    begin_with_devices(1, "model");
     expect_engine(0, named[_i].engine);
 }
 
@@ -477,7 +477,7 @@ TEST_EACH(3, where_nothing_can_be_mapped) {
     };
     void *block;
 
-    begin(2, "model");
+    begin_with_devices(2, "model");
     weir__model_fail(failed_requests[_i].entry, 1, failed_requests[_i].result,
                      failed_requests[_i].entry == WEIR_ENTRY_cuMemAddressReserve);
     expect_engine(0, WEIR_ENGINE_POOL);
@@ -509,7 +509,7 @@ static CUresult cannot_map(int *value, CUdevice_attribute attribute, CUdevice on
 TEST_EACH(2, a_device_that_cannot_map) {
     struct weir_driver table;
 
-    begin(1, "model");
+    begin_with_devices(1, "model");
     table = *driver;
     if (_i == 0)
         table.cuDeviceGetAttribute = cannot_map;
@@ -523,7 +523,7 @@ TEST_EACH(2, a_device_that_cannot_map) {
 TEST(addresses_that_are_out_stay_out) {
     uint64_t reserves;
 
-    begin(2, "model");
+    begin_with_devices(2, "model");
     weir__model_fail(WEIR_ENTRY_cuMemAddressReserve, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     expect_choice(driver, 0, WEIR_ENGINE_POOL);
     weir__model_faults_clear();
@@ -538,7 +538,7 @@ TEST(what_keeps_from_both) {
     weir_allocator *a = NULL;
     weir_options options;
 
-    begin(1, "model");
+    begin_with_devices(1, "model");
     weir_options_init(&options);
     options.device = "model";
     weir__model_fail(WEIR_ENTRY_cuMemAddressReserve, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
@@ -554,7 +554,7 @@ TEST(settings_that_no_engine_takes) {
     weir_allocator *a = NULL;
 
     setenv("WEIR_PEERS", "7", 1);
-    begin(2, "model");
+    begin_with_devices(2, "model");
     EXPECT(WEIR_E_NO_DEVICE, weir_device_allocator(0, &a));
     setenv("WEIR_PEERS", "none", 1);
     setenv("WEIR_PREALLOC", "64GiB", 1);
@@ -569,7 +569,7 @@ TEST(captured_requests_are_served) {
     CUgraph graph;
     void *block;
 
-    begin(2, "model");
+    begin_with_devices(2, "model");
     CU(driver->cuStreamBeginCapture(stream_of[1], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     OK(weir_alloc(for_stream(stream_of[1]), MIB, stream_of[1], &block));
     CU(driver->cuStreamEndCapture(stream_of[1], &graph));
@@ -593,7 +593,7 @@ TEST(each_saves_its_profile_at_exit) {
 
         setenv("WEIR_PROFILE", folder, 1);
         setenv("WEIR_ENGINE", "pool", 1); /* Valgrind lacks addresses for four mapped ranges */
-        begin(4, "model");
+        begin_with_devices(4, "model");
         for (int i = 0; i < 4; i++) {
             if (i == 2)
                 weir__model_fail(WEIR_ENTRY_cuDeviceGetName, 1, CUDA_ERROR_UNKNOWN, 0);
@@ -611,7 +611,7 @@ TEST(each_saves_its_profile_at_exit) {
     ANSWERS(0, system(command));
 }
 
-static void *take_one(void *unused) {
+static void *alloc_50_mib(void *unused) {
     void *block;
 
     (void)!weir_alloc(of(0), 50 * MIB, stream_of[0], &block);
@@ -631,7 +631,7 @@ TEST_EACH(2, who_hangs_is_not_waited_for_at_exit) {
         setenv("WEIR_PROFILE", folder, 1);
         setenv("WEIR_ENGINE", _i ? "bfc" : "pool", 1); /* the driver has the figures of a pool */
         setenv("WEIR_LOG", "info", 1);
-        begin(1, "model");
+        begin_with_devices(1, "model");
         if (weir_alloc(of(0), 5 * MIB, stream_of[0], &block) != WEIR_OK)
             _exit(1);
         (void)alarm(15); /* ends a process that hangs */
@@ -639,7 +639,7 @@ TEST_EACH(2, who_hangs_is_not_waited_for_at_exit) {
             sem_init(&logs, 0, 0);
             sem_init(&may_log, 0, 0);
             atomic_store(&holds_lines, 1); /* growth logs under the lock */
-            if (pthread_create(&thread, NULL, take_one, NULL) != 0 || sem_wait(&logs) != 0)
+            if (pthread_create(&thread, NULL, alloc_50_mib, NULL) != 0 || sem_wait(&logs) != 0)
                 _exit(2);
         } else {
             weir__model_lock();
@@ -689,7 +689,7 @@ TEST_EACH(2, under_the_preload_it_has_no_reserve_of_its_own) {
     setenv("WEIR_GROWTH", "step:256MiB", 1);
     if (_i)
         setenv("WEIR_ENGINE", "bfc", 1);
-    begin(1, "model");
+    begin_with_devices(1, "model");
     OK(weir_alloc(of(0), MIB, stream_of[0], &block));
     if (_i)
         MUST_EQ(stats_of(of(0)).reserved, 512 * MIB);

@@ -12,7 +12,7 @@ enum { CONTEXT = 528, ROOM = 256, BLOCK = 16, MOST = ROOM / BLOCK };
 
 static const char *const engines[] = {"mapped", "pool", "bfc", "direct"};
 
-static void set_up(void) {
+static void set_up_process_group(void) {
     char limit[32];
 
     make_folder("/tmp");
@@ -21,7 +21,7 @@ static void set_up(void) {
     ck_assert_int_eq(setenv("WEIR_GROUP_LIMIT", limit, 1), 0);
 }
 
-static weir_status create(const char *engine, weir_allocator **allocator) {
+static weir_status create_member(const char *engine, weir_allocator **allocator) {
     weir_options options;
     char message[320];
 
@@ -34,7 +34,7 @@ static weir_status create(const char *engine, weir_allocator **allocator) {
 }
 
 /* Allocates blocks until a request fails.  Returns the number of blocks. */
-static int fill(weir_allocator *a, void **block) {
+static int alloc_until_full(weir_allocator *a, void **block) {
     int count = 0;
 
     while (count <= MOST && weir_alloc(a, BLOCK * MIB, NULL, &block[count]) == WEIR_OK)
@@ -42,12 +42,12 @@ static int fill(weir_allocator *a, void **block) {
     return count;
 }
 
-static void give(weir_allocator *a, void **block, int count) {
+static void free_first_blocks(weir_allocator *a, void **block, int count) {
     for (int i = 0; i < count; i++)
         ck_assert_int_eq(weir_free(a, block[i], NULL), WEIR_OK);
 }
 
-CASE("all", 20, set_up, remove_folder);
+CASE("all", 20, set_up_process_group, remove_folder);
 
 /* The whole group is used by this process, and the report says so. */
 static void expect_group_named(const weir_oom_report *oom_report) {
@@ -74,14 +74,14 @@ TEST_EACH(4, test_each_engine_has_the_limit_and_no_more) {
     void *block[MOST + 1];
     weir_allocator *a;
 
-    ck_assert_int_eq(create(engines[_i], &a), WEIR_OK);
-    ck_assert_int_eq(fill(a, block), most);
+    ck_assert_int_eq(create_member(engines[_i], &a), WEIR_OK);
+    ck_assert_int_eq(alloc_until_full(a, block), most);
     ck_assert_int_eq(weir_last_oom_report(a, &oom_report), WEIR_OK);
     if (most == MOST)
         expect_group_named(&oom_report);
-    give(a, block, most);
-    ck_assert_int_eq(fill(a, block), most);
-    give(a, block, most);
+    free_first_blocks(a, block, most);
+    ck_assert_int_eq(alloc_until_full(a, block), most);
+    free_first_blocks(a, block, most);
     ck_assert_int_eq(weir_allocator_destroy(a), WEIR_OK);
 }
 
@@ -90,14 +90,14 @@ TEST_EACH(4, test_allocators_of_a_process_have_it_together) {
     weir_allocator *a, *b;
     int count;
 
-    ck_assert_int_eq(create("mapped", &a), WEIR_OK);
-    ck_assert_int_eq(create(engines[_i], &b), WEIR_OK); /* both share a context */
-    ck_assert_int_eq(fill(a, one), MOST);
-    ck_assert_int_eq(fill(b, two), 0);
-    give(a, one, MOST);
-    count = fill(b, two); /* idle memory of the other allocator */
+    ck_assert_int_eq(create_member("mapped", &a), WEIR_OK);
+    ck_assert_int_eq(create_member(engines[_i], &b), WEIR_OK); /* both share a context */
+    ck_assert_int_eq(alloc_until_full(a, one), MOST);
+    ck_assert_int_eq(alloc_until_full(b, two), 0);
+    free_first_blocks(a, one, MOST);
+    count = alloc_until_full(b, two); /* idle memory of the other allocator */
     ck_assert_int_gt(count, 0);
-    give(b, two, count);
+    free_first_blocks(b, two, count);
     ck_assert_int_eq(weir_allocator_destroy(b), WEIR_OK);
     ck_assert_int_eq(weir_allocator_destroy(a), WEIR_OK);
 }
@@ -106,18 +106,18 @@ TEST(test_no_room_for_a_context) {
     weir_allocator *a;
 
     ck_assert_int_eq(setenv("WEIR_GROUP_LIMIT", "100MiB", 1), 0);
-    ck_assert_int_eq(create("mapped", &a), WEIR_E_LIMIT);
+    ck_assert_int_eq(create_member("mapped", &a), WEIR_E_LIMIT);
 }
 
 TEST(test_bad_settings) {
     weir_allocator *a;
 
     ck_assert_int_eq(setenv("WEIR_GROUP_LIMIT", "lots", 1), 0);
-    ck_assert_int_eq(create("mapped", &a), WEIR_E_PARSE);
+    ck_assert_int_eq(create_member("mapped", &a), WEIR_E_PARSE);
     ck_assert_int_eq(unsetenv("WEIR_GROUP_LIMIT"), 0);
-    ck_assert_int_eq(create("mapped", &a), WEIR_E_INVALID); /* no member has a limit */
+    ck_assert_int_eq(create_member("mapped", &a), WEIR_E_INVALID); /* no member has a limit */
     ck_assert_int_eq(setenv("WEIR_GROUP", "a/b", 1), 0);
-    ck_assert_int_eq(create("mapped", &a), WEIR_E_PARSE);
+    ck_assert_int_eq(create_member("mapped", &a), WEIR_E_PARSE);
 }
 
 SUITE("process_group", CK_FORK_GETENV);

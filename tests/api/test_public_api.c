@@ -13,13 +13,13 @@
 
 static int number, failures;
 
-static void check(int holds, const char *what) {
+static void print_result(int holds, const char *what) {
     printf("%s %d - %s\n", holds ? "ok" : "not ok", ++number, what);
     failures += !holds;
 }
 
 /* Returns the per-thread default stream, like cudaStreamPerThread. */
-static weir_stream own_stream(void) {
+static weir_stream per_thread_stream(void) {
     return (weir_stream)0x2;
 }
 
@@ -29,16 +29,17 @@ struct worker {
     int refused; /* a request or a free failed */
 };
 
-static void *work(void *arg) {
+static void *churn_small_blocks(void *arg) {
     struct worker *worker = arg;
     void *blocks[10];
 
     for (int round = 0; round < 200 && !worker->refused; round++) {
         for (size_t i = 0; i < 10; i++)
-            if (weir_alloc(worker->allocator, (i + 1) * 10000, own_stream(), &blocks[i]) != WEIR_OK)
+            if (weir_alloc(worker->allocator, (i + 1) * 10000, per_thread_stream(), &blocks[i]) !=
+                WEIR_OK)
                 worker->refused = 1;
         for (size_t i = 0; i < 10 && !worker->refused; i++)
-            if (weir_free(worker->allocator, blocks[i], own_stream()) != WEIR_OK)
+            if (weir_free(worker->allocator, blocks[i], per_thread_stream()) != WEIR_OK)
                 worker->refused = 1;
     }
     return NULL;
@@ -54,23 +55,24 @@ static void test_default_allocator(void) {
 
     setenv("WEIR_DEVICE", "model", 1);
     setenv("WEIR_PREALLOC", "256MiB", 1);
-    check(weir_default_allocator(&allocator) == WEIR_OK, "the default allocator is there");
+    print_result(weir_default_allocator(&allocator) == WEIR_OK, "the default allocator is there");
     for (int i = 0; i < 4; i++) {
         worker[i].allocator = allocator;
         worker[i].refused = 0;
-        fine &= pthread_create(&worker[i].thread, NULL, work, &worker[i]) == 0;
+        fine &= pthread_create(&worker[i].thread, NULL, churn_small_blocks, &worker[i]) == 0;
     }
     for (int i = 0; i < 4; i++)
         fine &= pthread_join(worker[i].thread, NULL) == 0 && !worker[i].refused;
-    check(fine, "four threads allocate and free");
-    check(weir_stats(allocator, &s) == WEIR_OK && s.size == sizeof s, "statistics can be read");
-    check(s.allocs == 8000 && s.frees == 8000 && s.blocks == 0, "they counted every call");
-    check(s.prealloc_kept == UINT64_C(256) << 20 && s.hits == s.allocs,
-          "the preallocation served everything");
-    check(weir_events(allocator, 0, events, sizeof events[0], 4, &count) == WEIR_OK && count == 1 &&
-              strcmp(weir_event_cause_word(events[0].cause), "prealloc") == 0,
-          "its one growth step is an event");
-    check(weir_trim(allocator, 0, NULL) == WEIR_OK, "idle memory can be given back");
+    print_result(fine, "four threads allocate and free");
+    print_result(weir_stats(allocator, &s) == WEIR_OK && s.size == sizeof s,
+                 "statistics can be read");
+    print_result(s.allocs == 8000 && s.frees == 8000 && s.blocks == 0, "they counted every call");
+    print_result(s.prealloc_kept == UINT64_C(256) << 20 && s.hits == s.allocs,
+                 "the preallocation served everything");
+    print_result(weir_events(allocator, 0, events, sizeof events[0], 4, &count) == WEIR_OK &&
+                     count == 1 && strcmp(weir_event_cause_word(events[0].cause), "prealloc") == 0,
+                 "its one growth step is an event");
+    print_result(weir_trim(allocator, 0, NULL) == WEIR_OK, "idle memory can be given back");
 }
 
 /* Returns twice the size of the request. */
@@ -90,23 +92,30 @@ static void test_own_allocator(void) {
     options.growth = WEIR_GROWTH_CALLBACK;
     options.growth_function = twice;
     options.growth_context = &steps;
-    check(weir_options_set(&options, "limit", "1GiB", message, sizeof message) == WEIR_OK &&
-              weir_options_set(&options, "device", "model", message, sizeof message) == WEIR_OK,
-          "options can be set by name");
-    check(weir_options_set(&options, "limit", "much", message, sizeof message) == WEIR_E_PARSE &&
-              strstr(message, "much") != NULL,
-          "a wrong value is named in the message");
-    check(weir_allocator_create(&options, &allocator) == WEIR_OK, "an allocator of one's own");
-    check(weir_alloc(allocator, (size_t)64 << 20, own_stream(), &block) == WEIR_OK && block &&
-              weir_alloc(allocator, (size_t)64 << 20, own_stream(), &other) == WEIR_OK && other,
-          "two blocks");
-    check(steps == 1, "the growth policy was asked once: its step holds both");
-    check(weir_use(allocator, block, (weir_stream)0x1) == WEIR_OK, "another stream uses one");
-    check(weir_allocator_destroy(allocator) == WEIR_E_BUSY, "live blocks hold the allocator");
-    check(weir_free(allocator, block, own_stream()) == WEIR_OK &&
-              weir_free(allocator, other, own_stream()) == WEIR_OK &&
-              weir_allocator_destroy(allocator) == WEIR_OK,
-          "freed, it goes");
+    print_result(weir_options_set(&options, "limit", "1GiB", message, sizeof message) == WEIR_OK &&
+                     weir_options_set(&options, "device", "model", message, sizeof message) ==
+                         WEIR_OK,
+                 "options can be set by name");
+    print_result(weir_options_set(&options, "limit", "much", message, sizeof message) ==
+                         WEIR_E_PARSE &&
+                     strstr(message, "much") != NULL,
+                 "a wrong value is named in the message");
+    print_result(weir_allocator_create(&options, &allocator) == WEIR_OK,
+                 "an allocator of one's own");
+    print_result(
+        weir_alloc(allocator, (size_t)64 << 20, per_thread_stream(), &block) == WEIR_OK && block &&
+            weir_alloc(allocator, (size_t)64 << 20, per_thread_stream(), &other) == WEIR_OK &&
+            other,
+        "two blocks");
+    print_result(steps == 1, "the growth policy was asked once: its step holds both");
+    print_result(weir_use(allocator, block, (weir_stream)0x1) == WEIR_OK,
+                 "another stream uses one");
+    print_result(weir_allocator_destroy(allocator) == WEIR_E_BUSY,
+                 "live blocks hold the allocator");
+    print_result(weir_free(allocator, block, per_thread_stream()) == WEIR_OK &&
+                     weir_free(allocator, other, per_thread_stream()) == WEIR_OK &&
+                     weir_allocator_destroy(allocator) == WEIR_OK,
+                 "freed, it goes");
 }
 
 static void test_failure(void) {
@@ -120,25 +129,25 @@ static void test_failure(void) {
     options.engine = WEIR_ENGINE_BFC;
     options.limit = (weir_amount){.value = 1 << 20, .kind = WEIR_AMOUNT_BYTES};
     if (weir_allocator_create(&options, &allocator) != WEIR_OK)
-        return check(0, "an arena");
-    check(weir_alloc(allocator, 2 << 20, own_stream(), &block) == WEIR_E_LIMIT &&
-              block == (void *)&options,
-          "a request above the limit is refused and nothing written");
-    check(weir_last_failure(&failure) == WEIR_OK && failure.asked == 2 << 20 &&
-              failure.limit == 1 << 20,
-          "the failure has its figures");
-    check(strcmp(weir_status_name(WEIR_E_LIMIT), "WEIR_E_LIMIT") == 0 &&
-              strlen(weir_status_message(WEIR_E_LIMIT)) > 0,
-          "its status has a name and a message");
-    check(weir_allocator_destroy(allocator) == WEIR_OK, "the arena goes");
+        return print_result(0, "an arena");
+    print_result(weir_alloc(allocator, 2 << 20, per_thread_stream(), &block) == WEIR_E_LIMIT &&
+                     block == (void *)&options,
+                 "a request above the limit is refused and nothing written");
+    print_result(weir_last_failure(&failure) == WEIR_OK && failure.asked == 2 << 20 &&
+                     failure.limit == 1 << 20,
+                 "the failure has its figures");
+    print_result(strcmp(weir_status_name(WEIR_E_LIMIT), "WEIR_E_LIMIT") == 0 &&
+                     strlen(weir_status_message(WEIR_E_LIMIT)) > 0,
+                 "its status has a name and a message");
+    print_result(weir_allocator_destroy(allocator) == WEIR_OK, "the arena goes");
 }
 
 struct text {
     const char *at;
 };
 
-static ptrdiff_t bring(void *context, char *buffer, size_t bytes, char *message,
-                       size_t message_bytes) {
+static ptrdiff_t read_from_text(void *context, char *buffer, size_t bytes, char *message,
+                                size_t message_bytes) {
     struct text *text = context;
     size_t left = strlen(text->at);
 
@@ -156,15 +165,16 @@ static void test_trace(void) {
     weir_trace_event event = {0};
     int events = 0;
 
-    check(weir_trace_reader_create(bring, &text, &reader) == WEIR_OK, "a trace is opened");
+    print_result(weir_trace_reader_create(read_from_text, &text, &reader) == WEIR_OK,
+                 "a trace is opened");
     while (weir_trace_next(reader, &event) == WEIR_OK && event.operation != 0)
         events++;
-    check(events == 3 && weir_trace_message(reader)[0] == '\0', "it has three events");
+    print_result(events == 3 && weir_trace_message(reader)[0] == '\0', "it has three events");
     weir_trace_reader_destroy(reader);
 }
 
 int main(void) {
-    check(weir_version()[0] != '\0', "the library has a version");
+    print_result(weir_version()[0] != '\0', "the library has a version");
     test_default_allocator();
     test_own_allocator();
     test_failure();

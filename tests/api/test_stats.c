@@ -12,7 +12,7 @@
 
 static struct weir_counters counters;
 
-static void note(int cause, int shrink, uint64_t got) {
+static void note_event(int cause, int shrink, uint64_t got) {
     weir_event event = {
         .cause = cause, .shrink = shrink, .got = got, .asked = 2 * got, .stall_ns = 10};
 
@@ -29,11 +29,11 @@ TEST(growth_and_giving_back_are_counted_apart) {
     weir_statistics s = {.size = sizeof s};
 
     ck_assert_int_eq(weir__counters_open(&counters, 0), 1);
-    note(WEIR_EVENT_REQUEST, 0, 100);
-    note(WEIR_EVENT_POLICY, 0, 20);
-    note(WEIR_EVENT_PREALLOC, 0, 3);
-    note(WEIR_EVENT_TRIM, 1, 50);
-    note(WEIR_EVENT_RECOVERY, 1, 7); /* not counted: no caller asked for it */
+    note_event(WEIR_EVENT_REQUEST, 0, 100);
+    note_event(WEIR_EVENT_POLICY, 0, 20);
+    note_event(WEIR_EVENT_PREALLOC, 0, 3);
+    note_event(WEIR_EVENT_TRIM, 1, 50);
+    note_event(WEIR_EVENT_RECOVERY, 1, 7); /* not counted: no caller asked for it */
     weir__counters_read(&counters, &s);
     ck_assert_uint_eq(s.growths, 3);
     ck_assert_uint_eq(s.growth_bytes, 123);
@@ -68,7 +68,7 @@ TEST(the_ring_at_every_fill) {
             }
         MUST_EQ(read_events(UINT64_MAX, events, 16), 0);
         MUST_EQ(read_events(UINT64_MAX - 1, events, 16), 0);
-        note(WEIR_EVENT_REQUEST, 0, noted + 1);
+        note_event(WEIR_EVENT_REQUEST, 0, noted + 1);
     }
     weir__counters_close(&counters);
 }
@@ -118,7 +118,7 @@ TEST(causes_have_words) {
 
 static weir_allocator *a;
 
-static void open_allocator(void) {
+static void open_timed_allocator(void) {
     weir_options options = options_of(KIND_REGIONS, "model", 0);
     void *block;
 
@@ -128,11 +128,11 @@ static void open_allocator(void) {
     OK(weir_free(a, block, (weir_stream)2));
 }
 
-static void close_allocator(void) {
+static void close_timed_allocator(void) {
     OK(weir_allocator_destroy(a));
 }
 
-CASE("sizes", 4, open_allocator, close_allocator);
+CASE("sizes", 4, open_timed_allocator, close_timed_allocator);
 
 /* The test uses every size from that of `size` to more than the library's.  weir copies what fits, leaves the memory
  * after it alone, and sets `size`. */

@@ -12,18 +12,18 @@ static struct weir_timeline *timeline;
 static char *text;
 static size_t text_bytes;
 
-static void set_up(void) {
+static void open_timeline(void) {
     timeline = weir__timeline_open();
     ck_assert_ptr_nonnull(timeline);
     text = NULL;
 }
 
-static void tear_down(void) {
+static void close_timeline(void) {
     weir__timeline_close(timeline);
     free(text);
 }
 
-static void count(uint64_t time_ns, uint64_t requested, uint64_t in_use, uint64_t reserve) {
+static void count_at(uint64_t time_ns, uint64_t requested, uint64_t in_use, uint64_t reserve) {
     const uint64_t values[WEIR_TIMELINE_COUNTERS] = {requested, in_use, reserve};
 
     weir__timeline_count(timeline, time_ns, values);
@@ -64,7 +64,7 @@ static size_t occurrences(const char *what) {
 
 #define EXPECT_TEXT(what) ck_assert_msg(occurrences(what) > 0, "there is no %s", what)
 
-CASE("timeline", 30, set_up, tear_down);
+CASE("timeline", 30, open_timeline, close_timeline);
 
 TEST(test_empty) {
     write_text();
@@ -82,9 +82,9 @@ TEST(test_as_it_was) {
                              .cause = WEIR_EVENT_POLICY},
                      went = {.time_ns = 9000, .got = 7, .cause = WEIR_EVENT_TRIM, .shrink = 1};
 
-    count(1001, 1, 2, 3);
-    count(1002, 1, 2, 3); /* nothing new */
-    count(2000000, 4, WEIR_TIMELINE_UNKNOWN, 6);
+    count_at(1001, 1, 2, 3);
+    count_at(1002, 1, 2, 3); /* nothing new */
+    count_at(2000000, 4, WEIR_TIMELINE_UNKNOWN, 6);
     add_event(1000, &grew);
     add_event(1000, &went);
     weir__timeline_failure(timeline, 12345, 99);
@@ -107,7 +107,7 @@ TEST(test_as_it_was) {
 }
 
 /* Returns the largest value of a counter in the text. */
-static uint64_t largest(const char *counter) {
+static uint64_t largest_value(const char *counter) {
     uint64_t most = 0, value;
     char key[64];
 
@@ -126,15 +126,15 @@ TEST(test_peaks_stay) {
     enum { MANY = 10 * WEIR_TIMELINE_POINTS + 17 };
 
     for (uint64_t i = 0; i < MANY; i++)
-        count(i * 1000, i == 70001 ? 1000000 : i % 7, i == 90010 ? 2000000 : i % 11,
-              i == MANY - 2 ? 3000000 : i % 13);
-    count((uint64_t)MANY * 1000, 1, 1, 2);
+        count_at(i * 1000, i == 70001 ? 1000000 : i % 7, i == 90010 ? 2000000 : i % 11,
+                 i == MANY - 2 ? 3000000 : i % 13);
+    count_at((uint64_t)MANY * 1000, 1, 1, 2);
     write_text();
     ck_assert_uint_le(occurrences("\"ph\":\"C\""), WEIR_TIMELINE_POINTS + 1);
     ck_assert_uint_ge(occurrences("\"ph\":\"C\""), WEIR_TIMELINE_POINTS / 2);
-    ck_assert_uint_eq(largest("requested"), 1000000);
-    ck_assert_uint_eq(largest("in use"), 2000000);
-    ck_assert_uint_eq(largest("reserved"), 3000000);
+    ck_assert_uint_eq(largest_value("requested"), 1000000);
+    ck_assert_uint_eq(largest_value("in use"), 2000000);
+    ck_assert_uint_eq(largest_value("reserved"), 3000000);
     EXPECT_TEXT("\"args\":{\"requested\":1,\"in use\":1,\"reserved\":2}"); /* the last values */
 }
 
@@ -143,7 +143,7 @@ TEST(test_points_in_order) {
     uint64_t last = 0, whole, part, points = 0;
 
     for (uint64_t i = 0; i < 5 * WEIR_TIMELINE_POINTS; i++)
-        count((i + 1) * 1000, i, i, i);
+        count_at((i + 1) * 1000, i, i, i);
     write_text();
     for (const char *line = next_line(NULL); line; line = next_line(line)) {
         const char *counted = strstr(line, "\"requested\":");
@@ -168,7 +168,7 @@ TEST(test_extents) {
 
     ck_assert_uint_eq(weir__timeline_extents(timeline, parts, MOST), 0);
     for (uint64_t i = 0; i < VALUES; i++)
-        count(i * 10, 500 + i, i == 400 ? 9000 : i, i == 700 ? 1 : 2000 + i);
+        count_at(i * 10, 500 + i, i == 400 ? 9000 : i, i == 700 ? 1 : 2000 + i);
     ck_assert_uint_eq(weir__timeline_extents(timeline, parts, VALUES), VALUES);
     for (uint64_t i = 0; i < VALUES; i++) {
         MUST(parts[i].time_ns == i * 10);
@@ -200,8 +200,8 @@ TEST(test_extents_of_many) {
     size_t parts_there;
 
     for (uint64_t i = 0; i < 3 * WEIR_TIMELINE_POINTS; i++)
-        count(i, i + 1, i + 1, i + 1);
-    count(3 * WEIR_TIMELINE_POINTS, 7, 7, 7);
+        count_at(i, i + 1, i + 1, i + 1);
+    count_at(3 * WEIR_TIMELINE_POINTS, 7, 7, 7);
     parts_there = weir__timeline_extents(timeline, parts, 64);
     MUST(parts_there > 32 && parts_there <= 64);
     ck_assert_uint_eq(parts[parts_there - 1].low[WEIR_TIMELINE_REQUESTED], 7);
@@ -233,7 +233,7 @@ TEST(test_no_slice_is_dropped_unsaid) {
     EXPECT_TEXT("\"slices missing\":\"1006\"");
 }
 
-static void step(uint64_t from, uint64_t to) {
+static void add_step(uint64_t from, uint64_t to) {
     const weir_event event = {.time_ns = to, .stall_ns = to - from, .cause = WEIR_EVENT_REQUEST};
 
     add_event(0, &event);
@@ -241,10 +241,10 @@ static void step(uint64_t from, uint64_t to) {
 
 /* The steps are of several threads, in the order of their ends. */
 TEST(test_slices_of_a_lane_do_not_overlap) {
-    step(1000, 5000);
-    step(3000, 8000);
-    step(5000, 9000);
-    step(2000, 10000);
+    add_step(1000, 5000);
+    add_step(3000, 8000);
+    add_step(5000, 9000);
+    add_step(2000, 10000);
     write_text();
     EXPECT_TEXT("\"tid\":34,\"ts\":1.000,\"dur\":4.000");
     EXPECT_TEXT("\"tid\":35,\"ts\":2.000,\"dur\":8.000");
@@ -256,7 +256,7 @@ TEST(test_slices_of_a_lane_do_not_overlap) {
 /* The longest of steps that begin together encloses the rest.  The last lane has all steps that find no lane. */
 TEST(test_steps_that_begin_together) {
     for (uint64_t i = 0; i < 20; i++)
-        step(1000, 2000 + 1000 * (i % 4));
+        add_step(1000, 2000 + 1000 * (i % 4));
     write_text();
     EXPECT_TEXT("\"tid\":34,\"ts\":1.000,\"dur\":4.000");
     EXPECT_TEXT("\"tid\":49,\"ts\":1.000,\"dur\":1.000");
@@ -277,7 +277,7 @@ TEST(test_the_end_of_many) {
     size_t extents;
 
     for (uint64_t i = 0; i < WEIR_TIMELINE_POINTS + 2; i++)
-        count(i, 0, 0, i % 2 ? 1 : 1000);
+        count_at(i, 0, 0, i % 2 ? 1 : 1000);
     extents = weir__timeline_extents(timeline, extent, WEIR_TIMELINE_POINTS);
     ck_assert_uint_eq(extent[extents - 1].time_ns, WEIR_TIMELINE_POINTS + 1);
     ck_assert_uint_eq(extent[extents - 1].high[WEIR_TIMELINE_RESERVED], 1);

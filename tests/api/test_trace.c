@@ -14,8 +14,8 @@ struct text {
     size_t chunk;
 };
 
-static ptrdiff_t bring(void *context, char *buffer, size_t bytes, char *message,
-                       size_t message_bytes) {
+static ptrdiff_t read_chunk(void *context, char *buffer, size_t bytes, char *message,
+                            size_t message_bytes) {
     struct text *text = context;
     size_t n = text->left < text->chunk ? text->left : text->chunk;
 
@@ -35,13 +35,13 @@ enum { CHUNKS = 3 };
 static weir_trace_reader *reader_over(struct text *text) {
     weir_trace_reader *reader = NULL;
 
-    ck_assert_int_eq(weir_trace_reader_create(bring, text, &reader), WEIR_OK);
+    ck_assert_int_eq(weir_trace_reader_create(read_chunk, text, &reader), WEIR_OK);
     return reader;
 }
 
 /* Reads to the end or the first error, and writes at most `most` events to `out`. */
-static weir_status read_all(weir_trace_reader *reader, weir_trace_event *out, size_t most,
-                            size_t *count) {
+static weir_status read_until_end(weir_trace_reader *reader, weir_trace_event *out, size_t most,
+                                  size_t *count) {
     weir_trace_event event;
     weir_status status;
 
@@ -61,7 +61,7 @@ static void check_bad_bytes(const char *trace, size_t bytes, const char *message
         weir_trace_event event = {.operation = 'q'};
         size_t count;
 
-        ck_assert_int_eq(read_all(reader, NULL, 0, &count), WEIR_E_PARSE);
+        ck_assert_int_eq(read_until_end(reader, NULL, 0, &count), WEIR_E_PARSE);
         ck_assert_str_eq(weir_trace_message(reader), message);
         /* the error stays, and nothing is written */
         ck_assert_int_eq(weir_trace_next(reader, &event), WEIR_E_PARSE);
@@ -83,7 +83,7 @@ static size_t check_good(const char *trace, weir_trace_event *out, size_t most) 
         weir_trace_reader *reader = reader_over(&text);
         weir_trace_event event;
 
-        ck_assert_msg(read_all(reader, out, most, &count) == WEIR_OK, "%s",
+        ck_assert_msg(read_until_end(reader, out, most, &count) == WEIR_OK, "%s",
                       weir_trace_message(reader));
         ck_assert_str_eq(weir_trace_message(reader), "");
         ck_assert_int_eq(weir_trace_next(reader, &event), WEIR_OK); /* the end stays */
@@ -189,7 +189,7 @@ TEST(test_comments_are_told) {
 
         weir_trace_comments(NULL, gather, said);
         weir_trace_comments(reader, gather, said);
-        ck_assert_int_eq(read_all(reader, NULL, 0, &count), WEIR_OK);
+        ck_assert_int_eq(read_until_end(reader, NULL, 0, &count), WEIR_OK);
         ck_assert_uint_eq(count, 1);
         ck_assert_str_eq(said, "weir-trace 1||a comment|last|");
         weir_trace_reader_destroy(reader);
@@ -305,7 +305,7 @@ TEST(test_cut_anywhere) {
             struct text text = {good, cut, chunks[i]};
             weir_trace_reader *reader = reader_over(&text);
             size_t count;
-            weir_status status = read_all(reader, NULL, 0, &count);
+            weir_status status = read_until_end(reader, NULL, 0, &count);
 
             if (cut > 0 && good[cut - 1] == '\n' && count > 0)
                 ck_assert_int_eq(status, WEIR_OK);
@@ -330,7 +330,7 @@ TEST(test_any_byte_changed) {
             memcpy(trace, good, sizeof good);
             trace[at] = (char)byte;
             reader = reader_over(&text);
-            status = read_all(reader, NULL, 0, &count);
+            status = read_until_end(reader, NULL, 0, &count);
             ck_assert(status == WEIR_OK || status == WEIR_E_PARSE);
             ck_assert((weir_trace_message(reader)[0] != '\0') == (status != WEIR_OK));
             weir_trace_reader_destroy(reader);
@@ -388,7 +388,7 @@ TEST(test_no_host_memory) {
     weir_trace_event event;
 
     refuse_in = 1;
-    ck_assert_int_eq(weir_trace_reader_create(bring, &text, &reader), WEIR_E_HOST_MEMORY);
+    ck_assert_int_eq(weir_trace_reader_create(read_chunk, &text, &reader), WEIR_E_HOST_MEMORY);
     ck_assert_ptr_null(reader);
     reader = reader_over(&text);
     refuse_in = 1;
@@ -419,7 +419,7 @@ TEST(test_invalid_arguments) {
     weir_trace_event event;
 
     ck_assert_int_eq(weir_trace_reader_create(NULL, NULL, &reader), WEIR_E_INVALID);
-    ck_assert_int_eq(weir_trace_reader_create(bring, &text, NULL), WEIR_E_INVALID);
+    ck_assert_int_eq(weir_trace_reader_create(read_chunk, &text, NULL), WEIR_E_INVALID);
     reader = reader_over(&text);
     ck_assert_int_eq(weir_trace_next(NULL, &event), WEIR_E_INVALID);
     ck_assert_int_eq(weir_trace_next(reader, NULL), WEIR_E_INVALID);
@@ -449,7 +449,7 @@ TEST(test_many_lines) {
     text = (struct text){trace, used, 1u << 16};
     reader = reader_over(&text);
     clock_gettime(CLOCK_MONOTONIC, &start);
-    ck_assert_int_eq(read_all(reader, NULL, 0, &count), WEIR_OK);
+    ck_assert_int_eq(read_until_end(reader, NULL, 0, &count), WEIR_OK);
     clock_gettime(CLOCK_MONOTONIC, &end);
     ck_assert_uint_eq(count, (size_t)LIVE * ROUNDS * 2);
     printf("# %.1f million lines a second\n",

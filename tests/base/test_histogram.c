@@ -58,7 +58,7 @@ TEST(test_bound_within_one_thirtysecond) {
     }
 }
 
-static int compare_values(const void *a, const void *b) {
+static int compare_samples(const void *a, const void *b) {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
 
     return (x > y) - (x < y);
@@ -75,7 +75,7 @@ TEST(test_quantiles_against_sorting) {
         sum += values[i];
         weir__histogram_add(&h, values[i]);
     }
-    qsort(values, N, sizeof values[0], compare_values);
+    qsort(values, N, sizeof values[0], compare_samples);
     for (size_t i = 0; i < sizeof fractions / sizeof fractions[0]; i++) {
         uint64_t exact = values[(size_t)(fractions[i] * N + 0.5) - 1];
         uint64_t bound = weir__histogram_quantile(&h, fractions[i]);

@@ -220,7 +220,7 @@ TEST(work_is_waited_for_so_long) {
 
 /* ---- a file's name --------------------------------------------------------------------------- */
 
-static int create_file(const char *path) {
+static int create_new_file(const char *path) {
     int file = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
 
     MUST(file >= 0);
@@ -235,11 +235,11 @@ TEST(a_file_loses_its_own_name_alone) {
 
     snprintf(path, sizeof path, "%s/file", folder);
     snprintf(beside, sizeof beside, "%s/beside", folder);
-    file = create_file(path);
+    file = create_new_file(path);
     ANSWERS(0, weir__runfile_unname(file, path));
     ANSWERS(-1, access(path, F_OK));
     ANSWERS(0, weir__runfile_unname(file, path)); /* the file has no name any more */
-    other = create_file(path);
+    other = create_new_file(path);
     ANSWERS(0, weir__runfile_unname(file, path));
     ANSWERS(0, access(path, F_OK));
     ANSWERS(0, symlink(path, beside));
@@ -273,7 +273,7 @@ TEST(a_name_that_cannot_be_taken) {
     int file;
 
     snprintf(path, sizeof path, "%s/file", folder);
-    file = create_file(path);
+    file = create_new_file(path);
     for (size_t i = 0; i < sizeof denials_of / sizeof denials_of[0]; i++) {
         deny(denials_of[i].call, 1, 0, denials_of[i].with);
         ANSWERS(denials_of[i].answer, weir__runfile_unname(file, path));

@@ -289,7 +289,7 @@ TEST(test_what_is_not_known_is_not_nothing) {
                "       -       0B        -           -       0B       0B  a program, priority 0 "
                "(does not answer)",
                "\"limit\":null,\"reserved\":0,\"in_use\":null,\"reclaimable\":null,");
-    end(quiet, SIGKILL);
+    end_holder(quiet, SIGKILL);
     stopped = holder(run_member, GIB);
     expect_row(stopped,
                "    8GiB     1GiB       0B        1GiB       0B       0B  a program, priority 0",
@@ -302,7 +302,7 @@ TEST(test_what_is_not_known_is_not_nothing) {
                "\"in_use\":null,\"reclaimable\":null,\"priority\":0,\"received\":0,\"released\":0,"
                "\"stopped\":true,"
                "\"answers\":false}");
-    end(stopped, SIGKILL);
+    end_holder(stopped, SIGKILL);
     remove_folder();
 }
 

@@ -55,7 +55,7 @@ static const char *source_name(char source) {
     }
 }
 
-CASE("environment", 60, setup, NULL);
+CASE("environment", 60, clear_settings, NULL);
 
 TEST_EACH(ROWS(truth), test_preallocation_by_compatibility) {
     struct weir_sources sources = {.of = {NULL}};
@@ -128,7 +128,7 @@ TEST(test_compatibility_switch) {
 
     set_variable("TF_GPU_ALLOCATOR", "cuda_malloc_async");
     for (size_t i = 0; i < COUNT(words); i++) {
-        setup();
+        clear_settings();
         set_variable("TF_GPU_ALLOCATOR", "cuda_malloc_async");
         set_variable("WEIR_COMPAT", words[i]);
         ck_assert_int_eq(weir_options_from_env(&options, NULL, 0), WEIR_OK);
@@ -178,7 +178,7 @@ TEST(test_words_of_preallocate) {
                  {"1", "75%"},   {"", NULL},     {" false", "75%"}};
 
     for (size_t i = 0; i < COUNT(cases); i++) {
-        setup();
+        clear_settings();
         set_variable("XLA_PYTHON_CLIENT_PREALLOCATE", cases[i].value);
         ck_assert_int_eq(weir_options_from_env(&options, NULL, 0), WEIR_OK);
         ck_assert_int_eq(weir__option_is_set(&options, WEIR_SETTING_PREALLOC),
@@ -201,7 +201,7 @@ TEST(test_fractions) {
         for (size_t i = 0; i < COUNT(cases); i++) {
             struct weir_sources sources = {.of = {NULL}};
 
-            setup();
+            clear_settings();
             set_variable(names[n], cases[i].value);
             EXPECT_READ_AT(&sources, WEIR_PLACE_OWN, 1, WEIR_OK);
             ck_assert_uint_eq(options.prealloc.value, cases[i].millionths);
@@ -238,7 +238,7 @@ TEST_EACH(4 * (WEIR_PLACE_TELLS + 1), test_profile_and_compatibility) {
     set_variable("WEIR_PROFILE", "runs");
     EXPECT_READ_AT(NULL, place, 0, WEIR_OK);
     ck_assert_int_eq(weir__option_is_set(&options, WEIR_SETTING_PREALLOC), !none);
-    setup();
+    clear_settings();
     set_variable("WEIR_PROFILE", "off");
     set_variable("XLA_PYTHON_CLIENT_PREALLOCATE", "false");
     EXPECT_READ_AT(NULL, WEIR_PLACE_TELLS, 0, WEIR_OK);
@@ -342,7 +342,7 @@ TEST_EACH(ROWS(engine_truth), test_engine_by_compatibility) {
         ck_assert_str_eq(sources.of[WEIR_SETTING_ENGINE], name);
     else
         ck_assert_ptr_null(sources.of[WEIR_SETTING_ENGINE]);
-    setup();
+    clear_settings();
     set_variable("XLA_PYTHON_CLIENT_ALLOCATOR", engine_truth[_i].x);
     set_variable("TF_GPU_ALLOCATOR", engine_truth[_i].t);
     set_variable("TF_FORCE_GPU_ALLOW_GROWTH", engine_truth[_i].g);
@@ -434,7 +434,7 @@ TEST(test_what_a_framework_alone_reads) {
     };
 
     for (size_t i = 0; i < COUNT(cases); i++) {
-        setup();
+        clear_settings();
         set_variable("XLA_PYTHON_CLIENT_ALLOCATOR", cases[i].x);
         set_variable("TF_GPU_ALLOCATOR", cases[i].t);
         set_variable(cases[i].variable, cases[i].value);

@@ -2,7 +2,7 @@
 /* test_option_structs.c: options as a struct, with their defaults, errors and warnings. */
 #include "tests/fixtures/settings.h"
 
-CASE("struct", 60, setup, NULL);
+CASE("struct", 60, clear_settings, NULL);
 
 /* The layout is part of the binary interface; these numbers never change. */
 TEST(test_layout) {
@@ -273,7 +273,7 @@ static const struct {
     {"tf_gpu_allocator", "TF_GPU_ALLOCATOR"},
 };
 
-CASE("environment", 60, setup, NULL);
+CASE("environment", 60, clear_settings, NULL);
 
 TEST_EACH(ROWS(look_alikes), test_look_alike) {
     const char *unknown = look_alikes[_i].unknown;
@@ -411,7 +411,7 @@ TEST(test_engines_that_weir_has_not) {
     const char *text;
 
     for (size_t i = 0; i < COUNT(cases); i++) {
-        setup();
+        clear_settings();
         set_variable(cases[i].variable, cases[i].value);
         ck_assert_str_eq(warnings_of_a_reading(0), "");
         read_in = WEIR_PLACE_USER; /* weir does not own these variables here */

@@ -26,7 +26,7 @@ static const struct {
     {"remaining:1", WEIR_GROWTH_REMAINING, 0, 1},
 };
 
-CASE("text", 60, setup, NULL);
+CASE("text", 60, clear_settings, NULL);
 
 TEST_EACH(ROWS(good_growth), test_good_growth) {
     ck_assert_msg(weir_options_set(&options, "growth", good_growth[_i].text, message,

@@ -7,7 +7,7 @@
 
 #include "base/text.h"
 
-CASE("text", 60, setup, NULL);
+CASE("text", 60, clear_settings, NULL);
 
 TEST_EACH(WEIR_SETTING_COUNT, test_rows_are_complete) {
     const struct weir_setting_row *row = weir__setting_row((enum weir_setting)_i);
@@ -215,7 +215,7 @@ TEST(test_shown_bytes) {
     }
 }
 
-CASE("environment", 60, setup, NULL);
+CASE("environment", 60, clear_settings, NULL);
 
 TEST_EACH(ROWS(own_variables), test_own_variable) {
     enum weir_setting setting = own_variables[_i].setting;

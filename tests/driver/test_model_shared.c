@@ -48,7 +48,7 @@ TEST(test_one_capacity_for_all) {
     ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 401 * MIB), -1);
     ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 400 * MIB), 0);
     weir__model_shared_give(0, 400 * MIB);
-    end(other, SIGKILL);
+    end_holder(other, SIGKILL);
     expect_free(CAPACITY);
 }
 
@@ -72,7 +72,7 @@ TEST(test_a_stopped_one_keeps_and_holds_up_nobody) {
     ck_assert_uint_eq(device_free(), 400 * MIB);
     ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 400 * MIB), 0);
     ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 1), -1);
-    end(other, SIGKILL);
+    end_holder(other, SIGKILL);
     expect_free(CAPACITY);
 }
 
@@ -103,7 +103,7 @@ TEST(test_every_kind_of_memory_counts) {
     CU(driver->cuMemFree(block));
     CU(driver->cuMemRelease(handle));
     ck_assert_uint_eq(device_free(), 68 * MIB);
-    end(other, SIGKILL);
+    end_holder(other, SIGKILL);
     expect_free(968 * MIB);
     check_model();
 }

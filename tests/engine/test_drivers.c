@@ -8,14 +8,14 @@
 
 /* ---- faults ---------------------------------------------------------------------------------- */
 
-CASE("alone", 120, open_device, end_test);
+CASE("alone", 120, open_engine_device, end_test);
 CASE_TOO("for users", 120, open_device_for_users, end_test);
 
 /* cuMemAlloc may place a region beside other blocks, at any address, but blocks under the caches need whole pages.
  * weir exchanges such a region for another.  In case 1 the driver fails once to free the first one. */
 TEST_EACH(2, a_region_that_begins_inside_a_page_is_exchanged) {
     CUdeviceptr other;
-    make(KIND_REGIONS, 0, "growth=exact");
+    make_engine(KIND_REGIONS, 0, "growth=exact");
     CU(driver->cuMemAlloc(&other, 512));
     if (_i)
         weir__model_fail(WEIR_ENTRY_cuMemFree, 1, CUDA_ERROR_UNKNOWN, 0);
@@ -34,7 +34,7 @@ TEST(a_region_that_begins_inside_a_page_of_a_full_device) {
     CUdeviceptr other, rest;
     size_t bytes, total;
     void *block = NULL;
-    make(KIND_REGIONS, 0, "growth=exact");
+    make_engine(KIND_REGIONS, 0, "growth=exact");
     CU(driver->cuMemAlloc(&other, 512));
     CU(driver->cuMemGetInfo(&bytes, &total));
     CU(driver->cuMemAlloc(&rest, bytes));
@@ -51,7 +51,7 @@ TEST_EACH(2, a_region_that_begins_inside_a_page_under_a_low_limit) {
     int room = _i;
     CUdeviceptr other;
     void *block = NULL;
-    make(KIND_REGIONS, room ? 2 * MIB : MIB, "growth=exact");
+    make_engine(KIND_REGIONS, room ? 2 * MIB : MIB, "growth=exact");
     CU(driver->cuMemAlloc(&other, 512));
     weir_status status = weir_alloc(a, 100, A, &block);
     MUST_EQ(status, cache == WEIR_SWITCH_ON && !room ? WEIR_E_LIMIT : WEIR_OK);
@@ -76,7 +76,7 @@ TEST(regions_that_all_begin_inside_a_page) {
 
     table.cuMemAlloc = alloc_askew;
     table.cuMemFree = free_askew;
-    make_on(&table, KIND_REGIONS, 0, "growth=exact cache=on");
+    make_engine_on(&table, KIND_REGIONS, 0, "growth=exact cache=on");
     for (size_t mib = 2; mib <= 4; mib++) {
         count_from_here();
         refuse(WEIR_E_NO_MEMORY, mib * MIB, A);
@@ -98,7 +98,7 @@ TEST_EACH(KIND_COUNT * 7, a_lost_device) {
                                      716};
     enum { COUNT = sizeof fatal / sizeof fatal[0] };
     CUresult result = fatal[_i % COUNT];
-    make(_i / COUNT, 64 * MIB, "");
+    make_engine(_i / COUNT, 64 * MIB, "");
     weir_statistics before, after;
     void *block = take(10 * MIB, A);
     size_t bytes = 77;
@@ -125,7 +125,7 @@ TEST_EACH(KIND_COUNT * 7, a_lost_device) {
 
 TEST_EACH(KIND_COUNT, a_device_without_pools) {
     const struct weir_driver *old = older_driver(0);
-    weir_options options = plain(_i, 64 * MIB);
+    weir_options options = default_options(_i, 64 * MIB);
 
     has_pools = 0;
     if (_i == KIND_POOL) {
@@ -148,7 +148,7 @@ static CUresult maps_nothing(int *value, CUdevice_attribute attribute, CUdevice 
 /* Creating a mapped arena fails if the driver lacks the entries for mapping or the device does not support it. */
 TEST_EACH(2, a_device_that_maps_nothing) {
     (void)older_driver(_i ? WEIR_CAP_VIRTUAL : 0);
-    weir_options options = plain(KIND_REGIONS, 0);
+    weir_options options = default_options(KIND_REGIONS, 0);
 
     options.engine = WEIR_ENGINE_MAPPED;
     if (!_i)
@@ -159,7 +159,7 @@ TEST_EACH(2, a_device_that_maps_nothing) {
 
 TEST(a_pool_without_figures) {
     const struct weir_driver *old = older_driver(WEIR_CAP_POOL_FIGURES | WEIR_CAP_POOL_MAX_SIZE);
-    make_on(old, KIND_POOL, 0, "");
+    make_engine_on(old, KIND_POOL, 0, "");
     void *block[10];
 
     for (int i = 0; i < 10; i++) {
@@ -181,7 +181,7 @@ TEST(a_pool_without_figures) {
 
 /* This driver does not enforce the limit, so weir frees each block that exceeded it. */
 TEST(a_pool_without_maximum) {
-    make_on(older_driver(WEIR_CAP_POOL_MAX_SIZE), KIND_POOL, 100 * MIB, "");
+    make_engine_on(older_driver(WEIR_CAP_POOL_MAX_SIZE), KIND_POOL, 100 * MIB, "");
     void *block[10];
     int count = 0;
 
@@ -202,7 +202,7 @@ TEST(a_pool_without_maximum) {
 
 /* A block whose request was undone does not count as requested, even if the driver fails to free it (case 1). */
 TEST_EACH(2, what_was_undone_is_nobodys) {
-    make_on(older_driver(WEIR_CAP_POOL_MAX_SIZE), KIND_POOL, 128 * MIB, "");
+    make_engine_on(older_driver(WEIR_CAP_POOL_MAX_SIZE), KIND_POOL, 128 * MIB, "");
     void *block = take(80 * MIB, A);
 
     give(block, A);
@@ -223,7 +223,7 @@ TEST_EACH(2, what_was_undone_is_nobodys) {
     MUST_EQ(stats_of(a).requested_peak, 80 * MIB);
 }
 
-CASE("alone", 120, open_device, end_test);
+CASE("alone", 120, open_engine_device, end_test);
 
 /* A block whose request is undone may hold memory that its stream still uses.  If the driver does not free the block at
  * once, the next trim frees it after that work. */
@@ -231,7 +231,7 @@ TEST(what_was_undone_is_behind_its_users) {
     weir_status status = WEIR_E_DRIVER;
     void *block;
 
-    make_on(older_driver(WEIR_CAP_POOL_MAX_SIZE), KIND_POOL, 128 * MIB, "");
+    make_engine_on(older_driver(WEIR_CAP_POOL_MAX_SIZE), KIND_POOL, 128 * MIB, "");
     for (uint64_t k = 1; status != WEIR_OK; k++) {
         block = take(80 * MIB, A);
         busy(A, 50 * MS);
@@ -253,7 +253,7 @@ TEST(what_was_undone_is_behind_its_users) {
 static weir_stream captured;
 static CUresult capture_result;
 
-static CUresult is_capturing(CUstream stream, CUstreamCaptureStatus *status) {
+static CUresult capture_status_or_late(CUstream stream, CUstreamCaptureStatus *status) {
     CUresult result = driver->cuStreamIsCapturing(stream, status);
 
     if (result == CUDA_SUCCESS && captured == stream) {
@@ -268,7 +268,7 @@ static CUresult record_elsewhere(CUevent event, CUstream stream) {
     return driver->cuEventRecord(event, stream);
 }
 
-CASE("alone", 120, open_device, end_test);
+CASE("alone", 120, open_engine_device, end_test);
 CASE_TOO("for users", 120, open_device_for_users, end_test);
 
 /* The driver reports a captured stream in two ways: as active, or with the result that the legacy stream has during a
@@ -278,11 +278,11 @@ TEST_EACH(2 * KIND_COUNT, a_captured_stream) {
     int kind = _i / 2;
     void *none = &none;
     copy_driver();
-    table.cuStreamIsCapturing = is_capturing;
+    table.cuStreamIsCapturing = capture_status_or_late;
     table.cuEventRecord = record_elsewhere;
     capture_result = results[_i % 2];
     captured = NULL;
-    make_on(&table, kind, 256 * MIB, "");
+    make_engine_on(&table, kind, 256 * MIB, "");
     give(take(1000, B), B);
     void *block = take(MIB, A);
     void *used = take(MIB, B);
@@ -311,7 +311,7 @@ TEST_EACH(2 * KIND_COUNT, a_captured_stream) {
     captured = NULL;
 }
 
-static CUgraphExec launch_captured(CUstream stream, CUgraph *graph) {
+static CUgraphExec launch_captured_on(CUstream stream, CUgraph *graph) {
     CUgraphExec exec;
 
     CU(driver->cuStreamEndCapture(stream, graph));
@@ -342,7 +342,7 @@ static void expect_foreign(CUdeviceptr other, void *freed) {
 
 /* A graph cannot own an arena's memory, so the driver allocates the node's memory. */
 TEST_WHERE(KIND_FIXED, KIND_DIRECT, NULL, a_graph_has_memory_of_its_own) {
-    make(_i, 64 * MIB, "");
+    make_engine(_i, 64 * MIB, "");
     void *freed = take(MIB, A), *live = take(MIB, A);
     CUdeviceptr other;
     CUgraph graph;
@@ -358,7 +358,7 @@ TEST_WHERE(KIND_FIXED, KIND_DIRECT, NULL, a_graph_has_memory_of_its_own) {
     MUST_EQ(weir_last_driver_result(), CUDA_ERROR_UNKNOWN);
     CU(driver->cuMemsetD8Async((uintptr_t)passing, 1, 3 * MIB, A));
     give(passing, A);
-    CUgraphExec exec = launch_captured(A, &graph);
+    CUgraphExec exec = launch_captured_on(A, &graph);
     MUST_EQ(stats_of(a).in_use, before.in_use);
     MUST_EQ(stats_of(a).reserved, before.reserved);
     EXPECT(WEIR_E_NOT_OWNED, weir_block_range(a, left, NULL, NULL));
@@ -382,7 +382,7 @@ TEST_WHERE(KIND_FIXED, KIND_DIRECT, NULL, a_graph_has_memory_of_its_own) {
 
 /* A block of an aborted capture is unknown to weir, as if no request had been made. */
 TEST_WHERE(KIND_FIXED, KIND_DIRECT, NULL, a_graph_that_never_was) {
-    make(_i, 64 * MIB, "");
+    make_engine(_i, 64 * MIB, "");
     CUgraph graph = NULL;
     give(take(MIB, A), A);
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
@@ -408,7 +408,7 @@ TEST_WHERE(3 * KIND_FIXED, 3 * KIND_DIRECT, NULL, where_graphs_have_no_memory) {
 
     if (_i % 3 == 0)
         table.cuMemPoolCreate = no_pools;
-    make_on(&table, _i / 3, 64 * MIB, "");
+    make_engine_on(&table, _i / 3, 64 * MIB, "");
     if (_i % 3 == 2)
         weir__drop_in_begin(a, NULL);
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -426,16 +426,16 @@ static CUresult node_at(CUdeviceptr *block, size_t bytes, CUmemoryPool pool, CUs
     return CUDA_SUCCESS;
 }
 
-CASE("alone", 120, open_device, end_test);
+CASE("alone", 120, open_engine_device, end_test);
 
 /* A region may be placed where a graph's memory was.  Its address then belongs to the arena alone. */
 TEST_WHERE(KIND_FIXED, KIND_DIRECT, NULL, where_a_graph_had_memory_once) {
     void *none = NULL;
     copy_driver();
-    table.cuStreamIsCapturing = is_capturing;
+    table.cuStreamIsCapturing = capture_status_or_late;
     table.cuMemAllocFromPoolAsync = node_at;
     capture_result = CUDA_SUCCESS;
-    make_on(&table, _i, 64 * MIB, "");
+    make_engine_on(&table, _i, 64 * MIB, "");
     void *block = take(MIB, A);
     place_of_nodes = (uintptr_t)block;
     captured = B;
@@ -461,7 +461,7 @@ TEST_WHERE(KIND_FIXED, KIND_DIRECT, NULL, where_a_graph_had_memory_once) {
 TEST_EACH(2, an_old_driver_is_held_to_the_limit) {
     const struct weir_driver *old =
         older_driver(_i ? WEIR_CAP_POOL_FIGURES | WEIR_CAP_POOL_MAX_SIZE : WEIR_CAP_POOL_MAX_SIZE);
-    make_on(old, KIND_POOL, 128 * MIB, "");
+    make_engine_on(old, KIND_POOL, 128 * MIB, "");
     void *block[32], *refused = NULL;
     size_t count = 0;
 

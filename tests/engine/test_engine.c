@@ -9,7 +9,7 @@
 
 static struct weir_engine engine;
 
-static void set_up(void) {
+static void start_two_devices(void) {
     start_model(GIB);
     ANSWERS(0, weir__model_reset(&(struct weir_model_setup){.devices = 2, .capacity = GIB}));
     CU(driver->cuDevicePrimaryCtxRetain(&primary, 0));
@@ -22,11 +22,11 @@ static void set_up(void) {
     catch_log();
 }
 
-static void tear_down(void) {
+static void close_counters(void) {
     weir__counters_close(&counters);
 }
 
-CASE("engine", 30, set_up, tear_down);
+CASE("engine", 30, start_two_devices, close_counters);
 
 /* A survey counts the streams for which it has no room in one row, whose stream is 0 (unknown). */
 TEST(more_streams_than_are_told_apart) {
@@ -44,18 +44,18 @@ TEST(more_streams_than_are_told_apart) {
     MUST_EQ(survey.by[WEIR_SURVEY_STREAMS - 1].bytes, 16 + 17 + 18 + 19 + 20);
 }
 
-static void expect_log(const char *words) {
+static void expect_logged_words(const char *words) {
     (void)lines();
     ck_assert_msg(strstr(logged, words) != NULL, "%s", logged);
 }
 
 TEST(events_are_logged) {
     weir__engine_note(&engine, WEIR_EVENT_REQUEST, 0, MIB, 32 * MIB, 5, 64 * MIB);
-    expect_log("reserved memory grew by 32MiB (request), now 64MiB, 5 ns");
+    expect_logged_words("reserved memory grew by 32MiB (request), now 64MiB, 5 ns");
     weir__engine_note(&engine, WEIR_EVENT_TRIM, 1, 0, 64 * MIB, 7, 0);
-    expect_log("reserved memory fell by 64MiB (trim), now 0B, 7 ns");
+    expect_logged_words("reserved memory fell by 64MiB (trim), now 0B, 7 ns");
     weir__engine_note(&engine, WEIR_EVENT_RECLAIM, 0, MIB, 96 * MIB, 9, 0);
-    expect_log("other processes released 96MiB, 9 ns");
+    expect_logged_words("other processes released 96MiB, 9 ns");
     engine_options.log = WEIR_LOG_WARNING;
     device.log = WEIR_LOG_WARNING;
     weir__engine_note(&engine, WEIR_EVENT_TRIM, 1, 0, MIB, 7, 0);
@@ -73,9 +73,9 @@ TEST(requests_on_wrong_streams_are_logged) {
     ck_assert_str_eq(logged, "");
     device.drop_in = 0;
     weir__device_log_alloc(&device, 77, WEIR_E_STREAM);
-    expect_log("request for 77 bytes");
+    expect_logged_words("request for 77 bytes");
     weir__device_log_free(&device, 255, WEIR_E_NOT_OWNED);
-    expect_log("free of 0xff");
+    expect_logged_words("free of 0xff");
 }
 
 /* A stream passes the check if the driver does not tell its device. */
@@ -190,7 +190,7 @@ TEST(a_driver_whose_frees_do_not_wait) {
     device.driver = &hasty;
     device.ordinal = 3;
     wait_for_work();
-    expect_log("cuMemFree does not wait");
+    expect_logged_words("cuMemFree does not wait");
     weir__model_fail(WEIR_ENTRY_cuStreamCreate, 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
     wait_for_work();
     (void)lines();
@@ -198,7 +198,7 @@ TEST(a_driver_whose_frees_do_not_wait) {
     weir__model_faults_clear();
     weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     wait_for_work();
-    expect_log("cuMemFreeHost does not wait");
+    expect_logged_words("cuMemFreeHost does not wait");
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuCtxSynchronize), 3);
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuLaunchHostFunc), 2);
 }

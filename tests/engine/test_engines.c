@@ -7,13 +7,13 @@
 
 /* ---- the arena and its streams --------------------------------------------------------------- */
 
-CASE("alone", 120, open_device, end_test);
+CASE("alone", 120, open_engine_device, end_test);
 CASE_TOO("for users", 120, open_device_for_users, end_test);
 
 /* A block that A freed while busy serves A at once.  B gets the block after A's next call has recorded an event and
  * that event has completed. */
 TEST(freed_on_a_busy_stream) {
-    make(KIND_FIXED, 64 * MIB, "");
+    make_engine(KIND_FIXED, 64 * MIB, "");
     void *block = take(64 * MIB, A);
     busy(A, 5 * MS);
     give(block, A);
@@ -38,7 +38,7 @@ TEST(freed_on_a_busy_stream) {
 
 /* A block serves the stream that freed it, not the stream of the call before. */
 TEST(a_free_serves_its_own_stream) {
-    make(KIND_FIXED, 64 * MIB, "");
+    make_engine(KIND_FIXED, 64 * MIB, "");
     void *of_a = take(32 * MIB, A), *of_b = take(32 * MIB, B);
 
     busy(A, 5 * MS);
@@ -52,7 +52,7 @@ TEST(a_free_serves_its_own_stream) {
 
 /* Events are recycled: their number depends on the work under way, not on past work. */
 TEST(events_are_recycled) {
-    make(KIND_REGIONS, 0, "");
+    make_engine(KIND_REGIONS, 0, "");
 
     count_from_here();
     for (int i = 0; i < 5000; i++) {
@@ -71,7 +71,7 @@ TEST(events_are_recycled) {
 
 /* The driver may give a destroyed stream's handle to a new stream at once.  weir does not mix up their frees. */
 TEST(a_recycled_handle_is_another_stream) {
-    make(KIND_FIXED, 64 * MIB, "");
+    make_engine(KIND_FIXED, 64 * MIB, "");
     CUstream s, t;
     give(take(1000, A), A);
     s = make_stream();
@@ -91,7 +91,7 @@ TEST(a_recycled_handle_is_another_stream) {
 
 /* Space that no stream has used serves every stream, even beside a block that the first stream freed. */
 TEST(a_second_stream_finds_the_unused_space) {
-    make(KIND_FIXED, 64 * MIB, "");
+    make_engine(KIND_FIXED, 64 * MIB, "");
 
     give(take(1, A), A);
     take(5, A);
@@ -103,7 +103,7 @@ TEST(a_second_stream_finds_the_unused_space) {
 /* A frees a block that B uses for another 5 ms.  In that time A does not wait and no stream gets the block; later every
  * stream can have it.  This holds for the pool and for the arenas. */
 TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, a_noted_use_holds_the_block) {
-    make(_i, 64 * MIB, "");
+    make_engine(_i, 64 * MIB, "");
     void *block = take(64 * MIB, A);
     OK(weir_use(a, block, B));
     busy(B, 5 * MS);
@@ -124,7 +124,7 @@ TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, a_noted_use_holds_the_block) {
 /* A use on the stream that frees precedes the free in stream order, so a request on that stream gets the block at once.
  * A free on another stream waits for that use. */
 TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, a_use_on_the_stream_that_frees_needs_no_event) {
-    make(_i, 64 * MIB, "");
+    make_engine(_i, 64 * MIB, "");
     void *block = take(64 * MIB, A);
     OK(weir_use(a, block, A));
     busy(A, 5 * MS);
@@ -139,7 +139,7 @@ TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, a_use_on_the_stream_that_frees_need
 
 /* Work given to the noted stream after weir_use but before the free counts; later work does not. */
 TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, the_free_is_the_point_in_order) {
-    make(_i, 64 * MIB, "");
+    make_engine(_i, 64 * MIB, "");
     void *block = take(64 * MIB, A);
 
     OK(weir_use(a, block, B));
@@ -153,7 +153,7 @@ TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, the_free_is_the_point_in_order) {
 
 /* A stream noted twice is waited for once. */
 TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, notes_do_not_pile_up) {
-    make(_i, 64 * MIB, "");
+    make_engine(_i, 64 * MIB, "");
     void *block = take(MIB, A);
 
     for (int i = 0; i < 100; i++) {
@@ -167,7 +167,7 @@ TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, notes_do_not_pile_up) {
 
 /* A failed free changes nothing: the next free still waits for the noted stream. */
 TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, notes_survive_a_failed_free) {
-    make(_i, 64 * MIB, "");
+    make_engine(_i, 64 * MIB, "");
     void *block = take(64 * MIB, A);
 
     OK(weir_use(a, block, B));
@@ -204,7 +204,7 @@ static void expect_nothing_else(const char *address) {
 /* A live block is found from each of its bytes, and from no other address. */
 TEST_EACH(2 * KIND_COUNT, the_block_around_an_address) {
     char host;
-    make(_i / 2, _i / 2 == KIND_FIXED ? 256 * MIB : 0, _i % 2 ? "harden=guard" : "");
+    make_engine(_i / 2, _i / 2 == KIND_FIXED ? 256 * MIB : 0, _i % 2 ? "harden=guard" : "");
     char *first = take(3 * MIB, A);
     char *small = take(1000, A);
     char *large = take(3 * MIB, A);
@@ -250,7 +250,7 @@ TEST_EACH(2 * KIND_COUNT, the_block_around_an_address) {
 TEST(an_idle_stream_is_no_proof) {
     CUstream blocking;
     void *large[2];
-    make(KIND_MAPPED, 0, "cache=off");
+    make_engine(KIND_MAPPED, 0, "cache=off");
     CU(driver->cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
     void *block = take(64 * MIB, blocking);
     void *pin = take(4 * MIB, blocking);
@@ -273,7 +273,7 @@ TEST(an_idle_stream_is_no_proof) {
 /* If weir cannot wait for the device, destroy fails: it unmaps no memory and destroys no pool that may be in use. */
 TEST_EACH(2, an_end_that_cannot_wait_is_no_end) {
     static const int kinds[] = {KIND_MAPPED, KIND_POOL};
-    make(kinds[_i], 0, kinds[_i] == KIND_MAPPED ? "cache=off" : "cache=on");
+    make_engine(kinds[_i], 0, kinds[_i] == KIND_MAPPED ? "cache=off" : "cache=on");
     void *block = take(20 * MIB, A);
     busy(A, 50 * MS);
     MUST_EQ(weir__model_use(A, (uintptr_t)block, 20 * MIB, 1, 50 * MS), CUDA_SUCCESS);
@@ -289,7 +289,7 @@ TEST_EACH(2, an_end_that_cannot_wait_is_no_end) {
 
 /* Unused preallocated memory serves every stream, although the first stream is busy and calls no more. */
 TEST(a_second_stream_has_what_nobody_used) {
-    make(KIND_MAPPED, 0, "cache=off prealloc=512MiB");
+    make_engine(KIND_MAPPED, 0, "cache=off prealloc=512MiB");
     void *block = take(100 * MIB, A);
     busy(A, 50 * MS);
     give(block, A);
@@ -306,7 +306,7 @@ static struct {
     weir_status status;
 } elsewhere;
 
-static void *free_elsewhere(void *unused) {
+static void *free_other_block(void *unused) {
     elsewhere.status = weir_free(a, elsewhere.block, elsewhere.stream);
     return unused;
 }
@@ -314,7 +314,7 @@ static void *free_elsewhere(void *unused) {
 static weir_status freed_on_another_thread(void *block, weir_stream stream) {
     elsewhere.block = block;
     elsewhere.stream = stream;
-    run_in_thread(free_elsewhere, NULL);
+    run_in_thread(free_other_block, NULL);
     return elsewhere.status;
 }
 
@@ -322,7 +322,7 @@ static weir_status freed_on_another_thread(void *block, weir_stream stream) {
  * reuse behind the wrong stream. */
 TEST_WHERE(KIND_POOL, KIND_REGIONS, NULL, a_noted_default_stream_is_the_one_it_was) {
     weir_stream per_thread = (weir_stream)WEIR_STREAM_PER_THREAD_VALUE;
-    make(_i, 64 * MIB, "");
+    make_engine(_i, 64 * MIB, "");
     void *block = take(MIB, A);
     OK(weir_use(a, block, per_thread));
     busy((CUstream)per_thread, 1000000000);
@@ -338,7 +338,7 @@ TEST_WHERE(KIND_POOL, KIND_REGIONS, NULL, a_noted_default_stream_is_the_one_it_w
 
 /* A failed free drops the note of a stream that the driver does not know, so that the block can be freed later. */
 TEST_WHERE(KIND_POOL, KIND_REGIONS, NULL, a_refused_note_does_not_hold_the_block_for_ever) {
-    make(_i, 64 * MIB, "");
+    make_engine(_i, 64 * MIB, "");
     void *block = take(MIB, A);
     CUstream gone = make_stream();
 
@@ -349,7 +349,7 @@ TEST_WHERE(KIND_POOL, KIND_REGIONS, NULL, a_refused_note_does_not_hold_the_block
 
 /* A block that was freed, but that another stream still uses, cannot be noted, found or freed. */
 TEST_WHERE(KIND_FIXED, KIND_DIRECT, NULL, what_is_pending_is_no_block) {
-    make(_i, 256 * MIB, "");
+    make_engine(_i, 256 * MIB, "");
     char *block = take(3 * MIB, A);
     OK(weir_use(a, block, B));
     busy(B, 5 * MS);
@@ -367,7 +367,7 @@ TEST_WHERE(KIND_FIXED, KIND_DIRECT, NULL, what_is_pending_is_no_block) {
 
 /* Each request has a stream, as in a server.  Memory that a stream frees before it ends serves the next streams. */
 TEST(streams_that_end_strand_nothing) {
-    make(KIND_FIXED, 64 * MIB, "");
+    make_engine(KIND_FIXED, 64 * MIB, "");
     take(MIB, A);
 
     for (int i = 0; i < 300; i++) {
@@ -382,7 +382,7 @@ TEST(streams_that_end_strand_nothing) {
 
 /* Frees with noted uses are completed by later frees, not only by a request that does not fit. */
 TEST(pending_frees_do_not_pile_up) {
-    make(KIND_FIXED, 256 * MIB, "");
+    make_engine(KIND_FIXED, 256 * MIB, "");
 
     for (int i = 0; i < 2000; i++) {
         void *block = take(MIB / 2, A);
@@ -395,7 +395,7 @@ TEST(pending_frees_do_not_pile_up) {
 
 /* ---- without the caches alone ---------------------------------------------------------------- */
 
-CASE("alone", 120, open_device, end_test);
+CASE("alone", 120, open_engine_device, end_test);
 
 /* The program allocates from weir's pool, too, so that the driver places blocks of the caches between pages of theirs. */
 TEST(blocks_of_others_do_not_shift_those_of_caches) {
@@ -403,7 +403,7 @@ TEST(blocks_of_others_do_not_shift_those_of_caches) {
     CUmemoryPool pool;
     void *block[8];
 
-    make(KIND_POOL, 0, "cache=on");
+    make_engine(KIND_POOL, 0, "cache=on");
     OK(weir_pool(a, &pool));
     for (size_t i = 0; i < 4; i++) {
         CU(driver->cuMemAllocFromPoolAsync(&others[i], 512 * (i + 1), pool, A));
@@ -426,7 +426,7 @@ TEST(blocks_of_others_do_not_shift_those_of_caches) {
 
 /* weir asks for the reserved bytes and, without caches, for the bytes in blocks, of which it keeps the peak. */
 TEST(a_hit_of_the_pool_costs_one_call_and_two_questions) {
-    make(KIND_POOL, 0, "");
+    make_engine(KIND_POOL, 0, "");
     give(take(1000, A), A);
     count_from_here();
     void *block = take(1000, A);
@@ -436,7 +436,7 @@ TEST(a_hit_of_the_pool_costs_one_call_and_two_questions) {
     give(block, A);
     EXPECT_CALLS({WEIR_ENTRY_cuMemFreeAsync, 1}, {WEIR_ENTRY_cuThreadExchangeStreamCaptureMode, 2});
     /* With a finite threshold the driver may release memory by itself, so weir queries the reserved bytes, twice. */
-    make(KIND_POOL, 0, "release-threshold=64MiB");
+    make_engine(KIND_POOL, 0, "release-threshold=64MiB");
     give(take(1000, A), A);
     count_from_here();
     block = take(1000, A);
@@ -445,7 +445,7 @@ TEST(a_hit_of_the_pool_costs_one_call_and_two_questions) {
 }
 
 TEST_WHERE(KIND_FIXED, KIND_MAPPED + 1, NULL, a_hit_of_the_arena_costs_no_memory_call) {
-    make(_i, 64 * MIB, "");
+    make_engine(_i, 64 * MIB, "");
     give(take(1000, A), A);
     count_from_here();
     void *block = take(1000, A);
@@ -459,7 +459,7 @@ TEST_WHERE(KIND_FIXED, KIND_MAPPED + 1, NULL, a_hit_of_the_arena_costs_no_memory
 }
 
 TEST(a_block_of_the_direct_engine_is_one_call) {
-    make(KIND_DIRECT, 0, "");
+    make_engine(KIND_DIRECT, 0, "");
     count_from_here();
     void *block = take(1000, A);
     EXPECT_CALLS({WEIR_ENTRY_cuStreamIsCapturing, 1}, {WEIR_ENTRY_cuMemAlloc, 1},
@@ -471,7 +471,7 @@ TEST(a_block_of_the_direct_engine_is_one_call) {
 }
 
 TEST_WHERE(KIND_FIXED, KIND_MAPPED + 1, NULL, one_stream_never_records) {
-    make(_i, 256 * MIB, "");
+    make_engine(_i, 256 * MIB, "");
     uint64_t random = 5;
     void *held[50] = {NULL};
 
@@ -495,7 +495,7 @@ TEST_WHERE(KIND_FIXED, KIND_MAPPED + 1, NULL, one_stream_never_records) {
 /* Without internal dependencies A reuses memory that A freed, although B's completed block fits better, so that B finds
  * that block again.  With internal dependencies A takes the best fit, since B can wait for A. */
 TEST_EACH(2, what_another_left_stays_there_for_it) {
-    make(KIND_MAPPED, 0, _i ? "internal-dependencies=on" : "internal-dependencies=off");
+    make_engine(KIND_MAPPED, 0, _i ? "internal-dependencies=on" : "internal-dependencies=off");
     void *large = take(64 * MIB, A);
     void *left = take(6 * MIB, B);
     take(6 * MIB, B);
@@ -516,7 +516,7 @@ TEST_EACH(2, what_another_left_stays_there_for_it) {
 /* Memory that A freed while busy serves B before the reserved memory grows, if B may wait for A on the device.
  * Otherwise the reserved memory grows, or the request fails where it cannot grow. */
 static void behind_another(int kind, int dependencies) {
-    weir_options options = plain(kind, 64 * MIB);
+    weir_options options = default_options(kind, 64 * MIB);
     int on = dependencies == WEIR_SWITCH_ON;
     void *other = NULL;
     options.internal_dependencies = dependencies;
@@ -550,7 +550,7 @@ TEST(a_dry_stream_makes_the_owner_record_once) {
     void *block[40];
 
     use_blocking_streams();
-    make(KIND_REGIONS, 0, "cache=off");
+    make_engine(KIND_REGIONS, 0, "cache=off");
     for (int i = 0; i < 20; i++) /* each of its first frees is recorded */
         give(take(1000, A), A);
     for (int i = 0; i < 10; i++)
@@ -582,7 +582,7 @@ TEST(a_dry_stream_makes_the_owner_record_once) {
 }
 
 TEST(the_direct_engine_waits_for_uses) {
-    make(KIND_DIRECT, 0, "");
+    make_engine(KIND_DIRECT, 0, "");
     void *block = take(MIB, A);
 
     OK(weir_use(a, block, B));
@@ -594,7 +594,7 @@ TEST(the_direct_engine_waits_for_uses) {
 /* The pool's engine does not know which blocks are live.  A note about a freed block is dropped when the address is
  * allocated again. */
 TEST(stale_notes_are_dropped) {
-    make(KIND_POOL, 64 * MIB, "");
+    make_engine(KIND_POOL, 64 * MIB, "");
     void *block = take(MIB, A);
 
     give(block, A);
@@ -623,7 +623,7 @@ static CUresult free_and_be_overtaken(CUdeviceptr block, CUstream stream) {
 
 TEST(notes_of_the_next_owner_stay) {
     copy_driver();
-    make_on(&table, KIND_POOL, 64 * MIB, "");
+    make_engine_on(&table, KIND_POOL, 64 * MIB, "");
     void *block = take(64 * MIB, A);
     OK(weir_use(a, block, C));
     table.cuMemFreeAsync = free_and_be_overtaken;
@@ -637,7 +637,7 @@ TEST(notes_of_the_next_owner_stay) {
 
 /* The end of an allocator frees the notes that are left. */
 TEST(notes_do_not_outlive_the_allocator) {
-    make(KIND_POOL, 64 * MIB, "");
+    make_engine(KIND_POOL, 64 * MIB, "");
 
     for (uintptr_t i = 1; i < 300; i++)
         for (int k = 0; k < 6; k++)
@@ -646,8 +646,8 @@ TEST(notes_do_not_outlive_the_allocator) {
 
 /* Without stream ids free memory of several streams may be one chunk, so a request waits for all of them. */
 TEST_EACH(2, a_stream_may_go_behind_several) {
-    make_on(older_driver(WEIR_CAP_STREAM_ID), _i ? KIND_MAPPED : KIND_FIXED, 64 * MIB,
-            "internal-dependencies=on");
+    make_engine_on(older_driver(WEIR_CAP_STREAM_ID), _i ? KIND_MAPPED : KIND_FIXED, 64 * MIB,
+                   "internal-dependencies=on");
     void *first = take(24 * MIB, A);
     void *second = take(24 * MIB, B);
     busy(A, 50 * MS);
@@ -664,7 +664,7 @@ TEST_EACH(2, a_stream_may_go_behind_several) {
 
 /* A block that lies over memory of several streams waits for each of them. */
 TEST_EACH(2, a_block_over_several_chunks_waits_for_each) {
-    make(_i ? KIND_MAPPED : KIND_FIXED, 64 * MIB, "internal-dependencies=on");
+    make_engine(_i ? KIND_MAPPED : KIND_FIXED, 64 * MIB, "internal-dependencies=on");
     void *first = take(24 * MIB, A);
     void *second = take(24 * MIB, B);
     busy(A, 5 * MS);
@@ -682,7 +682,7 @@ TEST_EACH(2, a_block_over_several_chunks_waits_for_each) {
 /* Without stream ids an event that cannot be recorded at a free must not be replaced later by an event on another
  * stream. */
 TEST(without_ids_a_lost_event_is_not_replaced) {
-    make_on(older_driver(WEIR_CAP_STREAM_ID), KIND_FIXED, 256 * MIB, "");
+    make_engine_on(older_driver(WEIR_CAP_STREAM_ID), KIND_FIXED, 256 * MIB, "");
     void *block = take(120 * MIB, A), *other = take(1000, B);
 
     busy(A, 50 * MS);
@@ -729,7 +729,7 @@ static void give_done_slab(CUdeviceptr block) {
 /* Slabs of a stream lie together.  A slab that a busy stream has freed serves that stream alone, and so does the memory
  * of its empty superblock. */
 TEST(a_slab_serves_its_own_stream) {
-    make(KIND_POOL, 0, "");
+    make_engine(KIND_POOL, 0, "");
     CUdeviceptr first = slab(64 * KIB, A), second = slab(512 * KIB, A), third = slab(16 * KIB, A);
 
     MUST_EQ(second, first + 64 * KIB);
@@ -756,7 +756,7 @@ TEST(a_slab_serves_its_own_stream) {
 
 /* The last slab of a superblock is done, but a slab that A freed before may still be in use: the host waited earlier. */
 TEST(an_empty_superblock_is_behind_its_stream) {
-    make(KIND_POOL, 0, "");
+    make_engine(KIND_POOL, 0, "");
     CUdeviceptr first = slab(64 * KIB, A), second = slab(64 * KIB, A);
 
     CU(weir__device_wait(&a->device));
@@ -778,7 +778,7 @@ TEST(an_empty_superblock_is_behind_its_stream) {
 /* A stream that has the handle, or the cache, of an ended one may free a slab of the ended one.  No stream may use the
  * memory of the superblock then, before a wait for the device. */
 TEST_EACH(2, a_superblock_in_which_another_stream_has_freed_waits_for_the_device) {
-    make(KIND_POOL, 0, "");
+    make_engine(KIND_POOL, 0, "");
     CUdeviceptr first = slab(64 * KIB, A), second = slab(64 * KIB, A), third;
 
     busy(A, 50 * MS);
@@ -801,7 +801,7 @@ TEST_EACH(2, a_superblock_in_which_another_stream_has_freed_waits_for_the_device
 
 /* The driver refuses to free one of several probe blocks.  Live blocks are still counted, and keep the allocator. */
 TEST(a_probe_block_that_stays_hides_no_live_block) {
-    make(KIND_POOL, 0, "cache=off");
+    make_engine(KIND_POOL, 0, "cache=off");
     void *block = take(MIB, A);
     size_t reserved;
 
@@ -816,7 +816,7 @@ TEST(a_probe_block_that_stays_hides_no_live_block) {
 
 /* A trim waits for the device if an empty superblock has no stream any more. */
 TEST(a_trim_waits_for_a_superblock_without_a_stream) {
-    make(KIND_POOL, 0, "");
+    make_engine(KIND_POOL, 0, "");
     CUdeviceptr first = slab(64 * KIB, A);
 
     busy(A, 50 * MS);
@@ -831,7 +831,7 @@ TEST(a_trim_waits_for_a_superblock_without_a_stream) {
 /* A wait for the device after all frees in a superblock gives its memory back, even if the driver refuses the free at
  * first. */
 TEST_EACH(2, an_empty_superblock_goes_back_after_a_wait) {
-    make(KIND_POOL, 0, "");
+    make_engine(KIND_POOL, 0, "");
     CUdeviceptr first = slab(64 * KIB, A), second = slab(64 * KIB, A);
 
     give_slab(second, A);
@@ -849,7 +849,7 @@ TEST_EACH(2, an_empty_superblock_goes_back_after_a_wait) {
 
 /* Slabs are served as long as the limit has room for them, although not for a superblock. */
 TEST(slabs_are_served_beside_a_limit) {
-    make(KIND_POOL, 64 * MIB, "");
+    make_engine(KIND_POOL, 64 * MIB, "");
     void *block = take(63 * MIB, A);
     CUdeviceptr first = slab(512 * KIB, A), second = slab(512 * KIB, A);
     struct weir_request r = {.bytes = 16 * KIB, .stream = A, .id = 1, .flags = WEIR_REQUEST_SLAB};
@@ -862,7 +862,7 @@ TEST(slabs_are_served_beside_a_limit) {
     give(block, A);
 }
 
-static void *use_elsewhere(void *unused) {
+static void *use_other_block(void *unused) {
     (void)unused;
     elsewhere.status = weir_use(a, elsewhere.block, elsewhere.stream);
     return NULL;
@@ -871,13 +871,13 @@ static void *use_elsewhere(void *unused) {
 /* The per-thread default streams of two threads have one handle, but are two streams. */
 TEST_WHERE(KIND_POOL, KIND_POOL + 1, NULL, default_streams_of_two_threads_are_two) {
     weir_stream per_thread = (weir_stream)WEIR_STREAM_PER_THREAD_VALUE;
-    make(_i, 64 * MIB, "");
+    make_engine(_i, 64 * MIB, "");
     void *block = take(MIB, A);
 
     OK(weir_use(a, block, per_thread));
     elsewhere.block = block;
     elsewhere.stream = per_thread;
-    run_in_thread(use_elsewhere, NULL);
+    run_in_thread(use_other_block, NULL);
     OK(elsewhere.status);
     EXPECT(WEIR_E_STREAM, weir_free(a, block, A)); /* not this thread's stream */
 }
@@ -887,7 +887,7 @@ TEST(a_block_freed_by_the_driver_is_no_live_block) {
     void *block;
 
     for (int in_order = 0; in_order < 2; in_order++) {
-        make(KIND_POOL, 0, "");
+        make_engine(KIND_POOL, 0, "");
         block = take(MIB, A);
         forget(block);
         EXPECT(WEIR_E_BUSY, weir_allocator_destroy(a));
@@ -906,7 +906,7 @@ TEST(events_and_latencies_know_a_fork) {
     weir_latency latency = {.size = sizeof latency};
     size_t count;
     int status;
-    make(KIND_POOL, 0, "latency=on");
+    make_engine(KIND_POOL, 0, "latency=on");
     pid_t child = fork();
     if (child == 0)
         _exit(weir_events(a, 0, NULL, sizeof(weir_event), 0, &count) != WEIR_E_FORKED ||

@@ -68,7 +68,7 @@ static void check_growth_events(int is_pool) {
 }
 
 static void run_growth_case(const struct growth_case *c, int kind) {
-    weir_options options = plain(kind, c->limit * MIB);
+    weir_options options = default_options(kind, c->limit * MIB);
     uint64_t before = 0;
 
     OK(weir_options_set(&options, "growth", c->growth, NULL, 0));
@@ -93,7 +93,7 @@ static void run_growth_case(const struct growth_case *c, int kind) {
     abandon();
 }
 
-CASE("alone", 120, open_device, end_test);
+CASE("alone", 120, open_engine_device, end_test);
 
 TEST_EACH(ROWS(pool_cases), pool_grows_by_its_policy) {
     run_growth_case(&pool_cases[_i], KIND_POOL);
@@ -105,7 +105,7 @@ TEST_EACH(ROWS(arena_cases), arena_grows_by_its_policy) {
 
 /* TensorFlow's own sequence for small requests: 2, 4, 8 MiB, ... */
 TEST(bfc_regions_double) {
-    make(KIND_REGIONS, 0, "");
+    make_engine(KIND_REGIONS, 0, "");
     static const size_t mib[] = {2, 2, 6, 6, 6, 6, 14, 14, 14, 14, 14, 14, 14, 14, 30};
 
     for (size_t i = 0; i < sizeof mib / sizeof mib[0]; i++) {
@@ -119,7 +119,7 @@ TEST_WHERE(0, KIND_DIRECT, is_not_fixed, bfc_regions_double_from_what_is_left) {
     void *block[64];
     uint64_t first = 0;
 
-    make(_i, 0, "growth=bfc");
+    make_engine(_i, 0, "growth=bfc");
     take(MIB, A);
     first = reserve();
     for (int round = 0; round < 6; round++) {
@@ -144,7 +144,7 @@ static size_t hundred(const weir_growth_state *state, void *context) {
 }
 
 TEST_WHERE(0, KIND_DIRECT, is_pool_or_regions, a_callback_is_told_the_figures) {
-    weir_options options = plain(_i, 1000 * MIB);
+    weir_options options = default_options(_i, 1000 * MIB);
 
     options.growth = WEIR_GROWTH_CALLBACK;
     options.growth_function = hundred;
@@ -177,7 +177,7 @@ TEST_EACH(8, a_nearly_full_device_cuts_the_step) {
     CUdeviceptr others;
 
     CU(driver->cuMemAlloc(&others, 4 * GIB - 200 * MIB));
-    make(_i % 2 ? KIND_POOL : KIND_REGIONS, 0, policies[_i / 2]);
+    make_engine(_i % 2 ? KIND_POOL : KIND_REGIONS, 0, policies[_i / 2]);
     take(40 * MIB, A);
     take(40 * MIB, A);
     take(40 * MIB, A);
@@ -193,7 +193,7 @@ TEST_EACH(8, a_nearly_full_device_cuts_the_step) {
 TEST(refused_steps_do_not_double) {
     CUdeviceptr others;
 
-    make(KIND_REGIONS, 0, "recovery-timeout=500ms");
+    make_engine(KIND_REGIONS, 0, "recovery-timeout=500ms");
     take(MIB, A);
     give(take(MIB, B), B); /* a silent stream, so that OOM recovery asks many times */
     CU(driver->cuMemAlloc(&others, 4 * GIB - 2 * MIB));
@@ -205,7 +205,7 @@ TEST(refused_steps_do_not_double) {
 
 /* BFC tries steps of 16, 14.4, 13, 11.7 and 10.5 MiB, each a tenth smaller.  Even the last one would take 12 MiB. */
 TEST(what_just_fits_is_served) {
-    make(KIND_REGIONS, 0, "");
+    make_engine(KIND_REGIONS, 0, "");
     CUdeviceptr others;
 
     CU(driver->cuMemAlloc(&others, 4 * GIB - 10 * MIB));
@@ -240,7 +240,7 @@ static void create_and_destroy(void) {
 
 /* Sets options for an allocator of this kind that logs warnings. */
 static void log_warnings(int kind, size_t limit) {
-    logging = plain(kind, limit);
+    logging = default_options(kind, limit);
     logging.log = WEIR_LOG_WARNING;
 }
 
@@ -251,24 +251,24 @@ static void expect_logged(void (*what)(void), const char *words) {
     ck_assert_msg(*words ? strstr(text, words) != NULL : !*text, "not \"%s\": %s", words, text);
 }
 
-static void expect_words(const char *words) {
+static void expect_creation_warning(const char *words) {
     expect_logged(create_and_destroy, words);
 }
 
 TEST(a_threshold_that_throws_steps_away_draws_a_warning) {
     log_warnings(KIND_POOL, 0);
     logging.growth = WEIR_GROWTH_STEP;
-    expect_words("");
+    expect_creation_warning("");
     logging.release_threshold = bytes_amount(0);
-    expect_words("warning: the release threshold");
+    expect_creation_warning("warning: the release threshold");
     logging.prealloc = bytes_amount(64 * MIB); /* raises the threshold */
-    expect_words("");
+    expect_creation_warning("");
     logging.prealloc = (weir_amount){.kind = WEIR_AMOUNT_DEFAULT};
     logging.growth = WEIR_GROWTH_EXACT;
-    expect_words("");
+    expect_creation_warning("");
     logging.growth = WEIR_GROWTH_STEP;
     logging.log = WEIR_LOG_ERROR;
-    expect_words("");
+    expect_creation_warning("");
     logging.log = WEIR_LOG_WARNING;
     logging.engine = WEIR_ENGINE_BFC;
     ck_assert_ptr_null(strstr(logged(create_and_destroy), "makes each synchronisation release"));
@@ -299,12 +299,12 @@ TEST(a_failure_is_logged) {
 }
 
 TEST(growth_is_logged) {
-    logging = plain(KIND_REGIONS, 0);
+    logging = default_options(KIND_REGIONS, 0);
     logging.log = WEIR_LOG_INFO;
     logging.prealloc = bytes_amount(64 * MIB);
-    expect_words("reserved memory grew by 64MiB (prealloc), now 64MiB, ");
+    expect_creation_warning("reserved memory grew by 64MiB (prealloc), now 64MiB, ");
     logging.log = WEIR_LOG_WARNING;
-    expect_words("");
+    expect_creation_warning("");
 }
 
 TEST(shares_that_do_not_fall_draw_a_warning) {
@@ -313,40 +313,41 @@ TEST(shares_that_do_not_fall_draw_a_warning) {
 
     log_warnings(KIND_FIXED, 0);
     logging.limit = share;
-    expect_words("engine bfc-fixed keeps the share that it has now");
+    expect_creation_warning("engine bfc-fixed keeps the share that it has now");
     log_warnings(KIND_REGIONS, 0);
     logging.limit = share;
-    expect_words("");
+    expect_creation_warning("");
     logging.prealloc = bytes_amount(64 * MIB); /* small enough for any share */
-    expect_words("");
+    expect_creation_warning("");
     for (size_t i = 0; i < sizeof much / sizeof much[0]; i++) {
         logging.prealloc = much[i];
-        expect_words("goes whole or not at all");
+        expect_creation_warning("goes whole or not at all");
     }
     logging.engine = WEIR_ENGINE_MAPPED;
-    expect_words("");
+    expect_creation_warning("");
     log_warnings(KIND_POOL, 0);
     logging.limit = logging.prealloc = share;
-    expect_words("");
+    expect_creation_warning("");
 }
 
 TEST(settings_without_effect_draw_a_warning) {
     log_warnings(KIND_REGIONS, 0);
-    expect_words("");
+    expect_creation_warning("");
     logging.release_threshold = bytes_amount(MIB);
-    expect_words("");
+    expect_creation_warning("");
     log_warnings(KIND_MAPPED, 0);
-    expect_words("");
+    expect_creation_warning("");
     log_warnings(KIND_DIRECT, 0);
-    expect_words("");
+    expect_creation_warning("");
     logging.prealloc = bytes_amount(MIB);
     logging.growth = WEIR_GROWTH_STEP;
-    expect_words("prealloc has no effect");
-    expect_words("growth has no effect");
+    expect_creation_warning("prealloc has no effect");
+    expect_creation_warning("growth has no effect");
     log_warnings(KIND_FIXED, GIB);
-    expect_words("");
+    expect_creation_warning("");
     logging.keep_free = bytes_amount(MIB);
-    expect_words("keep-free has no effect with engine bfc-fixed: its size is the limit\n");
+    expect_creation_warning(
+        "keep-free has no effect with engine bfc-fixed: its size is the limit\n");
 }
 
 static CUresult in_small_pieces(CUdeviceptr *block, size_t bytes, CUmemoryPool pool,
@@ -360,14 +361,14 @@ TEST(a_preallocation_of_many_pieces) {
     start_model(40 * GIB);
     copy_driver();
     table.cuMemAllocFromPoolAsync = in_small_pieces;
-    make_on(&table, KIND_POOL, 0, "prealloc=20GiB");
+    make_engine_on(&table, KIND_POOL, 0, "prealloc=20GiB");
     MUST_EQ(stats_of(a).reserved, 16 * GIB);
     MUST_EQ(stats_of(a).prealloc_got, 16 * GIB);
 }
 
 /* A preallocation does not write bytes that it does not know. */
 TEST(a_preallocation_that_fails_tells_nothing) {
-    make(KIND_POOL, 0, "");
+    make_engine(KIND_POOL, 0, "");
     size_t reserve = 4711;
 
     weir__model_fail(WEIR_ENTRY_cuMemAllocFromPoolAsync, 1, CUDA_ERROR_UNKNOWN, 0);
@@ -393,7 +394,7 @@ TEST(without_options) {
 
 /* An arena below the smallest block could serve no request. */
 TEST(a_fixed_arena_of_nothing) {
-    weir_options options = plain(KIND_FIXED, 255);
+    weir_options options = default_options(KIND_FIXED, 255);
 
     EXPECT(WEIR_E_LIMIT, weir__allocator_create_on(driver, &options, &a, NULL, 0));
     MUST(a == NULL);
@@ -404,11 +405,11 @@ TEST(a_fixed_arena_of_nothing) {
 
 /* ---- preallocation --------------------------------------------------------------------------- */
 
-CASE("alone", 120, open_device, end_test);
+CASE("alone", 120, open_engine_device, end_test);
 CASE_TOO("for users", 120, open_device_for_users, end_test);
 
 TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, preallocation_takes_what_is_there) {
-    weir_options options = plain(_i, 0);
+    weir_options options = default_options(_i, 0);
     CUdeviceptr others;
     CU(driver->cuMemAlloc(&others, 4 * GIB - 300 * MIB));
     options.prealloc = bytes_amount(GIB);
@@ -434,11 +435,11 @@ TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, preallocation_takes_what_is_there) 
     ck_assert_uint_eq(device_free(), 4 * GIB);
 }
 
-CASE("alone", 120, open_device, end_test);
+CASE("alone", 120, open_engine_device, end_test);
 
 /* A preallocation above the limit or the device makes creation fail, and later calls preallocate all there is. */
 TEST(more_than_can_be_is_not_preallocated) {
-    weir_options options = plain(KIND_REGIONS, 64 * MIB);
+    weir_options options = default_options(KIND_REGIONS, 64 * MIB);
     char message[320] = "";
     size_t reserved = 0;
 
@@ -457,7 +458,7 @@ TEST(more_than_can_be_is_not_preallocated) {
     ck_assert_int_eq(weir_last_driver_result(), 0);
     ck_assert_ptr_nonnull(strstr(message, "engine"));
     ck_assert_ptr_null(a);
-    options = plain(KIND_REGIONS, 0);
+    options = default_options(KIND_REGIONS, 0);
     make_with(&options);
     EXPECT(WEIR_E_NO_MEMORY, weir_preallocate(a, SIZE_MAX, &reserved));
     ck_assert_uint_ge(reserved, 3 * GIB);
@@ -465,7 +466,7 @@ TEST(more_than_can_be_is_not_preallocated) {
     ck_assert_uint_eq(device_free(), 4 * GIB);
 }
 
-CASE("alone", 120, open_device, end_test);
+CASE("alone", 120, open_engine_device, end_test);
 CASE_TOO("for users", 120, open_device_for_users, end_test);
 
 /* "max" and percentages are parts of the device. */
@@ -482,11 +483,11 @@ TEST(amounts_are_of_the_device) {
 
     CU(driver->cuMemAlloc(&others, GIB));
     for (int i = 0; i < ROWS(amounts); i++) {
-        make(KIND_REGIONS, 0, amounts[i].settings);
+        make_engine(KIND_REGIONS, 0, amounts[i].settings);
         ck_assert_uint_eq(reserve(), amounts[i].reserved);
         destroy();
     }
-    options = plain(KIND_FIXED, 0);
+    options = default_options(KIND_FIXED, 0);
     options.limit = (weir_amount){.kind = WEIR_AMOUNT_DEFAULT};
     make_with(&options);
     ck_assert_uint_eq(reserve(), 3 * GIB); /* 75% of the device */
@@ -496,7 +497,7 @@ TEST(amounts_are_of_the_device) {
 
 /* Probe blocks that the driver fails to free after a step are freed by the next step or trim. */
 TEST(probe_blocks_that_stay_are_given_back_later) {
-    make(KIND_POOL, 0, "growth=step:256MiB");
+    make_engine(KIND_POOL, 0, "growth=step:256MiB");
     weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 1, CUDA_ERROR_INVALID_VALUE, 1);
     void *block = take(MIB, A);
     weir__model_faults_clear();
@@ -517,13 +518,13 @@ TEST(a_small_step_above_much_idle_reserve) {
     if (!is_roomy())
         return;
     start_model(64 * GIB);
-    make(KIND_POOL, 0, "prealloc=40GiB");
+    make_engine(KIND_POOL, 0, "prealloc=40GiB");
     OK(weir_preallocate(a, 40 * GIB + 32 * MIB, &bytes));
     MUST_BE_WITHIN(40 * GIB + 32 * MIB, bytes, 40 * GIB + 256 * MIB);
 }
 
 TEST(probe_blocks_that_stay_go_with_the_allocator) {
-    make(KIND_POOL, 0, "");
+    make_engine(KIND_POOL, 0, "");
 
     weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 1, CUDA_ERROR_INVALID_VALUE, 1);
     OK(weir_preallocate(a, 256 * MIB, NULL));
@@ -534,7 +535,7 @@ TEST(probe_blocks_that_stay_go_with_the_allocator) {
 
 /* A preallocation of more than the device has reserves all there is, and keeps it at a synchronization. */
 TEST_WHERE(0, KIND_DIRECT, is_not_fixed, everything_can_be_preallocated) {
-    make(_i, 0, "release-threshold=0");
+    make_engine(_i, 0, "release-threshold=0");
     EXPECT(WEIR_E_NO_MEMORY, weir_preallocate(a, SIZE_MAX, NULL));
     uint64_t reserve = stats_of(a).reserved;
     MUST_LE(_i == KIND_REGIONS ? 3 * GIB : 4 * GIB, reserve); /* BFC goes down by tenths */
@@ -543,12 +544,12 @@ TEST_WHERE(0, KIND_DIRECT, is_not_fixed, everything_can_be_preallocated) {
     MUST_EQ(stats_of(a).reserved, reserve);
 }
 
-CASE("alone", 120, open_device, end_test);
+CASE("alone", 120, open_engine_device, end_test);
 
 TEST(what_is_preallocated_later_is_kept_too) {
     size_t got = 0;
 
-    make(KIND_POOL, 0, "release-threshold=0");
+    make_engine(KIND_POOL, 0, "release-threshold=0");
     OK(weir_preallocate(a, 256 * MIB, &got));
     ck_assert_uint_ge(got, 256 * MIB);
     CU(driver->cuCtxSynchronize());
@@ -562,7 +563,7 @@ TEST(what_is_preallocated_later_is_kept_too) {
 }
 
 TEST(what_a_policy_added_goes_at_a_trim) {
-    make(KIND_POOL, 0, "growth=step:512MiB");
+    make_engine(KIND_POOL, 0, "growth=step:512MiB");
     give(take(MIB, A), A);
     MUST_EQ(reserve(), 512 * MIB);
     CU(driver->cuStreamSynchronize(A)); /* the trim needs no other wait */
@@ -571,7 +572,7 @@ TEST(what_a_policy_added_goes_at_a_trim) {
 }
 
 TEST(probe_blocks_are_nobodys) {
-    make(KIND_POOL, 0, "prealloc=256MiB growth=step:512MiB");
+    make_engine(KIND_POOL, 0, "prealloc=256MiB growth=step:512MiB");
     ck_assert_uint_eq(stats_of(a).requested_peak, 0);
     give(take(300 * MIB, A), A);
     ck_assert_uint_eq(stats_of(a).requested_peak, 300 * MIB);
@@ -579,7 +580,7 @@ TEST(probe_blocks_are_nobodys) {
 
 /* Probe blocks wait for no work, so growth waits for none, and all streams can use the new memory at once. */
 TEST(probe_blocks_are_behind_nobody) {
-    make(KIND_POOL, 0, "");
+    make_engine(KIND_POOL, 0, "");
     busy(NULL, 50 * MS);
     OK(weir_preallocate(a, 256 * MIB, NULL));
     give(take(200 * MIB, A), A);
@@ -591,7 +592,7 @@ TEST(probe_blocks_are_behind_nobody) {
 /* Probe blocks never count as requested, even if the driver fails to reset its peak after a step or to free a probe
  * block. */
 TEST_EACH(2, probe_blocks_that_stay_in_the_drivers_peak) {
-    make(KIND_POOL, 0, "");
+    make_engine(KIND_POOL, 0, "");
 
     give(take(20 * MIB, A), A);
     CU(driver->cuCtxSynchronize());
@@ -610,7 +611,7 @@ TEST_EACH(2, probe_blocks_that_stay_in_the_drivers_peak) {
 
 /* Only growth counts as stall, and weir still notices it after many requests without growth. */
 TEST(growth_after_a_long_quiet_time) {
-    make(KIND_POOL, 0, "");
+    make_engine(KIND_POOL, 0, "");
     give(take(64 * MIB, A), A);
     weir_statistics first = stats_of(a);
     for (int i = 0; i < 5000; i++)
@@ -647,8 +648,8 @@ static CUresult probe_beside(CUdeviceptr *block, size_t bytes, CUmemoryPool pool
 TEST_EACH(2, two_threads_grow_at_once) {
     copy_driver();
     table.cuMemAllocFromPoolAsync = probe_beside;
-    make_on(&table, KIND_POOL, 0,
-            _i ? "growth=step:96MiB release-threshold=1GiB" : "growth=step:96MiB");
+    make_engine_on(&table, KIND_POOL, 0,
+                   _i ? "growth=step:96MiB release-threshold=1GiB" : "growth=step:96MiB");
     void *block = take(MIB, A);
     weir_statistics s = check_identities(a);
     ck_assert_uint_eq(s.growth_allocs, 2);

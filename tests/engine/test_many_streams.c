@@ -49,7 +49,7 @@ static uint64_t roll(struct load *l, uint64_t sides) {
 
 /* Allocates 256 bytes to 64 MiB on one of the streams, each power of two with equal probability, after frees that keep
  * at most 1 GiB live. */
-static void play_one(struct load *l, int streams) {
+static void play_request(struct load *l, int streams) {
     size_t least = (size_t)256 << roll(l, 18), bytes = least + roll(l, least);
     int on = (int)roll(l, (uint64_t)streams);
 
@@ -78,13 +78,13 @@ TEST_EACH(6, reserved_memory_does_not_follow_the_number_of_streams) {
     uint64_t early;
 
     l = (struct load){.random = 5};
-    make(kinds[_i / 3], 0, "");
+    make_engine(kinds[_i / 3], 0, "");
     make_streams(l.stream, streams[_i % 3]);
     for (int i = 0; i < 30000; i++)
-        play_one(&l, streams[_i % 3]);
+        play_request(&l, streams[_i % 3]);
     early = stats_of(a).reserved;
     for (int i = 0; i < 30000; i++)
-        play_one(&l, streams[_i % 3]);
+        play_request(&l, streams[_i % 3]);
     MUST_LE(stats_of(a).reserved, early + early / 16);
     MUST_LE(stats_of(a).reserved, 2100 * MIB);
     while (l.count-- > 0)
@@ -100,7 +100,7 @@ TEST_WHERE(KIND_REGIONS, KIND_MAPPED + 1, NULL, no_request_waits_for_a_stream_th
     void *block[STREAMS] = {NULL};
     uint64_t random = 5;
 
-    make(_i, 0, "recovery-timeout=1000ms");
+    make_engine(_i, 0, "recovery-timeout=1000ms");
     make_streams(stream, STREAMS);
     for (int round = 0; round < ROUNDS; round++) {
         if (round == ROUNDS / 2)
@@ -154,7 +154,7 @@ static void supply(uint64_t behind_ns) {
 /* The host observes each free of B before the next one, so A gets the memory. */
 TEST_WHERE(KIND_REGIONS, KIND_MAPPED + 1, NULL,
            a_stream_that_only_frees_supplies_the_one_that_takes) {
-    make(_i, 0, "recovery-timeout=1000ms");
+    make_engine(_i, 0, "recovery-timeout=1000ms");
     supply(0);
     MUST_LE(stats_of(a).reserved, GIB);
 }
@@ -165,7 +165,7 @@ TEST_EACH(2 * (KIND_MAPPED + 1 - KIND_REGIONS),
     size_t held = _i % 2 ? 20 * GIB : 0;
     void *block = NULL;
 
-    make(KIND_REGIONS + _i / 2, 0, "recovery-timeout=1000ms");
+    make_engine(KIND_REGIONS + _i / 2, 0, "recovery-timeout=1000ms");
     if (held)
         block = take(held, B);
     supply(20 * MS);

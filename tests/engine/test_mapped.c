@@ -17,18 +17,18 @@
 static weir_allocator *a;
 static void *other; /* B's, so that there are two streams */
 
-static void *take(size_t bytes, CUstream stream) {
+static void *alloc_mapped(size_t bytes, CUstream stream) {
     void *block = NULL;
 
     OK(weir_alloc(a, bytes, stream, &block));
     return block;
 }
 
-static void give(void *block, CUstream stream) {
+static void free_mapped(void *block, CUstream stream) {
     OK(weir_free(a, block, stream));
 }
 
-static uint64_t reserve(void) {
+static uint64_t mapped_reserve(void) {
     return stats_of(a).reserved;
 }
 
@@ -38,11 +38,11 @@ static size_t mib_above(const void *block, const void *base) {
 
 /* Completes all work and lets the host observe it, by a trim that no handle is small enough for. */
 static void see_done(void) {
-    uint64_t before = reserve();
+    uint64_t before = mapped_reserve();
 
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, (size_t)before - 1, NULL));
-    MUST_EQ(reserve(), before);
+    MUST_EQ(mapped_reserve(), before);
 }
 
 /* Returns idle memory to the device, which leaves unmapped ranges. */
@@ -51,7 +51,7 @@ static void make_unmapped_ranges(void) {
     OK(weir_trim(a, 0, NULL));
 }
 
-static void begin_with(const struct weir_driver *table, size_t limit) {
+static void begin_mapped_with(const struct weir_driver *table, size_t limit) {
     weir_options options = options_of(KIND_MAPPED, "model", limit);
 
     if (limit)
@@ -61,20 +61,20 @@ static void begin_with(const struct weir_driver *table, size_t limit) {
     OK(weir__allocator_create_on(table, &options, &a, NULL, 0));
 }
 
-static void begin(size_t limit) {
+static void begin_mapped(size_t limit) {
     start_model(4 * GIB);
-    begin_with(driver, limit);
+    begin_mapped_with(driver, limit);
 }
 
 /* Creates an allocator that knows B, by a small block and by a large one. */
 static void begin_with_two_streams(void) {
-    begin(0);
-    other = take(1000, B);
-    give(take(UNIT, B), B);
+    begin_mapped(0);
+    other = alloc_mapped(1000, B);
+    free_mapped(alloc_mapped(UNIT, B), B);
     make_unmapped_ranges();
 }
 
-static void end(void) {
+static void end_mapped(void) {
     CU(driver->cuCtxSynchronize());
     make_unmapped_ranges();
     MUST_EQ(check_identities(a).reserved, 0);
@@ -84,9 +84,9 @@ static void end(void) {
 }
 
 /* Destroys the allocator that a test has left. */
-static void end_if_there(void) {
+static void end_mapped_if_there(void) {
     if (a)
-        end();
+        end_mapped();
 }
 
 /* ---- which gap ------------------------------------------------------------------------------- */
@@ -106,12 +106,12 @@ enum { MOST_HANDLES = 8 };
 static void give_those(const char *handles, char what, void **block) {
     for (size_t i = 0; handles[i]; i++)
         if (handles[i] == what)
-            give(block[i], A);
+            free_mapped(block[i], A);
 }
 
 static void lay(const char *handles, void **block) {
     for (size_t i = 0; handles[i]; i++)
-        block[i] = take(UNIT, A);
+        block[i] = alloc_mapped(UNIT, A);
     for (size_t i = 0; handles[i]; i++)
         MUST_EQ(mib_above(block[i], block[0]), i * (UNIT / MIB));
     give_those(handles, 'H', block);
@@ -140,22 +140,22 @@ static const struct layout layouts[] = {
 };
 enum { LAYOUTS = sizeof layouts / sizeof layouts[0] };
 
-CASE("mapped", 30, NULL, end_if_there);
+CASE("mapped", 30, NULL, end_mapped_if_there);
 
 TEST_EACH(LAYOUTS, a_request_goes_where_least_is_missing) {
     const struct layout *l = &layouts[_i];
     void *block[MOST_HANDLES];
     begin_with_two_streams();
     lay(l->handles, block);
-    uint64_t before = reserve();
+    uint64_t before = mapped_reserve();
     count_from_here();
-    void *large = take(l->wanted * MIB, A);
+    void *large = alloc_mapped(l->wanted * MIB, A);
     MUST_EQ(mib_above(large, block[0]), l->at * (UNIT / MIB));
-    MUST_EQ(reserve() - before, l->grown * MIB);
+    MUST_EQ(mapped_reserve() - before, l->grown * MIB);
     MUST_EQ(calls(WEIR_ENTRY_cuMemUnmap), l->unmapped);
-    give(large, A);
+    free_mapped(large, A);
     give_those(l->handles, 'T', block);
-    give(other, B);
+    free_mapped(other, B);
 }
 
 /* ---- shadows --------------------------------------------------------------------------------- */
@@ -177,36 +177,36 @@ TEST(shadows_go_one_by_one) {
 
     begin_with_two_streams();
     for (int i = 0; i < 2; i++) {
-        block[i] = take(UNIT, A);
-        pin[i] = take(UNIT, A);
+        block[i] = alloc_mapped(UNIT, A);
+        pin[i] = alloc_mapped(UNIT, A);
     }
     for (int i = 0; i < 2; i++) {
         busy(A, 5 * MS);
-        give(block[i], A);
-        moved[i] = take(2 * UNIT, A);
+        free_mapped(block[i], A);
+        moved[i] = alloc_mapped(2 * UNIT, A);
     }
     MUST_EQ(mib_above(moved[1], block[0]), 6 * (UNIT / MIB));
     weir__model_advance(7 * MS);
     for (int i = 0; i < 2; i++) {
         count_from_here();
-        again[i] = take(UNIT, A);
+        again[i] = alloc_mapped(UNIT, A);
         MUST(again[i] == block[i]);
         MUST_EQ(calls(WEIR_ENTRY_cuMemUnmap), 1);
         weir__model_advance(5 * MS);
     }
     expect_no_recovery();
     busy(A, 5 * MS);
-    give(again[0], A);
-    moved[2] = take(2 * UNIT, A);
-    give(moved[1], B);
+    free_mapped(again[0], A);
+    moved[2] = alloc_mapped(2 * UNIT, A);
+    free_mapped(moved[1], B);
     OK(weir_trim(a, 0, &released));
     MUST_EQ(released, 2 * UNIT);
-    give(moved[0], A);
-    give(moved[2], A);
-    give(again[1], A);
+    free_mapped(moved[0], A);
+    free_mapped(moved[2], A);
+    free_mapped(again[1], A);
     for (int i = 0; i < 2; i++)
-        give(pin[i], A);
-    give(other, B);
+        free_mapped(pin[i], A);
+    free_mapped(other, B);
 }
 
 /* An aliased mapping may lie at the first address of small requests.  The addresses of large requests end before it. */
@@ -214,21 +214,21 @@ TEST(a_alias_behind_the_large_addresses_is_none_of_theirs) {
     enum { SMALL = 16 };
     void *small[SMALL], *large, *last, *none = NULL;
 
-    begin(16 * MIB);
+    begin_mapped(16 * MIB);
     for (int i = 0; i < SMALL; i++)
-        small[i] = take(512 * KIB, A);
-    MUST_EQ(reserve(), 8 * MIB);
+        small[i] = alloc_mapped(512 * KIB, A);
+    MUST_EQ(mapped_reserve(), 8 * MIB);
     busy(A, 5 * MS);
     for (int i = 0; i < SMALL; i++)
-        give(small[i], A);
-    large = take(8 * MIB, A);
-    MUST_EQ(reserve(), 8 * MIB);
+        free_mapped(small[i], A);
+    large = alloc_mapped(8 * MIB, A);
+    MUST_EQ(mapped_reserve(), 8 * MIB);
     EXPECT(WEIR_E_LIMIT, weir_alloc(a, 20 * MIB, A, &none));
     weir_failure failure = last_failure();
     MUST_EQ(failure.largest, 8 * MIB);
-    last = take(8 * MIB, A);
-    give(last, A);
-    give(large, A);
+    last = alloc_mapped(8 * MIB, A);
+    free_mapped(last, A);
+    free_mapped(large, A);
 }
 
 /* Preallocated memory is mapped behind aliased mappings.  Small requests get some, since their idle memory is only
@@ -237,33 +237,33 @@ TEST(what_is_preallocated_goes_round_shadows) {
     enum { SMALL = 16, BEHIND_THEM = 4 };
     void *small[SMALL], *behind[BEHIND_THEM], *moved, *large;
 
-    begin(0);
+    begin_mapped(0);
     for (int i = 0; i < SMALL; i++)
-        small[i] = take(512 * KIB, A);
+        small[i] = alloc_mapped(512 * KIB, A);
     busy(A, 5 * MS);
     for (int i = 0; i < SMALL; i++)
-        give(small[i], A);
-    moved = take(8 * MIB, A);
-    MUST_EQ(reserve(), 8 * MIB);
+        free_mapped(small[i], A);
+    moved = alloc_mapped(8 * MIB, A);
+    MUST_EQ(mapped_reserve(), 8 * MIB);
     OK(weir_preallocate(a, 40 * MIB, NULL));
-    MUST_EQ(reserve(), 40 * MIB);
+    MUST_EQ(mapped_reserve(), 40 * MIB);
     count_from_here();
-    large = take(30 * MIB, B);
+    large = alloc_mapped(30 * MIB, B);
     for (int i = 0; i < BEHIND_THEM; i++) {
-        behind[i] = take(512 * KIB, B);
+        behind[i] = alloc_mapped(512 * KIB, B);
         MUST_LE(8, mib_above(behind[i], small[0]));
     }
     MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 0);
     for (int i = 0; i < BEHIND_THEM; i++)
-        give(behind[i], B);
-    give(large, B);
-    give(moved, A);
+        free_mapped(behind[i], B);
+    free_mapped(large, B);
+    free_mapped(moved, A);
 }
 
 /* ---- the end of the addresses ---------------------------------------------------------------- */
 
-static CUresult few_addresses(CUdeviceptr *base, size_t bytes, size_t alignment, CUdeviceptr at,
-                              unsigned long long flags) {
+static CUresult reserve_at_most_gib(CUdeviceptr *base, size_t bytes, size_t alignment,
+                                    CUdeviceptr at, unsigned long long flags) {
     return bytes > GIB ? CUDA_ERROR_OUT_OF_MEMORY
                        : driver->cuMemAddressReserve(base, bytes, alignment, at, flags);
 }
@@ -271,10 +271,10 @@ static CUresult few_addresses(CUdeviceptr *base, size_t bytes, size_t alignment,
 /* Allocates a block behind all memory of large requests, in a handle that it fills.  Small requests get `small` bytes
  * of the preallocated memory. */
 static void *take_at_the_end(size_t bytes, size_t small) {
-    uint64_t before = reserve() + bytes + small;
+    uint64_t before = mapped_reserve() + bytes + small;
     OK(weir_preallocate(a, (size_t)before, NULL));
-    void *block = take(bytes, A);
-    MUST_EQ(reserve(), before);
+    void *block = alloc_mapped(bytes, A);
+    MUST_EQ(mapped_reserve(), before);
     return block;
 }
 
@@ -282,7 +282,7 @@ static void *take_at_the_end(size_t bytes, size_t small) {
 static void *take_exactly(size_t bytes) {
     CUdeviceptr hog;
     CU(driver->cuMemAlloc(&hog, device_free() - bytes));
-    void *block = take(bytes, A);
+    void *block = alloc_mapped(bytes, A);
     CU(driver->cuMemFree(hog));
     return block;
 }
@@ -298,31 +298,31 @@ TEST(the_last_address_serves) {
 
     start_model(256 * MIB);
     table = *driver;
-    table.cuMemAddressReserve = few_addresses;
-    begin_with(&table, 0);
+    table.cuMemAddressReserve = reserve_at_most_gib;
+    begin_mapped_with(&table, 0);
     for (int i = 0; i < PINS; i++) {
         large = take_at_the_end((i == 0 ? 196 : 94) * MIB, (i == 0 ? 12 : 6) * MIB);
         pin[i] = take_at_the_end(8 * MIB, 0);
-        give(large, A);
+        free_mapped(large, A);
         make_unmapped_ranges();
     }
     idle[0] = take_exactly(72 * MIB);
     between = take_exactly(8 * MIB);
     idle[1] = take_exactly(72 * MIB);
     MUST_EQ(mib_above(pin[PINS - 1], idle[0]), 1024 - 64 - 144 - 8);
-    give(idle[0], A);
-    give(idle[1], A);
+    free_mapped(idle[0], A);
+    free_mapped(idle[1], A);
     CU(driver->cuMemAlloc(&hog, device_free()));
-    before = reserve();
-    large = take(144 * MIB, A);
+    before = mapped_reserve();
+    large = alloc_mapped(144 * MIB, A);
     MUST_EQ(mib_above(large, pin[PINS - 1]), 8);
-    MUST_EQ(reserve(), before);
+    MUST_EQ(mapped_reserve(), before);
     CU(driver->cuMemFree(hog));
-    give(large, A);
-    give(between, A);
+    free_mapped(large, A);
+    free_mapped(between, A);
     for (int i = 0; i < PINS; i++)
-        give(pin[i], A);
-    end(); /* while the driver's table exists */
+        free_mapped(pin[i], A);
+    end_mapped(); /* while the driver's table exists */
 }
 
 /* ---- preallocated memory for small requests -------------------------------------------------- */
@@ -337,25 +337,25 @@ TEST_EACH(3, small_requests_have_their_part_beforehand) {
     const size_t count = 8 * KIB / cases[_i].piece;
     void *small[MOST], *served[SERVED], *large;
 
-    begin(0);
+    begin_mapped(0);
     for (size_t i = 0; i < count; i++)
-        small[i] = take(cases[_i].piece * KIB, A);
-    MUST_EQ(reserve(), 8 * MIB);
+        small[i] = alloc_mapped(cases[_i].piece * KIB, A);
+    MUST_EQ(mapped_reserve(), 8 * MIB);
     for (size_t i = 0; i < cases[_i].idle; i++)
-        give(small[2 * i], A);
-    OK(weir_preallocate(a, (size_t)reserve() + 64 * MIB, NULL));
+        free_mapped(small[2 * i], A);
+    OK(weir_preallocate(a, (size_t)mapped_reserve() + 64 * MIB, NULL));
     count_from_here();
-    large = take((64 - cases[_i].added) * MIB, A);
+    large = alloc_mapped((64 - cases[_i].added) * MIB, A);
     for (int i = 0; i < SERVED; i++)
-        served[i] = take(512 * KIB, A);
+        served[i] = alloc_mapped(512 * KIB, A);
     MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 0);
     MUST_EQ(calls(WEIR_ENTRY_cuMemUnmap), 0);
     for (int i = 0; i < SERVED; i++)
-        give(served[i], A);
-    give(large, A);
+        free_mapped(served[i], A);
+    free_mapped(large, A);
     for (size_t i = 0; i < count; i++)
         if (i % 2 || i >= 2 * cases[_i].idle)
-            give(small[i], A);
+            free_mapped(small[i], A);
 }
 
 /* Every other block of the preallocated memory is idle.  A request too large for each of them gets handles split from
@@ -365,19 +365,19 @@ TEST(what_is_preallocated_moves) {
     void *blocks[BLOCKS], *large;
     uint64_t before;
 
-    begin(0);
+    begin_mapped(0);
     OK(weir_preallocate(a, 1100 * MIB, NULL));
-    before = reserve();
+    before = mapped_reserve();
     for (int i = 0; i < BLOCKS; i++)
-        blocks[i] = take(128 * MIB, A);
-    MUST_EQ(reserve(), before);
+        blocks[i] = alloc_mapped(128 * MIB, A);
+    MUST_EQ(mapped_reserve(), before);
     for (int i = 0; i < BLOCKS; i += 2)
-        give(blocks[i], A);
-    large = take(240 * MIB, A);
-    MUST_EQ(reserve(), before);
-    give(large, A);
+        free_mapped(blocks[i], A);
+    large = alloc_mapped(240 * MIB, A);
+    MUST_EQ(mapped_reserve(), before);
+    free_mapped(large, A);
     for (int i = 1; i < BLOCKS; i += 2)
-        give(blocks[i], A);
+        free_mapped(blocks[i], A);
 }
 
 /* Many handles take long to make, so a preallocation has a 32nd of its bytes in each, but at most 64 MiB. */
@@ -388,7 +388,7 @@ TEST_EACH(2, what_is_preallocated_comes_in_few_handles) {
     } cases[] = {{1, 33}, {8, 129}};
 
     start_model(40 * GIB);
-    begin_with(driver, 0);
+    begin_mapped_with(driver, 0);
     count_from_here();
     OK(weir_preallocate(a, cases[_i].reserved * GIB, NULL));
     MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), cases[_i].handles);
@@ -402,20 +402,20 @@ TEST(small_blocks_stay_apart_above_the_limit) {
     void *large[LARGE], *small[SMALL];
     size_t count = 0;
 
-    begin(0);
+    begin_mapped(0);
     for (int i = 0; i < LARGE; i++)
-        large[i] = take(256 * MIB, A);
+        large[i] = alloc_mapped(256 * MIB, A);
     OK(weir_set_limit(a, bytes_amount(GIB)));
     for (int i = 0; i < LARGE; i++) {
-        give(large[i], A);
+        free_mapped(large[i], A);
         for (int k = 0; k < SMALL / LARGE; k++)
-            small[count++] = take(400 * KIB, A);
+            small[count++] = alloc_mapped(400 * KIB, A);
         CU(driver->cuStreamSynchronize(A));
     }
     make_unmapped_ranges();
-    MUST_LE(reserve(), 64 * MIB);
+    MUST_LE(mapped_reserve(), 64 * MIB);
     while (count > 0)
-        give(small[--count], A);
+        free_mapped(small[--count], A);
 }
 
 /* ---- growth policies -------------------------------------------------------------------------- */
@@ -463,20 +463,20 @@ TEST_EACH(6, a_policy_decides_how_much) {
     OK(weir__allocator_create_on(driver, &options, &a, NULL, 0));
     count_from_here();
     for (int i = 0; i < 2; i++) {
-        blocks[i] = take(i == 0 ? 300 * MIB : 30 * MIB, A);
+        blocks[i] = alloc_mapped(i == 0 ? 300 * MIB : 30 * MIB, A);
         if (cases[_i].reserved[i])
-            MUST_EQ(reserve(), cases[_i].reserved[i] * MIB);
+            MUST_EQ(mapped_reserve(), cases[_i].reserved[i] * MIB);
         else if (i == 1)
-            MUST_EQ(reserve(), 2 * first);
-        first = reserve();
+            MUST_EQ(mapped_reserve(), 2 * first);
+        first = mapped_reserve();
         MUST_LE(calls(WEIR_ENTRY_cuMemGetInfo), 2 * ((uint64_t)i + 1));
         if (cases[_i].growth == WEIR_GROWTH_CALLBACK) {
             MUST(heard.limit == (cases[_i].limit ? cases[_i].limit * MIB : SIZE_MAX));
             MUST_LE(heard.device_free, 4 * GIB - cases[_i].others * MIB);
         }
     }
-    give(blocks[0], A);
-    give(blocks[1], A);
+    free_mapped(blocks[0], A);
+    free_mapped(blocks[1], A);
     if (others)
         CU(driver->cuMemFree(others));
 }
@@ -488,15 +488,15 @@ TEST_EACH(6, a_policy_decides_how_much) {
  * request fails and nothing has changed. */
 TEST_EACH(2, without_host_memory_nothing_grows) {
     void *large = NULL;
-    begin(0);
-    void *block = take(7 * UNIT, A);
+    begin_mapped(0);
+    void *block = alloc_mapped(7 * UNIT, A);
     refuse_in = (uint64_t)_i + 1;
     EXPECT(WEIR_E_HOST_MEMORY, weir_alloc(a, 8 * UNIT, A, &large));
     MUST_EQ(refuse_in, 0);
-    MUST_EQ(reserve(), 7 * UNIT);
-    large = take(8 * UNIT, A);
-    give(large, A);
-    give(block, A);
+    MUST_EQ(mapped_reserve(), 7 * UNIT);
+    large = alloc_mapped(8 * UNIT, A);
+    free_mapped(large, A);
+    free_mapped(block, A);
 }
 
 /* The first request reserves nothing if it lacks host memory, whichever allocation of host memory fails. */
@@ -507,17 +507,17 @@ TEST(without_host_memory_nothing_begins) {
     for (uint64_t k = 1; status != WEIR_OK; k++, failed_requests++) {
         void *block = NULL;
 
-        begin(0);
+        begin_mapped(0);
         refuse_in = k;
         status = weir_alloc(a, UNIT, A, &block);
         refuse_in = 0;
         if (status != WEIR_OK) {
             MUST_EQ(status, WEIR_E_HOST_MEMORY);
-            MUST_EQ(reserve(), 0);
-            block = take(UNIT, A);
+            MUST_EQ(mapped_reserve(), 0);
+            block = alloc_mapped(UNIT, A);
         }
-        give(block, A);
-        end();
+        free_mapped(block, A);
+        end_mapped();
     }
     MUST_LE(4, failed_requests); /* among them pieces, moves, handles, aliased mappings */
 }
@@ -528,20 +528,20 @@ TEST(what_could_not_be_noted_waits_for_the_device) {
     enum { SMALL = 4 };
     void *small[SMALL], *known;
 
-    begin(0);
-    known = take(UNIT, B);
+    begin_mapped(0);
+    known = alloc_mapped(UNIT, B);
     for (int i = 0; i < SMALL; i++)
-        small[i] = take(512 * KIB, A);
+        small[i] = alloc_mapped(512 * KIB, A);
     busy(B, 5 * MS);
     refuse_for_good = 1;
     refuse_in = 1;
     for (int i = 0; i < SMALL; i++)
-        give(small[i], B);
+        free_mapped(small[i], B);
     refuse_for_good = 0;
     refuse_in = 0;
-    give(known, B);
+    free_mapped(known, B);
     MUST_EQ(weir_trim(a, 0, NULL), WEIR_OK);
-    MUST_EQ(reserve(), 0);
+    MUST_EQ(mapped_reserve(), 0);
 }
 #endif
 

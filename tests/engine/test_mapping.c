@@ -2,7 +2,7 @@
 /* test_mapping.c: which handles of a mapped arena move, which ones go back, and the end of the addresses. */
 #include "tests/fixtures/engines.h"
 
-CASE("alone", 120, open_device, end_test);
+CASE("alone", 120, open_engine_device, end_test);
 CASE_TOO("for users", 120, open_device_for_users, end_test);
 
 /* Each pin leaves a gap that is too small for the next block.  When the addresses are used up (in case 1 the driver
@@ -19,7 +19,7 @@ TEST_EACH(2, addresses_last_long_and_end_well) {
         return;
     if (_i)
         few_addresses(64 * GIB);
-    make_on(_i ? &table : driver, KIND_MAPPED, 0, "cache=off recovery-timeout=0");
+    make_engine_on(_i ? &table : driver, KIND_MAPPED, 0, "cache=off recovery-timeout=0");
     small[0] = take(1000, A);
     for (; pins < PINS; pins++, bytes += 64 * MIB) {
         status = weir_alloc(a, bytes, A, &large);
@@ -44,7 +44,7 @@ TEST_EACH(2, addresses_last_long_and_end_well) {
  * address.  The handle is freed when the driver unmaps it. */
 TEST(what_cannot_be_unmapped_is_gone_round) {
     uint64_t all = device_free();
-    make(KIND_MAPPED, 64 * MIB, "cache=off recovery-timeout=0");
+    make_engine(KIND_MAPPED, 64 * MIB, "cache=off recovery-timeout=0");
     void *first = take(16 * MIB, A);
     give(take(8 * MIB, A), A);
     CU(driver->cuCtxSynchronize());
@@ -74,7 +74,7 @@ TEST(the_last_addresses_move_too) {
     void *large;
 
     few_addresses(16 * GIB);
-    make_on(&table, KIND_MAPPED, 0, "cache=off limit=1032MiB");
+    make_engine_on(&table, KIND_MAPPED, 0, "cache=off limit=1032MiB");
     for (int i = 0; i < SMALL; i++)
         block[i] = take(512 * KIB, A);
     busy(A, 50 * MS);
@@ -102,7 +102,7 @@ TEST(the_end_of_the_addresses_is_out_of_memory) {
     void *large;
 
     few_addresses(16 * GIB);
-    make_on(&table, KIND_MAPPED, 0, "cache=off");
+    make_engine_on(&table, KIND_MAPPED, 0, "cache=off");
     for (int i = 0; i < UNMAPPED_RANGES; i++, bytes += 64 * MIB) {
         large = take(bytes, A);
         take(6 * MIB, A); /* the rest of its last handle */
@@ -125,7 +125,7 @@ TEST(small_blocks_find_room_elsewhere) {
     copy_driver();
 
     few_addresses(16 * GIB);
-    make_on(&table, KIND_MAPPED, 0, "cache=off");
+    make_engine_on(&table, KIND_MAPPED, 0, "cache=off");
     for (int i = 0; i < SMALL; i++)
         take(512 * KIB, A);
     MUST_EQ(check_identities(a).reserved, GIB);
@@ -142,7 +142,7 @@ TEST(what_cannot_be_unmapped_is_gone_round_still) {
     uint64_t all = device_free();
     void *block[5];
 
-    make(KIND_MAPPED, 64 * MIB, "cache=off");
+    make_engine(KIND_MAPPED, 64 * MIB, "cache=off");
     for (int i = 0; i < 5; i++)
         block[i] = take(8 * MIB, A);
     weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 1);
@@ -171,7 +171,7 @@ TEST(what_cannot_be_unmapped_is_gone_round_still) {
  * completed. */
 TEST(what_cannot_be_put_goes_later) {
     uint64_t all = device_free();
-    make(KIND_MAPPED, 64 * MIB, "cache=off");
+    make_engine(KIND_MAPPED, 64 * MIB, "cache=off");
     void *block = take(8 * MIB, A);
     void *pin = take(8 * MIB, A);
     CU(weir__model_use(A, (uintptr_t)block, 8 * MIB, 1, 5 * MS));
@@ -192,7 +192,7 @@ TEST(what_cannot_be_put_goes_later) {
  * memory again when both addresses are unmapped. */
 TEST(what_stays_in_two_places_goes_with_the_last) {
     uint64_t all = device_free();
-    make(KIND_MAPPED, 64 * MIB, "cache=off");
+    make_engine(KIND_MAPPED, 64 * MIB, "cache=off");
     void *block = take(8 * MIB, A);
     void *pin = take(8 * MIB, A);
     busy(A, 5 * MS);
@@ -224,7 +224,7 @@ TEST(what_was_moved_goes_with_its_alias) {
     copy_driver();
     uint64_t all = device_free();
     table.cuMemUnmap = unmap_elsewhere;
-    make_on(&table, KIND_MAPPED, 64 * MIB, "cache=off");
+    make_engine_on(&table, KIND_MAPPED, 64 * MIB, "cache=off");
     void *block = take(8 * MIB, A);
     take(8 * MIB, A);
     never_unmapped = (uintptr_t)block;
@@ -248,7 +248,7 @@ TEST(many_move_unseen) {
     uint64_t all = device_free();
     void *block;
 
-    make(KIND_MAPPED, 0, "cache=off");
+    make_engine(KIND_MAPPED, 0, "cache=off");
     block = take(HANDLES * 8 * MIB, A);
     take(8 * MIB, A);
     busy(A, 5 * MS);
@@ -273,7 +273,7 @@ TEST_EACH(8, the_best_of_the_idle_moves) {
     void *block[3];
     uint64_t before;
 
-    make(KIND_MAPPED, 0, "cache=off");
+    make_engine(KIND_MAPPED, 0, "cache=off");
     give(take(1000, B), B);
     OK(weir_preallocate(a, 2 * GIB, NULL)); /* beside it a handle may have 32 MiB */
     take(2 * GIB - 16 * MIB, A);
@@ -306,7 +306,7 @@ TEST_EACH(2, a_handle_in_many_pieces_stays) {
     size_t bytes = weir__size_round_down(8 * MIB / (size_t)pieces, 512);
     void *block[MOST + 2];
 
-    make(KIND_MAPPED, 0, "cache=off internal-dependencies=on");
+    make_engine(KIND_MAPPED, 0, "cache=off internal-dependencies=on");
     OK(weir_preallocate(a, 10 * MIB, NULL)); /* 2 MiB of it, of small requests, move to the pin */
     for (int i = 0; i < pieces; i++)
         block[i] = take(i > 0 ? bytes : 8 * MIB - (size_t)(pieces - 1) * bytes, A);
@@ -333,7 +333,7 @@ TEST(the_last_of_the_device_is_enough) {
     void *block[3];
     CUdeviceptr hog;
 
-    make(KIND_MAPPED, 0, "cache=off recovery-timeout=0");
+    make_engine(KIND_MAPPED, 0, "cache=off recovery-timeout=0");
     block[0] = take(8 * MIB, A);
     block[1] = take(24 * MIB, A);
     block[2] = take(8 * MIB, A);
@@ -353,14 +353,14 @@ TEST(the_last_of_the_device_is_enough) {
     CU(driver->cuMemFree(hog));
 }
 
-CASE("alone", 120, open_device, end_test);
+CASE("alone", 120, open_engine_device, end_test);
 
 /* Without stream ids no handle moves before its work has completed: no stream could use it, since its stream would be
  * unknown. */
 TEST(without_ids_nothing_moves_unseen) {
     void *block[4];
 
-    make_on(older_driver(WEIR_CAP_STREAM_ID), KIND_MAPPED, 64 * MIB, "");
+    make_engine_on(older_driver(WEIR_CAP_STREAM_ID), KIND_MAPPED, 64 * MIB, "");
     for (int i = 0; i < 4; i++)
         block[i] = take(8 * MIB, A);
     busy(A, 5 * MS);

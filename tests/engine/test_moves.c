@@ -11,12 +11,12 @@
 #include "tests/fixtures/calls.h"
 #include "tests/fixtures/refuse.h"
 
-static void open_device(void) {
+static void open_moves_device(void) {
     start_model(4 * GIB);
 }
 
 /* Returns options without waiting, which a test may add. */
-static weir_options options_for(size_t limit) {
+static weir_options moves_options(size_t limit) {
     weir_options options = options_of(KIND_MAPPED, "model", 0);
 
     if (limit)
@@ -27,18 +27,18 @@ static weir_options options_for(size_t limit) {
     return options;
 }
 
-static void make_on(const struct weir_driver *on, size_t limit, const char *settings) {
-    weir_options options = options_for(limit);
+static void make_moving_on(const struct weir_driver *on, size_t limit, const char *settings) {
+    weir_options options = moves_options(limit);
 
     apply_settings(&options, settings);
     make_with_on(on, &options);
 }
 
-static void make(size_t limit, const char *settings) {
-    make_on(driver, limit, settings);
+static void make_moving(size_t limit, const char *settings) {
+    make_moving_on(driver, limit, settings);
 }
 
-static uint64_t events_of(void) {
+static uint64_t count_events(void) {
     weir_event event[64];
     size_t count = 0;
 
@@ -51,11 +51,11 @@ static void end_moves(void) {
     ck_assert_ptr_null(weir__model_fault());
 }
 
-CASE("moves", 60, open_device, end_moves);
+CASE("moves", 60, open_moves_device, end_moves);
 
 /* A move is no growth: no handle is made, no step is noted, and no memory goes back. */
 TEST(a_move_is_no_growth) {
-    make(0, "");
+    make_moving(0, "");
     void *block[4];
     for (int i = 0; i < 4; i++)
         block[i] = take(8 * MIB, A);
@@ -63,7 +63,7 @@ TEST(a_move_is_no_growth) {
     give(block[2], A);
     weir_statistics before = check_identities(a);
     MUST_EQ(before.reserved, 32 * MIB);
-    uint64_t events = events_of();
+    uint64_t events = count_events();
     count_from_here();
     take(16 * MIB, A);
     MUST_EQ(calls(WEIR_ENTRY_cuMemUnmap), 2);
@@ -74,7 +74,7 @@ TEST(a_move_is_no_growth) {
     MUST_EQ(after.growths, before.growths);
     MUST_EQ(after.growth_allocs, before.growth_allocs);
     MUST_EQ(after.hits, before.hits + 1);
-    MUST_EQ(events_of(), events);
+    MUST_EQ(count_events(), events);
 }
 
 /* Requests three times 8 MiB, frees two of them, and requests 16 MiB, for which one of the two has to move, or memory
@@ -93,14 +93,14 @@ static void cycle_of_moves(void) {
 
 /* A load that would move handles for ever grows once its budget is used up.  Time adds to the budget. */
 TEST(what_would_move_for_ever_grows) {
-    make(0, "");
+    make_moving(0, "");
     cycle_of_moves();
     count_from_here();
     while (reserve() == 24 * MIB)
         cycle_of_moves();
     MUST_BE_WITHIN(300, calls(WEIR_ENTRY_cuMemUnmap), 600); /* 20 ms, about 40 us each */
     destroy();
-    make(0, "");
+    make_moving(0, "");
     count_from_here();
     for (int i = 0; i < 1000; i++) {
         cycle_of_moves();
@@ -112,7 +112,7 @@ TEST(what_would_move_for_ever_grows) {
 
 /* Without a budget the heap moves memory if it cannot grow. */
 TEST(at_the_limit_the_budget_decides_nothing) {
-    make(24 * MIB, "");
+    make_moving(24 * MIB, "");
     count_from_here();
     for (int i = 0; i < 1000; i++)
         cycle_of_moves();
@@ -124,7 +124,7 @@ TEST(at_the_limit_the_budget_decides_nothing) {
  * earns by growth and earns by time, and what one request may take more. */
 TEST(growth_earns_no_more_than_its_part_of_moves) {
     enum { BLOCKS = 64, STEPS = 8000, MOVE_US = 45 };
-    make(0, "");
+    make_moving(0, "");
     void *block[BLOCKS];
     size_t bytes[BLOCKS], live = 0, next;
     uint64_t draw = 1, moved, began = weir__model_now_ns(), earned;
@@ -157,7 +157,7 @@ TEST(growth_earns_no_more_than_its_part_of_moves) {
 
 /* Grow-ahead shortens the waits of requests, so nothing moves beside it. */
 TEST(nothing_moves_beside_grow_ahead) {
-    make(0, "");
+    make_moving(0, "");
     void *block[3];
     a->reserve.engine->traits |= WEIR_ENGINE_GROWS_AHEAD; /* though no thread adds anything */
     for (int i = 0; i < 3; i++)
@@ -171,7 +171,7 @@ TEST(nothing_moves_beside_grow_ahead) {
 
 /* Handles that move before their work has completed share one recorded event.  New handles need none. */
 TEST(what_moves_unseen_is_recorded_once) {
-    make(0, "");
+    make_moving(0, "");
     void *block[6];
     for (int i = 0; i < 6; i++)
         block[i] = take((i < 4 ? 8 : 4) * MIB, A);
@@ -193,7 +193,7 @@ TEST(what_moves_unseen_is_recorded_once) {
 
 /* What remains of memory that moved before its work has completed serves the stream for which it moved, and no other. */
 TEST(what_remains_of_a_move_serves_its_stream) {
-    make(0, "");
+    make_moving(0, "");
     void *block[4];
     give(take(1000, B), B);
     for (int i = 0; i < 4; i++)
@@ -211,7 +211,7 @@ TEST(what_remains_of_a_move_serves_its_stream) {
 /* A handle that is mapped at two addresses is unmapped at both at the end, so the device has its memory again. */
 TEST(an_end_leaves_nothing_mapped) {
     uint64_t all = device_free();
-    make(0, "");
+    make_moving(0, "");
     void *block = take(8 * MIB, A), *pin = take(8 * MIB, A);
     busy(A, 5 * MS);
     give(block, A);
@@ -231,7 +231,7 @@ TEST(an_end_leaves_nothing_mapped) {
 
 /* A step is no larger than the limit allows. */
 TEST(a_step_ends_at_the_limit) {
-    make(70 * MIB, "");
+    make_moving(70 * MIB, "");
     void *block = take(61 * MIB, A);
     MUST_EQ(reserve(), 64 * MIB);
     void *other = take(4 * MIB, A); /* it lacks 1 MiB; a step has 8 */
@@ -239,7 +239,7 @@ TEST(a_step_ends_at_the_limit) {
     give(other, A);
     give(block, A);
     destroy();
-    make(62 * MIB, "");
+    make_moving(62 * MIB, "");
     give(take(57 * MIB, A), A);
     MUST_EQ(reserve(), 62 * MIB);
 }
@@ -247,7 +247,7 @@ TEST(a_step_ends_at_the_limit) {
 /* weir queries each event twice before the reserved memory grows: first when the request does not fit, then when all
  * events are queried. */
 TEST(who_grows_asks_about_events_twice) {
-    make(0, "");
+    make_moving(0, "");
     take(4 * MIB, A);
     void *block = take(4 * MIB, B);
     busy(B, 50 * MS);
@@ -260,7 +260,7 @@ TEST(who_grows_asks_about_events_twice) {
 
 /* A failed request tries each size only once in the driver. */
 TEST(a_failure_asks_each_size_once) {
-    make(0, "");
+    make_moving(0, "");
     uint64_t all = device_free();
     CUdeviceptr hog = leave_free(14 * MIB);
 
@@ -277,7 +277,7 @@ TEST(a_failure_asks_each_size_once) {
 
 /* weir asks the driver for its free memory before it makes 256 MiB or more. */
 TEST(large_steps_are_foretold) {
-    make(0, "");
+    make_moving(0, "");
     void *block[3];
     count_from_here();
     block[0] = take(256 * MIB, A);
@@ -296,7 +296,7 @@ TEST(large_steps_are_foretold) {
 /* Preallocated memory comes in handles of a 32nd of it, or in smaller ones if the driver fails.  Small
  * requests get no handle of a single page. */
 TEST(what_is_preallocated_comes_in_large_handles) {
-    make(0, "");
+    make_moving(0, "");
     OK(weir_preallocate(a, 2 * MIB, NULL));
     count_from_here();
     give(take(2 * MIB, A), A);
@@ -319,7 +319,7 @@ TEST(what_is_preallocated_comes_in_large_handles) {
 
 /* A failure reports all that would fit: free memory at the end, idle memory elsewhere, and growth. */
 TEST(a_failure_tells_all_that_would_fit) {
-    make(64 * MIB, "");
+    make_moving(64 * MIB, "");
     void *block[4];
 
     refuse(WEIR_E_LIMIT, 66 * MIB, A);
@@ -339,7 +339,7 @@ TEST(a_failure_tells_all_that_would_fit) {
 /* Preallocates 2 MiB for small requests and handles of 22, 6 and 8 MiB for others.  The first two of these become
  * blocks. */
 static void of_four_handles(void **block, void **pin) {
-    make(0, "");
+    make_moving(0, "");
 
     OK(weir_preallocate(a, 24 * MIB, NULL));
     OK(weir_preallocate(a, 30 * MIB, NULL));
@@ -382,7 +382,7 @@ TEST(a_trim_that_has_enough_waits_for_nothing) {
 
 /* A trim does not wait for an aliased mapping whose handle is in use at its new address. */
 TEST(a_trim_does_not_wait_for_shadows) {
-    make(0, "");
+    make_moving(0, "");
     void *block = take(8 * MIB, A);
     take(8 * MIB, A);
     busy(A, 50 * MS);
@@ -397,7 +397,7 @@ TEST(a_trim_does_not_wait_for_shadows) {
 
 /* weir reserves addresses for 64 times the device, and retries with half as much, down to four times the device. */
 TEST(addresses_are_asked_for_down_to_four_devices) {
-    weir_options options = options_for(0);
+    weir_options options = moves_options(0);
     char message[320];
 
     weir__model_fail(WEIR_ENTRY_cuMemAddressReserve, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
@@ -416,7 +416,7 @@ TEST(behind_the_last_address_is_nothing) {
     void *pin[UNMAPPED_RANGES], *rest[UNMAPPED_RANGES], *large;
 
     few_addresses(16 * GIB);
-    make_on(&table, 0, "");
+    make_moving_on(&table, 0, "");
     for (int i = 0; i < UNMAPPED_RANGES; i++, bytes += 64 * MIB) {
         large = take(bytes, A);
         pin[i] = take(6 * MIB, A); /* the rest of its last handle */
@@ -447,7 +447,7 @@ TEST(behind_the_last_address_is_nothing) {
  * small requests avoid that address. */
 TEST(behind_the_end_begins_another_part) {
     uint64_t all = device_free();
-    make(0, "");
+    make_moving(0, "");
 
     give(take(1000, A), A);
     MUST_EQ(reserve(), 8 * MIB);
@@ -472,7 +472,7 @@ TEST(without_host_memory_nothing_has_changed) {
     void *block = NULL;
 
     for (uint64_t k = 1; status != WEIR_OK; k++) {
-        make(0, "");
+        make_moving(0, "");
         refuse_in = k;
         status = weir_alloc(a, 512 * MIB, A, &block);
         refuse_in = 0;
@@ -491,7 +491,7 @@ TEST(without_host_memory_nothing_has_changed) {
  * since the failure. */
 TEST(without_host_memory_an_oom_report_promises_nothing) {
     enum { PIECES = 32 };
-    make(PIECES * 2 * MIB, "");
+    make_moving(PIECES * 2 * MIB, "");
     weir_oom_report oom_report = {.size = sizeof oom_report};
     void *piece[PIECES];
 
@@ -546,7 +546,7 @@ TEST_WHERE(-1, 2, NULL, network_adapters_may_reach_all_of_it) {
     handles_made = 0;
     table.cuDeviceGetAttribute = tell_direct;
     table.cuMemCreate = create_of_a_kind;
-    make_on(&table, 0, "");
+    make_moving_on(&table, 0, "");
     OK(weir_preallocate(a, 64 * MIB, NULL));
     for (int i = 0; i < 3; i++)
         block[i] = take(40 * MIB + (size_t)i, A);
@@ -575,7 +575,7 @@ TEST(a_trim_beside_a_preallocation_is_no_limit) {
     copy_driver();
     size_t had = 0;
     table.cuMemCreate = create_and_trim;
-    make_on(&table, 256 * MIB, "");
+    make_moving_on(&table, 256 * MIB, "");
     OK(weir_preallocate(a, 64 * MIB, NULL));
     trimmed_beside = a;
     OK(weir_preallocate(a, 256 * MIB, &had));
@@ -589,7 +589,7 @@ TEST(a_trim_beside_a_preallocation_is_no_limit) {
 
 /* Records about blocks of graphs count as host memory. */
 TEST(what_is_known_of_graphs_is_counted) {
-    make(0, "");
+    make_moving(0, "");
     give(take(MIB, A), A);
     uint64_t before = stats_of(a).host_bytes;
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));

@@ -17,7 +17,7 @@ static struct weir_device device;
 static struct weir_order order;
 static uint64_t told_id, told_sequence, told_times; /* last report, and the number of reports */
 
-static void tell(void *context, struct weir_order_stream *s, int is_forgotten) {
+static void keep_observation(void *context, struct weir_order_stream *s, int is_forgotten) {
     MUST(context == &order);
     if (is_forgotten)
         return;
@@ -26,7 +26,7 @@ static void tell(void *context, struct weir_order_stream *s, int is_forgotten) {
     told_times++;
 }
 
-static void start_device(void) {
+static void start_order_device(void) {
     start_model(8 * GIB);
     use_blocking_streams();
     memset(&device, 0, sizeof device);
@@ -35,7 +35,7 @@ static void start_device(void) {
     a_id = id_of(A);
     b_id = id_of(B);
     told_times = 0;
-    weir__order_open(&order, &device, tell, NULL, &order);
+    weir__order_open(&order, &device, keep_observation, NULL, &order);
 }
 
 static struct weir_order_stream *stream_of(uint64_t id) {
@@ -46,7 +46,7 @@ static struct weir_order_stream *stream_of(uint64_t id) {
 }
 
 /* Frees `bytes` on a stream, as its owner does.  Returns the sequence. */
-static uint64_t free_on(CUstream stream, uint64_t id, size_t bytes) {
+static uint64_t free_in_order(CUstream stream, uint64_t id, size_t bytes) {
     struct weir_order_stream *s = weir__order_stream(&order, id);
     uint64_t sequence = weir__order_freed(&order, s, bytes);
 
@@ -56,7 +56,7 @@ static uint64_t free_on(CUstream stream, uint64_t id, size_t bytes) {
 
 static void free_often(CUstream stream, uint64_t id, size_t bytes, int times) {
     while (times-- > 0)
-        free_on(stream, id, bytes);
+        free_in_order(stream, id, bytes);
 }
 
 /* Brings A past its first frees, and the order into its settled state. */
@@ -90,7 +90,7 @@ static void end_order(void) {
     CU(driver->cuCtxSynchronize());
 }
 
-CASE("alone", 120, start_device, end_order);
+CASE("alone", 120, start_order_device, end_order);
 
 TEST(one_stream_records_nothing) {
     free_often(A, a_id, MIB, 5000);
@@ -105,7 +105,7 @@ TEST(a_young_stream_records_each_free) {
     settle();
     uint64_t before = records();
     for (uint64_t i = 1; i <= YOUNG; i++) {
-        free_on(B, b_id, 1);
+        free_in_order(B, b_id, 1);
         MUST_EQ(records() - before, i);
     }
     free_often(B, b_id, 1, 1000);
@@ -125,17 +125,17 @@ TEST(a_burst_ends_with_one_event) {
     order.worth = 2 * MIB;
     weir__order_dry(&order);
     take_often(20 * MIB, 1);
-    free_on(A, a_id, MIB); /* it is asked */
+    free_in_order(A, a_id, MIB); /* it is asked */
     for (int burst = 0; burst < 3; burst++) {
         before = records();
         take_often(3 * MIB, 2);
         for (int i = 0; i < 20; i++) {
-            free_on(A, a_id, 3 * MIB);
+            free_in_order(A, a_id, 3 * MIB);
             take_often(3 * MIB, 1);
         }
-        free_on(A, a_id, 3 * MIB);
+        free_in_order(A, a_id, 3 * MIB);
         MUST_EQ(records() - before, 0);
-        sequence = free_on(A, a_id, 3 * MIB);
+        sequence = free_in_order(A, a_id, 3 * MIB);
         MUST_EQ(records() - before, 1);
         MUST_EQ(told_sequence, sequence);
     }
@@ -147,12 +147,12 @@ TEST(much_has_an_event_anywhere) {
     order.worth = MIB;
     weir__order_dry(&order);
     take_often(20 * MIB, 1);
-    free_on(A, a_id, MIB); /* it is asked */
+    free_in_order(A, a_id, MIB); /* it is asked */
     take_often(MIB, 20);
     uint64_t before = records();
     free_often(A, a_id, MIB, 3);
     MUST_EQ(records() - before, 0);
-    free_on(A, a_id, MIB);
+    free_in_order(A, a_id, MIB);
     MUST_EQ(records() - before, 1);
     free_often(A, a_id, MIB, 3);
     MUST_EQ(records() - before, 1);
@@ -209,21 +209,21 @@ TEST(a_burst_that_ends_elsewhere_begins_again) {
 TEST(an_event_must_be_worth_it) {
     settle();
     weir__order_dry(&order);
-    free_on(A, a_id, MIB);
+    free_in_order(A, a_id, MIB);
     uint64_t before = records();
     for (int i = 0; i < 100; i++) {
         take_often(64 * KIB - 1, 1);
-        free_on(A, a_id, 64 * KIB - 1);
+        free_in_order(A, a_id, 64 * KIB - 1);
     }
     MUST_EQ(records() - before, 0);
     take_often(64 * KIB, 1);
-    free_on(A, a_id, 64 * KIB);
+    free_in_order(A, a_id, 64 * KIB);
     MUST_EQ(records() - before, 1);
     order.worth = MIB;
     take_often(MIB, 4);
     free_often(A, a_id, MIB, 2);
     MUST_EQ(records() - before, 1);
-    free_on(A, a_id, MIB); /* one is left */
+    free_in_order(A, a_id, MIB); /* one is left */
     MUST_EQ(records() - before, 2);
 }
 
@@ -232,10 +232,10 @@ TEST(who_is_asked_learns_a_new_low) {
     settle();
     order.worth = 8 * MIB;
     weir__order_dry(&order);
-    free_on(A, a_id, MIB);
+    free_in_order(A, a_id, MIB);
     take_often(10 * MIB, 10);
     uint64_t before = records();
-    free_on(A, a_id, 10 * MIB);
+    free_in_order(A, a_id, 10 * MIB);
     MUST_EQ(records() - before, 0);
     weir__order_dry(&order);
     weir__order_maintain(&order, stream_of(a_id), A);
@@ -243,7 +243,7 @@ TEST(who_is_asked_learns_a_new_low) {
     take_often(10 * MIB, 3);
     free_often(A, a_id, 10 * MIB, 2);
     MUST_EQ(records() - before, 1);
-    free_on(A, a_id, 10 * MIB);
+    free_in_order(A, a_id, 10 * MIB);
     MUST_EQ(records() - before, 2);
 }
 
@@ -253,7 +253,7 @@ TEST(settled_streams_record_on_demand) {
     uint64_t before = records();
     for (int i = 0; i < 10000; i++) {
         take_often(MIB - 1, 1);
-        free_on(A, a_id, MIB - 1);
+        free_in_order(A, a_id, MIB - 1);
     }
     MUST_EQ(records() - before, 0);
     weir__order_dry(&order);
@@ -285,7 +285,7 @@ TEST(a_settled_stream_records_its_share) {
         take_often(MIB, share[i] - 1); /* A uses its own frees again */
         free_often(A, a_id, MIB, share[i] - 1);
         MUST_EQ(records() - before, 0);
-        free_on(A, a_id, MIB);
+        free_in_order(A, a_id, MIB);
         MUST_EQ(records() - before, 1);
         free_often(A, a_id, MIB, share[i] - 1);
         MUST_EQ(records() - before, 1);
@@ -301,10 +301,10 @@ TEST(silent_streams_share_what_they_keep) {
     settle();
     for (uint64_t id = 1000; id < 1000 + STREAMS; id++)
         for (int i = 0; i < YOUNG; i++)
-            free_on(A, id, 0);
+            free_in_order(A, id, 0);
     for (int i = 0; i < 2 * SHARE * 16; i++)
         for (uint64_t id = 1000; id < 1000 + STREAMS; id++)
-            free_on(A, id, 64 * KIB);
+            free_in_order(A, id, 64 * KIB);
     MUST_LE(STREAMS / 2, order.silent_streams);
     for (uint64_t id = 1000; id < 1000 + STREAMS; id++)
         open += stream_of(id)->open_bytes;
@@ -326,7 +326,7 @@ TEST_EACH(2, a_refused_record_is_tried_again) {
     settle();
     weir__model_fail(WEIR_ENTRY_cuEventRecord, 1, CUDA_ERROR_UNKNOWN, 0);
     weir__order_dry(&order);
-    uint64_t sequence = free_on(A, a_id, _i ? MIB : 0);
+    uint64_t sequence = free_in_order(A, a_id, _i ? MIB : 0);
     struct weir_order_stream *s = stream_of(a_id);
     MUST_EQ(s->open, 1);
     MUST(!weir__order_is_observed(&order, a_id, sequence));
@@ -342,7 +342,7 @@ static CUstream apart;
 static uint64_t apart_id;
 
 static void start_apart(void) {
-    start_device();
+    start_order_device();
     CU(driver->cuStreamCreate(&apart, CU_STREAM_NON_BLOCKING));
     apart_id = id_of(apart);
     weir__order_several(&order);
@@ -350,7 +350,7 @@ static void start_apart(void) {
 
 static uint64_t free_apart(void) {
     weir__order_dry(&order);
-    return free_on(apart, apart_id, MIB);
+    return free_in_order(apart, apart_id, MIB);
 }
 
 CASE("apart", 120, start_apart, end_order);
@@ -378,7 +378,7 @@ TEST(an_idle_stream_that_told_has_told) {
     weir__order_dry(&order);
     uint64_t asked = weir__model_calls(WEIR_ENTRY_cuStreamQuery);
     for (int i = 0; i < 10; i++)
-        (void)free_on(apart, apart_id, 0);
+        (void)free_in_order(apart, apart_id, 0);
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamQuery), asked + 1);
     MUST_EQ(stream_of(apart_id)->open, 9);
 }
@@ -428,7 +428,7 @@ TEST(a_stream_at_work_is_asked_seldom) {
     MUST_EQ(records(), 64 + 15 + 2);
 }
 
-CASE("alone", 120, start_device, end_order);
+CASE("alone", 120, start_order_device, end_order);
 
 /* A blocking stream may be behind work of the legacy stream, although a query reports it idle. */
 TEST(idle_blocking_streams_prove_nothing) {
@@ -436,7 +436,7 @@ TEST(idle_blocking_streams_prove_nothing) {
     busy(NULL, 5 * MS);
     CU(driver->cuStreamQuery(A));
     weir__order_dry(&order);
-    uint64_t sequence = free_on(A, a_id, MIB);
+    uint64_t sequence = free_in_order(A, a_id, MIB);
     MUST_EQ(records(), 1);
     weir__order_ask(&order, a_id, A);
     MUST(!weir__order_is_observed(&order, a_id, sequence));
@@ -460,7 +460,7 @@ TEST(who_is_not_known_to_be_apart_has_events) {
     (void)weir__order_freed(&order, s, MIB);
     weir__order_maintain(&order, s, apart);
     MUST_EQ(records(), 3);
-    (void)free_on(thread, id_of(thread), MIB);
+    (void)free_in_order(thread, id_of(thread), MIB);
     MUST_EQ(records(), 4);
     weir__order_ask(&order, apart_id, apart);
     weir__order_ask(&order, id_of(thread), thread);
@@ -474,7 +474,7 @@ TEST_EACH(2, a_captured_stream_is_not_asked) {
     uint64_t asked = weir__model_calls(WEIR_ENTRY_cuStreamQuery);
     CU(driver->cuStreamBeginCapture(apart, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     weir__order_dry(&order);
-    (void)free_on(apart, apart_id, 0);
+    (void)free_in_order(apart, apart_id, 0);
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamQuery), asked);
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamGetFlags), (uint64_t)_i);
     MUST_EQ(stream_of(apart_id)->open, 1);
@@ -499,16 +499,16 @@ TEST(who_asks_an_idle_stream_waits_for_nothing) {
 
 /* ---- what has completed ------------------------------------------------------------------------ */
 
-CASE("alone", 120, start_device, end_order);
+CASE("alone", 120, start_order_device, end_order);
 
 TEST(a_busy_stream_is_not_observed) {
     (void)stream_of(b_id);
     busy(A, 5 * MS);
-    uint64_t sequence = free_on(A, a_id, MIB);
+    uint64_t sequence = free_in_order(A, a_id, MIB);
     MUST(!weir__order_look_around(&order, SIZE_MAX));
     MUST_EQ(told_times, 0);
     busy(A, 5 * MS);
-    (void)free_on(A, a_id, MIB);
+    (void)free_in_order(A, a_id, MIB);
     weir__model_advance(5 * MS);
     MUST(weir__order_look_around(&order, SIZE_MAX));
     MUST_EQ(told_id, a_id);
@@ -587,7 +587,7 @@ TEST(a_wait_for_the_device_observes_all) {
     told_times = 0;
     busy(A, 5 * MS);
     mark_streams(5000, 20);
-    uint64_t open = free_on(A, a_id, MIB);
+    uint64_t open = free_in_order(A, a_id, MIB);
     MUST_EQ(order.silent_streams, 1);
     MUST_EQ(order.waiting_marks, 20);
     weir__order_observe_all(&order);
@@ -654,7 +654,7 @@ TEST(ended_streams_are_forgotten) {
 /* A stream with open frees stays known until they are observed. */
 TEST(open_frees_are_not_forgotten) {
     settle();
-    uint64_t sequence = free_on(A, a_id, MIB);
+    uint64_t sequence = free_in_order(A, a_id, MIB);
     for (uint64_t i = 0; i < 5 * FORGET_CALLS; i++)
         (void)stream_of(100000 + i);
     MUST_EQ(order.silent_streams, 1);
@@ -682,7 +682,7 @@ TEST(a_stream_that_comes_back_keeps_what_was_observed) {
     uint64_t id = id_of(unblocked), sequence;
 
     settle();
-    sequence = free_on(unblocked, id, MIB);
+    sequence = free_in_order(unblocked, id, MIB);
     weir__order_observe_all(&order);
     for (uint64_t i = 0; i < 5 * FORGET_CALLS; i++)
         (void)stream_of(100000 + i);
@@ -727,7 +727,7 @@ static const struct {
               {KIND_MAPPED, WEIR_SWITCH_ON}};
 enum { SERVED = sizeof served / sizeof served[0] };
 
-static weir_allocator *make(int which, uint32_t timeout_ms) {
+static weir_allocator *make_served(int which, uint32_t timeout_ms) {
     weir_options options = options_of(served[which].kind, "model", 0);
     weir_allocator *a;
 
@@ -749,12 +749,12 @@ static void live_on(weir_allocator *a, CUstream stream, unsigned which) {
     }
 }
 
-CASE("whole", 300, start_device, end_order);
+CASE("whole", 300, start_order_device, end_order);
 
 /* Ten thousand streams live, sixteen at a time.  Memory of ended streams serves later ones. */
 TEST_EACH(SERVED, ten_thousand_streams_leave_no_memory_behind) {
     enum { STREAMS = 10000, AT_A_TIME = 16 };
-    weir_allocator *a = make(_i, 1000);
+    weir_allocator *a = make_served(_i, 1000);
     CUstream stream[AT_A_TIME] = {NULL};
 
     for (unsigned i = 0; i < STREAMS; i++) {
@@ -775,7 +775,7 @@ TEST_EACH(SERVED, ten_thousand_streams_leave_no_memory_behind) {
 /* Streams that have enough memory record no events, however many there are. */
 TEST_EACH(SERVED, steady_streams_record_nothing) {
     enum { STREAMS = 64, ROUNDS = 200 };
-    weir_allocator *a = make(_i, 1000);
+    weir_allocator *a = make_served(_i, 1000);
     CUstream stream[STREAMS];
     uint64_t before = 0;
 

@@ -30,7 +30,7 @@ static CUevent event, far_event;
 static weir_allocator *a;
 static uint64_t owner;
 
-static void start(void) {
+static void start_two_peers(void) {
     char path[] = "/tmp/weir-profile-XXXXXX";
     int file = mkstemp(path);
     struct weir_driver_failure failure;
@@ -57,7 +57,7 @@ static void start(void) {
     catch_log();
 }
 
-static weir_options options_for(int world, const char *peers) {
+static weir_options peer_options(int world, const char *peers) {
     weir_options options = options_of(worlds[world].kind, "model", 512 * MIB);
 
     options.cache = worlds[world].cache;
@@ -66,13 +66,13 @@ static weir_options options_for(int world, const char *peers) {
     return options;
 }
 
-static void make(int world, const char *peers) {
-    weir_options options = options_for(world, peers);
+static void make_with_peers(int world, const char *peers) {
+    weir_options options = peer_options(world, peers);
 
     OK(weir_allocator_create(&options, &a));
 }
 
-static void end(void) {
+static void end_peers(void) {
     const char *fault = weir__model_fault();
 
     ck_assert_msg(!fault, "%s", fault);
@@ -83,7 +83,7 @@ static void end(void) {
     MUST_EQ(device_free(), CAPACITY);
 }
 
-static void *take(size_t bytes) {
+static void *alloc_with_peers(size_t bytes) {
     void *block = NULL;
 
     OK(weir_alloc(a, bytes, A, &block));
@@ -107,7 +107,7 @@ static int has_access(void *block) {
     return result == CUDA_SUCCESS;
 }
 
-CASE("access", 30, start, NULL);
+CASE("access", 30, start_two_peers, NULL);
 
 /* Blocks of all sizes come and go, make the reserved memory grow, and move.  Another device can use each of them. */
 TEST_EACH(2 * WORLDS, a_peer_uses_all_that_comes) {
@@ -118,14 +118,14 @@ TEST_EACH(2 * WORLDS, a_peer_uses_all_that_comes) {
     } live[8] = {{0}};
     uint32_t random = 7;
 
-    make(_i % WORLDS, _i < WORLDS ? "1" : "all");
+    make_with_peers(_i % WORLDS, _i < WORLDS ? "1" : "all");
     for (int i = 0; i < 400; i++) {
         random = random * 1664525 + 1013904223;
         int at = (int)(random >> 24) % 8;
         if (live[at].block)
             OK(weir_free(a, live[at].block, A));
         live[at].bytes = sizes[(random >> 16) % 7];
-        live[at].block = take(live[at].bytes);
+        live[at].block = alloc_with_peers(live[at].bytes);
         use_from_far(live[at].block, live[at].bytes);
         if (i % 50 == 49)
             OK(weir_trim(a, 0, NULL));
@@ -133,12 +133,12 @@ TEST_EACH(2 * WORLDS, a_peer_uses_all_that_comes) {
     for (int at = 0; at < 8; at++)
         if (live[at].block)
             OK(weir_free(a, live[at].block, A));
-    end();
+    end_peers();
 }
 
 TEST_EACH(WORLDS, without_leave_a_peer_has_no_access) {
-    make(_i, "none");
-    void *block = take(3 * MIB);
+    make_with_peers(_i, "none");
+    void *block = alloc_with_peers(3 * MIB);
     MUST(!has_access(block));
     use_from_far(block, 100);
     ck_assert_msg(weir__model_fault() && strstr(weir__model_fault(), "device has no access"), "%s",
@@ -146,12 +146,12 @@ TEST_EACH(WORLDS, without_leave_a_peer_has_no_access) {
 }
 
 TEST_EACH(WORLDS, access_is_given_and_taken_at_run_time) {
-    make(_i, NULL);
-    void *small = take(1000);
-    void *block = take(3 * MIB);
+    make_with_peers(_i, NULL);
+    void *small = alloc_with_peers(1000);
+    void *block = alloc_with_peers(3 * MIB);
     MUST(!has_access(small) && !has_access(block));
     OK(weir_set_access(a, 1, WEIR_ACCESS_READ_WRITE));
-    void *more = take(90 * MIB);
+    void *more = alloc_with_peers(90 * MIB);
     MUST(has_access(small) && has_access(block) && has_access(more));
     CU(driver->cuCtxSynchronize());
     OK(weir_set_access(a, 1, WEIR_ACCESS_READ));
@@ -159,7 +159,7 @@ TEST_EACH(WORLDS, access_is_given_and_taken_at_run_time) {
     OK(weir_set_access(a, 1, WEIR_ACCESS_NONE));
     OK(weir_set_access(a, 1, WEIR_ACCESS_NONE));
     OK(weir_free(a, more, A));
-    more = take(200 * MIB);
+    more = alloc_with_peers(200 * MIB);
     MUST(!has_access(small) && !has_access(block) && !has_access(more));
     CU(driver->cuMemsetD8Async((uintptr_t)more, 1, 200 * MIB, A)); /* its own device's as ever */
     OK(weir_set_access(a, 1, WEIR_ACCESS_READ_WRITE));
@@ -168,7 +168,7 @@ TEST_EACH(WORLDS, access_is_given_and_taken_at_run_time) {
     OK(weir_free(a, small, A));
     OK(weir_free(a, block, A));
     MUST_EQ(lines(), 0);
-    end();
+    end_peers();
 }
 
 static const struct {
@@ -185,7 +185,7 @@ static const struct {
 
 TEST_EACH(ROWS(refused), a_device_that_is_no_peer_makes_no_allocator) {
     for (int world = 0; world < WORLDS; world++) {
-        weir_options options = options_for(world, refused[_i].peers);
+        weir_options options = peer_options(world, refused[_i].peers);
 
         a = NULL;
         EXPECT(refused[_i].status, weir_allocator_create(&options, &a));
@@ -199,7 +199,7 @@ TEST_EACH(ROWS(refused), a_device_that_is_no_peer_makes_no_allocator) {
 
 /* No allocator is made if the driver fails to tell which devices are peers. */
 TEST(a_driver_that_fails_makes_no_allocator) {
-    weir_options options = options_for(2, "1");
+    weir_options options = peer_options(2, "1");
 
     weir__model_fail(WEIR_ENTRY_cuDeviceCanAccessPeer, 1, CUDA_ERROR_UNKNOWN, 0);
     EXPECT(WEIR_E_DRIVER, weir_allocator_create(&options, &a));
@@ -213,7 +213,7 @@ TEST(a_driver_that_fails_makes_no_allocator) {
 /* "all" means all peers there are.  A list may name the device itself, so that it serves several devices. */
 TEST_EACH(4, lists_that_fit_every_device) {
     static const char *const lists[] = {"0", "0,1", "all", "none"};
-    weir_options options = options_for(2, lists[_i]);
+    weir_options options = peer_options(2, lists[_i]);
 
     OK(weir_allocator_create(&options, &a));
     OK(weir_allocator_destroy(a));
@@ -242,8 +242,8 @@ TEST_EACH(WORLDS, what_cannot_be_set) {
     };
     void *block;
 
-    make(_i, "1");
-    block = take(5000);
+    make_with_peers(_i, "1");
+    block = alloc_with_peers(5000);
     EXPECT(WEIR_E_INVALID, weir_set_access(NULL, 1, WEIR_ACCESS_NONE));
     (void)lines();
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
@@ -258,7 +258,7 @@ TEST_EACH(WORLDS, what_cannot_be_set) {
     MUST(lines() == 1 && strstr(logged, "they are no peers"));
     MUST(has_access(block));
     OK(weir_free(a, block, A));
-    end();
+    end_peers();
 }
 
 static const struct {
@@ -290,7 +290,7 @@ TEST_EACH(ROWS(closed), memory_of_cuMemAlloc_is_the_programs_to_open) {
     OK(weir_allocator_create(&options, &a));
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_set_access(a, 1, WEIR_ACCESS_READ_WRITE));
     MUST(lines() == 1 && strstr(logged, "cuCtxEnablePeerAccess"));
-    end();
+    end_peers();
 }
 
 static const struct {
@@ -308,10 +308,10 @@ TEST_EACH(2 * WORLDS * FAILURES, a_refused_change_changes_nothing) {
     int given = _i / WORLDS % 2, failure = _i / WORLDS / 2, failed = 0;
     void *block[3], *more;
 
-    make(_i % WORLDS, given ? "none" : "1");
+    make_with_peers(_i % WORLDS, given ? "none" : "1");
     OK(weir_set_access(a, 1, given ? WEIR_ACCESS_READ_WRITE : WEIR_ACCESS_NONE));
     for (int i = 0; i < 3; i++)
-        block[i] = take((size_t)(i + 1) * 20 * MIB);
+        block[i] = alloc_with_peers((size_t)(i + 1) * 20 * MIB);
     CU(driver->cuCtxSynchronize());
     for (uint64_t k = 1;; k++) {
         weir__model_fail_any(k, 0, failures[failure].result, 0);
@@ -324,7 +324,7 @@ TEST_EACH(2 * WORLDS * FAILURES, a_refused_change_changes_nothing) {
             break;
         EXPECT(failures[failure].status, status);
         failed++;
-        more = take(100 * MIB);
+        more = alloc_with_peers(100 * MIB);
         MUST(has_access(more) == given);
         OK(weir_free(a, more, A));
         OK(weir_trim(a, 0, NULL));
@@ -332,12 +332,12 @@ TEST_EACH(2 * WORLDS * FAILURES, a_refused_change_changes_nothing) {
     MUST(failed >= 4);
     for (int i = 0; i < 3; i++)
         OK(weir_free(a, block[i], A));
-    end();
+    end_peers();
 }
 
 /* A failed creation leaves nothing behind, whichever driver call fails. */
 TEST_EACH(WORLDS, a_refused_creation_leaves_nothing) {
-    weir_options options = options_for(_i, "all");
+    weir_options options = peer_options(_i, "all");
     weir_status status = WEIR_E_DRIVER;
     uint64_t k = 0;
 
@@ -350,12 +350,12 @@ TEST_EACH(WORLDS, a_refused_creation_leaves_nothing) {
             MUST_EQ(device_free(), CAPACITY);
     }
     MUST(k > 6);
-    end();
+    end_peers();
 }
 
 /* ---- several at once --------------------------------------------------------------------------- */
 
-static size_t free_on(int device) {
+static size_t free_bytes_of_device(int device) {
     size_t free_bytes = 0, total = 0;
     CUcontext context, popped;
 
@@ -371,7 +371,7 @@ static size_t free_on(int device) {
 static uint64_t captured_sets(void) {
     count_from_here();
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
-    OK(weir_free(a, take(1000), A));
+    OK(weir_free(a, alloc_with_peers(1000), A));
     drop_capture(A);
     return calls(WEIR_ENTRY_cuMemPoolSetAccess);
 }
@@ -394,7 +394,7 @@ TEST_EACH(WORLDS, memory_of_graphs_is_opened_too) {
 
     if (worlds[_i].kind != KIND_MAPPED)
         return;
-    make(_i, "1");
+    make_with_peers(_i, "1");
     weir__model_fail(WEIR_ENTRY_cuMemPoolSetAccess, 1, CUDA_ERROR_NOT_PERMITTED, 0);
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
     EXPECT(WEIR_E_DRIVER, weir_alloc(a, 1000, A, &none));
@@ -406,7 +406,7 @@ TEST_EACH(WORLDS, memory_of_graphs_is_opened_too) {
     ANSWERS(0, calls(WEIR_ENTRY_cuMemPoolDestroy)); /* not under capture */
     OK(weir_set_access(a, 1, WEIR_ACCESS_NONE));
     ANSWERS(0, captured_sets());
-    end();
+    end_peers();
 }
 
 static int opened; /* the device that got access last */
@@ -418,7 +418,7 @@ static CUresult note_access(CUmemoryPool pool, const CUmemAccessDesc *access, si
 }
 
 TEST_EACH(WORLDS, memory_of_graphs_is_opened_for_the_peer) {
-    weir_options options = options_for(_i, "1");
+    weir_options options = peer_options(_i, "1");
     struct weir_driver noting = *driver;
 
     if (worlds[_i].kind != KIND_MAPPED)
@@ -427,7 +427,7 @@ TEST_EACH(WORLDS, memory_of_graphs_is_opened_for_the_peer) {
     OK(weir__allocator_create_on(&noting, &options, &a, NULL, 0));
     ANSWERS(1, captured_sets());
     MUST_EQ(opened, 1);
-    end();
+    end_peers();
 }
 
 /* A change that returns OK changes both the arena and the graphs' memory, whichever entry of the context fails on the
@@ -436,9 +436,9 @@ TEST_EACH(WORLDS, memory_of_graphs_is_opened_with_the_rest) {
     uint64_t failed = 0, met = 1;
     if (worlds[_i].kind != KIND_MAPPED)
         return;
-    make(_i, "none");
+    make_with_peers(_i, "none");
     ANSWERS(0, captured_sets());
-    void *block = take(MIB);
+    void *block = alloc_with_peers(MIB);
     for (uint64_t k = 1; met > 0; k++) {
         weir__model_fail(WEIR_ENTRY_cuCtxPushCurrent, k, CUDA_ERROR_OUT_OF_MEMORY, 0);
         weir_status status = weir_set_access(a, 1, WEIR_ACCESS_READ_WRITE);
@@ -454,14 +454,14 @@ TEST_EACH(WORLDS, memory_of_graphs_is_opened_with_the_rest) {
     }
     MUST_EQ(failed, 1);
     OK(weir_free(a, block, A));
-    end();
+    end_peers();
 }
 
 /* The driver frees the pool with its context. */
 TEST_EACH(WORLDS, memory_of_graphs_in_a_context_that_is_gone) {
     if (worlds[_i].kind != KIND_MAPPED)
         return;
-    make(_i, "1");
+    make_with_peers(_i, "1");
     ANSWERS(1, captured_sets());
     count_from_here();
     weir__model_fail(WEIR_ENTRY_cuCtxPushCurrent, 1, CUDA_ERROR_CONTEXT_IS_DESTROYED, 1);
@@ -470,12 +470,12 @@ TEST_EACH(WORLDS, memory_of_graphs_in_a_context_that_is_gone) {
     ANSWERS(0, calls(WEIR_ENTRY_cuMemPoolDestroy));
 }
 
-CASE("several", 30, start, NULL);
+CASE("several", 30, start_two_peers, NULL);
 
 /* Each allocator is on its device, with separate figures and all peers of that device. */
 TEST_EACH(WORLDS, an_allocator_on_each_device) {
     static const int backwards[] = {2, 1, 0};
-    weir_options options = options_for(_i, "all");
+    weir_options options = peer_options(_i, "all");
     weir_allocator *all[3] = {NULL};
     void *block = NULL;
 
@@ -484,7 +484,7 @@ TEST_EACH(WORLDS, an_allocator_on_each_device) {
     MUST(!all[2]);
     for (int i = 0; i < 2; i++) {
         MUST_EQ(stats_of(all[i]).reserved, 64 * MIB);
-        MUST_EQ(free_on(i), CAPACITY - 64 * MIB);
+        MUST_EQ(free_bytes_of_device(i), CAPACITY - 64 * MIB);
     }
     OK(weir_alloc(all[0], 5 * MIB, A, &block));
     MUST_EQ(stats_of(all[0]).blocks, 1);
@@ -500,7 +500,7 @@ TEST_EACH(WORLDS, an_allocator_on_each_device) {
     for (int i = 0; i < 3; i++)
         OK(weir_allocator_destroy(all[i]));
     for (int i = 0; i < 3; i++)
-        MUST_EQ(free_on(i), CAPACITY);
+        MUST_EQ(free_bytes_of_device(i), CAPACITY);
 }
 
 TEST_EACH(WORLDS, all_of_them_or_none) {
@@ -520,7 +520,7 @@ TEST_EACH(WORLDS, all_of_them_or_none) {
         {NULL, 0, WEIR_E_INVALID, "weir_allocators_create: 0 devices: expected 1 to 64\n"},
         {NULL, WEIR_MOST_DEVICES + 1, WEIR_E_INVALID, "65 devices: expected 1 to 64\n"},
     };
-    weir_options options = options_for(_i, NULL);
+    weir_options options = peer_options(_i, NULL);
     weir_allocator *all[3] = {NULL};
     uint64_t k = 0, met = 1;
 
@@ -548,7 +548,7 @@ TEST_EACH(WORLDS, all_of_them_or_none) {
                 MUST(!all[i]);
             }
         for (int i = 0; i < 3; i++)
-            MUST_EQ(free_on(i), CAPACITY);
+            MUST_EQ(free_bytes_of_device(i), CAPACITY);
     }
     MUST(k > 30);
     check_model();
@@ -584,7 +584,7 @@ TEST(peers_that_are_not_told) {
 
 TEST(options_that_make_none_of_them) {
     static const int last_is_none[] = {0, 1, 3};
-    weir_options options = options_for(WORLDS - 1, NULL);
+    weir_options options = peer_options(WORLDS - 1, NULL);
     weir_allocator *all[3] = {NULL};
 
     options.device = "hardware:1";
@@ -596,7 +596,7 @@ TEST(options_that_make_none_of_them) {
     MUST(lines() == 1 && strstr(logged, "weir_allocators_create: engine: there is no value 77"));
     if (dlopen("libcuda.so.1", RTLD_LAZY) == NULL)
         EXPECT(WEIR_E_NO_DEVICE, weir_allocators_create(NULL, NULL, 1, all));
-    options = options_for(0, NULL);
+    options = peer_options(0, NULL);
     options.prealloc = (weir_amount){.value = 64 * MIB, .kind = WEIR_AMOUNT_BYTES};
     refuse_waits(); /* so that the first two cannot end, and stay */
     EXPECT(WEIR_E_NO_DEVICE, weir_allocators_create(&options, last_is_none, 3, all));

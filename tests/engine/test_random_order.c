@@ -16,78 +16,78 @@ struct world {
     uint64_t random;
 };
 
-static uint64_t dice(struct world *w, uint64_t sides) {
+static uint64_t draw_in_world(struct world *w, uint64_t sides) {
     return next_random(&w->random) % sides;
 }
 
-static int any_stream(struct world *w) {
-    return (int)dice(w, ORACLE_STREAMS);
+static int draw_stream(struct world *w) {
+    return (int)draw_in_world(w, ORACLE_STREAMS);
 }
 
-static void work(struct world *w, int s) {
-    uint64_t ns = dice(w, 20) == 0 ? 3 * MS : dice(w, 200000);
+static void add_work(struct world *w, int s) {
+    uint64_t ns = draw_in_world(w, 20) == 0 ? 3 * MS : draw_in_world(w, 200000);
 
     oracle_work(&w->oracle, s, ns, weir__model_now_ns());
     busy(w->stream[s], ns);
 }
 
 /* Makes stream s wait for all work of t so far. */
-static void follow(struct world *w, int s, int t) {
+static void follow_in_world(struct world *w, int s, int t) {
     order_streams(w->stream[s], w->stream[t]);
     oracle_follow(&w->oracle, s, t);
 }
 
-static void take_random(struct world *w) {
+static void alloc_random(struct world *w) {
     size_t bytes = random_size(&w->random, 4 * MIB);
-    int s = any_stream(w);
+    int s = draw_stream(w);
     void *block;
 
     if (weir_alloc(a, bytes, w->stream[s], &block) != WEIR_OK)
         return; /* a small fixed arena, and others busy */
     (void)oracle_taken(&w->oracle, (uintptr_t)block, bytes, s, weir__model_now_ns());
-    work(w, s);
+    add_work(w, s);
 }
 
 static void give_random(struct world *w) {
-    int which = (int)dice(w, (uint64_t)w->oracle.blocks);
+    int which = (int)draw_in_world(w, (uint64_t)w->oracle.blocks);
     struct oracle_block *b = &w->oracle.block[which];
     void *block = (void *)(uintptr_t)b->at;
     int on = b->stream;
 
-    for (uint64_t uses = dice(w, 6); uses > 3; uses--) {
-        int t = any_stream(w);
+    for (uint64_t uses = draw_in_world(w, 6); uses > 3; uses--) {
+        int t = draw_stream(w);
 
-        follow(w, t, b->stream);
+        follow_in_world(w, t, b->stream);
         OK(weir_use(a, block, w->stream[t]));
         b->users |= 1u << t;
-        work(w, t);
+        add_work(w, t);
     }
-    if (dice(w, 6) == 0) {
-        on = any_stream(w);
-        follow(w, on, b->stream);
+    if (draw_in_world(w, 6) == 0) {
+        on = draw_stream(w);
+        follow_in_world(w, on, b->stream);
     }
-    if (dice(w, 2))
-        work(w, on);
+    if (draw_in_world(w, 2))
+        add_work(w, on);
     oracle_given(&w->oracle, which, on, 0, weir__model_now_ns());
     OK(weir_free(a, block, w->stream[on]));
 }
 
 static void live_in(struct world *w, int steps) {
     for (int i = 0; i < steps; i++) {
-        uint64_t what = dice(w, 1000);
+        uint64_t what = draw_in_world(w, 1000);
 
         if (w->oracle.blocks == 0 || (w->oracle.blocks < ORACLE_BLOCKS && what < 550))
-            take_random(w);
+            alloc_random(w);
         else if (what < 970)
             give_random(w);
         else if (what < 980)
-            weir__model_advance(dice(w, 20 * MS));
+            weir__model_advance(draw_in_world(w, 20 * MS));
         else if (what < 990)
-            CU(driver->cuStreamSynchronize(w->stream[any_stream(w)]));
+            CU(driver->cuStreamSynchronize(w->stream[draw_stream(w)]));
         else if (what < 996)
-            OK(weir_trim(a, dice(w, 32) * MIB, NULL));
+            OK(weir_trim(a, draw_in_world(w, 32) * MIB, NULL));
         else
-            follow(w, any_stream(w), any_stream(w));
+            follow_in_world(w, draw_stream(w), draw_stream(w));
         check_identities(a);
     }
 }
@@ -111,15 +111,15 @@ static const struct {
 };
 enum { WORLDS = sizeof worlds / sizeof worlds[0], SEEDS = 3 };
 
-CASE("alone", 120, open_device, end_test);
+CASE("alone", 120, open_engine_device, end_test);
 CASE_TOO("for users", 120, open_device_for_users, end_test);
 
 TEST_EACH((WORLDS * SEEDS), no_two_owners_without_an_order) {
     struct world *w = calloc(1, sizeof *w);
 
     w->random = (uint64_t)(_i + 1) * UINT64_C(0x9e3779b97f4a7c15);
-    make_on(older_driver(worlds[_i % WORLDS].without), worlds[_i % WORLDS].kind,
-            worlds[_i % WORLDS].limit, "recovery-timeout=5ms");
+    make_engine_on(older_driver(worlds[_i % WORLDS].without), worlds[_i % WORLDS].kind,
+                   worlds[_i % WORLDS].limit, "recovery-timeout=5ms");
     for (int s = 0; s < ORACLE_STREAMS; s++)
         CU(driver->cuStreamCreate(&w->stream[s], CU_STREAM_NON_BLOCKING));
     live_in(w, 20000);

@@ -4,12 +4,12 @@
 
 /* ---- OOM recovery ---------------------------------------------------------------- */
 
-CASE("alone", 120, open_device, end_test);
+CASE("alone", 120, open_engine_device, end_test);
 CASE_TOO("for users", 120, open_device_for_users, end_test);
 
 /* OOM recovery waits for frees that are pending on a busy stream, and no longer than they take. */
 TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, oom_recovery_waits_for_frees) {
-    make(_i, 64 * MIB, "recovery-timeout=1000ms");
+    make_engine(_i, 64 * MIB, "recovery-timeout=1000ms");
     void *block = take(64 * MIB, A);
     OK(weir_use(a, block, B));
     busy(B, 50 * MS);
@@ -25,7 +25,7 @@ TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, oom_recovery_waits_for_frees) {
 
 /* No use is noted here, so the driver or an event must show when the free has completed. */
 TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, oom_recovery_waits_for_another_stream) {
-    make(_i, 64 * MIB, "recovery-timeout=1000ms");
+    make_engine(_i, 64 * MIB, "recovery-timeout=1000ms");
     void *block = take(64 * MIB, A);
     refuse(WEIR_E_LIMIT, 64 * MIB, B); /* dry: A's next call records */
     busy(A, 50 * MS);
@@ -36,7 +36,7 @@ TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, oom_recovery_waits_for_another_stre
 }
 
 TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, the_deadline_is_kept) {
-    make(_i, 64 * MIB, "recovery-timeout=100ms");
+    make_engine(_i, 64 * MIB, "recovery-timeout=100ms");
     void *block = take(64 * MIB, A);
     OK(weir_use(a, block, B));
     busy(B, 5000 * MS);
@@ -60,7 +60,7 @@ TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, the_deadline_is_kept) {
 }
 
 TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, no_deadline_no_wait) {
-    make(_i, 64 * MIB, "");
+    make_engine(_i, 64 * MIB, "");
     void *block = take(64 * MIB, A);
     OK(weir_use(a, block, B));
     busy(B, 50 * MS);
@@ -92,7 +92,7 @@ TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, at_the_deadline_nobody_sleeps) {
     table.ticks = read_deadline_clock;
     table.sleep_ns = sleep_until_deadline;
     deadline_clock = 0;
-    make_on(&table, _i, 64 * MIB, "recovery-timeout=10ms");
+    make_engine_on(&table, _i, 64 * MIB, "recovery-timeout=10ms");
     void *block = take(64 * MIB, A);
     OK(weir_use(a, block, B));
     busy(B, 50 * MS);
@@ -105,7 +105,7 @@ TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, at_the_deadline_nobody_sleeps) {
 
 /* A live block keeps the trim from freeing the region.  But the trim has waited, so the request is retried. */
 TEST_WHERE(KIND_FIXED, KIND_REGIONS + 1, NULL, the_last_rung_waits_for_the_device) {
-    make(_i, 64 * MIB, "recovery-timeout=10ms growth=remaining:1");
+    make_engine(_i, 64 * MIB, "recovery-timeout=10ms growth=remaining:1");
     void *block = take(24 * MIB, B); /* too little for a wait before OOM recovery */
     take(38 * MIB, A);
     busy(B, 50 * MS);
@@ -121,7 +121,7 @@ TEST_WHERE(KIND_FIXED, KIND_REGIONS + 1, NULL, the_last_rung_waits_for_the_devic
 /* Another program holds the memory, so no free of this program brings it back. */
 TEST_WHERE(0, KIND_DIRECT, is_pool_or_regions, what_others_hold_is_not_waited_for) {
     CUdeviceptr others;
-    make(_i, 0, "recovery-timeout=1000ms");
+    make_engine(_i, 0, "recovery-timeout=1000ms");
     CU(driver->cuMemAlloc(&others, 3 * GIB));
     void *block = take(40 * MIB, A);
     OK(weir_use(a, block, B));
@@ -138,7 +138,7 @@ TEST_WHERE(0, KIND_DIRECT, is_pool_or_regions, what_others_hold_is_not_waited_fo
 /* A hopeless request fails at once: without a call of the driver if it is larger than the device, without waiting if it
  * is larger than the memory that could come free. */
 TEST_EACH(KIND_COUNT, hopeless_requests_are_refused_at_once) {
-    make(_i, 64 * MIB, "recovery-timeout=1000ms");
+    make_engine(_i, 64 * MIB, "recovery-timeout=1000ms");
     take(40 * MIB, A);
     count_from_here();
     uint64_t start = weir__model_now_ns();
@@ -156,7 +156,7 @@ TEST(oom_recovery_trims_what_is_scattered) {
     weir_event events[8];
     size_t count;
 
-    make(KIND_REGIONS, 256 * MIB, "growth=exact recovery-timeout=10ms");
+    make_engine(KIND_REGIONS, 256 * MIB, "growth=exact recovery-timeout=10ms");
     OK(weir_preallocate(a, 128 * MIB, NULL));
     OK(weir_preallocate(a, 256 * MIB, NULL));
     take(200 * MIB, A);
@@ -174,7 +174,7 @@ TEST(oom_recovery_trims_what_is_scattered) {
 
 /* The driver is out of memory, but OOM recovery succeeds, so the thread's driver result does not change. */
 TEST_WHERE(0, KIND_DIRECT, is_pool_or_regions, a_recovered_request_leaves_the_driver_result) {
-    make(_i, 0, "recovery-timeout=1000ms");
+    make_engine(_i, 0, "recovery-timeout=1000ms");
     EXPECT(WEIR_E_INVALID, weir_alloc(a, 1, A, NULL));
     void *block = take(3 * GIB, A);
     OK(weir_use(a, block, B));
@@ -187,11 +187,11 @@ TEST_WHERE(0, KIND_DIRECT, is_pool_or_regions, a_recovered_request_leaves_the_dr
 
 /* ---- trim ------------------------------------------------------------------------------------ */
 
-CASE("alone", 120, open_device, end_test);
+CASE("alone", 120, open_engine_device, end_test);
 
 /* The frees are behind work: the pool keeps the memory, and the arena's cuMemFree waits. */
 TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, trim_and_what_was_not_observed) {
-    make(_i, 256 * MIB, "");
+    make_engine(_i, 256 * MIB, "");
     void *x = take(64 * MIB, A), *y = take(64 * MIB, B);
     size_t released = 1;
 
@@ -222,7 +222,8 @@ TEST_EACH(2, a_trim_gives_back_what_is_done) {
         return;
     start_model(64 * GIB);
     before = device_free();
-    make(KIND_POOL, 0, _i ? "cache=on release-threshold=max" : "cache=off release-threshold=max");
+    make_engine(KIND_POOL, 0,
+                _i ? "cache=on release-threshold=max" : "cache=off release-threshold=max");
     for (int i = 0; i < PIECES; i++)
         block[i] = take((size_t)(i % 3 + 1) * GIB, i % 2 ? A : B);
     live = take(20 * MIB, A);
@@ -255,7 +256,7 @@ TEST_EACH(4, nothing_is_left_of_what_was_refused) {
         "cache=off", "cache=on", "cache=off recovery-timeout=5ms", "cache=on recovery-timeout=5ms"};
     CUdeviceptr others, all;
     void *block = NULL;
-    make(KIND_POOL, GIB, settings[_i]);
+    make_engine(KIND_POOL, GIB, settings[_i]);
     void *kept = take(600 * MIB, A);
     size_t idle = reserve();
     EXPECT(WEIR_E_LIMIT, weir_alloc(a, 600 * MIB, A, &block));
@@ -276,14 +277,14 @@ TEST_EACH(4, nothing_is_left_of_what_was_refused) {
     CU(driver->cuMemFree(others));
 }
 
-CASE("alone", 120, open_device, end_test);
+CASE("alone", 120, open_engine_device, end_test);
 CASE_TOO("for users", 120, open_device_for_users, end_test);
 
 /* A trim frees the regions that fit into the bytes to free, the largest first. */
 TEST(trim_chooses_regions) {
     size_t released;
 
-    make(KIND_REGIONS, 0, "growth=exact");
+    make_engine(KIND_REGIONS, 0, "growth=exact");
     for (size_t i = 1, sum = 0; i <= 16; i *= 2) {
         sum += i;
         OK(weir_preallocate(a, sum * MIB, NULL)); /* 1, 2, 4, 8, 16 */
@@ -305,7 +306,7 @@ TEST(trim_chooses_regions) {
 
 /* Two regions are equal: the one at the lower address goes. */
 TEST(trim_chooses_the_lowest) {
-    make(KIND_REGIONS, 0, "growth=exact");
+    make_engine(KIND_REGIONS, 0, "growth=exact");
     char *x = take(8 * MIB, A);
     char *y = take(8 * MIB, A);
     give(x, A);
@@ -318,7 +319,7 @@ TEST(trim_chooses_the_lowest) {
 }
 
 TEST(a_fixed_arena_comes_back_whole) {
-    make(KIND_FIXED, 64 * MIB, "");
+    make_engine(KIND_FIXED, 64 * MIB, "");
 
     OK(weir_trim(a, 0, NULL));
     ck_assert_uint_eq(reserve(), 0);
@@ -328,7 +329,7 @@ TEST(a_fixed_arena_comes_back_whole) {
 
 /* A limit of the whole device is no limit: the device itself refuses. */
 TEST(a_limit_of_the_whole_device) {
-    make(KIND_REGIONS, 4 * GIB, "growth=exact");
+    make_engine(KIND_REGIONS, 4 * GIB, "growth=exact");
     void *most = take(4 * GIB - MIB, A);
     refuse(WEIR_E_NO_MEMORY, 2 * MIB, A);   /* more than is left of the limit */
     refuse(WEIR_E_NO_MEMORY, 512 * KIB, A); /* no more */
@@ -342,7 +343,7 @@ TEST(a_full_device_below_the_limit) {
     CUdeviceptr rest;
     size_t bytes, total;
 
-    make(KIND_REGIONS, 4 * MIB, "growth=exact");
+    make_engine(KIND_REGIONS, 4 * MIB, "growth=exact");
     take(2 * MIB, A);
     CU(driver->cuMemGetInfo(&bytes, &total));
     CU(driver->cuMemAlloc(&rest, bytes));
@@ -354,7 +355,7 @@ TEST(a_full_device_below_the_limit) {
 TEST(a_preallocation_that_the_device_cuts) {
     size_t got, bytes, total;
     CUdeviceptr others, rest;
-    make(KIND_REGIONS, GIB, "growth=exact");
+    make_engine(KIND_REGIONS, GIB, "growth=exact");
     CU(driver->cuMemAlloc(&others, 4 * GIB - 300 * MIB));
     EXPECT(WEIR_E_NO_MEMORY, weir_preallocate(a, GIB, &got));
     MUST_BE_WITHIN(64 * MIB, got, 300 * MIB);
@@ -370,7 +371,7 @@ TEST(a_preallocation_that_the_device_cuts) {
 /* ---- contexts -------------------------------------------------------------------------------- */
 
 TEST_EACH(KIND_COUNT, the_primary_context_is_held_as_often_as_given_up) {
-    weir_options options = plain(_i, 64 * MIB);
+    weir_options options = default_options(_i, 64 * MIB);
     count_from_here();
     make_with(&options);
     weir_allocator *b = create_on(driver, &options);
@@ -389,10 +390,10 @@ TEST_EACH(KIND_COUNT, the_primary_context_is_held_as_often_as_given_up) {
 
 /* A settled stream ends with 80 MiB freed, and the driver has refused it an event.  A request that grows does not wait
  * for the device, where stream B works for 10 s.  At a limit OOM recovery waits, and finds the memory. */
-static void strand(int kind, int is_limited) {
+static void strand_memory(int kind, int is_limited) {
     void *block[2];
     CUstream stream;
-    make(kind, is_limited ? 128 * MIB : 0, "growth=exact recovery-timeout=20ms");
+    make_engine(kind, is_limited ? 128 * MIB : 0, "growth=exact recovery-timeout=20ms");
     CU(driver->cuStreamCreate(&stream, CU_STREAM_DEFAULT));
     take(1000, A);
     block[0] = take(40 * MIB, stream);
@@ -415,21 +416,21 @@ static void strand(int kind, int is_limited) {
     MUST_EQ(reserve() > before, !is_limited);
 }
 
-CASE("alone", 120, open_device, end_test);
+CASE("alone", 120, open_engine_device, end_test);
 
 TEST_WHERE(KIND_REGIONS, KIND_MAPPED + 1, NULL, what_is_stranded_makes_no_request_wait) {
-    strand(_i, 0);
+    strand_memory(_i, 0);
 }
 
 TEST_WHERE(KIND_REGIONS, KIND_MAPPED + 1, NULL, what_is_stranded_is_found_at_the_limit) {
-    strand(_i, 1);
+    strand_memory(_i, 1);
 }
 
 static void *freed_late;
 
 /* Calls the driver's cuMemFree.  During the first call, which is a trim's wait, another thread's calls free a block
  * behind new work of B. */
-static CUresult free_beside(CUdeviceptr block) {
+static CUresult free_with_late_block(CUdeviceptr block) {
     CUresult result = driver->cuMemFree(block);
     void *late = freed_late;
 
@@ -448,8 +449,8 @@ TEST_WHERE(KIND_REGIONS, KIND_MAPPED + 1, NULL, other_calls_go_on_while_a_trim_w
     void *late;
 
     copy_driver();
-    table.cuMemFree = free_beside;
-    make_on(&table, _i, 0, "recovery-timeout=1s");
+    table.cuMemFree = free_with_late_block;
+    make_engine_on(&table, _i, 0, "recovery-timeout=1s");
     CU(driver->cuStreamCreate(&stream, CU_STREAM_DEFAULT));
     take(1000, A);
     late = take(40 * MIB, B);
@@ -472,8 +473,8 @@ TEST(other_calls_go_on_while_a_trim_waits_for_events) {
     void *late, *left;
 
     copy_driver();
-    table.cuMemFree = free_beside;
-    make_on(&table, KIND_MAPPED, 0, "cache=off");
+    table.cuMemFree = free_with_late_block;
+    make_engine_on(&table, KIND_MAPPED, 0, "cache=off");
     take(1000, A);
     late = take(40 * MIB, B);
     take(8 * MIB, B); /* keeps both frees apart */
@@ -490,12 +491,12 @@ TEST(other_calls_go_on_while_a_trim_waits_for_events) {
     MUST_LE(reserve() + 40 * MIB, before);
 }
 
-CASE("alone", 120, open_device, end_test);
+CASE("alone", 120, open_engine_device, end_test);
 CASE_TOO("for users", 120, open_device_for_users, end_test);
 
 /* A trim waits for frees that no event covers, such as those of a stream past its first frees. */
 TEST(a_trim_frees_what_no_event_covers) {
-    make(KIND_FIXED, 64 * MIB, "");
+    make_engine(KIND_FIXED, 64 * MIB, "");
     void *block[20];
     CUstream stream;
 
@@ -512,10 +513,10 @@ TEST(a_trim_frees_what_no_event_covers) {
     give(take(60 * MIB, B), B);
 }
 
-CASE("alone", 120, open_device, end_test);
+CASE("alone", 120, open_engine_device, end_test);
 
 TEST(waiting_is_counted_once) {
-    make(KIND_FIXED, 64 * MIB, "recovery-timeout=1000ms");
+    make_engine(KIND_FIXED, 64 * MIB, "recovery-timeout=1000ms");
     give(take(1000, B), B);
     void *block = take(60 * MIB, A);
     busy(A, 50000000);
@@ -549,7 +550,7 @@ TEST(what_was_refused_is_nobodys_growth) {
     void *block = NULL;
     copy_driver();
     table.cuMemAllocFromPoolAsync = refuse_beside;
-    make_on(&table, KIND_POOL, GIB, "cache=off");
+    make_engine_on(&table, KIND_POOL, GIB, "cache=off");
     void *kept = take(600 * MIB, A);
     uint64_t idle = reserve();
     EXPECT(WEIR_E_LIMIT, weir_alloc(a, 600 * MIB, A, &block));
@@ -562,7 +563,7 @@ TEST(what_was_refused_is_nobodys_growth) {
 
 /* A request that succeeded after a retry must not count when a later one fails: preallocated memory stays. */
 TEST(a_later_failure_keeps_what_was_preallocated) {
-    make(KIND_POOL, GIB, "cache=off recovery-timeout=1000ms");
+    make_engine(KIND_POOL, GIB, "cache=off recovery-timeout=1000ms");
     void *block = take(400 * MIB, A);
     busy(A, 5 * MS);
     give(block, A);
@@ -575,7 +576,7 @@ TEST(a_later_failure_keeps_what_was_preallocated) {
     ck_assert_uint_eq(reserve(), GIB);
 }
 
-CASE("alone", 120, open_device, end_test);
+CASE("alone", 120, open_engine_device, end_test);
 CASE_TOO("for users", 120, open_device_for_users, end_test);
 
 /* The device has no room for growth, so handles move instead.  That finding holds for one request only: the attempts of
@@ -584,7 +585,7 @@ TEST(what_was_foretold_of_another_request) {
     void *block[3];
     CUdeviceptr ballast;
     uint64_t tries[2];
-    make(KIND_MAPPED, 0, "growth=exact recovery-timeout=20ms");
+    make_engine(KIND_MAPPED, 0, "growth=exact recovery-timeout=20ms");
     for (int i = 0; i < 3; i++)
         block[i] = take(256 * MIB, A);
     give(block[0], A);

@@ -52,7 +52,7 @@ static void expect_no_wait(const weir_options *options) {
     MUST_EQ(calls(WEIR_ENTRY_cuStreamWaitEvent), 0);
 }
 
-CASE("waits", 120, open_device, end_test);
+CASE("waits", 120, open_engine_device, end_test);
 
 /* The direct engine is left out, since its cuMemFree waits for the device. */
 TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, no_engine_adds_a_wait) {

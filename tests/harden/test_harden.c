@@ -72,7 +72,7 @@ static void end_if_there(void) {
         end(0, 0);
 }
 
-CASE("each world", 60, start, end_if_there);
+CASE("each world", 60, start_world_device, end_if_there);
 
 /* Two streams write blocks from end to end and free them, with and without noted uses. */
 TEST_EACH((WORLDS * COMBINATIONS), nothing_is_said_without_a_fault) {
@@ -90,12 +90,12 @@ TEST_EACH((WORLDS * COMBINATIONS), nothing_is_said_without_a_fault) {
             MUST(block[k][0] == k + 1 && block[k][bytes[k] - 1] == k + 1);
             if (step % 5 == 0)
                 OK(weir_use(a, block[k], C));
-            give(block[k], s);
+            free_in_world(block[k], s);
             requested -= bytes[k];
             block[k] = NULL;
         } else {
             bytes[k] = step % 40 == 0 ? 2 * MIB : random_size(&random, 30000);
-            block[k] = take(bytes[k], s);
+            block[k] = alloc_in_world(bytes[k], s);
             requested += bytes[k];
             if (harden & ZERO_ALWAYS)
                 MUST(is_all(block[k], 0, bytes[k]));
@@ -112,7 +112,7 @@ TEST_EACH((WORLDS * COMBINATIONS), nothing_is_said_without_a_fault) {
     }
     for (int k = 0; k < MOST; k++)
         if (block[k])
-            give(block[k], A);
+            free_in_world(block[k], A);
     end(0, 0);
     expect_lines(__LINE__, 0);
 }
@@ -136,12 +136,12 @@ static void *run_thread(void *argument) {
 
         if (block[k]) {
             MUST(is_all(block[k], (unsigned char)mark, bytes[k]));
-            give(block[k], s);
+            free_in_world(block[k], s);
             MUST(weir_free(a, block[k] + 1, s) == WEIR_E_NOT_OWNED);
             block[k] = NULL;
         } else {
             bytes[k] = random_size(&random, 60000);
-            block[k] = take(bytes[k], s);
+            block[k] = alloc_in_world(bytes[k], s);
             memset(block[k], mark, bytes[k]);
         }
         if (step % 100 == 99)
@@ -149,7 +149,7 @@ static void *run_thread(void *argument) {
     }
     for (int k = 0; k < HELD; k++)
         if (block[k])
-            give(block[k], own);
+            free_in_world(block[k], own);
     CU(driver->cuStreamDestroy(own));
     return NULL;
 }
@@ -173,13 +173,13 @@ static void find(enum found_by how, size_t bytes) {
 
     switch (how) {
     case NEXT_REQUEST:
-        give(take(bytes, A), A);
+        free_in_world(alloc_in_world(bytes, A), A);
         break;
     case FULL_SHELF:
         for (int i = 0; i < 70; i++)
-            more[i] = take(100, A);
+            more[i] = alloc_in_world(100, A);
         for (int i = 0; i < 70; i++)
-            give(more[i], A);
+            free_in_world(more[i], A);
         break;
     case A_TRIM:
         OK(weir_trim(a, 0, NULL));
@@ -199,8 +199,8 @@ TEST_EACH((WORLDS * FOUND_BY), writes_after_the_free_are_found) {
         size_t at = i % 3 == 0 ? 0 : i % 3 == 1 ? sizes[i] - 1 : sizes[i] / 2;
         char offset[64];
 
-        bad[i] = take(sizes[i], A);
-        give(bad[i], A);
+        bad[i] = alloc_in_world(sizes[i], A);
+        free_in_world(bad[i], A);
         MUST(is_all(bad[i], 0xdd, sizes[i]));
         bad[i][at] = 0x11;
         (void)lines();
@@ -218,11 +218,11 @@ TEST_EACH((WORLDS * FOUND_BY), writes_after_the_free_are_found) {
     }
     /* No stream gets a block that is kept out. */
     for (int i = 0; i < 200; i++) {
-        unsigned char *block = take(sizes[i % SIZES], i % 2 ? A : B);
+        unsigned char *block = alloc_in_world(sizes[i % SIZES], i % 2 ? A : B);
 
         for (int k = 0; k < SIZES; k++)
             MUST(block + sizes[i % SIZES] <= bad[k] || bad[k] + sizes[k] <= block);
-        give(block, i % 2 ? A : B);
+        free_in_world(block, i % 2 ? A : B);
     }
     for (int i = 0; i < SIZES; i++)
         EXPECT(WEIR_E_NOT_OWNED, weir_free(a, bad[i], A));
@@ -232,8 +232,8 @@ TEST_EACH((WORLDS * FOUND_BY), writes_after_the_free_are_found) {
 /* The damaged block is still on a shelf when the allocator is destroyed. */
 TEST_EACH(WORLDS, a_late_write_is_found_at_the_end) {
     open_with(_i, POISON);
-    unsigned char *block = take(70000, A);
-    give(block, A);
+    unsigned char *block = alloc_in_world(70000, A);
+    free_in_world(block, A);
     block[777] = 0;
     (void)lines();
     OK(weir_allocator_destroy(a));
@@ -246,13 +246,13 @@ TEST_EACH(WORLDS, a_late_write_is_found_at_the_end) {
 /* A free needs the address of a live block of this allocator, with and without the caches. */
 TEST_EACH(WORLDS, what_lies_on_a_shelf_is_freed) {
     open_with(_i, POISON | GUARD);
-    unsigned char *block = take(3000, A);
+    unsigned char *block = alloc_in_world(3000, A);
     weir_allocator *first = a;
     open_with(_i, WEIR_HARDEN_OFF);
-    unsigned char *theirs = take(3000, A);
+    unsigned char *theirs = alloc_in_world(3000, A);
     EXPECT(WEIR_E_NOT_OWNED, weir_free(first, theirs, A));
     EXPECT(WEIR_E_NOT_OWNED, weir_use(first, theirs, B));
-    give(theirs, A);
+    free_in_world(theirs, A);
     CU(driver->cuCtxSynchronize());
     OK(weir_allocator_destroy(a));
     a = first;
@@ -262,7 +262,7 @@ TEST_EACH(WORLDS, what_lies_on_a_shelf_is_freed) {
     EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block + 256, A));
     EXPECT(WEIR_E_NOT_OWNED, weir_use(a, block - 256, B));
     EXPECT(WEIR_E_BUSY, weir_allocator_destroy(a));
-    give(block, A);
+    free_in_world(block, A);
     for (int i = 0; i < 3; i++) {
         EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block, A));
         EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block, B));
@@ -278,11 +278,11 @@ TEST_EACH(4, shelves_give_way_at_the_limit) {
     MUST(_i < 2 || worlds[_i].kind == KIND_FIXED);
     open_limited(_i, POISON | GUARD, 100);
     for (int i = 0; i < 4; i++) {
-        block = take(90 * MIB, i % 2 ? A : B);
+        block = alloc_in_world(90 * MIB, i % 2 ? A : B);
         memset(block, i, 90 * MIB);
         busy(i % 2 ? A : B, MS);
-        give(block, i % 2 ? A : B);
-        give(take(80 * MIB, C), C);
+        free_in_world(block, i % 2 ? A : B);
+        free_in_world(alloc_in_world(80 * MIB, C), C);
     }
 }
 
@@ -291,10 +291,10 @@ TEST_EACH(2, shelves_stay_where_nobody_may_wait) {
     void *none = NULL;
 
     open_limited(_i, ZERO_STREAM, UINT32_MAX);
-    give(take(90 * MIB, A), A);
+    free_in_world(alloc_in_world(90 * MIB, A), A);
     EXPECT(WEIR_E_LIMIT, weir_alloc(a, 80 * MIB, B, &none));
     MUST(none == NULL);
-    give(take(90 * MIB, A), A);
+    free_in_world(alloc_in_world(90 * MIB, A), A);
 }
 
 /* A shelf holds 64 MiB at most, not counting its last block. */
@@ -303,12 +303,12 @@ TEST_EACH(WORLDS, a_full_shelf_gives_its_oldest) {
 
     open_with(_i, ZERO_STREAM);
     for (int i = 0; i < 3; i++)
-        block[i] = take(40 * MIB, A);
+        block[i] = alloc_in_world(40 * MIB, A);
     for (int i = 0; i < 3; i++)
-        give(block[i], A);
+        free_in_world(block[i], A);
     MUST_LE(stats_of(a).reserved, 512 * MIB);
-    MUST(take(40 * MIB, A) == block[2]); /* the shelf has dropped the older blocks */
-    give(block[2], A);
+    MUST(alloc_in_world(40 * MIB, A) == block[2]); /* the shelf has dropped the older blocks */
+    free_in_world(block[2], A);
 }
 
 static void count_live(void *count, uint64_t base, size_t bytes) {
@@ -328,11 +328,11 @@ static int live(void) {
 /* Blocks that are kept out are freed at the end.  If the driver refuses the free, a second destroy frees them. */
 TEST_EACH(WORLDS, what_is_kept_out_goes_in_the_end) {
     open_with(_i, POISON);
-    unsigned char *block = take(70000, A);
-    give(block, A);
+    unsigned char *block = alloc_in_world(70000, A);
+    free_in_world(block, A);
     block[777] = 0;
     ANSWERS(0, live());
-    OK(weir_free(a, take(70000, A), A)); /* finds the fault, and returns another block */
+    OK(weir_free(a, alloc_in_world(70000, A), A)); /* finds the fault, and returns another block */
     MUST_EQ(stats_of(a).kept_out, 70000);
     ANSWERS(1, live()); /* the other block, which is on a shelf */
     CU(driver->cuCtxSynchronize());
@@ -352,7 +352,7 @@ static int is_pool_alone(int row) {
 /* A block that the driver did not free is not damaged.  The next trim frees it. */
 TEST_WHERE(0, WORLDS, is_pool_alone, what_was_not_taken_back_goes_later) {
     open_with(_i, POISON);
-    give(take(70000, A), A);
+    free_in_world(alloc_in_world(70000, A), A);
     CU(driver->cuCtxSynchronize());
     weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 1, CUDA_ERROR_UNKNOWN, 0);
     OK(weir_trim(a, 0, NULL));
@@ -372,20 +372,20 @@ TEST_WHERE(0, WORLDS, is_pool_alone, what_was_not_taken_back_is_waited_for) {
     unsigned char *block, *next;
 
     open_limited(_i, ZERO_STREAM | ZERO_ALWAYS, 100);
-    block = take(90 * MIB, A);
+    block = alloc_in_world(90 * MIB, A);
     CU(weir__model_use(A, (uintptr_t)block, 90 * MIB, 1, 50 * MS));
-    give(block, A);
+    free_in_world(block, A);
     weir__model_fail(WEIR_ENTRY_cuMemsetD8Async, 1, CUDA_ERROR_UNKNOWN, 0);
     weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 1, CUDA_ERROR_UNKNOWN, 0);
     EXPECT(WEIR_E_DRIVER, weir_alloc(a, 90 * MIB, A, &none));
     MUST_EQ(weir__model_faults_met(NULL), 2);
     weir__model_faults_clear();
     MUST_EQ(stats_of(a).kept_out, 90 * MIB);
-    next = take(80 * MIB, B);
+    next = alloc_in_world(80 * MIB, B);
     CU(weir__model_use(B, (uintptr_t)next, 80 * MIB, 2, MS));
     MUST_EQ(stats_of(a).kept_out, 0);
     ck_assert_msg(!weir__model_fault(), "%s", weir__model_fault());
-    give(next, B);
+    free_in_world(next, B);
 }
 
 /* A thread needs no context. */
@@ -393,10 +393,10 @@ TEST_EACH(WORLDS, without_a_context) {
     CUcontext was;
     open_with(_i, POISON | GUARD | ZERO_STREAM);
     CU(driver->cuCtxPopCurrent(&was));
-    unsigned char *block = take(3000, A);
+    unsigned char *block = alloc_in_world(3000, A);
     OK(weir_use(a, block, B));
-    give(block, A);
-    give(take(3000, A), A);
+    free_in_world(block, A);
+    free_in_world(alloc_in_world(3000, A), A);
     CU(driver->cuCtxPushCurrent(was));
     MUST_EQ(lines(), 0);
 }
@@ -404,13 +404,13 @@ TEST_EACH(WORLDS, without_a_context) {
 /* The block's stream waits on the device for the noted uses, before it writes the poison. */
 TEST_EACH(WORLDS, uses_come_before_the_poison) {
     open_with(_i, POISON);
-    unsigned char *block = take(3000, A);
-    give(take(3000, B), B);
+    unsigned char *block = alloc_in_world(3000, A);
+    free_in_world(alloc_in_world(3000, B), B);
     CU(driver->cuCtxSynchronize());
     OK(weir_use(a, block, B));
     busy(B, 50 * MS);
     MUST(driver->cuStreamQuery(A) == CUDA_SUCCESS);
-    give(block, A);
+    free_in_world(block, A);
     MUST(driver->cuStreamQuery(A) == CUDA_ERROR_NOT_READY);
     weir__model_advance(60 * MS);
     MUST(driver->cuStreamQuery(A) == CUDA_SUCCESS);
@@ -425,7 +425,7 @@ TEST_EACH(WORLDS, streams_come_and_go) {
         CUstream s;
 
         s = make_stream();
-        give(take(MIB, s), s);
+        free_in_world(alloc_in_world(MIB, s), s);
         busy(s, MS / 100);
         CU(driver->cuStreamDestroy(s));
         if (i == 150)
@@ -444,10 +444,10 @@ TEST_EACH(WORLDS / 2, without_ids_there_is_no_poison) {
     (void)lines();
     MUST(strstr(logged, "harden poison is off") != NULL);
     for (int i = 0; i < 50; i++) {
-        block = take(3000, A);
+        block = alloc_in_world(3000, A);
         MUST(is_all(block, 0, 3000));
         memset(block, 0x33, 3000);
-        give(block, A);
+        free_in_world(block, A);
     }
     end(0, 0); /* needs the driver's table */
 }
@@ -469,7 +469,7 @@ TEST_EACH(WORLDS * 2, overruns_are_found) {
     open_with(_i / 2, harden);
     for (int i = 0; i < SIZES * FAULTS; i++) {
         size_t bytes = sizes[i % SIZES];
-        unsigned char *block = take(bytes, A);
+        unsigned char *block = alloc_in_world(bytes, A);
         char where[64];
 
         memset(block, 0xfd + i, bytes);
@@ -478,7 +478,7 @@ TEST_EACH(WORLDS * 2, overruns_are_found) {
         else
             block[bytes + faults[i / SIZES].bytes - 1] ^= 0x80;
         (void)lines();
-        give(block, A);
+        free_in_world(block, A);
         found++;
         MUST_EQ(stats_of(a).overruns, found);
         expect_lines(__LINE__, 1);
@@ -486,8 +486,8 @@ TEST_EACH(WORLDS * 2, overruns_are_found) {
                  (unsigned long long)(uintptr_t)block, bytes, bytes == 1 ? "" : "s");
         ck_assert_msg(strstr(logged, where) && strstr(logged, faults[i / SIZES].text), "%s",
                       logged);
-        block = take(bytes, A); /* the guard is whole again */
-        give(block, A);
+        block = alloc_in_world(bytes, A); /* the guard is whole again */
+        free_in_world(block, A);
     }
     expect_lines(__LINE__, 0);
     end(0, found);
@@ -517,22 +517,22 @@ TEST_EACH(WORLDS * 2, other_streams_memory_is_zeroed) {
         for (int i = 0; i < COUNT; i++) {
             size_t bytes = sizes[i % SIZES];
 
-            block[i] = take(bytes, s);
+            block[i] = alloc_in_world(bytes, s);
             MUST(is_either(block[i], pattern, bytes < 100000 ? bytes : 100000));
             own += is_all(block[i], pattern, bytes);
             zeroed += is_all(block[i], 0, bytes);
             memset(block[i], pattern, bytes);
         }
         for (int i = 0; i < COUNT; i++)
-            give(block[i], s);
+            free_in_world(block[i], s);
         if (round % 4 == 3)
             OK(weir_trim(a, 0, NULL));
         for (int i = 0; i < 70; i++) /* replaces the blocks on the shelf */
-            small[i] = take(100, s);
+            small[i] = alloc_in_world(100, s);
         for (int i = 0; i < 70 && round % 3; i++)
-            give(small[i], s);
+            free_in_world(small[i], s);
         for (int i = 0; i < 70 && round % 3 == 0; i++)
-            give(small[69 - i], C);
+            free_in_world(small[69 - i], C);
     }
     MUST(harden == ZERO_STREAM ? own > 0 && zeroed > own : own == 0);
 }
@@ -554,25 +554,25 @@ TEST_EACH(WORLDS - 2, under_capture) {
     int is_kept = worlds[_i].kind == KIND_POOL && worlds[_i].cache != WEIR_SWITCH_ON;
     CUgraph graph;
     open_with(_i, POISON | GUARD | ZERO_STREAM);
-    unsigned char *outside = take(3000, C);
+    unsigned char *outside = alloc_in_world(3000, C);
     memset(outside, 0x44, 3000);
     outside[3000] = 0;
     CU(driver->cuStreamBeginCapture(C, CU_STREAM_CAPTURE_MODE_GLOBAL));
-    unsigned char *block = take(3000, C);
+    unsigned char *block = alloc_in_world(3000, C);
     OK(weir_use(a, block, C));
     EXPECT(WEIR_E_NOT_OWNED, weir_use(a, &a, C));
     if (!is_kept) /* the driver refuses such a free */
-        give(outside, C);
+        free_in_world(outside, C);
     CUgraphExec exec = launch_captured(&graph);
     CU(driver->cuStreamSynchronize(C));
     MUST(is_all(block, 0, 3000));
     memset(block, 0x66, 3000);
-    give(block, C);
+    free_in_world(block, C);
     EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block, C));
     MUST(outside[0] == 0x44 && outside[2999] == 0x44);
     MUST_EQ(stats_of(a).overruns, 0);
     if (is_kept) {
-        give(outside, C);
+        free_in_world(outside, C);
         MUST_EQ(stats_of(a).overruns, 1);
     }
     CU(driver->cuStreamSynchronize(C));
@@ -588,7 +588,7 @@ TEST_EACH(WORLDS - 2, under_capture_as_it_is) {
     open_with(_i, POISON | GUARD);
     CU(driver->cuStreamBeginCapture(C, CU_STREAM_CAPTURE_MODE_GLOBAL));
     count_from_here();
-    give(take(3000, C), C);
+    free_in_world(alloc_in_world(3000, C), C);
     MUST_EQ(calls(WEIR_ENTRY_cuMemsetD8Async), 0);
     CUgraphExec exec = launch_captured(&graph);
     CU(driver->cuStreamSynchronize(C));
@@ -615,17 +615,17 @@ TEST_EACH(WORLDS - 2, where_a_graph_had_memory_once) {
         return;
     table.cuMemAllocFromPoolAsync = take_for_graph;
     open_on(&table, _i, POISON);
-    unsigned char *block = take(900000, A);
+    unsigned char *block = alloc_in_world(900000, A);
     place_of_graphs = (uintptr_t)block;
-    give(block, A);
+    free_in_world(block, A);
     OK(weir_trim(a, 0, NULL));
     CU(driver->cuStreamBeginCapture(C, CU_STREAM_CAPTURE_MODE_RELAXED));
-    void *node = take(1000, C);
+    void *node = alloc_in_world(1000, C);
     drop_capture(C);
     place_of_graphs = 0;
-    block = take(900000, A);
+    block = alloc_in_world(900000, A);
     MUST(block == node);
-    give(block, A);
+    free_in_world(block, A);
     EXPECT(WEIR_E_NOT_OWNED, weir_free(a, node, A));
     EXPECT(WEIR_E_NOT_OWNED, weir_free(a, node, B));
     OK(weir_trim(a, 0, NULL));
@@ -639,10 +639,11 @@ TEST_EACH(WORLDS, beside_a_capture) {
     CUgraph graph;
 
     open_with(_i, POISON | GUARD | ZERO_ALWAYS);
-    give(take(40 * MIB, A), A); /* a pool without caches cannot grow during a capture */
+    free_in_world(alloc_in_world(40 * MIB, A),
+                  A); /* a pool without caches cannot grow during a capture */
     CU(driver->cuStreamBeginCapture(C, CU_STREAM_CAPTURE_MODE_RELAXED));
     for (int i = 0; i < SIZES; i++)
-        give(take(sizes[i], i % 2 ? A : B), A);
+        free_in_world(alloc_in_world(sizes[i], i % 2 ? A : B), A);
     OK(weir_trim(a, 0, NULL));
     CU(driver->cuStreamIsCapturing(C, &status));
     MUST_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
@@ -682,7 +683,7 @@ TEST_EACH(WORLDS, each_driver_call_fails_once) {
             }
             more = calls(entries[e]) >= k;
             weir__model_faults_clear();
-            give(take(sizes[3], A), A);
+            free_in_world(alloc_in_world(sizes[3], A), A);
             MUST(k < 100);
             end(0, 0);
             (void)lines();
@@ -694,8 +695,8 @@ TEST_EACH(WORLDS, each_driver_call_fails_once) {
 TEST_EACH(WORLDS * 2, a_look_that_nobody_waited_for) {
     CUgraph graph;
     open_with(_i / 2, GUARD);
-    void *block = take(20001, A);
-    give(take(20001, C), C); /* weir now queries the work of each stream */
+    void *block = alloc_in_world(20001, A);
+    free_in_world(alloc_in_world(20001, C), C); /* weir now queries the work of each stream */
     CU(weir__model_kernel(B, 50 * MS));
     weir__model_fail(WEIR_ENTRY_cuStreamSynchronize, 1, CUDA_ERROR_UNKNOWN, 0);
     if (_i % 2 == 0) {
@@ -713,7 +714,7 @@ TEST_EACH(WORLDS * 2, a_look_that_nobody_waited_for) {
             CU(driver->cuGraphDestroy(graph));
         weir__model_faults_clear();
     }
-    give(block, A);
+    free_in_world(block, A);
     OK(weir_trim(a, 0, NULL));
     OK(weir_allocator_destroy(a));
     a = NULL;

@@ -225,7 +225,7 @@ TEST(test_who_needs_it_has_what_the_dead_had) {
 
     join(&g, LIMIT);
     ck_assert(!weir__group_charge(&g, WEIR_GROUP_RESERVE, 1));
-    end(pid, SIGKILL);
+    end_holder(pid, SIGKILL);
     ck_assert_uint_eq(weir__group_used(&g), LIMIT);
     ck_assert(weir__group_charge(&g, WEIR_GROUP_RESERVE, LIMIT));
     leave_last(&g);
@@ -251,7 +251,7 @@ TEST(test_another_program_of_the_process_has_nothing) {
         !weir__group_charge(&g, WEIR_GROUP_RESERVE, LIMIT)) /* exec closes one file after another */
         nanosleep(&(struct timespec){0, 1000000}, NULL);
     ck_assert_int_eq(waitpid(pid, NULL, WNOHANG), 0);
-    end(pid, SIGKILL);
+    end_holder(pid, SIGKILL);
     weir__group_leave(&g);
 }
 
@@ -287,7 +287,7 @@ TEST(test_a_child_of_fork_does_not_keep_what_its_parent_had) {
     }
     close(gone[0]);
     ck_assert_int_eq(read(ready[0], &child, sizeof child), (int)sizeof child);
-    end(pid, SIGKILL);
+    end_holder(pid, SIGKILL);
     join(&g, LIMIT);
     /* The child still has its parent's lock, so a request waits, as for a process that is ending. */
     ck_assert(!weir__group_charge(&g, WEIR_GROUP_RESERVE, LIMIT));
@@ -308,7 +308,7 @@ TEST(test_who_is_stopped_keeps_what_it_has_and_nobody_waits) {
     join(&g, LIMIT);
     ck_assert(!weir__group_charge(&g, WEIR_GROUP_RESERVE, LIMIT / 2 + 1));
     ck_assert(weir__group_charge(&g, WEIR_GROUP_RESERVE, LIMIT / 2));
-    end(pid, SIGKILL);
+    end_holder(pid, SIGKILL);
     ck_assert(weir__group_charge(&g, WEIR_GROUP_RESERVE, LIMIT / 2));
     weir__group_leave(&g);
 }
@@ -317,13 +317,13 @@ TEST(test_a_file_that_only_the_dead_used_takes_another_limit) {
     pid_t pid = holder(take_as_member, LIMIT);
     struct weir_group g;
 
-    end(pid, SIGKILL);
+    end_holder(pid, SIGKILL);
     join(&g, LIMIT / 2);
     ck_assert_uint_eq(weir__group_limit(&g), LIMIT / 2);
     ck_assert_uint_eq(weir__group_used(&g), 0);
     weir__group_leave(&g);
     pid = holder(take_as_member, LIMIT);
-    end(pid, SIGKILL);
+    end_holder(pid, SIGKILL);
     ck_assert_int_eq(weir__group_view(&g, "training", DEVICE), 0);
     weir__group_leave(&g); /* a process that only looks removes an unused file */
     ck_assert(!files());

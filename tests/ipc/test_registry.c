@@ -52,15 +52,15 @@ TEST(test_the_dead_have_no_entry) {
     one = holder(be_member, 10);
     two = holder(be_member, 100);
     expect_count(3, 111);
-    end(one, SIGKILL);
+    end_holder(one, SIGKILL);
     expect_count(2, 101);
     ck_assert_int_eq(kill(two, SIGSTOP), 0);
     expect_count(2, 101);
-    end(two, SIGKILL);
+    end_holder(two, SIGKILL);
     expect_count(1, 1);
     one = holder(be_member, 20); /* reuses the slot of a dead process */
     expect_count(2, 21);
-    end(one, SIGKILL);
+    end_holder(one, SIGKILL);
     close_last(&registry);
 }
 
@@ -104,7 +104,7 @@ TEST(test_a_child_is_not_its_parent) {
     }
     ck_assert_int_eq(read(ready[0], &child, sizeof child), (ssize_t)sizeof child);
     expect_count(1, 10);
-    end(parent, SIGKILL);
+    end_holder(parent, SIGKILL);
     expect_count(0, 0);
     ck_assert_int_eq(kill(child, SIGKILL), 0);
 }
@@ -147,7 +147,7 @@ TEST(test_killed_while_they_write) {
         pid_t *at = &writers[i % WRITERS];
 
         if (*at > 0)
-            end(*at, SIGKILL);
+            end_holder(*at, SIGKILL);
         *at = fork();
         if (*at == 0) {
             struct weir_slot_file own;
@@ -166,7 +166,7 @@ TEST(test_killed_while_they_write) {
     }
     ck_assert_uint_gt(most, 0);
     for (i = 0; i < WRITERS; i++)
-        end(writers[i], SIGKILL);
+        end_holder(writers[i], SIGKILL);
     expect_count(0, 0);
     ck_assert_int_lt(weir__registry_slot(&registry), WRITERS + 1);
     close_last(&registry);
@@ -416,13 +416,13 @@ TEST(test_of_another_namespace) {
     ck_assert_int_eq(weir__registry_is_stopped(&registry, &entry), 0);
     registry.namespace = entry.namespace = 0; /* both are unknown */
     ck_assert_int_eq(weir__registry_is_stopped(&registry, &entry), 0);
-    end(pid, SIGKILL); /* the lock is gone */
+    end_holder(pid, SIGKILL); /* the lock is gone */
     expect_count(0, 0);
     weir__registry_close(&registry);
     pid = begin_ending();
     registry.namespace = 1;
     ck_assert(ending() == 0);
-    end(pid, SIGKILL);
+    end_holder(pid, SIGKILL);
 }
 
 #ifdef CAN_DENY
@@ -456,7 +456,7 @@ static void begin_ender(int k) {
 
 /* Kills the process.  Returns 1 if it had begun to end, else 0.  Another call may be the one that matters. */
 static int end_ender(void) {
-    end(ender, SIGKILL);
+    end_holder(ender, SIGKILL);
     close(tell);
     return ends_in <= 0;
 }
@@ -549,7 +549,7 @@ TEST(test_who_had_all_lets_go_meanwhile) {
         ck_assert_ptr_null(meanwhile);
         ck_assert_msg(weir__registry_slot(&registry) != 0 && ending() == 10, "at call %d", k);
     }
-    end(pid, SIGKILL);
+    end_holder(pid, SIGKILL);
     close_last(&registry);
 }
 #endif

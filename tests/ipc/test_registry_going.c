@@ -82,11 +82,11 @@ TEST(test_it_goes_beside_a_child) {
         for (;;)
             pause();
     close_last(&registry);
-    end(child, SIGKILL);
+    end_holder(child, SIGKILL);
 }
 
 TEST(test_what_was_left_goes_with_who_looks) {
-    end(holder(be_member, 10), SIGKILL);
+    end_holder(holder(be_member, 10), SIGKILL);
     ck_assert_int_eq(files_in_folder(), 1);
     ck_assert_int_eq(weir__registry_view(&registry, DEVICE), 0);
     expect_count(0, 0);
@@ -104,7 +104,7 @@ TEST(test_it_stays_while_somebody_is_ending) {
         ck_assert(ending() == 10);
     }
     weir__registry_close(&registry);
-    end(pid, SIGKILL);
+    end_holder(pid, SIGKILL);
     ck_assert_int_eq(weir__registry_view(&registry, DEVICE), 0);
     ck_assert(ending() == 0);
     close_last(&registry);
@@ -127,7 +127,7 @@ TEST(test_who_is_ending_loses_its_slot_last) {
     ck_assert(ending() == 0);
     ck_assert_int_eq(weir__registry_open(&all[last], DEVICE), -1);
     ck_assert_int_eq(errno, EUSERS);
-    end(pid, SIGKILL);
+    end_holder(pid, SIGKILL);
     weir__registry_close(&registry);
 }
 
@@ -164,7 +164,7 @@ TEST(test_who_asks_is_not_ending) {
     ck_assert_int_eq(read(ready[0], &is_it, 1), 1);
     ck_assert_int_eq(is_it, 0);
     close(ready[0]);
-    end(pid, SIGKILL);
+    end_holder(pid, SIGKILL);
 }
 
 /* A process that joins while another one removes the file waits for the removal, but not for long. */
@@ -173,7 +173,7 @@ TEST(test_who_is_stopped_as_it_removes_it) {
     struct stat is, was;
     pid_t pid;
 
-    end(holder(be_member, 10), SIGKILL);
+    end_holder(holder(be_member, 10), SIGKILL);
     ck_assert_int_eq(weir__registry_view(&registry, DEVICE), 0);
     ck_assert_int_eq(lstat(registry.path, &was), 0);
     pid = holder(have_all, 0);
@@ -184,6 +184,6 @@ TEST(test_who_is_stopped_as_it_removes_it) {
     ck_assert_int_eq(lstat(registry.path, &is), 0);
     ck_assert_uint_ne(is.st_ino, was.st_ino);
     weir__registry_close(&registry);
-    end(pid, SIGKILL);
+    end_holder(pid, SIGKILL);
     ck_assert_int_eq(files_in_folder(), 0);
 }

@@ -65,7 +65,7 @@ static void take_best(uint64_t size) {
 static void take_there(size_t at) {
     struct weir_placement_block block;
 
-    observe_until(A, clock_of_frees);
+    observe_frees_until(A, clock_of_frees);
     MUST_EQUAL(weir__placement_take_at(p, BASE + model[at].address * G, model[at].size * G,
                                        record_of(A), &block),
                WEIR_PLACEMENT_OK);
@@ -77,7 +77,7 @@ static void fill_slots(size_t slots, int spread) {
     struct weir_placement_block block;
 
     random_state = test_seed(1);
-    begin(&rule, slots * SLOT * G);
+    begin_placement(&rule, slots * SLOT * G);
     count = 0;
     for (size_t i = 0; i < slots; i++) {
         slot[i] = (struct pair){random_size(spread), i * SLOT};
@@ -91,7 +91,7 @@ static void fill_slots(size_t slots, int spread) {
     }
 }
 
-CASE("best fit", 120, NULL, end_if_there);
+CASE("best fit", 120, NULL, end_placement_if_there);
 
 /* The free chunks grow to nearly `slots` and shrink to none, several times. */
 TEST_EACH(18, as_a_sorted_array) {

@@ -6,7 +6,7 @@
  * at least the waste limit would be left over.  A freed chunk joins free neighbours at once. */
 #include "tests/fixtures/placements.h"
 
-CASE("rules", 60, NULL, end_if_there);
+CASE("rules", 60, NULL, end_placement_if_there);
 
 TEST(rules_that_make_no_sense_are_refused) {
     struct weir_placement_rule rule = bfc;
@@ -39,8 +39,8 @@ TEST(regions_must_be_multiples_and_apart) {
     ck_assert_int_eq(weir__placement_add(p, BASE + 256, 256), WEIR_PLACEMENT_INVALID);
     ck_assert_int_eq(weir__placement_add(p, BASE - 512, 512), WEIR_PLACEMENT_OK);
     ck_assert_int_eq(weir__placement_add(p, BASE + 4096, 512), WEIR_PLACEMENT_OK);
-    ck_assert_uint_eq(figures().regions, 4);
-    ck_assert_uint_eq(figures().total, 256 + 4096 + 512 + 512);
+    ck_assert_uint_eq(placement_figures().regions, 4);
+    ck_assert_uint_eq(placement_figures().total, 256 + 4096 + 512 + 512);
 }
 
 TEST(an_empty_placement_has_nothing) {
@@ -51,31 +51,31 @@ TEST(an_empty_placement_has_nothing) {
     ck_assert_int_eq(give_at(BASE, A, 1, NULL), WEIR_PLACEMENT_FOREIGN);
     ck_assert_int_eq(weir__placement_find(p, BASE, &block), WEIR_PLACEMENT_FOREIGN);
     ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_FOREIGN);
-    ck_assert_uint_eq(figures().total, 0);
+    ck_assert_uint_eq(placement_figures().total, 0);
     ck_assert_uint_eq(free_figures().largest, 0);
     ck_assert_str_eq(layout(), "");
 }
 
 TEST(blocks_follow_each_other_rounded_up) {
-    begin(&bfc, MIB);
-    ck_assert_uint_eq(take(1, A), 0);
-    ck_assert_uint_eq(take(256, A), 256);
-    ck_assert_uint_eq(take(257, A), 512);
-    ck_assert_uint_eq(take(1000, A), 1024);
-    ck_assert_uint_eq(take(256, A), 2048);
+    begin_placement(&bfc, MIB);
+    ck_assert_uint_eq(alloc_offset(1, A), 0);
+    ck_assert_uint_eq(alloc_offset(256, A), 256);
+    ck_assert_uint_eq(alloc_offset(257, A), 512);
+    ck_assert_uint_eq(alloc_offset(1000, A), 1024);
+    ck_assert_uint_eq(alloc_offset(256, A), 2048);
     ck_assert_str_eq(layout(), "live 0+256; live 256+256; live 512+512; live 1024+1024; "
                                "live 2048+256; free 2304+1046272");
 }
 
 TEST(sizes_that_cannot_be_are_told_apart) {
-    begin(&bfc, MIB);
+    begin_placement(&bfc, MIB);
     ck_assert_int_eq(take_fails(0, A), WEIR_PLACEMENT_INVALID);
     ck_assert_int_eq(take_fails(SIZE_MAX, A), WEIR_PLACEMENT_INVALID);
     ck_assert_int_eq(take_fails(SIZE_MAX - 254, A), WEIR_PLACEMENT_INVALID);
     ck_assert_int_eq(take_fails(SIZE_MAX - 255, A), WEIR_PLACEMENT_NO_FIT);
     ck_assert_int_eq(take_fails(SIZE_MAX / 2, A), WEIR_PLACEMENT_NO_FIT);
     ck_assert_int_eq(take_fails(MIB + 1, A), WEIR_PLACEMENT_NO_FIT);
-    ck_assert_uint_eq(take(MIB, A), 0);
+    ck_assert_uint_eq(alloc_offset(MIB, A), 0);
     ck_assert_int_eq(take_fails(1, A), WEIR_PLACEMENT_NO_FIT);
 }
 
@@ -83,7 +83,7 @@ TEST(sizes_that_cannot_be_are_told_apart) {
 TEST(granularity_may_be_one) {
     static const struct weir_placement_rule fine = {.granularity = 1, .split_waste = 1};
 
-    begin(&fine, 1000);
+    begin_placement(&fine, 1000);
     ck_assert_uint_eq(take_sized(3, A, 3), 0);
     ck_assert_uint_eq(take_sized(7, A, 7), 3);
     ck_assert_int_eq(take_fails(SIZE_MAX, A), WEIR_PLACEMENT_NO_FIT);
@@ -99,16 +99,16 @@ TEST(granularity_may_be_one) {
  * there.  The range is smaller than the rest, so that it is the best fit. */
 static void split_case(const struct weir_placement_rule *rule, size_t range, size_t bytes,
                        size_t expected) {
-    begin(rule, 2 * GIB);
-    size_t at = take(range, A);
-    ck_assert_uint_eq(take(256, A), range);
-    give(at, A);
+    begin_placement(rule, 2 * GIB);
+    size_t at = alloc_offset(range, A);
+    ck_assert_uint_eq(alloc_offset(256, A), range);
+    free_offset(at, A);
     ck_assert_uint_eq(take_sized(bytes, A, expected), 0);
     ck_assert_uint_eq(free_figures().chunks, expected == range ? 1 : 2);
-    end();
+    end_placement();
 }
 
-CASE("fit", 60, NULL, end_if_there);
+CASE("fit", 60, NULL, end_placement_if_there);
 
 TEST(cut_from_twice_the_size_on) {
     split_case(&bfc, 2048 - 256, 1024, 2048 - 256); /* 2x less one granule: all of it */
@@ -145,19 +145,19 @@ TEST(waste_need_not_be_a_multiple) {
  * fills the region, so that only the freed ranges are free. */
 static void unmapped_ranges(const size_t *sizes, size_t count, size_t *at) {
     for (size_t i = 0; i < count; i++) {
-        at[i] = take(sizes[i], A);
-        take(256, A);
+        at[i] = alloc_offset(sizes[i], A);
+        alloc_offset(256, A);
     }
-    take(free_figures().largest, A);
+    alloc_offset(free_figures().largest, A);
     for (size_t i = 0; i < count; i++)
-        give(at[i], A);
+        free_offset(at[i], A);
 }
 
 TEST(smallest_that_fits_is_taken) {
     static const size_t sizes[] = {4096, 1024, 2048, 512, 768};
     size_t at[5];
 
-    begin(&bfc, MIB);
+    begin_placement(&bfc, MIB);
     unmapped_ranges(sizes, 5, at);
     /* unmapped ranges of 4096 at 0, 1024 at 4352, 2048 at 5632, 512 at 7936, 768 at 8704 */
     ck_assert_uint_eq(take_sized(600, A, 768), 8704);  /* exact */
@@ -176,23 +176,23 @@ TEST(lowest_address_of_equals_is_taken) {
     static const size_t sizes[] = {512, 512, 512, 512};
     size_t at[4];
 
-    begin(&bfc, 64 * KIB);
+    begin_placement(&bfc, 64 * KIB);
     unmapped_ranges(sizes, 4, at);
     /* all free at 0, 768, 1536, 2304; the order of the frees must not matter */
-    ck_assert_uint_eq(take(512, A), 0);
-    ck_assert_uint_eq(take(512, A), 768);
-    give(0, A);
-    ck_assert_uint_eq(take(512, A), 0);
-    ck_assert_uint_eq(take(512, A), 1536);
-    ck_assert_uint_eq(take(512, A), 2304);
-    give(1536, A);
-    give(768, A);
-    give(2304, A);
-    give(0, A);
-    ck_assert_uint_eq(take(512, A), 0);
-    ck_assert_uint_eq(take(512, A), 768);
-    ck_assert_uint_eq(take(512, A), 1536);
-    ck_assert_uint_eq(take(512, A), 2304);
+    ck_assert_uint_eq(alloc_offset(512, A), 0);
+    ck_assert_uint_eq(alloc_offset(512, A), 768);
+    free_offset(0, A);
+    ck_assert_uint_eq(alloc_offset(512, A), 0);
+    ck_assert_uint_eq(alloc_offset(512, A), 1536);
+    ck_assert_uint_eq(alloc_offset(512, A), 2304);
+    free_offset(1536, A);
+    free_offset(768, A);
+    free_offset(2304, A);
+    free_offset(0, A);
+    ck_assert_uint_eq(alloc_offset(512, A), 0);
+    ck_assert_uint_eq(alloc_offset(512, A), 768);
+    ck_assert_uint_eq(alloc_offset(512, A), 1536);
+    ck_assert_uint_eq(alloc_offset(512, A), 2304);
 }
 
 /* Equal chunks have addresses that differ only in their lowest or only in their highest bits. */
@@ -202,17 +202,17 @@ TEST(lowest_address_of_equals_across_regions) {
     ck_assert_int_eq(weir__placement_add(p, BASE + 512, 512), WEIR_PLACEMENT_OK);
     ck_assert_int_eq(weir__placement_add(p, BASE + 2048, 512), WEIR_PLACEMENT_OK);
     ck_assert_int_eq(weir__placement_add(p, BASE, 512), WEIR_PLACEMENT_OK);
-    ck_assert_uint_eq(take(512, A), 0);
-    ck_assert_uint_eq(take(512, A), 512);
-    ck_assert_uint_eq(take(512, A), 2048);
-    ck_assert_uint_eq(take(512, A), (size_t)1 << 40);
+    ck_assert_uint_eq(alloc_offset(512, A), 0);
+    ck_assert_uint_eq(alloc_offset(512, A), 512);
+    ck_assert_uint_eq(alloc_offset(512, A), 2048);
+    ck_assert_uint_eq(alloc_offset(512, A), (size_t)1 << 40);
 }
 
 TEST(size_decides_before_address_within_an_octave) {
     static const size_t sizes[] = {(256 + 2) * 256, (256 + 1) * 256, 256 * 256};
     size_t at[3];
 
-    begin(&bfc, MIB);
+    begin_placement(&bfc, MIB);
     unmapped_ranges(sizes, 3, at);
     ck_assert_uint_eq(take_sized(255 * 256, A, 256 * 256), at[2]);
     ck_assert_uint_eq(take_sized(255 * 256, A, 257 * 256), at[1]);
@@ -222,47 +222,48 @@ TEST(size_decides_before_address_within_an_octave) {
 /* ---- coalesce -------------------------------------------------------------------------------- */
 
 TEST(freed_chunk_joins_the_next) {
-    begin(&bfc, 8192);
-    take(512, A), take(512, A), take(512, A); /* 0, 512, 1024; free from 1536 */
-    give(512, A);
+    begin_placement(&bfc, 8192);
+    alloc_offset(512, A), alloc_offset(512, A),
+        alloc_offset(512, A); /* 0, 512, 1024; free from 1536 */
+    free_offset(512, A);
     ck_assert_str_eq(layout(), "live 0+512; A@1 512+512; live 1024+512; free 1536+6656");
-    give(0, A);
+    free_offset(0, A);
     ck_assert_str_eq(layout(), "A@2 0+1024; live 1024+512; free 1536+6656");
-    ck_assert_uint_eq(take(1024, A), 0);
+    ck_assert_uint_eq(alloc_offset(1024, A), 0);
 }
 
 TEST(freed_chunk_joins_the_previous) {
-    begin(&bfc, 8192);
-    take(512, A), take(512, A), take(512, A);
-    give(0, A);
-    give(512, A);
+    begin_placement(&bfc, 8192);
+    alloc_offset(512, A), alloc_offset(512, A), alloc_offset(512, A);
+    free_offset(0, A);
+    free_offset(512, A);
     ck_assert_str_eq(layout(), "A@2 0+1024; live 1024+512; free 1536+6656");
 }
 
 TEST(freed_chunk_joins_both) {
-    begin(&bfc, 8192);
-    take(512, A), take(512, A), take(512, A), take(512, A);
-    give(0, A);
-    give(1024, A);
+    begin_placement(&bfc, 8192);
+    alloc_offset(512, A), alloc_offset(512, A), alloc_offset(512, A), alloc_offset(512, A);
+    free_offset(0, A);
+    free_offset(1024, A);
     ck_assert_str_eq(layout(), "A@1 0+512; live 512+512; A@2 1024+512; live 1536+512; "
                                "free 2048+6144");
-    give(512, A);
+    free_offset(512, A);
     ck_assert_str_eq(layout(), "A@3 0+1536; live 1536+512; free 2048+6144");
-    give(1536, A); /* previous, and the rest of the region that was never used */
+    free_offset(1536, A); /* previous, and the rest of the region that was never used */
     ck_assert_str_eq(layout(), "A@4 0+8192");
-    ck_assert_uint_eq(take(8192, A), 0);
+    ck_assert_uint_eq(alloc_offset(8192, A), 0);
 }
 
-CASE("regions", 60, NULL, end_if_there);
+CASE("regions", 60, NULL, end_placement_if_there);
 
 TEST(regions_never_join) {
-    begin(&bfc, 1024);
+    begin_placement(&bfc, 1024);
     ck_assert_int_eq(weir__placement_add(p, BASE + 1024, 1024), WEIR_PLACEMENT_OK);
     ck_assert_int_eq(take_fails(1025, A), WEIR_PLACEMENT_NO_FIT);
-    ck_assert_uint_eq(take(1024, A), 0);
-    ck_assert_uint_eq(take(1024, A), 1024);
-    give(0, A);
-    give(1024, A);
+    ck_assert_uint_eq(alloc_offset(1024, A), 0);
+    ck_assert_uint_eq(alloc_offset(1024, A), 1024);
+    free_offset(0, A);
+    free_offset(1024, A);
     ck_assert_str_eq(layout(), "A@1 0+1024; A@2 1024+1024");
     ck_assert_int_eq(take_fails(2048, A), WEIR_PLACEMENT_NO_FIT);
 }
@@ -270,37 +271,37 @@ TEST(regions_never_join) {
 /* ---- regions --------------------------------------------------------------------------------- */
 
 TEST(idle_regions_can_be_removed) {
-    begin(&bfc, 1024);
+    begin_placement(&bfc, 1024);
     ck_assert_int_eq(weir__placement_add(p, BASE + 4096, 2048), WEIR_PLACEMENT_OK);
     ck_assert_int_eq(weir__placement_add(p, BASE + 8192, 2048), WEIR_PLACEMENT_OK);
-    ck_assert_uint_eq(take(2048, A), 4096);
+    ck_assert_uint_eq(alloc_offset(2048, A), 4096);
     ck_assert_int_eq(weir__placement_remove(p, BASE + 4096), WEIR_PLACEMENT_BUSY);
     ck_assert_int_eq(weir__placement_remove(p, BASE + 4352), WEIR_PLACEMENT_FOREIGN);
     ck_assert_int_eq(weir__placement_remove(p, BASE + 4097), WEIR_PLACEMENT_FOREIGN);
     ck_assert_int_eq(weir__placement_remove(p, BASE + 20480), WEIR_PLACEMENT_FOREIGN);
-    uint64_t q = give(4096, A);
+    uint64_t q = free_offset(4096, A);
     ck_assert_int_eq(weir__placement_remove(p, BASE + 4096), WEIR_PLACEMENT_BUSY); /* unobserved */
     observe(A, q);
     ck_assert_int_eq(weir__placement_remove(p, BASE + 4096), WEIR_PLACEMENT_OK);
     healthy();
     ck_assert_int_eq(weir__placement_remove(p, BASE + 4096), WEIR_PLACEMENT_FOREIGN);
-    ck_assert_uint_eq(figures().total, 3072);
-    ck_assert_uint_eq(take(2048, A), 8192);
+    ck_assert_uint_eq(placement_figures().total, 3072);
+    ck_assert_uint_eq(alloc_offset(2048, A), 8192);
     ck_assert_int_eq(take_fails(2048, A), WEIR_PLACEMENT_NO_FIT);
     ck_assert_int_eq(weir__placement_add(p, BASE + 4096, 2048), WEIR_PLACEMENT_OK);
-    ck_assert_uint_eq(take(2048, A), 4096);
-    ck_assert_uint_eq(take(1024, A), 0);
+    ck_assert_uint_eq(alloc_offset(2048, A), 4096);
+    ck_assert_uint_eq(alloc_offset(1024, A), 0);
 }
 
 TEST(tagged_regions_are_busy) {
-    begin(&bfc, 1024);
-    take(512, A);
-    take(512, B);
-    uint64_t q = give(0, A);
+    begin_placement(&bfc, 1024);
+    alloc_offset(512, A);
+    alloc_offset(512, B);
+    uint64_t q = free_offset(0, A);
     ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_BUSY);
     observe(A, q);
     ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_BUSY);
-    q = give(512, B);
+    q = free_offset(512, B);
     ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_BUSY);
     observe(B, q);
     ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_OK);
@@ -308,12 +309,12 @@ TEST(tagged_regions_are_busy) {
 
 /* Fresh memory joins what the only stream has freed, since nobody used it. */
 TEST(fresh_memory_is_of_no_second_stream) {
-    begin(&bfc, 1024);
+    begin_placement(&bfc, 1024);
     ck_assert_int_eq(weir__placement_add_unmapped(p, BASE + 4096, 4096), WEIR_PLACEMENT_OK);
     for (uint64_t at = BASE + 4096; at < BASE + 8192; at += 2048) {
         ck_assert_int_eq(weir__placement_fill(p, at, at, 2048, NULL, 0), WEIR_PLACEMENT_OK);
-        take(2048, A);
-        give(4096, A);
+        alloc_offset(2048, A);
+        free_offset(4096, A);
     }
     ck_assert_str_eq(layout(), "free 0+1024; A@2 4096+4096");
 }
@@ -323,12 +324,12 @@ TEST_EACH(2, a_block_can_name_its_address) {
     const uint64_t end = BASE + 4096;
     struct weir_placement_block block;
 
-    begin(&bfc, 4096);
+    begin_placement(&bfc, 4096);
     ck_assert_int_eq(weir__placement_add_unmapped(p, end, 8192), WEIR_PLACEMENT_OK);
     if (_i) {
-        ck_assert_uint_eq(take(512, B), 0);
-        give(0, B);
-        observe_until(B, UINT64_MAX);
+        ck_assert_uint_eq(alloc_offset(512, B), 0);
+        free_offset(0, B);
+        observe_frees_until(B, UINT64_MAX);
     }
     ck_assert_int_eq(weir__placement_take_at(p, end, 512, record_of(A), &block),
                      WEIR_PLACEMENT_NO_FIT);
@@ -348,29 +349,29 @@ TEST_EACH(2, a_block_can_name_its_address) {
     healthy();
     ck_assert_int_eq(weir__placement_fill(p, end + 2048, end + 2048, 512, NULL, 0),
                      WEIR_PLACEMENT_OK);
-    give(4096 + 1024, A);
+    free_offset(4096 + 1024, A);
     /* A free on stream A does not serve B. */
     ck_assert_int_eq(weir__placement_take_at(p, end + 1024, 1024, record_of(B), &block),
                      WEIR_PLACEMENT_NO_FIT);
     healthy();
-    observe_until(A, UINT64_MAX);
+    observe_frees_until(A, UINT64_MAX);
     ck_assert_int_eq(weir__placement_take_at(p, end + 1024, 1536, record_of(B), &block),
                      WEIR_PLACEMENT_OK);
     healthy();
 }
 
 TEST(a_region_says_whom_it_serves) {
-    begin(&bfc, 1024);
+    begin_placement(&bfc, 1024);
     ck_assert_int_eq(weir__placement_add(p, BASE + 4096, 2048), WEIR_PLACEMENT_OK);
-    ck_assert_uint_eq(take(512, A), 0);
+    ck_assert_uint_eq(alloc_offset(512, A), 0);
     ck_assert_int_eq(weir__placement_region(p, BASE, A), WEIR_PLACEMENT_BUSY);
     ck_assert_int_eq(weir__placement_region(p, BASE + 256, A), WEIR_PLACEMENT_FOREIGN);
     ck_assert_int_eq(weir__placement_region(p, BASE + 1, A), WEIR_PLACEMENT_FOREIGN);
     ck_assert_int_eq(weir__placement_region(p, BASE + 8192, A), WEIR_PLACEMENT_FOREIGN);
-    give(0, A); /* a single stream needs no observation */
+    free_offset(0, A); /* a single stream needs no observation */
     ck_assert_int_eq(weir__placement_region(p, BASE, A), WEIR_PLACEMENT_OK);
     ck_assert_int_eq(weir__placement_region(p, BASE, B), WEIR_PLACEMENT_FREE);
-    ck_assert_uint_eq(take(2048, B), 4096);
+    ck_assert_uint_eq(alloc_offset(2048, B), 4096);
     ck_assert_str_eq(layout(), "A@1 0+512; free 512+512; live 4096+2048");
     ck_assert_int_eq(weir__placement_region(p, BASE, A), WEIR_PLACEMENT_OK);
     ck_assert_int_eq(weir__placement_region(p, BASE, B), WEIR_PLACEMENT_FREE);
@@ -387,10 +388,10 @@ TEST(a_region_says_whom_it_serves) {
 TEST(wrong_addresses_are_diagnosed) {
     struct weir_placement_block block = {0};
 
-    begin(&bfc, 8192);
-    take(512, A);
-    take(1000, A);
-    give(0, A);
+    begin_placement(&bfc, 8192);
+    alloc_offset(512, A);
+    alloc_offset(1000, A);
+    free_offset(0, A);
     ck_assert_int_eq(give_at(BASE, A, 9, &block), WEIR_PLACEMENT_FREE);
     ck_assert_int_eq(give_at(BASE + 4096, A, 9, &block), WEIR_PLACEMENT_FREE);
     ck_assert_int_eq(give_at(BASE + 513, A, 9, &block), WEIR_PLACEMENT_INTERIOR);
@@ -420,7 +421,7 @@ TEST(wrong_addresses_are_diagnosed) {
 TEST(block_that_comes_and_goes_is_free) {
     struct weir_placement_block block;
 
-    begin(&bfc, 8192);
+    begin_placement(&bfc, 8192);
     MUST_EQUAL(weir__placement_take(p, 500, record_of(A), &block), WEIR_PLACEMENT_OK);
     MUST_EQUAL(give_at(BASE, A, 1, NULL), WEIR_PLACEMENT_OK);
     MUST_EQUAL(give_at(BASE, A, 2, NULL), WEIR_PLACEMENT_FREE);
@@ -433,11 +434,11 @@ TEST(block_that_comes_and_goes_is_free) {
     MUST_EQUAL(block.address, BASE);
     MUST_EQUAL(block.requested, 512);
     MUST_EQUAL(give_at(BASE, A, 5, NULL), WEIR_PLACEMENT_OK);
-    observe_until(A, 5);
+    observe_frees_until(A, 5);
     MUST_EQUAL(free_figures().waiting, 0);
     MUST_EQUAL(weir__placement_take(p, 512, record_of(A), &block), WEIR_PLACEMENT_OK);
     MUST_EQUAL(give_at(BASE, A, 6, NULL), WEIR_PLACEMENT_OK);
-    observe_until(A, 6);
+    observe_frees_until(A, 6);
     MUST_EQUAL(weir__placement_remove(p, BASE), WEIR_PLACEMENT_OK);
 }
 
@@ -445,31 +446,31 @@ TEST(block_that_comes_and_goes_is_free) {
 TEST(new_region_counts_for_the_size_that_just_went) {
     struct weir_placement_block block;
 
-    begin(&bfc, 8192);
+    begin_placement(&bfc, 8192);
     MUST_EQUAL(weir__placement_take(p, 512, record_of(A), &block), WEIR_PLACEMENT_OK);
     MUST_EQUAL(give_at(BASE, A, 1, NULL), WEIR_PLACEMENT_OK);
     MUST_EQUAL(weir__placement_add(p, BASE + 65536, 512), WEIR_PLACEMENT_OK);
-    ck_assert_uint_eq(take(512, A), 65536);
+    ck_assert_uint_eq(alloc_offset(512, A), 65536);
 }
 
 /* A free with a wrong address does not make B known: A still has all memory. */
 TEST(wrong_frees_bring_no_stream) {
-    begin(&bfc, 1024);
-    take(512, A);
-    give(0, A);
+    begin_placement(&bfc, 1024);
+    alloc_offset(512, A);
+    free_offset(0, A);
     ck_assert_int_eq(give_at(BASE, B, 9, NULL), WEIR_PLACEMENT_FREE);
     ck_assert_str_eq(layout(), "A@1 0+1024");
 }
 
-CASE("figures", 60, NULL, end_if_there);
+CASE("figures", 60, NULL, end_placement_if_there);
 
 TEST(a_deferred_block_stays_placed) {
     struct weir_placement_block block;
     uint64_t base;
     size_t bytes;
 
-    begin(&bfc, 1024);
-    ck_assert_uint_eq(take(1024, A), 0);
+    begin_placement(&bfc, 1024);
+    ck_assert_uint_eq(alloc_offset(1024, A), 0);
     weir__placement_defer(p, BASE);
     healthy();
     ck_assert_int_eq(weir__placement_region(p, BASE, 0), WEIR_PLACEMENT_BUSY);
@@ -478,7 +479,7 @@ TEST(a_deferred_block_stays_placed) {
     ck_assert_int_eq(weir__placement_find(p, BASE + 256, &block), WEIR_PLACEMENT_FREE);
     ck_assert_int_eq(give_at(BASE, A, 1, NULL), WEIR_PLACEMENT_FREE);
     weir__placement_undefer(p, BASE);
-    give(0, A);
+    free_offset(0, A);
     healthy();
     ck_assert_int_eq(weir__placement_region_above(p, BASE + 1023, &base, &bytes), 1);
     ck_assert_uint_eq(base, BASE);
@@ -487,13 +488,13 @@ TEST(a_deferred_block_stays_placed) {
 }
 
 TEST(figures_add_up) {
-    begin(&bfc, 8192);
+    begin_placement(&bfc, 8192);
     ck_assert_int_eq(weir__placement_add(p, BASE + 16384, 1024), WEIR_PLACEMENT_OK);
     ck_assert_uint_eq(take_sized(600, A, 1024), 16384); /* 1024 < 2 x 768 */
-    ck_assert_uint_eq(take(300, A), 0);
-    ck_assert_uint_eq(take(1000, A), 512);
-    give(0, A);
-    struct weir_placement_figures f = figures();
+    ck_assert_uint_eq(alloc_offset(300, A), 0);
+    ck_assert_uint_eq(alloc_offset(1000, A), 512);
+    free_offset(0, A);
+    struct weir_placement_figures f = placement_figures();
     ck_assert_uint_eq(f.regions, 2);
     ck_assert_uint_eq(f.total, 9216);
     ck_assert_uint_eq(f.blocks, 2);
@@ -503,25 +504,25 @@ TEST(figures_add_up) {
     ck_assert_uint_eq(f.extent, 1536 + 1024);
     observe(A, 1);
     ck_assert_uint_eq(free_figures().waiting, 0);
-    take(256, B);
-    give(512, B);
+    alloc_offset(256, B);
+    free_offset(512, B);
     ck_assert_uint_eq(free_figures().waiting, 1024);
     ck_assert_uint_eq(free_figures().largest, 8192 - 1536);
 }
 
 TEST(host_memory_follows_the_chunks) {
-    begin(&bfc, 104 * GIB);
-    ck_assert_uint_lt(figures().host_bytes, 100000); /* not the region's 2^29 granules */
+    begin_placement(&bfc, 104 * GIB);
+    ck_assert_uint_lt(placement_figures().host_bytes, 100000); /* not the region's 2^29 granules */
     for (size_t i = 0; i < 100000; i++) {
         struct weir_placement_block block;
 
         MUST_EQUAL(weir__placement_take(p, 512 + i % 1000 * 1024, record_of(A), &block),
                    WEIR_PLACEMENT_OK);
     }
-    ck_assert_uint_lt(figures().host_bytes, 16 * MIB);
+    ck_assert_uint_lt(placement_figures().host_bytes, 16 * MIB);
     for (size_t i = 0; i < 1000; i++)
         MUST_EQUAL(weir__placement_add(p, BASE + (i + 1000) * GIB, GIB), WEIR_PLACEMENT_OK);
-    ck_assert_uint_lt(figures().host_bytes, 16 * MIB);
+    ck_assert_uint_lt(placement_figures().host_bytes, 16 * MIB);
 }
 
 /* All chunks have one size and no free neighbour, so address alone orders them. */
@@ -530,7 +531,7 @@ TEST(a_hundred_thousand_of_one_size) {
     struct weir_placement_block block;
     uint64_t q = 0;
 
-    begin(&bfc, GIB);
+    begin_placement(&bfc, GIB);
     for (size_t i = 0; i < 2 * N; i++)
         MUST_EQUAL(weir__placement_take(p, 512, record_of(A), &block), WEIR_PLACEMENT_OK);
     for (size_t i = 0; i < N; i++) /* 7919 is a prime: every even block once, in a wild order */

@@ -46,7 +46,7 @@ static void begin_spoiling(size_t bytes) {
     memset(&memory, 0, sizeof memory);
     rule.resize = resize_and_spoil;
     rule.context = &memory;
-    begin(&rule, bytes);
+    begin_placement(&rule, bytes);
 }
 
 static void refuse_from_now_on(int refuse) {
@@ -60,28 +60,29 @@ CASE("memory", 120, NULL, NULL);
 TEST(a_free_without_memory_changes_nothing) {
     begin_spoiling(4096);
     MUST_EQUAL(weir__placement_add_unmapped(p, BASE + 4096, 1536), WEIR_PLACEMENT_OK);
-    take(512, A), take(512, A), take(512, A), take(512, A), take(2048, B);
+    alloc_offset(512, A), alloc_offset(512, A), alloc_offset(512, A), alloc_offset(512, A),
+        alloc_offset(2048, B);
     record_of(C)->is_fallback = 1;
     refuse_from_now_on(1);
     MUST_EQUAL(give_at(BASE, B, 3, NULL), WEIR_PLACEMENT_NO_MEMORY);
     MUST_EQUAL(weir__placement_fill(p, BASE + 4096, BASE + 4608, 512, record_of(B), 3),
                WEIR_PLACEMENT_NO_MEMORY);
     healthy();
-    ck_assert_uint_eq(figures().total, 4096);
+    ck_assert_uint_eq(placement_figures().total, 4096);
     MUST_EQUAL(give_at(BASE, C, 3, NULL), WEIR_PLACEMENT_OK);
     MUST_EQUAL(give_at(BASE + 512, A, 0, NULL), WEIR_PLACEMENT_OK);
-    give(1024, A);
+    free_offset(1024, A);
     refuse_from_now_on(0);
     ck_assert_str_eq(layout(), "C@3 0+512; free 512+512; A@1 1024+512; live 1536+512; "
                                "live 2048+2048; free 4096+1536");
     observe(C, 3);
-    ck_assert_uint_eq(take(1024, B), 0);
-    end();
+    ck_assert_uint_eq(alloc_offset(1024, B), 0);
+    end_placement();
 }
 
 /* Plays a random step.  A step that fails for want of memory must have changed nothing. */
 static void short_step(uint64_t *live, size_t count, uint64_t stream) {
-    struct weir_placement_figures before = figures();
+    struct weir_placement_figures before = placement_figures();
     struct weir_placement_block block;
     size_t at = random_below(count);
     int status;
@@ -93,18 +94,18 @@ static void short_step(uint64_t *live, size_t count, uint64_t stream) {
             MUST_EQUAL(block.address, live[at]);
             live[at] = 0;
         }
-        MUST_EQUAL(figures().blocks, before.blocks - (status == WEIR_PLACEMENT_OK));
+        MUST_EQUAL(placement_figures().blocks, before.blocks - (status == WEIR_PLACEMENT_OK));
     } else {
-        status = weir__placement_take(p, random_bytes() * 16, record_of(stream), &block);
+        status = weir__placement_take(p, random_request_bytes() * 16, record_of(stream), &block);
         if (status == WEIR_PLACEMENT_OK) {
             live[at] = block.address;
         } else {
             MUST(status == WEIR_PLACEMENT_NO_MEMORY || status == WEIR_PLACEMENT_NO_FIT);
-            MUST_EQUAL(figures().blocks, before.blocks);
+            MUST_EQUAL(placement_figures().blocks, before.blocks);
         }
     }
     if (random_below(8) == 0)
-        observe_until(stream, clock_of_frees - random_below(8));
+        observe_frees_until(stream, clock_of_frees - random_below(8));
     if (random_below(4) == 0)
         healthy();
 }
@@ -121,14 +122,14 @@ static void short_end(uint64_t *live, size_t count, int back) {
     for (uint64_t s = 0; s < 100; s++)
         observe(s, UINT64_MAX);
     if (back && weir__placement_take(p, 1, record_of(A), &block) == WEIR_PLACEMENT_OK)
-        observe(A, give((size_t)(block.address - BASE), A));
+        observe(A, free_offset((size_t)(block.address - BASE), A));
     MUST_EQUAL(free_figures().waiting, 0);
     if (back)
-        MUST_EQUAL(free_figures().chunks, figures().regions);
+        MUST_EQUAL(free_figures().chunks, placement_figures().regions);
     for (size_t i = 0; i < 800; i += 150)
         MUST(weir__placement_remove(p, BASE + i * 64 * KIB) != WEIR_PLACEMENT_BUSY);
-    MUST_EQUAL(figures().regions, 0);
-    end();
+    MUST_EQUAL(placement_figures().regions, 0);
+    end_placement();
     MUST_EQUAL(memory.held, 0);
 }
 
@@ -153,10 +154,10 @@ static int short_run(long refuse_at, int refuse_on, int back) {
     for (size_t i = 0; i < 800; i++) {
         /* one stream, then two, then dozens */
         uint64_t stream = i < 200 ? A : i < 400 ? (i % 3 == 0 ? B : A) : random_below(60);
-        size_t regions = figures().regions;
+        size_t regions = placement_figures().regions;
 
         if (i % 150 == 0 && weir__placement_add(p, BASE + i * 64 * KIB, 4 * MIB) != 0)
-            MUST_EQUAL(figures().regions, regions);
+            MUST_EQUAL(placement_figures().regions, regions);
         short_step(live, sizeof live / sizeof live[0], stream);
     }
     int reached = memory.requests >= refuse_at;

@@ -198,7 +198,7 @@ static void differ_give(uint64_t stream, uint64_t sequence) {
 
 /* Allocates and frees a block again and again, for which a placement may take a short cut. */
 static void differ_again(uint64_t stream, uint64_t *sequence) {
-    size_t bytes = random_bytes();
+    size_t bytes = random_request_bytes();
 
     differ_take(stream, bytes);
     for (size_t i = random_below(4); i > 0; i--) {
@@ -206,7 +206,7 @@ static void differ_again(uint64_t stream, uint64_t *sequence) {
             stream = last_stream;
         differ_give_at(last.address, stream, ++*sequence);
         if (random_below(8) == 0) {
-            observe_until(stream, *sequence);
+            observe_frees_until(stream, *sequence);
             model_observe(stream, *sequence);
         }
         if (random_below(4) == 0 && last.size != 0)
@@ -259,9 +259,9 @@ static void differ(const struct weir_placement_rule *rule, uint64_t seed, size_t
 
         sequence++;
         if (what < takes && random_below(12) == 0) {
-            differ_take_behind(stream, random_bytes());
+            differ_take_behind(stream, random_request_bytes());
         } else if (what < takes) {
-            differ_take(stream, random_bytes());
+            differ_take(stream, random_request_bytes());
         } else if (what < 88) {
             differ_give(stream, sequence);
         } else if (what < 92) {
@@ -269,7 +269,7 @@ static void differ(const struct weir_placement_rule *rule, uint64_t seed, size_t
         } else if (what < 97) {
             uint64_t past = sequence - random_below(sequence < 60 ? sequence : 60);
 
-            observe_until(stream, past);
+            observe_frees_until(stream, past);
             model_observe(stream, past);
         } else {
             differ_region();
@@ -283,7 +283,7 @@ static void differ(const struct weir_placement_rule *rule, uint64_t seed, size_t
             same_layout();
     }
     same_layout();
-    end();
+    end_placement();
 }
 
 static const struct weir_placement_rule rules[] = {

@@ -2,25 +2,25 @@
 /* test_tags.c: which stream a free chunk belongs to, by the tags of placement.h. */
 #include "tests/fixtures/placements.h"
 
-CASE("tags", 60, NULL, end_if_there);
+CASE("tags", 60, NULL, end_placement_if_there);
 
 TEST(own_stream_is_served_at_once_others_when_observed) {
-    begin(&bfc, 2048);
-    ck_assert_uint_eq(take(1024, A), 0);
-    ck_assert_uint_eq(take(1024, B), 1024);
-    uint64_t q = give(0, A);
+    begin_placement(&bfc, 2048);
+    ck_assert_uint_eq(alloc_offset(1024, A), 0);
+    ck_assert_uint_eq(alloc_offset(1024, B), 1024);
+    uint64_t q = free_offset(0, A);
     ck_assert_int_eq(take_fails(512, B), WEIR_PLACEMENT_NO_FIT);
     ck_assert_int_eq(take_fails(512, 0), WEIR_PLACEMENT_NO_FIT);
-    ck_assert_uint_eq(take(1024, A), 0);
+    ck_assert_uint_eq(alloc_offset(1024, A), 0);
     ck_assert_str_eq(layout(), "live 0+1024; live 1024+1024");
-    q = give(0, A);
+    q = free_offset(0, A);
     observe(A, q - 1);
     ck_assert_int_eq(take_fails(512, B), WEIR_PLACEMENT_NO_FIT);
     observe(B, q);
     ck_assert_int_eq(take_fails(512, B), WEIR_PLACEMENT_NO_FIT);
     observe(A, q);
     ck_assert_str_eq(layout(), "free 0+1024; live 1024+1024");
-    ck_assert_uint_eq(take(512, B), 0);
+    ck_assert_uint_eq(alloc_offset(512, B), 0);
 }
 
 static int all_can_be_waited_for(void *context, uint64_t stream, uint64_t sequence) {
@@ -37,11 +37,11 @@ TEST(behind_others_a_block_lies_across_chunks) {
     struct weir_placement_block block = {1, 2, 3};
     int refuses;
 
-    begin(&bfc, 4096);
+    begin_placement(&bfc, 4096);
     for (size_t i = 0; i < 4; i++)
-        ck_assert_uint_eq(take(1024, i < 2 ? A : B), i * 1024);
-    give(1024, A);
-    give(2048, B);
+        ck_assert_uint_eq(alloc_offset(1024, i < 2 ? A : B), i * 1024);
+    free_offset(1024, A);
+    free_offset(2048, B);
     ck_assert_str_eq(layout(), "live 0+1024; A@1 1024+1024; B@2 2048+1024; live 3072+1024");
     ck_assert_int_eq(take_fails(1536, B), WEIR_PLACEMENT_NO_FIT);
     waits.context = &refuses;
@@ -67,32 +67,32 @@ TEST(behind_others_a_block_lies_across_chunks) {
 }
 
 TEST(stream_0_waits_and_makes_wait) {
-    begin(&bfc, 2048);
-    ck_assert_uint_eq(take(512, 0), 0);
-    ck_assert_uint_eq(take(512, A), 512);
-    uint64_t q = give(0, 0);
+    begin_placement(&bfc, 2048);
+    ck_assert_uint_eq(alloc_offset(512, 0), 0);
+    ck_assert_uint_eq(alloc_offset(512, A), 512);
+    uint64_t q = free_offset(0, 0);
     ck_assert_str_eq(layout(), "?@1 0+512; live 512+512; free 1024+1024");
-    ck_assert_uint_eq(take(512, 0), 1024); /* not its own free chunk */
-    ck_assert_uint_eq(take(512, A), 1536);
+    ck_assert_uint_eq(alloc_offset(512, 0), 1024); /* not its own free chunk */
+    ck_assert_uint_eq(alloc_offset(512, A), 1536);
     ck_assert_int_eq(take_fails(512, A), WEIR_PLACEMENT_NO_FIT);
-    give(512, A);
+    free_offset(512, A);
     ck_assert_int_eq(take_fails(512, 0), WEIR_PLACEMENT_NO_FIT);
     observe(0, q);
     ck_assert_str_eq(layout(), "free 0+512; A@2 512+512; live 1024+512; live 1536+512");
-    ck_assert_uint_eq(take(512, 0), 0);
+    ck_assert_uint_eq(alloc_offset(512, 0), 0);
 }
 
 TEST(only_like_tags_join) {
-    begin(&bfc, 4096);
+    begin_placement(&bfc, 4096);
     for (size_t i = 0; i < 6; i++)
-        take(512, i % 2 == 0 ? A : B); /* 0 to 3072; free 3072+1024 */
-    give(0, A);
-    give(512, A);
+        alloc_offset(512, i % 2 == 0 ? A : B); /* 0 to 3072; free 3072+1024 */
+    free_offset(0, A);
+    free_offset(512, A);
     ck_assert_str_eq(layout(), "A@2 0+1024; live 1024+512; live 1536+512; live 2048+512; "
                                "live 2560+512; free 3072+1024");
-    give(1024, B);
-    uint64_t qb = give(1536, B);
-    uint64_t qa = give(2560, A);
+    free_offset(1024, B);
+    uint64_t qb = free_offset(1536, B);
+    uint64_t qa = free_offset(2560, A);
     ck_assert_str_eq(layout(), "A@2 0+1024; B@4 1024+1024; live 2048+512; A@5 2560+512; "
                                "free 3072+1024");
     observe(B, qb); /* clean, but on neither side a clean neighbour */
@@ -100,7 +100,7 @@ TEST(only_like_tags_join) {
                                "free 3072+1024");
     observe(A, 2); /* joins the next */
     ck_assert_str_eq(layout(), "free 0+2048; live 2048+512; A@5 2560+512; free 3072+1024");
-    qb = give(2048, B);
+    qb = free_offset(2048, B);
     observe(A, qa); /* joins the next only: the previous is B's */
     ck_assert_str_eq(layout(), "free 0+2048; B@6 2048+512; free 2560+1536");
     observe(B, qb); /* joins both */
@@ -108,23 +108,23 @@ TEST(only_like_tags_join) {
 }
 
 TEST(observing_goes_by_sequence) {
-    begin(&bfc, 8192);
+    begin_placement(&bfc, 8192);
     for (size_t i = 0; i < 8; i++)
-        take(512, i == 7 ? B : A); /* 0 to 4096 */
-    give(2048, A);                 /* 1 */
-    give(0, A);                    /* 2 */
-    give(1024, A);                 /* 3 */
+        alloc_offset(512, i == 7 ? B : A); /* 0 to 4096 */
+    free_offset(2048, A);                  /* 1 */
+    free_offset(0, A);                     /* 2 */
+    free_offset(1024, A);                  /* 3 */
     ck_assert_str_eq(layout(),
                      "A@2 0+512; live 512+512; A@3 1024+512; live 1536+512; A@1 2048+512; "
                      "live 2560+512; live 3072+512; live 3584+512; free 4096+4096");
-    give(512, A); /* 4, joins 2 and 3: all wait for 4 */
+    free_offset(512, A); /* 4, joins 2 and 3: all wait for 4 */
     observe(A, 3);
     ck_assert_str_eq(layout(), "A@4 0+1536; live 1536+512; free 2048+512; live 2560+512; "
                                "live 3072+512; live 3584+512; free 4096+4096");
     /* the rest of a cut keeps its place: 5 is freed after the cut of 4 */
-    ck_assert_uint_eq(take(512, A), 2048); /* the exact fit, clean */
-    ck_assert_uint_eq(take(256, A), 0);    /* A@4 1536 is smaller than the clean 4096 */
-    give(2560, A);                         /* 5 */
+    ck_assert_uint_eq(alloc_offset(512, A), 2048); /* the exact fit, clean */
+    ck_assert_uint_eq(alloc_offset(256, A), 0);    /* A@4 1536 is smaller than the clean 4096 */
+    free_offset(2560, A);                          /* 5 */
     ck_assert_str_eq(layout(), "live 0+256; A@4 256+1280; live 1536+512; live 2048+512; "
                                "A@5 2560+512; live 3072+512; live 3584+512; free 4096+4096");
     observe(A, 4);
@@ -133,60 +133,60 @@ TEST(observing_goes_by_sequence) {
     observe(A, UINT64_MAX);
     ck_assert_str_eq(layout(), "live 0+256; free 256+1280; live 1536+512; live 2048+512; "
                                "free 2560+512; live 3072+512; live 3584+512; free 4096+4096");
-    give(1536, A); /* 6, which no earlier observation covers */
+    free_offset(1536, A); /* 6, which no earlier observation covers */
     ck_assert_str_eq(layout(), "live 0+256; free 256+1280; A@6 1536+512; live 2048+512; "
                                "free 2560+512; live 3072+512; live 3584+512; free 4096+4096");
 }
 
 TEST(best_fit_is_of_own_and_clean_together) {
-    begin(&bfc, 16384);
-    take(256, B);                           /* 0 */
-    ck_assert_uint_eq(take(1024, A), 256);  /* will be A's */
-    take(256, B);                           /* 1280 */
-    ck_assert_uint_eq(take(1024, A), 1536); /* will be clean */
-    take(256, B);                           /* 2560 */
-    ck_assert_uint_eq(take(768, B), 2816);  /* will be B's */
-    take(256, B);                           /* 3584 */
-    observe(A, give(1536, A));
-    give(256, A);
-    give(2816, B);
-    ck_assert_uint_eq(take(1024, A), 256);  /* equal sizes: the lower, its own */
-    ck_assert_uint_eq(take(1024, A), 1536); /* the clean one */
-    give(1536, A);
-    ck_assert_uint_eq(take(600, B), 2816); /* exact, its own */
-    ck_assert_uint_eq(take(600, B), 3840); /* A's 1024 is not for B: from the clean end */
+    begin_placement(&bfc, 16384);
+    alloc_offset(256, B);                           /* 0 */
+    ck_assert_uint_eq(alloc_offset(1024, A), 256);  /* will be A's */
+    alloc_offset(256, B);                           /* 1280 */
+    ck_assert_uint_eq(alloc_offset(1024, A), 1536); /* will be clean */
+    alloc_offset(256, B);                           /* 2560 */
+    ck_assert_uint_eq(alloc_offset(768, B), 2816);  /* will be B's */
+    alloc_offset(256, B);                           /* 3584 */
+    observe(A, free_offset(1536, A));
+    free_offset(256, A);
+    free_offset(2816, B);
+    ck_assert_uint_eq(alloc_offset(1024, A), 256);  /* equal sizes: the lower, its own */
+    ck_assert_uint_eq(alloc_offset(1024, A), 1536); /* the clean one */
+    free_offset(1536, A);
+    ck_assert_uint_eq(alloc_offset(600, B), 2816); /* exact, its own */
+    ck_assert_uint_eq(alloc_offset(600, B), 3840); /* A's 1024 is not for B: from the clean end */
 }
 
 TEST(own_comes_before_clean) {
     static const struct weir_placement_rule own_first = {
         .granularity = 256, .split_waste = 256, .own_first = 1};
 
-    begin(&own_first, 16384);
-    ck_assert_uint_eq(take(4096, A), 0);   /* will be A's */
-    take(256, B);                          /* 4096 */
-    ck_assert_uint_eq(take(512, B), 4352); /* will be clean */
-    take(256, B);                          /* 4864 */
-    observe(B, give(4352, B));
-    give(0, A);
-    ck_assert_uint_eq(take(512, A), 0);     /* the clean one would be the tighter fit */
-    ck_assert_uint_eq(take(512, B), 4352);  /* and is there for B */
-    ck_assert_uint_eq(take(4096, A), 5120); /* its own does not hold that */
-    ck_assert_uint_eq(take(3584, A), 512);
-    ck_assert_uint_eq(take(512, A), 9216);
+    begin_placement(&own_first, 16384);
+    ck_assert_uint_eq(alloc_offset(4096, A), 0);   /* will be A's */
+    alloc_offset(256, B);                          /* 4096 */
+    ck_assert_uint_eq(alloc_offset(512, B), 4352); /* will be clean */
+    alloc_offset(256, B);                          /* 4864 */
+    observe(B, free_offset(4352, B));
+    free_offset(0, A);
+    ck_assert_uint_eq(alloc_offset(512, A), 0);     /* the clean one would be the tighter fit */
+    ck_assert_uint_eq(alloc_offset(512, B), 4352);  /* and is there for B */
+    ck_assert_uint_eq(alloc_offset(4096, A), 5120); /* its own does not hold that */
+    ck_assert_uint_eq(alloc_offset(3584, A), 512);
+    ck_assert_uint_eq(alloc_offset(512, A), 9216);
 }
 
 /* Stream 0 may not have A's free chunk.  A's next request gets that chunk, not the block of stream 0 that A freed. */
 TEST(what_stream_0_took_is_no_best_fit_of_its_owner) {
-    begin(&bfc, 8192);
-    ck_assert_uint_eq(take(1024, A), 0);
-    ck_assert_uint_eq(take(512, A), 1024);
-    ck_assert_uint_eq(take(512, B), 1536);
-    give(0, A);
-    ck_assert_uint_eq(take(2048, A), 2048);
-    ck_assert_uint_eq(take(1024, 0), 4096);
-    give(4096, A);
-    ck_assert_uint_eq(take(1024, A), 0);
-    ck_assert_uint_eq(take(1024, A), 4096);
+    begin_placement(&bfc, 8192);
+    ck_assert_uint_eq(alloc_offset(1024, A), 0);
+    ck_assert_uint_eq(alloc_offset(512, A), 1024);
+    ck_assert_uint_eq(alloc_offset(512, B), 1536);
+    free_offset(0, A);
+    ck_assert_uint_eq(alloc_offset(2048, A), 2048);
+    ck_assert_uint_eq(alloc_offset(1024, 0), 4096);
+    free_offset(4096, A);
+    ck_assert_uint_eq(alloc_offset(1024, A), 0);
+    ck_assert_uint_eq(alloc_offset(1024, A), 4096);
     healthy();
 }
 
@@ -194,34 +194,35 @@ TEST(what_stream_0_took_is_no_best_fit_of_its_owner) {
 TEST(streams_come_and_go) {
     size_t at[40];
 
-    begin(&bfc, MIB);
-    take(256, A);
+    begin_placement(&bfc, MIB);
+    alloc_offset(256, A);
     for (uint64_t s = 100; s < 2100; s++) {
-        size_t x = take(256, s);
+        size_t x = alloc_offset(256, s);
 
-        observe(s, give(x, s));
+        observe(s, free_offset(x, s));
     }
-    ck_assert_uint_lt(figures().host_bytes, 300000);
+    ck_assert_uint_lt(placement_figures().host_bytes, 300000);
     for (size_t s = 0; s < 40; s++)
-        at[s] = take(512, 5000 + s);
+        at[s] = alloc_offset(512, 5000 + s);
     for (size_t s = 0; s < 40; s++)
-        give(at[s], 5000 + s);
+        free_offset(at[s], 5000 + s);
     for (size_t s = 0; s < 40; s++)
-        ck_assert_uint_eq(take(512, 5000 + s), at[s]);
+        ck_assert_uint_eq(alloc_offset(512, 5000 + s), at[s]);
 }
 
-CASE("second stream", 60, NULL, end_if_there);
+CASE("second stream", 60, NULL, end_placement_if_there);
 
 /* A has used the region up to 3072 when B allocates.  Free memory above that mark is clean, below it is A's. */
 TEST(second_stream_cuts_at_the_high_mark) {
-    begin(&bfc, 8192);
-    take(1024, A), take(512, A), take(1024, A), take(512, A); /* 0, 1024, 1536, 2560 */
-    give(2560, A);                                            /* 1 */
-    give(1536, A);                                            /* 2 */
-    give(0, A);                                               /* 3 */
+    begin_placement(&bfc, 8192);
+    alloc_offset(1024, A), alloc_offset(512, A), alloc_offset(1024, A),
+        alloc_offset(512, A); /* 0, 1024, 1536, 2560 */
+    free_offset(2560, A);     /* 1 */
+    free_offset(1536, A);     /* 2 */
+    free_offset(0, A);        /* 3 */
     ck_assert_str_eq(layout(), "A@3 0+1024; live 1024+512; A@2 1536+6656");
-    ck_assert_uint_eq(figures().extent, 3072);
-    ck_assert_uint_eq(take(256, B), 3072);
+    ck_assert_uint_eq(placement_figures().extent, 3072);
+    ck_assert_uint_eq(alloc_offset(256, B), 3072);
     ck_assert_str_eq(layout(), "A@3 0+1024; live 1024+512; A@2 1536+1536; live 3072+256; "
                                "free 3328+4864");
     ck_assert_uint_eq(free_figures().waiting, 1024 + 1536);
@@ -231,27 +232,27 @@ TEST(second_stream_cuts_at_the_high_mark) {
 }
 
 TEST(second_stream_may_come_with_a_free) {
-    begin(&bfc, 4096);
-    take(512, A), take(512, A), take(512, A); /* 0, 512, 1024 */
-    give(0, A);                               /* 1 */
-    give(1024, A);                            /* 2 */
+    begin_placement(&bfc, 4096);
+    alloc_offset(512, A), alloc_offset(512, A), alloc_offset(512, A); /* 0, 512, 1024 */
+    free_offset(0, A);                                                /* 1 */
+    free_offset(1024, A);                                             /* 2 */
     ck_assert_str_eq(layout(), "A@1 0+512; live 512+512; A@2 1024+3072");
-    give(512, B); /* 3 */
+    free_offset(512, B); /* 3 */
     ck_assert_str_eq(layout(), "A@1 0+512; B@3 512+512; A@2 1024+512; free 1536+2560");
 }
 
 TEST(what_was_observed_before_the_second_stream_is_clean) {
-    begin(&bfc, 8192);
+    begin_placement(&bfc, 8192);
     for (size_t i = 0; i < 8; i++)
-        take(512, A); /* 0 to 4096 */
-    give(0, A);       /* 1 */
-    give(1024, A);    /* 2 */
+        alloc_offset(512, A); /* 0 to 4096 */
+    free_offset(0, A);        /* 1 */
+    free_offset(1024, A);     /* 2 */
     observe(A, 2);
-    give(2048, A); /* 3 */
+    free_offset(2048, A); /* 3 */
     ck_assert_str_eq(layout(),
                      "free 0+512; live 512+512; free 1024+512; live 1536+512; A@3 2048+512; "
                      "live 2560+512; live 3072+512; live 3584+512; free 4096+4096");
-    ck_assert_uint_eq(take(512, B), 0);
+    ck_assert_uint_eq(alloc_offset(512, B), 0);
     ck_assert_str_eq(layout(),
                      "live 0+512; live 512+512; free 1024+512; live 1536+512; A@3 2048+512; "
                      "live 2560+512; live 3072+512; live 3584+512; free 4096+4096");
@@ -260,45 +261,45 @@ TEST(what_was_observed_before_the_second_stream_is_clean) {
 /* Space above the mark joined a freed block, which was then allocated again.  The rest was never used, and no byte of
  * it is A's. */
 TEST(space_above_the_mark_is_nobodys) {
-    begin(&bfc, 8192);
-    take(512, A);
-    give(0, A);
-    take(512, A);
-    ck_assert_uint_eq(figures().extent, 512);
-    ck_assert_uint_eq(take(2048, B), 512);
+    begin_placement(&bfc, 8192);
+    alloc_offset(512, A);
+    free_offset(0, A);
+    alloc_offset(512, A);
+    ck_assert_uint_eq(placement_figures().extent, 512);
+    ck_assert_uint_eq(alloc_offset(2048, B), 512);
     ck_assert_str_eq(layout(), "live 0+512; live 512+2048; free 2560+5632");
     ck_assert_uint_eq(free_figures().waiting, 0);
 }
 
 /* The last chunk was used but is observed, so nothing is cut. */
 TEST(observed_end_stays_whole) {
-    begin(&bfc, 4096);
-    take(512, A), take(512, A);
-    observe(A, give(512, A));
+    begin_placement(&bfc, 4096);
+    alloc_offset(512, A), alloc_offset(512, A);
+    observe(A, free_offset(512, A));
     ck_assert_int_eq(take_fails(4096, B), WEIR_PLACEMENT_NO_FIT);
     ck_assert_str_eq(layout(), "live 0+512; free 512+3584");
 }
 
 TEST(each_region_has_its_own_mark) {
-    begin(&bfc, 2048);
+    begin_placement(&bfc, 2048);
     ck_assert_int_eq(weir__placement_add(p, BASE + 8192, 2048), WEIR_PLACEMENT_OK);
     ck_assert_int_eq(weir__placement_add(p, BASE + 4096, 4096), WEIR_PLACEMENT_OK);
-    ck_assert_uint_eq(take(512, A), 0);                 /* the lowest of two of 2048 */
+    ck_assert_uint_eq(alloc_offset(512, A), 0);         /* the lowest of two of 2048 */
     ck_assert_uint_eq(take_sized(1792, A, 2048), 8192); /* 2048 < 2 x 1792: whole */
-    give(0, A);
-    give(8192, A);
+    free_offset(0, A);
+    free_offset(8192, A);
     ck_assert_str_eq(layout(), "A@1 0+2048; free 4096+4096; A@2 8192+2048");
-    ck_assert_uint_eq(take(256, B), 512);
+    ck_assert_uint_eq(alloc_offset(256, B), 512);
     ck_assert_str_eq(layout(), "A@1 0+512; live 512+256; free 768+1280; free 4096+4096; "
                                "A@2 8192+2048");
 }
 
 TEST(stream_0_is_a_second_stream) {
-    begin(&bfc, 2048);
-    take(512, A);
-    give(0, A);
+    begin_placement(&bfc, 2048);
+    alloc_offset(512, A);
+    free_offset(0, A);
     ck_assert_str_eq(layout(), "A@1 0+2048");
-    ck_assert_uint_eq(take(512, 0), 512);
+    ck_assert_uint_eq(alloc_offset(512, 0), 512);
     ck_assert_str_eq(layout(), "A@1 0+512; live 512+512; free 1024+1024");
 }
 
@@ -306,12 +307,12 @@ TEST(stream_0_is_a_second_stream) {
 TEST(second_stream_orders_what_the_first_freed) {
     enum { N = 101 };
 
-    begin(&bfc, MIB);
+    begin_placement(&bfc, MIB);
     for (size_t i = 0; i < 2 * N; i++)
-        take(256, A);
+        alloc_offset(256, A);
     for (size_t i = 0; i < N; i++)
-        give((i * 37 % N) * 512, A); /* sequence i + 1 at slot 37 i mod 101 */
-    take(256, B);
+        free_offset((i * 37 % N) * 512, A); /* sequence i + 1 at slot 37 i mod 101 */
+    alloc_offset(256, B);
     for (size_t i = 0; i < N; i++) {
         observe(A, i + 1);
         ck_assert_uint_eq(free_figures().waiting, (N - 1 - i) * 256);

@@ -26,20 +26,20 @@ static void await_rest(weir_allocator *a) {
     } while (stats_of(a).ahead_steps > steps);
 }
 
-CASE("thread", 120, open_device, NULL);
+CASE("thread", 120, open_ahead_device, NULL);
 
 TEST_EACH(WAYS, off_by_default) {
-    weir_allocator *a = make(&real, _i, 0);
+    weir_allocator *a = make_ahead(&real, _i, 0);
     MUST_EQ(a->reserve.goal.ahead.is_on, 0);
     OK(weir_free(a, take(a, 100 * MIB, A), A));
     sleep_for_ms(5);
     weir_statistics s = stats_of(a);
     ck_assert_uint_eq(s.ahead_steps + s.ahead_bytes + s.ahead_ns + s.ahead_failures, 0);
-    destroy(a);
+    destroy_and_check(a);
 }
 
 TEST_EACH(WAYS, little_is_idle_and_then_enough) {
-    weir_allocator *a = make(&real, _i, 256 * MIB);
+    weir_allocator *a = make_ahead(&real, _i, 256 * MIB);
     AWAIT(idle_of(a) >= 512 * MIB); /* growth begins with the allocator */
     await_rest(a);
     MUST_LE(idle_of(a), 512 * MIB + a->reserve.engine->step_bytes);
@@ -58,11 +58,11 @@ TEST_EACH(WAYS, little_is_idle_and_then_enough) {
     expect_rest(a);
     check_steps(a);
     ck_assert_uint_eq(stats_of(a).ahead_failures, 0);
-    destroy(a);
+    destroy_and_check(a);
 }
 
 TEST_EACH(WAYS, another_stream_is_served_from_it) {
-    weir_allocator *a = make(&real, _i, 256 * MIB);
+    weir_allocator *a = make_ahead(&real, _i, 256 * MIB);
     void *block[2];
 
     AWAIT(idle_of(a) >= 512 * MIB);
@@ -74,33 +74,33 @@ TEST_EACH(WAYS, another_stream_is_served_from_it) {
     OK(weir_free(a, block[0], A));
     OK(weir_free(a, block[1], B));
     CU(driver->cuCtxSynchronize());
-    destroy(a);
+    destroy_and_check(a);
 }
 
 /* Background growth stops at the limit. No request counts as failed. */
 TEST_EACH(WAYS, the_limit_holds) {
-    weir_options options = options_for(_i, 256 * MIB);
+    weir_options options = ahead_options(_i, 256 * MIB);
     options.limit = bytes_amount(320 * MIB);
-    weir_allocator *a = make_on(&real, &options);
+    weir_allocator *a = make_ahead_on(&real, &options);
     AWAIT(stats_of(a).ahead_failures >= 2);
     ck_assert_uint_eq(stats_of(a).reserved, 320 * MIB);
     ck_assert_uint_eq(stats_of(a).failed_requests, 0);
     OK(weir_free(a, take(a, _i == REGIONS ? 64 * MIB : 320 * MIB, A), A));
     ck_assert_uint_eq(stats_of(a).reserved_peak, 320 * MIB);
     check_steps(a);
-    destroy(a);
+    destroy_and_check(a);
 }
 
 /* Background growth leaves a 64th of the device free. A request may use that part. */
 TEST_EACH(WAYS, the_last_part_is_for_requests) {
-    weir_allocator *a = make(&real, _i, 7 * GIB);
+    weir_allocator *a = make_ahead(&real, _i, 7 * GIB);
     AWAIT(stats_of(a).ahead_failures >= 2);
     size_t left = device_free();
     MUST_BE_WITHIN(128 * MIB, left, 128 * MIB + a->reserve.engine->step_bytes);
     ck_assert_int_eq(weir_last_driver_result(), 0);
     OK(weir_free(a, take(a, _i == REGIONS ? 100 * MIB : stats_of(a).reserved + 64 * MIB, A), A));
     check_steps(a);
-    destroy(a);
+    destroy_and_check(a);
 }
 
 TEST_EACH(WAYS, a_failure_is_tried_again_ever_later) {
@@ -108,7 +108,7 @@ TEST_EACH(WAYS, a_failure_is_tried_again_ever_later) {
     /* The pause after the n-th failure is 10 ms, doubled n - 1 times. */
     weir__model_fail(grows_by(_i), 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     uint64_t from = real_ms();
-    weir_allocator *a = make(&real, _i, 256 * MIB);
+    weir_allocator *a = make_ahead(&real, _i, 256 * MIB);
     AWAIT(stats_of(a).ahead_failures >= 4);
     for (int i = 0; i < 20; i++, sleep_for_ms(5)) {
         failed_requests = stats_of(a).ahead_failures;
@@ -118,7 +118,7 @@ TEST_EACH(WAYS, a_failure_is_tried_again_ever_later) {
     weir__model_faults_clear();
     AWAIT(idle_of(a) >= 512 * MIB);
     check_steps(a);
-    destroy(a);
+    destroy_and_check(a);
 }
 
 static void wait_for_child(pid_t child) {
@@ -131,7 +131,7 @@ static void wait_for_child(pid_t child) {
 
 /* The child of fork has an allocator without a thread. The fork may come in the middle of a growth step. */
 TEST_EACH(WAYS, a_child_of_fork_neither_grows_nor_hangs) {
-    weir_allocator *a = make(&real, _i, 2 * GIB);
+    weir_allocator *a = make_ahead(&real, _i, 2 * GIB);
     void *block = NULL;
 
     for (int i = 0; i < 20; i++) {
@@ -146,17 +146,17 @@ TEST_EACH(WAYS, a_child_of_fork_neither_grows_nor_hangs) {
         sleep_for_ms(i % 3);
     }
     AWAIT(idle_of(a) >= 4 * GIB);
-    destroy(a);
+    destroy_and_check(a);
 }
 
 TEST_EACH(WAYS, destroying_ends_it_promptly) {
     for (int i = 0; i < 30; i++) {
-        weir_allocator *a = make(&real, _i, 4 * GIB);
+        weir_allocator *a = make_ahead(&real, _i, 4 * GIB);
         OK(weir_free(a, take(a, 10 * MIB, A), A));
         CU(driver->cuStreamSynchronize(A));
         sleep_for_ms(i % 4);
         uint64_t from = real_ms();
-        destroy(a);
+        destroy_and_check(a);
         MUST_LE(real_ms() - from, 1000); /* the longest pause takes 2560 ms */
     }
     ck_assert_uint_eq(device_free(), 8 * GIB);
@@ -164,49 +164,49 @@ TEST_EACH(WAYS, destroying_ends_it_promptly) {
 
 TEST_WHERE(POOL, POOL + 1, NULL, destroying_ends_a_long_pause) {
     weir__model_fail(grows_by(_i), 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
-    weir_allocator *a = make(&real, _i, 256 * MIB);
+    weir_allocator *a = make_ahead(&real, _i, 256 * MIB);
     AWAIT(stats_of(a).ahead_failures >= 8); /* the next pause takes 1280 ms */
     weir__model_faults_clear();
     uint64_t from = real_ms();
-    destroy(a);
+    destroy_and_check(a);
     MUST_LE(real_ms() - from, 800);
 }
 
 TEST_EACH(WAYS, what_is_busy_goes_on) {
-    weir_allocator *a = make(&real, _i, 256 * MIB);
+    weir_allocator *a = make_ahead(&real, _i, 256 * MIB);
     void *block = take(a, MIB, A);
 
     EXPECT(WEIR_E_BUSY, weir_allocator_destroy(a));
     AWAIT(idle_of(a) >= 511 * MIB); /* the block may use 1 MiB of the idle memory */
     OK(weir_free(a, block, A));
-    destroy(a);
+    destroy_and_check(a);
 }
 
 TEST_EACH(WAYS, two_allocators_have_one_each) {
-    weir_allocator *a = make(&real, _i, 256 * MIB);
-    weir_allocator *b = make(&real, (_i + 1) % WAYS, 384 * MIB);
+    weir_allocator *a = make_ahead(&real, _i, 256 * MIB);
+    weir_allocator *b = make_ahead(&real, (_i + 1) % WAYS, 384 * MIB);
 
     AWAIT(idle_of(a) >= 512 * MIB);
     AWAIT(idle_of(b) >= 768 * MIB);
-    destroy(a);
+    destroy_and_check(a);
     OK(weir_free(b, take(b, 600 * MIB, A), A));
     AWAIT(stats_of(b).reserved >= 768 * MIB);
     await_rest(b); /* check_steps reads the statistics first, and the events later */
     check_steps(b);
-    destroy(b);
+    destroy_and_check(b);
 }
 
 /* A capture in global mode stays valid while another thread grows the reserved memory. */
 TEST_EACH(WAYS, a_capture_goes_on_beside_it) {
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
-    weir_allocator *a = make(&real, _i, 256 * MIB);
+    weir_allocator *a = make_ahead(&real, _i, 256 * MIB);
     AWAIT(idle_of(a) >= 512 * MIB);
     drop_capture(A);
-    destroy(a);
+    destroy_and_check(a);
 }
 
 TEST_EACH(WAYS, no_stream_of_the_program_is_touched) {
-    weir_allocator *a = make(&real, _i, 256 * MIB);
+    weir_allocator *a = make_ahead(&real, _i, 256 * MIB);
 
     busy(A, 1000 * MS);
     busy(B, 1000 * MS);
@@ -214,7 +214,7 @@ TEST_EACH(WAYS, no_stream_of_the_program_is_touched) {
     ck_assert_uint_eq(driver->cuStreamQuery(A), CUDA_ERROR_NOT_READY);
     ck_assert_uint_eq(driver->cuStreamQuery(B), CUDA_ERROR_NOT_READY);
     CU(driver->cuCtxSynchronize());
-    destroy(a);
+    destroy_and_check(a);
 }
 
 struct worker {
@@ -249,7 +249,7 @@ static void *work(void *argument) {
 }
 
 TEST_EACH(WAYS, beside_threads_at_work) {
-    weir_allocator *a = make(&real, _i, 256 * MIB);
+    weir_allocator *a = make_ahead(&real, _i, 256 * MIB);
     struct worker w[3];
     for (int i = 0; i < 3; i++) {
         w[i] = (struct worker){.a = a, .random = 77 + (uint64_t)i};
@@ -266,7 +266,7 @@ TEST_EACH(WAYS, beside_threads_at_work) {
     ck_assert_uint_gt(s.ahead_steps, 0);
     MUST_EQ(s.blocks, 0);
     MUST_LE(s.requested_peak, 3 * 8 * 64 * MIB + 256 * MIB); /* the peak contains no probe block */
-    destroy(a);
+    destroy_and_check(a);
 }
 
 CASE("exit", 120, NULL, NULL);
@@ -278,8 +278,8 @@ TEST_EACH(WAYS, a_process_may_exit_meanwhile) {
 
         if (child == 0) {
             alarm(20);
-            open_device();
-            (void)make(&real, _i, 4 * GIB);
+            open_ahead_device();
+            (void)make_ahead(&real, _i, 4 * GIB);
             sleep_for_ms(i % 4);
             exit(0);
         }
@@ -290,16 +290,16 @@ TEST_EACH(WAYS, a_process_may_exit_meanwhile) {
 static void expect_log(const weir_options *options, const char *text) {
     weir_options loud = *options;
     loud.log = WEIR_LOG_WARNING;
-    weir_allocator *a = make_on(&real, &loud);
+    weir_allocator *a = make_ahead_on(&real, &loud);
     (void)lines();
     ck_assert_msg(strstr(logged, text) != NULL, "not \"%s\" but \"%s\"", text, logged);
-    destroy(a);
+    destroy_and_check(a);
 }
 
-CASE("thread", 120, open_device, NULL);
+CASE("thread", 120, open_ahead_device, NULL);
 
 TEST(what_has_no_use_for_it_says_so) {
-    weir_options options = options_for(POOL, 64 * MIB);
+    weir_options options = ahead_options(POOL, 64 * MIB);
 
     catch_log();
     options.engine = WEIR_ENGINE_DIRECT;
@@ -314,15 +314,15 @@ TEST(what_has_no_use_for_it_says_so) {
 
 /* Driver 11.2 does not report the size of a pool, so weir cannot grow the pool in the background. */
 TEST_WHERE(POOL, REGIONS, NULL, what_cannot_be_told_is_left_alone) {
-    weir_options options = options_for(_i, 64 * MIB);
+    weir_options options = ahead_options(_i, 64 * MIB);
     real.capabilities &= ~(unsigned)WEIR_CAP_POOL_FIGURES;
     catch_log();
     options.log = WEIR_LOG_WARNING;
-    weir_allocator *a = make_on(&real, &options);
+    weir_allocator *a = make_ahead_on(&real, &options);
     AWAIT((lines(), strstr(logged, "grow-ahead has no effect: this driver")) != NULL);
     OK(weir_free(a, take(a, 100 * MIB, A), A));
     ck_assert_uint_eq(stats_of(a).ahead_steps + stats_of(a).ahead_failures, 0);
-    destroy(a);
+    destroy_and_check(a);
 }
 
 /* The test holds a growth step in cuMemSetAccess, the last driver call of the step, for ten seconds at most. */
@@ -370,7 +370,7 @@ static void *ask_meanwhile(void *grower) {
  * its cuMemSetAccess number `held_call`. */
 static weir_allocator *make_held(struct grower *g, size_t bytes) {
     static struct weir_driver holding;
-    weir_options options = options_for(MAPPED, 0);
+    weir_options options = ahead_options(MAPPED, 0);
 
     sem_init(&inside, 0, 0);
     sem_init(&go_on, 0, 0);
@@ -378,7 +378,7 @@ static weir_allocator *make_held(struct grower *g, size_t bytes) {
     holding.cuMemSetAccess = held_access;
     options.cache = WEIR_SWITCH_OFF;
     options.prealloc = bytes_amount(64 * MIB);
-    *g = (struct grower){.a = make_on(&holding, &options), .bytes = bytes};
+    *g = (struct grower){.a = make_ahead_on(&holding, &options), .bytes = bytes};
     holds = held_call;
     ck_assert_int_eq(pthread_create(&g->thread, NULL, grow_meanwhile, g), 0);
     while (sem_wait(&inside) != 0)
@@ -410,7 +410,7 @@ TEST(what_has_room_does_not_wait_for_a_step) {
     MUST_LE(before, stats_of(a).reserved);
     OK(weir_trim(a, 0, NULL));
     ck_assert_uint_eq(stats_of(a).reserved, 0);
-    destroy(a);
+    destroy_and_check(a);
 }
 
 /* A request without room waits for the held step, and grows only if that step is not enough. */
@@ -430,7 +430,7 @@ TEST_EACH(2, who_has_to_grow_waits_for_what_comes) {
     if (!_i) /* the request has queried no stream */
         MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamQuery), asked);
     OK(weir_free(a, asks.block, A));
-    destroy(a);
+    destroy_and_check(a);
 }
 
 /* A failed step leaves no memory, and the next step uses its addresses. If the driver refuses to unmap the memory of a
@@ -458,7 +458,7 @@ TEST_EACH(3, what_does_not_come_leaves_nothing) {
     }
     OK(weir_preallocate(a, 256 * MIB, NULL));
     ck_assert_uint_eq(stats_of(a).reserved, 256 * MIB);
-    destroy(a);
+    destroy_and_check(a);
     MUST_EQ(device_free(), all);
 }
 
@@ -476,7 +476,7 @@ TEST_EACH(2, a_limit_that_is_lowered_meanwhile_is_the_cause) {
     OK(weir_preallocate(a, stats_of(a).reserved, NULL));
     OK(weir_set_limit(a, bytes_amount(GIB)));
     OK(weir_preallocate(a, GIB, NULL));
-    destroy(a);
+    destroy_and_check(a);
 }
 
 SUITE("ahead", CK_FORK);

@@ -10,8 +10,8 @@
 /* Makes 40 requests, and writes the time that they took to `in_requests`. Returns the time at the end. */
 static uint64_t play_a_run(int way, uint64_t low, uint64_t *in_requests, weir_statistics *s) {
     void *block[40];
-    open_device();
-    weir_allocator *a = make(driver, way, low);
+    open_ahead_device();
+    weir_allocator *a = make_ahead(driver, way, low);
     *in_requests = 0;
     for (int i = 0; i < 40; i++) {
         uint64_t from = driver->ticks();
@@ -26,11 +26,11 @@ static uint64_t play_a_run(int way, uint64_t low, uint64_t *in_requests, weir_st
         check_steps(a);
     for (int i = 0; i < 40; i++)
         OK(weir_free(a, block[i], A));
-    destroy(a);
+    destroy_and_check(a);
     return driver->ticks();
 }
 
-CASE("played", 60, open_device, NULL);
+CASE("played", 60, open_ahead_device, NULL);
 
 TEST_EACH(WAYS, on_the_model_it_costs_requests_nothing) {
     weir_statistics plain, ahead, again;
@@ -59,7 +59,7 @@ static uint64_t steps_in(weir_allocator *a, uint64_t ms) {
 
 /* Background growth makes a step each millisecond, even if no request came meanwhile. */
 TEST_EACH(WAYS, turns_come_when_they_are_due) {
-    weir_allocator *a = make(driver, _i, 2 * GIB);
+    weir_allocator *a = make_ahead(driver, _i, 2 * GIB);
     uint64_t steps = steps_in(a, 10);
     uint64_t all = (2 * GIB + 65 * MIB) / a->reserve.engine->step_bytes + 1; /* with the block */
 
@@ -72,7 +72,7 @@ TEST_EACH(WAYS, turns_come_when_they_are_due) {
     OK(weir_free(a, take(a, 65 * MIB, A), A));
     MUST_BE_WITHIN(4 * GIB, idle_of(a), 4 * GIB + 65 * MIB + a->reserve.engine->step_bytes);
     check_steps(a);
-    destroy(a);
+    destroy_and_check(a);
 }
 
 static int is_not_regions(int way) {
@@ -84,7 +84,7 @@ static int is_no_pool(int way) {
 }
 
 TEST_WHERE(0, WAYS, is_not_regions, the_less_is_idle_the_sooner_they_come) {
-    weir_allocator *a = make(driver, _i, 3 * GIB);
+    weir_allocator *a = make_ahead(driver, _i, 3 * GIB);
     void *block[30];
     for (int i = 0; i < 30; i++)
         block[i] = take(a, 100 * MIB, A);
@@ -93,12 +93,12 @@ TEST_WHERE(0, WAYS, is_not_regions, the_less_is_idle_the_sooner_they_come) {
     check_steps(a);
     for (int i = 0; i < 30; i++)
         OK(weir_free(a, block[i], A));
-    destroy(a);
+    destroy_and_check(a);
 }
 
 /* Grow-ahead reserves memory while weir creates the allocator, so the first request neither grows nor waits. */
 TEST_EACH(WAYS, it_begins_with_the_allocator) {
-    weir_allocator *a = make(driver, _i, 300 * MIB);
+    weir_allocator *a = make_ahead(driver, _i, 300 * MIB);
     weir_statistics s = stats_of(a);
 
     MUST_BE_WITHIN(300 * MIB, s.reserved, 300 * MIB + a->reserve.engine->step_bytes);
@@ -108,15 +108,15 @@ TEST_EACH(WAYS, it_begins_with_the_allocator) {
     MUST_EQ(stats_of(a).growth_allocs, 0);
     MUST_EQ(stats_of(a).stall_ns, 0);
     check_steps(a);
-    destroy(a);
+    destroy_and_check(a);
 }
 
 /* A request larger than each idle piece waits for new physical allocations. Nothing moves, since moves take
  * longer. */
 TEST(what_is_larger_waits_for_growth_alone) {
-    weir_options options = options_for(MAPPED, 512 * MIB);
+    weir_options options = ahead_options(MAPPED, 512 * MIB);
     void *block[4];
-    weir_allocator *a = make_on(driver, &options);
+    weir_allocator *a = make_ahead_on(driver, &options);
     for (int i = 0; i < 4; i++)
         block[i] = take(a, 256 * MIB, A);
     weir__model_advance(50 * MS);
@@ -133,28 +133,28 @@ TEST(what_is_larger_waits_for_growth_alone) {
     OK(weir_free(a, large, A));
     for (int i = 1; i < 4; i += 2)
         OK(weir_free(a, block[i], A));
-    destroy(a);
+    destroy_and_check(a);
 }
 
 /* weir warns if the limit is below the amount of grow-ahead. */
 TEST_EACH(WAYS, more_than_can_be_had) {
-    weir_options options = options_for(_i, 2 * GIB);
+    weir_options options = ahead_options(_i, 2 * GIB);
     catch_log();
     options.limit = bytes_amount(GIB);
     options.log = WEIR_LOG_WARNING;
-    weir_allocator *a = make_on(driver, &options);
+    weir_allocator *a = make_ahead_on(driver, &options);
     (void)lines();
     ck_assert_msg(strstr(logged, "grow-ahead of 2GiB is above the 1GiB that can be reserved") !=
                       NULL,
                   "%s", logged);
     OK(weir_free(a, take(a, MIB, A), A));
     MUST_LE(stats_of(a).reserved, GIB);
-    destroy(a);
+    destroy_and_check(a);
 }
 
 /* The mapped engine has separate memory for small requests.  Background growth keeps some of it idle, too. */
 TEST(small_requests_have_some_of_it) {
-    weir_allocator *a = make(driver, MAPPED, 512 * MIB);
+    weir_allocator *a = make_ahead(driver, MAPPED, 512 * MIB);
     void *block[200];
     int count = 0;
 
@@ -168,12 +168,12 @@ TEST(small_requests_have_some_of_it) {
     check_steps(a);
     while (count > 0)
         OK(weir_free(a, block[--count], A));
-    destroy(a);
+    destroy_and_check(a);
 }
 
 /* A request does not wait for a step of another thread. */
 TEST_EACH(WAYS, whoever_finds_a_turn_goes_on) {
-    weir_allocator *a = make(driver, _i, GIB);
+    weir_allocator *a = make_ahead(driver, _i, GIB);
     uint64_t steps = stats_of(a).ahead_steps;
 
     weir__goal_hold(&a->reserve);
@@ -183,12 +183,12 @@ TEST_EACH(WAYS, whoever_finds_a_turn_goes_on) {
     weir__goal_go_on(&a->reserve);
     OK(weir_free(a, take(a, 101 * MIB, A), A));
     MUST_LE(steps + 1, stats_of(a).ahead_steps);
-    destroy(a);
+    destroy_and_check(a);
 }
 
 TEST_EACH(WAYS, a_lost_device_is_left_alone) {
-    weir_options options = options_for(_i, 6 * GIB);
-    weir_allocator *a = make_on(&real, &options);
+    weir_options options = ahead_options(_i, 6 * GIB);
+    weir_allocator *a = make_ahead_on(&real, &options);
     AWAIT(stats_of(a).ahead_steps > 0);
     weir__goal_hold(&a->reserve);
     weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_LOST, 1);
@@ -210,26 +210,26 @@ static void refuse_threads(void) {
 
 /* Requests grow the reserved memory themselves if weir cannot start a thread. */
 TEST_EACH(WAYS, without_a_thread_there_is_an_allocator) {
-    weir_options options = options_for(_i, 64 * MIB);
+    weir_options options = ahead_options(_i, 64 * MIB);
     catch_log();
     refuse_threads();
     options.log = WEIR_LOG_WARNING;
-    weir_allocator *a = make_on(&real, &options);
+    weir_allocator *a = make_ahead_on(&real, &options);
     (void)lines();
     ck_assert(strstr(logged, "nothing is done in the background") != NULL);
     uint64_t steps = stats_of(a).ahead_steps;
     OK(weir_free(a, take(a, 2 * GIB, A), A));
     MUST_EQ(stats_of(a).ahead_steps, steps);
     MUST_EQ(stats_of(a).growth_allocs, 1);
-    destroy(a);
+    destroy_and_check(a);
 }
 
 /* A request moves idle memory rather than grow, whether or not grow-ahead is set. */
 TEST_EACH(2, without_a_thread_memory_moves) {
-    weir_options options = options_for(MAPPED, _i ? 512 * MIB : 0);
+    weir_options options = ahead_options(MAPPED, _i ? 512 * MIB : 0);
     void *block[4];
     refuse_threads();
-    weir_allocator *a = make_on(&real, &options);
+    weir_allocator *a = make_ahead_on(&real, &options);
     for (int i = 0; i < 4; i++)
         block[i] = take(a, 256 * MIB, A);
     for (int i = 0; i < 4; i += 2)
@@ -239,7 +239,7 @@ TEST_EACH(2, without_a_thread_memory_moves) {
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuMemCreate), made);
     for (int i = 1; i < 4; i += 2)
         OK(weir_free(a, block[i], A));
-    destroy(a);
+    destroy_and_check(a);
 }
 
 /* Growth stops when twice the amount is idle; twice a share is at most 100%. */
@@ -255,16 +255,16 @@ TEST_EACH(WAYS, growth_stops_at_twice_the_amount) {
                  {{750000, WEIR_AMOUNT_OF_FREE}, 8 * GIB}};
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        weir_options options = options_for(_i, 0);
+        weir_options options = ahead_options(_i, 0);
         options.grow_ahead = cases[i].low;
-        weir_allocator *a = make_on(driver, &options);
+        weir_allocator *a = make_ahead_on(driver, &options);
         MUST_EQ(a->high, cases[i].high);
-        destroy(a);
+        destroy_and_check(a);
     }
 }
 
 TEST_WHERE(0, WAYS, is_no_pool, pauses_after_failures_double_to_a_bound) {
-    weir_allocator *a = make(driver, _i, 256 * MIB);
+    weir_allocator *a = make_ahead(driver, _i, 256 * MIB);
     uint64_t pause = 0, before = 0, failed_requests;
 
     OK(weir_free(a, take(a, 3 * MIB, A), A));
@@ -287,7 +287,7 @@ TEST_WHERE(0, WAYS, is_no_pool, pauses_after_failures_double_to_a_bound) {
     }
     ck_assert_uint_eq(pause, 2560);
     weir__model_faults_clear();
-    destroy(a);
+    destroy_and_check(a);
 }
 
 /* A cache hit makes equal driver calls with and without grow-ahead. */
@@ -295,15 +295,15 @@ TEST_WHERE(0, WAYS, is_no_pool, a_hit_costs_what_it_did) {
     uint64_t made[2][WEIR_ENTRY_COUNT];
 
     for (int on = 0; on < 2; on++) {
-        open_device();
-        weir_allocator *a = make(driver, _i, on ? GIB : 0);
+        open_ahead_device();
+        weir_allocator *a = make_ahead(driver, _i, on ? GIB : 0);
         for (int i = 0; i < 10; i++)
             OK(weir_free(a, take(a, 1000, A), A));
         count_from_here();
         OK(weir_free(a, take(a, 1000, A), A));
         for (int i = 0; i < WEIR_ENTRY_COUNT; i++)
             made[on][i] = calls((enum weir_driver_entry)i);
-        destroy(a);
+        destroy_and_check(a);
     }
     ck_assert_mem_eq(made[0], made[1], sizeof made[0]);
 }

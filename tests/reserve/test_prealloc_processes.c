@@ -126,10 +126,10 @@ static struct holder hold_apart(void) {
     return holder;
 }
 
-CASE("processes", 60, set_up_apart, tear_down);
+CASE("processes", 60, set_up_apart, tear_down_preallocation);
 
 TEST_EACH(WAYS, one_after_the_other) {
-    weir_options options = options_for(_i, GIB);
+    weir_options options = prealloc_options(_i, GIB);
     struct holder holder = hold_apart();
     struct child child = start(&options);
     ck_assert(!has_ended(&child, 200));
@@ -144,7 +144,7 @@ TEST_EACH(WAYS, one_after_the_other) {
 }
 
 TEST(who_dies_gives_it_up) {
-    weir_options options = options_for(_i, GIB);
+    weir_options options = prealloc_options(_i, GIB);
     struct holder holder = hold_apart();
     struct child child = start(&options);
 
@@ -155,7 +155,7 @@ TEST(who_dies_gives_it_up) {
 }
 
 TEST_EACH(WAYS, many_at_once) {
-    weir_options options = options_for(_i, 0);
+    weir_options options = prealloc_options(_i, 0);
     struct child child[6];
 
     options.prealloc = (weir_amount){.value = 900000, .kind = WEIR_AMOUNT_OF_FREE};
@@ -261,7 +261,7 @@ TEST_EACH(3, a_link_is_not_followed_nor_a_pipe_waited_for) {
     ck_assert_int_eq(lstat(made, &is), -1);
 }
 
-CASE("amounts", 60, set_up, tear_down);
+CASE("amounts", 60, set_up_preallocation, tear_down_preallocation);
 
 TEST(without_a_lock_it_goes_on) {
     struct rlimit before;
@@ -269,9 +269,10 @@ TEST(without_a_lock_it_goes_on) {
     struct rlimit none = before;
     none.rlim_cur = 0;
     MUST(setrlimit(RLIMIT_NOFILE, &none) == 0);
-    make(POOL, GIB, "");
+    make_preallocated(POOL, GIB, "");
     MUST(setrlimit(RLIMIT_NOFILE, &before) == 0);
-    expect_log("no lock against other processes (Too many open files): it goes on without");
+    expect_prealloc_log(
+        "no lock against other processes (Too many open files): it goes on without");
     ck_assert_uint_eq(stats_of(a).prealloc_kept, GIB);
 }
 

@@ -11,12 +11,12 @@ static const char *end_of_device(int way) {
     return way == REGIONS ? "iB; the driver refused more, with " : "iB; the device has no more";
 }
 
-CASE("amounts", 60, set_up, tear_down);
+CASE("amounts", 60, set_up_preallocation, tear_down_preallocation);
 
 TEST_EACH(WAYS, partial_success_is_reported) {
     (void)leave_free(GIB);
-    make(_i, 4 * GIB, "");
-    expect_log("requested 4GiB, got and kept ");
+    make_preallocated(_i, 4 * GIB, "");
+    expect_prealloc_log("requested 4GiB, got and kept ");
     ck_assert_msg(strstr(logged, _i == REGIONS ? "MiB; the driver refused more, with 86MiB free"
                                                : "1GiB; the device has no more") != NULL,
                   "%s", logged);
@@ -30,7 +30,7 @@ TEST_EACH(WAYS, partial_success_is_reported) {
  * not keep a unit. */
 TEST_EACH(WAYS, parts_of_units_are_kept) {
     for (uint64_t bytes = 16 * MIB; bytes <= 100 * MIB; bytes += 84 * MIB) {
-        weir_options options = options_for(_i, bytes);
+        weir_options options = prealloc_options(_i, bytes);
         options.release_threshold = bytes_amount(0);
         make_with(&options);
         MUST_LE(bytes, stats_of(a).prealloc_kept);
@@ -43,8 +43,8 @@ TEST_EACH(WAYS, parts_of_units_are_kept) {
 
 /* The limit of a pool is a whole number of units. weir preallocates up to that limit, and reports the amount. */
 TEST_WHERE(POOL, REGIONS, NULL, a_limit_of_parts_of_units) {
-    make(_i, 100 * MIB, "limit=100MiB");
-    expect_log("requested 100MiB, got and kept 96MiB");
+    make_preallocated(_i, 100 * MIB, "limit=100MiB");
+    expect_prealloc_log("requested 100MiB, got and kept 96MiB");
     MUST_EQ(stats_of(a).reserved, 96 * MIB);
 }
 
@@ -52,7 +52,7 @@ TEST_WHERE(POOL, REGIONS, NULL, a_limit_of_parts_of_units) {
  * first value counts. */
 TEST_EACH(WAYS, a_device_that_does_not_tell_again_what_is_free) {
     weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 2, CUDA_ERROR_UNKNOWN, 0);
-    make(_i, 0, "prealloc=50%free");
+    make_preallocated(_i, 0, "prealloc=50%free");
     MUST_EQ(stats_of(a).prealloc_asked, 4 * GIB);
     MUST_EQ(stats_of(a).prealloc_kept, 4 * GIB);
 }
@@ -62,7 +62,7 @@ TEST_EACH(6 * WAYS, what_stands_against_more_is_named) {
     static const char *const causes[] = {"; keep-free keeps for others 3GiB",
                                          "; a share leaves 128MiB of the device",
                                          "; the limit is 2GiB"};
-    weir_options options = options_for(_i % WAYS, 5 * GIB);
+    weir_options options = prealloc_options(_i % WAYS, 5 * GIB);
     int way = _i / WAYS % 3, is_little = _i / WAYS / 3;
     if (is_little && way != 1)
         return; /* only a share is tested on a device that is nearly full */
@@ -83,7 +83,7 @@ TEST_EACH(6 * WAYS, what_stands_against_more_is_named) {
     weir__model_advance(1000 * MS);
     give(take(3 * MIB, A), A);
     if (way != 1) /* a share depends on what others leave */
-        expect_log(causes[way]);
+        expect_prealloc_log(causes[way]);
     destroy();
     options.prealloc_min = (weir_amount){.kind = WEIR_AMOUNT_MAX};
     if (way > 0)
@@ -116,25 +116,25 @@ TEST_EACH(3 * WAYS, what_a_call_gets_is_told) {
 }
 
 TEST(why_a_call_gets_nothing_is_told) {
-    weir_options options = options_for(POOL_ALONE, 0);
+    weir_options options = prealloc_options(POOL_ALONE, 0);
     copy_driver();
     table.capabilities &= ~(unsigned)WEIR_CAP_POOL_FIGURES;
     make_with_on(&table, &options);
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_preallocate(a, MIB, NULL));
-    expect_log("weir: error: weir_preallocate: the driver (before 11.3) does not report");
+    expect_prealloc_log("weir: error: weir_preallocate: the driver (before 11.3) does not report");
     destroy();
     options.engine = WEIR_ENGINE_DIRECT;
     make_with(&options);
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_preallocate(a, MIB, NULL));
-    expect_log("weir: error: weir_preallocate: engine direct reserves no memory");
+    expect_prealloc_log("weir: error: weir_preallocate: engine direct reserves no memory");
     destroy();
-    options = options_for(MAPPED, 0);
+    options = prealloc_options(MAPPED, 0);
     make_with(&options);
     weir__model_fail(WEIR_ENTRY_cuMemCreate, 1, CUDA_ERROR_NOT_SUPPORTED, 1);
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_preallocate(a, 64 * MIB, NULL));
     weir__model_faults_clear();
-    expect_log("weir_preallocate: not supported by this driver or engine: the driver "
-               "answered CUDA_ERROR_NOT_SUPPORTED");
+    expect_prealloc_log("weir_preallocate: not supported by this driver or engine: the driver "
+                        "answered CUDA_ERROR_NOT_SUPPORTED");
     weir__model_fail(WEIR_ENTRY_cuMemCreate, 1, CUDA_ERROR_UNKNOWN, 1);
     EXPECT(WEIR_E_DRIVER, weir_preallocate(a, 64 * MIB, NULL));
     weir__model_faults_clear();
@@ -147,16 +147,16 @@ TEST_EACH(WAYS, which_limit_it_was_is_named) {
     make_later(_i, 5 * GIB, "keep-free=1GiB");
     OK(weir_set_limit(a, bytes_amount(2 * GIB)));
     give(take(1000, A), A);
-    expect_log("; the limit is 2GiB");
+    expect_prealloc_log("; the limit is 2GiB");
     destroy();
     start_model(8 * GIB + 8 * MIB);
-    make(_i, 8 * GIB + 8 * MIB, "limit=share");
-    expect_log("; the limit, a share, is 8GiB");
+    make_preallocated(_i, 8 * GIB + 8 * MIB, "limit=share");
+    expect_prealloc_log("; the limit, a share, is 8GiB");
     destroy();
     make_later(_i, 8 * GIB + 8 * MIB, "limit=share");
     OK(weir_set_limit(a, bytes_amount(2 * GIB)));
     give(take(1000, A), A);
-    expect_log("; the limit is 2GiB");
+    expect_prealloc_log("; the limit is 2GiB");
 }
 
 /* The share leaves room, but the driver refuses the memory. */
@@ -168,7 +168,7 @@ TEST_EACH(WAYS, a_share_that_the_driver_refuses) {
     weir__model_fail(entries[_i], 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     fail_to_make_on(driver, WEIR_E_NO_MEMORY, _i, 0, "prealloc=share");
     weir__model_faults_clear();
-    expect_log("got and kept 0B; the driver refused more, with 8GiB free");
+    expect_prealloc_log("got and kept 0B; the driver refused more, with 8GiB free");
 }
 
 /* The variable of another program ignores weir's limit, so weir lowers its amount to the limit, in whole units if
@@ -178,13 +178,14 @@ TEST_EACH(2, what_a_variable_asks_is_held_to_the_limit) {
         uint64_t limit, asked;
         const char *shown;
     } ways[] = {{GIB + 5 * MIB, GIB, "of 1GiB: "}, {20 * MIB, 20 * MIB, "of 20MiB: "}};
-    weir_options options = options_for(REGIONS, 0);
+    weir_options options = prealloc_options(REGIONS, 0);
 
     MUST(setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", ".5", 1) == 0);
     OK(weir_options_from_env(&options, NULL, 0));
     options.limit = bytes_amount(ways[_i].limit);
     make_with(&options);
-    expect_log("XLA_PYTHON_CLIENT_MEM_FRACTION requests a preallocation of 4GiB, above the limit");
+    expect_prealloc_log(
+        "XLA_PYTHON_CLIENT_MEM_FRACTION requests a preallocation of 4GiB, above the limit");
     ck_assert_msg(strstr(logged, ways[_i].shown) != NULL, "%s", logged);
     give(take(1000, A), A);
     MUST_EQ(stats_of(a).prealloc_asked, ways[_i].asked);
@@ -194,7 +195,7 @@ TEST_EACH(2, what_a_variable_asks_is_held_to_the_limit) {
 }
 
 TEST_EACH(WAYS, less_than_the_least_is_a_failure) {
-    weir_options options = options_for(_i, 4 * GIB);
+    weir_options options = prealloc_options(_i, 4 * GIB);
     CUdeviceptr hoard = leave_free(GIB);
 
     options.prealloc_min = bytes_amount(2 * GIB);
@@ -215,7 +216,7 @@ TEST_EACH(WAYS, less_than_the_least_is_a_failure) {
 
 /* weir can compare amounts of different kinds only if it knows the device. */
 TEST_EACH(WAYS, the_least_is_no_more_than_the_whole) {
-    weir_options options = options_for(_i, 0);
+    weir_options options = prealloc_options(_i, 0);
 
     options.prealloc = (weir_amount){.value = 100000, .kind = WEIR_AMOUNT_OF_TOTAL};
     options.prealloc_min = bytes_amount(device_free());
@@ -248,7 +249,7 @@ TEST_EACH(WAYS, requests_fail_until_the_least_is_there) {
     ck_assert_uint_eq(stats_of(a).reserved, 0);
     for (int i = 0; i < 2; i++) {
         EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 1000, A, &block));
-        expect_log("error: preallocation: requested 4GiB, at least 2GiB, got only ");
+        expect_prealloc_log("error: preallocation: requested 4GiB, at least 2GiB, got only ");
         ck_assert(strstr(logged, "set prealloc-min to that or less") != NULL);
         ck_assert_uint_eq(device_free(), GIB); /* weir keeps no memory */
         ck_assert_uint_eq(stats_of(a).prealloc_kept, 0);
@@ -266,7 +267,7 @@ TEST_EACH(WAYS, requests_fail_until_the_least_is_there) {
 }
 
 TEST_EACH(WAYS, the_least_alone_is_the_whole) {
-    weir_options options = options_for(_i, 0);
+    weir_options options = prealloc_options(_i, 0);
     options.prealloc_min = bytes_amount(GIB);
     make_with(&options);
     ck_assert_uint_eq(stats_of(a).prealloc_got, GIB);
@@ -282,7 +283,7 @@ enum { FIRST = 96 };
 
 /* The creation makes no host tables.  The first blocks make the tables of their addresses. */
 TEST(a_mapped_arena_makes_tables_where_blocks_lie) {
-    make(MAPPED, 0, "");
+    make_preallocated(MAPPED, 0, "");
     void *small[FIRST], *large[FIRST];
     uint64_t before = stats_of(a).host_bytes;
 
@@ -302,7 +303,7 @@ TEST(a_mapped_arena_makes_tables_where_blocks_lie) {
 
 /* Only the options that weir_options_from_env filled are treated as another program's. */
 TEST_EACH(WAYS, an_equal_amount_of_the_program_is_its_own) {
-    weir_options first = options_for(_i, 0), second = first, own = options_for(_i, GIB);
+    weir_options first = prealloc_options(_i, 0), second = first, own = prealloc_options(_i, GIB);
 
     preallocate_at_first(&first, GIB);
     preallocate_at_first(&second, 2 * GIB);
@@ -312,7 +313,7 @@ TEST_EACH(WAYS, an_equal_amount_of_the_program_is_its_own) {
     first.limit = second.limit = own.limit = bytes_amount(512 * MIB);
     EXPECT(WEIR_E_LIMIT, try_on(driver, &own));
     make_with(&first);
-    expect_log("above the limit of 512MiB");
+    expect_prealloc_log("above the limit of 512MiB");
     MUST_EQ(stats_of(a).reserved, 0);
     make_with(&second);
     MUST_EQ(stats_of(a).reserved, 0);

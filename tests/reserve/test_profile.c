@@ -2,10 +2,10 @@
 /* test_profile.c: the profile that a run leaves for the next run, with each engine that can learn. */
 #include "tests/fixtures/profiles.h"
 
-CASE("runs", 60, set_up, tear_down);
+CASE("runs", 60, set_up_profiles, tear_down_profiles);
 
 TEST_EACH(WAYS, the_second_run_does_not_grow) {
-    weir_statistics first = run(_i, 40), second;
+    weir_statistics first = run_profiled(_i, 40), second;
     struct stat about;
 
     MUST_LE(1, first.growth_allocs);
@@ -15,7 +15,7 @@ TEST_EACH(WAYS, the_second_run_does_not_grow) {
     MUST(stat(file, &about) == 0 && S_ISREG(about.st_mode));
     MUST_EQ(about.st_mode & 07777, 0600);
     for (unsigned again = 1; again < 12; again++) { /* more runs than a profile keeps */
-        second = run(_i, 40);
+        second = run_profiled(_i, 40);
         MUST_EQ(second.profile_runs, again);
         MUST_EQ(second.prealloc_asked, second.profile_asked);
         MUST_EQ(second.growths, 1);
@@ -27,11 +27,11 @@ TEST_EACH(WAYS, the_second_run_does_not_grow) {
 }
 
 TEST_EACH(WAYS, a_larger_load_raises_it_at_once) {
-    weir_statistics small = run(_i, 20);
-    weir_statistics large = run(_i, 60);
+    weir_statistics small = run_profiled(_i, 20);
+    weir_statistics large = run_profiled(_i, 60);
     MUST_EQ(large.profile_asked, small.reserved_peak);
     MUST_LE(1, large.growth_allocs);
-    weir_statistics again = run(_i, 60);
+    weir_statistics again = run_profiled(_i, 60);
     MUST_EQ(again.profile_asked, large.reserved_peak);
     MUST_EQ(again.growth_allocs, 0);
 }
@@ -54,7 +54,7 @@ static void mixed_load(weir_allocator *a) {
 
 /* Blocks lie differently in preallocated memory, so each run grows a little. The next run preallocates no more. */
 TEST_EACH(WAYS, runs_of_one_program_leave_one_target) {
-    weir_options options = options_for(_i);
+    weir_options options = profiled_options(_i);
     uint64_t target = 0;
 
     for (int i = 0; i < 5; i++) {
@@ -71,23 +71,23 @@ TEST_EACH(WAYS, runs_of_one_program_leave_one_target) {
 
 /* The large run counts until four smaller ones have followed. The small runs never grow. */
 TEST_EACH(WAYS, a_smaller_load_lowers_it_after_four_runs) {
-    weir_statistics large = run(_i, 60), small;
+    weir_statistics large = run_profiled(_i, 60), small;
 
     for (int i = 0; i < 4; i++) {
-        small = run(_i, 10);
+        small = run_profiled(_i, 10);
         MUST_EQ(small.profile_asked, large.reserved_peak);
         MUST_EQ(small.growth_allocs, 0);
     }
-    small = run(_i, 10);
+    small = run_profiled(_i, 10);
     MUST_LE(small.profile_asked, large.reserved_peak / 3);
     MUST_LE(small.in_use_peak, small.profile_asked);
-    MUST_EQ(run(_i, 10).growth_allocs, 0);
+    MUST_EQ(run_profiled(_i, 10).growth_allocs, 0);
 }
 
 TEST(a_preallocation_that_is_set_wins) {
     static const uint64_t amounts[] = {0, 96 * 1024 * 1024};
-    weir_options options = options_for(MAPPED);
-    weir_statistics s = run(MAPPED, 40);
+    weir_options options = profiled_options(MAPPED);
+    weir_statistics s = run_profiled(MAPPED, 40);
 
     for (unsigned i = 0; i < 2; i++) {
         options.prealloc = bytes_amount(amounts[i]);
@@ -100,13 +100,13 @@ TEST(a_preallocation_that_is_set_wins) {
 
 /* Preallocated memory stays, whatever the release threshold is. */
 TEST(a_threshold_below_it_is_raised) {
-    weir_options options = options_for(POOL_WITHOUT_CACHES);
+    weir_options options = profiled_options(POOL_WITHOUT_CACHES);
     weir_allocator *a;
 
     options.release_threshold = bytes_amount(0);
     (void)run_with(&options, 40);
     OK(weir_allocator_create(&options, &a));
-    load(a, 10);
+    request_rounds(a, 10);
     MUST_LE(40 * MIB, stats_of(a).profile_asked);
     MUST_EQ(stats_of(a).reserved, stats_of(a).profile_asked);
     OK(weir_allocator_destroy(a));
@@ -116,8 +116,8 @@ TEST(a_threshold_below_it_is_raised) {
 TEST_EACH(WAYS, at_least_what_must_be) {
     static const weir_amount little[] = {{.value = 96 * MIB, .kind = WEIR_AMOUNT_BYTES},
                                          {.value = 10000, .kind = WEIR_AMOUNT_OF_FREE}};
-    weir_options options = options_for(_i);
-    weir_statistics before = run(_i, 40), s;
+    weir_options options = profiled_options(_i);
+    weir_statistics before = run_profiled(_i, 40), s;
 
     for (int i = 0; i < 2; i++) {
         options.prealloc_min = little[i];
@@ -133,14 +133,14 @@ TEST_EACH(WAYS, at_least_what_must_be) {
 }
 
 TEST(at_the_first_request_where_that_is_asked) {
-    weir_options options = options_for(POOL);
-    weir_statistics before = run(POOL, 40);
+    weir_options options = profiled_options(POOL);
+    weir_statistics before = run_profiled(POOL, 40);
     weir_allocator *a;
     OK(weir__allocator_create_later(driver, &options, &a, NULL, 0));
     weir_statistics s = stats_of(a);
     MUST_EQ(s.reserved, 0);
     MUST_EQ(s.profile_asked, before.reserved_peak);
-    load(a, 40);
+    request_rounds(a, 40);
     s = stats_of(a);
     MUST_EQ(s.growths, 1);
     MUST_EQ(s.prealloc_got, before.reserved_peak);
@@ -149,7 +149,7 @@ TEST(at_the_first_request_where_that_is_asked) {
 
 /* A run without requests writes no profile. */
 TEST(an_idle_run_is_not_noted) {
-    weir_options options = options_for(POOL);
+    weir_options options = profiled_options(POOL);
     weir_allocator *a;
 
     OK(weir_allocator_create(&options, &a));
@@ -171,7 +171,7 @@ static void plant(const weir_options *options, uint64_t need) {
 }
 
 TEST_EACH(WAYS, no_more_than_the_device_has_free) {
-    weir_options options = options_for(_i);
+    weir_options options = profiled_options(_i);
     CUdeviceptr other;
     plant(&options, UINT64_MAX);
     weir_statistics s = run_with(&options, 4);
@@ -186,7 +186,7 @@ TEST_EACH(WAYS, no_more_than_the_device_has_free) {
 }
 
 TEST_EACH(WAYS, no_more_than_the_limit) {
-    weir_options options = options_for(_i);
+    weir_options options = profiled_options(_i);
     options.limit = bytes_amount(256 * MIB);
     plant(&options, 4 * GIB);
     weir_statistics s = run_with(&options, 4);
@@ -214,9 +214,9 @@ static void (*const others[])(weir_options *o) = {other_engine, other_growth, ot
                                                   other_caches, other_regions};
 
 TEST_EACH(5, other_settings_are_told_apart) {
-    weir_options options = options_for(MAPPED);
+    weir_options options = profiled_options(MAPPED);
 
-    run(MAPPED, 40);
+    run_profiled(MAPPED, 40);
     others[_i](&options);
     ANSWERS(0, run_with(&options, 40).profile_asked);
     EXPECT_WARNINGS(1, "learned on another device or with other settings",
@@ -226,14 +226,14 @@ TEST_EACH(5, other_settings_are_told_apart) {
 
 /* Case 0 has a device that differs only in its id. Case 1 has a device of another size. */
 TEST_EACH(2, another_device_is_told_apart) {
-    weir_options options = options_for(POOL);
+    weir_options options = profiled_options(POOL);
     CUcontext second;
 
     ANSWERS(0, weir__model_reset(&(struct weir_model_setup){.capacity = CAPACITY, .devices = 2}));
     CU(driver->cuDevicePrimaryCtxRetain(&primary, 0));
     CU(driver->cuCtxPushCurrent(primary));
     CU(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING));
-    run(POOL, 40);
+    run_profiled(POOL, 40);
     if (_i == 0) {
         options.device = "model:1";
         CU(driver->cuDevicePrimaryCtxRetain(&second, 1));
@@ -247,17 +247,17 @@ TEST_EACH(2, another_device_is_told_apart) {
     MUST(run_with(&options, 40).profile_asked > 0);
 }
 
-CASE("files", 60, set_up, tear_down);
+CASE("files", 60, set_up_profiles, tear_down_profiles);
 
 /* Each of two allocators began before the other one wrote the file, so only the second one replaces it and says so. */
 TEST(who_ends_later_says_that_it_replaces) {
-    weir_options pool = options_for(POOL), arena = options_for(MAPPED);
+    weir_options pool = profiled_options(POOL), arena = profiled_options(MAPPED);
     weir_allocator *first, *second;
 
     OK(weir_allocator_create(&pool, &first));
     OK(weir_allocator_create(&arena, &second));
-    load(first, 10);
-    load(second, 10);
+    request_rounds(first, 10);
+    request_rounds(second, 10);
     OK(weir_allocator_destroy(first));
     EXPECT_WARNINGS(0, "", "");
     OK(weir_profile_save(second, NULL));
@@ -269,10 +269,10 @@ TEST(who_ends_later_says_that_it_replaces) {
     EXPECT_WARNINGS(0, "", "");
 }
 
-CASE("runs", 60, set_up, tear_down);
+CASE("runs", 60, set_up_profiles, tear_down_profiles);
 
 TEST(in_a_folder_each_has_its_own) {
-    weir_options pool = options_for(POOL), arena = options_for(MAPPED);
+    weir_options pool = profiled_options(POOL), arena = profiled_options(MAPPED);
 
     pool.profile = arena.profile = folder;
     for (unsigned i = 0; i < 3; i++) {
@@ -283,7 +283,7 @@ TEST(in_a_folder_each_has_its_own) {
 }
 
 TEST(a_name_is_from_where_the_process_was) {
-    weir_options options = options_for(POOL);
+    weir_options options = profiled_options(POOL);
     weir_allocator *a;
     char name[16] = "profile";
 
@@ -292,19 +292,19 @@ TEST(a_name_is_from_where_the_process_was) {
     OK(weir_allocator_create(&options, &a));
     memset(name, 'x', sizeof name); /* the caller may reuse its text */
     ANSWERS(0, chdir("/"));
-    load(a, 10);
+    request_rounds(a, 10);
     OK(weir_allocator_destroy(a));
     ANSWERS(0, access(file, F_OK));
 }
 
 TEST_EACH(2, engines_with_nothing_to_learn) {
-    weir_options options = options_for(REGIONS);
+    weir_options options = profiled_options(REGIONS);
     weir_allocator *a;
 
     options.engine = _i == 0 ? WEIR_ENGINE_DIRECT : WEIR_ENGINE_BFC_FIXED;
     OK(weir_allocator_create(&options, &a));
     EXPECT_WARNINGS(1, "profile", "has no effect");
-    load(a, 10);
+    request_rounds(a, 10);
     EXPECT(WEIR_E_INVALID, weir_profile_save(a, NULL));
     (void)lines();
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_profile_save(a, file));
@@ -324,13 +324,13 @@ static uint64_t runs_in(const char *path, const char *key) {
 }
 
 TEST(one_run_is_noted_once) {
-    weir_options options = options_for(POOL);
+    weir_options options = profiled_options(POOL);
     weir_allocator *a;
     OK(weir_allocator_create(&options, &a));
     char key[WEIR_PROFILE_KEY_BYTES];
     memcpy(key, a->learn->key, sizeof key);
     for (int i = 1; i <= 3; i++) {
-        load(a, 10 * i);
+        request_rounds(a, 10 * i);
         OK(weir_profile_save(a, NULL));
         ANSWERS(1, runs_in(file, key));
     }
@@ -340,11 +340,11 @@ TEST(one_run_is_noted_once) {
 }
 
 TEST_EACH(2, where_the_caller_says) {
-    weir_options options = options_for(POOL);
+    weir_options options = profiled_options(POOL);
     weir_allocator *a;
     options.profile = _i ? "off" : NULL;
     OK(weir_allocator_create(&options, &a));
-    load(a, 40);
+    request_rounds(a, 40);
     EXPECT(WEIR_E_INVALID, weir_profile_save(a, NULL));
     EXPECT(WEIR_E_INVALID, weir_profile_save(a, ""));
     EXPECT(WEIR_E_INVALID, weir_profile_save(NULL, file));
@@ -352,19 +352,19 @@ TEST_EACH(2, where_the_caller_says) {
         OK(weir_profile_save(a, file));
     weir_statistics s = stats_of(a);
     OK(weir_allocator_destroy(a));
-    weir_statistics next = run(POOL, 40);
+    weir_statistics next = run_profiled(POOL, 40);
     MUST_EQ(next.profile_asked, s.reserved_peak);
     MUST_EQ(next.profile_runs, 1); /* both calls record one run */
 }
 
 /* weir writes equal records to the allocator's own profile and to the file that the caller names. */
 TEST(where_else_the_caller_says) {
-    weir_options options = options_for(POOL);
+    weir_options options = profiled_options(POOL);
     weir_allocator *a;
     char elsewhere[300], one[WEIR_PROFILE_MOST_BYTES], other[WEIR_PROFILE_MOST_BYTES];
     snprintf(elsewhere, sizeof elsewhere, "%s.elsewhere", file);
     OK(weir_allocator_create(&options, &a));
-    load(a, 40);
+    request_rounds(a, 40);
 #ifdef CAN_REFUSE_HOST_MEMORY
     for (uint64_t k = 1, failed_requests = 0; k == 1 || was_refused; k++) {
         was_refused = 0;
@@ -394,23 +394,23 @@ TEST(a_device_with_any_name) {
     CU(driver->cuDevicePrimaryCtxRetain(&primary, 0));
     CU(driver->cuCtxPushCurrent(primary));
     CU(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING));
-    run(POOL, 20);
-    ANSWERS(1, run(POOL, 20).profile_runs);
+    run_profiled(POOL, 20);
+    ANSWERS(1, run_profiled(POOL, 20).profile_runs);
 }
 
 /* The profile records both of two allocators that live at one time. */
 TEST(runs_beside_each_other) {
-    weir_options options = options_for(POOL);
+    weir_options options = profiled_options(POOL);
     weir_allocator *a, *b;
     OK(weir_allocator_create(&options, &a));
     OK(weir_allocator_create(&options, &b));
-    load(a, 60);
-    load(b, 10);
+    request_rounds(a, 60);
+    request_rounds(b, 10);
     weir_statistics large = stats_of(a);
     OK(weir_allocator_destroy(a));
     OK(weir_allocator_destroy(b));
-    ANSWERS(large.reserved_peak, run(POOL, 1).profile_asked);
-    ANSWERS(3, run(POOL, 1).profile_runs);
+    ANSWERS(large.reserved_peak, run_profiled(POOL, 1).profile_asked);
+    ANSWERS(3, run_profiled(POOL, 1).profile_runs);
 }
 
 enum { SAVERS = 3, SAVES = 60 };
@@ -438,7 +438,7 @@ TEST(processes_that_save_at_once) {
     int running = SAVERS, status, seen = 0;
     char command[280];
 
-    make_folder();
+    make_profile_folder();
     for (int i = 0; i < SAVERS; i++)
         if (fork() == 0) {
             save_often(i);
@@ -458,7 +458,7 @@ TEST(processes_that_save_at_once) {
     MUST_LE(WEIR_PROFILE_RUNS, profile.runs);
     snprintf(command, sizeof command, "test \"$(ls -A %s)\" = profile", folder);
     ANSWERS(0, system(command));
-    tear_down();
+    tear_down_profiles();
 }
 
 static void *save_from_thread(void *allocator) {
@@ -467,16 +467,16 @@ static void *save_from_thread(void *allocator) {
     return NULL;
 }
 
-CASE("runs", 60, set_up, tear_down);
+CASE("runs", 60, set_up_profiles, tear_down_profiles);
 
 TEST(threads_that_save_at_once) {
-    weir_options options = options_for(POOL);
+    weir_options options = profiled_options(POOL);
     pthread_t thread[SAVERS];
     weir_allocator *a;
     OK(weir_allocator_create(&options, &a));
     char key[WEIR_PROFILE_KEY_BYTES];
     memcpy(key, a->learn->key, sizeof key);
-    load(a, 10);
+    request_rounds(a, 10);
     for (int i = 0; i < SAVERS; i++)
         ANSWERS(0, pthread_create(&thread[i], NULL, save_from_thread, a));
     for (int i = 0; i < SAVERS; i++)

@@ -207,7 +207,7 @@ TEST_EACH(ROWS(forged), a_forged_one_is_refused) {
     MUST(!parses(text, seal(text, bytes), &reason));
 }
 
-CASE("files", 60, set_up, tear_down);
+CASE("files", 60, set_up_profiles, tear_down_profiles);
 
 #ifdef CAN_DENY
 TEST(a_file_that_cannot_be_read) {
@@ -231,7 +231,7 @@ TEST(a_file_that_cannot_be_read) {
 
 TEST_EACH(5, a_damaged_file_is_ignored_and_replaced) {
     char text[2 * WEIR_PROFILE_MOST_BYTES];
-    weir_statistics s = run(POOL, 40);
+    weir_statistics s = run_profiled(POOL, 40);
     size_t bytes = read_whole(file, text, sizeof text);
     static const char *const reasons[] = {"is damaged", "is damaged", "is empty", "is damaged",
                                           "this one reads \"weir profile 4\""};
@@ -248,19 +248,19 @@ TEST_EACH(5, a_damaged_file_is_ignored_and_replaced) {
         *strchr(text, '4') = '1';
     write_whole(file, text, bytes);
     EXPECT_WARNINGS(0, "", "");
-    s = run(POOL, 40);
+    s = run_profiled(POOL, 40);
     EXPECT_WARNINGS(1, reasons[_i], "weir ignores it, and replaces it when this run ends");
     MUST_EQ(s.profile_asked, 0);
     MUST_EQ(s.profile_runs, 0);
     MUST_LE(1, s.growth_allocs);
-    ANSWERS(1, run(POOL, 40).profile_runs);
+    ANSWERS(1, run_profiled(POOL, 40).profile_runs);
     EXPECT_WARNINGS(0, "", "");
 }
 
 /* A program without a log says, too, that the file is ignored and replaced; a program with log none says nothing. */
 TEST(without_a_log_the_user_learns_it_too) {
     static const char old[] = "weir profile 1\n";
-    weir_options options = options_for(POOL);
+    weir_options options = profiled_options(POOL);
 
     options.log = WEIR_LOG_DEFAULT;
     write_whole(file, old, strlen(old));
@@ -276,7 +276,7 @@ TEST(a_file_of_somebody_else_is_left_alone) {
     static const char words[] = "my thesis\n";
     char text[64];
     write_whole(file, words, strlen(words));
-    weir_statistics s = run(POOL, 40);
+    weir_statistics s = run_profiled(POOL, 40);
     MUST_EQ(s.profile_runs, 0);
     EXPECT_WARNINGS(2, "it is no profile: weir ignores it, and leaves it alone",
                     "it is no profile: this run is not recorded");
@@ -288,7 +288,7 @@ TEST(what_is_no_file_is_left_alone) {
     struct stat about;
 
     ANSWERS(0, mkfifo(file, 0600));
-    run(POOL, 40); /* the run does not wait for a writer of the pipe */
+    run_profiled(POOL, 40); /* the run does not wait for a writer of the pipe */
     EXPECT_WARNINGS(2, file, "no regular file");
     MUST(stat(file, &about) == 0 && S_ISFIFO(about.st_mode));
 }
@@ -296,7 +296,7 @@ TEST(what_is_no_file_is_left_alone) {
 /* These places refuse even root, who may write in any folder. */
 TEST_EACH(3, a_place_that_cannot_be_written) {
     static const char *const places[] = {"/proc/weir-profile", "/nowhere/at/all", NULL};
-    weir_options options = options_for(POOL);
+    weir_options options = profiled_options(POOL);
     weir_allocator *a;
     char within[280];
 
@@ -304,7 +304,7 @@ TEST_EACH(3, a_place_that_cannot_be_written) {
     snprintf(within, sizeof within, "%s/below", file); /* a path below a regular file */
     options.profile = places[_i] ? places[_i] : within;
     OK(weir_allocator_create(&options, &a));
-    load(a, 10);
+    request_rounds(a, 10);
     (void)lines();
     EXPECT(WEIR_E_FILE, weir_profile_save(a, NULL));
     EXPECT_WARNINGS(1, options.profile, "cannot");
@@ -315,54 +315,54 @@ TEST_EACH(3, a_place_that_cannot_be_written) {
 
 TEST(a_folder_without_leave_to_write) {
     weir_allocator *a;
-    weir_options options = options_for(POOL);
+    weir_options options = profiled_options(POOL);
 
-    run(POOL, 10);
+    run_profiled(POOL, 10);
     ANSWERS(0, chmod(folder, 0500));
     if (geteuid() == 0)
         ANSWERS(0, chmod(folder, 0700)); /* root may write in any folder */
     OK(weir_allocator_create(&options, &a));
-    load(a, 20);
+    request_rounds(a, 20);
     EXPECT(geteuid() == 0 ? WEIR_OK : WEIR_E_FILE, weir_profile_save(a, NULL));
     OK(weir_allocator_destroy(a));
     ANSWERS(0, chmod(folder, 0700));
     if (geteuid() != 0)
-        ANSWERS(1, run(POOL, 20).profile_runs); /* the earlier file is whole */
+        ANSWERS(1, run_profiled(POOL, 20).profile_runs); /* the earlier file is whole */
 }
 
-CASE("runs", 60, set_up, tear_down);
+CASE("runs", 60, set_up_profiles, tear_down_profiles);
 
 /* The driver does not describe the device, so the run goes on without a profile. */
 TEST_EACH(3, a_driver_that_does_not_answer) {
     static const enum weir_driver_entry entries[] = {
         WEIR_ENTRY_cuDeviceGetName, WEIR_ENTRY_cuDeviceGetUuid, WEIR_ENTRY_cuDeviceTotalMem};
-    weir_options options = options_for(POOL);
+    weir_options options = profiled_options(POOL);
     weir_allocator *a;
-    run(POOL, 40);
+    run_profiled(POOL, 40);
     weir__model_fail(entries[_i], 1, CUDA_ERROR_UNKNOWN, 1);
-    weir_statistics s = run(POOL, 40);
+    weir_statistics s = run_profiled(POOL, 40);
     MUST_EQ(s.profile_asked, 0);
     MUST_EQ(s.profile_runs, 0);
     EXPECT_WARNINGS(1, file, "the driver did not describe the device");
     options.profile = NULL;
     OK(weir_allocator_create(&options, &a));
-    load(a, 1);
+    request_rounds(a, 1);
     EXPECT(WEIR_E_DRIVER, weir_profile_save(a, file));
     MUST_EQ(weir_last_driver_result(), CUDA_ERROR_UNKNOWN);
     OK(weir_allocator_destroy(a));
     weir__model_faults_clear();
-    ANSWERS(1, run(POOL, 40).profile_runs); /* the earlier file is whole */
+    ANSWERS(1, run_profiled(POOL, 40).profile_runs); /* the earlier file is whole */
 }
 
 #ifdef CAN_REFUSE_HOST_MEMORY
 /* The k-th allocation of host memory fails. weir makes no allocator, or one without a profile, or one with its profile,
  * and leaks no memory. */
 TEST(host_memory_runs_out) {
-    weir_options options = options_for(POOL);
+    weir_options options = profiled_options(POOL);
     int without = 0, with = 0, none = 0;
 
-    run(POOL, 40);
-    run(POOL, 40); /* allocates the memory that the process needs only once */
+    run_profiled(POOL, 40);
+    run_profiled(POOL, 40); /* allocates the memory that the process needs only once */
     for (uint64_t k = 1; with == 0 || was_refused; k++) {
         int64_t held_before = pieces_held;
         weir_allocator *a = NULL;
@@ -383,7 +383,7 @@ TEST(host_memory_runs_out) {
 }
 
 TEST(host_memory_runs_out_at_the_end) {
-    weir_options options = options_for(POOL);
+    weir_options options = profiled_options(POOL);
     weir_allocator *a;
     uint64_t k = 1;
 
@@ -391,7 +391,7 @@ TEST(host_memory_runs_out_at_the_end) {
         int64_t held_before = pieces_held;
 
         OK(weir_allocator_create(&options, &a));
-        load(a, 4);
+        request_rounds(a, 4);
         was_refused = 0;
         refuse_in = k;
         OK(weir_allocator_destroy(a));
@@ -409,10 +409,10 @@ static int wait_for(pid_t child) {
 }
 
 TEST(a_child_saves_nothing) {
-    weir_options options = options_for(POOL);
+    weir_options options = profiled_options(POOL);
     weir_allocator *a;
     OK(weir_allocator_create(&options, &a));
-    load(a, 10);
+    request_rounds(a, 10);
     pid_t child = fork();
     if (child == 0)
         _exit(weir_profile_save(a, NULL) != WEIR_E_FORKED ||
@@ -444,7 +444,7 @@ static int use_default(int grandchild) {
 CASE("bare", 60, NULL, NULL);
 
 TEST(the_default_allocator_saves_at_exit) {
-    make_folder();
+    make_profile_folder();
     setenv("WEIR_DEVICE", "model", 1);
     setenv("WEIR_PROFILE", file, 1);
     for (int runs = 0; runs < 3; runs++) {
@@ -454,7 +454,7 @@ TEST(the_default_allocator_saves_at_exit) {
             exit(use_default(runs == 0));
         ANSWERS(runs, wait_for(child));
     }
-    tear_down();
+    tear_down_profiles();
 }
 
 int main(void) {

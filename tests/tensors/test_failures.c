@@ -101,9 +101,9 @@ static void all_is_back(void) {
 
     CU(driver->cuCtxSynchronize());
     OK(weir_tensors_trim(t, none));
-    OK(weir_tensors_free(take(512, A)));
+    OK(weir_tensors_free(alloc_tensor(512, A)));
     OK(weir_tensors_trim(t, none));
-    f = figures();
+    f = tensor_figures();
     MUST_EQ(f.allocation[0].current, 0);
     MUST_EQ(f.active[0].current, 0);
     if (!free_failed &&
@@ -121,7 +121,7 @@ TEST_EACH(3, driver_calls) {
                                        CUDA_ERROR_NOT_SUPPORTED};
     uint64_t k = 0, met;
 
-    begin();
+    begin_tensors();
     CU(driver->cuEventCreate(&order, CU_EVENT_DISABLE_TIMING));
     do {
         weir__model_faults_clear();
@@ -134,7 +134,7 @@ TEST_EACH(3, driver_calls) {
     } while (met > 0 && k < 2000);
     MUST_LE(30, k);
     MUST_LE(1, restored);
-    end();
+    end_tensors();
 }
 
 #ifdef CAN_REFUSE_HOST_MEMORY
@@ -142,7 +142,7 @@ TEST_EACH(2, host_memory) {
     uint64_t k = 0;
     int met;
 
-    begin();
+    begin_tensors();
     CU(driver->cuEventCreate(&order, CU_EVENT_DISABLE_TIMING));
     do {
         free_failed = 0;
@@ -154,35 +154,35 @@ TEST_EACH(2, host_memory) {
         met = was_refused;
         all_is_back();
     } while (met && k < 2000);
-    end();
+    end_tensors();
 }
 
 /* The free of a branch of a capture lacks host memory for the stream's record.  Another branch does not get the memory. */
 TEST(a_branch_frees_without_host_memory) {
     void *block, *another;
 
-    begin();
+    begin_tensors();
     CU(driver->cuEventCreate(&order, CU_EVENT_DISABLE_TIMING));
-    begin_capture(A);
+    begin_pool_capture(A);
     CU(driver->cuEventRecord(order, A));
     CU(driver->cuStreamWaitEvent(B, order, 0));
-    (void)take(64 * MIB, A);
-    block = take(64 * MIB, B);
+    (void)alloc_tensor(64 * MIB, A);
+    block = alloc_tensor(64 * MIB, B);
     refuse_for_good = 1;
     refuse_in = 1;
     OK(weir_tensors_free(block));
     refuse_in = 0;
     MUST(was_refused);
-    another = take(64 * MIB, A);
+    another = alloc_tensor(64 * MIB, A);
     MUST((uintptr_t)another + 64 * MIB <= (uintptr_t)block ||
          (uintptr_t)block + 64 * MIB <= (uintptr_t)another);
     OK(weir_tensors_free(another));
     CU(driver->cuEventRecord(order, B));
     CU(driver->cuStreamWaitEvent(A, order, 0));
-    CU(driver->cuGraphDestroy(end_capture(A)));
+    CU(driver->cuGraphDestroy(end_pool_capture(A)));
     OK(weir_tensors_pool_close(t, graph));
     OK(weir_tensors_trim(t, none)); /* waits without a route */
-    MUST_EQ((size_t)figures().reserved_bytes[0].current, 64 * MIB);
+    MUST_EQ((size_t)tensor_figures().reserved_bytes[0].current, 64 * MIB);
 }
 
 /* No event can be recorded for a use of a stream that was destroyed. */
@@ -190,7 +190,7 @@ TEST(a_use_whose_stream_has_ended_leaves_no_host_memory) {
     int64_t before = 0;
     void *block;
 
-    begin();
+    begin_tensors();
     for (int i = 0; i < 200; i++) {
         if (i == 100)
             before = pieces_held;
@@ -201,7 +201,7 @@ TEST(a_use_whose_stream_has_ended_leaves_no_host_memory) {
         OK(weir_tensors_free(block));
     }
     MUST_LE(pieces_held, before);
-    end();
+    end_tensors();
 }
 #endif
 

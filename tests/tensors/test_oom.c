@@ -12,13 +12,13 @@ static weir_allocator *all;
 static void begin_limited(const char *engine) {
     if (engine)
         setenv("WEIR_ENGINE", engine, 1);
-    begin_with("1GiB");
+    begin_tensors_with("1GiB");
     all = weir_tensors_allocator(t);
 }
 
 /* Frees a block of A that B uses for `ns` after the free. */
 static void leave_pending(uint64_t ns) {
-    void *block = take(800 * MIB, A);
+    void *block = alloc_tensor(800 * MIB, A);
 
     OK(weir_tensors_use(block, B));
     CU(weir__model_use(B, (uintptr_t)block, 800 * MIB, 1, ns));
@@ -29,7 +29,7 @@ static weir_status request(CUstream stream, void **block) {
     weir_status status = weir_tensors_alloc(t, 400 * MIB, 400 * MIB, stream, 0, NULL, block);
 
     if (status == WEIR_OK)
-        use(stream, *block, 400 * MIB, 2);
+        use_tensor_block(stream, *block, 400 * MIB, 2);
     return status;
 }
 
@@ -37,13 +37,13 @@ static void must_serve(CUstream stream) {
     void *block;
 
     OK(weir_alloc(all, 400 * MIB, stream, &block));
-    use(stream, block, 400 * MIB, 2);
+    use_tensor_block(stream, block, 400 * MIB, 2);
     OK(weir_free(all, block, stream));
 }
 
 /* ---- requests for tensors ----------------------------------------------------------------------- */
 
-CASE("tensors", 60, NULL, end);
+CASE("tensors", 60, NULL, end_tensors);
 
 TEST_EACH(ENGINES, a_request_waits_for_pending_frees) {
     uint64_t began;
@@ -54,7 +54,7 @@ TEST_EACH(ENGINES, a_request_waits_for_pending_frees) {
     began = weir__model_now_ns();
     OK(request(_i % 2 ? A : C, &block));
     MUST_LE(weir__model_now_ns() - began, 100 * MS);
-    MUST_EQ(figures().ooms, 0);
+    MUST_EQ(tensor_figures().ooms, 0);
     OK(weir_tensors_free(block));
 }
 
@@ -65,18 +65,18 @@ TEST_EACH(2, a_request_waits_for_frees_of_a_capture) {
     void *block;
 
     begin_limited(NULL);
-    block = take(800 * MIB, A);
-    use(A, block, 800 * MIB, 1);
+    block = alloc_tensor(800 * MIB, A);
+    use_tensor_block(A, block, 800 * MIB, 1);
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_RELAXED));
     OK(weir_tensors_free(block));
     CU(driver->cuStreamEndCapture(A, &captured));
     CU(driver->cuGraphDestroy(captured));
-    MUST_EQ(figures().active_bytes[0].current, 800 * MIB);
+    MUST_EQ(tensor_figures().active_bytes[0].current, 800 * MIB);
     if (_i)
         must_serve(C);
     else
         OK(request(C, &block));
-    MUST_EQ((size_t)figures().active_bytes[0].current, _i ? 0 : 400 * MIB);
+    MUST_EQ((size_t)tensor_figures().active_bytes[0].current, _i ? 0 : 400 * MIB);
 }
 
 /* The wait has a limit, because the stream at work may itself wait for the caller. */
@@ -139,8 +139,8 @@ TEST(a_request_of_a_pool_has_what_its_other_streams_freed) {
 
     begin_limited(NULL);
     open_route(other);
-    block = take(800 * MIB, A);
-    use(A, block, 800 * MIB, 1);
+    block = alloc_tensor(800 * MIB, A);
+    use_tensor_block(A, block, 800 * MIB, 1);
     OK(weir_tensors_free(block));
     OK(request(B, &block));
     OK(weir_tensors_free(block));
@@ -158,7 +158,7 @@ TEST(a_request_of_a_pool_waits_for_frees_after_a_first_wait) {
     leave_pending(5 * MS);
     CU(driver->cuStreamCreate(&ended, CU_STREAM_NON_BLOCKING));
     for (int i = 0; i < 2; i++) {
-        OK(weir_tensors_free(take(512, ended)));
+        OK(weir_tensors_free(alloc_tensor(512, ended)));
         CU(driver->cuStreamDestroy(ended));
         CU(driver->cuStreamCreate(&ended, CU_STREAM_NON_BLOCKING));
     }
@@ -173,12 +173,12 @@ TEST(a_pool_fails_as_the_allocator_does) {
 
     begin_limited(NULL);
     open_route(other);
-    OK(weir_tensors_free(take(300 * MIB, A)));
+    OK(weir_tensors_free(alloc_tensor(300 * MIB, A)));
     EXPECT(WEIR_E_LIMIT, weir_tensors_alloc(t, 1100 * MIB, 1100 * MIB, A, 0, NULL, &block));
     OK(weir_tensors_pool_lend(t, other, 1));
     OK(weir_tensors_end(t, other, NULL));
     EXPECT(WEIR_E_LIMIT, weir_tensors_alloc(t, 1100 * MIB, 1100 * MIB, A, 0, NULL, &block));
-    MUST_EQ(figures().ooms, 2);
+    MUST_EQ(tensor_figures().ooms, 2);
 }
 
 TEST(a_wait_during_a_capture_does_not_break_it) {
@@ -187,26 +187,26 @@ TEST(a_wait_during_a_capture_does_not_break_it) {
 
     begin_limited(NULL);
     leave_pending(5 * MS);
-    begin_capture(C);
-    block = take(400 * MIB, C);
-    captured = end_capture(C);
+    begin_pool_capture(C);
+    block = alloc_tensor(400 * MIB, C);
+    captured = end_pool_capture(C);
     MUST(captured != NULL);
     CU(driver->cuGraphDestroy(captured));
-    use(C, block, 400 * MIB, 2);
+    use_tensor_block(C, block, 400 * MIB, 2);
     OK(weir_tensors_free(block));
 }
 
 /* ---- other requests on the allocator ------------------------------------------------------------ */
 
-CASE("others", 60, NULL, end);
+CASE("others", 60, NULL, end_tensors);
 
 TEST_EACH(ENGINES, memory_of_a_pool_without_users_serves_anybody) {
     void *block;
 
     begin_limited(engines[_i]);
     open_route(other);
-    block = take(800 * MIB, A);
-    use(A, block, 800 * MIB, 1);
+    block = alloc_tensor(800 * MIB, A);
+    use_tensor_block(A, block, 800 * MIB, 1);
     OK(weir_tensors_free(block));
     OK(weir_tensors_end(t, other, NULL));
     EXPECT(WEIR_E_LIMIT, weir_alloc(all, 400 * MIB, B, &block)); /* the pool has a user */
@@ -237,8 +237,8 @@ TEST_EACH(ENGINES, free_segments_of_a_pool_without_users_are_idle) {
     begin_limited(engines[_i]);
     v = &all->reserve;
     open_route(other);
-    first = take(100 * MIB, A);
-    second = take(200 * MIB, A);
+    first = alloc_tensor(100 * MIB, A);
+    second = alloc_tensor(200 * MIB, A);
     OK(weir_tensors_free(second));
     OK(weir_tensors_end(t, other, NULL));
     MUST_EQ(weir__reserve_reclaimable(v), 0); /* the pool has a user */
@@ -257,8 +257,8 @@ TEST_EACH(ENGINES, memory_of_a_pool_without_users_goes_by_a_trim) {
 
     begin_limited(engines[_i]);
     open_route(other);
-    block = take(800 * MIB, A);
-    use(A, block, 800 * MIB, 1);
+    block = alloc_tensor(800 * MIB, A);
+    use_tensor_block(A, block, 800 * MIB, 1);
     OK(weir_tensors_free(block));
     OK(weir_tensors_end(t, other, NULL));
     OK(weir_process_trim(&memory));
@@ -278,17 +278,17 @@ TEST_EACH(ENGINES, memory_of_a_pool_without_users_goes_to_another_allocator) {
     void *block;
 
     setenv("WEIR_ENGINE", engines[_i], 1);
-    begin_with("6GiB");
+    begin_tensors_with("6GiB");
     OK(weir__allocator_create_on(driver, &options, &second, NULL, 0));
     open_route(other);
-    block = take(6 * GIB, A);
-    use(A, block, 6 * GIB, 1);
+    block = alloc_tensor(6 * GIB, A);
+    use_tensor_block(A, block, 6 * GIB, 1);
     OK(weir_tensors_free(block));
     OK(weir_tensors_end(t, other, NULL));
     EXPECT(WEIR_E_NO_MEMORY, weir_alloc(second, 6 * GIB, B, &block)); /* the pool has a user */
     OK(weir_tensors_pool_close(t, other));
     OK(weir_alloc(second, 6 * GIB, B, &block));
-    use(B, block, 6 * GIB, 2);
+    use_tensor_block(B, block, 6 * GIB, 2);
     OK(weir_free(second, block, B));
     OK(weir_allocator_destroy(second));
 }
@@ -302,20 +302,20 @@ TEST(another_allocator_waits_for_nothing_that_it_does_not_need) {
 
     setenv("WEIR_ENGINE", "pool", 1);
     setenv("WEIR_CACHE", "off", 1);
-    begin_with("7GiB");
+    begin_tensors_with("7GiB");
     OK(weir__allocator_create_on(driver, &options, &second, NULL, 0));
     open_route(other);
-    OK(weir_tensors_free(take(GIB, A)));
+    OK(weir_tensors_free(alloc_tensor(GIB, A)));
     OK(weir_tensors_end(t, other, NULL));
     OK(weir_tensors_pool_close(t, other));
-    OK(weir_tensors_free(take(5 * GIB, A)));
+    OK(weir_tensors_free(alloc_tensor(5 * GIB, A)));
     CU(driver->cuCtxSynchronize());
     busy(A, 500 * MS);
     began = weir__model_now_ns();
     OK(weir_alloc(second, 4 * GIB, B, &block));
     MUST_LE(weir__model_now_ns() - began, 100 * MS);
     MUST_LE((uint64_t)GIB, weir__reserve_reclaimable(&weir_tensors_allocator(t)->reserve));
-    use(B, block, 4 * GIB, 2);
+    use_tensor_block(B, block, 4 * GIB, 2);
     OK(weir_free(second, block, B));
     OK(weir_allocator_destroy(second));
 }
@@ -327,13 +327,13 @@ TEST(a_region_larger_than_the_request_goes_to_another_allocator) {
     void *block;
 
     setenv("WEIR_ENGINE", "bfc", 1);
-    begin_with("6GiB");
+    begin_tensors_with("6GiB");
     OK(weir__allocator_create_on(driver, &options, &second, NULL, 0));
-    block = take(6 * GIB, A);
-    use(A, block, 6 * GIB, 1);
+    block = alloc_tensor(6 * GIB, A);
+    use_tensor_block(A, block, 6 * GIB, 1);
     OK(weir_tensors_free(block));
     OK(weir_alloc(second, 3 * GIB, B, &block));
-    use(B, block, 3 * GIB, 2);
+    use_tensor_block(B, block, 3 * GIB, 2);
     OK(weir_free(second, block, B));
     OK(weir_allocator_destroy(second));
 }
@@ -344,7 +344,7 @@ TEST_EACH(ENGINES, a_pool_without_users_goes_once_its_uses_are_over) {
 
     begin_limited(engines[_i]);
     open_route(other);
-    block = take(800 * MIB, A);
+    block = alloc_tensor(800 * MIB, A);
     OK(weir_tensors_end(t, other, NULL));
     OK(weir_tensors_pool_close(t, other));
     OK(weir_tensors_use(block, B));
@@ -398,14 +398,14 @@ TEST(a_captured_request_frees_nothing) {
 
     begin_limited(NULL);
     open_route(other);
-    OK(weir_tensors_free(take(800 * MIB, A)));
+    OK(weir_tensors_free(alloc_tensor(800 * MIB, A)));
     OK(weir_tensors_end(t, other, NULL));
     OK(weir_tensors_pool_close(t, other));
     CU(driver->cuStreamBeginCapture(B, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     EXPECT(WEIR_E_NO_MEMORY, weir_alloc(all, 9000 * MIB, B, &block));
     CU(driver->cuStreamEndCapture(B, &captured));
     CU(driver->cuGraphDestroy(captured));
-    MUST_LE(800 * MIB, (size_t)figures().reserved_bytes[0].current);
+    MUST_LE(800 * MIB, (size_t)tensor_figures().reserved_bytes[0].current);
 }
 
 SUITE("oom", CK_FORK);

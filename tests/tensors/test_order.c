@@ -12,7 +12,7 @@ static weir_tensors_id pool_of(void *block) {
 
 /* ---- records ------------------------------------------------------------------------------------ */
 
-CASE("pools", 30, begin, end);
+CASE("pools", 30, begin_tensors, end_tensors);
 
 TEST(a_record_that_is_used_again_knows_nothing_of_its_last_block) {
     int note;
@@ -23,13 +23,13 @@ TEST(a_record_that_is_used_again_knows_nothing_of_its_last_block) {
     OK(weir_tensors_free(block));
     MUST_EQ(drops, 1);
     OK(weir_tensors_end(t, other, NULL));
-    block = take(MIB, A);
+    block = alloc_tensor(MIB, A);
     MUST_EQ(pool_of(block).second, 0);
     OK(weir_tensors_free(block));
     MUST_EQ(drops, 1);
     OK(weir_tensors_pool_close(t, other));
     OK(weir_tensors_trim(t, none));
-    MUST_EQ(figures().reserved_bytes[0].current, 0);
+    MUST_EQ(tensor_figures().reserved_bytes[0].current, 0);
 }
 
 /* ---- routes ------------------------------------------------------------------------------------- */
@@ -38,14 +38,14 @@ TEST(the_route_that_began_last_counts) {
     void *blocks[4];
 
     open_route(graph);
-    blocks[0] = take(MIB, A);
+    blocks[0] = alloc_tensor(MIB, A);
     open_route(other);
-    blocks[1] = take(MIB, A);
+    blocks[1] = alloc_tensor(MIB, A);
     OK(weir_tensors_end(t, other, NULL));
-    blocks[2] = take(MIB, A);
+    blocks[2] = alloc_tensor(MIB, A);
     OK(weir_tensors_begin(t, other, always, NULL));
     OK(weir_tensors_end(t, graph, NULL)); /* the outer one ends first */
-    blocks[3] = take(MIB, A);
+    blocks[3] = alloc_tensor(MIB, A);
     MUST_EQ(pool_of(blocks[0]).first, graph.first);
     MUST_EQ(pool_of(blocks[1]).second, other.second);
     MUST_EQ(pool_of(blocks[2]).first, graph.first);
@@ -61,18 +61,18 @@ TEST(a_pool_with_users_gives_nothing_back) {
     uint64_t before;
     void *block;
 
-    begin_capture(A);
-    block = take(5 * MIB, A);
+    begin_pool_capture(A);
+    block = alloc_tensor(5 * MIB, A);
     OK(weir_tensors_free(block));
-    CU(driver->cuGraphDestroy(end_capture(A)));
+    CU(driver->cuGraphDestroy(end_pool_capture(A)));
     busy(B, 50 * MS);
     before = weir__model_now_ns();
     OK(weir_tensors_trim(t, graph)); /* the graph holds these addresses */
     MUST_LE(weir__model_now_ns() - before, 10 * MS);
-    MUST_EQ(figures().segment[0].current, 2);
+    MUST_EQ(tensor_figures().segment[0].current, 2);
     OK(weir_tensors_pool_close(t, graph));
     OK(weir_tensors_trim(t, graph));
-    MUST_EQ(figures().segment[0].current, 1);
+    MUST_EQ(tensor_figures().segment[0].current, 1);
 }
 
 /* The pool's source calls this function while a trim frees a segment. */
@@ -100,7 +100,7 @@ static void fill_pool(weir_tensors_id id) {
 
     OK(weir_tensors_pool_open(t, id, &source));
     OK(weir_tensors_begin(t, id, always, NULL));
-    block = take(4 * MIB, A);
+    block = alloc_tensor(4 * MIB, A);
     OK(weir_tensors_end(t, id, NULL));
     OK(weir_tensors_free(block));
 }
@@ -114,17 +114,17 @@ TEST(a_pool_that_loses_its_users_during_a_trim) {
     meanwhile = close_other;
     OK(weir_tensors_trim(t, none));
     MUST(is_meanwhile);
-    MUST_EQ(figures().segment[0].current, 1); /* its graphs may have run since the wait */
+    MUST_EQ(tensor_figures().segment[0].current, 1); /* its graphs may have run since the wait */
     OK(weir_tensors_trim(t, none));
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_pool_users(t, other, &users));
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_pool_users(t, third, &users));
-    MUST_EQ(figures().reserved_bytes[0].current, 0);
+    MUST_EQ(tensor_figures().reserved_bytes[0].current, 0);
 }
 
 static void *freed_late;
 
 static void use_and_free_late(void) {
-    use(A, freed_late, 4 * MIB, 1);
+    use_tensor_block(A, freed_late, 4 * MIB, 1);
     OK(weir_tensors_free(freed_late));
 }
 
@@ -140,7 +140,7 @@ TEST(a_trim_does_not_give_back_what_is_freed_meanwhile) {
 
     OK(weir_tensors_pool_open(t, other, &source));
     OK(weir_tensors_begin(t, other, always, NULL));
-    freed_late = take(4 * MIB, A);
+    freed_late = alloc_tensor(4 * MIB, A);
     OK(weir_tensors_end(t, other, NULL));
     OK(weir_tensors_pool_close(t, other));
     fill_pool(third);
@@ -148,9 +148,9 @@ TEST(a_trim_does_not_give_back_what_is_freed_meanwhile) {
     meanwhile = use_and_free_late;
     OK(weir_tensors_trim(t, none));
     MUST(is_meanwhile);
-    MUST_EQ(figures().segment[0].current, 1);
+    MUST_EQ(tensor_figures().segment[0].current, 1);
     OK(weir_tensors_trim(t, none));
-    MUST_EQ(figures().segment[0].current, 0);
+    MUST_EQ(tensor_figures().segment[0].current, 0);
 }
 
 static void reopen_other(void) {
@@ -180,44 +180,44 @@ TEST(a_pool_that_gets_a_user_keeps_what_it_has_left) {
     OK(weir_tensors_pool_open(t, other, &source));
     OK(weir_tensors_begin(t, other, always, NULL));
     for (int i = 0; i < 2; i++)
-        blocks[i] = take(4 * MIB, A);
+        blocks[i] = alloc_tensor(4 * MIB, A);
     OK(weir_tensors_end(t, other, NULL));
     for (int i = 0; i < 2; i++)
         OK(weir_tensors_free(blocks[i]));
     OK(weir_tensors_pool_close(t, other));
     meanwhile = reopen_other;
     OK(weir_tensors_trim(t, none));
-    MUST_EQ(figures().segment[0].current, 1);
+    MUST_EQ(tensor_figures().segment[0].current, 1);
 }
 
 static size_t segments_left;
 
-CASE("pools", 30, NULL, end);
+CASE("pools", 30, NULL, end_tensors);
 
 TEST(a_pool_of_many_segments_goes_at_once) {
     enum { SEGMENTS = 4000 };
 
     static void *blocks[SEGMENTS];
 
-    begin();
+    begin_tensors();
     OK(weir_tensors_watch(t, 0));
     OK(weir_tensors_pool_open(t, other, NULL));
     OK(weir_tensors_pool_whole(t, other));
     OK(weir_tensors_begin(t, other, always, NULL));
     for (int i = 0; i < SEGMENTS; i++)
-        blocks[i] = take(512, A);
+        blocks[i] = alloc_tensor(512, A);
     OK(weir_tensors_end(t, other, NULL));
     OK(weir_tensors_pool_close(t, other));
     for (int i = 0; i < SEGMENTS; i += 2) /* half of the blocks stay */
         OK(weir_tensors_free(blocks[i]));
     OK(weir_tensors_trim(t, none));
-    segments_left = (size_t)figures().segment[0].current;
+    segments_left = (size_t)tensor_figures().segment[0].current;
     MUST_LE(SEGMENTS / 2, segments_left);
     MUST_LE(segments_left, SEGMENTS / 2 + 1);
     for (int i = 1; i < SEGMENTS; i += 2)
         OK(weir_tensors_free(blocks[i]));
     OK(weir_tensors_trim(t, none));
-    MUST_EQ(figures().segment[0].current, 0);
+    MUST_EQ(tensor_figures().segment[0].current, 0);
 }
 
 /* ---- memory from elsewhere ---------------------------------------------------------------------- */
@@ -228,18 +228,18 @@ static void *alloc_later(void *context, size_t bytes) {
     return failed_requests-- > 0 ? NULL : alloc_segment(context, bytes);
 }
 
-CASE("pools", 30, begin, end);
+CASE("pools", 30, begin_tensors, end_tensors);
 
 TEST(a_source_is_asked_again_once_idle_memory_is_gone) {
     weir_tensors_source source = {NULL, alloc_later, elsewhere_free, NULL};
     void *block;
 
-    OK(weir_tensors_free(take(64 * MIB, A)));
+    OK(weir_tensors_free(alloc_tensor(64 * MIB, A)));
     OK(weir_tensors_pool_open(t, other, &source));
     OK(weir_tensors_begin(t, other, always, NULL));
     failed_requests = 1;
-    block = take(MIB, A);
-    MUST_EQ(figures().reserved_bytes[0].current, 2 * MIB);
+    block = alloc_tensor(MIB, A);
+    MUST_EQ(tensor_figures().reserved_bytes[0].current, 2 * MIB);
     failed_requests = 2;
     EXPECT(WEIR_E_NO_MEMORY, weir_tensors_alloc(t, 4 * MIB, 4 * MIB, A, 0, NULL, &block));
     OK(weir_tensors_free(block));
@@ -249,17 +249,17 @@ TEST(a_source_is_asked_again_once_idle_memory_is_gone) {
 TEST(events_of_memory_add_up_to_what_is_reserved) {
     void *block, *inside;
 
-    block = take(40 * MIB, A);
-    MUST_EQ(grown, figures().reserved_bytes[0].current);
+    block = alloc_tensor(40 * MIB, A);
+    MUST_EQ(grown, tensor_figures().reserved_bytes[0].current);
     OK(weir_tensors_free(block));
     open_route(other);
-    inside = take(30 * MIB, A); /* idle memory, or new memory */
-    MUST_EQ(grown, figures().reserved_bytes[0].current);
+    inside = alloc_tensor(30 * MIB, A); /* idle memory, or new memory */
+    MUST_EQ(grown, tensor_figures().reserved_bytes[0].current);
     OK(weir_tensors_free(inside));
     OK(weir_tensors_end(t, other, NULL));
     OK(weir_tensors_pool_close(t, other));
     OK(weir_tensors_trim(t, none));
-    MUST_EQ(figures().reserved_bytes[0].current, 0);
+    MUST_EQ(tensor_figures().reserved_bytes[0].current, 0);
     MUST_EQ(grown, 0);
     MUST_LE(1, events[WEIR_TENSORS_SEGMENT_UNMAP]);
 }
@@ -271,16 +271,16 @@ TEST(what_was_used_since_a_checkpoint_is_over_when_it_comes_back) {
     void *block, *again;
 
     open_route(other);
-    block = take(MIB, A);
+    block = alloc_tensor(MIB, A);
     OK(weir_tensors_free(block));
-    block = take(MIB, B);
+    block = alloc_tensor(MIB, B);
     OK(weir_tensors_free(block));
     OK(weir_tensors_save(t, other, &state));
-    block = take(8 * MIB, B);
-    use(B, block, 8 * MIB, 1);
+    block = alloc_tensor(8 * MIB, B);
+    use_tensor_block(B, block, 8 * MIB, 1);
     OK(weir_tensors_restore(t, state, NULL, NULL, NULL));
-    again = take(8 * MIB, A);
-    use(A, again, 8 * MIB, 2);
+    again = alloc_tensor(8 * MIB, A);
+    use_tensor_block(A, again, 8 * MIB, 2);
     OK(weir_tensors_free(again));
     weir_tensors_state_destroy(state);
     OK(weir_tensors_end(t, other, NULL));
@@ -291,19 +291,19 @@ TEST(a_pool_that_came_back_to_a_state_goes_like_others) {
     void *kept, *block;
 
     open_route(other);
-    kept = take(MIB, A);
-    block = take(MIB, A);
+    kept = alloc_tensor(MIB, A);
+    block = alloc_tensor(MIB, A);
     OK(weir_tensors_free(block));
     OK(weir_tensors_save(t, other, &state));
     OK(weir_tensors_restore(t, state, NULL, NULL, NULL));
     weir_tensors_state_destroy(state);
-    block = take(MIB, B); /* memory that was free before serves any stream */
+    block = alloc_tensor(MIB, B); /* memory that was free before serves any stream */
     OK(weir_tensors_free(kept));
     OK(weir_tensors_free(block));
     OK(weir_tensors_end(t, other, NULL));
     OK(weir_tensors_pool_close(t, other));
     OK(weir_tensors_trim(t, none));
-    MUST_EQ(figures().segment[0].current, 0);
+    MUST_EQ(tensor_figures().segment[0].current, 0);
 }
 
 static CUdeviceptr arena;
@@ -323,7 +323,7 @@ TEST(a_segment_of_another_size_is_not_the_saved_one) {
     for (int i = 0; i < 2; i++) {
         OK(weir_tensors_pool_open(t, other, &source));
         OK(weir_tensors_begin(t, other, always, NULL));
-        block = take((i ? 5 : 3) * MIB, A);
+        block = alloc_tensor((i ? 5 : 3) * MIB, A);
         MUST_EQ((uintptr_t)block, arena);
         if (i)
             EXPECT(WEIR_E_NOT_OWNED, weir_tensors_restore(t, state, NULL, NULL, NULL));
@@ -340,31 +340,31 @@ TEST(a_segment_of_another_size_is_not_the_saved_one) {
 
 /* ---- frees that wait ---------------------------------------------------------------------------- */
 
-CASE("pending", 30, begin, end);
+CASE("pending", 30, begin_tensors, end_tensors);
 
 TEST(a_block_waits_if_no_event_can_be_had) {
     void *block, *again;
 
     open_route(other);
-    block = take(MIB, A);
+    block = alloc_tensor(MIB, A);
     OK(weir_tensors_use(block, B));
-    use(B, block, MIB, 1);
+    use_tensor_block(B, block, MIB, 1);
     weir__model_fail(WEIR_ENTRY_cuEventCreate, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     weir__model_fail(WEIR_ENTRY_cuStreamSynchronize, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     refuse_waits();
     OK(weir_tensors_free(block));
-    again = take(MIB, A);
-    use(A, again, MIB, 2);
-    MUST_EQ(figures().active[0].current, 2);
+    again = alloc_tensor(MIB, A);
+    use_tensor_block(A, again, MIB, 2);
+    MUST_EQ(tensor_figures().active[0].current, 2);
     weir__model_faults_clear();
     OK(weir_tensors_free(again));
     CU(driver->cuCtxSynchronize());
-    OK(weir_tensors_free(take(MIB, A)));
-    MUST_EQ(figures().active[0].current, 0);
+    OK(weir_tensors_free(alloc_tensor(MIB, A)));
+    MUST_EQ(tensor_figures().active[0].current, 0);
     OK(weir_tensors_end(t, other, NULL));
 }
 
-CASE("pending", 30, NULL, end);
+CASE("pending", 30, NULL, end_tensors);
 
 /* The use is on another device's stream, or (_i) on the default stream while another device is current. */
 TEST_EACH(2, uses_beside_another_device) {
@@ -373,23 +373,23 @@ TEST_EACH(2, uses_beside_another_device) {
     CUstream stream;
 
     setenv("WEIR_MODEL_DEVICES", "2", 1);
-    begin();
+    begin_tensors();
     OK(weir_set_access(weir_tensors_allocator(t), 1, WEIR_ACCESS_READ_WRITE));
     CU(driver->cuDevicePrimaryCtxRetain(&second, 1));
     CU(driver->cuCtxPushCurrent(second));
     CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     CU(driver->cuCtxPopCurrent(&popped));
     open_route(other);
-    block = take(MIB, A);
+    block = alloc_tensor(MIB, A);
     if (_i)
         stream = NULL;
-    use(stream, block, MIB, 1);
+    use_tensor_block(stream, block, MIB, 1);
     OK(weir_tensors_use(block, stream));
     CU(driver->cuCtxPushCurrent(second));
     OK(weir_tensors_free(block));
     CU(driver->cuCtxPopCurrent(&popped));
-    again = take(MIB, A);
-    use(A, again, MIB, 2);
+    again = alloc_tensor(MIB, A);
+    use_tensor_block(A, again, MIB, 2);
     OK(weir_tensors_free(again));
     OK(weir_tensors_end(t, other, NULL));
 }
@@ -401,90 +401,90 @@ TEST_EACH(2, a_free_beside_another_device) {
 
     setenv("WEIR_MODEL_DEVICES", "2", 1);
     setenv("WEIR_LIMIT", "8MiB", 1);
-    begin();
+    begin_tensors();
     CU(driver->cuDevicePrimaryCtxRetain(&second, 1));
     OK(weir_tensors_alloc(t, 6 * MIB, 6 * MIB, NULL, _i, NULL, &block));
-    use(NULL, block, 6 * MIB, 1);
+    use_tensor_block(NULL, block, 6 * MIB, 1);
     CU(driver->cuCtxPushCurrent(second));
     OK(weir_tensors_free(block));
     CU(driver->cuCtxPopCurrent(&popped));
-    again = take(6 * MIB, B);
-    use(B, again, 6 * MIB, 2);
+    again = alloc_tensor(6 * MIB, B);
+    use_tensor_block(B, again, 6 * MIB, 2);
     OK(weir_tensors_free(again));
 }
 
-CASE("pending", 30, begin, end);
+CASE("pending", 30, begin_tensors, end_tensors);
 
 TEST(a_later_free_waits_for_what_came_between) {
-    void *first = take(MIB, A), *second = take(MIB, A), *again;
+    void *first = alloc_tensor(MIB, A), *second = alloc_tensor(MIB, A), *again;
 
     OK(weir_tensors_use(first, B));
     OK(weir_tensors_use(second, B));
-    use(B, first, MIB, 1);
+    use_tensor_block(B, first, MIB, 1);
     OK(weir_tensors_free(first));
     CU(weir__model_use(B, (uintptr_t)second, MIB, 2, 50 * MS));
     OK(weir_tensors_free(second));
     weir__model_advance(5 * MS);
     for (uint64_t i = 3; i < 6; i++) {
-        again = take(MIB, A);
-        use(A, again, MIB, i);
+        again = alloc_tensor(MIB, A);
+        use_tensor_block(A, again, MIB, i);
         OK(weir_tensors_use(again, B));
         OK(weir_tensors_free(again));
     }
     CU(driver->cuCtxSynchronize());
-    OK(weir_tensors_free(take(KIB, C)));
-    MUST_EQ(figures().active[0].current, 0);
+    OK(weir_tensors_free(alloc_tensor(KIB, C)));
+    MUST_EQ(tensor_figures().active[0].current, 0);
 }
 
 /* A use ends with the stream's work at the time of the free.  Later work does not count. */
 TEST(a_use_is_over_with_what_the_stream_had_at_the_free) {
-    void *block = take(MIB, A);
+    void *block = alloc_tensor(MIB, A);
 
     OK(weir_tensors_use(block, B));
-    use(B, block, MIB, 1);
+    use_tensor_block(B, block, MIB, 1);
     OK(weir_tensors_free(block));
     busy(B, 500 * MS);
     weir__model_advance(2 * MS);
-    OK(weir_tensors_free(take(KIB, C)));
-    MUST_EQ(figures().active[0].current, 0);
+    OK(weir_tensors_free(alloc_tensor(KIB, C)));
+    MUST_EQ(tensor_figures().active[0].current, 0);
 }
 
 TEST(a_use_whose_event_cannot_be_asked_is_not_over) {
-    void *block = take(MIB, A);
+    void *block = alloc_tensor(MIB, A);
 
     OK(weir_tensors_use(block, B));
     CU(weir__model_use(B, (uintptr_t)block, MIB, 1, 50 * MS));
     OK(weir_tensors_free(block));
     CU(driver->cuCtxSynchronize());
     weir__model_fail(WEIR_ENTRY_cuEventQuery, 1, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, 1);
-    OK(weir_tensors_free(take(KIB, C)));
-    MUST_EQ(figures().active[0].current, 1);
+    OK(weir_tensors_free(alloc_tensor(KIB, C)));
+    MUST_EQ(tensor_figures().active[0].current, 1);
     weir__model_faults_clear();
-    OK(weir_tensors_free(take(KIB, C)));
-    MUST_EQ(figures().active[0].current, 0);
-    block = take(MIB, A);
-    use(A, block, MIB, 2);
+    OK(weir_tensors_free(alloc_tensor(KIB, C)));
+    MUST_EQ(tensor_figures().active[0].current, 0);
+    block = alloc_tensor(MIB, A);
+    use_tensor_block(A, block, MIB, 2);
 }
 
 /* The uses are complete, but the block's own stream is being captured. */
 TEST(a_block_whose_own_stream_is_captured_goes_after_it) {
     CUgraph captured;
-    void *block = take(MIB, A);
+    void *block = alloc_tensor(MIB, A);
 
     OK(weir_tensors_use(block, B));
-    use(B, block, MIB, 1);
+    use_tensor_block(B, block, MIB, 1);
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     OK(weir_tensors_free(block));
     weir__model_advance(2 * MS);
     for (int i = 0; i < 2; i++)
-        OK(weir_tensors_free(take(KIB, C)));
-    MUST_EQ(figures().active[0].current, 1);
+        OK(weir_tensors_free(alloc_tensor(KIB, C)));
+    MUST_EQ(tensor_figures().active[0].current, 1);
     CU(driver->cuStreamEndCapture(A, &captured));
     CU(driver->cuGraphDestroy(captured));
-    OK(weir_tensors_free(take(KIB, C)));
-    MUST_EQ(figures().active[0].current, 0);
+    OK(weir_tensors_free(alloc_tensor(KIB, C)));
+    MUST_EQ(tensor_figures().active[0].current, 0);
     OK(weir_tensors_trim(t, none));
-    MUST_EQ(figures().reserved_bytes[0].current, 0);
+    MUST_EQ(tensor_figures().reserved_bytes[0].current, 0);
 }
 
 /* One capture (_i) has ended, while the other one goes on. */
@@ -494,7 +494,7 @@ TEST_EACH(2, a_capture_that_goes_on_holds_no_other_up) {
     CUgraph captured;
 
     for (int i = 0; i < 2; i++) {
-        blocks[i] = take(MIB, A);
+        blocks[i] = alloc_tensor(MIB, A);
         OK(weir_tensors_use(blocks[i], streams[i]));
         CU(driver->cuStreamBeginCapture(streams[i], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     }
@@ -502,12 +502,12 @@ TEST_EACH(2, a_capture_that_goes_on_holds_no_other_up) {
         OK(weir_tensors_free(blocks[i]));
     CU(driver->cuStreamEndCapture(streams[_i], &captured));
     CU(driver->cuGraphDestroy(captured));
-    OK(weir_tensors_free(take(KIB, A)));
-    MUST_EQ(figures().active[0].current, 1);
+    OK(weir_tensors_free(alloc_tensor(KIB, A)));
+    MUST_EQ(tensor_figures().active[0].current, 1);
     CU(driver->cuStreamEndCapture(streams[!_i], &captured));
     CU(driver->cuGraphDestroy(captured));
-    OK(weir_tensors_free(take(KIB, A)));
-    MUST_EQ(figures().active[0].current, 0);
+    OK(weir_tensors_free(alloc_tensor(KIB, A)));
+    MUST_EQ(tensor_figures().active[0].current, 0);
 }
 
 TEST(a_captured_use_is_covered_before_its_block_goes) {
@@ -520,16 +520,16 @@ TEST(a_captured_use_is_covered_before_its_block_goes) {
     CU(weir__model_use(C, (uintptr_t)block, MIB, 1, 20 * MS));
     CU(driver->cuStreamBeginCapture(C, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     OK(weir_tensors_free(block));
-    OK(weir_tensors_free(take(KIB, B))); /* the work of B is complete */
-    MUST_EQ(figures().active[0].current, 1);
+    OK(weir_tensors_free(alloc_tensor(KIB, B))); /* the work of B is complete */
+    MUST_EQ(tensor_figures().active[0].current, 1);
     OK(weir_tensors_alloc(t, MIB, MIB, A, 1, NULL, &again));
-    use(A, again, MIB, 2);
+    use_tensor_block(A, again, MIB, 2);
     CU(driver->cuStreamEndCapture(C, &captured));
     CU(driver->cuGraphDestroy(captured));
     OK(weir_tensors_free(again));
     CU(driver->cuCtxSynchronize());
-    OK(weir_tensors_free(take(KIB, B)));
-    MUST_EQ(figures().active[0].current, 0);
+    OK(weir_tensors_free(alloc_tensor(KIB, B)));
+    MUST_EQ(tensor_figures().active[0].current, 0);
 }
 
 /* The block has one use, or (_i) two. */
@@ -540,11 +540,11 @@ TEST_EACH(2, a_pool_counts_blocks_that_wait) {
     int same;
 
     open_route(other);
-    block = take(MIB, A);
+    block = alloc_tensor(MIB, A);
     OK(weir_tensors_use(block, B));
     if (_i)
         OK(weir_tensors_use(block, C));
-    use(B, block, MIB, 1);
+    use_tensor_block(B, block, MIB, 1);
     CU(driver->cuStreamBeginCapture(B, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     OK(weir_tensors_free(block));
     OK(weir_tensors_pool_is(t, other, NULL, 0, &same));
@@ -560,8 +560,8 @@ TEST_EACH(2, a_pool_counts_blocks_that_wait) {
     OK(weir_tensors_pool_is(t, other, NULL, 0, &same));
     MUST(same);
     OK(weir_tensors_restore(t, state, NULL, NULL, NULL));
-    block = take(MIB, A);
-    use(A, block, MIB, 2);
+    block = alloc_tensor(MIB, A);
+    use_tensor_block(A, block, MIB, 2);
     OK(weir_tensors_free(block));
     weir_tensors_state_destroy(state);
     OK(weir_tensors_end(t, other, NULL));
@@ -570,16 +570,16 @@ TEST_EACH(2, a_pool_counts_blocks_that_wait) {
 TEST(sums_that_begin_again_while_a_block_waits) {
     void *block;
 
-    block = take(MIB, A);
+    block = alloc_tensor(MIB, A);
     OK(weir_tensors_use(block, B));
-    use(B, block, MIB, 1);
+    use_tensor_block(B, block, MIB, 1);
     OK(weir_tensors_free(block));
     OK(weir_tensors_reset_sums(t));
-    MUST_EQ(figures().active[0].freed, 0);
+    MUST_EQ(tensor_figures().active[0].freed, 0);
     CU(driver->cuCtxSynchronize());
-    OK(weir_tensors_free(take(MIB, C)));
-    MUST_EQ(figures().active[0].freed, 2);
-    MUST_EQ(figures().active_bytes[0].freed, 2 * MIB);
+    OK(weir_tensors_free(alloc_tensor(MIB, C)));
+    MUST_EQ(tensor_figures().active[0].freed, 2);
+    MUST_EQ(tensor_figures().active_bytes[0].freed, 2 * MIB);
 }
 
 /* The stream was not vouched for, so that weir queries it, and is captured without a route. */
@@ -587,17 +587,17 @@ TEST(a_free_that_waits_is_told_once) {
     CUgraph captured;
     void *block;
 
-    block = take(MIB, A);
+    block = alloc_tensor(MIB, A);
     weir__model_fail(WEIR_ENTRY_cuStreamGetId, 1, CUDA_ERROR_INVALID_VALUE, 1);
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     OK(weir_tensors_free(block));
     CU(driver->cuStreamEndCapture(A, &captured));
     CU(driver->cuGraphDestroy(captured));
     weir__model_faults_clear();
-    OK(weir_tensors_free(take(MIB, B)));
+    OK(weir_tensors_free(alloc_tensor(MIB, B)));
     MUST_EQ(events[WEIR_TENSORS_FREE_COMPLETED], 2);
     OK(weir_tensors_trim(t, none));
-    MUST_EQ(figures().reserved_bytes[0].current, 0);
+    MUST_EQ(tensor_figures().reserved_bytes[0].current, 0);
 }
 
 static atomic_int is_held, may_go;
@@ -619,7 +619,7 @@ static void *ask_once(void *context) {
     return block;
 }
 
-CASE("pending", 30, NULL, end);
+CASE("pending", 30, NULL, end_tensors);
 
 TEST(a_device_that_is_waited_for_holds_no_other_up) {
     CUcontext second, popped;
@@ -629,7 +629,7 @@ TEST(a_device_that_is_waited_for_holds_no_other_up) {
     void *block, *late;
 
     setenv("WEIR_MODEL_DEVICES", "2", 1);
-    begin();
+    begin_tensors();
     OK(weir_tensors_open(1, NULL, &elsewhere));
     CU(driver->cuDevicePrimaryCtxRetain(&second, 1));
     CU(driver->cuCtxPushCurrent(second));
@@ -681,7 +681,7 @@ TEST(one_who_used_both_devices_holds_one_up) {
     void *block, *left;
 
     setenv("WEIR_MODEL_DEVICES", "2", 1);
-    begin();
+    begin_tensors();
     CU(driver->cuDevicePrimaryCtxRetain(&second, 1));
     CU(driver->cuCtxPushCurrent(second));
     CU(driver->cuStreamCreate(&second_stream, CU_STREAM_NON_BLOCKING));
@@ -707,29 +707,29 @@ TEST(a_busy_stream_is_asked_once) {
     CUstream streams[STREAMS];
     uint64_t asked;
 
-    begin();
+    begin_tensors();
     for (int i = 0; i < STREAMS; i++)
         CU(driver->cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
     for (int i = 0; i < BLOCKS; i++)
-        blocks[i] = take(MIB, A);
+        blocks[i] = alloc_tensor(MIB, A);
     for (int i = 0; i < STREAMS; i++)
-        use(streams[i], blocks[i], MIB, (uint64_t)i + 1);
+        use_tensor_block(streams[i], blocks[i], MIB, (uint64_t)i + 1);
     for (int i = 0; i < BLOCKS; i++) {
         OK(weir_tensors_use(blocks[i], streams[i % STREAMS]));
         OK(weir_tensors_free(blocks[i]));
     }
     for (int i = 0; i < 3; i++) {
         asked = weir__model_calls(WEIR_ENTRY_cuEventQuery);
-        OK(weir_tensors_free(take(512, C)));
+        OK(weir_tensors_free(alloc_tensor(512, C)));
         /* The first request also queries the oldest and the newest event of A, which is not at work. */
         MUST_LE(weir__model_calls(WEIR_ENTRY_cuEventQuery) - asked, STREAMS + 2 * (i == 0));
     }
     CU(driver->cuStreamSynchronize(streams[3]));
-    OK(weir_tensors_free(take(512, C)));
-    MUST_LE(figures().active[0].current, BLOCKS - BLOCKS / STREAMS);
+    OK(weir_tensors_free(alloc_tensor(512, C)));
+    MUST_LE(tensor_figures().active[0].current, BLOCKS - BLOCKS / STREAMS);
     CU(driver->cuCtxSynchronize());
-    OK(weir_tensors_free(take(MIB, A)));
-    MUST_EQ(figures().active[0].current, 0);
+    OK(weir_tensors_free(alloc_tensor(MIB, A)));
+    MUST_EQ(tensor_figures().active[0].current, 0);
 }
 
 TEST(frees_of_a_capture_share_an_event) {
@@ -738,27 +738,27 @@ TEST(frees_of_a_capture_share_an_event) {
     void *blocks[BLOCKS];
     uint64_t recorded, asked;
 
-    begin();
+    begin_tensors();
     for (int i = 0; i < BLOCKS; i++)
         OK(weir_tensors_alloc(t, MIB, MIB, A, 1, NULL, &blocks[i]));
     OK(weir_tensors_alloc(t, 512, 512, B, 1, NULL, &blocks[0]));
-    use(B, blocks[1], MIB, 1);
-    begin_capture(B);
+    use_tensor_block(B, blocks[1], MIB, 1);
+    begin_pool_capture(B);
     for (int i = 1; i < BLOCKS; i++) {
         OK(weir_tensors_use(blocks[i], B));
         OK(weir_tensors_free(blocks[i]));
     }
     recorded = weir__model_calls(WEIR_ENTRY_cuEventRecord);
-    CU(driver->cuGraphDestroy(end_capture(B)));
-    (void)take(512, C);
+    CU(driver->cuGraphDestroy(end_pool_capture(B)));
+    (void)alloc_tensor(512, C);
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuEventRecord) - recorded, 1);
     CU(driver->cuCtxSynchronize());
     asked = weir__model_calls(WEIR_ENTRY_cuEventQuery);
-    (void)take(512, C);
+    (void)alloc_tensor(512, C);
     MUST_LE(weir__model_calls(WEIR_ENTRY_cuEventQuery) - asked, 2);
     for (int i = 1; i < BLOCKS; i++) {
-        blocks[i] = take(MIB, A);
-        use(A, blocks[i], MIB, (uint64_t)i + 1);
+        blocks[i] = alloc_tensor(MIB, A);
+        use_tensor_block(A, blocks[i], MIB, (uint64_t)i + 1);
     }
 }
 
@@ -771,26 +771,26 @@ TEST_EACH(2, frees_on_a_captured_stream) {
     CUgraphExec ready;
     CUgraph captured;
 
-    begin();
-    OK(weir_tensors_free(take(MIB, B))); /* makes several streams known */
+    begin_tensors();
+    OK(weir_tensors_free(alloc_tensor(MIB, B))); /* makes several streams known */
     for (int i = 0; i < BLOCKS; i++) {
         OK(weir_tensors_alloc(t, bytes, bytes, A, 1, NULL, &blocks[i]));
-        use(A, blocks[i], bytes, (uint64_t)i + 1);
+        use_tensor_block(A, blocks[i], bytes, (uint64_t)i + 1);
     }
-    begin_capture(A);
+    begin_pool_capture(A);
     for (int i = 0; i < BLOCKS; i++)
         OK(weir_tensors_free(blocks[i]));
     for (int i = 0; i < BLOCKS; i++) {
-        block = take(bytes, B);
-        use(B, block, bytes, (uint64_t)i + 1000);
+        block = alloc_tensor(bytes, B);
+        use_tensor_block(B, block, bytes, (uint64_t)i + 1000);
         OK(weir_tensors_free(block));
     }
-    captured = end_capture(A);
+    captured = end_pool_capture(A);
     CU(driver->cuGraphInstantiateWithFlags(&ready, captured, 0));
     CU(driver->cuGraphLaunch(ready, A));
     for (int i = 0; i < BLOCKS; i++) {
         OK(weir_tensors_alloc(t, bytes, bytes, i % 2 ? A : B, i % 2, NULL, &blocks[i]));
-        use(i % 2 ? A : B, blocks[i], bytes, (uint64_t)i + 2000);
+        use_tensor_block(i % 2 ? A : B, blocks[i], bytes, (uint64_t)i + 2000);
     }
     for (int i = 0; i < BLOCKS; i++)
         OK(weir_tensors_free(blocks[i]));

@@ -248,7 +248,7 @@ static void step(struct thread *h) {
         OK(weir_tensors_trim(t, draw(h, 2) ? none : h->own));
         return;
     case 4:
-        (void)figures();
+        (void)tensor_figures();
         return;
     case 5:
         renew_passing(h);
@@ -308,7 +308,7 @@ TEST_EACH(4, threads) {
         steps = atoi(wanted);
     if (_i == 3) /* its segments do not join */
         setenv("WEIR_ENGINE", "bfc", 1);
-    begin_with("160MiB");
+    begin_tensors_with("160MiB");
     for (int i = 0; i < STREAMS; i++)
         CU(driver->cuStreamCreate(&streams[i], i % 2 ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT));
     for (int i = 0; i < THREADS; i++) {
@@ -325,13 +325,13 @@ TEST_EACH(4, threads) {
         OK(weir_tensors_free(exchange[i].at));
     CU(driver->cuCtxSynchronize());
     OK(weir_tensors_trim(t, none));
-    f = figures();
+    f = tensor_figures();
     MUST_EQ(f.allocation[0].current, 0);
     MUST_EQ(f.active_bytes[0].current, 0);
     MUST_EQ(f.reserved_bytes[0].current, 0);
     MUST_EQ(f.segment[0].current, 0);
     MUST_EQ(grown, 0);
-    end();
+    end_tensors();
 }
 
 SUITE("soak", CK_FORK);

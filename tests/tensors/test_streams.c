@@ -18,15 +18,15 @@ static uint64_t questions(void) {
            weir__model_calls(WEIR_ENTRY_cuCtxPushCurrent);
 }
 
-CASE("pools", 30, begin, end);
+CASE("pools", 30, begin_tensors, end_tensors);
 
 TEST(a_handle_that_is_used_again_has_nothing_of_its_pool) {
     void *block;
 
     open_route(other);
     for (int i = 0; i < 20; i++) {
-        block = take(4 * MIB, A);
-        use(A, block, 4 * MIB, (uint64_t)i + 1);
+        block = alloc_tensor(4 * MIB, A);
+        use_tensor_block(A, block, 4 * MIB, (uint64_t)i + 1);
         OK(weir_tensors_free(block));
         renew(&A);
     }
@@ -41,20 +41,20 @@ TEST(what_an_ended_stream_freed_is_waited_for_before_growth) {
 
     open_route(other);
     for (int i = 0; i < 2; i++)
-        block[i] = take(16 * MIB, A);
-    use(A, block[0], 16 * MIB, 1);
+        block[i] = alloc_tensor(16 * MIB, A);
+    use_tensor_block(A, block[0], 16 * MIB, 1);
     for (int i = 0; i < 2; i++)
         OK(weir_tensors_free(block[i]));
     renew(&A);
     busy(B, 50 * MS);
     before = weir__model_now_ns();
-    again = take(32 * MIB, A);
+    again = alloc_tensor(32 * MIB, A);
     MUST_LE(50 * MS, weir__model_now_ns() - before);
     for (int i = 0; i < 3; i++) {
         OK(weir_tensors_free(again));
         busy(B, 50 * MS);
         before = weir__model_now_ns();
-        again = take(32 * MIB, A);
+        again = alloc_tensor(32 * MIB, A);
         MUST_LE(weir__model_now_ns() - before, 10 * MS);
     }
     OK(weir_tensors_free(again));
@@ -66,14 +66,14 @@ TEST_EACH(2, a_block_that_outlives_its_stream_serves_the_pool) {
     void *block, *again;
 
     open_route(other);
-    block = take(4 * MIB, A);
-    use(A, block, 4 * MIB, 1);
+    block = alloc_tensor(4 * MIB, A);
+    use_tensor_block(A, block, 4 * MIB, 1);
     renew(&A);
     if (_i)
-        OK(weir_tensors_free(take(4 * MIB, A)));
+        OK(weir_tensors_free(alloc_tensor(4 * MIB, A)));
     OK(weir_tensors_free(block));
-    again = take(8 * MIB, A);
-    use(A, again, 8 * MIB, 2);
+    again = alloc_tensor(8 * MIB, A);
+    use_tensor_block(A, again, 8 * MIB, 2);
     MUST_LE(reserved_bytes(), 8 * MIB + 2 * MIB);
     OK(weir_tensors_free(again));
     OK(weir_tensors_end(t, other, NULL));
@@ -83,17 +83,17 @@ TEST_EACH(2, a_block_that_outlives_its_stream_serves_the_pool) {
 TEST(a_block_of_a_capture_serves_nobody_at_once_after_it) {
     void *block, *again;
 
-    begin_capture(A);
-    block = take(4 * MIB, A);
-    CU(driver->cuGraphDestroy(end_capture(A)));
-    use(A, block, 4 * MIB, 1);
+    begin_pool_capture(A);
+    block = alloc_tensor(4 * MIB, A);
+    CU(driver->cuGraphDestroy(end_pool_capture(A)));
+    use_tensor_block(A, block, 4 * MIB, 1);
     OK(weir_tensors_free(block));
     renew(&A);
-    begin_capture(A);
-    again = take(4 * MIB, A);
+    begin_pool_capture(A);
+    again = alloc_tensor(4 * MIB, A);
     MUST_EQ((uintptr_t)again, (uintptr_t)block);
-    CU(driver->cuGraphDestroy(end_capture(A)));
-    use(B, again, 4 * MIB, 2); /* stands for a graph that runs on B */
+    CU(driver->cuGraphDestroy(end_pool_capture(A)));
+    use_tensor_block(B, again, 4 * MIB, 2); /* stands for a graph that runs on B */
     OK(weir_tensors_free(again));
 }
 
@@ -105,20 +105,20 @@ TEST_EACH(2, a_block_that_is_used_between_two_captures) {
 
     open_route(other);
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_RELAXED));
-    block = take(64 * MIB, A);
+    block = alloc_tensor(64 * MIB, A);
     CU(driver->cuStreamEndCapture(A, &captured));
     CU(driver->cuGraphDestroy(captured));
-    use(A, block, 64 * MIB, 1);
+    use_tensor_block(A, block, 64 * MIB, 1);
     if (_i == 0)
         OK(weir_tensors_free(block));
     renew(&A);
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_RELAXED));
     if (_i == 1)
         OK(weir_tensors_free(block));
-    again = take(64 * MIB, A);
+    again = alloc_tensor(64 * MIB, A);
     CU(driver->cuStreamEndCapture(A, &captured));
     CU(driver->cuGraphDestroy(captured));
-    use(A, again, 64 * MIB, 2);
+    use_tensor_block(A, again, 64 * MIB, 2);
     OK(weir_tensors_free(again));
     OK(weir_tensors_end(t, other, NULL));
 }
@@ -128,21 +128,21 @@ TEST(a_restored_block_outlives_its_stream) {
     void *block, *again;
 
     open_route(other);
-    block = take(4 * MIB, A);
+    block = alloc_tensor(4 * MIB, A);
     OK(weir_tensors_save(t, other, &state));
     renew(&A);
-    (void)take(4 * MIB, A);
+    (void)alloc_tensor(4 * MIB, A);
     OK(weir_tensors_restore(t, state, NULL, NULL, NULL));
-    use(B, block, 4 * MIB, 1);
+    use_tensor_block(B, block, 4 * MIB, 1);
     OK(weir_tensors_free(block));
-    again = take(8 * MIB, A);
-    use(A, again, 8 * MIB, 2);
+    again = alloc_tensor(8 * MIB, A);
+    use_tensor_block(A, again, 8 * MIB, 2);
     MUST_EQ((uintptr_t)again, (uintptr_t)block);
     weir_tensors_state_destroy(state);
     OK(weir_tensors_end(t, other, NULL));
 }
 
-CASE("waits", 30, NULL, end);
+CASE("waits", 30, NULL, end_tensors);
 
 /* With recovery_timeout 0 no request waits for the device: the pool grows instead. */
 TEST(a_pool_grows_where_waits_are_forbidden) {
@@ -150,55 +150,55 @@ TEST(a_pool_grows_where_waits_are_forbidden) {
     uint64_t before;
 
     setenv("WEIR_RECOVERY_TIMEOUT", "0", 1);
-    begin();
+    begin_tensors();
     open_route(other);
-    block = take(4 * MIB, A);
+    block = alloc_tensor(4 * MIB, A);
     OK(weir_tensors_free(block));
     renew(&A);
     busy(B, 50 * MS);
     before = weir__model_now_ns();
-    MUST(take(4 * MIB, A) != block);
+    MUST(alloc_tensor(4 * MIB, A) != block);
     MUST_LE(weir__model_now_ns() - before, 10 * MS);
     OK(weir_tensors_end(t, other, NULL));
 }
 
-CASE("shared", 30, begin, end);
+CASE("shared", 30, begin_tensors, end_tensors);
 
 /* The handle means no stream (_i 0), a new stream, or a new stream that has had blocks. */
 TEST_EACH(3, a_block_whose_stream_has_ended) {
     void *block, *again;
 
-    block = take(64 * MIB, A);
-    use(A, block, 64 * MIB, 1);
+    block = alloc_tensor(64 * MIB, A);
+    use_tensor_block(A, block, 64 * MIB, 1);
     if (_i > 0)
         renew(&A);
     else
         CU(driver->cuStreamDestroy(A));
     if (_i == 2)
-        OK(weir_tensors_free(take(KIB, A)));
+        OK(weir_tensors_free(alloc_tensor(KIB, A)));
     OK(weir_tensors_free(block));
     if (_i == 0)
         CU(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING));
-    again = take(64 * MIB, A);
-    use(A, again, 64 * MIB, 2);
+    again = alloc_tensor(64 * MIB, A);
+    use_tensor_block(A, again, 64 * MIB, 2);
     OK(weir_tensors_free(again));
 }
 
 TEST_EACH(2, a_use_whose_stream_has_ended) {
     void *block, *again;
 
-    block = take(64 * MIB, A);
-    use(A, block, 64 * MIB, 1);
+    block = alloc_tensor(64 * MIB, A);
+    use_tensor_block(A, block, 64 * MIB, 1);
     order_streams(B, A);
     OK(weir_tensors_use(block, B));
-    use(B, block, 64 * MIB, 1);
+    use_tensor_block(B, block, 64 * MIB, 1);
     if (_i)
         renew(&B);
     else
         CU(driver->cuStreamDestroy(B));
     OK(weir_tensors_free(block));
-    again = take(64 * MIB, A);
-    use(A, again, 64 * MIB, 2);
+    again = alloc_tensor(64 * MIB, A);
+    use_tensor_block(A, again, 64 * MIB, 2);
     OK(weir_tensors_free(again));
 }
 
@@ -211,14 +211,14 @@ TEST(a_thread_without_a_context_frees_a_block_whose_stream_has_ended) {
     pthread_t thread;
     void *block, *again;
 
-    block = take(64 * MIB, A);
-    use(A, block, 64 * MIB, 1);
+    block = alloc_tensor(64 * MIB, A);
+    use_tensor_block(A, block, 64 * MIB, 1);
     renew(&A);
-    OK(weir_tensors_free(take(KIB, A)));
+    OK(weir_tensors_free(alloc_tensor(KIB, A)));
     ck_assert_int_eq(pthread_create(&thread, NULL, free_without_context, block), 0);
     pthread_join(thread, NULL);
-    again = take(64 * MIB, A);
-    use(A, again, 64 * MIB, 2);
+    again = alloc_tensor(64 * MIB, A);
+    use_tensor_block(A, again, 64 * MIB, 2);
     OK(weir_tensors_free(again));
 }
 
@@ -242,7 +242,7 @@ TEST(two_streams_of_a_handle_share_no_event) {
     weir__model_advance(2 * MS);
     for (int i = 0; i < 4; i++) {
         OK(weir_tensors_alloc(t, 64 * MIB, 64 * MIB, A, 1, NULL, &again));
-        use(A, again, 64 * MIB, (uint64_t)i + 3);
+        use_tensor_block(A, again, 64 * MIB, (uint64_t)i + 3);
     }
 }
 
@@ -250,16 +250,16 @@ TEST(two_streams_of_a_handle_share_no_event) {
 TEST(a_use_by_the_next_stream_of_the_handle) {
     void *block, *again;
 
-    block = take(64 * MIB, A);
-    use(A, block, 64 * MIB, 1);
+    block = alloc_tensor(64 * MIB, A);
+    use_tensor_block(A, block, 64 * MIB, 1);
     order_streams(B, A);
     renew(&A);
     order_streams(A, B);
     OK(weir_tensors_use(block, A));
-    use(A, block, 64 * MIB, 1);
+    use_tensor_block(A, block, 64 * MIB, 1);
     OK(weir_tensors_free(block));
-    again = take(64 * MIB, B);
-    use(B, again, 64 * MIB, 2);
+    again = alloc_tensor(64 * MIB, B);
+    use_tensor_block(B, again, 64 * MIB, 2);
     OK(weir_tensors_free(again));
 }
 
@@ -272,20 +272,20 @@ TEST_EACH(2, a_free_beside_a_capture_on_the_handle) {
     CUgraph captured;
 
     for (int i = 0; i < BLOCKS; i++) {
-        blocks[i] = take(bytes, A);
-        use(A, blocks[i], bytes, (uint64_t)i + 1);
+        blocks[i] = alloc_tensor(bytes, A);
+        use_tensor_block(A, blocks[i], bytes, (uint64_t)i + 1);
     }
     renew(&A);
     for (int i = 0; i < 200; i++)
-        OK(weir_tensors_free(take(bytes, A)));
+        OK(weir_tensors_free(alloc_tensor(bytes, A)));
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     for (int i = 0; i < BLOCKS; i++)
         OK(weir_tensors_free(blocks[i]));
     CU(driver->cuStreamEndCapture(A, &captured));
     CU(driver->cuGraphDestroy(captured));
     for (int i = 0; i < BLOCKS; i++) {
-        again[i] = take(bytes, A);
-        use(A, again[i], bytes, (uint64_t)i + 1000);
+        again[i] = alloc_tensor(bytes, A);
+        use_tensor_block(A, again[i], bytes, (uint64_t)i + 1000);
     }
     for (int i = 0; i < BLOCKS; i++)
         OK(weir_tensors_free(again[i]));
@@ -302,11 +302,11 @@ TEST_EACH(2, a_stream_that_ends_while_its_block_waits) {
     void *block, *again;
 
     CU(driver->cuStreamCreate(&own, CU_STREAM_NON_BLOCKING));
-    block = take(64 * MIB, own);
-    use(own, block, 64 * MIB, 1);
+    block = alloc_tensor(64 * MIB, own);
+    use_tensor_block(own, block, 64 * MIB, 1);
     order_streams(B, own);
     OK(weir_tensors_use(block, B));
-    use(B, block, 64 * MIB, 1);
+    use_tensor_block(B, block, 64 * MIB, 1);
     busy(C, 50 * MS);
     OK(weir_tensors_free(block));
     if (_i)
@@ -315,17 +315,17 @@ TEST_EACH(2, a_stream_that_ends_while_its_block_waits) {
         CU(driver->cuStreamDestroy(own));
     OK(weir_tensors_alloc(t, KIB, KIB, A, 1, NULL, &again)); /* makes A known */
     OK(weir_tensors_free(again));
-    MUST_EQ(figures().active[0].current, 1);
+    MUST_EQ(tensor_figures().active[0].current, 1);
     weir__model_advance(5 * MS);
     asked = weir__model_calls(WEIR_ENTRY_cuStreamIsCapturing);
     before = weir__model_now_ns();
     OK(weir_tensors_alloc(t, KIB, KIB, A, 1, NULL, &again));
-    MUST_EQ(figures().active[0].current, 1);
+    MUST_EQ(tensor_figures().active[0].current, 1);
     MUST_LE(weir__model_now_ns() - before, 10 * MS);
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamIsCapturing), asked);
     OK(weir_tensors_alloc(t, 32 * MIB, 32 * MIB, A, 1, NULL, &again));
     MUST_LE((uintptr_t)again - (uintptr_t)block, 32 * MIB);
-    use(A, again, 32 * MIB, 2);
+    use_tensor_block(A, again, 32 * MIB, 2);
     OK(weir_tensors_free(again));
 }
 
@@ -334,14 +334,14 @@ TEST(a_block_waits_for_its_own_stream_too) {
     void *block, *again;
     uint64_t owner = 2;
 
-    block = take(64 * MIB, A);
+    block = alloc_tensor(64 * MIB, A);
     OK(weir_tensors_use(block, B));
     CU(weir__model_use(A, (uintptr_t)block, 64 * MIB, 1, 50 * MS));
     OK(weir_tensors_free(block));
     for (int i = 0; i < 4; i++) {
         weir__model_advance(MS);
-        again = take(64 * MIB, C);
-        use(C, again, 64 * MIB, owner++);
+        again = alloc_tensor(64 * MIB, C);
+        use_tensor_block(C, again, 64 * MIB, owner++);
     }
 }
 
@@ -350,18 +350,18 @@ TEST(a_use_that_was_noted_in_a_capture) {
     CUgraph captured;
     void *block, *again;
 
-    block = take(64 * MIB, A);
-    use(A, block, 64 * MIB, 1);
+    block = alloc_tensor(64 * MIB, A);
+    use_tensor_block(A, block, 64 * MIB, 1);
     order_streams(B, A);
-    use(B, block, 64 * MIB, 1);
+    use_tensor_block(B, block, 64 * MIB, 1);
     CU(driver->cuStreamBeginCapture(B, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     OK(weir_tensors_use(block, B));
     CU(driver->cuStreamEndCapture(B, &captured));
     CU(driver->cuGraphDestroy(captured));
     renew(&B);
     OK(weir_tensors_free(block));
-    again = take(64 * MIB, A);
-    use(A, again, 64 * MIB, 2);
+    again = alloc_tensor(64 * MIB, A);
+    use_tensor_block(A, again, 64 * MIB, 2);
     OK(weir_tensors_free(again));
 }
 
@@ -374,7 +374,7 @@ static void *take_on_own(void *context) {
 
     CU(driver->cuCtxPushCurrent(primary));
     OK(weir_tensors_alloc(t, 64 * MIB, 64 * MIB, OWN_STREAM, *(int *)context, NULL, &block));
-    use(OWN_STREAM, block, 64 * MIB, 1);
+    use_tensor_block(OWN_STREAM, block, 64 * MIB, 1);
     return block;
 }
 
@@ -387,7 +387,7 @@ static void blocks_of_two_threads(int lasts) {
     pthread_join(thread, &block);
     OK(weir_tensors_free(block));
     OK(weir_tensors_alloc(t, 64 * MIB, 64 * MIB, OWN_STREAM, lasts, NULL, &again));
-    use(OWN_STREAM, again, 64 * MIB, 2);
+    use_tensor_block(OWN_STREAM, again, 64 * MIB, 2);
     OK(weir_tensors_free(again));
 }
 
@@ -422,7 +422,7 @@ TEST(default_streams_of_two_threads_have_not_ended) {
     ck_assert_int_eq(pthread_create(&thread, NULL, free_on_own, NULL), 0);
     pthread_join(thread, NULL);
     OK(weir_tensors_free(take_on_own(&(int){0})));
-    OK(weir_tensors_free(take(65 * MIB, A)));
+    OK(weir_tensors_free(alloc_tensor(65 * MIB, A)));
     MUST_LE(weir__model_now_ns() - before, 10 * MS);
     OK(weir_tensors_end(t, other, NULL));
 }
@@ -444,13 +444,13 @@ TEST(a_use_by_the_default_stream_of_another_thread) {
     pthread_join(thread, NULL);
     OK(weir_tensors_free(block));
     OK(weir_tensors_alloc(t, 64 * MIB, 64 * MIB, OWN_STREAM, 0, NULL, &again));
-    use(OWN_STREAM, again, 64 * MIB, 2);
+    use_tensor_block(OWN_STREAM, again, 64 * MIB, 2);
     OK(weir_tensors_free(again));
 }
 
 /* ---- drivers without ids ------------------------------------------------------------------------ */
 
-CASE("older", 30, NULL, end);
+CASE("older", 30, NULL, end_tensors);
 
 /* Streams cannot be told apart, so that memory of ended streams is reused only after a wait for the device. */
 TEST(a_pool_with_a_driver_that_has_no_ids) {
@@ -461,33 +461,33 @@ TEST(a_pool_with_a_driver_that_has_no_ids) {
     for (int i = 0; i < 20; i++) {
         CUstream stream = i % 3 ? A : B;
 
-        block = take(4 * MIB, stream);
-        use(stream, block, 4 * MIB, (uint64_t)i + 1);
+        block = alloc_tensor(4 * MIB, stream);
+        use_tensor_block(stream, block, 4 * MIB, (uint64_t)i + 1);
         OK(weir_tensors_free(block));
         renew(&A);
     }
     MUST_LE(reserved_bytes(), 6 * MIB);
     OK(weir_tensors_end(t, other, NULL));
-    block = take(64 * MIB, A);
-    use(A, block, 64 * MIB, 100);
+    block = alloc_tensor(64 * MIB, A);
+    use_tensor_block(A, block, 64 * MIB, 100);
     OK(weir_tensors_use(block, B));
-    use(B, block, 64 * MIB, 100);
+    use_tensor_block(B, block, 64 * MIB, 100);
     OK(weir_tensors_free(block));
-    block = take(64 * MIB, A);
-    use(A, block, 64 * MIB, 101);
+    block = alloc_tensor(64 * MIB, A);
+    use_tensor_block(A, block, 64 * MIB, 101);
 }
 
 /* ---- cost --------------------------------------------------------------------------------------- */
 
-CASE("cost", 30, begin, end);
+CASE("cost", 30, begin_tensors, end_tensors);
 
 /* In a pool (_i 1) or not, weir makes no driver query about a stream that is never destroyed. */
 TEST_EACH(2, streams_that_last_are_not_asked_about) {
     uint64_t before = 0;
     void *block;
 
-    block = take(MIB, A);
-    use(B, block, MIB, 1);
+    block = alloc_tensor(MIB, A);
+    use_tensor_block(B, block, MIB, 1);
     OK(weir_tensors_use(block, B));
     OK(weir_tensors_free(block));
     CU(driver->cuCtxSynchronize());

@@ -5,20 +5,20 @@
 
 /* ---- blocks ------------------------------------------------------------------------------------- */
 
-CASE("blocks", 30, begin, end);
+CASE("blocks", 30, begin_tensors, end_tensors);
 
 TEST(a_free_goes_to_the_stream_of_the_request) {
     void *block, *again;
 
-    block = take(4 * MIB, A);
-    use(A, block, 4 * MIB, 1);
+    block = alloc_tensor(4 * MIB, A);
+    use_tensor_block(A, block, 4 * MIB, 1);
     OK(weir_tensors_free(block));
-    again = take(4 * MIB, A);
+    again = alloc_tensor(4 * MIB, A);
     MUST_EQ((uintptr_t)again, (uintptr_t)block); /* ordered by the stream itself */
-    use(A, again, 4 * MIB, 2);
+    use_tensor_block(A, again, 4 * MIB, 2);
     OK(weir_tensors_free(again));
-    block = take(4 * MIB, B);
-    use(B, block, 4 * MIB, 3);
+    block = alloc_tensor(4 * MIB, B);
+    use_tensor_block(B, block, 4 * MIB, 3);
     OK(weir_tensors_free(block));
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_free(block));
     OK(weir_tensors_free(NULL));
@@ -28,13 +28,13 @@ TEST(a_block_that_another_stream_uses_waits_for_it) {
     void *block, *again;
 
     for (size_t bytes = 4 * KIB; bytes <= 4 * MIB; bytes *= 32) {
-        block = take(bytes, A);
-        use(B, block, bytes, 1);
+        block = alloc_tensor(bytes, A);
+        use_tensor_block(B, block, bytes, 1);
         OK(weir_tensors_use(block, B));
         OK(weir_tensors_use(block, A)); /* its own stream: no wait */
         OK(weir_tensors_free(block));
-        again = take(bytes, A);
-        use(A, again, bytes, 2);
+        again = alloc_tensor(bytes, A);
+        use_tensor_block(A, again, bytes, 2);
         OK(weir_tensors_free(again));
     }
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_use(block, B));
@@ -45,13 +45,13 @@ TEST(a_stream_that_is_gone_is_no_harm) {
     void *block, *used;
 
     CU(driver->cuStreamCreate(&gone, CU_STREAM_NON_BLOCKING));
-    block = take(MIB, gone);
-    used = take(MIB, A);
+    block = alloc_tensor(MIB, gone);
+    used = alloc_tensor(MIB, A);
     OK(weir_tensors_use(used, gone));
     CU(driver->cuStreamDestroy(gone));
     OK(weir_tensors_free(block));
     OK(weir_tensors_free(used));
-    MUST_EQ(figures().allocation[0].current, 0);
+    MUST_EQ(tensor_figures().allocation[0].current, 0);
 }
 
 TEST(figures_are_those_of_the_blocks) {
@@ -60,7 +60,7 @@ TEST(figures_are_those_of_the_blocks) {
 
     OK(weir_tensors_alloc(t, 1024, 700, A, 1, NULL, &one));
     OK(weir_tensors_alloc(t, 3 * MIB, 3 * MIB, A, 1, NULL, &two));
-    f = figures();
+    f = tensor_figures();
     MUST_EQ(f.allocation[0].current, 2);
     MUST_EQ(f.allocated_bytes[0].current, 3 * MIB + 1024);
     MUST_EQ(f.requested_bytes[0].current, 3 * MIB + 700);
@@ -70,24 +70,24 @@ TEST(figures_are_those_of_the_blocks) {
     MUST_EQ(f.reserved_bytes[1].current + f.reserved_bytes[2].current, f.reserved_bytes[0].current);
     MUST_LE(f.allocated_bytes[0].current, f.reserved_bytes[0].current);
     OK(weir_tensors_free(two));
-    f = figures();
+    f = tensor_figures();
     MUST_EQ(f.allocated_bytes[0].current, 1024);
     MUST_EQ(f.allocated_bytes[0].peak, 3 * MIB + 1024);
     MUST_EQ(f.allocated_bytes[0].allocated, 3 * MIB + 1024);
     MUST_EQ(f.allocated_bytes[0].freed, 3 * MIB);
     OK(weir_tensors_reset_peaks(t));
     OK(weir_tensors_reset_sums(t));
-    f = figures();
+    f = tensor_figures();
     MUST_EQ(f.allocated_bytes[0].peak, 1024);
     MUST_EQ(f.allocated_bytes[0].allocated, 0);
     MUST_EQ(f.device_allocs, 0);
     OK(weir_tensors_free(one));
     OK(weir_tensors_trim(t, none));
-    f = figures();
+    f = tensor_figures();
     MUST_EQ(f.reserved_bytes[0].current, 0);
     MUST_LE(1, f.reserved_bytes[0].peak);
     OK(weir_tensors_reset_peaks(t));
-    MUST_EQ(figures().reserved_bytes[0].peak, 0);
+    MUST_EQ(tensor_figures().reserved_bytes[0].peak, 0);
     MUST_EQ(events[WEIR_TENSORS_ALLOC], 2);
     MUST_EQ(events[WEIR_TENSORS_FREE_REQUESTED], 2);
     MUST_EQ(events[WEIR_TENSORS_FREE_COMPLETED], 2);
@@ -111,52 +111,52 @@ TEST(a_note_stays_with_its_block) {
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_find(block, &whose, &found));
 }
 
-CASE("blocks", 30, NULL, end);
+CASE("blocks", 30, NULL, end_tensors);
 
 TEST(a_failure_is_counted_and_told) {
     void *block = &block;
     int note;
 
-    begin_with("64MiB");
+    begin_tensors_with("64MiB");
     EXPECT(WEIR_E_LIMIT, weir_tensors_alloc(t, 65 * MIB, 65 * MIB, A, 0, &note, &block));
     MUST(block == &block);
-    MUST_EQ(figures().ooms, 1);
+    MUST_EQ(tensor_figures().ooms, 1);
     MUST_EQ(events[WEIR_TENSORS_OOM], 1);
     MUST_EQ(drops, 0);
-    MUST_EQ(figures().allocation[0].current, 0);
-    OK(weir_tensors_free(take(32 * MIB, A)));
+    MUST_EQ(tensor_figures().allocation[0].current, 0);
+    OK(weir_tensors_free(alloc_tensor(32 * MIB, A)));
 }
 
 /* ---- pools -------------------------------------------------------------------------------------- */
 
-CASE("pools", 30, begin, end);
+CASE("pools", 30, begin_tensors, end_tensors);
 
 TEST(a_capture_has_memory_of_its_pool) {
     void *before, *a, *b, *elsewhere;
     CUgraph captured;
     CUgraphExec ready;
 
-    before = take(MIB, A);
+    before = alloc_tensor(MIB, A);
     OK(weir_tensors_free(before));
-    begin_capture(A);
-    a = take(MIB, A);
+    begin_pool_capture(A);
+    a = alloc_tensor(MIB, A);
     MUST((uintptr_t)a != (uintptr_t)before);
-    use(A, a, MIB, 1);
+    use_tensor_block(A, a, MIB, 1);
     OK(weir_tensors_free(a));
-    b = take(MIB, A); /* one stream, one capture */
+    b = alloc_tensor(MIB, A); /* one stream, one capture */
     MUST_EQ((uintptr_t)b, (uintptr_t)a);
-    use(A, b, MIB, 2);
-    elsewhere = take(MIB, B); /* a stream without a capture */
+    use_tensor_block(A, b, MIB, 2);
+    elsewhere = alloc_tensor(MIB, B); /* a stream without a capture */
     MUST((uintptr_t)elsewhere != (uintptr_t)b);
-    use(B, elsewhere, MIB, 3);
+    use_tensor_block(B, elsewhere, MIB, 3);
     OK(weir_tensors_free(b));
-    captured = end_capture(A);
+    captured = end_pool_capture(A);
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuMemAllocFromPoolAsync), 0); /* no allocation nodes */
     CU(driver->cuGraphInstantiateWithFlags(&ready, captured, 0));
     for (int i = 0; i < 100; i++) {
-        void *block = take(MIB, A);
+        void *block = alloc_tensor(MIB, A);
 
-        use(A, block, MIB, 4);
+        use_tensor_block(A, block, MIB, 4);
         CU(driver->cuGraphLaunch(ready, A));
         MUST((uintptr_t)block != (uintptr_t)b); /* belongs to the graph */
         OK(weir_tensors_free(block));
@@ -171,26 +171,26 @@ TEST(a_free_that_waits_for_a_captured_stream_comes_with_its_end) {
     CUevent fork;
 
     CU(driver->cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING));
-    shared = take(MIB, C);
-    begin_capture(A);
-    block = take(MIB, A);
+    shared = alloc_tensor(MIB, C);
+    begin_pool_capture(A);
+    block = alloc_tensor(MIB, A);
     CU(driver->cuEventRecord(fork, A));
     CU(driver->cuStreamWaitEvent(B, fork, 0));
     OK(weir_tensors_use(block, B));
     OK(weir_tensors_use(shared, B));
     OK(weir_tensors_free(block));
     OK(weir_tensors_free(shared));
-    MUST_EQ(figures().active[0].current, 2);
-    MUST_EQ(figures().allocation[0].current, 0);
-    other_block = take(MIB, A);
+    MUST_EQ(tensor_figures().active[0].current, 2);
+    MUST_EQ(tensor_figures().allocation[0].current, 0);
+    other_block = alloc_tensor(MIB, A);
     MUST((uintptr_t)other_block != (uintptr_t)block);
     CU(driver->cuEventRecord(fork, B));
     CU(driver->cuStreamWaitEvent(A, fork, 0));
-    CU(driver->cuGraphDestroy(end_capture(A)));
+    CU(driver->cuGraphDestroy(end_pool_capture(A)));
     OK(weir_tensors_free(other_block));
     CU(driver->cuCtxSynchronize());
-    OK(weir_tensors_free(take(MIB, A)));
-    MUST_EQ(figures().active[0].current, 0);
+    OK(weir_tensors_free(alloc_tensor(MIB, A)));
+    MUST_EQ(tensor_figures().active[0].current, 0);
 }
 
 TEST(a_pool_without_a_capture) {
@@ -200,17 +200,17 @@ TEST(a_pool_without_a_capture) {
     OK(weir_tensors_pool_open(t, other, NULL));
     OK(weir_tensors_begin(t, other, always, &on));
     EXPECT(WEIR_E_BUSY, weir_tensors_begin(t, other, always, &on));
-    a = take(MIB, A);
+    a = alloc_tensor(MIB, A);
     OK(weir_tensors_use(a, B));
-    use(B, a, MIB, 1);
+    use_tensor_block(B, a, MIB, 1);
     OK(weir_tensors_free(a));
-    b = take(MIB, A); /* B is still at work */
+    b = alloc_tensor(MIB, A); /* B is still at work */
     MUST((uintptr_t)b != (uintptr_t)a);
-    use(A, b, MIB, 2);
+    use_tensor_block(A, b, MIB, 2);
     OK(weir_tensors_free(b));
     CU(driver->cuCtxSynchronize());
     on = 0;
-    a = take(MIB, A);
+    a = alloc_tensor(MIB, A);
     MUST((uintptr_t)a != (uintptr_t)b);
     OK(weir_tensors_free(a));
     OK(weir_tensors_end(t, other, NULL));
@@ -222,21 +222,21 @@ TEST(a_pool_goes_with_its_last_user) {
     void *block;
 
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_pool_users(t, graph, &users));
-    begin_capture(A);
+    begin_pool_capture(A);
     OK(weir_tensors_pool_open(t, graph, NULL));
     OK(weir_tensors_pool_users(t, graph, &users));
     MUST_EQ(users, 2);
-    block = take(5 * MIB, A);
-    CU(driver->cuGraphDestroy(end_capture(A)));
+    block = alloc_tensor(5 * MIB, A);
+    CU(driver->cuGraphDestroy(end_pool_capture(A)));
     OK(weir_tensors_free(block));
     OK(weir_tensors_pool_close(t, graph));
     OK(weir_tensors_trim(t, none));
-    MUST_EQ(figures().segment[0].current, 2); /* the pool has a user */
+    MUST_EQ(tensor_figures().segment[0].current, 2); /* the pool has a user */
     OK(weir_tensors_pool_close(t, graph));
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_pool_close(t, graph));
     OK(weir_tensors_trim(t, none));
-    MUST_EQ(figures().reserved_bytes[0].current, 0);
-    MUST_EQ(figures().segment[0].current, 0);
+    MUST_EQ(tensor_figures().reserved_bytes[0].current, 0);
+    MUST_EQ(tensor_figures().segment[0].current, 0);
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_pool_users(t, graph, &users));
 }
 
@@ -249,27 +249,27 @@ TEST(blocks_outlive_their_pool) {
     OK(weir_tensors_pool_open(t, other, NULL));
     OK(weir_tensors_begin(t, other, always, NULL));
     for (int i = 0; i < 3; i++)
-        block[i] = take(4 * MIB, A);
+        block[i] = alloc_tensor(4 * MIB, A);
     OK(weir_tensors_end(t, other, NULL));
     OK(weir_tensors_pool_close(t, other));
     OK(weir_tensors_pool_close(t, other));
     OK(weir_tensors_trim(t, other));
     for (int i = 0; i < 3; i++) {
-        use(A, block[i], 4 * MIB, (uint64_t)i + 1);
+        use_tensor_block(A, block[i], 4 * MIB, (uint64_t)i + 1);
         OK(weir_tensors_free(block[i]));
         OK(weir_tensors_trim(t, other));
     }
     OK(weir_tensors_trim(t, none));
-    MUST_EQ(figures().reserved_bytes[0].current, 0);
+    MUST_EQ(tensor_figures().reserved_bytes[0].current, 0);
     OK(weir_tensors_pool_open(t, graph,
                               NULL)); /* may get the host memory of the old pool's record */
-    block[0] = take(4 * MIB, A);
+    block[0] = alloc_tensor(4 * MIB, A);
     OK(weir_tensors_find(block[0], &whose, &found));
     MUST(found.pool.first == 0 && found.pool.second == 0);
     OK(weir_tensors_free(block[0]));
 }
 
-CASE("pools", 30, NULL, end);
+CASE("pools", 30, NULL, end_tensors);
 
 /* Requests where the branches of a capture could share memory.  In all but the first two rows nothing else is free. */
 static const struct branch {
@@ -298,25 +298,25 @@ TEST_EACH(BRANCHES, other_streams_of_a_capture_have_other_memory) {
     void *a = NULL, *b, *left;
     CUevent fork;
 
-    (from->lacks_ids ? begin_without_ids : begin_with)(from->limit);
+    (from->lacks_ids ? begin_without_ids : begin_tensors_with)(from->limit);
     CU(driver->cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING));
     if (from->follows_a_capture) {
-        begin_capture(A);
-        left = take(bytes, A);
-        OK(weir_tensors_free(take(bytes, A)));
-        CU(driver->cuGraphDestroy(end_capture(A)));
+        begin_pool_capture(A);
+        left = alloc_tensor(bytes, A);
+        OK(weir_tensors_free(alloc_tensor(bytes, A)));
+        CU(driver->cuGraphDestroy(end_pool_capture(A)));
         OK(weir_tensors_free(left));
     }
     if (from->is_older) {
         OK(weir_tensors_pool_open(t, graph, NULL));
         OK(weir_tensors_begin(t, graph, always, NULL));
-        a = take(bytes, A);
+        a = alloc_tensor(bytes, A);
         OK(weir_tensors_end(t, graph, NULL));
     }
-    begin_capture(A);
+    begin_pool_capture(A);
     if (!a)
         a = take_as(from, bytes, A);
-    use(A, a, bytes, 1);
+    use_tensor_block(A, a, bytes, 1);
     CU(driver->cuEventRecord(fork, A));
     CU(driver->cuStreamWaitEvent(B, fork, 0));
     OK(weir_tensors_free(a));
@@ -326,30 +326,30 @@ TEST_EACH(BRANCHES, other_streams_of_a_capture_have_other_memory) {
     OK(weir_tensors_free(b));
     CU(driver->cuEventRecord(fork, B));
     CU(driver->cuStreamWaitEvent(A, fork, 0));
-    CU(driver->cuGraphDestroy(end_capture(A)));
+    CU(driver->cuGraphDestroy(end_pool_capture(A)));
 }
 
 TEST(what_a_pool_without_users_has_serves_a_request_that_fails) {
     void *block;
 
-    begin_with("64MiB");
-    begin_capture(A);
-    block = take(40 * MIB, A);
+    begin_tensors_with("64MiB");
+    begin_pool_capture(A);
+    block = alloc_tensor(40 * MIB, A);
     OK(weir_tensors_free(block));
-    CU(driver->cuGraphDestroy(end_capture(A)));
+    CU(driver->cuGraphDestroy(end_pool_capture(A)));
     OK(weir_tensors_pool_lend(t, graph, 0));
     EXPECT(WEIR_E_LIMIT, weir_tensors_alloc(t, 40 * MIB, 40 * MIB, A, 0, NULL, &block));
     OK(weir_tensors_pool_lend(t, graph, 1));
-    block = take(40 * MIB, A); /* borrowed */
+    block = alloc_tensor(40 * MIB, A); /* borrowed */
     OK(weir_tensors_free(block));
     OK(weir_tensors_pool_lend(t, graph, 0));
     OK(weir_tensors_pool_close(t, graph));
-    block = take(40 * MIB, A); /* the pool is gone */
+    block = alloc_tensor(40 * MIB, A); /* the pool is gone */
     OK(weir_tensors_free(block));
-    MUST_EQ(figures().ooms, 1);
+    MUST_EQ(tensor_figures().ooms, 1);
 }
 
-CASE("pools", 30, begin, end);
+CASE("pools", 30, begin_tensors, end_tensors);
 
 TEST(segments_that_are_not_divided) {
     void *large, *small;
@@ -357,11 +357,11 @@ TEST(segments_that_are_not_divided) {
     OK(weir_tensors_pool_open(t, other, NULL));
     OK(weir_tensors_pool_whole(t, other));
     OK(weir_tensors_begin(t, other, always, NULL));
-    large = take(8 * MIB, A);
+    large = alloc_tensor(8 * MIB, A);
     OK(weir_tensors_free(large));
-    small = take(MIB, A);
+    small = alloc_tensor(MIB, A);
     MUST_EQ((uintptr_t)small, (uintptr_t)large);
-    large = take(8 * MIB, A);
+    large = alloc_tensor(8 * MIB, A);
     MUST((uintptr_t)large >= (uintptr_t)small + 8 * MIB || (uintptr_t)large < (uintptr_t)small);
     OK(weir_tensors_free(large));
     OK(weir_tensors_free(small));
@@ -377,12 +377,12 @@ TEST(segments_that_are_not_divided_serve_by_size) {
     OK(weir_tensors_pool_whole(t, other));
     OK(weir_tensors_begin(t, other, always, NULL));
     for (int i = 0; i < 5; i++)
-        blocks[i] = take(sizes[i], A);
+        blocks[i] = alloc_tensor(sizes[i], A);
     for (int i = 0; i < 5; i++)
         OK(weir_tensors_free(blocks[i]));
-    found = take(4 * MIB, A);
+    found = alloc_tensor(4 * MIB, A);
     MUST(found == blocks[1] || found == blocks[3]);
-    MUST(take(512 * KIB, A) == blocks[2]);
+    MUST(alloc_tensor(512 * KIB, A) == blocks[2]);
     OK(weir_tensors_end(t, other, NULL));
 }
 
@@ -418,15 +418,15 @@ TEST(a_pool_with_memory_from_elsewhere) {
     OK(weir_tensors_pool_open(t, other, &source));
     MUST_EQ(source_ends, 1); /* the second source is not needed */
     OK(weir_tensors_begin(t, other, always, NULL));
-    block = take(3 * MIB, A);
-    f = figures();
+    block = alloc_tensor(3 * MIB, A);
+    f = tensor_figures();
     MUST_EQ(f.reserved_bytes[0].current, 4 * MIB);
     MUST_EQ(f.segment[0].current, 1);
     leave_pool(block);
     MUST_EQ((uintptr_t)given, (uintptr_t)block);
     MUST_EQ(source_ends, 2);
-    MUST_EQ(figures().reserved_bytes[0].current, 0);
-    MUST_EQ(figures().reserved_bytes[0].freed, 4 * MIB);
+    MUST_EQ(tensor_figures().reserved_bytes[0].current, 0);
+    MUST_EQ(tensor_figures().reserved_bytes[0].freed, 4 * MIB);
 }
 
 TEST(a_source_that_comes_after_the_pool) {
@@ -438,14 +438,14 @@ TEST(a_source_that_comes_after_the_pool) {
     OK(weir_tensors_pool_open(t, other, &source));
     MUST_EQ(source_ends, before);
     OK(weir_tensors_begin(t, other, always, NULL));
-    block = take(3 * MIB, A);
+    block = alloc_tensor(3 * MIB, A);
     leave_pool(block);
     MUST_EQ((uintptr_t)given, (uintptr_t)block);
     MUST_EQ(source_ends, before + 1);
 
     OK(weir_tensors_pool_open(t, other, NULL));
     OK(weir_tensors_begin(t, other, always, NULL));
-    block = take(3 * MIB, A);
+    block = alloc_tensor(3 * MIB, A);
     OK(weir_tensors_pool_open(t, other, &source)); /* too late, since it has a segment */
     MUST_EQ(source_ends, before + 2);
     leave_pool(block);
@@ -475,7 +475,7 @@ static int is_among(void *const *list, size_t count, const void *block) {
     return 0;
 }
 
-CASE("states", 30, begin, end);
+CASE("states", 30, begin_tensors, end_tensors);
 
 TEST(a_pool_comes_back_to_a_state) {
     weir_tensors_state *state;
@@ -485,15 +485,15 @@ TEST(a_pool_comes_back_to_a_state) {
     OK(weir_tensors_pool_open(t, graph, NULL));
     OK(weir_tensors_begin(t, graph, always, NULL));
     for (int i = 0; i < 8; i++)
-        block[i] = take((size_t)(i + 1) * 700 * KIB, i % 3 == 2 ? C : A);
+        block[i] = alloc_tensor((size_t)(i + 1) * 700 * KIB, i % 3 == 2 ? C : A);
     for (int i = 0; i < 8; i += 2)
         OK(weir_tensors_free(block[i]));
     OK(weir_tensors_save(t, graph, &state));
     OK(weir_tensors_free(block[1]));
     OK(weir_tensors_free(block[5]));
     for (int i = 0; i < 3; i++)
-        later[i] = take((size_t)(i + 2) * MIB, A);
-    take(60 * MIB, A); /* a segment that is not in the state */
+        later[i] = alloc_tensor((size_t)(i + 2) * MIB, A);
+    alloc_tensor(60 * MIB, A); /* a segment that is not in the state */
     OK(weir_tensors_end(t, graph, NULL));
     OK(weir_tensors_restore(t, state, on_freed, on_made, NULL));
     MUST_EQ(freed_count, 6);
@@ -511,11 +511,11 @@ TEST(a_pool_comes_back_to_a_state) {
     expected[3] = block[0];
     OK(weir_tensors_pool_is(t, graph, expected, 4, &same));
     MUST(!same);
-    MUST_EQ(figures().allocation[0].current, 4);
+    MUST_EQ(tensor_figures().allocation[0].current, 4);
     /* Memory that was free in the state is free again, and live blocks are not handed out. */
     OK(weir_tensors_begin(t, graph, always, NULL));
     for (int i = 0; i < 20; i++)
-        MUST(!is_among(made, made_count, take(300 * KIB, A)));
+        MUST(!is_among(made, made_count, alloc_tensor(300 * KIB, A)));
     OK(weir_tensors_end(t, graph, NULL));
     /* A state can be restored any number of times. */
     freed_count = made_count = 0;
@@ -532,9 +532,9 @@ TEST(a_state_whose_segments_have_gone) {
     weir_tensors_state *state;
     void *block;
 
-    begin_capture(A);
-    block = take(MIB, A);
-    CU(driver->cuGraphDestroy(end_capture(A)));
+    begin_pool_capture(A);
+    block = alloc_tensor(MIB, A);
+    CU(driver->cuGraphDestroy(end_pool_capture(A)));
     OK(weir_tensors_save(t, graph, &state));
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_save(t, other, &state));
     OK(weir_tensors_free(block));
@@ -582,17 +582,17 @@ TEST(the_list_agrees_with_the_figures) {
     for (int i = 0; i < 200; i++) {
         if (i == 100)
             OK(weir_tensors_begin(t, other, always, NULL));
-        block[i] = take(random_size(&seed, 9 * MIB) / 512 * 512 + 512, i % 2 ? A : B);
+        block[i] = alloc_tensor(random_size(&seed, 9 * MIB) / 512 * 512 + 512, i % 2 ? A : B);
     }
-    pending = take(2 * MIB, A);
-    use(B, pending, 2 * MIB, 1);
+    pending = alloc_tensor(2 * MIB, A);
+    use_tensor_block(B, pending, 2 * MIB, 1);
     OK(weir_tensors_use(pending, B));
     OK(weir_tensors_free(pending));
     OK(weir_tensors_end(t, other, NULL));
     for (int i = 0; i < 200; i += 3)
         OK(weir_tensors_free(block[i]));
     OK(weir_tensors_visit(t, none, add_up, &all));
-    f = figures();
+    f = tensor_figures();
     MUST_EQ(all.allocated, (uint64_t)f.allocated_bytes[0].current);
     MUST_EQ(all.allocated + all.pending, (uint64_t)f.active_bytes[0].current);
     MUST_EQ(all.blocks, (uint64_t)f.allocation[0].current);
@@ -603,7 +603,7 @@ TEST(the_list_agrees_with_the_figures) {
     MUST_EQ(of_pool.blocks, 67);
 }
 
-CASE("blocks", 30, begin, end);
+CASE("blocks", 30, begin_tensors, end_tensors);
 
 TEST(calls_that_cannot_be) {
     void *block;
