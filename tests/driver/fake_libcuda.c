@@ -37,7 +37,7 @@ static int fake_version(void) {
     return setting("FAKE_VERSION", FAKE_RESOLVER == 2 ? 13000 : FAKE_RESOLVER == 1 ? 11080 : 11020);
 }
 
-static CUresult act(const char *name, ...) {
+static CUresult answer_as_told(const char *name, ...) {
     CUresult result = CUDA_SUCCESS;
     va_list list;
 
@@ -67,7 +67,7 @@ static CUresult act(const char *name, ...) {
 
 #define RESOLVED(group, name, symbol, version, params, args)                                       \
     static CUresult resolved_##name params {                                                       \
-        return act(#name WITH args);                                                               \
+        return answer_as_told(#name WITH args);                                                    \
     }
 WEIR_DRIVER_ENTRIES(RESOLVED)
 
@@ -75,7 +75,7 @@ WEIR_DRIVER_ENTRIES(RESOLVED)
 #define EXPORT_BASE(name, symbol, params, args)                                                    \
     EXPORT CUresult exported_##name params __asm__(symbol);                                        \
     CUresult exported_##name params {                                                              \
-        return act(#name WITH args);                                                               \
+        return answer_as_told(#name WITH args);                                                    \
     }
 #define EXPORT_STREAM_ID(name, symbol, params, args)
 #define EXPORT_GRAPH(name, symbol, params, args)
@@ -102,7 +102,7 @@ static const struct {
 
 #if FAKE_RESOLVER > 0
 /* Only the version that introduced an entry gets its address, since any other version means another ABI. */
-static CUresult find(const char *name, void **address, int version, uint64_t flags) {
+static CUresult find_fake_entry(const char *name, void **address, int version, uint64_t flags) {
     const char *unknown = getenv("FAKE_UNRESOLVED");
 
     if (getenv("FAKE_STUB"))
@@ -123,7 +123,7 @@ EXPORT CUresult cuGetProcAddress_v2(const char *name, void **address, int versio
                                     unsigned *status);
 CUresult cuGetProcAddress_v2(const char *name, void **address, int version, uint64_t flags,
                              unsigned *status) {
-    CUresult result = find(name, address, version, flags);
+    CUresult result = find_fake_entry(name, address, version, flags);
 
     if (status)
         *status = *address ? 0 : 1;
@@ -134,7 +134,7 @@ CUresult cuGetProcAddress_v2(const char *name, void **address, int version, uint
 #if FAKE_RESOLVER > 0
 EXPORT CUresult cuGetProcAddress(const char *name, void **address, int version, uint64_t flags);
 CUresult cuGetProcAddress(const char *name, void **address, int version, uint64_t flags) {
-    return find(FAKE_RESOLVER == 1 ? name : "", address, version, flags);
+    return find_fake_entry(FAKE_RESOLVER == 1 ? name : "", address, version, flags);
 }
 #endif
 

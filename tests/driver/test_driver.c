@@ -84,7 +84,7 @@ static int child_threads(void) {
     return 0;
 }
 
-static uint64_t now_ns(void) {
+static uint64_t monotonic_ns(void) {
     struct timespec now;
 
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -98,10 +98,10 @@ static int child_clock(void) {
 
     if (!driver)
         return print_driver(driver, &failure);
-    ns = now_ns();
+    ns = monotonic_ns();
     ticks = last = driver->ticks();
     driver->sleep_ns(200000000);
-    slept = now_ns() - ns;
+    slept = monotonic_ns() - ns;
     for (int i = 0; i < 1000; i++) {
         uint64_t next = driver->ticks();
 

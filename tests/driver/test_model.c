@@ -7,7 +7,7 @@
 
 /* --------------------------------------------------------------- devices, contexts ---- */
 
-CASE("devices", 60, set_up, check_model);
+CASE("devices", 60, set_up_model, check_pools);
 
 TEST(device_is_an_h200_and_says_that_it_is_modelled) {
     char name[64];
@@ -21,7 +21,7 @@ TEST(device_is_an_h200_and_says_that_it_is_modelled) {
     ck_assert_str_eq(name, "NVIDIA H200 (device model)");
     OK(d->cuDeviceTotalMem(&total, 0));
     ck_assert_uint_eq(total, 150109880320u);
-    ck_assert_uint_eq(device_free(), 149557477376u);
+    ck_assert_uint_eq(free_bytes_now(), 149557477376u);
     OK(d->cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 0));
     ck_assert_int_eq(value, 1);
     OK(d->cuDeviceGetUuid(&uuid, 0));
@@ -42,7 +42,7 @@ TEST(setup_gives_devices_and_capacity) {
     OK(d->cuDeviceGetUuid(&first, 0));
     OK(d->cuDeviceGetUuid(&third, 2));
     ck_assert(memcmp(&first, &third, sizeof first) != 0);
-    ck_assert_uint_eq(device_free(), GIB);
+    ck_assert_uint_eq(free_bytes_now(), GIB);
     setup.devices = 17;
     ck_assert_int_eq(weir__model_reset(&setup), -1);
     OK(d->cuDeviceGetCount(&count));
@@ -60,7 +60,7 @@ TEST(without_a_context_an_explicit_stream_still_serves_a_pool) {
     OK(d->cuCtxPopCurrent(&popped));
     ck_assert(popped == context);
     block = alloc(KIB, s);
-    release(block, t);
+    free_async(block, t);
     OK(d->cuStreamGetId(s, &id));
     EXPECT(CUDA_ERROR_INVALID_CONTEXT, d->cuMemAllocFromPoolAsync(&block, KIB, pool, NULL));
     EXPECT(CUDA_ERROR_INVALID_CONTEXT, d->cuStreamGetId(NULL, &id));
@@ -103,7 +103,7 @@ TEST(pool_memory_outlives_the_context_and_streams_do_not) {
     OK(d->cuDevicePrimaryCtxRetain(&context, 0));
     OK(d->cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
     memset((void *)(uintptr_t)block, 1, KIB);
-    release(block, s);
+    free_async(block, s);
 }
 
 CASE("bare", 60, NULL, NULL);
@@ -121,7 +121,7 @@ TEST(before_init_everything_is_refused) {
     OK(d->cuDeviceGetCount(&count));
 }
 
-CASE("devices", 60, set_up, check_model);
+CASE("devices", 60, set_up_model, check_pools);
 
 TEST(error_names_are_those_of_cuda) {
     const char *name;
@@ -138,7 +138,7 @@ TEST(error_names_are_those_of_cuda) {
 
 /* ---------------------------------------------------------------- streams, events ---- */
 
-CASE("streams", 60, set_up, check_model);
+CASE("streams", 60, set_up_model, check_pools);
 
 TEST(destroyed_or_foreign_handle_is_invalid) {
     CUstream foreign = (CUstream)(void *)&s;
@@ -156,24 +156,24 @@ TEST(destroyed_or_foreign_handle_is_invalid) {
     OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     OK(d->cuEventDestroy(event));
     EXPECT(CUDA_ERROR_INVALID_HANDLE, d->cuEventQuery(event));
-    release(block, s);
+    free_async(block, s);
 }
 
 TEST(stream_is_done_when_its_kernel_is) {
-    uint64_t start = now();
+    uint64_t start = model_ticks();
 
     OK(d->cuStreamQuery(s));
     OK(weir__model_kernel(s, 10 * MS));
     EXPECT(CUDA_ERROR_NOT_READY, d->cuStreamQuery(s));
     OK(d->cuStreamQuery(t));
     OK(d->cuStreamSynchronize(s));
-    ABOUT(now() - start, 10 * MS, 1);
+    ABOUT(model_ticks() - start, 10 * MS, 1);
     OK(weir__model_kernel(s, 10 * MS));
     d->sleep_ns(11 * MS);
     OK(d->cuStreamQuery(s));
 }
 
-static CUresult launch_delay(CUfunction delay, uint64_t ns, CUstream stream) {
+static CUresult launch_delay_kernel(CUfunction delay, uint64_t ns, CUstream stream) {
     void *parameters[] = {&ns};
 
     return d->cuLaunchKernel(delay, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
@@ -188,15 +188,15 @@ TEST(delay_kernel_is_played_by_its_name) {
     OK(d->cuModuleLoadData(&module, "any image"));
     EXPECT(CUDA_ERROR_NOT_FOUND, d->cuModuleGetFunction(&delay, module, "another"));
     OK(d->cuModuleGetFunction(&delay, module, "weir_delay"));
-    at = now();
-    OK(launch_delay(delay, 5 * MS, s));
-    ck_assert_uint_eq(now() - at, 3209);
+    at = model_ticks();
+    OK(launch_delay_kernel(delay, 5 * MS, s));
+    ck_assert_uint_eq(model_ticks() - at, 3209);
     EXPECT(CUDA_ERROR_NOT_READY, d->cuStreamQuery(s));
     OK(d->cuStreamQuery(t));
     OK(d->cuStreamSynchronize(s));
-    ck_assert_uint_ge(now() - at, 5 * MS);
-    ck_assert_uint_lt(now() - at, 5 * MS + MS / 10);
-    EXPECT(CUDA_ERROR_INVALID_HANDLE, launch_delay((CUfunction)(void *)module, MS, s));
+    ck_assert_uint_ge(model_ticks() - at, 5 * MS);
+    ck_assert_uint_lt(model_ticks() - at, 5 * MS + MS / 10);
+    EXPECT(CUDA_ERROR_INVALID_HANDLE, launch_delay_kernel((CUfunction)(void *)module, MS, s));
     EXPECT(CUDA_ERROR_INVALID_VALUE,
            d->cuLaunchKernel(delay, 0, 1, 1, 1, 1, 1, 0, s, (void *[]){&at}, NULL));
     OK(d->cuModuleUnload(module));
@@ -227,12 +227,12 @@ TEST(time_between_events_is_that_of_the_device) {
 }
 
 TEST(work_of_a_destroyed_stream_completes) {
-    uint64_t start = now();
+    uint64_t start = model_ticks();
 
     OK(weir__model_kernel(t, 10 * MS));
     OK(d->cuStreamDestroy(t));
     OK(d->cuCtxSynchronize());
-    ABOUT(now() - start, 10 * MS, 1);
+    ABOUT(model_ticks() - start, 10 * MS, 1);
 }
 
 TEST(recording_again_overwrites_an_event) {
@@ -259,13 +259,13 @@ TEST(waiting_stream_is_done_after_the_event) {
     EXPECT(CUDA_ERROR_NOT_READY, d->cuStreamQuery(t));
     OK(d->cuStreamSynchronize(t));
     EXPECT(CUDA_ERROR_NOT_READY, d->cuStreamQuery(s));
-    ck_assert_uint_lt(now(), 20 * MS);
+    ck_assert_uint_lt(model_ticks(), 20 * MS);
 }
 
 TEST(legacy_stream_and_blocking_streams_wait_for_each_other) {
     CUstream blocking, legacy = (CUstream)WEIR_STREAM_LEGACY_VALUE;
     unsigned long long null_id, legacy_id;
-    uint64_t start = now();
+    uint64_t start = model_ticks();
 
     OK(d->cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
     OK(weir__model_kernel(blocking, 10 * MS));
@@ -273,11 +273,11 @@ TEST(legacy_stream_and_blocking_streams_wait_for_each_other) {
     OK(weir__model_kernel(blocking, 10 * MS));
     OK(weir__model_kernel(s, 10 * MS));
     OK(d->cuStreamSynchronize(s));
-    ck_assert_uint_lt(now() - start, 12 * MS);
+    ck_assert_uint_lt(model_ticks() - start, 12 * MS);
     OK(d->cuStreamSynchronize(legacy));
-    ABOUT(now() - start, 20 * MS, 1);
+    ABOUT(model_ticks() - start, 20 * MS, 1);
     OK(d->cuStreamSynchronize(blocking));
-    ABOUT(now() - start, 30 * MS, 1);
+    ABOUT(model_ticks() - start, 30 * MS, 1);
     OK(d->cuStreamGetId(NULL, &null_id));
     OK(d->cuStreamGetId(legacy, &legacy_id));
     ck_assert_uint_eq(null_id, legacy_id);
@@ -351,7 +351,7 @@ TEST(nothing_is_capturing_and_the_mode_is_the_thread_s_own) {
 
 /* ---------------------------------------------------------- cuMemAlloc, cuMemFree ---- */
 
-CASE("cuMemAlloc", 60, set_up, check_model);
+CASE("cuMemAlloc", 60, set_up_model, check_pools);
 
 TEST(cuMemAlloc_of_nothing_is_invalid) {
     CUdeviceptr block;
@@ -374,11 +374,11 @@ TEST(cuMemGetAddressRange_tells_the_block_and_the_bytes_asked_for) {
     ck_assert_uint_eq(bytes, 3 * MIB);
     EXPECT(CUDA_ERROR_NOT_FOUND, d->cuMemGetAddressRange(&base, &bytes, direct + 3 * MIB));
     OK(d->cuMemFree(direct));
-    release(block, s);
+    free_async(block, s);
 }
 
 TEST(cuMemFreeHost_waits_for_all_work_and_takes_nothing_from_the_device) {
-    size_t before = device_free();
+    size_t before = free_bytes_now();
     void *host, *kept;
     uint64_t start;
 
@@ -387,31 +387,31 @@ TEST(cuMemFreeHost_waits_for_all_work_and_takes_nothing_from_the_device) {
     OK(d->cuMemAllocHost(&kept, KIB)); /* goes with its context */
     OK(d->cuMemAllocHost(&host, MIB));
     memset(host, 1, MIB);
-    ck_assert_uint_eq(device_free(), before);
+    ck_assert_uint_eq(free_bytes_now(), before);
     OK(weir__model_kernel(s, 45 * MS));
-    start = now();
+    start = model_ticks();
     OK(d->cuMemFreeHost(host));
-    ABOUT(now() - start, 45 * MS, 2);
+    ABOUT(model_ticks() - start, 45 * MS, 2);
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemFreeHost(host));
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemFreeHost(&host));
 }
 
 TEST(cuMemFreeAsync_of_a_cuMemAlloc_block_succeeds) {
-    size_t before = device_free();
+    size_t before = free_bytes_now();
     CUdeviceptr block;
 
     OK(d->cuMemAlloc(&block, 4 * MIB));
-    ck_assert_uint_eq(device_free(), before - 4 * MIB);
+    ck_assert_uint_eq(free_bytes_now(), before - 4 * MIB);
     OK(weir__model_kernel(s, 10 * MS));
-    release(block, s);
+    free_async(block, s);
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemFree(block));
-    ck_assert_uint_eq(device_free(), before - 4 * MIB);
+    ck_assert_uint_eq(free_bytes_now(), before - 4 * MIB);
     OK(d->cuStreamSynchronize(s));
-    ck_assert_uint_eq(device_free(), before);
+    ck_assert_uint_eq(free_bytes_now(), before);
 }
 
 TEST(cuMemAlloc_takes_pages_of_2_MiB_and_packs_small_blocks) {
-    size_t before = device_free();
+    size_t before = free_bytes_now();
     CUdeviceptr small[8], large;
 
     for (int i = 0; i < 8; i++) {
@@ -419,15 +419,15 @@ TEST(cuMemAlloc_takes_pages_of_2_MiB_and_packs_small_blocks) {
         ck_assert_uint_eq(small[i] % 512, 0);
     }
     ck_assert_uint_eq(small[1], small[0] + 512);
-    ck_assert_uint_eq(device_free(), before - 2 * MIB);
+    ck_assert_uint_eq(free_bytes_now(), before - 2 * MIB);
     OK(d->cuMemAlloc(&large, 2 * MIB + 1));
     ck_assert_uint_eq(large % (2 * MIB), 0);
-    ck_assert_uint_eq(device_free(), before - 6 * MIB);
-    check_model();
+    ck_assert_uint_eq(free_bytes_now(), before - 6 * MIB);
+    check_pools();
     for (int i = 0; i < 8; i++)
         OK(d->cuMemFree(small[i]));
     OK(d->cuMemFree(large));
-    ck_assert_uint_eq(device_free(), before);
+    ck_assert_uint_eq(free_bytes_now(), before);
 }
 
 TEST(cuMemAlloc_and_cuMemFree_cost_what_they_cost) {
@@ -443,17 +443,17 @@ TEST(cuMemAlloc_and_cuMemFree_cost_what_they_cost) {
     uint64_t start;
 
     for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++) {
-        start = now();
+        start = model_ticks();
         OK(d->cuMemAlloc(&block, facts[i].bytes));
-        ABOUT(now() - start, facts[i].alloc_ms * 1e6, 5);
-        start = now();
+        ABOUT(model_ticks() - start, facts[i].alloc_ms * 1e6, 5);
+        start = model_ticks();
         OK(d->cuMemFree(block));
-        ABOUT(now() - start, facts[i].free_ms * 1e6, 5);
+        ABOUT(model_ticks() - start, facts[i].free_ms * 1e6, 5);
     }
-    start = now();
+    start = model_ticks();
     OK(d->cuMemAlloc(&block, 512));
     OK(d->cuMemFree(block));
-    ABOUT(now() - start, 59413, 5);
+    ABOUT(model_ticks() - start, 59413, 5);
 }
 
 TEST(device_memory_runs_out) {
@@ -465,7 +465,7 @@ TEST(device_memory_runs_out) {
     EXPECT(CUDA_ERROR_OUT_OF_MEMORY, d->cuMemAllocFromPoolAsync(&other, 513 * MIB, pool, s));
     other = alloc(512 * MIB, s);
     EXPECT(CUDA_ERROR_OUT_OF_MEMORY, d->cuMemAlloc(&block, 1));
-    release(other, s);
+    free_async(other, s);
     OK(d->cuCtxSynchronize());
     OK(d->cuMemPoolTrimTo(pool, 0));
     OK(d->cuMemAlloc(&other, 512 * MIB));

@@ -48,7 +48,7 @@ static CUcontext context;
 static CUmemoryPool pool;
 static CUstream s, t; /* non-blocking */
 
-static inline CUmemPoolProps properties(void) {
+static inline CUmemPoolProps plain_pool_properties(void) {
     CUmemPoolProps props;
 
     memset(&props, 0, sizeof props);
@@ -57,7 +57,7 @@ static inline CUmemPoolProps properties(void) {
     return props;
 }
 
-static inline void set(CUmemPool_attribute attribute, uint64_t number) {
+static inline void set_pool_attribute(CUmemPool_attribute attribute, uint64_t number) {
     int policy = (int)number;
 
     OK(d->cuMemPoolSetAttribute(pool, attribute,
@@ -66,23 +66,23 @@ static inline void set(CUmemPool_attribute attribute, uint64_t number) {
                                     : (void *)&number));
 }
 
-static inline uint64_t get(CUmemPool_attribute attribute) {
+static inline uint64_t get_pool_attribute(CUmemPool_attribute attribute) {
     uint64_t number = 0;
 
     OK(d->cuMemPoolGetAttribute(pool, attribute, &number));
     return number;
 }
 
-static inline uint64_t reserved(void) {
-    return get(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+static inline uint64_t reserved_by_pool(void) {
+    return get_pool_attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
 }
 
-static inline void make_pool(size_t max_size) {
-    CUmemPoolProps props = properties();
+static inline void make_model_pool(size_t max_size) {
+    CUmemPoolProps props = plain_pool_properties();
 
     props.maxSize = max_size;
     OK(d->cuMemPoolCreate(&pool, &props));
-    set(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, UINT64_MAX);
+    set_pool_attribute(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, UINT64_MAX);
 }
 
 static inline void make_objects(void) {
@@ -91,7 +91,7 @@ static inline void make_objects(void) {
     OK(d->cuCtxPushCurrent(context));
     OK(d->cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
     OK(d->cuStreamCreate(&t, CU_STREAM_NON_BLOCKING));
-    make_pool(0);
+    make_model_pool(0);
 }
 
 static inline void reset_to(uint64_t capacity) {
@@ -101,7 +101,7 @@ static inline void reset_to(uint64_t capacity) {
     make_objects();
 }
 
-static inline void set_up(void) {
+static inline void set_up_model(void) {
     struct weir_driver_failure failure;
 
     unsetenv("WEIR_MODEL_DEVICES");
@@ -111,7 +111,7 @@ static inline void set_up(void) {
     make_objects();
 }
 
-static inline void check_model(void) {
+static inline void check_pools(void) {
     const char *wrong = weir__model_pool_check();
 
     ck_assert_msg(!wrong, "%s", wrong);
@@ -124,18 +124,18 @@ static inline CUdeviceptr alloc(size_t bytes, CUstream stream) {
     return block;
 }
 
-static inline void release(CUdeviceptr block, CUstream stream) {
+static inline void free_async(CUdeviceptr block, CUstream stream) {
     OK(d->cuMemFreeAsync(block, stream));
 }
 
 /* Nanoseconds that the profile adds to the first growth. */
 #define FIRST UINT64_C(7600000)
 
-static inline uint64_t now(void) {
+static inline uint64_t model_ticks(void) {
     return d->ticks();
 }
 
-static inline size_t device_free(void) {
+static inline size_t free_bytes_now(void) {
     size_t bytes, total;
 
     OK(d->cuMemGetInfo(&bytes, &total));

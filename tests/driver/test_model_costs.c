@@ -4,17 +4,17 @@
 
 /* ------------------------------------------------------------- time and charges ---- */
 
-CASE("time", 60, set_up, check_model);
+CASE("time", 60, set_up_model, check_pools);
 
 TEST(warm_pair_costs_590_ns) {
     CUdeviceptr block = alloc(64 * KIB, s);
     uint64_t start;
 
-    release(block, s);
-    start = now();
+    free_async(block, s);
+    start = model_ticks();
     for (int i = 0; i < 1000; i++)
-        release(alloc(64 * KIB, s), s);
-    ABOUT((now() - start) / 1000, 590, 1);
+        free_async(alloc(64 * KIB, s), s);
+    ABOUT((model_ticks() - start) / 1000, 590, 1);
 }
 
 TEST(pair_costs_more_among_more_live_blocks) {
@@ -30,14 +30,14 @@ TEST(pair_costs_more_among_more_live_blocks) {
 
         while (count < facts[i].blocks)
             blocks[count++] = alloc(16 * KIB, s);
-        start = now();
+        start = model_ticks();
         for (int k = 0; k < 1000; k++) {
             size_t victim = next_random(&seed) % (size_t)count;
 
-            release(blocks[victim], s);
+            free_async(blocks[victim], s);
             blocks[victim] = alloc(16 * KIB, s);
         }
-        ABOUT((now() - start) / 1000, facts[i].ns, 2);
+        ABOUT((model_ticks() - start) / 1000, facts[i].ns, 2);
     }
 }
 
@@ -48,20 +48,20 @@ TEST(growth_costs_what_it_costs) {
     } facts[] = {{32 * MIB, .05, .04}, {64 * MIB, .069, .073}, {256 * MIB, .235, .268},
                  {GIB, .876, 1.14},    {4 * GIB, 3.90, 4.78},  {16 * GIB, 15.0, 20.5}};
 
-    release(alloc(1, s), s); /* the first of all takes long */
-    ck_assert_uint_ge(now(), FIRST);
+    free_async(alloc(1, s), s); /* the first of all takes long */
+    ck_assert_uint_ge(model_ticks(), FIRST);
     OK(d->cuStreamSynchronize(s));
     OK(d->cuMemPoolTrimTo(pool, 0));
     for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++) {
-        uint64_t start = now();
+        uint64_t start = model_ticks();
         CUdeviceptr block = alloc(facts[i].bytes, s);
 
-        ABOUT(now() - start, facts[i].grow_ms * 1e6, 5);
-        release(block, s);
+        ABOUT(model_ticks() - start, facts[i].grow_ms * 1e6, 5);
+        free_async(block, s);
         OK(d->cuStreamSynchronize(s));
-        start = now();
+        start = model_ticks();
         OK(d->cuMemPoolTrimTo(pool, 0));
-        ABOUT(now() - start, facts[i].trim_ms * 1e6, 5);
+        ABOUT(model_ticks() - start, facts[i].trim_ms * 1e6, 5);
     }
 }
 
@@ -74,9 +74,9 @@ TEST(small_calls_cost_what_they_cost) {
 
     OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
 #define COSTS(ns, call)                                                                            \
-    at = now();                                                                                    \
+    at = model_ticks();                                                                            \
     OK(call);                                                                                      \
-    ck_assert_uint_eq(now() - at, ns)
+    ck_assert_uint_eq(model_ticks() - at, ns)
     COSTS(16, d->cuStreamIsCapturing(s, &status));
     COSTS(20, d->cuStreamGetId(s, &id));
     COSTS(9, d->cuCtxGetCurrent(&current));
@@ -85,12 +85,12 @@ TEST(small_calls_cost_what_they_cost) {
     COSTS(180, d->cuStreamWaitEvent(t, event, 0));
     COSTS(274, d->cuStreamQuery(s));
 #undef COSTS
-    at = now();
-    reserved();
-    ck_assert_uint_eq(now() - at, 34);
-    at = now();
-    device_free();
-    ck_assert_uint_eq(now() - at, 3966);
+    at = model_ticks();
+    reserved_by_pool();
+    ck_assert_uint_eq(model_ticks() - at, 34);
+    at = model_ticks();
+    free_bytes_now();
+    ck_assert_uint_eq(model_ticks() - at, 3966);
 }
 
 static uint64_t busy_clock(void) {
@@ -105,7 +105,7 @@ static uint64_t busy_clock(void) {
         CUstream stream = next_random(&seed) & 1 ? s : t;
 
         if (blocks[k]) {
-            release(blocks[k], stream);
+            free_async(blocks[k], stream);
             blocks[k] = 0;
         } else {
             blocks[k] = alloc(next_random(&seed) % (4 * MIB) + 1, stream);
@@ -119,7 +119,7 @@ static uint64_t busy_clock(void) {
             OK(d->cuMemFree(direct));
         }
     }
-    return now();
+    return model_ticks();
 }
 
 TEST(same_calls_take_the_same_time) {
@@ -132,15 +132,15 @@ TEST(same_calls_take_the_same_time) {
 TEST(charge_measures_real_time_from_its_first_call_on) {
     struct weir_driver_charge charge;
 
-    release(alloc(KIB, s), s);
+    free_async(alloc(KIB, s), s);
     d->charge(&charge);
     ck_assert_uint_eq(charge.host_ns, 0);
-    ck_assert_uint_eq(charge.driver_ns, now());
+    ck_assert_uint_eq(charge.driver_ns, model_ticks());
     for (int i = 0; i < 1000; i++)
-        release(alloc(KIB, s), s);
+        free_async(alloc(KIB, s), s);
     d->charge(&charge);
     ck_assert_uint_gt(charge.host_ns, 1000);
-    ck_assert_uint_eq(charge.driver_ns, now());
+    ck_assert_uint_eq(charge.driver_ns, model_ticks());
 }
 
 /* Work that is played aside, for another thread, has a separate clock.  Afterwards the caller's clock continues where
@@ -151,19 +151,19 @@ TEST(what_is_played_aside_takes_none_of_the_callers_time) {
     CUdeviceptr block;
 
     d->charge(&before);
-    started = now();
+    started = model_ticks();
     ck_assert_uint_eq(d->aside(1), 0);
     block = alloc(GIB, s);
-    ck_assert_uint_gt(now(), started + MS / 2);
+    ck_assert_uint_gt(model_ticks(), started + MS / 2);
     d->sleep_ns(3 * MS);
     OK(weir__model_kernel(s, 20 * MS));
-    release(block, s);
+    free_async(block, s);
     OK(d->cuStreamSynchronize(s));
-    ck_assert_uint_gt(now(), started + 23 * MS);
+    ck_assert_uint_gt(model_ticks(), started + 23 * MS);
     took = d->aside(0);
     ck_assert_uint_gt(took, 23 * MS);
     d->charge(&after);
-    ck_assert_uint_eq(now(), started);
+    ck_assert_uint_eq(model_ticks(), started);
     ck_assert_uint_eq(after.driver_ns, before.driver_ns);
     ck_assert_uint_gt(after.host_ns, before.host_ns);
     EXPECT(CUDA_ERROR_NOT_READY, d->cuStreamQuery(s));
@@ -173,7 +173,7 @@ TEST(what_is_played_aside_takes_none_of_the_callers_time) {
 
 /* ------------------------------------------------------------ bytes of device memory ---- */
 
-CASE("faults", 60, set_up, check_model);
+CASE("faults", 60, set_up_model, check_pools);
 
 TEST(copies_and_fills_stay_inside_live_blocks) {
     unsigned char host[1024], back[1024];
@@ -193,7 +193,7 @@ TEST(copies_and_fills_stay_inside_live_blocks) {
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemcpyDtoHAsync(back, block + 512, SIZE_MAX - 100, s));
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemcpyHtoDAsync((uintptr_t)back, host, 1, s));
     OK(d->cuMemsetD8Async(block, 1, 0, s));
-    release(block, s);
+    free_async(block, s);
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemsetD8Async(block, 7, 1, s));
 }
 
@@ -201,7 +201,7 @@ TEST(unmapped_memory_is_not_there_any_more) {
     CUdeviceptr block = alloc(32 * MIB, s);
 
     memset((void *)(uintptr_t)block, 1, MIB);
-    release(block, s);
+    free_async(block, s);
     OK(d->cuStreamSynchronize(s));
     OK(d->cuMemPoolTrimTo(pool, 0));
     ck_assert(host_faults(block, 1));
@@ -220,7 +220,7 @@ TEST(limited_address_space_gives_a_smaller_pool) {
     ck_assert_int_eq(setrlimit(RLIMIT_AS, &limit), 0);
     make_objects();
     block = alloc(GIB, s);
-    release(block, s);
+    free_async(block, s);
     EXPECT(CUDA_ERROR_OUT_OF_MEMORY, d->cuMemAllocFromPoolAsync(&block, 8 * GIB, pool, s));
 }
 
@@ -232,7 +232,7 @@ TEST(planned_call_fails_once_and_does_nothing) {
     weir__model_fail(WEIR_ENTRY_cuMemAllocFromPoolAsync, 2, CUDA_ERROR_OUT_OF_MEMORY, 0);
     block = alloc(KIB, s);
     EXPECT(CUDA_ERROR_OUT_OF_MEMORY, d->cuMemAllocFromPoolAsync(&block, KIB, pool, s));
-    ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), KIB);
+    ck_assert_uint_eq(get_pool_attribute(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), KIB);
     alloc(KIB, s);
     ck_assert_uint_eq(weir__model_calls(WEIR_ENTRY_cuMemAllocFromPoolAsync), 3);
     ck_assert_uint_eq(weir__model_calls(WEIR_ENTRY_cuMemFreeAsync), 0);
@@ -298,7 +298,7 @@ TEST(reset_drops_everything) {
     EXPECT(CUDA_ERROR_INVALID_CONTEXT, d->cuMemAlloc(&block, 1));
     EXPECT(CUDA_ERROR_INVALID_HANDLE, d->cuStreamQuery(s));
     make_objects();
-    ck_assert_uint_eq(device_free(), 149557477376u);
+    ck_assert_uint_eq(free_bytes_now(), 149557477376u);
     OK(d->cuMemAlloc(&block, 1));
 }
 
@@ -374,10 +374,10 @@ TEST(profile_overrides_the_built_in_one_key_by_key) {
     make_objects();
     OK(d->cuDeviceGetName(name, sizeof name, 0));
     ck_assert_str_eq(name, "Small GPU (device model)");
-    ck_assert_uint_eq(device_free(), 8 * GIB);
-    start = now();
+    ck_assert_uint_eq(free_bytes_now(), 8 * GIB);
+    start = model_ticks();
     OK(d->cuStreamGetId(s, &id));
-    ck_assert_uint_eq(now() - start, 1000);
+    ck_assert_uint_eq(model_ticks() - start, 1000);
 }
 
 static const struct {
@@ -397,7 +397,7 @@ TEST_EACH(ROWS(older_drivers), profile_of_an_older_driver_plays_it) {
     char path[] = "/tmp/weir-profile-XXXXXX", text[64];
     struct weir_model_setup setup = {.profile = path};
     unsigned capabilities = older_drivers[_i].capabilities | EVERY_DRIVER;
-    CUmemPoolProps props = properties();
+    CUmemPoolProps props = plain_pool_properties();
     uint64_t number = 0;
     int version = 0;
 
@@ -416,7 +416,7 @@ TEST_EACH(ROWS(older_drivers), profile_of_an_older_driver_plays_it) {
          a <= CU_MEMPOOL_ATTR_USED_MEM_HIGH; a++)
         EXPECT(capabilities & WEIR_CAP_POOL_FIGURES ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE,
                d->cuMemPoolGetAttribute(pool, a, &number));
-    ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD), UINT64_MAX);
+    ck_assert_uint_eq(get_pool_attribute(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD), UINT64_MAX);
     props.maxSize = GIB;
     EXPECT(capabilities & WEIR_CAP_POOL_MAX_SIZE ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE,
            d->cuMemPoolCreate(&pool, &props));
@@ -490,7 +490,7 @@ static void stamp(const struct slot *slot) {
         ((unsigned char *)words)[i] = (unsigned char)slot->stamp;
 }
 
-static void verify(const struct slot *slot) {
+static void verify_slot(const struct slot *slot) {
     const uint64_t *words = (const uint64_t *)(uintptr_t)slot->address;
 
     for (size_t i = 0; i < slot->bytes / 8; i += step_of(slot))
@@ -499,7 +499,7 @@ static void verify(const struct slot *slot) {
         MUST_EQ(((const unsigned char *)words)[i], (unsigned char)slot->stamp);
 }
 
-static size_t random_bytes(uint64_t *seed) {
+static size_t random_slot_bytes(uint64_t *seed) {
     unsigned bits = (unsigned)(next_random(seed) % 18) + 4;
 
     return (size_t)(next_random(seed) & (((uint64_t)1 << bits) - 1)) + 1;
@@ -514,17 +514,17 @@ static void random_block(struct slot *slot, uint64_t *seed, CUstream stream) {
     int direct = next_random(seed) % 8 == 0;
 
     if (slot->address) {
-        verify(slot);
+        verify_slot(slot);
         if (direct && !slot->is_direct)
             used_no_more += slot->bytes;
         if (direct)
             OK(d->cuMemFree(slot->address));
         else
-            release(slot->address, stream);
+            free_async(slot->address, stream);
         slot->address = 0;
         return;
     }
-    slot->bytes = random_bytes(seed);
+    slot->bytes = random_slot_bytes(seed);
     slot->stamp = next_random(seed);
     slot->is_direct = direct;
     if (direct)
@@ -536,7 +536,7 @@ static void random_block(struct slot *slot, uint64_t *seed, CUstream stream) {
         stamp(slot);
 }
 
-static void *hammer(void *argument) {
+static void *churn_slots(void *argument) {
     static _Atomic uint64_t turn;
     struct slot slots[64] = {{0, 0, 0, 0}};
     uint64_t seed = 77 + ++turn;
@@ -559,15 +559,15 @@ static void *hammer(void *argument) {
     }
     for (int i = 0; i < 64; i++)
         if (slots[i].address) {
-            verify(&slots[i]);
-            release(slots[i].address, stream);
+            verify_slot(&slots[i]);
+            free_async(slots[i].address, stream);
         }
     OK(d->cuEventDestroy(event));
     OK(d->cuStreamDestroy(stream));
     return NULL;
 }
 
-CASE("threads", 60, set_up, check_model);
+CASE("threads", 60, set_up_model, check_pools);
 
 TEST(threads_share_the_model) {
     pthread_t threads[4];
@@ -577,11 +577,11 @@ TEST(threads_share_the_model) {
     used_no_more = 0;
     calls = weir__model_calls(WEIR_ENTRY_cuStreamCreate);
     for (int i = 0; i < 4; i++)
-        ck_assert_int_eq(pthread_create(&threads[i], NULL, hammer, NULL), 0);
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, churn_slots, NULL), 0);
     for (int i = 0; i < 4; i++)
         pthread_join(threads[i], NULL);
     ck_assert_uint_eq(weir__model_calls(WEIR_ENTRY_cuStreamCreate), calls + 4);
-    ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), used_no_more);
+    ck_assert_uint_eq(get_pool_attribute(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), used_no_more);
 }
 
 SUITE("model costs", CK_FORK_GETENV);

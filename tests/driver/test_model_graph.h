@@ -10,22 +10,22 @@
 static CUevent event;
 
 /* Starts a device whose pool keeps nothing. */
-static inline void start_device(uint64_t capacity) {
+static inline void start_graph_device(uint64_t capacity) {
     reset_to(capacity);
     OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    set(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 0);
+    set_pool_attribute(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 0);
 }
 
 static inline void set_up_graphs(void) {
-    set_up();
-    start_device(4 * GIB);
+    set_up_model();
+    start_graph_device(4 * GIB);
 }
 
-static inline void begin(CUstream stream) {
+static inline void begin_graph_capture(CUstream stream) {
     OK(d->cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 }
 
-static inline CUgraph end(CUstream stream) {
+static inline CUgraph end_graph_capture(CUstream stream) {
     CUgraph graph = NULL;
 
     OK(d->cuStreamEndCapture(stream, &graph));
@@ -41,7 +41,7 @@ static inline void end_with(CUresult error, CUstream stream) {
     ck_assert_ptr_null(graph);
 }
 
-static inline CUgraphExec instantiate(CUgraph graph, unsigned long long flags) {
+static inline CUgraphExec instantiate_graph(CUgraph graph, unsigned long long flags) {
     CUgraphExec exec = NULL;
 
     OK(d->cuGraphInstantiateWithFlags(&exec, graph, flags));
@@ -50,14 +50,14 @@ static inline CUgraphExec instantiate(CUgraph graph, unsigned long long flags) {
 
 /* Ends a capture.  Returns its graph as an executable, and destroys the graph itself. */
 static inline CUgraphExec end_to_exec(CUstream stream, unsigned long long flags) {
-    CUgraph graph = end(stream);
-    CUgraphExec exec = instantiate(graph, flags);
+    CUgraph graph = end_graph_capture(stream);
+    CUgraphExec exec = instantiate_graph(graph, flags);
 
     OK(d->cuGraphDestroy(graph));
     return exec;
 }
 
-static inline CUstreamCaptureStatus status_of(CUstream stream) {
+static inline CUstreamCaptureStatus capture_status_of(CUstream stream) {
     CUstreamCaptureStatus status = 9;
 
     OK(d->cuStreamIsCapturing(stream, &status));
@@ -65,9 +65,9 @@ static inline CUstreamCaptureStatus status_of(CUstream stream) {
 }
 
 #define EXPECT_STATUS(word, stream)                                                                \
-    ck_assert_uint_eq(status_of(stream), CU_STREAM_CAPTURE_STATUS_##word)
+    ck_assert_uint_eq(capture_status_of(stream), CU_STREAM_CAPTURE_STATUS_##word)
 
-static inline void order(CUstream later, CUstream earlier) {
+static inline void order_by_event(CUstream later, CUstream earlier) {
     OK(d->cuEventRecord(event, earlier));
     OK(d->cuStreamWaitEvent(later, event, 0));
 }

@@ -4,19 +4,19 @@
 
 /* --------------------------------------------------------------- forks and joins ---- */
 
-CASE("joins", 60, set_up_graphs, check_model);
+CASE("joins", 60, set_up_graphs, check_pools);
 
 TEST(waiting_stream_joins_the_capture) {
     CUdeviceptr block;
     CUgraphExec exec;
 
-    begin(s);
+    begin_graph_capture(s);
     block = alloc(KIB, s);
-    order(t, s);
+    order_by_event(t, s);
     EXPECT_STATUS(ACTIVE, t);
     OK(d->cuMemsetD8Async(block, 5, KIB, t));
     OK(weir__model_kernel(t, 2 * MS));
-    order(s, t);
+    order_by_event(s, t);
     exec = end_to_exec(s, 0);
     EXPECT_STATUS(NONE, s);
     EXPECT_STATUS(NONE, t);
@@ -31,38 +31,38 @@ TEST(unjoined_stream_spoils_the_capture) {
     CUstream u;
 
     OK(d->cuStreamCreate(&u, CU_STREAM_NON_BLOCKING));
-    begin(s);
-    order(t, s);
+    begin_graph_capture(s);
+    order_by_event(t, s);
     OK(weir__model_kernel(t, MS));
     end_with(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, s);
     EXPECT_STATUS(NONE, t);
 
-    begin(s);
-    order(t, s);
+    begin_graph_capture(s);
+    order_by_event(t, s);
     OK(weir__model_kernel(t, MS));
     OK(d->cuEventRecord(event, t));
     OK(weir__model_kernel(t, MS)); /* behind the record */
     OK(d->cuStreamWaitEvent(s, event, 0));
     end_with(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, s);
 
-    begin(s);
-    order(t, s);
-    order(u, t);
+    begin_graph_capture(s);
+    order_by_event(t, s);
+    order_by_event(u, t);
     OK(weir__model_kernel(t, MS));
     OK(weir__model_kernel(u, MS));
-    order(t, u);
-    order(s, t);
-    OK(d->cuGraphDestroy(end(s)));
+    order_by_event(t, u);
+    order_by_event(s, t);
+    OK(d->cuGraphDestroy(end_graph_capture(s)));
 
-    begin(s);
-    order(t, s); /* t adds no work */
-    OK(d->cuGraphDestroy(end(s)));
+    begin_graph_capture(s);
+    order_by_event(t, s); /* t adds no work */
+    OK(d->cuGraphDestroy(end_graph_capture(s)));
     OK(d->cuStreamQuery(t));
 }
 
 TEST(captures_do_not_merge) {
-    begin(s);
-    begin(t);
+    begin_graph_capture(s);
+    begin_graph_capture(t);
     OK(d->cuEventRecord(event, s));
     EXPECT(CUDA_ERROR_STREAM_CAPTURE_MERGE, d->cuStreamWaitEvent(t, event, 0));
     end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, s);
@@ -71,15 +71,15 @@ TEST(captures_do_not_merge) {
 
 /* ------------------------------------------------------------- what is forbidden ---- */
 
-CASE("forbidden", 60, set_up_graphs, check_model);
+CASE("forbidden", 60, set_up_graphs, check_pools);
 
 TEST(invalidated_capture_takes_nothing_and_leaves_nothing) {
-    size_t before = device_free();
+    size_t before = free_bytes_now();
     CUdeviceptr block, captured;
 
-    begin(s);
+    begin_graph_capture(s);
     captured = alloc(MIB, s);
-    order(t, s);
+    order_by_event(t, s);
     EXPECT(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, d->cuStreamSynchronize(s));
     EXPECT_STATUS(INVALIDATED, s);
     EXPECT_STATUS(INVALIDATED, t);
@@ -98,11 +98,11 @@ TEST(invalidated_capture_takes_nothing_and_leaves_nothing) {
     end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, s);
     EXPECT_STATUS(NONE, t);
     OK(d->cuStreamSynchronize(s));
-    ck_assert_uint_eq(device_free(), before);
+    ck_assert_uint_eq(free_bytes_now(), before);
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemFree(captured));
-    begin(s);
+    begin_graph_capture(s);
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemFreeAsync(captured, s));
-    OK(d->cuGraphDestroy(end(s)));
+    OK(d->cuGraphDestroy(end_graph_capture(s)));
 }
 
 /* Query and synchronize of a stream, and synchronize of the context, fail in relaxed mode, too. */
@@ -111,7 +111,7 @@ TEST_EACH(3, host_may_not_ask_about_captured_streams) {
 
     set_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
     OK(d->cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
-    order(t, s);
+    order_by_event(t, s);
     result = _i == 0   ? d->cuStreamQuery(t)
              : _i == 1 ? d->cuStreamSynchronize(s)
                        : d->cuCtxSynchronize();
@@ -129,28 +129,28 @@ TEST(relaxed_thread_may_ask_about_other_streams_and_devices) {
     CUcontext popped;
 
     set_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
-    begin(s);
+    begin_graph_capture(s);
     OK(d->cuStreamQuery(t));
     OK(d->cuStreamSynchronize(t));
     OK(d->cuStreamSynchronize(NULL));
-    OK(d->cuGraphDestroy(end(s)));
+    OK(d->cuGraphDestroy(end_graph_capture(s)));
     ck_assert_int_eq(weir__model_reset(&setup), 0);
     OK(d->cuDevicePrimaryCtxRetain(&context, 0));
     OK(d->cuDevicePrimaryCtxRetain(&second, 1));
     OK(d->cuCtxPushCurrent(context));
     OK(d->cuStreamCreate(&s, CU_STREAM_DEFAULT));
     set_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
-    begin(s);
+    begin_graph_capture(s);
     OK(d->cuCtxPushCurrent(second));
     OK(d->cuCtxSynchronize());
     OK(d->cuStreamSynchronize(NULL));
     OK(d->cuCtxPopCurrent(&popped));
-    OK(d->cuGraphDestroy(end(s)));
+    OK(d->cuGraphDestroy(end_graph_capture(s)));
 }
 
 TEST(captured_event_cannot_be_asked) {
     set_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
-    begin(s);
+    begin_graph_capture(s);
     OK(d->cuEventRecord(event, s));
     EXPECT(CUDA_ERROR_CAPTURED_EVENT, d->cuEventQuery(event));
     EXPECT_STATUS(INVALIDATED, s);
@@ -159,7 +159,7 @@ TEST(captured_event_cannot_be_asked) {
     end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, s);
     EXPECT(CUDA_ERROR_CAPTURED_EVENT, d->cuEventQuery(event));
     EXPECT(CUDA_ERROR_CAPTURED_EVENT, d->cuStreamWaitEvent(t, event, 0));
-    begin(s);
+    begin_graph_capture(s);
     EXPECT(CUDA_ERROR_CAPTURED_EVENT, d->cuStreamWaitEvent(s, event, 0));
     end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, s);
     OK(d->cuEventRecord(event, s));
@@ -174,7 +174,7 @@ TEST(captured_event_has_no_time) {
     OK(d->cuEventCreate(&first, CU_EVENT_DEFAULT));
     OK(d->cuEventCreate(&last, CU_EVENT_DEFAULT));
     OK(d->cuEventRecord(first, s));
-    begin(s);
+    begin_graph_capture(s);
     OK(d->cuEventElapsedTime(&ms, first, first));
     ck_assert(ms == 0);
     EXPECT(CUDA_ERROR_INVALID_HANDLE, d->cuEventElapsedTime(&ms, first, last));
@@ -183,7 +183,7 @@ TEST(captured_event_has_no_time) {
     EXPECT(CUDA_ERROR_CAPTURED_EVENT, d->cuEventElapsedTime(&ms, first, last));
     EXPECT(CUDA_ERROR_CAPTURED_EVENT, d->cuEventElapsedTime(&ms, last, first));
     EXPECT_STATUS(ACTIVE, s);
-    OK(d->cuGraphDestroy(end(s)));
+    OK(d->cuGraphDestroy(end_graph_capture(s)));
     EXPECT(CUDA_ERROR_CAPTURED_EVENT, d->cuEventElapsedTime(&ms, last, first));
     OK(weir__model_kernel(s, MS));
     OK(d->cuEventRecord(last, s));
@@ -203,9 +203,9 @@ TEST(legacy_stream_is_unusable_beside_a_captured_blocking_stream) {
     for (int i = 0; i < 5; i++) {
         CUresult result;
 
-        begin(s);
+        begin_graph_capture(s);
         EXPECT_STATUS(NONE, NULL);
-        order(blocking, s); /* a branch counts as much as an origin */
+        order_by_event(blocking, s); /* a branch counts as much as an origin */
         EXPECT(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, d->cuStreamIsCapturing(NULL, &status));
         EXPECT_STATUS(ACTIVE, s);
         result = i == 0   ? weir__model_kernel(NULL, MS)
@@ -218,7 +218,7 @@ TEST(legacy_stream_is_unusable_beside_a_captured_blocking_stream) {
         end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, s);
         EXPECT_STATUS(NONE, NULL);
     }
-    begin(s);
+    begin_graph_capture(s);
     OK(d->cuEventRecord(event, s));
     EXPECT(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, d->cuStreamWaitEvent(NULL, event, 0));
     end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, s);
@@ -296,7 +296,7 @@ TEST_EACH(18 * UNSAFE_CALLS, unsafe_calls_are_for_who_may) {
     if (forbidden)
         end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, s);
     else
-        OK(d->cuGraphDestroy(end(s)));
+        OK(d->cuGraphDestroy(end_graph_capture(s)));
     unsafe_which = 0;
     OK(unsafe_call());
 }
@@ -305,12 +305,12 @@ TEST_EACH(18 * UNSAFE_CALLS, unsafe_calls_are_for_who_may) {
 TEST(unsafe_calls_on_a_captured_stream_are_captured) {
     CUdeviceptr block;
 
-    begin(s);
-    begin(t);
+    begin_graph_capture(s);
+    begin_graph_capture(t);
     block = alloc(KIB, t);
     OK(d->cuMemFreeAsync(block, t));
     EXPECT_STATUS(ACTIVE, s);
-    OK(d->cuGraphDestroy(end(t)));
+    OK(d->cuGraphDestroy(end_graph_capture(t)));
     EXPECT(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, d->cuMemFreeAsync(block, t));
     EXPECT_STATUS(INVALIDATED, s);
     end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, s);
@@ -326,10 +326,10 @@ static void *end_elsewhere(void *result) {
 TEST(only_a_relaxed_capture_ends_in_another_thread) {
     CUresult result;
 
-    begin(s);
+    begin_graph_capture(s);
     in_thread(end_elsewhere, &result);
     ck_assert_uint_eq(result, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
-    OK(d->cuGraphDestroy(end(s)));
+    OK(d->cuGraphDestroy(end_graph_capture(s)));
     OK(d->cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
     in_thread(end_elsewhere, &result);
     ck_assert_uint_eq(result, CUDA_SUCCESS);
@@ -338,15 +338,15 @@ TEST(only_a_relaxed_capture_ends_in_another_thread) {
 
 /* ------------------------------------------------------------ streams that go ---- */
 
-CASE("ends", 60, set_up_graphs, check_model);
+CASE("ends", 60, set_up_graphs, check_pools);
 
 TEST(destroyed_origin_ends_the_capture) {
-    size_t before = device_free();
+    size_t before = free_bytes_now();
     CUdeviceptr block;
 
-    begin(s);
+    begin_graph_capture(s);
     block = alloc(MIB, s);
-    order(t, s);
+    order_by_event(t, s);
     OK(d->cuStreamDestroy(s));
     EXPECT_STATUS(NONE, t);
     OK(d->cuStreamSynchronize(t));
@@ -355,12 +355,12 @@ TEST(destroyed_origin_ends_the_capture) {
     EXPECT_STATUS(NONE, s);
     OK(d->cuMemAlloc(&block, KIB));
     OK(d->cuMemFree(block));
-    ck_assert_uint_eq(device_free(), before);
+    ck_assert_uint_eq(free_bytes_now(), before);
 }
 
 TEST(destroyed_branch_invalidates_the_capture) {
-    begin(s);
-    order(t, s);
+    begin_graph_capture(s);
+    order_by_event(t, s);
     OK(d->cuStreamDestroy(t));
     EXPECT_STATUS(INVALIDATED, s);
     end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, s);
@@ -369,7 +369,7 @@ TEST(destroyed_branch_invalidates_the_capture) {
 static void *capture_and_go(void *argument) {
     (void)argument;
     OK(d->cuCtxPushCurrent(context));
-    begin((CUstream)WEIR_STREAM_PER_THREAD_VALUE);
+    begin_graph_capture((CUstream)WEIR_STREAM_PER_THREAD_VALUE);
     OK(d->cuStreamBeginCapture(t, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     return NULL;
 }
@@ -396,20 +396,20 @@ TEST(thread_that_ends_leaves_its_captures) {
 TEST(reset_and_the_end_of_the_context_drop_captures) {
     CUgraphExec exec;
 
-    begin(s);
+    begin_graph_capture(s);
     alloc(MIB, s);
     exec = end_to_exec(s, 0);
     OK(d->cuGraphLaunch(exec, s));
-    begin(s);
+    begin_graph_capture(s);
     alloc(MIB, s);
-    begin(t);
+    begin_graph_capture(t);
     OK(d->cuDevicePrimaryCtxRelease(0));
-    start_device(GIB);
-    ck_assert_uint_eq(device_free(), GIB);
+    start_graph_device(GIB);
+    ck_assert_uint_eq(free_bytes_now(), GIB);
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuGraphLaunch(exec, s));
-    begin(s);
+    begin_graph_capture(s);
     alloc(MIB, s);
-    start_device(GIB);
+    start_graph_device(GIB);
     EXPECT_STATUS(NONE, s);
     OK(d->cuCtxSynchronize());
 }
@@ -442,9 +442,9 @@ TEST(planned_fault_does_nothing) {
     OK(d->cuStreamSynchronize(s));
     FAULT(cuDeviceGraphMemTrim);
     EXPECT(CUDA_ERROR_UNKNOWN, d->cuDeviceGraphMemTrim(0));
-    ck_assert_uint_eq(device_free(), 4 * GIB - PAGE);
+    ck_assert_uint_eq(free_bytes_now(), 4 * GIB - PAGE);
     OK(d->cuDeviceGraphMemTrim(0));
-    ck_assert_uint_eq(device_free(), 4 * GIB);
+    ck_assert_uint_eq(free_bytes_now(), 4 * GIB);
     TWICE(cuGraphExecDestroy, exec);
     TWICE(cuGraphDestroy, graph);
 }
@@ -456,12 +456,12 @@ TEST(each_capture_has_its_id) {
     OK(d->cuStreamGetCaptureInfo(s, &status, &first));
     ck_assert_uint_eq(status, CU_STREAM_CAPTURE_STATUS_NONE);
     ck_assert_uint_eq(first, 0);
-    begin(s);
+    begin_graph_capture(s);
     OK(d->cuStreamGetCaptureInfo(s, &status, &first));
     OK(d->cuStreamGetCaptureInfo(s, &status, &again));
     ck_assert_uint_eq(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
     OK(d->cuGraphExecDestroy(end_to_exec(s, 0)));
-    begin(s);
+    begin_graph_capture(s);
     OK(d->cuStreamGetCaptureInfo(s, &status, &second));
     OK(d->cuGraphExecDestroy(end_to_exec(s, 0)));
     MUST(first != 0 && first == again && second != 0 && second != first);
@@ -472,18 +472,18 @@ TEST(capture_costs_the_host_what_the_profile_says) {
     CUgraphExec exec;
     uint64_t start;
 
-    begin(s);
-    start = now();
+    begin_graph_capture(s);
+    start = model_ticks();
     OK(weir__model_kernel(s, MS));
-    ck_assert_uint_eq(now() - start, 3209 + 500);
+    ck_assert_uint_eq(model_ticks() - start, 3209 + 500);
     OK(d->cuStreamIsCapturing(s, &status));
-    ck_assert_uint_eq(now() - start, 3209 + 500 + 16);
+    ck_assert_uint_eq(model_ticks() - start, 3209 + 500 + 16);
     for (int i = 0; i < 99; i++)
         OK(weir__model_kernel(s, 0));
     exec = end_to_exec(s, 0);
-    start = now();
+    start = model_ticks();
     OK(d->cuGraphLaunch(exec, s));
-    ck_assert_uint_eq(now() - start, 3500 + 100 * 50);
+    ck_assert_uint_eq(model_ticks() - start, 3500 + 100 * 50);
 }
 
 /* -------------------------------------------------------------------------- threads ---- */
@@ -516,7 +516,7 @@ static void *capture_often(void *argument) {
         OK(d->cuGraphExecDestroy(exec));
         ck_assert(holds(kept, KIB, pattern));
         OK(d->cuMemFreeAsync(kept, own));
-        ck_assert_uint_eq(status_of(side), CU_STREAM_CAPTURE_STATUS_NONE);
+        ck_assert_uint_eq(capture_status_of(side), CU_STREAM_CAPTURE_STATUS_NONE);
     }
     return NULL;
 }
@@ -530,7 +530,7 @@ TEST(threads_capture_beside_each_other) {
         pthread_join(threads[i], NULL);
     OK(d->cuCtxSynchronize());
     OK(d->cuDeviceGraphMemTrim(0));
-    ck_assert_uint_eq(device_free(), 4 * GIB);
+    ck_assert_uint_eq(free_bytes_now(), 4 * GIB);
 }
 
 SUITE("model-graph capture", CK_FORK_GETENV);

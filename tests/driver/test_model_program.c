@@ -8,7 +8,7 @@
 static CUcontext contexts[2];
 static CUstream on_second; /* non-blocking, on device 1; s is on device 0 */
 
-static void set_up_two(void) {
+static void set_up_two_devices(void) {
     struct weir_model_setup setup = {.devices = 2, .capacity = GIB};
     struct weir_driver_failure failure;
 
@@ -23,8 +23,8 @@ static void set_up_two(void) {
     }
 }
 
-static CUmemoryPool make_pool_for(int device, CUmemAllocationHandleType handles) {
-    CUmemPoolProps props = properties();
+static CUmemoryPool make_shareable_pool(int device, CUmemAllocationHandleType handles) {
+    CUmemPoolProps props = plain_pool_properties();
     CUmemoryPool made;
 
     props.location.id = device;
@@ -33,11 +33,11 @@ static CUmemoryPool make_pool_for(int device, CUmemAllocationHandleType handles)
     return made;
 }
 
-static CUmemoryPool pool_of(int device) {
-    return make_pool_for(device, CU_MEM_HANDLE_TYPE_NONE);
+static CUmemoryPool make_pool_on(int device) {
+    return make_shareable_pool(device, CU_MEM_HANDLE_TYPE_NONE);
 }
 
-static CUmemoryPool default_pool(int device) {
+static CUmemoryPool default_pool_on(int device) {
     CUmemoryPool its = NULL;
 
     OK(weir__program_cuDeviceGetDefaultMemPool(&its, device));
@@ -51,14 +51,14 @@ static CUmemoryPool current_pool(int device) {
     return its;
 }
 
-static uint64_t figure(CUmemoryPool its, CUmemPool_attribute attribute) {
+static uint64_t pool_figure(CUmemoryPool its, CUmemPool_attribute attribute) {
     uint64_t value = 77;
 
     OK(d->cuMemPoolGetAttribute(its, attribute, &value));
     return value;
 }
 
-static CUdeviceptr take(CUmemoryPool its, size_t bytes, CUstream stream) {
+static CUdeviceptr alloc_from_program_pool(CUmemoryPool its, size_t bytes, CUstream stream) {
     CUdeviceptr block = 0;
 
     if (its)
@@ -71,64 +71,65 @@ static CUdeviceptr take(CUmemoryPool its, size_t bytes, CUstream stream) {
 
 /* ------------------------------------------------------------------------- pools ---- */
 
-CASE("pools", 20, set_up_two, check_model);
+CASE("pools", 20, set_up_two_devices, check_pools);
 
 TEST(each_device_has_a_default_pool_which_is_current_at_first) {
-    CUmemoryPool first = default_pool(0), second = default_pool(1);
+    CUmemoryPool first = default_pool_on(0), second = default_pool_on(1);
 
     ck_assert(first && second && first != second);
     ck_assert(current_pool(0) == first && current_pool(1) == second);
-    ck_assert(default_pool(0) == first);
-    ck_assert_uint_eq(figure(first, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD), 0);
+    ck_assert(default_pool_on(0) == first);
+    ck_assert_uint_eq(pool_figure(first, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD), 0);
     EXPECT(CUDA_ERROR_INVALID_DEVICE, weir__program_cuDeviceGetMemPool(&first, 2));
     EXPECT(CUDA_ERROR_INVALID_VALUE, weir__program_cuDeviceGetDefaultMemPool(NULL, 0));
 }
 
 TEST(default_pool_cannot_be_destroyed) {
-    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolDestroy(default_pool(0)));
-    OK(d->cuMemFreeAsync(take(default_pool(0), 1, s), s));
+    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolDestroy(default_pool_on(0)));
+    OK(d->cuMemFreeAsync(alloc_from_program_pool(default_pool_on(0), 1, s), s));
 }
 
 TEST(memory_comes_from_the_current_pool_of_the_streams_device) {
-    CUmemoryPool own = pool_of(1);
+    CUmemoryPool own = make_pool_on(1);
     CUdeviceptr first, second;
 
     OK(weir__program_cuDeviceSetMemPool(1, own));
-    ck_assert(current_pool(1) == own && current_pool(0) == default_pool(0));
-    first = take(NULL, 1000, s);
-    second = take(NULL, 2000, on_second); /* though device 0's context is current */
-    ck_assert_uint_eq(figure(default_pool(0), CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 1000);
-    ck_assert_uint_eq(figure(default_pool(1), CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
-    ck_assert_uint_eq(figure(own, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 2000);
+    ck_assert(current_pool(1) == own && current_pool(0) == default_pool_on(0));
+    first = alloc_from_program_pool(NULL, 1000, s);
+    second =
+        alloc_from_program_pool(NULL, 2000, on_second); /* though device 0's context is current */
+    ck_assert_uint_eq(pool_figure(default_pool_on(0), CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 1000);
+    ck_assert_uint_eq(pool_figure(default_pool_on(1), CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
+    ck_assert_uint_eq(pool_figure(own, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 2000);
     OK(d->cuMemFreeAsync(first, s));
     OK(d->cuMemFreeAsync(second, on_second));
 }
 
 TEST(a_device_takes_no_pool_of_another) {
-    EXPECT(CUDA_ERROR_INVALID_VALUE, weir__program_cuDeviceSetMemPool(0, pool_of(1)));
+    EXPECT(CUDA_ERROR_INVALID_VALUE, weir__program_cuDeviceSetMemPool(0, make_pool_on(1)));
     EXPECT(CUDA_ERROR_INVALID_VALUE, weir__program_cuDeviceSetMemPool(0, NULL));
-    EXPECT(CUDA_ERROR_INVALID_DEVICE, weir__program_cuDeviceSetMemPool(2, pool_of(1)));
-    ck_assert(current_pool(0) == default_pool(0));
+    EXPECT(CUDA_ERROR_INVALID_DEVICE, weir__program_cuDeviceSetMemPool(2, make_pool_on(1)));
+    ck_assert(current_pool(0) == default_pool_on(0));
 }
 
 TEST(destroying_the_current_pool_brings_the_default_one_back) {
-    CUmemoryPool own = pool_of(0);
+    CUmemoryPool own = make_pool_on(0);
     CUdeviceptr block;
 
     OK(weir__program_cuDeviceSetMemPool(0, own));
-    block = take(NULL, 1000, s);
+    block = alloc_from_program_pool(NULL, 1000, s);
     OK(d->cuMemPoolDestroy(own));
-    ck_assert(current_pool(0) == default_pool(0));
+    ck_assert(current_pool(0) == default_pool_on(0));
     OK(d->cuMemFreeAsync(block, s));
-    OK(d->cuMemFreeAsync(take(NULL, 1, s), s));
+    OK(d->cuMemFreeAsync(alloc_from_program_pool(NULL, 1, s), s));
 }
 
 TEST(pools_are_also_found_by_place_and_kind) {
     CUmemLocation place = {CU_MEM_LOCATION_TYPE_DEVICE, 1};
-    CUmemoryPool own = pool_of(1), its;
+    CUmemoryPool own = make_pool_on(1), its;
 
     OK(weir__program_cuMemGetDefaultMemPool(&its, &place, CU_MEM_ALLOCATION_TYPE_PINNED));
-    ck_assert(its == default_pool(1));
+    ck_assert(its == default_pool_on(1));
     OK(weir__program_cuMemSetMemPool(&place, CU_MEM_ALLOCATION_TYPE_PINNED, own));
     OK(weir__program_cuMemGetMemPool(&its, &place, CU_MEM_ALLOCATION_TYPE_PINNED));
     ck_assert(its == own && current_pool(1) == own);
@@ -152,16 +153,16 @@ TEST(under_capture_memory_is_the_graphs) {
     CUgraph graph;
 
     OK(d->cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-    block = take(NULL, MIB, s);
+    block = alloc_from_program_pool(NULL, MIB, s);
     OK(d->cuMemFreeAsync(block, s));
     OK(d->cuStreamEndCapture(s, &graph));
-    ck_assert_uint_eq(figure(default_pool(0), CU_MEMPOOL_ATTR_USED_MEM_HIGH), 0);
+    ck_assert_uint_eq(pool_figure(default_pool_on(0), CU_MEMPOOL_ATTR_USED_MEM_HIGH), 0);
     OK(d->cuGraphDestroy(graph));
 }
 
 /* ------------------------------------------------------------------------ access ---- */
 
-static CUmemAccess_flags access_of(CUmemoryPool its, int device) {
+static CUmemAccess_flags pool_access_from(CUmemoryPool its, int device) {
     CUmemLocation place = {CU_MEM_LOCATION_TYPE_DEVICE, device};
     CUmemAccess_flags flags = 77;
 
@@ -169,16 +170,16 @@ static CUmemAccess_flags access_of(CUmemoryPool its, int device) {
     return flags;
 }
 
-CASE("access", 20, set_up_two, check_model);
+CASE("access", 20, set_up_two_devices, check_pools);
 
 TEST(another_device_reaches_a_pools_blocks_once_it_may) {
     CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 1}, CU_MEM_ACCESS_FLAGS_PROT_READ};
-    CUmemoryPool its = pool_of(0);
-    CUdeviceptr block = take(its, 100, s);
+    CUmemoryPool its = make_pool_on(0);
+    CUdeviceptr block = alloc_from_program_pool(its, 100, s);
     char host[100];
 
-    ck_assert_uint_eq(access_of(its, 0), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    ck_assert_uint_eq(access_of(its, 1), CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    ck_assert_uint_eq(pool_access_from(its, 0), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    ck_assert_uint_eq(pool_access_from(its, 1), CU_MEM_ACCESS_FLAGS_PROT_NONE);
     OK(d->cuMemsetD8Async(block, 5, 100, s));
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemcpyDtoHAsync(host, block, 100, on_second));
     OK(d->cuMemPoolSetAccess(its, &access, 1));
@@ -188,7 +189,7 @@ TEST(another_device_reaches_a_pools_blocks_once_it_may) {
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     OK(d->cuMemPoolSetAccess(its, &access, 1));
     OK(d->cuMemsetD8Async(block, 6, 100, on_second));
-    ck_assert_uint_eq(access_of(its, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    ck_assert_uint_eq(pool_access_from(its, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
     OK(d->cuMemPoolSetAccess(its, &access, 1));
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemsetD8Async(block, 6, 100, on_second));
@@ -199,7 +200,7 @@ TEST(access_is_changed_whole_or_not_at_all) {
     CUmemAccessDesc access[2] = {
         {{CU_MEM_LOCATION_TYPE_DEVICE, 1}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
         {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_NONE}};
-    CUmemoryPool its = pool_of(0);
+    CUmemoryPool its = make_pool_on(0);
 
     EXPECT(CUDA_ERROR_INVALID_DEVICE, d->cuMemPoolSetAccess(its, access, 2));
     access[1].location.id = 2;
@@ -207,14 +208,15 @@ TEST(access_is_changed_whole_or_not_at_all) {
     access[1] = access[0];
     access[1].flags = 2;
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolSetAccess(its, access, 2));
-    ck_assert_uint_eq(access_of(its, 1), CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    ck_assert_uint_eq(pool_access_from(its, 1), CU_MEM_ACCESS_FLAGS_PROT_NONE);
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolSetAccess(NULL, access, 1));
 }
 
 TEST(only_a_pool_made_for_it_is_shared) {
-    CUmemoryPool own = pool_of(0),
-                 shared = make_pool_for(0, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-    CUdeviceptr block = take(own, 100, s), other = take(shared, 100, s);
+    CUmemoryPool own = make_pool_on(0),
+                 shared = make_shareable_pool(0, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    CUdeviceptr block = alloc_from_program_pool(own, 100, s),
+                other = alloc_from_program_pool(shared, 100, s);
     CUmemPoolPtrExportData data, next;
     int file = -1;
 
@@ -235,8 +237,10 @@ TEST(only_a_pool_made_for_it_is_shared) {
 
 /* A pool imported by its own process behaves as in another process: other addresses, equal bytes, a separate free. */
 TEST(a_pool_that_is_imported_has_the_same_bytes) {
-    CUmemoryPool shared = make_pool_for(1, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR), here = NULL;
-    CUdeviceptr first = take(shared, MIB, on_second), block = take(shared, 3 * MIB, on_second);
+    CUmemoryPool shared = make_shareable_pool(1, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+                 here = NULL;
+    CUdeviceptr first = alloc_from_program_pool(shared, MIB, on_second),
+                block = alloc_from_program_pool(shared, 3 * MIB, on_second);
     CUdeviceptr there = 0, none = 0;
     CUmemPoolPtrExportData data, wrong = {{0}};
     unsigned char seen[2] = {0};
@@ -274,70 +278,75 @@ TEST(a_pool_that_is_imported_has_the_same_bytes) {
 }
 
 TEST(a_shared_pool_gives_nothing_back) {
-    CUmemoryPool shared = make_pool_for(0, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    CUmemoryPool shared = make_shareable_pool(0, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     uint64_t reserved;
 
-    OK(d->cuMemFreeAsync(take(shared, MIB, s), s));
-    reserved = figure(shared, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+    OK(d->cuMemFreeAsync(alloc_from_program_pool(shared, MIB, s), s));
+    reserved = pool_figure(shared, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
     ck_assert_uint_gt(reserved, 0);
     OK(d->cuStreamSynchronize(s));
     OK(d->cuMemPoolTrimTo(shared, 0));
-    ck_assert_uint_eq(figure(shared, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), reserved);
+    ck_assert_uint_eq(pool_figure(shared, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), reserved);
     OK(d->cuMemPoolDestroy(shared));
 }
 
 /* ---------------------------------------------------------------------- pointers ---- */
 
-static uint64_t ask(CUpointer_attribute attribute, CUdeviceptr address) {
+static uint64_t pointer_attribute(CUpointer_attribute attribute, CUdeviceptr address) {
     uint64_t value = 0;
 
     OK(weir__program_cuPointerGetAttribute(&value, attribute, address));
     return value;
 }
 
-CASE("pointers", 20, set_up_two, check_model);
+CASE("pointers", 20, set_up_two_devices, check_pools);
 
 TEST(a_block_of_a_pool_names_its_pool_and_no_context) {
-    CUmemoryPool its = pool_of(1);
-    CUdeviceptr block = take(its, 3000, on_second), other = take(its, 3000, on_second);
+    CUmemoryPool its = make_pool_on(1);
+    CUdeviceptr block = alloc_from_program_pool(its, 3000, on_second),
+                other = alloc_from_program_pool(its, 3000, on_second);
 
     for (CUdeviceptr at = block; at < block + 3000; at += 2999) {
-        ck_assert_uint_eq(ask(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, at), block);
-        ck_assert_uint_eq(ask(CU_POINTER_ATTRIBUTE_RANGE_SIZE, at), 3000);
-        ck_assert_uint_eq(ask(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, at), (uintptr_t)its);
-        ck_assert_uint_eq(ask(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at), 1);
-        ck_assert_uint_eq(ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at), CU_MEMORYTYPE_DEVICE);
-        ck_assert_uint_eq(ask(CU_POINTER_ATTRIBUTE_CONTEXT, at), 0);
-        ck_assert_uint_eq(ask(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, at), 0);
-        ck_assert_uint_eq(ask(CU_POINTER_ATTRIBUTE_DEVICE_POINTER, at), at);
+        ck_assert_uint_eq(pointer_attribute(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, at), block);
+        ck_assert_uint_eq(pointer_attribute(CU_POINTER_ATTRIBUTE_RANGE_SIZE, at), 3000);
+        ck_assert_uint_eq(pointer_attribute(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, at),
+                          (uintptr_t)its);
+        ck_assert_uint_eq(pointer_attribute(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at), 1);
+        ck_assert_uint_eq(pointer_attribute(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at),
+                          CU_MEMORYTYPE_DEVICE);
+        ck_assert_uint_eq(pointer_attribute(CU_POINTER_ATTRIBUTE_CONTEXT, at), 0);
+        ck_assert_uint_eq(pointer_attribute(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, at),
+                          0);
+        ck_assert_uint_eq(pointer_attribute(CU_POINTER_ATTRIBUTE_DEVICE_POINTER, at), at);
     }
-    ck_assert(ask(CU_POINTER_ATTRIBUTE_BUFFER_ID, block) !=
-              ask(CU_POINTER_ATTRIBUTE_BUFFER_ID, other));
+    ck_assert(pointer_attribute(CU_POINTER_ATTRIBUTE_BUFFER_ID, block) !=
+              pointer_attribute(CU_POINTER_ATTRIBUTE_BUFFER_ID, other));
     OK(d->cuMemFreeAsync(block, on_second));
     OK(d->cuMemFreeAsync(other, on_second));
 }
 
 TEST(the_next_block_at_an_address_has_another_id) {
-    CUdeviceptr block = take(NULL, 512, s), again;
-    uint64_t id = ask(CU_POINTER_ATTRIBUTE_BUFFER_ID, block);
+    CUdeviceptr block = alloc_from_program_pool(NULL, 512, s), again;
+    uint64_t id = pointer_attribute(CU_POINTER_ATTRIBUTE_BUFFER_ID, block);
 
     OK(d->cuMemFreeAsync(block, s));
     EXPECT(CUDA_ERROR_INVALID_VALUE,
            weir__program_cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, block));
-    again = take(NULL, 512, s);
+    again = alloc_from_program_pool(NULL, 512, s);
     ck_assert(again == block);
-    ck_assert(ask(CU_POINTER_ATTRIBUTE_BUFFER_ID, again) != id);
+    ck_assert(pointer_attribute(CU_POINTER_ATTRIBUTE_BUFFER_ID, again) != id);
     OK(d->cuMemFreeAsync(again, s));
 }
 
 TEST(a_plain_block_has_a_context_no_pool_and_a_handle_for_other_processes) {
-    CUdeviceptr block, of_pool = take(NULL, 100, s);
+    CUdeviceptr block, of_pool = alloc_from_program_pool(NULL, 100, s);
     CUipcMemHandle handle, same;
 
     OK(d->cuMemAlloc(&block, 100));
-    ck_assert_uint_eq(ask(CU_POINTER_ATTRIBUTE_CONTEXT, block), (uintptr_t)contexts[0]);
-    ck_assert_uint_eq(ask(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, block), 0);
-    ck_assert_uint_eq(ask(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, block), 1);
+    ck_assert_uint_eq(pointer_attribute(CU_POINTER_ATTRIBUTE_CONTEXT, block),
+                      (uintptr_t)contexts[0]);
+    ck_assert_uint_eq(pointer_attribute(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, block), 0);
+    ck_assert_uint_eq(pointer_attribute(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, block), 1);
     OK(weir__program_cuIpcGetMemHandle(&handle, block));
     OK(weir__program_cuIpcGetMemHandle(&same, block + 5));
     ck_assert(memcmp(&handle, &same, sizeof handle) == 0);
@@ -360,18 +369,20 @@ TEST(mapped_and_page_locked_memory_is_known_too) {
     OK(d->cuMemAddressReserve(&at, 4 * MIB, 0, 0, 0));
     OK(d->cuMemCreate(&memory, 2 * MIB, &properties, 0));
     OK(d->cuMemMap(at, 2 * MIB, 0, memory, 0));
-    ck_assert_uint_eq(ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at + 1), CU_MEMORYTYPE_DEVICE);
-    ck_assert_uint_eq(ask(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at), 1);
-    ck_assert_uint_eq(ask(CU_POINTER_ATTRIBUTE_RANGE_SIZE, at), 2 * MIB);
+    ck_assert_uint_eq(pointer_attribute(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at + 1),
+                      CU_MEMORYTYPE_DEVICE);
+    ck_assert_uint_eq(pointer_attribute(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at), 1);
+    ck_assert_uint_eq(pointer_attribute(CU_POINTER_ATTRIBUTE_RANGE_SIZE, at), 2 * MIB);
     EXPECT(CUDA_ERROR_INVALID_VALUE,
            weir__program_cuPointerGetAttribute(&host, CU_POINTER_ATTRIBUTE_CONTEXT, at + 2 * MIB));
     OK(d->cuMemUnmap(at, 2 * MIB));
     OK(d->cuMemRelease(memory));
     OK(d->cuMemAddressFree(at, 4 * MIB));
     OK(d->cuMemAllocHost(&host, 100));
-    ck_assert_uint_eq(ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (uintptr_t)host + 99),
+    ck_assert_uint_eq(pointer_attribute(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (uintptr_t)host + 99),
                       CU_MEMORYTYPE_HOST);
-    ck_assert_uint_eq(ask(CU_POINTER_ATTRIBUTE_HOST_POINTER, (uintptr_t)host), (uintptr_t)host);
+    ck_assert_uint_eq(pointer_attribute(CU_POINTER_ATTRIBUTE_HOST_POINTER, (uintptr_t)host),
+                      (uintptr_t)host);
     OK(d->cuMemFreeHost(host));
 }
 
@@ -379,8 +390,8 @@ TEST(several_attributes_of_an_unknown_pointer_are_zeros) {
     CUpointer_attribute attributes[3] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
                                          CU_POINTER_ATTRIBUTE_RANGE_SIZE,
                                          CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE};
-    CUmemoryPool its = pool_of(0), handle = its;
-    CUdeviceptr block = take(its, 3000, s);
+    CUmemoryPool its = make_pool_on(0), handle = its;
+    CUdeviceptr block = alloc_from_program_pool(its, 3000, s);
     size_t bytes = 77;
     unsigned type = 77;
     void *values[3] = {&type, &bytes, (void *)&handle};
@@ -401,10 +412,10 @@ TEST(several_attributes_of_an_unknown_pointer_are_zeros) {
 
 /* ------------------------------------------------------------------- work, contexts ---- */
 
-CASE("work", 20, set_up_two, check_model);
+CASE("work", 20, set_up_two_devices, check_pools);
 
 TEST(a_fill_of_words_repeats_the_word) {
-    CUdeviceptr block = take(NULL, 64, s);
+    CUdeviceptr block = alloc_from_program_pool(NULL, 64, s);
     unsigned host[16];
 
     OK(d->cuMemsetD8Async(block, 0xff, 64, s));
@@ -420,21 +431,21 @@ TEST(a_fill_of_words_repeats_the_word) {
 }
 
 TEST(waiting_for_an_event_waits_and_lets_thresholds_act) {
-    CUmemoryPool its = pool_of(0);
+    CUmemoryPool its = make_pool_on(0);
     CUevent event;
     uint64_t start;
 
     OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     OK(weir__program_cuEventSynchronize(event));
-    OK(d->cuMemFreeAsync(take(its, MIB, s), s));
+    OK(d->cuMemFreeAsync(alloc_from_program_pool(its, MIB, s), s));
     start = weir__model_now_ns();
     OK(weir__model_kernel(s, 1000000));
     OK(d->cuEventRecord(event, s));
     EXPECT(CUDA_ERROR_NOT_READY, d->cuEventQuery(event));
-    ck_assert_uint_gt(figure(its, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 0);
+    ck_assert_uint_gt(pool_figure(its, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 0);
     OK(weir__program_cuEventSynchronize(event));
     ck_assert_uint_ge(weir__model_now_ns(), start + 1000000);
-    ck_assert_uint_eq(figure(its, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 0);
+    ck_assert_uint_eq(pool_figure(its, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 0);
     OK(d->cuEventQuery(event));
     OK(d->cuEventDestroy(event));
 }
@@ -466,7 +477,7 @@ TEST(a_call_counts_and_fails_as_its_like) {
     uint64_t before = weir__model_calls(WEIR_ENTRY_cuMemAllocFromPoolAsync);
     CUdeviceptr block;
 
-    OK(d->cuMemFreeAsync(take(NULL, 1, s), s));
+    OK(d->cuMemFreeAsync(alloc_from_program_pool(NULL, 1, s), s));
     ck_assert_uint_eq(weir__model_calls(WEIR_ENTRY_cuMemAllocFromPoolAsync), before + 1);
     weir__model_fail(WEIR_ENTRY_cuMemAllocFromPoolAsync, 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
     EXPECT(CUDA_ERROR_OUT_OF_MEMORY, weir__program_cuMemAllocAsync(&block, 1, s));

@@ -4,7 +4,7 @@
 
 /* ------------------------------------------------------------------ blocks of pools ---- */
 
-CASE("blocks", 60, set_up, check_model);
+CASE("blocks", 60, set_up_model, check_pools);
 
 TEST(only_high_water_marks_and_policies_are_set) {
     uint64_t number = 0;
@@ -16,56 +16,56 @@ TEST(only_high_water_marks_and_policies_are_set) {
 }
 
 TEST(pool_properties_are_checked) {
-    CUmemPoolProps props = properties();
+    CUmemPoolProps props = plain_pool_properties();
     CUmemoryPool other;
 
     props.handleTypes = 2; /* Windows' */
     EXPECT(CUDA_ERROR_NOT_SUPPORTED, d->cuMemPoolCreate(&other, &props));
-    props = properties();
+    props = plain_pool_properties();
     props.location.id = 1;
     EXPECT(CUDA_ERROR_INVALID_DEVICE, d->cuMemPoolCreate(&other, &props));
-    props = properties();
+    props = plain_pool_properties();
     props.reserved[53] = 1;
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolCreate(&other, &props));
-    props = properties();
+    props = plain_pool_properties();
     props.allocType = 0;
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolCreate(&other, &props));
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolDestroy((CUmemoryPool)(void *)s));
 }
 
 TEST(destroyed_pool_goes_when_its_last_block_goes) {
-    size_t before = device_free();
+    size_t before = free_bytes_now();
     CUdeviceptr first = alloc(MIB, s), last = alloc(MIB, s), none;
 
     OK(d->cuMemPoolDestroy(pool));
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolDestroy(pool));
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemAllocFromPoolAsync(&none, 1, pool, s));
-    release(first, s);
+    free_async(first, s);
     memset((void *)(uintptr_t)last, 1, MIB);
-    ck_assert_uint_eq(device_free(), before - 32 * MIB);
-    release(last, s);
-    ck_assert_uint_eq(device_free(), before);
+    ck_assert_uint_eq(free_bytes_now(), before - 32 * MIB);
+    free_async(last, s);
+    ck_assert_uint_eq(free_bytes_now(), before);
 }
 
 /* ------------------------------------------------------------------ allowed reuse ---- */
 
-CASE("reuse", 60, set_up, check_model);
+CASE("reuse", 60, set_up_model, check_pools);
 
 TEST(growth_on_an_idle_stream_serves_a_busy_one) {
     CUstream own;
 
     OK(d->cuStreamCreate(&own, CU_STREAM_NON_BLOCKING));
     OK(weir__model_kernel(s, 40 * MS));
-    release(alloc(GIB, own), own);
+    free_async(alloc(GIB, own), own);
     alloc(GIB, s);
-    ck_assert_uint_eq(reserved(), GIB);
+    ck_assert_uint_eq(reserved_by_pool(), GIB);
 }
 
 /* A free on an idle stream is complete at once, but hidden until the next work there begins, as on an H200. */
 TEST(launch_hides_what_was_done_until_its_work_begins) {
     CUdeviceptr block = alloc(MIB, s);
 
-    release(block, s);
+    free_async(block, s);
     OK(weir__model_kernel(s, 40 * MS));
     ck_assert_uint_ne(alloc(MIB, t), block);
     d->sleep_ns(10000);
@@ -83,15 +83,15 @@ TEST(full_device_orders_a_stream_behind_pending_room) {
     OK(weir__model_kernel(s, 48 * MS));
     OK(weir__model_use(s, block, GIB / 2, 1, MS));
     OK(weir__model_use(s, beside, GIB / 2, 1, MS));
-    release(block, s);
-    start = now();
+    free_async(block, s);
+    start = model_ticks();
     ck_assert_uint_eq(alloc(GIB / 2, t), block);
     OK(weir__model_use(t, block, GIB / 2, 2, MS));
     OK(weir__model_use(t, beside, GIB / 2, 2, MS));
-    ck_assert_uint_lt(now() - start, MS);
+    ck_assert_uint_lt(model_ticks() - start, MS);
     ck_assert_ptr_eq(weir__model_fault(), NULL);
     OK(d->cuStreamSynchronize(t));
-    ABOUT(now() - start, 52 * MS, 2);
+    ABOUT(model_ticks() - start, 52 * MS, 2);
 }
 
 /* The smallest block that holds the request serves, or, of equal ones, the block done first.  This is assumed. */
@@ -99,7 +99,7 @@ TEST(internal_dependencies_are_on_the_best_fit) {
     CUdeviceptr large, late, early;
     CUstream third;
 
-    make_pool(160 * MIB);
+    make_model_pool(160 * MIB);
     OK(d->cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
     large = alloc(96 * MIB, s);
     late = alloc(32 * MIB, t);
@@ -107,9 +107,9 @@ TEST(internal_dependencies_are_on_the_best_fit) {
     OK(weir__model_kernel(s, 10 * MS));
     OK(weir__model_kernel(t, 30 * MS));
     OK(weir__model_kernel(third, 20 * MS));
-    release(large, s);
-    release(late, t);
-    release(early, third);
+    free_async(large, s);
+    free_async(late, t);
+    free_async(early, third);
     ck_assert_uint_eq(alloc(32 * MIB, NULL), early);
     ck_assert_uint_eq(alloc(32 * MIB, NULL), late);
     ck_assert_uint_eq(alloc(32 * MIB, NULL), large);
@@ -122,16 +122,16 @@ TEST(internal_dependencies_see_nothing_else) {
 
     reset_to(GIB);
     OK(d->cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
-    set(CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, 0);
+    set_pool_attribute(CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, 0);
     first = alloc(GIB / 2, s);
     second = alloc(GIB / 2, third);
     OK(weir__model_kernel(s, MS));
     OK(weir__model_kernel(third, 2 * MS));
-    release(first, s);
-    release(second, third);
+    free_async(first, s);
+    free_async(second, third);
     d->sleep_ns(10 * MS);
     ck_assert_uint_eq(alloc(GIB / 2, t), first);
-    set(CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 0);
+    set_pool_attribute(CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 0);
     EXPECT(CUDA_ERROR_OUT_OF_MEMORY, d->cuMemAllocFromPoolAsync(&block, GIB / 2, pool, t));
     OK(d->cuStreamSynchronize(third));
     ck_assert_uint_eq(alloc(GIB / 2, t), second);
@@ -141,12 +141,12 @@ TEST(internal_dependencies_see_nothing_else) {
 TEST(its_own_and_free_adjacent_ranges_are_not_taken_together) {
     CUdeviceptr own = alloc(16 * MIB, s), other = alloc(16 * MIB, s);
 
-    release(other, s);
+    free_async(other, s);
     OK(d->cuStreamSynchronize(s));
     OK(weir__model_kernel(s, 40 * MS));
-    release(own, s);
+    free_async(own, s);
     ck_assert_uint_ne(alloc(32 * MIB, s), own);
-    ck_assert_uint_eq(reserved(), 64 * MIB);
+    ck_assert_uint_eq(reserved_by_pool(), 64 * MIB);
 }
 
 SUITE("model reuse", CK_FORK_GETENV);

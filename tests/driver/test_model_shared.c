@@ -10,7 +10,7 @@ enum { PROCESSES = 4, ROUNDS = 3000 };
 
 static char file[] = "/tmp/weir-shared-XXXXXX";
 
-static void set_up(void) {
+static void create_shared_file(void) {
     int made = mkstemp(file);
 
     ck_assert_int_ge(made, 0);
@@ -18,7 +18,7 @@ static void set_up(void) {
     ck_assert_int_eq(setenv("WEIR_MODEL_SHARED", file, 1), 0);
 }
 
-static void tear_down(void) {
+static void remove_shared_file(void) {
     (void)unlink(file);
 }
 
@@ -35,7 +35,7 @@ static void expect_free(size_t bytes) {
     ck_assert_uint_eq(device_free(), bytes);
 }
 
-CASE("shared", 30, set_up, tear_down);
+CASE("shared", 30, create_shared_file, remove_shared_file);
 
 TEST(test_one_capacity_for_all) {
     pid_t other;

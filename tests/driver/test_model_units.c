@@ -4,7 +4,7 @@
 
 /* ------------------------------------------------------------- units of 32 MiB ---- */
 
-CASE("units", 60, set_up, check_model);
+CASE("units", 60, set_up_model, check_pools);
 
 TEST(freed_adjacent_ranges_serve_one_large_request_without_growth) {
     CUdeviceptr blocks[8];
@@ -13,11 +13,11 @@ TEST(freed_adjacent_ranges_serve_one_large_request_without_growth) {
     for (int i = 0; i < 8; i++)
         blocks[i] = alloc(512 * MIB, s);
     for (int i = 0; i < 8; i++)
-        release(blocks[i], s);
-    start = now();
+        free_async(blocks[i], s);
+    start = model_ticks();
     ck_assert_uint_eq(alloc(4 * GIB, s), blocks[0]);
-    ck_assert_uint_lt(now() - start, 2000);
-    ck_assert_uint_eq(reserved(), 4 * GIB);
+    ck_assert_uint_lt(model_ticks() - start, 2000);
+    ck_assert_uint_eq(reserved_by_pool(), 4 * GIB);
 }
 
 TEST(scattered_free_ranges_are_remapped) {
@@ -28,31 +28,31 @@ TEST(scattered_free_ranges_are_remapped) {
         free_ranges[i] = alloc(512 * MIB, s);
         keep[i] = alloc(32 * MIB, s);
     }
-    before = reserved();
+    before = reserved_by_pool();
     for (int i = 0; i < 4; i++)
-        release(free_ranges[i], s);
-    start = now();
+        free_async(free_ranges[i], s);
+    start = model_ticks();
     alloc(2 * GIB, s);
-    ABOUT(now() - start, 2.1e6, 10);
-    ck_assert_uint_eq(reserved(), before);
+    ABOUT(model_ticks() - start, 2.1e6, 10);
+    ck_assert_uint_eq(reserved_by_pool(), before);
     for (int i = 0; i < 4; i++)
-        release(keep[i], s);
+        free_async(keep[i], s);
 }
 
 /* The reuse policies make no difference. */
 TEST(trim_gives_back_what_was_waited_for_not_what_is_done) {
     for (int on = 1; on >= 0; on--) {
-        make_pool(0);
-        set(CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, (uint64_t)on);
+        make_model_pool(0);
+        set_pool_attribute(CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, (uint64_t)on);
         OK(weir__model_kernel(s, 40 * MS));
-        release(alloc(32 * MIB, s), s);
+        free_async(alloc(32 * MIB, s), s);
         d->sleep_ns(50 * MS);
         OK(d->cuStreamQuery(s));
         OK(d->cuMemPoolTrimTo(pool, 0));
-        ck_assert_uint_eq(reserved(), 32 * MIB);
+        ck_assert_uint_eq(reserved_by_pool(), 32 * MIB);
         OK(d->cuStreamSynchronize(s));
         OK(d->cuMemPoolTrimTo(pool, 0));
-        ck_assert_uint_eq(reserved(), 0);
+        ck_assert_uint_eq(reserved_by_pool(), 0);
     }
 }
 
@@ -61,11 +61,11 @@ TEST(growth_and_trim_wait_for_no_kernel) {
 
     OK(weir__model_kernel(t, 100 * MS));
     block = alloc(GIB, s);
-    release(block, s);
+    free_async(block, s);
     OK(d->cuStreamSynchronize(s));
     OK(d->cuMemPoolTrimTo(pool, 0));
-    ck_assert_uint_eq(reserved(), 0);
-    ck_assert_uint_lt(now(), FIRST + 5 * MS);
+    ck_assert_uint_eq(reserved_by_pool(), 0);
+    ck_assert_uint_lt(model_ticks(), FIRST + 5 * MS);
 }
 
 /* The pool keeps all units that it could get.  This is assumed. */
@@ -73,28 +73,28 @@ TEST(what_grew_for_a_refused_request_stays) {
     CUdeviceptr block, keep;
     uint64_t start;
 
-    make_pool(100 * MIB);
+    make_model_pool(100 * MIB);
     keep = alloc(MIB, s);
-    start = now();
+    start = model_ticks();
     EXPECT(CUDA_ERROR_OUT_OF_MEMORY, d->cuMemAllocFromPoolAsync(&block, 128 * MIB, pool, s));
-    ck_assert_uint_gt(now() - start, 60000);
-    ck_assert_uint_eq(reserved(), 128 * MIB);
-    ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 128 * MIB);
-    start = now();
+    ck_assert_uint_gt(model_ticks() - start, 60000);
+    ck_assert_uint_eq(reserved_by_pool(), 128 * MIB);
+    ck_assert_uint_eq(get_pool_attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 128 * MIB);
+    start = model_ticks();
     EXPECT(CUDA_ERROR_OUT_OF_MEMORY, d->cuMemAllocFromPoolAsync(&block, 128 * MIB, pool, s));
     block = alloc(127 * MIB, s);
     ck_assert_uint_eq(block, keep + MIB);
-    ck_assert_uint_lt(now() - start, 5000); /* it is there already */
-    release(keep, s);
-    release(block, s);
+    ck_assert_uint_lt(model_ticks() - start, 5000); /* it is there already */
+    free_async(keep, s);
+    free_async(block, s);
     OK(d->cuStreamSynchronize(s));
     OK(d->cuMemPoolTrimTo(pool, 0));
-    ck_assert_uint_eq(reserved(), 0);
+    ck_assert_uint_eq(reserved_by_pool(), 0);
     reset_to(256 * MIB); /* the device is full, not the pool */
     EXPECT(CUDA_ERROR_OUT_OF_MEMORY, d->cuMemAllocFromPoolAsync(&block, 512 * MIB, pool, s));
-    ck_assert_uint_eq(reserved(), 256 * MIB);
+    ck_assert_uint_eq(reserved_by_pool(), 256 * MIB);
     OK(d->cuMemPoolTrimTo(pool, 0));
-    ck_assert_uint_eq(reserved(), 0);
+    ck_assert_uint_eq(reserved_by_pool(), 0);
 }
 
 /* The memory counts as used, but is free, and a trim frees its units. */
@@ -103,48 +103,48 @@ TEST(what_cuMemFree_took_counts_as_used) {
 
     OK(d->cuMemFree(block));
     OK(d->cuCtxSynchronize());
-    ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 2 * MIB);
+    ck_assert_uint_eq(get_pool_attribute(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 2 * MIB);
     ck_assert_uint_eq(alloc(MIB, t), block);
-    ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_USED_MEM_HIGH), 3 * MIB);
-    release(block, t);
-    release(kept, s);
+    ck_assert_uint_eq(get_pool_attribute(CU_MEMPOOL_ATTR_USED_MEM_HIGH), 3 * MIB);
+    free_async(block, t);
+    free_async(kept, s);
     OK(d->cuCtxSynchronize());
     OK(d->cuMemPoolTrimTo(pool, 0));
-    ck_assert_uint_eq(reserved(), 0);
-    ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), MIB);
+    ck_assert_uint_eq(reserved_by_pool(), 0);
+    ck_assert_uint_eq(get_pool_attribute(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), MIB);
 }
 
 TEST(impossible_request_is_refused_after_159_ms) {
     CUdeviceptr block = 5;
-    uint64_t start = now();
+    uint64_t start = model_ticks();
 
     if (!is_roomy())
         return;
     EXPECT(CUDA_ERROR_OUT_OF_MEMORY, d->cuMemAllocFromPoolAsync(&block, 200 * GIB, pool, s));
-    ABOUT(now() - start, 159 * MS, 1);
+    ABOUT(model_ticks() - start, 159 * MS, 1);
     ck_assert_uint_eq(block, 0);
-    ck_assert_uint_lt(device_free(), 32 * MIB); /* growing to this took the time */
-    start = now();
+    ck_assert_uint_lt(free_bytes_now(), 32 * MIB); /* growing to this took the time */
+    start = model_ticks();
     EXPECT(CUDA_ERROR_OUT_OF_MEMORY, d->cuMemAllocFromPoolAsync(&block, 200 * GIB, pool, s));
-    ck_assert_uint_lt(now() - start, MS);
+    ck_assert_uint_lt(model_ticks() - start, MS);
 }
 
 TEST(whole_device_can_be_taken) {
-    size_t room = device_free() / (32 * MIB) * (32 * MIB);
+    size_t room = free_bytes_now() / (32 * MIB) * (32 * MIB);
     CUdeviceptr block;
 
     if (!is_roomy())
         return;
     block = alloc(room, s);
-    ck_assert_uint_lt(device_free(), 32 * MIB);
+    ck_assert_uint_lt(free_bytes_now(), 32 * MIB);
     ((char *)(uintptr_t)block)[0] = 1;
     ((char *)(uintptr_t)block)[room - 1] = 1;
-    release(block, s);
+    free_async(block, s);
 }
 
 /* -------------------------------------------------------- placement of blocks ---- */
 
-CASE("placement", 60, set_up, check_model);
+CASE("placement", 60, set_up_model, check_pools);
 
 TEST(among_equal_free_ranges_the_first_freed_serves_first) {
     static const int order[] = {9, 3, 12, 1, 7};
@@ -155,7 +155,7 @@ TEST(among_equal_free_ranges_the_first_freed_serves_first) {
         alloc(512, s);
     }
     for (int i = 0; i < 5; i++)
-        release(blocks[order[i]], s);
+        free_async(blocks[order[i]], s);
     for (int i = 0; i < 5; i++)
         ck_assert_uint_eq(alloc(4096, s), blocks[order[i]]);
 }
@@ -167,12 +167,12 @@ TEST(unmapped_ranges_that_were_settled_serve_latest_freed_first) {
     for (int i = 0; i < 16; i++)
         blocks[i] = alloc(48 * MIB, s);
     for (int i = 0; i < 16; i += 2)
-        release(blocks[i], s);
+        free_async(blocks[i], s);
     ck_assert_uint_eq(alloc(60 * MIB, s) - base, 805306880);
     ck_assert_uint_eq(alloc(90 * MIB, s) - base, 868221440);
     ck_assert_uint_eq(alloc(49 * MIB, s) - base, 962593280);
     ck_assert_uint_eq(alloc(20 * MIB, s), blocks[14]);
-    ck_assert_uint_eq(reserved(), 992 * MIB);
+    ck_assert_uint_eq(reserved_by_pool(), 992 * MIB);
 }
 
 /* The best fit may be a block that the request is not ordered behind, as measured while work kept all streams busy. */
@@ -186,11 +186,11 @@ TEST(of_a_stream_the_best_fit_serves_or_else_the_oldest_that_holds_it) {
     }
     OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     OK(weir__model_kernel(s, 40 * MS));
-    release(free_ranges[0], s);
-    release(free_ranges[1], s);
+    free_async(free_ranges[0], s);
+    free_async(free_ranges[1], s);
     OK(d->cuEventRecord(event, s));
     OK(d->cuStreamWaitEvent(t, event, 0));
-    release(free_ranges[2], s);
+    free_async(free_ranges[2], s);
     ck_assert_uint_eq(alloc(4 * MIB, t), free_ranges[0]);
     ck_assert_uint_eq(alloc(5 * MIB, t), free_ranges[1]);
 }
@@ -220,7 +220,7 @@ TEST(idle_streams_take_from_each_other_as_on_an_h200) {
         OK(d->cuStreamCreate(&four[i], CU_STREAM_NON_BLOCKING));
     for (const char *step = steps; *step; step += length) {
         if (sscanf(step, "%u:free@%zu %n", &stream, &number, &length) == 2) {
-            release(blocks[number], four[stream]);
+            free_async(blocks[number], four[stream]);
             continue;
         }
         ck_assert_int_eq(sscanf(step, "%u:%zu@%zu %n", &stream, &bytes, &number, &length), 3);
@@ -237,12 +237,12 @@ TEST(growth_takes_the_smallest_free_range_backed_or_not) {
     first = alloc(60 * MIB, s);
     second = alloc(60 * MIB, s);
     alloc(512, s);
-    release(free_range, s);
+    free_async(free_range, s);
     OK(d->cuStreamSynchronize(s));
     alloc(160 * MIB, s); /* moves units out of the unmapped range */
-    release(first, s);
+    free_async(first, s);
     OK(d->cuStreamSynchronize(s));
-    release(second, s);
+    free_async(second, s);
     ck_assert_uint_eq(alloc(90 * MIB, s), free_range);
     ck_assert_uint_eq(alloc(100 * MIB, s), first);
 }
@@ -290,12 +290,12 @@ static uint64_t replay(FILE *trace, int *whole) {
             if (!streams[stream])
                 OK(d->cuStreamCreate(&streams[stream], CU_STREAM_NON_BLOCKING));
             if (op == 'f') {
-                release(live[id], streams[stream]);
+                free_async(live[id], streams[stream]);
                 continue;
             }
             live[id] = alloc(bytes, streams[stream]);
             first = first ? first : live[id];
-            hash = hash_step(hash_step(hash, live[id] - first), reserved());
+            hash = hash_step(hash_step(hash, live[id] - first), reserved_by_pool());
         } else if (sscanf(line, "%*u %c", &op) == 1 && op == 'm') {
             OK(d->cuCtxSynchronize());
         }
@@ -320,10 +320,10 @@ TEST_EACH(ROWS(programs), recorded_programs_get_the_addresses_of_an_h200) {
     if (pclose(trace) != 0)
         return; /* no traces here, or no zstd */
     if (whole)
-        ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), program->reserved);
+        ck_assert_uint_eq(get_pool_attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), program->reserved);
     if (whole && program->hash)
         ck_assert_uint_eq(hash, program->hash);
-    check_model();
+    check_pools();
 }
 
 SUITE("model units", CK_FORK_GETENV);

@@ -7,10 +7,10 @@
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
-CASE("addresses", 30, set_up, check_model);
+CASE("addresses", 30, set_up_virtual, check_model);
 
 TEST(the_granularity_is_2_mib) {
-    CUmemAllocationProp props = properties(0);
+    CUmemAllocationProp props = handle_properties(0);
     size_t least = 0, best = 0;
 
     CU(driver->cuMemGetAllocationGranularity(&least, &props, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
@@ -26,7 +26,7 @@ TEST(the_granularity_is_2_mib) {
 
 TEST(a_reservation_takes_address_space_alone) {
     size_t before = device_free();
-    CUdeviceptr large = reserve(4096 * UNIT), small = reserve(UNIT);
+    CUdeviceptr large = reserve_range_of(4096 * UNIT), small = reserve_range_of(UNIT);
 
     MUST_EQ(device_free(), before);
     MUST(small + UNIT <= large || large + 4096 * UNIT <= small);
@@ -46,7 +46,7 @@ TEST(a_reservation_is_aligned_as_asked) {
 }
 
 TEST(an_address_to_reserve_is_a_hint) {
-    CUdeviceptr first = reserve(8 * UNIT), again;
+    CUdeviceptr first = reserve_range_of(8 * UNIT), again;
 
     CU(driver->cuMemAddressFree(first, 8 * UNIT));
     CU(driver->cuMemAddressReserve(&again, UNIT, 0, first, 0));
@@ -75,7 +75,7 @@ TEST(reservations_of_other_sizes_are_refused) {
 }
 
 TEST(a_reservation_is_freed_whole_and_once) {
-    CUdeviceptr address = reserve(4 * UNIT);
+    CUdeviceptr address = reserve_range_of(4 * UNIT);
 
     GIVES(WRONG, driver->cuMemAddressFree(address, 2 * UNIT));
     GIVES(WRONG, driver->cuMemAddressFree(address, 8 * UNIT));
@@ -86,7 +86,7 @@ TEST(a_reservation_is_freed_whole_and_once) {
 }
 
 TEST(an_address_is_not_freed_under_a_mapping) {
-    CUdeviceptr address = reserve(4 * UNIT), next;
+    CUdeviceptr address = reserve_range_of(4 * UNIT), next;
 
     back(address + 3 * UNIT, UNIT);
     GIVES(WRONG, driver->cuMemAddressFree(address, 4 * UNIT));
@@ -95,16 +95,16 @@ TEST(an_address_is_not_freed_under_a_mapping) {
                                    0)); /* a hint: right behind it */
     back(next, UNIT);
     CU(driver->cuMemAddressFree(address, 4 * UNIT));
-    CU(fill(next, UNIT, 1));
+    CU(fill_async(next, UNIT, 1));
 }
 
 /* ---- handles --------------------------------------------------------------------------------- */
 
-CASE("handles", 30, set_up, check_model);
+CASE("handles", 30, set_up_virtual, check_model);
 
 TEST(a_handle_takes_memory_of_the_device) {
     size_t before = device_free();
-    handle memory = create(96 * UNIT);
+    handle memory = create_handle(96 * UNIT);
 
     MUST_EQ(device_free(), before - 96 * UNIT);
     CU(driver->cuMemRelease(memory));
@@ -122,7 +122,7 @@ TEST(handles_blocks_and_pools_share_the_device) {
     handle memory, more;
 
     CU(driver->cuMemPoolCreate(&pool, &props));
-    memory = create(640 * MIB);
+    memory = create_handle(640 * MIB);
     GIVES(CUDA_ERROR_OUT_OF_MEMORY, try_create(512 * MIB, &more));
     GIVES(CUDA_ERROR_OUT_OF_MEMORY, driver->cuMemAlloc(&block, 512 * MIB));
     GIVES(CUDA_ERROR_OUT_OF_MEMORY, driver->cuMemAllocFromPoolAsync(&block, 512 * MIB, pool, A));
@@ -133,7 +133,7 @@ TEST(handles_blocks_and_pools_share_the_device) {
     CU(driver->cuMemPoolTrimTo(pool, 0));
     CU(driver->cuStreamSynchronize(A));
     CU(driver->cuMemPoolTrimTo(pool, 0));
-    more = create(CAPACITY);
+    more = create_handle(CAPACITY);
     MUST_EQ(device_free(), 0);
     CU(driver->cuMemRelease(more));
 }
@@ -152,7 +152,7 @@ TEST(a_handle_gets_what_left_in_stream_order) {
 }
 
 TEST(handles_of_other_sizes_are_refused) {
-    CUmemAllocationProp props = properties(0);
+    CUmemAllocationProp props = handle_properties(0);
     handle memory = 7;
 
     GIVES(WRONG, try_create(0, &memory));
@@ -178,7 +178,7 @@ TEST(what_is_not_played_is_refused) {
     handle memory;
 
     for (int i = 0; i < 8; i++)
-        bad[i] = properties(0);
+        bad[i] = handle_properties(0);
     bad[0].type = 0;
     bad[1].location.type = 2; /* the host's */
     bad[2].win32HandleMetaData = &memory;
@@ -193,17 +193,17 @@ TEST(what_is_not_played_is_refused) {
 
 /* V10: handles from one file are one memory, which goes with the last of its handles and mappings. */
 TEST(shared_memory_goes_with_its_last_handle) {
-    CUmemAllocationProp props = properties(0);
-    CUdeviceptr address = reserve(2 * UNIT);
-    handle memory = 0, plain = create(UNIT), again[2] = {0, 0};
+    CUmemAllocationProp props = handle_properties(0);
+    CUdeviceptr address = reserve_range_of(2 * UNIT);
+    handle memory = 0, plain = create_handle(UNIT), again[2] = {0, 0};
     int file = -1, none = -1;
     const CUmemAllocationHandleType kind = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
     props.requestedHandleTypes = kind;
     CU(driver->cuMemCreate(&memory, UNIT, &props, 0));
-    map(address, UNIT, memory);
-    open_range(address, UNIT);
-    CU(fill(address, UNIT, 5));
+    map_handle(address, UNIT, memory);
+    open_device_range(address, UNIT);
+    CU(fill_async(address, UNIT, 5));
     GIVES(WRONG, driver->cuMemExportToShareableHandle(&none, plain, kind, 0));
     GIVES(WRONG, driver->cuMemExportToShareableHandle(&none, memory, 0, 0));
     GIVES(WRONG, driver->cuMemExportToShareableHandle(&none, memory, kind, 1));
@@ -217,8 +217,8 @@ TEST(shared_memory_goes_with_its_last_handle) {
         CU(driver->cuMemImportFromShareableHandle(&again[i], (void *)(intptr_t)file, kind));
     MUST(close(file) == 0);
     CU(driver->cuMemRelease(memory));
-    map(address + UNIT, UNIT, again[0]);
-    open_range(address + UNIT, UNIT);
+    map_handle(address + UNIT, UNIT, again[0]);
+    open_device_range(address + UNIT, UNIT);
     MUST_EQ(read_byte(address + UNIT), 5);
     CU(driver->cuMemUnmap(address, 2 * UNIT));
     MUST_EQ(device_free(), CAPACITY - 2 * UNIT);
@@ -250,10 +250,10 @@ TEST(memory_costs_nothing_until_it_is_touched) {
     if (!is_roomy())
         return;
     start_model(0);
-    address = reserve(bytes);
+    address = reserve_range_of(bytes);
     back(address, bytes);
-    CU(fill(address, 1, 1));
-    CU(fill(address + bytes - 1, 1, 2));
+    CU(fill_async(address, 1, 1));
+    CU(fill_async(address + bytes - 1, 1, 2));
     MUST_EQ(read_byte(address), 1);
     MUST_EQ(read_byte(address + bytes - 1), 2);
     MUST(resident_bytes() - before < 64l << 20);
@@ -279,10 +279,10 @@ static long long file_bytes_held(void) {
 }
 
 TEST(the_host_gets_its_memory_back) {
-    CUdeviceptr address = reserve(32 * UNIT);
+    CUdeviceptr address = reserve_range_of(32 * UNIT);
     handle memory = back(address, 32 * UNIT);
 
-    CU(fill(address, 32 * UNIT, 1));
+    CU(fill_async(address, 32 * UNIT, 1));
     if (file_bytes_held() < 0)
         return; /* no /proc */
     MUST(file_bytes_held() >= (long long)(32 * UNIT));
@@ -296,7 +296,7 @@ TEST(the_host_gets_its_memory_back) {
 
 /* ---- callers and conditions ------------------------------------------------------------------ */
 
-CASE("callers", 30, set_up, check_model);
+CASE("callers", 30, set_up_virtual, check_model);
 
 TEST(no_context_is_needed_and_none_takes_it_along) {
     CUdeviceptr address;
@@ -305,7 +305,7 @@ TEST(no_context_is_needed_and_none_takes_it_along) {
 
     CU(driver->cuCtxPopCurrent(&popped));
     CU(driver->cuDevicePrimaryCtxRelease(0));
-    address = reserve(UNIT);
+    address = reserve_range_of(UNIT);
     memory = back(address, UNIT);
     memset((void *)(uintptr_t)address, 3, UNIT);
     for (int i = 0; i < 2; i++) { /* a context comes and goes */
@@ -353,11 +353,11 @@ TEST(nothing_waits_for_work) {
 
     get_ready();
     busy(A, 1000 * MS);
-    CU(fill(ready.mapped, UNIT, 1));
-    start = now();
+    CU(fill_async(ready.mapped, UNIT, 1));
+    start = virtual_ticks();
     for (int call = 0; call < CALLS; call++)
         CU(make_call(call));
-    MUST(now() - start < 10 * MS);
+    MUST(virtual_ticks() - start < 10 * MS);
     GIVES(CUDA_ERROR_NOT_READY, driver->cuStreamQuery(A));
 }
 
@@ -367,15 +367,15 @@ TEST(what_was_captured_meets_what_is_mapped_at_its_launch) {
 
     get_ready();
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_RELAXED));
-    GIVES(WRONG, fill(ready.address, UNIT, 1));
-    CU(fill(ready.mapped, UNIT, 1));
+    GIVES(WRONG, fill_async(ready.address, UNIT, 1));
+    CU(fill_async(ready.mapped, UNIT, 1));
     CU(driver->cuStreamEndCapture(A, &graph));
     CU(driver->cuGraphInstantiateWithFlags(&exec, graph, 0));
     CU(driver->cuMemUnmap(ready.mapped, UNIT));
     GIVES(CUDA_ERROR_ILLEGAL_ADDRESS, driver->cuGraphLaunch(exec, A));
-    map(ready.mapped, UNIT, ready.memory);
+    map_handle(ready.mapped, UNIT, ready.memory);
     GIVES(CUDA_ERROR_ILLEGAL_ADDRESS, driver->cuGraphLaunch(exec, A));
-    open_range(ready.mapped, UNIT);
+    open_device_range(ready.mapped, UNIT);
     CU(driver->cuGraphLaunch(exec, A));
     MUST_EQ(read_byte(ready.mapped), 1);
     CU(driver->cuGraphExecDestroy(exec));
@@ -391,24 +391,24 @@ TEST(a_child_of_fork_is_refused) {
             wrong += make_call(call) != CUDA_ERROR_NOT_INITIALIZED;
         _exit(wrong);
     }
-    CU(fill(ready.mapped, UNIT, 1));
+    CU(fill_async(ready.mapped, UNIT, 1));
 }
 
 /* The child makes a separate model, so the parent's memory stays. */
 TEST(a_reset_in_a_child_leaves_the_parents_memory) {
     get_ready();
-    CU(fill(ready.mapped, UNIT, 5));
+    CU(fill_async(ready.mapped, UNIT, 5));
     if (is_child()) {
         reset_with("# as built in\n", 1);
         get_ready();
-        CU(fill(ready.mapped, UNIT, 6));
+        CU(fill_async(ready.mapped, UNIT, 6));
         _exit(read_byte(ready.mapped) == 6 ? 0 : 1);
     }
     MUST_EQ(read_byte(ready.mapped), 5);
 }
 
 TEST(a_device_may_be_without_it) {
-    CUmemAllocationProp props = properties(0);
+    CUmemAllocationProp props = handle_properties(0);
     size_t bytes;
     int value = -1;
 
@@ -428,7 +428,7 @@ TEST(a_device_may_be_without_it) {
 }
 
 TEST(devices_have_their_own_memory) {
-    CUmemAllocationProp props = properties(1);
+    CUmemAllocationProp props = handle_properties(1);
     CUmemAccessDesc access[2] = {{.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1},
                                   .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE}};
     CUdeviceptr address;
@@ -437,10 +437,10 @@ TEST(devices_have_their_own_memory) {
     GIVES(0, weir__model_reset(&(struct weir_model_setup){.capacity = CAPACITY, .devices = 2}));
     CU(driver->cuMemCreate(&memory, CAPACITY, &props, 0));
     GIVES(CUDA_ERROR_OUT_OF_MEMORY, driver->cuMemCreate(&own, UNIT, &props, 0));
-    own = create(UNIT);
-    address = reserve(CAPACITY + UNIT);
-    map(address, CAPACITY, memory);
-    map(address + CAPACITY, UNIT, own);
+    own = create_handle(UNIT);
+    address = reserve_range_of(CAPACITY + UNIT);
+    map_handle(address, CAPACITY, memory);
+    map_handle(address + CAPACITY, UNIT, own);
     GIVES(CUDA_ERROR_INVALID_DEVICE, try_access(address, CAPACITY, 2, access[0].flags));
     CU(driver->cuMemSetAccess(address, CAPACITY + UNIT, access, 1)); /* they are peers */
     access[1] = access[0];
@@ -449,7 +449,7 @@ TEST(devices_have_their_own_memory) {
     CU(driver->cuDevicePrimaryCtxRetain(&primary, 1));
     CU(driver->cuCtxPushCurrent(primary));
     CU(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING));
-    GIVES(WRONG, fill(address, 1, 1));
+    GIVES(WRONG, fill_async(address, 1, 1));
 }
 
 /* ---- what fails ------------------------------------------------------------------------------ */
@@ -458,7 +458,7 @@ TEST_EACH(CALLS, a_planned_fault_changes_nothing) {
     size_t before;
 
     get_ready();
-    CU(fill(ready.mapped, UNIT, 7));
+    CU(fill_async(ready.mapped, UNIT, 7));
     before = device_free();
     weir__model_fail(entry_of[_i], 1, CUDA_ERROR_UNKNOWN, 0);
     GIVES(CUDA_ERROR_UNKNOWN, make_call(_i));
@@ -501,41 +501,41 @@ TEST(costs_are_those_of_the_profile) {
                "virtual_access_gib_ns = 10000\nvirtual_unmap_handle_ns = 1000000\n"
                "virtual_unmap_gib_ns = 100\nvirtual_release_gib_ns = 10000000\n",
                1);
-    start = now();
-    address = reserve(4 * GIB);
-    MUST_EQ(now() - start, 1);
-    start = now();
-    one = create(GIB);
-    MUST_EQ(now() - start, 500000 + 1003);
-    start = now();
-    two = create(2 * GIB);
-    MUST_EQ(now() - start, 2003);
-    start = now();
-    map(address, GIB, one);
-    MUST_EQ(now() - start, 5);
-    map(address + GIB, 2 * GIB, two);
-    start = now();
-    open_range(address, 3 * GIB);
-    MUST_EQ(now() - start, 2 * 100000 + 3 * 10000 + 7);
-    start = now();
-    open_range(address, 3 * GIB); /* as it is */
-    MUST_EQ(now() - start, 7);
+    start = virtual_ticks();
+    address = reserve_range_of(4 * GIB);
+    MUST_EQ(virtual_ticks() - start, 1);
+    start = virtual_ticks();
+    one = create_handle(GIB);
+    MUST_EQ(virtual_ticks() - start, 500000 + 1003);
+    start = virtual_ticks();
+    two = create_handle(2 * GIB);
+    MUST_EQ(virtual_ticks() - start, 2003);
+    start = virtual_ticks();
+    map_handle(address, GIB, one);
+    MUST_EQ(virtual_ticks() - start, 5);
+    map_handle(address + GIB, 2 * GIB, two);
+    start = virtual_ticks();
+    open_device_range(address, 3 * GIB);
+    MUST_EQ(virtual_ticks() - start, 2 * 100000 + 3 * 10000 + 7);
+    start = virtual_ticks();
+    open_device_range(address, 3 * GIB); /* as it is */
+    MUST_EQ(virtual_ticks() - start, 7);
     CU(try_access(address, GIB, 0, CU_MEM_ACCESS_FLAGS_PROT_READ));
-    start = now();
-    open_range(address, 3 * GIB);
-    MUST_EQ(now() - start, 100000 + 10000 + 7);
-    start = now();
+    start = virtual_ticks();
+    open_device_range(address, 3 * GIB);
+    MUST_EQ(virtual_ticks() - start, 100000 + 10000 + 7);
+    start = virtual_ticks();
     CU(driver->cuMemRelease(one));
-    MUST_EQ(now() - start, 13); /* it is mapped */
-    start = now();
+    MUST_EQ(virtual_ticks() - start, 13); /* it is mapped */
+    start = virtual_ticks();
     CU(driver->cuMemUnmap(address, 3 * GIB));
-    MUST_EQ(now() - start, 2 * 1000000 + 300 + 10000000 + 11);
-    start = now();
+    MUST_EQ(virtual_ticks() - start, 2 * 1000000 + 300 + 10000000 + 11);
+    start = virtual_ticks();
     CU(driver->cuMemRelease(two));
-    MUST_EQ(now() - start, 13 + 20000000);
-    start = now();
+    MUST_EQ(virtual_ticks() - start, 13 + 20000000);
+    start = virtual_ticks();
     CU(driver->cuMemAddressFree(address, 4 * GIB));
-    MUST_EQ(now() - start, 2);
+    MUST_EQ(virtual_ticks() - start, 2);
 }
 
 /* Sums measured on the profile's device, in ns.  The model must be within a third of them. */
@@ -560,15 +560,15 @@ TEST_EACH(ROWS(measured), the_profile_is_near_what_was_measured) {
     if (!is_roomy())
         return;
     start_model(0);
-    CU(driver->cuMemRelease(create(2 * MIB))); /* not the first of the process */
-    start = now();
-    address = reserve(bytes);
+    CU(driver->cuMemRelease(create_handle(2 * MIB))); /* not the first of the process */
+    start = virtual_ticks();
+    address = reserve_range_of(bytes);
     memory = back(address, bytes);
-    there = now() - start;
-    start = now();
+    there = virtual_ticks() - start;
+    start = virtual_ticks();
     CU(driver->cuMemUnmap(address, bytes));
     CU(driver->cuMemRelease(memory));
-    gone = now() - start;
+    gone = virtual_ticks() - start;
     ck_assert_msg(is_near(there, measured[_i].there), "%llu", (unsigned long long)there);
     ck_assert_msg(is_near(gone, measured[_i].back), "%llu", (unsigned long long)gone);
 }
@@ -585,13 +585,13 @@ TEST_EACH(2, the_profile_is_near_what_many_handles_took) {
     uint64_t start, gone = 0;
 
     start_model(0);
-    address = reserve(2 * GIB);
+    address = reserve_range_of(2 * GIB);
     for (size_t i = 0; i < count; i++)
-        map(address + i * bytes, bytes, create(bytes));
+        map_handle(address + i * bytes, bytes, create_handle(bytes));
     for (size_t i = 0; i < count; i++) {
-        start = now();
+        start = virtual_ticks();
         CU(driver->cuMemUnmap(address + i * bytes, bytes));
-        gone += now() - start;
+        gone += virtual_ticks() - start;
     }
     ck_assert_msg(is_near(gone, many_measured[_i].gone), "%llu", (unsigned long long)gone);
 }

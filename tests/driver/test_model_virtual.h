@@ -21,18 +21,18 @@
 
 typedef CUmemGenericAllocationHandle handle;
 
-static inline void set_up(void) {
+static inline void set_up_virtual(void) {
     unsetenv("WEIR_MODEL_DEVICES");
     unsetenv("WEIR_MODEL_PROFILE");
     start_model(CAPACITY);
 }
 
-static inline CUmemAllocationProp properties(int device) {
+static inline CUmemAllocationProp handle_properties(int device) {
     return (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
 }
 
-static inline CUdeviceptr reserve(size_t bytes) {
+static inline CUdeviceptr reserve_range_of(size_t bytes) {
     CUdeviceptr address = 1;
 
     CU(driver->cuMemAddressReserve(&address, bytes, 0, 0, 0));
@@ -41,12 +41,12 @@ static inline CUdeviceptr reserve(size_t bytes) {
 }
 
 static inline CUresult try_create(size_t bytes, handle *memory) {
-    CUmemAllocationProp props = properties(0);
+    CUmemAllocationProp props = handle_properties(0);
 
     return driver->cuMemCreate(memory, bytes, &props, 0);
 }
 
-static inline handle create(size_t bytes) {
+static inline handle create_handle(size_t bytes) {
     handle memory = 0;
 
     CU(try_create(bytes, &memory));
@@ -61,24 +61,24 @@ static inline CUresult try_access(CUdeviceptr address, size_t bytes, int device,
     return driver->cuMemSetAccess(address, bytes, &access, 1);
 }
 
-static inline void open_range(CUdeviceptr address, size_t bytes) {
+static inline void open_device_range(CUdeviceptr address, size_t bytes) {
     CU(try_access(address, bytes, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
 }
 
-static inline void map(CUdeviceptr address, size_t bytes, handle memory) {
+static inline void map_handle(CUdeviceptr address, size_t bytes, handle memory) {
     CU(driver->cuMemMap(address, bytes, 0, memory, 0));
 }
 
 /* Maps a new handle of `bytes` at `address`, and opens it for access.  Returns the handle. */
 static inline handle back(CUdeviceptr address, size_t bytes) {
-    handle memory = create(bytes);
+    handle memory = create_handle(bytes);
 
-    map(address, bytes, memory);
-    open_range(address, bytes);
+    map_handle(address, bytes, memory);
+    open_device_range(address, bytes);
     return memory;
 }
 
-static inline CUresult fill(CUdeviceptr address, size_t bytes, unsigned char value) {
+static inline CUresult fill_async(CUdeviceptr address, size_t bytes, unsigned char value) {
     return driver->cuMemsetD8Async(address, value, bytes, A);
 }
 
@@ -90,7 +90,7 @@ static inline unsigned char read_byte(CUdeviceptr address) {
     return byte;
 }
 
-static inline uint64_t now(void) {
+static inline uint64_t virtual_ticks(void) {
     return driver->ticks();
 }
 
@@ -115,12 +115,12 @@ static struct {
 } ready;
 
 static inline void get_ready(void) {
-    ready.address = reserve(UNIT);
-    ready.memory = create(UNIT);
-    ready.mapped = reserve(UNIT);
+    ready.address = reserve_range_of(UNIT);
+    ready.memory = create_handle(UNIT);
+    ready.mapped = reserve_range_of(UNIT);
     ready.mapped_memory = back(ready.mapped, UNIT);
-    ready.spare = reserve(UNIT);
-    ready.spare_memory = create(UNIT);
+    ready.spare = reserve_range_of(UNIT);
+    ready.spare_memory = create_handle(UNIT);
 }
 
 #endif

@@ -7,17 +7,17 @@
 enum { OLD = 1, NEW = 2 };
 #define UNMAPPED "unmapped before the host saw its uses done"
 
-static void use(CUstream stream, CUdeviceptr address, uint64_t owner) {
+static void use_page(CUstream stream, CUdeviceptr address, uint64_t owner) {
     CU(weir__model_use(stream, address, 4096, owner, MS));
 }
 
-CASE("oracle", 30, set_up, check_model);
+CASE("oracle", 30, set_up_virtual, check_model);
 
 TEST(unmapped_under_its_users) {
     char wanted[64];
 
     get_ready();
-    use(B, ready.mapped + 4096, OLD);
+    use_page(B, ready.mapped + 4096, OLD);
     CU(driver->cuMemUnmap(ready.mapped, UNIT));
     expect_fault(UNMAPPED);
     snprintf(wanted, sizeof wanted, "owner %d (stream:operation %llu:", OLD,
@@ -28,7 +28,7 @@ TEST(unmapped_under_its_users) {
 
 TEST(unmapped_when_done_but_unseen) {
     get_ready();
-    use(B, ready.mapped, OLD);
+    use_page(B, ready.mapped, OLD);
     weir__model_advance(10 * MS);
     CU(driver->cuMemUnmap(ready.mapped, UNIT));
     expect_fault(UNMAPPED);
@@ -66,7 +66,7 @@ static void see(int way, CUstream stream) {
 
 TEST_EACH(SIGHTS, unmapped_when_the_host_saw_the_end) {
     get_ready();
-    use(B, ready.mapped, OLD);
+    use_page(B, ready.mapped, OLD);
     see(_i, B);
     CU(driver->cuMemUnmap(ready.mapped, UNIT));
     expect_no_fault();
@@ -74,8 +74,8 @@ TEST_EACH(SIGHTS, unmapped_when_the_host_saw_the_end) {
 
 TEST_EACH(SIGHTS, unmapped_with_one_of_two_users_seen) {
     get_ready();
-    use(A, ready.mapped, OLD);
-    use(B, ready.mapped + UNIT - 4096, NEW);
+    use_page(A, ready.mapped, OLD);
+    use_page(B, ready.mapped + UNIT - 4096, NEW);
     see(_i, A);
     CU(driver->cuMemUnmap(ready.mapped, UNIT));
     if (_i == DEVICE)
@@ -97,7 +97,7 @@ TEST_EACH(2 * TOUCHES, unmapped_under_fills_and_copies) {
     busy(A, MS);
     switch (way) {
     case FILL:
-        CU(fill(ready.mapped + 4096, 1, 1));
+        CU(fill_async(ready.mapped + 4096, 1, 1));
         break;
     case COPY_IN:
         CU(driver->cuMemcpyHtoDAsync(ready.mapped, &byte, 1, A));
@@ -107,7 +107,7 @@ TEST_EACH(2 * TOUCHES, unmapped_under_fills_and_copies) {
         break;
     case LAUNCH:
         CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_RELAXED));
-        CU(fill(ready.mapped, UNIT, 1));
+        CU(fill_async(ready.mapped, UNIT, 1));
         CU(driver->cuStreamEndCapture(A, &graph));
         CU(driver->cuGraphInstantiateWithFlags(&exec, graph, 0));
         CU(driver->cuGraphLaunch(exec, A));
@@ -129,12 +129,12 @@ TEST_EACH(2 * TOUCHES, unmapped_under_fills_and_copies) {
 }
 
 TEST_EACH(2, a_fill_over_two_mappings_is_of_both) {
-    CUdeviceptr address = reserve(4 * UNIT);
+    CUdeviceptr address = reserve_range_of(4 * UNIT);
 
     for (size_t i = 0; i < 4; i++)
         back(address + i * UNIT, UNIT);
     busy(A, MS);
-    CU(fill(address + 2 * UNIT - 1, 2, 1));
+    CU(fill_async(address + 2 * UNIT - 1, 2, 1));
     CU(driver->cuMemUnmap(address, UNIT));
     CU(driver->cuMemUnmap(address + 3 * UNIT, UNIT));
     expect_no_fault();
@@ -144,30 +144,30 @@ TEST_EACH(2, a_fill_over_two_mappings_is_of_both) {
 
 TEST(fills_are_seen_with_the_device) {
     get_ready();
-    CU(fill(ready.mapped, UNIT, 1));
+    CU(fill_async(ready.mapped, UNIT, 1));
     CU(driver->cuCtxSynchronize());
     CU(driver->cuMemUnmap(ready.mapped, UNIT));
-    map(ready.mapped, UNIT, ready.mapped_memory);
-    open_range(ready.mapped, UNIT);
+    map_handle(ready.mapped, UNIT, ready.mapped_memory);
+    open_device_range(ready.mapped, UNIT);
     CU(driver->cuMemUnmap(ready.mapped, UNIT));
     expect_no_fault();
 }
 
 TEST(used_again_after_it_was_seen) {
     get_ready();
-    use(A, ready.mapped, OLD);
+    use_page(A, ready.mapped, OLD);
     CU(driver->cuStreamSynchronize(A));
-    use(A, ready.mapped, OLD);
+    use_page(A, ready.mapped, OLD);
     CU(driver->cuMemUnmap(ready.mapped, UNIT));
     expect_fault(UNMAPPED);
 }
 
 TEST(a_neighbour_is_not_concerned) {
-    CUdeviceptr address = reserve(2 * UNIT);
+    CUdeviceptr address = reserve_range_of(2 * UNIT);
 
     back(address, UNIT);
     back(address + UNIT, UNIT);
-    use(A, address, OLD);
+    use_page(A, address, OLD);
     CU(driver->cuMemUnmap(address + UNIT, UNIT));
     expect_no_fault();
     CU(weir__model_use(A, address + UNIT - 4096, 8192, OLD, MS)); /* half of it is gone */
@@ -175,39 +175,39 @@ TEST(a_neighbour_is_not_concerned) {
 }
 
 TEST(remapped_memory_begins_without_an_owner) {
-    CUdeviceptr other = reserve(UNIT);
+    CUdeviceptr other = reserve_range_of(UNIT);
 
     get_ready();
-    use(A, ready.mapped, OLD);
+    use_page(A, ready.mapped, OLD);
     CU(driver->cuStreamSynchronize(A));
     CU(driver->cuMemUnmap(ready.mapped, UNIT));
-    map(other, UNIT, ready.mapped_memory);
-    open_range(other, UNIT);
-    use(B, other, NEW);
-    map(ready.mapped, UNIT, ready.memory);
-    open_range(ready.mapped, UNIT);
-    use(C, ready.mapped, NEW);
+    map_handle(other, UNIT, ready.mapped_memory);
+    open_device_range(other, UNIT);
+    use_page(B, other, NEW);
+    map_handle(ready.mapped, UNIT, ready.memory);
+    open_device_range(ready.mapped, UNIT);
+    use_page(C, ready.mapped, NEW);
     expect_no_fault();
     MUST_EQ(weir__model_uses(), 3);
-    use(B, ready.mapped, OLD);
+    use_page(B, ready.mapped, OLD);
     expect_fault("use beside another's");
 }
 
 TEST_EACH(3, used_without_access) {
     get_ready();
     if (_i == 0) {
-        map(ready.address, UNIT, ready.memory);
+        map_handle(ready.address, UNIT, ready.memory);
     } else if (_i == 1) {
         CU(try_access(ready.mapped, UNIT, 0, CU_MEM_ACCESS_FLAGS_PROT_READ));
         ready.address = ready.mapped;
     }
-    use(A, ready.address, OLD);
+    use_page(A, ready.address, OLD);
     expect_fault("use of memory that the driver has not given out");
 }
 
 TEST_EACH(2, access_is_taken_from_no_user) {
     get_ready();
-    use(A, ready.mapped, OLD);
+    use_page(A, ready.mapped, OLD);
     if (_i == 1)
         CU(driver->cuStreamSynchronize(A));
     CU(try_access(ready.mapped, UNIT, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)); /* as it was */
@@ -224,7 +224,7 @@ TEST_EACH(2, access_is_taken_from_no_user) {
 static CUcontext second;
 static CUstream far; /* of device 1 */
 
-static void set_up_two(void) {
+static void set_up_two_peers(void) {
     struct weir_driver_failure failure;
     CUcontext popped;
 
@@ -241,24 +241,24 @@ static void set_up_two(void) {
     CU(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING));
 }
 
-CASE("peers", 10, set_up_two, NULL);
+CASE("peers", 10, set_up_two_peers, NULL);
 
 /* V9. */
 TEST(access_is_each_devices_own) {
-    CUdeviceptr address = reserve(2 * UNIT);
-    handle memory = create(2 * UNIT);
+    CUdeviceptr address = reserve_range_of(2 * UNIT);
+    handle memory = create_handle(2 * UNIT);
     CUmemAccessDesc both[2] = {
         {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
         {{CU_MEM_LOCATION_TYPE_DEVICE, 1}, CU_MEM_ACCESS_FLAGS_PROT_READ}};
     unsigned char byte = 0;
 
-    map(address, 2 * UNIT, memory);
+    map_handle(address, 2 * UNIT, memory);
     CU(try_access(address, 2 * UNIT, 1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
-    GIVES(WRONG, fill(address, 100, 3));
+    GIVES(WRONG, fill_async(address, 100, 3));
     CU(driver->cuMemsetD8Async(address, 3, 100, far));
     CU(driver->cuStreamSynchronize(far));
     CU(driver->cuMemSetAccess(address, 2 * UNIT, both, 2));
-    CU(fill(address, 1, 4));
+    CU(fill_async(address, 1, 4));
     GIVES(WRONG, driver->cuMemsetD8Async(address, 5, 100, far));
     CU(driver->cuMemcpyDtoHAsync(&byte, address, 1, far));
     MUST_EQ(byte, 4);
@@ -268,8 +268,8 @@ TEST(access_is_each_devices_own) {
     GIVES(WRONG, driver->cuMemcpyDtoHAsync(&byte, address, 1, far));
     MUST_EQ(read_byte(address), 4);
     CU(driver->cuMemUnmap(address, 2 * UNIT));
-    map(address, 2 * UNIT, memory); /* again: nobody's */
-    GIVES(WRONG, fill(address, 100, 3));
+    map_handle(address, 2 * UNIT, memory); /* again: nobody's */
+    GIVES(WRONG, fill_async(address, 100, 3));
     check_model();
 }
 
@@ -286,18 +286,18 @@ TEST(access_of_no_peer_changes_nothing) {
     CU(driver->cuDeviceCanAccessPeer(&can[1], 2, 0));
     MUST_EQ(can[0], 1);
     MUST_EQ(can[1], 0);
-    address = reserve(UNIT);
-    map(address, UNIT, create(UNIT));
+    address = reserve_range_of(UNIT);
+    map_handle(address, UNIT, create_handle(UNIT));
     GIVES(CUDA_ERROR_INVALID_DEVICE, driver->cuMemSetAccess(address, UNIT, access, 2));
-    GIVES(WRONG, fill(address, 1, 1));
+    GIVES(WRONG, fill_async(address, 1, 1));
     access[1].location.id = 1;
     CU(driver->cuMemSetAccess(address, UNIT, access, 2));
-    CU(fill(address, 1, 1));
+    CU(fill_async(address, 1, 1));
 }
 
 /* The oracle reports a use by a device without access, although another device may use the bytes. */
 TEST_EACH(2, a_use_without_access_is_a_fault) {
-    CUdeviceptr address = reserve(UNIT);
+    CUdeviceptr address = reserve_range_of(UNIT);
 
     back(address, UNIT);
     CU(weir__model_use(A, address, 100, 1, MS));
@@ -323,7 +323,7 @@ TEST_EACH(2, a_use_without_access_is_a_fault) {
 
 /* A wait for a device also shows the work on the other device that its streams waited for. */
 TEST_EACH(2, a_device_is_seen_with_what_it_waited_for) {
-    CUdeviceptr address = reserve(UNIT);
+    CUdeviceptr address = reserve_range_of(UNIT);
     CUcontext popped;
     CUevent event;
 
@@ -344,7 +344,7 @@ TEST_EACH(2, a_device_is_seen_with_what_it_waited_for) {
 
 /* A wait for one device does not show the work of another device on these bytes. */
 TEST_EACH(2, a_device_is_seen_alone) {
-    CUdeviceptr address = reserve(UNIT);
+    CUdeviceptr address = reserve_range_of(UNIT);
 
     back(address, UNIT);
     CU(try_access(address, UNIT, 1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));

@@ -11,7 +11,7 @@ static CUdeviceptr block;
 static CUmemoryPool pool;
 static CUevent event;
 
-static void setup(void) {
+static void set_up_oracle(void) {
     CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
 
@@ -22,17 +22,17 @@ static void setup(void) {
     CU(driver->cuStreamSynchronize(A));
 }
 
-static void use(CUstream stream, uint64_t owner) {
+static void use_shared_block(CUstream stream, uint64_t owner) {
     CU(weir__model_use(stream, block, BYTES, owner, MS));
 }
 
 #define BESIDE "use beside another's"
 
-CASE("order", 10, setup, NULL);
+CASE("order", 10, set_up_oracle, NULL);
 
 TEST(on_one_stream_all_is_ordered) {
-    use(A, OLD);
-    use(A, NEW);
+    use_shared_block(A, OLD);
+    use_shared_block(A, NEW);
     expect_no_fault();
     MUST_EQ(weir__model_uses(), 2);
 }
@@ -75,8 +75,8 @@ TEST_EACH(3, memory_at_two_addresses_is_one) {
 TEST(another_stream_must_wait) {
     char wanted[64];
 
-    use(A, OLD);
-    use(B, NEW);
+    use_shared_block(A, OLD);
+    use_shared_block(B, NEW);
     expect_fault(BESIDE);
     snprintf(wanted, sizeof wanted, "owner %d (stream:operation %llu:", OLD,
              (unsigned long long)id_of(A));
@@ -86,42 +86,42 @@ TEST(another_stream_must_wait) {
 }
 
 TEST(a_wait_orders) {
-    use(A, OLD);
+    use_shared_block(A, OLD);
     CU(driver->cuEventRecord(event, A));
     CU(driver->cuStreamWaitEvent(B, event, 0));
-    use(B, NEW);
+    use_shared_block(B, NEW);
     expect_no_fault();
 }
 
 TEST(a_wait_orders_through_a_third_stream) {
-    use(A, OLD);
+    use_shared_block(A, OLD);
     CU(driver->cuEventRecord(event, A));
     CU(driver->cuStreamWaitEvent(C, event, 0));
     CU(driver->cuEventRecord(event, C));
     CU(driver->cuStreamWaitEvent(B, event, 0));
-    use(B, NEW);
+    use_shared_block(B, NEW);
     expect_no_fault();
 }
 
 TEST(an_event_covers_what_came_before_it) {
     CU(driver->cuEventRecord(event, A));
-    use(A, OLD);
+    use_shared_block(A, OLD);
     CU(driver->cuStreamWaitEvent(B, event, 0));
-    use(B, NEW);
+    use_shared_block(B, NEW);
     expect_fault(BESIDE);
 }
 
 TEST(an_event_that_was_never_recorded_orders_nothing) {
-    use(A, OLD);
+    use_shared_block(A, OLD);
     CU(driver->cuStreamWaitEvent(B, event, 0));
-    use(B, NEW);
+    use_shared_block(B, NEW);
     expect_fault(BESIDE);
 }
 
 TEST(done_is_not_seen) {
-    use(A, OLD);
+    use_shared_block(A, OLD);
     weir__model_advance(10 * MS);
-    use(B, NEW);
+    use_shared_block(B, NEW);
     expect_fault(BESIDE);
 }
 
@@ -130,7 +130,7 @@ enum { SYNCHRONIZED, QUERIED, EVENT_QUERIED, DEVICE, LEGACY, SIGHTS };
 TEST_EACH(SIGHTS, what_the_host_saw_is_ordered) {
     CUdeviceptr direct;
 
-    use(A, OLD);
+    use_shared_block(A, OLD);
     weir__model_advance(10 * MS);
     switch (_i) {
     case SYNCHRONIZED:
@@ -151,43 +151,43 @@ TEST_EACH(SIGHTS, what_the_host_saw_is_ordered) {
         CU(driver->cuMemFree(direct));
         break;
     }
-    use(B, NEW);
+    use_shared_block(B, NEW);
     expect_no_fault();
 }
 
 TEST(what_is_not_done_was_not_seen) {
-    use(A, OLD);
+    use_shared_block(A, OLD);
     MUST_EQ(driver->cuStreamQuery(A), CUDA_ERROR_NOT_READY);
-    use(B, NEW);
+    use_shared_block(B, NEW);
     expect_fault(BESIDE);
 }
 
 TEST(later_uses_were_not_seen) {
-    use(A, OLD);
+    use_shared_block(A, OLD);
     CU(driver->cuStreamSynchronize(A));
-    use(A, OLD);
-    use(B, NEW);
+    use_shared_block(A, OLD);
+    use_shared_block(B, NEW);
     expect_fault(BESIDE);
 }
 
 TEST(all_users_of_an_owner_count) {
-    use(A, OLD);
-    use(C, OLD); /* one block on two streams is its owner's affair */
+    use_shared_block(A, OLD);
+    use_shared_block(C, OLD); /* one block on two streams is its owner's affair */
     CU(driver->cuEventRecord(event, A));
     CU(driver->cuStreamWaitEvent(B, event, 0));
     expect_no_fault();
-    use(B, NEW);
+    use_shared_block(B, NEW);
     expect_fault(BESIDE);
 }
 
 TEST(a_handle_is_no_stream) {
     CUstream again;
 
-    use(C, OLD);
+    use_shared_block(C, OLD);
     CU(driver->cuStreamDestroy(C));
     CU(driver->cuStreamCreate(&again, CU_STREAM_NON_BLOCKING));
     MUST(again == C); /* the real driver does so, too */
-    use(again, NEW);
+    use_shared_block(again, NEW);
     expect_fault(BESIDE);
 }
 
@@ -201,7 +201,7 @@ TEST(every_byte_counts) {
 }
 
 TEST(parts_keep_their_history) {
-    use(A, OLD);
+    use_shared_block(A, OLD);
     CU(weir__model_use(A, block + 8192, 4096, NEW, 0)); /* in the middle */
     CU(driver->cuEventRecord(event, A));
     CU(driver->cuStreamWaitEvent(B, event, 0));
@@ -215,16 +215,16 @@ TEST(parts_keep_their_history) {
 TEST(only_the_first_fault_is_kept) {
     char first[256];
 
-    use(A, OLD);
-    use(B, NEW);
+    use_shared_block(A, OLD);
+    use_shared_block(B, NEW);
     snprintf(first, sizeof first, "%s", weir__model_fault());
-    use(C, OTHER);
+    use_shared_block(C, OTHER);
     MUST(strncmp(first, weir__model_fault(), strlen(first)) == 0);
 }
 
 TEST(a_reset_forgets) {
-    use(A, OLD);
-    use(B, NEW);
+    use_shared_block(A, OLD);
+    use_shared_block(B, NEW);
     start_model(GIB);
     expect_no_fault();
     MUST_EQ(weir__model_uses(), 0);
@@ -232,12 +232,12 @@ TEST(a_reset_forgets) {
 
 TEST(memory_must_be_there) {
     CU(driver->cuMemFreeAsync(block, A));
-    use(A, OLD);
+    use_shared_block(A, OLD);
     expect_fault("use of memory that the driver has not given out");
 }
 
 TEST_EACH(2, memory_goes_back_behind_its_uses) {
-    use(B, OLD);
+    use_shared_block(B, OLD);
     if (_i == 1) {
         CU(driver->cuEventRecord(event, B));
         CU(driver->cuStreamWaitEvent(A, event, 0));
@@ -250,7 +250,7 @@ TEST_EACH(2, memory_goes_back_behind_its_uses) {
 }
 
 TEST_EACH(2, memory_goes_back_at_once_when_the_host_saw_its_uses) {
-    use(A, OLD);
+    use_shared_block(A, OLD);
     if (_i == 1)
         CU(driver->cuStreamSynchronize(A));
     CU(driver->cuMemFree(block));
@@ -262,7 +262,7 @@ TEST_EACH(2, memory_goes_back_at_once_when_the_host_saw_its_uses) {
 
 TEST(cuMemFree_waits_for_uses_of_its_own_memory) {
     CU(driver->cuMemAlloc(&block, BYTES));
-    use(A, OLD);
+    use_shared_block(A, OLD);
     CU(driver->cuMemFree(block));
     expect_no_fault();
 }
@@ -271,12 +271,12 @@ TEST(cuMemFree_waits_for_uses_of_its_own_memory) {
 TEST(the_driver_vouches_for_its_memory) {
     CUdeviceptr again;
 
-    use(A, OLD);
+    use_shared_block(A, OLD);
     CU(driver->cuMemFreeAsync(block, A));
     weir__model_advance(10 * MS);
     CU(driver->cuMemAllocFromPoolAsync(&again, BYTES, pool, B));
     MUST_EQ(again, block);
-    use(B, NEW);
+    use_shared_block(B, NEW);
     expect_no_fault();
 }
 
@@ -298,7 +298,7 @@ TEST_EACH(2, order_is_kept_between_many_streams) {
         if (_i == 0 || i != 0)
             let_wait(B, many[i]);
     }
-    use(B, NEW);
+    use_shared_block(B, NEW);
     if (_i == 0)
         expect_no_fault();
     else
@@ -310,12 +310,12 @@ TEST_EACH(2, many_users_of_an_owner_count) {
 
     for (size_t i = 0; i < MANY; i++) {
         CU(driver->cuStreamCreate(&many[i], CU_STREAM_NON_BLOCKING));
-        use(many[i], OLD);
+        use_shared_block(many[i], OLD);
         if (_i == 0 || i != 0)
             let_wait(B, many[i]);
     }
     expect_no_fault();
-    use(B, NEW);
+    use_shared_block(B, NEW);
     if (_i == 0)
         expect_no_fault();
     else
@@ -352,9 +352,9 @@ TEST_EACH(2, what_is_captured_is_used_by_its_launches) {
     CUgraph graph;
     CUgraphExec exec;
 
-    use(A, OLD);
+    use_shared_block(A, OLD);
     CU(driver->cuStreamBeginCapture(B, CU_STREAM_CAPTURE_MODE_RELAXED));
-    use(B, NEW);
+    use_shared_block(B, NEW);
     CU(driver->cuStreamEndCapture(B, &graph));
     expect_no_fault(); /* it has not run yet */
     CU(driver->cuGraphInstantiateWithFlags(&exec, graph, 0));

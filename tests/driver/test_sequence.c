@@ -21,7 +21,7 @@ enum change {
 };
 
 /* Plays a small program. */
-static void play(enum change change, FILE *lines) {
+static void play_change(enum change change, FILE *lines) {
     CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                  .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
     uint64_t threshold = change == OTHER_THRESHOLD ? MIB : 2 * MIB;
@@ -62,7 +62,7 @@ static void play(enum change change, FILE *lines) {
 static struct weir_model_sequence sequence_of(enum change change) {
     struct weir_model_sequence sequence;
 
-    play(change, NULL);
+    play_change(change, NULL);
     weir__model_sequence(&sequence);
     return sequence;
 }
@@ -102,7 +102,7 @@ TEST(each_call_is_a_line) {
     FILE *lines = open_memstream(&text, &bytes);
 
     ck_assert_ptr_nonnull(lines);
-    play(NOTHING, lines);
+    play_change(NOTHING, lines);
     ck_assert_int_eq(weir__model_reset(NULL), 0);
     fclose(lines);
     ck_assert_str_eq(text, wanted);

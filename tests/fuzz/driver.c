@@ -27,7 +27,7 @@ static int corpus_files;
 
 static uint64_t state = 1;
 
-static uint64_t dice(uint64_t sides) {
+static uint64_t draw_for_input(uint64_t sides) {
     return next_random(&state) % sides;
 }
 
@@ -46,7 +46,7 @@ static void keep_and_die(int signal_number) {
     raise(signal_number);
 }
 
-static void run(const struct input *input) {
+static void run_input(const struct input *input) {
     running = *input;
     LLVMFuzzerTestOneInput(input->data, input->bytes);
 }
@@ -86,20 +86,20 @@ static int read_corpus(const char *folder) {
 /* ---- mutation -------------------------------------------------------------------------------- */
 
 static void change(struct input *input) {
-    uint8_t *at = input->data + dice(input->bytes);
+    uint8_t *at = input->data + draw_for_input(input->bytes);
     size_t behind = input->bytes - (size_t)(at - input->data);
 
-    switch (dice(5)) {
+    switch (draw_for_input(5)) {
     case 0:
-        *at = (uint8_t)dice(256);
+        *at = (uint8_t)draw_for_input(256);
         break;
     case 1:
-        *at ^= (uint8_t)(1u << dice(8));
+        *at ^= (uint8_t)(1u << draw_for_input(8));
         break;
     case 2: /* inserts a byte */
         if (input->bytes < MOST_BYTES) {
             memmove(at + 1, at, behind);
-            *at = (uint8_t)dice(256);
+            *at = (uint8_t)draw_for_input(256);
             input->bytes++;
         }
         break;
@@ -110,8 +110,9 @@ static void change(struct input *input) {
         }
         break;
     default: { /* replaces the rest by the end of another file */
-        const struct input *other = &corpus[dice((uint64_t)corpus_files)];
-        size_t from = other->bytes > 0 ? dice(other->bytes) : 0, bytes = other->bytes - from;
+        const struct input *other = &corpus[draw_for_input((uint64_t)corpus_files)];
+        size_t from = other->bytes > 0 ? draw_for_input(other->bytes) : 0,
+               bytes = other->bytes - from;
         size_t room = MOST_BYTES - (size_t)(at - input->data);
 
         bytes = bytes < room ? bytes : room;
@@ -125,18 +126,18 @@ static void change(struct input *input) {
 
 static void run_mutated(void) {
     static uint8_t data[MOST_BYTES];
-    const struct input *from = &corpus[dice((uint64_t)corpus_files)];
+    const struct input *from = &corpus[draw_for_input((uint64_t)corpus_files)];
     struct input input = {from->bytes, data};
 
     memcpy(data, from->data, from->bytes);
     if (input.bytes == 0)
         data[input.bytes++] = 0;
-    for (uint64_t changes = dice(4) + 1; changes > 0; changes--)
+    for (uint64_t changes = draw_for_input(4) + 1; changes > 0; changes--)
         change(&input);
-    run(&input);
+    run_input(&input);
 }
 
-static uint64_t number_from(const char *variable, uint64_t standard) {
+static uint64_t number_or_standard(const char *variable, uint64_t standard) {
     const char *text = getenv(variable);
 
     return text ? strtoull(text, NULL, 0) : standard;
@@ -148,12 +149,12 @@ static void run_suite(void) {
     const char *soak = getenv("WEIR_TEST_SOAK");
     uint64_t mutated = (uint64_t)(FUZZ_MUTATED * (soak ? strtod(soak, NULL) : 1));
 
-    state = (number_from("WEIR_TEST_SEED", 1) + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    state = (number_or_standard("WEIR_TEST_SEED", 1) + 1) * UINT64_C(0x9e3779b97f4a7c15);
     snprintf(folder, sizeof folder, "%s/tests/fuzz/corpus/%s", source ? source : ".", FUZZ_TARGET);
     printf("1..2\n");
     read_corpus(folder);
     for (int i = 0; i < corpus_files; i++)
-        run(&corpus[i]);
+        run_input(&corpus[i]);
     printf("%sok 1 - the %d files of %s\n", corpus_files > 0 ? "" : "not ", corpus_files, folder);
     for (uint64_t i = 0; i < mutated && corpus_files > 0; i++)
         run_mutated();
@@ -176,7 +177,7 @@ int main(int argc, char **argv) {
             fprintf(stderr, "cannot read %s\n", argv[i]);
             return 2;
         }
-        run(&input);
+        run_input(&input);
         free(input.data);
     }
     for (int i = 0; i < corpus_files; i++)

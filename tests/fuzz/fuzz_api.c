@@ -106,31 +106,31 @@ static weir_status end_call(weir_status status) {
 /* ---- streams --------------------------------------------------------------------------------- */
 
 /* The legacy stream and the per-thread one wait for each other whenever one of them is touched. */
-static void touch(int s) {
+static void order_default_streams(int s) {
     if (s == LEGACY)
         oracle_follow(&oracle, LEGACY, PER_THREAD);
     else if (s == PER_THREAD)
         oracle_follow(&oracle, PER_THREAD, LEGACY);
 }
 
-static void make_stream(int s) {
+static void make_fuzz_stream(int s) {
     CU(driver->cuStreamCreate(&w.stream[s], CU_STREAM_NON_BLOCKING));
 }
 
-static int is_capturing(void) {
+static int any_stream_is_captured(void) {
     for (int s = 0; s < STREAMS; s++)
         if (w.captured[s])
             return 1;
     return 0;
 }
 
-static void order(int later, int earlier) {
+static void order_in_oracle(int later, int earlier) {
     CUevent event;
 
     if (later == earlier)
         return;
-    touch(earlier);
-    touch(later);
+    order_default_streams(earlier);
+    order_default_streams(later);
     TELL("%d waits for %d\n", later, earlier);
     CU(driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     CU(driver->cuEventRecord(event, w.stream[earlier]));
@@ -139,12 +139,12 @@ static void order(int later, int earlier) {
     oracle_follow(&oracle, later, earlier);
 }
 
-static void work(int s, unsigned length) {
+static void submit_work(int s, unsigned length) {
     static const uint64_t ns[] = {0, 1000, 1000000, 20000000, 3600000000000};
     uint64_t now = weir__model_now_ns(), duration = ns[length % 5];
 
     TELL("work of %llu ns on %d\n", (unsigned long long)duration, s);
-    touch(s);
+    order_default_streams(s);
     CU(weir__model_kernel(w.stream[s], duration));
     if (!w.captured[s])
         oracle_work(&oracle, s, duration, now);
@@ -156,15 +156,15 @@ static void *block_at(int i) {
     return (void *)(uintptr_t)oracle.block[i].at; /* NOLINT(performance-no-int-to-ptr) */
 }
 
-static weir_statistics figures(void) {
+static weir_statistics fuzz_statistics(void) {
     weir_statistics s = {.size = sizeof s};
 
     SAME(weir_stats(w.allocator, &s), WEIR_OK);
     return s;
 }
 
-static void check(void) {
-    weir_statistics s = figures();
+static void check_fuzz_identities(void) {
+    weir_statistics s = fuzz_statistics();
     uint64_t cache =
         s.cache_hits + s.cache_misses_young + s.cache_misses_empty + s.cache_misses_capture;
     const char *wrong = weir__model_pool_check();
@@ -211,13 +211,13 @@ static void alloc_some(size_t bytes, int s) {
 
     if (oracle.blocks == MOST_LIVE || (w.captured[s] && w.bound[s]))
         return;
-    touch(s);
+    order_default_streams(s);
     status = CALL(weir_alloc(w.allocator, bytes, w.stream[s], &block), "alloc %zu on %d", bytes, s);
     if (status != WEIR_OK) {
         if (!may_fail(status, s))
             FAULT("alloc: %s (%d)", weir_status_name(status), weir_last_driver_result());
         HOLDS(block == NOBODYS);
-        w.failed_requests = figures().failed_requests;
+        w.failed_requests = fuzz_statistics().failed_requests;
         return;
     }
     TELL("  at %p\n", block);
@@ -232,11 +232,11 @@ static void order_users(int i) {
 
     for (int t = 0; t < STREAMS; t++)
         if (b->users >> t & 1 && !w.captured[t] && !w.captured[b->stream])
-            order(b->stream, t);
+            order_in_oracle(b->stream, t);
 }
 
 /* Returns 1 if the block was freed, else 0. */
-static int free_block(int i, int s) {
+static int free_fuzz_block(int i, int s) {
     struct oracle_block *b = &oracle.block[i];
     uint64_t now = weir__model_now_ns();
     void *block = block_at(i);
@@ -244,12 +244,12 @@ static int free_block(int i, int s) {
 
     if (b->graph ? b->stream != s : b->stream != s && (w.captured[s] || w.captured[b->stream]))
         return 0;
-    order(s, b->stream);
-    touch(s);
+    order_in_oracle(s, b->stream);
+    order_default_streams(s);
     status = CALL(weir_free(w.allocator, block, w.stream[s]), "free %p, %zu of %d on %d", block,
                   b->bytes, b->stream, s);
     if (status != WEIR_OK) {
-        if (!w.refused && !(status == WEIR_E_CAPTURE && is_capturing()))
+        if (!w.refused && !(status == WEIR_E_CAPTURE && any_stream_is_captured()))
             FAULT("free: %s (%d)", weir_status_name(status), weir_last_driver_result());
         HOLDS(status != WEIR_E_NOT_OWNED || w.refused);
         order_users(i);
@@ -277,7 +277,7 @@ static void alloc_any(size_t bytes, int s) {
         if (!w.refused && status != WEIR_E_NO_MEMORY && status != WEIR_E_LIMIT)
             FAULT("alloc for any: %s (%d)", weir_status_name(status), weir_last_driver_result());
         HOLDS(block == NOBODYS);
-        w.failed_requests = figures().failed_requests;
+        w.failed_requests = fuzz_statistics().failed_requests;
         return;
     }
     TELL("  at %p\n", block);
@@ -295,7 +295,7 @@ static void free_any(int i) {
     status = CALL(weir_free_any(w.allocator, block), "free %p, %zu of %d by any", block, b->bytes,
                   b->stream);
     if (status != WEIR_OK) {
-        if (!w.refused && !(status == WEIR_E_CAPTURE && is_capturing()))
+        if (!w.refused && !(status == WEIR_E_CAPTURE && any_stream_is_captured()))
             FAULT("free by any: %s (%d)", weir_status_name(status), weir_last_driver_result());
         HOLDS(status != WEIR_E_NOT_OWNED || w.refused);
         order_users(i);
@@ -314,12 +314,12 @@ static void set_limit(unsigned units) {
         FAULT("limit: %s (%d)", weir_status_name(status), weir_last_driver_result());
 }
 
-static void use_block(int i, int s) {
+static void use_fuzz_block(int i, int s) {
     struct oracle_block *b = &oracle.block[i];
 
     if (b->graph || w.captured[s] || w.captured[b->stream])
         return;
-    order(s, b->stream);
+    order_in_oracle(s, b->stream);
     if (CALL(weir_use(w.allocator, block_at(i), w.stream[s]), "use %p on %d", block_at(i), s) ==
         WEIR_OK)
         b->users |= 1u << s;
@@ -327,7 +327,7 @@ static void use_block(int i, int s) {
         HOLDS(w.refused);
 }
 
-static int has_caches(void) {
+static int engine_has_caches(void) {
     return w.options.cache == WEIR_SWITCH_ON ||
            (w.options.cache == WEIR_SWITCH_DEFAULT && w.engine != DIRECT);
 }
@@ -346,18 +346,18 @@ static void free_wrong(struct fuzz_bytes *in) {
     unsigned how = fuzz_choice(in, 4), which = fuzz_byte(in), by = fuzz_byte(in);
     int s = (int)fuzz_choice(in, STREAMS), i;
     char *address = NOBODYS;
-    uint64_t frees = figures().frees;
+    uint64_t frees = fuzz_statistics().frees;
 
     if (how == 1 && w.old_count > 0)
         address = w.old[which % (w.old_count < MOST_OLD ? w.old_count : MOST_OLD)];
     i = oracle.blocks > 0 ? (int)which % oracle.blocks : -1;
     if (how >= 2 && i >= 0)
         address = (char *)block_at(i) + (how == 2 ? by % oracle.block[i].bytes : by * 256);
-    if (is_block(address) || is_capturing())
+    if (is_block(address) || any_stream_is_captured())
         return;
-    touch(s);
+    order_default_streams(s);
     SAME(weir_free(w.allocator, address, w.stream[s]), WEIR_E_NOT_OWNED);
-    SAME(figures().frees, frees);
+    SAME(fuzz_statistics().frees, frees);
 }
 
 static void call_wrong(struct fuzz_bytes *in) {
@@ -368,17 +368,17 @@ static void call_wrong(struct fuzz_bytes *in) {
     HOLDS(block == NULL);
     SAME(weir_alloc(w.allocator, 1, w.stream[s], NULL), WEIR_E_INVALID);
     SAME(weir_free(w.allocator, NULL, w.stream[s]), WEIR_OK);
-    if (is_capturing())
+    if (any_stream_is_captured())
         return;
     HOLDS(weir_alloc(w.allocator, KIB, NO_STREAM, &block) == WEIR_E_STREAM && block == NULL);
     if (!w.bound[s])
-        HOLDS((weir_unbind(w.allocator, w.stream[s]) == WEIR_OK) == !has_caches());
+        HOLDS((weir_unbind(w.allocator, w.stream[s]) == WEIR_OK) == !engine_has_caches());
     if (oracle.blocks > 0) {
         HOLDS(weir_allocator_destroy(w.allocator) == WEIR_E_BUSY);
         if (w.engine != DIRECT)
             SAME(weir_free(w.allocator, block_at(0), NO_STREAM), WEIR_E_STREAM);
     }
-    w.failed_requests = figures().failed_requests;
+    w.failed_requests = fuzz_statistics().failed_requests;
 }
 
 /* ---- all at once ----------------------------------------------------------------------------- */
@@ -393,7 +393,7 @@ static void bind_stream(int s) {
     HOLDS(w.refused || w.bound[s] <= 1);
 }
 
-static void trim(size_t keep) {
+static void trim_to_keep(size_t keep) {
     size_t released = 0;
     weir_status status = CALL(weir_trim(w.allocator, keep, &released), "trim to %zu", keep);
 
@@ -402,7 +402,7 @@ static void trim(size_t keep) {
     HOLDS(released % 256 == 0 && released <= CAPACITY);
 }
 
-static void preallocate(size_t bytes) {
+static void preallocate_bytes(size_t bytes) {
     size_t reserve = 77;
     weir_status status =
         CALL(weir_preallocate(w.allocator, bytes, &reserve), "preallocate %zu", bytes);
@@ -415,7 +415,7 @@ static void preallocate(size_t bytes) {
 }
 
 /* Replaces a stream by a new one, maybe with an equal handle.  The stream `heir` gets the old stream's blocks. */
-static void renew_stream(int s, int heir) {
+static void renew_fuzz_stream(int s, int heir) {
     if (s >= CREATED || s == heir || w.captured[s] || w.captured[heir] ||
         w.options.stream_checks == WEIR_SWITCH_OFF)
         return;
@@ -424,20 +424,20 @@ static void renew_stream(int s, int heir) {
             return;
     while (w.bound[s])
         bind_stream(s);
-    order(heir, s);
+    order_in_oracle(heir, s);
     for (int i = 0; i < oracle.blocks; i++)
         if (oracle.block[i].stream == s)
             oracle.block[i].stream = heir;
     TELL("stream %d ends, another begins\n", s);
     CU(driver->cuStreamDestroy(w.stream[s]));
     oracle_renew(&oracle, s);
-    make_stream(s);
+    make_fuzz_stream(s);
 }
 
-static void begin_capture(int s, unsigned mode) {
+static void begin_fuzz_capture(int s, unsigned mode) {
     if (s >= CREATED || w.captured[s] || w.options.stream_checks == WEIR_SWITCH_OFF)
         return;
-    if (w.engine == POOL && !has_caches())
+    if (w.engine == POOL && !engine_has_caches())
         mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* the engine's calls break other modes */
     TELL("capture of %d begins, mode %u\n", s, mode % 3);
     CU(driver->cuStreamBeginCapture(w.stream[s], (CUstreamCaptureMode)(mode % 3)));
@@ -445,7 +445,7 @@ static void begin_capture(int s, unsigned mode) {
 }
 
 /* Frees the blocks of the graph and ends the capture. */
-static void end_capture(int s) {
+static void end_fuzz_capture(int s) {
     CUgraph graph = NULL;
 
     if (!w.captured[s])
@@ -453,7 +453,7 @@ static void end_capture(int s) {
     w.call = 0;
     for (int i = oracle.blocks; i-- > 0;)
         if (oracle.block[i].graph && oracle.block[i].stream == s)
-            HOLDS(free_block(i, s));
+            HOLDS(free_fuzz_block(i, s));
     TELL("capture of %d ends\n", s);
     CU(driver->cuStreamEndCapture(w.stream[s], &graph));
     CU(driver->cuGraphDestroy(graph));
@@ -462,13 +462,13 @@ static void end_capture(int s) {
 }
 
 /* Repeats allocations and frees, so that the stream has a cache or the engine is steady. */
-static void warm(size_t bytes, int s, int pairs) {
+static void alloc_and_free_pairs(size_t bytes, int s, int pairs) {
     for (int i = 0; i < pairs && oracle.blocks < MOST_LIVE; i++) {
         int before = oracle.blocks;
 
         alloc_some(bytes, s);
         if (oracle.blocks > before)
-            (void)free_block(before, s);
+            (void)free_fuzz_block(before, s);
     }
 }
 
@@ -507,30 +507,30 @@ static void call_something(struct fuzz_bytes *in) {
     case 15:
     case 16:
         if (fuzz_byte(in), i >= 0)
-            (void)free_block(i, oracle.block[i].stream);
+            (void)free_fuzz_block(i, oracle.block[i].stream);
         break;
     case 17:
     case 18:
     case 19:
         if (fuzz_byte(in), i >= 0)
-            (void)free_block(i, s);
+            (void)free_fuzz_block(i, s);
         break;
     case 20:
     case 21:
         if (fuzz_byte(in), i >= 0)
-            use_block(i, s);
+            use_fuzz_block(i, s);
         break;
     case 22:
     case 23:
-        work(s, fuzz_byte(in));
+        submit_work(s, fuzz_byte(in));
         break;
     case 24:
         i = (int)fuzz_choice(in, STREAMS);
         if (!w.captured[s] && !w.captured[i])
-            order(s, i);
+            order_in_oracle(s, i);
         break;
     case 25:
-        if (!is_capturing())
+        if (!any_stream_is_captured())
             TELL("wait for %d\n", s), CU(driver->cuStreamSynchronize(w.stream[s]));
         break;
     case 26:
@@ -540,7 +540,7 @@ static void call_something(struct fuzz_bytes *in) {
             alloc_any(take_size(in), s - 5);
         else if (s >= 3 && i >= 0)
             free_any(i);
-        else if (!is_capturing())
+        else if (!any_stream_is_captured())
             TELL("wait for the device\n"), CU(driver->cuCtxSynchronize());
         break;
     case 27:
@@ -551,19 +551,19 @@ static void call_something(struct fuzz_bytes *in) {
         bind_stream(s);
         break;
     case 29:
-        trim(fuzz_choice(in, 4) * 32 * MIB);
+        trim_to_keep(fuzz_choice(in, 4) * 32 * MIB);
         break;
     case 30:
-        preallocate(fuzz_byte(in) * 2 * MIB);
+        preallocate_bytes(fuzz_byte(in) * 2 * MIB);
         break;
     case 31:
-        renew_stream(s, (int)fuzz_choice(in, STREAMS));
+        renew_fuzz_stream(s, (int)fuzz_choice(in, STREAMS));
         break;
     case 32:
-        begin_capture(s, fuzz_byte(in));
+        begin_fuzz_capture(s, fuzz_byte(in));
         break;
     case 33:
-        end_capture(s);
+        end_fuzz_capture(s);
         break;
     case 34:
     case 35:
@@ -576,11 +576,11 @@ static void call_something(struct fuzz_bytes *in) {
         call_wrong(in);
         break;
     case 38:
-        warm(take_size(in), s, 66);
+        alloc_and_free_pairs(take_size(in), s, 66);
         break;
     case 39:
         if (w.warmed == 0 && fuzz_choice(in, 8) == 0) /* this takes long */
-            warm(take_size(in), s, 1100), w.warmed = 1;
+            alloc_and_free_pairs(take_size(in), s, 1100), w.warmed = 1;
         look_at_events();
     }
 }
@@ -621,7 +621,7 @@ static void choose_options(struct fuzz_bytes *in) {
     o->cache_limit = caches[fuzz_choice(in, 5)];
 }
 
-static void begin(void) {
+static void begin_input(void) {
     struct weir_driver_failure failure;
 
     if (!driver)
@@ -633,29 +633,29 @@ static void begin(void) {
     CU(driver->cuCtxPushCurrent(primary));
     memset(&w, 0, sizeof w);
     for (int s = 0; s < CREATED; s++)
-        make_stream(s);
+        make_fuzz_stream(s);
     w.stream[PER_THREAD] = (CUstream)0x2;
     oracle_begin(&oracle);
 }
 
 /* Frees all blocks, each on its stream, and checks that all memory is free again. */
-static void end(void) {
+static void end_input(void) {
     size_t free_bytes = 0, total = 0;
     CUcontext current = NULL;
     weir_statistics s;
 
     w.call = 0;
     for (int i = 0; i < STREAMS; i++)
-        end_capture(i);
+        end_fuzz_capture(i);
     for (int i = oracle.blocks; i-- > 0;)
-        HOLDS(free_block(i, oracle.block[i].stream));
+        HOLDS(free_fuzz_block(i, oracle.block[i].stream));
     for (int i = 0; i < STREAMS; i++)
         while (w.bound[i])
             bind_stream(i);
     CU(driver->cuCtxSynchronize());
-    trim(0);
-    check();
-    s = figures();
+    trim_to_keep(0);
+    check_fuzz_identities();
+    s = fuzz_statistics();
     HOLDS(s.requested == 0 && s.in_use == 0 && s.cache_idle == 0);
     if (!w.ever_refused)
         SAME(s.reserved, 0);
@@ -673,7 +673,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct fuzz_bytes in = {data, size};
     weir_status status;
 
-    begin();
+    begin_input();
     choose_options(&in);
     status = weir_allocator_create(&w.options, &w.allocator);
     TELL("engine %d, cache %d, stream checks %d: %s\n", w.engine, w.options.cache,
@@ -686,8 +686,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     for (int calls = 0; in.left > 0 && calls < MOST_CALLS; calls++) {
         call_something(&in);
         if (w.looks)
-            check();
+            check_fuzz_identities();
     }
-    end();
+    end_input();
     return 0;
 }

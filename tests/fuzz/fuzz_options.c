@@ -325,19 +325,19 @@ static void read_environment(struct fuzz_bytes *in) {
 
 /* ---- structs --------------------------------------------------------------------------------- */
 
-static size_t grow(const weir_growth_state *state, void *context) {
+static size_t grow_by_request(const weir_growth_state *state, void *context) {
     (void)context;
     return state->request;
 }
 
-static int give_up(const weir_oom *oom, void *data) {
+static int fail_at_once(const weir_oom *oom, void *data) {
     (void)oom;
     (void)data;
     return 0;
 }
 
 /* Completes a struct of any bytes and any size, with valid pointers, as another version of a program may pass it. */
-static void take_struct(struct fuzz_bytes *in) {
+static void parse_options_struct(struct fuzz_bytes *in) {
     static const char *const oom_reports[] = {NULL, "", "stderr", "a file"};
     static const char *const peers[] = {NULL, "", "none", "all", "0,5", "x"};
     static _Alignas(weir_options) uint8_t bytes[2 * sizeof(weir_options)];
@@ -350,9 +350,9 @@ static void take_struct(struct fuzz_bytes *in) {
     if (taken > 0)
         memcpy(bytes, in->at, taken);
     options->device = pointers & 1 ? "model" : pointers & 2 ? "cuda:x" : NULL;
-    options->growth_function = pointers & 4 ? grow : NULL;
+    options->growth_function = pointers & 4 ? grow_by_request : NULL;
     options->growth_context = NULL;
-    options->oom_callback = pointers & 16 ? give_up : NULL;
+    options->oom_callback = pointers & 16 ? fail_at_once : NULL;
     options->oom_callback_data = pointers & 32 ? bytes : NULL;
     options->profile = pointers & 64 ? "a file" : pointers & 128 ? "" : NULL;
     options->oom_report = oom_reports[bytes[offsetof(weir_options, oom_report)] % 4];
@@ -382,7 +382,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         read_environment(&in);
         break;
     case 3:
-        take_struct(&in);
+        parse_options_struct(&in);
         break;
     default:
         parse_device(&in);

@@ -23,8 +23,8 @@ struct source {
     int fails;
 };
 
-static ptrdiff_t bring(void *context, char *buffer, size_t bytes, char *message,
-                       size_t message_bytes) {
+static ptrdiff_t read_from_source(void *context, char *buffer, size_t bytes, char *message,
+                                  size_t message_bytes) {
     struct source *s = context;
 
     HOLDS(bytes > 0 && message_bytes > 0);
@@ -63,15 +63,15 @@ static size_t expand(const uint8_t *data, size_t size) {
 static struct live { uint64_t id, bytes; } live[MOST_EVENTS];
 static size_t live_count;
 
-static struct live *find(uint64_t id) {
+static struct live *find_live_id(uint64_t id) {
     for (size_t i = 0; i < live_count; i++)
         if (live[i].id == id)
             return &live[i];
     return NULL;
 }
 
-static void follow(const weir_trace_event *e) {
-    struct live *there = find(e->id);
+static void follow_event(const weir_trace_event *e) {
+    struct live *there = find_live_id(e->id);
 
     switch (e->operation) {
     case 'a':
@@ -107,15 +107,15 @@ static int is_of_source(const char *message) {
 }
 
 /* Reads all events into `out`, and the status and the message at the end.  Returns the number of events. */
-static size_t read_all(struct source source, weir_trace_event *out, weir_status *status,
-                       char message[512]) {
+static size_t read_whole_trace(struct source source, weir_trace_event *out, weir_status *status,
+                               char message[512]) {
     weir_trace_reader *reader;
     weir_trace_event e;
     uint64_t line = 0;
     size_t count = 0, comments = 0, most = source.left;
     char value[8];
 
-    HOLDS(weir_trace_reader_create(bring, &source, &reader) == WEIR_OK);
+    HOLDS(weir_trace_reader_create(read_from_source, &source, &reader) == WEIR_OK);
     weir_trace_comments(reader, see_comment, &comments);
     for (;;) {
         *status = weir_trace_next(reader, &e);
@@ -177,20 +177,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     weir_status status, other_status;
     char message[512], other_message[512];
 
-    count = read_all(whole, events, &status, message);
+    count = read_whole_trace(whole, events, &status, message);
     in_pieces.piece = pieces[bytes < 10000 ? how & 7 : 5 + how % 3];
-    SAME(read_all(in_pieces, other, &other_status, other_message), count);
+    SAME(read_whole_trace(in_pieces, other, &other_status, other_message), count);
     expect_same(other, count);
     HOLDS(status == other_status && strcmp(message, other_message) == 0);
     live_count = 0;
     for (size_t i = 0; i < count; i++) {
-        follow(&events[i]);
+        follow_event(&events[i]);
         written += write_event(&events[i], again + written, sizeof again - written);
     }
     if (count > 0) {
         struct source rewritten = {again, written, MOST_TEXT, 0};
 
-        SAME(read_all(rewritten, other, &other_status, other_message), count);
+        SAME(read_whole_trace(rewritten, other, &other_status, other_message), count);
         HOLDS(other_status == WEIR_OK);
         expect_same(other, count);
     }

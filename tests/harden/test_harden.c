@@ -36,7 +36,7 @@ static void open_on(const struct weir_driver *table, int world, uint64_t harden)
     OK(weir__allocator_create_on(table, &options, &a, NULL, 0));
 }
 
-static void open_with(int world, uint64_t harden) {
+static void open_hardened(int world, uint64_t harden) {
     open_on(driver, world, harden);
 }
 
@@ -51,7 +51,7 @@ static void open_limited(int world, uint64_t harden, uint32_t timeout_ms) {
 }
 
 /* Checks that nothing is live and that weir found that many faults in all, and ends the allocator. */
-static void end(uint64_t late_writes, uint64_t overruns) {
+static void end_hardened(uint64_t late_writes, uint64_t overruns) {
     weir_statistics s = check_identities(a);
 
     MUST_EQ(s.requested, 0);
@@ -67,12 +67,12 @@ static int is_all(const unsigned char *block, unsigned char value, size_t bytes)
 /* ---- a program without faults ---------------------------------------------------------------- */
 
 /* Ends the allocator that a test has left, which must have found no fault. */
-static void end_if_there(void) {
+static void end_hardened_if_there(void) {
     if (a)
-        end(0, 0);
+        end_hardened(0, 0);
 }
 
-CASE("each world", 60, start_world_device, end_if_there);
+CASE("each world", 60, start_world_device, end_hardened_if_there);
 
 /* Two streams write blocks from end to end and free them, with and without noted uses. */
 TEST_EACH((WORLDS * COMBINATIONS), nothing_is_said_without_a_fault) {
@@ -81,7 +81,7 @@ TEST_EACH((WORLDS * COMBINATIONS), nothing_is_said_without_a_fault) {
     unsigned char *block[MOST] = {0};
     size_t bytes[MOST] = {0};
 
-    open_with(_i / COMBINATIONS, harden);
+    open_hardened(_i / COMBINATIONS, harden);
     for (int step = 0; step < STEPS; step++) {
         int k = (int)(next_random(&random) % MOST);
         CUstream s = next_random(&random) % 2 ? A : B;
@@ -113,7 +113,7 @@ TEST_EACH((WORLDS * COMBINATIONS), nothing_is_said_without_a_fault) {
     for (int k = 0; k < MOST; k++)
         if (block[k])
             free_in_world(block[k], A);
-    end(0, 0);
+    end_hardened(0, 0);
     expect_lines(__LINE__, 0);
 }
 
@@ -157,7 +157,7 @@ static void *run_thread(void *argument) {
 TEST_EACH(WORLDS * 2, threads_share_it) {
     uintptr_t numbers[THREADS];
 
-    open_with(_i / 2, _i % 2 ? POISON | GUARD : POISON | GUARD | ZERO_STREAM);
+    open_hardened(_i / 2, _i % 2 ? POISON | GUARD : POISON | GUARD | ZERO_STREAM);
     for (uintptr_t i = 0; i < THREADS; i++)
         numbers[i] = i;
     run_threads(THREADS, run_thread, numbers, sizeof *numbers);
@@ -167,7 +167,7 @@ TEST_EACH(WORLDS * 2, threads_share_it) {
 
 enum found_by { NEXT_REQUEST, FULL_SHELF, A_TRIM, WANT_OF_MEMORY, FOUND_BY };
 
-static void find(enum found_by how, size_t bytes) {
+static void find_damage(enum found_by how, size_t bytes) {
     unsigned char *more[70];
     void *none;
 
@@ -194,7 +194,7 @@ TEST_EACH((WORLDS * FOUND_BY), writes_after_the_free_are_found) {
     unsigned char *bad[SIZES];
     size_t kept = 0;
 
-    open_with(world, POISON);
+    open_hardened(world, POISON);
     for (int i = 0; i < SIZES; i++) {
         size_t at = i % 3 == 0 ? 0 : i % 3 == 1 ? sizes[i] - 1 : sizes[i] / 2;
         char offset[64];
@@ -204,7 +204,7 @@ TEST_EACH((WORLDS * FOUND_BY), writes_after_the_free_are_found) {
         MUST(is_all(bad[i], 0xdd, sizes[i]));
         bad[i][at] = 0x11;
         (void)lines();
-        find((enum found_by)(_i % FOUND_BY), sizes[i]);
+        find_damage((enum found_by)(_i % FOUND_BY), sizes[i]);
         found++;
         kept += sizes[i];
         MUST_EQ(stats_of(a).late_writes, (uint64_t)found);
@@ -226,12 +226,12 @@ TEST_EACH((WORLDS * FOUND_BY), writes_after_the_free_are_found) {
     }
     for (int i = 0; i < SIZES; i++)
         EXPECT(WEIR_E_NOT_OWNED, weir_free(a, bad[i], A));
-    end((uint64_t)found, 0);
+    end_hardened((uint64_t)found, 0);
 }
 
 /* The damaged block is still on a shelf when the allocator is destroyed. */
 TEST_EACH(WORLDS, a_late_write_is_found_at_the_end) {
-    open_with(_i, POISON);
+    open_hardened(_i, POISON);
     unsigned char *block = alloc_in_world(70000, A);
     free_in_world(block, A);
     block[777] = 0;
@@ -245,10 +245,10 @@ TEST_EACH(WORLDS, a_late_write_is_found_at_the_end) {
 
 /* A free needs the address of a live block of this allocator, with and without the caches. */
 TEST_EACH(WORLDS, what_lies_on_a_shelf_is_freed) {
-    open_with(_i, POISON | GUARD);
+    open_hardened(_i, POISON | GUARD);
     unsigned char *block = alloc_in_world(3000, A);
     weir_allocator *first = a;
-    open_with(_i, WEIR_HARDEN_OFF);
+    open_hardened(_i, WEIR_HARDEN_OFF);
     unsigned char *theirs = alloc_in_world(3000, A);
     EXPECT(WEIR_E_NOT_OWNED, weir_free(first, theirs, A));
     EXPECT(WEIR_E_NOT_OWNED, weir_use(first, theirs, B));
@@ -301,7 +301,7 @@ TEST_EACH(2, shelves_stay_where_nobody_may_wait) {
 TEST_EACH(WORLDS, a_full_shelf_gives_its_oldest) {
     unsigned char *block[3];
 
-    open_with(_i, ZERO_STREAM);
+    open_hardened(_i, ZERO_STREAM);
     for (int i = 0; i < 3; i++)
         block[i] = alloc_in_world(40 * MIB, A);
     for (int i = 0; i < 3; i++)
@@ -311,37 +311,37 @@ TEST_EACH(WORLDS, a_full_shelf_gives_its_oldest) {
     free_in_world(block[2], A);
 }
 
-static void count_live(void *count, uint64_t base, size_t bytes) {
+static void count_live_range(void *count, uint64_t base, size_t bytes) {
     (void)base;
     (void)bytes;
     ++*(int *)count;
 }
 
 /* Returns the number of blocks that the engine may not have back for now. */
-static int live(void) {
+static int live_ranges(void) {
     int count = 0;
 
-    weir__harden_live(a->harden, count_live, &count);
+    weir__harden_live(a->harden, count_live_range, &count);
     return count;
 }
 
 /* Blocks that are kept out are freed at the end.  If the driver refuses the free, a second destroy frees them. */
 TEST_EACH(WORLDS, what_is_kept_out_goes_in_the_end) {
-    open_with(_i, POISON);
+    open_hardened(_i, POISON);
     unsigned char *block = alloc_in_world(70000, A);
     free_in_world(block, A);
     block[777] = 0;
-    ANSWERS(0, live());
+    ANSWERS(0, live_ranges());
     OK(weir_free(a, alloc_in_world(70000, A), A)); /* finds the fault, and returns another block */
     MUST_EQ(stats_of(a).kept_out, 70000);
-    ANSWERS(1, live()); /* the other block, which is on a shelf */
+    ANSWERS(1, live_ranges()); /* the other block, which is on a shelf */
     CU(driver->cuCtxSynchronize());
     if (worlds[_i].kind == KIND_POOL && worlds[_i].cache == WEIR_SWITCH_OFF) {
         weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 2, CUDA_ERROR_UNKNOWN, 0);
         EXPECT(WEIR_E_BUSY, weir_allocator_destroy(a));
         MUST_EQ(stats_of(a).kept_out, 70000);
     }
-    end(1, 0);
+    end_hardened(1, 0);
 }
 
 /* In the other worlds a free makes no driver call that could fail. */
@@ -351,14 +351,14 @@ static int is_pool_alone(int row) {
 
 /* A block that the driver did not free is not damaged.  The next trim frees it. */
 TEST_WHERE(0, WORLDS, is_pool_alone, what_was_not_taken_back_goes_later) {
-    open_with(_i, POISON);
+    open_hardened(_i, POISON);
     free_in_world(alloc_in_world(70000, A), A);
     CU(driver->cuCtxSynchronize());
     weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 1, CUDA_ERROR_UNKNOWN, 0);
     OK(weir_trim(a, 0, NULL));
     MUST_EQ(weir__model_faults_met(NULL), 1);
     MUST_EQ(stats_of(a).kept_out, 70000);
-    ANSWERS(0, live());
+    ANSWERS(0, live_ranges());
     OK(weir_trim(a, 0, NULL));
     MUST_EQ(stats_of(a).kept_out, 0);
     CU(driver->cuCtxSynchronize()); /* lets the driver see that the work is complete */
@@ -391,7 +391,7 @@ TEST_WHERE(0, WORLDS, is_pool_alone, what_was_not_taken_back_is_waited_for) {
 /* A thread needs no context. */
 TEST_EACH(WORLDS, without_a_context) {
     CUcontext was;
-    open_with(_i, POISON | GUARD | ZERO_STREAM);
+    open_hardened(_i, POISON | GUARD | ZERO_STREAM);
     CU(driver->cuCtxPopCurrent(&was));
     unsigned char *block = alloc_in_world(3000, A);
     OK(weir_use(a, block, B));
@@ -403,7 +403,7 @@ TEST_EACH(WORLDS, without_a_context) {
 
 /* The block's stream waits on the device for the noted uses, before it writes the poison. */
 TEST_EACH(WORLDS, uses_come_before_the_poison) {
-    open_with(_i, POISON);
+    open_hardened(_i, POISON);
     unsigned char *block = alloc_in_world(3000, A);
     free_in_world(alloc_in_world(3000, B), B);
     CU(driver->cuCtxSynchronize());
@@ -420,7 +420,7 @@ TEST_EACH(WORLDS, uses_come_before_the_poison) {
 TEST_EACH(WORLDS, streams_come_and_go) {
     uint64_t reserve = 0;
 
-    open_with(_i, POISON);
+    open_hardened(_i, POISON);
     for (int i = 0; i < 300; i++) {
         CUstream s;
 
@@ -449,7 +449,7 @@ TEST_EACH(WORLDS / 2, without_ids_there_is_no_poison) {
         memset(block, 0x33, 3000);
         free_in_world(block, A);
     }
-    end(0, 0); /* needs the driver's table */
+    end_hardened(0, 0); /* needs the driver's table */
 }
 
 /* ---- guards ---------------------------------------------------------------------------------- */
@@ -466,7 +466,7 @@ TEST_EACH(WORLDS * 2, overruns_are_found) {
     enum { FAULTS = sizeof faults / sizeof faults[0] };
     uint64_t found = 0, harden = _i % 2 ? GUARD : GUARD | POISON;
 
-    open_with(_i / 2, harden);
+    open_hardened(_i / 2, harden);
     for (int i = 0; i < SIZES * FAULTS; i++) {
         size_t bytes = sizes[i % SIZES];
         unsigned char *block = alloc_in_world(bytes, A);
@@ -490,7 +490,7 @@ TEST_EACH(WORLDS * 2, overruns_are_found) {
         free_in_world(block, A);
     }
     expect_lines(__LINE__, 0);
-    end(0, found);
+    end_hardened(0, found);
 }
 
 /* ---- zero ------------------------------------------------------------------------------------ */
@@ -509,7 +509,7 @@ TEST_EACH(WORLDS * 2, other_streams_memory_is_zeroed) {
     uint64_t harden = _i % 2 ? ZERO_STREAM : ZERO_ALWAYS;
     int own = 0, zeroed = 0;
 
-    open_with(_i / 2, harden);
+    open_hardened(_i / 2, harden);
     for (int round = 0; round < 8; round++) {
         CUstream s = round % 2 ? A : B;
         unsigned char pattern = round % 2 ? 0x5a : 0xa5;
@@ -539,7 +539,7 @@ TEST_EACH(WORLDS * 2, other_streams_memory_is_zeroed) {
 
 /* ---- capture --------------------------------------------------------------------------------- */
 
-static CUgraphExec launch_captured(CUgraph *graph) {
+static CUgraphExec launch_captured_on_c(CUgraph *graph) {
     CUgraphExec exec;
 
     CU(driver->cuStreamEndCapture(C, graph));
@@ -553,7 +553,7 @@ static CUgraphExec launch_captured(CUgraph *graph) {
 TEST_EACH(WORLDS - 2, under_capture) {
     int is_kept = worlds[_i].kind == KIND_POOL && worlds[_i].cache != WEIR_SWITCH_ON;
     CUgraph graph;
-    open_with(_i, POISON | GUARD | ZERO_STREAM);
+    open_hardened(_i, POISON | GUARD | ZERO_STREAM);
     unsigned char *outside = alloc_in_world(3000, C);
     memset(outside, 0x44, 3000);
     outside[3000] = 0;
@@ -563,7 +563,7 @@ TEST_EACH(WORLDS - 2, under_capture) {
     EXPECT(WEIR_E_NOT_OWNED, weir_use(a, &a, C));
     if (!is_kept) /* the driver refuses such a free */
         free_in_world(outside, C);
-    CUgraphExec exec = launch_captured(&graph);
+    CUgraphExec exec = launch_captured_on_c(&graph);
     CU(driver->cuStreamSynchronize(C));
     MUST(is_all(block, 0, 3000));
     memset(block, 0x66, 3000);
@@ -579,18 +579,18 @@ TEST_EACH(WORLDS - 2, under_capture) {
     CU(driver->cuGraphExecDestroy(exec));
     CU(driver->cuGraphDestroy(graph));
     CU(driver->cuDeviceGraphMemTrim(0));
-    end(0, is_kept ? 1 : 0);
+    end_hardened(0, is_kept ? 1 : 0);
 }
 
 /* If nothing is zeroed, weir leaves a graph's block unchanged. */
 TEST_EACH(WORLDS - 2, under_capture_as_it_is) {
     CUgraph graph;
-    open_with(_i, POISON | GUARD);
+    open_hardened(_i, POISON | GUARD);
     CU(driver->cuStreamBeginCapture(C, CU_STREAM_CAPTURE_MODE_GLOBAL));
     count_from_here();
     free_in_world(alloc_in_world(3000, C), C);
     MUST_EQ(calls(WEIR_ENTRY_cuMemsetD8Async), 0);
-    CUgraphExec exec = launch_captured(&graph);
+    CUgraphExec exec = launch_captured_on_c(&graph);
     CU(driver->cuStreamSynchronize(C));
     CU(driver->cuGraphExecDestroy(exec));
     CU(driver->cuGraphDestroy(graph));
@@ -638,7 +638,7 @@ TEST_EACH(WORLDS, beside_a_capture) {
     CUstreamCaptureStatus status;
     CUgraph graph;
 
-    open_with(_i, POISON | GUARD | ZERO_ALWAYS);
+    open_hardened(_i, POISON | GUARD | ZERO_ALWAYS);
     free_in_world(alloc_in_world(40 * MIB, A),
                   A); /* a pool without caches cannot grow during a capture */
     CU(driver->cuStreamBeginCapture(C, CU_STREAM_CAPTURE_MODE_RELAXED));
@@ -666,7 +666,7 @@ TEST_EACH(WORLDS, each_driver_call_fails_once) {
             weir_status status;
 
             start_model(CAPACITY);
-            open_with(_i, POISON | GUARD | ZERO_STREAM);
+            open_hardened(_i, POISON | GUARD | ZERO_STREAM);
             count_from_here();
             weir__model_fail(entries[e], k, CUDA_ERROR_UNKNOWN, 0);
             for (int i = 0; i < 4; i++) {
@@ -685,7 +685,7 @@ TEST_EACH(WORLDS, each_driver_call_fails_once) {
             weir__model_faults_clear();
             free_in_world(alloc_in_world(sizes[3], A), A);
             MUST(k < 100);
-            end(0, 0);
+            end_hardened(0, 0);
             (void)lines();
         }
 }
@@ -694,7 +694,7 @@ TEST_EACH(WORLDS, each_driver_call_fails_once) {
  * the device, the free fails again, in a capture too. */
 TEST_EACH(WORLDS * 2, a_look_that_nobody_waited_for) {
     CUgraph graph;
-    open_with(_i / 2, GUARD);
+    open_hardened(_i / 2, GUARD);
     void *block = alloc_in_world(20001, A);
     free_in_world(alloc_in_world(20001, C), C); /* weir now queries the work of each stream */
     CU(weir__model_kernel(B, 50 * MS));

@@ -21,7 +21,7 @@ static uint64_t ms_from_now(uint64_t ms) {
     return weir__registry_now() + ms * MS;
 }
 
-static void set_up(void) {
+static void set_up_asking(void) {
     char path[80];
 
     make_folder(memory_folder());
@@ -29,29 +29,30 @@ static void set_up(void) {
     MUST(setenv("WEIR_MODEL_SHARED", path, 1) == 0);
 }
 
-static void open_devices(void) {
+static void start_two_models(void) {
     start_model(GIB);
     ANSWERS(0, weir__model_reset(&(struct weir_model_setup){.devices = 2, .capacity = GIB}));
     MUST(weir__process_peers_device(driver, 0, name));
 }
 
 static void set_up_device(void) {
-    set_up();
-    open_devices();
+    set_up_asking();
+    start_two_models();
 }
 
 /* ---- an allocator of this process ------------------------------------------------------------ */
 
 static struct weir_local_peer local_peer;
 static _Atomic uint64_t has_reserve, gives, was_asked;
-static void (*_Atomic in_give)(void);   /* called by give(), if it is not NULL */
-static void (*_Atomic in_resize)(void); /* called once, by resize() */
-static void (*_Atomic in_tell)(void);   /* called once, by tell(), after it has read the memory */
+static void (*_Atomic in_give)(void);   /* called by free_for_others(), if it is not NULL */
+static void (*_Atomic in_resize)(void); /* called once, by keep_weights() */
+static void (*_Atomic in_tell)(
+    void); /* called once, by report_holding(), after it has read the memory */
 static _Atomic uint64_t last_weights;
 
 static _Atomic uint64_t noted;
 
-static void tell(void *owner, struct weir_holding *out) {
+static void report_holding(void *owner, struct weir_holding *out) {
     void (*call)(void) = atomic_exchange(&in_tell, NULL);
 
     (void)owner;
@@ -62,7 +63,7 @@ static void tell(void *owner, struct weir_holding *out) {
         call();
 }
 
-static uint64_t give(void *owner, uint64_t bytes) {
+static uint64_t free_for_others(void *owner, uint64_t bytes) {
     void (*call)(void) = atomic_load(&in_give);
 
     (void)owner;
@@ -73,7 +74,7 @@ static uint64_t give(void *owner, uint64_t bytes) {
     return bytes;
 }
 
-static void resize(void *owner, uint64_t weights) {
+static void keep_weights(void *owner, uint64_t weights) {
     void (*call)(void) = atomic_exchange(&in_resize, NULL);
 
     (void)owner;
@@ -90,7 +91,8 @@ static struct member {
 
 static struct member *try_join(const struct weir_driver *on, int device, struct weir_claim claim,
                                char why[96]) {
-    static const struct weir_process_peers_calls its_calls = {tell, give, resize};
+    static const struct weir_process_peers_calls its_calls = {report_holding, free_for_others,
+                                                              keep_weights};
     struct member *m = members;
 
     while (m->on)
@@ -109,7 +111,7 @@ static struct member *join_as(uint64_t weight, uint64_t priority) {
     return m;
 }
 
-static struct weir_process_peers *join(const struct weir_driver *on, int device) {
+static struct weir_process_peers *join_registry(const struct weir_driver *on, int device) {
     char why[96];
     struct member *m = try_join(on, device, (struct weir_claim){0}, why);
 
@@ -124,7 +126,7 @@ static void leave_as(struct member *m) {
     m->on = NULL;
 }
 
-static void leave(struct weir_process_peers *n) {
+static void leave_registry(struct weir_process_peers *n) {
     struct member *m = members;
 
     while (m->on != n)
@@ -145,14 +147,14 @@ static void says(int i, struct weir_registry_entry entry) {
     weir__registry_publish(&other[i], &entry);
 }
 
-static void has_idle(int i, uint64_t idle, uint64_t priority) {
+static void publish_idle(int i, uint64_t idle, uint64_t priority) {
     says(i, (struct weir_registry_entry){.reserved = idle, .idle = idle, .priority = priority});
 }
 
 static void comes(int i, uint64_t idle, uint64_t priority) {
     ANSWERS(0, weir__registry_open(&other[i], name));
     other[i].namespace = 1; /* so that this process does not check its pid */
-    has_idle(i, idle, priority);
+    publish_idle(i, idle, priority);
 }
 
 /* Returns this process's entry. */
@@ -164,7 +166,7 @@ static struct weir_registry_entry own_entry(void) {
     return e;
 }
 
-static uint64_t ask(uint64_t bytes, uint64_t ms, struct weir_answers *said) {
+static uint64_t ask_others(uint64_t bytes, uint64_t ms, struct weir_answers *said) {
     *said = weir__process_peers_ask(
         own, (struct weir_ask){bytes, weir__registry_now(), ms_from_now(ms)}, NULL);
     return said->given;
@@ -187,8 +189,8 @@ TEST(devices_without_a_name) {
 TEST(nobody_is_there_or_no_time) {
     struct weir_answers said;
 
-    own = join(driver, 0);
-    ANSWERS(0, ask(MIB, 1, &said));
+    own = join_registry(driver, 0);
+    ANSWERS(0, ask_others(MIB, 1, &said));
     MUST_EQ(said.kept, UINT64_MAX);
     comes(0, 10 * MIB, 0);
     said = weir__process_peers_ask(own, (struct weir_ask){.bytes = MIB}, NULL);
@@ -196,7 +198,7 @@ TEST(nobody_is_there_or_no_time) {
     MUST_EQ(said.kept, 0);
     MUST_EQ(said.late, 0);    /* the other one was not asked */
     MUST_EQ(said.is_incomplete, 1); /* but it may have idle memory */
-    leave(own);
+    leave_registry(own);
 }
 
 enum { ASKING_MS = 400, SILENCE_MS = 2000, LOOKS = 5 };
@@ -210,10 +212,10 @@ static int ask_the_silent(struct weir_answers said[LOOKS]) {
 
     for (int i = 0; i < LOOKS; i++) {
         if (i == 3) /* this one publishes again */
-            has_idle(1, 20, 1);
+            publish_idle(1, 20, 1);
         if (i == 4) { /* this one is replaced in its slot */
             other[2].start++;
-            has_idle(2, 40, 3);
+            publish_idle(2, 40, 3);
         }
         ask = (struct weir_ask){MIB, i < 2 ? began : weir__registry_now(), ms_from_now(ASKING_MS)};
         said[i] = weir__process_peers_ask(own, ask, NULL);
@@ -227,14 +229,14 @@ TEST(the_silent_are_left_alone) {
     static const uint64_t kept[LOOKS] = {0, 0, 70, 50, 30}; /* memory that cannot be asked for */
     struct weir_answers said[LOOKS];
 
-    own = join(driver, 0);
+    own = join_registry(driver, 0);
     comes(0, 10, 5);
     comes(1, 20, 1);
     comes(2, 40, 3);
     while (!ask_the_silent(said))
         for (int i = 0; i < 3; i++) { /* new processes, so that no one counts as silent */
             other[i].start++;
-            has_idle(i, (uint64_t)10 << i, i == 0 ? 5 : i == 1 ? 1 : 3);
+            publish_idle(i, (uint64_t)10 << i, i == 0 ? 5 : i == 1 ? 1 : 3);
         }
     for (int i = 0; i < LOOKS; i++) {
         MUST_EQ(said[i].given, 0);
@@ -247,7 +249,7 @@ TEST(the_silent_are_left_alone) {
     MUST_EQ(said[1].is_incomplete, 1);
     MUST_EQ(said[2].late, 0);
     MUST_EQ(said[2].is_incomplete, 0);
-    leave(own);
+    leave_registry(own);
 }
 
 /* A request asks at most WEIR_REGISTRY_ASKS processes at once, and the rest later. */
@@ -255,23 +257,23 @@ TEST(more_than_are_asked_at_once) {
     struct weir_answers said;
     uint64_t sum = 0;
 
-    own = join(driver, 0);
+    own = join_registry(driver, 0);
     for (int i = 0; i < OTHERS; i++) {
         comes(i, (uint64_t)i + 1, 0);
         sum += (uint64_t)i + 1;
     }
-    ANSWERS(0, ask(MIB, 200, &said));
-    ANSWERS(0, ask(MIB, 200, &said));
+    ANSWERS(0, ask_others(MIB, 200, &said));
+    ANSWERS(0, ask_others(MIB, 200, &said));
     MUST_EQ(said.kept, sum);
-    leave(own);
+    leave_registry(own);
 }
 
 enum way { ANSWERS_IT, IS_ANOTHER, IS_ANOTHERS_CHILD, IS_GONE, SAYS_WHAT_IT_HAS, WAYS };
 
-static atomic_int has_asked; /* the request is over, so act() ends */
+static atomic_int has_asked; /* the request is over, so act_as_member() ends */
 
 /* Acts as other[0] in one of the ways once it is asked.  In the way SAYS_WHAT_IT_HAS it publishes before that, too. */
-static void *act(void *way) {
+static void *act_as_member(void *way) {
     struct weir_registry_entry question, entry = {.reserved = 10, .idle = 10};
     int how = *(const int *)way;
 
@@ -312,7 +314,7 @@ TEST_EACH(WAYS, what_counts_as_an_answer) {
     struct weir_answers said = {0};
     pthread_t thread;
 
-    own = join(driver, 0);
+    own = join_registry(driver, 0);
     comes(0, 10, 0);
     comes(1, 20, 1); /* this one never answers */
     for (int i = 0; i < TRIES && (said.given != given[_i] || !said.heard); i++) {
@@ -322,18 +324,18 @@ TEST_EACH(WAYS, what_counts_as_an_answer) {
         }
         for (int k = 0; k < 2; k++) { /* new processes, so that no one counts as silent */
             other[k].start++;
-            has_idle(k, (uint64_t)10 << k, (uint64_t)k);
+            publish_idle(k, (uint64_t)10 << k, (uint64_t)k);
         }
         atomic_store(&has_asked, 0);
-        ANSWERS(0, pthread_create(&thread, NULL, act, &_i));
-        (void)ask(MIB, 200, &said);
+        ANSWERS(0, pthread_create(&thread, NULL, act_as_member, &_i));
+        (void)ask_others(MIB, 200, &said);
         atomic_store(&has_asked, 1);
         ANSWERS(0, pthread_join(thread, NULL));
     }
     MUST_EQ(said.given, given[_i]);
     MUST_EQ(said.heard, 1);
     MUST_EQ(own_entry().until_ns, 0);
-    leave(own);
+    leave_registry(own);
 }
 
 /* A process that has freed all it could is not asked again, even if that was too little for a context. */
@@ -342,13 +344,13 @@ TEST(a_context_asks_for_all_once) {
     struct weir_admission admission = {0};
     pthread_t thread;
 
-    own = join(driver, 0);
+    own = join_registry(driver, 0);
     comes(0, 10, 0);
-    ANSWERS(0, pthread_create(&thread, NULL, act, (void *)(uintptr_t)&way));
+    ANSWERS(0, pthread_create(&thread, NULL, act_as_member, (void *)(uintptr_t)&way));
     MUST(weir__allocator_admit(own, &admission));
     ANSWERS(0, pthread_join(thread, NULL));
     MUST(!weir__allocator_admit(own, &admission));
-    leave(own);
+    leave_registry(own);
 }
 
 /* A preallocation that is a share waits for a process that does not answer, but not without a bound. */
@@ -416,7 +418,7 @@ static void asks(uint64_t slot, uint64_t start, uint64_t sequence) {
 TEST(only_who_is_asked_gives) {
     uint64_t start;
 
-    own = join(driver, 0);
+    own = join_registry(driver, 0);
     comes(0, 0, 0);
     has_allocator();
     start = own_entry().start;
@@ -433,7 +435,7 @@ TEST(only_who_is_asked_gives) {
     sleep_for_ms(30);
     MUST_EQ(atomic_load(&gives), 1);
     MUST_EQ(atomic_load(&was_asked), 5);
-    leave(own);
+    leave_registry(own);
     weir__local_peers_leave(&local_peer);
 }
 
@@ -471,13 +473,13 @@ TEST(what_is_told_knows_of_who_was_there) {
 /* Joins with an allocator that has published 20 reserved bytes. */
 static void has_told(void) {
     atomic_store(&has_reserve, 20);
-    own = join(driver, 0);
+    own = join_registry(driver, 0);
     comes(0, 10, 0);
     has_allocator();
     weir__process_peers_note(own, &noted, 20);
 }
 
-static void grow_meanwhile(void) {
+static void grow_while_asking(void) {
     atomic_store(&has_reserve, 50);
     weir__process_peers_note(own, &noted, 50);
 }
@@ -485,14 +487,14 @@ static void grow_meanwhile(void) {
 /* The allocator grows after the thread has read its memory and before the thread publishes. */
 TEST(growth_during_a_look_is_told) {
     has_told();
-    atomic_store(&in_tell, grow_meanwhile);
+    atomic_store(&in_tell, grow_while_asking);
     weir__registry_ring(&other[0]);
     while (atomic_load(&in_tell))
         sleep_for_ms(1);
     sleep_for_ms(20); /* so that the thread has published */
     MUST_EQ(own_entry().reserved, 50);
     weir__local_peers_leave(&local_peer);
-    leave(own);
+    leave_registry(own);
 }
 
 /* The thread publishes growth before the allocator notes it. */
@@ -506,7 +508,7 @@ TEST(growth_that_was_seen_counts_once) {
     weir__process_peers_note(own, &noted, 50);
     MUST_EQ(own_entry().reserved, 50);
     weir__local_peers_leave(&local_peer);
-    leave(own);
+    leave_registry(own);
 }
 
 /* A request for a context waits one second for a process that has been asked. */
@@ -514,25 +516,25 @@ TEST(a_context_waits_for_who_has_not_answered) {
     struct weir_admission admission = {0};
     uint64_t began = weir__registry_now();
 
-    own = join(driver, 0);
+    own = join_registry(driver, 0);
     comes(0, 10, 0);
     while (weir__allocator_admit(own, &admission))
         ;
     MUST_LE(1000 * MS, weir__registry_now() - began);
     admission = (struct weir_admission){0};
     MUST(!weir__allocator_admit(own, &admission)); /* a silent process is not asked */
-    leave(own);
+    leave_registry(own);
 }
 
 /* An impossible weight in another process's entry does not count. */
 TEST(weights_are_added_up) {
-    own = join(driver, 0);
+    own = join_registry(driver, 0);
     comes(0, 0, 0);
     comes(1, 0, 0);
     says(0, (struct weir_registry_entry){.weight = UINT64_MAX});
     says(1, (struct weir_registry_entry){.weight = 5});
     ANSWERS(5, weir__process_peers_weights(own));
-    leave(own);
+    leave_registry(own);
 }
 
 /* The claim of an allocator counts from before its creation until it leaves, even if the process stays joined. */
@@ -562,7 +564,7 @@ TEST(claims_count_until_they_end) {
 TEST(a_step_that_was_counted_before) {
     _Atomic uint64_t shown = 0;
 
-    own = join(driver, 0);
+    own = join_registry(driver, 0);
     comes(0, 0, 0);
     weir__process_peers_note(own, &shown, 100);
     MUST_EQ(own_entry().reserved, 100);
@@ -573,7 +575,7 @@ TEST(a_step_that_was_counted_before) {
         sleep_for_ms(1);
     weir__process_peers_note(own, &shown, 30);
     MUST_LE(own_entry().reserved, 30);
-    leave(own);
+    leave_registry(own);
     weir__local_peers_leave(&local_peer);
 }
 
@@ -583,17 +585,17 @@ TEST(one_for_each_device) {
     struct weir_driver second = *driver;
     struct weir_process_peers *on_one, *on_second;
 
-    own = join(driver, 0);
-    MUST(join(driver, 0) == own);
-    on_one = join(driver, 1);
-    on_second = join(&second, 0);
+    own = join_registry(driver, 0);
+    MUST(join_registry(driver, 0) == own);
+    on_one = join_registry(driver, 1);
+    on_second = join_registry(&second, 0);
     MUST(own != on_one && own != on_second && on_one != on_second);
     comes(0, 0, 0);
-    leave(own);
+    leave_registry(own);
     MUST_EQ(own_entry().pid, (uint64_t)getpid()); /* one allocator is still joined */
-    leave(own);
-    leave(on_second);
-    leave(on_one);
+    leave_registry(own);
+    leave_registry(on_second);
+    leave_registry(on_one);
 }
 
 /* Keeps weir's thread from starting, so that it holds no lock and publishes nothing. */
@@ -608,7 +610,7 @@ TEST(what_joining_takes_is_denied) {
     int files;
     char why[96];
 
-    leave(join(driver, 0));
+    leave_registry(join_registry(driver, 0));
     files = files_open();
     for (uint64_t i = 0; i < 4; i++) {
         refuse_in = i % 2 == 0;
@@ -620,7 +622,7 @@ TEST(what_joining_takes_is_denied) {
         ANSWERS(files, files_open());
         MUST(weir__registry_view(&other[0], name) != 0);
     }
-    leave(join(driver, 0));
+    leave_registry(join_registry(driver, 0));
 }
 
 /* ---- the end of the process ------------------------------------------------------------------ */
@@ -645,7 +647,7 @@ static void stick_at_write(const char *call) {
 
 static void *join_and_stick(void *unused) {
     meanwhile = stick_at_thread;
-    (void)join(driver, 1);
+    (void)join_registry(driver, 1);
     return unused;
 }
 
@@ -664,10 +666,10 @@ static __attribute__((noreturn)) void end_with(int lock) {
 
     snprintf(path, sizeof path, "%s/%d", folder, lock); /* each child has a separate registry */
     MUST(mkdir(path, 0700) == 0 && setenv("WEIR_RUN_FOLDER", path, 1) == 0);
-    open_devices();
+    start_two_models();
     if (lock == 2)
         weir__thread_watch(never_begin);
-    own = join(driver, 0);
+    own = join_registry(driver, 0);
     comes(0, 0, 0);
     if (lock == 0) {
         atomic_store(&in_give, get_stuck);
@@ -681,7 +683,7 @@ static __attribute__((noreturn)) void end_with(int lock) {
     exit(0);
 }
 
-CASE("the end", 60, set_up, remove_folder);
+CASE("the end", 60, set_up_asking, remove_folder);
 
 TEST(a_thread_that_never_comes_back) {
     uint64_t began = weir__registry_now();
@@ -713,7 +715,7 @@ static void linger(const char *call) {
     sleep_for_ms(30);
 }
 
-static void watch(void) {
+static void linger_meanwhile(void) {
     meanwhile = linger;
 }
 
@@ -723,11 +725,11 @@ CASE("asking", 60, set_up_device, remove_folder);
 TEST(it_leaves_as_the_thread_begins) {
     uint64_t began = weir__registry_now();
 
-    weir__thread_watch(watch);
-    own = join(driver, 0);
+    weir__thread_watch(linger_meanwhile);
+    own = join_registry(driver, 0);
     while (!atomic_load(&is_at_bell))
         sleep_for_ms(1);
-    leave(own);
+    leave_registry(own);
     MUST_LE(weir__registry_now() - began, 5000 * MS);
 }
 #endif
@@ -738,7 +740,7 @@ CASE("asking", 60, set_up_device, remove_folder);
 TEST(a_child_of_fork_ends) {
 
     weir__thread_watch(never_begin);
-    own = join(driver, 0);
+    own = join_registry(driver, 0);
     comes(0, 0, 0);
     if (is_child())
         exit(0);

@@ -20,13 +20,13 @@ static char why[WEIR_GROUP_WHY];
 
 static struct shared { _Atomic uint64_t held[MOST], steps[MOST], refused[MOST], over; } * shared;
 
-static void set_up(void) {
+static void set_up_group(void) {
     make_folder("/tmp");
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     ck_assert(shared != MAP_FAILED);
 }
 
-static void tear_down(void) {
+static void tear_down_group(void) {
     remove_folder();
     munmap(shared, sizeof *shared);
 }
@@ -38,7 +38,7 @@ static int files(void) {
     return system(command) == 0;
 }
 
-static void join(struct weir_group *g, uint64_t limit) {
+static void join_training_group(struct weir_group *g, uint64_t limit) {
     ck_assert_msg(weir__group_join(g, "training", DEVICE, limit, 1, why) == 0, "%s", why);
 }
 
@@ -48,19 +48,19 @@ static void leave_last(struct weir_group *g) {
     ck_assert(!files());
 }
 
-static void refuse(uint64_t limit, const char *says) {
+static void expect_join_error(uint64_t limit, const char *says) {
     struct weir_group g;
 
     ck_assert_int_eq(weir__group_join(&g, "training", DEVICE, limit, 1, why), -1);
     ck_assert_msg(strstr(why, says), "%s", why);
 }
 
-CASE("alone", 20, set_up, tear_down);
+CASE("alone", 20, set_up_group, tear_down_group);
 
 TEST(test_a_member_has_the_limit_to_the_byte) {
     struct weir_group g;
 
-    join(&g, LIMIT);
+    join_training_group(&g, LIMIT);
     ck_assert(weir__group_charge(&g, WEIR_GROUP_RESERVE, LIMIT - 1));
     ck_assert(!weir__group_charge(&g, WEIR_GROUP_ALLOC, 2));
     ck_assert(weir__group_charge(&g, WEIR_GROUP_ALLOC, 1));
@@ -76,7 +76,7 @@ TEST(test_a_member_has_the_limit_to_the_byte) {
 TEST(test_what_is_more_than_any_limit_is_refused) {
     struct weir_group g;
 
-    join(&g, LIMIT);
+    join_training_group(&g, LIMIT);
     ck_assert(weir__group_charge(&g, WEIR_GROUP_RESERVE, 1));
     ck_assert(!weir__group_charge(&g, WEIR_GROUP_RESERVE, UINT64_MAX));
     ck_assert(!weir__group_charge(&g, WEIR_GROUP_RESERVE, LIMIT));
@@ -86,8 +86,8 @@ TEST(test_what_is_more_than_any_limit_is_refused) {
 TEST(test_no_more_is_given_back_than_was_taken) {
     struct weir_group one, two;
 
-    join(&one, LIMIT);
-    join(&two, LIMIT);
+    join_training_group(&one, LIMIT);
+    join_training_group(&two, LIMIT);
     ck_assert(weir__group_charge(&one, WEIR_GROUP_RESERVE, 5));
     ck_assert(weir__group_charge(&two, WEIR_GROUP_ALLOC, 7));
     weir__group_uncharge(&one, WEIR_GROUP_ALLOC, 1);
@@ -110,10 +110,10 @@ TEST(test_names) {
 TEST(test_the_limit_is_the_groups) {
     struct weir_group one, two;
 
-    refuse(0, "expected group-limit with an amount such as 40GiB");
-    join(&one, LIMIT);
-    refuse(LIMIT / 2, "limit 40MiB on this device, not 20MiB: give group-limit 40MiB");
-    join(&two, 0);
+    expect_join_error(0, "expected group-limit with an amount such as 40GiB");
+    join_training_group(&one, LIMIT);
+    expect_join_error(LIMIT / 2, "limit 40MiB on this device, not 20MiB: give group-limit 40MiB");
+    join_training_group(&two, 0);
     ck_assert_uint_eq(weir__group_limit(&two), LIMIT);
     ck_assert(weir__group_charge(&one, WEIR_GROUP_RESERVE, LIMIT - 5));
     ck_assert(!weir__group_charge(&two, WEIR_GROUP_RESERVE, 6));
@@ -121,7 +121,7 @@ TEST(test_the_limit_is_the_groups) {
     weir__group_leave(&one);
     ck_assert_uint_eq(weir__group_used(&two), 5);
     weir__group_leave(&two);
-    join(&one, LIMIT / 2); /* a new group, since the old one has ended */
+    join_training_group(&one, LIMIT / 2); /* a new group, since the old one has ended */
     weir__group_leave(&one);
 }
 
@@ -129,7 +129,7 @@ TEST(test_shares_are_by_weight) {
     struct weir_group_member members[WEIR_GROUP_SLOTS];
     struct weir_group one, two;
 
-    join(&one, LIMIT);
+    join_training_group(&one, LIMIT);
     ck_assert_int_eq(weir__group_join(&two, "training", DEVICE, LIMIT, 3, why), 0);
     ck_assert(weir__group_charge(&two, WEIR_GROUP_CREATE, 7));
     weir__group_publish_idle(&two, 4);
@@ -159,13 +159,13 @@ TEST(test_what_is_no_file_of_a_group_is_replaced) {
     char path[WEIR_SLOT_PATH];
     FILE *file;
 
-    join(&g, LIMIT);
+    join_training_group(&g, LIMIT);
     strcpy(path, g.shared.path);
     weir__group_leave(&g);
     file = fopen(path, "w");
     ck_assert_int_ge(fputs("something else", file), 0);
     fclose(file);
-    join(&g, LIMIT);
+    join_training_group(&g, LIMIT);
     ck_assert(weir__group_charge(&g, WEIR_GROUP_RESERVE, LIMIT));
     weir__group_leave(&g);
 }
@@ -187,7 +187,7 @@ TEST(test_a_process_that_joins_removes_the_files_of_groups_whose_members_were_ki
     }
     ck_assert_int_eq(waitpid(child, NULL, 0), child);
     ck_assert_int_eq(access(left, F_OK), 0);
-    join(&g, LIMIT);
+    join_training_group(&g, LIMIT);
     ck_assert_int_ne(access(left, F_OK), 0);
     ck_assert_int_eq(access(lives.shared.path, F_OK), 0);
     weir__group_leave(&g);
@@ -197,10 +197,10 @@ TEST(test_a_process_that_joins_removes_the_files_of_groups_whose_members_were_ki
 TEST(test_a_program_that_closes_all_files_stays_a_member) {
     struct weir_group one, two;
 
-    join(&one, LIMIT);
+    join_training_group(&one, LIMIT);
     ck_assert(weir__group_charge(&one, WEIR_GROUP_RESERVE, LIMIT));
     close(one.shared.file.number);
-    join(&two, LIMIT);
+    join_training_group(&two, LIMIT);
     ck_assert(!weir__group_charge(&two, WEIR_GROUP_RESERVE, 1));
     weir__group_uncharge(&one, WEIR_GROUP_RESERVE, 1);
     ck_assert(weir__group_charge(&two, WEIR_GROUP_RESERVE, 1));
@@ -217,13 +217,13 @@ static int take_as_member(uint64_t bytes) {
            weir__group_charge(&g, WEIR_GROUP_RESERVE, bytes);
 }
 
-CASE("others", 20, set_up, tear_down);
+CASE("others", 20, set_up_group, tear_down_group);
 
 TEST(test_who_needs_it_has_what_the_dead_had) {
     pid_t pid = holder(take_as_member, LIMIT);
     struct weir_group g;
 
-    join(&g, LIMIT);
+    join_training_group(&g, LIMIT);
     ck_assert(!weir__group_charge(&g, WEIR_GROUP_RESERVE, 1));
     end_holder(pid, SIGKILL);
     ck_assert_uint_eq(weir__group_used(&g), LIMIT);
@@ -246,7 +246,7 @@ TEST(test_another_program_of_the_process_has_nothing) {
     }
     close(ready[1]);
     ck_assert_int_eq(read(ready[0], &byte, 1), 0); /* exec has closed the pipe */
-    join(&g, LIMIT);
+    join_training_group(&g, LIMIT);
     while (
         !weir__group_charge(&g, WEIR_GROUP_RESERVE, LIMIT)) /* exec closes one file after another */
         nanosleep(&(struct timespec){0, 1000000}, NULL);
@@ -288,7 +288,7 @@ TEST(test_a_child_of_fork_does_not_keep_what_its_parent_had) {
     close(gone[0]);
     ck_assert_int_eq(read(ready[0], &child, sizeof child), (int)sizeof child);
     end_holder(pid, SIGKILL);
-    join(&g, LIMIT);
+    join_training_group(&g, LIMIT);
     /* The child still has its parent's lock, so a request waits, as for a process that is ending. */
     ck_assert(!weir__group_charge(&g, WEIR_GROUP_RESERVE, LIMIT));
     ck_assert_uint_eq(weir__group_recover(&g), LIMIT);
@@ -305,7 +305,7 @@ TEST(test_who_is_stopped_keeps_what_it_has_and_nobody_waits) {
     struct weir_group g;
 
     ck_assert_int_eq(kill(pid, SIGSTOP), 0);
-    join(&g, LIMIT);
+    join_training_group(&g, LIMIT);
     ck_assert(!weir__group_charge(&g, WEIR_GROUP_RESERVE, LIMIT / 2 + 1));
     ck_assert(weir__group_charge(&g, WEIR_GROUP_RESERVE, LIMIT / 2));
     end_holder(pid, SIGKILL);
@@ -318,7 +318,7 @@ TEST(test_a_file_that_only_the_dead_used_takes_another_limit) {
     struct weir_group g;
 
     end_holder(pid, SIGKILL);
-    join(&g, LIMIT / 2);
+    join_training_group(&g, LIMIT / 2);
     ck_assert_uint_eq(weir__group_limit(&g), LIMIT / 2);
     ck_assert_uint_eq(weir__group_used(&g), 0);
     weir__group_leave(&g);
@@ -364,7 +364,7 @@ TEST(test_another_limit_leaves_what_the_ending_have) {
         pthread_exit(NULL);
     }
     ck_assert_int_eq(read(left_by[0], &byte, 1), 1);
-    join(&g, LIMIT / 2);
+    join_training_group(&g, LIMIT / 2);
     ck_assert_uint_eq(weir__group_limit(&g), LIMIT / 2);
     ck_assert_uint_eq(weir__group_used(&g), LIMIT / 4);
     ck_assert(!weir__group_charge(&g, WEIR_GROUP_RESERVE, LIMIT / 2));
@@ -378,7 +378,7 @@ TEST(test_another_limit_leaves_what_the_ending_have) {
 static int say_by[2], go_by[2];
 
 /* Starts a member with LIMIT - 1 bytes that is about to end, and exits when the test closes go_by. */
-static pid_t start_ending(void) {
+static pid_t fork_ending_member(void) {
     struct weir_group g;
     char byte;
     pid_t pid;
@@ -407,8 +407,8 @@ TEST(test_what_a_member_has_counts_beside_others_until_it_has_ended) {
     struct weir_group g;
     pid_t pid;
 
-    join(&g, LIMIT);
-    pid = start_ending();
+    join_training_group(&g, LIMIT);
+    pid = fork_ending_member();
     ck_assert(!weir__group_charge(&g, WEIR_GROUP_RESERVE, 2));
     close(go_by[1]);
     ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
@@ -417,7 +417,7 @@ TEST(test_what_a_member_has_counts_beside_others_until_it_has_ended) {
 }
 
 TEST(test_the_last_member_removes_the_file_as_it_ends) {
-    pid_t pid = start_ending();
+    pid_t pid = fork_ending_member();
 
     ck_assert(!files());
     close(go_by[1]);
@@ -466,7 +466,7 @@ TEST(test_members_that_end_at_once_leave_no_file) {
     }
 }
 
-CASE("removed", 30, set_up, tear_down);
+CASE("removed", 30, set_up_group, tear_down_group);
 
 /* Removes the file, and waits so long that the members' next calls check it. */
 static void remove_file(const char *path) {
@@ -488,7 +488,7 @@ TEST(test_old_and_new_members_have_one_limit) {
     if (pid == 0) {
         struct weir_group far;
 
-        join(&far, LIMIT);
+        join_training_group(&far, LIMIT);
         if (!weir__group_charge(&far, WEIR_GROUP_POOL, LIMIT / 2) ||
             write(say_by[1], &byte, 1) != 1 || read(go_by[0], &byte, 1) != 1)
             _exit(1);
@@ -506,7 +506,7 @@ TEST(test_old_and_new_members_have_one_limit) {
     weir__group_publish_idle(&near, 5);
     remove_file(near.shared.path);
     close(near.shared.file.number);
-    join(&late, LIMIT);
+    join_training_group(&late, LIMIT);
     ck_assert(weir__group_charge(&late, WEIR_GROUP_RESERVE, LIMIT / 4));
     weir__group_uncharge(&near, WEIR_GROUP_GRAPH, 1);
     weir__group_charge_anyway(&near, WEIR_GROUP_GRAPH, 1);
@@ -536,13 +536,13 @@ TEST(test_old_and_new_members_have_one_limit) {
 TEST(test_old_members_have_the_new_limit) {
     struct weir_group one, late;
 
-    join(&one, LIMIT);
+    join_training_group(&one, LIMIT);
     ck_assert(weir__group_charge(&one, WEIR_GROUP_RESERVE, LIMIT / 4));
     remove_file(one.shared.path);
     ck_assert_uint_eq(weir__group_used(&one), LIMIT / 4);
     ck_assert(files());
     remove_file(one.shared.path);
-    join(&late, LIMIT / 2);
+    join_training_group(&late, LIMIT / 2);
     weir__group_publish_idle(&one, 5);
     ck_assert_uint_eq(weir__group_limit(&one), LIMIT / 2);
     ck_assert_uint_eq(weir__group_used(&late), LIMIT / 4);
@@ -555,7 +555,7 @@ TEST(test_old_members_have_the_new_limit) {
 TEST(test_no_new_file_can_be_made) {
     struct weir_group one;
 
-    join(&one, LIMIT);
+    join_training_group(&one, LIMIT);
     ck_assert(weir__group_charge(&one, WEIR_GROUP_RESERVE, LIMIT / 2));
     ck_assert_int_eq(unlink(one.shared.path), 0);
     ck_assert_int_eq(mkdir(one.shared.path, 0700), 0);
@@ -576,13 +576,13 @@ TEST(test_no_new_file_can_be_made) {
 
 static uint64_t random_state;
 
-static uint64_t draw(uint64_t most) {
+static uint64_t draw_amount(uint64_t most) {
     random_state = random_state * UINT64_C(6364136223846793005) + 1442695040888963407;
     return (random_state >> 33) % most;
 }
 
 /* Counts and gives back random bytes until the process is killed. */
-static void work(int number, uint64_t seed) {
+static void charge_at_random(int number, uint64_t seed) {
     uint64_t block[BLOCKS] = {0};
     struct weir_group g;
 
@@ -592,7 +592,7 @@ static void work(int number, uint64_t seed) {
         _exit(3);
     }
     for (;;) {
-        int at = (int)draw(BLOCKS);
+        int at = (int)draw_amount(BLOCKS);
         enum weir_group_kind kind = (enum weir_group_kind)(at % WEIR_GROUP_KIND_COUNT);
 
         if (block[at] > 0) {
@@ -600,7 +600,7 @@ static void work(int number, uint64_t seed) {
             weir__group_uncharge(&g, kind, block[at]);
             block[at] = 0;
         } else {
-            uint64_t bytes = 1 + draw(LIMIT / 4);
+            uint64_t bytes = 1 + draw_amount(LIMIT / 4);
 
             if (weir__group_charge(&g, kind, bytes)) {
                 block[at] = bytes;
@@ -615,11 +615,11 @@ static void work(int number, uint64_t seed) {
     }
 }
 
-static pid_t start_worker(int number, uint64_t seed) {
+static pid_t fork_charging_worker(int number, uint64_t seed) {
     pid_t pid = fork();
 
     if (pid == 0) {
-        work(number, seed);
+        charge_at_random(number, seed);
         _exit(0);
     }
     return pid;
@@ -641,7 +641,7 @@ static void await_stopped(const pid_t *pids, int count) {
 }
 
 /* Checks that live processes hold at most the counted bytes, which are the sum of the slots and within the limit. */
-static void look(struct weir_group *g, int count) {
+static void check_members(struct weir_group *g, int count) {
     struct weir_group_member members[WEIR_GROUP_SLOTS];
     uint64_t held = 0, counted = 0;
     size_t number;
@@ -676,20 +676,20 @@ static void disturb(int count, uint64_t steps, uint64_t least) {
 
     random_state = 42;
     for (int i = 0; i < count; i++)
-        pids[i] = start_worker(i, (uint64_t)i + 1);
+        pids[i] = fork_charging_worker(i, (uint64_t)i + 1);
     while (steps_of(count) < steps || kills < least) {
-        int at = (int)draw((uint64_t)count);
+        int at = (int)draw_amount((uint64_t)count);
 
-        nanosleep(&(struct timespec){0, (long)draw(3000000)}, NULL);
-        if (draw(2)) { /* other processes go on meanwhile */
+        nanosleep(&(struct timespec){0, (long)draw_amount(3000000)}, NULL);
+        if (draw_amount(2)) { /* other processes go on meanwhile */
             ck_assert_int_eq(kill(pids[at], SIGSTOP), 0);
-            nanosleep(&(struct timespec){0, (long)draw(2000000)}, NULL);
+            nanosleep(&(struct timespec){0, (long)draw_amount(2000000)}, NULL);
             ck_assert_int_eq(kill(pids[at], SIGCONT), 0);
         }
         ck_assert_int_eq(kill(pids[at], SIGKILL), 0);
         ck_assert_int_eq(waitpid(pids[at], NULL, 0), pids[at]);
         atomic_store(&shared->held[at], 0);
-        pids[at] = start_worker(at, draw(UINT64_C(1) << 30));
+        pids[at] = fork_charging_worker(at, draw_amount(UINT64_C(1) << 30));
         if (++kills % 8 != 0)
             continue;
         nanosleep(&(struct timespec){0, 2000000}, NULL); /* so that all have joined */
@@ -699,7 +699,7 @@ static void disturb(int count, uint64_t steps, uint64_t least) {
             struct weir_group_member members[WEIR_GROUP_SLOTS];
 
             if (weir__group_members(&watcher, members) == (size_t)count)
-                look(&watcher, count);
+                check_members(&watcher, count);
             weir__group_leave(&watcher);
         }
         signal_all(pids, count, SIGCONT);
@@ -721,7 +721,7 @@ static void disturb(int count, uint64_t steps, uint64_t least) {
            (unsigned long long)kills);
 }
 
-CASE("many", getenv("WEIR_TEST_STEPS") ? 3600 : 60, set_up, tear_down);
+CASE("many", getenv("WEIR_TEST_STEPS") ? 3600 : 60, set_up_group, tear_down_group);
 
 TEST(test_kills_and_stops_at_any_moment) {
     const char *steps = getenv("WEIR_TEST_STEPS");
@@ -729,11 +729,11 @@ TEST(test_kills_and_stops_at_any_moment) {
     disturb(steps ? MOST : 4, steps ? strtoull(steps, NULL, 10) : 20000, steps ? 2000 : 64);
 }
 
-CASE("alone", 20, set_up, tear_down);
+CASE("alone", 20, set_up_group, tear_down_group);
 
 static atomic_int working;
 
-static void *take_and_give(void *group) {
+static void *charge_and_uncharge(void *group) {
     for (int i = 0; i < 20000; i++) {
         if (weir__group_charge(group, WEIR_GROUP_RESERVE, LIMIT / 3))
             weir__group_uncharge(group, WEIR_GROUP_RESERVE, LIMIT / 3);
@@ -748,10 +748,10 @@ TEST_EACH(2, test_threads_of_several_members) {
     pthread_t thread[6];
 
     for (int i = 0; i < 3; i++)
-        join(&group[i], LIMIT);
+        join_training_group(&group[i], LIMIT);
     atomic_store(&working, 6);
     for (int i = 0; i < 6; i++)
-        ck_assert_int_eq(pthread_create(&thread[i], NULL, take_and_give, &group[i % 3]), 0);
+        ck_assert_int_eq(pthread_create(&thread[i], NULL, charge_and_uncharge, &group[i % 3]), 0);
     while (_i == 1 && atomic_load(&working) > 0) {
         (void)unlink(group[0].shared.path);
         nanosleep(&(struct timespec){0, 3000000}, NULL);

@@ -21,7 +21,7 @@ static void must_hold(int holds, int line) {
 #define must(condition) must_hold(condition, __LINE__)
 
 /* Opens the model driver.  The profile, if there is one, defines the device's size and the memory of a context. */
-static void open_driver(void) {
+static void open_model_driver(void) {
     uint64_t capacity = getenv("WEIR_MODEL_PROFILE") ? 0 : CAPACITY;
     struct weir_driver_failure failure;
 
@@ -30,13 +30,13 @@ static void open_driver(void) {
     must(weir__model_reset(&(struct weir_model_setup){.capacity = capacity}) == 0);
 }
 
-static void open_device(void) {
+static void enter_model_device(void) {
     must(driver->cuDevicePrimaryCtxRetain(&primary, 0) == CUDA_SUCCESS);
     must(driver->cuCtxPushCurrent(primary) == CUDA_SUCCESS);
     must(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
 }
 
-static weir_status take(size_t bytes) {
+static weir_status alloc_own_block(size_t bytes) {
     void *block;
     weir_status status = weir_alloc(own, bytes, A, &block);
 
@@ -45,7 +45,7 @@ static weir_status take(size_t bytes) {
     return status;
 }
 
-static weir_status give_all(void) {
+static weir_status free_own_blocks(void) {
     weir_status status = WEIR_OK;
 
     while (block_count > 0 && status == WEIR_OK)
@@ -54,7 +54,7 @@ static weir_status give_all(void) {
 }
 
 /* Frees every other block. */
-static weir_status give_half(void) {
+static weir_status free_half_of_blocks(void) {
     weir_status status = WEIR_OK;
     size_t left = 0;
 
@@ -82,7 +82,7 @@ static void open_tensors(const char *engine) {
     own = weir_tensors_allocator(tensors);
 }
 
-static void *source_alloc(void *context, size_t bytes) {
+static void *alloc_source_segment(void *context, size_t bytes) {
     CUdeviceptr block = 0;
 
     (void)context;
@@ -90,7 +90,7 @@ static void *source_alloc(void *context, size_t bytes) {
     return (void *)(uintptr_t)block;
 }
 
-static void source_free(void *context, void *segment) {
+static void free_source_segment(void *context, void *segment) {
     (void)context;
     source_frees++;
     must(driver->cuMemFree((uintptr_t)segment) == CUDA_SUCCESS);
@@ -98,9 +98,9 @@ static void source_free(void *context, void *segment) {
 
 /* Fills a private pool of tensors with one block, frees the block while the stream still works, and closes the pool.
  * Kind "used": the pool keeps its user.  Kind "live": the block stays live.  Kind "source": the pool's memory comes from
- * source_alloc(). */
-static weir_status fill_pool(const char *engine, size_t bytes, const char *kind) {
-    const weir_tensors_source source = {NULL, source_alloc, source_free, NULL};
+ * alloc_source_segment(). */
+static weir_status fill_tensor_pool(const char *engine, size_t bytes, const char *kind) {
+    const weir_tensors_source source = {NULL, alloc_source_segment, free_source_segment, NULL};
     const weir_tensors_id id = {0, 7};
     weir_status status;
     void *block;
@@ -164,7 +164,7 @@ static uint64_t active_tensors(void) {
     return (uint64_t)f.active_bytes[0].current;
 }
 
-static void stay(void *context, const weir_tensors_block *block) {
+static void pause_in_visit(void *context, const weir_tensors_block *block) {
     (void)block;
     must(sem_post(context) == 0);
     for (;;)
@@ -175,7 +175,7 @@ static void stay(void *context, const weir_tensors_block *block) {
 static void *hold_tensors(void *held) {
     const weir_tensors_id all = {0, 0};
 
-    (void)!weir_tensors_visit(tensors, all, stay, held);
+    (void)!weir_tensors_visit(tensors, all, pause_in_visit, held);
     return NULL;
 }
 
@@ -230,16 +230,16 @@ static void lose_registry(void) {
     }
 }
 
-static void obey(const char *line) {
+static void obey_line(const char *line) {
     char engine[16], kind[16];
     size_t mib = 0;
 
     if (sscanf(line, "take %zu", &mib) == 1) {
-        printf("%s\n", weir_status_name(take(mib * MIB)));
+        printf("%s\n", weir_status_name(alloc_own_block(mib * MIB)));
     } else if (strcmp(line, "give\n") == 0) {
-        printf("%s\n", weir_status_name(give_all()));
+        printf("%s\n", weir_status_name(free_own_blocks()));
     } else if (sscanf(line, "pool %15s %zu %15s", engine, &mib, kind) == 3) {
-        printf("%s\n", weir_status_name(fill_pool(engine, mib * MIB, kind)));
+        printf("%s\n", weir_status_name(fill_tensor_pool(engine, mib * MIB, kind)));
     } else if (sscanf(line, "use %15s %zu", engine, &mib) == 2) {
         printf("%s\n", weir_status_name(use_tensor(engine, mib * MIB)));
     } else if (sscanf(line, "capture %zu", &mib) == 1) {
@@ -261,7 +261,7 @@ static void obey(const char *line) {
     } else if (strcmp(line, "sources\n") == 0) {
         printf("%d\n", source_frees);
     } else if (strcmp(line, "half\n") == 0) {
-        printf("%s\n", weir_status_name(give_half()));
+        printf("%s\n", weir_status_name(free_half_of_blocks()));
     } else if (strcmp(line, "figures\n") == 0) {
         tell_figures();
     } else if (strcmp(line, "releases\n") == 0) {
@@ -271,7 +271,7 @@ static void obey(const char *line) {
     } else if (strcmp(line, "limit\n") == 0) {
         weir_failure r = {.size = sizeof r};
 
-        (void)take(64 * GIB);
+        (void)alloc_own_block(64 * GIB);
         must(weir_last_failure(&r) == WEIR_OK);
         printf("%llu\n", r.limit == UINT64_MAX ? 0ULL : (unsigned long long)(r.limit / MIB));
     } else if (strcmp(line, "why\n") == 0) { /* the OOM report in one line */
@@ -287,7 +287,7 @@ static void obey(const char *line) {
         printf("%s\n", weir__model_kernel(A, mib * MS) == CUDA_SUCCESS ? "busy" : "not busy");
     } else if (sscanf(line, "later %zu", &mib) == 1) { /* ms; no cache serves the request */
         weir__model_advance(mib * MS);
-        printf("%s\n", weir_status_name(take(2 * MIB)));
+        printf("%s\n", weir_status_name(alloc_own_block(2 * MIB)));
     } else if (strcmp(line, "fail\n") == 0) {
         weir__model_fail(WEIR_ENTRY_cuMemPoolTrimTo, 1, CUDA_ERROR_UNKNOWN, 0);
         printf("it will\n");
@@ -345,7 +345,7 @@ static void obey(const char *line) {
         fflush(stdout);
         syscall(SYS_exit, 0);
     } else if (strcmp(line, "end\n") == 0) {
-        must(give_all() == WEIR_OK);
+        must(free_own_blocks() == WEIR_OK);
         must(weir_allocator_destroy(own) == WEIR_OK);
         exit(0);
     } else {
@@ -354,7 +354,7 @@ static void obey(const char *line) {
 }
 
 /* Allocates and frees until its input ends: up to `peak` if it locks the file `turns`, else up to `low`. */
-static int work(const char *turns, size_t low, size_t peak) {
+static int work_by_turns(const char *turns, size_t low, size_t peak) {
     struct pollfd input = {.fd = 0, .events = POLLIN};
     int turn = open(turns, O_RDWR | O_CLOEXEC);
     uint64_t random = (uint64_t)getpid() * UINT64_C(2862933555777941757) + 1;
@@ -370,11 +370,11 @@ static int work(const char *turns, size_t low, size_t peak) {
             random = random * UINT64_C(6364136223846793005) + 1442695040888963407;
             bytes = MIB * (1 + (random >> 33) % 48);
             bytes = bytes < most - held ? bytes : most - held;
-            status = take(bytes);
+            status = alloc_own_block(bytes);
             held += bytes;
         }
         if (status == WEIR_OK)
-            status = give_all();
+            status = free_own_blocks();
         if (is_peak)
             flock(turn, LOCK_UN);
         if (status != WEIR_OK) {
@@ -407,12 +407,12 @@ static void open_as_a_program(void) {
 
 /* Runs `child KIND [OPTION VALUE]... [work FILE LOW PEAK]`.  KIND is an engine's number; "none" for no allocator; or
  * "program" for a context without an allocator. */
-static int be_child(int count, char **words) {
+static int serve_as_child(int count, char **words) {
     weir_options options = options_of(atoi(words[0]), "model", CAPACITY);
     char line[256], message[640];
     int i, status;
 
-    open_driver();
+    open_model_driver();
     options.recovery_timeout_ms = 20000;
     for (i = 1; i + 1 < count && strcmp(words[i], "work") != 0; i += 2)
         if (weir_options_set(&options, words[i], words[i + 1], message, sizeof message) != 0) {
@@ -425,7 +425,7 @@ static int be_child(int count, char **words) {
                  ? WEIR_OK
                  : weir__allocator_create_on(driver, &options, &own, message, sizeof message);
     if (status == WEIR_OK)
-        open_device(); /* creating an allocator has opened the context before */
+        enter_model_device(); /* creating an allocator has opened the context before */
     printf("%s\n", status == WEIR_OK ? "ready" : message);
     fflush(stdout);
     if (status != WEIR_OK) {
@@ -433,12 +433,12 @@ static int be_child(int count, char **words) {
         return 4;
     }
     if (i < count) {
-        status =
-            work(words[i + 1], (size_t)atol(words[i + 2]) * MIB, (size_t)atol(words[i + 3]) * MIB);
+        status = work_by_turns(words[i + 1], (size_t)atol(words[i + 2]) * MIB,
+                               (size_t)atol(words[i + 3]) * MIB);
         return status != 0 || weir_allocator_destroy(own) != WEIR_OK ? 1 : 0;
     }
     while (fgets(line, sizeof line, stdin)) {
-        obey(line);
+        obey_line(line);
         fflush(stdout);
     }
     return 0;
@@ -450,13 +450,13 @@ enum { WORKERS = 5, LOW = 48, PEAK = 560 };
 
 static struct child workers[WORKERS];
 
-static void start_worker(struct child *c) {
+static void start_turn_worker(struct child *c) {
     static unsigned started;
     char words[200];
 
     snprintf(words, sizeof words, "%d work %s/turns %d %d", kinds[started++ % 3], folder, LOW,
              PEAK);
-    begin(c, words);
+    start_peer(c, words);
 }
 
 /* Kills or stops one worker at a time.  The device has room for a stopped worker's reserved memory beside a peak. */
@@ -464,7 +464,7 @@ static void torment(uint64_t for_ms, unsigned *kills) {
     uint64_t until = now_ms() + for_ms, step = 0, random = 42;
 
     for (int i = 0; i < WORKERS; i++)
-        start_worker(&workers[i]);
+        start_turn_worker(&workers[i]);
     sleep_for_ms(50);
     while (now_ms() < until) {
         struct child *c;
@@ -477,7 +477,7 @@ static void torment(uint64_t for_ms, unsigned *kills) {
             ck_assert_int_eq(kill(c->pid, SIGCONT), 0);
         } else {
             end_by(c, SIGKILL);
-            start_worker(c);
+            start_turn_worker(c);
             ++*kills;
         }
         sleep_for_ms((long)((random >> 40) % 12));
@@ -492,14 +492,14 @@ static void expect_peace(void) {
         workers[i].to = fopen("/dev/null", "w");
     }
     for (int i = 0; i < WORKERS; i++)
-        ck_assert_int_eq(wait_for(&workers[i]), 0); /* no request has failed */
+        ck_assert_int_eq(exit_status_of_peer(&workers[i]), 0); /* no request has failed */
     began = now_ms();
     start_model(CAPACITY);
     while (device_free() < CAPACITY)
         ck_assert_uint_le(now_ms() - began, 1000);
 }
 
-CASE("many", 3600, set_up, tear_down);
+CASE("many", 3600, set_up_peers, tear_down_peers);
 
 TEST(test_killed_and_stopped_at_random) {
     const char *seconds = getenv("WEIR_TEST_SECONDS");
@@ -513,6 +513,6 @@ TEST(test_killed_and_stopped_at_random) {
 
 int main(int argc, char **argv) {
     if (argc > 2 && strcmp(argv[1], "child") == 0)
-        return be_child(argc - 2, argv + 2);
+        return serve_as_child(argc - 2, argv + 2);
     return run_tests("neighbours", CK_FORK);
 }

@@ -48,7 +48,7 @@ static inline void hear(struct child *c) {
 }
 
 /* Starts this program as a child.  `words` is a KIND and options of be_child(), separated by blanks. */
-static inline void begin(struct child *c, const char *words) {
+static inline void start_peer(struct child *c, const char *words) {
     char copy[256],
         *argv[32] = {(char *)(uintptr_t) "test_process_peers", (char *)(uintptr_t) "child"}, *at;
     int in[2], out[2], count = 2;
@@ -85,25 +85,25 @@ __attribute__((format(printf, 2, 3))) static inline void start(struct child *c, 
     va_start(values, format);
     vsnprintf(words, sizeof words, format, values);
     va_end(values);
-    begin(c, words);
+    start_peer(c, words);
     hear(c);
     ck_assert_str_eq(c->reply, "ready");
 }
 
-static inline void say(struct child *c, const char *line) {
+static inline void send_line(struct child *c, const char *line) {
     fprintf(c->to, "%s\n", line);
     fflush(c->to);
 }
 
 static inline void expect(struct child *c, const char *line, const char *reply) {
-    say(c, line);
+    send_line(c, line);
     hear(c);
     if (strcmp(c->reply, reply) != 0)
         ck_abort_msg("process %d: %s: %s, not %s", (int)c->pid, line, c->reply, reply);
 }
 
-static inline void ask(struct child *c, const char *line) {
-    say(c, line);
+static inline void ask_peer(struct child *c, const char *line) {
+    send_line(c, line);
     hear(c);
 }
 
@@ -113,7 +113,7 @@ static inline void hears(struct child *c, const char *reply) {
 }
 
 /* Lets the child allocate `blocks` blocks of `mib` MiB each. */
-static inline void takes(struct child *c, int blocks, unsigned mib) {
+static inline void peer_allocates(struct child *c, int blocks, unsigned mib) {
     char line[32];
 
     snprintf(line, sizeof line, "take %u", mib);
@@ -134,7 +134,7 @@ struct figures {
 static inline struct figures figures_of(struct child *c) {
     struct figures f = {0};
 
-    ask(c, "figures");
+    ask_peer(c, "figures");
     ck_assert_int_eq(sscanf(c->reply, "%llu %llu %llu %llu %llu %llu %llu %llu", &f.reserved,
                             &f.in_use, &f.reclaims, &f.received_mib, &f.releases, &f.released_mib,
                             &f.failed_requests, &f.growths),
@@ -142,7 +142,7 @@ static inline struct figures figures_of(struct child *c) {
     return f;
 }
 
-static inline int wait_for(struct child *c) {
+static inline int exit_status_of_peer(struct child *c) {
     int status;
 
     ck_assert_int_eq(waitpid(c->pid, &status, 0), c->pid);
@@ -159,7 +159,7 @@ static inline void end_by(struct child *c, int how) {
     int status;
 
     ck_assert_int_eq(kill(c->pid, how), 0);
-    status = wait_for(c);
+    status = exit_status_of_peer(c);
     if (!WIFSIGNALED(status)) /* the process had exited before the signal */
         ck_abort_msg("a process failed: %d", WEXITSTATUS(status));
 }
@@ -186,14 +186,14 @@ static inline void stop(const struct child *c) {
     ck_assert(WIFSTOPPED(status));
 }
 
-static inline void end(struct child *c) {
-    say(c, "end");
-    ck_assert_int_eq(wait_for(c), 0);
+static inline void end_peer_child(struct child *c) {
+    send_line(c, "end");
+    ck_assert_int_eq(exit_status_of_peer(c), 0);
 }
 
 /* Makes the process reserve `mib` MiB of idle memory. */
-static inline void fill(struct child *c, unsigned mib) {
-    takes(c, (int)mib / 64, 64);
+static inline void fill_peer(struct child *c, unsigned mib) {
+    peer_allocates(c, (int)mib / 64, 64);
     expect(c, "give", "WEIR_OK");
     ck_assert_uint_ge(figures_of(c).reserved, mib);
 }
@@ -203,10 +203,10 @@ static inline void start_beside(struct child *idle, unsigned mib, struct child *
                                 const char *words) {
     start(idle, "0");
     start(needy, "%s", words);
-    fill(idle, mib);
+    fill_peer(idle, mib);
 }
 
-static inline void set_up(void) {
+static inline void set_up_peers(void) {
     char path[128];
     FILE *file;
 
@@ -220,7 +220,7 @@ static inline void set_up(void) {
 }
 
 /* Closes the input of the remaining children, which makes them exit. */
-static inline void tear_down(void) {
+static inline void tear_down_peers(void) {
     int status;
 
     for (int i = 0; i < MOST_CHILDREN; i++)
@@ -244,7 +244,7 @@ static inline int registries(void) {
 }
 
 /* Open the device's registry with a slot, or for reading only.  Both functions need an open driver. */
-static inline void open_registry(struct weir_slot_file *registry) {
+static inline void open_device_registry(struct weir_slot_file *registry) {
     char name[WEIR_UUID_BYTES];
 
     ck_assert(weir__process_peers_device(driver, 0, name));

@@ -32,7 +32,7 @@ static void fill_device(struct child *c) {
     ck_assert_uint_gt(figures_of(c).reserved, LARGE - 2 * CONTEXT);
 }
 
-CASE("contexts", 60, set_up, tear_down);
+CASE("contexts", 60, set_up_peers, tear_down_peers);
 
 TEST_EACH(3, test_a_context_beside_idle_reserve) {
     struct child idle, needy;
@@ -70,7 +70,7 @@ TEST(test_a_programs_context_beside_a_preallocated_share) {
 
     charge_contexts();
     start(&one, "0 prealloc share");
-    begin(&late, "program");
+    start_peer(&late, "program");
     hears(&late, "CUDA_ERROR_OUT_OF_MEMORY");
     hears(&late, "ready");
     f = figures_of(&one);
@@ -89,7 +89,7 @@ TEST_EACH(2, test_a_context_for_which_shares_fell) {
     if (_i == 0) {
         start(&late, "0");
     } else {
-        begin(&late, "program");
+        start_peer(&late, "program");
         hears(&late, "CUDA_ERROR_OUT_OF_MEMORY");
         hears(&late, "ready");
     }
@@ -104,21 +104,21 @@ TEST_EACH(2, test_a_context_that_cannot_be) {
 
     charge_contexts();
     start_each("0", &full, &also, &less, &least, &none);
-    takes(&full, 16, 256);
-    takes(&also, 4, 256);
+    peer_allocates(&full, 16, 256);
+    peer_allocates(&also, 4, 256);
     expect(&less, "take 64", "WEIR_OK");
     expect(&least, "take 32", "WEIR_OK");
     if (_i == 0)
         stop(&also);
     snprintf(path, sizeof path, "%s/said", folder);
     ck_assert_ptr_nonnull(freopen(path, "w", stderr));
-    begin(&needy, _i == 0 ? "0" : "program");
+    start_peer(&needy, _i == 0 ? "0" : "program");
     if (_i == 0) {
         hear(&needy);
         ck_assert_ptr_nonnull(strstr(needy.reply, "cannot open the device's context"));
-        ck_assert_int_eq(WEXITSTATUS(wait_for(&needy)), 4);
+        ck_assert_int_eq(WEXITSTATUS(exit_status_of_peer(&needy)), 4);
     } else {
-        ck_assert_int_eq(WEXITSTATUS(wait_for(&needy)), 9);
+        ck_assert_int_eq(WEXITSTATUS(exit_status_of_peer(&needy)), 9);
     }
     file = fopen(path, "r");
     ck_assert_ptr_nonnull(file);
@@ -142,14 +142,14 @@ TEST_EACH(2, test_a_context_that_cannot_be) {
 static void be_silent(uint64_t capacity) {
 
     start_model(capacity);
-    open_registry(&registry);
+    open_device_registry(&registry);
     entry = (struct weir_registry_entry){
         .reserved = capacity - 128 * MIB, .idle = capacity - 128 * MIB, .command = "silent"};
     weir__registry_publish(&registry, &entry);
     ck_assert_int_eq(weir__model_shared_take(0, capacity, capacity - 128 * MIB), 0);
 }
 
-CASE("silent", 60, set_up, tear_down);
+CASE("silent", 60, set_up_peers, tear_down_peers);
 
 /* A request (_i 0) or a context (_i 1) of the needy process is refused. */
 TEST_EACH(2, test_who_does_not_answer_is_named) {
@@ -160,12 +160,12 @@ TEST_EACH(2, test_who_does_not_answer_is_named) {
     if (_i == 0) {
         start(&needy, "0 recovery-timeout 500ms");
         expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
-        say(&needy, "why");
+        send_line(&needy, "why");
         snprintf(wanted, sizeof wanted, "|              process %d has 896MiB of it, and %s|",
                  (int)getpid(), "does not answer");
     } else {
         charge_contexts();
-        begin(&needy, "0");
+        start_peer(&needy, "0");
         snprintf(wanted, sizeof wanted,
                  ": process %d 'silent' has 7.88GiB, could release 7.88GiB, %s", (int)getpid(),
                  "does not answer");
@@ -173,7 +173,7 @@ TEST_EACH(2, test_who_does_not_answer_is_named) {
     hear(&needy);
     ck_assert_msg(strstr(needy.reply, wanted) != NULL, "%s", needy.reply);
     if (_i == 1)
-        ck_assert_int_eq(WEXITSTATUS(wait_for(&needy)), 4);
+        ck_assert_int_eq(WEXITSTATUS(exit_status_of_peer(&needy)), 4);
     weir__registry_close(&registry);
 }
 
@@ -181,8 +181,8 @@ TEST(test_others_give_beside_a_stopped_one) {
     struct child stopped, idle, needy;
 
     start_each("0", &stopped, &idle, &needy);
-    fill(&stopped, 512);
-    fill(&idle, 384);
+    fill_peer(&stopped, 512);
+    fill_peer(&idle, 384);
     stop(&stopped);
     expect(&needy, "take 320", "WEIR_OK");
     ck_assert_uint_ge(figures_of(&idle).released_mib, 192);
@@ -195,17 +195,17 @@ TEST(test_a_killed_one_leaves_its_memory) {
     uint64_t began;
 
     start_each("0", &killed, &needy);
-    takes(&killed, 14, 64);
+    peer_allocates(&killed, 14, 64);
     ck_assert_int_eq(kill(killed.pid, SIGKILL), 0);
     began = now_ms();
     do {
-        ask(&needy, "take 512");
+        ask_peer(&needy, "take 512");
     } while (strcmp(needy.reply, "WEIR_OK") != 0 && now_ms() - began < 1000);
     ck_assert_str_eq(needy.reply, "WEIR_OK");
 }
 
 /* Starts a process with `mib` MiB, makes its first thread exit and stops it, so that it stays ending. */
-static void start_ending(struct child *c, unsigned mib, struct child *also) {
+static void start_child_that_ends(struct child *c, unsigned mib, struct child *also) {
     start(c, "0");
     if (also)
         start(also, "0 recovery-timeout 2s");
@@ -222,16 +222,16 @@ TEST_EACH(2, test_who_is_ending_is_waited_for) {
     struct child killed, needy;
     uint64_t began, took;
 
-    start_ending(&killed, 896, _i == 0 ? &needy : NULL);
+    start_child_that_ends(&killed, 896, _i == 0 ? &needy : NULL);
     if (_i == 1)
         start(&needy, "0 recovery-timeout 2s");
     began = now_ms();
-    say(&needy, "take 512");
+    send_line(&needy, "take 512");
     sleep_for_ms(400);
     ck_assert_int_eq(kill(killed.pid, SIGKILL), 0);
     hears(&needy, "WEIR_OK");
     took = now_ms() - began;
-    ask(&needy, "looks");
+    ask_peer(&needy, "looks");
     ck_assert_uint_le((uint64_t)atol(needy.reply), 50 + took / 2); /* it sleeps between queries */
 }
 
@@ -246,7 +246,7 @@ TEST(test_who_is_ending_keeps_nothing) {
     expect(&killed, "dying", "it is");
     while (state_of(&killed) != 'Z')
         sleep_for_ms(1);
-    say(&needy, "take 512");
+    send_line(&needy, "take 512");
     sleep_for_ms(400);
     ck_assert_int_eq(kill(killed.pid, SIGKILL), 0);
     hears(&needy, "WEIR_OK");
@@ -257,9 +257,9 @@ TEST(test_a_process_that_is_ending_is_not_waited_for) {
     struct child ending, needy, busy;
     uint64_t began;
 
-    start_ending(&ending, 64, NULL);
+    start_child_that_ends(&ending, 64, NULL);
     start_each("0", &busy, &needy);
-    takes(&busy, 10, 64);
+    peer_allocates(&busy, 10, 64);
     began = now_ms();
     expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
     ck_assert_uint_lt(now_ms() - began, 1000); /* a wait takes two seconds */
@@ -274,14 +274,14 @@ TEST_EACH(2, test_who_is_ending_has_too_little) {
 
     start_model(LARGE * MIB);
     charge_contexts();
-    start_ending(&ending, 64, NULL);
+    start_child_that_ends(&ending, 64, NULL);
     start(&needy, "0");
     enough = (device_free() - others) / MIB + 1024; /* weir assumes a context of 1 GiB */
     ck_assert_int_eq(weir__model_shared_take(0, LARGE * MIB, others), 0);
     snprintf(words, sizeof words, "take %llu",
              (unsigned long long)(_i == 0 ? enough + 65 : enough));
     began = now_ms();
-    say(&needy, words);
+    send_line(&needy, words);
     if (_i == 1) {
         sleep_for_ms(200);
         weir__model_shared_give(0, others);
@@ -312,8 +312,8 @@ TEST(test_who_does_not_come_to_its_end) {
     struct child ending[2], needy;
     uint64_t began;
 
-    start_ending(&ending[0], 448, &needy);
-    start_ending(&ending[1], 448, NULL);
+    start_child_that_ends(&ending[0], 448, &needy);
+    start_child_that_ends(&ending[1], 448, NULL);
     expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
     sleep_for_ms(500);
     for (int i = 0; i < 3; i++) {
@@ -330,9 +330,9 @@ TEST_WHERE(8, 23, NULL, test_who_dies_gives_all) {
     struct child killed, needy;
 
     start_each("0", &killed, &needy);
-    takes(&killed, 14, 64);
+    peer_allocates(&killed, 14, 64);
     stop(&killed);
-    say(&needy, "take 512");
+    send_line(&needy, "take 512");
     sleep_for_ms(_i < 22 ? _i : 100);
     ck_assert_int_eq(kill(killed.pid, SIGKILL), 0);
     hears(&needy, "WEIR_OK");
@@ -349,7 +349,7 @@ TEST_EACH(2, test_the_file_is_ruined_meanwhile) {
     ck_assert_int_eq(system(command), 0);
     began = now_ms();
     do { /* the needy process makes a new file, and the idle one joins it */
-        ask(&needy, "take 512");
+        ask_peer(&needy, "take 512");
     } while (strcmp(needy.reply, "WEIR_OK") != 0 && now_ms() - began < 5000);
     ck_assert_str_eq(needy.reply, "WEIR_OK");
     ck_assert_uint_ge(figures_of(&idle).released_mib, 384);
@@ -357,7 +357,7 @@ TEST_EACH(2, test_the_file_is_ruined_meanwhile) {
 
 /* ---- keep-free memory ---------------------------------------------------------------------------- */
 
-CASE("shares", 60, set_up, tear_down);
+CASE("shares", 60, set_up_peers, tear_down_peers);
 
 TEST_EACH(3, test_growth_leaves_room) {
     struct child c;
@@ -365,7 +365,7 @@ TEST_EACH(3, test_growth_leaves_room) {
 
     start(&c, "%d keep-free 256MiB", kinds[_i]);
     do {
-        ask(&c, "take 32");
+        ask_peer(&c, "take 32");
         taken += 32;
     } while (strcmp(c.reply, "WEIR_OK") == 0);
     ck_assert_str_eq(c.reply, "WEIR_E_LIMIT");
@@ -380,8 +380,8 @@ TEST_EACH(3, test_idle_reserve_goes_to_who_leaves_room) {
 
     start(&idle, "%d keep-free 128MiB", kinds[_i]);
     start(&needy, "%d keep-free 128MiB", kinds[_i]);
-    fill(&idle, 768);
-    takes(&needy, 4, 128);
+    fill_peer(&idle, 768);
+    peer_allocates(&needy, 4, 128);
     f = figures_of(&needy);
     ck_assert_uint_eq(f.failed_requests, 0);
     ck_assert_uint_ge(f.received_mib, 384);
@@ -405,9 +405,9 @@ TEST(test_room_is_measured) {
 TEST_EACH(2, test_more_than_there_is) {
     struct child c;
 
-    begin(&c, _i == 0 ? "0 keep-free 2GiB" : "0 keep-free max");
+    start_peer(&c, _i == 0 ? "0 keep-free 2GiB" : "0 keep-free max");
     hear(&c);
     ck_assert_ptr_nonnull(strstr(c.reply, _i == 0 ? "keep-free '2GiB' is above the device's 1GiB"
                                                   : "keep-free 'max' is above the device's 1GiB"));
-    ck_assert_int_eq(WEXITSTATUS(wait_for(&c)), 4);
+    ck_assert_int_eq(WEXITSTATUS(exit_status_of_peer(&c)), 4);
 }

@@ -2,7 +2,7 @@
 /* test_process_peers_giving.c: a process frees idle memory for another process that needs it. */
 #include "test_process_peers.h"
 
-CASE("giving", 60, set_up, tear_down);
+CASE("giving", 60, set_up_peers, tear_down_peers);
 
 TEST_EACH(3, test_idle_reserve_goes_to_who_needs_it) {
     struct child idle, needy;
@@ -11,7 +11,7 @@ TEST_EACH(3, test_idle_reserve_goes_to_who_needs_it) {
 
     start(&idle, "%d", kinds[_i]);
     start(&needy, "%d", kinds[_i]);
-    fill(&idle, 896);
+    fill_peer(&idle, 896);
     for (int i = 0; i < 6; i++) /* a region is larger than the request */
         expect(&needy, "take 128", "WEIR_OK");
     f = figures_of(&needy);
@@ -30,8 +30,8 @@ TEST_EACH(3, test_idle_reserve_goes_to_who_needs_it) {
     snprintf(words, sizeof words, "%llu %llu", f.reclaims, f.received_mib);
     expect(&needy, "reclaims", words);
     ck_assert(registries());
-    end(&idle);
-    end(&needy);
+    end_peer_child(&idle);
+    end_peer_child(&needy);
     ck_assert(!registries());
 }
 
@@ -57,7 +57,7 @@ TEST_EACH(3, test_one_block_keeps_its_region_alone) {
 
     start(&one, "%d", kinds[_i]);
     start(&needy, "%d", kinds[_i]);
-    fill(&one, 896);
+    fill_peer(&one, 896);
     expect(&one, "take 40", "WEIR_OK");
     expect(&needy, "take 512", "WEIR_OK");
 }
@@ -67,7 +67,7 @@ TEST_EACH(2, test_one_block_beside_who_comes_later) {
     struct child one, needy;
 
     start(&one, "%s", _i == 0 ? "0 limit share:8" : "0 keep-free 32MiB");
-    fill(&one, 896);
+    fill_peer(&one, 896);
     expect(&one, "take 40", "WEIR_OK");
     start(&needy, "0");
     expect(&needy, "take 512", "WEIR_OK");
@@ -78,7 +78,7 @@ TEST_EACH(2, test_without_the_registry_it_is_refused) {
 
     start(&idle, "%s", _i == 0 ? "0 registry off" : "0");
     start(&needy, "%s", _i == 1 ? "0 registry off" : "0");
-    fill(&idle, 896);
+    fill_peer(&idle, 896);
     expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
     ck_assert_uint_eq(figures_of(&needy).received_mib, 0);
     ck_assert_uint_ge(figures_of(&idle).reserved, 896);
@@ -88,7 +88,7 @@ TEST(test_what_is_in_use_stays) {
     struct child busy_one, needy;
 
     start_each("0", &busy_one, &needy);
-    takes(&busy_one, 14, 64);
+    peer_allocates(&busy_one, 14, 64);
     expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
     ck_assert_uint_eq(figures_of(&busy_one).in_use, 896);
     ck_assert_uint_eq(figures_of(&busy_one).releases, 0);
@@ -103,8 +103,8 @@ TEST(test_lower_priority_gives_first) {
     start(&high, "0 priority 7");
     start(&low, "0 priority 2");
     start(&needy, "0");
-    fill(&high, 512);
-    fill(&low, 384);
+    fill_peer(&high, 512);
+    fill_peer(&low, 384);
     expect(&needy, "take 320", "WEIR_OK");
     ck_assert_uint_ge(figures_of(&low).released_mib, 128);
     ck_assert_uint_eq(figures_of(&high).released_mib, 0);
@@ -119,16 +119,16 @@ TEST(test_most_idle_gives_first) {
 
     for (int tries = 0; tries < 8; tries++) {
         start_each("0", &little, &much, &needy);
-        fill(&little, 320);
-        fill(&much, 576);
+        fill_peer(&little, 320);
+        fill_peer(&much, 576);
         expect(&needy, "take 384", "WEIR_OK");
         given = figures_of(&much).released_mib;
         if (figures_of(&little).released_mib == 0 && given >= 224)
             break;
         given = 0;
-        end(&needy);
-        end(&much);
-        end(&little);
+        end_peer_child(&needy);
+        end_peer_child(&much);
+        end_peer_child(&little);
     }
     ck_assert_uint_ge(given, 224);
     ck_assert_uint_le(given, 384); /* little more than the missing bytes */
@@ -140,7 +140,7 @@ TEST(test_work_that_uses_it_is_waited_for) {
 
     start(&idle, "0 cache off");
     start(&needy, "0");
-    takes(&idle, 14, 64);
+    peer_allocates(&idle, 14, 64);
     expect(&idle, "work 50", "busy");
     expect(&idle, "give", "WEIR_OK");
     expect(&needy, "take 512", "WEIR_OK");
@@ -153,7 +153,7 @@ TEST(test_what_cannot_be_given_once) {
 
     start(&idle, "0 cache off");
     start(&needy, "0");
-    fill(&idle, 896);
+    fill_peer(&idle, 896);
     expect(&idle, "fail", "it will");
     expect(&needy, "take 512", "WEIR_OK");
     ck_assert_uint_ge(figures_of(&idle).released_mib, 384);
@@ -205,8 +205,8 @@ TEST_EACH(2, test_not_above_the_own_limit) {
     start(&needy, "%s", words[_i]);
     expect(&needy, "take 250", "WEIR_OK");
     start(&idle, "0");
-    fill(&idle, 768); /* the rest of the device */
-    ask(&needy, "take 100");
+    fill_peer(&idle, 768); /* the rest of the device */
+    ask_peer(&needy, "take 100");
     ck_assert_str_ne(needy.reply, "WEIR_OK");
     ck_assert_uint_eq(figures_of(&idle).releases, 0);
     ck_assert_uint_eq(figures_of(&needy).reclaims, 0);
@@ -237,10 +237,10 @@ TEST(test_until_what_fits_is_free) {
 
     start_model(CAPACITY);
     start_each("0 cache off", &one, &needy);
-    takes(&one, 8, 64);
+    peer_allocates(&one, 8, 64);
     ck_assert_uint_eq(figures_of(&one).in_use, 512);
     ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 256 * MIB), 0);
-    say(&needy, "take 512");
+    send_line(&needy, "take 512");
     sleep_for_ms(100);
     weir__model_shared_give(0, 256 * MIB);
     hears(&needy, "WEIR_OK");
@@ -269,9 +269,9 @@ TEST(test_who_waits_asks_for_what_it_needs) {
 
     start_model(CAPACITY);
     start_each("0 cache off", &one, &needy);
-    takes(&one, 13, 64);
+    peer_allocates(&one, 13, 64);
     ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 128 * MIB), 0);
-    say(&needy, "take 128"); /* 64 MiB are free */
+    send_line(&needy, "take 128"); /* 64 MiB are free */
     sleep_for_ms(100);
     expect(&one, "give", "WEIR_OK");
     hears(&needy, "WEIR_OK");
@@ -288,7 +288,7 @@ TEST_EACH(2, test_who_is_refused_has_asked_little) {
     start(&needy, "0 cache off");
     if (_i == 0) {
         start(&one, "0 cache off");
-        takes(&one, 13, 64);
+        peer_allocates(&one, 13, 64);
     } else {
         ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 832 * MIB), 0);
     }
@@ -325,10 +325,10 @@ static uint64_t ask_for(uint64_t bytes) {
 }
 
 /* Returns the number that the process answers. */
-static unsigned long long number_of(struct child *child, const char *what) {
+static unsigned long long number_from_child(struct child *child, const char *what) {
     unsigned long long number;
 
-    ask(child, what);
+    ask_peer(child, what);
     ck_assert_int_eq(sscanf(child->reply, "%llu", &number), 1);
     return number;
 }
@@ -338,9 +338,9 @@ TEST(test_asked_for_more_than_there_is) {
     struct child idle;
 
     start(&idle, "0 cache off");
-    fill(&idle, 512);
+    fill_peer(&idle, 512);
     start_model(CAPACITY);
-    open_registry(&registry);
+    open_device_registry(&registry);
     ck_assert_uint_ge(ask_for(4 * GIB), 512 * MIB);
     ck_assert_uint_eq(figures_of(&idle).reserved, 0);
     ck_assert_uint_eq(ask_for(4 * GIB), 0);
@@ -378,7 +378,7 @@ TEST(test_figures_complete_no_frees_of_tensors) {
     start_model(CAPACITY);
     (void)could_give();
     expect(&idle, "active", "256");
-    open_registry(&registry);
+    open_device_registry(&registry);
     ck_assert_uint_ge(ask_for(GIB), 256 * MIB);
     expect(&idle, "active", "0");
     weir__registry_leave(&registry);
@@ -394,11 +394,11 @@ TEST(test_who_gives_records_nothing_on_the_program_s_streams) {
     start(&idle, "program");
     expect(&idle, "capture 256", "WEIR_OK");
     start_model(CAPACITY);
-    open_registry(&registry);
-    before = number_of(&idle, "records");
+    open_device_registry(&registry);
+    before = number_from_child(&idle, "records");
     (void)ask_for(GIB);
     expect(&idle, "active", "256");
-    ck_assert_uint_eq(number_of(&idle, "records"), before);
+    ck_assert_uint_eq(number_from_child(&idle, "records"), before);
     expect(&idle, "trim", "WEIR_OK");
     expect(&idle, "active", "0");
     weir__registry_leave(&registry);
@@ -427,11 +427,11 @@ TEST(test_who_gives_calls_no_source) {
     ck_assert_int_eq(setenv("WEIR_CACHE", "off", 1), 0);
     start(&idle, "program");
     expect(&idle, "pool pool 256 source", "WEIR_OK");
-    takes(&idle, 4, 64);
+    peer_allocates(&idle, 4, 64);
     expect(&idle, "work 50", "busy");
     expect(&idle, "give", "WEIR_OK");
     start_model(CAPACITY);
-    open_registry(&registry);
+    open_device_registry(&registry);
     ck_assert_uint_ge(ask_for(GIB), 256 * MIB);
     expect(&idle, "sources", "0");
     expect(&idle, "take 64", "WEIR_OK"); /* else there is nothing to trim */
@@ -450,13 +450,13 @@ TEST(test_who_has_nothing_to_reclaim_does_not_wait) {
     ck_assert_int_eq(setenv("WEIR_CACHE", "off", 1), 0);
     start(&idle, "program");
     expect(&idle, "pool bfc 64 live", "WEIR_OK");
-    takes(&idle, 1, 512);
+    peer_allocates(&idle, 1, 512);
     expect(&idle, "give", "WEIR_OK");
     start_model(CAPACITY);
-    open_registry(&registry);
-    before = number_of(&idle, "trims");
+    open_device_registry(&registry);
+    before = number_from_child(&idle, "trims");
     ck_assert_uint_ge(ask_for(64 * MIB), 512 * MIB);
-    ck_assert_uint_eq(number_of(&idle, "trims") - before, 1);
+    ck_assert_uint_eq(number_from_child(&idle, "trims") - before, 1);
     weir__registry_leave(&registry);
     weir__registry_close(&registry);
 }
@@ -469,13 +469,13 @@ TEST_EACH(6, test_what_lies_beside_a_block_cannot_be_given) {
 
     start(&one, "%d%s", kinds[_i % 3], harden[_i / 3]);
     start_model(CAPACITY);
-    fill(&one, 896);
+    fill_peer(&one, 896);
     ck_assert_uint_eq(could_give(), figures_of(&one).reserved);
     expect(&one, "take 40", "WEIR_OK");
     expect(&one, "take 1", "WEIR_OK");
     gives = could_give();
     ck_assert_uint_lt(gives + 41, figures_of(&one).reserved);
-    open_registry(&registry);
+    open_device_registry(&registry);
     ck_assert_uint_eq(ask_for(GIB) / MIB, gives);
     ck_assert_uint_eq(could_give(), 0);
     weir__registry_close(&registry);
@@ -499,7 +499,7 @@ TEST(test_several_give_together) {
 
     for (int i = 0; i < 3; i++) {
         start(&idle[i], "0");
-        fill(&idle[i], 320);
+        fill_peer(&idle[i], 320);
     }
     start(&needy, "0");
     expect(&needy, "take 896", "WEIR_OK");
@@ -518,7 +518,7 @@ TEST(test_no_registry_can_be_made) {
     ck_assert_ptr_nonnull(freopen(path, "w", stderr));
     start(&one, "0 log warning");
     start(&two, "0 log none");
-    fill(&one, 896);
+    fill_peer(&one, 896);
     expect(&two, "take 512", "WEIR_E_NO_MEMORY");
     ck_assert_uint_eq(figures_of(&two).reclaims, 0);
     file = fopen(path, "r");

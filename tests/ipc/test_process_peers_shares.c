@@ -10,14 +10,14 @@ static void expect_limit(struct child *c, unsigned mib) {
     unsigned is;
 
     do {
-        ask(c, "limit");
+        ask_peer(c, "limit");
         is = (unsigned)atoi(c->reply);
         sleep_for_ms(5);
     } while (is != mib && now_ms() - began < 10000);
     ck_assert_uint_eq(is, mib);
 }
 
-CASE("shares", 60, set_up, tear_down);
+CASE("shares", 60, set_up_peers, tear_down_peers);
 
 TEST(test_equal_shares_as_processes_come_and_go) {
     struct child one, two, three;
@@ -31,7 +31,7 @@ TEST(test_equal_shares_as_processes_come_and_go) {
     expect_limit(&one, 320);
     end_by(&three, SIGKILL);
     expect_limit(&one, 512);
-    end(&two);
+    end_peer_child(&two);
     expect_limit(&one, 1024);
 }
 
@@ -50,7 +50,7 @@ TEST(test_a_share_is_never_below_what_is_in_use) {
     struct child full, late;
 
     start(&full, "0 limit share");
-    takes(&full, 12, 64);
+    peer_allocates(&full, 12, 64);
     start(&late, "0 limit share");
     expect_limit(&late, 512);
     expect_limit(&full, 768);
@@ -76,7 +76,7 @@ TEST_EACH(3, test_reserve_above_a_share_goes) {
     uint64_t began;
 
     start(&full, "%d limit share%s", kind, also);
-    fill(&full, 896);
+    fill_peer(&full, 896);
     expect(&full, "take 40", "WEIR_OK");
     start(&late, "%d limit share%s", kind, also);
     until_reserve(&full, 512);
@@ -98,10 +98,10 @@ TEST_EACH(2, test_reserve_above_a_share_that_cannot_go) {
     start(&late, "0 limit share:12");
     expect_limit(&late, 768);
     do { /* waits until no more memory is freed */
-        ask(&full, "trims");
+        ask_peer(&full, "trims");
         snprintf(before, sizeof before, "%s", full.reply);
         sleep_for_ms(200);
-        ask(&full, "trims");
+        ask_peer(&full, "trims");
     } while (strcmp(full.reply, before) != 0);
     sleep_for_ms(1200); /* the thread checks twice */
     expect(&full, "trims", before);
@@ -121,7 +121,7 @@ TEST(test_preallocated_shares) {
 }
 
 /* Returns how many MiB a process may keep above its share, since it frees whole units or physical allocations. */
-static unsigned piece_of(int kind) {
+static unsigned piece_of_kind(int kind) {
     return kind == KIND_MAPPED ? 40 : 0;
 }
 
@@ -132,11 +132,11 @@ TEST(test_a_share_asks_when_its_turn_has_come) {
     struct child full, two;
 
     start(&full, "0");
-    takes(&full, 14, 64);
+    peer_allocates(&full, 14, 64);
     start_model(CAPACITY);
     ck_assert_int_eq(weir__driver_uuid(driver, 0, name), CUDA_SUCCESS);
     ck_assert_int_eq(weir__process_lock_try(&lock, name), 1);
-    begin(&two, "0 prealloc share");
+    start_peer(&two, "0 prealloc share");
     sleep_for_ms(300); /* the process waits for its turn */
     expect(&full, "give", "WEIR_OK");
     weir__process_lock_give(&lock);
@@ -169,7 +169,7 @@ static uint64_t share_beside_a_slow_one(void) {
     start_model(CAPACITY);
     look_at_registry(&registry);
     stop(&slow);
-    begin(&two, "0 prealloc share");
+    start_peer(&two, "0 prealloc share");
     while (!is_asking(&two) && !has_said(&two))
         sleep_for_ms(1);
     sleep_for_ms(150);
@@ -177,8 +177,8 @@ static uint64_t share_beside_a_slow_one(void) {
     hears(&two, "ready");
     got = figures_of(&two).reserved;
     weir__registry_close(&registry);
-    end(&two);
-    end(&slow);
+    end_peer_child(&two);
+    end_peer_child(&slow);
     return got;
 }
 
@@ -223,23 +223,23 @@ TEST_EACH(2, test_preallocated_shares_leave_room) {
     start(&two, "%d prealloc share:3 keep-free 128MiB", kind);
     expect(&two, "take 1", "WEIR_OK");
     ck_assert_uint_le(512, figures_of(&one).reserved);
-    ck_assert_uint_le(figures_of(&one).reserved, 512 + piece_of(kind));
+    ck_assert_uint_le(figures_of(&one).reserved, 512 + piece_of_kind(kind));
     ck_assert_uint_eq(figures_of(&one).reserved + figures_of(&two).reserved, 896);
 }
 
 TEST(test_weights_of_nothing) {
     struct child one, two;
 
-    begin(&one, "0 limit share:0");
+    start_peer(&one, "0 limit share:0");
     hear(&one);
     ck_assert_ptr_nonnull(strstr(one.reply, "weights of all processes on the device sum to 0"));
-    ck_assert_int_eq(WEXITSTATUS(wait_for(&one)), 4);
+    ck_assert_int_eq(WEXITSTATUS(exit_status_of_peer(&one)), 4);
     start(&two, "0 limit share");
     start(&one, "0 limit share:0"); /* its limit is the used memory */
     expect_limit(&two, 1024);
-    end(&two);
+    end_peer_child(&two);
     expect(&one, "take 64", "WEIR_E_LIMIT");
-    ask(&one, "why");
+    ask_peer(&one, "why");
     ck_assert_msg(strstr(one.reply, "limit share:0 is 32MiB now, of which 0B is in use|") != NULL,
                   "%s", one.reply);
 }

@@ -2,7 +2,7 @@
 /* test_process_peers_silent.c: processes that do not answer, end, or have ended. */
 #include "test_process_peers.h"
 
-CASE("silent", 60, set_up, tear_down);
+CASE("silent", 60, set_up_peers, tear_down_peers);
 
 TEST(test_nobody_waits_long_for_a_stopped_one) {
     struct child stopped, needy;
@@ -34,12 +34,12 @@ TEST(test_an_idle_holder_comes_back_into_a_new_file) {
     uint64_t began;
 
     start(&holder, "0");
-    takes(&holder, 2, 64);
+    peer_allocates(&holder, 2, 64);
     start_model(CAPACITY);
     look_at_registry(&before); /* rings only when it is closed */
     ck_assert_int_eq(unlink(before.path), 0);
     began = now_ms();
-    open_registry(&registry); /* a process that comes later */
+    open_device_registry(&registry); /* a process that comes later */
     while (!is_back && now_ms() - began < 5000) {
         sleep_for_ms(20);
         for (int slot = 0; slot < WEIR_SLOTS && !is_back; slot++)
@@ -49,7 +49,7 @@ TEST(test_an_idle_holder_comes_back_into_a_new_file) {
     ck_assert(is_back);
     weir__registry_close(&before);
     weir__registry_close(&registry);
-    end(&holder);
+    end_peer_child(&holder);
     ck_assert(!registries());
 }
 
@@ -62,13 +62,13 @@ TEST_EACH(2, test_an_oom_report_beside_a_stopped_one) {
     if (_i == 0)
         start(&needy, "0 recovery-timeout 500ms");
     start(&stopped, "0");
-    fill(&stopped, 896);
+    fill_peer(&stopped, 896);
     expect(&stopped, "take 256", "WEIR_OK");
     stop(&stopped);
     if (_i == 1)
         start(&needy, "0 recovery-timeout 500ms");
     expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
-    ask(&needy, "why");
+    ask_peer(&needy, "why");
     snprintf(wanted, sizeof wanted, "|              process %d has 896MiB of it, and is stopped|",
              (int)stopped.pid);
     ck_assert_msg(strstr(needy.reply, wanted) != NULL, "%s", needy.reply);
@@ -80,7 +80,7 @@ TEST_EACH(2, test_an_oom_report_beside_a_stopped_one) {
     expect(&stopped, "take 512", "WEIR_OK");
     do { /* a busy machine may delay the answer */
         expect(&needy, "take 576", "WEIR_E_NO_MEMORY");
-        ask(&needy, "why");
+        ask_peer(&needy, "why");
     } while (strstr(needy.reply, "of it, and does not answer"));
     ck_assert_msg(strstr(needy.reply, _i == 0 ? "|  Try --prealloc 576MiB"
                                               : "|  Wait for other processes") != NULL,
@@ -105,20 +105,20 @@ TEST_EACH(3, test_an_oom_report_beside_living_ones) {
 
     start_each("0", &less, &more);
     expect(&less, "take 256", "WEIR_OK");
-    fill(&more, 640);
+    fill_peer(&more, 640);
     expect(&more, "take 512", "WEIR_OK");
     start(&needy, "%s", cases[_i].words);
     snprintf(wanted, sizeof wanted, " (process %d) has %s|", (int)more.pid, cases[_i].has);
     for (int i = 0; i < 1000; i++) { /* a process publishes once it has heard of another */
         expect(&needy, cases[_i].request, "WEIR_E_NO_MEMORY");
-        ask(&needy, "why");
+        ask_peer(&needy, "why");
         if (strstr(needy.reply, wanted))
             break;
     }
     ck_assert_msg(strstr(needy.reply, wanted) != NULL, "not \"%s\": %s", wanted, needy.reply);
     snprintf(wanted, sizeof wanted, "|  %s", cases[_i].advice);
     ck_assert_msg(strstr(needy.reply, wanted) != NULL, "%s", needy.reply);
-    end(&needy);
+    end_peer_child(&needy);
     start(&needy, "0 recovery-timeout 1s");
     expect(&needy, "take 192", "WEIR_OK");
 }
@@ -141,7 +141,7 @@ TEST_EACH(6, test_an_oom_report_without_the_registry) {
 
     if (cases[_i].other[0]) {
         start(&other, "%s", cases[_i].other);
-        fill(&other, 768);
+        fill_peer(&other, 768);
     }
     if (_i == 2) { /* the member has too little memory */
         start(&small, "0");
@@ -153,10 +153,10 @@ TEST_EACH(6, test_an_oom_report_without_the_registry) {
     if (_i == 4) /* a device without a UUID has no registry */
         expect(&needy, "nameless", "it is");
     expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
-    ask(&needy, "why");
+    ask_peer(&needy, "why");
     snprintf(wanted, sizeof wanted, "|  %s", cases[_i].advice);
     ck_assert_msg(strstr(needy.reply, wanted) != NULL, "not \"%s\": %s", wanted, needy.reply);
-    end(&needy);
+    end_peer_child(&needy);
     if (_i >= 2)
         return;
     start(&needy, "0 recovery-timeout 1s");
@@ -172,13 +172,13 @@ TEST_EACH(2, test_an_oom_report_beside_one_of_its_own) {
     if (_i == 0)
         expect(&other, "take 256", "WEIR_OK");
     else
-        fill(&other, 256);
+        fill_peer(&other, 256);
     start(&needy, "0 recovery-timeout 0");
     expect(&needy, "also 384", "WEIR_OK");
     snprintf(wanted, sizeof wanted, " (process %d) has 256MiB, could release ", (int)other.pid);
     for (int i = 0; i < 100; i++) { /* a process publishes once it has heard of another */
         expect(&needy, "take 480", "WEIR_E_NO_MEMORY");
-        ask(&needy, "why");
+        ask_peer(&needy, "why");
         ck_assert_msg(strstr(needy.reply, ": other weir pools of this process have 384MiB of the "
                                           "device|") != NULL,
                       "%s", needy.reply);
@@ -198,7 +198,7 @@ TEST(test_an_oom_report_beside_small_ones) {
     expect(&one, "take 64", "WEIR_OK");
     expect(&other, "take 64", "WEIR_OK");
     expect(&needy, "take 960", "WEIR_E_NO_MEMORY");
-    ask(&needy, "why");
+    ask_peer(&needy, "why");
     ck_assert_msg(strstr(needy.reply, "others have 128MiB of it|  holders     ") != NULL, "%s",
                   needy.reply);
     for (int i = 0; i < 2; i++) {
@@ -222,7 +222,7 @@ TEST(test_an_oom_report_without_what_is_free) {
     expect(&other, "take 896", "WEIR_OK");
     expect(&needy, "blind", "it is");
     expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
-    ask(&needy, "why");
+    ask_peer(&needy, "why");
     ck_assert_msg(strstr(needy.reply, "  cause       others: ") != NULL, "%s", needy.reply);
     ck_assert_ptr_null(strstr(needy.reply, "  holders "));
 }
@@ -234,11 +234,11 @@ TEST(test_an_oom_report_beside_a_stopped_one_that_has_little) {
     start_each("0", &stopped, &busy);
     start(&needy, "0 recovery-timeout 500ms");
     expect(&stopped, "take 64", "WEIR_OK");
-    takes(&busy, 10, 64);
+    peer_allocates(&busy, 10, 64);
     stop(&stopped);
     for (int i = 0; i < 2; i++) {
         expect(&needy, i == 0 ? "take 512" : "take 128", "WEIR_E_NO_MEMORY");
-        ask(&needy, "why");
+        ask_peer(&needy, "why");
         ck_assert_msg(
             strstr(needy.reply, i == 0 ? "cause       others: " : "cause       driver: ") != NULL,
             "%s", needy.reply);
@@ -254,7 +254,7 @@ TEST(test_who_answers_late_is_waited_for) {
 
     start_beside(&late, 896, &needy, "0"); /* others have 2 s, and 0.5 s to answer */
     stop(&late);
-    say(&needy, "take 512");
+    send_line(&needy, "take 512");
     sleep_for_ms(900);
     ck_assert_int_eq(kill(late.pid, SIGCONT), 0);
     hears(&needy, "WEIR_OK");
@@ -271,7 +271,7 @@ TEST(test_a_context_waits_for_a_stopped_one_once) {
     start_beside(&stopped, 512, &needy, "none");
     stop(&stopped);
     for (int i = 0; i < 6; i++) {
-        ask(&needy, "context");
+        ask_peer(&needy, "context");
         ck_assert_int_eq(sscanf(needy.reply, "%d %llu", &any, &took), 2);
         all += any; /* 1 while it may still free memory */
         least = took < least ? took : least;
@@ -279,8 +279,8 @@ TEST(test_a_context_waits_for_a_stopped_one_once) {
     ck_assert_int_lt(all, 6);
     ck_assert_uint_lt(least, 100); /* a wait takes 250 ms */
     start(&idle, "0");
-    fill(&idle, 384);
-    ask(&needy, "context");
+    fill_peer(&idle, 384);
+    ask_peer(&needy, "context");
     ck_assert_int_eq(sscanf(needy.reply, "%d %llu", &any, &took), 2);
     ck_assert_int_eq(any, 1);
     ck_assert_uint_ge(figures_of(&idle).released_mib, 320);
@@ -292,7 +292,7 @@ TEST(test_a_share_after_a_context) {
     struct child first, second;
 
     start(&first, "none");
-    ask(&first, "context");
+    ask_peer(&first, "context");
     expect(&first, "share", "WEIR_OK");
     expect(&first, "limit", "1024");
     start(&second, "0 limit share");

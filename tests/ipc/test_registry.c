@@ -4,7 +4,7 @@
 
 #include "tests/fixtures/deny.h"
 
-CASE("slots", 30, set_up, remove_folder);
+CASE("slots", 30, set_up_registry, remove_folder);
 
 TEST(test_file_is_private_and_goes_with_the_last) {
     struct weir_slot_file other;
@@ -73,7 +73,7 @@ TEST(test_a_zombie_has_no_entry) {
     open_registry(&registry);
     other = holder(be_member, 10);
     ck_assert_int_eq(kill(other, SIGKILL), 0);
-    for (i = 0; i < 1000 && count(&reserve) > 0; i++)
+    for (i = 0; i < 1000 && count_entries(&reserve) > 0; i++)
         sleep_for_ns(1000000);
     ck_assert_int_lt(i, 1000);
     ck_assert_int_eq(waitpid(other, NULL, 0), other);
@@ -110,7 +110,7 @@ TEST(test_a_child_is_not_its_parent) {
 }
 
 #ifdef CAN_DENY
-CASE("denied", 60, set_up, remove_folder);
+CASE("denied", 60, set_up_registry, remove_folder);
 
 /* Without a start time a pid proves nothing, so only the lock shows that the process lives. */
 TEST(test_a_start_that_is_not_known) {
@@ -122,7 +122,7 @@ TEST(test_a_start_that_is_not_known) {
 }
 #endif
 
-CASE("slots", 30, set_up, remove_folder);
+CASE("slots", 30, set_up_registry, remove_folder);
 
 TEST(test_full) {
     static struct weir_slot_file all[WEIR_SLOTS];
@@ -158,7 +158,7 @@ TEST(test_killed_while_they_write) {
                 publish(&own, n);
         }
         for (int look = 0; look < 20; look++) {
-            found = count(&reserve);
+            found = count_entries(&reserve);
             ck_assert_int_le(found, WRITERS);
             most = reserve > most ? reserve : most;
             sleep_for_ns(100000);
@@ -225,7 +225,7 @@ static const struct {
                 {try_read, 1, STATES}, {try_leave, 1, STATES}, {try_bell, 1, SOUND + 1}};
 
 /* Brings the file into a state.  `other` has a slot in each state but NO_FILE. */
-static void prepare(int state, struct weir_slot_file *other, int has_slot) {
+static void prepare_file(int state, struct weir_slot_file *other, int has_slot) {
     uint32_t version = WEIR_REGISTRY_VERSION + 1;
 
     if (state != NO_FILE) {
@@ -266,7 +266,7 @@ static void deny_each(int which, int state, int for_good, int with) {
 
     for (uint64_t k = 1, all = 1; all > 0; k++) {
         ck_assert_uint_lt(k, 400);
-        prepare(state, &other, has_slot);
+        prepare_file(state, &other, has_slot);
         errno = 0;
         deny(NULL, k, for_good, with);
         result = attempts[which].attempt();
@@ -286,7 +286,7 @@ static void deny_each(int which, int state, int for_good, int with) {
     }
 }
 
-CASE("denied", 60, set_up, remove_folder);
+CASE("denied", 60, set_up_registry, remove_folder);
 
 TEST_EACH(6, test_each_call_denied) {
     static const int with[] = {EIO, EACCES, EEXIST, ENOENT};
@@ -331,7 +331,7 @@ static void count_own(const char *device, void *context) {
     *visits += atol(device) == (long)getpid();
 }
 
-CASE("bell", 30, set_up, remove_folder);
+CASE("bell", 30, set_up_registry, remove_folder);
 
 /* A process of a login session and one of a service have one registry. */
 TEST_EACH(2, test_the_same_whatever_the_environment) {
@@ -358,7 +358,7 @@ TEST_EACH(2, test_the_same_whatever_the_environment) {
     ck_assert_int_eq(visits, 1);
 }
 
-CASE("bad", 30, set_up, remove_folder);
+CASE("bad", 30, set_up_registry, remove_folder);
 
 TEST(test_a_name_that_is_too_long) {
     char name[WEIR_SLOT_PATH];
@@ -370,12 +370,12 @@ TEST(test_a_name_that_is_too_long) {
     ck_assert_int_eq(weir__registry_view(&registry, name), -1);
 }
 
-static void visit(const char *device, void *context) {
+static void count_device(const char *device, void *context) {
     ck_assert_int_eq(strcmp(device, DEVICE), 0);
     ++*(int *)context;
 }
 
-CASE("bell", 30, set_up, remove_folder);
+CASE("bell", 30, set_up_registry, remove_folder);
 
 TEST(test_devices_that_have_one) {
     char path[2 * WEIR_SLOT_PATH];
@@ -384,20 +384,20 @@ TEST(test_devices_that_have_one) {
     open_registry(&registry);
     snprintf(path, sizeof path, "%s%064d", registry.path, 0); /* longer than a device's name */
     close(open(path, O_CREAT | O_WRONLY, 0600));
-    weir__registry_each(visit, &visits);
+    weir__registry_each(count_device, &visits);
     ck_assert_int_eq(visits, 1);
     ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", "/nonexistent/folder", 1), 0);
-    weir__registry_each(visit, &visits);
+    weir__registry_each(count_device, &visits);
     ck_assert_int_eq(visits, 1);
     snprintf(path, sizeof path, "%s", folder);
     while (strlen(path) < WEIR_SLOT_PATH) /* longer than a registry's path */
         strcat(path, "/.");
     ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", path, 1), 0);
-    weir__registry_each(visit, &visits);
+    weir__registry_each(count_device, &visits);
     ck_assert_int_eq(visits, 1);
 }
 
-CASE("slots", 30, set_up, remove_folder);
+CASE("slots", 30, set_up_registry, remove_folder);
 
 /* A pid of another namespace proves nothing. */
 TEST(test_of_another_namespace) {
@@ -461,7 +461,7 @@ static int end_ender(void) {
     return ends_in <= 0;
 }
 
-CASE("denied", 60, set_up, remove_folder);
+CASE("denied", 60, set_up_registry, remove_folder);
 
 /* Another process begins to end at the k-th call of one that leaves.  The leaving process finds the slot locked, or
  * sees that the other is ending, and keeps the file. */
@@ -501,7 +501,7 @@ TEST(test_who_begins_to_end_meanwhile_keeps_its_slot) {
 #endif
 
 #ifdef CAN_DENY
-CASE("denied", 60, set_up, remove_folder);
+CASE("denied", 60, set_up_registry, remove_folder);
 
 /* A process that cannot open the file does not remove it, since other processes use the file. */
 TEST(test_who_cannot_open_it_leaves_it) {
@@ -524,14 +524,14 @@ TEST(test_who_cannot_open_it_leaves_it) {
 #ifdef CAN_DENY
 static int of_all, lets_go_in; /* the open file with all locks, and a number of calls */
 
-static void let_go(const char *name) {
+static void drop_lock(const char *name) {
     if (strcmp(name, "fcntl") != 0 || --lets_go_in > 0)
         return;
     meanwhile = NULL;
     close(of_all);
 }
 
-CASE("denied", 60, set_up, remove_folder);
+CASE("denied", 60, set_up_registry, remove_folder);
 
 /* A process locks all slots to remove the file, and sees that another one is ending.  Whenever it unlocks them, a
  * process that joins does not take the ending process's slot. */
@@ -544,7 +544,7 @@ TEST(test_who_had_all_lets_go_meanwhile) {
         of_all = open(registry.path, O_RDWR);
         ck_assert_int_eq(fcntl(of_all, F_OFD_SETLK, &all), 0);
         lets_go_in = k;
-        meanwhile = let_go;
+        meanwhile = drop_lock;
         open_registry(&registry);
         ck_assert_ptr_null(meanwhile);
         ck_assert_msg(weir__registry_slot(&registry) != 0 && ending() == 10, "at call %d", k);

@@ -19,7 +19,7 @@ static struct weir_slot_file registry;
 static struct weir_registry_entry entry;
 
 /* The folder is in memory, since the tests make thousands of files. */
-static inline void set_up(void) {
+static inline void set_up_registry(void) {
     make_folder(memory_folder());
     memset(&entry, 0, sizeof entry);
 }
@@ -36,7 +36,7 @@ static inline void open_registry(struct weir_slot_file *l) {
 }
 
 /* Returns the number of readable entries, and the sum of their reserved memory in `reserve`. */
-static inline int count(uint64_t *reserve) {
+static inline int count_entries(uint64_t *reserve) {
     int found = 0;
 
     *reserve = 0;
@@ -52,7 +52,7 @@ static inline int count(uint64_t *reserve) {
 static inline void expect_count(int wanted, uint64_t wanted_reserve) {
     uint64_t reserve;
 
-    ck_assert_int_eq(count(&reserve), wanted);
+    ck_assert_int_eq(count_entries(&reserve), wanted);
     ck_assert_uint_eq(reserve, wanted_reserve);
 }
 
@@ -95,7 +95,7 @@ static inline uint64_t ending(void) {
     return reserve;
 }
 
-static inline void *stay(void *unused) {
+static inline void *pause_forever(void *unused) {
     for (;;)
         pause();
     return unused;
@@ -109,7 +109,7 @@ static inline void be_ending(int ready, void *with) {
     pthread_t other;
 
     if (weir__registry_open(&registry, DEVICE) != 0 ||
-        pthread_create(&other, NULL, stay, NULL) != 0)
+        pthread_create(&other, NULL, pause_forever, NULL) != 0)
         _exit(1);
     publish(&registry, 10);
     if (write(ready, &byte, 1) != 1 || (told && read(*told, &byte, 1) != 1))

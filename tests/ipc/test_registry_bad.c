@@ -12,7 +12,7 @@ static void expect_healed(struct weir_slot_file *other) {
     expect_count(2, 11);
 }
 
-CASE("bad", 30, set_up, remove_folder);
+CASE("bad", 30, set_up_registry, remove_folder);
 
 TEST(test_truncated) {
     struct weir_slot_file other, late;
@@ -69,7 +69,7 @@ TEST(test_random_bytes) {
             write_over(registry.path, 0, noise, (size_t)is.st_size);
         else
             write_over(registry.path, 64, noise, (size_t)is.st_size - 64);
-        ck_assert_int_eq(count(&reserve), 0);
+        ck_assert_int_eq(count_entries(&reserve), 0);
         expect_healed(&other);
     }
     write_over(registry.path, 0, noise, sizeof noise); /* a longer file */
@@ -195,7 +195,7 @@ static void expect_held(struct weir_slot_file *l) {
     close(file);
 }
 
-CASE("lost", 30, set_up, remove_folder);
+CASE("lost", 30, set_up_registry, remove_folder);
 
 /* A file that has the lost number is left alone, and the slot stays locked until the process has another one. */
 TEST_EACH(4, test_a_number_that_was_lost) {
@@ -267,7 +267,7 @@ TEST_EACH(2, test_a_number_that_another_has) {
     close_last(&registry);
 }
 
-CASE("bell", 30, set_up, remove_folder);
+CASE("bell", 30, set_up_registry, remove_folder);
 
 TEST(test_who_looks_has_no_slot) {
     struct weir_slot_file other;

@@ -20,7 +20,7 @@ static int visit_often(void) {
     return 0;
 }
 
-CASE("going", 60, set_up, remove_folder);
+CASE("going", 60, set_up_registry, remove_folder);
 
 /* Processes that join and leave at once are never in two files, and the last one leaves no file. */
 TEST(test_they_come_and_go) {
@@ -139,7 +139,7 @@ static void *ask_of_itself(void *ready) {
     is_it = ending() != 0;
     if (write(*(int *)ready, &is_it, 1) != 1)
         _exit(1);
-    return stay(NULL);
+    return pause_forever(NULL);
 }
 
 /* A process whose first thread has ended looks like an ending one, but does not wait for itself. */

@@ -4,13 +4,13 @@
 
 #include "tests/fixtures/deny.h"
 
-CASE("file", 20, set_up, tear_down);
+CASE("file", 20, set_up_segment, tear_down_segment);
 
 TEST(test_file_is_private_and_goes) {
     struct stat is;
 
     umask(0);
-    create();
+    create_segment();
     ck_assert_int_eq(strncmp(segment.path, folder, strlen(folder)), 0);
     ck_assert_int_eq(lstat(segment.path, &is), 0);
     ck_assert(S_ISREG(is.st_mode));
@@ -25,9 +25,9 @@ TEST(test_what_was_published_is_read) {
     ck_assert_int_eq(weir__segment_create(&segment, &kind), 0);
     expect_read(WEIR_SEGMENT_NOT_YET);
     for (uint64_t i = 1; i < 10; i++) {
-        fill(&body, i);
+        fill_body(&body, i);
         weir__segment_publish(&segment, &body);
-        fill(&body, 0);
+        fill_body(&body, 0);
         expect_read(WEIR_SEGMENT_NONE);
         ck_assert_uint_eq(body.words[0], i);
         ck_assert_uint_eq(body.words[WORDS - 1], i);
@@ -36,16 +36,16 @@ TEST(test_what_was_published_is_read) {
 
 TEST(test_elsewhere_without_the_folder) {
     ck_assert_int_eq(setenv("XDG_RUNTIME_DIR", "/nonexistent/folder", 1), 0);
-    create();
+    create_segment();
     ck_assert_int_eq(strncmp(segment.path, folder, strlen(folder)), 0);
     weir__segment_remove(&segment);
     ck_assert_int_eq(unsetenv("WEIR_RUN_FOLDER"), 0);
-    create();
+    create_segment();
     ck_assert_int_eq(strncmp(segment.path, "/dev/shm/", 9), 0);
     expect_read(WEIR_SEGMENT_NONE);
     weir__segment_remove(&segment);
     ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", "relative", 1), 0);
-    create();
+    create_segment();
     ck_assert_int_eq(strncmp(segment.path, "/dev/shm/", 9), 0);
     weir__segment_remove(&segment);
     ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", "/nonexistent/folder", 1), 0); /* no fallback */
@@ -57,7 +57,7 @@ TEST(test_elsewhere_without_the_folder) {
 TEST(test_created_anew_in_place) {
     struct weir_segment before;
 
-    create();
+    create_segment();
     before = segment;
     ck_assert_int_eq(weir__segment_create(&segment, &kind), 0);
     ck_assert_str_eq(before.path, segment.path);
@@ -76,12 +76,12 @@ TEST(test_full_folder_is_an_error) {
     ck_assert_int_eq(mkdir(folder, 0700), 0);
 }
 
-CASE("hostile", 20, set_up, tear_down);
+CASE("hostile", 20, set_up_segment, tear_down_segment);
 
 TEST(test_cut_short) {
     struct stat is;
 
-    create();
+    create_segment();
     ck_assert_int_eq(stat(segment.path, &is), 0);
     for (off_t length = is.st_size - 1; length >= 0; length -= 41) {
         ck_assert_int_eq(truncate(segment.path, length), 0);
@@ -97,7 +97,7 @@ TEST(test_other_version) {
                                           another = {"tests", 3, sizeof(struct body)};
     struct body more[2];
 
-    create();
+    create_segment();
     ck_assert_int_eq(weir__segment_read(segment.path, &newer, more), WEIR_SEGMENT_OTHER_VERSION);
     ck_assert_int_eq(weir__segment_read(segment.path, &larger, more), WEIR_SEGMENT_OTHER_VERSION);
     ck_assert_int_eq(weir__segment_read(segment.path, &another, more), WEIR_SEGMENT_FOREIGN);
@@ -107,8 +107,9 @@ TEST(test_other_version) {
 TEST(test_another_head) {
     uint32_t head_bytes = 8;
 
-    create();
-    put(8 + WEIR_SEGMENT_KIND_BYTES + sizeof(uint32_t), &head_bytes, sizeof head_bytes);
+    create_segment();
+    overwrite_segment(8 + WEIR_SEGMENT_KIND_BYTES + sizeof(uint32_t), &head_bytes,
+                      sizeof head_bytes);
     expect_read(WEIR_SEGMENT_OTHER_VERSION);
 }
 
@@ -116,23 +117,23 @@ TEST(test_random_bytes) {
     uint64_t state = 88172645463325252u, random[16];
     struct stat is;
 
-    create();
+    create_segment();
     ck_assert_int_eq(stat(segment.path, &is), 0);
     for (int i = 0; i < 2000; i++) {
         for (size_t w = 0; w < 16; w++)
             random[w] = next_random(&state);
-        put(0, random, sizeof random);
+        overwrite_segment(0, random, sizeof random);
         expect_read(WEIR_SEGMENT_FOREIGN);
     }
     /* If the head is valid, any bytes are a body, except while the sequence says that a write goes on. */
     weir__segment_remove(&segment);
-    create();
+    create_segment();
     for (int i = 0; i < 200; i++) {
         enum weir_segment_fault fault;
         uint64_t word = next_random(&state);
         size_t at = 64 + (size_t)(next_random(&state) % ((uint64_t)is.st_size - 64 - 8));
 
-        put(at, &word, sizeof word);
+        overwrite_segment(at, &word, sizeof word);
         fault = weir__segment_read(segment.path, &kind, &body);
         ck_assert(fault == WEIR_SEGMENT_NONE || fault == WEIR_SEGMENT_TORN ||
                   fault == WEIR_SEGMENT_NOT_YET);
@@ -143,8 +144,8 @@ TEST(test_random_bytes) {
 TEST(test_writer_that_stopped_in_the_middle) {
     uint64_t odd = 5;
 
-    create();
-    put(64, &odd, sizeof odd); /* the sequence */
+    create_segment();
+    overwrite_segment(64, &odd, sizeof odd); /* the sequence */
     expect_read(WEIR_SEGMENT_TORN);
     weir__segment_publish(&segment, &body);
     expect_read(WEIR_SEGMENT_NONE);
@@ -153,7 +154,7 @@ TEST(test_writer_that_stopped_in_the_middle) {
 TEST(test_no_plain_file) {
     char target[64];
 
-    create();
+    create_segment();
     snprintf(target, sizeof target, "%s/target", folder);
     ck_assert_int_eq(rename(segment.path, target), 0);
     ck_assert_int_eq(symlink(target, segment.path), 0);
@@ -177,13 +178,13 @@ TEST(test_writer_meets_a_link) {
     char target[64], text[8];
     int file;
 
-    create();
+    create_segment();
     weir__segment_remove(&segment);
     snprintf(target, sizeof target, "%s/target", folder);
     file = open(target, O_RDWR | O_CREAT | O_EXCL, 0600);
     ck_assert_int_eq(write(file, "theirs", 6), 6);
     ck_assert_int_eq(symlink(target, segment.path), 0);
-    create();
+    create_segment();
     expect_read(WEIR_SEGMENT_NONE);
     ck_assert_int_eq(pread(file, text, sizeof text, 0), 6);
     ck_assert_int_eq(memcmp(text, "theirs", 6), 0);
@@ -191,7 +192,7 @@ TEST(test_writer_meets_a_link) {
 }
 
 TEST(test_of_another_user) {
-    create();
+    create_segment();
     ck_assert_int_eq(chmod(segment.path, 0644), 0);
     expect_read(WEIR_SEGMENT_FOREIGN);
     ck_assert_int_eq(chmod(segment.path, 0620), 0);
@@ -205,7 +206,7 @@ TEST(test_of_another_user) {
     expect_read(WEIR_SEGMENT_NONE);
 }
 
-CASE("denied", 20, set_up, tear_down);
+CASE("denied", 20, set_up_segment, tear_down_segment);
 
 TEST(test_faults_have_texts) {
     for (int fault = WEIR_SEGMENT_NONE; fault <= WEIR_SEGMENT_TORN; fault++)
@@ -220,7 +221,7 @@ TEST(test_names_of_others) {
     char prefix[WEIR_SEGMENT_PATH_BYTES], path[2 * WEIR_SEGMENT_PATH_BYTES], *at;
     size_t count = sizeof ends / sizeof ends[0];
 
-    create();
+    create_segment();
     strcpy(prefix, segment.path);
     at = strrchr(prefix, '-'); /* cuts off the start time, then the pid */
     *at = '\0';
@@ -231,25 +232,25 @@ TEST(test_names_of_others) {
             for (char *name = strrchr(path, '/') + 1; strlen(name) < 255;)
                 strcat(path, "1");
         make_file(path);
-        ck_assert_uint_eq(look().count, 1);
+        ck_assert_uint_eq(find_segments().count, 1);
         ck_assert(exists(path));
         ck_assert_int_eq(unlink(path), 0);
     }
     snprintf(path, sizeof path, "%s/n", folder); /* shorter than the suffix of a new file */
     make_file(path);
-    ck_assert_uint_eq(look().count, 1);
+    ck_assert_uint_eq(find_segments().count, 1);
 }
 
 TEST(test_folders_that_will_not_do) {
     char long_folder[WEIR_SEGMENT_PATH_BYTES];
 
-    create();
-    ck_assert_uint_eq(look().count, 1);
+    create_segment();
+    ck_assert_uint_eq(find_segments().count, 1);
     snprintf(long_folder, sizeof long_folder, "%s", folder);
     while (strlen(long_folder) + 3 < sizeof long_folder)
         strcat(long_folder, "/.");
     ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", long_folder, 1), 0);
-    ck_assert_uint_eq(look().count, 0);
+    ck_assert_uint_eq(find_segments().count, 0);
     weir__segment_remove(&segment);
     ck_assert_int_eq(weir__segment_create(&segment, &kind), -1);
     ck_assert_int_eq(errno, ENAMETOOLONG);
@@ -286,7 +287,7 @@ TEST_EACH(3, test_seen_whatever_the_environment) {
     ck_assert_int_eq(unsetenv("WEIR_RUN_FOLDER"), 0);
     ck_assert_int_eq(_i == 0 ? unsetenv("XDG_RUNTIME_DIR") : setenv("XDG_RUNTIME_DIR", folder, 1),
                      0);
-    create();
+    create_segment();
     ck_assert_int_eq(pipe(ready), 0);
     ck_assert_int_eq(pipe(go), 0);
     child = fork();
@@ -335,9 +336,9 @@ TEST(test_a_writer_whose_file_is_closed_meanwhile) {
     int was;
     struct stat is;
 
-    create();
+    create_segment();
     was = segment.file.number;
-    fill(&body, 8);
+    fill_body(&body, 8);
     meanwhile = close_behind_the_first;
     weir__segment_publish(&segment, &body);
     ck_assert_ptr_null(meanwhile);
@@ -368,7 +369,7 @@ TEST(test_each_call_of_a_writer_denied) {
                 ck_assert_ptr_null(segment.page);
             }
             ck_assert_int_eq(files_open(), files);
-            create();
+            create_segment();
             expect_read(WEIR_SEGMENT_NONE);
             weir__segment_remove(&segment);
             weir__kept_close(&segment.file);
@@ -385,7 +386,7 @@ TEST(test_each_call_of_a_reader_denied) {
     enum weir_segment_fault is;
     int files;
 
-    create();
+    create_segment();
     files = files_open();
     for (int for_good = 0; for_good < 2; for_good++)
         for (uint64_t k = 1, all = 1; all > 0; k++) {
@@ -401,7 +402,7 @@ TEST(test_each_call_of_a_reader_denied) {
     expect_read(WEIR_SEGMENT_NONE);
     ck_assert_uint_eq(deny_none(), 1);
     deny("open", 1, 0, EIO); /* the check whether the process lives */
-    ck_assert_uint_eq(look().count, 1);
+    ck_assert_uint_eq(find_segments().count, 1);
     ck_assert_uint_eq(deny_none(), 1);
 }
 
@@ -416,8 +417,8 @@ static void publish_behind_its_back(const char *call) {
 TEST(test_published_while_it_is_read) {
     static struct body read;
 
-    create();
-    fill(&body, 8);
+    create_segment();
+    fill_body(&body, 8);
     meanwhile = publish_behind_its_back;
     ck_assert_int_eq(weir__segment_read(segment.path, &kind, &read), WEIR_SEGMENT_NONE);
     meanwhile = NULL;
@@ -427,7 +428,7 @@ TEST(test_published_while_it_is_read) {
 }
 
 TEST(test_what_cannot_be_opened) {
-    create();
+    create_segment();
     deny("open", 1, 0, EACCES);
     expect_read(WEIR_SEGMENT_UNREADABLE);
     deny(NULL, 1, 1, EACCES);

@@ -18,26 +18,26 @@ static const struct weir_segment_kind kind = {"test", 3, sizeof(struct body)};
 static struct weir_segment segment;
 static struct body body;
 
-static inline void set_up(void) {
+static inline void set_up_segment(void) {
     make_folder("/tmp");
     memset(&segment, 0, sizeof segment);
 }
 
-static inline void tear_down(void) {
+static inline void tear_down_segment(void) {
     weir__segment_remove(&segment);
     remove_folder();
 }
 
-static inline void fill(struct body *b, uint64_t with) {
+static inline void fill_body(struct body *b, uint64_t with) {
     for (size_t i = 0; i < WORDS; i++)
         b->words[i] = with;
 }
 
-static inline void create(void) {
+static inline void create_segment(void) {
     ck_assert_int_eq(weir__segment_create(&segment, &kind), 0);
-    fill(&body, 7);
+    fill_body(&body, 7);
     weir__segment_publish(&segment, &body);
-    fill(&body, 0);
+    fill_body(&body, 0);
 }
 
 static inline void expect_read(enum weir_segment_fault wanted) {
@@ -58,17 +58,17 @@ struct seen {
     struct weir_segment_name last;
 };
 
-static inline void note(const struct weir_segment_name *name, void *context) {
+static inline void note_segment(const struct weir_segment_name *name, void *context) {
     struct seen *seen = context;
 
     seen->count++;
     seen->last = *name;
 }
 
-static inline struct seen look(void) {
+static inline struct seen find_segments(void) {
     struct seen seen = {0};
 
-    weir__segment_each(&kind, note, &seen);
+    weir__segment_each(&kind, note_segment, &seen);
     return seen;
 }
 
@@ -79,7 +79,7 @@ static inline void make_file(const char *path) {
     ck_assert_int_eq(close(file), 0);
 }
 
-static inline void put(size_t at, const void *bytes, size_t count) {
+static inline void overwrite_segment(size_t at, const void *bytes, size_t count) {
     int file = open(segment.path, O_WRONLY);
 
     ck_assert_int_ge(file, 0);

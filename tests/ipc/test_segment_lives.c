@@ -18,13 +18,13 @@ static void path_like(char *path, pid_t pid, uint64_t start, uint64_t space) {
              (unsigned long long)(space ? space : own_space), (long)pid, (unsigned long long)start);
 }
 
-CASE("lives", 20, set_up, tear_down);
+CASE("lives", 20, set_up_segment, tear_down_segment);
 
 TEST(test_the_living_are_seen) {
     struct seen seen;
 
-    create();
-    seen = look();
+    create_segment();
+    seen = find_segments();
     ck_assert_uint_eq(seen.count, 1);
     ck_assert_int_eq(seen.last.pid, getpid());
     ck_assert_str_eq(seen.last.path, segment.path);
@@ -37,10 +37,10 @@ TEST(test_the_living_are_seen) {
 TEST(test_a_pid_that_was_given_away_again) {
     char path[WEIR_SEGMENT_PATH_BYTES];
 
-    create();
+    create_segment();
     path_like(path, getpid(), 1, 0);
     make_file(path);
-    ck_assert_uint_eq(look().count, 1);
+    ck_assert_uint_eq(find_segments().count, 1);
     ck_assert(!exists(path));
     ck_assert(exists(segment.path));
 }
@@ -48,12 +48,12 @@ TEST(test_a_pid_that_was_given_away_again) {
 TEST(test_what_is_not_ours_to_judge_stays) {
     char other[WEIR_SEGMENT_PATH_BYTES], odd[64];
 
-    create();
+    create_segment();
     path_like(other, 1 << 22, 1, 17); /* in a container */
     make_file(other);
     snprintf(odd, sizeof odd, "%s/weir-0-test-notes", folder);
     make_file(odd);
-    ck_assert_uint_eq(look().count, 1);
+    ck_assert_uint_eq(find_segments().count, 1);
     ck_assert(exists(other) && exists(odd));
 }
 
@@ -68,7 +68,7 @@ static int have_segment(uint64_t unused) {
 static pid_t kill_a_child(void) {
     pid_t child = holder(have_segment, 0);
 
-    ck_assert_uint_eq(look().count, 1);
+    ck_assert_uint_eq(find_segments().count, 1);
     ck_assert_int_eq(kill(child, SIGKILL), 0);
     ck_assert_int_eq(waitid(P_PID, (id_t)child, &(siginfo_t){0}, WEXITED | WNOWAIT), 0);
     return child;
@@ -77,7 +77,7 @@ static pid_t kill_a_child(void) {
 TEST(test_the_dead_are_cleared_away_by_a_reader) {
     pid_t child = kill_a_child();
 
-    ck_assert_uint_eq(look().count, 0);
+    ck_assert_uint_eq(find_segments().count, 0);
     ck_assert_int_eq(rmdir(folder), 0);
     ck_assert_int_eq(mkdir(folder, 0700), 0);
     ck_assert_int_eq(waitpid(child, NULL, 0), child);
@@ -87,7 +87,7 @@ TEST(test_the_dead_are_cleared_away) {
     pid_t child = kill_a_child();
 
     ck_assert_int_eq(waitpid(child, NULL, 0), child);
-    create();
+    create_segment();
     weir__segment_each(&kind, NULL, NULL);
     weir__segment_remove(&segment);
     ck_assert_int_eq(rmdir(folder), 0);
@@ -131,10 +131,10 @@ TEST(test_a_process_whose_first_thread_has_ended_lives) {
         ck_assert_int_gt(read(file, text, sizeof text - 1), 0);
         close(file);
     }
-    ck_assert_uint_eq(look().count, 1);
+    ck_assert_uint_eq(find_segments().count, 1);
     ck_assert_int_eq(kill(child, SIGKILL), 0);
     ck_assert_int_eq(waitid(P_PID, (id_t)child, &(siginfo_t){0}, WEXITED | WNOWAIT), 0);
-    ck_assert_uint_eq(look().count, 0);
+    ck_assert_uint_eq(find_segments().count, 0);
     ck_assert_int_eq(waitpid(child, NULL, 0), child);
     close(way[0]);
     close(way[1]);
@@ -144,7 +144,7 @@ TEST(test_a_child_of_fork_leaves_it_alone) {
     pid_t child;
     int status;
 
-    create();
+    create_segment();
     child = fork();
     if (child == 0) {
         weir__segment_remove(&segment);
@@ -164,19 +164,19 @@ static void *publish_on(void *unused) {
     static struct body mine;
 
     for (uint64_t i = 1; !atomic_load(&is_over); i++) {
-        fill(&mine, i);
+        fill_body(&mine, i);
         weir__segment_publish(&segment, &mine);
     }
     return unused;
 }
 
-CASE("threads", 60, set_up, tear_down);
+CASE("threads", 60, set_up_segment, tear_down_segment);
 
 TEST(test_a_body_is_of_one_time) {
     uint64_t last = 0, whole = 0;
     pthread_t writer;
 
-    create();
+    create_segment();
     atomic_store(&is_over, 0);
     ck_assert_int_eq(pthread_create(&writer, NULL, publish_on, NULL), 0);
     for (int i = 0; i < 1000; i++) {
@@ -202,11 +202,11 @@ static void set_watched(int64_t from_now) {
 
     clock_gettime(CLOCK_MONOTONIC, &now);
     when = (uint64_t)((int64_t)now.tv_sec * 1000000000 + now.tv_nsec + from_now);
-    put(128, &when, sizeof when);
+    overwrite_segment(128, &when, sizeof when);
 }
 
 TEST(test_watched_for_a_while) {
-    create();
+    create_segment();
     ck_assert(!weir__segment_is_watched(&segment));
     expect_read(WEIR_SEGMENT_NONE);
     ck_assert(weir__segment_is_watched(&segment));
@@ -231,7 +231,7 @@ static void *sleep_until_watched(void *unused) {
 TEST(test_a_reader_wakes_its_writer) {
     pthread_t writer;
 
-    create();
+    create_segment();
     atomic_store(&woken, 0);
     ck_assert_int_eq(pthread_create(&writer, NULL, sleep_until_watched, NULL), 0);
     nanosleep(&(struct timespec){0, 100000000}, NULL);
@@ -244,7 +244,7 @@ TEST(test_a_reader_wakes_its_writer) {
 
 /* A write to the truncated file raises no signal, and a wait does not spin. */
 TEST(test_a_writer_whose_file_is_cut_short) {
-    create();
+    create_segment();
     expect_read(WEIR_SEGMENT_NONE);
     ck_assert_int_eq(truncate(segment.path, 0), 0);
     ck_assert(!weir__segment_is_watched(&segment));
@@ -259,13 +259,13 @@ TEST(test_a_writer_whose_file_is_closed) {
     uint64_t was = 0;
     int another;
 
-    create();
+    create_segment();
     close(segment.file.number);
     another = open("/tmp", O_RDWR | O_TMPFILE, 0600);
     ck_assert_int_eq(another, segment.file.number);
     expect_read(WEIR_SEGMENT_NONE);
     ck_assert(weir__segment_is_watched(&segment));
-    fill(&body, 8);
+    fill_body(&body, 8);
     weir__segment_publish(&segment, &body);
     expect_read(WEIR_SEGMENT_NONE);
     ck_assert_uint_eq(body.words[WORDS - 1], 8);

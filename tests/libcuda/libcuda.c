@@ -38,7 +38,7 @@ enum { STATUS_SUCCESS, STATUS_NOT_FOUND, STATUS_VERSION };
 static const struct weir_driver *driver;
 static pid_t maker;
 
-static void make(void) {
+static void open_model_once(void) {
     struct weir_driver_failure failure;
 
     driver = weir__driver_model(&failure);
@@ -63,15 +63,15 @@ __attribute__((destructor)) static void tell_calls(void) {
 static const struct weir_driver *model(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-    pthread_once(&once, make);
+    pthread_once(&once, open_model_once);
     return driver;
 }
 
-static int version_of_driver(void) {
+static int model_version(void) {
     return model() ? model()->version : 0;
 }
 
-static inline CUstream own_stream(CUstream stream) {
+static inline CUstream per_thread_if_null(CUstream stream) {
     return stream ? stream : (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
 }
 
@@ -151,7 +151,7 @@ static void stop_in(int entry) {
 #define FROM_TABLE(name, args)                                                                     \
     (!model() ? CUDA_ERROR_NO_DEVICE : !driver->name ? CUDA_ERROR_NOT_SUPPORTED : driver->name args)
 #define OWN_STREAM(name, symbol, params, call)                                                     \
-    DEFINE(name##_ptsz, symbol "_ptsz", params, stream = own_stream(stream), call)
+    DEFINE(name##_ptsz, symbol "_ptsz", params, stream = per_thread_if_null(stream), call)
 #define NO_OWN_STREAM(name, symbol, params, call)
 
 #define TABLE_ENTRY(group, name, symbol, version, params, args)                                    \
@@ -210,7 +210,7 @@ static CUresult fill_words(CUdeviceptr block, unsigned int value, size_t count, 
 
 #define PLAIN_ENTRY(name, symbol, version, params, call)                                           \
     DEFINE(name, symbol, params, CUstream stream = NULL, call)                                     \
-    DEFINE(name##_ptds, symbol "_ptds", params, CUstream stream = own_stream(NULL), call)
+    DEFINE(name##_ptds, symbol "_ptds", params, CUstream stream = per_thread_if_null(NULL), call)
 PLAIN_ENTRIES(PLAIN_ENTRY)
 
 /* ---- Other forms of the model's calls ---- */
@@ -256,7 +256,7 @@ static CUresult in_rows(CUdeviceptr *block, size_t *pitch, size_t width, size_t 
     DEFINE(form_##symbol, #symbol, params, NOTHING, call)
 #define OTHER_STREAM_FORM(symbol, name, version, params, call)                                     \
     DEFINE(form_##symbol, #symbol, params, NOTHING, call)                                          \
-    DEFINE(form_##symbol##_ptsz, #symbol "_ptsz", params, stream = own_stream(stream), call)
+    DEFINE(form_##symbol##_ptsz, #symbol "_ptsz", params, stream = per_thread_if_null(stream), call)
 OTHER_FORMS(OTHER_FORM)
 OTHER_STREAM_FORMS(OTHER_STREAM_FORM)
 
@@ -326,7 +326,7 @@ EXPORT CUresult cuGreenCtxDestroy(void *context);
 CUresult cuDeviceGetDevResource(CUdevice device, void *resource, unsigned type) {
     (void)type;
     memcpy(resource, &device, sizeof device);
-    return version_of_driver() < 12040 ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+    return model_version() < 12040 ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
 }
 
 CUresult cuDevResourceGenerateDesc(void **descriptor, void *resources, unsigned count) {
@@ -430,12 +430,12 @@ static const struct row rows[] = {
 };
 
 /* Returns the latest row of that name up to `version`, or NULL.  Sets *known if the driver has a row of that name. */
-static const struct row *find(const char *name, int version, int *known) {
+static const struct row *find_entry_row(const char *name, int version, int *known) {
     const struct row *best = NULL;
 
     *known = 0;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        if (rows[i].version > version_of_driver() || strcmp(rows[i].name, name) != 0)
+        if (rows[i].version > model_version() || strcmp(rows[i].name, name) != 0)
             continue;
         *known = 1;
         if (rows[i].version <= version && (!best || rows[i].version > best->version))
@@ -457,9 +457,9 @@ static CUresult resolve(const char *name, void **address, int version, uint64_t 
     const struct row *row;
     int known;
 
-    if (!name || !address || flags > FLAG_PER_THREAD || !model() || version > version_of_driver())
+    if (!name || !address || flags > FLAG_PER_THREAD || !model() || version > model_version())
         return CUDA_ERROR_INVALID_VALUE;
-    row = find(name, version, &known);
+    row = find_entry_row(name, version, &known);
     if (row && is_before_threads(row, version, flags))
         row = NULL;
     *address = !row ? NULL : flags & FLAG_PER_THREAD ? row->per_thread : row->legacy;

@@ -19,14 +19,14 @@ static struct pair slot[SLOTS], model[SLOTS]; /* the chunk of each slot; the fre
 static int is_free[SLOTS];
 static size_t count;
 
-static uint64_t random_size(int spread) {
+static uint64_t random_chunks(int spread) {
     if (spread == CLOSE)
         return 123456 + random_below(300);
     return spread == FAR ? 1 + random_next() % ((uint64_t)1 << random_below(18)) : 123456;
 }
 
 /* Returns the index of the first free chunk that is not before `c`. */
-static size_t place(struct pair c) {
+static size_t index_in_model(struct pair c) {
     size_t at = 0;
 
     while (at < count &&
@@ -35,8 +35,8 @@ static size_t place(struct pair c) {
     return at;
 }
 
-static void free_slot(size_t i) {
-    size_t at = place(slot[i]);
+static void free_model_slot(size_t i) {
+    size_t at = index_in_model(slot[i]);
 
     MUST_EQUAL(give_at(BASE + slot[i].address * G, A, ++clock_of_frees, NULL), WEIR_PLACEMENT_OK);
     memmove(&model[at + 1], &model[at], (count++ - at) * sizeof model[0]);
@@ -52,7 +52,7 @@ static void forget_free(size_t at) {
 /* Requests `size` granules, unless the best fit would be cut. */
 static void take_best(uint64_t size) {
     struct weir_placement_block block;
-    size_t at = place((struct pair){size, 0});
+    size_t at = index_in_model((struct pair){size, 0});
 
     if (at < count && model[at].size < 2 * size) {
         MUST_EQUAL(weir__placement_take(p, size * G, record_of(A), &block), WEIR_PLACEMENT_OK);
@@ -80,7 +80,7 @@ static void fill_slots(size_t slots, int spread) {
     begin_placement(&rule, slots * SLOT * G);
     count = 0;
     for (size_t i = 0; i < slots; i++) {
-        slot[i] = (struct pair){random_size(spread), i * SLOT};
+        slot[i] = (struct pair){random_chunks(spread), i * SLOT};
         is_free[i] = 0;
         MUST_EQUAL(
             weir__placement_take_at(p, BASE + i * SLOT * G, slot[i].size * G, record_of(A), &block),
@@ -105,9 +105,9 @@ TEST_EACH(18, as_a_sorted_array) {
 
         growing = count == 0 ? 1 : count == most ? 0 : growing;
         if ((random_below(10) < 3) != growing && !is_free[at])
-            free_slot(at);
+            free_model_slot(at);
         else if (count > 0 && random_below(2) == 0)
-            take_best(random_size(_i % SPREADS));
+            take_best(random_chunks(_i % SPREADS));
         else if (count > 0 && growing == 0)
             take_there(random_below(count));
         if (i % 1024 == 0)
@@ -119,7 +119,7 @@ TEST_EACH(18, as_a_sorted_array) {
 TEST_EACH(6, taken_in_any_order) {
     fill_slots(SLOTS, ALIKE);
     for (size_t i = 0; i < SLOTS; i++)
-        free_slot(_i % 2 == 0 ? i : SLOTS - 1 - i);
+        free_model_slot(_i % 2 == 0 ? i : SLOTS - 1 - i);
     healthy();
     while (count > 0) {
         if (_i / 2 == 0)

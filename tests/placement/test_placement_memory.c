@@ -2,7 +2,7 @@
 /* test_placement_memory.c: placement without host memory, which the tests refuse by the rule's member `resize`. */
 #include "tests/fixtures/placements.h"
 
-/* State of resize(), which refuses request `refuse_at`, and all later ones if `refuse_on`. */
+/* State of resize_and_count(), which refuses request `refuse_at`, and all later ones if `refuse_on`. */
 static struct {
     long requests;
     long refuse_at;
@@ -10,7 +10,7 @@ static struct {
     long held;
 } memory;
 
-static void *resize(void *context, void *old, size_t bytes) {
+static void *resize_and_count(void *context, void *old, size_t bytes) {
     MUST(context == &memory);
     if (bytes == 0) {
         memory.held -= old != NULL;
@@ -27,13 +27,13 @@ static void *resize(void *context, void *old, size_t bytes) {
     return grown;
 }
 
-/* Resizes memory by resize(), and overwrites memory before it frees it. */
+/* Resizes memory by resize_and_count(), and overwrites memory before it frees it. */
 static void *resize_and_spoil(void *context, void *old, size_t bytes) {
     size_t *head = old == NULL ? NULL : (size_t *)old - 2;
 
     if (head != NULL && bytes == 0)
         memset(old, 0xa5, *head);
-    head = resize(context, head, bytes == 0 ? 0 : bytes + 2 * sizeof *head);
+    head = resize_and_count(context, head, bytes == 0 ? 0 : bytes + 2 * sizeof *head);
     if (head == NULL)
         return NULL;
     *head = bytes;
@@ -143,7 +143,7 @@ static int short_run(long refuse_at, int refuse_on, int back) {
     memory.refuse_on = refuse_on;
     clock_of_frees = 0;
     random_state = test_seed(7);
-    rule.resize = resize;
+    rule.resize = resize_and_count;
     rule.context = &memory;
     p = NULL;
     forget_streams();

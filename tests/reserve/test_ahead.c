@@ -223,7 +223,7 @@ struct worker {
     pthread_t thread;
 };
 
-static void *work(void *argument) {
+static void *churn_and_trim(void *argument) {
     struct worker *w = argument;
     CUstream stream;
     void *block[8] = {NULL};
@@ -253,7 +253,7 @@ TEST_EACH(WAYS, beside_threads_at_work) {
     struct worker w[3];
     for (int i = 0; i < 3; i++) {
         w[i] = (struct worker){.a = a, .random = 77 + (uint64_t)i};
-        ck_assert_int_eq(pthread_create(&w[i].thread, NULL, work, &w[i]), 0);
+        ck_assert_int_eq(pthread_create(&w[i].thread, NULL, churn_and_trim, &w[i]), 0);
     }
     for (int i = 0; i < 3; i++)
         ck_assert_int_eq(pthread_join(w[i].thread, NULL), 0);
@@ -287,7 +287,7 @@ TEST_EACH(WAYS, a_process_may_exit_meanwhile) {
     }
 }
 
-static void expect_log(const weir_options *options, const char *text) {
+static void expect_log_of(const weir_options *options, const char *text) {
     weir_options loud = *options;
     loud.log = WEIR_LOG_WARNING;
     weir_allocator *a = make_ahead_on(&real, &loud);
@@ -304,12 +304,12 @@ TEST(what_has_no_use_for_it_says_so) {
     catch_log();
     options.engine = WEIR_ENGINE_DIRECT;
     options.growth = WEIR_GROWTH_DEFAULT;
-    expect_log(&options, "grow-ahead has no effect with engine direct");
+    expect_log_of(&options, "grow-ahead has no effect with engine direct");
     options.engine = WEIR_ENGINE_BFC_FIXED;
-    expect_log(&options, "grow-ahead has no effect with engine bfc-fixed");
+    expect_log_of(&options, "grow-ahead has no effect with engine bfc-fixed");
     options.engine = WEIR_ENGINE_POOL;
     options.release_threshold = bytes_amount(32 * MIB);
-    expect_log(&options, "makes each synchronisation release what grow-ahead reserved");
+    expect_log_of(&options, "makes each synchronisation release what grow-ahead reserved");
 }
 
 /* Driver 11.2 does not report the size of a pool, so weir cannot grow the pool in the background. */
@@ -352,7 +352,7 @@ struct grower {
     void *block;
 };
 
-static void *grow_meanwhile(void *grower) {
+static void *preallocate_in_thread(void *grower) {
     struct grower *g = grower;
 
     g->status = weir_preallocate(g->a, g->bytes, NULL);
@@ -380,13 +380,13 @@ static weir_allocator *make_held(struct grower *g, size_t bytes) {
     options.prealloc = bytes_amount(64 * MIB);
     *g = (struct grower){.a = make_ahead_on(&holding, &options), .bytes = bytes};
     holds = held_call;
-    ck_assert_int_eq(pthread_create(&g->thread, NULL, grow_meanwhile, g), 0);
+    ck_assert_int_eq(pthread_create(&g->thread, NULL, preallocate_in_thread, g), 0);
     while (sem_wait(&inside) != 0)
         ;
     return g->a;
 }
 
-static void let_go(struct grower *g) {
+static void resume_grower(struct grower *g) {
     sem_post(&go_on);
     ck_assert_int_eq(pthread_join(g->thread, NULL), 0);
     ck_assert_msg(!gave_up, "what had room waited for a step of growth");
@@ -405,7 +405,7 @@ TEST(what_has_room_does_not_wait_for_a_step) {
     OK(weir_trim(a, 0, NULL));
     MUST_LE(stats_of(a).reserved, before - 48 * MIB);
     before = stats_of(a).reserved;
-    let_go(&g);
+    resume_grower(&g);
     OK(g.status);
     MUST_LE(before, stats_of(a).reserved);
     OK(weir_trim(a, 0, NULL));
@@ -421,7 +421,7 @@ TEST_EACH(2, who_has_to_grow_waits_for_what_comes) {
     struct grower asks = (struct grower){.a = a, .bytes = (_i ? 400 : 160) * MIB};
     ck_assert_int_eq(pthread_create(&asks.thread, NULL, ask_meanwhile, &asks), 0);
     sleep_for_ms(20);
-    let_go(&g);
+    resume_grower(&g);
     OK(g.status);
     ck_assert_int_eq(pthread_join(asks.thread, NULL), 0);
     OK(asks.status);
@@ -445,7 +445,7 @@ TEST_EACH(3, what_does_not_come_leaves_nothing) {
     OK(weir_free(a, take(a, 20 * MIB, A), A));
     if (_i)
         weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 1);
-    let_go(&g);
+    resume_grower(&g);
     EXPECT(WEIR_E_DRIVER, g.status);
     MUST((stats_of(a).reserved == 64 * MIB) == !_i);
     MUST_EQ(stats_of(a).reserved_peak, stats_of(a).reserved);
@@ -469,7 +469,7 @@ TEST_EACH(2, a_limit_that_is_lowered_meanwhile_is_the_cause) {
     weir_allocator *a = make_held(&g, GIB);
 
     OK(weir_set_limit(a, bytes_amount((_i ? 96 : 400) * MIB)));
-    let_go(&g);
+    resume_grower(&g);
     EXPECT(WEIR_E_LIMIT, g.status);
     MUST_EQ(stats_of(a).reserved, (_i ? 96 : 400) * MIB);
     EXPECT(WEIR_E_LIMIT, weir_preallocate(a, GIB, NULL));

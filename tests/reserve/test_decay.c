@@ -14,7 +14,7 @@
 #define HALF_LIFE_MS 100
 #define HALF_LIFE (HALF_LIFE_MS * MS)
 
-static void set_up(void) {
+static void start_decay_device(void) {
     start_model(CAPACITY);
     catch_log();
 }
@@ -125,7 +125,7 @@ enum { POOL, POOL_WITHOUT_CACHES, MAPPED, IN_REQUESTS, REGIONS = IN_REQUESTS, WA
 
 static weir_allocator *a;
 
-static weir_options options_for(int way) {
+static weir_options decay_options(int way) {
     weir_options options;
 
     weir_options_init(&options);
@@ -140,17 +140,17 @@ static weir_options options_for(int way) {
     return options;
 }
 
-static void open_with(const weir_options *options) {
+static void open_decaying_with(const weir_options *options) {
     OK(weir_allocator_create(options, &a));
 }
 
-static void open_way(int way) {
-    weir_options options = options_for(way);
+static void open_decaying(int way) {
+    weir_options options = decay_options(way);
 
-    open_with(&options);
+    open_decaying_with(&options);
 }
 
-static void close_it(void) {
+static void close_decaying(void) {
     check_identities(a);
     check_model();
     OK(weir_allocator_destroy(a));
@@ -158,7 +158,7 @@ static void close_it(void) {
 
 /* Allocates and frees `blocks` blocks of about 31 MiB and as many small ones, spread over `ns`. Sizes vary, so that
  * requests miss the caches and reach the engine. */
-static void iterate(int blocks, uint64_t ns) {
+static void run_iteration(int blocks, uint64_t ns) {
     static unsigned turn;
     void *block[100], *small;
 
@@ -189,24 +189,24 @@ static uint64_t decays(void) {
     return found;
 }
 
-CASE("loads", 60, set_up, NULL);
+CASE("loads", 60, start_decay_device, NULL);
 
 /* The load has its peak once a half-life, and falls to a tenth in between. */
 TEST_EACH(WAYS, a_load_that_comes_back_keeps_its_reserve) {
-    open_way(_i);
+    open_decaying(_i);
     for (int i = 0; i < 6; i++) {
-        iterate(40, HALF_LIFE / 5);
-        iterate(4, HALF_LIFE * 3 / 10);
+        run_iteration(40, HALF_LIFE / 5);
+        run_iteration(4, HALF_LIFE * 3 / 10);
     }
     weir_statistics warm = stats_of(a);
     for (int i = 0; i < 60; i++) {
-        iterate(40, HALF_LIFE / 5);
-        iterate(4, HALF_LIFE * 3 / 10);
+        run_iteration(40, HALF_LIFE / 5);
+        run_iteration(4, HALF_LIFE * 3 / 10);
     }
     weir_statistics s = stats_of(a);
     MUST_EQ(s.growths, warm.growths);
     MUST_EQ(s.reserved, warm.reserved);
-    close_it();
+    close_decaying();
 }
 
 /* A small load follows a large one. The reserved memory falls to the need of the small load, which then does not grow.
@@ -214,15 +214,15 @@ TEST_EACH(WAYS, a_load_that_comes_back_keeps_its_reserve) {
 TEST_EACH(IN_REQUESTS, what_a_smaller_load_does_not_need_goes) {
     weir_statistics s;
     uint64_t growths = 0;
-    open_way(_i);
+    open_decaying(_i);
     for (int i = 0; i < 4; i++)
-        iterate(60, HALF_LIFE / 2);
+        run_iteration(60, HALF_LIFE / 2);
     weir_statistics large = stats_of(a);
     MUST_LE(60 * 31 * MIB, large.reserved);
     uint64_t last = large.reserved;
     count_from_here();
     for (int i = 0; i < 30; i++) {
-        iterate(6, HALF_LIFE / 2);
+        run_iteration(6, HALF_LIFE / 2);
         s = stats_of(a);
         if (s.growths == large.growths)
             MUST_LE(s.reserved, last);
@@ -240,7 +240,7 @@ TEST_EACH(IN_REQUESTS, what_a_smaller_load_does_not_need_goes) {
     MUST_EQ(calls(WEIR_ENTRY_cuCtxSynchronize), 0);
     MUST_EQ(calls(WEIR_ENTRY_cuMemFree), 0);
     MUST_EQ(calls(WEIR_ENTRY_cuMemFreeHost), 0);
-    close_it();
+    close_decaying();
 }
 
 /* Growth for a request shows that a load needs more memory than before, although as much is in use. */
@@ -248,7 +248,7 @@ TEST_EACH(WAYS, what_has_just_grown_stays) {
     void *first, *second;
     size_t released;
 
-    open_way(_i);
+    open_decaying(_i);
     OK(weir_alloc(a, GIB, A, &first));
     weir__model_advance(HALF_LIFE);
     OK(weir_decay(a, NULL));
@@ -262,7 +262,7 @@ TEST_EACH(WAYS, what_has_just_grown_stays) {
         MUST_EQ(released, 0);
     }
     OK(weir_free(a, second, B));
-    close_it();
+    close_decaying();
 }
 
 static _Thread_local int is_other_thread;
@@ -286,27 +286,27 @@ static CUresult trim_beside_a_request(CUmemoryPool pool, size_t keep) {
 
 /* A request during a trim cannot see whether the pool grew. Decay counts only growth that was noted. */
 TEST(a_request_during_a_trim_is_no_growth) {
-    weir_options options = options_for(POOL_WITHOUT_CACHES);
+    weir_options options = decay_options(POOL_WITHOUT_CACHES);
     struct weir_driver table = *driver;
 
     table.cuMemPoolTrimTo = trim_beside_a_request;
     OK(weir__allocator_create_on(&table, &options, &a, NULL, 0));
     for (int i = 0; i < 4; i++)
-        iterate(60, HALF_LIFE / 2);
+        run_iteration(60, HALF_LIFE / 2);
     uint64_t large = stats_of(a).reserved;
     for (int i = 0; i < 30; i++)
-        iterate(6, HALF_LIFE / 2);
+        run_iteration(6, HALF_LIFE / 2);
     MUST_LE(stats_of(a).reserved, large / 4);
-    close_it();
+    close_decaying();
 }
 
 /* With decay each large request looks at the time, also one that needs no other memory than its stream has just freed. */
 TEST_EACH(IN_REQUESTS, what_a_load_of_hits_does_not_need_goes) {
     void *block;
 
-    open_way(_i);
+    open_decaying(_i);
     for (int i = 0; i < 4; i++)
-        iterate(60, HALF_LIFE / 2);
+        run_iteration(60, HALF_LIFE / 2);
     weir_statistics large = stats_of(a);
     for (int i = 0; i < 1024; i++) {
         OK(weir_alloc(a, MIB, A, &block));
@@ -314,35 +314,35 @@ TEST_EACH(IN_REQUESTS, what_a_load_of_hits_does_not_need_goes) {
         weir__model_advance(HALF_LIFE / 64);
     }
     MUST_LE(stats_of(a).reserved, large.reserved / 4 * (_i == POOL ? 3 : 1));
-    close_it();
+    close_decaying();
 }
 
 TEST_EACH(IN_REQUESTS, what_has_gone_is_not_grown_again_by_grow_ahead) {
-    weir_options options = options_for(_i);
+    weir_options options = decay_options(_i);
     options.grow_ahead = (weir_amount){.value = 256 * MIB, .kind = WEIR_AMOUNT_BYTES};
-    open_with(&options);
+    open_decaying_with(&options);
     for (int i = 0; i < 4; i++)
-        iterate(60, HALF_LIFE / 2);
+        run_iteration(60, HALF_LIFE / 2);
     weir_statistics large = stats_of(a);
     for (int i = 0; i < 40; i++)
-        iterate(6, HALF_LIFE / 2);
+        run_iteration(6, HALF_LIFE / 2);
     weir_statistics small = stats_of(a);
     MUST_LE(small.reserved, large.reserved * 2 / 3);
     MUST_LE(6 * 31 * MIB + 512 * MIB, small.reserved);
     for (int i = 0; i < 40; i++)
-        iterate(6, HALF_LIFE / 2);
+        run_iteration(6, HALF_LIFE / 2);
     weir_statistics s = stats_of(a);
     MUST_EQ(s.ahead_steps, large.ahead_steps);
     MUST_EQ(s.growths, small.growths);
     MUST_EQ(s.reserved, small.reserved);
-    close_it();
+    close_decaying();
 }
 
 /* Decay releases memory only after all work that used it has completed. */
 TEST_EACH(IN_REQUESTS, nothing_goes_that_work_still_uses) {
     void *block[40], *one;
 
-    open_way(_i);
+    open_decaying(_i);
     for (int i = 0; i < 40; i++)
         OK(weir_alloc(a, 40 * MIB, B, &block[i]));
     for (int i = 0; i < 40; i++) {
@@ -357,19 +357,19 @@ TEST_EACH(IN_REQUESTS, nothing_goes_that_work_still_uses) {
     }
     ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
     CU(driver->cuCtxSynchronize());
-    close_it();
+    close_decaying();
     ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
 }
 
 TEST_EACH(IN_REQUESTS, what_was_preallocated_stays) {
-    weir_options options = options_for(_i);
+    weir_options options = decay_options(_i);
 
     options.prealloc = bytes_amount(512 * MIB);
-    open_with(&options);
+    open_decaying_with(&options);
     for (int i = 0; i < 4; i++)
-        iterate(60, HALF_LIFE / 2);
+        run_iteration(60, HALF_LIFE / 2);
     for (int i = 0; i < 40; i++)
-        iterate(2, HALF_LIFE / 2);
+        run_iteration(2, HALF_LIFE / 2);
     MUST_LE(512 * MIB, stats_of(a).reserved);
     /* Blocks in caches keep a whole physical allocation. */
     MUST_LE(stats_of(a).reserved, 700 * MIB);
@@ -380,29 +380,29 @@ TEST_EACH(IN_REQUESTS, what_was_preallocated_stays) {
     MUST_LE(512 * MIB, stats_of(a).reserved);
     /* Decay releases a physical allocation of 512 MiB only if all of it is unneeded. */
     MUST_LE(stats_of(a).reserved, 560 * MIB);
-    close_it();
+    close_decaying();
 }
 
 TEST_EACH(2, a_release_threshold_that_is_set_stays) {
-    weir_options options = options_for(_i);
+    weir_options options = decay_options(_i);
 
     options.release_threshold = bytes_amount(256 * MIB);
-    open_with(&options);
+    open_decaying_with(&options);
     for (int i = 0; i < 3; i++)
-        iterate(60, HALF_LIFE / 2);
+        run_iteration(60, HALF_LIFE / 2);
     for (int i = 0; i < 20; i++) {
         weir__model_advance(HALF_LIFE);
         OK(weir_decay(a, NULL));
     }
     MUST_BE_WITHIN(256 * MIB, stats_of(a).reserved, 320 * MIB);
-    close_it();
+    close_decaying();
 }
 
 TEST_EACH(WAYS, an_idle_program_says_that_time_passes) {
     size_t released, sum = 0;
-    open_way(_i);
+    open_decaying(_i);
     for (int i = 0; i < 3; i++)
-        iterate(60, HALF_LIFE / 2);
+        run_iteration(60, HALF_LIFE / 2);
     uint64_t before = stats_of(a).reserved;
     OK(weir_decay(a, &released)); /* the window had the load, or is not over */
     MUST_EQ(released, 0);
@@ -418,42 +418,42 @@ TEST_EACH(WAYS, an_idle_program_says_that_time_passes) {
     MUST_EQ(before - sum, s.reserved);
     MUST_LE(s.reserved, 64 * MIB);
     MUST_LE(3, decays());
-    iterate(10, HALF_LIFE);
-    close_it();
+    run_iteration(10, HALF_LIFE);
+    close_decaying();
 }
 
 /* One call of weir_decay stands for twenty half-lives. */
 TEST_EACH(WAYS, windows_that_were_missed_count) {
-    open_way(_i);
+    open_decaying(_i);
     for (int i = 0; i < 3; i++)
-        iterate(60, HALF_LIFE / 2);
+        run_iteration(60, HALF_LIFE / 2);
     weir__model_advance(20 * HALF_LIFE);
     OK(weir_decay(a, NULL));
     MUST_LE(stats_of(a).reserved, 64 * MIB);
-    close_it();
+    close_decaying();
 }
 
 /* The load pauses for a long time and comes back. Its first request releases no memory. */
 TEST_EACH(WAYS, nothing_goes_as_a_load_comes_back) {
-    open_way(_i);
+    open_decaying(_i);
     for (int i = 0; i < 4; i++)
-        iterate(60, HALF_LIFE / 2);
+        run_iteration(60, HALF_LIFE / 2);
     weir_statistics before = stats_of(a);
     for (int i = 0; i < 5; i++) {
         weir__model_advance(20 * HALF_LIFE);
-        iterate(60, HALF_LIFE / 2);
+        run_iteration(60, HALF_LIFE / 2);
     }
     weir_statistics s = stats_of(a);
     MUST_EQ(s.growths, before.growths);
     MUST_EQ(s.reserved, before.reserved);
-    close_it();
+    close_decaying();
 }
 
 /* A cache hit does not read the time. */
 TEST(a_hit_costs_what_it_did) {
     void *block;
 
-    open_way(POOL);
+    open_decaying(POOL);
     OK(weir_bind(a, A));
     for (int i = 0; i < 100; i++) {
         OK(weir_alloc(a, 64 * KIB, A, &block));
@@ -467,32 +467,32 @@ TEST(a_hit_costs_what_it_did) {
     }
     EXPECT_CALLS({WEIR_ENTRY_COUNT, 0});
     OK(weir_unbind(a, A));
-    close_it();
+    close_decaying();
 }
 
 TEST(an_arena_of_regions_decays_by_calls_alone) {
-    weir_options options = options_for(REGIONS);
+    weir_options options = decay_options(REGIONS);
     options.growth = WEIR_GROWTH_EXACT;
-    open_with(&options);
+    open_decaying_with(&options);
     for (int i = 0; i < 3; i++)
-        iterate(60, HALF_LIFE / 2);
+        run_iteration(60, HALF_LIFE / 2);
     uint64_t before = stats_of(a).reserved;
     for (int i = 0; i < 20; i++)
-        iterate(6, HALF_LIFE / 2);
+        run_iteration(6, HALF_LIFE / 2);
     MUST_EQ(stats_of(a).reserved, before);
     MUST_EQ(decays(), 0);
     for (int i = 0; i < 20; i++) { /* weir_decay works between requests, too */
-        iterate(6, HALF_LIFE / 2);
+        run_iteration(6, HALF_LIFE / 2);
         OK(weir_decay(a, NULL));
     }
     MUST_LE(stats_of(a).reserved, before / 2);
-    close_it();
+    close_decaying();
 }
 
 /* A window may end with a request under capture. weir then makes no call on its stream, and the capture stays valid. */
 TEST_EACH(2 * WAYS, a_window_ends_in_a_capture) {
     int way = _i % WAYS;
-    weir_options options = options_for(way);
+    weir_options options = decay_options(way);
     struct weir_driver table = *driver;
     void *block;
 
@@ -501,8 +501,8 @@ TEST_EACH(2 * WAYS, a_window_ends_in_a_capture) {
     options.cache = WEIR_SWITCH_OFF;
     OK(weir__allocator_create_on(&table, &options, &a, NULL, 0));
     for (int i = 0; i < 4; i++)
-        iterate(60, HALF_LIFE / 2);
-    iterate(4, HALF_LIFE / 2);
+        run_iteration(60, HALF_LIFE / 2);
+    run_iteration(4, HALF_LIFE / 2);
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
     for (int i = 0; i < 20; i++) {
         weir__model_advance(HALF_LIFE / 4);
@@ -512,17 +512,17 @@ TEST_EACH(2 * WAYS, a_window_ends_in_a_capture) {
     if (_i >= WAYS && way == MAPPED) /* weir has no id of the stream */
         MUST_LE(2, decays());
     drop_capture(A);
-    close_it();
+    close_decaying();
 }
 
 TEST_EACH(WAYS, off_is_off) {
-    weir_options options = options_for(_i);
+    weir_options options = decay_options(_i);
     options.decay_ms = _i % 2 ? 0 : UINT64_MAX;
-    open_with(&options);
-    iterate(60, HALF_LIFE / 2);
+    open_decaying_with(&options);
+    run_iteration(60, HALF_LIFE / 2);
     uint64_t before = stats_of(a).reserved;
     for (int i = 0; i < 20; i++)
-        iterate(6, HALF_LIFE / 2);
+        run_iteration(6, HALF_LIFE / 2);
     MUST_EQ(stats_of(a).reserved, before);
     (void)lines();
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_decay(a, NULL));
@@ -530,17 +530,17 @@ TEST_EACH(WAYS, off_is_off) {
     expect_lines(__LINE__, 1); /* weir logs the error only once */
     MUST(strstr(logged, "weir: error: weir_decay: decay is off, and no memory is wanted\n"));
     EXPECT(WEIR_E_INVALID, weir_decay(NULL, NULL));
-    close_it();
+    close_decaying();
 }
 
 TEST_EACH(2, where_there_is_nothing_to_give) {
-    weir_options options = options_for(REGIONS);
+    weir_options options = decay_options(REGIONS);
 
     options.engine = _i == 0 ? WEIR_ENGINE_DIRECT : WEIR_ENGINE_BFC_FIXED;
-    open_with(&options);
+    open_decaying_with(&options);
     (void)lines();
     MUST(strstr(logged, "weir: warning: decay has no effect with"));
-    iterate(6, HALF_LIFE);
+    run_iteration(6, HALF_LIFE);
     (void)lines();
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_decay(a, NULL));
     expect_lines(__LINE__, 1);
@@ -551,7 +551,7 @@ TEST_EACH(2, where_there_is_nothing_to_give) {
     MUST(strstr(logged, _i == 0
                             ? "weir: error: weir_low_memory: engine direct reserves no memory\n"
                             : "weir: error: weir_low_memory: engine bfc-fixed keeps its size\n"));
-    close_it();
+    close_decaying();
 }
 
 SUITE("decay", CK_FORK_GETENV);

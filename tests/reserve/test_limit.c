@@ -11,7 +11,8 @@ static weir_amount of_total(uint64_t percent) {
 static const weir_amount none = {.value = 0, .kind = WEIR_AMOUNT_MAX};
 
 /* Makes an allocator of a world. A fixed arena has `fixed` bytes. */
-static void make_on(const struct weir_driver *on, int world, uint64_t fixed, const char *settings) {
+static void make_in_world_on(const struct weir_driver *on, int world, uint64_t fixed,
+                             const char *settings) {
     weir_options options = options_of(worlds[world].kind, "model", fixed);
 
     options.cache = worlds[world].cache;
@@ -19,19 +20,19 @@ static void make_on(const struct weir_driver *on, int world, uint64_t fixed, con
     make_with_on(on, &options);
 }
 
-static void make(int world, uint64_t fixed, const char *settings) {
-    make_on(driver, world, fixed, settings);
+static void make_in_world(int world, uint64_t fixed, const char *settings) {
+    make_in_world_on(driver, world, fixed, settings);
 }
 
-static void begin(int world, uint64_t limit) {
+static void begin_limited_world(int world, uint64_t limit) {
     char settings[40];
 
     snprintf(settings, sizeof settings, "limit=%lluB", (unsigned long long)limit);
     start_model(8 * GIB);
-    make(world, limit, settings);
+    make_in_world(world, limit, settings);
 }
 
-static void end(void) {
+static void end_limited_world(void) {
     give_all();
     CU(driver->cuCtxSynchronize());
     MUST_EQ(check_identities(a).blocks, 0);
@@ -40,17 +41,17 @@ static void end(void) {
 
 static void end_if_begun(void) {
     if (a)
-        end();
+        end_limited_world();
 }
 
 /* Checks that a fixed arena refuses a new limit, and returns 1. Returns 0 for each other engine. */
 static int is_fixed(int world) {
     if (worlds[world].kind != KIND_FIXED)
         return 0;
-    begin(world, GIB);
+    begin_limited_world(world, GIB);
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_set_limit(a, bytes_amount(GIB)));
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_set_limit(a, none));
-    end();
+    end_limited_world();
     return 1;
 }
 
@@ -59,7 +60,7 @@ CASE("limit", 30, NULL, end_if_begun);
 TEST_EACH(WORLDS, no_growth_past_it) {
     if (is_fixed(_i))
         return;
-    begin(_i, GIB);
+    begin_limited_world(_i, GIB);
     OK(weir_set_limit(a, bytes_amount(256 * MIB)));
     refuse(WEIR_E_LIMIT, 300 * MIB, A);
     take(150 * MIB, A);
@@ -76,7 +77,7 @@ TEST_EACH(WORLDS, no_growth_past_it) {
 TEST_EACH(WORLDS, no_growth_past_it_behind_work) {
     if (is_fixed(_i))
         return;
-    begin(_i, GIB);
+    begin_limited_world(_i, GIB);
     OK(weir_set_limit(a, bytes_amount(256 * MIB)));
     take(150 * MIB, A);
     CU(weir__model_kernel(A, (uint64_t)60 * 1000000000));
@@ -88,7 +89,7 @@ TEST_EACH(WORLDS, no_growth_past_it_behind_work) {
 TEST(both_stand_against_it) {
     size_t free_bytes, total;
     CUdeviceptr others;
-    begin(1, 64 * MIB); /* the driver reports only that the pool is out of memory */
+    begin_limited_world(1, 64 * MIB); /* the driver reports only that the pool is out of memory */
     take(60 * MIB, A);
     CU(driver->cuMemGetInfo(&free_bytes, &total));
     CU(driver->cuMemAlloc(&others, free_bytes - 10 * MIB));
@@ -99,7 +100,7 @@ TEST(both_stand_against_it) {
 TEST_EACH(WORLDS, never_past_that_of_the_options) {
     if (is_fixed(_i))
         return;
-    begin(_i, GIB);
+    begin_limited_world(_i, GIB);
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
     OK(weir_set_limit(a, bytes_amount(6 * GIB)));
     refuse(WEIR_E_LIMIT, GIB + 64 * MIB, A);
@@ -120,7 +121,7 @@ TEST_EACH(WORLDS, a_reserve_above_it_serves_and_does_not_rise) {
     size_t count;
     if (is_fixed(_i))
         return;
-    begin(_i, 2 * GIB);
+    begin_limited_world(_i, 2 * GIB);
     for (int i = 0; i < 4; i++)
         others[i] = take(200 * MIB, A);
     void *block = take(30 * MIB, A);
@@ -156,7 +157,7 @@ TEST_EACH(WORLDS, a_reserve_above_it_serves_and_does_not_rise) {
 TEST_EACH(WORLDS, a_piece_above_it_serves) {
     if (is_fixed(_i))
         return;
-    begin(_i, GIB);
+    begin_limited_world(_i, GIB);
     give(take(400 * MIB, A), A);
     CU(driver->cuCtxSynchronize());
     uint64_t reserve = stats_of(a).reserved;
@@ -173,7 +174,7 @@ TEST_EACH(WORLDS, a_failure_of_more_gives_nothing_back) {
     void *block = NULL;
     if (is_fixed(_i) || worlds[_i].kind == KIND_DIRECT)
         return;
-    begin(_i, GIB);
+    begin_limited_world(_i, GIB);
     OK(weir_preallocate(a, 512 * MIB, NULL));
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
     weir_status status = weir_alloc(a, 300 * MIB, A, &block);
@@ -189,7 +190,7 @@ TEST_EACH(WORLDS, a_failure_of_more_gives_nothing_back) {
 TEST_EACH(WORLDS, as_a_share_of_the_device) {
     if (is_fixed(_i))
         return;
-    begin(_i, 8 * GIB);
+    begin_limited_world(_i, 8 * GIB);
     OK(weir_set_limit(a, of_total(25)));
     refuse(WEIR_E_LIMIT, 2 * GIB + 1, A);
     weir_failure failure = last_failure();
@@ -213,7 +214,7 @@ TEST_EACH(WORLDS, mistakes_are_told) {
     EXPECT(WEIR_E_NO_DEVICE,
            weir__allocator_create_on(driver, &options, &a, message, sizeof message));
     MUST(strstr(message, "device 'model:1': there is 1 device, numbered from 0") != NULL);
-    begin(_i, GIB);
+    begin_limited_world(_i, GIB);
     EXPECT(WEIR_E_INVALID, weir_set_limit(NULL, none));
     EXPECT(WEIR_E_INVALID, weir_set_limit(a, (weir_amount){1, WEIR_AMOUNT_OF_IN_USE}));
     EXPECT(WEIR_E_INVALID, weir_set_limit(a, (weir_amount){1, -1}));
@@ -263,7 +264,7 @@ TEST(what_is_wrong_with_a_limit_is_told) {
         snprintf(expected, sizeof expected, "limit: %s; expected ", wrong[i].why);
         MUST(strncmp(as_option, expected, strlen(expected)) == 0);
     }
-    end();
+    end_limited_world();
     options = options_of(KIND_FIXED, "model", GIB);
     options.log = WEIR_LOG_ERROR;
     OK(weir_allocator_create(&options, &a));
@@ -305,7 +306,7 @@ TEST_EACH(WORLDS * 2, less_than_there_is) {
 /* If the driver does not report the free memory, only the limit applies. */
 TEST_EACH(WORLDS, room_for_others_that_is_not_told) {
     start_model(8 * GIB);
-    make(_i, 2 * GIB, "keep-free=5GiB");
+    make_in_world(_i, 2 * GIB, "keep-free=5GiB");
     weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 1);
     give(take(GIB, A), A);
     weir__model_faults_clear();
@@ -316,10 +317,10 @@ TEST_EACH(WORLDS, room_for_others_that_is_not_told) {
 TEST_EACH(WORLDS, room_for_others) {
     CUdeviceptr others;
     start_model(8 * GIB);
-    make(_i, 2 * GIB, "keep-free=5GiB growth=exact");
+    make_in_world(_i, 2 * GIB, "keep-free=5GiB growth=exact");
     if (worlds[_i].kind == KIND_FIXED) {
         give(take(2 * GIB - MIB, A), A);
-        end();
+        end_limited_world();
         return;
     }
     take(2 * GIB, A);
@@ -382,13 +383,13 @@ TEST_EACH(WORLDS, a_shared_pool_is_held_to_it) {
     CUmemoryPool pool = NULL;
     CUdeviceptr block = 0, none_such = 0;
 
-    begin(_i, 128 * MIB);
+    begin_limited_world(_i, 128 * MIB);
     EXPECT(WEIR_E_INVALID, weir_pool(NULL, &pool));
     EXPECT(WEIR_E_INVALID, weir_pool(a, NULL));
     if (worlds[_i].kind != KIND_POOL) {
         EXPECT(WEIR_E_NOT_SUPPORTED, weir_pool(a, &pool));
         MUST(pool == NULL);
-        end();
+        end_limited_world();
         return;
     }
     OK(weir_pool(a, &pool));
@@ -421,7 +422,7 @@ static void start_older(int version) {
 TEST_EACH(2, with_older_drivers) {
     static const int versions[] = {11020, 12010};
     start_older(versions[_i]);
-    make(1, 0, "limit=1GiB");
+    make_in_world(1, 0, "limit=1GiB");
     void *block = take(60 * MIB, A);
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
     refuse(WEIR_E_LIMIT, 100 * MIB, A);
@@ -436,7 +437,7 @@ TEST_EACH(2, with_older_drivers) {
  * which is idle. */
 TEST(what_is_undone_goes_at_once) {
     start_older(12010);
-    make(1, 0, "limit=128MiB recovery-timeout=0");
+    make_in_world(1, 0, "limit=128MiB recovery-timeout=0");
     void *block = take(60 * MIB, A);
     CU(weir__model_kernel(A, (uint64_t)60 * 1000000000));
     give(block, A);
@@ -451,7 +452,7 @@ TEST(what_is_undone_goes_at_once) {
  * too, the memory stays reserved. */
 TEST(what_is_undone_goes_in_the_end) {
     start_older(12010);
-    make(1, 0, "limit=1GiB recovery-timeout=0");
+    make_in_world(1, 0, "limit=1GiB recovery-timeout=0");
     void *block = take(60 * MIB, A);
     CU(weir__model_kernel(A, (uint64_t)60 * 1000000000));
     give(block, A);
@@ -477,7 +478,7 @@ TEST_EACH(2, what_is_undone_breaks_no_capture) {
         CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
         void *block = NULL;
 
-        begin(_i, GIB); /* the pool engine, with caches and without */
+        begin_limited_world(_i, GIB); /* the pool engine, with caches and without */
         OK(weir_set_limit(a, bytes_amount(512 * MIB)));
         CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
         weir__model_fail(WEIR_ENTRY_cuMemPoolGetAttribute, k, CUDA_ERROR_OUT_OF_MEMORY, 1);
@@ -487,7 +488,7 @@ TEST_EACH(2, what_is_undone_breaks_no_capture) {
         CU(driver->cuStreamIsCapturing(A, &status));
         MUST_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
         drop_capture(A);
-        end();
+        end_limited_world();
     }
 }
 
@@ -615,7 +616,7 @@ TEST(what_was_lost_stays_lost) {
     void *full[FULL], *half[HALVES];
     uint64_t least;
 
-    begin(1, 4 * GIB); /* the pool engine without caches */
+    begin_limited_world(1, 4 * GIB); /* the pool engine without caches */
     for (int i = 0; i < FULL; i++)
         full[i] = take(32 * MIB, A);
     for (int i = 0; i < HALVES; i++)

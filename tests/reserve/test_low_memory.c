@@ -14,11 +14,11 @@
 
 static weir_allocator *rich, *poor;
 
-static void set_up(void) {
+static void start_low_memory_device(void) {
     start_model(CAPACITY);
 }
 
-static weir_options options_for(int world) {
+static weir_options world_options(int world) {
     weir_options options = options_of(worlds[world].kind, "model", 3 * GIB);
 
     options.cache = worlds[world].cache;
@@ -26,7 +26,7 @@ static weir_options options_for(int world) {
     return options;
 }
 
-static weir_allocator *make(const weir_options *options) {
+static weir_allocator *create_from(const weir_options *options) {
     weir_allocator *made;
 
     OK(weir_allocator_create(options, &made));
@@ -34,12 +34,12 @@ static weir_allocator *make(const weir_options *options) {
 }
 
 static weir_allocator *make_of(int world) {
-    weir_options options = options_for(world);
+    weir_options options = world_options(world);
 
-    return make(&options);
+    return create_from(&options);
 }
 
-static void end(weir_allocator *a) {
+static void end_and_check(weir_allocator *a) {
     check_identities(a);
     OK(weir_allocator_destroy(a));
     check_model();
@@ -59,7 +59,7 @@ static void fill_for(weir_allocator *a, int pieces, CUstream stream, uint64_t ns
     }
 }
 
-static void fill(weir_allocator *a, int pieces) {
+static void alloc_pieces(weir_allocator *a, int pieces) {
     fill_for(a, pieces, A, 1000);
     CU(driver->cuCtxSynchronize());
 }
@@ -67,17 +67,17 @@ static void fill(weir_allocator *a, int pieces) {
 /* Makes a rich allocator, which holds all pieces idle, and a poor one, which requests memory. */
 static void make_both(const weir_options *options) {
     rich = make_of(0);
-    poor = make(options);
-    fill(rich, PIECES);
+    poor = create_from(options);
+    alloc_pieces(rich, PIECES);
 }
 
 static void end_both(void) {
-    end(poor);
-    end(rich);
+    end_and_check(poor);
+    end_and_check(rich);
 }
 
 /* Returns the number of events of `cause`. Writes their total bytes to `bytes`. */
-static uint64_t events_of(weir_allocator *a, int cause, uint64_t *bytes) {
+static uint64_t events_of_cause(weir_allocator *a, int cause, uint64_t *bytes) {
     weir_event events[256];
     uint64_t found = 0;
     size_t count;
@@ -97,7 +97,7 @@ static uint64_t events_of(weir_allocator *a, int cause, uint64_t *bytes) {
 static uint64_t given(weir_allocator *a) {
     uint64_t bytes;
 
-    (void)events_of(a, WEIR_EVENT_LOW_MEMORY, &bytes);
+    (void)events_of_cause(a, WEIR_EVENT_LOW_MEMORY, &bytes);
     return bytes;
 }
 
@@ -112,21 +112,21 @@ static int is_refused(weir_allocator *a, size_t bytes, CUstream stream) {
 
 /* Returns 1 if the allocators of a world hold idle memory. Engine direct holds none, and a fixed arena releases
  * none. */
-static int has_idle(int world) {
+static int world_keeps_idle(int world) {
     return worlds[world].kind != KIND_DIRECT && worlds[world].kind != KIND_FIXED;
 }
 
-CASE("local peers", 60, set_up, NULL);
+CASE("local peers", 60, start_low_memory_device, NULL);
 
 /* An allocator of each kind holds 3 of 4 GiB idle, and an allocator of each kind requests 2 GiB. */
 TEST_EACH((WORLDS * WORLDS), a_local_peer_is_served) {
     int from = _i / WORLDS, to = _i % WORLDS;
     uint64_t bytes;
-    if (!has_idle(from) || worlds[to].kind == KIND_FIXED)
+    if (!world_keeps_idle(from) || worlds[to].kind == KIND_FIXED)
         return;
     rich = make_of(from);
     poor = make_of(to);
-    fill(rich, PIECES);
+    alloc_pieces(rich, PIECES);
     weir_statistics before = stats_of(rich);
     MUST_LE(PIECES * 256 * MIB, before.reserved);
     void *block = take(poor, 2 * GIB, B);
@@ -140,20 +140,20 @@ TEST_EACH((WORLDS * WORLDS), a_local_peer_is_served) {
     MUST_EQ(s.retries, 1);
     MUST_EQ(s.attempts, 1);
     if (worlds[to].kind != KIND_DIRECT) {
-        MUST_LE(1, events_of(poor, WEIR_EVENT_REQUEST, &bytes));
+        MUST_LE(1, events_of_cause(poor, WEIR_EVENT_REQUEST, &bytes));
         MUST_LE(2 * GIB, bytes);
     }
     OK(weir_free(poor, block, B));
     ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
-    end(poor);
-    fill(rich, PIECES);
-    end(rich);
+    end_and_check(poor);
+    alloc_pieces(rich, PIECES);
+    end_and_check(rich);
     ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
 }
 
 /* Work still uses the rich allocator's memory when the poor one requests it, so weir waits for the work. */
 TEST_EACH(WORLDS, work_that_uses_it_is_waited_for) {
-    if (!has_idle(_i))
+    if (!world_keeps_idle(_i))
         return;
     rich = make_of(_i);
     poor = make_of((_i + 2) % WORLDS == 2 ? 4 : 0);
@@ -170,11 +170,11 @@ TEST_EACH(WORLDS, work_that_uses_it_is_waited_for) {
 
 /* The rich allocator releases about as much as the request needs. */
 TEST_EACH(WORLDS, the_rest_stays) {
-    if (!has_idle(_i))
+    if (!world_keeps_idle(_i))
         return;
     rich = make_of(_i);
     poor = make_of(1);
-    fill(rich, PIECES);
+    alloc_pieces(rich, PIECES);
     void *block = take(poor, GIB + 256 * MIB, B); /* the device has 1 GiB free */
     MUST_LE(given(rich), 2 * GIB);
     MUST_LE(GIB, stats_of(rich).reserved);
@@ -187,28 +187,28 @@ TEST(more_than_one_gives) {
     weir_allocator *second = make_of(6);
     weir_allocator *third = make_of(5);
     poor = make_of(1);
-    fill(rich, 4);
-    fill(second, 4);
-    fill(third, 4);
+    alloc_pieces(rich, 4);
+    alloc_pieces(second, 4);
+    alloc_pieces(third, 4);
     void *block = take(poor, 3 * GIB + 512 * MIB, B);
     MUST_LE(768 * MIB, given(rich));
     MUST_LE(768 * MIB, given(second));
     MUST_LE(512 * MIB, given(third));
     OK(weir_free(poor, block, B));
-    end(poor);
-    end(third);
-    end(second);
-    end(rich);
+    end_and_check(poor);
+    end_and_check(third);
+    end_and_check(second);
+    end_and_check(rich);
 }
 
 /* All idle memory together would not be enough, so no allocator releases any. */
 TEST_EACH(WORLDS, has_worked) {
-    if (!has_idle(_i))
+    if (!world_keeps_idle(_i))
         return;
     rich = make_of(_i);
     poor = make_of(1);
     void *live = take(rich, GIB, A);
-    fill(rich, 8);
+    alloc_pieces(rich, 8);
     uint64_t before = stats_of(rich).reserved;
     MUST(is_refused(poor, 3 * GIB + 256 * MIB, B));
     MUST(is_refused(poor, 5 * GIB, B));
@@ -221,11 +221,11 @@ TEST_EACH(WORLDS, has_worked) {
 
 /* The driver refuses memory that is free, so even a release of all idle memory does not help. */
 TEST_EACH(WORLDS, all_of_it_may_not_do) {
-    if (!has_idle(_i))
+    if (!world_keeps_idle(_i))
         return;
     rich = make_of(_i);
     poor = make_of(9);
-    fill(rich, 4);
+    alloc_pieces(rich, 4);
     weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     MUST(is_refused(poor, 256 * MIB, B));
     weir__model_faults_clear();
@@ -236,7 +236,7 @@ TEST_EACH(WORLDS, all_of_it_may_not_do) {
 
 /* A request above its own allocator's limit makes no other allocator release memory. */
 TEST_EACH(WORLDS, not_for_a_limit) {
-    weir_options options = options_for(_i);
+    weir_options options = world_options(_i);
 
     options.limit = bytes_amount(512 * MIB);
     make_both(&options);
@@ -247,7 +247,7 @@ TEST_EACH(WORLDS, not_for_a_limit) {
 
 /* The arena has enough idle memory within its limit, but in pieces, so memory of other allocators would not help. */
 TEST_EACH(WORLDS, not_for_a_limit_with_unmapped_ranges) {
-    weir_options options = options_for(_i);
+    weir_options options = world_options(_i);
     void *block[8];
 
     if (worlds[_i].kind != KIND_FIXED) /* other engines release pieces, or move them */
@@ -270,8 +270,8 @@ TEST_EACH(WORLDS, not_for_a_limit_with_unmapped_ranges) {
 
 /* The device has enough free memory for keep-free, so only the limit refuses the request. */
 TEST_EACH(WORLDS, not_for_a_limit_beside_room) {
-    weir_options options = options_for(_i);
-    if (!has_idle(_i))
+    weir_options options = world_options(_i);
+    if (!world_keeps_idle(_i))
         return;
     options.limit = bytes_amount(256 * MIB);
     options.keep_free = bytes_amount(64 * MIB);
@@ -287,7 +287,7 @@ TEST_EACH(WORLDS, not_for_a_limit_beside_room) {
 
 /* Other allocators release memory until the request reaches its own allocator's limit. */
 TEST_EACH(WORLDS, up_to_the_own_limit) {
-    weir_options options = options_for(_i);
+    weir_options options = world_options(_i);
 
     if (worlds[_i].kind == KIND_FIXED) /* a fixed arena reserves its memory at creation */
         return;
@@ -300,7 +300,7 @@ TEST_EACH(WORLDS, up_to_the_own_limit) {
 
 /* The free memory must stay free for keep-free, so the rich allocator releases all bytes of the request. */
 TEST_EACH(WORLDS, beside_room_for_others) {
-    weir_options options = options_for(_i);
+    weir_options options = world_options(_i);
 
     if (worlds[_i].kind == KIND_FIXED) /* a fixed arena reserves its memory at creation */
         return;
@@ -312,16 +312,16 @@ TEST_EACH(WORLDS, beside_room_for_others) {
 }
 
 TEST_EACH(WORLDS, what_was_preallocated_stays) {
-    weir_options options = options_for(_i);
+    weir_options options = world_options(_i);
 
-    if (!has_idle(_i))
+    if (!world_keeps_idle(_i))
         return;
     options.prealloc = bytes_amount(2 * GIB);
-    rich = make(&options);
+    rich = create_from(&options);
     poor = make_of(1);
     MUST(is_refused(poor, 3 * GIB, B));
     MUST_LE(2 * GIB, stats_of(rich).reserved);
-    fill(rich, PIECES);
+    alloc_pieces(rich, PIECES);
     OK(weir_free(poor, take(poor, GIB + 512 * MIB, B), B)); /* the idle rest goes */
     MUST_LE(2 * GIB, stats_of(rich).reserved);
     MUST_LE(512 * MIB, given(rich));
@@ -331,19 +331,19 @@ TEST_EACH(WORLDS, what_was_preallocated_stays) {
 /* If OOM recovery may not wait, memory stays reserved if its release needs a wait. Caches, the shelves of hardening,
  * and regions hold such memory. */
 TEST_EACH(2 * WORLDS, not_by_a_wait) {
-    weir_options options = options_for(1);
+    weir_options options = world_options(1);
     int world = _i / 2, hardened = _i % 2;
     int gives =
         worlds[world].kind == KIND_POOL && worlds[world].cache == WEIR_SWITCH_OFF && !hardened;
-    if (!has_idle(world))
+    if (!world_keeps_idle(world))
         return;
     options.recovery_timeout_ms = UINT32_MAX;
-    weir_options other = options_for(world);
+    weir_options other = world_options(world);
     if (hardened)
         other.harden = WEIR_HARDEN_GUARD;
-    rich = make(&other);
-    poor = make(&options);
-    fill(rich, PIECES);
+    rich = create_from(&other);
+    poor = create_from(&options);
+    alloc_pieces(rich, PIECES);
     if (gives)
         OK(weir_free(poor, take(poor, 2 * GIB, B), B));
     else
@@ -358,44 +358,44 @@ TEST(who_has_nothing_gives_nothing) {
     rich = make_of(1);
     weir_allocator *after = make_of(4);
     poor = make_of(1);
-    fill(rich, PIECES);
+    alloc_pieces(rich, PIECES);
     OK(weir_free(poor, take(poor, 3 * GIB + 512 * MIB, B), B));
     MUST_LE(2 * GIB, given(rich));
     ANSWERS(0, given(before) + given(after));
-    end(poor);
-    end(after);
-    end(rich);
-    end(before);
+    end_and_check(poor);
+    end_and_check(after);
+    end_and_check(rich);
+    end_and_check(before);
 }
 
 /* A fault has made the rich allocator unusable, so no other allocator asks it for memory. */
 TEST_EACH(WORLDS, not_of_one_that_is_lost) {
-    if (!has_idle(_i))
+    if (!world_keeps_idle(_i))
         return;
     rich = make_of(_i);
     poor = make_of(1);
-    fill(rich, PIECES);
+    alloc_pieces(rich, PIECES);
     weir__model_fail_any(1, 0, CUDA_ERROR_ILLEGAL_ADDRESS, 1);
     EXPECT(WEIR_E_DEVICE_LOST, weir_trim(rich, 0, NULL));
     weir__model_faults_clear();
     MUST(is_refused(poor, 2 * GIB, B));
     MUST_EQ(given(rich), 0);
     OK(weir_allocator_destroy(rich)); /* the allocator still has its memory */
-    end(poor);
+    end_and_check(poor);
 }
 
 /* Each driver call of the request fails in turn. The request succeeds or fails, and both allocators stay usable. */
 TEST_EACH(WORLDS, whatever_fails_on_the_way) {
     uint64_t served = 0, met;
 
-    if (!has_idle(_i))
+    if (!world_keeps_idle(_i))
         return;
     for (uint64_t k = 1;; k++) {
         void *block = NULL;
-        set_up();
+        start_low_memory_device();
         rich = make_of(_i);
         poor = make_of(k % 2 ? 0 : 7);
-        fill(rich, PIECES);
+        alloc_pieces(rich, PIECES);
         weir__model_fail_any(k, 0, CUDA_ERROR_OUT_OF_MEMORY, 0);
         weir_status status = weir_alloc(poor, 2 * GIB, B, &block);
         met = weir__model_faults_met(NULL);
@@ -405,9 +405,9 @@ TEST_EACH(WORLDS, whatever_fails_on_the_way) {
         if (status != WEIR_OK)
             block = take(poor, 2 * GIB, B);
         OK(weir_free(poor, block, B));
-        fill(rich, 2);
-        end(poor);
-        end(rich);
+        alloc_pieces(rich, 2);
+        end_and_check(poor);
+        end_and_check(rich);
         ANSWERS(CAPACITY, device_free());
         if (met == 0)
             break;
@@ -419,7 +419,7 @@ TEST_EACH(WORLDS, whatever_fails_on_the_way) {
 /* Each thread requests memory in a loop, and replaces its allocator every ten rounds. */
 enum { ROUNDS = 150 };
 
-static void *ask(void *world) {
+static void *request_in_thread(void *world) {
     weir_allocator *mine = make_of(*(int *)world);
     CUstream stream;
 
@@ -452,7 +452,7 @@ TEST(from_both_sides_at_once) {
     pthread_t thread[THREADS];
 
     for (int i = 0; i < THREADS; i++)
-        MUST(pthread_create(&thread[i], NULL, ask, &kinds[i]) == 0);
+        MUST(pthread_create(&thread[i], NULL, request_in_thread, &kinds[i]) == 0);
     for (int i = 0; i < THREADS; i++)
         pthread_join(thread[i], NULL);
     check_model();
@@ -490,7 +490,7 @@ TEST_EACH(3 * WORLDS, all_in_recovery_at_once) {
 
     for (int i = 0; i < ALLOCATORS; i++) {
         int world = (_i + i * (1 + _i / WORLDS)) % WORLDS;
-        weir_options options = options_for(world);
+        weir_options options = world_options(world);
 
         options.recovery_timeout_ms = 20;
         options.prealloc = bytes_amount(500 * MIB);
@@ -503,7 +503,7 @@ TEST_EACH(3 * WORLDS, all_in_recovery_at_once) {
     for (int i = 0; i < THREADS; i++)
         pthread_join(thread[i], NULL);
     for (int i = 0; i < ALLOCATORS; i++)
-        end(of[i]);
+        end_and_check(of[i]);
     ANSWERS(CAPACITY, device_free());
 }
 
@@ -515,7 +515,7 @@ static int gives_in_requests(int world) {
 }
 
 /* Makes `requests` requests that miss the caches, one each millisecond. */
-static void work(weir_allocator *a, int requests) {
+static void churn_requests(weir_allocator *a, int requests) {
     for (int i = 0; i < requests; i++) {
         OK(weir_free(a, take(a, 3 * MIB + (size_t)(i % 20) * 64 * KIB, A), A));
         CU(driver->cuStreamSynchronize(A));
@@ -523,32 +523,32 @@ static void work(weir_allocator *a, int requests) {
     }
 }
 
-CASE("said", 60, set_up, NULL);
+CASE("said", 60, start_low_memory_device, NULL);
 
 TEST_EACH(WORLDS, requests_give_what_lies_idle) {
-    weir_options options = options_for(_i);
+    weir_options options = world_options(_i);
     if (!gives_in_requests(_i))
         return;
     options.decay_ms =
         3600000; /* with decay, the pool engine makes no base, which each request would pin */
-    rich = make(&options);
-    fill(rich, PIECES);
-    work(rich, 4);
+    rich = create_from(&options);
+    alloc_pieces(rich, PIECES);
+    churn_requests(rich, 4);
     uint64_t before = stats_of(rich).reserved;
     ANSWERS(0, given(rich));
     OK(weir_low_memory(rich, GIB));
     MUST_EQ(stats_of(rich).reserved, before); /* the call itself releases nothing */
     count_from_here();
-    work(rich, 40);
+    churn_requests(rich, 40);
     MUST_BE_WITHIN(GIB, given(rich), GIB + 512 * MIB);
     MUST_EQ(calls(WEIR_ENTRY_cuCtxSynchronize), 0);
     MUST_EQ(calls(WEIR_ENTRY_cuMemFree), 0);
     MUST_EQ(calls(WEIR_ENTRY_cuMemFreeHost), 0);
     OK(weir_low_memory(rich, 0)); /* 0 means all idle memory */
-    work(rich, 40);
+    churn_requests(rich, 40);
     MUST_LE(stats_of(rich).reserved, 512 * MIB);
-    work(rich, 40);
-    end(rich);
+    churn_requests(rich, 40);
+    end_and_check(rich);
 }
 
 /* Requests of one size, which an inbox serves until then, give idle memory back, too. */
@@ -556,7 +556,7 @@ TEST_EACH(WORLDS, requests_of_one_size_give_what_lies_idle) {
     if (!gives_in_requests(_i))
         return;
     rich = make_of(_i);
-    fill(rich, PIECES);
+    alloc_pieces(rich, PIECES);
     for (int i = 0; i < 100; i++) {
         if (i == 20)
             OK(weir_low_memory(rich, 0));
@@ -565,7 +565,7 @@ TEST_EACH(WORLDS, requests_of_one_size_give_what_lies_idle) {
         weir__model_advance(MS);
     }
     MUST_LE(stats_of(rich).reserved, 512 * MIB);
-    end(rich);
+    end_and_check(rich);
 }
 
 /* Memory that work still uses stays until the work has completed. */
@@ -575,13 +575,13 @@ TEST_EACH(WORLDS, requests_give_nothing_that_is_in_use) {
     rich = make_of(_i);
     fill_for(rich, PIECES, B, 20 * MS);
     OK(weir_low_memory(rich, 0));
-    work(rich, 40);
+    churn_requests(rich, 40);
     (void)given(rich); /* checks that each event reports some bytes */
     ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
     CU(driver->cuCtxSynchronize());
-    work(rich, 800);
+    churn_requests(rich, 800);
     ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
-    end(rich);
+    end_and_check(rich);
 }
 
 /* The signal of weir_low_memory ends after a second at the latest. Memory that becomes idle later stays. */
@@ -590,12 +590,12 @@ TEST_EACH(WORLDS, a_signal_ends) {
         return;
     rich = make_of(_i);
     OK(weir_low_memory(rich, 0));
-    work(rich, 2000);
-    fill(rich, PIECES);
+    churn_requests(rich, 2000);
+    alloc_pieces(rich, PIECES);
     uint64_t before = stats_of(rich).reserved;
-    work(rich, 200);
+    churn_requests(rich, 200);
     MUST_EQ(stats_of(rich).reserved, before);
-    end(rich);
+    end_and_check(rich);
 }
 
 /* A signal ends after its second although reserved memory grows again and again. */
@@ -609,43 +609,43 @@ TEST_EACH(WORLDS, growth_does_not_prolong_a_signal) {
     OK(weir_low_memory(rich, 0));
     for (int i = 0; i < GROWTHS; i++) {
         block[i] = take(rich, 64 * MIB, A);
-        work(rich, 100);
+        churn_requests(rich, 100);
     }
     for (int i = 0; i < GROWTHS; i++)
         OK(weir_free(rich, block[i], A));
     CU(driver->cuCtxSynchronize());
     uint64_t before = stats_of(rich).reserved;
-    work(rich, 200);
+    churn_requests(rich, 200);
     MUST_EQ(stats_of(rich).reserved, before);
-    end(rich);
+    end_and_check(rich);
 }
 
 TEST_EACH(WORLDS, promises_are_kept) {
-    weir_options options = options_for(_i);
+    weir_options options = world_options(_i);
 
     if (!gives_in_requests(_i))
         return;
     options.prealloc = bytes_amount(768 * MIB);
     options.grow_ahead = bytes_amount(256 * MIB);
-    rich = make(&options);
-    fill(rich, PIECES);
+    rich = create_from(&options);
+    alloc_pieces(rich, PIECES);
     OK(weir_low_memory(rich, 0));
-    work(rich, 200);
+    churn_requests(rich, 200);
     MUST_LE(768 * MIB, given(rich));
     MUST_LE(768 * MIB, stats_of(rich).reserved);
     MUST_LE(stats_of(rich).reserved, 2 * GIB);
     MUST_LE(768 * MIB, stats_of(rich).reserved);
-    end(rich);
+    end_and_check(rich);
 }
 
 /* A program whose requests all hit the caches calls weir_decay, which releases the memory at once, and only once. */
 TEST_EACH(WORLDS, weir_decay_answers) {
     size_t released;
 
-    if (!has_idle(_i))
+    if (!world_keeps_idle(_i))
         return;
     rich = make_of(_i);
-    fill(rich, PIECES);
+    alloc_pieces(rich, PIECES);
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_decay(rich, &released));
     OK(weir_low_memory(rich, GIB));
     OK(weir_decay(rich, &released));
@@ -653,14 +653,14 @@ TEST_EACH(WORLDS, weir_decay_answers) {
     MUST_EQ(released, given(rich));
     MUST_LE(GIB, stats_of(rich).reserved);
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_decay(rich, &released));
-    end(rich);
+    end_and_check(rich);
 }
 
 /* If the trim fails, the next weir_decay releases the memory that is still wanted. */
 TEST_EACH(WORLDS, a_signal_stays_where_a_trim_fails) {
     size_t released = 1;
 
-    if (!has_idle(_i))
+    if (!world_keeps_idle(_i))
         return;
     rich = make_of(_i);
     OK(weir_low_memory(rich, 0)); /* with nothing idle, there is nothing to do */
@@ -668,7 +668,7 @@ TEST_EACH(WORLDS, a_signal_stays_where_a_trim_fails) {
     MUST_EQ(released, 0);
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_decay(rich, &released));
     if (worlds[_i].kind == KIND_POOL && worlds[_i].cache == WEIR_SWITCH_OFF) {
-        fill(rich, PIECES);
+        alloc_pieces(rich, PIECES);
         OK(weir_low_memory(rich, GIB));
         weir__model_fail(WEIR_ENTRY_cuMemPoolTrimTo, 1, CUDA_ERROR_UNKNOWN, 0);
         EXPECT(WEIR_E_DRIVER, weir_decay(rich, &released));
@@ -676,14 +676,14 @@ TEST_EACH(WORLDS, a_signal_stays_where_a_trim_fails) {
         OK(weir_decay(rich, &released));
         MUST_LE(GIB, released);
     }
-    end(rich);
+    end_and_check(rich);
 }
 
 /* A cache hit makes no driver call, and does not check for the signal. */
 TEST(a_hit_costs_what_it_did) {
     void *block;
     rich = make_of(_i);
-    fill(rich, PIECES);
+    alloc_pieces(rich, PIECES);
     OK(weir_bind(rich, A));
     for (int i = 0; i < 100; i++)
         OK(weir_free(rich, take(rich, 64 * KIB, A), A));
@@ -699,27 +699,27 @@ TEST(a_hit_costs_what_it_did) {
     MUST_EQ(stats_of(rich).cache_hits, before.cache_hits + 1000);
     ANSWERS(0, given(rich));
     OK(weir_unbind(rich, A));
-    end(rich);
+    end_and_check(rich);
 }
 
 TEST_EACH(WORLDS, where_there_is_nothing_to_give) {
     rich = make_of(_i);
-    if (has_idle(_i))
+    if (world_keeps_idle(_i))
         OK(weir_low_memory(rich, 0));
     else
         EXPECT(WEIR_E_NOT_SUPPORTED, weir_low_memory(rich, 0));
-    work(rich, 2);
+    churn_requests(rich, 2);
     EXPECT(WEIR_E_INVALID, weir_low_memory(NULL, 0));
-    end(rich);
+    end_and_check(rich);
 }
 
-CASE("local peers", 60, set_up, NULL);
+CASE("local peers", 60, start_low_memory_device, NULL);
 
 TEST(not_after_a_fork) {
     int state;
     rich = make_of(0);
     poor = make_of(1);
-    fill(rich, PIECES);
+    alloc_pieces(rich, PIECES);
     pid_t child = fork();
     if (child == 0) {
         void *none = NULL;

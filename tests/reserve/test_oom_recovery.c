@@ -9,12 +9,12 @@
 #include "tests/fixtures/calls.h"
 #include "tests/fixtures/every_kind.h"
 
-static void start_device(void) {
+static void start_recovery_device(void) {
     start_model(4 * GIB);
 }
 
 /* Returns the options of a world. A `limit` of 0 means no limit, and a `wait_ms` of 0 means no wait. */
-static weir_options options_for(int world, size_t limit, uint32_t wait_ms) {
+static weir_options recovery_options(int world, size_t limit, uint32_t wait_ms) {
     weir_options options = options_of(worlds[world].kind, "model", limit ? limit : 3 * GIB);
 
     if (limit)
@@ -24,8 +24,8 @@ static weir_options options_for(int world, size_t limit, uint32_t wait_ms) {
     return options;
 }
 
-static void make(int world, size_t limit, uint32_t wait_ms, const char *settings) {
-    weir_options options = options_for(world, limit, wait_ms);
+static void make_recovering(int world, size_t limit, uint32_t wait_ms, const char *settings) {
+    weir_options options = recovery_options(world, limit, wait_ms);
 
     apply_settings(&options, settings);
     make_with(&options);
@@ -43,7 +43,7 @@ static int is_driver_pool(int world) {
 }
 
 /* Makes a request that must fail. Returns the largest request that would have been served. */
-static size_t refused(size_t bytes, CUstream stream) {
+static size_t expect_oom(size_t bytes, CUstream stream) {
     void *none = NULL;
 
     MUST(is_out_of_memory(weir_alloc(a, bytes, stream, &none)));
@@ -56,12 +56,12 @@ static size_t refused(size_t bytes, CUstream stream) {
 /* Checks, after a failure, that a request of `largest` bytes succeeds. If `exact`, checks that 256 bytes more fail. */
 static void check_largest(size_t largest, CUstream stream, int exact) {
     if (exact)
-        MUST_EQ(refused(largest + 256, stream), largest);
+        MUST_EQ(expect_oom(largest + 256, stream), largest);
     if (largest > 0)
         give(take(largest, stream), stream);
 }
 
-static void end(void) {
+static void end_recovering(void) {
     give_all();
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
@@ -71,7 +71,7 @@ static void end(void) {
 
 static void end_if_made(void) {
     if (a)
-        end();
+        end_recovering();
 }
 
 /* ---- the largest request --------------------------------------------------------------------- */
@@ -105,25 +105,25 @@ static void give_rest_back(CUstream stream) {
 /* Checks the largest request with no free block, with every other block free, and with three of four free. */
 static void check_fragments(int world, size_t least) {
     fill_up(9 * MIB, A);
-    check_largest(refused(16 * MIB, A), A, is_exact(world));
+    check_largest(expect_oom(16 * MIB, A), A, is_exact(world));
     give_back(0, 2, A);
-    check_largest(refused(200 * MIB, A), A, is_exact(world));
+    check_largest(expect_oom(200 * MIB, A), A, is_exact(world));
     give_back(1, 4, A);
-    MUST_LE(least, refused(300 * MIB, A));
-    check_largest(refused(300 * MIB, A), A, is_exact(world));
+    MUST_LE(least, expect_oom(300 * MIB, A));
+    check_largest(expect_oom(300 * MIB, A), A, is_exact(world));
     give_rest_back(A);
 }
 
-CASE("largest", 60, start_device, end_if_made);
+CASE("largest", 60, start_recovery_device, end_if_made);
 
 TEST_EACH(WORLDS, within_a_limit) {
     for (uint32_t wait_ms = 0; wait_ms < 2; wait_ms++) {
-        make(_i, 256 * MIB, wait_ms, "");
+        make_recovering(_i, 256 * MIB, wait_ms, "");
         check_fragments(_i, is_driver_pool(_i) ? 0 : 18 * MIB);
-        check_largest(refused(257 * MIB, A), A, is_exact(_i));
+        check_largest(expect_oom(257 * MIB, A), A, is_exact(_i));
         if (wait_ms && !is_driver_pool(_i)) /* all of it is idle */
-            MUST_EQ(refused(257 * MIB, A), 256 * MIB);
-        end();
+            MUST_EQ(expect_oom(257 * MIB, A), 256 * MIB);
+        end_recovering();
     }
 }
 
@@ -133,13 +133,13 @@ TEST_EACH(WORLDS, without_a_wait) {
 
     if (worlds[_i].kind != KIND_FIXED)
         return; /* only a try shows the result, or whole regions become free and serve */
-    make(_i, 256 * MIB, 1000, "");
+    make_recovering(_i, 256 * MIB, 1000, "");
     fill_up(9 * MIB, A);
     give_back(0, 4, A);
     give_back(2, 4, B); /* several streams have freed blocks */
     CU(driver->cuCtxSynchronize());
     for (int i = 0; i < 2; i++) { /* the first failure may still release regions */
-        (void)refused(16 * MIB, A);
+        (void)expect_oom(16 * MIB, A);
         OK(weir_last_failure(&r));
         MUST_LE(r.waited_ns, UINT64_C(100000000));
     }
@@ -155,14 +155,14 @@ TEST_EACH(WORLDS, without_asking_the_driver) {
     if (worlds[_i].kind != KIND_POOL && worlds[_i].kind != KIND_MAPPED)
         return;
     CU(driver->cuMemAlloc(&others, 3 * GIB));
-    make(_i, 0, 1000, "");
+    make_recovering(_i, 0, 1000, "");
     give(take(MIB, A), A);
     count_from_here();
     MUST_EQ(weir_alloc(a, 2 * GIB, A, &none), WEIR_E_NO_MEMORY);
     MUST_LE(calls(WEIR_ENTRY_cuMemAllocFromPoolAsync), 2);
     MUST_LE(calls(WEIR_ENTRY_cuMemCreate), 66);
     MUST_EQ(weir_last_driver_result(), CUDA_ERROR_OUT_OF_MEMORY);
-    end();
+    end_recovering();
     CU(driver->cuMemFree(others));
 }
 
@@ -171,14 +171,14 @@ TEST_EACH(WORLDS, on_a_full_device) {
 
     CU(driver->cuMemAlloc(&others, 4 * GIB - 257 * MIB));
     for (uint32_t wait_ms = 0; wait_ms < 2; wait_ms++) {
-        weir_options options = options_for(_i, 0, wait_ms);
+        weir_options options = recovery_options(_i, 0, wait_ms);
 
         if (worlds[_i].kind == KIND_FIXED)
             options.limit = bytes_amount(250 * MIB);
         make_with(&options);
         check_fragments(_i, 0);
-        check_largest(refused(2 * GIB, A), A, is_exact(_i));
-        end();
+        check_largest(expect_oom(2 * GIB, A), A, is_exact(_i));
+        end_recovering();
     }
     CU(driver->cuMemFree(others));
 }
@@ -187,18 +187,18 @@ TEST_EACH(WORLDS, on_a_full_device) {
 TEST_EACH(WORLDS, beside_pending_frees) {
     if (worlds[_i].kind == KIND_DIRECT)
         return; /* a free of engine direct waits */
-    make(_i, 256 * MIB, 0, "");
+    make_recovering(_i, 256 * MIB, 0, "");
     fill_up(9 * MIB, B);
     busy(B, 100 * MS);
     give_back(0, 2, B);
-    size_t largest = refused(128 * MIB, A);
+    size_t largest = expect_oom(128 * MIB, A);
     check_largest(largest, A, is_exact(_i));
     OK(weir_use(a, block[1], A));
     give_back(1, 2, B);
-    MUST_EQ(refused(200 * MIB, A), largest);
+    MUST_EQ(expect_oom(200 * MIB, A), largest);
     CU(driver->cuCtxSynchronize());
     take(1, B); /* makes weir observe the completion */
-    largest = refused(256 * MIB, A);
+    largest = expect_oom(256 * MIB, A);
     if (is_exact(_i))
         MUST_LE(128 * MIB, largest);
     check_largest(largest, A, is_exact(_i));
@@ -209,12 +209,12 @@ TEST_EACH(WORLDS, beside_pending_frees) {
 TEST_EACH(WORLDS, above_a_lowered_limit) {
     if (worlds[_i].kind == KIND_FIXED)
         return; /* the limit of a fixed arena is its region */
-    make(_i, 256 * MIB, 1, "growth=exact");
+    make_recovering(_i, 256 * MIB, 1, "growth=exact");
     fill_up(9 * MIB, A);
     OK(weir_set_limit(a, bytes_amount(160 * MIB)));
     for (int i = 0; i < 3; i++) {
         give_back(2 * i, BLOCKS, A);
-        check_largest(refused(100 * MIB, A), A, 0);
+        check_largest(expect_oom(100 * MIB, A), A, 0);
     }
     give_rest_back(A);
 }
@@ -224,13 +224,13 @@ TEST_EACH(WORLDS, above_a_lowered_limit) {
 TEST_EACH(WORLDS, in_what_is_above_a_lowered_limit) {
     if (worlds[_i].kind == KIND_FIXED)
         return; /* the limit of a fixed arena is its region */
-    make(_i, 256 * MIB, 1, "growth=exact");
+    make_recovering(_i, 256 * MIB, 1, "growth=exact");
     void *small = take(256 * KIB, A);
     take(20 * MIB, B);
     give(small, A);
     CU(driver->cuCtxSynchronize());
     OK(weir_set_limit(a, bytes_amount(32 * MIB)));
-    check_largest(refused(60 * MIB, A), A, 0);
+    check_largest(expect_oom(60 * MIB, A), A, 0);
 }
 
 /* Small requests on a stream with a cache can use a slab of one slot. */
@@ -238,13 +238,13 @@ TEST_EACH(WORLDS, less_than_a_slab) {
     void *most[40];
     int count = 0;
 
-    make(_i, 64 * MIB, 1, "");
+    make_recovering(_i, 64 * MIB, 1, "");
     for (int i = 0; i < 200; i++)
         give(take(20 * KIB, A), A);
     while (weir_alloc(a, 2 * MIB - 48 * KIB, A, &most[count]) == WEIR_OK)
         count++;
     for (int i = 0; i < 3; i++) {
-        size_t largest = refused(2 * MIB, A);
+        size_t largest = expect_oom(2 * MIB, A);
 
         check_largest(largest, A, 0);
         if (largest > 0)
@@ -259,7 +259,7 @@ TEST_EACH(WORLDS, a_region_of_another_kind_will_do) {
     void *none = NULL;
     if (worlds[_i].kind == KIND_FIXED || worlds[_i].kind == KIND_REGIONS)
         return; /* all requests share the regions */
-    make(_i, 64 * MIB, 1, "cache=on");
+    make_recovering(_i, 64 * MIB, 1, "cache=on");
     void *most = take(40 * MIB, A); /* uses a region of 64 MiB */
     void *small = take(4 * KIB, A);
     MUST(is_out_of_memory(weir_alloc(a, 30 * MIB, A, &none)));
@@ -270,12 +270,12 @@ TEST_EACH(WORLDS, a_region_of_another_kind_will_do) {
     small = take(4 * KIB, A);
     most = take(30 * MIB, A);
     take(20 * MIB, A); /* uses the region of the small block */
-    check_largest(refused(20 * MIB, A), A, 0);
+    check_largest(expect_oom(20 * MIB, A), A, 0);
 }
 
 /* The largest request allows for guard gaps and for rounding. */
 TEST_EACH(WORLDS, with_gaps) {
-    make(_i, 256 * MIB, 1, "harden=guard log=none");
+    make_recovering(_i, 256 * MIB, 1, "harden=guard log=none");
     check_fragments(_i, 0);
 }
 
@@ -287,7 +287,7 @@ TEST_EACH(WORLDS, whatever_came_before) {
     size_t told = 0, most = 0;
 
     for (int round = 0; round < 12; round++) {
-        make(_i, (96 + 32 * (size_t)(round % 4)) * MIB, waits[round % 3], "");
+        make_recovering(_i, (96 + 32 * (size_t)(round % 4)) * MIB, waits[round % 3], "");
         blocks = BLOCKS;
         memset(block, 0, sizeof block);
         for (int step = 0; step < 600; step++) {
@@ -314,7 +314,7 @@ TEST_EACH(WORLDS, whatever_came_before) {
             }
         }
         give_rest_back(A);
-        end();
+        end_recovering();
     }
     printf("# world %d: %zu failed requests, %zu told of something\n", _i, told, most);
     MUST(told > 10);
@@ -331,7 +331,7 @@ static struct asked {
     int fails;      /* 1 if the callback makes a request that fails */
 } asked;
 
-static int answer(const weir_oom *oom, void *data) {
+static int answer_oom(const weir_oom *oom, void *data) {
     struct asked *to = data;
     weir_statistics s = {.size = sizeof s};
     void *served = NULL;
@@ -363,10 +363,10 @@ static void make_answered(weir_options options, int (*callback)(const weir_oom *
 }
 
 static void make_asking(int world) {
-    make_answered(options_for(world, 256 * MIB, 1), answer);
+    make_answered(recovery_options(world, 256 * MIB, 1), answer_oom);
 }
 
-CASE("callback", 60, start_device, end_if_made);
+CASE("callback", 60, start_recovery_device, end_if_made);
 
 /* weir does not call the callback as long as OOM recovery finds memory. */
 TEST_EACH(WORLDS, it_is_asked_last) {
@@ -436,18 +436,18 @@ TEST_EACH(WORLDS, it_is_asked_as_often_as_it_wants) {
 
 /* The largest request counts preallocated memory and possible growth, even before the first block. */
 TEST_EACH(WORLDS, what_is_preallocated_can_be_had) {
-    weir_options options = options_for(_i, 256 * MIB, 100);
+    weir_options options = recovery_options(_i, 256 * MIB, 100);
     if (worlds[_i].kind != KIND_DIRECT && worlds[_i].kind != KIND_FIXED)
         options.prealloc = bytes_amount(192 * MIB);
     make_with(&options);
-    size_t largest = refused(300 * MIB, A);
+    size_t largest = expect_oom(300 * MIB, A);
     MUST_BE_WITHIN(250 * MIB, largest, 256 * MIB);
     give(take(largest, A), A);
     CU(driver->cuStreamSynchronize(A));
     OK(weir_trim(a, 0, NULL)); /* prepares a second check, after blocks have been live */
     if (options.prealloc.value > 0)
         OK(weir_preallocate(a, 192 * MIB, NULL));
-    check_largest(refused(300 * MIB, A), A, 0);
+    check_largest(expect_oom(300 * MIB, A), A, 0);
 }
 
 /* A request that the callback makes may fail. Its failure does not change the record of the outer failure. */
@@ -491,7 +491,7 @@ TEST_EACH(WORLDS, a_graphs_request_that_is_refused_is_noted) {
     CUgraphExec exec;
     if (worlds[_i].kind == KIND_DIRECT)
         return; /* engine direct serves no request of a graph */
-    make(_i, 256 * MIB, 1, "");
+    make_recovering(_i, 256 * MIB, 1, "");
     take(100 * MIB, B);
     void *most = take(60 * MIB, B);
     give(most, B);
@@ -534,7 +534,7 @@ TEST_EACH(WORLDS, a_graphs_request_that_is_refused_is_noted) {
 
 /* weir does not call the callback for a preallocation that fails at the first request. */
 TEST_EACH(WORLDS, it_is_not_asked_about_a_preallocation) {
-    weir_options options = options_for(_i, 0, 1);
+    weir_options options = recovery_options(_i, 0, 1);
     size_t free_bytes, total;
     CUdeviceptr hoard;
     void *none = NULL;
@@ -543,7 +543,7 @@ TEST_EACH(WORLDS, it_is_not_asked_about_a_preallocation) {
         return;
     options.prealloc_min = bytes_amount(GIB);
     preallocate_at_first(&options, GIB);
-    make_answered(options, answer);
+    make_answered(options, answer_oom);
     asked.again = 5;
     CU(driver->cuMemGetInfo(&free_bytes, &total));
     CU(driver->cuMemAlloc(&hoard, free_bytes - 512 * MIB));
@@ -566,7 +566,7 @@ static int loses_the_device(const weir_oom *oom, void *data) {
 
 /* The callback destroys the context, so weir does not retry. */
 TEST_EACH(WORLDS, it_may_lose_the_device) {
-    make_answered(options_for(_i, 256 * MIB, 1), loses_the_device);
+    make_answered(recovery_options(_i, 256 * MIB, 1), loses_the_device);
     refuse(WEIR_E_DEVICE_LOST, 257 * MIB, A);
     destroy_as_it_is();
 }
@@ -584,7 +584,7 @@ static int fork_away(const weir_oom *oom, void *data) {
 TEST_EACH(WORLDS, it_is_not_asked_after_a_fork) {
     void *none = NULL;
     int code;
-    make_answered(options_for(_i, 256 * MIB, 1), fork_away);
+    make_answered(recovery_options(_i, 256 * MIB, 1), fork_away);
     weir_status status = weir_alloc(a, 257 * MIB, A, &none);
     if (child == 0)
         _exit(status == WEIR_E_FORKED && weir_alloc(a, 257 * MIB, A, &none) == WEIR_E_FORKED ? 0
@@ -621,7 +621,7 @@ static void *fail_on(void *stream) {
 TEST_EACH(WORLDS, it_holds_no_lock) {
     pthread_t thread;
 
-    make_answered(options_for(_i, 256 * MIB, 1), meet);
+    make_answered(recovery_options(_i, 256 * MIB, 1), meet);
     MUST(pthread_barrier_init(&both, NULL, 2) == 0);
     MUST(pthread_create(&thread, NULL, fail_on, B) == 0);
     fail_on(A);
@@ -631,9 +631,9 @@ TEST_EACH(WORLDS, it_holds_no_lock) {
 
 /* weir empties the shelves of hardening before it calls the callback. */
 TEST_EACH(WORLDS, it_is_asked_behind_shelves) {
-    weir_options options = options_for(_i, 256 * MIB, 1);
+    weir_options options = recovery_options(_i, 256 * MIB, 1);
     options.harden = WEIR_HARDEN_GUARD | WEIR_HARDEN_POISON;
-    make_answered(options, answer);
+    make_answered(options, answer_oom);
     give(take(60 * MIB, A), A);
     void *served = take(224 * MIB - 4 * KIB, A); /* needs the memory on the shelf */
     MUST_EQ(asked.calls, 0);

@@ -21,7 +21,7 @@ static void lock_name(char name[WEIR_UUID_BYTES]) {
     CU(weir__driver_uuid(driver, 0, name));
 }
 
-static void let_go(const struct holder *holder) {
+static void release_holder(const struct holder *holder) {
     int state;
 
     MUST(write(holder->tell, "", 1) == 1);
@@ -42,7 +42,7 @@ struct child {
     int result; /* delivers one byte at the start, and the outcome at the end */
 };
 
-static struct child start(const weir_options *options) {
+static struct child start_preallocating(const weir_options *options) {
     struct child child;
     int ends[2];
     char begun;
@@ -131,9 +131,9 @@ CASE("processes", 60, set_up_apart, tear_down_preallocation);
 TEST_EACH(WAYS, one_after_the_other) {
     weir_options options = prealloc_options(_i, GIB);
     struct holder holder = hold_apart();
-    struct child child = start(&options);
+    struct child child = start_preallocating(&options);
     ck_assert(!has_ended(&child, 200));
-    let_go(&holder);
+    release_holder(&holder);
     struct outcome o = outcome_of(&child);
     ck_assert_int_eq(o.status, WEIR_OK);
     ck_assert_uint_eq(o.kept, GIB);
@@ -146,7 +146,7 @@ TEST_EACH(WAYS, one_after_the_other) {
 TEST(who_dies_gives_it_up) {
     weir_options options = prealloc_options(_i, GIB);
     struct holder holder = hold_apart();
-    struct child child = start(&options);
+    struct child child = start_preallocating(&options);
 
     ck_assert(!has_ended(&child, 100));
     MUST(kill(holder.pid, SIGKILL) == 0);
@@ -160,7 +160,7 @@ TEST_EACH(WAYS, many_at_once) {
 
     options.prealloc = (weir_amount){.value = 900000, .kind = WEIR_AMOUNT_OF_FREE};
     for (int i = 0; i < 6; i++)
-        child[i] = start(&options);
+        child[i] = start_preallocating(&options);
     for (int i = 0; i < 6; i++) {
         struct outcome o = outcome_of(&child[i]);
 

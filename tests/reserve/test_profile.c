@@ -159,7 +159,7 @@ TEST(an_idle_run_is_not_noted) {
 }
 
 /* Writes a valid profile that states a need of `need` bytes. */
-static void plant(const weir_options *options, uint64_t need) {
+static void write_profile_of(const weir_options *options, uint64_t need) {
     struct weir_profile profile = {0};
     struct weir_problem problem;
     weir_allocator *a;
@@ -173,11 +173,11 @@ static void plant(const weir_options *options, uint64_t need) {
 TEST_EACH(WAYS, no_more_than_the_device_has_free) {
     weir_options options = profiled_options(_i);
     CUdeviceptr other;
-    plant(&options, UINT64_MAX);
+    write_profile_of(&options, UINT64_MAX);
     weir_statistics s = run_with(&options, 4);
     MUST_LE(s.profile_asked, CAPACITY);
     ANSWERS(0, unlink(file));
-    plant(&options, 6 * GIB);
+    write_profile_of(&options, 6 * GIB);
     CU(driver->cuMemAlloc(&other, 5 * GIB));
     s = run_with(&options, 4);
     MUST_LE(s.profile_asked, 3 * GIB);
@@ -188,7 +188,7 @@ TEST_EACH(WAYS, no_more_than_the_device_has_free) {
 TEST_EACH(WAYS, no_more_than_the_limit) {
     weir_options options = profiled_options(_i);
     options.limit = bytes_amount(256 * MIB);
-    plant(&options, 4 * GIB);
+    write_profile_of(&options, 4 * GIB);
     weir_statistics s = run_with(&options, 4);
     MUST_EQ(s.profile_asked, 256 * MIB);
     MUST_EQ(s.reserved_peak, 256 * MIB);

@@ -401,7 +401,7 @@ TEST(host_memory_runs_out_at_the_end) {
 }
 #endif
 
-static int wait_for(pid_t child) {
+static int exit_code_of(pid_t child) {
     int status;
 
     MUST(waitpid(child, &status, 0) == child);
@@ -418,7 +418,7 @@ TEST(a_child_saves_nothing) {
         _exit(weir_profile_save(a, NULL) != WEIR_E_FORKED ||
               weir_profile_save(a, file) != WEIR_E_FORKED ||
               weir_allocator_destroy(a) != WEIR_E_FORKED);
-    ANSWERS(0, wait_for(child));
+    ANSWERS(0, exit_code_of(child));
     MUST(access(file, F_OK) != 0);
     OK(weir_allocator_destroy(a));
     ANSWERS(0, access(file, F_OK));
@@ -436,7 +436,7 @@ static int use_default(int grandchild) {
         return 100;
     if (grandchild && (child = fork()) == 0)
         exit(0); /* runs the handlers of atexit */
-    if (grandchild && (wait_for(child) != 0 || access(file, F_OK) == 0))
+    if (grandchild && (exit_code_of(child) != 0 || access(file, F_OK) == 0))
         return 101;
     return (int)s.profile_runs; /* the process ends with a live block */
 }
@@ -452,7 +452,7 @@ TEST(the_default_allocator_saves_at_exit) {
 
         if (child == 0)
             exit(use_default(runs == 0));
-        ANSWERS(runs, wait_for(child));
+        ANSWERS(runs, exit_code_of(child));
     }
     tear_down_profiles();
 }

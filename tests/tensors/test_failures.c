@@ -50,7 +50,7 @@ static void give_last(void) {
         free_failed |= weir_tensors_free(blocks[--count]) != WEIR_OK;
 }
 
-static void forget(void *context, void *block) {
+static void drop_listed_block(void *context, void *block) {
     (void)context;
     for (size_t i = 0; i < count; i++)
         if (blocks[i] == block)
@@ -81,7 +81,7 @@ static void story(void) {
     (void)take_if(2 * MIB, A);
     if (is_open && weir_tensors_save(t, other, &state) == WEIR_OK) {
         (void)take_if(3 * MIB, B);
-        if (weir_tensors_restore(t, state, forget, remember, NULL) == WEIR_OK)
+        if (weir_tensors_restore(t, state, drop_listed_block, remember, NULL) == WEIR_OK)
             restored++;
         weir_tensors_state_destroy(state);
     }

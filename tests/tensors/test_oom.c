@@ -25,7 +25,7 @@ static void leave_pending(uint64_t ns) {
     OK(weir_tensors_free(block));
 }
 
-static weir_status request(CUstream stream, void **block) {
+static weir_status request_400_mib(CUstream stream, void **block) {
     weir_status status = weir_tensors_alloc(t, 400 * MIB, 400 * MIB, stream, 0, NULL, block);
 
     if (status == WEIR_OK)
@@ -52,7 +52,7 @@ TEST_EACH(ENGINES, a_request_waits_for_pending_frees) {
     begin_limited(engines[_i]);
     leave_pending(5 * MS);
     began = weir__model_now_ns();
-    OK(request(_i % 2 ? A : C, &block));
+    OK(request_400_mib(_i % 2 ? A : C, &block));
     MUST_LE(weir__model_now_ns() - began, 100 * MS);
     MUST_EQ(tensor_figures().ooms, 0);
     OK(weir_tensors_free(block));
@@ -75,7 +75,7 @@ TEST_EACH(2, a_request_waits_for_frees_of_a_capture) {
     if (_i)
         must_serve(C);
     else
-        OK(request(C, &block));
+        OK(request_400_mib(C, &block));
     MUST_EQ((size_t)tensor_figures().active_bytes[0].current, _i ? 0 : 400 * MIB);
 }
 
@@ -87,7 +87,7 @@ TEST(a_request_waits_for_pending_frees_for_so_long) {
     begin_limited(NULL);
     leave_pending(5000 * MS);
     began = weir__model_now_ns();
-    EXPECT(WEIR_E_LIMIT, request(A, &block));
+    EXPECT(WEIR_E_LIMIT, request_400_mib(A, &block));
     MUST_LE(weir__model_now_ns() - began, 1100 * MS);
 }
 
@@ -99,10 +99,10 @@ TEST(a_request_that_may_not_wait_fails_at_once) {
     begin_limited(NULL);
     leave_pending(5 * MS);
     began = weir__model_now_ns();
-    EXPECT(WEIR_E_LIMIT, request(A, &block));
+    EXPECT(WEIR_E_LIMIT, request_400_mib(A, &block));
     MUST_LE(weir__model_now_ns() - began, 1 * MS);
     weir__model_advance(10 * MS);
-    OK(request(A, &block));
+    OK(request_400_mib(A, &block));
     OK(weir_tensors_free(block));
 }
 
@@ -128,7 +128,7 @@ TEST_EACH(2, a_request_of_a_pool_waits_for_pending_frees) {
     leave_pending(5 * MS);
     if (!_i)
         open_route(other);
-    OK(request(C, &block));
+    OK(request_400_mib(C, &block));
     OK(weir_tensors_free(block));
     OK(weir_tensors_end(t, other, NULL));
 }
@@ -142,7 +142,7 @@ TEST(a_request_of_a_pool_has_what_its_other_streams_freed) {
     block = alloc_tensor(800 * MIB, A);
     use_tensor_block(A, block, 800 * MIB, 1);
     OK(weir_tensors_free(block));
-    OK(request(B, &block));
+    OK(request_400_mib(B, &block));
     OK(weir_tensors_free(block));
     OK(weir_tensors_end(t, other, NULL));
 }
@@ -162,7 +162,7 @@ TEST(a_request_of_a_pool_waits_for_frees_after_a_first_wait) {
         CU(driver->cuStreamDestroy(ended));
         CU(driver->cuStreamCreate(&ended, CU_STREAM_NON_BLOCKING));
     }
-    OK(request(C, &block));
+    OK(request_400_mib(C, &block));
     OK(weir_tensors_free(block));
     OK(weir_tensors_end(t, other, NULL));
 }

@@ -2,7 +2,7 @@
 /* test_order.c: memory of pools on the device model is never reused too early, whatever happens meanwhile. */
 #include "tests/fixtures/tensors.h"
 
-static weir_tensors_id pool_of(void *block) {
+static weir_tensors_id pool_of_block(void *block) {
     weir_tensors_block found;
     weir_tensors *whose;
 
@@ -24,7 +24,7 @@ TEST(a_record_that_is_used_again_knows_nothing_of_its_last_block) {
     MUST_EQ(drops, 1);
     OK(weir_tensors_end(t, other, NULL));
     block = alloc_tensor(MIB, A);
-    MUST_EQ(pool_of(block).second, 0);
+    MUST_EQ(pool_of_block(block).second, 0);
     OK(weir_tensors_free(block));
     MUST_EQ(drops, 1);
     OK(weir_tensors_pool_close(t, other));
@@ -46,10 +46,10 @@ TEST(the_route_that_began_last_counts) {
     OK(weir_tensors_begin(t, other, always, NULL));
     OK(weir_tensors_end(t, graph, NULL)); /* the outer one ends first */
     blocks[3] = alloc_tensor(MIB, A);
-    MUST_EQ(pool_of(blocks[0]).first, graph.first);
-    MUST_EQ(pool_of(blocks[1]).second, other.second);
-    MUST_EQ(pool_of(blocks[2]).first, graph.first);
-    MUST_EQ(pool_of(blocks[3]).second, other.second);
+    MUST_EQ(pool_of_block(blocks[0]).first, graph.first);
+    MUST_EQ(pool_of_block(blocks[1]).second, other.second);
+    MUST_EQ(pool_of_block(blocks[2]).first, graph.first);
+    MUST_EQ(pool_of_block(blocks[3]).second, other.second);
     OK(weir_tensors_end(t, other, NULL));
     for (int i = 0; i < 4; i++)
         OK(weir_tensors_free(blocks[i]));
@@ -94,7 +94,7 @@ static void close_other(void) {
     OK(weir_tensors_pool_close(t, other));
 }
 
-static void fill_pool(weir_tensors_id id) {
+static void fill_from_source(weir_tensors_id id) {
     weir_tensors_source source = {NULL, alloc_segment, elsewhere_free, NULL};
     void *block;
 
@@ -108,8 +108,8 @@ static void fill_pool(weir_tensors_id id) {
 TEST(a_pool_that_loses_its_users_during_a_trim) {
     int users;
 
-    fill_pool(other);
-    fill_pool(third); /* comes first */
+    fill_from_source(other);
+    fill_from_source(third); /* comes first */
     OK(weir_tensors_pool_close(t, third));
     meanwhile = close_other;
     OK(weir_tensors_trim(t, none));
@@ -143,7 +143,7 @@ TEST(a_trim_does_not_give_back_what_is_freed_meanwhile) {
     freed_late = alloc_tensor(4 * MIB, A);
     OK(weir_tensors_end(t, other, NULL));
     OK(weir_tensors_pool_close(t, other));
-    fill_pool(third);
+    fill_from_source(third);
     OK(weir_tensors_pool_close(t, third));
     meanwhile = use_and_free_late;
     OK(weir_tensors_trim(t, none));
@@ -160,8 +160,8 @@ static void reopen_other(void) {
 TEST(a_pool_that_gets_a_user_during_a_trim) {
     int users;
 
-    fill_pool(other);
-    fill_pool(third);
+    fill_from_source(other);
+    fill_from_source(third);
     OK(weir_tensors_pool_close(t, third));
     OK(weir_tensors_pool_close(t, other));
     meanwhile = reopen_other;

@@ -236,7 +236,7 @@ TEST(a_small_block_keeps_no_large_ones_apart) {
 static void *made[8];
 static size_t made_count;
 
-static void on_made(void *context, void *block) {
+static void add_made_block(void *context, void *block) {
     (void)context;
     made[made_count++] = block;
 }
@@ -261,7 +261,7 @@ TEST(addresses_stay_after_trims_and_checkpoints) {
     MUST_EQ(segments_of(graph).count, 2); /* one of large, one of small blocks */
     for (int i = 0; i < 2; i++) {
         made_count = 0;
-        OK(weir_tensors_restore(t, state, NULL, on_made, NULL));
+        OK(weir_tensors_restore(t, state, NULL, add_made_block, NULL));
         MUST_EQ(made_count, 4);
         OK(weir_tensors_pool_is(t, graph, (void *[]){block[0], block[2], block[3], small}, 4,
                                 &same));

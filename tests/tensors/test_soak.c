@@ -43,7 +43,7 @@ static _Atomic uint64_t last_owner;
 static pthread_mutex_t exchange_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct block exchange[EXCHANGE];
 
-static uint64_t draw(struct thread *h, uint64_t below) {
+static uint64_t draw_below(struct thread *h, uint64_t below) {
     return next_random(&h->random) % below;
 }
 
@@ -58,20 +58,20 @@ static int is_capture(void *context, weir_stream stream) {
 
 /* ---- blocks ------------------------------------------------------------------------------------- */
 
-static void use_block(const struct block *b, CUstream stream) {
+static void use_soak_block(const struct block *b, CUstream stream) {
     CU(weir__model_use(stream, (uintptr_t)b->at, b->bytes, b->owner, 20000));
 }
 
 static size_t some_bytes(struct thread *h) {
-    return (draw(h, 4)   ? 1 + draw(h, 64 * KIB)
-            : draw(h, 8) ? 1 + draw(h, 3 * MIB)
-                         : 24 * MIB) /
+    return (draw_below(h, 4)   ? 1 + draw_below(h, 64 * KIB)
+            : draw_below(h, 8) ? 1 + draw_below(h, 3 * MIB)
+                               : 24 * MIB) /
                512 * 512 +
            512;
 }
 
 /* Returns 1 on success, 0 if there is no memory. */
-static int ask(struct thread *h, CUstream stream, struct block *out) {
+static int alloc_for_thread(struct thread *h, CUstream stream, struct block *out) {
     weir_status status;
 
     *out = (struct block){.bytes = some_bytes(h), .stream = stream, .owner = ++last_owner};
@@ -80,14 +80,15 @@ static int ask(struct thread *h, CUstream stream, struct block *out) {
     if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
         return 0;
     OK(status);
-    use_block(out, stream);
+    use_soak_block(out, stream);
     return 1;
 }
 
-static void take_one(struct thread *h) {
-    uint64_t at = draw(h, STREAMS + 1);
+static void alloc_live_block(struct thread *h) {
+    uint64_t at = draw_below(h, STREAMS + 1);
 
-    if (h->count < MOST && ask(h, at < STREAMS ? streams[at] : h->passing, &h->blocks[h->count]))
+    if (h->count < MOST &&
+        alloc_for_thread(h, at < STREAMS ? streams[at] : h->passing, &h->blocks[h->count]))
         h->count++;
 }
 
@@ -103,7 +104,7 @@ static void renew_passing(struct thread *h) {
 }
 
 /* Allocates and frees like another framework that shares the allocator. */
-static void request_beside(struct thread *h) {
+static void request_outside_pools(struct thread *h) {
     weir_allocator *all = weir_tensors_allocator(t);
     struct block b = {.bytes = some_bytes(h), .stream = h->passing, .owner = ++last_owner};
     weir_status status = weir_alloc(all, b.bytes, b.stream, &b.at);
@@ -111,21 +112,21 @@ static void request_beside(struct thread *h) {
     if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
         return;
     OK(status);
-    use_block(&b, b.stream);
+    use_soak_block(&b, b.stream);
     OK(weir_free(all, b.at, b.stream));
 }
 
-static void use_elsewhere(struct thread *h, const struct block *b) {
-    CUstream stream = streams[draw(h, STREAMS)];
+static void use_on_another_stream(struct thread *h, const struct block *b) {
+    CUstream stream = streams[draw_below(h, STREAMS)];
 
     CU(driver->cuEventRecord(h->event, b->stream));
     CU(driver->cuStreamWaitEvent(stream, h->event, 0));
-    use_block(b, stream);
+    use_soak_block(b, stream);
     OK(weir_tensors_use(b->at, stream));
 }
 
-static struct block pick(struct thread *h) {
-    size_t at = draw(h, h->count);
+static struct block remove_live_block(struct thread *h) {
+    size_t at = draw_below(h, h->count);
     struct block picked = h->blocks[at];
 
     h->blocks[at] = h->blocks[--h->count];
@@ -134,7 +135,7 @@ static struct block pick(struct thread *h) {
 
 /* Hands the block to another thread, which will free it. */
 static void pass_on(struct thread *h, struct block b) {
-    struct block *slot = &exchange[draw(h, EXCHANGE)], there;
+    struct block *slot = &exchange[draw_below(h, EXCHANGE)], there;
 
     pthread_mutex_lock(&exchange_lock);
     there = *slot;
@@ -148,11 +149,11 @@ static void pass_on(struct thread *h, struct block b) {
 static void in_own_pool(struct thread *h) {
     OK(weir_tensors_pool_open(t, h->own, NULL));
     OK(weir_tensors_begin(t, h->own, is_thread, h));
-    for (uint64_t n = draw(h, 8); n > 0; n--)
-        take_one(h);
+    for (uint64_t n = draw_below(h, 8); n > 0; n--)
+        alloc_live_block(h);
     OK(weir_tensors_end(t, h->own, NULL));
-    if (draw(h, 3) == 0)
-        OK(weir_tensors_pool_lend(t, h->own, (int)draw(h, 2)));
+    if (draw_below(h, 3) == 0)
+        OK(weir_tensors_pool_lend(t, h->own, (int)draw_below(h, 2)));
     OK(weir_tensors_pool_close(t, h->own));
 }
 
@@ -165,26 +166,29 @@ static void back_to_a_state(struct thread *h) {
 
     OK(weir_tensors_pool_open(t, id, NULL));
     OK(weir_tensors_begin(t, id, is_thread, h));
-    while (kept < MOST_STATES && draw(h, 6) && ask(h, streams[draw(h, 2)], &before[kept]))
+    while (kept < MOST_STATES && draw_below(h, 6) &&
+           alloc_for_thread(h, streams[draw_below(h, 2)], &before[kept]))
         kept++;
     for (size_t i = 0; i < kept; i++) /* leaves free memory between blocks */
-        if (draw(h, 3) == 0) {
+        if (draw_below(h, 3) == 0) {
             OK(weir_tensors_free(before[i].at));
             before[i--] = before[--kept];
         }
     OK(weir_tensors_save(t, id, &state));
-    while (more < MOST_STATES && draw(h, 6) && ask(h, streams[draw(h, STREAMS)], &after[more]))
+    while (more < MOST_STATES && draw_below(h, 6) &&
+           alloc_for_thread(h, streams[draw_below(h, STREAMS)], &after[more]))
         more++;
     for (size_t i = 0; i < kept; i++)
-        if (draw(h, 2))
+        if (draw_below(h, 2))
             OK(weir_tensors_free(before[i].at));
     OK(weir_tensors_restore(t, state, NULL, NULL, NULL));
     for (size_t i = 0; i < kept; i++) {
         before[i].owner = ++last_owner;
-        use_block(&before[i], before[i].stream);
+        use_soak_block(&before[i], before[i].stream);
     }
     more = 0;
-    while (more < MOST_STATES && draw(h, 6) && ask(h, streams[draw(h, STREAMS)], &after[more]))
+    while (more < MOST_STATES && draw_below(h, 6) &&
+           alloc_for_thread(h, streams[draw_below(h, STREAMS)], &after[more]))
         more++;
     OK(weir_tensors_end(t, id, NULL));
     for (size_t i = 0; i < kept; i++)
@@ -203,7 +207,7 @@ static void end_graph(struct thread *h) {
     h->ready = NULL;
 }
 
-static void capture(struct thread *h) {
+static void capture_and_launch_pool(struct thread *h) {
     struct block inside[8];
     size_t count = 0;
     CUgraph captured;
@@ -213,16 +217,16 @@ static void capture(struct thread *h) {
     OK(weir_tensors_pool_open(t, h->graphs, NULL));
     OK(weir_tensors_begin(t, h->graphs, is_capture, h));
     CU(driver->cuStreamBeginCapture(h->captured, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-    while (count < 8 && ask(h, h->captured, &inside[count])) {
-        if (draw(h, 2))
+    while (count < 8 && alloc_for_thread(h, h->captured, &inside[count])) {
+        if (draw_below(h, 2))
             OK(weir_tensors_free(inside[count].at));
         else
             count++;
-        if (draw(h, 6) == 0)
+        if (draw_below(h, 6) == 0)
             break;
     }
     if (h->count > 0) /* a block from before the capture */
-        OK(weir_tensors_free(pick(h).at));
+        OK(weir_tensors_free(remove_live_block(h).at));
     while (count > 0)
         OK(weir_tensors_free(inside[--count].at));
     CU(driver->cuStreamEndCapture(h->captured, &captured));
@@ -233,8 +237,8 @@ static void capture(struct thread *h) {
 
 /* ---- all of it ---------------------------------------------------------------------------------- */
 
-static void step(struct thread *h) {
-    switch (draw(h, 64)) {
+static void run_soak_step(struct thread *h) {
+    switch (draw_below(h, 64)) {
     case 0:
         in_own_pool(h);
         return;
@@ -242,10 +246,10 @@ static void step(struct thread *h) {
         back_to_a_state(h);
         return;
     case 2:
-        capture(h);
+        capture_and_launch_pool(h);
         return;
     case 3:
-        OK(weir_tensors_trim(t, draw(h, 2) ? none : h->own));
+        OK(weir_tensors_trim(t, draw_below(h, 2) ? none : h->own));
         return;
     case 4:
         (void)tensor_figures();
@@ -255,7 +259,7 @@ static void step(struct thread *h) {
         return;
     case 6:
     case 7:
-        request_beside(h);
+        request_outside_pools(h);
         return;
     case 8:
     case 9:
@@ -266,21 +270,21 @@ static void step(struct thread *h) {
     default:
         break;
     }
-    if (h->count < MOST / 2 ? draw(h, 3) > 0 : draw(h, 2) > 0) {
-        take_one(h);
+    if (h->count < MOST / 2 ? draw_below(h, 3) > 0 : draw_below(h, 2) > 0) {
+        alloc_live_block(h);
     } else if (h->count > 0) {
-        struct block b = pick(h);
+        struct block b = remove_live_block(h);
 
-        if (draw(h, 3) == 0 && b.stream)
-            use_elsewhere(h, &b);
-        if (draw(h, 4) == 0)
+        if (draw_below(h, 3) == 0 && b.stream)
+            use_on_another_stream(h, &b);
+        if (draw_below(h, 4) == 0)
             pass_on(h, b);
         else
             OK(weir_tensors_free(b.at));
     }
 }
 
-static void *run(void *context) {
+static void *run_soak_thread(void *context) {
     struct thread *h = context;
 
     CU(driver->cuCtxPushCurrent(primary));
@@ -289,9 +293,9 @@ static void *run(void *context) {
     CU(driver->cuStreamCreate(&h->passing, CU_STREAM_NON_BLOCKING));
     CU(driver->cuEventCreate(&h->event, CU_EVENT_DISABLE_TIMING));
     for (int i = 0; i < steps && !weir__model_fault(); i++)
-        step(h);
+        run_soak_step(h);
     while (h->count > 0)
-        OK(weir_tensors_free(pick(h).at));
+        OK(weir_tensors_free(remove_live_block(h).at));
     end_graph(h);
     return NULL;
 }
@@ -316,7 +320,7 @@ TEST_EACH(4, threads) {
                                  .random = (uint64_t)(_i + 1) * 7919 + (uint64_t)i,
                                  .own = {(uint64_t)i + 1, 1},
                                  .graphs = {0, 2}};
-        ck_assert_int_eq(pthread_create(&ids[i], NULL, run, &all[i]), 0);
+        ck_assert_int_eq(pthread_create(&ids[i], NULL, run_soak_thread, &all[i]), 0);
     }
     for (int i = 0; i < THREADS; i++)
         pthread_join(ids[i], NULL);

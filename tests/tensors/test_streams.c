@@ -12,7 +12,7 @@ static void renew(CUstream *stream) {
     MUST(*stream == old);
 }
 
-static uint64_t questions(void) {
+static uint64_t stream_questions(void) {
     return weir__model_calls(WEIR_ENTRY_cuStreamIsCapturing) +
            weir__model_calls(WEIR_ENTRY_cuStreamGetId) +
            weir__model_calls(WEIR_ENTRY_cuCtxPushCurrent);
@@ -495,12 +495,12 @@ TEST_EACH(2, streams_that_last_are_not_asked_about) {
         open_route(other);
     for (int i = 0; i < 12100; i++) {
         if (i == 12000) /* the engine records few events once no request has lacked memory for long */
-            before = questions();
+            before = stream_questions();
         OK(weir_tensors_alloc(t, MIB, MIB, A, 1, NULL, &block));
         OK(weir_tensors_use(block, A));
         OK(weir_tensors_free(block));
     }
-    MUST_LE(questions() - before, 1); /* the cache checks itself now and then */
+    MUST_LE(stream_questions() - before, 1); /* the cache checks itself now and then */
     if (_i)
         OK(weir_tensors_end(t, other, NULL));
 }
@@ -529,9 +529,9 @@ TEST_EACH(2, frees_on_the_default_stream_are_not_asked_about) {
         OK(weir_tensors_free(take_on_legacy(bytes)));
     for (int i = 0; i < 40; i++)
         blocks[i] = take_on_legacy(bytes);
-    before = questions();
+    before = stream_questions();
     run_in_thread(free_many, blocks);
-    MUST_LE(questions() - before, 1); /* the thread's context */
+    MUST_LE(stream_questions() - before, 1); /* the thread's context */
 }
 
 /* While a blocking stream is captured, a query of the default stream fails and breaks the capture. */
@@ -563,10 +563,10 @@ TEST(uses_of_streams_that_last_are_not_asked_about) {
     OK(weir_tensors_alloc(t, KIB, KIB, B, 1, NULL, &block));
     OK(weir_tensors_free(block));
     OK(weir_tensors_alloc(t, MIB, MIB, A, 1, NULL, &block));
-    before = questions();
+    before = stream_questions();
     ids = weir__model_calls(WEIR_ENTRY_cuStreamGetId);
     OK(weir_tensors_use(block, B));
-    MUST_EQ(questions(), before);
+    MUST_EQ(stream_questions(), before);
     OK(weir_tensors_free(block));
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamGetId), ids);
     OK(weir_tensors_end(t, other, NULL));
@@ -582,12 +582,12 @@ TEST(a_stream_is_bound_once) {
             open_route(other);
             OK(weir_tensors_alloc(t, MIB, MIB, A, 1, NULL, &block));
             OK(weir_tensors_end(t, other, NULL));
-            before = questions();
+            before = stream_questions();
         }
         OK(weir_tensors_alloc(t, KIB, KIB, i % 2 ? A : B, 1, NULL, &block));
         OK(weir_tensors_free(block));
     }
-    MUST_LE(questions() - before, 2);
+    MUST_LE(stream_questions() - before, 2);
 }
 
 SUITE("streams", CK_FORK);

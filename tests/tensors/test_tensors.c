@@ -389,13 +389,13 @@ TEST(segments_that_are_not_divided_serve_by_size) {
 static void *given;
 static int source_ends;
 
-static void source_free(void *context, void *segment) {
+static void free_given_segment(void *context, void *segment) {
     (void)context;
     given = segment;
     CU(driver->cuMemFree((uintptr_t)segment));
 }
 
-static void source_end(void *context) {
+static void count_source_end(void *context) {
     source_ends += *(int *)context;
 }
 
@@ -410,7 +410,7 @@ static void leave_pool(void *block) {
 
 TEST(a_pool_with_memory_from_elsewhere) {
     int one = 1;
-    weir_tensors_source source = {&one, alloc_segment, source_free, source_end};
+    weir_tensors_source source = {&one, alloc_segment, free_given_segment, count_source_end};
     weir_tensors_figures f;
     void *block;
 
@@ -431,7 +431,7 @@ TEST(a_pool_with_memory_from_elsewhere) {
 
 TEST(a_source_that_comes_after_the_pool) {
     int one = 1, before = source_ends;
-    weir_tensors_source source = {&one, alloc_segment, source_free, source_end};
+    weir_tensors_source source = {&one, alloc_segment, free_given_segment, count_source_end};
     void *block;
 
     OK(weir_tensors_pool_open(t, other, NULL));
@@ -463,7 +463,7 @@ static void on_freed(void *context, void *block) {
     freed[freed_count++] = block;
 }
 
-static void on_made(void *context, void *block) {
+static void keep_made_block(void *context, void *block) {
     (void)context;
     made[made_count++] = block;
 }
@@ -495,7 +495,7 @@ TEST(a_pool_comes_back_to_a_state) {
         later[i] = alloc_tensor((size_t)(i + 2) * MIB, A);
     alloc_tensor(60 * MIB, A); /* a segment that is not in the state */
     OK(weir_tensors_end(t, graph, NULL));
-    OK(weir_tensors_restore(t, state, on_freed, on_made, NULL));
+    OK(weir_tensors_restore(t, state, on_freed, keep_made_block, NULL));
     MUST_EQ(freed_count, 6);
     MUST_EQ(made_count, 4);
     for (int i = 0; i < 3; i++)
@@ -519,7 +519,7 @@ TEST(a_pool_comes_back_to_a_state) {
     OK(weir_tensors_end(t, graph, NULL));
     /* A state can be restored any number of times. */
     freed_count = made_count = 0;
-    OK(weir_tensors_restore(t, state, on_freed, on_made, NULL));
+    OK(weir_tensors_restore(t, state, on_freed, keep_made_block, NULL));
     MUST_EQ(freed_count, 24);
     MUST_EQ(made_count, 4);
     for (size_t i = 0; i < made_count; i++)
@@ -540,9 +540,9 @@ TEST(a_state_whose_segments_have_gone) {
     OK(weir_tensors_free(block));
     OK(weir_tensors_pool_close(t, graph));
     OK(weir_tensors_trim(t, graph));
-    EXPECT(WEIR_E_NOT_OWNED, weir_tensors_restore(t, state, on_freed, on_made, NULL));
+    EXPECT(WEIR_E_NOT_OWNED, weir_tensors_restore(t, state, on_freed, keep_made_block, NULL));
     OK(weir_tensors_pool_open(t, graph, NULL));
-    EXPECT(WEIR_E_NOT_OWNED, weir_tensors_restore(t, state, on_freed, on_made, NULL));
+    EXPECT(WEIR_E_NOT_OWNED, weir_tensors_restore(t, state, on_freed, keep_made_block, NULL));
     OK(weir_tensors_pool_close(t, graph));
     weir_tensors_state_destroy(state);
 }
@@ -554,7 +554,7 @@ struct sums {
     uint64_t end; /* end of the last piece in the segment */
 };
 
-static void add_up(void *context, const weir_tensors_block *block) {
+static void sum_segments(void *context, const weir_tensors_block *block) {
     struct sums *s = context;
 
     if (block->segment != s->segment) {
@@ -591,14 +591,14 @@ TEST(the_list_agrees_with_the_figures) {
     OK(weir_tensors_end(t, other, NULL));
     for (int i = 0; i < 200; i += 3)
         OK(weir_tensors_free(block[i]));
-    OK(weir_tensors_visit(t, none, add_up, &all));
+    OK(weir_tensors_visit(t, none, sum_segments, &all));
     f = tensor_figures();
     MUST_EQ(all.allocated, (uint64_t)f.allocated_bytes[0].current);
     MUST_EQ(all.allocated + all.pending, (uint64_t)f.active_bytes[0].current);
     MUST_EQ(all.blocks, (uint64_t)f.allocation[0].current);
     MUST_EQ(all.reserved, (uint64_t)f.reserved_bytes[0].current);
     MUST_EQ(all.pending, 2 * MIB);
-    OK(weir_tensors_visit(t, other, add_up, &of_pool));
+    OK(weir_tensors_visit(t, other, sum_segments, &of_pool));
     MUST_EQ(of_pool.pools, all.pools);
     MUST_EQ(of_pool.blocks, 67);
 }

@@ -32,7 +32,7 @@ static _Thread_local cudaError_t last_error; /* cudaGetLastError returns and cle
 /* ---- Errors ---- */
 
 /* Turns a result of the driver into the runtime's error of that number.  Not ready is no error. */
-static cudaError_t status_of(CUresult result) {
+static cudaError_t runtime_result(CUresult result) {
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
         last_error = (cudaError_t)result;
     return (cudaError_t)result;
@@ -93,7 +93,7 @@ static CUresult entered(void) {
 cudaError_t cudaGetDeviceCount(int *count) {
     (void)pthread_once(&once, count_devices);
     *count = device_count;
-    return device_count > 0 ? cudaSuccess : status_of(CUDA_ERROR_NO_DEVICE);
+    return device_count > 0 ? cudaSuccess : runtime_result(CUDA_ERROR_NO_DEVICE);
 }
 
 cudaError_t cudaSetDevice(int device) {
@@ -101,14 +101,14 @@ cudaError_t cudaSetDevice(int device) {
 
     if (result == CUDA_SUCCESS)
         current_device = device;
-    return status_of(result);
+    return runtime_result(result);
 }
 
 /* Returns 0 for an unknown attribute, but callers divide by the size of grids. */
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device) {
     (void)pthread_once(&once, count_devices);
     if (attribute != cudaDevAttrMaxGridDimX)
-        return status_of(cuDeviceGetAttribute(value, (CUdevice_attribute)attribute, device));
+        return runtime_result(cuDeviceGetAttribute(value, (CUdevice_attribute)attribute, device));
     *value = MAX_GRID;
     return cudaSuccess;
 }
@@ -131,14 +131,14 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
     if (result == CUDA_SUCCESS)
         result = cuDeviceTotalMem(&bytes, device);
     properties->totalGlobalMem = bytes;
-    return status_of(result);
+    return runtime_result(result);
 }
 
 /* ---- Calls that only forward to the driver, in a context ---- */
 
 /* clang-format off */
 #define FORWARD(name, params, call)                                                                \
-    cudaError_t name params { CUresult error = entered(); return status_of(error ? error : call); }
+    cudaError_t name params { CUresult error = entered(); return runtime_result(error ? error : call); }
 /* Defines a function of one to three parameters, whose types follow, that passes them on to `entry` of the driver. */
 #define FORWARD1(name, entry, A) FORWARD(name, (A a), entry(a))
 #define FORWARD2(name, entry, A, B) FORWARD(name, (A a, B b), entry(a, b))
@@ -288,7 +288,7 @@ static unsigned long long capture_of(const void *object, unsigned long long id) 
     return id;
 }
 
-static CUresult begin_capture(cudaStream_t stream, CUstreamCaptureMode mode) {
+static CUresult begin_runtime_capture(cudaStream_t stream, CUstreamCaptureMode mode) {
     static _Atomic unsigned long long begun;
     CUresult result = cuStreamBeginCapture(stream, mode);
 
@@ -297,7 +297,7 @@ static CUresult begin_capture(cudaStream_t stream, CUstreamCaptureMode mode) {
     return result;
 }
 
-static CUresult record(cudaEvent_t event, cudaStream_t stream) {
+static CUresult record_event(cudaEvent_t event, cudaStream_t stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     CUresult result = cuEventRecord(event, stream);
 
@@ -334,9 +334,9 @@ static CUresult capture_info(cudaStream_t stream, enum cudaStreamCaptureStatus *
 #endif
 /* clang-format off */
 FORWARD(cudaStreamBeginCapture, (cudaStream_t stream, enum cudaStreamCaptureMode mode),
-        begin_capture(stream, (CUstreamCaptureMode)mode))
-FORWARD2(cudaEventRecord, record, cudaEvent_t, cudaStream_t)
-FORWARD(cudaEventRecordWithFlags, (cudaEvent_t event, cudaStream_t stream, unsigned flags), record(event, stream))
+        begin_runtime_capture(stream, (CUstreamCaptureMode)mode))
+FORWARD2(cudaEventRecord, record_event, cudaEvent_t, cudaStream_t)
+FORWARD(cudaEventRecordWithFlags, (cudaEvent_t event, cudaStream_t stream, unsigned flags), record_event(event, stream))
 FORWARD3(cudaStreamWaitEvent, wait_event, cudaStream_t, cudaEvent_t, unsigned)
 FORWARD(cudaStreamGetCaptureInfo,
         (cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id, cudaGraph_t *graph,
